@@ -86,7 +86,7 @@ target_triple() {
 # What makes the binary smaller besides Cargo.toml; docs/performance.md says what each is worth.
 #   relocation-model=static    at a fixed address, as the reference: nothing to relocate at each start
 #   force-frame-pointers=yes   such functions need shorter tables to be unwound by
-#   small_binary, muldefs      src/net/left_out.rs leaves out what is not needed: the linker takes the first of two
+#   small_binary, muldefs      src/sys/left_out.rs leaves out what is not needed: the linker takes the first of two
 small='-C relocation-model=static -C force-frame-pointers=yes --cfg small_binary -C link-arg=-Wl,-z,muldefs'
 
 # What not every linker knows.

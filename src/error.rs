@@ -13,6 +13,10 @@ use std::os::fd::AsFd as _;
 
 use nix::errno::Errno;
 
+pub use self::mistake::{Expected, Kind, Mistake, Problem, Word};
+
+mod mistake;
+
 /// The result of nearly everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -81,37 +85,6 @@ pub struct Report {
     pub mistake: Option<Mistake>,
 }
 
-/// A value of a configuration that cannot be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
-    /// Where it stands: `ipam.ranges[0][1].subnet`.
-    pub path: String,
-    /// Which value it is and what was expected.
-    pub problem: String,
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.problem)
-    }
-}
-
-/// A word that is none of those that a field knows. `{}` is what is wrong and what was expected,
-/// `{:#}` the reference plugin's sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownWord {
-    /// The reference plugin's sentence.
-    pub sentence: String,
-    /// What is wrong and what was expected.
-    pub problem: String,
-}
-
-impl fmt::Display for UnknownWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if f.alternate() { &self.sentence } else { &self.problem })
-    }
-}
-
 impl Error {
     /// An error without details.
     pub fn new(code: Code, msg: impl Into<String>) -> Error {
@@ -125,10 +98,29 @@ impl Error {
         }))
     }
 
-    /// The field at `path` (`ipam.ranges[0][1].subnet`) has a value that cannot be: `problem` says
-    /// which and what was expected.
+    /// The value at `path` (`ipam.ranges[0][1].subnet`) cannot be: `problem` says why.
+    /// [`Error::expecting`] adds what was expected.
     pub fn config(path: impl fmt::Display, problem: impl fmt::Display) -> Error {
-        Error::new(Code::INVALID_CONFIG, problem.to_string()).at(path)
+        Mistake::new(problem).at(path).into()
+    }
+
+    /// There is no value at `path`.
+    pub fn missing(path: impl fmt::Display, expected: impl Into<Expected>) -> Error {
+        Mistake::of(Problem::Missing).at(path).expecting(expected).into()
+    }
+
+    /// The number at `path` is in none of the ranges.
+    pub fn out_of_range(
+        path: impl fmt::Display,
+        number: impl fmt::Display,
+        ranges: impl Into<Expected>,
+    ) -> Error {
+        Error::config(path, format_args!("{number} is out of range")).expecting(ranges)
+    }
+
+    /// Both keys are given, and only one of them can be.
+    pub fn exclusive(path: impl fmt::Display, other: impl fmt::Display) -> Error {
+        Mistake::of(Problem::Excludes(other.to_string())).at(path).into()
     }
 
     /// A difference that CHECK found.
@@ -182,12 +174,15 @@ impl Error {
         self
     }
 
-    /// The same error as a mistake in the value at `path`, which leads its message.
+    /// The same mistake with what was expected instead; comes before any other
+    /// change of the message.
     #[must_use]
-    pub fn at(mut self, path: impl fmt::Display) -> Error {
-        let mistake = Mistake { path: path.to_string(), problem: std::mem::take(&mut self.msg) };
-        self.msg = mistake.to_string();
-        self.mistake = Some(mistake);
+    pub fn expecting(mut self, expected: impl Into<Expected>) -> Error {
+        let report = &mut *self.0;
+        if let Some(mistake) = &mut report.mistake {
+            mistake.expected = expected.into();
+            report.msg = mistake.to_string();
+        }
         self
     }
 
@@ -198,6 +193,23 @@ impl Error {
         let own = std::mem::replace(&mut self.msg, sentence.to_string());
         let details = std::mem::replace(&mut self.details, own);
         self.with_details(details)
+    }
+
+    /// The same mistake in a library's words, which say all of it.
+    #[must_use]
+    pub fn phrased(mut self, sentence: impl fmt::Display) -> Error {
+        self.msg = sentence.to_string();
+        self
+    }
+
+    /// The same error, its mistake in an object that stands at `parent`. The message stays.
+    #[must_use]
+    pub fn within(mut self, parent: impl fmt::Display) -> Error {
+        if let Some(mistake) = &mut self.mistake {
+            let point = if mistake.path.is_empty() { "" } else { "." };
+            mistake.path = format!("{parent}{point}{}", mistake.path);
+        }
+        self
     }
 
     /// The same error of the system, led by the reference plugin's words for what failed, which
@@ -256,6 +268,15 @@ impl Error {
 
     fn reasons(&self) -> impl Iterator<Item = Option<i32>> {
         std::iter::once(self.errno).chain(self.also.iter().copied())
+    }
+}
+
+/// Code 7, with the mistake's sentence.
+impl From<Mistake> for Error {
+    fn from(mistake: Mistake) -> Error {
+        let mut error = Error::new(Code::INVALID_CONFIG, mistake.to_string());
+        error.mistake = Some(mistake);
+        error
     }
 }
 
@@ -355,10 +376,13 @@ mod tests {
 
     #[test]
     fn a_mistake_keeps_its_place_in_other_words() {
-        let error = Error::config("vlan", "5000 is out of range")
+        let error = Error::out_of_range("vlan", 5000, 0..=4094)
             .with_details("try 5")
             .saying("invalid VLAN ID 5000");
-        assert_eq!(error.to_string(), "invalid VLAN ID 5000; vlan: 5000 is out of range; try 5");
+        assert_eq!(
+            error.to_string(),
+            "invalid VLAN ID 5000; vlan: 5000 is out of range, expected 0 to 4094; try 5"
+        );
         assert_eq!(
             (error.mistake.as_ref().unwrap().path.as_str(), error.advice()),
             ("vlan", "try 5")

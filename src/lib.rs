@@ -7,8 +7,10 @@
 //! | layer | what it is |
 //! |---|---|
 //! | [`error`], [`rollback`], [`plain_file`], [`file_lock`] | the one error type; the undo stack; files that others may have written; locks that end |
+//! | [`hex`], [`sys`] | octets as digits; the process and its machine: capabilities, system calls, signals, clocks, local sockets |
 //! | [`cni`] | the protocol: environment, configuration, versions, results, delegation. Knows no kernel |
 //! | [`net`] | the kernel: namespaces, netlink, nftables, iptables, sysctls. Knows no CNI |
+//! | [`service`] | what a daemon stands on: event loop, socket, journal, confinement, log, metrics. Knows no CNI and no network |
 //! | [`plugin`] | what a plugin is, and what it is given |
 //! | [`steps`] | one thing an attachment needs: do, check and undo in one file |
 //! | [`plugins`] | one file (or folder) a plugin, named as in configurations |
@@ -29,6 +31,7 @@ pub mod cni;
 pub mod commands;
 pub mod error;
 pub mod file_lock;
+pub mod hex;
 pub mod net;
 pub mod plain_file;
 pub mod plugin;
@@ -40,4 +43,6 @@ pub mod runtime;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod scratch;
+pub mod service;
 pub mod steps;
+pub mod sys;

@@ -4,6 +4,7 @@ use std::cell::{OnceCell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use nix::errno::Errno;
 use serde::de::DeserializeOwned;
 
 use crate::cni::attachment::Key;
@@ -11,8 +12,10 @@ use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::env::Environment;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result, errno_text};
+use crate::net::iptables::Programs;
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
+use crate::net::nft::Nft;
 
 /// The plugin groups of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +194,8 @@ pub struct Context<'a> {
 pub struct Handles {
     host: OnceCell<Netlink>,
     container: RefCell<Option<(String, Rc<Netns>)>>,
+    nft: OnceCell<Option<Nft>>,
+    iptables: Programs,
 }
 
 impl Handles {
@@ -207,6 +212,25 @@ impl Handles {
         let opened = open(path)?.map(Rc::new);
         *self.container.borrow_mut() = opened.clone().map(|netns| (path.to_owned(), netns));
         Ok(opened)
+    }
+
+    /// The socket to nf_tables of the namespace we run in; None where the kernel has none.
+    ///
+    /// It stays open to the end, because closing one waits until the kernel has let go of all that
+    /// was deleted, in any process: ten milliseconds and more, which are over when a link is deleted
+    /// in between.
+    pub fn nft(&self) -> Result<Option<&Nft>> {
+        get_or_try_init(&self.nft, Nft::open_if_there).map(Option::as_ref)
+    }
+
+    /// The same for what cannot do without.
+    pub fn require_nft(&self) -> Result<&Nft> {
+        self.nft()?.ok_or_else(|| Error::kernel("open a netfilter socket", Errno::EOPNOTSUPP))
+    }
+
+    /// The host's programs of iptables.
+    pub fn iptables(&self) -> &Programs {
+        &self.iptables
     }
 }
 

@@ -8,18 +8,19 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 
+use crate::cni::answer::{ErrorObject, Versions};
 use crate::cni::attachment::Key;
-use crate::cni::conf::{Config, ValidAttachments, version_of};
+use crate::cni::conf::{self, Config, ValidAttachments, version_of};
 use crate::cni::env::{Command, Environment, Parameters};
-use crate::cni::json::Value;
-use crate::cni::result::{AddResult, print};
+use crate::cni::json;
+use crate::cni::result::{AddResult, INDENT};
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
-use crate::net::capabilities::{self, Capability};
 use crate::net::netns::Netns;
 use crate::plain_file::LARGEST_CONFIGURATION;
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Handles, Kind};
 use crate::steps;
+use crate::sys::capabilities::{self, Capability};
 
 /// The version of the reference plugins whose behaviour this is.
 pub const REFERENCE_VERSION: &str = "1.9.1";
@@ -114,12 +115,7 @@ pub fn plugin_version() -> String {
 
 /// The error object of specification section 5.
 pub fn error_object(error: &Error, config_version: &str) -> String {
-    let object = print::Object::default()
-        .with("cniVersion", config_version)
-        .with("code", i64::from(error.code.0))
-        .with("msg", error.msg.as_str())
-        .with_some("details", print::text(&error.details));
-    print::Json::from(object).to_text()
+    json::indented_text(&ErrorObject::of(error, config_version), INDENT)
 }
 
 /// What plugins need, in whichever case (SECURITY.md).
@@ -141,7 +137,7 @@ fn with_missing_rights(error: Error) -> Error {
         return error; // it is about something else
     }
     let names: Vec<&str> = missing.into_iter().map(Capability::name).collect();
-    error.with_details(format_args!("the process has not got {}", names.join(", ")))
+    error.with_details(format_args!("the process lacks {}", names.join(", ")))
 }
 
 fn error_of_panic(panic: &(dyn std::any::Any + Send)) -> Error {
@@ -172,7 +168,7 @@ fn execute(
 ) -> Result<()> {
     let parameters = Parameters::read(env)?;
     if parameters.command == Ok(Command::Version) {
-        return write(io.stdout, &versions_line(entry));
+        return write(io.stdout, &(json::text(&Versions::of(entry.versions)) + "\n"));
     }
     // An empty Vec would be read into 32 bytes at a time, then 32, 64, 128 …
     let mut text = Vec::with_capacity(USUAL_CONFIG);
@@ -186,8 +182,8 @@ fn execute(
             format!("expected a configuration of at most {} MiB", LARGEST_CONFIGURATION >> 20);
         return Err(unread(ErrorKind::FileTooLarge.into()).with_details(expected));
     }
-    let document = Value::parse(&text);
-    *config_version = document.as_ref().ok().and_then(|value| version_of(value).ok());
+    let document = conf::document(&text)?;
+    *config_version = version_of(&document).ok();
     let config = Config::of(text, document)?;
     let command = parameters.command.as_ref().copied();
     let command = command.map_err(|word| {
@@ -211,15 +207,6 @@ fn execute(
             .map_or(Ok(()), |valid| entry.run(&cx, Call::Gc(&valid)).map(drop)),
         Command::Version => Err(Error::new(Code::BUG, "VERSION was answered before")),
     }
-}
-
-fn versions_line(entry: &Entry) -> String {
-    let supported =
-        print::Json::List(entry.versions.iter().map(|version| (*version).into()).collect());
-    let object = print::Object::default()
-        .with("cniVersion", version::CURRENT)
-        .with("supportedVersions", supported);
-    format!("{}\n", print::Json::from(object).to_compact_text())
 }
 
 fn require_version(command: Command, version: &str, supported: &[&str]) -> Result<()> {

@@ -434,7 +434,7 @@ fn keys_of(source: &str) -> BTreeSet<String> {
         }
         if line.starts_with("#[serde(") {
             camel |= !in_struct && line.contains("rename_all = \"camelCase\"");
-            skipped |= in_struct && line.contains("skip");
+            skipped |= in_struct && line.contains("skip") && !line.contains("skip_serializing");
             renamed = renamed.or(line
                 .split_once("rename = \"")
                 .map(|(_, rest)| rest.split('"').next().unwrap().to_owned()));
@@ -489,8 +489,9 @@ fn sources(plugin: &str, kind: &str) -> String {
 
 #[test]
 fn every_key_is_in_the_page_and_the_page_has_no_other() {
+    // Results are written as well as read, unlike what only looks so: a plugin's records.
     let shared = ["src/steps/dns.rs", "src/steps/hardware_address.rs", "src/cni/result/mod.rs"]
-        .map(|path| fs::read_to_string(root().join(path)).unwrap());
+        .map(|path| fs::read_to_string(root().join(path)).unwrap().replace("Serialize, ", ""));
     for [name, kind, _] in plugins() {
         let keys = keys_of(&sources(&name, &kind));
         let known: BTreeSet<String> = keys

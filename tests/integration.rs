@@ -21,6 +21,7 @@ mod protocol;
 mod runtime;
 mod schema;
 mod security;
+mod service;
 mod status;
 mod support;
 mod traces;

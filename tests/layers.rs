@@ -1,17 +1,21 @@
 //! The shape of the source, as DESIGN has it: which layer may know which, what is done where, and
 //! that everything of a plugin is there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni_multi::registry::PLUGINS;
 
+mod circles;
+mod error_texts;
+
 /// From the bottom up. Those of one line do not know each other.
-const LAYERS: [&[&str]; 11] = [
-    &["error", "scratch"],
+const LAYERS: [&[&str]; 12] = [
+    &["error", "hex", "scratch"],
     &["rollback", "plain_file", "file_lock"],
-    &["cni", "net"],
+    &["sys"],
+    &["cni", "net", "service"],
     &["plugin"],
     &["steps"],
     &["plugins"],
@@ -24,7 +28,7 @@ const LAYERS: [&[&str]; 11] = [
 
 /// Words that a source file may have only if its path begins with one of these.
 const CONFINED: [(&str, &[&str]); 10] = [
-    ("unsafe", &["net/"]),
+    ("unsafe", &["net/", "sys/"]),
     ("rtnetlink", &["net/"]),
     ("netlink_packet_core", &["net/"]),
     ("netlink_packet_route", &["net/"]),
@@ -38,6 +42,10 @@ const CONFINED: [(&str, &[&str]); 10] = [
 
 /// A plugin never sees who runs it, not even in a comment's link.
 const ABOVE_PLUGINS: [&str; 5] = ["registry", "runner", "runtime", "commands", "cli"];
+
+/// Folders whose modules can be read one after the other: none needs one that needs it. `mod.rs`
+/// counts as a module of its own, which knows all that it re-exports.
+const FOLDERS_WITHOUT_CIRCLES: [&str; 3] = ["net/netlink", "net/nft", "net/nft/owned"];
 
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -69,7 +77,7 @@ pub fn code(text: &str) -> String {
             match (quoted, c) {
                 (true, '\\') => drop(chars.next()),
                 (false, '\'') if chars.clone().nth(1) == Some('\'') => {
-                    drop((chars.next(), chars.next()))
+                    chars.nth(1);
                 }
                 (_, '"') => quoted = !quoted,
                 (false, '/') if chars.peek() == Some(&'/') => break,
@@ -98,33 +106,33 @@ pub fn after<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> 
         .map(move |(at, _)| &code[at + word.len()..])
 }
 
+/// The names that a path goes on with: one, or each of a list `{a::b, c}`.
+fn names(rest: &str) -> Vec<String> {
+    let word = |text: &str| text.chars().take_while(|c| is_of_word(*c)).collect::<String>();
+    let Some(list) = rest.strip_prefix('{') else { return vec![word(rest)] };
+    let mut names = vec![];
+    let (mut depth, mut fresh) = (0, true);
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => fresh = true,
+            c if is_of_word(c) && fresh => {
+                names.push(word(&list[at..]));
+                fresh = false;
+            }
+            _ => (),
+        }
+    }
+    names
+}
+
 /// The modules of the crate's root that a piece of code names: `crate::a::…`, `crate::{a::…, b}`,
 /// and `super::a` where `a` is a layer.
 fn imports(code: &str) -> BTreeSet<String> {
-    let word = |text: &str| text.chars().take_while(|c| is_of_word(*c)).collect::<String>();
-    let mut named = BTreeSet::new();
-    for rest in after(code, "crate::") {
-        match rest.strip_prefix('{') {
-            None => drop(named.insert(word(rest))),
-            Some(list) => {
-                let (mut depth, mut fresh) = (0, true);
-                for (at, c) in list.char_indices() {
-                    match c {
-                        '{' => depth += 1,
-                        '}' if depth == 0 => break,
-                        '}' => depth -= 1,
-                        ',' if depth == 0 => fresh = true,
-                        c if is_of_word(c) && fresh => {
-                            named.insert(word(&list[at..]));
-                            fresh = false;
-                        }
-                        _ => (),
-                    }
-                }
-            }
-        }
-    }
-    named.extend(after(code, "super::").map(word).filter(|name| rank(name).is_some()));
+    let mut named: BTreeSet<String> = after(code, "crate::").flat_map(names).collect();
+    named.extend(after(code, "super::").flat_map(names).filter(|name| rank(name).is_some()));
     named
 }
 
@@ -183,6 +191,10 @@ fn each_rule_can_be_broken() {
             "use crate::{error::{Code, Error}, cni::env::Environment};",
             "net must not know cni",
         ),
+        ("sys/clock.rs", "use crate::net::netlink::Netlink;", "sys must not know net"),
+        ("service/log.rs", "use crate::net::mac;", "service must not know net"),
+        ("service/log.rs", "use crate::cni::json::Value;", "service must not know cni"),
+        ("service/log.rs", "use crate::plugins::ipam;", "service must not know plugins"),
         ("net/mac.rs", "fn f(at: &crate::plugin::Attachment) {}", "net must not know plugin"),
         ("plugin.rs", "use super::steps::veth;", "plugin must not know steps"),
         ("steps/veth.rs", "use crate::plugins::main::bridge;", "steps must not know plugins"),
@@ -216,6 +228,7 @@ fn what_is_allowed_breaks_no_rule() {
         ),
         ("cli.rs", "use crate::{registry::{self, PLUGINS}, runner, runtime::chain};"),
         ("net/x.rs", "use rtnetlink::LinkVeth; // SAFETY\nlet fd = unsafe { f() };"),
+        ("sys/x.rs", "let fd = unsafe { f() };"),
         ("lib.rs", "pub use crate::runner::run; pub use crate::error::Error;"),
         (
             "steps/x.rs",
@@ -288,4 +301,77 @@ fn every_plugin_has_a_page() {
         .filter(|page| !root().join(page).exists())
         .collect();
     assert_eq!(missing, [""; 0]);
+}
+
+/// The code without tests, with every path from the crate's root.
+fn absolute(path: &str, text: &str) -> String {
+    let code = code(text.split("#[cfg(test)]").next().unwrap());
+    let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
+    let above: Vec<&str> = ["crate"].into_iter().chain(module.split('/')).collect();
+    let supers = (1..above.len()).rev().map(|up| ("super::".repeat(up), above.len() - up));
+    supers.chain([("self::".to_owned(), above.len())]).fold(code, |code, (relative, length)| {
+        code.replace(&relative, &format!("{}::", above[..length].join("::")))
+    })
+}
+
+/// Which modules of a folder each of them names.
+fn edges(folder: &str, files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
+    let prefix = format!("crate::{}::", folder.replace('/', "::"));
+    let of_folder = || {
+        files.iter().filter_map(|(path, text)| {
+            let inside = path.strip_prefix(folder)?.strip_prefix('/')?;
+            Some((layer_of(inside).to_owned(), absolute(path, text)))
+        })
+    };
+    let modules: BTreeSet<String> = of_folder().map(|(module, _)| module).collect();
+    let mut edges = BTreeMap::<String, BTreeSet<String>>::new();
+    for (module, code) in of_folder() {
+        let named = after(&code, &prefix).flat_map(names).filter(|name| !name.is_empty());
+        let named = named.map(|name| if modules.contains(&name) { name } else { "mod".into() });
+        edges.entry(module.clone()).or_default().extend(named.filter(|name| *name != module));
+    }
+    edges
+}
+
+/// The edges between modules of a folder that are on a circle, or between two.
+fn circles(folder: &str, files: &[(String, String)]) -> Vec<String> {
+    let mut left = edges(folder, files);
+    loop {
+        let named: BTreeSet<String> = left.values().flatten().cloned().collect();
+        let known: BTreeSet<String> = left.keys().cloned().collect();
+        left.values_mut().for_each(|names| names.retain(|name| known.contains(name)));
+        left.retain(|module, names| !names.is_empty() && named.contains(module));
+        if left.len() == known.len() {
+            let edge = |(from, to): (&String, &BTreeSet<String>)| {
+                to.iter().map(|to| format!("{folder}: {from} -> {to}")).collect::<Vec<_>>()
+            };
+            return left.iter().flat_map(edge).collect();
+        }
+    }
+}
+
+#[test]
+fn modules_of_a_folder_form_no_circle() {
+    let files = sources(&root().join("src"));
+    let found: Vec<String> =
+        FOLDERS_WITHOUT_CIRCLES.iter().flat_map(|folder| circles(folder, &files)).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn circle_between_modules_is_found() {
+    let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+    let mut files = vec![
+        file("net/a/mod.rs", "pub use self::x::X;"),
+        file("net/a/x.rs", "use super::y::{Y, Z};"),
+        file("net/a/y.rs", "#[cfg(test)] use super::x;"),
+        file("net/a/z/deep.rs", "use super::super::x::X; use super::other::O;"),
+        file("net/b.rs", "use super::a::X;"),
+    ];
+    assert_eq!(circles("net/a", &files), [""; 0]);
+    files.push(file("net/a/y.rs", "use super::X;"));
+    let expected = ["net/a: mod -> x", "net/a: x -> y", "net/a: y -> mod"];
+    assert_eq!(circles("net/a", &files), expected);
+    files[5].1 = "use crate::net::a::z::deep;".into();
+    assert_eq!(circles("net/a", &files), ["net/a: x -> y", "net/a: y -> z", "net/a: z -> x"]);
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use cni_multi::net::dbus::{Answer, Bus, Object};
+use cni_multi::sys::dbus::{Answer, Bus, Object};
 
 /// The socket takes so much at once.
 const LONGEST: usize = 64 * 1024;

@@ -3,9 +3,10 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use cni_multi::sys::clock::NEVER;
 use cni_multi::net::mac::MacAddr;
-use cni_multi::net::random::Random;
-use cni_multi::plugins::ipam::dhcp::client::{NEVER, State};
+use cni_multi::sys::random::Random;
+use cni_multi::plugins::ipam::dhcp::client::State;
 use cni_multi::plugins::ipam::dhcp::v4::client::{Action, Client, Patience, Setup};
 use cni_multi::plugins::ipam::dhcp::v4::message::{Message, MessageType, Op};
 

@@ -3,17 +3,20 @@
 use std::path::Path;
 
 use cni_multi::cni::json::Value;
-use cni_multi::plugins::ipam::dhcp::wire::{Request, Said, answer_line, read_answer};
+use cni_multi::plugins::ipam::dhcp::wire::{DAEMON, Request};
+use cni_multi::service::wire::Said;
 
 /// See above.
 pub fn run(bytes: &[u8]) {
-    if let Ok(request) = Request::parse(bytes) {
-        assert_eq!(Request::parse(request.to_text().as_bytes()).as_ref(), Ok(&request));
+    if let Ok(request) = DAEMON.read_request::<Request>(bytes) {
+        let line = DAEMON.request_line(&request);
+        assert_eq!(DAEMON.read_request::<Request>(line.as_bytes()).as_ref(), Ok(&request));
     }
     let socket = Path::new("/run/cni/dhcp.sock");
-    let Ok(Said::Answer(answer)) = read_answer(&[bytes, b"\n"].concat(), socket) else { return };
-    let line = answer_line(&answer);
-    let Ok(Said::Answer(again)) = read_answer(line.as_bytes(), socket) else { panic!("not read again: {line}") };
+    let read = |line: &[u8]| DAEMON.read_answer::<Value>(line, socket);
+    let Ok(Said::Answer(answer)) = read(&[bytes, b"\n"].concat()) else { return };
+    let line = DAEMON.answer_line(&answer);
+    let Ok(Said::Answer(again)) = read(line.as_bytes()) else { panic!("not read again: {line}") };
     let text = |answer: &Result<Value, _>| answer.as_ref().map(Value::to_text).map_err(ToString::to_string);
     let text = |answer: &cni_multi::error::Result<Value>| text(answer);
     assert_eq!(text(&again), text(&answer));

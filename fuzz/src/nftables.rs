@@ -5,7 +5,7 @@
 
 use cni_multi::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use cni_multi::net::nft::expr::Verdict;
-use cni_multi::net::nft::owned::{Layout, OwnedElement, Owner};
+use cni_multi::net::nft::owned::{Layout, OwnedElement, Owner, Search};
 use cni_multi::net::nft::xtables::filter_table;
 use cni_multi::net::nft::{Family, Nft};
 
@@ -17,7 +17,6 @@ const LAYOUT: Layout = Layout {
     table: TABLE,
     comment: "one chain and one set",
     sets: &[&NAMES],
-    chains: &[("forward", 1)],
     lay_out: |batch, table| {
         batch.table(table, "").set(table, &NAMES);
         batch.base_chain(table, "forward", Hook { kind: "filter", number: 2, priority: 0 });
@@ -37,6 +36,8 @@ pub fn run(bytes: &[u8]) {
 fn ask(question: u8, nft: &Nft) {
     let owner = Owner { id: [7; 16], comment: "0707070707070707-0707070707070707, net: net".to_owned() };
     let element = OwnedElement { set: NAMES.name, key: vec![b'a'; 16], ..OwnedElement::default() };
+    let ours = LAYOUT.on(nft);
+    let claims = ours.of(&owner);
     match question % 17 {
         0 => drop(nft.generation()),
         1 => drop(nft.is_in_force(TABLE)),
@@ -45,13 +46,13 @@ fn ask(question: u8, nft: &Nft) {
         4 => drop(nft.element(TABLE, NAMES.name, &[0; 16])),
         5 => drop(nft.elements(TABLE, NAMES.name)),
         6 => drop(nft.rules(Family::Inet, TABLE.name, "forward")),
-        7 => drop(nft.damage(&LAYOUT)),
-        8 => drop(nft.holdings(&LAYOUT, Some([7; 8]))),
-        9 => drop(nft.belongings(&LAYOUT, &owner)),
-        10 => drop(nft.belongings_by_comment(&LAYOUT, &owner)),
-        11 => drop(nft.missing(&LAYOUT, &owner, &[element])),
-        12 => drop(nft.has_anything(&LAYOUT, &owner)),
-        13 => drop(nft.first_taken(TABLE, &owner, &[element])),
+        7 => drop(ours.damage()),
+        8 => drop(ours.holdings(Some([7; 8]))),
+        9 => drop(claims.belongings(Search::Ledger)),
+        10 => drop(claims.belongings(Search::Comments)),
+        11 => drop(claims.missing(&[element])),
+        12 => drop(claims.has_anything()),
+        13 => drop(claims.first_taken(&[element])),
         14 => drop(nft.filter_rules(filter_table(false), "CNI-FORWARD")),
         15 => drop(nft.filter_rule(filter_table(true), "CNI-FORWARD", 7)),
         _ => {

@@ -66,6 +66,18 @@ pub mod ip {
     use std::net::IpAddr;
 
     use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    /// Encodes as text; no address is the empty one.
+    pub fn serialize<S: Serializer>(
+        address: &Option<IpAddr>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match address {
+            Some(address) => serializer.collect_str(address),
+            None => serializer.serialize_str(""),
+        }
+    }
 
     /// Decodes with [`parse_ip`](super::parse_ip).
     pub fn deserialize<'de, D: Deserializer<'de>>(
@@ -80,6 +92,12 @@ pub mod ip {
 pub mod cidr {
     use ipnet::IpNet;
     use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    /// Encodes as text.
+    pub fn serialize<S: Serializer>(net: &IpNet, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(net)
+    }
 
     /// Decodes with [`parse_cidr`](super::parse_cidr).
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpNet, D::Error> {

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha512};
 
 use crate::error::{Code, Error, Result};
+pub use crate::hex::encode as hex;
 
 /// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: such a text is safe as a path element, a part of a rule's
 /// comment, a chain's name.
@@ -18,7 +20,8 @@ fn is_plain(text: &str) -> bool {
 const NAME_MAX: usize = 255;
 
 /// A network's name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct NetworkName(String);
 
 impl NetworkName {
@@ -35,10 +38,8 @@ impl NetworkName {
             .with_details(name));
         }
         if name.len() > NAME_MAX {
-            return Err(Error::config(
-                "name",
-                format_args!("{} bytes are too long, expected at most {NAME_MAX}", name.len()),
-            ));
+            return Err(Error::config("name", format_args!("{} bytes are too long", name.len()))
+                .expecting(format_args!("at most {NAME_MAX}")));
         }
         Ok(NetworkName(name.to_owned()))
     }
@@ -50,7 +51,8 @@ impl NetworkName {
 }
 
 /// A container's id.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct ContainerId(String);
 
 impl ContainerId {
@@ -73,7 +75,8 @@ impl ContainerId {
 }
 
 /// A link's name, by the kernel's rules and the reference's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct IfName(String);
 
 impl IfName {
@@ -126,12 +129,37 @@ impl fmt::Display for IfName {
     }
 }
 
+impl TryFrom<String> for NetworkName {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<NetworkName> {
+        NetworkName::parse(&text)
+    }
+}
+
+impl TryFrom<String> for ContainerId {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<ContainerId> {
+        ContainerId::parse(&text)
+    }
+}
+
+impl TryFrom<String> for IfName {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<IfName> {
+        IfName::parse(&text)
+    }
+}
+
 /// What identifies an attachment. Everything that is made on the host for it carries this.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// The network's name.
     pub network: NetworkName,
     /// The container's id.
+    #[serde(rename = "containerID")]
     pub container_id: ContainerId,
     /// The interface's name in the container.
     pub ifname: IfName,
@@ -157,11 +185,6 @@ pub fn unhex8(text: &str) -> Option<Hash8> {
 /// Which attachment inside its network, as eight bytes.
 pub fn attachment_hash(container_id: &str, ifname: &str) -> Hash8 {
     hash8(&format!("{ifname}:{container_id}"))
-}
-
-/// Lower-case hex.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Key {

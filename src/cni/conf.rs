@@ -33,23 +33,12 @@ impl Config {
     /// Reads a configuration. Code 6 where it does not decode, 7 where `name` is missing or has
     /// characters that no name may have.
     pub fn parse(text: Vec<u8>) -> Result<Config> {
-        let document = Value::parse(&text);
-        Config::of(text, document)
+        let value = document(&text)?;
+        Config::of(text, value)
     }
 
-    /// The same where the document has been read already.
-    pub fn of(text: Vec<u8>, document: Result<Value>) -> Result<Config> {
-        let value = match document.map_err(|e| e.context("decode the network configuration"))? {
-            Value::Null => Value::Object(vec![]),
-            value @ Value::Object(_) => value,
-            other => {
-                let msg = format!(
-                    "decode the network configuration: expected an object, found {}",
-                    other.kind()
-                );
-                return Err(Error::new(Code::DECODE, msg));
-            }
-        };
+    /// The same where the [`document`] has been read already.
+    pub fn of(text: Vec<u8>, value: Value) -> Result<Config> {
         let name: String = decode::member(&value, "name")?;
         let name = NetworkName::parse(&name)?;
         let version = version_of(&value)?;
@@ -82,7 +71,7 @@ impl Config {
         document.map(Some).map_err(|problem| {
             let problem = problem.to_string();
             let problem = problem.strip_prefix("could not parse prevResult: ").unwrap_or(&problem);
-            Error::new(Code::DECODE, problem).at("prevResult")
+            Error::config("prevResult", problem).with_code(Code::DECODE)
         })
     }
 
@@ -90,6 +79,18 @@ impl Config {
     pub fn valid_attachments(&self) -> Result<Option<ValidAttachments>> {
         ValidAttachments::of_config(&self.value)
     }
+}
+
+/// The document that a configuration's text is; `null` is one without members. Code 6.
+pub fn document(text: &[u8]) -> Result<Value> {
+    let object = Value::parse(text).and_then(|value| match value {
+        Value::Null => Ok(Value::Object(vec![])),
+        Value::Object(_) => Ok(value),
+        other => {
+            Err(Error::new(Code::DECODE, format!("expected an object, found {}", other.kind())))
+        }
+    });
+    object.map_err(|e| e.context("decode the network configuration"))
 }
 
 /// `cniVersion` of a document: code 6 where it is no string, `0.1.0` where it is absent or empty.

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use serde::Deserialize;
 
+use super::answer::{ErrorObject, Versions};
 use super::conversation::{Manner, converse};
 use super::decode;
 use super::env::Environment;
@@ -101,7 +101,7 @@ pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -
         text => Value::parse(text.as_bytes()).and_then(|value| decode::from_value(&value)),
     };
     match object {
-        Ok(ErrorObject { code, msg, details }) if code != 0 || !msg.is_empty() => {
+        Ok(ErrorObject { code, msg, details, .. }) if code != 0 || !msg.is_empty() => {
             let code = if code == 0 { Code::DELEGATE } else { Code(code) };
             Error::new(code, msg).with_details(details)
         }
@@ -111,15 +111,6 @@ pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -
             failed(format!(" but error parsing its diagnostic message {stdout:?}: {error}"))
         }
     }
-}
-
-/// The error object of a plugin; all else in it, such as `cniVersion`, says nothing here.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ErrorObject {
-    code: u32,
-    msg: String,
-    details: String,
 }
 
 /// The versions that a plugin speaks, by its own word.
@@ -169,7 +160,8 @@ fn version_request(env: &Environment) -> (Environment, Vec<u8>) {
         ("CNI_PATH", "dummy"),
     ];
     let env = asked.iter().fold(env.clone(), |env, (name, value)| env.with(name, *value));
-    (env, format!("{{\"cniVersion\":{:?}}}", version::CURRENT).into_bytes())
+    let stdin = Value::object([("cniVersion", Value::text(version::CURRENT))]);
+    (env, stdin.to_text().into_bytes())
 }
 
 fn read_answer(answered: Result<Vec<u8>>) -> Result<Vec<String>> {
@@ -185,15 +177,9 @@ fn read_answer(answered: Result<Vec<u8>>) -> Result<Vec<String>> {
 /// The answer to VERSION. One of 0.2.0 needs no list: there was nothing to list but 0.1.0 and
 /// itself.
 pub fn parse_versions(stdout: &[u8]) -> Result<Vec<String>> {
-    #[derive(Default, Deserialize)]
-    #[serde(default, rename_all = "camelCase")]
-    struct Answer {
-        cni_version: String,
-        supported_versions: Vec<String>,
-    }
     let invalid =
         |problem: &str| Error::new(Code::DECODE, format!("decoding version info: {problem}"));
-    let answer = Value::parse(stdout).and_then(|value| decode::from_value::<Answer>(&value));
+    let answer = Value::parse(stdout).and_then(|value| decode::from_value::<Versions>(&value));
     let answer = answer.map_err(|e| invalid(&e.to_string()))?;
     match (answer.cni_version.as_str(), answer.supported_versions.is_empty()) {
         ("", _) => Err(invalid("missing field cniVersion")),

@@ -2,6 +2,7 @@
 //! kernel's network.
 
 pub mod addr;
+pub mod answer;
 pub mod args;
 pub mod attachment;
 pub mod conf;

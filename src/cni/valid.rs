@@ -9,17 +9,17 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::attachment::{ContainerId, Hash8, IfName, Key, attachment_hash, unhex8};
 use super::json::Value;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Mistake, Problem, Result};
 
 /// The key of GC's list, and the name that it had in the text of version 1.1.0; libcni writes both.
 const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 /// One valid attachment, as GC lists it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ValidAttachment {
     /// The container's id.
@@ -298,10 +298,8 @@ impl ValidAttachments {
 /// mistake of the list.
 fn read_list(key: &'static str, value: &Value) -> Result<Vec<ValidAttachment>> {
     let Value::Array(entries) = value else {
-        return Err(Error::config(
-            key,
-            format_args!("expected a list of attachments, found {}", value.kind()),
-        ));
+        let found = Mistake::of(Problem::Found(value.kind().to_owned()));
+        return Err(found.at(key).expecting("a list of attachments").into());
     };
     (0..)
         .zip(entries)
@@ -313,7 +311,7 @@ fn read_entry(entry: &Value) -> Result<ValidAttachment, (&'static str, String)> 
     let Value::Object(_) = entry else {
         return Err((
             "",
-            format!("{} is no attachment, expected containerID and ifname", entry.kind()),
+            format!("{} is not an attachment, expected containerID and ifname", entry.kind()),
         ));
     };
     let name = |key: &'static str| match entry.get(key) {
@@ -418,8 +416,8 @@ mod tests {
                 ".containerID: \"../x\" names no attachment: invalid characters in containerID; ../x",
             ),
             ("{}", ".containerID: missing, expected a name"),
-            ("null", ": null is no attachment, expected containerID and ifname"),
-            (r#""a""#, ": string is no attachment, expected containerID and ifname"),
+            ("null", ": null is not an attachment, expected containerID and ifname"),
+            (r#""a""#, ": string is not an attachment, expected containerID and ifname"),
         ] {
             for key in KEYS {
                 let text =

@@ -10,24 +10,22 @@ use std::rc::Rc;
 use clap::{Arg, ArgMatches, Command};
 
 use super::validate::{a_result, put, try_out};
-use crate::cni::decode::{Expected, Observer};
+use crate::cni::decode::{Observer, Shape};
 use crate::cni::json::Value;
 use crate::cni::version;
-use crate::error::Mistake;
+use crate::error;
+use crate::error::{Mistake, Problem};
 use crate::plugin::{Entry, Kind};
 use crate::runner::Streams;
 
 /// So many things a plugin may miss before it comes to the one that it is asked for.
 const ROUNDS: usize = 8;
 
-/// What each object has, be it a list's or a plugin's.
-const NAME: &str =
-    r#""name":{"type":"string","pattern":"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$","maxLength":200}"#;
+/// The dialect of what is printed.
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// The other keys of a list; booleans were strings in 0.4.0.
-const LIST: &str = r#""cniVersions":{"type":"array","items":{"type":"string"}},
-    "disableCheck":{"enum":[true,false,"true","false"]},"disableGC":{"enum":[true,false,"true","false"]},
-    "loadOnlyInlinedPlugins":{"enum":[true,false,"true","false"]}"#;
+/// Keys of a list that are booleans, and were strings in 0.4.0.
+const FLAGS: [&str; 3] = ["disableCheck", "disableGC", "loadOnlyInlinedPlugins"];
 
 /// The command line.
 pub fn command() -> Command {
@@ -48,10 +46,7 @@ pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>
         let _ = writeln!(io.stderr, "there is no plugin {name:?}; `cni-multi list` names them"); // see the status
         return 2;
     }
-    let mut author = Author { plugins, out: String::new() };
-    author.write_document(entry);
-    // What was written is short; reading it again indents it.
-    let schema = Value::parse(author.out.as_bytes()).unwrap_or_default();
+    let schema = Author { plugins }.document(entry);
     u8::from(
         writeln!(io.stdout, "{}", schema.to_indented_text())
             .and_then(|()| io.stdout.flush())
@@ -59,319 +54,243 @@ pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>
     )
 }
 
-/// A step of a path into a document.
-#[derive(Clone, Copy, PartialEq)]
-enum Step {
-    Key(&'static str),
-    Item,
-}
+/// The members of an object.
+type Members = Vec<(&'static str, Value)>;
 
-/// Writes a schema.
+/// Writes schemas.
 struct Author {
     plugins: &'static [Entry],
-    out: String,
 }
 
 impl Author {
-    fn write(&mut self, pieces: &[&str]) {
-        self.out.push_str(&pieces.concat());
-    }
-
-    /// `"a","b"`.
-    fn write_words(&mut self, words: &[&str]) {
-        self.write(&["\"", &words.join("\",\""), "\""]);
-    }
-
     /// The schema of a plugin, or of a list of plugins; each comes with those that it refers to.
-    fn write_document(&mut self, entry: Option<&Entry>) {
-        self.write(&["{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\"title\":\""]);
-        match entry {
-            Some(entry) => {
-                self.write(&[entry.name, "\","]);
-                self.write_plugin(entry);
-            }
-            None => {
-                self.write(&[
-                    "CNI network configuration list\",\"type\":\"object\",\"required\":[\"name\"],\"properties\":{",
-                ]);
-                self.write_common();
-                self.write(&[
-                    ",",
-                    LIST,
-                    ",\"plugins\":{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",",
-                ]);
-                self.write(&["\"required\":[\"type\"],\"properties\":{\"type\":"]);
-                self.write_names(|kind| kind != Kind::Ipam);
-                self.write(&["},\"allOf\":["]);
-                self.write_rules(
-                    "{\"properties\":{\"type\":{\"const\":\"",
-                    "\"}},\"required\":[\"type\"]}",
-                    |kind| kind != Kind::Ipam,
-                );
-                self.write(&["]}}}"]);
-            }
-        }
-        self.write(&[",\"$defs\":{"]);
-        let is_referred = |other: &&Entry| {
-            entry.is_none_or(|entry| entry.kind == Kind::Main && other.kind == Kind::Ipam)
-        };
-        let mut comma = "";
-        for other in self.plugins.iter().filter(is_referred) {
-            self.write(&[comma, "\"", other.name, "\":{"]);
-            self.write_plugin(other);
-            self.write(&["}"]);
-            comma = ",";
-        }
-        self.write(&["}}"]);
+    fn document(&self, entry: Option<&Entry>) -> Value {
+        let title = entry.map_or("CNI network configuration list", |entry| entry.name);
+        let mut schema = vec![("$schema", Value::text(DIALECT)), ("title", Value::text(title))];
+        schema.extend(entry.map_or_else(|| self.list(), |entry| self.plugin(entry)));
+        schema.push(("$defs", self.definitions(entry)));
+        Value::object(schema)
     }
 
-    fn write_common(&mut self) {
-        self.write(&[NAME, ",\"cniVersion\":{\"enum\":["]);
-        self.write_words(version::ALL);
-        self.write(&[",\"\"]}"]);
+    /// The members of a list's schema.
+    fn list(&self) -> Members {
+        let mut properties = common();
+        properties.push(("cniVersions", list_of(of_type("string"))));
+        properties.extend(FLAGS.map(|flag| (flag, boolean_or_text())));
+        let plugin = Value::object(vec![
+            ("type", Value::text("object")),
+            ("required", texts(["type"])),
+            ("properties", Value::object(vec![("type", self.names(is_of_list))])),
+            ("allOf", self.rules(is_of_list, |kind| kind)),
+        ]);
+        let plugins = Value::object(vec![
+            ("type", Value::text("array")),
+            ("minItems", Value::number(1)),
+            ("items", plugin),
+        ]);
+        properties.push(("plugins", plugins));
+        object_of(texts(["name"]), properties)
+    }
+
+    /// The schemas that the one of a plugin, or of a list, refers to.
+    fn definitions(&self, entry: Option<&Entry>) -> Value {
+        let is_referred = |other: &&Entry| match entry {
+            None => true,
+            Some(entry) => entry.kind == Kind::Main && other.kind == Kind::Ipam,
+        };
+        let referred = self.plugins.iter().filter(is_referred);
+        Value::object(referred.map(|other| (other.name, Value::object(self.plugin(other)))))
     }
 
     /// Any name, ours for completion.
-    fn write_names(&mut self, is_meant: fn(Kind) -> bool) {
-        let names: Vec<&str> = self
-            .plugins
-            .iter()
-            .filter(|entry| is_meant(entry.kind))
-            .map(|entry| entry.name)
-            .collect();
-        self.write(&["{\"anyOf\":[{\"enum\":["]);
-        self.write_words(&names);
-        self.write(&["]},{\"type\":\"string\"}]}"]);
+    fn names(&self, is_meant: fn(Kind) -> bool) -> Value {
+        let meant = self.plugins.iter().filter(|entry| is_meant(entry.kind));
+        any_of(vec![one_of(texts(meant.map(|entry| entry.name))), of_type("string")])
     }
 
-    /// For each plugin: if its name stands between these, its schema.
-    fn write_rules(&mut self, before: &str, behind: &str, is_meant: fn(Kind) -> bool) {
-        let mut comma = "";
-        for entry in self.plugins.iter().filter(|entry| is_meant(entry.kind)) {
-            self.write(&[
-                comma,
-                "{\"if\":",
-                before,
-                entry.name,
-                behind,
-                ",\"then\":{\"$ref\":\"#/$defs/",
-                entry.name,
-                "\"}}",
-            ]);
-            comma = ",";
-        }
+    /// For each plugin: its schema, if the object has its `type` where `place` puts that.
+    fn rules(&self, is_meant: fn(Kind) -> bool, place: fn(Value) -> Value) -> Value {
+        let rule = |entry: &Entry| {
+            let definition = format!("#/$defs/{}", entry.name);
+            Value::object(vec![
+                ("if", place(has("type", constant(entry.name)))),
+                ("then", Value::object(vec![("$ref", Value::text(definition))])),
+            ])
+        };
+        Value::Array(self.plugins.iter().filter(|entry| is_meant(entry.kind)).map(rule).collect())
     }
 
     /// The members of a plugin's schema: what its types read, and what every plugin may have. That
     /// of an IPAM plugin is of the object of the plugin that calls it.
-    fn write_plugin(&mut self, entry: &Entry) {
+    fn plugin(&self, entry: &Entry) -> Members {
         let learnt = self.learn(entry, &[]);
-        self.write(&[
-            "\"description\":\"",
-            entry.about,
-            "\",\"type\":\"object\",\"required\":[\"type\"",
-        ]);
-        for key in &learnt.required {
-            self.write(&[",\"", key, "\""]);
+        let is_ipam = entry.kind == Kind::Ipam;
+        let kind = if is_ipam { of_type("string") } else { constant(entry.name) };
+        let mut properties = vec![("type", kind)];
+        properties.extend(common());
+        properties.push(("prevResult", of_type("object")));
+        properties.push(("capabilities", self.capabilities(entry)));
+        // The keys below `ipam` are of another plugin.
+        for key in learnt.keys.iter().copied().filter(|key| is_ipam || *key != "ipam") {
+            properties.push((key, self.value(entry, &[Step::Key(key)])));
         }
-        self.write(&["],\"properties\":{"]);
-        match entry.kind {
-            Kind::Ipam => self.write(&["\"type\":{\"type\":\"string\"},"]),
-            Kind::Main | Kind::Meta => self.write(&["\"type\":{\"const\":\"", entry.name, "\"},"]),
+        let calls_ipam = entry.kind == Kind::Main && learnt.keys.contains(&"ipam");
+        if calls_ipam {
+            let is_required = learnt.required.iter().any(|key| key == "ipam");
+            properties.push(("ipam", self.ipam(is_required)));
         }
-        self.write_common();
-        self.write(&[",\"prevResult\":{\"type\":\"object\"},\"capabilities\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"boolean\"},\"properties\":{"]);
-        let mut comma = "";
-        for capability in self.learn(entry, &[Step::Key("runtimeConfig")]).keys {
-            self.write(&[comma, "\"", capability, "\":{\"type\":\"boolean\"}"]);
-            comma = ",";
+        let required =
+            texts(["type"].into_iter().chain(learnt.required.iter().map(String::as_str)));
+        let mut schema = vec![("description", Value::text(entry.about))];
+        schema.extend(object_of(required, properties));
+        if calls_ipam {
+            schema.push(("allOf", self.rules(is_ipam_plugin, |kind| has("ipam", kind))));
         }
-        self.write(&["}}"]);
-        let is_own = |key: &&str| entry.kind == Kind::Ipam || *key != "ipam"; // the latter is written below
-        for key in learnt.keys.iter().copied().filter(is_own) {
-            self.write(&[",\"", key, "\":"]);
-            self.write_at(entry, &mut vec![Step::Key(key)]);
-        }
-        if entry.kind == Kind::Main && learnt.keys.contains(&"ipam") {
-            self.write(&[",\"ipam\":{\"type\":\"object\",\"required\":["]);
-            if learnt.required.iter().any(|key| key == "ipam") {
-                self.write_words(&["type"]);
-            }
-            self.write(&["],\"properties\":{\"type\":"]);
-            self.write_names(|kind| kind == Kind::Ipam);
-            self.write(&["}}},\"allOf\":["]);
-            self.write_rules(
-                "{\"required\":[\"ipam\"],\"properties\":{\"ipam\":{\"required\":[\"type\"],\"properties\":{\"type\":{\"const\":\"",
-                "\"}}}}}",
-                |kind| kind == Kind::Ipam,
-            );
-            self.write(&["]"]);
-        } else {
-            self.write(&["}"]);
-        }
+        schema
     }
 
-    /// The schema of what the plugin expects at a path.
-    fn write_at(&mut self, entry: &Entry, path: &mut Vec<Step>) {
+    /// The capabilities that the plugin reads.
+    fn capabilities(&self, entry: &Entry) -> Value {
+        let read = self.learn(entry, &[Step::Key("runtimeConfig")]).keys;
+        Value::object(vec![
+            ("type", Value::text("object")),
+            ("additionalProperties", of_type("boolean")),
+            ("properties", Value::object(read.into_iter().map(|key| (key, of_type("boolean"))))),
+        ])
+    }
+
+    /// The object `ipam` of a plugin that calls an IPAM plugin.
+    fn ipam(&self, is_required: bool) -> Value {
+        let required = texts(is_required.then_some("type"));
+        Value::object(object_of(required, vec![("type", self.names(is_ipam_plugin))]))
+    }
+
+    /// The schema of the value that the plugin expects at a path.
+    fn value(&self, entry: &Entry, path: &[Step]) -> Value {
         let learnt = self.learn(entry, path);
-        let greatest = match learnt.kind.as_str() {
-            "u8" => u8::MAX.into(),
-            "u16" => u16::MAX.into(),
-            "u32" => u32::MAX.into(),
-            "u64" => u64::MAX,
-            "i64" => i64::MAX as u64,
-            "a boolean" => return self.write(&["{\"type\":\"boolean\"}"]),
-            "a string" => return self.write_text(entry, path),
-            "a sequence" => {
-                return self.write_inner(entry, path, "{\"type\":\"array\",\"items\":", Step::Item);
-            }
-            "a map" | "an object" => {
-                return self.write_inner(
-                    entry,
-                    path,
-                    "{\"type\":\"object\",\"additionalProperties\":",
-                    Step::Key("key"),
-                );
-            }
-            "" => return self.write_object(entry, path, &learnt),
-            _ => return self.write(&["{}"]),
-        };
-        self.write_integer(entry, path, greatest);
+        match learnt.kind {
+            None => self.object(entry, path, &learnt),
+            Some(error::Kind::Boolean) => of_type("boolean"),
+            Some(error::Kind::Text) => self.text(entry, path),
+            Some(error::Kind::Natural(greatest)) => self.natural(entry, path, greatest),
+            Some(error::Kind::Integer) => self.integer(entry, path),
+            Some(error::Kind::List) => list_of(self.value(entry, &below(path, Step::Item))),
+            Some(error::Kind::Object) => Value::object(vec![
+                ("type", Value::text("object")),
+                ("additionalProperties", self.value(entry, &below(path, Step::Key("key")))),
+            ]),
+            Some(error::Kind::Other(_)) => Value::Object(vec![]),
+        }
     }
 
-    fn write_inner(&mut self, entry: &Entry, path: &mut Vec<Step>, before: &str, step: Step) {
-        self.write(&[before]);
-        path.push(step);
-        self.write_at(entry, path);
-        path.pop();
-        self.write(&["}"]);
-    }
-
-    fn write_object(&mut self, entry: &Entry, path: &mut Vec<Step>, learnt: &Learnt) {
-        self.write(&["{\"type\":\"object\",\"required\":["]);
-        if !learnt.required.is_empty() {
-            self.write_words(&learnt.required.iter().map(String::as_str).collect::<Vec<_>>());
-        }
-        self.write(&["],\"properties\":{"]);
-        let mut comma = "";
-        for &key in &learnt.keys {
-            self.write(&[comma, "\"", key, "\":"]);
-            path.push(Step::Key(key));
-            self.write_at(entry, path);
-            path.pop();
-            comma = ",";
-        }
-        self.write(&["}}"]);
+    /// An object of certain keys.
+    fn object(&self, entry: &Entry, path: &[Step], learnt: &Learnt) -> Value {
+        let property = |key| (key, self.value(entry, &below(path, Step::Key(key))));
+        let properties = learnt.keys.iter().copied().map(property).collect();
+        Value::object(object_of(texts(learnt.required.iter().map(String::as_str)), properties))
     }
 
     /// A text; the words it may be, where the plugin refuses others and names them.
-    fn write_text(&mut self, entry: &Entry, path: &[Step]) {
-        let is_taken = |word: &&str| self.problem(entry, path, Value::text(*word)).is_none();
-        let refusal = self.problem(entry, path, Value::text("?")).unwrap_or_default();
-        let mut words = words(&refusal);
-        if words.is_empty() || !words.iter().all(is_taken) {
-            return self.write(&["{\"type\":\"string\"}"]);
+    fn text(&self, entry: &Entry, path: &[Step]) -> Value {
+        let refusal = self.mistake(entry, path, Value::text("?"));
+        let words = refusal.map_or(&[][..], |mistake| mistake.expected.words());
+        if words.is_empty() {
+            return of_type("string");
         }
-        let capitals: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
-        words.extend(capitals.iter().map(String::as_str).filter(is_taken));
-        words.extend(Some("").filter(is_taken));
-        self.write(&["{\"enum\":["]);
-        self.write_words(&words);
-        self.write(&["]}"]);
+        let capitals = words.iter().map(|word| word.to_ascii_uppercase());
+        let others = capitals.chain([String::new()]);
+        let taken = others.filter(|word| self.takes(entry, path, Value::text(word.as_str())));
+        let words = words.iter().copied().map(str::to_owned);
+        one_of(Value::Array(words.chain(taken).map(Value::text).collect()))
     }
 
-    /// An integer; the range that the plugin takes, where that is narrower than its type's.
-    fn write_integer(&mut self, entry: &Entry, path: &[Step], greatest: u64) {
-        let problem = |value: u64| self.problem(entry, path, Value::Number(value.into()));
-        let mut ranges = ranges(&problem(greatest).unwrap_or_default());
-        if ranges.is_empty() && greatest != i64::MAX as u64 {
-            ranges.push((0, greatest));
+    /// An integer that is not negative; the ranges that the plugin takes, where those are narrower
+    /// than its type's.
+    fn natural(&self, entry: &Entry, path: &[Step], greatest: u64) -> Value {
+        match self.ranges(entry, path, greatest).as_slice() {
+            [] => in_ranges(&[(0, greatest)]),
+            narrower => in_ranges(&self.with_zero(entry, path, narrower)),
         }
-        // As a rule 0 says that nobody wishes anything.
-        match ranges.first_mut() {
-            Some((2.., _)) if problem(0).is_none() => ranges.insert(0, (0, 0)),
-            Some((least, _)) if problem(0).is_none() => *least = 0,
-            _ => (),
+    }
+
+    /// An integer of either sign; the ranges that the plugin takes, where it has such.
+    fn integer(&self, entry: &Entry, path: &[Step]) -> Value {
+        let ranges = self.ranges(entry, path, i64::MAX.unsigned_abs());
+        in_ranges(&self.with_zero(entry, path, &ranges))
+    }
+
+    /// The least and the greatest number of each range that the plugin names when it refuses this
+    /// number.
+    fn ranges(&self, entry: &Entry, path: &[Step], number: u64) -> Vec<(u64, u64)> {
+        let refusal = self.mistake(entry, path, Value::number(number));
+        let ranges = refusal.as_ref().map_or(&[][..], |mistake| mistake.expected.ranges());
+        let natural = |number: &i64| u64::try_from(*number).ok();
+        ranges
+            .iter()
+            .filter_map(|range| Some((natural(range.start())?, natural(range.end())?)))
+            .collect()
+    }
+
+    /// The ranges and 0, where the plugin takes that besides: as a rule it means the default.
+    fn with_zero(&self, entry: &Entry, path: &[Step], ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let mut all = ranges.to_vec();
+        let Some(first) = all.first_mut().filter(|_| self.takes(entry, path, Value::number(0)))
+        else {
+            return all;
+        };
+        if first.0 > 1 {
+            all.insert(0, (0, 0));
+        } else {
+            first.0 = 0;
         }
-        self.write(&["{\"type\":\"integer\""]);
-        let mut before = if ranges.len() > 1 { ",\"anyOf\":[{" } else { "," };
-        for (least, greatest) in &ranges {
-            self.write(&[
-                before,
-                "\"minimum\":",
-                &least.to_string(),
-                ",\"maximum\":",
-                &greatest.to_string(),
-            ]);
-            before = "},{";
-        }
-        self.write(&[if ranges.len() > 1 { "}]}" } else { "}" }]);
+        all
+    }
+
+    /// Whether the plugin has nothing against a value.
+    fn takes(&self, entry: &Entry, path: &[Step], value: Value) -> bool {
+        self.mistake(entry, path, value).is_none()
     }
 
     /// What the plugin says to something that is no value for any type, and to an object.
     fn learn(&self, entry: &Entry, path: &[Step]) -> Learnt {
         let at = path_text(path);
-        let mut told = self.ask(entry, document(path, Value::Bool(true))).0;
+        let mut shapes = self.ask(entry, document(path, Value::Bool(true))).0;
         let mut required = vec![];
         let mut asked = document(path, Value::Object(vec![]));
         for _ in 0..ROUNDS {
             let (more, mistake) = self.ask(entry, asked.clone());
-            told.extend(more);
-            let Some(Mistake { path: place, problem }) = mistake else { break };
-            // What it misses is given, so that it goes on.
-            let (place, is_missing) =
-                match problem.strip_suffix("\" is missing").and_then(|key| key.strip_prefix('"')) {
-                    Some(key) => (format!("{place}.{key}"), true),
-                    None => (place.clone(), is_missing(&problem)),
-                };
-            let Some(key) = place.strip_prefix(&at).map(|key| key.trim_start_matches('.')) else {
-                break;
-            };
-            let key = key.split('.').next().unwrap_or_default().to_owned();
-            if key.is_empty() || key.starts_with('[') || required.contains(&key) {
+            shapes.extend(more);
+            let Some(mistake) = mistake else { break };
+            let Some(key) = member_on_the_way(&at, &mistake.path) else { break };
+            if required.contains(&key) {
                 break;
             }
-            put(&mut asked, &place, filler(&problem));
-            required.extend(Some(key).filter(|_| is_missing));
-        }
-        told.retain(|(place, _)| *place == at);
-        let mut learnt = Learnt { keys: vec![], kind: String::new(), required };
-        for (_, expected) in told {
-            match expected {
-                Expected::Keys(keys) => {
-                    for &key in keys {
-                        if !learnt.keys.contains(&key) {
-                            learnt.keys.push(key);
-                        }
-                    }
-                }
-                Expected::Kind(kind) => learnt.kind = kind,
+            put(&mut asked, &mistake.path, filler(&mistake)); // so that it goes on
+            if mistake.problem == Problem::Missing {
+                required.push(key);
             }
         }
-        learnt
+        let shapes = shapes.into_iter().filter(|(place, _)| *place == at).map(|(_, shape)| shape);
+        Learnt::of(shapes, required)
     }
 
     /// What the plugin has against a value, if it has anything. What it misses besides is added, as
     /// far as it says what.
-    fn problem(&self, entry: &Entry, path: &[Step], value: Value) -> Option<String> {
+    fn mistake(&self, entry: &Entry, path: &[Step], value: Value) -> Option<Mistake> {
         let at = path_text(path);
         let mut document = document(path, value);
         for _ in 0..ROUNDS {
             let mistake = self.ask(entry, document.clone()).1?;
             if mistake.path == at {
-                return Some(mistake.problem);
+                return Some(mistake);
             }
-            put(&mut document, &mistake.path, filler(&mistake.problem));
+            put(&mut document, &mistake.path, filler(&mistake));
         }
         None
     }
 
     /// Decodes and checks a document: what was expected where, and the mistake.
-    fn ask(
-        &self,
-        entry: &Entry,
-        mut document: Value,
-    ) -> (Vec<(String, Expected)>, Option<Mistake>) {
+    fn ask(&self, entry: &Entry, mut document: Value) -> (Vec<(String, Shape)>, Option<Mistake>) {
         document.set("prevResult", a_result(version::CURRENT)); // it may be any of a list
         let observer = Rc::new(Observer::default());
         let checked =
@@ -384,10 +303,43 @@ impl Author {
 struct Learnt {
     /// The keys, where it is an object of certain keys.
     keys: Vec<&'static str>,
-    /// Else in serde's words.
-    kind: String,
+    /// Else the kind of value.
+    kind: Option<error::Kind>,
     /// The keys that an object has to have.
     required: Vec<String>,
+}
+
+impl Learnt {
+    fn of(shapes: impl Iterator<Item = Shape>, required: Vec<String>) -> Learnt {
+        let mut learnt = Learnt { keys: vec![], kind: None, required };
+        for shape in shapes {
+            match shape {
+                Shape::Keys(keys) => learnt.add_keys(keys),
+                Shape::Kind(kind) => learnt.kind = Some(kind),
+            }
+        }
+        learnt
+    }
+
+    fn add_keys(&mut self, keys: &[&'static str]) {
+        for key in keys {
+            if !self.keys.contains(key) {
+                self.keys.push(key);
+            }
+        }
+    }
+}
+
+/// A step of a path into a document.
+#[derive(Clone, Copy, PartialEq)]
+enum Step {
+    Key(&'static str),
+    Item,
+}
+
+/// The path with one step more.
+fn below(path: &[Step], step: Step) -> Vec<Step> {
+    [path, &[step]].concat()
 }
 
 /// A document that has a value at this path and nothing else.
@@ -413,35 +365,96 @@ fn path_text(path: &[Step]) -> String {
     text
 }
 
-/// Whether a problem is that there is no value.
-fn is_missing(problem: &str) -> bool {
-    problem.starts_with("missing")
+/// The member of the object at `path` on the way to `place`.
+fn member_on_the_way(path: &str, place: &str) -> Option<String> {
+    let key = place.strip_prefix(path)?.trim_start_matches('.').split('.').next()?;
+    (!key.is_empty() && !key.starts_with('[')).then(|| key.to_owned())
 }
 
-/// A value for a key that is missing.
-fn filler(problem: &str) -> Value {
-    ranges(problem).first().map_or(Value::text("x"), |(least, _)| Value::Number((*least).into()))
+/// A value for a key that has none, or one that cannot be.
+fn filler(mistake: &Mistake) -> Value {
+    let least = mistake.expected.ranges().first().map(|range| *range.start());
+    least.map_or(Value::text("x"), Value::number)
 }
 
-/// The words of `…, expected "a", "b" or "c"`. Whether they are words that can be written there is
-/// for the plugin to say.
-fn words(problem: &str) -> Vec<&str> {
-    let Some((_, list)) = problem.rsplit_once("expected ") else { return vec![] };
-    let list = list.strip_prefix("one of ").unwrap_or(list);
-    let words: Vec<&str> = list
-        .split(", ")
-        .flat_map(|part| part.split(" or "))
-        .map(|word| word.trim_matches('"'))
-        .collect();
-    if words.iter().any(|word| word.contains(' ')) { vec![] } else { words }
+fn is_of_list(kind: Kind) -> bool {
+    kind != Kind::Ipam
 }
 
-/// The least and the greatest number of each range of `…, expected 1 to 252 or 256 to 4294967295`.
-fn ranges(problem: &str) -> Vec<(u64, u64)> {
-    let Some((_, expected)) = problem.rsplit_once("expected ") else { return vec![] };
-    let range = |text: &str| {
-        let (least, greatest) = text.split_once(" to ")?;
-        Some((least.parse().ok()?, greatest.parse().ok()?))
-    };
-    expected.split(" or ").filter_map(range).collect()
+fn is_ipam_plugin(kind: Kind) -> bool {
+    kind == Kind::Ipam
+}
+
+/// What each object has, be it a list's or a plugin's.
+fn common() -> Members {
+    let name = Value::object(vec![
+        ("type", Value::text("string")),
+        ("pattern", Value::text("^[a-zA-Z0-9][a-zA-Z0-9_.-]*$")),
+        ("maxLength", Value::number(200)),
+    ]);
+    let versions = version::ALL.iter().copied().chain([""]);
+    vec![("name", name), ("cniVersion", one_of(texts(versions)))]
+}
+
+/// `true`, `false`, or the text of either.
+fn boolean_or_text() -> Value {
+    let booleans = [true, false].map(Value::Bool);
+    one_of(Value::Array(booleans.into_iter().chain(["true", "false"].map(Value::text)).collect()))
+}
+
+/// An object with a member of this schema.
+fn has(key: &'static str, schema: Value) -> Value {
+    let properties = Value::object(vec![(key, schema)]);
+    Value::object(vec![("required", texts([key])), ("properties", properties)])
+}
+
+/// The members of an object's schema.
+fn object_of(required: Value, properties: Members) -> Members {
+    vec![
+        ("type", Value::text("object")),
+        ("required", required),
+        ("properties", Value::object(properties)),
+    ]
+}
+
+fn of_type(name: &str) -> Value {
+    Value::object(vec![("type", Value::text(name))])
+}
+
+fn list_of(items: Value) -> Value {
+    Value::object(vec![("type", Value::text("array")), ("items", items)])
+}
+
+/// An integer in one of these ranges; any where there are none.
+fn in_ranges(ranges: &[(u64, u64)]) -> Value {
+    let mut members = vec![("type", Value::text("integer"))];
+    match ranges {
+        [] => (),
+        [range] => members.extend(bounds(range)),
+        ranges => {
+            let choices = ranges.iter().map(|range| Value::object(bounds(range)));
+            members.push(("anyOf", Value::Array(choices.collect())));
+        }
+    }
+    Value::object(members)
+}
+
+fn bounds((least, greatest): &(u64, u64)) -> [(&'static str, Value); 2] {
+    [("minimum", Value::number(*least)), ("maximum", Value::number(*greatest))]
+}
+
+fn constant(text: &str) -> Value {
+    Value::object(vec![("const", Value::text(text))])
+}
+
+fn one_of(values: Value) -> Value {
+    Value::object(vec![("enum", values)])
+}
+
+fn any_of(schemas: Vec<Value>) -> Value {
+    Value::object(vec![("anyOf", Value::Array(schemas))])
+}
+
+fn texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Value {
+    Value::Array(texts.into_iter().map(Value::text).collect())
 }

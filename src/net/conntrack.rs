@@ -8,41 +8,41 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 use nix::errno::Errno;
 
 use super::netlink::attr::Attrs;
+use super::netlink::attributes::Attributes;
 use super::netlink::refused;
 use super::netlink::transport::Transport;
-use super::nft::Family;
-use super::nft::batch::message;
-use super::nft::wire::Attributes;
+use super::nfnetlink::{self, Family, Header, NFNL_SUBSYS_CTNETLINK, NLM_F_ACK, NLM_F_DUMP};
 use crate::error::{Error, Result};
 
-/// NFNL_SUBSYS_CTNETLINK in the upper byte of a message's type.
-const SUBSYSTEM: u16 = 1 << 8;
-// enum cntl_msg_types
-const GET: u16 = 1;
-const DELETE: u16 = 2;
-const NLM_F_ACK: u16 = 4;
-const NLM_F_DUMP: u16 = 0x300;
-/// nfgenmsg.
-const HEADER: usize = 4;
 /// How often an interrupted dump is begun again; what was seen of it is dealt with each time.
 const TRIES: usize = 5;
 
+// linux/netfilter/nfnetlink_conntrack.h: enum cntl_msg_types
+const IPCTNL_MSG_CT_GET: u16 = 1;
+const IPCTNL_MSG_CT_DELETE: u16 = 2;
 // enum ctattr_type
-const TUPLE_ORIG: u16 = 1;
-const TUPLE_REPLY: u16 = 2;
-const ID: u16 = 12;
-const ZONE: u16 = 18;
-const FILTER: u16 = 25;
-// enum ctattr_tuple, ctattr_ip, ctattr_l4proto
-const TUPLE_IP: u16 = 1;
-const TUPLE_PROTO: u16 = 2;
-const PROTO_NUM: u16 = 1;
-const PROTO_DST_PORT: u16 = 3;
-/// CTA_FILTER_ORIG_FLAGS with CTA_FILTER_F_CTA_PROTO_NUM and _DST_PORT.
-const FILTER_ORIG_FLAGS: u16 = 1;
-const BY_PROTOCOL: u32 = 1 << 3;
-const BY_PORT: u32 = 1 << 5;
+const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_TUPLE_REPLY: u16 = 2;
+const CTA_ID: u16 = 12;
+const CTA_ZONE: u16 = 18;
+const CTA_FILTER: u16 = 25;
+// enum ctattr_tuple
+const CTA_TUPLE_IP: u16 = 1;
+const CTA_TUPLE_PROTO: u16 = 2;
+// enum ctattr_ip
+const CTA_IP_V4_SRC: u16 = 1;
+const CTA_IP_V4_DST: u16 = 2;
+const CTA_IP_V6_SRC: u16 = 3;
+const CTA_IP_V6_DST: u16 = 4;
+// enum ctattr_l4proto
+const CTA_PROTO_NUM: u16 = 1;
+const CTA_PROTO_DST_PORT: u16 = 3;
+// enum ctattr_filter, and net/netfilter/nf_conntrack_netlink.c for its flags
+const CTA_FILTER_ORIG_FLAGS: u16 = 1;
+const CTA_FILTER_F_CTA_PROTO_NUM: u32 = 1 << 3;
+const CTA_FILTER_F_CTA_PROTO_DST_PORT: u32 = 1 << 5;
 
+/// IPPROTO_UDP.
 const UDP: u8 = 17;
 
 /// A connection, as far as it is looked at.
@@ -61,19 +61,19 @@ pub struct Flow {
 impl Flow {
     /// A flow of UDP.
     fn read(payload: &[u8]) -> Option<Flow> {
-        let attrs = Attrs::after(payload, HEADER);
-        let (original, reply) = (attrs.nested(TUPLE_ORIG)?, attrs.nested(TUPLE_REPLY)?);
-        let protocol = original.nested(TUPLE_PROTO)?;
-        let port = u16::from_be(protocol.u16(PROTO_DST_PORT)?);
-        // CTA_IP_V4_DST is 2, _V6_DST 4; sources are 1 and 3.
+        let attrs = Attrs::after(payload, nfnetlink::HEADER);
+        let (original, reply) = (attrs.nested(CTA_TUPLE_ORIG)?, attrs.nested(CTA_TUPLE_REPLY)?);
+        let protocol = original.nested(CTA_TUPLE_PROTO)?;
+        let port = u16::from_be(protocol.u16(CTA_PROTO_DST_PORT)?);
         let ip = |tuple: Attrs<'_>, v4, v6| {
-            tuple.nested(TUPLE_IP).and_then(|ip| ip.ip(v4).or_else(|| ip.ip(v6)))
+            tuple.nested(CTA_TUPLE_IP).and_then(|ip| ip.ip(v4).or_else(|| ip.ip(v6)))
         };
-        let identity = [TUPLE_ORIG, ID, ZONE]
+        let identity = [CTA_TUPLE_ORIG, CTA_ID, CTA_ZONE]
             .into_iter()
             .filter_map(|kind| Some((kind, attrs.bytes(kind)?.to_vec())));
-        let (destination, answering) = (ip(original, 2, 4)?, ip(reply, 1, 3)?);
-        (protocol.u8(PROTO_NUM)? == UDP).then(|| Flow {
+        let (destination, answering) =
+            (ip(original, CTA_IP_V4_DST, CTA_IP_V6_DST)?, ip(reply, CTA_IP_V4_SRC, CTA_IP_V6_SRC)?);
+        (protocol.u8(CTA_PROTO_NUM)? == UDP).then(|| Flow {
             port,
             destination,
             answering,
@@ -117,7 +117,7 @@ impl Conntrack {
         for _ in 0..TRIES {
             let mut flows = vec![];
             let seq = self
-                .send(GET, NLM_F_DUMP, family, &to_ports(ports))
+                .send(IPCTNL_MSG_CT_GET, NLM_F_DUMP, family, &to_ports(ports))
                 .map_err(|e| Error::kernel(&what, e))?;
             let listed = self.transport.dump(seq, |reply| {
                 let found = Flow::read(reply.payload);
@@ -141,11 +141,14 @@ impl Conntrack {
         let what = format_args!("delete the UDP flow to {}", flow.destination);
         let mut body = Attributes::default();
         for (kind, bytes) in &flow.identity {
-            let nested = if *kind == TUPLE_ORIG { 0x8000 } else { 0 }; // NLA_F_NESTED
-            body.raw(kind | nested, bytes);
+            match *kind {
+                CTA_TUPLE_ORIG => body.nested(CTA_TUPLE_ORIG, bytes),
+                kind => body.raw(kind, bytes),
+            };
         }
-        let seq =
-            self.send(DELETE, NLM_F_ACK, family, &body).map_err(|e| Error::kernel(what, e))?;
+        let seq = self
+            .send(IPCTNL_MSG_CT_DELETE, NLM_F_ACK, family, &body)
+            .map_err(|e| Error::kernel(what, e))?;
         match self.transport.acknowledged(seq, |_| ()) {
             Err(refusal) if refusal.errno == Errno::ENOENT => Ok(()), // it ended by itself
             done => done.map_err(|refusal| refused(what, refusal)),
@@ -155,7 +158,8 @@ impl Conntrack {
     fn send(&self, kind: u16, flags: u16, family: Family, body: &Attributes) -> Result<u32, Errno> {
         let seq = self.transport.next_seq();
         let mut bytes = vec![];
-        message(&mut bytes, SUBSYSTEM | kind, flags, seq, family, 0, body.bytes());
+        Header::new(NFNL_SUBSYS_CTNETLINK, kind, flags, seq, family)
+            .append(body.bytes(), &mut bytes);
         self.transport.send(&bytes)?;
         Ok(seq)
     }
@@ -166,17 +170,18 @@ impl Conntrack {
 fn to_ports(ports: &BTreeSet<u16>) -> Attributes {
     let only = ports.first().filter(|_| ports.len() == 1);
     let mut body = Attributes::default();
-    body.nest(TUPLE_ORIG, |tuple| {
-        tuple.nest(TUPLE_PROTO, |protocol| {
-            protocol.raw(PROTO_NUM, &[UDP]);
+    body.nest(CTA_TUPLE_ORIG, |tuple| {
+        tuple.nest(CTA_TUPLE_PROTO, |protocol| {
+            protocol.raw(CTA_PROTO_NUM, &[UDP]);
             if let Some(port) = only {
-                protocol.raw(PROTO_DST_PORT, &port.to_be_bytes());
+                protocol.raw(CTA_PROTO_DST_PORT, &port.to_be_bytes());
             }
         });
     });
-    let flags = BY_PROTOCOL | if only.is_some() { BY_PORT } else { 0 };
-    body.nest(FILTER, |filter| {
-        filter.raw(FILTER_ORIG_FLAGS, &flags.to_ne_bytes());
+    let flags = CTA_FILTER_F_CTA_PROTO_NUM
+        | if only.is_some() { CTA_FILTER_F_CTA_PROTO_DST_PORT } else { 0 };
+    body.nest(CTA_FILTER, |filter| {
+        filter.raw(CTA_FILTER_ORIG_FLAGS, &flags.to_ne_bytes());
     });
     body
 }

@@ -5,17 +5,14 @@
 //! programs, in one `iptables-restore` a family. Whether there is anything to read is seen without
 //! starting a program.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 
-use ipnet::IpNet;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::nft::{Family, Nft};
@@ -47,67 +44,6 @@ pub enum Variant {
     Nft,
     /// iptables-legacy.
     Legacy,
-}
-
-/// Where a packet goes that a rule matches.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// It is accepted.
-    Accept,
-    /// It goes through another chain and comes back.
-    Chain(String),
-}
-
-/// A rule of the table `filter`, of the few forms that the reference has for a container's packets.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FilterRule {
-    /// Packets from this address.
-    pub source: Option<IpAddr>,
-    /// Packets to this address.
-    pub destination: Option<IpAddr>,
-    /// Packets of connections that have been accepted before, or that belong to such.
-    pub is_of_replies: bool,
-    /// Words for people, which tell one rule from another.
-    pub comment: Option<String>,
-    /// What becomes of them.
-    pub target: Target,
-}
-
-impl FilterRule {
-    /// A rule for every packet.
-    pub fn to(target: Target) -> FilterRule {
-        FilterRule { source: None, destination: None, is_of_replies: false, comment: None, target }
-    }
-}
-
-impl FilterRule {
-    /// Whether it does what the other one does. nft(8) leaves the comments of iptables out of what
-    /// it lists, so a rule that was loaded from there has none.
-    pub fn does(&self, wanted: &FilterRule) -> bool {
-        self == wanted
-            || self.comment.is_none() && *self == FilterRule { comment: None, ..wanted.clone() }
-    }
-}
-
-/// As `iptables -S` lists it, without the chain that it is in.
-impl fmt::Display for FilterRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (option, address) in [("-s", self.source), ("-d", self.destination)] {
-            if let Some(address) = address {
-                write!(f, "{option} {} ", IpNet::from(address))?;
-            }
-        }
-        if let Some(comment) = &self.comment {
-            write!(f, "-m comment --comment \"{comment}\" ")?;
-        }
-        if self.is_of_replies {
-            f.write_str("-m conntrack --ctstate RELATED,ESTABLISHED ")?;
-        }
-        match &self.target {
-            Target::Accept => f.write_str("-j ACCEPT"),
-            Target::Chain(chain) => write!(f, "-j {chain}"),
-        }
-    }
 }
 
 /// A table as `iptables-save` lists it: its chains, each with its rules without `-A CHAIN`.
@@ -187,33 +123,46 @@ impl Saved {
     }
 }
 
+/// The host's programs of every family, for one operation or those of a chain. It waits for a stuck
+/// lock holder once; later attempts fail at once, for the same reason.
+#[derive(Default)]
+pub struct Programs {
+    given_up: OnceCell<Error>,
+}
+
 /// The programs of one address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Iptables {
+#[derive(Clone, Copy)]
+pub struct Iptables<'p> {
+    programs: &'p Programs,
     is_v6: bool,
     variant: Variant,
 }
 
-impl Iptables {
+impl Programs {
     /// What the host calls iptables (or ip6tables), for addresses like this one.
-    pub fn for_address(ip: IpAddr) -> Iptables {
-        Iptables { is_v6: ip.is_ipv6(), variant: Variant::Default }
+    pub fn for_address(&self, ip: IpAddr) -> Iptables<'_> {
+        self.of(ip.is_ipv6(), Variant::Default)
+    }
+
+    fn of(&self, is_v6: bool, variant: Variant) -> Iptables<'_> {
+        Iptables { programs: self, is_v6, variant }
     }
 
     /// The programs whose `nat` table may have this chain, of both families; empty where no program
     /// needs to be asked.
-    pub fn with_nat_chain(nft: Option<&Nft>, chain: &str) -> Result<Vec<Iptables>> {
-        Iptables::with_nat(nft, |nft, family| Ok(nft.chain(family, "nat", chain)?.is_some()))
+    pub fn with_nat_chain(&self, nft: Option<&Nft>, chain: &str) -> Result<Vec<Iptables<'_>>> {
+        self.with_nat(nft, |nft, family| Ok(nft.chain(family, "nat", chain)?.is_some()))
     }
 
     /// The same, where the chain has rules, as far as that can be seen. No more than `jumps` rules
     /// lead there.
     pub fn with_nat_chain_in_use(
+        &self,
         nft: Option<&Nft>,
         chain: &str,
         jumps: u32,
-    ) -> Result<Vec<Iptables>> {
-        Iptables::with_nat(nft, |nft, family| match nft.chain(family, "nat", chain)? {
+    ) -> Result<Vec<Iptables<'_>>> {
+        self.with_nat(nft, |nft, family| match nft.chain(family, "nat", chain)? {
             None => Ok(false),
             Some(info) if info.uses > jumps => Ok(true),
             // So few are read: an administrator may have deleted what leads there.
@@ -222,29 +171,70 @@ impl Iptables {
     }
 
     fn with_nat(
+        &self,
         nft: Option<&Nft>,
         is_there: impl Fn(&Nft, Family) -> Result<bool>,
-    ) -> Result<Vec<Iptables>> {
-        settle()?;
+    ) -> Result<Vec<Iptables<'_>>> {
+        self.settle()?;
         let mut found = vec![];
         for (is_v6, family) in [(false, Family::Ip), (true, Family::Ip6)] {
             if nft.map_or(Ok(false), |nft| is_there(nft, family))? {
-                found.push(Iptables { is_v6, variant: Variant::Nft });
+                found.push(self.of(is_v6, Variant::Nft));
             }
             // A host without the programs can have no rules of ours there, whoever made the table.
-            found.extend(
-                Iptables::legacy_with("nat", is_v6)?.filter(|iptables| iptables.require().is_ok()),
-            );
+            let legacy = self.legacy_with("nat", is_v6)?;
+            found.extend(legacy.filter(|iptables| iptables.require().is_ok()));
         }
         Ok(found)
     }
 
     /// The programs of iptables-legacy for addresses of one family, where that has a table of this
     /// name. No program is asked.
-    pub fn legacy_with(table: &str, is_v6: bool) -> Result<Option<Iptables>> {
-        Ok(has_legacy_table(table, is_v6)?.then_some(Iptables { is_v6, variant: Variant::Legacy }))
+    pub fn legacy_with(&self, table: &str, is_v6: bool) -> Result<Option<Iptables<'_>>> {
+        Ok(has_legacy_table(table, is_v6)?.then_some(self.of(is_v6, Variant::Legacy)))
     }
 
+    /// Waits until no rules are being changed, so that a search for rules finds those of an ADD
+    /// that was killed.
+    pub fn settle(&self) -> Result<()> {
+        match fs::symlink_metadata(LOCK) {
+            // Nothing has been changed since the host was started, or there is something else in
+            // the directory's place.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
+            Err(e) => Err(Error::io(format_args!("look for {LOCK:?}"), &e)),
+            Ok(_) => self.lock().map(drop),
+        }
+    }
+
+    /// Keeps other processes of ours from changing rules of iptables until it is dropped; the
+    /// kernel ends it with the process and the programs that it has started. One of those goes on
+    /// when the process is killed.
+    fn lock(&self) -> Result<File> {
+        self.require_hope()?;
+        let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
+        let path = Path::new(LOCK);
+        plain_file::make_private_directory(Path::new(LOCK_DIR)).map_err(failed)?;
+        let file = plain_file::open_or_create(path).map_err(failed)?;
+        let file = file_lock::take(file, path, Mode::Exclusive, file_lock::PATIENCE)
+            .map_err(|error| self.give_up(error))?;
+        fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
+        Ok(file)
+    }
+
+    /// Why the first wait was in vain, if one was.
+    fn require_hope(&self) -> Result<()> {
+        self.given_up.get().cloned().map_or(Ok(()), Err)
+    }
+
+    fn give_up(&self, error: Error) -> Error {
+        if error.code == Code::TRY_AGAIN {
+            let _ = self.given_up.set(error.clone()); // only the first was waited for
+        }
+        error
+    }
+}
+
+impl Iptables<'_> {
     /// What people call them.
     pub fn name(&self) -> &'static str {
         match (self.is_v6, self.variant) {
@@ -296,7 +286,7 @@ impl Iptables {
     /// of ours comes between what the plan sees and what is done. Where another program did,
     /// and a line fails for it, the plan is made anew.
     pub fn change(&self, table: &str, plan: &dyn Fn() -> Result<Vec<String>>) -> Result<()> {
-        let _lock = lock()?;
+        let _lock = self.programs.lock()?;
         let attempt = || {
             let lines = plan()?;
             if lines.is_empty() { Ok(()) } else { self.restore(table, &lines) }
@@ -322,7 +312,7 @@ impl Iptables {
     }
 
     fn run(&self, suffix: &str, args: &[&str], input: &str) -> Result<Output> {
-        require_hope()?;
+        self.programs.require_hope()?;
         let program = self.program(suffix)?;
         let starting = |e: std::io::Error| {
             Error::io(format_args!("run {}", program.display()), &e).with_code(Code::HOST_PROGRAM)
@@ -360,7 +350,7 @@ impl Iptables {
         let family = if self.is_v6 { "ip6tables" } else { "iptables" };
         let error = Error::new(code, format!("{what} {object:?}: {family}: {}", output.status))
             .with_details(said.trim());
-        give_up(
+        self.programs.give_up(
             match Place::at(Path::new(XTABLES_LOCK))
                 .filter(|_| is_locked)
                 .and_then(|lock| lock.holder())
@@ -369,48 +359,6 @@ impl Iptables {
                 None => error,
             },
         )
-    }
-}
-
-/// Why the first wait was in vain. Whoever does not let go of a lock is waited for once by a
-/// process, whatever that still tries.
-static GIVEN_UP: OnceLock<Error> = OnceLock::new();
-
-fn require_hope() -> Result<()> {
-    GIVEN_UP.get().cloned().map_or(Ok(()), Err)
-}
-
-fn give_up(error: Error) -> Error {
-    if error.code == Code::TRY_AGAIN {
-        let _ = GIVEN_UP.set(error.clone()); // only the first was waited for
-    }
-    error
-}
-
-/// Keeps other processes of ours from changing rules of iptables until it is dropped; the kernel
-/// ends it with the process and the programs that it has started. One of those goes on when the
-/// process is killed.
-fn lock() -> Result<File> {
-    require_hope()?;
-    let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
-    let path = Path::new(LOCK);
-    plain_file::make_private_directory(Path::new(LOCK_DIR)).map_err(failed)?;
-    let file = plain_file::open_or_create(path).map_err(failed)?;
-    let file =
-        file_lock::take(file, path, Mode::Exclusive, file_lock::PATIENCE).map_err(give_up)?;
-    fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
-    Ok(file)
-}
-
-/// Waits until no rules are being changed, so that whoever looks for rules finds those of an ADD
-/// that was killed.
-pub fn settle() -> Result<()> {
-    match fs::symlink_metadata(LOCK) {
-        // Nothing has been changed since the host was started, or there is something else in the
-        // directory's place.
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-        Err(e) => Err(Error::io(format_args!("look for {LOCK:?}"), &e)),
-        Ok(_) => lock().map(drop),
     }
 }
 
@@ -446,32 +394,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_written_as_iptables_lists_them() {
-        let jump = FilterRule {
-            comment: Some("two words".into()),
-            ..FilterRule::to(Target::Chain("CNI-X".into()))
-        };
-        assert_eq!(jump.to_string(), r#"-m comment --comment "two words" -j CNI-X"#);
-        let accept = FilterRule::to(Target::Accept);
-        let to = FilterRule {
-            destination: "10.1.0.7".parse().ok(),
-            is_of_replies: true,
-            ..accept.clone()
-        };
-        assert_eq!(
-            to.to_string(),
-            "-d 10.1.0.7/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
-        );
-        let from = FilterRule { source: "fd00::7".parse().ok(), ..accept };
-        assert_eq!(from.to_string(), "-s fd00::7/128 -j ACCEPT");
-    }
-
-    #[test]
     fn who_is_refused_and_not_locked_out_tries_again() {
         let refused = |said: &str| {
             let status = std::os::unix::process::ExitStatusExt::from_raw(LOCKED << 8);
             let output = Output { status, stdout: vec![], stderr: said.into() };
-            Iptables { is_v6: false, variant: Variant::Default }
+            Programs::default()
+                .of(false, Variant::Default)
                 .failed("change the rules of table", "filter", &output)
                 .code
         };

@@ -4,7 +4,9 @@ use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer};
+
+use crate::error::Mistake;
 
 /// A hardware address: six octets on Ethernet, eight or twenty elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,11 +66,13 @@ impl fmt::Display for MacAddr {
 /// Pairs of hex digits with `:` or `-` between, or groups of four with `.`: what Go's ParseMAC
 /// takes.
 impl FromStr for MacAddr {
-    type Err = String;
+    type Err = Mistake;
 
-    fn from_str(text: &str) -> Result<MacAddr, String> {
-        let invalid =
-            || format!("{text:?} is no hardware address, expected one like 0a:58:0a:01:02:03");
+    fn from_str(text: &str) -> Result<MacAddr, Mistake> {
+        let invalid = || {
+            Mistake::new(format_args!("{text:?} is not a hardware address"))
+                .expecting("one like 0a:58:0a:01:02:03")
+        };
         let separator =
             [':', '-', '.'].into_iter().find(|s| text.contains(*s)).ok_or_else(invalid)?;
         let digits = if separator == '.' { 4 } else { 2 };
@@ -92,7 +96,7 @@ impl FromStr for MacAddr {
 pub fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddr>, D::Error> {
     match String::deserialize(deserializer)?.as_str() {
         "" => Ok(None),
-        text => text.parse().map(Some).map_err(de::Error::custom),
+        text => text.parse().map(Some).map_err(|mistake: Mistake| mistake.refuse()),
     }
 }
 

@@ -122,10 +122,8 @@ fn set_id(tun: &File, field: &str, id: u32) -> Result<()> {
         _ => unsafe { ioctl::set_group(tun.as_raw_fd(), number) },
     };
     match set {
-        Err(Errno::EINVAL) => Err(Error::config(
-            field,
-            format_args!("{id} is unknown here, expected a numeric id that exists"),
-        )),
+        Err(Errno::EINVAL) => Err(Error::config(field, format_args!("{id} is unknown here"))
+            .expecting("a numeric id that exists")),
         set => set
             .map_err(|e| Error::kernel(format_args!("set the {field} of a tap to {id}"), e))
             .map(drop),

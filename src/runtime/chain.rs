@@ -18,9 +18,9 @@ use crate::cni::result::Document;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::net::netns::Netns;
-use crate::net::process::Uninterrupted;
 use crate::plugin::{Entry, Handles};
 use crate::runner::{self, Streams};
+use crate::sys::process::Uninterrupted;
 
 /// What operations need besides the network and the attachment.
 pub struct Runtime<'a> {
@@ -279,7 +279,7 @@ impl Runtime<'_> {
         at: &Parameters,
         result: Option<&Document>,
     ) -> Result<Vec<u8>> {
-        let config = derive::for_attachment(list, plugin, result, &at.capability_args)?;
+        let config = derive::for_attachment(list, plugin, result, &at.capability_args);
         self.run(command, &plugin.kind, Some(at), &config)
     }
 

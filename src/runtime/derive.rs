@@ -5,12 +5,10 @@
 //! the plugin, and libcni, which leaves it in, is alone with that. Every other key that is not set
 //! here stays.
 
-use super::go_json;
-use super::list::{NetworkList, PluginConfig, object};
+use super::list::{NetworkList, PluginConfig};
 use crate::cni::conf::ValidAttachment;
 use crate::cni::json::Value;
 use crate::cni::result::Document;
-use crate::error::Result;
 
 /// The configuration for ADD, CHECK and DEL: with what was done before, and those of
 /// `capability_args` that the plugin declared to understand.
@@ -19,16 +17,16 @@ pub fn for_attachment(
     plugin: &PluginConfig,
     prev_result: Option<&Document>,
     capability_args: &Value,
-) -> Result<Vec<u8>> {
+) -> Vec<u8> {
     let mut config = named(list, plugin);
     if let Some(result) = prev_result {
-        config.set("prevResult", Value::parse(result.to_compact_text().as_bytes())?);
+        config.set("prevResult", result.to_value());
     }
     let runtime_config = declared(plugin, capability_args);
     if !runtime_config.is_empty() {
         config.set("runtimeConfig", Value::Object(runtime_config));
     }
-    Ok(config.to_text().into_bytes())
+    config.to_text().into_bytes()
 }
 
 /// The configuration for STATUS.
@@ -45,11 +43,7 @@ pub fn for_gc(
 ) -> Vec<u8> {
     let mut config = named(list, plugin);
     if let Some(valid) = valid {
-        let text = |text: &str| Value::String(text.to_owned());
-        let entry = |valid: &ValidAttachment| {
-            object([("containerID", text(&valid.container_id)), ("ifname", text(&valid.ifname))])
-        };
-        let entries = Value::Array(valid.iter().map(entry).collect());
+        let entries = Value::of(valid);
         config.set("cni.dev/valid-attachments", entries.clone());
         config.set("cni.dev/attachments", entries);
     }
@@ -60,8 +54,8 @@ pub fn for_gc(
 fn named(list: &NetworkList, plugin: &PluginConfig) -> Value {
     let mut config = plugin.value.clone();
     config.remove("capabilities");
-    config.set("name", Value::String(list.name.clone()));
-    config.set("cniVersion", Value::String(list.version.clone()));
+    config.set("name", Value::text(&list.name));
+    config.set("cniVersion", Value::text(&list.version));
     config
 }
 
@@ -69,7 +63,7 @@ fn declared(plugin: &PluginConfig, capability_args: &Value) -> Vec<(String, Valu
     let Value::Object(args) = capability_args else { return vec![] };
     args.iter()
         .filter(|(capability, _)| plugin.capabilities.contains(capability))
-        .map(|(capability, value)| (capability.clone(), go_json::normal(value.clone())))
+        .map(|(capability, value)| (capability.clone(), value.clone().sorted()))
         .collect()
 }
 
@@ -87,8 +81,7 @@ mod tests {
     fn derive(plugin: &str, prev_result: Option<&Document>, capability_args: &str) -> String {
         let list = list(plugin);
         let args = Value::parse(capability_args.as_bytes()).unwrap();
-        String::from_utf8(for_attachment(&list, &list.plugins[0], prev_result, &args).unwrap())
-            .unwrap()
+        String::from_utf8(for_attachment(&list, &list.plugins[0], prev_result, &args)).unwrap()
     }
 
     #[test]

@@ -19,7 +19,8 @@ use crate::cni::attachment::{Hash8, Key, NetworkName, attachment_hash, hex};
 use crate::cni::valid::{Extent, Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::Netlink;
-use crate::net::nft::owned::{Layout, Owned, Owner};
+use crate::net::nft::Nft;
+use crate::net::nft::owned::{Layout, Owned, Owner, Search};
 use crate::plugins::ipam::host_local::lease::{self, Content};
 use crate::plugins::meta::{firewall, portmap};
 use crate::steps::{link_alias, masquerade, nft_owner, spoofcheck};
@@ -43,10 +44,10 @@ pub struct Left {
 
 /// How many attachments have elements in each of our tables; tables without any are left out.
 pub fn count() -> Result<Vec<(String, usize)>> {
-    let Some(nft) = nft_owner::open()? else { return Ok(vec![]) };
+    let Some(nft) = Nft::open_if_there()? else { return Ok(vec![]) };
     let mut counts = vec![];
     for layout in TABLES {
-        let held = nft.holdings(layout, None)?.len();
+        let held = layout.on(&nft).holdings(None)?.len();
         counts.extend((held > 0).then(|| (name(layout), held)));
     }
     Ok(counts)
@@ -74,10 +75,10 @@ pub fn leave(
     extent: Extent,
     watch: &mut dyn FnMut(&Left),
 ) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    let Some(nft) = Nft::open_if_there()? else { return Ok(()) };
     let held: Vec<(&Layout, Vec<Owned>)> = TABLES
         .into_iter()
-        .map(|layout| Ok((layout, nft.holdings(layout, None)?)))
+        .map(|layout| Ok((layout, layout.on(&nft).holdings(None)?)))
         .collect::<Result<_>>()?;
     let evidence = Evidence::look(host, cache)?;
     let mut errors = ErrorList::default();
@@ -87,7 +88,9 @@ pub fn leave(
             let verdict = evidence.judge(&owned, &stale);
             let owner = Owner { id: owned.id, comment: String::new() };
             let done = match (verdict, extent) {
-                (Verdict::Gone, Extent::Detach) => nft.release_by_comment(layout, &owner).map(drop),
+                (Verdict::Gone, Extent::Detach) => {
+                    layout.on(&nft).of(&owner).release(Search::Comments).map(drop)
+                }
                 _ => Ok(()),
             };
             if errors.push(done).is_some() {

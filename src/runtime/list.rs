@@ -9,10 +9,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::go_json;
 use crate::cni::conf::ValidAttachment;
 use crate::cni::decode;
-use crate::cni::json::Value;
+use crate::cni::json::{self, Value};
 use crate::cni::result::Dns;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
@@ -63,20 +62,20 @@ impl NetworkList {
     /// Reads a single plugin's configuration as the list of it alone.
     pub fn of_single(text: Vec<u8>) -> Result<NetworkList> {
         let plugin = PluginConfig::parse(&text)?;
-        let document = object([
+        let document = Value::object([
             ("cniVersion", Value::String(plugin.version)),
             ("name", Value::String(plugin.name)),
             ("plugins", Value::Array(vec![plugin.value])),
         ]);
-        NetworkList::parse(go_json::text(&document).into_bytes())
+        NetworkList::parse(json::text(&document).into_bytes())
     }
 
     fn parse_value(document: &[u8]) -> Result<NetworkList> {
         let list = parse_object(document)?;
         let name = match member(&list, "name") {
             Some(Value::String(name)) => name.clone(),
-            Some(other) => return invalid(format!("invalid name type {}", go_type(other))),
-            None => return invalid("no name".into()),
+            Some(other) => return invalid("name", format!("invalid name type {}", go_type(other))),
+            None => return invalid("name", "no name".into()),
         };
         let only_inlined = flag(&list, "loadOnlyInlinedPlugins")?;
         Ok(NetworkList {
@@ -97,14 +96,15 @@ impl PluginConfig {
         let value =
             parse_object(text).map_err(|error| error.context("error parsing configuration"))?;
         let plugin = PluginConfig::of_value(value)?;
-        Ok(PluginConfig { value: go_json::normal(plugin.value), ..plugin })
+        Ok(PluginConfig { value: plugin.value.sorted(), ..plugin })
     }
 
     fn of_value(value: Value) -> Result<PluginConfig> {
         let head: Head = decode::from_value(&value)
             .map_err(|error| error.context("error parsing configuration"))?;
         if head.kind.is_empty() {
-            return invalid("error parsing configuration: missing 'type'".into());
+            return Err(Error::missing("type", "the name of a plugin")
+                .phrased("error parsing configuration: missing 'type'"));
         }
         let declared =
             head.capabilities.into_iter().filter(|(_, declared)| *declared == Some(true));
@@ -152,7 +152,9 @@ pub fn choose_version(list: &Value) -> Result<String> {
     let single = match member(list, "cniVersion") {
         None => String::new(),
         Some(Value::String(version)) => version.clone(),
-        Some(other) => return invalid(format!("invalid cniVersion type {}", go_type(other))),
+        Some(other) => {
+            return invalid("cniVersion", format!("invalid cniVersion type {}", go_type(other)));
+        }
     };
     let mut spoken = vec![];
     match member(list, "cniVersions") {
@@ -160,30 +162,35 @@ pub fn choose_version(list: &Value) -> Result<String> {
         Some(Value::Array(versions)) => {
             for (index, version) in versions.iter().enumerate() {
                 let Value::String(version) = version else {
-                    return invalid(format!(
-                        "invalid type for cniVersions index {index}: {}",
-                        go_type(version)
-                    ));
+                    let found = go_type(version);
+                    return invalid(
+                        &format!("cniVersions[{index}]"),
+                        format!("invalid type for cniVersions index {index}: {found}"),
+                    );
                 };
-                spoken.extend(if_spoken(version).map_err(|e| {
-                    e.context(format_args!("invalid cniVersions entry {version} at index {index}"))
-                })?);
+                let entry = format!("invalid cniVersions entry {version} at index {index}");
+                spoken.extend(if_spoken(version, &format!("cniVersions[{index}]"), &entry)?);
             }
         }
-        Some(other) => return invalid(format!("invalid type for cniVersions: {}", go_type(other))),
+        Some(other) => {
+            let problem = format!("invalid type for cniVersions: {}", go_type(other));
+            return invalid("cniVersions", problem);
+        }
     }
     if !single.is_empty() {
-        spoken.extend(
-            if_spoken(&single)
-                .map_err(|e| e.context(format_args!("invalid cniVersion {single}")))?,
-        );
+        let entry = format!("invalid cniVersion {single}");
+        spoken.extend(if_spoken(&single, "cniVersion", &entry)?);
     }
     Ok(spoken.into_iter().max_by_key(|(number, _)| *number).map_or(single, |(_, version)| version))
 }
 
 /// The version, unless it is newer than what is spoken here.
-fn if_spoken(version: &str) -> Result<Option<(version::Number, String)>> {
-    let number = version::Number::parse(version)?;
+fn if_spoken(version: &str, path: &str, entry: &str) -> Result<Option<(version::Number, String)>> {
+    let refused = |error: Error| {
+        let error = error.context(entry);
+        Error::config(path, &error.msg).with_code(error.code).phrased(&error.msg)
+    };
+    let number = version::Number::parse(version).map_err(refused)?;
     Ok((number <= version::Number::parse(version::CURRENT)?).then(|| (number, version.to_owned())))
 }
 
@@ -195,29 +202,35 @@ fn flag(list: &Value, key: &str) -> Result<bool> {
         Some(Value::String(text)) => match text.to_ascii_lowercase().as_str() {
             "true" => Ok(true),
             "false" => Ok(false),
-            other => invalid(format!("invalid value {other:?} for {key}")),
+            other => invalid(key, format!("invalid value {other:?} for {key}")),
         },
-        Some(other) => invalid(format!("invalid type {} for {key}", go_type(other))),
+        Some(other) => invalid(key, format!("invalid type {} for {key}", go_type(other))),
     }
 }
 
 fn inlined_plugins(list: &Value, only_inlined: bool) -> Result<Vec<PluginConfig>> {
     let plugins = match member(list, "plugins") {
         None if only_inlined => {
-            return invalid("`loadOnlyInlinedPlugins` is true, and no 'plugins' key".into());
+            let problem = "`loadOnlyInlinedPlugins` is true, and no 'plugins' key";
+            return invalid("loadOnlyInlinedPlugins", problem.into());
         }
         None => return Ok(vec![]),
         Some(Value::Array(plugins)) if plugins.is_empty() => {
-            return invalid("no plugins in list".into());
+            return invalid("plugins", "no plugins in list".into());
         }
         Some(Value::Array(plugins)) => plugins,
-        Some(other) => return invalid(format!("invalid 'plugins' type {}", go_type(other))),
+        Some(other) => {
+            return invalid("plugins", format!("invalid 'plugins' type {}", go_type(other)));
+        }
     };
     let parse = |(index, plugin): (usize, &Value)| {
         // Written once more by libcni before it is read: of `type` and `Type` the one that is
         // behind in order counts.
-        PluginConfig::of_value(go_json::normal(plugin.clone()))
-            .map_err(|error| error.context(format_args!("failed to parse plugin config {index}")))
+        PluginConfig::of_value(plugin.clone().sorted()).map_err(|error| {
+            error
+                .within(format_args!("plugins[{index}]"))
+                .context(format_args!("failed to parse plugin config {index}"))
+        })
     };
     plugins.iter().enumerate().map(parse).collect()
 }
@@ -231,11 +244,6 @@ pub(super) fn parse_object(text: &[u8]) -> Result<Value> {
             Err(Error::new(Code::DECODE, format!("expected an object, found {}", other.kind())))
         }
     }
-}
-
-/// An object of these members.
-pub(super) fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
-    Value::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
 /// The member of exactly this key, the last of several; `null` counts as given.
@@ -256,8 +264,9 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-fn invalid<T>(problem: String) -> Result<T> {
-    Err(Error::new(Code::INVALID_CONFIG, problem))
+/// A mistake in the value at `path`, in libcni's words.
+fn invalid<T>(path: &str, problem: String) -> Result<T> {
+    Err(Error::config(path, &problem).phrased(problem))
 }
 
 #[cfg(test)]

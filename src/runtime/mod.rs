@@ -5,15 +5,13 @@
 //! its plugins gets, [`chain`] runs them all ([`gc`] and [`versions`] are its operations without an
 //! attachment), [`cache`] keeps results, [`lock`] keeps two operations on one container apart,
 //! [`living`] decides which containers are alive, [`leave`] removes what stays when other plugins
-//! take over, [`parameters`] is what is known of an attachment besides its network, and [`go_json`]
-//! writes what Go would.
+//! take over, and [`parameters`] is what is known of an attachment besides its network.
 
 pub mod cache;
 pub mod chain;
 pub mod derive;
 pub mod directory;
 pub mod gc;
-mod go_json;
 pub mod leave;
 pub mod list;
 pub mod living;

@@ -228,8 +228,9 @@ pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
         if route.dst.addr() != route.dst.network() {
             return Err(Error::config(
                 format_args!("{path}.dst"),
-                format_args!("{} has host bits set, expected {}", route.dst, route.dst.trunc()),
-            ));
+                format_args!("{} has host bits set", route.dst),
+            )
+            .expecting(format_args!("{}", route.dst.trunc())));
         }
         let gateway = route.gw.or(if route.dst.addr().is_ipv6() { v6 } else { v4 });
         if gateway.is_some_and(|gateway| gateway.is_ipv6() != route.dst.addr().is_ipv6()) {
@@ -241,7 +242,7 @@ pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
             None => Scope::UNIVERSE,
             Some(scope) => Scope(
                 u8::try_from(scope)
-                    .map_err(|_| out_of_range(&path, "scope", scope, u64::from(u8::MAX)))?,
+                    .map_err(|_| out_of_range(&path, "scope", scope, i64::from(u8::MAX)))?,
             ),
         };
         Ok(Route {
@@ -263,14 +264,11 @@ pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
 }
 
 fn number(path: &str, field: &str, value: i64) -> Result<u32> {
-    u32::try_from(value).map_err(|_| out_of_range(path, field, value, u64::from(u32::MAX)))
+    u32::try_from(value).map_err(|_| out_of_range(path, field, value, i64::from(u32::MAX)))
 }
 
-fn out_of_range(path: &str, field: &str, value: i64, most: u64) -> Error {
-    Error::config(
-        format_args!("{path}.{field}"),
-        format_args!("{value} is out of range, expected 0 to {most}"),
-    )
+fn out_of_range(path: &str, field: &str, value: i64, most: i64) -> Error {
+    Error::out_of_range(format_args!("{path}.{field}"), value, 0..=most)
 }
 
 /// Compares the addresses and routes that prevResult tells with those of the kernel.

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use crate::cni::args::Args;
-use crate::error::{Error, Result};
+use crate::error::{Error, Mistake, Result};
 use crate::net::mac::{self, MacAddr};
 
 /// A place of the configuration that has `mac`: `runtimeConfig`, and for some plugins `args.cni`.
@@ -20,7 +20,7 @@ pub struct MacConf {
 pub fn of_args(cni_args: &str) -> Result<Option<MacAddr>> {
     let args = Args::parse(cni_args, &["MAC"])?;
     let given = args.get("MAC").filter(|text| !text.is_empty()).map(str::parse).transpose();
-    given.map_err(|problem: String| Error::config("CNI_ARGS: MAC", problem))
+    given.map_err(|mistake: Mistake| mistake.at("CNI_ARGS: MAC").into())
 }
 
 /// The address of a plugin that has a key `mac`: it gives way to CNI_ARGS, and that to
@@ -45,16 +45,12 @@ pub fn strongest<const N: usize>(places: [(&str, Option<&MacAddr>); N]) -> Resul
         return Ok(None);
     };
     if mac.octets().len() != 6 {
-        return Err(Error::config(
-            path,
-            format_args!("{mac} has {} octets, expected 6", mac.octets().len()),
-        ));
+        return Err(Error::config(path, format_args!("{mac} has {} octets", mac.octets().len()))
+            .expecting("6"));
     }
     if mac.is_zero() || mac.is_multicast() {
-        return Err(Error::config(
-            path,
-            format_args!("{mac} is no address of one interface, expected a unicast address"),
-        ));
+        return Err(Error::config(path, format_args!("{mac} is not the address of one interface"))
+            .expecting("a unicast address"));
     }
     Ok(Some(mac.clone()))
 }

@@ -46,11 +46,9 @@ impl<'a> Ipam<'a> {
         {
             return Err(Error::config(
                 "ipam.type",
-                format_args!(
-                    "{name:?} is a {} plugin, expected an ipam plugin",
-                    entry.kind.as_str()
-                ),
-            ));
+                format_args!("{name:?} is a {} plugin", entry.kind.as_str()),
+            )
+            .expecting("an ipam plugin"));
         }
         Ok(Some(Ipam { cx, delegate }))
     }
@@ -189,8 +187,7 @@ fn not_found(name: &str, error: &Error) -> Error {
 }
 
 fn missing() -> Error {
-    Error::config("ipam.type", "missing, expected the name of an ipam plugin")
-        .saying("no plugin name provided")
+    Error::missing("ipam.type", "the name of an ipam plugin").saying("no plugin name provided")
 }
 
 /// The configuration has to name an IPAM plugin.

@@ -40,20 +40,19 @@ impl<'a> LowerLink<'a> {
             return netlink.find_link(self.name)?.ok_or_else(|| {
                 Error::config(
                     "master",
-                    format_args!(
-                        "{:?} is no link of the {place}, expected the name of one",
-                        self.name
-                    ),
+                    format_args!("{:?} is not a link of the {place}", self.name),
                 )
+                .expecting("the name of one")
                 .saying(format_args!("failed to lookup master {:?}: Link not found", self.name))
             });
         }
         let index = another()?.into_default_link()?;
         let link = index.map(|index| netlink.find_link_by_index(index)).transpose()?.flatten();
         link.ok_or_else(|| {
-            let problem =
-                format!("the {place} has no default route, expected one or the name of a link");
-            Error::config("master", problem).saying("no default route interface found")
+            let problem = format!("the {place} has no default route");
+            Error::config("master", problem)
+                .expecting("one or the name of a link")
+                .saying("no default route interface found")
         })
     }
 
@@ -101,12 +100,10 @@ pub fn mtu_within(mtu: i64, lower: &Link) -> Result<Option<u32>> {
     match u32::try_from(mtu) {
         Ok(0) => Ok(None),
         Ok(fitting) if (MTU_LEAST..=i64::from(lower.mtu)).contains(&mtu) => Ok(Some(fitting)),
-        _ => Err(Error::config(
+        _ => Err(Error::out_of_range(
             "mtu",
-            format_args!(
-                "{mtu} is out of range, expected {MTU_LEAST} to {}, the MTU of {:?}, or 0",
-                lower.mtu, lower.name
-            ),
+            mtu,
+            format_args!("{MTU_LEAST} to {}, the MTU of {:?}, or 0", lower.mtu, lower.name),
         )
         .saying(format_args!("invalid MTU {mtu}, must be [0, master MTU({})]", lower.mtu))),
     }

@@ -1,19 +1,16 @@
 //! Attachments as owners of elements in our nftables tables.
 
-use std::cell::RefCell;
 use std::net::IpAddr;
-use std::rc::Rc;
-
-use nix::errno::Errno;
 
 use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{ErrorList, Result};
+use crate::net::nft::Family;
 use crate::net::nft::batch::{Holds, KeyType};
-use crate::net::nft::owned::{Layout, Owned, Owner, Released};
+use crate::net::nft::owned::{Layout, Owned, Owner, Released, Search};
 use crate::net::nft::wire::read_ip;
-use crate::net::nft::{Family, Nft};
+use crate::plugin::Handles;
 
 /// The owner that an attachment is.
 pub fn of(key: &Key) -> Owner {
@@ -23,71 +20,28 @@ pub fn of(key: &Key) -> Owner {
     }
 }
 
-thread_local! {
-    /// Threads do not change their namespace, so a socket is good for all that its thread asks.
-    static SOCKET: RefCell<Option<Rc<Nft>>> = const { RefCell::new(None) };
-}
-
-/// The thread's socket to nf_tables; None where the kernel has none, so that nothing of ours can be
-/// there.
-///
-/// It stays open to the end, because closing one waits until the kernel has let go of all that was
-/// deleted, by whomever: ten milliseconds and more, which are over when a link is deleted in
-/// between.
-pub fn open() -> Result<Option<Rc<Nft>>> {
-    if let Some(nft) = SOCKET.with_borrow(Clone::clone) {
-        return Ok(Some(nft));
-    }
-    match Nft::open().and_then(|nft| nft.generation().map(|_| Rc::new(nft))) {
-        Ok(nft) => {
-            SOCKET.set(Some(nft.clone()));
-            Ok(Some(nft))
-        }
-        Err(error) if is_without_nf_tables(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether the kernel has no netfilter sockets, or has them and nothing that answers for nf_tables.
-/// For any other reason, too many open files for one, there may be something of ours.
-fn is_without_nf_tables(error: &Error) -> bool {
-    let reasons = [
-        Errno::EPROTONOSUPPORT,
-        Errno::EAFNOSUPPORT,
-        Errno::EINVAL,
-        Errno::EOPNOTSUPP,
-        Errno::EBADMSG,
-    ];
-    reasons.iter().any(|errno| error.is_errno(*errno))
-}
-
-/// The same where there is no going on without one.
-pub fn require() -> Result<Rc<Nft>> {
-    open()?.ok_or_else(|| Error::kernel("open a netfilter socket", Errno::EOPNOTSUPP))
-}
-
 /// Removes the elements of an owner, if the kernel has nf_tables, and returns them.
-pub fn release(layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
-    let Some(nft) = open()? else { return Ok(vec![]) };
-    nft.release(layout, owner)
-}
-
-/// The same for an owner whose entries of the ledger may be gone.
-pub fn release_by_comment(layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
-    let Some(nft) = open()? else { return Ok(vec![]) };
-    nft.release_by_comment(layout, owner)
+pub fn release(
+    handles: &Handles,
+    layout: &Layout,
+    owner: &Owner,
+    search: Search,
+) -> Result<Vec<Released>> {
+    let Some(nft) = handles.nft()? else { return Ok(vec![]) };
+    layout.on(nft).of(owner).release(search)
 }
 
 /// Removes the elements of a network's attachments that are not in the list.
 pub fn release_invalid(
+    handles: &Handles,
     layout: &Layout,
     network: &NetworkName,
     valid: &ValidAttachments,
 ) -> Result<Vec<Released>> {
-    let Some(nft) = open()? else { return Ok(vec![]) };
+    let Some(nft) = handles.nft()? else { return Ok(vec![]) };
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
-    for (owner, stale) in invalid(layout, network, valid)? {
-        let gone = valid.remove(|| stale, || nft.release_by_comment(layout, &owner));
+    for (owner, stale) in invalid(handles, layout, network, valid)? {
+        let gone = valid.remove(|| stale, || layout.on(nft).of(&owner).release(Search::Comments));
         released.extend(errors.push(gone).unwrap_or_default());
     }
     errors.finish().map(|()| released)
@@ -96,12 +50,13 @@ pub fn release_invalid(
 /// The owners that are attachments of this network and not in the list, with what they have. Their
 /// comments are not known.
 pub fn invalid(
+    handles: &Handles,
     layout: &Layout,
     network: &NetworkName,
     valid: &ValidAttachments,
 ) -> Result<Vec<(Owner, Stale)>> {
-    let Some(nft) = open()? else { return Ok(vec![]) };
-    let held = nft.holdings(layout, Some(Key::network_hash(network)))?;
+    let Some(nft) = handles.nft()? else { return Ok(vec![]) };
+    let held = layout.on(nft).holdings(Some(Key::network_hash(network)))?;
     let stale = held.into_iter().filter(|held| !valid.contains_hash(&member_of(held.id)));
     Ok(stale
         .map(|held| (Owner { id: held.id, comment: String::new() }, stale_of(layout, &held)))

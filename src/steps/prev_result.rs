@@ -14,16 +14,14 @@ pub fn require(cx: &Context<'_>) -> Result<AddResult> {
 /// reference's for an ADD without it.
 pub fn require_chained(cx: &Context<'_>, sentence: &str) -> Result<AddResult> {
     let missing = || {
-        Error::config("prevResult", "missing, expected the result of the plugin before this one")
-            .saying(sentence)
+        Error::missing("prevResult", "the result of the plugin before this one").saying(sentence)
     };
     cx.config.prev_result()?.ok_or_else(missing)
 }
 
 /// CHECK without the result of ADD.
 pub fn missing() -> Error {
-    Error::config("prevResult", "missing, expected the result of ADD")
-        .saying("Required prevResult missing")
+    Error::missing("prevResult", "the result of ADD").saying("Required prevResult missing")
 }
 
 /// The container's interface in prevResult, and its index there.

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::decode;
-use crate::cni::json::Value;
+use crate::cni::json::{self, Value};
 use crate::cni::valid::{Holder, Stale};
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Error, ErrorList, Result};
 use crate::net::netns::{Netns, NetnsId};
 use crate::plain_file;
 use crate::plugin::Attachment;
@@ -113,11 +113,8 @@ impl Records {
             namespace: Some(at.netns()?.id()?),
             kept,
         };
-        let text = serde_json::to_vec(&document).map_err(|e| {
-            Error::new(Code::BUG, format!("a record cannot be written as JSON: {e}"))
-        })?;
         let path = self.path(key);
-        self.replace(&path, &text)
+        self.replace(&path, json::plain_text(&document).as_bytes())
             .map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{LinkKind, Netlink, Rule};
@@ -17,21 +18,18 @@ fn is_reserved(table: u32) -> bool {
     matches!(table, 0 | 253..=255)
 }
 
+/// The tables that are not the kernel's own.
+const FREE: [RangeInclusive<i64>; 2] = [1..=252, 256..=u32::MAX as i64];
+
 /// A number from the configuration, which must be that of a table nobody else has by nature.
 pub fn parse(path: impl fmt::Display, table: i64) -> Result<u32> {
     match u32::try_from(table) {
         Ok(number) if !is_reserved(number) => Ok(number),
-        Ok(number) if number != 0 => Err(Error::config(
-            path,
-            format_args!(
-                "{number} is a table of the kernel, expected 1 to 252 or 256 to {}",
-                u32::MAX
-            ),
-        )),
-        _ => Err(Error::config(
-            path,
-            format_args!("{table} is out of range, expected 1 to 252 or 256 to {}", u32::MAX),
-        )),
+        Ok(number) if number != 0 => {
+            Err(Error::config(path, format_args!("{number} is a table of the kernel"))
+                .expecting(FREE))
+        }
+        _ => Err(Error::out_of_range(path, table, FREE)),
     }
 }
 

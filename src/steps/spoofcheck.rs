@@ -19,7 +19,8 @@ use crate::net::mac::MacAddr;
 use crate::net::nft::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Header, Meta, Verdict};
-use crate::net::nft::owned::{Layout, OwnedElement};
+use crate::net::nft::owned::{Layout, OwnedElement, Search};
+use crate::plugin::Handles;
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
 
@@ -28,7 +29,6 @@ pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Bridge, name: "cni_multi_spoofcheck" },
     comment: "cni-multi: containers send with their own hardware address",
     sets: &[&PORTS, &ALLOWED],
-    chains: &[(BASE_CHAIN, 1)],
     lay_out,
 };
 
@@ -46,49 +46,65 @@ const REFERENCE: Table = Table { family: Family::Bridge, name: "nat" };
 const REFERENCE_CHAIN: &str = "PREROUTING";
 
 /// STATUS: code 50 where the kernel cannot do it.
-pub fn status() -> Result<()> {
-    let ready = nft_owner::require().and_then(|nft| nft.require_layout(&LAYOUT));
+pub fn status(handles: &Handles) -> Result<()> {
+    let ready = handles.require_nft().and_then(|nft| LAYOUT.on(nft).require());
     ready.map_err(|e| e.context("macspoofchk").with_code(Code::NOT_AVAILABLE))
 }
 
 /// Drops what comes in by the bridge's port with another source than `mac`.
-pub fn create<'a>(key: &'a Key, port: &str, mac: &MacAddr, rb: &mut Rollback<'a>) -> Result<()> {
-    let nft = nft_owner::require().map_err(|e| e.context("macspoofchk"))?;
-    nft.claim(&LAYOUT, &nft_owner::of(key), &elements(port, mac))
+pub fn create<'a>(
+    handles: &'a Handles,
+    key: &'a Key,
+    port: &str,
+    mac: &MacAddr,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    let nft = handles.require_nft().map_err(|e| e.context("macspoofchk"))?;
+    LAYOUT
+        .on(&nft)
+        .of(&nft_owner::of(key))
+        .take(&elements(port, mac))
         .map_err(|e| e.context("macspoofchk"))?;
-    rb.undo("delete the spoof check", || delete(key));
+    rb.undo("delete the spoof check", || delete(handles, key));
     Ok(())
 }
 
 /// Whether the check is there.
-pub fn verify(key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
-    let (nft, elements) = (nft_owner::require()?, elements(port, mac));
-    match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
-        Some(_) if is_made_by_reference(key)? => Ok(()),
+pub fn verify(handles: &Handles, key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
+    let (nft, elements) = (handles.require_nft()?, elements(port, mac));
+    match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
+        Some(_) if is_made_by_reference(handles, key)? => Ok(()),
         Some(element) => Err(Error::check(format!(
             "macspoofchk of port {port:?}: no element in set {:?}",
             element.set
         ))),
-        None => nft
-            .damage(&LAYOUT)?
+        None => LAYOUT
+            .on(&nft)
+            .damage()?
             .map_or(Ok(()), |damage| Err(Error::check(damage).context("macspoofchk"))),
     }
 }
 
 /// Removes the check of an attachment.
-pub fn delete(key: &Key) -> Result<()> {
-    nft_owner::release(&LAYOUT, &nft_owner::of(key)).map(drop).map_err(|e| e.context("macspoofchk"))
-}
-
-/// Removes the checks of this network's attachments that are not valid.
-pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    nft_owner::release_invalid(&LAYOUT, network, valid)
+pub fn delete(handles: &Handles, key: &Key) -> Result<()> {
+    nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger)
         .map(drop)
         .map_err(|e| e.context("macspoofchk"))
 }
 
-fn is_made_by_reference(key: &Key) -> Result<bool> {
-    let Some(nft) = nft_owner::open()? else { return Ok(false) };
+/// Removes the checks of this network's attachments that are not valid.
+pub fn collect_garbage(
+    handles: &Handles,
+    network: &NetworkName,
+    valid: &ValidAttachments,
+) -> Result<()> {
+    nft_owner::release_invalid(handles, &LAYOUT, network, valid)
+        .map(drop)
+        .map_err(|e| e.context("macspoofchk"))
+}
+
+fn is_made_by_reference(handles: &Handles, key: &Key) -> Result<bool> {
+    let Some(nft) = handles.nft()? else { return Ok(false) };
     Ok(nft.chain(REFERENCE.family, REFERENCE.name, &chains_of_reference(key)[0])?.is_some())
 }
 
@@ -103,8 +119,8 @@ fn id_of_reference(key: &Key) -> String {
 
 /// Removes what the reference made for the same attachment: a rule in the table `bridge nat` and
 /// two chains.
-pub fn delete_of_reference(key: &Key) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
     let (id, chains) = (id_of_reference(key), chains_of_reference(key));
     if nft.chain(REFERENCE.family, REFERENCE.name, &chains[0])?.is_none() {
         return Ok(());

@@ -48,10 +48,7 @@ pub fn validate_mtu(mtu: impl Into<i64>) -> Result<()> {
     let mtu = mtu.into();
     match mtu == 0 || MTU.contains(&mtu) {
         true => Ok(()),
-        false => Err(Error::config(
-            "mtu",
-            format_args!("{mtu} is out of range, expected {} to {}", MTU.start(), MTU.end()),
-        )),
+        false => Err(Error::out_of_range("mtu", mtu, MTU)),
     }
 }
 

@@ -191,9 +191,9 @@ fn table_of(link: &Link) -> Result<u32> {
         Some(LinkKind::Vrf(table)) => Ok(table),
         _ => {
             let kind = if link.kind.is_empty() { "device" } else { &link.kind };
-            let problem =
-                format!("{:?} is a {kind} of the container, expected a VRF or no link", link.name);
+            let problem = format!("{:?} is a {kind} of the container", link.name);
             Err(Error::config("vrfname", problem)
+                .expecting("a VRF or no link")
                 .with_code(Code::CONFLICT)
                 .saying(format_args!("Netlink {} is not a VRF", link.name)))
         }
@@ -201,12 +201,10 @@ fn table_of(link: &Link) -> Result<u32> {
 }
 
 fn other_table(name: &str, table: u32, found: u32) -> Error {
-    Error::config(
-        "table",
-        format_args!("{table} is not that of VRF {name:?}, expected {found} or none"),
-    )
-    .with_code(Code::CONFLICT)
-    .saying(format_args!("VRF {name} already exist with different routing table {found}"))
+    Error::config("table", format_args!("{table} is not that of VRF {name:?}"))
+        .expecting(format_args!("{found} or none"))
+        .with_code(Code::CONFLICT)
+        .saying(format_args!("VRF {name} already exist with different routing table {found}"))
 }
 
 /// The link, if it is in the VRF.

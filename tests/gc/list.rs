@@ -19,7 +19,7 @@ fn malformed() -> [(&'static str, Value, &'static str); 2] {
         (
             "cni.dev/attachments",
             json!(null),
-            ": null is no attachment, expected containerID and ifname",
+            ": null is not an attachment, expected containerID and ifname",
         ),
     ]
 }

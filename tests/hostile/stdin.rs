@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Instant;
 
+use cni_multi::cni::json;
+
 use super::{bounded, is_answer};
 use crate::docs;
 use crate::support::call::{Call, Outcome, Peer};
@@ -48,9 +50,12 @@ fn a_configuration_without_end_is_not_read_to_the_end() {
 #[test]
 fn the_largest_configurations_end_in_an_answer() {
     let size = 64 * MEGABYTE - 200;
+    let objects = json::MOST_VALUES / 2 - 100;
     let texts = [
         ("many small values", format!("[{}0]", "0,".repeat(size / 2))),
         ("many small lists", format!("[{}0]", "[],".repeat(size / 3))),
+        ("many small objects", format!("[{}0]", "{\"a\":0},".repeat(size / 8))),
+        ("as many small objects as are read", format!("[{}0]", "{\"a\":0},".repeat(objects))),
         ("one string", format!("\"{}\"", "x".repeat(size))),
         ("one string of escapes", format!("\"{}\"", "\\u0000".repeat(size / 6))),
         ("depth", "[".repeat(size)),

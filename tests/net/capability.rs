@@ -134,7 +134,7 @@ fn mistakes_name_the_option_the_value_and_what_was_expected() {
             "--ip 10.0.0.1/33",
             "\"10.0.0.1/33\" is no address, expected one like 10.1.2.3 or fd00::2/64",
         ),
-        ("--mac 02:00", "\"02:00\" is no hardware address, expected one like 0a:58:0a:01:02:03"),
+        ("--mac 02:00", "\"02:00\" is not a hardware address, expected one like 0a:58:0a:01:02:03"),
         ("--mac 02:00:00:00:00:07 --mac 02:00:00:00:00:08", "given twice, expected once"),
         (
             "--bandwidth 10M",

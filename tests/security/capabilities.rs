@@ -167,7 +167,7 @@ fn fail_and_leave_nothing(
 ) {
     let before = Watch::start(lab, &[of]);
     let error = with_only(attachment, "ADD", None, rest).err();
-    let (_, missing) = error.details.split_once("the process has not got ").unwrap_or_default();
+    let (_, missing) = error.details.split_once("the process lacks ").unwrap_or_default();
     assert!(missing.contains(lacking), "without {lacking}: {error:?}");
     before.assert_unchanged(&format!("ADD without {lacking}"));
 }

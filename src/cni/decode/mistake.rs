@@ -6,77 +6,118 @@ use serde::de::{self, Unexpected};
 
 use super::Path;
 use crate::cni::json::Value;
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Expected, Kind, Mistake, Problem};
 
-/// A value that could not be decoded: the error, and whether it names its place yet.
+/// A value that could not be decoded.
 #[derive(Debug)]
-pub struct Mistake {
-    pub error: Error,
-    placed: bool,
+pub struct Failure {
+    code: Code,
+    /// Its path is relative to the value that is being decoded until that is known.
+    mistake: Box<Mistake>,
+    is_placed: bool,
     /// The reference plugin's sentence, where it has one.
     sentence: Option<String>,
 }
 
-impl Mistake {
-    pub fn new(code: Code, problem: impl Into<String>) -> Mistake {
-        Mistake { error: Error::new(code, problem), placed: false, sentence: None }
+impl Failure {
+    fn new(code: Code, mistake: Mistake) -> Failure {
+        Failure { code, mistake: Box::new(mistake), is_placed: false, sentence: None }
+    }
+
+    /// The same failure with another code.
+    pub fn with_code(self, code: Code) -> Failure {
+        Failure { code, ..self }
+    }
+
+    /// The same failure with the reference plugin's sentence about an unknown word, which begins
+    /// with these words.
+    pub fn refusing(self, opening: &str, word: &str) -> Failure {
+        let sentence = (!opening.is_empty()).then(|| format!("{opening} {word:?}"));
+        Failure { sentence, ..self }
     }
 
     /// The innermost place that sees the mistake names its path. One function for all types that
     /// are decoded.
     #[cold]
     #[inline(never)]
-    pub fn at(self, path: Path<'_>) -> Mistake {
-        match path {
-            _ if self.placed => self,
-            Path::Root(_) => Mistake { placed: true, ..self },
-            path => {
-                let error = self.error.at(path);
-                let error = self.sentence.into_iter().fold(error, Error::saying);
-                Mistake { error, placed: true, sentence: None }
-            }
+    pub fn at(mut self, path: Path<'_>) -> Failure {
+        if !self.is_placed {
+            self.mistake.path = match self.mistake.path.as_str() {
+                "" => path.to_string(),
+                member => Path::Key(&path, member).to_string(),
+            };
+            self.is_placed = true;
         }
+        self
+    }
+
+    /// The error that users see.
+    pub fn into_error(self) -> Error {
+        let error = Error::from(*self.mistake).with_code(self.code);
+        self.sentence.into_iter().fold(error, Error::saying)
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.error.msg)
+        self.mistake.fmt(f)
     }
 }
 
-impl std::error::Error for Mistake {}
+impl std::error::Error for Failure {}
 
-impl de::Error for Mistake {
-    fn custom<T: fmt::Display>(problem: T) -> Mistake {
-        let (own, sentence) = (format!("{problem}"), format!("{problem:#}"));
-        let sentence = Some(sentence).filter(|sentence| *sentence != own); // see UnknownWord
-        Mistake { sentence, ..Mistake::new(Code::INVALID_CONFIG, own) }
+impl de::Error for Failure {
+    fn custom<T: fmt::Display>(problem: T) -> Failure {
+        Failure::new(Code::INVALID_CONFIG, Mistake::new(problem))
     }
 
-    fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Mistake {
-        Mistake::new(
-            Code::DECODE,
-            format!("expected {}, found {}", Expectation(expected), Kind(found)),
-        )
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Failure {
+        let problem = Problem::Found(Found(found).to_string());
+        Failure::new(Code::DECODE, Mistake::of(problem).expecting(kind_of(expected)))
     }
 
-    fn missing_field(field: &'static str) -> Mistake {
-        Mistake::new(Code::INVALID_CONFIG, format!("{field:?} is missing"))
+    fn missing_field(field: &'static str) -> Failure {
+        Failure::new(Code::INVALID_CONFIG, Mistake::of(Problem::Missing).at(field))
     }
 
-    fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Mistake {
-        Mistake::new(
-            Code::INVALID_CONFIG,
-            format!("{} is out of range, expected {}", Found(found), Expectation(expected)),
-        )
+    fn unknown_variant(word: &str, words: &'static [&'static str]) -> Failure {
+        let mistake = Mistake::new(format_args!("{word:?} is unknown"));
+        Failure::new(Code::INVALID_CONFIG, mistake.expecting(Expected::OneOf(words)))
+    }
+
+    /// What is `Other` is the problem in words: see [`Mistake::refuse`].
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Failure {
+        let mistake = match found {
+            Unexpected::Other(problem) => {
+                Mistake::new(problem).expecting(format_args!("{expected}"))
+            }
+            found => Mistake::new(format_args!("{} is out of range", Number(found)))
+                .expecting(kind_of(expected)),
+        };
+        Failure::new(Code::INVALID_CONFIG, mistake)
+    }
+}
+
+/// The kind that serde's words stand for.
+pub fn kind_of(expected: &dyn de::Expected) -> Kind {
+    match expected.to_string().as_str() {
+        "a boolean" => Kind::Boolean,
+        "u8" => Kind::Natural(u8::MAX.into()),
+        "u16" => Kind::Natural(u16::MAX.into()),
+        "u32" => Kind::Natural(u32::MAX.into()),
+        "u64" => Kind::Natural(u64::MAX),
+        "i64" => Kind::Integer,
+        "a string" => Kind::Text,
+        "a sequence" => Kind::List,
+        "a map" | "an object" => Kind::Object,
+        other => Kind::Other(other.to_owned()),
     }
 }
 
 /// The value as the user wrote it: `5000`, not "integer `5000`".
-struct Found<'a>(Unexpected<'a>);
+struct Number<'a>(Unexpected<'a>);
 
-impl fmt::Display for Found<'_> {
+impl fmt::Display for Number<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Unexpected::Signed(number) => write!(f, "{number}"),
@@ -87,9 +128,9 @@ impl fmt::Display for Found<'_> {
 }
 
 /// What stands there in place of what was expected, in JSON's words.
-struct Kind<'a>(Unexpected<'a>);
+struct Found<'a>(Unexpected<'a>);
 
-impl fmt::Display for Kind<'_> {
+impl fmt::Display for Found<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Unexpected::Bool(value) => write!(f, "boolean {value}"),
@@ -104,26 +145,9 @@ impl fmt::Display for Kind<'_> {
     }
 }
 
-/// Rust's names of integer types as ranges.
-struct Expectation<'a>(&'a dyn de::Expected);
-
-impl fmt::Display for Expectation<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.to_string().as_str() {
-            "u8" => f.write_str("an integer from 0 to 255"),
-            "u16" => f.write_str("an integer from 0 to 65535"),
-            "u32" => f.write_str("an integer from 0 to 4294967295"),
-            "u64" => f.write_str("an integer from 0 to 18446744073709551615"),
-            "i64" => f.write_str("an integer"),
-            "a sequence" => f.write_str("a list"),
-            other => f.write_str(other),
-        }
-    }
-}
-
 /// What a value is, in the words of messages: `a list`, `string "x"`.
 pub fn describe(value: &Value) -> String {
-    Kind(unexpected(value)).to_string()
+    Found(unexpected(value)).to_string()
 }
 
 pub fn unexpected(value: &Value) -> Unexpected<'_> {

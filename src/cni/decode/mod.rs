@@ -10,21 +10,22 @@
 
 mod mistake;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
-use std::str::FromStr;
+use std::marker::PhantomData;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer,
-    MapAccess, SeqAccess, Visitor,
+    self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor,
 };
 use serde::forward_to_deserialize_any;
 
 pub use self::mistake::describe;
-use self::mistake::{Mistake, unexpected};
+use self::mistake::{Failure, kind_of, unexpected};
 use super::json::Value;
-use crate::error::{Code, Result};
+use crate::error::{Code, Kind, Result, Word};
 
 /// Decodes `value`. A value of the wrong type is code 6, one that its type refuses is code 7.
 pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T> {
@@ -33,7 +34,8 @@ pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T> {
 
 /// As [`from_value`], and tells what the types expect where.
 pub fn observed<T: DeserializeOwned>(value: &Value, observer: Option<&Observer>) -> Result<T> {
-    T::deserialize(Node { value, path: Path::Root(observer) }).map_err(|mistake| mistake.error)
+    T::deserialize(Node { value, path: Path::Root(observer) })
+        .map_err(|failure| failure.into_error())
 }
 
 /// Decodes the member of `root` at `key` as from a document that has only that; `default` where it
@@ -41,40 +43,50 @@ pub fn observed<T: DeserializeOwned>(value: &Value, observer: Option<&Observer>)
 pub fn member<T: DeserializeOwned + Default>(root: &Value, key: &'static str) -> Result<T> {
     let Some(value) = root.get(key) else { return Ok(T::default()) };
     let path = Path::Key(&Path::Root(None), key);
-    T::deserialize(Node { value, path }).map_err(|mistake| mistake.at(path).error)
+    T::deserialize(Node { value, path }).map_err(|failure| failure.at(path).into_error())
 }
 
-/// For `deserialize_with`: a text that means something; an empty one is the default.
-pub fn text_or_default<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    match String::deserialize(deserializer)?.as_str() {
-        "" => Ok(T::default()),
-        text => text.parse().map_err(de::Error::custom),
+/// For `Deserialize`, and for `deserialize_with`: one of the words of a type.
+pub fn word<'de, D: Deserializer<'de>, T: Word>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_enum(T::REFUSAL, T::WORDS, WordVisitor(PhantomData))
+}
+
+/// Finds the value that a word stands for.
+struct WordVisitor<T>(PhantomData<T>);
+
+impl<T: Word> Visitor<'_> for WordVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        T::of(text).ok_or_else(|| E::unknown_variant(text, T::WORDS))
     }
 }
 
 /// What the types that a document was decoded into expected, place by place.
 #[derive(Debug, Default)]
-pub struct Observer(RefCell<Vec<(String, Expected)>>);
+pub struct Observer(RefCell<Vec<(String, Shape)>>);
 
 /// What a type expects where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum Shape {
     /// An object with these keys; others mean nothing.
     Keys(&'static [&'static str]),
-    /// Anything else, in serde's words: `a string`, `u16`, `a sequence`, `a map`.
-    Kind(String),
+    /// A value of this kind.
+    Kind(Kind),
 }
 
 impl Observer {
     /// Takes note of an object's keys that are read without its type.
     pub fn tell(&self, path: &str, keys: &'static [&'static str]) {
-        self.0.borrow_mut().push((path.to_owned(), Expected::Keys(keys)));
+        self.0.borrow_mut().push((path.to_owned(), Shape::Keys(keys)));
     }
 
     /// Every place that was decoded, in that order, some of them more than once.
-    pub fn take(&self) -> Vec<(String, Expected)> {
+    pub fn take(&self) -> Vec<(String, Shape)> {
         self.0.take()
     }
 }
@@ -103,7 +115,7 @@ impl Path<'_> {
     #[inline(never)]
     fn tell_keys(&self, keys: &'static [&'static str]) {
         if let Some(observer) = self.observer() {
-            observer.0.borrow_mut().push((self.to_string(), Expected::Keys(keys)));
+            observer.0.borrow_mut().push((self.to_string(), Shape::Keys(keys)));
         }
     }
 
@@ -111,7 +123,7 @@ impl Path<'_> {
     #[inline(never)]
     fn tell_kind(&self, kind: &dyn de::Expected) {
         if let Some(observer) = self.observer() {
-            observer.0.borrow_mut().push((self.to_string(), Expected::Kind(kind.to_string())));
+            observer.0.borrow_mut().push((self.to_string(), Shape::Kind(kind_of(kind))));
         }
     }
 
@@ -133,7 +145,7 @@ struct Node<'a> {
 }
 
 impl<'de> Node<'_> {
-    fn visit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn visit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         match self.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
@@ -153,7 +165,7 @@ impl<'de> Node<'_> {
 macro_rules! as_u64 {
     ($($method:ident)*) => {
         $(
-            fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+            fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
                 self.deserialize_u64(visitor)
             }
         )*
@@ -161,15 +173,15 @@ macro_rules! as_u64 {
 }
 
 impl<'de> Deserializer<'de> for Node<'_> {
-    type Error = Mistake;
+    type Error = Failure;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         let path = self.path;
         path.tell_kind(&visitor);
-        self.visit(visitor).map_err(|mistake| mistake.at(path))
+        self.visit(visitor).map_err(|failure| failure.at(path))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         match self.value {
             Value::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
@@ -180,7 +192,7 @@ impl<'de> Deserializer<'de> for Node<'_> {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, Failure> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -189,44 +201,33 @@ impl<'de> Deserializer<'de> for Node<'_> {
         _name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, Failure> {
         let path = self.path;
         path.tell_keys(fields);
         match self.value {
-            Value::Object(pairs) => {
-                visitor.visit_map(Members::of_struct(pairs, fields, &path)).map_err(|m| m.at(path))
-            }
+            Value::Object(pairs) => visitor
+                .visit_map(Members::of_struct(pairs, fields, &path))
+                .map_err(|failure| failure.at(path)),
             // Members that are null were passed over, so this is an item of a list.
-            Value::Null => {
-                Err(Mistake::new(Code::INVALID_CONFIG, "expected an object, found null").at(path))
-            }
-            other => Err(Mistake::new(
-                Code::DECODE,
-                format!("expected an object, found {}", describe(other)),
-            )
-            .at(path)),
+            Value::Null => Err(self.mismatch(&"an object").with_code(Code::INVALID_CONFIG)),
+            _ => Err(self.mismatch(&"an object")),
         }
     }
 
+    /// See [`word`].
     fn deserialize_enum<V: Visitor<'de>>(
         self,
-        _name: &'static str,
-        _variants: &'static [&'static str],
+        refusal: &'static str,
+        _words: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, Failure> {
         let path = self.path;
-        let Value::String(text) = self.value else {
-            return Err(Mistake::new(
-                Code::DECODE,
-                format!("expected a string, found {}", describe(self.value)),
-            )
-            .at(path));
-        };
-        let variant: StrDeserializer<'_, Mistake> = text.as_str().into_deserializer();
-        visitor.visit_enum(variant).map_err(|mistake| mistake.at(path))
+        path.tell_kind(&visitor);
+        let Value::String(text) = self.value else { return Err(self.mismatch(&visitor)) };
+        visitor.visit_str(text).map_err(|failure: Failure| failure.refusing(refusal, text).at(path))
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         self.path.tell_kind(&visitor);
         match self.value {
             Value::Bool(value) => visitor.visit_bool(*value),
@@ -234,28 +235,28 @@ impl<'de> Deserializer<'de> for Node<'_> {
         }
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         self.path.tell_kind(&visitor);
         match self.value {
             Value::String(value) => {
-                visitor.visit_str(value).map_err(|mistake: Mistake| mistake.at(self.path))
+                visitor.visit_str(value).map_err(|failure: Failure| failure.at(self.path))
             }
             _ => Err(self.mismatch(&visitor)),
         }
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         self.deserialize_str(visitor)
     }
 
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         self.path.tell_kind(&visitor);
         match self.integer() {
             Some(Integer::Positive(value)) => {
-                visitor.visit_u64(value).map_err(|mistake: Mistake| mistake.at(self.path))
+                visitor.visit_u64(value).map_err(|failure: Failure| failure.at(self.path))
             }
             Some(Integer::Negative(value)) => {
-                visitor.visit_i64(value).map_err(|mistake: Mistake| mistake.at(self.path))
+                visitor.visit_i64(value).map_err(|failure: Failure| failure.at(self.path))
             }
             None => Err(self.mismatch(&visitor)),
         }
@@ -263,23 +264,23 @@ impl<'de> Deserializer<'de> for Node<'_> {
 
     as_u64! { deserialize_u8 deserialize_u16 deserialize_u32 deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         let path = self.path;
         path.tell_kind(&visitor);
         match self.value {
             Value::Array(items) => visitor
                 .visit_seq(Items { items, path: &self.path, next: 0 })
-                .map_err(|mistake| mistake.at(path)),
+                .map_err(|failure| failure.at(path)),
             _ => Err(self.mismatch(&visitor)),
         }
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         let path = self.path;
         path.tell_kind(&visitor);
         match self.value {
             Value::Object(pairs) => {
-                visitor.visit_map(Members::of_map(pairs, &path)).map_err(|mistake| mistake.at(path))
+                visitor.visit_map(Members::of_map(pairs, &path)).map_err(|failure| failure.at(path))
             }
             _ => Err(self.mismatch(&visitor)),
         }
@@ -306,8 +307,8 @@ impl Node<'_> {
     /// visitor would say itself is compiled once for each type and kind.
     #[cold]
     #[inline(never)]
-    fn mismatch(&self, expected: &dyn de::Expected) -> Mistake {
-        <Mistake as de::Error>::invalid_type(unexpected(self.value), expected).at(self.path)
+    fn mismatch(&self, expected: &dyn de::Expected) -> Failure {
+        <Failure as de::Error>::invalid_type(unexpected(self.value), expected).at(self.path)
     }
 }
 
@@ -318,22 +319,22 @@ struct Items<'a> {
 }
 
 impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = Mistake;
+    type Error = Failure;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, Mistake> {
+    ) -> Result<Option<T::Value>, Failure> {
         let Some(value) = self.items.get(self.next) else { return Ok(None) };
         let path = Path::Index(self.path, self.next);
         self.next += 1;
-        seed.deserialize(Node { value, path }).map(Some).map_err(|mistake| mistake.at(path))
+        seed.deserialize(Node { value, path }).map(Some).map_err(|failure| failure.at(path))
     }
 }
 
 /// The members of an object: for a struct one a field, for a map one a key.
 struct Members<'a> {
-    members: Vec<(&'a str, Value)>,
+    members: Vec<(&'a str, Cow<'a, Value>)>,
     path: &'a Path<'a>,
     next: usize,
 }
@@ -356,7 +357,10 @@ impl<'a> Members<'a> {
 
     fn of_map(pairs: &'a [(String, Value)], path: &'a Path<'a>) -> Members<'a> {
         Members {
-            members: pairs.iter().map(|(key, value)| (key.as_str(), value.clone())).collect(),
+            members: pairs
+                .iter()
+                .map(|(key, value)| (key.as_str(), Cow::Borrowed(value)))
+                .collect(),
             path,
             next: 0,
         }
@@ -375,35 +379,37 @@ fn field_of<'f>(key: &str, fields: &[&'f str]) -> &'f str {
 
 /// Go decodes members one after the other into the same field: the last counts, null changes
 /// nothing, objects merge.
-fn last_given(before: Option<Value>, next: &Value) -> Option<Value> {
+fn last_given<'a>(before: Option<Cow<'a, Value>>, next: &'a Value) -> Option<Cow<'a, Value>> {
     match (before, next) {
         (before, Value::Null) => before,
-        (Some(Value::Object(mut pairs)), Value::Object(more)) => {
-            pairs.extend(more.iter().cloned());
-            Some(Value::Object(pairs))
+        (Some(mut object), Value::Object(more)) if matches!(*object, Value::Object(_)) => {
+            if let Value::Object(pairs) = object.to_mut() {
+                pairs.extend(more.iter().cloned());
+            }
+            Some(object)
         }
-        (_, next) => Some(next.clone()),
+        (_, next) => Some(Cow::Borrowed(next)),
     }
 }
 
 impl<'de> MapAccess<'de> for Members<'_> {
-    type Error = Mistake;
+    type Error = Failure;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Mistake> {
+    ) -> Result<Option<K::Value>, Failure> {
         let Some((key, _)) = self.members.get(self.next) else { return Ok(None) };
-        let key: StrDeserializer<'_, Mistake> = (*key).into_deserializer();
+        let key: StrDeserializer<'_, Failure> = (*key).into_deserializer();
         seed.deserialize(key).map(Some)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Failure> {
         let (key, value) =
-            self.members.get(self.next).map_or(("", &Value::Null), |(key, value)| (*key, value));
+            self.members.get(self.next).map_or(("", &Value::Null), |(key, value)| (*key, &**value));
         self.next += 1;
         let path = Path::Key(self.path, key);
-        seed.deserialize(Node { value, path }).map_err(|mistake| mistake.at(path))
+        seed.deserialize(Node { value, path }).map_err(|failure| failure.at(path))
     }
 }
 
@@ -494,27 +500,27 @@ mod tests {
         let told = |text: &str| {
             let _ = observed::<Conf>(&Value::parse(text.as_bytes()).unwrap(), Some(&observer));
             let expected = |(path, expected)| match expected {
-                Expected::Keys(keys) => format!("{path}: {}", keys.join(" ")),
-                Expected::Kind(kind) => format!("{path}: {kind}"),
+                Shape::Keys(keys) => format!("{path}: {}", keys.join(" ")),
+                Shape::Kind(kind) => format!("{path}: {kind}"),
             };
             observer.take().into_iter().map(expected).collect::<Vec<_>>()
         };
         let root = ": hostPort name sysctl inner ranges big";
-        assert_eq!(told(text)[..2], [root, "hostPort: u16"]);
+        assert_eq!(told(text)[..2], [root, "hostPort: an integer from 0 to 65535"]);
         assert_eq!(told(r#"{"inner":{"x":1}}"#), [root, "inner: isGateway mtu"]);
         assert_eq!(
             told(r#"{"ranges":[[{"mtu":"no"}]]}"#),
             [
                 root,
-                "ranges: a sequence",
-                "ranges[0]: a sequence",
+                "ranges: a list",
+                "ranges[0]: a list",
                 "ranges[0][0]: isGateway mtu",
-                "ranges[0][0].mtu: u32"
+                "ranges[0][0].mtu: an integer from 0 to 4294967295"
             ]
         );
         assert_eq!(
             told(r#"{"sysctl":{"a.b":"c"}}"#),
-            [root, "sysctl: a map", "sysctl.a.b: a string"]
+            [root, "sysctl: an object", "sysctl.a.b: a string"]
         );
         assert_eq!(told("{}"), [root]);
     }

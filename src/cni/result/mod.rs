@@ -10,7 +10,7 @@
 //!
 //! Documents: SPEC 1.1.0 "Success"; `reference/protocol.md` 1.3 to 1.5 and 2.9.
 
-pub mod print;
+pub mod lists;
 pub mod v02;
 pub mod v04;
 pub mod v1;
@@ -19,17 +19,19 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use self::print::{Json, Object, int, text, texts};
 pub use self::v1::{Interface, IpConfig};
 use crate::cni::addr;
+use crate::cni::json::{Value, indented_text, text};
 
 /// What a document without a version is.
 const OLDEST: &str = "0.1.0";
 /// The version of an [`AddResult`], which has room for everything.
 const NEWEST: &str = "1.1.0";
+/// What Go plugins indent their results with.
+pub const INDENT: &str = "    ";
 
 /// The result of an ADD in the shape plugins work with, that of 1.1.0.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,7 +56,7 @@ impl AddResult {
 }
 
 /// A route, in results of every family and in the configurations of plugins.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Route {
     /// The destination. It is the one required field: a default here would be the default route.
@@ -62,22 +64,22 @@ pub struct Route {
     pub dst: IpNet,
     /// The next hop; without one it is for the plugin to choose, usually the gateway of the
     /// address.
-    #[serde(default, with = "addr::ip")]
+    #[serde(default, with = "addr::ip", skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
     /// The MTU along the route, 0 if not told.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub mtu: i64,
     /// The TCP segment size to advertise, 0 if not told.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub advmss: i64,
     /// The metric, 0 if not told.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i64,
     /// The routing table; 0 is a table (`unspec`), not an absent one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<i64>,
     /// The scope; 0 is a scope (`global`), not an absent one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<i64>,
 }
 
@@ -86,31 +88,28 @@ impl Route {
     pub fn to(dst: IpNet) -> Self {
         Route { dst, gw: None, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
     }
+}
 
-    fn to_json(&self) -> Json {
-        Object::default()
-            .with("dst", self.dst.to_string())
-            .with_some("gw", self.gw.map(|gw| gw.to_string()))
-            .with_some("mtu", int(self.mtu))
-            .with_some("advmss", int(self.advmss))
-            .with_some("priority", int(self.priority))
-            .with_some("table", self.table)
-            .with_some("scope", self.scope)
-            .into()
-    }
+/// For a number that is left out where it is 0.
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 /// Resolver settings, in results of every family and in the configurations of plugins.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Dns {
     /// Addresses of name servers, the preferred one first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,
     /// The local domain.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub domain: String,
     /// Domains to search, the preferred one first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub search: Vec<String>,
     /// Options as in `resolv.conf`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
 }
 
@@ -121,15 +120,6 @@ impl Dns {
             && self.domain.is_empty()
             && self.search.is_empty()
             && self.options.is_empty()
-    }
-
-    fn to_json(&self) -> Json {
-        Object::default()
-            .with_some("nameservers", texts(&self.nameservers))
-            .with_some("domain", text(&self.domain))
-            .with_some("search", texts(&self.search))
-            .with_some("options", texts(&self.options))
-            .into()
     }
 }
 
@@ -269,22 +259,22 @@ impl Document {
     }
 
     /// The JSON tree in the document's own shape.
-    pub fn to_json(&self) -> Json {
+    pub fn to_value(&self) -> Value {
         match self {
-            Document::V02(result) => result.to_json(),
-            Document::V04(result) => result.to_json(),
-            Document::V1(result) => result.to_json(),
+            Document::V02(result) => Value::of(result),
+            Document::V04(result) => Value::of(result),
+            Document::V1(result) => result.to_value(),
         }
     }
 
     /// What a plugin prints: indented, without a newline at the end.
     pub fn to_text(&self) -> String {
-        self.to_json().to_text()
+        indented_text(&self.to_value(), INDENT)
     }
 
-    /// The same on one line, for `prevResult` and the result cache.
+    /// The same on one line.
     pub fn to_compact_text(&self) -> String {
-        self.to_json().to_compact_text()
+        text(&self.to_value())
     }
 
     /// Checks that both versions exist, as the reference does before it converts.
@@ -307,13 +297,13 @@ impl Document {
         match self {
             Document::V02(result) => v04::Result::from_v02(result),
             Document::V04(result) => result,
-            Document::V1(result) => v04::Result::from_v1(result),
+            Document::V1(result) => result.convert(),
         }
     }
 
     fn into_v1(self) -> v1::Result {
         match self {
-            Document::V02(_) | Document::V04(_) => v1::Result::from_v04(self.into_v04()),
+            Document::V02(_) | Document::V04(_) => self.into_v04().convert(),
             Document::V1(result) => result,
         }
     }

@@ -6,38 +6,40 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::print::{Json, Object, list, text};
 use super::{Dns, ResultError, Route, v04};
 use crate::cni::addr;
 
 /// A result with at most one IPv4 and one IPv6 address, and no interfaces.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Result {
     /// The version it is labelled with.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub cni_version: String,
     /// The IPv4 address.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ip4: Option<IpConfig>,
     /// The IPv6 address.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ip6: Option<IpConfig>,
     /// What the container's resolver should use.
     pub dns: Dns,
 }
 
 /// An address with the routes of its family.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IpConfig {
     /// The address and its prefix.
     #[serde(with = "addr::cidr")]
     pub ip: IpNet,
     /// The gateway of the address.
-    #[serde(default, with = "addr::ip")]
+    #[serde(default, with = "addr::ip", skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
     /// Routes of this family.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
 }
 
@@ -51,16 +53,6 @@ impl Result {
             return Err(ResultError::NoAddress);
         }
         Ok(Result { cni_version: from.cni_version, ip4, ip6, dns: from.dns })
-    }
-
-    /// The tree in the order it prints.
-    pub(super) fn to_json(&self) -> Json {
-        Object::default()
-            .with_some("cniVersion", text(&self.cni_version))
-            .with_some("ip4", self.ip4.as_ref().map(IpConfig::to_json))
-            .with_some("ip6", self.ip6.as_ref().map(IpConfig::to_json))
-            .with("dns", self.dns.to_json())
-            .into()
     }
 }
 
@@ -81,13 +73,5 @@ impl IpConfig {
             // set.
             routes: routes.map(|route| Route { gw: route.gw, ..Route::to(route.dst) }).collect(),
         })
-    }
-
-    fn to_json(&self) -> Json {
-        Object::default()
-            .with("ip", self.ip.to_string())
-            .with_some("gateway", self.gateway.map(|gateway| gateway.to_string()))
-            .with_some("routes", list(&self.routes, Route::to_json))
-            .into()
     }
 }

@@ -48,9 +48,7 @@ impl Attached {
                 Ok(result) => (record.at.or(read), record.document, String::new(), result),
             },
         };
-        let result =
-            result.and_then(|result| Value::parse(result.to_compact_text().as_bytes()).ok());
-        let result = result.unwrap_or(Value::Null);
+        let result = result.map_or(Value::Null, |result| result.to_value());
         let mut members = Members::new();
         let netns = at.as_ref().map_or("", |at| &at.netns);
         if let Some(at) = &at {

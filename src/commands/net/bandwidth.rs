@@ -1,6 +1,7 @@
 //! `--bandwidth ingress=10M,egress=5M`: limits in bits, a second's for rates.
 
 use super::capability::{mistake, once};
+use crate::cni::json::Value;
 use crate::error::Result;
 
 /// What TCP hands over at once, in bits; a bucket that holds less would break up every packet of
@@ -19,19 +20,13 @@ const KEYS: [(&str, &str); 4] = [
     ("egressBurst", "egressBurst"),
 ];
 
-/// The capability `bandwidth`, as JSON. The plugin refuses a rate without a burst, so one is added;
+/// The capability `bandwidth`. The plugin refuses a rate without a burst, so one is added;
 /// a burst of the largest number, as runtimes add it, would let the first gigabytes pass unlimited.
-pub fn limits(values: &[&str]) -> Result<String> {
+pub fn limits(values: &[&str]) -> Result<Value> {
     let text = once(values)?;
     let limits = parse(text).map_err(|problem| mistake(format!("{text:?}: {problem}")))?;
-    let mut json = String::new();
-    for ((_, key), bits) in KEYS.iter().zip(limits) {
-        if bits > 0 {
-            let comma = if json.is_empty() { "" } else { "," };
-            json.push_str(&format!("{comma}\"{key}\":{bits}"));
-        }
-    }
-    Ok(format!("{{{json}}}"))
+    let given = KEYS.iter().zip(limits).filter(|(_, bits)| *bits > 0);
+    Ok(Value::object(given.map(|((_, key), bits)| (*key, Value::number(bits)))))
 }
 
 /// A number for each of the keys; 0 where none is given.
@@ -85,7 +80,7 @@ mod tests {
     use super::*;
 
     fn bandwidth(text: &str) -> String {
-        limits(&[text]).unwrap_or_else(|error| error.to_string())
+        limits(&[text]).map_or_else(|error| error.to_string(), |value| value.to_text())
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::runtime::parameters::parse_capability_args;
 /// The option that takes any capability.
 const JSON: &str = "capability-args";
 
-/// An option, its capability, how its values become JSON, and which plugin usually declares it.
-type CapabilityOption = (&'static str, &'static str, fn(&[&str]) -> Result<String>, &'static str);
+/// An option, its capability, what its values mean, and which plugin usually declares it.
+type CapabilityOption = (&'static str, &'static str, fn(&[&str]) -> Result<Value>, &'static str);
 
 const OPTIONS: [CapabilityOption; 4] = [
     ("publish", "portMappings", publish::port_mappings, "of type portmap"),
@@ -35,12 +35,11 @@ pub fn args(operator: &Operator<'_>, list: &NetworkList) -> Result<Value> {
             typed.push((JSON, capability, value));
         }
     }
-    for (option, capability, to_json, _) in OPTIONS {
+    for (option, capability, read, _) in OPTIONS {
         let values = operator.arguments(option);
         if !values.is_empty() {
-            let json =
-                to_json(&values).map_err(|error| error.context(format_args!("--{option}")))?;
-            typed.push((option, capability.to_owned(), Value::parse(json.as_bytes())?));
+            let value = read(&values).map_err(|error| error.context(format_args!("--{option}")))?;
+            typed.push((option, capability.to_owned(), value));
         }
     }
     for (index, (option, capability, _)) in typed.iter().enumerate() {
@@ -87,7 +86,7 @@ pub fn once<'a>(values: &[&'a str]) -> Result<&'a str> {
     }
 }
 
-fn ips(values: &[&str]) -> Result<String> {
+fn ips(values: &[&str]) -> Result<Value> {
     for text in values {
         if addr::parse_cidr(text).is_err() && !matches!(addr::parse_ip(text), Ok(Some(_))) {
             return Err(mistake(format!(
@@ -95,9 +94,10 @@ fn ips(values: &[&str]) -> Result<String> {
             )));
         }
     }
-    Ok(format!("[\"{}\"]", values.join("\",\""))) // no letter of an address needs an escape
+    Ok(Value::of(values))
 }
 
-fn mac(values: &[&str]) -> Result<String> {
-    once(values)?.parse::<MacAddr>().map(|mac| format!("\"{mac}\"")).map_err(mistake)
+fn mac(values: &[&str]) -> Result<Value> {
+    let mac = once(values)?.parse::<MacAddr>().map_err(|e| mistake(e.to_string()))?;
+    Ok(Value::text(mac.to_string()))
 }

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use super::table::{self, Members, PROBLEM, put, put_text};
+use serde::Serialize;
+
+use super::table;
 use crate::cni::json::Value;
 use crate::error::Result;
 use crate::runtime::directory;
@@ -12,46 +14,59 @@ use crate::runtime::directory;
 const COLUMNS: [(&str, &str); 4] =
     [("NETWORK", "network"), ("VERSION", "cniVersion"), ("PLUGINS", "plugins"), ("FILE", "file")];
 
+/// A file.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    network: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    cni_version: String,
+    /// None where the file cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plugins: Option<Vec<String>>,
+    file: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    problem: String,
+}
+
 /// What is printed.
 pub fn show(dir: &Path, as_json: bool) -> Result<String> {
-    Ok(table::of_rows(rows(dir)?, &COLUMNS, as_json))
+    let rows = rows(dir)?.iter().map(Value::of).collect();
+    Ok(table::of_rows(rows, &COLUMNS, as_json))
 }
 
 /// A search by name takes the first file with that name, and ends at the first that cannot be read.
-fn rows(dir: &Path) -> Result<Vec<Value>> {
-    let mut rows: Vec<Value> = vec![];
-    let mut end = String::new();
+fn rows(dir: &Path) -> Result<Vec<Row>> {
+    let mut rows: Vec<Row> = vec![];
     for path in directory::files(dir)? {
         let file = path.to_string_lossy().into_owned();
-        let (mut row, mut problem) = (Members::new(), String::new());
-        match directory::load(&path) {
-            Err(error) => {
-                problem.push_str(&error.msg);
-                if end.is_empty() {
-                    end.push_str(&file);
-                }
-            }
-            Ok(network) => {
-                let text = |row: &Value, key| {
-                    row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
-                };
-                if let Some(first) = rows.iter().find(|row| text(row, "network") == network.name) {
-                    problem = format!("shadowed by {}", text(first, "file"));
-                } else if !end.is_empty() {
-                    problem = format!("not found, since {end} cannot be read");
-                }
-                put_text(&mut row, "network", &network.name);
-                put_text(&mut row, "cniVersion", &network.version);
-                put(
-                    &mut row,
-                    "plugins",
-                    table::texts(network.plugins.into_iter().map(|plugin| plugin.kind).collect()),
-                );
-            }
-        }
-        put_text(&mut row, "file", &file);
-        put_text(&mut row, PROBLEM, &problem);
-        rows.push(Value::Object(row));
+        let row = match directory::load(&path) {
+            Err(error) => Row::unreadable(file, error.msg.clone()),
+            Ok(network) => Row {
+                problem: problem(&network.name, &rows),
+                network: network.name,
+                cni_version: network.version,
+                plugins: Some(network.plugins.into_iter().map(|plugin| plugin.kind).collect()),
+                file,
+            },
+        };
+        rows.push(row);
     }
     Ok(rows)
+}
+
+impl Row {
+    fn unreadable(file: String, problem: String) -> Row {
+        Row { network: String::new(), cni_version: String::new(), plugins: None, file, problem }
+    }
+}
+
+/// Why a search for the network does not find it behind these files; empty where it does.
+fn problem(network: &str, before: &[Row]) -> String {
+    if let Some(first) = before.iter().find(|row| row.network == network) {
+        return format!("shadowed by {}", first.file);
+    }
+    let unreadable = before.iter().find(|row| row.plugins.is_none());
+    unreadable.map_or(String::new(), |row| format!("not found, since {} cannot be read", row.file))
 }

@@ -22,7 +22,7 @@ use std::io::Write;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use self::operator::Operator;
-use self::table::{Members, put, put_text};
+use crate::cni::answer::ErrorObject;
 use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
@@ -217,13 +217,10 @@ fn run_plugins(
     let mut runtime = operator.runtime(plugins, stderr)?;
     if verb == "status" {
         runtime.status(&list)?;
-        let mut ready = Members::new();
-        put_text(&mut ready, "network", &list.name);
-        put(&mut ready, "ready", Value::Bool(true));
-        return Ok(if operator.wants_json() {
-            table::json(&Value::Object(ready))
-        } else {
-            String::new()
+        let ready = [("network", Value::text(&list.name)), ("ready", Value::Bool(true))];
+        return Ok(match operator.wants_json() {
+            true => table::json(&Value::object(ready)),
+            false => String::new(),
         });
     }
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
@@ -241,12 +238,7 @@ fn error_text(error: &Error, as_json: bool) -> String {
         let end = if error.details.is_empty() { "" } else { "\n" };
         return format!("{}\n{}{end}", visible(&error.msg), visible(&error.details));
     }
-    let mut object = Members::new();
-    put_text(&mut object, "cniVersion", version::CURRENT);
-    put(&mut object, "code", Value::Number(error.code.0.into()));
-    put_text(&mut object, "msg", &error.msg);
-    put_text(&mut object, "details", &error.details);
-    table::json(&Value::Object(object))
+    table::json(&ErrorObject::of(error, version::CURRENT))
 }
 
 #[cfg(test)]

@@ -3,28 +3,43 @@
 
 use std::net::IpAddr;
 
+use serde::Serialize;
+
 use super::capability::mistake;
+use crate::cni::json::Value;
 use crate::error::Result;
 
-/// The capability `portMappings`, as JSON: one entry a port.
-pub fn port_mappings(values: &[&str]) -> Result<String> {
-    let mut json = String::new();
-    for text in values {
-        append(text, &mut json).map_err(|problem| mistake(format!("{text:?}: {problem}")))?;
-    }
-    Ok(format!("[{json}]"))
+/// One port of the capability `portMappings`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PortMapping<'a> {
+    host_port: u32,
+    container_port: u32,
+    protocol: &'a str,
+    #[serde(rename = "hostIP", skip_serializing_if = "Option::is_none")]
+    host_ip: Option<IpAddr>,
 }
 
-fn append(text: &str, json: &mut String) -> Result<(), String> {
+/// The capability `portMappings`: one entry a port.
+pub fn port_mappings(values: &[&str]) -> Result<Value> {
+    let mut mappings = vec![];
+    for text in values {
+        let more = parse(text).map_err(|problem| mistake(format!("{text:?}: {problem}")))?;
+        mappings.extend(more);
+    }
+    Ok(Value::of(&mappings))
+}
+
+fn parse(text: &str) -> Result<Vec<PortMapping<'_>>, String> {
     const EXPECTED: &str = "expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90";
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     if !["tcp", "udp", "sctp"].contains(&protocol) {
         return Err(format!("{protocol:?} is no protocol, expected tcp, udp or sctp"));
     }
     let (rest, container) = ports.rsplit_once(':').ok_or(EXPECTED)?;
-    let (address, host) = match rest.rsplit_once(':') {
-        Some((address, host)) => (format!(",\"hostIP\":\"{}\"", parse_address(address)?), host),
-        None => (String::new(), rest),
+    let (host_ip, host) = match rest.rsplit_once(':') {
+        Some((address, host)) => (Some(parse_address(address)?), host),
+        None => (None, rest),
     };
     let ((first, count), (to, places)) = (parse_ports(host)?, parse_ports(container)?);
     if count != places {
@@ -32,14 +47,13 @@ fn append(text: &str, json: &mut String) -> Result<(), String> {
             "{count} ports of the host and {places} of the container, expected as many"
         ));
     }
-    for offset in 0..count {
-        let comma = if json.is_empty() { "" } else { "," };
-        let (host, container) = (first + offset, to + offset);
-        json.push_str(&format!(
-            "{comma}{{\"hostPort\":{host},\"containerPort\":{container},\"protocol\":\"{protocol}\"{address}}}"
-        ));
-    }
-    Ok(())
+    let mapping = |offset| PortMapping {
+        host_port: first + offset,
+        container_port: to + offset,
+        protocol,
+        host_ip,
+    };
+    Ok((0..count).map(mapping).collect())
 }
 
 /// An IPv6 address stands in brackets, which tell its colons from the others.
@@ -71,7 +85,7 @@ mod tests {
     use super::*;
 
     fn mappings(values: &[&str]) -> String {
-        port_mappings(values).unwrap_or_else(|error| error.to_string())
+        port_mappings(values).map_or_else(|error| error.to_string(), |value| value.to_text())
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use std::io::Write;
 
+use serde::Serialize;
+
 use super::attached::age_text;
-use crate::cni::json::Value;
+use crate::cni::json::{self, Value};
 use crate::commands::visible::visible;
 use crate::error::{Error, Result};
 
@@ -36,7 +38,7 @@ pub fn texts(items: Vec<String>) -> Value {
 /// A table of objects: each column has a header and the member that it shows.
 pub fn of_rows(rows: Vec<Value>, columns: &[(&str, &str)], as_json: bool) -> String {
     if as_json {
-        return json(&Value::Array(rows));
+        return json(&rows);
     }
     let mut lines =
         vec![columns.iter().map(|(header, _)| (*header).to_owned()).collect::<Vec<_>>()];
@@ -118,8 +120,8 @@ fn aligned(lines: &[Vec<String>]) -> String {
 }
 
 /// The value on one line.
-pub fn json(value: &Value) -> String {
-    value.to_text() + "\n"
+pub fn json(value: &impl Serialize) -> String {
+    json::plain_text(value) + "\n"
 }
 
 /// Writes to stdout.

@@ -6,7 +6,6 @@ use std::path::Path;
 use super::document::Document;
 use super::finding::{Finding, Note};
 use super::network::{Network, Plugin};
-use super::together;
 use crate::cni::decode::describe;
 use crate::cni::json::Value;
 use crate::plugin::Entry;
@@ -32,9 +31,8 @@ impl<'a> Checker<'a> {
         Checker { runtime, documents: vec![], networks: vec![], findings: vec![], asked: vec![] }
     }
 
-    /// Looks at what lies between the networks, and returns every finding, sorted by place.
-    pub fn finish(mut self) -> Vec<Finding> {
-        together::check(&mut self);
+    /// Every finding, sorted by place.
+    pub fn into_findings(mut self) -> Vec<Finding> {
         self.findings.sort_by(|a, b| (&a.file, a.place).cmp(&(&b.file, b.place)));
         self.findings
     }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::cni::json::Value;
+use crate::cni::json::{SyntaxError, Value};
 
 /// A file's text with what it says and where.
 #[derive(Default)]
@@ -59,14 +59,17 @@ impl Document {
     pub fn parse(file: String, bytes: &[u8]) -> (Document, Option<(usize, String)>) {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
-        match Value::parse(text.as_bytes()) {
+        match Value::read(&text) {
             Ok(value) => {
                 let root = Scanner { text: text.as_bytes(), at: 0 }.item();
                 (Document { file, text, value, is_list: false, root, lines }, None)
             }
             Err(error) => {
-                let (problem, offset) = split_place(&error.msg, &text);
-                (Document { file, text, lines, ..Document::default() }, Some((offset, problem)))
+                let offset = offset_of(&error, &text);
+                (
+                    Document { file, text, lines, ..Document::default() },
+                    Some((offset, error.problem)),
+                )
             }
         }
     }
@@ -360,19 +363,14 @@ impl Scanner<'_> {
     }
 }
 
-/// The decoder's `problem at line 3 column 7` as problem and offset. Its columns are bytes, and 0
-/// is the end of the line before.
-fn split_place(msg: &str, text: &str) -> (String, usize) {
+/// Where the text stops being JSON. The decoder's columns are bytes, and 0 is the end of the line
+/// before.
+fn offset_of(error: &SyntaxError, text: &str) -> usize {
+    let lines = text.split_inclusive('\n').take(error.line.saturating_sub(1));
+    let start: usize = lines.map(str::len).sum();
     let end = text.trim_end().len();
-    let place = msg.rsplit_once(" at line ").and_then(|(problem, place)| {
-        let (line, column) = place.split_once(" column ")?;
-        Some((problem, line.parse::<usize>().ok()?, column.parse::<usize>().ok()?))
-    });
-    let Some((problem, line, column)) = place else { return (msg.to_owned(), 0) };
-    let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
-    let offset = (start + column.max(1) - 1).min(end);
-    let offset = (0..=offset).rev().find(|offset| text.is_char_boundary(*offset)).unwrap_or(0);
-    (problem.to_owned(), offset)
+    let offset = (start + error.column.max(1) - 1).min(end);
+    (0..=offset).rev().find(|offset| text.is_char_boundary(*offset)).unwrap_or(0)
 }
 
 #[cfg(test)]

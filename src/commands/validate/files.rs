@@ -1,11 +1,11 @@
-//! Files and directories: which are there, and what is no JSON in them.
+//! Files: their texts, and what is no JSON in them.
 
 use std::path::{Path, PathBuf};
 
 use super::checker::{Checker, NOTHING};
 use super::document::Document;
 use super::finding::{Finding, Note};
-use super::picks::{self, Pick};
+use super::picks;
 use crate::error::{Error, Result};
 use crate::plain_file;
 use crate::runtime::directory::file_names;
@@ -17,32 +17,6 @@ pub const STDIN: &str = "<stdin>";
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Checker<'_> {
-    /// Looks at every file of a directory.
-    pub fn check_dir(&mut self, dir: &Path) -> Result<Vec<Pick>> {
-        let files = files_of(dir).map_err(|e| e.context(dir.display()))?;
-        let (first, mut read) = (self.networks.len(), vec![]);
-        for file in files {
-            let name = file.to_string_lossy().to_ascii_lowercase();
-            if picks::extension(&file).is_some() {
-                let network = self.check_file(&file);
-                read.push((file, network));
-            } else if name.contains(".conf") || name.contains(".json") {
-                self.tell_of_file("not-read", &file, "no runtime reads a file of this name");
-            }
-        }
-        if read.is_empty() {
-            self.tell_of_file("no-files", dir, "there is no network configuration");
-        }
-        self.check_names(first);
-        Ok(picks::of_dir(&read, &self.networks))
-    }
-
-    /// Looks at one file; returns the network in it.
-    fn check_file(&mut self, file: &Path) -> Option<usize> {
-        let bytes = self.read_file(file)?;
-        self.check(file.to_string_lossy().into_owned(), &bytes)
-    }
-
     /// The bytes of a file, if it can be read.
     pub fn read_file(&mut self, file: &Path) -> Option<Vec<u8>> {
         bytes_of(file).map_err(|error| self.tell_of_file("unreadable", file, &error.msg)).ok()

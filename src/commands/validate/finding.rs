@@ -1,7 +1,8 @@
 //! One finding, and how it is told: to people with the line it is in, to tools as JSON.
 
+use serde::{Serialize, Serializer};
+
 use super::document::Document;
-use crate::cni::json::Value;
 use crate::commands::visible::{push_visible, visible};
 
 /// What works, and probably is not what was meant. Every other code is of what fails for certain.
@@ -171,40 +172,43 @@ impl Finding {
         }
         out.push('\n');
     }
+}
 
-    /// For tools: an object.
-    pub fn write_json(&self, out: &mut String) {
-        let numbers = [
-            ("line", self.place.0),
-            ("column", self.place.1),
-            ("endColumn", self.place.1 + self.width),
-        ];
-        for (i, (key, number)) in numbers.into_iter().enumerate() {
-            push(out, &[if i == 0 { "{\"" } else { ",\"" }, key, "\":", &number.to_string()]);
-        }
-        let texts = [
-            ("file", self.file.as_str()),
-            ("path", &self.path),
-            ("severity", self.severity()),
-            ("code", self.code),
-            ("message", &self.message),
-            ("expected", &self.expected),
-            ("hint", &self.hint),
-        ];
-        write_texts(out, &texts);
-        out.push('}');
+/// A finding for tools.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Object<'a> {
+    line: usize,
+    column: usize,
+    end_column: usize,
+    file: &'a str,
+    path: &'a str,
+    severity: &'a str,
+    code: &'a str,
+    message: &'a str,
+    expected: &'a str,
+    hint: &'a str,
+}
+
+impl Serialize for Finding {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let object = Object {
+            line: self.place.0,
+            column: self.place.1,
+            end_column: self.place.1 + self.width,
+            file: &self.file,
+            path: &self.path,
+            severity: self.severity(),
+            code: self.code,
+            message: &self.message,
+            expected: &self.expected,
+            hint: &self.hint,
+        };
+        object.serialize(serializer)
     }
 }
 
 /// Adds pieces of text.
 pub fn push(out: &mut String, pieces: &[&str]) {
     out.push_str(&pieces.concat());
-}
-
-/// Adds members to an object that has one already, or to one that begins with the first of them.
-pub fn write_texts(out: &mut String, texts: &[(&str, &str)]) {
-    for (key, text) in texts {
-        let comma = if out.ends_with('{') { "\"" } else { ",\"" };
-        push(out, &[comma, key, "\":", &Value::text(*text).to_text()]);
-    }
 }

@@ -1,16 +1,11 @@
 //! Every mistake of one plugin, though its checks tell one at a time.
 
-use std::rc::Rc;
-
-use super::checker::{Checker, NOTHING, is_true};
+use super::checker::{Checker, NOTHING};
 use super::finding::{Note, push};
 use super::network::Plugin;
-use crate::cni::attachment::NetworkName;
-use crate::cni::conf::Config;
-use crate::cni::decode::Observer;
+use super::paths::{parent, put, remove, touches};
 use crate::cni::json::Value;
-use crate::error::{Code, Error, Result};
-use crate::plugin::{Context, Entry};
+use crate::error::{Code, Error, Expected, Kind, Mistake, Problem, Result};
 
 /// More mistakes of one plugin are not looked for.
 const ROUNDS: usize = 64;
@@ -30,7 +25,7 @@ impl Checker<'_> {
     ) {
         for _ in 0..ROUNDS {
             let Err(error) = check(&rest.value) else { return };
-            let (current, problem) = place_and_problem(&error);
+            let current = place(&error);
             let path = rest.as_written(current);
             let follows = rest
                 .removed
@@ -41,8 +36,7 @@ impl Checker<'_> {
             // Where taking it out has not helped, what stands above goes as well.
             let mut gone = follows.map_or(path.as_str(), |gone| parent(gone)).to_owned();
             if is_new {
-                let limits = narrowed(current, problem, check);
-                self.tell_mistake(plugin, &path, problem, limits.as_deref(), &error);
+                self.tell_mistake(plugin, &path, &error, narrowed(&error, check));
             }
             let mut taken = rest.take_out(&gone);
             if is_new && !taken && !path.is_empty() {
@@ -59,52 +53,62 @@ impl Checker<'_> {
         }
     }
 
-    fn tell_mistake(
+    /// Tells what an error says of the value at this path of the plugin, with what was expected
+    /// there if that is more exact than what the error has. An error without a mistake is about the
+    /// whole object.
+    pub fn tell_mistake(
         &mut self,
         plugin: &Plugin,
         path: &str,
-        problem: &str,
-        limits: Option<&str>,
         error: &Error,
+        expected: Option<Expected>,
     ) {
-        let (message, expected) =
-            match problem.strip_prefix("expected ").and_then(|rest| rest.split_once(", found ")) {
-                Some((expected, found)) => (["found ", found], expected),
-                None => {
-                    let (problem, expected) =
-                        problem.rsplit_once(", expected ").unwrap_or((problem, ""));
-                    ([problem, ""], expected)
-                }
-            };
-        let (kind, expected) = match limits {
-            Some(limits) if problem.starts_with("expected ") => ("an integer from ", limits),
-            limits => ("", limits.unwrap_or(expected)),
+        let (problem, said) = match &error.mistake {
+            Some(mistake) => (mistake.problem.to_string(), mistake.expected.clone()),
+            None => (error.msg.clone(), Expected::Unsaid),
         };
-        let expected = &[kind, expected].concat();
-        let code = if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" };
-        let (document, path, hint) = (plugin.document, &plugin.at(path), &[error.advice()]);
-        self.tell(Note { code, document, path, message: &message, expected, hint, ..NOTHING });
+        self.tell(Note {
+            code: if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" },
+            document: plugin.document,
+            path: &plugin.at(path),
+            message: &[&problem],
+            expected: &expected.unwrap_or(said).to_string(),
+            hint: &[error.advice()],
+            ..NOTHING
+        });
     }
 }
 
-/// Where the mistake is, and what it is; what is of no place is of the whole object.
-fn place_and_problem(error: &Error) -> (&str, &str) {
-    error.mistake.as_ref().map_or(("", &error.msg), |mistake| (&mistake.path, &mistake.problem))
+/// Where the mistake is; what is of no place is of the whole object.
+fn place(error: &Error) -> &str {
+    error.mistake.as_ref().map_or("", |mistake| &mistake.path)
 }
 
 /// What the plugin takes where its type takes more: what it says to the greatest number of the
-/// type, and nothing else.
-fn narrowed(path: &str, problem: &str, check: &dyn Fn(&Value) -> Result<()>) -> Option<String> {
-    let greatest = problem.split_once("expected an integer from 0 to ")?.1.split(',').next()?;
-    let mut value = Value::Object(vec![]);
-    put(&mut value, path, Value::parse(greatest.as_bytes()).ok()?);
+/// type.
+fn narrowed(error: &Error, check: &dyn Fn(&Value) -> Result<()>) -> Option<Expected> {
+    let Mistake { path, problem, expected } = error.mistake.as_ref()?;
+    let Expected::Kind(Kind::Natural(greatest)) = expected else { return None };
+    let narrower = expected_of(path, Value::number(*greatest), check)?;
+    Some(match (&narrower, problem) {
+        (Expected::Ranges(_), Problem::Found(_)) => {
+            Expected::from(format_args!("an integer from {narrower}"))
+        }
+        _ => narrower,
+    })
+}
+
+/// What the plugin expects in place of this value, and nothing else.
+fn expected_of(path: &str, value: Value, check: &dyn Fn(&Value) -> Result<()>) -> Option<Expected> {
+    let mut document = Value::Object(vec![]);
+    put(&mut document, path, value);
     for _ in 0..FEW {
-        let error = check(&value).err()?;
-        match place_and_problem(&error) {
-            (place, problem) if place == path => {
-                return problem.rsplit_once(", expected ").map(|(_, it)| it.to_owned());
+        let error = check(&document).err()?;
+        match &error.mistake {
+            Some(mistake) if mistake.path == path => {
+                return Some(mistake.expected.clone()).filter(|it| *it != Expected::Unsaid);
             }
-            (missing, _) => put(&mut value, missing, Value::text("x")),
+            _ => put(&mut document, place(&error), Value::text("x")),
         }
     }
     None
@@ -163,125 +167,5 @@ impl Rest {
         }
         other.push_str(rest);
         Some(other)
-    }
-}
-
-/// Decodes and checks a plugin's object as ADD does, without doing anything.
-pub fn try_out(
-    entry: &Entry,
-    plugins: &'static [Entry],
-    mut value: Value,
-    network: &str,
-    version: &str,
-    observer: &Rc<Observer>,
-) -> Result<()> {
-    let name = NetworkName::parse(network).or_else(|_| NetworkName::parse("network"))?; // the second one is a name
-    value.set("name", Value::text(name.as_str()));
-    value.set("cniVersion", Value::text(version));
-    let (text, version, observer) = (vec![], version.to_owned(), Some(Rc::clone(observer)));
-    let config = Config { text, value, name, version, observer };
-    let env = [("CNI_IFNAME".into(), "eth0".into())].into_iter().collect();
-    entry.validate(&Context::new(plugins, &config, &env, "", vec![]))
-}
-
-/// What runtimes supply by capabilities that configurations leave something to.
-const SUPPLIED: [(&str, &str); 2] =
-    [("ipRanges", "[[{\"subnet\":\"192.0.2.0/24\"}]]"), ("deviceID", "\"0000:00:00.0\"")];
-
-/// The object as a runtime completes it by the capabilities that it declares; None where it
-/// declares none of those.
-pub fn supplied(value: &Value) -> Option<Value> {
-    let Some(Value::Object(declared)) = value.get("capabilities") else { return None };
-    let mut all = vec![];
-    for (capability, value) in SUPPLIED {
-        if declared.iter().any(|(key, declared)| key == capability && is_true(Some(declared))) {
-            all.push((capability, Value::parse(value.as_bytes()).ok()?));
-        }
-    }
-    let mut completed = value.clone();
-    let is_any = !all.is_empty();
-    all.into_iter().for_each(|(capability, value)| {
-        put(&mut completed, &["runtimeConfig.", capability].concat(), value)
-    });
-    is_any.then_some(completed)
-}
-
-/// Whether one path is the other or leads to it.
-fn touches(one: &str, other: &str) -> bool {
-    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
-    long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-}
-
-/// The path without its last step.
-fn parent(path: &str) -> &str {
-    path.bytes().rposition(|byte| b".[".contains(&byte)).map_or("", |end| &path[..end])
-}
-
-/// Removes the member or item at this path; false where there is none.
-fn remove(value: &mut Value, path: &str) -> bool {
-    if path.is_empty() {
-        return std::mem::take(value).kind() != "null";
-    }
-    let step = path.strip_prefix('.').unwrap_or(path);
-    match value {
-        Value::Array(items) => {
-            let Some((index, rest)) = item_of(step).filter(|(index, _)| *index < items.len())
-            else {
-                return false;
-            };
-            if rest.is_empty() {
-                items.remove(index);
-            }
-            rest.is_empty() || remove(&mut items[index], rest)
-        }
-        Value::Object(pairs) => {
-            let mut taken = false;
-            pairs.retain_mut(|(key, value)| {
-                let (Some(head), Some(rest)) = (step.get(..key.len()), step.get(key.len()..))
-                else {
-                    return true;
-                };
-                let is_it = head.eq_ignore_ascii_case(key);
-                taken |= is_it
-                    && (rest.is_empty() || rest.starts_with(['.', '[']) && remove(value, rest));
-                !(is_it && rest.is_empty())
-            });
-            taken
-        }
-        _ => false,
-    }
-}
-
-/// `[2].x` as 2 and `.x`.
-fn item_of(step: &str) -> Option<(usize, &str)> {
-    let (index, rest) = step.strip_prefix('[')?.split_once(']')?;
-    Some((index.parse().ok()?, rest))
-}
-
-/// Sets the member at this path, in objects that are there or are made for it, through lists that
-/// are.
-pub fn put(value: &mut Value, path: &str, new: Value) {
-    let path = path.strip_prefix('.').unwrap_or(path);
-    let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
-    match value {
-        Value::Array(items) => {
-            match item_of(path).map(|(index, rest)| (items.get_mut(index), rest)) {
-                Some((Some(item), "")) => *item = new,
-                Some((Some(item), rest)) => put(item, rest, new),
-                _ => (),
-            }
-        }
-        Value::Object(_) if key.is_empty() => (), // an item, and there is no list
-        Value::Object(pairs) if !rest.is_empty() => {
-            match pairs.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(key)) {
-                Some((_, inner)) => put(inner, rest, new),
-                None => {
-                    let mut inner = Value::Object(vec![]);
-                    put(&mut inner, rest, new);
-                    pairs.push((key.to_owned(), inner));
-                }
-            }
-        }
-        other => other.set(key, new),
     }
 }

@@ -1,35 +1,42 @@
 //! `cni-multi validate FILE|DIR`: every mistake in configurations, found without touching the
 //! kernel.
 //!
-//! [`document`] knows where in a text a value stands. [`files`] reads, [`network`] looks at what
-//! one file has, with [`names`], [`plugin`], [`mistakes`] and [`programs`]; [`together`] looks at
-//! several, and [`picks`] says which file a runtime would take.
+//! [`document`] knows where in a text a value stands, and [`files`] reads them. [`list`] looks at the
+//! [`network`] that a file has, with [`names`], [`plugin`], [`mistakes`] and [`programs`];
+//! [`directory`] looks at all files of one, [`together`] at several networks, and [`picks`] says
+//! which file a runtime would take.
 
 mod checker;
+mod directory;
 mod document;
 mod files;
 mod finding;
+mod list;
 mod mistakes;
 mod names;
 mod nearest;
 mod network;
+mod paths;
 mod picks;
 mod plugin;
 mod programs;
 mod together;
+mod trial;
 
 use std::path::Path;
 use std::rc::Rc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde::Serialize;
 
 use self::checker::Checker;
 use self::files::bytes_of;
-use self::finding::{Finding, push, write_texts};
-pub use self::mistakes::{put, try_out};
-pub use self::plugin::a_result;
+use self::finding::{Finding, push};
+pub use self::paths::put;
+pub use self::trial::{a_result, try_out};
 use super::{CONF_DIR, plugin_path};
 use crate::cni::env::Environment;
+use crate::cni::json;
 use crate::commands::visible::visible;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
@@ -123,11 +130,15 @@ fn look(
             }
         }
     }
-    let findings = checker.finish();
+    together::check(&mut checker);
+    let findings = checker.into_findings();
     let fails = findings.iter().any(|finding| finding.is_error() || matches.get_flag("strict"));
     Ok((
         fails,
-        if output == "json" { as_json(&findings, &picks) } else { as_text(&findings, &picks) },
+        match output {
+            "json" => json::plain_text(&Report { findings: &findings, picks: &picks }) + "\n",
+            _ => as_text(&findings, &picks),
+        },
     ))
 }
 
@@ -144,25 +155,9 @@ fn as_text(findings: &[Finding], picks: &[picks::Pick]) -> String {
     text
 }
 
-fn as_json(findings: &[Finding], picks: &[picks::Pick]) -> String {
-    let mut text = "{\"findings\":[".to_owned();
-    let mut comma = "";
-    for finding in findings {
-        text.push_str(comma);
-        finding.write_json(&mut text);
-        comma = ",";
-    }
-    text.push_str("],\"picks\":[");
-    comma = "{";
-    for picks::Pick { runtime, network, file, reason } in picks {
-        text.push_str(comma);
-        write_texts(
-            &mut text,
-            &[("runtime", runtime), ("network", network), ("file", file), ("reason", reason)],
-        );
-        text.push('}');
-        comma = ",{";
-    }
-    text.push_str("]}\n");
-    text
+/// The report for tools.
+#[derive(Serialize)]
+struct Report<'a> {
+    findings: &'a [Finding],
+    picks: &'a [picks::Pick],
 }

@@ -35,8 +35,8 @@ impl Checker<'_> {
         };
         let problem = match NetworkName::parse(&name) {
             Err(error) => {
-                let problem = error.mistake.as_ref().map_or(&error.msg, |mistake| &mistake.problem);
-                problem.split(", expected ").next().unwrap_or_default().to_owned()
+                let problem = error.mistake.as_ref().map(|mistake| mistake.problem.to_string());
+                problem.unwrap_or_else(|| error.msg.clone())
             }
             Ok(_) if name.len() > NAME_MAX => {
                 let (message, expected) =

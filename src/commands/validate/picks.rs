@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::network::Network;
 use crate::cni::attachment::NetworkName;
 
@@ -10,6 +12,7 @@ use crate::cni::attachment::NetworkName;
 const EXTENSIONS: [&str; 3] = ["conflist", "conf", "json"];
 
 /// What a runtime does with a file.
+#[derive(Serialize)]
 pub struct Pick {
     /// The runtime.
     pub runtime: &'static str,

@@ -5,10 +5,11 @@ use std::rc::Rc;
 use super::checker::{Checker, NOTHING, did_you_mean, is_true};
 use super::document::below;
 use super::finding::Note;
-use super::mistakes::{Rest, supplied, try_out};
+use super::mistakes::Rest;
 use super::nearest::nearest;
 use super::network::{A_LIST, Plugin};
-use crate::cni::decode::{Expected, Observer};
+use super::trial::{a_result, supplied, try_out};
+use crate::cni::decode::{Observer, Shape};
 use crate::cni::json::Value;
 use crate::cni::version;
 use crate::error::Error;
@@ -39,15 +40,7 @@ impl Checker<'_> {
         }
         let mut rest = Rest::new(plugin.value.clone());
         self.mistakes(plugin, &mut rest, &|value| {
-            PluginConfig::parse(value.to_text().as_bytes()).map(drop).map_err(|error| {
-                match error.msg.trim_start_matches("error parsing configuration: ") {
-                    "missing 'type'" => {
-                        Error::config("type", "missing, expected the name of a plugin")
-                    }
-                    _ if error.mistake.is_some() => error,
-                    problem => Error::new(error.code, problem),
-                }
-            })
+            PluginConfig::parse(value.to_text().as_bytes()).map(drop)
         });
         for key in self.keys(document, &plugin.path) {
             if RESERVED.iter().any(|reserved| key.eq_ignore_ascii_case(reserved))
@@ -110,9 +103,9 @@ impl Checker<'_> {
         };
         self.mistakes(plugin, &mut rest, &|value| check(entry, value));
         let mut told = observer.take();
-        let is_ipam = |(path, expected): &(String, Expected)| match expected {
-            Expected::Keys(keys) => path.is_empty() && keys.contains(&"ipam"),
-            Expected::Kind(_) => false,
+        let is_ipam = |(path, expected): &(String, Shape)| match expected {
+            Shape::Keys(keys) => path.is_empty() && keys.contains(&"ipam"),
+            Shape::Kind(_) => false,
         };
         let reads_ipam = entry.kind == Kind::Main && told.iter().any(is_ipam);
         let ipam = if reads_ipam { plugin.ipam_type() } else { "" };
@@ -261,10 +254,10 @@ fn is_supplied(error: &Error) -> bool {
 }
 
 /// The structs that were decoded, each with every key that some type reads there.
-fn keys_that_are_read(told: Vec<(String, Expected)>) -> Vec<(String, Vec<&'static str>)> {
+fn keys_that_are_read(told: Vec<(String, Shape)>) -> Vec<(String, Vec<&'static str>)> {
     let mut read: Vec<(String, Vec<&'static str>)> = vec![];
     for (path, expected) in told {
-        let Expected::Keys(keys) = expected else { continue };
+        let Shape::Keys(keys) = expected else { continue };
         match read.iter_mut().find(|(other, _)| *other == path) {
             Some((_, known)) => known.extend(
                 keys.iter().filter(|key| !known.contains(key)).copied().collect::<Vec<_>>(),
@@ -273,15 +266,4 @@ fn keys_that_are_read(told: Vec<(String, Expected)>) -> Vec<(String, Vec<&'stati
         }
     }
     read
-}
-
-/// What a plugin may get of those before it.
-pub fn a_result(version: &str) -> Value {
-    let address = || Value::text("192.0.2.2/24");
-    let ip = Value::object(vec![("version", Value::text("4")), ("address", address())]);
-    Value::object(vec![
-        ("cniVersion", Value::text(version)),
-        ("ips", Value::Array(vec![ip])),
-        ("ip4", Value::object(vec![("ip", address())])),
-    ])
 }

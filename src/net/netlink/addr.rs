@@ -11,14 +11,19 @@ use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressMessage, AddressScope,
 };
 
-use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::link::{Link, none_if_gone};
-use super::request::Request;
+use super::request::{RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR, Request};
+use super::socket::Netlink;
 use crate::error::Result;
 
 /// ifaddrmsg.
 const HEADER: usize = 8;
+/// Where its fields stand.
+const IFA_FAMILY: usize = 0;
+const IFA_PREFIXLEN: usize = 1;
+const IFA_SCOPE: usize = 3;
+const IFA_INDEX: usize = 4;
 
 // linux/if_addr.h
 const IFA_ADDRESS: u16 = 1;
@@ -50,7 +55,7 @@ impl Address {
     fn read(payload: &[u8]) -> Option<Address> {
         let attrs = Attrs::after(payload, HEADER);
         let ip = attrs.ip(IFA_LOCAL).or(attrs.ip(IFA_ADDRESS))?;
-        let net = IpNet::new(ip, *payload.get(1)?).ok()?;
+        let net = IpNet::new(ip, *payload.get(IFA_PREFIXLEN)?).ok()?;
         let flags = attrs.u32(IFA_FLAGS).unwrap_or_default();
         let is_set = |flag| flags & flag != 0;
         let (tentative, dad_failed) = (is_set(IFA_F_TENTATIVE), is_set(IFA_F_DADFAILED));
@@ -77,7 +82,8 @@ impl KeptAddress {
     /// An address that stays until it is removed; none that the kernel or a router gave the link.
     fn read(payload: &[u8], index: u32) -> Option<KeptAddress> {
         let attrs = Attrs::after(payload, HEADER);
-        let (family, prefix, scope) = (*payload.first()?, *payload.get(1)?, *payload.get(3)?);
+        let (family, prefix) = (*payload.get(IFA_FAMILY)?, *payload.get(IFA_PREFIXLEN)?);
+        let scope = *payload.get(IFA_SCOPE)?;
         let is_permanent = attrs.u32(IFA_FLAGS)? & IFA_F_PERMANENT != 0;
         let is_made_by_kernel =
             matches!(attrs.ip(IFA_ADDRESS)?, IpAddr::V6(ip) if ip.is_unicast_link_local());
@@ -86,7 +92,7 @@ impl KeptAddress {
             text.push_str(&format!(" {kind:02x}"));
             text.extend(value.iter().map(|byte| format!("{byte:02x}")));
         }
-        (read_u32(payload, 4)? == index && is_permanent && !is_made_by_kernel)
+        (read_u32(payload, IFA_INDEX)? == index && is_permanent && !is_made_by_kernel)
             .then_some(KeptAddress(text))
     }
 
@@ -137,13 +143,14 @@ impl Netlink {
             message.attributes.push(AddressAttribute::Flags(flags));
         }
         let what = format_args!("add address {net} to link {:?}", link.name);
-        self.request(&Request::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::new(RTM_NEWADDR, &message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// Removes an address if it is there.
     pub fn delete_address(&self, link: &Link, net: IpNet) -> Result<()> {
         let what = format_args!("delete address {net} of link {:?}", link.name);
-        none_if_gone(self.request(&Request::DelAddress(message(link, net)), 0, what)).map(drop)
+        none_if_gone(self.request(&Request::new(RTM_DELADDR, &message(link, net)), 0, what))
+            .map(drop)
     }
 
     /// What [`Netlink::restore_address`] gives a link back.
@@ -161,13 +168,13 @@ impl Netlink {
     pub fn restore_address(&self, link: &Link, address: &KeptAddress) -> Result<()> {
         let Some(message) = address.message(link.index) else { return Ok(()) };
         let what = format_args!("give link {:?} an address back", link.name);
-        self.request(&Request::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::new(RTM_NEWADDR, &message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// The addresses of a link, of both families.
     pub fn addresses(&self, link: &Link) -> Result<Vec<Address>> {
         // Kernels without strict checking send those of all links.
-        let is_of_link = |payload: &&[u8]| read_u32(payload, 4) == Some(link.index);
+        let is_of_link = |payload: &&[u8]| read_u32(payload, IFA_INDEX) == Some(link.index);
         self.list_addresses(link, |payload| {
             Some(payload).filter(is_of_link).and_then(Address::read)
         })
@@ -199,7 +206,7 @@ impl Netlink {
             message.header.family = family;
             message.header.index = index;
             all.extend(
-                self.dump(&Request::GetAddress(message), what, |reply| read(reply.payload))?,
+                self.dump(&Request::new(RTM_GETADDR, &message), what, |reply| read(reply.payload))?,
             );
         }
         Ok(all)

@@ -3,10 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// NLA_F_NESTED and NLA_F_NET_BYTEORDER are not part of an attribute's type.
-const TYPE: u16 = 0x3fff;
-/// NLA_F_NESTED.
-const NESTED: u16 = 0x8000;
+use rtnetlink::packet_core::{NLA_F_NESTED, NLA_TYPE_MASK};
 
 /// A list of attributes.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +32,7 @@ impl<'a> Attrs<'a> {
             let (length, kind) = (read_u16(rest, 0)? as usize, read_u16(rest, 2)?);
             let value = rest.get(4..length)?;
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-            Some((kind & TYPE, kind & NESTED != 0, value))
+            Some((kind & NLA_TYPE_MASK, kind & NLA_F_NESTED != 0, value))
         })
     }
 
@@ -82,6 +79,11 @@ impl<'a> Attrs<'a> {
     /// A number in network byte order, as all of nf_tables.
     pub fn be32(self, kind: u16) -> Option<u32> {
         self.u32(kind).map(u32::from_be)
+    }
+
+    /// A long number in network byte order.
+    pub fn be64(self, kind: u16) -> Option<u64> {
+        self.u64(kind).map(u64::from_be)
     }
 
     /// Text, without the NUL at its end.

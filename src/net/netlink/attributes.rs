@@ -3,8 +3,7 @@
 
 use std::net::IpAddr;
 
-/// NLA_F_NESTED.
-const NESTED: u16 = 0x8000;
+use rtnetlink::packet_core::NLA_F_NESTED;
 
 /// An address as it stands in attributes, in packets and in keys of sets.
 pub fn octets(ip: IpAddr) -> Vec<u8> {
@@ -66,6 +65,11 @@ impl Attributes {
         self.raw(kind, &bytes)
     }
 
+    /// Attributes inside an attribute that are written already.
+    pub fn nested(&mut self, kind: u16, attributes: &[u8]) -> &mut Attributes {
+        self.raw(kind | NLA_F_NESTED, attributes)
+    }
+
     /// Attributes inside an attribute.
     pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Attributes)) -> &mut Attributes {
         let start = self.0.len();
@@ -73,7 +77,7 @@ impl Attributes {
         fill(self);
         let length = (self.0.len() - start) as u16;
         self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
-        self.0[start + 2..start + 4].copy_from_slice(&(kind | NESTED).to_ne_bytes());
+        self.0[start + 2..start + 4].copy_from_slice(&(kind | NLA_F_NESTED).to_ne_bytes());
         self
     }
 }

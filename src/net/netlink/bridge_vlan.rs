@@ -6,21 +6,23 @@ use rtnetlink::packet_route::link::{
     AfSpecBridge, BridgeFlag, BridgeVlanInfoFlags, LinkAttribute, LinkExtentMask, LinkMessage,
 };
 
-use super::Netlink;
 use super::attr::{Attrs, read_u16, read_u32};
 use super::link::Link;
-use super::request::Request;
+use super::request::{RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, Request};
+use super::socket::Netlink;
 use crate::error::Result;
 
 /// ifinfomsg.
 const HEADER: usize = 16;
+/// Where in it the link stands.
+const IFI_INDEX: usize = 4;
 // linux/if_link.h, linux/if_bridge.h
 const IFLA_AF_SPEC: u16 = 26;
 const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
-const FLAG_PVID: u16 = 1 << 1;
-const FLAG_UNTAGGED: u16 = 1 << 2;
-const FLAG_RANGE_BEGIN: u16 = 1 << 3;
-const FLAG_RANGE_END: u16 = 1 << 4;
+const BRIDGE_VLAN_INFO_PVID: u16 = 1 << 1;
+const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 1 << 2;
+const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 1 << 3;
+const BRIDGE_VLAN_INFO_RANGE_END: u16 = 1 << 4;
 
 /// How a port is a member of a VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,14 +71,14 @@ impl Netlink {
     pub fn add_vlans(&self, port: &Link, vlans: VlanRange) -> Result<()> {
         let what =
             format_args!("add VLAN {}-{} to bridge port {:?}", vlans.first, vlans.last, port.name);
-        self.request(&Request::SetLink(vlans.message(port)), 0, what)
+        self.request(&Request::new(RTM_SETLINK, &vlans.message(port)), 0, what)
     }
 
     /// Takes the port out of a VLAN: `bridge vlan del dev PORT vid ID`.
     pub fn delete_vlan(&self, port: &Link, id: u16) -> Result<()> {
         let what = format_args!("delete VLAN {id} of bridge port {:?}", port.name);
         self.request(
-            &Request::DelLink(VlanRange::one(id, VlanFlags::Tagged).message(port)),
+            &Request::new(RTM_DELLINK, &VlanRange::one(id, VlanFlags::Tagged).message(port)),
             0,
             what,
         )
@@ -90,9 +92,10 @@ impl Netlink {
         let what = format_args!("list the VLANs of bridge port {:?}", port.name);
         let of_port = |payload: &[u8]| {
             let attrs = Attrs::after(payload, HEADER).nested(IFLA_AF_SPEC)?;
-            (read_u32(payload, 4)? == port.index).then(|| read_vlans(attrs))
+            (read_u32(payload, IFI_INDEX)? == port.index).then(|| read_vlans(attrs))
         };
-        let lists = self.dump(&Request::GetLink(message), what, |reply| of_port(reply.payload))?;
+        let lists =
+            self.dump(&Request::new(RTM_GETLINK, &message), what, |reply| of_port(reply.payload))?;
         Ok(lists.into_iter().flatten().collect())
     }
 }
@@ -105,13 +108,14 @@ fn read_vlans(attrs: Attrs<'_>) -> Vec<(u16, VlanFlags)> {
     let (mut vlans, mut first) = (vec![], None);
     for (_, info) in attrs.iter().filter(|(kind, _)| *kind == IFLA_BRIDGE_VLAN_INFO) {
         let (Some(flags), Some(id)) = (read_u16(info, 0), read_u16(info, 2)) else { continue };
-        if flags & FLAG_RANGE_BEGIN != 0 {
+        if flags & BRIDGE_VLAN_INFO_RANGE_BEGIN != 0 {
             first = Some(id);
             continue;
         }
-        let native = flags & (FLAG_PVID | FLAG_UNTAGGED) == FLAG_PVID | FLAG_UNTAGGED;
+        let native = flags & (BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED)
+            == BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED;
         let member = if native { VlanFlags::NativeUntagged } else { VlanFlags::Tagged };
-        let from = first.take().filter(|_| flags & FLAG_RANGE_END != 0).unwrap_or(id);
+        let from = first.take().filter(|_| flags & BRIDGE_VLAN_INFO_RANGE_END != 0).unwrap_or(id);
         vlans.extend((from..=id.min(LAST)).map(|id| (id, member)));
     }
     vlans
@@ -135,17 +139,24 @@ mod tests {
     #[test]
     fn ranges_are_unfolded() {
         use VlanFlags::{NativeUntagged, Tagged};
-        let vlans =
-            told(&[(FLAG_PVID | FLAG_UNTAGGED, 1), (FLAG_RANGE_BEGIN, 10), (FLAG_RANGE_END, 12)]);
+        let vlans = told(&[
+            (BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED, 1),
+            (BRIDGE_VLAN_INFO_RANGE_BEGIN, 10),
+            (BRIDGE_VLAN_INFO_RANGE_END, 12),
+        ]);
         assert_eq!(vlans, [(1, NativeUntagged), (10, Tagged), (11, Tagged), (12, Tagged)]);
     }
 
     #[test]
     fn ranges_without_an_end_or_a_beginning_do_not_fill_the_memory() {
-        assert_eq!(told(&[(FLAG_RANGE_END, 12); 3]).len(), 3, "each is one");
-        assert_eq!(told(&[(FLAG_RANGE_BEGIN, 1), (FLAG_RANGE_END, u16::MAX)]).len(), 4094);
+        assert_eq!(told(&[(BRIDGE_VLAN_INFO_RANGE_END, 12); 3]).len(), 3, "each is one");
         assert_eq!(
-            told(&[(FLAG_RANGE_BEGIN, 1), (0, 5), (FLAG_RANGE_END, 7)]),
+            told(&[(BRIDGE_VLAN_INFO_RANGE_BEGIN, 1), (BRIDGE_VLAN_INFO_RANGE_END, u16::MAX)])
+                .len(),
+            4094
+        );
+        assert_eq!(
+            told(&[(BRIDGE_VLAN_INFO_RANGE_BEGIN, 1), (0, 5), (BRIDGE_VLAN_INFO_RANGE_END, 7)]),
             [(5, VlanFlags::Tagged), (7, VlanFlags::Tagged)]
         );
     }

@@ -5,17 +5,18 @@ use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use nix::libc::RTM_F_CLONED;
 use rtnetlink::packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, RouteMessage};
 
-use super::Netlink;
-use super::attr::{Attrs, read_u16, read_u32};
+use super::attr::{Attrs, read_ip, read_u16, read_u32};
 use super::attributes::octets;
 use super::link::{Link, none_if_gone};
-use super::request::Request;
-use super::route::{LOCAL, MAIN, RTM_F_CLONED};
+use super::request::{RTM_DELROUTE, RTM_GETADDR, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
+use super::route::{LOCAL, MAIN};
+use super::socket::Netlink;
 use crate::error::Result;
 
 /// rtmsg.
@@ -24,6 +25,11 @@ const ROUTE_HEADER: usize = 12;
 const ADDRESS_HEADER: usize = 8;
 /// rtnexthop.
 const HOP_HEADER: usize = 8;
+/// Where its fields stand.
+const RTNH_FLAGS: usize = 2;
+const RTNH_IFINDEX: usize = 4;
+/// Where in rta_cacheinfo the time that is left stands.
+const RTA_EXPIRES_LEFT: usize = 8;
 
 // linux/rtnetlink.h
 const RTA_DST: u16 = 1;
@@ -60,12 +66,6 @@ fn find(attributes: &Attributes, kind: u16) -> Option<&[u8]> {
     attributes.iter().find(|(found, _)| *found == kind).map(|(_, value)| value.as_slice())
 }
 
-fn ip(bytes: &[u8]) -> Option<IpAddr> {
-    let v4 = || <[u8; 4]>::try_from(bytes).ok().map(|octets| Ipv4Addr::from(octets).into());
-    let v6 = || <[u8; 16]>::try_from(bytes).ok().map(|octets| Ipv6Addr::from(octets).into());
-    v4().or_else(v6)
-}
-
 /// A route all of whose hops go through one link. Of an IPv6 route with several, those that do: the
 /// kernel has each of them as a route of its own, and joins what several links have the same way
 /// to.
@@ -96,7 +96,7 @@ impl RouteEntry {
             AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
             _ => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let dst = find(&attributes, RTA_DST).map_or(Some(any), ip)?;
+        let dst = find(&attributes, RTA_DST).map_or(Some(any), read_ip)?;
         let dst = IpNet::new(dst, header.destination_prefix_length).ok()?;
         let table = find(&attributes, RTA_TABLE).and_then(|bytes| read_u32(bytes, 0));
         let table = table.unwrap_or(u32::from(header.table));
@@ -121,12 +121,12 @@ impl RouteEntry {
             |hop: &[u8]| Attrs::of(hop.get(HOP_HEADER..).unwrap_or_default()).ip(RTA_GATEWAY);
         let of_hops =
             find(&self.attributes, RTA_MULTIPATH).into_iter().flat_map(hops).filter_map(of_hop);
-        find(&self.attributes, RTA_GATEWAY).and_then(ip).into_iter().chain(of_hops).collect()
+        find(&self.attributes, RTA_GATEWAY).and_then(read_ip).into_iter().chain(of_hops).collect()
     }
 
     /// The source address that is preferred.
     pub fn source(&self) -> Option<IpAddr> {
-        find(&self.attributes, RTA_PREFSRC).and_then(ip)
+        find(&self.attributes, RTA_PREFSRC).and_then(read_ip)
     }
 
     /// Whether it is in the table that is looked into by default.
@@ -201,13 +201,13 @@ fn lasting(kind: u16, value: &[u8]) -> Option<(u16, Vec<u8>)> {
 
 /// RTA_EXPIRES of what a router announced, from rta_cacheinfo.
 fn expiry(cacheinfo: &[u8]) -> Option<(u16, Vec<u8>)> {
-    let left = read_u32(cacheinfo, 8)?.cast_signed();
+    let left = read_u32(cacheinfo, RTA_EXPIRES_LEFT)?.cast_signed();
     let seconds = (left / USER_HZ).max(1); // less than none when the kernel is late to remove it: 0 would be for ever
     (left != 0).then(|| (RTA_EXPIRES, seconds.to_ne_bytes().to_vec()))
 }
 
 fn is_hop_through(hop: &[u8], link: &Link) -> bool {
-    read_u32(hop, 4) == Some(link.index)
+    read_u32(hop, RTNH_IFINDEX) == Some(link.index)
 }
 
 /// Leaves the hops through one link in a list.
@@ -220,7 +220,7 @@ fn with_wishes_only(hops: &[u8]) -> Vec<u8> {
     while let Some(length) =
         read_u16(&all, offset).map(usize::from).filter(|length| *length >= HOP_HEADER)
     {
-        if let Some(flags) = all.get_mut(offset + 2) {
+        if let Some(flags) = all.get_mut(offset + RTNH_FLAGS) {
             *flags &= RTNH_F_ONLINK;
         }
         offset += length.next_multiple_of(4);
@@ -257,7 +257,7 @@ impl AddressEntry {
             Some(header).filter(|h| h.family == AddressFamily::Inet6 && h.index == link.index)?;
         let attributes = owned(Attrs::after(payload, ADDRESS_HEADER));
         let address =
-            find(&attributes, IFA_LOCAL).or(find(&attributes, IFA_ADDRESS)).and_then(ip)?;
+            find(&attributes, IFA_LOCAL).or(find(&attributes, IFA_ADDRESS)).and_then(read_ip)?;
         let flags =
             find(&attributes, IFA_FLAGS).and_then(|bytes| read_u32(bytes, 0)).unwrap_or_default();
         let net = IpNet::new(address, header.prefix_len).ok()?;
@@ -288,7 +288,7 @@ impl Netlink {
             message.header.address_family = family;
             message.attributes = vec![RouteAttribute::Oif(link.index)];
             let what = format_args!("list the routes through link {:?}", link.name);
-            all.extend(self.dump(&Request::GetRoute(message), what, |reply| {
+            all.extend(self.dump(&Request::new(RTM_GETROUTE, &message), what, |reply| {
                 RouteEntry::read(reply.payload, family, link)
             })?);
         }
@@ -299,7 +299,7 @@ impl Netlink {
     pub fn put_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
         done_if_there(self.request(
-            &Request::NewRoute(route.message()),
+            &Request::new(RTM_NEWROUTE, &route.message()),
             NLM_F_CREATE | NLM_F_APPEND,
             what,
         ))
@@ -308,7 +308,7 @@ impl Netlink {
     /// Removes exactly this route, if it is there.
     pub fn delete_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
         let what = format_args!("delete route {}", route.text(link));
-        none_if_gone(self.request(&Request::DelRoute(route.message()), 0, what)).map(drop)
+        none_if_gone(self.request(&Request::new(RTM_DELROUTE, &route.message()), 0, what)).map(drop)
     }
 
     /// The IPv6 addresses of a link.
@@ -317,7 +317,7 @@ impl Netlink {
         message.header.family = AddressFamily::Inet6;
         message.header.index = link.index;
         let what = format_args!("list the IPv6 addresses of link {:?}", link.name);
-        self.dump(&Request::GetAddress(message), what, |reply| {
+        self.dump(&Request::new(RTM_GETADDR, &message), what, |reply| {
             AddressEntry::read(reply.payload, link)
         })
     }
@@ -326,7 +326,7 @@ impl Netlink {
     pub fn put_address(&self, link: &Link, address: &AddressEntry) -> Result<()> {
         let what = format_args!("add address {} to link {:?}", address.net, link.name);
         done_if_there(self.request(
-            &Request::NewAddress(address.message()),
+            &Request::new(RTM_NEWADDR, &address.message()),
             NLM_F_CREATE | NLM_F_EXCL,
             what,
         ))

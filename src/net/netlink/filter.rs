@@ -4,12 +4,12 @@
 use ipnet::IpNet;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 
-use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::link::Link;
 use super::qdisc::{HEADER, Handle, TCA_KIND, TCA_OPTIONS, message, read_of};
-use super::request::Request;
+use super::request::{RTM_GETTFILTER, RTM_NEWTFILTER, Request};
+use super::socket::Netlink;
 use crate::error::Result;
 
 const KIND: &str = "u32";
@@ -17,11 +17,15 @@ const KIND: &str = "u32";
 const TCA_U32_CLASSID: u16 = 1;
 const TCA_U32_SEL: u16 = 5;
 const TCA_U32_ACT: u16 = 7;
+/// Actions are numbered in the order that they are done in.
+const FIRST_ACTION: u16 = 1;
 const TCA_ACT_KIND: u16 = 1;
 const TCA_ACT_OPTIONS: u16 = 2;
 const TCA_MIRRED_PARMS: u16 = 2;
 const TC_ACT_STOLEN: u32 = 4;
 const TCA_EGRESS_REDIR: u32 = 1;
+/// Where tcm_info stands in tcmsg.
+const TCM_INFO: usize = 16;
 /// tc_u32_sel's first word, but for the number of keys: a match ends the search.
 const TERMINAL: u8 = 1;
 /// tc_u32_sel without keys, and one key.
@@ -120,7 +124,7 @@ impl Filter {
         options.u32(TCA_U32_CLASSID, class.number()).raw(TCA_U32_SEL, &self.selector());
         if let Verdict::Redirect(link) = self.verdict {
             options.nest(TCA_U32_ACT, |actions| {
-                actions.nest(1, |action| redirect(action, link));
+                actions.nest(FIRST_ACTION, |action| redirect(action, link));
             });
         }
         options.bytes().to_vec()
@@ -141,7 +145,7 @@ impl Filter {
     /// The kernel tells of the tables of a u32 as well, which select nothing.
     fn read(payload: &[u8]) -> Option<Filter> {
         let attrs = Attrs::after(payload, HEADER);
-        let info = read_u32(payload, 16)?;
+        let info = read_u32(payload, TCM_INFO)?;
         let options = attrs.nested(TCA_OPTIONS)?;
         if attrs.text(TCA_KIND)? != KIND {
             return Some(Filter {
@@ -162,7 +166,8 @@ impl Filter {
 
 /// The reference has a second action behind the one that takes the packet; it is never reached.
 fn verdict(options: Attrs<'_>) -> Verdict {
-    let Some(action) = options.nested(TCA_U32_ACT).and_then(|actions| actions.nested(1)) else {
+    let Some(action) = options.nested(TCA_U32_ACT).and_then(|actions| actions.nested(FIRST_ACTION))
+    else {
         return options
             .u32(TCA_U32_CLASSID)
             .map_or(Verdict::Other, |class| Verdict::Class(Handle::of(class)));
@@ -208,7 +213,7 @@ impl Netlink {
         let mut message = message(link, Handle::of(0), qdisc, KIND, Some(filter.options()));
         message.header.info = u32::from(filter.priority) << 16 | u32::from(filter.protocol.to_be());
         let what = format_args!("add filter {} of {qdisc} to {:?}", filter.priority, link.name);
-        self.request(&Request::NewFilter(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::new(RTM_NEWTFILTER, &message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// The filters of a qdisc, in the order of their priorities; none where there is no such qdisc.
@@ -216,7 +221,7 @@ impl Netlink {
         let mut message = message(link, Handle::of(0), qdisc, KIND, None);
         message.attributes.clear(); // of all kinds
         let what = format_args!("list the filters of {:?}", link.name);
-        self.dump(&Request::GetFilter(message), what, |reply| {
+        self.dump(&Request::new(RTM_GETTFILTER, &message), what, |reply| {
             read_of(link, reply.payload).and_then(Filter::read)
         })
     }
@@ -249,7 +254,7 @@ mod tests {
                 attributes.text(TCA_KIND, KIND).raw(TCA_OPTIONS, &filter.options());
                 let mut payload = vec![0; HEADER];
                 let info = u32::from(filter.priority) << 16 | u32::from(filter.protocol.to_be());
-                payload[16..].copy_from_slice(&info.to_ne_bytes());
+                payload[TCM_INFO..].copy_from_slice(&info.to_ne_bytes());
                 payload.extend(attributes.bytes());
                 assert_eq!(Filter::read(&payload), Some(filter));
             }

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::os::fd::RawFd;
-use std::str::FromStr;
 
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{
@@ -12,9 +11,9 @@ use rtnetlink::packet_route::link::{
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
-use super::Netlink;
 use super::attr::Attrs;
-use crate::error::{Result, UnknownWord};
+use super::socket::Netlink;
+use crate::error::{Result, Word};
 use crate::net::mac::MacAddr;
 
 // linux/if_link.h, each within IFLA_INFO_DATA
@@ -22,6 +21,14 @@ const IFLA_MACVLAN_MODE: u16 = 1;
 const IFLA_IPVLAN_MODE: u16 = 1;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VRF_TABLE: u16 = 1;
+// enum macvlan_mode, ipvlan_mode
+const MACVLAN_MODE_PRIVATE: u32 = 1;
+const MACVLAN_MODE_VEPA: u32 = 2;
+const MACVLAN_MODE_BRIDGE: u32 = 4;
+const MACVLAN_MODE_PASSTHRU: u32 = 8;
+const IPVLAN_MODE_L2: u16 = 0;
+const IPVLAN_MODE_L3: u16 = 1;
+const IPVLAN_MODE_L3S: u16 = 2;
 
 /// A kind of link, with what is its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,23 +166,29 @@ fn message(name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> LinkMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacvlanMode(u32);
 
-const MACVLAN_MODES: [(&str, u32); 4] =
-    [("bridge", 4), ("private", 1), ("vepa", 2), ("passthru", 8)];
+const MACVLAN_MODES: [(&str, u32); 4] = [
+    ("bridge", MACVLAN_MODE_BRIDGE),
+    ("private", MACVLAN_MODE_PRIVATE),
+    ("vepa", MACVLAN_MODE_VEPA),
+    ("passthru", MACVLAN_MODE_PASSTHRU),
+];
 
 /// Links of one lower link talk to each other.
 impl Default for MacvlanMode {
     fn default() -> MacvlanMode {
-        MacvlanMode(4)
+        MacvlanMode(MACVLAN_MODE_BRIDGE)
     }
 }
 
-impl FromStr for MacvlanMode {
-    type Err = UnknownWord;
+impl Word for MacvlanMode {
+    const REFUSAL: &'static str = "unknown macvlan mode:";
+    const WORDS: &'static [&'static str] = &words(&MACVLAN_MODES);
 
-    fn from_str(text: &str) -> Result<MacvlanMode, UnknownWord> {
-        named(&MACVLAN_MODES, text)
-            .map(MacvlanMode)
-            .ok_or_else(|| unknown("macvlan", &MACVLAN_MODES, text))
+    fn of(word: &str) -> Option<MacvlanMode> {
+        if word.is_empty() {
+            return Some(MacvlanMode::default());
+        }
+        named(&MACVLAN_MODES, word).map(MacvlanMode)
     }
 }
 
@@ -189,15 +202,18 @@ impl fmt::Display for MacvlanMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IpvlanMode(u16);
 
-const IPVLAN_MODES: [(&str, u16); 3] = [("l2", 0), ("l3", 1), ("l3s", 2)];
+const IPVLAN_MODES: [(&str, u16); 3] =
+    [("l2", IPVLAN_MODE_L2), ("l3", IPVLAN_MODE_L3), ("l3s", IPVLAN_MODE_L3S)];
 
-impl FromStr for IpvlanMode {
-    type Err = UnknownWord;
+impl Word for IpvlanMode {
+    const REFUSAL: &'static str = "unknown ipvlan mode:";
+    const WORDS: &'static [&'static str] = &words(&IPVLAN_MODES);
 
-    fn from_str(text: &str) -> Result<IpvlanMode, UnknownWord> {
-        named(&IPVLAN_MODES, text)
-            .map(IpvlanMode)
-            .ok_or_else(|| unknown("ipvlan", &IPVLAN_MODES, text))
+    fn of(word: &str) -> Option<IpvlanMode> {
+        if word.is_empty() {
+            return Some(IpvlanMode::default());
+        }
+        named(&IPVLAN_MODES, word).map(IpvlanMode)
     }
 }
 
@@ -211,12 +227,14 @@ fn named<T: Copy>(modes: &[(&str, T)], text: &str) -> Option<T> {
     modes.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode)
 }
 
-fn unknown<T>(kind: &str, modes: &[(&str, T)], text: &str) -> UnknownWord {
-    let names: Vec<&str> = modes.iter().map(|(name, _)| *name).collect();
-    UnknownWord {
-        sentence: format!("unknown {kind} mode: {text:?}"),
-        problem: format!("{text:?} is no mode, expected one of {}", names.join(", ")),
+const fn words<T: Copy, const N: usize>(modes: &[(&'static str, T); N]) -> [&'static str; N] {
+    let mut words = [""; N];
+    let mut at = 0;
+    while at < N {
+        words[at] = modes[at].0;
+        at += 1;
     }
+    words
 }
 
 fn show<T: PartialEq + fmt::Display>(
@@ -236,16 +254,12 @@ mod tests {
 
     #[test]
     fn modes_have_the_names_of_iproute2() {
-        assert_eq!("passthru".parse::<MacvlanMode>().unwrap(), MacvlanMode(8));
+        assert_eq!(MacvlanMode::of("passthru").unwrap(), MacvlanMode(8));
         assert_eq!(MacvlanMode::default().to_string(), "bridge");
-        assert_eq!("l3s".parse::<IpvlanMode>().unwrap().to_string(), "l3s");
+        assert_eq!(IpvlanMode::of("l3s").unwrap().to_string(), "l3s");
         assert_eq!(IpvlanMode::default().to_string(), "l2");
         assert_eq!(MacvlanMode(16).to_string(), "16", "a mode that others set");
-        let problem = "brige".parse::<MacvlanMode>().unwrap_err();
-        assert_eq!(
-            problem.to_string(),
-            "\"brige\" is no mode, expected one of bridge, private, vepa, passthru"
-        );
-        assert_eq!(format!("{problem:#}"), "unknown macvlan mode: \"brige\"");
+        assert_eq!(MacvlanMode::of("brige"), None);
+        assert_eq!(MacvlanMode::WORDS, ["bridge", "private", "vepa", "passthru"]);
     }
 }

@@ -3,31 +3,38 @@
 use std::os::fd::RawFd;
 
 use nix::errno::Errno;
-use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_core::{DefaultNla, NLA_F_NESTED, NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
 };
 use rtnetlink::{LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth};
 
-use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::kind::LinkKind;
-use super::request::Request;
+use super::request::{
+    RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_NEWLINK, RTM_NEWLINKPROP, RTM_SETLINK, Request,
+};
+use super::socket::Netlink;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 
 /// ifinfomsg.
 const HEADER: usize = 16;
+/// Where its fields stand.
+const IFI_INDEX: usize = 4;
+const IFI_FLAGS: usize = 8;
 const IFF_UP: u32 = 1;
 const IFF_NOARP: u32 = 0x80;
 const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
-/// IF_OPER_UP of linux/if.h.
-const OPER_UP: u8 = 6;
-
-/// NLA_F_NESTED.
-const NESTED: u16 = 0x8000;
+// linux/if.h
+const IF_OPER_NOTPRESENT: u8 = 1;
+const IF_OPER_DOWN: u8 = 2;
+const IF_OPER_LOWERLAYERDOWN: u8 = 3;
+const IF_OPER_TESTING: u8 = 4;
+const IF_OPER_DORMANT: u8 = 5;
+const IF_OPER_UP: u8 = 6;
 
 // linux/if.h, without the NUL
 const NAME_MAX: usize = 15;
@@ -46,12 +53,14 @@ const IFLA_IFALIAS: u16 = 20;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_MIN_MTU: u16 = 50;
 const IFLA_MAX_MTU: u16 = 51;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
-const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_PROP_LIST: u16 = 52;
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_PERM_ADDRESS: u16 = 54;
+// within IFLA_LINKINFO
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+// within IFLA_INFO_SLAVE_DATA and IFLA_INFO_DATA of a bridge
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
@@ -114,7 +123,7 @@ pub struct Link {
 
 impl Link {
     fn read(payload: &[u8]) -> Option<Link> {
-        let (attrs, flags) = (Attrs::after(payload, HEADER), read_u32(payload, 8)?);
+        let (attrs, flags) = (Attrs::after(payload, HEADER), read_u32(payload, IFI_FLAGS)?);
         let info = attrs.nested(IFLA_LINKINFO).unwrap_or(Attrs::of(&[]));
         let data = info.nested(IFLA_INFO_DATA).unwrap_or(Attrs::of(&[]));
         let port = info.nested(IFLA_INFO_SLAVE_DATA).unwrap_or(Attrs::of(&[]));
@@ -122,7 +131,7 @@ impl Link {
         let names = attrs.nested(IFLA_PROP_LIST).unwrap_or(Attrs::of(&[]));
         let is_bridge = kind == "bridge"; // the numbers below mean something else in other kinds
         Some(Link {
-            index: read_u32(payload, 4)?,
+            index: read_u32(payload, IFI_INDEX)?,
             name: attrs.text(IFLA_IFNAME)?,
             alternative_names: names.texts(IFLA_ALT_IFNAME),
             mac: attrs.bytes(IFLA_ADDRESS).unwrap_or_default().to_vec(),
@@ -159,18 +168,18 @@ impl Link {
 
     /// Whether it carries packets.
     pub fn is_operational(&self) -> bool {
-        self.operstate == OPER_UP
+        self.operstate == IF_OPER_UP
     }
 
     /// The operational state in the kernel's words (Documentation/networking/operstates.rst).
     pub fn operstate_text(&self) -> &'static str {
         match self.operstate {
-            1 => "not-present",
-            2 => "down",
-            3 => "lower-layer-down",
-            4 => "testing",
-            5 => "dormant",
-            6 => "up",
+            IF_OPER_NOTPRESENT => "not-present",
+            IF_OPER_DOWN => "down",
+            IF_OPER_LOWERLAYERDOWN => "lower-layer-down",
+            IF_OPER_TESTING => "testing",
+            IF_OPER_DORMANT => "dormant",
+            IF_OPER_UP => "up",
             _ => "unknown",
         }
     }
@@ -248,7 +257,7 @@ impl Netlink {
         };
         let mut message = LinkMessage::default();
         message.attributes = vec![name, without_statistics()];
-        self.get(&Request::GetLink(message), what, Link::read)
+        self.get(&Request::new(RTM_GETLINK, &message), what, Link::read)
     }
 
     /// The link of this name, if there is one.
@@ -261,7 +270,7 @@ impl Netlink {
         let message =
             LinkUnspec::new_with_index(index).append_extra_attribute(without_statistics()).build();
         none_if_gone(self.get(
-            &Request::GetLink(message),
+            &Request::new(RTM_GETLINK, &message),
             format_args!("find link {index}"),
             Link::read,
         ))
@@ -280,7 +289,9 @@ impl Netlink {
     pub fn links(&self) -> Result<Vec<Link>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![without_statistics()];
-        self.dump(&Request::GetLink(message), "list the links", |reply| Link::read(reply.payload))
+        self.dump(&Request::new(RTM_GETLINK, &message), "list the links", |reply| {
+            Link::read(reply.payload)
+        })
     }
 
     /// The links of one kind.
@@ -304,7 +315,7 @@ impl Netlink {
     ) -> Result<Vec<Link>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![without_statistics(), filter];
-        self.dump(&Request::GetLink(message), what, |reply| Link::read(reply.payload))
+        self.dump(&Request::new(RTM_GETLINK, &message), what, |reply| Link::read(reply.payload))
     }
 
     /// Makes a bridge that is up from the first moment on: `ip link add NAME up type bridge`.
@@ -345,7 +356,7 @@ impl Netlink {
 
     pub(super) fn create(&self, message: LinkMessage, name: &str, kind: &str) -> Result<()> {
         let created = self.request(
-            &Request::NewLink(message),
+            &Request::new(RTM_NEWLINK, &message),
             NLM_F_CREATE | NLM_F_EXCL,
             format_args!("create link {name:?} ({kind})"),
         );
@@ -360,7 +371,7 @@ impl Netlink {
     /// Removes a link; a veth's other end goes with it.
     pub fn delete_link(&self, index: u32) -> Result<()> {
         self.request(
-            &Request::DelLink(LinkUnspec::new_with_index(index).build()),
+            &Request::new(RTM_DELLINK, &LinkUnspec::new_with_index(index).build()),
             0,
             format_args!("delete link {index}"),
         )
@@ -369,7 +380,7 @@ impl Netlink {
     /// Removes the link of this name if there is one.
     pub fn delete_link_by_name(&self, name: &str) -> Result<()> {
         let deleted = self.request(
-            &Request::DelLink(LinkUnspec::new_with_name(name).build()),
+            &Request::new(RTM_DELLINK, &LinkUnspec::new_with_name(name).build()),
             0,
             format_args!("delete link {name:?}"),
         );
@@ -412,7 +423,7 @@ impl Netlink {
             message = message.address(mac.octets().to_vec());
         }
         self.request(
-            &Request::SetLink(message.build()),
+            &Request::new(RTM_SETLINK, &message.build()),
             0,
             format_args!("set link {:?}: {}", link.name, change.text()),
         )
@@ -420,14 +431,14 @@ impl Netlink {
 
     /// Gives a link another name: `ip link property add NAME altname OTHER`.
     pub fn add_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
-        let request = Request::NewLinkProperty(alternative_name(link, name));
+        let request = Request::new(RTM_NEWLINKPROP, &alternative_name(link, name));
         let flags = NLM_F_CREATE | NLM_F_EXCL;
         self.request(&request, flags, format_args!("add altname {name:?} to link {:?}", link.name))
     }
 
     /// Takes a link's other name away, if it has it.
     pub fn delete_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
-        let request = Request::DelLinkProperty(alternative_name(link, name));
+        let request = Request::new(RTM_DELLINKPROP, &alternative_name(link, name));
         let what = format_args!("delete altname {name:?} of link {:?}", link.name);
         none_if_gone(self.request(&request, 0, what)).map(drop)
     }
@@ -436,7 +447,7 @@ impl Netlink {
     pub fn set_port(&self, link: &Link, hairpin: bool, isolated: bool) -> Result<()> {
         let message = LinkBridgePort::new(link.index).hairpin(hairpin).isolated(isolated).build();
         self.request(
-            &Request::NewLink(message),
+            &Request::new(RTM_NEWLINK, &message),
             0,
             format_args!("set bridge port {:?}: hairpin {hairpin}, isolated {isolated}", link.name),
         )
@@ -483,7 +494,7 @@ fn name_attribute(name: &str) -> Option<LinkAttribute> {
 fn alternative_name(link: &Link, name: &str) -> LinkMessage {
     let mut list = Attributes::default();
     list.text(IFLA_ALT_IFNAME, name);
-    let list = DefaultNla::new(IFLA_PROP_LIST | NESTED, list.bytes().to_vec());
+    let list = DefaultNla::new(IFLA_PROP_LIST | NLA_F_NESTED, list.bytes().to_vec());
     LinkUnspec::new_with_index(link.index)
         .append_extra_attribute(LinkAttribute::Other(list))
         .build()

@@ -13,16 +13,9 @@ mod qdisc;
 mod request;
 mod route;
 mod rule;
+mod socket;
 pub mod transport;
 mod watch;
-
-use std::fmt;
-use std::os::fd::{AsRawFd as _, OwnedFd};
-
-use netlink_sys::protocols::NETLINK_ROUTE;
-use nix::errno::Errno;
-use nix::libc;
-use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP};
 
 pub use self::addr::{Address, AddressOptions, KeptAddress};
 pub use self::bridge_vlan::{VlanFlags, VlanRange};
@@ -31,100 +24,8 @@ pub use self::filter::{Filter, Side, Verdict};
 pub use self::kind::{IpvlanMode, LinkKind, LinkSpec, MacvlanMode};
 pub use self::link::{BridgeSpec, Link, LinkChange, PeerSpec, VethSpec};
 pub use self::qdisc::{Bucket, Handle, HtbClass, Qdisc, QdiscKind};
-use self::request::Request;
 pub use self::route::{FoundRoute, Route, Scope};
 pub use self::rule::Rule;
-use self::transport::{Message, Refusal, Transport};
+pub use self::socket::Netlink;
+pub(super) use self::socket::refused;
 pub use self::watch::Watch;
-use crate::error::{Code, Error, Result};
-
-/// How often an interrupted dump is begun again. Each dump here is filtered by the kernel, so it is
-/// short, and what interrupts it is a change of the very thing that is read.
-const DUMP_TRIES: usize = 20;
-
-/// A socket for the network of one namespace, the one it was opened in.
-pub struct Netlink {
-    transport: Transport,
-}
-
-impl Netlink {
-    /// Opens a socket in the namespace of this thread.
-    pub fn open() -> Result<Netlink> {
-        let transport = Transport::open(NETLINK_ROUTE)
-            .map_err(|e| Error::kernel("open a netlink socket", e))?;
-        Ok(Netlink { transport })
-    }
-
-    /// Asks somebody else than the kernel, see [`Transport::over`].
-    pub fn over(socket: OwnedFd) -> Netlink {
-        Netlink { transport: Transport::over(socket) }
-    }
-
-    /// The kernel's number of the namespace. No other ever gets it, as may happen with a path and
-    /// even with an inode; None before Linux 5.14.
-    pub fn netns_cookie(&self) -> Option<u64> {
-        let (mut cookie, mut size) = (0_u64, u64::BITS / 8);
-        let (to, fd) = ((&raw mut cookie).cast(), self.transport.socket().as_raw_fd());
-        // SAFETY: the kernel writes at most `size` bytes to `to`, which are those of `cookie`.
-        let answer = unsafe {
-            libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, to, &raw mut size)
-        };
-        (answer == 0).then_some(cookie)
-    }
-
-    /// Sends a request and waits for the kernel's word; `what` names it in the error.
-    fn request(&self, request: &Request, flags: u16, what: impl fmt::Display) -> Result<()> {
-        let seq = self.send(request, flags | NLM_F_ACK).map_err(|e| Error::kernel(&what, e))?;
-        self.transport.acknowledged(seq, |_| ()).map_err(|refusal| refused(&what, refusal))
-    }
-
-    /// Sends a request that one message answers.
-    fn get<T>(
-        &self,
-        request: &Request,
-        what: impl fmt::Display,
-        read: impl Fn(&[u8]) -> Option<T>,
-    ) -> Result<T> {
-        let seq = self.send(request, 0).map_err(|e| Error::kernel(&what, e))?;
-        let mut found = None;
-        self.transport
-            .one(seq, |reply| found = read(reply.payload))
-            .map_err(|refusal| refused(&what, refusal))?;
-        found.ok_or_else(|| Error::kernel(&what, Errno::EBADMSG))
-    }
-
-    /// Reads what `request` asks for and the kernel filters, as one consistent list.
-    fn dump<T>(
-        &self,
-        request: &Request,
-        what: impl fmt::Display,
-        read: impl Fn(Message<'_>) -> Option<T>,
-    ) -> Result<Vec<T>> {
-        for _ in 0..DUMP_TRIES {
-            let seq = self.send(request, NLM_F_DUMP).map_err(|e| Error::kernel(&what, e))?;
-            let mut list = vec![];
-            let consistent = self.transport.dump(seq, |reply| list.extend(read(reply)));
-            if consistent.map_err(|refusal| refused(&what, refusal))? {
-                return Ok(list);
-            }
-        }
-        Err(Error::system(Code::TRY_AGAIN, &what, Errno::EINTR as i32)
-            .with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
-    }
-
-    fn send(&self, request: &Request, flags: u16) -> Result<u32, Errno> {
-        let seq = self.transport.next_seq();
-        self.transport.send(&request.to_bytes(flags, seq))?;
-        Ok(seq)
-    }
-}
-
-/// The operation, its object, the errno, and what the kernel had to say about it.
-pub(super) fn refused(what: impl fmt::Display, refusal: Refusal) -> Error {
-    let error = Error::kernel(what, refusal.errno);
-    if refusal.text.is_empty() {
-        error
-    } else {
-        error.with_details(format_args!("kernel: {}", refusal.text))
-    }
-}

@@ -9,12 +9,18 @@ use rtnetlink::packet_route::tc::{TcAttribute, TcHeader, TcMessage};
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::link::Link;
-use super::request::Request;
-use super::{Netlink, refused};
+use super::request::{
+    RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, Request,
+};
+use super::socket::{Netlink, refused};
 use crate::error::{Error, Result};
 
 /// tcmsg.
 pub(super) const HEADER: usize = 20;
+/// Where its fields stand.
+const TCM_IFINDEX: usize = 4;
+const TCM_HANDLE: usize = 8;
+const TCM_PARENT: usize = 12;
 // linux/rtnetlink.h
 pub(super) const TCA_KIND: u16 = 1;
 pub(super) const TCA_OPTIONS: u16 = 2;
@@ -30,6 +36,8 @@ const HTB_VERSION: u32 = 3;
 /// tc_ratespec's second byte: packets count as Ethernet has them, so the kernel wants no table of
 /// how long each takes.
 const LINKLAYER_ETHERNET: u32 = u32::from_ne_bytes([0, 1, 0, 0]);
+/// Where in tc_htb_glob the default class stands.
+const HTB_DEFCLS: usize = 8;
 /// Where in a class's or a bucket's parameters a rate, and what follows both rates, stands.
 const RATE: usize = 8;
 const AFTER_RATES: usize = 24;
@@ -152,7 +160,7 @@ impl QdiscKind {
         Some(match name.as_str() {
             "tbf" => QdiscKind::Tbf(Bucket::read(attrs)?),
             // With a default class it is another's, and limits other packets.
-            "htb" if read_u32(attrs.bytes(TCA_HTB_INIT)?, 8)? == 0 => QdiscKind::Htb,
+            "htb" if read_u32(attrs.bytes(TCA_HTB_INIT)?, HTB_DEFCLS)? == 0 => QdiscKind::Htb,
             "ingress" => QdiscKind::Ingress,
             _ => QdiscKind::Other(name),
         })
@@ -204,7 +212,7 @@ impl HtbClass {
         let attrs = Attrs::after(payload, HEADER).nested(TCA_OPTIONS)?;
         let parameters = attrs.bytes(TCA_HTB_PARMS)?;
         Some(HtbClass {
-            handle: Handle(read_u32(payload, 8)?),
+            handle: Handle(read_u32(payload, TCM_HANDLE)?),
             rate: rate(attrs, TCA_HTB_RATE64, parameters, RATE)?,
             ceil: rate(attrs, TCA_HTB_CEIL64, parameters, RATE + 12)?,
             buffer: read_u32(parameters, AFTER_RATES)?,
@@ -240,7 +248,8 @@ impl Netlink {
             message(link, qdisc.handle, qdisc.parent, qdisc.kind.name(), qdisc.kind.options());
         let what =
             format_args!("add qdisc {} {} to {:?}", qdisc.kind.name(), qdisc.handle, link.name);
-        let created = self.request(&Request::NewQdisc(message), NLM_F_CREATE | NLM_F_EXCL, what);
+        let created =
+            self.request(&Request::new(RTM_NEWQDISC, &message), NLM_F_CREATE | NLM_F_EXCL, what);
         created.map_err(|e| match e.is_errno(Errno::ENOENT) {
             // It must not pass for a link that is not there.
             true => Error::kernel(what, Errno::EOPNOTSUPP)
@@ -259,7 +268,7 @@ impl Netlink {
     ) -> Result<()> {
         let message = message(link, handle, parent, kind, None);
         let what = format_args!("delete qdisc {kind} {handle} of {:?}", link.name);
-        match self.request(&Request::DelQdisc(message), 0, what) {
+        match self.request(&Request::new(RTM_DELQDISC, &message), 0, what) {
             // Another number, another kind.
             Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Ok(()),
             deleted => deleted,
@@ -273,7 +282,7 @@ impl Netlink {
         let mut message = message(link, Handle::UNSPECIFIED, parent, "", None);
         message.attributes.clear(); // of any kind
         let what = format_args!("find the qdisc of {:?} at {parent}", link.name);
-        let request = Request::GetQdisc(message);
+        let request = Request::new(RTM_GETQDISC, &message);
         let seq =
             self.send(&request, NLM_F_ACK | NLM_F_ECHO).map_err(|e| Error::kernel(what, e))?;
         let mut found = None;
@@ -290,14 +299,14 @@ impl Netlink {
     pub fn create_htb_class(&self, link: &Link, qdisc: Handle, class: &HtbClass) -> Result<()> {
         let message = message(link, class.handle, qdisc, "htb", Some(class.options()));
         let what = format_args!("add class htb {} to {:?}", class.handle, link.name);
-        self.request(&Request::NewClass(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::new(RTM_NEWTCLASS, &message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// The classes of a link's HTB.
     pub fn htb_classes(&self, link: &Link) -> Result<Vec<HtbClass>> {
         let message = TcMessage::with_index(link.index as i32);
         let what = format_args!("list the classes of {:?}", link.name);
-        self.dump(&Request::GetClass(message), what, |reply| {
+        self.dump(&Request::new(RTM_GETTCLASS, &message), what, |reply| {
             read_of(link, reply.payload).and_then(HtbClass::read)
         })
     }
@@ -309,7 +318,7 @@ impl Netlink {
         let loopback = Link { index: 1, ..Link::default() };
         let message = message(&loopback, Handle::new(1, 0), Handle::ROOT, kind, None);
         let what = format_args!("ask for qdisc {kind}");
-        match self.request(&Request::NewQdisc(message), NLM_F_CREATE | NLM_F_EXCL, what) {
+        match self.request(&Request::new(RTM_NEWQDISC, &message), NLM_F_CREATE | NLM_F_EXCL, what) {
             Err(e) if e.is_errno(Errno::ENOENT) => Ok(false),
             Err(e) if e.is_errno(Errno::EPERM) => Err(e),
             _ => Ok(true),
@@ -338,15 +347,15 @@ pub(super) fn message(
 
 /// What is told of this link; kernels before 6.10 or so tell of all.
 pub(super) fn read_of<'a>(link: &Link, payload: &'a [u8]) -> Option<&'a [u8]> {
-    (read_u32(payload, 4)? == link.index).then_some(payload)
+    (read_u32(payload, TCM_IFINDEX)? == link.index).then_some(payload)
 }
 
 fn read(payload: &[u8]) -> Option<Qdisc> {
     let attrs = Attrs::after(payload, HEADER);
-    let handle = Handle(read_u32(payload, 8)?);
+    let handle = Handle(read_u32(payload, TCM_HANDLE)?);
     let kind =
         QdiscKind::read(attrs.text(TCA_KIND)?, attrs.bytes(TCA_OPTIONS).unwrap_or_default())?;
-    Some(Qdisc { parent: Handle(read_u32(payload, 12)?), handle, kind })
+    Some(Qdisc { parent: Handle(read_u32(payload, TCM_PARENT)?), handle, kind })
 }
 
 #[cfg(test)]

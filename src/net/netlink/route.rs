@@ -4,6 +4,11 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use nix::libc::{
+    AF_INET, AF_INET6, RT_SCOPE_HOST, RT_SCOPE_LINK, RT_SCOPE_NOWHERE, RT_SCOPE_SITE,
+    RT_SCOPE_UNIVERSE, RT_TABLE_LOCAL, RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTM_F_CLONED, RTN_LOCAL,
+    RTN_UNICAST,
+};
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use rtnetlink::packet_route::AddressFamily;
@@ -11,18 +16,27 @@ use rtnetlink::packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 
-use super::attr::{Attrs, read_u32};
+use super::attr::{Attrs, read_u16, read_u32};
 use super::link::Link;
-use super::request::Request;
-use super::{Netlink, refused};
+use super::request::{RTM_GETROUTE, RTM_NEWROUTE, Request};
+use super::socket::{Netlink, refused};
 use crate::error::{Error, Result};
 
 /// rtmsg.
 const HEADER: usize = 12;
-/// RT_TABLE_MAIN.
-pub(super) const MAIN: u32 = 254;
-/// RT_TABLE_LOCAL: what the kernel keeps itself.
-pub(super) const LOCAL: u32 = 255;
+/// Where its fields stand.
+const RTM_FAMILY: usize = 0;
+const RTM_DST_LEN: usize = 1;
+const RTM_TABLE: usize = 4;
+const RTM_TYPE: usize = 7;
+const RTM_FLAGS: usize = 8;
+/// rtnexthop, and where in it the link stands.
+const HOP_HEADER: usize = 8;
+const RTNH_IFINDEX: usize = 4;
+/// The table that is looked into by default.
+pub(super) const MAIN: u32 = RT_TABLE_MAIN as u32;
+/// What the kernel keeps itself.
+pub(super) const LOCAL: u32 = RT_TABLE_LOCAL as u32;
 
 // linux/rtnetlink.h
 const RTA_DST: u16 = 1;
@@ -31,32 +45,27 @@ const RTA_GATEWAY: u16 = 5;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
 
-/// RTN_UNICAST: neither unreachable nor any other refusal.
-const UNICAST: u8 = 1;
-/// RTN_LOCAL.
-const TO_HOST: u8 = 2;
-
 /// How far a route's destination is: `scope` of `ip route`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope(pub u8);
 
 impl Scope {
     /// Behind a gateway.
-    pub const UNIVERSE: Scope = Scope(0);
+    pub const UNIVERSE: Scope = Scope(RT_SCOPE_UNIVERSE);
     /// On the link.
-    pub const LINK: Scope = Scope(253);
+    pub const LINK: Scope = Scope(RT_SCOPE_LINK);
     /// On this host.
-    pub const HOST: Scope = Scope(254);
+    pub const HOST: Scope = Scope(RT_SCOPE_HOST);
 }
 
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            0 => f.write_str("universe"),
-            200 => f.write_str("site"),
-            253 => f.write_str("link"),
-            254 => f.write_str("host"),
-            255 => f.write_str("nowhere"),
+            RT_SCOPE_UNIVERSE => f.write_str("universe"),
+            RT_SCOPE_SITE => f.write_str("site"),
+            RT_SCOPE_LINK => f.write_str("link"),
+            RT_SCOPE_HOST => f.write_str("host"),
+            RT_SCOPE_NOWHERE => f.write_str("nowhere"),
             other => write!(f, "{other}"),
         }
     }
@@ -133,7 +142,7 @@ impl Route {
         match u8::try_from(self.table.unwrap_or(MAIN)) {
             Ok(table) => message.header.table = table,
             Err(_) => {
-                message.header.table = 0; // RT_TABLE_UNSPEC: the attribute says which
+                message.header.table = RT_TABLE_UNSPEC; // the attribute says which
                 attributes.extend(self.table.map(RouteAttribute::Table));
             }
         }
@@ -143,13 +152,13 @@ impl Route {
     /// What the kernel says, without the routes it keeps for itself.
     fn read(payload: &[u8]) -> Option<FoundRoute> {
         let attrs = Attrs::after(payload, HEADER);
-        let any = match *payload.first()? {
-            2 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            10 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        let any = match i32::from(*payload.get(RTM_FAMILY)?) {
+            AF_INET => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            AF_INET6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             _ => return None,
         };
-        let dst = IpNet::new(attrs.ip(RTA_DST).unwrap_or(any), *payload.get(1)?).ok()?;
-        let table = attrs.u32(RTA_TABLE).unwrap_or(u32::from(*payload.get(4)?));
+        let dst = IpNet::new(attrs.ip(RTA_DST).unwrap_or(any), *payload.get(RTM_DST_LEN)?).ok()?;
+        let table = attrs.u32(RTA_TABLE).unwrap_or(u32::from(*payload.get(RTM_TABLE)?));
         let mut gateways: Vec<IpAddr> = attrs.ip(RTA_GATEWAY).into_iter().collect();
         gateways.extend(nexthop_gateways(attrs.bytes(RTA_MULTIPATH).unwrap_or_default()));
         (table != LOCAL).then_some(FoundRoute { dst, gateways, table })
@@ -170,20 +179,21 @@ pub struct FoundRoute {
 /// The link of a default route in the main table.
 fn default_link(payload: &[u8]) -> Option<u32> {
     let attrs = Attrs::after(payload, HEADER);
-    let (prefix_len, kind) = (*payload.get(1)?, *payload.get(7)?);
-    let table = attrs.u32(RTA_TABLE).unwrap_or(u32::from(*payload.get(4)?));
-    let first_hop = || read_u32(attrs.bytes(RTA_MULTIPATH)?, 4);
+    let (prefix_len, kind) = (*payload.get(RTM_DST_LEN)?, *payload.get(RTM_TYPE)?);
+    let table = attrs.u32(RTA_TABLE).unwrap_or(u32::from(*payload.get(RTM_TABLE)?));
+    let first_hop = || read_u32(attrs.bytes(RTA_MULTIPATH)?, RTNH_IFINDEX);
     let link = attrs.u32(RTA_OIF).or_else(first_hop);
-    link.filter(|_| (prefix_len, kind, table) == (0, UNICAST, MAIN))
+    link.filter(|_| (prefix_len, kind, table) == (0, RTN_UNICAST, MAIN))
 }
 
 /// The gateways in a list of rtnexthop.
 fn nexthop_gateways(mut hops: &[u8]) -> Vec<IpAddr> {
     let mut gateways = vec![];
     while let Some(length) =
-        super::attr::read_u16(hops, 0).map(usize::from).filter(|length| *length >= 8)
+        read_u16(hops, 0).map(usize::from).filter(|length| *length >= HOP_HEADER)
     {
-        gateways.extend(Attrs::of(hops.get(8..length).unwrap_or_default()).ip(RTA_GATEWAY));
+        gateways
+            .extend(Attrs::of(hops.get(HOP_HEADER..length).unwrap_or_default()).ip(RTA_GATEWAY));
         hops = hops.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     gateways
@@ -193,13 +203,17 @@ impl Netlink {
     /// Adds a route beside any that has the same destination, another next hop or another metric.
     pub fn add_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        self.request(&Request::NewRoute(route.message(link)?), NLM_F_CREATE, what)
+        self.request(&Request::new(RTM_NEWROUTE, &route.message(link)?), NLM_F_CREATE, what)
     }
 
     /// Adds a route that must be the only one to its destination with its metric.
     pub fn add_only_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        self.request(&Request::NewRoute(route.message(link)?), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(
+            &Request::new(RTM_NEWROUTE, &route.message(link)?),
+            NLM_F_CREATE | NLM_F_EXCL,
+            what,
+        )
     }
 
     /// ifindex of the link that the default route goes through: the preferred one, IPv4's before
@@ -212,7 +226,7 @@ impl Netlink {
             message.header.table = MAIN as u8;
             let what = "find the default route";
             let seq = self
-                .send(&Request::GetRoute(message), NLM_F_DUMP)
+                .send(&Request::new(RTM_GETROUTE, &message), NLM_F_DUMP)
                 .map_err(|e| Error::kernel(what, e))?;
             let mut found = None;
             let read = self.transport.dump_until(seq, |reply| {
@@ -234,7 +248,7 @@ impl Netlink {
 
     /// Whether packets to `ip` are for this host.
     pub fn is_local(&self, ip: IpAddr) -> Result<bool> {
-        self.ask(ip, |payload| payload.get(7).map(|kind| *kind == TO_HOST))
+        self.ask(ip, |payload| payload.get(RTM_TYPE).map(|kind| *kind == RTN_LOCAL))
     }
 
     /// Asks for the route that packets to `ip` take.
@@ -247,7 +261,11 @@ impl Netlink {
                 RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(ip, 128).build()
             }
         };
-        self.get(&Request::GetRoute(asking(message)), format_args!("find the route to {ip}"), read)
+        self.get(
+            &Request::new(RTM_GETROUTE, &asking(message)),
+            format_args!("find the route to {ip}"),
+            read,
+        )
     }
 
     /// The routes of all tables, for CHECK; a container has few.
@@ -256,11 +274,15 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
-            all.extend(self.dump(&Request::GetRoute(message), "list the routes", |reply| {
-                let is_cached =
-                    read_u32(reply.payload, 8).is_some_and(|flags| flags & RTM_F_CLONED != 0);
-                Route::read(reply.payload).filter(|_| !is_cached)
-            })?);
+            all.extend(self.dump(
+                &Request::new(RTM_GETROUTE, &message),
+                "list the routes",
+                |reply| {
+                    let is_cached = read_u32(reply.payload, RTM_FLAGS)
+                        .is_some_and(|flags| flags & RTM_F_CLONED != 0);
+                    Route::read(reply.payload).filter(|_| !is_cached)
+                },
+            )?);
         }
         Ok(all)
     }
@@ -268,12 +290,9 @@ impl Netlink {
 
 /// With strict checking a question has a destination and nothing that only a route could have.
 fn asking(mut message: RouteMessage) -> RouteMessage {
-    message.header.table = 0;
+    message.header.table = RT_TABLE_UNSPEC;
     message.header.protocol = RouteProtocol::Unspec;
     message.header.scope = RouteScope::Universe;
     message.header.kind = RouteType::Unspec;
     message
 }
-
-/// The route is a cache entry.
-pub(super) const RTM_F_CLONED: u32 = 0x200;

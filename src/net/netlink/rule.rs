@@ -3,14 +3,15 @@
 use std::net::IpAddr;
 
 use nix::errno::Errno;
+use nix::libc::RTPROT_UNSPEC;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
 
 use super::attr::Attrs;
 use super::link::none_if_gone;
-use super::request::Request;
-use super::{Netlink, refused};
+use super::request::{RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE, Request};
+use super::socket::{Netlink, refused};
 use crate::error::{Error, Result};
 
 /// fib_rule_hdr.
@@ -23,10 +24,9 @@ const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
 const FRA_TABLE: u16 = 15;
 const FRA_PAD: u16 = 18;
 const FRA_PROTOCOL: u16 = 21;
-/// FIB_RULE_INVERT.
-const INVERT: u32 = 2;
-/// FR_ACT_TO_TBL: look into the table.
-const TO_TABLE: u8 = 1;
+const FIB_RULE_INVERT: u32 = 2;
+/// Look into the table.
+const FR_ACT_TO_TBL: u8 = 1;
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Rule {
         let attrs = Attrs::after(payload, HEADER);
         let source = attrs.ip(FRA_SRC).filter(|_| is_plain(&header, attrs));
         let table = attrs.u32(FRA_TABLE).unwrap_or(u32::from(header.table));
-        let is_signed = attrs.u8(FRA_PROTOCOL).is_some_and(|protocol| protocol != 0); // RTPROT_UNSPEC
+        let is_signed = attrs.u8(FRA_PROTOCOL).is_some_and(|protocol| protocol != RTPROT_UNSPEC);
         Some(Rule {
             priority: attrs.u32(FRA_PRIORITY).unwrap_or_default(),
             table,
@@ -82,8 +82,8 @@ fn is_plain(header: &RuleHeader, attrs: Attrs<'_>) -> bool {
     let whole = if header.family == AddressFamily::Inet { 32 } else { 128 };
     header.src_len == whole
         && (header.dst_len, header.tos) == (0, 0)
-        && u8::from(header.action) == TO_TABLE
-        && header.flags.bits() & INVERT == 0
+        && u8::from(header.action) == FR_ACT_TO_TBL
+        && header.flags.bits() & FIB_RULE_INVERT == 0
         && attrs.iter().all(|(kind, value)| says_nothing(kind, value))
 }
 
@@ -94,9 +94,10 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RuleMessage::default();
             message.header.family = family;
-            let listed = self.dump(&Request::GetRule(message), "list the rules", |reply| {
-                Rule::read(reply.payload, family)
-            });
+            let listed =
+                self.dump(&Request::new(RTM_GETRULE, &message), "list the rules", |reply| {
+                    Rule::read(reply.payload, family)
+                });
             match listed {
                 // A kernel without IPv6 has no rules for it.
                 Err(e) if family == AddressFamily::Inet6 && e.is_errno(Errno::EAFNOSUPPORT) => (),
@@ -113,7 +114,7 @@ impl Netlink {
         message.header.family = AddressFamily::Inet;
         let what = "list the rules";
         let seq = self
-            .send(&Request::GetRule(message), NLM_F_DUMP)
+            .send(&Request::new(RTM_GETRULE, &message), NLM_F_DUMP)
             .map_err(|e| Error::kernel(what, e))?;
         let mut found = false;
         let read = self.transport.dump_until(seq, |_| {
@@ -134,7 +135,7 @@ impl Netlink {
     pub fn add_rule(&self, source: IpAddr, table: u32) -> Result<()> {
         let what = format_args!("add rule from {source} lookup {table}");
         self.request(
-            &Request::NewRule(Rule::message(source, table)),
+            &Request::new(RTM_NEWRULE, &Rule::message(source, table)),
             NLM_F_CREATE | NLM_F_EXCL,
             what,
         )
@@ -145,7 +146,7 @@ impl Netlink {
         let mut message = Rule::message(source, table);
         message.attributes.push(RuleAttribute::Priority(priority));
         let what = format_args!("delete rule {priority} from {source} lookup {table}");
-        none_if_gone(self.request(&Request::DelRule(message), 0, what)).map(drop)
+        none_if_gone(self.request(&Request::new(RTM_DELRULE, &message), 0, what)).map(drop)
     }
 }
 

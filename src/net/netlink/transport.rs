@@ -13,14 +13,16 @@ use super::attr::{self, Attrs};
 
 /// nlmsghdr.
 const HEADER: usize = 16;
-/// NLMSG_ERROR, which is an acknowledgement when its errno is 0.
-const ERROR: u16 = 2;
-/// NLMSG_DONE, the end of a dump.
-const DONE: u16 = 3;
-/// NLM_F_DUMP_INTR: what was dumped changed meanwhile.
-const DUMP_INTERRUPTED: u16 = 0x10;
-/// NLM_F_ACK_TLVS: text of the kernel follows the error.
-const ACK_TLVS: u16 = 0x200;
+/// An acknowledgement when its errno is 0.
+const NLMSG_ERROR: u16 = 2;
+/// The end of a dump.
+const NLMSG_DONE: u16 = 3;
+/// What was dumped changed meanwhile.
+const NLM_F_DUMP_INTR: u16 = 0x10;
+/// Text of the kernel follows the error.
+const NLM_F_ACK_TLVS: u16 = 0x200;
+// linux/netlink.h: enum nlmsgerr_attrs
+const NLMSGERR_ATTR_MSG: u16 = 1;
 /// The longest datagram that is read. The kernel fills those of a dump up to 32 KiB, but one link
 /// alone can have 64 KiB of other names, which whoever rules a container's namespace can give it.
 /// Memory that is not filled costs nothing.
@@ -188,7 +190,7 @@ impl Transport {
             if message.seq != seq {
                 return Ok(false);
             }
-            consistent &= message.flags & DUMP_INTERRUPTED == 0;
+            consistent &= message.flags & NLM_F_DUMP_INTR == 0;
             match message.reply()? {
                 Reply::Done | Reply::Acknowledged => Ok(true),
                 Reply::Data => {
@@ -266,9 +268,9 @@ impl Transport {
 impl Message<'_> {
     fn reply(&self) -> Result<Reply, Refusal> {
         match self.kind {
-            ERROR => self.refusal().map_or(Ok(Reply::Acknowledged), Err),
+            NLMSG_ERROR => self.refusal().map_or(Ok(Reply::Acknowledged), Err),
             // A dump that the kernel gave up ends as one that is complete, but for the errno.
-            DONE => self.refusal().map_or(Ok(Reply::Done), Err),
+            NLMSG_DONE => self.refusal().map_or(Ok(Reply::Done), Err),
             _ => Ok(Reply::Data),
         }
     }
@@ -280,8 +282,8 @@ impl Message<'_> {
         }
         // The header of the request is echoed (NETLINK_CAP_ACK spares us its body), then come
         // attributes.
-        let text = (self.flags & ACK_TLVS != 0)
-            .then(|| Attrs::of(self.payload.get(4 + HEADER..)?).text(1))
+        let text = (self.flags & NLM_F_ACK_TLVS != 0)
+            .then(|| Attrs::of(self.payload.get(4 + HEADER..)?).text(NLMSGERR_ATTR_MSG))
             .flatten();
         Some(Refusal {
             errno: Errno::from_raw(errno.saturating_neg()),
@@ -350,8 +352,8 @@ mod tests {
     fn a_dump_that_the_kernel_gave_up_is_none() {
         let of = |end: &[u8]| {
             let mut seen = 0;
-            let read =
-                answered(&[message(16, 1, &[1]), message(DONE, 1, end)]).dump(1, |_| seen += 1);
+            let read = answered(&[message(16, 1, &[1]), message(NLMSG_DONE, 1, end)])
+                .dump(1, |_| seen += 1);
             (read.map_err(|refusal| refusal.errno), seen)
         };
         assert_eq!(of(&errno(0)), (Ok(true), 1));
@@ -362,8 +364,9 @@ mod tests {
     #[test]
     fn an_errno_that_nobody_has_is_one_all_the_same() {
         for number in [i32::MIN, i32::MAX, -70_000] {
-            let refusal =
-                answered(&[message(ERROR, 1, &errno(number))]).acknowledged(1, |_| ()).unwrap_err();
+            let refusal = answered(&[message(NLMSG_ERROR, 1, &errno(number))])
+                .acknowledged(1, |_| ())
+                .unwrap_err();
             assert_eq!(refusal.errno, Errno::UnknownErrno, "{number}");
         }
     }
@@ -385,8 +388,11 @@ mod tests {
         let mut address = SocketAddr::new(0, 0);
         victim.socket.get_address(&mut address).unwrap();
         assert_ne!(address.port_number(), 0);
-        let sent =
-            Socket::new(NETLINK_ROUTE).unwrap().send_to(&message(ERROR, 1, &errno(0)), &address, 0);
+        let sent = Socket::new(NETLINK_ROUTE).unwrap().send_to(
+            &message(NLMSG_ERROR, 1, &errno(0)),
+            &address,
+            0,
+        );
         assert!(matches!(sent.map_err(errno_of), Err(Errno::ECONNREFUSED | Errno::EPERM)));
     }
 

@@ -5,16 +5,13 @@ use std::time::Instant;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
+use nix::libc::{RTNLGRP_IPV6_IFADDR, RTNLGRP_LINK};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::link::Link;
+use super::socket::Netlink;
 use super::transport::Transport;
-use super::{Link, Netlink};
 use crate::error::{Error, Result};
-
-/// RTNLGRP_LINK of linux/rtnetlink.h.
-const LINKS: u32 = 1;
-/// RTNLGRP_IPV6_IFADDR.
-const IPV6_ADDRESSES: u32 = 9;
 
 /// Hears of changes from the moment it is made: begin before the change that is waited for.
 pub struct Watch {
@@ -24,12 +21,12 @@ pub struct Watch {
 impl Watch {
     /// Listens for changes of links in the namespace of this thread.
     pub fn links() -> Result<Watch> {
-        Watch::of(LINKS)
+        Watch::of(RTNLGRP_LINK)
     }
 
     /// Listens for changes of IPv6 addresses in the namespace of this thread.
     pub fn ipv6_addresses() -> Result<Watch> {
-        Watch::of(IPV6_ADDRESSES)
+        Watch::of(RTNLGRP_IPV6_IFADDR)
     }
 
     fn of(group: u32) -> Result<Watch> {

@@ -1,46 +1,18 @@
 //! A transaction of nf_tables: all of it happens, or nothing.
 
-use super::Family;
 use super::expr::{Expressions, Verdict};
+use super::uapi::*;
 use super::wire::Attributes;
 use crate::net::netlink::attr::Attrs;
+use crate::net::nfnetlink::{
+    Family, Header, NFNL_BATCH_GENID, NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END,
+    NFNL_SUBSYS_NFTABLES, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL,
+};
 
-/// nfgenmsg: family, version, resource id.
-const NFGENMSG: usize = 4;
-const NLM_F_REQUEST: u16 = 1;
-pub(super) const NLM_F_ACK: u16 = 4;
-const NLM_F_ECHO: u16 = 8;
-const NLM_F_EXCL: u16 = 0x200;
-const NLM_F_CREATE: u16 = 0x400;
-const NLM_F_APPEND: u16 = 0x800;
-
-/// NFNL_SUBSYS_NFTABLES in the upper byte of a message's type.
-pub(super) const SUBSYSTEM: u16 = 10 << 8;
-/// NFNL_MSG_BATCH_BEGIN and END.
-const BEGIN: u16 = 0x10;
-const END: u16 = 0x11;
-
-// enum nf_tables_msg_types
-const NEWTABLE: u16 = 0;
-const DELTABLE: u16 = 2;
-const NEWCHAIN: u16 = 3;
-const DELCHAIN: u16 = 5;
-const NEWRULE: u16 = 6;
-const DELRULE: u16 = 8;
-const NEWSET: u16 = 9;
-const NEWSETELEM: u16 = 12;
-const DELSETELEM: u16 = 14;
-
-/// NFT_SET_MAP.
-const SET_MAP: u32 = 8;
-/// The data type of verdict maps.
-const DATA_VERDICT: u32 = 0xffff_ff00;
-
-/// User data that tells nft(8) how to read keys of one `ifname`: NFTNL_UDATA_SET_KEYBYTEORDER, four
-/// bytes, 1.
+/// User data that tells nft(8) how to read keys of one `ifname`: in the byte order of the machine.
 const HOST_BYTE_ORDER: [u8; 6] = {
     let order = 1_u32.to_ne_bytes();
-    [0, 4, order[0], order[1], order[2], order[3]]
+    [NFTNL_UDATA_SET_KEYBYTEORDER, 4, order[0], order[1], order[2], order[3]]
 };
 
 /// A table's name.
@@ -149,6 +121,13 @@ struct Operation {
     body: Attributes,
 }
 
+impl Operation {
+    fn header(&self, more_flags: u16, seq: u32) -> Header {
+        let flags = self.flags | more_flags;
+        Header::new(NFNL_SUBSYS_NFTABLES, self.kind, flags, seq, self.family)
+    }
+}
+
 /// Operations to be done together.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -178,49 +157,50 @@ impl Batch {
 
     /// Adds a table unless it is there. One that somebody has switched off works again.
     pub fn table(&mut self, table: Table, comment: &str) -> &mut Batch {
-        self.push(NEWTABLE, NLM_F_CREATE, table.family, |body| {
-            body.text(1, table.name).be32(2, 0).comment(6, comment);
+        self.push(NFT_MSG_NEWTABLE, NLM_F_CREATE, table.family, |body| {
+            body.text(NFTA_TABLE_NAME, table.name).be32(NFTA_TABLE_FLAGS, 0);
+            body.comment(NFTA_TABLE_USERDATA, comment);
         })
     }
 
     /// Removes a table with all that is in it.
     pub fn delete_table(&mut self, table: Table) -> &mut Batch {
-        self.push(DELTABLE, 0, table.family, |body| {
-            body.text(1, table.name);
+        self.push(NFT_MSG_DELTABLE, 0, table.family, |body| {
+            body.text(NFTA_TABLE_NAME, table.name);
         })
     }
 
     /// Adds a chain that packets enter by themselves, unless it is there; what no rule decides is
     /// accepted.
     pub fn base_chain(&mut self, table: Table, name: &str, hook: Hook) -> &mut Batch {
-        self.push(NEWCHAIN, NLM_F_CREATE, table.family, |body| {
-            body.text(1, table.name).text(3, name).text(7, hook.kind).be32(5, 1).nest(
-                4,
-                |attributes| {
-                    attributes.be32(1, hook.number).be32(2, hook.priority as u32);
-                },
-            );
+        self.push(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table.family, |body| {
+            body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, name);
+            body.text(NFTA_CHAIN_TYPE, hook.kind).be32(NFTA_CHAIN_POLICY, NF_ACCEPT as u32);
+            body.nest(NFTA_CHAIN_HOOK, |attributes| {
+                attributes.be32(NFTA_HOOK_HOOKNUM, hook.number);
+                attributes.be32(NFTA_HOOK_PRIORITY, hook.priority as u32);
+            });
         })
     }
 
     /// Adds a chain unless it is there.
     pub fn chain(&mut self, table: Table, name: &str) -> &mut Batch {
-        self.push(NEWCHAIN, NLM_F_CREATE, table.family, |body| {
-            body.text(1, table.name).text(3, name);
+        self.push(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table.family, |body| {
+            body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, name);
         })
     }
 
     /// Removes a chain with its rules.
     pub fn delete_chain(&mut self, table: Table, name: &str) -> &mut Batch {
-        self.push(DELCHAIN, 0, table.family, |body| {
-            body.text(1, table.name).text(3, name);
+        self.push(NFT_MSG_DELCHAIN, 0, table.family, |body| {
+            body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, name);
         })
     }
 
     /// Removes all rules of a chain.
     pub fn flush_chain(&mut self, table: Table, name: &str) -> &mut Batch {
-        self.push(DELRULE, 0, table.family, |body| {
-            body.text(1, table.name).text(2, name);
+        self.push(NFT_MSG_DELRULE, 0, table.family, |body| {
+            rule_chain(body, table, name);
         })
     }
 
@@ -238,8 +218,9 @@ impl Batch {
 
     /// Adds a rule that is written already at the end of a chain.
     pub fn rule_of(&mut self, table: Table, chain: &str, expressions: &Expressions) -> &mut Batch {
-        self.push(NEWRULE, NLM_F_CREATE | NLM_F_APPEND, table.family, |body| {
-            body.text(1, table.name).text(2, chain).raw(4 | 0x8000, expressions.bytes());
+        self.push(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, table.family, |body| {
+            rule_chain(body, table, chain);
+            body.nested(NFTA_RULE_EXPRESSIONS, expressions.bytes());
         })
     }
 
@@ -255,19 +236,21 @@ impl Batch {
         let mut expressions = Expressions::default();
         fill(&mut expressions);
         let flags = if is_first { NLM_F_CREATE } else { NLM_F_CREATE | NLM_F_APPEND };
-        self.push(NEWRULE, flags | NLM_F_ECHO, table.family, |body| {
-            body.text(1, table.name).text(2, chain).raw(4 | 0x8000, expressions.bytes());
+        self.push(NFT_MSG_NEWRULE, flags | NLM_F_ECHO, table.family, |body| {
+            rule_chain(body, table, chain);
+            body.nested(NFTA_RULE_EXPRESSIONS, expressions.bytes());
             // What the extensions of x_tables are told of the rule's own protocol: any.
-            body.nest(5, |compat| {
-                compat.be32(1, 0).be32(2, 0);
+            body.nest(NFTA_RULE_COMPAT, |compat| {
+                compat.be32(NFTA_RULE_COMPAT_PROTO, 0).be32(NFTA_RULE_COMPAT_FLAGS, 0);
             });
         })
     }
 
     /// Removes one rule.
     pub fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) -> &mut Batch {
-        self.push(DELRULE, 0, table.family, |body| {
-            body.text(1, table.name).text(2, chain).be64(3, handle);
+        self.push(NFT_MSG_DELRULE, 0, table.family, |body| {
+            rule_chain(body, table, chain);
+            body.be64(NFTA_RULE_HANDLE, handle);
         })
     }
 
@@ -275,23 +258,26 @@ impl Batch {
     pub fn set(&mut self, table: Table, set: &Set) -> &mut Batch {
         self.sets += 1;
         let id = self.sets;
-        self.push(NEWSET, NLM_F_CREATE, table.family, |body| {
-            let flags = if set.holds == Holds::Keys { 0 } else { SET_MAP };
-            body.text(1, table.name).text(2, set.name).be32(3, flags);
-            body.be32(4, concatenation(set.key)).be32(5, set.key_length());
+        self.push(NFT_MSG_NEWSET, NLM_F_CREATE, table.family, |body| {
+            let flags = if set.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
+            body.text(NFTA_SET_TABLE, table.name).text(NFTA_SET_NAME, set.name);
+            body.be32(NFTA_SET_FLAGS, flags);
+            body.be32(NFTA_SET_KEY_TYPE, concatenation(set.key));
+            body.be32(NFTA_SET_KEY_LEN, set.key_length());
             match set.holds {
                 Holds::Keys => (),
                 Holds::Verdicts => {
-                    body.be32(6, DATA_VERDICT).be32(7, 0);
+                    body.be32(NFTA_SET_DATA_TYPE, NFT_DATA_VERDICT).be32(NFTA_SET_DATA_LEN, 0);
                 }
                 Holds::Values(fields) => {
                     let length = fields.iter().map(|field| field.length()).sum();
-                    body.be32(6, concatenation(fields)).be32(7, length);
+                    body.be32(NFTA_SET_DATA_TYPE, concatenation(fields));
+                    body.be32(NFTA_SET_DATA_LEN, length);
                 }
             }
-            body.be32(10, id);
+            body.be32(NFTA_SET_ID, id);
             if let [KeyType::IfName] = set.key {
-                body.raw(13, &HOST_BYTE_ORDER);
+                body.raw(NFTA_SET_USERDATA, &HOST_BYTE_ORDER);
             }
         })
     }
@@ -305,23 +291,17 @@ impl Batch {
         holding: Holding<'_>,
         comment: &str,
     ) -> &mut Batch {
-        self.push(NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, table.family, |body| {
+        self.push(NFT_MSG_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, table.family, |body| {
             one_element(body, table, set, |element| {
-                element.nest(1, |data| {
-                    data.raw(1, key);
-                });
+                element_value(element, NFTA_SET_ELEM_KEY, key);
                 match holding {
                     Holding::Key => (),
                     Holding::Verdict(verdict) => {
-                        element.nest(2, |data| verdict.write(data));
+                        element.nest(NFTA_SET_ELEM_DATA, |data| verdict.write(data));
                     }
-                    Holding::Value(value) => {
-                        element.nest(2, |data| {
-                            data.raw(1, value);
-                        });
-                    }
+                    Holding::Value(value) => element_value(element, NFTA_SET_ELEM_DATA, value),
                 }
-                element.comment(6, comment);
+                element.comment(NFTA_SET_ELEM_USERDATA, comment);
             });
         })
     }
@@ -334,19 +314,17 @@ impl Batch {
         key: &[u8],
         comment: &str,
     ) -> &mut Batch {
-        self.push(NEWSETELEM, NLM_F_CREATE, table.family, |body| {
+        self.push(NFT_MSG_NEWSETELEM, NLM_F_CREATE, table.family, |body| {
             one_element(body, table, set, |element| {
-                element.nest(1, |data| {
-                    data.raw(1, key);
-                });
-                element.comment(6, comment);
+                element_value(element, NFTA_SET_ELEM_KEY, key);
+                element.comment(NFTA_SET_ELEM_USERDATA, comment);
             });
         })
     }
 
     /// Removes an element.
     pub fn delete_element(&mut self, table: Table, set: &str, key: &[u8]) -> &mut Batch {
-        self.push(DELSETELEM, 0, table.family, |body| element_key(body, table, set, key))
+        self.push(NFT_MSG_DELSETELEM, 0, table.family, |body| element_key(body, table, set, key))
     }
 
     /// The bytes to be sent in one piece; the messages are numbered from `first`. The last
@@ -355,35 +333,52 @@ impl Batch {
     pub(super) fn serialize(&self, first: u32) -> Serialized {
         let mut begin = Attributes::default();
         if let Some(generation) = self.generation {
-            begin.be32(1, generation);
+            begin.be32(NFNL_BATCH_GENID, generation);
         }
         let mut bytes = vec![];
-        message(&mut bytes, BEGIN, 0, first, Family::Unspec, 10, begin.bytes());
+        Header::of_batch(NFNL_MSG_BATCH_BEGIN, first, NFNL_SUBSYS_NFTABLES)
+            .append(begin.bytes(), &mut bytes);
         let last = first.wrapping_add(self.operations.len() as u32);
         for (operation, seq) in self.operations.iter().zip(first.wrapping_add(1)..) {
             let ack = if seq == last { NLM_F_ACK } else { 0 };
-            message(
-                &mut bytes,
-                SUBSYSTEM | operation.kind,
-                operation.flags | ack,
-                seq,
-                operation.family,
-                0,
-                operation.body.bytes(),
-            );
+            operation.header(ack, seq).append(operation.body.bytes(), &mut bytes);
         }
         let end = bytes.len();
-        message(&mut bytes, END, 0, last.wrapping_add(1), Family::Unspec, 10, &[]);
+        Header::of_batch(NFNL_MSG_BATCH_END, last.wrapping_add(1), NFNL_SUBSYS_NFTABLES)
+            .append(&[], &mut bytes);
         Serialized { bytes, last, end }
+    }
+
+    fn bodies(&self, kind: u16) -> impl Iterator<Item = Attrs<'_>> {
+        let of_kind = self.operations.iter().filter(move |operation| operation.kind == kind);
+        of_kind.map(|operation| Attrs::of(operation.body.bytes()))
+    }
+
+    /// The names of the chains that it adds, in their order.
+    pub(super) fn chains(&self) -> impl Iterator<Item = String> {
+        self.bodies(NFT_MSG_NEWCHAIN).filter_map(|body| body.text(NFTA_CHAIN_NAME))
     }
 
     /// The rules that it adds to a chain, in their order.
     pub(super) fn rules_of(&self, chain: &str) -> impl Iterator<Item = Attrs<'_>> {
-        let bodies = self.operations.iter().filter(|operation| operation.kind == NEWRULE);
-        let bodies = bodies.map(|operation| Attrs::of(operation.body.bytes()));
-        bodies
-            .filter(move |body| body.text(2).as_deref() == Some(chain))
-            .filter_map(|body| body.nested(4))
+        self.bodies(NFT_MSG_NEWRULE)
+            .filter(move |body| body.text(NFTA_RULE_CHAIN).as_deref() == Some(chain))
+            .filter_map(|body| body.nested(NFTA_RULE_EXPRESSIONS))
+    }
+
+    /// The uses of a chain as the kernel counts them: its rules, and those that lead to it.
+    pub(super) fn uses_of(&self, chain: &str) -> u32 {
+        let expressions = self
+            .bodies(NFT_MSG_NEWRULE)
+            .filter_map(|body| body.nested(NFTA_RULE_EXPRESSIONS))
+            .flat_map(Attrs::iter);
+        let leads = |(_, expression)| chain_led_to(Attrs::of(expression)).as_deref() == Some(chain);
+        (self.rules_of(chain).count() + expressions.filter(|found| leads(*found)).count()) as u32
+    }
+
+    /// Forgets the operations; what is left is the generation.
+    pub(super) fn clear(&mut self) {
+        self.operations.clear();
     }
 
     /// How many sequence numbers the batch takes.
@@ -414,38 +409,59 @@ impl Serialized {
     }
 }
 
+/// The chain that an `immediate` expression leads to.
+fn chain_led_to(expression: Attrs<'_>) -> Option<String> {
+    let data = expression.nested(NFTA_EXPR_DATA)?.nested(NFTA_IMMEDIATE_DATA)?;
+    data.nested(NFTA_DATA_VERDICT)?.text(NFTA_VERDICT_CHAIN)
+}
+
 /// Attributes that name one element by its key, as DELSETELEM and GETSETELEM take them.
 pub(super) fn element_key(body: &mut Attributes, table: Table, set: &str, key: &[u8]) {
-    one_element(body, table, set, |element| {
-        element.nest(1, |data| {
-            data.raw(1, key);
-        });
-    });
+    one_element(body, table, set, |element| element_value(element, NFTA_SET_ELEM_KEY, key));
+}
+
+/// Attributes that name a set, for what is about its elements.
+pub(super) fn set_name(body: &mut Attributes, table: Table, set: &str) {
+    body.text(NFTA_SET_ELEM_LIST_TABLE, table.name).text(NFTA_SET_ELEM_LIST_SET, set);
+}
+
+/// Attributes that name a chain, for what is about its rules.
+pub(super) fn rule_chain(body: &mut Attributes, table: Table, chain: &str) {
+    body.text(NFTA_RULE_TABLE, table.name).text(NFTA_RULE_CHAIN, chain);
 }
 
 fn one_element(body: &mut Attributes, table: Table, set: &str, fill: impl FnOnce(&mut Attributes)) {
-    body.text(1, table.name).text(2, set).nest(3, |list| {
-        list.nest(1, fill);
+    set_name(body, table, set);
+    body.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |list| {
+        list.nest(NFTA_LIST_ELEM, fill);
     });
 }
 
-/// Appends one netlink message.
-pub(in crate::net) fn message(
-    bytes: &mut Vec<u8>,
-    kind: u16,
-    flags: u16,
-    seq: u32,
-    family: Family,
-    resource: u16,
-    body: &[u8],
-) {
-    let length = 16 + NFGENMSG + body.len();
-    bytes.extend((length as u32).to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend((flags | NLM_F_REQUEST).to_ne_bytes());
-    bytes.extend(seq.to_ne_bytes());
-    bytes.extend([0; 4]);
-    bytes.extend([family as u8, 0]);
-    bytes.extend(resource.to_be_bytes());
-    bytes.extend(body);
+fn element_value(element: &mut Attributes, kind: u16, bytes: &[u8]) {
+    element.nest(kind, |data| {
+        data.raw(NFTA_DATA_VALUE, bytes);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uses_of_a_chain_are_its_rules_and_those_that_lead_to_it() {
+        let table = Table { family: Family::Inet, name: "t" };
+        let mut batch = Batch::default();
+        batch.chain(table, "ports").chain(table, "input");
+        for verdict in [Verdict::Goto("ports".into()), Verdict::Jump("ports".into()), Verdict::Drop]
+        {
+            batch.rule(table, "input", |rule| {
+                rule.counter().verdict(&verdict);
+            });
+        }
+        batch.rule(table, "ports", |rule| {
+            rule.in_set("ports", 1, false).masquerade();
+        });
+        let uses: Vec<_> = batch.chains().map(|chain| (batch.uses_of(&chain), chain)).collect();
+        assert_eq!(uses, [(3, "ports".to_owned()), (3, "input".to_owned())]);
+    }
 }

@@ -1,5 +1,6 @@
 //! The expressions of a rule, as `nft --debug=netlink` names them.
 
+use super::uapi::*;
 use super::wire::Attributes;
 use crate::net::netlink::attr::Attrs;
 
@@ -7,42 +8,36 @@ use crate::net::netlink::attr::Attrs;
 /// are numbered by words.
 pub type Register = u32;
 
-/// The first word of register 1 (NFT_REG32_00), for keys of several fields.
-pub const WORD: Register = 8;
-
-/// The verdict register.
-pub(super) const VERDICT: Register = 0;
+/// The first word of register 1, for keys of several fields.
+pub const WORD: Register = NFT_REG32_00;
 
 /// Where a payload's offset begins (`enum nft_payload_bases`).
 #[derive(Clone, Copy, Debug)]
+#[repr(u32)]
 pub enum Header {
     /// The link layer's header.
-    Link = 0,
+    Link = NFT_PAYLOAD_LL_HEADER,
     /// The network layer's header.
-    Network = 1,
+    Network = NFT_PAYLOAD_NETWORK_HEADER,
     /// The transport layer's header.
-    Transport = 2,
+    Transport = NFT_PAYLOAD_TRANSPORT_HEADER,
 }
 
 /// What `meta` reads (`enum nft_meta_keys`).
 #[derive(Clone, Copy, Debug)]
+#[repr(u32)]
 pub enum Meta {
     /// The packet's mark, in the machine's byte order.
-    Mark = 3,
+    Mark = NFT_META_MARK,
     /// The name of the link a packet came in by, 16 bytes.
-    IifName = 6,
+    IifName = NFT_META_IIFNAME,
     /// The name of the link a packet goes out by, 16 bytes.
-    OifName = 7,
+    OifName = NFT_META_OIFNAME,
     /// The family of a packet in an inet table, one byte.
-    NfProto = 15,
+    NfProto = NFT_META_NFPROTO,
     /// The transport protocol, one byte.
-    L4Proto = 16,
+    L4Proto = NFT_META_L4PROTO,
 }
-
-/// NF_ACCEPT.
-pub(super) const ACCEPT: i32 = 1;
-/// NFT_JUMP.
-pub(super) const JUMP: i32 = -3;
 
 /// What becomes of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,18 +56,17 @@ pub enum Verdict {
 
 impl Verdict {
     pub(super) fn write(&self, attributes: &mut Attributes) {
-        // NF_DROP and NF_ACCEPT, NFT_RETURN, NFT_JUMP and NFT_GOTO of linux/netfilter/nf_tables.h
         let (code, chain) = match self {
-            Verdict::Accept => (ACCEPT, None),
-            Verdict::Jump(chain) => (JUMP, Some(chain)),
-            Verdict::Drop => (0, None),
-            Verdict::Return => (-5_i32, None),
-            Verdict::Goto(chain) => (-4, Some(chain)),
+            Verdict::Accept => (NF_ACCEPT, None),
+            Verdict::Drop => (NF_DROP, None),
+            Verdict::Return => (NFT_RETURN, None),
+            Verdict::Jump(chain) => (NFT_JUMP, Some(chain)),
+            Verdict::Goto(chain) => (NFT_GOTO, Some(chain)),
         };
-        attributes.nest(2, |verdict| {
-            verdict.be32(1, code as u32);
+        attributes.nest(NFTA_DATA_VERDICT, |verdict| {
+            verdict.be32(NFTA_VERDICT_CODE, code as u32);
             if let Some(chain) = chain {
-                verdict.text(2, chain);
+                verdict.text(NFTA_VERDICT_CHAIN, chain);
             }
         });
     }
@@ -94,8 +88,8 @@ impl Expressions {
     }
 
     fn push(&mut self, name: &str, fill: impl FnOnce(&mut Attributes)) -> &mut Expressions {
-        self.0.nest(1, |element| {
-            element.text(1, name).nest(2, fill);
+        self.0.nest(NFTA_LIST_ELEM, |element| {
+            element.text(NFTA_EXPR_NAME, name).nest(NFTA_EXPR_DATA, fill);
         });
         self
     }
@@ -103,7 +97,7 @@ impl Expressions {
     /// Loads something about a packet.
     pub fn meta(&mut self, key: Meta, into: Register) -> &mut Expressions {
         self.push("meta", |meta| {
-            meta.be32(1, into).be32(2, key as u32);
+            meta.be32(NFTA_META_DREG, into).be32(NFTA_META_KEY, key as u32);
         })
     }
 
@@ -116,37 +110,39 @@ impl Expressions {
         into: Register,
     ) -> &mut Expressions {
         self.push("payload", |payload| {
-            payload.be32(1, into).be32(2, header as u32).be32(3, offset).be32(4, length);
+            payload.be32(NFTA_PAYLOAD_DREG, into).be32(NFTA_PAYLOAD_BASE, header as u32);
+            payload.be32(NFTA_PAYLOAD_OFFSET, offset).be32(NFTA_PAYLOAD_LEN, length);
         })
     }
 
     /// Keeps only the bits of `mask`.
     pub fn mask(&mut self, register: Register, mask: &[u8]) -> &mut Expressions {
         self.push("bitwise", |bitwise| {
-            bitwise.be32(1, register).be32(2, register).be32(3, mask.len() as u32);
-            bitwise.nest(4, |data| {
-                data.raw(1, mask);
+            bitwise.be32(NFTA_BITWISE_SREG, register).be32(NFTA_BITWISE_DREG, register);
+            bitwise.be32(NFTA_BITWISE_LEN, mask.len() as u32);
+            bitwise.nest(NFTA_BITWISE_MASK, |data| {
+                data.raw(NFTA_DATA_VALUE, mask);
             });
-            bitwise.nest(5, |data| {
-                data.raw(1, &vec![0; mask.len()]);
+            bitwise.nest(NFTA_BITWISE_XOR, |data| {
+                data.raw(NFTA_DATA_VALUE, &vec![0; mask.len()]);
             });
         })
     }
 
     /// Goes on only if the register holds these bytes.
     pub fn equal(&mut self, register: Register, bytes: &[u8]) -> &mut Expressions {
-        self.compare(register, 0, bytes) // NFT_CMP_EQ
+        self.compare(register, NFT_CMP_EQ, bytes)
     }
 
     /// Goes on only if the register holds other bytes.
     pub fn not_equal(&mut self, register: Register, bytes: &[u8]) -> &mut Expressions {
-        self.compare(register, 1, bytes) // NFT_CMP_NEQ
+        self.compare(register, NFT_CMP_NEQ, bytes)
     }
 
     fn compare(&mut self, register: Register, how: u32, bytes: &[u8]) -> &mut Expressions {
         self.push("cmp", |cmp| {
-            cmp.be32(1, register).be32(2, how).nest(3, |data| {
-                data.raw(1, bytes);
+            cmp.be32(NFTA_CMP_SREG, register).be32(NFTA_CMP_OP, how).nest(NFTA_CMP_DATA, |data| {
+                data.raw(NFTA_DATA_VALUE, bytes);
             });
         })
     }
@@ -154,7 +150,7 @@ impl Expressions {
     /// Loads the status bits of the packet's connection (IPS_*), in the machine's byte order.
     pub fn connection_status(&mut self, into: Register) -> &mut Expressions {
         self.push("ct", |ct| {
-            ct.be32(1, into).be32(2, 2); // NFT_CT_STATUS
+            ct.be32(NFTA_CT_DREG, into).be32(NFTA_CT_KEY, NFT_CT_STATUS);
         })
     }
 
@@ -162,66 +158,73 @@ impl Expressions {
     /// NFPROTO_IPV4 or NFPROTO_IPV6.
     pub fn original_destination(&mut self, family: u8, into: Register) -> &mut Expressions {
         const NFPROTO_IPV4: u8 = 2;
-        self.original(if family == NFPROTO_IPV4 { 20 } else { 22 }, into) // NFT_CT_DST_IP, NFT_CT_DST_IP6
+        self.original(if family == NFPROTO_IPV4 { NFT_CT_DST_IP } else { NFT_CT_DST_IP6 }, into)
     }
 
     /// Loads the destination port that a connection was begun with, 2 bytes.
     pub fn original_port(&mut self, into: Register) -> &mut Expressions {
-        self.original(12, into) // NFT_CT_PROTO_DST
+        self.original(NFT_CT_PROTO_DST, into)
     }
 
     fn original(&mut self, key: u32, into: Register) -> &mut Expressions {
         self.push("ct", |ct| {
-            ct.be32(1, into).be32(2, key).raw(3, &[0]); // IP_CT_DIR_ORIGINAL
+            ct.be32(NFTA_CT_DREG, into).be32(NFTA_CT_KEY, key);
+            ct.raw(NFTA_CT_DIRECTION, &[IP_CT_DIR_ORIGINAL]);
         })
     }
 
     /// Loads what the routing table says of the destination (RTN_*), in the machine's byte order.
     pub fn type_of_destination(&mut self, into: Register) -> &mut Expressions {
         self.push("fib", |fib| {
-            fib.be32(1, into).be32(2, 3).be32(3, 2); // NFT_FIB_RESULT_ADDRTYPE, NFTA_FIB_F_DADDR
+            fib.be32(NFTA_FIB_DREG, into).be32(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE);
+            fib.be32(NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR);
         })
     }
 
     /// Counts packets and bytes, as every rule of iptables does.
     pub fn counter(&mut self) -> &mut Expressions {
         self.push("counter", |counter| {
-            counter.be64(1, 0).be64(2, 0);
+            counter.be64(NFTA_COUNTER_BYTES, 0).be64(NFTA_COUNTER_PACKETS, 0);
         })
     }
 
     /// Goes on only if an extension of x_tables says so.
     pub fn xtables_match(&mut self, name: &str, revision: u32, info: &[u8]) -> &mut Expressions {
         self.push("match", |extension| {
-            extension.text(1, name).be32(2, revision).raw(3, info);
+            extension.text(NFTA_MATCH_NAME, name).be32(NFTA_MATCH_REV, revision);
+            extension.raw(NFTA_MATCH_INFO, info);
         })
     }
 
     /// Goes on only if the set has (or with `inverted`, has not) what begins in the register.
     pub fn in_set(&mut self, set: &str, register: Register, inverted: bool) -> &mut Expressions {
         self.push("lookup", |lookup| {
-            lookup.text(1, set).be32(2, register).be32(5, u32::from(inverted));
+            lookup.text(NFTA_LOOKUP_SET, set).be32(NFTA_LOOKUP_SREG, register);
+            lookup.be32(NFTA_LOOKUP_FLAGS, if inverted { NFT_LOOKUP_F_INV } else { 0 });
         })
     }
 
     /// Does what the map says about what begins in the register.
     pub fn verdict_of(&mut self, map: &str, register: Register) -> &mut Expressions {
         self.push("lookup", |lookup| {
-            lookup.text(1, map).be32(2, register).be32(3, VERDICT);
+            lookup.text(NFTA_LOOKUP_SET, map).be32(NFTA_LOOKUP_SREG, register);
+            lookup.be32(NFTA_LOOKUP_DREG, NFT_REG_VERDICT);
         })
     }
 
     /// Loads what the map has for what begins in the register, or ends.
     pub fn value_of(&mut self, map: &str, register: Register, into: Register) -> &mut Expressions {
         self.push("lookup", |lookup| {
-            lookup.text(1, map).be32(2, register).be32(3, into);
+            lookup.text(NFTA_LOOKUP_SET, map).be32(NFTA_LOOKUP_SREG, register);
+            lookup.be32(NFTA_LOOKUP_DREG, into);
         })
     }
 
     /// Ends with a verdict.
     pub fn verdict(&mut self, verdict: &Verdict) -> &mut Expressions {
         self.push("immediate", |immediate| {
-            immediate.be32(1, VERDICT).nest(2, |data| verdict.write(data));
+            immediate.be32(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+            immediate.nest(NFTA_IMMEDIATE_DATA, |data| verdict.write(data));
         })
     }
 
@@ -234,7 +237,8 @@ impl Expressions {
         port: Register,
     ) -> &mut Expressions {
         self.push("nat", |nat| {
-            nat.be32(1, 1).be32(2, u32::from(family)).be32(3, address).be32(5, port); // NFT_NAT_DNAT
+            nat.be32(NFTA_NAT_TYPE, NFT_NAT_DNAT).be32(NFTA_NAT_FAMILY, u32::from(family));
+            nat.be32(NFTA_NAT_REG_ADDR_MIN, address).be32(NFTA_NAT_REG_PROTO_MIN, port);
         })
     }
 

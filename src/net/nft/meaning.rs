@@ -5,7 +5,7 @@
 //! family as late as it can. Registers have two numberings, and the kernel adds attributes of its
 //! own.
 
-use super::expr::{VERDICT, WORD};
+use super::uapi::*;
 use crate::net::netlink::attr::Attrs;
 
 /// Whether the expressions that were found do what the given ones do.
@@ -34,8 +34,10 @@ pub(super) fn is_same_within_family(given: Attrs<'_>, found: Attrs<'_>) -> bool 
         || given.first().is_some_and(Step::asks_for_family) && are_same(&given[1..], &found)
 }
 
-/// NFT_META_NFPROTO.
-const NFPROTO: u32 = 15;
+/// The register that `payload`, `meta`, `ct` and `fib` load into has the same number in each.
+const LOAD_DREG: u16 = NFTA_PAYLOAD_DREG;
+/// Words in one of the registers from NFT_REG_1 to NFT_REG_4.
+const WORDS: u32 = 4;
 
 /// One thing that a rule does.
 #[derive(Debug)]
@@ -70,7 +72,7 @@ fn list(expressions: Attrs<'_>) -> Vec<Attrs<'_>> {
 }
 
 fn is_named(expression: Attrs<'_>, name: &str) -> bool {
-    expression.text(1).as_deref() == Some(name)
+    expression.text(NFTA_EXPR_NAME).as_deref() == Some(name)
 }
 
 fn is_load(expression: &Attrs<'_>) -> bool {
@@ -79,9 +81,12 @@ fn is_load(expression: &Attrs<'_>) -> bool {
 
 /// Whether it looks for a value and nothing takes it.
 fn is_unused_lookup(expressions: &[Attrs<'_>], at: usize) -> bool {
-    let into = expressions[at].nested(2).and_then(|lookup| lookup.be32(3));
+    let into = expressions[at].nested(NFTA_EXPR_DATA);
+    let into = into.and_then(|lookup| lookup.be32(NFTA_LOOKUP_DREG));
     let is_used = expressions.get(at + 1).is_some_and(|next| is_named(*next, "nat"));
-    is_named(expressions[at], "lookup") && into.is_some_and(|into| into != VERDICT) && !is_used
+    is_named(expressions[at], "lookup")
+        && into.is_some_and(|into| into != NFT_REG_VERDICT)
+        && !is_used
 }
 
 /// Conditions that stand together may do so in any order.
@@ -134,7 +139,8 @@ impl Step<'_> {
     fn asks_for_family(&self) -> bool {
         match self {
             Step::Condition(Condition { load: Load::Other(load), .. }) => {
-                is_named(*load, "meta") && load.nested(2).and_then(|of| of.be32(2)) == Some(NFPROTO)
+                let key = load.nested(NFTA_EXPR_DATA).and_then(|of| of.be32(NFTA_META_KEY));
+                is_named(*load, "meta") && key == Some(NFT_META_NFPROTO)
             }
             _ => false,
         }
@@ -148,25 +154,28 @@ impl<'a> Condition<'a> {
         let of = |at: usize, name: &str| {
             let expression =
                 expressions.get(at).filter(|expression| is_named(**expression, name))?;
-            expression.nested(2)
+            expression.nested(NFTA_EXPR_DATA)
         };
         let first = expressions.first().filter(|first| is_load(first))?;
-        let attrs = first.nested(2)?;
-        let register = word(attrs.be32(1)?);
+        let attrs = first.nested(NFTA_EXPR_DATA)?;
+        let register = word(attrs.be32(LOAD_DREG)?);
         let mask = of(1, "bitwise").and_then(|bitwise| read_mask(bitwise, register));
         let taken = if mask.is_some() { 3 } else { 2 };
         let compared = of(taken - 1, "cmp")?;
-        let (how, value) = (compared.be32(2)?, compared.nested(3)?.bytes(1)?.to_vec());
+        let how = compared.be32(NFTA_CMP_OP)?;
+        let value = compared.nested(NFTA_CMP_DATA)?.bytes(NFTA_DATA_VALUE)?.to_vec();
         let mask = mask.unwrap_or_else(|| vec![0xff; value.len()]);
-        let length = is_named(*first, "payload").then(|| attrs.be32(4)).flatten();
-        if word(compared.be32(1)?) != register
+        let length = is_named(*first, "payload").then(|| attrs.be32(NFTA_PAYLOAD_LEN)).flatten();
+        if word(compared.be32(NFTA_CMP_SREG)?) != register
             || mask.len() != value.len()
             || length.is_some_and(|length| length as usize != value.len())
         {
             return None;
         }
         let load = match length {
-            Some(_) => Load::Payload(attrs.be32(2)?, attrs.be32(3)?),
+            Some(_) => {
+                Load::Payload(attrs.be32(NFTA_PAYLOAD_BASE)?, attrs.be32(NFTA_PAYLOAD_OFFSET)?)
+            }
             None => Load::Other(*first),
         };
         Some((Condition { register, load, mask, how, value }.trimmed(), taken))
@@ -201,16 +210,18 @@ impl<'a> Condition<'a> {
 /// The mask of a `bitwise` that does no more than to mask the register.
 fn read_mask(bitwise: Attrs<'_>, register: u32) -> Option<Vec<u8>> {
     let is_register = |kind| bitwise.be32(kind).map(word) == Some(register);
-    let is_mask = bitwise.be32(6).unwrap_or_default() == 0; // NFT_BITWISE_MASK_XOR
-    let is_all = bitwise.nested(5)?.bytes(1)?.iter().all(|byte| *byte == 0);
-    let mask = bitwise.nested(4)?.bytes(1)?.to_vec();
-    (is_register(1) && is_register(2) && is_mask && is_all).then_some(mask)
+    let op = bitwise.be32(NFTA_BITWISE_OP).unwrap_or(NFT_BITWISE_MASK_XOR);
+    let xor = bitwise.nested(NFTA_BITWISE_XOR)?.bytes(NFTA_DATA_VALUE)?;
+    let mask = bitwise.nested(NFTA_BITWISE_MASK)?.bytes(NFTA_DATA_VALUE)?.to_vec();
+    let is_in_place = is_register(NFTA_BITWISE_SREG) && is_register(NFTA_BITWISE_DREG);
+    let is_mask = op == NFT_BITWISE_MASK_XOR && xor.iter().all(|byte| *byte == 0);
+    (is_in_place && is_mask).then_some(mask)
 }
 
 /// A register as the number of its first word.
 fn word(register: u32) -> u32 {
     match register {
-        1..=4 => WORD + (register - 1) * 4,
+        NFT_REG_1..=NFT_REG_4 => NFT_REG32_00 + (register - NFT_REG_1) * WORDS,
         other => other,
     }
 }
@@ -221,7 +232,9 @@ fn is_same_register(given: &[u8], found: &[u8]) -> bool {
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
     match (number(given), number(found)) {
         (Some(given), Some(found)) => {
-            given >= WORD && given % 4 == 0 && found == (given - WORD) / 4 + 1
+            given >= NFT_REG32_00
+                && given % WORDS == 0
+                && found == (given - NFT_REG32_00) / WORDS + NFT_REG_1
         }
         _ => false,
     }

@@ -1,14 +1,15 @@
 //! nf_tables' netlink attributes: those of every netlink family, addresses, and comments.
 
+use super::uapi::NFTNL_UDATA_COMMENT;
 pub use crate::net::netlink::attr::read_ip;
 pub use crate::net::netlink::attributes::{Attributes, octets};
 
 impl Attributes {
-    /// What nft(8) shows as `comment`: its user data, type 0, at most 255 bytes with the NUL.
+    /// What nft(8) shows as `comment`: its user data, at most 255 bytes with the NUL.
     pub fn comment(&mut self, kind: u16, text: &str) -> &mut Attributes {
         let end =
             (0..=text.len().min(254)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        let mut bytes = vec![0, end as u8 + 1];
+        let mut bytes = vec![NFTNL_UDATA_COMMENT, end as u8 + 1];
         bytes.extend(text[..end].bytes());
         bytes.push(0);
         self.raw(kind, &bytes)
@@ -20,7 +21,7 @@ pub fn read_comment(user_data: &[u8]) -> Option<String> {
     let mut rest = user_data;
     while let [kind, length, more @ ..] = rest {
         let value = more.get(..usize::from(*length))?;
-        if *kind == 0 {
+        if *kind == NFTNL_UDATA_COMMENT {
             let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
             return Some(String::from_utf8_lossy(&value[..end]).into_owned());
         }

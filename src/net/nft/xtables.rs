@@ -4,16 +4,15 @@
 
 use std::fmt;
 
-use nix::errno::Errno;
-
-use super::batch::{Batch, Table};
-use super::expr::{ACCEPT, Expressions, Header, JUMP, Verdict};
-use super::wire::{octets, read_comment};
-use super::{Attributes, Family, GETRULE, HEADER, NLM_F_DUMP, Nft};
-use crate::error::{Error, Result};
-use crate::net::iptables::{FilterRule, Target};
+use super::batch::{Batch, Table, rule_chain};
+use super::expr::{Expressions, Header, Verdict};
+use super::socket::Nft;
+use super::uapi::*;
+use super::wire::{Attributes, octets, read_comment};
+use crate::error::Result;
+use crate::net::filter_rule::{FilterRule, Target};
 use crate::net::netlink::attr::{Attrs, read_u16};
-use crate::net::netlink::refused;
+use crate::net::nfnetlink::{self, Family};
 
 /// The size of `struct xt_comment_info`.
 const COMMENT_INFO: usize = 256;
@@ -46,7 +45,8 @@ impl Nft {
     pub fn commit_rules(&self, batch: &Batch, what: impl fmt::Display) -> Result<Vec<u64>> {
         let mut handles = vec![];
         self.commit_with(batch, what, |echo| {
-            handles.extend(handle(Attrs::after(echo.payload, HEADER)))
+            let attrs = Attrs::after(echo.payload, nfnetlink::HEADER);
+            handles.extend(attrs.be64(NFTA_RULE_HANDLE));
         })?;
         Ok(handles)
     }
@@ -55,9 +55,10 @@ impl Nft {
     pub fn filter_rule(&self, table: Table, chain: &str, handle: u64) -> Result<Option<Listed>> {
         let what = format_args!("find rule {handle} of chain {chain:?} of table {:?}", table.name);
         let name = |body: &mut Attributes| {
-            body.text(1, table.name).text(2, chain).be64(3, handle);
+            rule_chain(body, table, chain);
+            body.be64(NFTA_RULE_HANDLE, handle);
         };
-        self.get(GETRULE, table.family, what, name, |attrs| {
+        self.get(NFT_MSG_GETRULE, table.family, what, name, |attrs| {
             Some(Listed { handle, rule: read_rule(attrs) })
         })
     }
@@ -65,49 +66,29 @@ impl Nft {
     /// Whether a chain of iptables has the rule, looking no further than it must: what stands at
     /// the top of a long chain is found in the first page of a dump.
     pub fn has_filter_rule(&self, table: Table, chain: &str, rule: &FilterRule) -> Result<bool> {
-        // The rest of the dump stays in the socket, so it gets one of its own.
-        let page = Nft::open()?;
         let what = format_args!("look into chain {chain:?} of table {:?}", table.name);
-        let mut body = Attributes::default();
-        body.text(1, table.name).text(2, chain);
-        let seq = page
-            .send(GETRULE, NLM_F_DUMP, table.family, &body)
-            .map_err(|e| Error::kernel(what, e))?;
-        let mut found = false;
-        let looked = page.transport.dump_until(seq, |reply| {
-            let attrs = Attrs::after(reply.payload, HEADER);
-            found |= is_in(attrs, table, chain)
-                && read_rule(attrs).is_some_and(|found| found.does(rule));
-            found
-        });
-        match looked {
-            Ok(()) => Ok(found),
-            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(false),
-            Err(refusal) => Err(refused(what, refusal)),
-        }
+        let name = |body: &mut Attributes| rule_chain(body, table, chain);
+        Nft::dump_has(NFT_MSG_GETRULE, table.family, what, name, |attrs| {
+            is_in(attrs, table, chain) && read_rule(attrs).is_some_and(|found| found.does(rule))
+        })
     }
 
     /// The rules of a chain of iptables; none where it is not there.
     pub fn filter_rules(&self, table: Table, chain: &str) -> Result<Vec<Listed>> {
         let what = format_args!("list chain {chain:?} of table {:?}", table.name);
-        let name = |body: &mut Attributes| {
-            body.text(1, table.name).text(2, chain);
-        };
+        let name = |body: &mut Attributes| rule_chain(body, table, chain);
         let read = |attrs: Attrs<'_>| {
-            let handle = handle(attrs)?;
+            let handle = attrs.be64(NFTA_RULE_HANDLE)?;
             is_in(attrs, table, chain).then(|| Listed { handle, rule: read_rule(attrs) })
         };
-        self.dump(GETRULE, table.family, what, name, |attrs, list| list.extend(read(attrs)))
+        self.dump(NFT_MSG_GETRULE, table.family, what, name, |attrs, list| list.extend(read(attrs)))
     }
-}
-
-fn handle(attrs: Attrs<'_>) -> Option<u64> {
-    Some(u64::from_be_bytes(attrs.bytes(3)?.try_into().ok()?))
 }
 
 /// Kernels that do not filter send the rules of every chain.
 fn is_in(attrs: Attrs<'_>, table: Table, chain: &str) -> bool {
-    attrs.text(1).as_deref() == Some(table.name) && attrs.text(2).as_deref() == Some(chain)
+    attrs.text(NFTA_RULE_TABLE).as_deref() == Some(table.name)
+        && attrs.text(NFTA_RULE_CHAIN).as_deref() == Some(chain)
 }
 
 /// Adds a rule to a chain, as its first or its last one.
@@ -150,21 +131,26 @@ const DESTINATION: [u32; 2] = [16, 24];
 fn read_rule(attrs: Attrs<'_>) -> Option<FilterRule> {
     let mut rule = FilterRule::to(Target::Accept);
     // Some versions of iptables keep the comment beside the rule.
-    rule.comment = attrs.bytes(7).and_then(read_comment);
+    rule.comment = attrs.bytes(NFTA_RULE_USERDATA).and_then(read_comment);
     let (mut loaded, mut target) = (None, None);
-    let elements: Vec<Attrs<'_>> =
-        attrs.nested(4)?.iter().map(|(_, element)| Attrs::of(element)).collect();
+    let elements: Vec<Attrs<'_>> = attrs
+        .nested(NFTA_RULE_EXPRESSIONS)?
+        .iter()
+        .map(|(_, element)| Attrs::of(element))
+        .collect();
     let mut rest = &elements[..];
     while let [element, behind @ ..] = rest {
         rest = behind;
-        let of = element.nested(2).unwrap_or(Attrs::of(&[]));
-        match element.text(1)?.as_str() {
+        let of = element.nested(NFTA_EXPR_DATA).unwrap_or(Attrs::of(&[]));
+        match element.text(NFTA_EXPR_NAME)?.as_str() {
             "ct" => {
                 let (ours, behind) = behind.split_at_checked(2)?;
                 read_state(of, ours)?;
                 (rule.is_of_replies, rest) = (true, behind);
             }
-            "payload" => loaded = Some((of.be32(2)?, of.be32(3)?)),
+            "payload" => {
+                loaded = Some((of.be32(NFTA_PAYLOAD_BASE)?, of.be32(NFTA_PAYLOAD_OFFSET)?));
+            }
             "cmp" => read_address(&mut rule, loaded.take()?, of)?,
             "match" => read_match(&mut rule, of)?,
             "counter" => (),
@@ -177,9 +163,9 @@ fn read_rule(attrs: Attrs<'_>) -> Option<FilterRule> {
 }
 
 fn read_address(rule: &mut FilterRule, (header, offset): (u32, u32), cmp: Attrs<'_>) -> Option<()> {
-    let address = cmp.nested(3)?.ip(1)?;
+    let address = cmp.nested(NFTA_CMP_DATA)?.ip(NFTA_DATA_VALUE)?;
     let family = usize::from(address.is_ipv6());
-    if header != Header::Network as u32 || cmp.be32(2)? != 0 {
+    if header != Header::Network as u32 || cmp.be32(NFTA_CMP_OP)? != NFT_CMP_EQ {
         return None;
     }
     let field = match offset {
@@ -191,9 +177,9 @@ fn read_address(rule: &mut FilterRule, (header, offset): (u32, u32), cmp: Attrs<
 }
 
 fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
-    let info = extension.bytes(3)?;
-    match (extension.text(1)?.as_str(), extension.be32(2)?) {
-        ("comment", _) => rule.comment = extension.text(3),
+    let info = extension.bytes(NFTA_MATCH_INFO)?;
+    match (extension.text(NFTA_MATCH_NAME)?.as_str(), extension.be32(NFTA_MATCH_REV)?) {
+        ("comment", _) => rule.comment = extension.text(NFTA_MATCH_INFO),
         ("conntrack", 3) => {
             let set = |at: usize| read_u16(info, at);
             let elsewhere =
@@ -212,30 +198,28 @@ fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
 /// established,related`.
 fn read_state(load: Attrs<'_>, rest: &[Attrs<'_>]) -> Option<()> {
     let [bitwise, cmp] = rest else { return None };
-    let (is_masked, is_compared) =
-        (bitwise.text(1).as_deref() == Some("bitwise"), cmp.text(1).as_deref() == Some("cmp"));
-    let (bitwise, cmp) = (bitwise.nested(2)?, cmp.nested(2)?);
-    let (mask, xor) = (bitwise.nested(4)?.bytes(1)?, bitwise.nested(5)?.bytes(1)?);
-    let is_replies = load.be32(2) == Some(CT_STATE) && mask == u32::from(REPLIES).to_ne_bytes();
-    let is_any_of =
-        is_compared && cmp.be32(2) == Some(CMP_NEQ) && cmp.nested(3)?.bytes(1)? == [0; 4];
-    (is_masked && is_replies && xor == [0; 4] && is_any_of).then_some(())
+    let is_named = |of: &Attrs<'_>, name| of.text(NFTA_EXPR_NAME).as_deref() == Some(name);
+    let is_of_both = is_named(bitwise, "bitwise") && is_named(cmp, "cmp");
+    let (bitwise, cmp) = (bitwise.nested(NFTA_EXPR_DATA)?, cmp.nested(NFTA_EXPR_DATA)?);
+    let mask = bitwise.nested(NFTA_BITWISE_MASK)?.bytes(NFTA_DATA_VALUE)?;
+    let xor = bitwise.nested(NFTA_BITWISE_XOR)?.bytes(NFTA_DATA_VALUE)?;
+    let is_replies = load.be32(NFTA_CT_KEY) == Some(NFT_CT_STATE)
+        && mask == u32::from(REPLIES).to_ne_bytes()
+        && xor == [0; 4];
+    let is_any_of = cmp.be32(NFTA_CMP_OP) == Some(NFT_CMP_NEQ)
+        && cmp.nested(NFTA_CMP_DATA)?.bytes(NFTA_DATA_VALUE)? == [0; 4];
+    (is_of_both && is_replies && is_any_of).then_some(())
 }
-
-/// NFT_CT_STATE.
-const CT_STATE: u32 = 0;
-/// NFT_CMP_NEQ.
-const CMP_NEQ: u32 = 1;
 
 fn is_of_states(at: usize) -> bool {
     [MATCH_FLAGS, STATE_MASK].iter().any(|field| (*field..field + 2).contains(&at))
 }
 
 fn read_target(immediate: Attrs<'_>) -> Option<Target> {
-    let verdict = immediate.nested(2)?.nested(2)?;
-    match verdict.be32(1)? as i32 {
-        ACCEPT => Some(Target::Accept),
-        JUMP => verdict.text(2).map(Target::Chain),
+    let verdict = immediate.nested(NFTA_IMMEDIATE_DATA)?.nested(NFTA_DATA_VERDICT)?;
+    match verdict.be32(NFTA_VERDICT_CODE)? as i32 {
+        NF_ACCEPT => Some(Target::Accept),
+        NFT_JUMP => verdict.text(NFTA_VERDICT_CHAIN).map(Target::Chain),
         _ => None,
     }
 }
@@ -248,7 +232,7 @@ mod tests {
         let mut expressions = Expressions::default();
         write_rule(&mut expressions, rule);
         let mut message = Attributes::default();
-        message.raw(4, expressions.bytes());
+        message.raw(NFTA_RULE_EXPRESSIONS, expressions.bytes());
         read_rule(Attrs::of(message.bytes()))
     }
 
@@ -273,7 +257,7 @@ mod tests {
         let mut more = Expressions::default();
         more.counter().masquerade();
         let mut message = Attributes::default();
-        message.raw(4, more.bytes());
+        message.raw(NFTA_RULE_EXPRESSIONS, more.bytes());
         assert_eq!(read_rule(Attrs::of(message.bytes())), None);
     }
 }

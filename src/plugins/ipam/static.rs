@@ -95,9 +95,9 @@ impl IpNetOfGo {
         let Some(ip) = self.ip else { return Ok(None) };
         let prefix_len = self.prefix_len(ip);
         let net = prefix_len.and_then(|length| IpNet::new(ip, length).ok()).ok_or_else(|| {
-            let problem =
-                format!("{:?} is no mask of {ip}, expected its bytes in base64", self.mask);
+            let problem = format!("{:?} is not a mask of {ip}", self.mask);
             Error::config(format_args!("ipam.addresses[{at}].Address.Mask"), problem)
+                .expecting("its bytes in base64")
         })?;
         Ok(Some(net))
     }
@@ -189,7 +189,7 @@ fn or_none(ip: Option<IpAddr>) -> String {
 /// `args.cni.ips`, and last `ipam.addresses` together with CNI_ARGS.
 fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
     let Some(ipam) = &document.ipam else {
-        let error = Error::config("ipam", "missing, expected an object with addresses");
+        let error = Error::missing("ipam", "an object with addresses");
         return Err(error.saying("IPAM config missing 'ipam' key"));
     };
     let mut ips = configured_addresses(&ipam.addresses)?;
@@ -225,14 +225,9 @@ fn configured_addresses(addresses: &[Address]) -> Result<Vec<IpConfig>> {
 
 fn no_cidr(path: impl fmt::Display, text: &str) -> Error {
     match text {
-        "" => Error::config(
-            path,
-            "missing, expected an address with its prefix length, as in 10.1.2.3/24",
-        ),
-        text => Error::config(
-            path,
-            format_args!("{text:?} is not understood, expected one as in 10.1.2.3/24"),
-        ),
+        "" => Error::missing(path, "an address with its prefix length, as in 10.1.2.3/24"),
+        text => Error::config(path, format_args!("{text:?} is not understood"))
+            .expecting("one as in 10.1.2.3/24"),
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Conf {
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         match cx.config.ipam_type()?.is_empty() {
-            true => Err(Error::config("ipam.type", "missing, expected the name of an ipam plugin")
+            true => Err(Error::missing("ipam.type", "the name of an ipam plugin")
                 .saying("dummy interface requires an IPAM configuration")),
             false => Ok(()),
         }

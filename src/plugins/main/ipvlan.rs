@@ -38,7 +38,7 @@ pub struct Conf {
     /// `prevResult` the link of the default route.
     master: String,
     /// `l2` (default), `l3` or `l3s`.
-    #[serde(deserialize_with = "decode::text_or_default")]
+    #[serde(deserialize_with = "decode::word")]
     mode: IpvlanMode,
     /// MTU in bytes, at most the master's; 0, the default, for the master's.
     mtu: i64,
@@ -145,11 +145,9 @@ impl Conf {
                 [Interface { name, .. }] if !name.is_empty() => Ok(name),
                 _ => Err(Error::config(
                     "master",
-                    format_args!(
-                        "missing, and prevResult has {} interfaces, expected one with a name",
-                        interfaces.len()
-                    ),
+                    format_args!("missing, and prevResult has {} interfaces", interfaces.len()),
                 )
+                .expecting("one with a name")
                 .saying("chained master failure. PrevResult lacks a single named interface")),
             },
             _ => Ok(&self.master),

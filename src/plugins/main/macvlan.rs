@@ -36,7 +36,7 @@ pub struct Conf {
     /// The link it stands on; the link of the default route where none is named.
     master: String,
     /// `bridge` (default), `private`, `vepa` or `passthru`.
-    #[serde(deserialize_with = "decode::text_or_default")]
+    #[serde(deserialize_with = "decode::word")]
     mode: MacvlanMode,
     /// MTU in bytes, at most the master's; 0, the default, for the master's.
     mtu: i64,

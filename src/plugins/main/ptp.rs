@@ -66,7 +66,7 @@ impl Plugin for Ptp {
             route_to_container(cx, &pair.host, &result)?;
             forwarding::ensure(&result).map_err(|e| e.context("Could not enable IP forwarding"))?;
             if conf.ip_masq {
-                masquerade::create(conf.ip_masq_backend, at, &result, rb)?;
+                masquerade::create(cx.handles(), conf.ip_masq_backend, at, &result, rb)?;
             }
             result.dns = conf.dns.or(result.dns);
             Ok(result)
@@ -81,7 +81,7 @@ impl Plugin for Ptp {
         verify_host_end(cx, &container, &result)?;
         addresses::verify(at, &container, &result, index)?;
         if conf.ip_masq {
-            masquerade::verify(conf.ip_masq_backend, &at.key, &result)?;
+            masquerade::verify(cx.handles(), conf.ip_masq_backend, &at.key, &result)?;
         }
         Ok(())
     }
@@ -99,7 +99,7 @@ impl Plugin for Ptp {
         let ipam = Ipam::require(cx)?;
         link_kind::require(cx, veth::KIND)?;
         if conf.ip_masq {
-            masquerade::status(conf.ip_masq_backend)?;
+            masquerade::status(cx.handles(), conf.ip_masq_backend)?;
         }
         ipam.status()
     }
@@ -107,7 +107,7 @@ impl Plugin for Ptp {
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
         errors.push(ipam::gc_with_links(cx, valid, &mut || veth::collect_garbage(cx, valid)));
-        errors.push(masquerade::collect_garbage(&cx.config.name, valid));
+        errors.push(masquerade::collect_garbage(cx.handles(), &cx.config.name, valid));
         errors.finish()
     }
 }

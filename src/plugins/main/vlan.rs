@@ -47,17 +47,13 @@ pub struct Conf {
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         if self.master.is_empty() {
-            let error = Error::config(
-                "master",
-                "missing, expected the name of the link to make the VLAN on",
-            );
+            let error = Error::missing("master", "the name of the link to make the VLAN on");
             return Err(error
                 .saying("\"master\" field is required. It specifies the host interface name to create the VLAN for"));
         }
         if !(0..=VLAN_MAX).contains(&self.vlan_id) {
-            let problem = format!("{} is out of range, expected 0 to {VLAN_MAX}", self.vlan_id);
             let id = self.vlan_id;
-            return Err(Error::config("vlanId", problem).saying(format_args!(
+            return Err(Error::out_of_range("vlanId", id, 0..=VLAN_MAX).saying(format_args!(
                 "invalid VLAN ID {id} (must be between 0 and 4095 inclusive)"
             )));
         }

@@ -74,13 +74,13 @@ impl Plugin for Vrf {
 impl Conf {
     fn validate_name(&self) -> Result<()> {
         if self.vrfname.is_empty() {
-            return Err(Error::config("vrfname", "missing, expected the name of a VRF")
+            return Err(Error::missing("vrfname", "the name of a VRF")
                 .saying("configuration is expected to have a valid vrf name"));
         }
         let refused = |problem: &str| {
             Error::config(
                 "vrfname",
-                format_args!("{:?} is no name of a link: {problem}", self.vrfname),
+                format_args!("{:?} is not a link name: {problem}", self.vrfname),
             )
         };
         // The kernel takes `%d` for a number to be chosen, and NUL for the end.

@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use super::directory;
 use super::parameters::Parameters;
-use super::{directory, go_json};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
@@ -15,7 +15,7 @@ use crate::plain_file::{self, LARGEST_CONFIGURATION};
 
 mod record;
 pub use record::{Found, Record};
-use record::{names_another, record_of, result_of, to_value};
+use record::{names_another, record_of, result_of, text_of};
 
 /// Where libcni keeps its cache.
 pub const DEFAULT_DIR: &str = "/var/lib/cni";
@@ -53,7 +53,7 @@ impl Cache {
     /// Writes what ADD was given and what it returned; an older file of the attachment is replaced
     /// at once or not at all.
     pub fn write(&self, at: &Parameters, document: &[u8], result: &Document) -> Result<()> {
-        let text = go_json::text(&to_value(at, document, result)?);
+        let text = text_of(at, document, result);
         let file = self.file(&at.key);
         let written = create_dir(&self.results())
             .and_then(|()| self.replace(&at.key, &file, text.as_bytes()));

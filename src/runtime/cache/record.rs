@@ -6,12 +6,12 @@ use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
 
 use crate::cni::attachment::{Key, NetworkName};
-use crate::cni::json::Value;
+use crate::cni::json::{self, Value};
 use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
-use crate::runtime::go_json;
 use crate::runtime::parameters::Parameters;
 
 /// What tells such a file from the bare result that libcni 0.7 wrote under the same name.
@@ -101,30 +101,42 @@ pub(super) fn names_another(text: &[u8], key: &Key) -> bool {
     })
 }
 
-/// In the order of libcni's struct; what is empty is left out there.
-pub(super) fn to_value(at: &Parameters, document: &[u8], result: &Document) -> Result<Value> {
-    let text = |text: &str| Value::String(text.to_owned());
-    let pair = |(key, value): &(String, String)| Value::Array(vec![text(key), text(value)]);
-    let is_set = |(_, value): &(&str, Value)| match value {
-        Value::String(text) => !text.is_empty(),
-        Value::Array(list) => !list.is_empty(),
-        Value::Object(pairs) => !pairs.is_empty(),
-        _ => false,
-    };
-    let members = [
-        ("kind", text(KIND)),
-        ("containerId", text(at.key.container_id.as_str())),
-        ("config", Value::String(STANDARD.encode(document))),
-        ("ifName", text(at.key.ifname.as_str())),
-        ("networkName", text(at.key.network.as_str())),
-        ("netns", text(&at.netns)),
-        ("cniArgs", Value::Array(at.args.iter().map(pair).collect())),
-        ("capabilityArgs", go_json::normal(at.capability_args.clone())),
-        ("result", go_json::normal(Value::parse(result.to_compact_text().as_bytes())?)),
-    ];
-    Ok(Value::Object(
-        members.into_iter().filter(is_set).map(|(key, value)| (key.to_owned(), value)).collect(),
-    ))
+/// A file as it is written, in the order of libcni's struct; what is empty is left out there.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry<'a> {
+    kind: &'static str,
+    container_id: &'a str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    config: String,
+    if_name: &'a str,
+    network_name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    netns: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    cni_args: &'a [(String, String)],
+    #[serde(skip_serializing_if = "is_empty")]
+    capability_args: Value,
+    result: Value,
+}
+
+fn is_empty(value: &Value) -> bool {
+    !matches!(value, Value::Object(members) if !members.is_empty())
+}
+
+/// The text of an attachment's file.
+pub(super) fn text_of(at: &Parameters, document: &[u8], result: &Document) -> String {
+    json::text(&Entry {
+        kind: KIND,
+        container_id: at.key.container_id.as_str(),
+        config: STANDARD.encode(document),
+        if_name: at.key.ifname.as_str(),
+        network_name: at.key.network.as_str(),
+        netns: &at.netns,
+        cni_args: &at.args,
+        capability_args: at.capability_args.clone().sorted(),
+        result: result.to_value().sorted(),
+    })
 }
 
 /// The result in a file's text: a member of ours, or the whole of what libcni 0.7 wrote.
@@ -216,12 +228,12 @@ mod tests {
         };
         let result =
             Document::parse(&Value::parse(br#"{"cniVersion":"1.0.0"}"#).unwrap(), "").unwrap();
-        let value = to_value(&at, b"", &result).unwrap();
+        let text = text_of(&at, b"", &result);
         assert!(
             !["netns", "cniArgs", "capabilityArgs", "config"]
                 .iter()
-                .any(|key| value.to_text().contains(&format!("{key:?}:"))),
-            "{value:?}"
+                .any(|key| text.contains(&format!("{key:?}:"))),
+            "{text}"
         );
     }
 

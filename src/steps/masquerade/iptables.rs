@@ -22,7 +22,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
 use crate::net::iptables::Iptables;
-use crate::steps::nft_owner;
+use crate::plugin::Handles;
 
 /// Where what leads to the containers' chains stands.
 const POSTROUTING: &str = "POSTROUTING";
@@ -33,12 +33,13 @@ const COMMENT_MAX: usize = 255;
 /// its addresses any more. `on_links` lists the addresses in the container, among them those of its
 /// other interfaces.
 pub fn create(
+    handles: &Handles,
     key: &Key,
     addresses: &[IpNet],
     on_links: &dyn Fn() -> Result<Vec<IpAddr>>,
 ) -> Result<()> {
     for of_family in by_family(addresses) {
-        let iptables = Iptables::for_address(of_family[0].addr());
+        let iptables = handles.iptables().for_address(of_family[0].addr());
         let wanted = Rules::of(key, &of_family);
         iptables.change("nat", &|| {
             let present = Present::read(&iptables, &wanted.chain)?;
@@ -57,9 +58,9 @@ pub fn create(
 }
 
 /// Whether every rule is there; asks no program where it can see that there is nothing.
-pub fn is_complete(key: &Key, addresses: &[IpNet]) -> Result<bool> {
+pub fn is_complete(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<bool> {
     let chain = key.iptables_chain();
-    let programs = programs_with(&chain)?;
+    let programs = programs_with(handles, &chain)?;
     for of_family in by_family(addresses) {
         let (rules, ip) = (Rules::of(key, &of_family), of_family[0].addr());
         let mut is_complete = false;
@@ -97,10 +98,14 @@ impl Addresses {
 /// Removes the rules of the attachment, and the chain when nothing leads to it any more. Where
 /// nothing is known of the container's addresses everything goes that has its chain. `addresses` is
 /// asked where there are rules.
-pub fn delete(key: &Key, addresses: &dyn Fn() -> Result<Addresses>) -> Result<()> {
+pub fn delete(
+    handles: &Handles,
+    key: &Key,
+    addresses: &dyn Fn() -> Result<Addresses>,
+) -> Result<()> {
     let chain = key.iptables_chain();
     let mut errors = ErrorList::default();
-    for iptables in programs_with(&chain)? {
+    for iptables in programs_with(handles, &chain)? {
         errors.push(iptables.change("nat", &|| {
             let present = Present::read(&iptables, &chain)?;
             Ok(removal(&chain, &addresses()?, &present))
@@ -112,11 +117,15 @@ pub fn delete(key: &Key, addresses: &dyn Fn() -> Result<Addresses>) -> Result<()
 /// Removes the chains of this network's containers of which no attachment is valid: the comments of
 /// the rules that lead to them say whose network it is. No program is asked where there is no
 /// iptables.
-pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+pub fn collect_garbage(
+    handles: &Handles,
+    network: &NetworkName,
+    valid: &ValidAttachments,
+) -> Result<()> {
     let mut errors = ErrorList::default();
     let chains: OnceCell<HashSet<String>> = OnceCell::new();
     let of_valid = || valid.containers().map(|id| chain_of(network.as_str(), id)).collect();
-    for iptables in programs_with(POSTROUTING)? {
+    for iptables in programs_with(handles, POSTROUTING)? {
         let rules = errors.push(iptables.chain("nat", POSTROUTING)).flatten().unwrap_or_default();
         let mut stale: Vec<&str> =
             rules.iter().filter_map(|rule| chain_in(rule, network)).collect();
@@ -155,13 +164,13 @@ fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
 }
 
 /// Whether the host's programs can list its rules. Who has only one family needs not the other's.
-pub fn require() -> Result<()> {
-    Iptables::for_address(IpAddr::from([0, 0, 0, 0])).save("nat").map(drop)
+pub fn require(handles: &Handles) -> Result<()> {
+    handles.iptables().for_address(IpAddr::from([0, 0, 0, 0])).save("nat").map(drop)
 }
 
 /// The programs that may have a chain of this name.
-fn programs_with(chain: &str) -> Result<Vec<Iptables>> {
-    Iptables::with_nat_chain(nft_owner::open()?.as_deref(), chain)
+fn programs_with<'h>(handles: &'h Handles, chain: &str) -> Result<Vec<Iptables<'h>>> {
+    handles.iptables().with_nat_chain(handles.nft()?, chain)
 }
 
 /// What the kernel has: the chain, and what leads to it.
@@ -171,7 +180,7 @@ struct Present {
 }
 
 impl Present {
-    fn read(iptables: &Iptables, name: &str) -> Result<Present> {
+    fn read(iptables: &Iptables<'_>, name: &str) -> Result<Present> {
         let chain = iptables.chain("nat", name)?;
         let leads_here = |line: &String| has(line, "-j", name);
         let leading = match chain {

@@ -10,18 +10,19 @@ mod nft;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer};
 
 use self::iptables::Addresses;
 pub use self::nft::LAYOUT;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::decode;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, ErrorList, Result, UnknownWord, warn};
+use crate::error::{Code, Error, ErrorList, Result, Word, warn};
 use crate::net::netlink::Address;
-use crate::plugin::{Attachment, Context, Detachment};
+use crate::plugin::{Attachment, Context, Detachment, Handles};
 use crate::rollback::Rollback;
-use crate::steps::{nft_owner, veth};
+use crate::steps::veth;
 
 /// `ipMasqBackend`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,27 +36,33 @@ pub enum Backend {
     Iptables,
 }
 
+impl Word for Backend {
+    const REFUSAL: &'static str = "unknown ipmasq backend";
+    const WORDS: &'static [&'static str] = &["nftables", "iptables"];
+
+    fn of(word: &str) -> Option<Backend> {
+        match word {
+            "nftables" => Some(Backend::Nftables),
+            "iptables" => Some(Backend::Iptables),
+            _ => None,
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Backend {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "nftables" => Ok(Backend::Nftables),
-            "iptables" => Ok(Backend::Iptables),
-            other => Err(de::Error::custom(UnknownWord {
-                sentence: format!("unknown ipmasq backend {other:?}"),
-                problem: format!("{other:?} is no backend, expected \"nftables\" or \"iptables\""),
-            })),
-        }
+        decode::word(deserializer)
     }
 }
 
 impl Backend {
     /// The backend of this host. A fallback is told, because the rules are to be looked for
     /// elsewhere then.
-    fn resolve(self) -> Result<Backend> {
+    fn resolve(self, handles: &Handles) -> Result<Backend> {
         if self != Backend::Automatic {
             return Ok(self);
         }
-        if nft_owner::open()?.is_some() {
+        if handles.nft()?.is_some() {
             return Ok(Backend::Nftables);
         }
         warn("masquerade with iptables, this kernel has no nf_tables");
@@ -64,10 +71,10 @@ impl Backend {
 }
 
 /// STATUS: code 50 where the backend cannot work.
-pub fn status(backend: Backend) -> Result<()> {
-    let ready = backend.resolve().and_then(|backend| match backend {
-        Backend::Iptables => iptables::require(),
-        Backend::Automatic | Backend::Nftables => nft::require(),
+pub fn status(handles: &Handles, backend: Backend) -> Result<()> {
+    let ready = backend.resolve(handles).and_then(|backend| match backend {
+        Backend::Iptables => iptables::require(handles),
+        Backend::Automatic | Backend::Nftables => nft::require(handles),
     });
     ready.map_err(|e| e.context("masquerade").with_code(Code::NOT_AVAILABLE))
 }
@@ -79,24 +86,27 @@ fn addresses(result: &AddResult) -> Vec<IpNet> {
 
 /// Masquerades the addresses of the result.
 pub fn create<'a>(
+    handles: &'a Handles,
     backend: Backend,
     at: &'a Attachment,
     result: &AddResult,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
     let (key, addresses) = (&at.key, addresses(result));
-    let created = match backend.resolve()? {
+    let created = match backend.resolve(handles)? {
         Backend::Iptables => {
             let made =
                 Addresses { own: addresses.iter().map(IpNet::addr).collect(), on_links: None };
             rb.undo("delete the masquerading rules", move || {
-                iptables::delete(key, &|| Ok(made.clone()))
+                iptables::delete(handles, key, &|| Ok(made.clone()))
             });
-            iptables::create(key, &addresses, &|| Ok(ips(&at.netlink()?.all_addresses()?)))
+            iptables::create(handles, key, &addresses, &|| {
+                Ok(ips(&at.netlink()?.all_addresses()?))
+            })
         }
         Backend::Automatic | Backend::Nftables => {
-            nft::create(key, &addresses)?;
-            rb.undo("delete the masquerading elements", move || nft::delete(key));
+            nft::create(handles, key, &addresses)?;
+            rb.undo("delete the masquerading elements", move || nft::delete(handles, key));
             Ok(())
         }
     };
@@ -104,30 +114,31 @@ pub fn create<'a>(
 }
 
 /// Whether everything that `create` made is there.
-pub fn verify(backend: Backend, key: &Key, result: &AddResult) -> Result<()> {
+pub fn verify(handles: &Handles, backend: Backend, key: &Key, result: &AddResult) -> Result<()> {
     let addresses = addresses(result);
-    let by_iptables = iptables::is_complete(key, &addresses);
-    if by_iptables == Ok(true) || nft::is_made_by_reference(key, addresses.len())? {
+    let by_iptables = iptables::is_complete(handles, key, &addresses);
+    if by_iptables == Ok(true) || nft::is_made_by_reference(handles, key, addresses.len())? {
         return Ok(()); // attached by the reference, or by iptables when that was asked for
     }
-    match backend.resolve()? {
+    match backend.resolve(handles)? {
         Backend::Iptables => by_iptables.and_then(|_| {
             Err(Error::check(format!(
                 "masquerading rules of chain {} are missing",
                 key.iptables_chain()
             )))
         }),
-        Backend::Automatic | Backend::Nftables => nft::verify(key, &addresses),
+        Backend::Automatic | Backend::Nftables => nft::verify(handles, key, &addresses),
     }
 }
 
 /// Removes whatever masquerades for this attachment, whoever made it. Rules of iptables are found
 /// by the addresses that the container has: call it before the link is removed.
 pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
+    let handles = cx.handles();
     let mut errors = ErrorList::default();
-    errors.push(nft::delete(&at.key));
-    errors.push(nft::delete_of_reference(&at.key));
-    errors.push(iptables::delete(&at.key, &|| known_addresses(cx, at)));
+    errors.push(nft::delete(handles, &at.key));
+    errors.push(nft::delete_of_reference(handles, &at.key));
+    errors.push(iptables::delete(handles, &at.key, &|| known_addresses(cx, at)));
     errors.finish().map_err(|e| e.context("masquerade"))
 }
 
@@ -153,9 +164,13 @@ fn ips(addresses: &[Address]) -> Vec<IpAddr> {
 }
 
 /// Removes what masquerades for this network's attachments that are not valid.
-pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+pub fn collect_garbage(
+    handles: &Handles,
+    network: &NetworkName,
+    valid: &ValidAttachments,
+) -> Result<()> {
     let mut errors = ErrorList::default();
-    errors.push(nft::collect_garbage(network, valid));
-    errors.push(iptables::collect_garbage(network, valid));
+    errors.push(nft::collect_garbage(handles, network, valid));
+    errors.push(iptables::collect_garbage(handles, network, valid));
     errors.finish().map_err(|e| e.context("masquerade"))
 }

@@ -26,9 +26,10 @@ use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Verdict};
-use crate::net::nft::owned::{Layout, OwnedElement, SharedChain};
+use crate::net::nft::owned::{Layout, OwnedElement, Search, SharedChain};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{Family, Nft, RuleInfo};
+use crate::plugin::Handles;
 use crate::steps::nft_owner;
 
 /// The table.
@@ -36,7 +37,6 @@ pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_masquerade" },
     comment: "cni-multi: containers leave with the host's address",
     sets: &[&MASQ4, &MASQ6],
-    chains: &[(BASE_CHAIN, 4)],
     lay_out,
 };
 
@@ -51,22 +51,24 @@ const REFERENCE: Table = Table { family: Family::Inet, name: "cni_plugins_masque
 const REFERENCE_CHAIN: &str = "masq_checks";
 
 /// Masquerades these addresses unless they talk to their own networks.
-pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
-    nft_owner::require()?.claim(&LAYOUT, &nft_owner::of(key), &elements(addresses)).map(drop)
+pub fn create(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<()> {
+    let nft = handles.require_nft()?;
+    LAYOUT.on(nft).of(&nft_owner::of(key)).take(&elements(addresses)).map(drop)
 }
 
 /// Whether the kernel can do it.
-pub fn require() -> Result<()> {
-    nft_owner::require()?.require_layout(&LAYOUT)
+pub fn require(handles: &Handles) -> Result<()> {
+    let nft = handles.require_nft()?;
+    LAYOUT.on(nft).require()
 }
 
 /// Whether the kernel has every element.
-pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
-    let (nft, elements) = (nft_owner::require()?, elements(addresses));
-    if let Some(damage) = nft.damage(&LAYOUT)? {
+pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<()> {
+    let (nft, elements) = (handles.require_nft()?, elements(addresses));
+    if let Some(damage) = LAYOUT.on(nft).damage()? {
         return Err(Error::check(damage));
     }
-    match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
+    match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
         Some(element) => {
             let address =
                 addresses.iter().find(|net| octets(net.addr()) == element.key).map(IpNet::addr);
@@ -81,58 +83,66 @@ pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
 }
 
 /// Removes the elements of an attachment, and the table with the last of all.
-pub fn delete(key: &Key) -> Result<()> {
-    nft_owner::release(&LAYOUT, &nft_owner::of(key)).map(drop)
+pub fn delete(handles: &Handles, key: &Key) -> Result<()> {
+    nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger).map(drop)
 }
 
 /// Removes the elements of this network's attachments that are not valid, and the rules that the
 /// reference made for such.
-pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+pub fn collect_garbage(
+    handles: &Handles,
+    network: &NetworkName,
+    valid: &ValidAttachments,
+) -> Result<()> {
     let mut errors = ErrorList::default();
-    errors.push(nft_owner::release_invalid(&LAYOUT, network, valid));
-    errors.push(collect_garbage_of_reference(network, valid));
+    errors.push(nft_owner::release_invalid(handles, &LAYOUT, network, valid));
+    errors.push(collect_garbage_of_reference(handles, network, valid));
     errors.finish()
 }
 
 /// The reference has no GC, but its rules say of which network they are.
-fn collect_garbage_of_reference(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+fn collect_garbage_of_reference(
+    handles: &Handles,
+    network: &NetworkName,
+    valid: &ValidAttachments,
+) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
     let of_network = format!("{}-", hex(&Key::network_hash(network)));
     let is_stale =
         |comment: &str| comment.starts_with(&of_network) && !valid.contains_identity(comment);
     let mut errors = ErrorList::default();
-    for rule in rules_of_reference(&nft, is_stale)? {
+    for rule in rules_of_reference(nft, is_stale)? {
         let stale = || Stale {
             what: format!("rule of table {} {}", REFERENCE.family, REFERENCE.name),
             holder: Holder::of_comment(&rule.comment),
             addresses: rule.compared.iter().filter_map(|value| read_ip(value)).collect(),
             ..Stale::default()
         };
-        errors.push(valid.remove(stale, || delete_rule_of_reference(&nft, &rule)));
+        errors.push(valid.remove(stale, || delete_rule_of_reference(nft, &rule)));
     }
     errors.finish()
 }
 
 /// Whether the reference made a rule for each of the addresses.
-pub fn is_made_by_reference(key: &Key, addresses: usize) -> Result<bool> {
-    let Some(nft) = nft_owner::open()? else { return Ok(false) };
+pub fn is_made_by_reference(handles: &Handles, key: &Key, addresses: usize) -> Result<bool> {
+    let Some(nft) = handles.nft()? else { return Ok(false) };
     let identity = key.identity();
     Ok(addresses > 0
-        && rules_of_reference(&nft, |comment| comment.starts_with(&identity))?.len() >= addresses)
+        && rules_of_reference(nft, |comment| comment.starts_with(&identity))?.len() >= addresses)
 }
 
 /// Removes the rules that the reference made for the same attachment.
-pub fn delete_of_reference(key: &Key) -> Result<()> {
+pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
     let identity = key.identity();
-    delete_rules_of_reference(|comment| comment.starts_with(&identity))
+    delete_rules_of_reference(handles, |comment| comment.starts_with(&identity))
 }
 
 /// Removes the reference's rules with such comments.
-fn delete_rules_of_reference(is_one: impl Fn(&str) -> bool) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+fn delete_rules_of_reference(handles: &Handles, is_one: impl Fn(&str) -> bool) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
     let mut errors = ErrorList::default();
-    for rule in rules_of_reference(&nft, is_one)? {
-        errors.push(delete_rule_of_reference(&nft, &rule));
+    for rule in rules_of_reference(nft, is_one)? {
+        errors.push(delete_rule_of_reference(nft, &rule));
     }
     errors.finish()
 }

@@ -3,47 +3,43 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Layout, OwnedElement, Owner, SHARED};
+use super::claims::{Claims, OurTable};
+use super::element::{OwnedElement, Owner, SHARED};
+use super::layout::LEDGER;
 use crate::error::Result;
-use crate::net::nft::batch::{Batch, Holding, Holds, KeyType, Set, Table};
-use crate::net::nft::{ElementInfo, Nft};
-
-/// Says which elements belong to whom.
-pub(super) const LEDGER: Set =
-    Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
+use crate::net::nft::ElementInfo;
+use crate::net::nft::batch::{Batch, Holding};
 
 /// No owner has this id. Its first entry is made with the table and says that no entry has been
 /// lost since; behind it come those of shared elements that have lost their owners.
 pub(super) const NO_OWNER: [u8; 16] = [0; 16];
 const WHOLE: &str = "no entry was lost while this one is here";
 
-impl Nft {
+impl OurTable<'_> {
     /// Whether the ledger has lost nothing by a flush. One of an earlier version does not say so.
-    pub(super) fn is_ledger_whole(&self, table: Table) -> Result<bool> {
-        Ok(self.element(table, LEDGER.name, &key_of(&NO_OWNER, 0))?.is_some())
+    pub(super) fn is_ledger_whole(&self) -> Result<bool> {
+        Ok(self.element(LEDGER.name, &key_of(&NO_OWNER, 0))?.is_some())
     }
 
     /// Whether nothing but the elements themselves says which are the owner's, who has these
     /// entries.
-    pub(super) fn is_lost(&self, table: Table, entries: &[(u32, String)]) -> Result<bool> {
+    pub(super) fn is_lost(&self, entries: &[(u32, String)]) -> Result<bool> {
         let has_gap = (0..).zip(entries).any(|(place, (number, _))| place != *number);
         Ok(has_gap
-            || entries.is_empty() && !self.is_ledger_whole(table)? && self.has_table(table)?)
+            || entries.is_empty()
+                && !self.is_ledger_whole()?
+                && self.nft.has_table(self.table())?)
     }
+}
 
+impl Claims<'_> {
     /// Gives back to a ledger that was flushed what the elements of owners other than this one say,
     /// and marks it as whole.
-    pub(super) fn restore_ledger(
-        &self,
-        batch: &mut Batch,
-        layout: &Layout,
-        owner: &Owner,
-    ) -> Result<()> {
-        let table = layout.table;
-        if self.is_ledger_whole(table)? {
+    pub(super) fn restore_ledger(&self, batch: &mut Batch) -> Result<()> {
+        if self.ours.is_ledger_whole()? {
             return Ok(());
         }
-        let listed = self.elements(table, LEDGER.name)?;
+        let listed = self.ours.elements(LEDGER.name)?;
         let mut next: HashMap<[u8; 16], u32> = HashMap::from([(NO_OWNER, 1)]);
         for (id, number) in
             listed.iter().filter_map(|entry| Some((owner_of(&entry.key)?, number_in(&entry.key)?)))
@@ -54,34 +50,36 @@ impl Nft {
         let known: HashSet<(Option<[u8; 16]>, &str)> =
             listed.iter().map(|entry| (owner_of(&entry.key), entry.comment.as_str())).collect();
         let shared: HashSet<&str> = listed.iter().map(|entry| entry.comment.as_str()).collect();
-        for set in layout.sets {
-            for element in self.elements(table, set.name)? {
+        for set in self.ours.layout.sets {
+            for element in self.ours.elements(set.name)? {
                 let entry = entry_of(set.name, &element.key);
                 let lost = match named_in(&element.comment) {
-                    Some(id) if id == owner.id || known.contains(&(Some(id), &entry)) => None,
+                    Some(id) if id == self.owner.id || known.contains(&(Some(id), &entry)) => None,
                     Some(id) => Some(id),
                     None => (element.comment == SHARED && !shared.contains(entry.as_str()))
                         .then_some(NO_OWNER),
                 };
                 let Some(id) = lost else { continue };
                 let number = next.entry(id).or_default();
-                batch.element(table, LEDGER.name, &key_of(&id, *number), Holding::Key, &entry);
+                let key = key_of(&id, *number);
+                batch.element(self.ours.table(), LEDGER.name, &key, Holding::Key, &entry);
                 *number += 1;
             }
         }
-        batch.element(table, LEDGER.name, &key_of(&NO_OWNER, 0), Holding::Key, WHOLE);
+        let key = key_of(&NO_OWNER, 0);
+        batch.element(self.ours.table(), LEDGER.name, &key, Holding::Key, WHOLE);
         Ok(())
     }
 
     /// The owner's entries of the ledger, with their numbers. One that is missing does not hide
     /// those behind it; where there is none, two questions show it.
-    pub(super) fn entries(&self, table: Table, owner: &Owner) -> Result<Vec<(u32, String)>> {
+    pub(super) fn entries(&self) -> Result<Vec<(u32, String)>> {
         let mut entries = vec![];
         let mut number = 0;
         loop {
-            match self.ledger_entry(table, owner, number)? {
+            match self.ledger_entry(number)? {
                 Some(entry) => entries.push((number, entry)),
-                None => match self.ledger_entry(table, owner, number + 1)? {
+                None => match self.ledger_entry(number + 1)? {
                     Some(_) => (),
                     None => return Ok(entries),
                 },
@@ -91,28 +89,22 @@ impl Nft {
     }
 
     /// Whether the owner has any entry, as far as two questions show it.
-    pub(super) fn has_entry(&self, table: Table, owner: &Owner) -> Result<bool> {
-        Ok(self.ledger_entry(table, owner, 0)?.is_some()
-            || self.ledger_entry(table, owner, 1)?.is_some())
+    pub(super) fn has_entry(&self) -> Result<bool> {
+        Ok(self.ledger_entry(0)?.is_some() || self.ledger_entry(1)?.is_some())
     }
 
     /// Whether a shared element is another owner's as well. He adds his entry without a look at
     /// ours; but that changes the generation, which our removal is bound to.
-    pub(super) fn is_another_s(&self, table: Table, owner: &Owner, entry: &str) -> Result<bool> {
-        let names_it =
-            |found: &ElementInfo| found.comment == entry && owner_of(&found.key) != Some(owner.id);
-        self.has_element(table, LEDGER.name, names_it)
+    pub(super) fn is_another_s(&self, entry: &str) -> Result<bool> {
+        let names_it = |found: &ElementInfo| {
+            found.comment == entry && owner_of(&found.key) != Some(self.owner.id)
+        };
+        self.ours.has_element(LEDGER.name, names_it)
     }
 
-    pub(super) fn ledger_entry(
-        &self,
-        table: Table,
-        owner: &Owner,
-        number: u32,
-    ) -> Result<Option<String>> {
-        Ok(self
-            .element(table, LEDGER.name, &ledger_key(owner, number))?
-            .map(|element| element.comment))
+    pub(super) fn ledger_entry(&self, number: u32) -> Result<Option<String>> {
+        let found = self.ours.element(LEDGER.name, &ledger_key(self.owner, number))?;
+        Ok(found.map(|element| element.comment))
     }
 }
 
@@ -182,18 +174,7 @@ pub(super) fn read_entry(entry: &str) -> Option<(String, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
-    use nix::errno::Errno;
-
     use super::*;
-    use crate::error::{Code, Error};
-
-    #[test]
-    fn whom_others_always_forestall_is_told_to_try_again() {
-        let forestalled = || Err::<(), _>(Error::kernel("commit", Errno::ERESTART));
-        let error = Nft::open().unwrap().again("delete elements", forestalled).unwrap_err();
-        let told = "delete elements; the rules changed during each of 1000 tries";
-        assert_eq!((error.code, error.to_string().as_str()), (Code::TRY_AGAIN, told));
-    }
 
     #[test]
     fn a_ledger_entry_names_its_element() {

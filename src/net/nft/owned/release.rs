@@ -2,96 +2,41 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::claims::{Claims, OurTable};
+use super::element::{OwnedElement, SHARED, chains_of};
 use super::finder::Finder;
+use super::layout::LEDGER;
 use super::ledger::{
-    LEDGER, NO_OWNER, is_entry_of_other, is_of, ledger_key, named_in, owner_of, read_entry,
+    NO_OWNER, is_entry_of_other, is_of, ledger_key, named_in, owner_of, read_entry,
 };
-use super::{Layout, OwnedElement, Owner, SHARED, chains_of};
 use crate::error::Result;
+use crate::net::nft::ElementInfo;
 use crate::net::nft::batch::{Batch, Table};
-use crate::net::nft::{ElementInfo, Nft};
 
-impl Nft {
-    /// Removes all that belongs to the owner, and returns it. The table goes with the last element.
-    pub fn release(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
-        let what = format!("delete elements of table {:?}", layout.table.name);
-        if !self.has_entry(layout.table, owner)? && !self.is_lost(layout.table, &[])? {
-            return Ok(vec![]);
-        }
-        self.again(&what, || {
-            let generation = self.generation()?;
-            let mut batch = Batch::of_generation(generation);
-            let Plan { released, unused, is_any_shared, .. } =
-                self.plan_release(&mut batch, layout, owner)?;
-            if batch.is_empty() {
-                return Ok(released);
-            }
-            if !is_any_shared && !self.has_others(layout, owner)? {
-                batch = Batch::of_generation(generation);
-                batch.delete_table(layout.table);
-                return self.commit(&batch, &what).map(|()| released);
-            }
-            for chain in unused {
-                batch.delete_chain(layout.table, &chain);
-            }
-            self.commit(&batch, &what).map(|()| released)
-        })
-    }
+/// How an owner's elements are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// By the ledger: it costs the same however many owners there are.
+    Ledger,
+    /// By the comment of each element there is, for an owner whose entries of the ledger may be
+    /// gone.
+    Comments,
+}
 
-    /// The same for an owner that may have lost its entries of the ledger: all elements of all sets
-    /// are looked at.
-    pub fn release_by_comment(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
-        let what = format!("delete elements of table {:?}", layout.table.name);
-        let mut released = self.release(layout, owner)?;
-        released.extend(self.again(&what, || {
-            let mut batch = Batch::of_generation(self.generation()?);
-            let left = self.all_of(layout, owner)?;
-            for element in &left {
-                batch.delete_element(layout.table, &element.set, &element.key);
-            }
-            if !left.is_empty() && !self.is_of_others(layout, owner)? {
-                batch.delete_table(layout.table);
-            }
-            self.commit(&batch, &what).map(|()| left)
-        })?);
-        Ok(released)
-    }
-
-    /// Whether there are other owners, by the ledger unless that was flushed.
-    pub(super) fn has_others(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
-        match self.is_ledger_whole(layout.table)? {
-            true => self.has_element(layout.table, LEDGER.name, |found| {
-                is_entry_of_other(&found.key, owner)
-            }),
-            false => self.is_of_others(layout, owner),
-        }
-    }
-
-    /// Whether there are other owners, by the ledger or by their elements.
-    pub(super) fn is_of_others(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
-        let is_another_s =
-            |found: &ElementInfo| found.comment != SHARED && !is_of(&found.comment, owner);
-        for set in layout.sets {
-            if self.has_element(layout.table, set.name, is_another_s)? {
-                return Ok(true);
-            }
-        }
-        self.has_element(layout.table, LEDGER.name, |found| is_entry_of_other(&found.key, owner))
-    }
-
+impl OurTable<'_> {
     /// What each owner has, of one group or of all: the owners that the ledger has, and those that
     /// elements name. Reads each set once.
-    pub fn holdings(&self, layout: &Layout, group: Option<[u8; 8]>) -> Result<Vec<Owned>> {
+    pub fn holdings(&self, group: Option<[u8; 8]>) -> Result<Vec<Owned>> {
         let mut held: BTreeMap<[u8; 16], Owned> = BTreeMap::new();
         let is_wanted =
             |id: &[u8; 16]| *id != NO_OWNER && group.is_none_or(|group| id[..8] == group);
-        for entry in self.elements(layout.table, LEDGER.name)? {
+        for entry in self.elements(LEDGER.name)? {
             if let Some(id) = owner_of(&entry.key).filter(is_wanted) {
                 held.entry(id).or_insert_with(|| Owned::new(id));
             }
         }
-        for set in layout.sets {
-            for element in self.elements(layout.table, set.name)? {
+        for set in self.layout.sets {
+            for element in self.elements(set.name)? {
                 let Some(id) = named_in(&element.comment).filter(is_wanted) else { continue };
                 let of_owner = held.entry(id).or_insert_with(|| Owned::new(id));
                 of_owner.comment.clone_from(&element.comment);
@@ -100,127 +45,184 @@ impl Nft {
         }
         Ok(held.into_values().collect())
     }
+}
+
+impl Claims<'_> {
+    /// Removes all that belongs to the owner, and returns it. The table goes with the last element.
+    pub fn release(&self, search: Search) -> Result<Vec<Released>> {
+        let mut released = self.release_by_ledger()?;
+        if search == Search::Comments {
+            released.extend(self.release_by_comments()?);
+        }
+        Ok(released)
+    }
+
+    fn release_by_ledger(&self) -> Result<Vec<Released>> {
+        if !self.has_entry()? && !self.ours.is_lost(&[])? {
+            return Ok(vec![]);
+        }
+        self.deleting(|batch| {
+            let Plan { released, unused, is_any_shared, .. } = self.plan_release(batch)?;
+            if batch.is_empty() {
+                return Ok(released);
+            }
+            if !is_any_shared && !self.has_others()? {
+                batch.clear();
+                batch.delete_table(self.ours.table());
+                return Ok(released);
+            }
+            for chain in unused {
+                batch.delete_chain(self.ours.table(), &chain);
+            }
+            Ok(released)
+        })
+    }
+
+    fn release_by_comments(&self) -> Result<Vec<Released>> {
+        self.deleting(|batch| {
+            let left = self.all()?;
+            for element in &left {
+                batch.delete_element(self.ours.table(), &element.set, &element.key);
+            }
+            if !left.is_empty() && !self.is_of_others()? {
+                batch.delete_table(self.ours.table());
+            }
+            Ok(left)
+        })
+    }
+
+    /// Commits what `plan` plans, bound to the generation that it is planned on.
+    fn deleting<T>(&self, plan: impl Fn(&mut Batch) -> Result<T>) -> Result<T> {
+        let what = format!("delete elements of table {:?}", self.ours.table().name);
+        self.ours.nft.again(&what, || {
+            let mut batch = Batch::of_generation(self.ours.nft.generation()?);
+            let planned = plan(&mut batch)?;
+            self.ours.nft.commit(&batch, &what).map(|()| planned)
+        })
+    }
+
+    /// Whether there are other owners, by the ledger unless that was flushed.
+    fn has_others(&self) -> Result<bool> {
+        if self.ours.is_ledger_whole()? {
+            self.is_in_ledger_with_others()
+        } else {
+            self.is_of_others()
+        }
+    }
+
+    /// Whether there are other owners, by the ledger or by their elements.
+    fn is_of_others(&self) -> Result<bool> {
+        let is_another_s =
+            |found: &ElementInfo| found.comment != SHARED && !is_of(&found.comment, self.owner);
+        for set in self.ours.layout.sets {
+            if self.ours.has_element(set.name, is_another_s)? {
+                return Ok(true);
+            }
+        }
+        self.is_in_ledger_with_others()
+    }
+
+    fn is_in_ledger_with_others(&self) -> Result<bool> {
+        self.ours.has_element(LEDGER.name, |found| is_entry_of_other(&found.key, self.owner))
+    }
 
     /// The elements, by set and key, that belong to the owner alone; also those of the ledger that
     /// have gone from their sets and that no other owner has.
-    pub fn belongings(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
-        let (mut elements, keys) = (vec![], self.keys_of(layout, owner)?);
-        let mut finder = Finder::new(self, layout.table, keys.len());
+    pub fn belongings(&self, search: Search) -> Result<Vec<(String, Vec<u8>)>> {
+        let keys = self.keys()?;
+        let mut elements = vec![];
+        let mut finder = Finder::new(self.ours, keys.len());
         for (set, key) in keys {
-            if finder.find(&set, &key)?.is_none_or(|found| is_of(&found.comment, owner)) {
+            if finder.find(&set, &key)?.is_none_or(|found| is_of(&found.comment, self.owner)) {
                 elements.push((set, key));
             }
         }
-        Ok(elements)
-    }
-
-    /// The same for an owner that may have lost its entries of the ledger: all elements of all sets
-    /// are looked at as well.
-    pub fn belongings_by_comment(
-        &self,
-        layout: &Layout,
-        owner: &Owner,
-    ) -> Result<Vec<(String, Vec<u8>)>> {
-        let mut elements = self.belongings(layout, owner)?;
-        let known: HashSet<(String, Vec<u8>)> = elements.iter().cloned().collect();
-        let all = self.all_of(layout, owner)?.into_iter().map(|element| (element.set, element.key));
-        elements.extend(all.filter(|element| !known.contains(element)));
+        if search == Search::Comments {
+            self.add_all(&mut elements)?;
+        }
         Ok(elements)
     }
 
     /// What the ledger has as the owner's, or the elements themselves where it has lost anything.
-    pub(super) fn keys_of(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
-        let entries = self.entries(layout.table, owner)?;
+    pub(super) fn keys(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        let entries = self.entries()?;
         let mut keys: Vec<_> = entries.iter().filter_map(|(_, entry)| read_entry(entry)).collect();
-        if self.is_lost(layout.table, &entries)? {
-            let known: HashSet<(String, Vec<u8>)> = keys.iter().cloned().collect();
-            let all =
-                self.all_of(layout, owner)?.into_iter().map(|element| (element.set, element.key));
-            keys.extend(all.filter(|element| !known.contains(element)));
+        if self.ours.is_lost(&entries)? {
+            self.add_all(&mut keys)?;
         }
         Ok(keys)
     }
 
-    /// Whether the owner has any element at all.
-    pub fn has_anything(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
-        Ok(self.has_entry(layout.table, owner)? || !self.keys_of(layout, owner)?.is_empty())
+    /// Adds what elements of all sets say that they are the owner's, each once.
+    fn add_all(&self, keys: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
+        let known: HashSet<(String, Vec<u8>)> = keys.iter().cloned().collect();
+        let all = self.all()?.into_iter().map(|element| (element.set, element.key));
+        keys.extend(all.filter(|element| !known.contains(element)));
+        Ok(())
     }
 
-    /// Which of these elements are not there, for whatever owner.
-    pub fn absent<'e>(
-        &self,
-        layout: &Layout,
-        elements: &'e [OwnedElement],
-    ) -> Result<Vec<&'e OwnedElement>> {
-        let mut finder = Finder::new(self, layout.table, elements.len());
-        let mut absent = vec![];
-        for element in elements {
-            if finder.find(element.set, &element.key)?.is_none() {
-                absent.push(element);
-            }
-        }
-        Ok(absent)
+    /// Whether the owner has any element at all.
+    pub fn has_anything(&self) -> Result<bool> {
+        Ok(self.has_entry()? || !self.keys()?.is_empty())
     }
 
     /// Plans the removal of the owner's elements.
-    pub(super) fn plan_release(
-        &self,
-        batch: &mut Batch,
-        layout: &Layout,
-        owner: &Owner,
-    ) -> Result<Plan> {
-        let (table, entries) = (layout.table, self.entries(layout.table, owner)?);
+    pub(super) fn plan_release(&self, batch: &mut Batch) -> Result<Plan> {
+        let table = self.ours.table();
+        let entries = self.entries()?;
         let mut plan = Plan::default();
-        let mut finder = Finder::new(self, table, entries.len());
+        let mut finder = Finder::new(self.ours, entries.len());
         for (number, entry) in &entries {
-            batch.delete_element(table, LEDGER.name, &ledger_key(owner, *number));
+            batch.delete_element(table, LEDGER.name, &ledger_key(self.owner, *number));
             let Some((set, key)) = read_entry(entry) else { continue };
             let Some(found) = finder.find(&set, &key)? else { continue };
-            let is_his = match found.comment == SHARED {
-                true => !self.is_another_s(table, owner, entry)?,
-                false => is_of(&found.comment, owner),
+            let is_ours = if found.comment == SHARED {
+                !self.is_another_s(entry)?
+            } else {
+                is_of(&found.comment, self.owner)
             };
-            plan.released.extend(is_his.then(|| Released::new(&set, found)));
+            plan.released.extend(is_ours.then(|| Released::new(&set, found)));
         }
-        if self.is_lost(table, &entries)? {
-            plan.released = self.all_of(layout, owner)?;
+        if self.ours.is_lost(&entries)? {
+            plan.released = self.all()?;
         }
-        plan.keys = plan
-            .released
-            .iter()
-            .map(|element| (element.set.clone(), element.key.clone()))
-            .collect();
-        let mut leading: BTreeMap<&str, u32> = BTreeMap::new();
+        let key_of = |element: &Released| (element.set.clone(), element.key.clone());
+        plan.keys = plan.released.iter().map(key_of).collect();
         for element in &plan.released {
             batch.delete_element(table, &element.set, &element.key);
-            if let Some(chain) = &element.chain {
-                *leading.entry(chain).or_default() += 1;
-            }
         }
-        for (chain, ours) in leading {
-            let Some(info) = self.chain(table.family, table.name, chain)? else { continue };
-            let rules = self.rules(table.family, table.name, chain)?.len();
-            // A transaction between the two reads changes the generation: the plan is then made
-            // again.
-            match info
-                .uses
-                .checked_sub(ours)
-                .is_some_and(|others| usize::try_from(others) == Ok(rules))
-            {
-                true => plan.unused.push(chain.to_owned()),
-                false => plan.is_any_shared = true,
-            }
-        }
+        self.plan_chains(&mut plan)?;
         Ok(plan)
     }
 
+    /// Sorts the chains that the elements lead to into those without and those with another use.
+    fn plan_chains(&self, plan: &mut Plan) -> Result<()> {
+        let mut leading: BTreeMap<&str, u32> = BTreeMap::new();
+        for chain in plan.released.iter().filter_map(|element| element.chain.as_deref()) {
+            *leading.entry(chain).or_default() += 1;
+        }
+        for (chain, ours) in leading {
+            let Some(info) = self.ours.chain(chain)? else { continue };
+            let rules = self.ours.rules(chain)?.len();
+            // A transaction between the two reads changes the generation: the plan is then made
+            // again.
+            let others = info.uses.checked_sub(ours).and_then(|uses| usize::try_from(uses).ok());
+            if others == Some(rules) {
+                plan.unused.push(chain.to_owned());
+            } else {
+                plan.is_any_shared = true;
+            }
+        }
+        Ok(())
+    }
+
     /// The elements of all sets that say that they are the owner's.
-    pub(super) fn all_of(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
+    fn all(&self) -> Result<Vec<Released>> {
         let mut all = vec![];
-        for set in layout.sets {
-            let elements = self.elements(layout.table, set.name)?;
-            let his = elements.into_iter().filter(|element| is_of(&element.comment, owner));
-            all.extend(his.map(|element| Released::new(set.name, element)));
+        for set in self.ours.layout.sets {
+            let elements = self.ours.elements(set.name)?;
+            let of_owner = elements.into_iter().filter(|found| is_of(&found.comment, self.owner));
+            all.extend(of_owner.map(|element| Released::new(set.name, element)));
         }
         Ok(all)
     }
@@ -276,7 +278,7 @@ pub(super) struct Plan {
     pub keys: HashSet<(String, Vec<u8>)>,
     /// Chains that no other element leads to.
     pub unused: Vec<String>,
-    /// To one at least another owner's element leads: so he is not the last, and the ledger need
+    /// To one at least another owner's element leads: so this one is not the last, and the ledger need
     /// not be asked.
     pub is_any_shared: bool,
 }

@@ -3,13 +3,6 @@
 
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::time::Duration;
-
-/// A point in time: since the machine was started ([`since_boot`](crate::net::clock::since_boot)).
-pub type Moment = Duration;
-
-/// When nothing is to be done any more.
-pub const NEVER: Moment = Duration::MAX;
 
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

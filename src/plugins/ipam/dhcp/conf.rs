@@ -64,9 +64,8 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         socket_path(cx.config)?;
         let document: Document = cx.config.decode()?;
-        let ipam = document
-            .ipam
-            .ok_or_else(|| Error::config("ipam", "missing, expected an object with type dhcp"))?;
+        let ipam =
+            document.ipam.ok_or_else(|| Error::missing("ipam", "an object with type dhcp"))?;
         self.provide = provided(&ipam.provide, cx.args)?;
         self.request = requested(&ipam.request)?;
         self.priority = ipam.priority;
@@ -125,7 +124,7 @@ struct Request {
 fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
     let v6 = match (ipam.dhcpv6, ipam.slaac) {
         (true, true) => {
-            return Err(Error::config("ipam.slaac", "true beside dhcpv6, expected one of them"));
+            return Err(Error::exclusive("ipam.slaac", "ipam.dhcpv6"));
         }
         (true, false) => Some(Mode::Dhcp),
         (false, true) => Some(Mode::Slaac),
@@ -134,7 +133,7 @@ fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
     let v4 = Some(None).filter(|_| ipam.dhcpv4.unwrap_or(true));
     let leases: Vec<Option<Mode>> = v4.into_iter().chain(v6.map(Some)).collect();
     match leases.is_empty() {
-        true => Err(Error::config("ipam.dhcpv4", "false, expected dhcpv6 or slaac with it")),
+        true => Err(Error::config("ipam.dhcpv4", "false").expecting("dhcpv6 or slaac with it")),
         false => Ok(leases),
     }
 }
@@ -156,10 +155,8 @@ pub fn socket_path(config: &Config) -> Result<PathBuf> {
     let path = config.decode::<Document>()?.ipam.daemon_socket_path;
     let path = Path::new(if path.is_empty() { DEFAULT_SOCKET } else { &path });
     if !path.is_absolute() {
-        return Err(Error::config(
-            "ipam.daemonSocketPath",
-            format_args!("{path:?} is relative, expected an absolute path"),
-        ));
+        return Err(Error::config("ipam.daemonSocketPath", format_args!("{path:?} is relative"))
+            .expecting("an absolute path"));
     }
     Ok(path.to_owned())
 }
@@ -181,10 +178,10 @@ fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
         for (value, of) in [(value, format!("{at}.value")), (of_args, format!("{at}.fromArg"))] {
             let Some(value) = value else { continue };
             if value.len() > VALUE_MAX {
-                let problem =
-                    format!("{} bytes are too long, expected at most {VALUE_MAX}", value.len());
+                let problem = format!("{} bytes are too long", value.len());
                 let sentence = format!("value too long for option {:?}", provide.option);
-                return Err(Error::config(of, problem).saying(sentence));
+                let expected = format_args!("at most {VALUE_MAX}");
+                return Err(Error::config(of, problem).expecting(expected).saying(sentence));
             }
             options.retain(|(other, _)| *other != code);
             options.push((code, value.as_bytes().to_vec()));
@@ -228,9 +225,8 @@ fn option_code(text: &str, at: &str) -> Result<u8> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number).ok_or_else(|| {
         let names = OPTION_NAMES.map(|(name, _)| name).join(", ");
-        let problem =
-            format!("{text:?} is no option, expected a number from 0 to 255, or one of {names}");
-        Error::config(format_args!("{at}.option"), problem)
+        Error::config(format_args!("{at}.option"), format_args!("{text:?} is not an option"))
+            .expecting(format_args!("a number from 0 to 255, or one of {names}"))
             .saying(format_args!("Can not parse option {text:?}"))
     })
 }
@@ -283,15 +279,15 @@ mod tests {
         let cases = [
             (
                 r#"{"provide":[{"option":"hostname"}]}"#.to_owned(),
-                "ipam.provide[0].option: \"hostname\" is no option",
+                "ipam.provide[0].option: \"hostname\" is not an option",
             ),
             (
                 r#"{"request":[{},{"option":"+3"}]}"#.to_owned(),
-                "ipam.request[1].option: \"+3\" is no option",
+                "ipam.request[1].option: \"+3\" is not an option",
             ),
             (
                 r#"{"request":[{"option":"256"}]}"#.to_owned(),
-                "ipam.request[0].option: \"256\" is no option",
+                "ipam.request[0].option: \"256\" is not an option",
             ),
             (
                 r#"{"provide":[{"option":"53","value":"x"}]}"#.to_owned(),
@@ -304,7 +300,7 @@ mod tests {
             (r#"{"priority":"high"}"#.to_owned(), "ipam.priority: expected an integer"),
             (
                 r#"{"dhcpv6":true,"slaac":true}"#.to_owned(),
-                "ipam.slaac: true beside dhcpv6, expected one of them",
+                "ipam.slaac and ipam.dhcpv6 are mutually exclusive",
             ),
             (
                 r#"{"dhcpv4":false}"#.to_owned(),

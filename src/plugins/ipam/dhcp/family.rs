@@ -4,20 +4,21 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
-use super::client::{self, Moment, State};
+use super::client::{self, State};
 use super::{v4, v6};
-use crate::cni::attachment::hex;
-use crate::cni::json::Value;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, Result};
-use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::wire::{text, unhex};
+use crate::hex;
+use crate::sys::clock::Moment;
+use crate::sys::random::Random;
 
 /// Of addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "u8", into = "u8")]
 pub enum Family {
     /// IPv4.
+    #[default]
     V4,
     /// IPv6.
     V6,
@@ -28,8 +29,24 @@ impl Family {
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
 }
 
+impl From<u8> for Family {
+    fn from(version: u8) -> Family {
+        if version == 6 { Family::V6 } else { Family::V4 }
+    }
+}
+
+impl From<Family> for u8 {
+    fn from(family: Family) -> u8 {
+        match family {
+            Family::V4 => 4,
+            Family::V6 => 6,
+        }
+    }
+}
+
 /// A lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a lease of IPv4 or of IPv6")]
 pub enum Lease {
     /// Of IPv4.
     V4(v4::lease::Lease),
@@ -57,7 +74,7 @@ impl Lease {
             Lease::V4(lease) => lease.server.to_string(),
             Lease::V6(lease) => match lease.router.filter(|_| lease.server.is_empty()) {
                 Some(router) => router.to_string(),
-                None => hex(&lease.server),
+                None => hex::encode(&lease.server),
             },
         }
     }
@@ -88,25 +105,18 @@ impl Lease {
         result
     }
 
-    /// As it is journalled.
-    pub fn to_value(&self) -> Value {
+    /// Of its address.
+    pub fn family(&self) -> Family {
         match self {
-            Lease::V4(lease) => lease.to_value(),
-            Lease::V6(lease) => lease.to_value(),
-        }
-    }
-
-    /// Reads what [`Lease::to_value`] has made.
-    pub fn of_value(value: &Value, family: Family) -> Result<Lease> {
-        match family {
-            Family::V4 => v4::lease::Lease::of_value(value).map(Lease::V4),
-            Family::V6 => v6::lease::Lease::of_value(value).map(Lease::V6),
+            Lease::V4(_) => Family::V4,
+            Lease::V6(_) => Family::V6,
         }
     }
 }
 
 /// An address that is about to be requested.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected an address and its server")]
 pub enum Intent {
     /// Of IPv4.
     V4(v4::client::Intent),
@@ -115,45 +125,12 @@ pub enum Intent {
 }
 
 impl Intent {
-    /// As it is journalled.
-    pub fn to_value(&self) -> Value {
-        let members = match self {
-            Intent::V4(intent) => vec![
-                ("address", Value::text(intent.address.to_string())),
-                ("server", Value::text(intent.server.to_string())),
-                ("xid", Value::number(intent.xid)),
-            ],
-            Intent::V6(intent) => {
-                vec![
-                    ("address", Value::text(intent.address.to_string())),
-                    ("server", Value::text(hex(&intent.server))),
-                ]
-            }
-        };
-        Value::object(members)
-    }
-
-    /// Reads what [`Intent::to_value`] has made.
-    pub fn of_value(value: &Value, family: Family) -> Result<Intent> {
-        let member = |key: &str| text(value, key).ok();
-        let read = || {
-            let (address, server) = (member("address")?, member("server")?);
-            Some(match family {
-                Family::V4 => {
-                    let xid = value
-                        .get("xid")
-                        .and_then(Value::as_u64)
-                        .and_then(|xid| u32::try_from(xid).ok())?;
-                    let (address, server) = (address.parse().ok()?, server.parse().ok()?);
-                    Intent::V4(v4::client::Intent { address, server, xid })
-                }
-                Family::V6 => Intent::V6(v6::client::Intent {
-                    address: address.parse().ok()?,
-                    server: unhex(server)?,
-                }),
-            })
-        };
-        read().ok_or_else(|| Error::new(Code::DECODE, "intent: expected an address and its server"))
+    /// Of its address.
+    pub fn family(&self) -> Family {
+        match self {
+            Intent::V4(_) => Family::V4,
+            Intent::V6(_) => Family::V6,
+        }
     }
 }
 

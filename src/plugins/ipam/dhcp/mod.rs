@@ -9,11 +9,12 @@ pub mod client;
 mod conf;
 pub mod daemon;
 mod family;
+mod reader;
+mod times;
 pub mod v4;
 pub mod v6;
 pub mod wire;
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use nix::errno::Errno;
 pub use self::conf::DEFAULT_SOCKET;
 use self::conf::{Conf, socket_path};
 use self::family::Family;
-use self::wire::{Request, Terms, Wish, is_not_running};
+use self::wire::{Described, Request, Terms, Wish, is_not_running};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::json::Value;
@@ -57,7 +58,7 @@ impl Plugin for Dhcp {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let socket = socket_path(cx.config)?;
-        wire::ask(&socket, &Request::Status)?; // before anything is changed, and before the cable is waited for
+        wire::ask_for::<()>(&socket, &Request::Status)?; // before anything is changed, and before the cable is waited for
         set_up(cx, conf, at)?;
         let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
         let netns = netns.to_string_lossy();
@@ -87,7 +88,8 @@ impl Plugin for Dhcp {
         let socket = socket_path(cx.config)?;
         conf.leases.iter().try_for_each(|v6| {
             let family = if v6.is_some() { Family::V6 } else { Family::V4 };
-            verify(&wire::ask(&socket, &Request::Check(at.key.clone(), family))?, &result)
+            let request = Request::Check { key: at.key.clone(), family };
+            verify(&wire::ask_for(&socket, &request)?, &result)
         })
     }
 
@@ -97,8 +99,8 @@ impl Plugin for Dhcp {
     }
 
     fn status(cx: &Context<'_>, _: &Conf) -> Result<()> {
-        let answer = wire::ask(&socket_path(cx.config)?, &Request::Status);
-        answer.map(drop).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
+        let answer = wire::ask_for(&socket_path(cx.config)?, &Request::Status);
+        answer.map_err(|e| e.with_code(Code::NOT_AVAILABLE))
     }
 
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
@@ -106,15 +108,15 @@ impl Plugin for Dhcp {
         let of_orphans = |error: Error| {
             daemon::orphans::gc(&socket, network, valid).map_err(|e| e.with_details(&error.msg))
         };
-        let stale = match valid.is_watched().then(|| wire::ask(&socket, &Request::Leases)) {
+        let stale = match valid.is_watched().then(|| wire::ask_for(&socket, &Request::Leases)) {
             Some(Err(error)) if is_not_running(&error) => return of_orphans(error),
-            Some(leases) => stale(&leases?, network, valid),
+            Some(leases) => stale(leases?, network, valid),
             None => vec![],
         };
         if !valid.is_look() {
-            match wire::ask(&socket, &Request::gc(network, valid)) {
+            match wire::ask_for(&socket, &Request::gc(network, valid)) {
                 Err(error) if is_not_running(&error) => return of_orphans(error),
-                done => done.map(drop)?,
+                done => done?,
             }
         }
         stale.into_iter().try_for_each(|stale| valid.remove(|| stale, || Ok(())))
@@ -122,28 +124,25 @@ impl Plugin for Dhcp {
 }
 
 /// The daemon's leases that its GC gives back, by what it tells of each.
-fn stale(leases: &Value, network: &NetworkName, valid: &ValidAttachments) -> Vec<Stale> {
-    let text = |lease: &Value, name: &str| {
-        lease.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    let of_lease = |lease: &Value| {
-        let key = text(lease, "key");
-        let [id, of, ifname] = key.split('/').take(3).collect::<Vec<_>>()[..] else { return None };
+fn stale(leases: Vec<Described>, network: &NetworkName, valid: &ValidAttachments) -> Vec<Stale> {
+    let of_lease = |lease: Described| {
+        let [id, of, ifname] = lease.key.split('/').take(3).collect::<Vec<_>>()[..] else {
+            return None;
+        };
         let key = Key::parse(of, id, ifname).ok().filter(|key| key.network == *network)?;
-        let address = text(lease, "address").split('/').next().and_then(|ip| ip.parse().ok());
-        let what = address.map_or_else(|| "lease".to_owned(), |ip: IpAddr| format!("lease {ip}"));
-        let (holder, addresses) = (Holder::of(&key), address.into_iter().collect());
-        let is_valid = valid.contains(id, ifname);
+        let net: Option<IpNet> = lease.address.as_ref().and_then(|net| net.parse().ok());
+        let address = net.map(|net| net.addr());
+        let what = address.map_or_else(|| "lease".to_owned(), |ip| format!("lease {ip}"));
         let stale = Stale {
             what,
-            holder,
-            addresses,
-            netns_path: text(lease, "namespace"),
+            holder: Holder::of(&key),
+            addresses: address.into_iter().collect(),
+            netns_path: lease.namespace,
             ..Stale::default()
         };
-        (!is_valid).then_some(stale)
+        (!valid.contains(id, ifname)).then_some(stale)
     };
-    leases.items().iter().filter_map(of_lease).collect()
+    leases.into_iter().filter_map(of_lease).collect()
 }
 
 /// Gives the lease of an attachment back: the daemon does, and where none runs we do.
@@ -151,8 +150,9 @@ fn release(socket: &Path, key: &Key) -> Result<()> {
     let deadline = Instant::now() + RESTART_PATIENCE;
     loop {
         // It may end while it is asked, and start while we are at work.
-        let again = match wire::talk(socket, &Request::Del(key.clone())) {
-            Ok(answer) => return answer.map(drop),
+        let del = Request::Del(key.clone());
+        let again = match wire::begin_to_ask(socket, &del).and_then(|asked| asked.answer()) {
+            Ok(answer) => return answer,
             Err(error) if is_not_running(&error) => match daemon::orphans::del(socket, key) {
                 Err(error) if error.code == Code::CONFLICT => error,
                 done => return done,
@@ -256,9 +256,9 @@ fn other_end(cx: &Context<'_>, link: &Link) -> Result<Option<Link>> {
 }
 
 /// The lease is held, and its address is the one that the container was told.
-fn verify(lease: &Value, result: &AddResult) -> Result<()> {
-    let text = |key: &str| lease.get(key).and_then(Value::as_str).unwrap_or_default();
-    let (key, state, address) = (text("key"), text("state"), text("address"));
+fn verify(lease: &Described, result: &AddResult) -> Result<()> {
+    let (key, state) = (&lease.key, &lease.state);
+    let address = lease.address.as_deref().unwrap_or_default();
     if state == "expired" {
         let msg = format!("lease {key} is {state}");
         return Err(Error::check(msg)

@@ -109,8 +109,7 @@ struct CniArgs {
 }
 
 fn missing() -> Error {
-    Error::config("ipam", "missing, expected an object with ranges")
-        .saying("IPAM config missing 'ipam' key")
+    Error::missing("ipam", "an object with ranges").saying("IPAM config missing 'ipam' key")
 }
 
 /// The network's place on the disk, from `name` and `ipam.dataDir` alone: DEL and GC work whatever
@@ -159,11 +158,9 @@ fn range_sets(runtime: &[Vec<RangeConf>], ipam: &Ipam) -> Result<Vec<RangeSet>> 
         push_set(&mut sets, format!("ipam.ranges[{i}]"), |at| RangeSet::new(set, at))?;
     }
     if sets.is_empty() {
-        return Err(Error::config(
-            "ipam.ranges",
-            "there is none, expected at least one set with a range with a subnet",
-        )
-        .saying("no IP ranges specified"));
+        return Err(Error::config("ipam.ranges", "there is none")
+            .expecting("at least one set with a range with a subnet")
+            .saying("no IP ranges specified"));
     }
     Ok(sets.into_iter().map(|(_, set)| set).collect())
 }

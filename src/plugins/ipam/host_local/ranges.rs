@@ -47,12 +47,12 @@ impl Range {
     pub fn new(conf: &RangeConf, at: &str) -> Result<Range> {
         let wrong = |key: &str, problem: String| Error::config(format_args!("{at}.{key}"), problem);
         let Some(subnet) = conf.subnet else {
-            let error = wrong("subnet", "missing, expected a subnet as in 10.1.0.0/16".to_owned());
+            let error = Error::missing(format_args!("{at}.subnet"), "a subnet as in 10.1.0.0/16");
             return Err(error.saying("IP <nil> not v4 nor v6"));
         };
         if subnet.prefix_len() > subnet.max_prefix_len() - 2 {
             let error =
-                wrong("subnet", format!("{subnet} is too small, expected at least 4 addresses"));
+                wrong("subnet", format!("{subnet} is too small")).expecting("at least 4 addresses");
             return Err(error.saying(format_args!("Network {subnet} too small to allocate from")));
         }
         if subnet.addr() != subnet.network() {
@@ -60,11 +60,9 @@ impl Range {
             let sentence = format_args!(
                 "Network has host bits set. For a subnet mask of length {length} the network address is {network}"
             );
-            return Err(wrong(
-                "subnet",
-                format!("{subnet} has host bits set, expected {}", subnet.trunc()),
-            )
-            .saying(sentence));
+            return Err(wrong("subnet", format!("{subnet} has host bits set"))
+                .expecting(format_args!("{}", subnet.trunc()))
+                .saying(sentence));
         }
         let second = address(subnet.addr(), number(subnet.addr()) + 1);
         let start = conf.range_start.unwrap_or(second);
@@ -159,7 +157,7 @@ impl RangeSet {
     /// A set of checked ranges.
     pub fn of(ranges: Vec<Range>, at: &str) -> Result<RangeSet> {
         let Some(first) = ranges.first() else {
-            let error = Error::config(at, "empty, expected at least one range with a subnet");
+            let error = Error::config(at, "empty").expecting("at least one range with a subnet");
             return Err(error.saying("empty range set"));
         };
         for (i, range) in ranges.iter().enumerate() {

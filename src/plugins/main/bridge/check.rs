@@ -26,7 +26,7 @@ pub fn all(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         gateway_addresses(cx, conf, &bridge, &container, &result)?;
     }
     if ipam.is_some() && conf.ip_masq {
-        masquerade::verify(conf.ip_masq_backend, &at.key, &result)?;
+        masquerade::verify(cx.handles(), conf.ip_masq_backend, &at.key, &result)?;
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ fn port(
     }
     vlan::verify(cx.host()?, &port, &vlan::plan(conf))?;
     if conf.macspoofchk {
-        spoofcheck::verify(&at.key, name, &container.mac())?;
+        spoofcheck::verify(cx.handles(), &at.key, name, &container.mac())?;
     }
     Ok(())
 }

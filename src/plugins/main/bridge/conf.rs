@@ -104,21 +104,15 @@ impl PluginConf for Conf {
         veth::validate_mtu(self.mtu)?;
         if !(0..=VLAN_MAX).contains(&self.vlan) {
             let vlan = self.vlan;
-            return Err(Error::config(
-                "vlan",
-                format_args!("{vlan} is out of range, expected 0 to {VLAN_MAX}"),
-            )
-            .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")));
+            return Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX)
+                .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")));
         }
         for (index, trunk) in self.vlan_trunk.iter().flatten().enumerate() {
             trunk.validate(&format!("vlanTrunk[{index}]"))?;
         }
         if self.hairpin_mode && self.promisc_mode {
-            return Err(Error::config(
-                "hairpinMode",
-                "true beside promiscMode, expected one of them",
-            )
-            .saying("cannot set hairpin mode and promiscuous mode at the same time"));
+            return Err(Error::exclusive("hairpinMode", "promiscMode")
+                .saying("cannot set hairpin mode and promiscuous mode at the same time"));
         }
         self.validate_gateway_interface()?;
         self.mac = self.strongest_mac(cx.args)?;
@@ -134,10 +128,7 @@ impl PluginConf for Conf {
 impl Conf {
     fn validate_bridge(&self) -> Result<()> {
         let refused = |problem: &str| {
-            Error::config(
-                "bridge",
-                format_args!("{:?} is no name of a link: {problem}", self.bridge),
-            )
+            Error::config("bridge", format_args!("{:?} is not a link name: {problem}", self.bridge))
         };
         // The kernel takes `br%d` for the first free name of that pattern, and a NUL for a name's
         // end: it would make a bridge that nobody finds again, each time another.
@@ -177,11 +168,8 @@ impl Conf {
     /// An interface that stays down can have no addresses.
     fn require_use_for_ipam(&self) -> Result<()> {
         match self.disable_container_interface {
-            true => Err(Error::config(
-                "disableContainerInterface",
-                "true beside ipam, expected one of them",
-            )
-            .saying("cannot use IPAM when DisableContainerInterface flag is set")),
+            true => Err(Error::exclusive("disableContainerInterface", "ipam")
+                .saying("cannot use IPAM when DisableContainerInterface flag is set")),
             false => Ok(()),
         }
     }

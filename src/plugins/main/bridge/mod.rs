@@ -47,7 +47,7 @@ impl Plugin for Bridge {
         transaction(|rb| {
             let (bridge, pair) = join(cx, conf, at, rb)?;
             if conf.macspoofchk {
-                spoofcheck::create(&at.key, &pair.host.name, &pair.mac, rb)?;
+                spoofcheck::create(cx.handles(), &at.key, &pair.host.name, &pair.mac, rb)?;
             }
             let mut result = match &ipam {
                 Some(ipam) => configure(cx, conf, at, ipam, &bridge, rb)?,
@@ -70,8 +70,8 @@ impl Plugin for Bridge {
         // the same grace periods.
         errors.push(masquerade::delete(cx, at));
         errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
-        errors.push(spoofcheck::delete(&at.key));
-        errors.push(spoofcheck::delete_of_reference(&at.key));
+        errors.push(spoofcheck::delete(cx.handles(), &at.key));
+        errors.push(spoofcheck::delete_of_reference(cx.handles(), &at.key));
         errors.finish()
     }
 
@@ -83,11 +83,11 @@ impl Plugin for Bridge {
             None => link_kind::require(cx, KIND)?,
         }
         if conf.macspoofchk {
-            spoofcheck::status()?;
+            spoofcheck::status(cx.handles())?;
         }
         let Some(ipam) = ipam else { return Ok(()) };
         if conf.ip_masq {
-            masquerade::status(conf.ip_masq_backend)?;
+            masquerade::status(cx.handles(), conf.ip_masq_backend)?;
         }
         ipam.status()
     }
@@ -95,8 +95,8 @@ impl Plugin for Bridge {
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
         errors.push(ipam::gc_with_links(cx, valid, &mut || veth::collect_garbage(cx, valid)));
-        errors.push(spoofcheck::collect_garbage(&cx.config.name, valid));
-        errors.push(masquerade::collect_garbage(&cx.config.name, valid));
+        errors.push(spoofcheck::collect_garbage(cx.handles(), &cx.config.name, valid));
+        errors.push(masquerade::collect_garbage(cx.handles(), &cx.config.name, valid));
         errors.finish()
     }
 }
@@ -255,7 +255,7 @@ fn configure<'a>(
         forwarding::ensure(&result).map_err(|e| e.context("failed to enable forwarding"))?;
     }
     if conf.ip_masq {
-        masquerade::create(conf.ip_masq_backend, at, &result, rb)?;
+        masquerade::create(cx.handles(), conf.ip_masq_backend, at, &result, rb)?;
     }
     Ok(result)
 }

@@ -27,11 +27,8 @@ impl Trunk {
     pub fn validate(&self, path: &str) -> Result<()> {
         for (key, id) in [("minID", self.min_id), ("maxID", self.max_id), ("id", self.id)] {
             if let Some(id) = id.filter(|id| !(1..=VLAN_MAX).contains(id)) {
-                return Err(Error::config(
-                    format_args!("{path}.{key}"),
-                    format_args!("{id} is out of range, expected 1 to {VLAN_MAX}"),
-                )
-                .saying(format_args!("incorrect trunk {key} parameter")));
+                return Err(Error::out_of_range(format_args!("{path}.{key}"), id, 1..=VLAN_MAX)
+                    .saying(format_args!("incorrect trunk {key} parameter")));
             }
         }
         match (self.min_id, self.max_id) {
@@ -40,18 +37,10 @@ impl Trunk {
                 format_args!("{min} is greater than {max}"),
             )
             .saying("minID is greater than maxID in trunk parameter")),
-            (Some(_), None) => {
-                Err(Error::config(format_args!("{path}.maxID"), "missing, expected one with minID")
-                    .saying(
-                        "minID and maxID should be configured simultaneously, maxID is missing",
-                    ))
-            }
-            (None, Some(_)) => {
-                Err(Error::config(format_args!("{path}.minID"), "missing, expected one with maxID")
-                    .saying(
-                        "minID and maxID should be configured simultaneously, minID is missing",
-                    ))
-            }
+            (Some(_), None) => Err(Error::missing(format_args!("{path}.maxID"), "one with minID")
+                .saying("minID and maxID should be configured simultaneously, maxID is missing")),
+            (None, Some(_)) => Err(Error::missing(format_args!("{path}.minID"), "one with maxID")
+                .saying("minID and maxID should be configured simultaneously, minID is missing")),
             _ => Ok(()),
         }
     }

@@ -49,10 +49,8 @@ impl PluginConf for Conf {
             ("runtimeConfig.deviceID", &self.runtime_config.device_id),
         ] {
             if id.contains('/') || id == "." || id == ".." || id.contains('\0') {
-                return Err(Error::config(
-                    path,
-                    format_args!("{id:?} is no id of a device, expected one like 0000:00:1f.6"),
-                ));
+                return Err(Error::config(path, format_args!("{id:?} is not a device id"))
+                    .expecting("one like 0000:00:1f.6"));
             }
         }
         let is_below_devices = self.kernelpath.starts_with(DEVICES)
@@ -88,17 +86,11 @@ impl Conf {
             text(id).then_some(Selector::Id(id)),
         ];
         match given.into_iter().flatten().collect::<Vec<_>>().as_slice() {
-            [] => {
-                Err(Error::config("device", "nothing chooses a device, expected one of four keys")
-                    .saying(
-                        "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"",
-                    ))
-            }
+            [] => Err(Error::config("device", "nothing chooses a device")
+                .expecting("one of four keys")
+                .saying("specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"")),
             [one] => Ok(*one),
-            [one, other, ..] => Err(Error::config(
-                other.path(),
-                format_args!("{other} is given and {} as well, expected one of them", one.path()),
-            )),
+            [one, other, ..] => Err(Error::exclusive(other.path(), one.path())),
         }
     }
 }

@@ -91,7 +91,8 @@ pub fn find(host: &Netlink, selector: Selector<'_>) -> Result<Device> {
 fn found(link: Option<Link>, selector: Selector<'_>) -> Result<Device> {
     link.map(Box::new).map(Device::Link).ok_or_else(|| {
         selector
-            .mistake("is no link of the host, expected one that is")
+            .mistake("is not a link of the host")
+            .expecting("one that is")
             .with_details("a device that is in a container already is not on the host")
             .saying(match selector {
                 Selector::Name(_) => "failed to find host device: Link not found",
@@ -109,13 +110,16 @@ fn find_by_id(host: &Netlink, id: &str, selector: Selector<'_>) -> Result<Device
         return found(host.find_link(&link_in(&auxiliary.join("net"), selector)?)?, selector);
     }
     Err(selector
-        .mistake("is no device of the PCI or the auxiliary bus, expected one")
+        .mistake("is not a device of the PCI or the auxiliary bus")
+        .expecting("one")
         .saying(format_args!("runtime config DeviceID {id} not found or unsupported")))
 }
 
 fn find_on_pci(host: &Netlink, device: &Path, selector: Selector<'_>) -> Result<Device> {
     if !device.exists() {
-        return Err(selector.mistake("is no device of the PCI bus, expected one like 0000:00:1f.6"));
+        return Err(selector
+            .mistake("is not a device of the PCI bus")
+            .expecting("one like 0000:00:1f.6"));
     }
     let driver = fs::read_link(device.join("driver"));
     let driver = driver.map_err(|e| selector.mistake(format_args!("has no driver: {e}")))?;
@@ -123,10 +127,9 @@ fn find_on_pci(host: &Netlink, device: &Path, selector: Selector<'_>) -> Result<
         return Ok(Device::OfUserSpace);
     }
     let net = net_directory(device).ok_or_else(|| {
-        selector.mistake(format_args!(
-            "has no network interface, expected a directory net in {}",
-            device.display()
-        ))
+        selector
+            .mistake("has no network interface")
+            .expecting(format_args!("a directory net in {}", device.display()))
     })?;
     found(host.find_link(&link_in(&net, selector)?)?, selector)
 }

@@ -135,18 +135,14 @@ impl Conf {
             Some(link) if link.kind == "bridge" => Ok(Some(link)),
             Some(link) => {
                 let kind = if link.kind.is_empty() { "device" } else { &link.kind };
-                Err(Error::config(
-                    "bridge",
-                    format_args!("{:?} is a {kind}, expected a bridge", self.bridge),
-                ))
+                Err(Error::config("bridge", format_args!("{:?} is a {kind}", self.bridge))
+                    .expecting("a bridge"))
             }
             None => Err(Error::config(
                 "bridge",
-                format_args!(
-                    "{:?} is no link of the container, expected the name of a bridge there",
-                    self.bridge
-                ),
-            )),
+                format_args!("{:?} is not a link of the container", self.bridge),
+            )
+            .expecting("the name of a bridge there")),
         }
     }
 

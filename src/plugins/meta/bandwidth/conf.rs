@@ -128,10 +128,9 @@ impl Limits {
             if let Some(Limit { rate, .. }) = limit.filter(|limit| limit.rate < least) {
                 return Err(Error::config(
                     format_args!("{}{direction}Rate", self.path),
-                    format_args!(
-                        "with {rate} no packet of {mtu} bytes ever passes, expected 0 or at least {least}"
-                    ),
-                ));
+                    format_args!("with {rate} no packet of {mtu} bytes ever passes"),
+                )
+                .expecting(format_args!("0 or at least {least}")));
             }
         }
         Ok(())
@@ -161,10 +160,7 @@ impl Limiting {
             ([], []) => Ok(Traffic::All),
             (shaped, []) => Ok(Traffic::With(nets(shaped))),
             ([], unshaped) => Ok(Traffic::WithoutThat(nets(unshaped))),
-            _ => Err(Error::config(
-                format_args!("{path}shapedSubnets"),
-                "given beside unshapedSubnets, expected one of them",
-            )
+            _ => Err(Error::exclusive(format_args!("{path}shapedSubnets"), format_args!("{path}unshapedSubnets"))
             .saying("unshapedSubnets and shapedSubnets cannot be both specified, one of them should be discarded")),
         }
     }
@@ -182,10 +178,12 @@ fn limit(path: &str, rate: Option<u64>, burst: Option<u64>) -> Result<Option<Lim
         (0, burst) => Err(of_rate(format!("0 with a burst of {burst}"))
             .saying("if burst is set, rate must also be set")),
         (1..=7, _) => {
-            Err(of_rate(format!("{rate} is less than a byte a second, expected 0 or at least 8")))
+            let problem = format!("{rate} is less than a byte a second");
+            Err(of_rate(problem).expecting("0 or at least 8"))
         }
         (_, burst) if burst > LARGEST_BURST => {
-            let error = of_burst(format!("{burst} is too large, expected at most {LARGEST_BURST}"));
+            let error = of_burst(format!("{burst} is too large"))
+                .expecting(format_args!("at most {LARGEST_BURST}"));
             Err(error.saying("burst cannot be more than 4GB"))
         }
         (rate, burst) => Ok(Some(Limit { rate, burst })),

@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer};
 
 use super::table::ZONE_MAX;
 use super::{firewalld, rules};
 use crate::cni::attachment::IfName;
+use crate::cni::decode;
 use crate::cni::result::AddResult;
-use crate::error::{Error, Result, UnknownWord, warn};
+use crate::error::{Error, Mistake, Result, Word, warn};
 use crate::plugin::{Context, PluginConf};
-use crate::steps::nft_owner;
 
 /// Its configuration.
 #[derive(Debug, Default, Deserialize)]
@@ -85,33 +85,44 @@ impl Default for Zone {
     }
 }
 
+impl Word for Backend {
+    const REFUSAL: &'static str = "";
+    const WORDS: &'static [&'static str] = &["nftables", "iptables", "firewalld"];
+
+    fn of(word: &str) -> Option<Backend> {
+        match word {
+            "" => Some(Backend::Automatic),
+            "nftables" => Some(Backend::Nftables),
+            "iptables" => Some(Backend::Iptables),
+            "firewalld" => Some(Backend::Firewalld),
+            _ => None,
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Backend {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "" => Ok(Backend::Automatic),
-            "nftables" => Ok(Backend::Nftables),
-            "iptables" => Ok(Backend::Iptables),
-            "firewalld" => Ok(Backend::Firewalld),
-            other => Err(de::Error::custom(format_args!(
-                "unknown backend {other:?}, expected \"nftables\", \"iptables\" or \"firewalld\""
-            ))),
+        decode::word(deserializer)
+    }
+}
+
+impl Word for Policy {
+    const REFUSAL: &'static str = "unknown ingress policy:";
+    const WORDS: &'static [&'static str] = &["open", "same-bridge", "isolated"];
+
+    fn of(word: &str) -> Option<Policy> {
+        match word {
+            "" | "open" => Some(Policy::Open),
+            "same-bridge" => Some(Policy::SameBridge),
+            "isolated" => Some(Policy::Isolated),
+            _ => None,
         }
     }
 }
 
 impl<'de> Deserialize<'de> for Policy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "" | "open" => Ok(Policy::Open),
-            "same-bridge" => Ok(Policy::SameBridge),
-            "isolated" => Ok(Policy::Isolated),
-            other => Err(de::Error::custom(UnknownWord {
-                sentence: format!("unknown ingress policy: {other:?}"),
-                problem: format!(
-                    "{other:?} is no policy, expected \"open\", \"same-bridge\" or \"isolated\""
-                ),
-            })),
-        }
+        decode::word(deserializer)
     }
 }
 
@@ -121,8 +132,8 @@ impl<'de> Deserialize<'de> for ChainName {
         if name.is_empty() {
             return Ok(ChainName::default());
         }
-        match rules::problem_of_chain_name(&name) {
-            Some(problem) => Err(de::Error::custom(format_args!("chain name {name:?} {problem}"))),
+        match rules::mistake_in_chain_name(&name) {
+            Some(mistake) => Err(mistake.refuse()),
             None => Ok(ChainName(name)),
         }
     }
@@ -132,17 +143,17 @@ impl<'de> Deserialize<'de> for Zone {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Zone, D::Error> {
         let name = String::deserialize(deserializer)?;
         if name.len() > ZONE_MAX {
-            let problem =
-                format_args!("zone {name:?} has {} bytes, expected at most {ZONE_MAX}", name.len());
-            return Err(de::Error::custom(problem));
+            let mistake = Mistake::new(format_args!("zone {name:?} has {} bytes", name.len()))
+                .expecting(format_args!("at most {ZONE_MAX}"));
+            return Err(mistake.refuse());
         }
         let is_of_zone = |c: char| c.is_ascii_alphanumeric() || "_-/".contains(c);
         if name.chars().all(is_of_zone) {
             return Ok(Zone(name));
         }
-        Err(de::Error::custom(format_args!(
-            "zone {name:?}, expected letters, digits, \"_\", \"-\" and \"/\""
-        )))
+        let mistake = Mistake::new(format_args!("zone {name:?}"))
+            .expecting("letters, digits, \"_\", \"-\" and \"/\"");
+        Err(mistake.refuse())
     }
 }
 
@@ -163,7 +174,7 @@ impl Backend {
         if let Ok(true) = asked {
             return Ok(Backend::Firewalld);
         }
-        let has_nf_tables = nft_owner::open()?.is_some();
+        let has_nf_tables = cx.handles().nft()?.is_some();
         // A host whose bus is broken can have containers all the same, as with the reference.
         if let Err(error) = asked {
             let chosen = if has_nf_tables { "nftables" } else { "iptables" };
@@ -221,21 +232,21 @@ fn isolation(policy: Policy, result: &AddResult) -> Result<Option<Isolation>> {
         return Ok(None);
     }
     let field = "prevResult.interfaces[0].name";
-    let expected =
-        format!("ingressPolicy {:?} is about the bridge that is named there", policy.as_str());
+    let reason =
+        format_args!("ingressPolicy {:?} is about the bridge that is named there", policy.as_str());
     let hint = "make sure to chain \"firewall\" plugin with \"bridge\"";
     let Some(first) = result.interfaces.first() else {
         let sentence =
             format!("interface needs to be set for ingress policy {:?}, {hint}", policy.as_str());
-        return Err(Error::config("prevResult.interfaces", "missing, expected those of bridge")
-            .saying(sentence));
+        return Err(Error::missing("prevResult.interfaces", "those of bridge").saying(sentence));
     };
     if first.name.is_empty() {
-        return Err(Error::config(field, format_args!("missing, {expected}"))
-            .saying("got empty bridge name"));
+        return Err(
+            Error::config(field, format_args!("missing, {reason}")).saying("got empty bridge name")
+        );
     }
     let bridge = IfName::parse(&first.name).map_err(|e| {
-        Error::config(field, format_args!("{:?} is no bridge, {expected}: {}", first.name, e.msg))
+        Error::config(field, format_args!("{:?} is not a bridge, {reason}: {}", first.name, e.msg))
             .with_details(hint)
     })?;
     Ok(Some(Isolation { bridge, policy }))

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::net::dbus::{Answer, Bus, Object};
 use crate::plugin::Context;
+use crate::sys::dbus::{Answer, Bus, Object};
 
 const NAME: &str = "org.fedoraproject.FirewallD1";
 const ZONE: Object = Object {

@@ -16,16 +16,16 @@ use std::net::IpAddr;
 
 use self::conf::{Backend, Conf, Isolation, Policy, Wish};
 pub use self::table::LAYOUT;
-use self::table::{Held, Notes, Search};
+use self::table::{Held, Notes};
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
-use crate::net::iptables::{self, Iptables};
+use crate::net::iptables::Iptables;
 use crate::net::nft::Family;
-use crate::net::nft::owned::{Owner, Replaced};
+use crate::net::nft::owned::{Owner, Replaced, Search};
 use crate::net::sysctl::Sysctl;
-use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::{nft_owner, prev_result};
 
@@ -48,7 +48,7 @@ impl Plugin for Firewall {
         let notes = notes(conf, backend, &wish);
         require_ready(cx, conf, backend, &wish, notes)?;
         transaction(|rb| {
-            let replaced = table::claim(&at.key, &wish, notes)?;
+            let replaced = table::claim(cx.handles(), &at.key, &wish, notes)?;
             let are_new = replaced.as_ref().is_some_and(Replaced::is_empty);
             let outdated = replaced
                 .as_ref()
@@ -59,7 +59,7 @@ impl Plugin for Firewall {
             });
             accept(cx, conf, backend, &wish, are_new, &at.key, rb)?;
             // Nothing tells a DEL of these addresses any more, and others may be given them.
-            remove_accepts(&outdated)?;
+            remove_accepts(cx.handles(), &outdated)?;
             leave_zones(cx, &outdated.sources)
         })?;
         Ok(result)
@@ -72,18 +72,21 @@ impl Plugin for Firewall {
         )?;
         let backend = conf.backend.resolve(cx)?;
         require_plain_bridge(backend, &wish)?;
-        table::verify(&at.key, &wish, notes(conf, backend, &wish))?;
+        table::verify(cx.handles(), &at.key, &wish, notes(conf, backend, &wish))?;
         match backend {
             Backend::Firewalld => firewalld::require(cx)?.verify(&conf.firewalld_zone.0, &wish.ips),
-            Backend::Iptables => {
-                programs::verify(&programs::of_host(&wish.ips), &wish, wish.isolation.as_ref())
-            }
+            Backend::Iptables => programs::verify(
+                &programs::of_host(cx.handles(), &wish.ips),
+                &wish,
+                wish.isolation.as_ref(),
+            ),
             Backend::Automatic | Backend::Nftables => {
                 netlink::verify(
+                    cx.handles(),
                     &wish,
-                    &table::held(&nft_owner::of(&at.key), &[], Search::Ledger)?.rules,
+                    &table::held(cx.handles(), &nft_owner::of(&at.key), &[], Search::Ledger)?.rules,
                 )?;
-                programs::verify(&programs::of_legacy(&wish.ips)?, &wish, None)
+                programs::verify(&programs::of_legacy(cx.handles(), &wish.ips)?, &wish, None)
             }
         }
     }
@@ -97,12 +100,14 @@ impl Plugin for Firewall {
         let backend = conf.backend.resolve(cx)?;
         require(cx, conf, backend).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
         tell_what_passes_unseen(conf);
-        tell_what_drops()
+        tell_what_drops(cx.handles())
     }
 
     fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        for (owner, stale) in nft_owner::invalid(&table::LAYOUT, &cx.config.name, valid)? {
+        for (owner, stale) in
+            nft_owner::invalid(cx.handles(), &table::LAYOUT, &cx.config.name, valid)?
+        {
             errors.push(valid.remove(|| stale, || remove(cx, conf, &owner, &[], Search::Comments)));
         }
         errors.finish()
@@ -125,11 +130,13 @@ fn require_ready(
     wish: &Wish,
     notes: Notes<'_>,
 ) -> Result<()> {
-    notes.require()?;
+    notes.require(cx.handles())?;
     match backend {
         Backend::Firewalld => firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0),
-        Backend::Iptables => programs::of_host(&wish.ips).iter().try_for_each(Iptables::require),
-        Backend::Automatic | Backend::Nftables => nft_owner::require().map(drop),
+        Backend::Iptables => programs::of_host(cx.handles(), &wish.ips)
+            .iter()
+            .try_for_each(|iptables| iptables.require()),
+        Backend::Automatic | Backend::Nftables => cx.handles().require_nft().map(drop),
     }
 }
 
@@ -145,11 +152,9 @@ fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
         {
             Err(Error::config(
                 "prevResult.interfaces[0].name",
-                format_args!(
-                    "{:?} cannot be told to iptables, expected letters, digits and \"_.-\"",
-                    bridge.as_str()
-                ),
+                format_args!("{:?} cannot be told to iptables", bridge.as_str()),
             )
+            .expecting("letters, digits and \"_.-\"")
             .with_details("backend \"nftables\" takes any name"))
         }
         _ => Ok(()),
@@ -168,24 +173,27 @@ fn accept<'a>(
 ) -> Result<()> {
     match backend {
         Backend::Firewalld => accept_by_firewalld(cx, &conf.firewalld_zone.0, &wish.ips, rb),
-        Backend::Iptables => {
-            accept_by_programs(programs::of_host(&wish.ips), wish, wish.isolation.as_ref(), rb)
-        }
+        Backend::Iptables => accept_by_programs(
+            programs::of_host(cx.handles(), &wish.ips),
+            wish,
+            wish.isolation.as_ref(),
+            rb,
+        ),
         Backend::Automatic | Backend::Nftables => {
-            let added = netlink::accept(wish, are_new)?;
+            let added = netlink::accept(cx.handles(), wish, are_new)?;
             let accepts = added.accepts();
-            rb.undo("remove the rules", move || netlink::take_back(&added));
-            table::note_rules(key, &accepts)?;
-            accept_by_programs(programs::of_legacy(&wish.ips)?, wish, None, rb)
+            rb.undo("remove the rules", move || netlink::take_back(cx.handles(), &added));
+            table::note_rules(cx.handles(), key, &accepts)?;
+            accept_by_programs(programs::of_legacy(cx.handles(), &wish.ips)?, wish, None, rb)
         }
     }
 }
 
-fn accept_by_programs(
-    programs: Vec<Iptables>,
+fn accept_by_programs<'a>(
+    programs: Vec<Iptables<'a>>,
     wish: &Wish,
     isolation: Option<&Isolation>,
-    rb: &mut Rollback<'_>,
+    rb: &mut Rollback<'a>,
 ) -> Result<()> {
     for iptables in programs {
         let added = programs::accept(&iptables, wish, isolation)?;
@@ -218,9 +226,9 @@ fn accept_by_firewalld<'a>(
 /// Undoes `table::claim`. Whoever had an address before and has been detached since left to us what
 /// lets its packets pass.
 fn give_back(cx: &Context<'_>, key: &Key, replaced: &Replaced) -> Result<()> {
-    let left = table::give_back(key, replaced)?;
+    let left = table::give_back(cx.handles(), key, replaced)?;
     let mut errors = ErrorList::default();
-    errors.push(remove_accepts(&left));
+    errors.push(remove_accepts(cx.handles(), &left));
     errors.push(leave_zones(cx, &left.sources));
     errors.finish()
 }
@@ -234,24 +242,25 @@ fn remove(
     told: &[IpAddr],
     search: Search,
 ) -> Result<()> {
-    let held = table::held(owner, told, search)?;
+    let held = table::held(cx.handles(), owner, told, search)?;
     let mut errors = ErrorList::default();
-    errors.push(remove_accepts(&held));
+    errors.push(remove_accepts(cx.handles(), &held));
     errors.push(leave_zones(cx, &held.sources));
     errors.push(leave_zone_perhaps(cx, conf, &held.unknown));
     errors.finish()?;
-    table::release(owner, search)
+    table::release(cx.handles(), owner, search)
 }
 
-fn remove_accepts(held: &Held) -> Result<()> {
+fn remove_accepts(handles: &Handles, held: &Held) -> Result<()> {
     if held.ips.is_empty() {
         return Ok(());
     }
     let mut errors = ErrorList::default();
-    errors.push(iptables::settle());
-    errors.push(netlink::remove(held));
+    errors.push(handles.iptables().settle());
+    errors.push(netlink::remove(handles, held));
     errors.push(
-        programs::of_legacy(&held.ips).and_then(|programs| programs::remove(&programs, held)),
+        programs::of_legacy(handles, &held.ips)
+            .and_then(|programs| programs::remove(&programs, held)),
     );
     errors.finish()
 }
@@ -288,12 +297,12 @@ fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
     match backend {
         Backend::Firewalld => {
             if conf.ingress_policy != Policy::Open {
-                nft_owner::require()?;
+                cx.handles().require_nft()?;
             }
             firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0)
         }
-        Backend::Iptables => programs::require(),
-        Backend::Automatic | Backend::Nftables => nft_owner::require().map(drop),
+        Backend::Iptables => programs::require(cx.handles()),
+        Backend::Automatic | Backend::Nftables => cx.handles().require_nft().map(drop),
     }
 }
 
@@ -312,8 +321,8 @@ fn tell_what_passes_unseen(conf: &Conf) {
 
 /// Tells of chains that drop what no rule of theirs accepts, and in which nothing of ours can
 /// stand. They may accept containers by rules of their own, so that is no error.
-fn tell_what_drops() -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+fn tell_what_drops(handles: &Handles) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
     for (family, name) in [(Family::Inet, "inet"), (Family::Ip, "ip"), (Family::Ip6, "ip6")] {
         for (table, chain) in nft.dropping_chains(family, FORWARD_HOOK)? {
             if (table.as_str(), chain.as_str()) != ("filter", rules::FORWARD) {
@@ -324,7 +333,7 @@ fn tell_what_drops() -> Result<()> {
             }
         }
     }
-    programs::legacy_that_cannot_be_written()?.into_iter().for_each(|name| {
+    programs::legacy_that_cannot_be_written(handles)?.into_iter().for_each(|name| {
         warn(format_args!(
             "firewall: the host has tables of {name}, and not its programs: what they drop stays dropped"
         ));

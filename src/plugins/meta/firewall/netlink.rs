@@ -9,11 +9,11 @@ use super::conf::Wish;
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1};
 use super::table::{Held, RuleHandle};
 use crate::error::Result;
-use crate::net::iptables::{FilterRule, Target};
+use crate::net::filter_rule::{FilterRule, Target};
 use crate::net::nft::Nft;
 use crate::net::nft::batch::{Batch, Table};
 use crate::net::nft::xtables::{Listed, add_rule, filter_table};
-use crate::steps::nft_owner;
+use crate::plugin::Handles;
 
 const ACCEPTING: &str = "accept in the tables of iptables-nft";
 
@@ -96,11 +96,11 @@ impl Added {
 /// Accepts the packets of the addresses, of both families in one transaction; returns what was not
 /// there. `are_new` is whether the addresses are known to have no rules yet: then a chain with
 /// those of thousands of containers is not read.
-pub fn accept(wish: &Wish, are_new: bool) -> Result<Added> {
-    let nft = nft_owner::require()?;
-    let tables = tables_with_forward(&nft, wish)?;
-    if are_new && are_laid_out(&nft, &tables, wish)? {
-        match append(&nft, &tables) {
+pub fn accept(handles: &Handles, wish: &Wish, are_new: bool) -> Result<Added> {
+    let nft = handles.require_nft()?;
+    let tables = tables_with_forward(nft, wish)?;
+    if are_new && are_laid_out(nft, &tables, wish)? {
+        match append(nft, &tables) {
             // the last container of all has just gone, and the chain with it
             Err(error) if error.is_not_found() => (),
             done => return done,
@@ -110,7 +110,7 @@ pub fn accept(wish: &Wish, are_new: bool) -> Result<Added> {
         let mut batch = Batch::of_generation(nft.generation()?);
         let mut added = Added::default();
         for (table, ips) in &tables {
-            added.0.push(plan_accept(&nft, &mut batch, *table, ips, &wish.admin_chain)?);
+            added.0.push(plan_accept(nft, &mut batch, *table, ips, &wish.admin_chain)?);
         }
         nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
     })
@@ -131,13 +131,13 @@ fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Added> {
 
 /// Takes back what `accept` has added. Chains, and what leads to them, stay where others have come
 /// to need them.
-pub fn take_back(added: &Added) -> Result<()> {
-    let nft = nft_owner::require()?;
+pub fn take_back(handles: &Handles, added: &Added) -> Result<()> {
+    let nft = handles.require_nft()?;
     let what = "take back from the tables of iptables-nft";
     nft.again(what, || {
         let mut batch = Batch::of_generation(nft.generation()?);
         for part in &added.0 {
-            plan_take_back(&nft, &mut batch, part)?;
+            plan_take_back(nft, &mut batch, part)?;
         }
         nft.commit(&batch, what)
     })
@@ -194,11 +194,11 @@ fn uses(nft: &Nft, table: Table, chain: &str) -> Result<usize> {
 
 /// The first thing that is missing of what `accept` makes, and of what it would make where a chain
 /// drops that was not there then.
-pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
-    let nft = nft_owner::require()?;
-    for (table, ips) in tables_with_forward(&nft, wish)? {
+pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
+    let nft = handles.require_nft()?;
+    for (table, ips) in tables_with_forward(nft, wish)? {
         let is_v6 = table == filter_table(true);
-        if !noted.iter().any(|rule| rule.is_v6 == is_v6) && passes_all(&nft, table)? {
+        if !noted.iter().any(|rule| rule.is_v6 == is_v6) && passes_all(nft, table)? {
             continue;
         }
         let require = |chain: &str, rule: &FilterRule, is_there: bool| match is_there {
@@ -213,7 +213,7 @@ pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
         {
             require(chain, &rule, nft.has_filter_rule(table, chain, &rule)?)?;
         }
-        let mut known = Known::of(noted_rules(&nft, table, noted)?);
+        let mut known = Known::of(noted_rules(nft, table, noted)?);
         let wanted: Vec<FilterRule> = ips.iter().flat_map(|ip| rules::of_address(*ip)).collect();
         if !wanted.iter().all(|rule| known.has(rule)) {
             known = Known::of(nft.filter_rules(table, CNI_FORWARD)?);
@@ -253,8 +253,8 @@ fn noted_rules(nft: &Nft, table: Table, noted: &[RuleHandle]) -> Result<Vec<List
 }
 
 /// Removes the rules of the addresses, whoever made them; with the last of all what leads to them.
-pub fn remove(held: &Held) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+pub fn remove(handles: &Handles, held: &Held) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
     let what = "remove from the tables of iptables-nft";
     nft.again(what, || {
         let mut batch = Batch::of_generation(nft.generation()?);
@@ -263,7 +263,7 @@ pub fn remove(held: &Held) -> Result<()> {
             let theirs: Vec<FilterRule> = ips.flat_map(|ip| rules::of_address(*ip)).collect();
             let table = filter_table(is_v6);
             if !theirs.is_empty()
-                && !plan_remove_noted(&nft, &mut batch, table, &theirs, &held.rules)?
+                && !plan_remove_noted(nft, &mut batch, table, &theirs, &held.rules)?
             {
                 plan_remove(
                     &nft,

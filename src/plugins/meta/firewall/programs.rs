@@ -8,45 +8,52 @@ use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1, STAGE_2};
 use super::table::Held;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::iptables::{Iptables, Saved};
+use crate::plugin::Handles;
 
 const FILTER: &str = "filter";
 
 /// The programs for these addresses: what `iptables` means on the host, once a family.
-pub fn of_host(ips: &[IpAddr]) -> Vec<Iptables> {
+pub fn of_host<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Vec<Iptables<'h>> {
     let first = |is_v6| ips.iter().copied().find(|ip| ip.is_ipv6() == is_v6);
-    [first(false), first(true)].into_iter().flatten().map(Iptables::for_address).collect()
+    let firsts = [first(false), first(true)].into_iter().flatten();
+    firsts.map(|ip| handles.iptables().for_address(ip)).collect()
 }
 
 /// The programs of iptables-legacy for these addresses, where it has tables that packets are
 /// forwarded through. A host that has not got the programs can have no rules of ours there.
-pub fn of_legacy(ips: &[IpAddr]) -> Result<Vec<Iptables>> {
-    let has_any = |iptables: &Iptables| ips.iter().any(|ip| iptables.is_for(*ip));
-    let mut programs = legacy()?;
+pub fn of_legacy<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Result<Vec<Iptables<'h>>> {
+    let has_any = |iptables: &Iptables<'_>| ips.iter().any(|ip| iptables.is_for(*ip));
+    let mut programs = legacy(handles)?;
     programs.retain(|iptables| has_any(iptables) && iptables.require().is_ok());
     Ok(programs)
 }
 
 /// The names of what has tables that packets are forwarded through, and no program to change them.
-pub fn legacy_that_cannot_be_written() -> Result<Vec<&'static str>> {
-    let without_programs = legacy()?.into_iter().filter(|iptables| iptables.require().is_err());
+pub fn legacy_that_cannot_be_written(handles: &Handles) -> Result<Vec<&'static str>> {
+    let without_programs =
+        legacy(handles)?.into_iter().filter(|iptables| iptables.require().is_err());
     Ok(without_programs.map(|iptables| iptables.name()).collect())
 }
 
-fn legacy() -> Result<Vec<Iptables>> {
+fn legacy(handles: &Handles) -> Result<Vec<Iptables<'_>>> {
     [false, true]
         .into_iter()
-        .filter_map(|is_v6| Iptables::legacy_with(FILTER, is_v6).transpose())
+        .filter_map(|is_v6| handles.iptables().legacy_with(FILTER, is_v6).transpose())
         .collect()
 }
 
 /// Whether the host's programs can list its rules. Who has only one family needs not the other's.
-pub fn require() -> Result<()> {
-    Iptables::for_address(IpAddr::from([0, 0, 0, 0])).save(FILTER).map(drop)
+pub fn require(handles: &Handles) -> Result<()> {
+    handles.iptables().for_address(IpAddr::from([0, 0, 0, 0])).save(FILTER).map(drop)
 }
 
 /// Makes the rules, and those that keep bridges from each other where that is wished. Returns what
 /// was not there.
-pub fn accept(iptables: &Iptables, wish: &Wish, isolation: Option<&Isolation>) -> Result<Added> {
+pub fn accept(
+    iptables: &Iptables<'_>,
+    wish: &Wish,
+    isolation: Option<&Isolation>,
+) -> Result<Added> {
     let wanted = wanted(iptables, wish, isolation);
     let added = RefCell::default();
     iptables.change(FILTER, &|| {
@@ -60,12 +67,12 @@ pub fn accept(iptables: &Iptables, wish: &Wish, isolation: Option<&Isolation>) -
 
 /// Takes back what `accept` has added. Chains, and what leads to them, stay where others have come
 /// to need them.
-pub fn take_back(iptables: &Iptables, added: &Added) -> Result<()> {
+pub fn take_back(iptables: &Iptables<'_>, added: &Added) -> Result<()> {
     iptables.change(FILTER, &|| Ok(added.taken_back(&iptables.save(FILTER)?)))
 }
 
 /// The first thing that is missing of what `accept` makes.
-pub fn verify(programs: &[Iptables], wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
+pub fn verify(programs: &[Iptables<'_>], wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
     for iptables in programs {
         let saved = iptables.save(FILTER)?;
         let wanted = wanted(iptables, wish, isolation);
@@ -85,7 +92,7 @@ pub fn verify(programs: &[Iptables], wish: &Wish, isolation: Option<&Isolation>)
 
 /// Removes the rules of the addresses; with the last of all what leads to them. What keeps bridges
 /// from each other stays, as with the reference: nothing says whose it is.
-pub fn remove(programs: &[Iptables], held: &Held) -> Result<()> {
+pub fn remove(programs: &[Iptables<'_>], held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
     for iptables in programs {
         let of_family = held.ips.iter().copied().filter(|ip| iptables.is_for(*ip));
@@ -107,7 +114,7 @@ struct Wanted {
     rule: String,
 }
 
-fn wanted(iptables: &Iptables, wish: &Wish, isolation: Option<&Isolation>) -> Vec<Wanted> {
+fn wanted(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolation>) -> Vec<Wanted> {
     let first = |chain, rule: String| Wanted { chain, is_first: true, rule };
     let last = |chain, rule: String| Wanted { chain, is_first: false, rule };
     let mut wanted = vec![
@@ -267,6 +274,7 @@ fn admin_chain(rule: &str) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::cni::attachment::IfName;
+    use crate::net::iptables::Programs;
 
     fn wish(ips: &[&str]) -> Wish {
         let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
@@ -276,7 +284,7 @@ mod tests {
     fn lines(saved: &Saved, wish: &Wish, isolation: Option<&Isolation>) -> Vec<String> {
         missing(
             saved.clone(),
-            &wanted(&Iptables::for_address(wish.ips[0]), wish, isolation),
+            &wanted(&Programs::default().for_address(wish.ips[0]), wish, isolation),
             wish,
             isolation,
         )
@@ -372,7 +380,7 @@ mod tests {
     #[test]
     fn what_was_added_is_taken_back_as_far_as_it_is_needed_by_nobody_else() {
         let wish = wish(&["10.1.0.7"]);
-        let wanted = wanted(&Iptables::for_address(wish.ips[0]), &wish, None);
+        let wanted = wanted(&Programs::default().for_address(wish.ips[0]), &wish, None);
         let added = missing(Saved::default(), &wanted, &wish, None);
         let lines = added.lines();
         let back = added.taken_back(&after(&lines));

@@ -11,9 +11,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::error::Error;
-use crate::net::iptables::{FilterRule, Target};
-use crate::net::process::another_runs;
+use crate::error::{Error, Mistake};
+use crate::net::filter_rule::{FilterRule, Target};
+use crate::sys::process::another_runs;
 
 /// A rule that CHECK does not find where it looked.
 pub fn not_found(place: &str, chain: &str, rule: impl fmt::Display) -> Error {
@@ -109,18 +109,22 @@ pub fn of_address(ip: IpAddr) -> [FilterRule; 2] {
 }
 
 /// Why a text cannot be the name of the administrator's chain.
-pub fn problem_of_chain_name(name: &str) -> Option<String> {
+pub fn mistake_in_chain_name(name: &str) -> Option<Mistake> {
+    let mistake = |problem| Mistake::new(format_args!("chain name {name:?} {problem}"));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     if name.len() > CHAIN_NAME_MAX {
-        return Some(format!("has {} bytes, expected at most {CHAIN_NAME_MAX}", name.len()));
+        let problem = format!("has {} bytes", name.len());
+        return Some(mistake(problem.as_str()).expecting(format_args!("at most {CHAIN_NAME_MAX}")));
     }
     if !name.chars().all(is_plain) || !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         return Some(
-            "is none, expected letters, digits, \"_\", \".\" and \"-\", the first a letter or a digit".to_owned(),
+            mistake("is none").expecting(
+                "letters, digits, \"_\", \".\" and \"-\", the first a letter or a digit",
+            ),
         );
     }
     let is_taken = TAKEN.contains(&name) || TARGETS.split(' ').any(|target| target == name);
-    is_taken.then(|| "means something else, expected one of its own".to_owned())
+    is_taken.then(|| mistake("means something else").expecting("one of its own"))
 }
 
 #[cfg(test)]
@@ -132,7 +136,7 @@ mod tests {
         for bad in
             ["ACCEPT", "FORWARD", "CNI-FORWARD", "-j", "!x", "a b", "a\nb", "a\"", "ä", "a;b"]
         {
-            assert!(problem_of_chain_name(bad).is_some(), "{bad:?}");
+            assert!(mistake_in_chain_name(bad).is_some(), "{bad:?}");
         }
         for target in [
             "LOG",
@@ -147,11 +151,11 @@ mod tests {
             "NOTRACK",
             "TCPMSS",
         ] {
-            assert!(problem_of_chain_name(target).is_some(), "{target:?}");
+            assert!(mistake_in_chain_name(target).is_some(), "{target:?}");
         }
-        assert!(problem_of_chain_name(&"x".repeat(29)).is_some());
-        assert_eq!(problem_of_chain_name(&"x".repeat(28)), None);
-        assert_eq!(problem_of_chain_name("CNI-ADMIN"), None);
+        assert!(mistake_in_chain_name(&"x".repeat(29)).is_some());
+        assert_eq!(mistake_in_chain_name(&"x".repeat(28)), None);
+        assert_eq!(mistake_in_chain_name("CNI-ADMIN"), None);
     }
 
     #[test]

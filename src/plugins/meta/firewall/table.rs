@@ -35,7 +35,8 @@ use crate::error::{Error, Result};
 use crate::net::nft::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
-use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced};
+use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced, Search};
+use crate::plugin::Handles;
 use crate::steps::nft_owner;
 
 /// For GC, which asks for its owners.
@@ -53,7 +54,6 @@ pub const LAYOUT: Layout = Layout {
         &SAME_BRIDGE,
         &ISOLATED,
     ],
-    chains: &[(BASE_CHAIN, 3)],
     lay_out,
 };
 
@@ -94,9 +94,9 @@ pub struct Notes<'a> {
 
 impl Notes<'_> {
     /// Isolation is nothing but elements of our table, so it needs a kernel that can have it.
-    pub fn require(&self) -> Result<()> {
+    pub fn require(&self, handles: &Handles) -> Result<()> {
         let Some(isolation) = self.isolation else { return Ok(()) };
-        nft_owner::require().map(drop).map_err(|error| {
+        handles.require_nft().map(drop).map_err(|error| {
             error
                 .context(format_args!("ingressPolicy {:?}", isolation.policy.as_str()))
                 .with_details("backend \"iptables\" isolates without nf_tables")
@@ -107,9 +107,14 @@ impl Notes<'_> {
 /// Notes the addresses as the attachment's, and keeps its bridge from others where that is wished.
 /// Nothing is noted where the kernel has no nf_tables. Returns what was noted before of the
 /// attachment or the addresses.
-pub fn claim(key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<Option<Replaced>> {
-    let Some(nft) = nft_owner::open()? else { return notes.require().map(|()| None) };
-    nft.claim(&LAYOUT, &nft_owner::of(key), &elements(&wish.ips, notes)).map(Some)
+pub fn claim(
+    handles: &Handles,
+    key: &Key,
+    wish: &Wish,
+    notes: Notes<'_>,
+) -> Result<Option<Replaced>> {
+    let Some(nft) = handles.nft()? else { return notes.require(handles).map(|()| None) };
+    LAYOUT.on(nft).of(&nft_owner::of(key)).take(&elements(&wish.ips, notes)).map(Some)
 }
 
 /// What an earlier ADD of the attachment has left that had no DEL, but for what is of these
@@ -125,8 +130,9 @@ pub fn outdated(replaced: &Replaced, ips: &[IpAddr]) -> Held {
 
 /// Takes a claim back. Returns what is nobody's now: whoever had an address before has been
 /// detached in between, and left to its next owner what lets its packets pass.
-pub fn give_back(key: &Key, replaced: &Replaced) -> Result<Held> {
-    let left = nft_owner::require()?.give_back(&LAYOUT, &nft_owner::of(key), replaced)?;
+pub fn give_back(handles: &Handles, key: &Key, replaced: &Replaced) -> Result<Held> {
+    let nft = handles.require_nft()?;
+    let left = LAYOUT.on(nft).of(&nft_owner::of(key)).give_back(replaced)?;
     let mut held = Held::default();
     left.iter().for_each(|element| held.add(element.set, &element.key));
     Ok(held)
@@ -134,10 +140,10 @@ pub fn give_back(key: &Key, replaced: &Replaced) -> Result<Held> {
 
 /// Whether everything that `claim` made is there. What the reference attached is not in our table:
 /// it isolates by rules of iptables.
-pub fn verify(key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return notes.require() };
+pub fn verify(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return notes.require(handles) };
     let isolation = notes.isolation;
-    if !nft.has_anything(&LAYOUT, &nft_owner::of(key))? {
+    if !LAYOUT.on(nft).of(&nft_owner::of(key)).has_anything()? {
         let is_isolated = nft.chain(Family::Ip, "filter", rules::STAGE_2)?.is_some()
             || nft.chain(Family::Ip6, "filter", rules::STAGE_2)?.is_some();
         return match isolation.filter(|_| !is_isolated) {
@@ -145,11 +151,11 @@ pub fn verify(key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<()> {
             None => Ok(()),
         };
     }
-    if let Some(element) = nft.absent(&LAYOUT, &elements(&wish.ips, notes))?.first() {
+    if let Some(element) = LAYOUT.on(nft).absent(&elements(&wish.ips, notes))?.first() {
         return Err(missing(element, isolation));
     }
     // The chain does nothing for bridges that are open.
-    match isolation.map_or(Ok(None), |_| nft.damage(&LAYOUT))? {
+    match isolation.map_or(Ok(None), |_| LAYOUT.on(nft).damage())? {
         Some(damage) => Err(Error::check(damage)),
         None => Ok(()),
     }
@@ -206,16 +212,6 @@ impl Held {
     }
 }
 
-/// How an attachment's elements are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Search {
-    /// By the ledger: it costs the same however many attachments there are.
-    Ledger,
-    /// By the comment of each element there is, for an owner whose entries of the ledger may be
-    /// gone.
-    Comments,
-}
-
 /// A rule in `CNI-FORWARD` of iptables-nft. Without it a chain with the rules of thousands of
 /// containers would have to be read; with it the rule still has to be looked at, because handles
 /// begin anew with a table.
@@ -229,28 +225,26 @@ pub struct RuleHandle {
 
 /// What an attachment has: that is in the table, and of the addresses that were `told` those that
 /// are not in it, which the reference has attached.
-pub fn held(owner: &Owner, told: &[IpAddr], search: Search) -> Result<Held> {
+pub fn held(handles: &Handles, owner: &Owner, told: &[IpAddr], search: Search) -> Result<Held> {
     let mut held = Held::default();
-    let Some(nft) = nft_owner::open()? else {
+    let Some(nft) = handles.nft()? else {
         told.iter().for_each(|ip| held.add_unknown(*ip));
         return Ok(held);
     };
-    let belongings = match search {
-        Search::Ledger => nft.belongings(&LAYOUT, owner)?,
-        Search::Comments => nft.belongings_by_comment(&LAYOUT, owner)?,
-    };
+    let ours = LAYOUT.on(nft);
+    let belongings = ours.of(owner).belongings(search)?;
     belongings.iter().for_each(|(set, key)| held.add(set, key));
     let known: HashSet<IpAddr> = held.ips.iter().copied().collect();
     let told: Vec<OwnedElement> =
         told.iter().filter(|ip| !known.contains(*ip)).copied().map(of_address).collect();
-    for element in nft.absent(&LAYOUT, &told)? {
+    for element in ours.absent(&told)? {
         address(element.set, &element.key).into_iter().for_each(|ip| held.add_unknown(ip));
     }
     Ok(held)
 }
 
 /// Notes rules that were made for the attachment.
-pub fn note_rules(key: &Key, rules: &[RuleHandle]) -> Result<()> {
+pub fn note_rules(handles: &Handles, key: &Key, rules: &[RuleHandle]) -> Result<()> {
     let element = |rule: &RuleHandle| {
         let set = if rule.is_v6 { ACCEPTS6 } else { ACCEPTS4 };
         let halves = [(rule.handle >> 32) as u32, rule.handle as u32];
@@ -261,7 +255,8 @@ pub fn note_rules(key: &Key, rules: &[RuleHandle]) -> Result<()> {
         }
     };
     let elements: Vec<OwnedElement> = rules.iter().map(element).collect();
-    nft_owner::require()?.claim_more(&LAYOUT, &nft_owner::of(key), &elements)
+    let nft = handles.require_nft()?;
+    LAYOUT.on(nft).of(&nft_owner::of(key)).take_more(&elements)
 }
 
 fn rule_handle(set: &str, key: &[u8]) -> Option<RuleHandle> {
@@ -271,11 +266,8 @@ fn rule_handle(set: &str, key: &[u8]) -> Option<RuleHandle> {
 }
 
 /// Removes the elements of an attachment, and the table with the last of all.
-pub fn release(owner: &Owner, search: Search) -> Result<()> {
-    match search {
-        Search::Ledger => nft_owner::release(&LAYOUT, owner).map(drop),
-        Search::Comments => nft_owner::release_by_comment(&LAYOUT, owner).map(drop),
-    }
+pub fn release(handles: &Handles, owner: &Owner, search: Search) -> Result<()> {
+    nft_owner::release(handles, &LAYOUT, owner, search).map(drop)
 }
 
 fn elements(ips: &[IpAddr], notes: Notes<'_>) -> Vec<OwnedElement> {

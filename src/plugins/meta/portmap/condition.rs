@@ -16,7 +16,7 @@ const IFNAME: usize = 16;
 /// four.
 const MOST: usize = 10;
 /// What can be said.
-const EXPECTED: &str = "expected (ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number";
+const EXPECTED: &str = "(ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number";
 
 /// Something that a packet must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,22 +44,18 @@ impl Condition {
         while let Some(word) = rest.next() {
             let condition = Condition::parse_one(word, &mut rest);
             conditions.push(condition.ok_or_else(|| {
-                Error::config(
-                    path,
-                    format_args!("{text:?} is not understood at {word:?}, {EXPECTED}"),
-                )
+                Error::config(path, format_args!("{text:?} is not understood at {word:?}"))
+                    .expecting(EXPECTED)
             })?);
         }
         if conditions.len() > MOST {
-            let problem = format!("{} conditions, expected at most {MOST}", conditions.len());
-            return Err(Error::config(path, problem));
+            let problem = format!("{} conditions", conditions.len());
+            return Err(Error::config(path, problem).expecting(format_args!("at most {MOST}")));
         }
         if conditions.iter().any(|condition| condition.is_of_other_family(is_v6)) {
             let family = if is_v6 { "ip6" } else { "ip" };
-            return Err(Error::config(
-                path,
-                format_args!("{text:?} is never true, expected {family} saddr and daddr"),
-            ));
+            return Err(Error::config(path, format_args!("{text:?} is never true"))
+                .expecting(format_args!("{family} saddr and daddr")));
         }
         Ok(conditions)
     }

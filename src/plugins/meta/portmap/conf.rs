@@ -1,12 +1,12 @@
 //! The configuration of `portmap`.
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer};
 
 use super::condition::Condition;
 use super::mapping::{Given, Mapping};
-use crate::error::{Error, Result, UnknownWord, warn};
-use crate::plugin::{Context, PluginConf};
-use crate::steps::nft_owner;
+use crate::cni::decode;
+use crate::error::{Error, Result, Word, warn};
+use crate::plugin::{Context, Handles, PluginConf};
 
 /// The bit that the reference marks packets with where none is given.
 const MARK_BIT: i64 = 13;
@@ -47,16 +47,22 @@ pub enum Backend {
     Iptables,
 }
 
+impl Word for Backend {
+    const REFUSAL: &'static str = "unrecognized backend";
+    const WORDS: &'static [&'static str] = &["nftables", "iptables"];
+
+    fn of(word: &str) -> Option<Backend> {
+        match word {
+            "nftables" => Some(Backend::Nftables),
+            "iptables" => Some(Backend::Iptables),
+            _ => None,
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Backend {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "nftables" => Ok(Backend::Nftables),
-            "iptables" => Ok(Backend::Iptables),
-            other => Err(de::Error::custom(UnknownWord {
-                sentence: format!("unrecognized backend {other:?}"),
-                problem: format!("{other:?} is no backend, expected \"nftables\" or \"iptables\""),
-            })),
-        }
+        decode::word(deserializer)
     }
 }
 
@@ -118,18 +124,12 @@ impl Default for Conf {
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         if let Some(bit) = self.mark_masq_bit.filter(|bit| !(0..=31).contains(bit)) {
-            return Err(Error::config(
-                "markMasqBit",
-                format_args!("{bit} is out of range, expected 0 to 31"),
-            )
-            .saying("MasqMarkBit must be between 0 and 31"));
+            return Err(Error::out_of_range("markMasqBit", bit, 0..=31)
+                .saying("MasqMarkBit must be between 0 and 31"));
         }
         if self.mark_masq_bit.is_some() && !self.external_set_mark_chain.is_empty() {
-            return Err(Error::config(
-                "markMasqBit",
-                "given beside externalSetMarkChain, expected one of them",
-            )
-            .saying("Cannot specify externalSetMarkChain and markMasqBit"));
+            return Err(Error::exclusive("markMasqBit", "externalSetMarkChain")
+                .saying("Cannot specify externalSetMarkChain and markMasqBit"));
         }
         self.validate_chain()?;
         self.validate_conditions()?;
@@ -157,10 +157,9 @@ impl Conf {
             true => Ok(()),
             false => Err(Error::config(
                 "externalSetMarkChain",
-                format_args!(
-                    "{chain:?} is no name of a chain, expected at most {CHAIN_MAX} letters, digits, - and _"
-                ),
-            )),
+                format_args!("{chain:?} is not a chain name"),
+            )
+            .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _"))),
         }
     }
 
@@ -170,17 +169,15 @@ impl Conf {
             [("conditionsV4", &self.conditions_v4), ("conditionsV6", &self.conditions_v6)]
         {
             if let Some(index) = words.iter().position(|word| word.contains(char::is_control)) {
-                let problem =
-                    format!("{:?} has control characters, expected words of a rule", words[index]);
-                return Err(Error::config(format_args!("{path}[{index}]"), problem));
+                let problem = format!("{:?} has control characters", words[index]);
+                return Err(Error::config(format_args!("{path}[{index}]"), problem)
+                    .expecting("words of a rule"));
             }
             if let Some(word) =
                 words.iter().find(|word| is_order(word)).filter(|_| is_of_iptables(words))
             {
-                return Err(Error::config(
-                    path,
-                    format_args!("{word:?} is no condition, expected matches of iptables"),
-                ));
+                return Err(Error::config(path, format_args!("{word:?} is not a condition"))
+                    .expecting("matches of iptables"));
             }
         }
         Ok(())
@@ -201,7 +198,7 @@ impl Conf {
             _ => return Ok(()),
         };
         let keys_text = keys.join(" ");
-        Err(Error::config(keys[0], format_args!("given with backend {backend}, expected none of {keys_text}")).saying(
+        Err(Error::config(keys[0], format_args!("given with backend {backend}")).expecting(format_args!("none of {keys_text}")).saying(
             format_args!(
                 "{backend} backend was requested but configuration contains {other}-specific options [{keys_text}]"
             ),
@@ -233,13 +230,11 @@ impl Conf {
 
     /// The backend on this host. A fallback is told, because the rules are to be looked for
     /// elsewhere then.
-    pub fn backend(&self) -> Result<Backend> {
+    pub fn backend(&self, handles: &Handles) -> Result<Backend> {
         if !self.is_for_nftables() {
             return Ok(Backend::Iptables);
         }
-        if self.backend.is_none()
-            && self.keys_of_nftables().is_empty()
-            && nft_owner::open()?.is_none()
+        if self.backend.is_none() && self.keys_of_nftables().is_empty() && handles.nft()?.is_none()
         {
             warn("publish ports with iptables, this kernel has no nf_tables");
             return Ok(Backend::Iptables);

@@ -24,9 +24,9 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::iptables::{Iptables, Saved};
-use crate::net::process::another_runs;
+use crate::plugin::Handles;
 use crate::rollback::Rollback;
-use crate::steps::nft_owner;
+use crate::sys::process::another_runs;
 
 const NAT: &str = "nat";
 const DNAT: &str = "CNI-HOSTPORT-DNAT";
@@ -54,8 +54,9 @@ fn require_external_chain(conf: &Conf, saved: &Saved) -> Result<()> {
         true => Ok(()),
         false => Err(Error::config(
             "externalSetMarkChain",
-            format_args!("{chain:?} is no chain of table nat, expected one that is there"),
-        )),
+            format_args!("{chain:?} is not a chain of table nat"),
+        )
+        .expecting("one that is there")),
     }
 }
 
@@ -72,6 +73,7 @@ fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
 /// Opens the ports. One that another container has is code 102. What stood there before comes back
 /// if a later step fails.
 pub fn create<'a>(
+    handles: &'a Handles,
     key: &'a Key,
     conf: &'a Conf,
     forwards: &[Forward],
@@ -86,7 +88,7 @@ pub fn create<'a>(
         return Err(error.with_details("backend \"nftables\" takes every port there is"));
     }
     for of_family in by_family(forwards) {
-        let iptables = Iptables::for_address(of_family[0].to.addr());
+        let iptables = handles.iptables().for_address(of_family[0].to.addr());
         let before = Rc::new(RefCell::new(Saved::default()));
         iptables.change(NAT, &|| {
             let saved = iptables.save(NAT)?;
@@ -163,8 +165,13 @@ fn shared_lines_back(conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
 }
 
 /// What CHECK misses, if anything; asks no program where it can see that there is nothing.
-pub fn missing(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<Option<Error>> {
-    let programs = programs_with(&chain(key))?;
+pub fn missing(
+    handles: &Handles,
+    key: &Key,
+    conf: &Conf,
+    forwards: &[Forward],
+) -> Result<Option<Error>> {
+    let programs = programs_with(handles, &chain(key))?;
     for of_family in by_family(forwards) {
         let address = of_family[0].to.addr();
         let mut missing = Some(format!("chain {} not found in iptables table {NAT}", chain(key)));
@@ -208,16 +215,19 @@ fn first_missing(saved: &Saved, key: &Key, conf: &Conf, forwards: &[Forward]) ->
 }
 
 /// Closes the ports and returns them; the shared chains stay, as the reference leaves them.
-pub fn delete(key: &Key) -> Result<Vec<Released>> {
+pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
     let mut errors = ErrorList::default();
-    let released = errors.push(delete_chain(&chain(key))).unwrap_or_default();
-    errors.push(delete_chain(&chain_of(key.network.as_str(), key.container_id.as_str(), OLD_SNAT)));
+    let released = errors.push(delete_chain(handles, &chain(key))).unwrap_or_default();
+    errors.push(delete_chain(
+        handles,
+        &chain_of(key.network.as_str(), key.container_id.as_str(), OLD_SNAT),
+    ));
     errors.finish().map(|()| released)
 }
 
-fn delete_chain(chain: &str) -> Result<Vec<Released>> {
+fn delete_chain(handles: &Handles, chain: &str) -> Result<Vec<Released>> {
     let (mut errors, mut all) = (ErrorList::default(), vec![]);
-    for iptables in programs_with(chain)? {
+    for iptables in programs_with(handles, chain)? {
         let released = RefCell::new(vec![]);
         errors.push(iptables.change(NAT, &|| {
             let saved = iptables.save(NAT)?;
@@ -238,18 +248,22 @@ fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
     let released = |rule: &String| {
         let (protocol, host_port, _) = redirected(rule)?;
         let to = rule.rsplit_once("--to-destination ")?.1.parse::<SocketAddr>().ok()?.ip();
-        Some(Released { protocol: protocol.parse().ok()?, host_port, to })
+        Some(Released { protocol: Protocol::of(protocol)?, host_port, to })
     };
     saved.chain(chain).unwrap_or_default().iter().filter_map(released).collect()
 }
 
 /// Closes the ports of this network's containers of which no attachment is valid: comments say
 /// whose network it is.
-pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
+pub fn collect_garbage(
+    handles: &Handles,
+    network: &NetworkName,
+    valid: &ValidAttachments,
+) -> Result<Vec<Released>> {
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
     let chains: OnceCell<HashSet<String>> = OnceCell::new();
     let of_valid = || valid.containers().map(|id| chain_of(network.as_str(), id, DN)).collect();
-    for iptables in programs_with(DNAT)? {
+    for iptables in programs_with(handles, DNAT)? {
         let saved = errors.push(iptables.save(NAT)).unwrap_or_default();
         let entries = saved.chain(DNAT).unwrap_or_default();
         let mut stale: Vec<&str> =
@@ -257,7 +271,7 @@ pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Resul
         stale.retain(|chain| !chains.get_or_init(of_valid).contains(*chain));
         stale.dedup();
         for chain in stale {
-            let gone = valid.remove(|| stale_chain(chain, &saved), || delete_chain(chain));
+            let gone = valid.remove(|| stale_chain(chain, &saved), || delete_chain(handles, chain));
             released.extend(errors.push(gone).unwrap_or_default());
         }
     }
@@ -278,12 +292,12 @@ fn stale_chain(chain: &str, saved: &Saved) -> Stale {
 }
 
 /// Whether the host's programs can list its rules. Who has only one family needs not the other's.
-pub fn require() -> Result<()> {
-    Iptables::for_address(IpAddr::from([127, 0, 0, 1])).save(NAT).map(drop)
+pub fn require(handles: &Handles) -> Result<()> {
+    handles.iptables().for_address(IpAddr::from([127, 0, 0, 1])).save(NAT).map(drop)
 }
 
-fn programs_with(chain: &str) -> Result<Vec<Iptables>> {
-    Iptables::with_nat_chain(nft_owner::open()?.as_deref(), chain)
+fn programs_with<'h>(handles: &'h Handles, chain: &str) -> Result<Vec<Iptables<'h>>> {
+    handles.iptables().with_nat_chain(handles.nft()?, chain)
 }
 
 fn by_family(forwards: &[Forward]) -> Vec<Vec<Forward>> {
@@ -425,8 +439,8 @@ fn removal(chain: &str, saved: &Saved) -> Vec<String> {
 
 /// A port that is wanted and that a rule of another container leads elsewhere is code 102. No
 /// program is asked where there is no such rule.
-pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
-    let programs = Iptables::with_nat_chain_in_use(nft_owner::open()?.as_deref(), DNAT, JUMPS)?;
+pub fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
+    let programs = handles.iptables().with_nat_chain_in_use(handles.nft()?, DNAT, JUMPS)?;
     for of_family in by_family(forwards) {
         let ip = of_family[0].to.addr();
         for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {

@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Expected, Result};
 
 /// A transport protocol that has ports; its number in IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -30,26 +29,24 @@ impl Protocol {
             .find(|protocol| *protocol as u8 == number)
     }
 
+    const WORDS: &'static [&'static str] = &["tcp", "udp", "sctp"];
+
+    /// The protocol of this name in any case; an empty name is TCP.
+    pub fn of(name: &str) -> Option<Protocol> {
+        match name.to_ascii_lowercase().as_str() {
+            "" | "tcp" => Some(Protocol::Tcp),
+            "udp" => Some(Protocol::Udp),
+            "sctp" => Some(Protocol::Sctp),
+            _ => None,
+        }
+    }
+
     /// Its name in rules.
     pub fn as_str(self) -> &'static str {
         match self {
             Protocol::Tcp => "tcp",
             Protocol::Udp => "udp",
             Protocol::Sctp => "sctp",
-        }
-    }
-}
-
-impl FromStr for Protocol {
-    type Err = String;
-
-    /// In any case; an empty name is TCP.
-    fn from_str(text: &str) -> Result<Protocol, String> {
-        match text.to_ascii_lowercase().as_str() {
-            "" | "tcp" => Ok(Protocol::Tcp),
-            "udp" => Ok(Protocol::Udp),
-            "sctp" => Ok(Protocol::Sctp),
-            _ => Err(format!("{text:?} is no protocol with ports, expected tcp, udp or sctp")),
         }
     }
 }
@@ -153,10 +150,11 @@ impl Mapping {
                 return Err(Error::config(
                     format_args!("{}.hostPort", mapping.path),
                     format_args!(
-                        "{} of {} is mapped by {} already, expected each port once",
+                        "{} of {} is mapped by {} already",
                         mapping.host_port, mapping.protocol, same.path
                     ),
-                ));
+                )
+                .expecting("each port once"));
             }
             for claim in mapping.host.claims() {
                 claimed.entry(of_port(claim)).or_insert(index);
@@ -172,17 +170,21 @@ impl Mapping {
             let valid = u16::try_from(port).ok().filter(|port| *port != 0);
             let which = if field == "hostPort" { "host" } else { "container" };
             valid.ok_or_else(|| {
-                Error::config(at(field), format_args!("{port} is no port, expected 1 to 65535"))
+                Error::config(at(field), format_args!("{port} is not a port"))
+                    .expecting(1..=i64::from(u16::MAX))
                     .saying(format_args!("Invalid {which} port number: {port}"))
             })
         };
         Ok(Mapping {
             container_port: port("containerPort", given.container_port)?,
             host_port: port("hostPort", given.host_port)?,
-            protocol: given
-                .protocol
-                .parse()
-                .map_err(|problem: String| Error::config(at("protocol"), problem))?,
+            protocol: Protocol::of(&given.protocol).ok_or_else(|| {
+                Error::config(
+                    at("protocol"),
+                    format_args!("{:?} is not a protocol with ports", given.protocol),
+                )
+                .expecting(Expected::OneOf(Protocol::WORDS))
+            })?,
             host: Host::parse(&given.host_ip)
                 .map_err(|problem| Error::config(at("hostIP"), problem))?,
             path,
@@ -300,15 +302,15 @@ mod tests {
         for (bad, msg) in [
             (
                 given("", 0, ""),
-                "Invalid host port number: 0; p[0].hostPort: 0 is no port, expected 1 to 65535",
+                "Invalid host port number: 0; p[0].hostPort: 0 is not a port, expected 1 to 65535",
             ),
             (
                 given("", 65536, ""),
-                "Invalid host port number: 65536; p[0].hostPort: 65536 is no port, expected 1 to 65535",
+                "Invalid host port number: 65536; p[0].hostPort: 65536 is not a port, expected 1 to 65535",
             ),
             (
                 given("", 1, "icmp"),
-                "p[0].protocol: \"icmp\" is no protocol with ports, expected tcp, udp or sctp",
+                "p[0].protocol: \"icmp\" is not a protocol with ports, expected \"tcp\", \"udp\" or \"sctp\"",
             ),
             (
                 given("10.0.0", 1, ""),

@@ -24,7 +24,7 @@ use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Error, ErrorList, Result, warn};
 use crate::net::conntrack::{Conntrack, Flow};
 use crate::net::sysctl::Sysctl;
-use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
 use crate::rollback::transaction;
 use crate::steps::prev_result;
 
@@ -38,19 +38,20 @@ impl Plugin for Portmap {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let handles = cx.handles();
         let result = prev_result::require_chained(cx, "must be called as chained plugin")?;
         let forwards = forwards(conf, &result, at)?;
         if forwards.is_empty() {
             return Ok(result);
         }
-        refuse_taken(&at.key, &forwards)?;
+        refuse_taken(handles, &at.key, &forwards)?;
         transaction(|rb| {
-            match conf.backend()? {
+            match conf.backend(handles)? {
                 Backend::Nftables => {
-                    nft::create(&at.key, conf, &forwards)?;
-                    rb.undo("close the ports", || nft::delete(&at.key).map(drop));
+                    nft::create(handles, &at.key, conf, &forwards)?;
+                    rb.undo("close the ports", || nft::delete(handles, &at.key).map(drop));
                 }
-                Backend::Iptables => iptables::create(&at.key, conf, &forwards, rb)?,
+                Backend::Iptables => iptables::create(handles, &at.key, conf, &forwards, rb)?,
             }
             // Last, so that nothing undoes it: an ADD that loses a port would switch it off under
             // the ADD that has the port.
@@ -63,6 +64,7 @@ impl Plugin for Portmap {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        let handles = cx.handles();
         let result = prev_result::require(cx)?;
         let forwards = forwards(conf, &result, at)?;
         if forwards.is_empty() {
@@ -70,10 +72,10 @@ impl Plugin for Portmap {
         }
         // Rules of iptables are right whatever is asked for: the reference may have made them, or
         // we when they were.
-        if let Some(missing) = iptables::missing(&at.key, conf, &forwards)? {
-            match conf.backend()? {
+        if let Some(missing) = iptables::missing(handles, &at.key, conf, &forwards)? {
+            match conf.backend(handles)? {
                 Backend::Iptables => Err(missing),
-                Backend::Nftables => nft::verify(&at.key, conf, &forwards),
+                Backend::Nftables => nft::verify(handles, &at.key, conf, &forwards),
             }?;
         }
         let localnets = if conf.snat { localnets(cx, &forwards)? } else { vec![] };
@@ -85,11 +87,12 @@ impl Plugin for Portmap {
         }
     }
 
-    fn del(_cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+    fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+        let handles = cx.handles();
         let mut errors = ErrorList::default();
-        let mut released = errors.push(nft::delete(&at.key)).unwrap_or_default();
-        errors.push(nft::delete_of_reference(&at.key));
-        released.extend(errors.push(iptables::delete(&at.key)).unwrap_or_default());
+        let mut released = errors.push(nft::delete(handles, &at.key)).unwrap_or_default();
+        errors.push(nft::delete_of_reference(handles, &at.key));
+        released.extend(errors.push(iptables::delete(handles, &at.key)).unwrap_or_default());
         forget_flows_of(&released);
         errors.finish()
     }
@@ -97,10 +100,11 @@ impl Plugin for Portmap {
     /// The runtime says only at ADD whose ports it publishes. A backend that cannot work is told
     /// of, and is no error: a runtime would start no container at all, for want of what few of
     /// them need.
-    fn status(_cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        let ready = conf.backend().and_then(|backend| match backend {
-            Backend::Nftables => nft::require(),
-            Backend::Iptables => iptables::require(),
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        let handles = cx.handles();
+        let ready = conf.backend(handles).and_then(|backend| match backend {
+            Backend::Nftables => nft::require(handles),
+            Backend::Iptables => iptables::require(handles),
         });
         if let Err(error) = ready {
             warn(format_args!("portmap: no port can be published: {error}"));
@@ -109,11 +113,14 @@ impl Plugin for Portmap {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        let handles = cx.handles();
         let mut errors = ErrorList::default();
         let mut released =
-            errors.push(nft::collect_garbage(&cx.config.name, valid)).unwrap_or_default();
+            errors.push(nft::collect_garbage(handles, &cx.config.name, valid)).unwrap_or_default();
         released.extend(
-            errors.push(iptables::collect_garbage(&cx.config.name, valid)).unwrap_or_default(),
+            errors
+                .push(iptables::collect_garbage(handles, &cx.config.name, valid))
+                .unwrap_or_default(),
         );
         forget_flows_of(&released);
         errors.finish()
@@ -121,10 +128,10 @@ impl Plugin for Portmap {
 }
 
 /// A port that leads elsewhere by another backend, or by the reference, is taken as well.
-fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
-    nft::refuse_taken(key, forwards)?;
-    nft::refuse_taken_by_reference(key, forwards)?;
-    iptables::refuse_taken(key, forwards)
+fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
+    nft::refuse_taken(handles, key, forwards)?;
+    nft::refuse_taken_by_reference(handles, key, forwards)?;
+    iptables::refuse_taken(handles, key, forwards)
 }
 
 /// What is to be forwarded to the container's first address of each family.

@@ -43,9 +43,10 @@ use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Register, Verdict, WORD};
-use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, SharedChain, Taken};
+use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, Search, SharedChain, Taken};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{Family, Nft, RuleInfo};
+use crate::plugin::Handles;
 use crate::steps::nft_owner;
 
 /// The table.
@@ -64,7 +65,6 @@ pub const LAYOUT: Layout = Layout {
         &V6.conditional_at_all,
         &V6.snat,
     ],
-    chains: &[(PREROUTING, 2), (OUTPUT, 1), (PORTS, 10), (POSTROUTING, 4), (INPUT, 1)],
     lay_out,
 };
 
@@ -171,34 +171,36 @@ impl OfFamily {
 }
 
 /// Opens the ports, all or none. One that another attachment has is code 102.
-pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
+pub fn create(handles: &Handles, key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     let elements = elements(key, conf, forwards);
-    match nft_owner::require()?.claim_free(&LAYOUT, &nft_owner::of(key), &elements)? {
+    let nft = handles.require_nft()?;
+    match LAYOUT.on(nft).of(&nft_owner::of(key)).take_free(&elements)? {
         Some(taken) => Err(explain(&taken, forwards)),
         None => Ok(()),
     }
 }
 
 /// A port that is wanted and that an element of another attachment leads elsewhere is code 102.
-pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
-    match nft.first_taken(LAYOUT.table, &nft_owner::of(key), &port_elements(forwards))? {
+pub fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
+    match LAYOUT.on(nft).of(&nft_owner::of(key)).first_taken(&port_elements(forwards))? {
         Some(taken) => Err(explain(&taken, forwards)),
         None => Ok(()),
     }
 }
 
 /// Whether ports could be opened.
-pub fn require() -> Result<()> {
-    nft_owner::require()?.require_layout(&LAYOUT)
+pub fn require(handles: &Handles) -> Result<()> {
+    let nft = handles.require_nft()?;
+    LAYOUT.on(nft).require()
 }
 
 /// Whether the kernel has every element.
-pub fn verify(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
-    let (nft, elements) = (nft_owner::require()?, elements(key, conf, forwards));
-    let damage = nft.damage(&LAYOUT)?;
-    match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
-        Some(_) if is_made_by_reference(&nft, key, forwards)? => Ok(()),
+pub fn verify(handles: &Handles, key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
+    let (nft, elements) = (handles.require_nft()?, elements(key, conf, forwards));
+    let damage = LAYOUT.on(nft).damage()?;
+    match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
+        Some(_) if is_made_by_reference(nft, key, forwards)? => Ok(()),
         Some(element) => {
             let what = format!(
                 "{} is not published: no element in map {:?}",
@@ -217,13 +219,23 @@ fn rules_missing(what: String) -> Error {
 }
 
 /// Closes the ports of an attachment; the table goes with the last of all.
-pub fn delete(key: &Key) -> Result<Vec<Released>> {
-    Ok(nft_owner::release(&LAYOUT, &nft_owner::of(key))?.iter().filter_map(released).collect())
+pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
+    Ok(nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger)?
+        .iter()
+        .filter_map(released)
+        .collect())
 }
 
 /// Closes the ports of this network's attachments that are not valid.
-pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
-    Ok(nft_owner::release_invalid(&LAYOUT, network, valid)?.iter().filter_map(released).collect())
+pub fn collect_garbage(
+    handles: &Handles,
+    network: &NetworkName,
+    valid: &ValidAttachments,
+) -> Result<Vec<Released>> {
+    Ok(nft_owner::release_invalid(handles, &LAYOUT, network, valid)?
+        .iter()
+        .filter_map(released)
+        .collect())
 }
 
 fn released(element: &owned::Released) -> Option<Released> {
@@ -517,8 +529,8 @@ fn is_made_by_reference(nft: &Nft, key: &Key, forwards: &[Forward]) -> Result<bo
 }
 
 /// A port that is wanted and that a rule of the reference leads elsewhere is code 102.
-pub fn refuse_taken_by_reference(key: &Key, forwards: &[Forward]) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+pub fn refuse_taken_by_reference(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
     for (table, is_v6) in REFERENCE.into_iter().zip([false, true]) {
         // The jump that leads there counts as well.
         if nft
@@ -551,13 +563,13 @@ fn redirects(rule: &RuleInfo, forward: &Forward) -> bool {
 }
 
 /// Removes the rules that the reference made for the same container.
-pub fn delete_of_reference(key: &Key) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
     let mut errors = ErrorList::default();
     for (table, chain) in
         REFERENCE.into_iter().flat_map(|table| REFERENCE_CHAINS.map(|chain| (table, chain)))
     {
-        for handle in errors.push(rules_of_reference(&nft, table, chain, key)).unwrap_or_default() {
+        for handle in errors.push(rules_of_reference(nft, table, chain, key)).unwrap_or_default() {
             let mut batch = Batch::default();
             batch.delete_rule(table, chain, handle);
             let deleted = nft.commit(&batch, "delete a port rule of the reference plugins");

@@ -70,11 +70,9 @@ impl Attributes {
         match self.mtu.filter(|mtu| !(link.min_mtu..=most).contains(mtu)) {
             Some(mtu) => Err(Error::config(
                 "mtu",
-                format_args!(
-                    "{mtu} is out of range of interface {:?}, expected {} to {most}",
-                    link.name, link.min_mtu
-                ),
-            )),
+                format_args!("{mtu} is out of range of interface {:?}", link.name),
+            )
+            .expecting(i64::from(link.min_mtu)..=i64::from(most))),
             None => Ok(()),
         }
     }

@@ -15,7 +15,7 @@ use super::sysctls::same;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::decode;
-use crate::cni::json::Value;
+use crate::cni::json::{self, Value};
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
@@ -137,7 +137,7 @@ impl Backup {
     }
 
     /// The file that says it.
-    pub fn text(&self) -> Result<Vec<u8>> {
+    pub fn text(&self) -> Vec<u8> {
         let sysctl = self
             .sysctls
             .iter()
@@ -154,14 +154,7 @@ impl Backup {
         });
         let document = Document { before: Members::of(&self.before), ours };
         // Indented by one blank, as the reference does.
-        let mut text = vec![];
-        let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");
-        document
-            .serialize(&mut serde_json::Serializer::with_formatter(&mut text, formatter))
-            .map_err(|e| {
-                Error::new(Code::BUG, format!("a backup cannot be written as JSON: {e}"))
-            })?;
-        Ok(text)
+        json::indented_text(&document, " ").into_bytes()
     }
 }
 
@@ -235,10 +228,8 @@ impl Backups {
     pub fn parse(data_dir: &str) -> Result<Backups> {
         let data_dir = if data_dir.is_empty() { DEFAULT_DIR } else { data_dir };
         if !data_dir.starts_with('/') || data_dir.contains('\0') {
-            return Err(Error::config(
-                "dataDir",
-                format_args!("{data_dir:?} is not usable, expected an absolute path"),
-            ));
+            return Err(Error::config("dataDir", format_args!("{data_dir:?} is not usable"))
+                .expecting("an absolute path"));
         }
         let mut dir = PathBuf::from("/");
         for component in Path::new(data_dir).components() {
@@ -308,7 +299,7 @@ impl Backups {
 
     /// Writes the backup, in place of another one.
     pub fn write(&self, key: &Key, backup: &Backup) -> Result<()> {
-        self.put(key, &backup.text()?)
+        self.put(key, &backup.text())
     }
 
     /// Puts a file there as it was; none removes it.
@@ -400,8 +391,9 @@ impl Backups {
         match fs::symlink_metadata(&self.0) {
             Ok(found) if found.is_symlink() => Err(Error::config(
                 "dataDir",
-                format_args!("{} is a symbolic link, expected a directory", self.0.display()),
-            )),
+                format_args!("{} is a symbolic link", self.0.display()),
+            )
+            .expecting("a directory")),
             _ => Ok(()), // what else is wrong is told by what is done there
         }
     }
@@ -461,7 +453,7 @@ mod tests {
         };
         let theirs = "{\n \"mac\": \"9e:00:00:00:00:01\",\n \"promisc\": false,\n \"mtu\": 1500,\n \"allmulti\": false,\n \"txQLen\": 1000\n}";
         let backup = Backup { before, ..Backup::default() };
-        assert_eq!(String::from_utf8(backup.text().unwrap()).unwrap(), theirs);
+        assert_eq!(String::from_utf8(backup.text()).unwrap(), theirs);
         assert_eq!(Backup::parse(theirs.as_bytes()).unwrap(), backup);
         let sysctls = vec![
             saved("net/ipv4/conf/eth0.5/arp_filter", "0", "1"),
@@ -475,7 +467,7 @@ mod tests {
             sysctls,
             ..backup
         };
-        assert_eq!(Backup::parse(&ours.text().unwrap()).unwrap(), ours);
+        assert_eq!(Backup::parse(&ours.text()).unwrap(), ours);
     }
 
     #[test]

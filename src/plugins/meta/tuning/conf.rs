@@ -90,10 +90,7 @@ impl PluginConf for Conf {
     fn validate_add(&self, _cx: &Context<'_>) -> Result<()> {
         let mtus = [("mtu", self.mtu), ("args.cni.mtu", self.args.cni.mtu.unwrap_or_default())];
         match mtus.into_iter().find(|(_, mtu)| *mtu > MTU_MOST) {
-            Some((path, mtu)) => Err(Error::config(
-                path,
-                format_args!("{mtu} is out of range, expected 0 to {MTU_MOST}"),
-            )),
+            Some((path, mtu)) => Err(Error::out_of_range(path, mtu, 0..=i64::from(MTU_MOST))),
             None => Ok(()),
         }
     }
@@ -130,7 +127,8 @@ fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
     for (name, value) in &pairs.0 {
         let path = format!("{path}.{name}");
         let sysctl = Sysctl::parse(name).ok_or_else(|| {
-            Error::config(&path, "it is no sysctl of a network, expected one that begins with net.")
+            Error::config(&path, "not a sysctl of a network")
+                .expecting("one that begins with net.")
                 .saying(format_args!("invalid net sysctl key: {name:?}"))
         })?;
         if let Some(twin) = settings.iter().find(|other| is_same(&other.sysctl, &sysctl, ifname)) {
@@ -234,7 +232,7 @@ mod tests {
             (
                 r#"{"args":{"cni":{"sysctl":{"kernel.x":"1"}}}}"#,
                 7,
-                "invalid net sysctl key: \"kernel.x\"; args.cni.sysctl.kernel.x: it is no sysctl of a network, expected one that begins with net.",
+                "invalid net sysctl key: \"kernel.x\"; args.cni.sysctl.kernel.x: not a sysctl of a network, expected one that begins with net.",
             ),
         ];
         for (text, code, msg) in cases {

@@ -17,7 +17,6 @@ use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
-use crate::net::capabilities::{self, Capability};
 use crate::net::netlink::Link;
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
@@ -25,6 +24,7 @@ use crate::plain_file;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::prev_result;
+use crate::sys::capabilities::{self, Capability};
 
 /// The plugin.
 pub struct Tuning;

@@ -81,7 +81,7 @@ fn look(setting: &Setting, ifname: &str) -> Result<Change> {
     if !sysctl.exists()? {
         return Err(Error::config(
             &setting.path,
-            format_args!("{sysctl} is no setting of the container"),
+            format_args!("{sysctl} is not a setting of the container"),
         ));
     }
     let (path, after) = (setting.path.clone(), setting.value.clone());

@@ -70,7 +70,7 @@ fn the_daemon_has_the_capabilities_of_the_table_and_no_others() {
 }
 
 /// All other tests of the plugin run with this, so what the daemon needs is allowed; what it does
-/// not is tested where the filter is made (`net::seccomp`).
+/// not is tested where the filter is made (`sys::seccomp`).
 #[test]
 fn system_calls_are_filtered() {
     for_ours("dhcp", |lab| {

@@ -16,12 +16,7 @@ fn cases() -> Vec<Case> {
     };
     let first = |interface: Value| json!({"ingressPolicy": "same-bridge", "prevResult": {"interfaces": [interface]}});
     vec![
-        Case::new(
-            "unknown backend",
-            json!({"backend": "ipfw"}),
-            7,
-            "backend: unknown backend \"ipfw\"",
-        ),
+        Case::new("unknown backend", json!({"backend": "ipfw"}), 7, "backend: \"ipfw\" is unknown"),
         Case::new("backend is a number", json!({"backend": 1}), 6, "backend")
             .reference_leaves_nothing(),
         Case::new(

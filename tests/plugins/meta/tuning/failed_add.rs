@@ -72,7 +72,7 @@ fn add_fails_and_nothing_has_changed() {
             "a mac that is none",
             json!({"mac": "02:00:00:00:00"}),
             7,
-            "mac: \"02:00:00:00:00\" is no hardware address",
+            "mac: \"02:00:00:00:00\" is not a hardware address",
         ),
         (
             "a mac of a group",

@@ -3,41 +3,45 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::cni::attachment::hex;
-use crate::cni::json::Value;
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{AddressOptions, Link, LinkChange, Netlink, RouteEntry};
 use crate::net::netns::Netns;
 use crate::plugins::ipam::dhcp::family::Lease;
-use crate::plugins::ipam::dhcp::wire::{Wish, text, unhex};
+use crate::plugins::ipam::dhcp::wire::Wish;
 use crate::steps::addresses;
 
 /// The octets of an Ethernet address.
 const ETHERNET: usize = 6;
 
 /// Where an interface is, in words that outlive descriptors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The path of its namespace, as the plugin has it.
     pub netns: String,
-    /// Device and inode of the namespace.
-    identity: (u64, u64),
-    /// The kernel's number of the namespace, which no other ever gets; None before Linux 5.14.
-    cookie: Option<u64>,
-    /// The name that it had then.
-    pub ifname: String,
+    /// The device of the namespace.
+    device: u64,
+    /// The inode of the namespace.
+    inode: u64,
     /// ifindex.
     ifindex: u32,
     /// The hardware address that it had when the lease was asked for, which a server may know the
     /// client by.
+    #[serde(with = "octets")]
     pub mac: MacAddr,
-    /// Its hardware address is that of other interfaces as well, so answers have to be broadcast.
-    pub broadcast: bool,
     /// What it carries, in bytes.
     pub mtu: u32,
+    /// Its hardware address is that of other interfaces as well, so answers have to be broadcast.
+    #[serde(default)]
+    pub broadcast: bool,
     /// ARP is spoken there, and an address may be tried.
+    #[serde(default)]
     pub probe: bool,
+    /// The kernel's number of the namespace, which no other ever gets; None before Linux 5.14.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cookie: Option<u64>,
 }
 
 /// Why an interface cannot be visited.
@@ -72,7 +76,7 @@ impl Place {
     pub fn find(prefix: &str, wish: &Wish) -> Result<Place> {
         let ifname = wish.key.ifname.as_str();
         let netns = Netns::open(&format!("{prefix}{}", wish.netns))?;
-        let identity = netns.identity()?;
+        let (device, inode) = netns.identity()?;
         let (cookie, link) = netns.enter(|| {
             let netlink = Netlink::open()?;
             let link = netlink.link(ifname)?;
@@ -92,9 +96,9 @@ impl Place {
         let is_shared = link.kind == "ipvlan";
         Ok(Place {
             netns: wish.netns.clone(),
-            identity,
+            device,
+            inode,
             cookie,
-            ifname: ifname.to_owned(),
             ifindex: link.index,
             mac,
             broadcast: is_shared,
@@ -122,8 +126,8 @@ impl Place {
 
     /// Whether it is the same interface, whatever was changed of it.
     pub fn is_same(&self, other: &Place) -> bool {
-        (self.identity, self.cookie, self.ifindex) == (other.identity, other.cookie, other.ifindex)
-            && (self.cookie.is_some() || self.mac == other.mac)
+        let identity = |place: &Place| (place.device, place.inode, place.cookie, place.ifindex);
+        identity(self) == identity(other) && (self.cookie.is_some() || self.mac == other.mac)
     }
 
     /// Whether the namespace is there; that is told without entering it.
@@ -134,46 +138,26 @@ impl Place {
     fn netns(&self, prefix: &str) -> Result<Netns, Absent> {
         let netns = Netns::open_if_there(&format!("{prefix}{}", self.netns))?;
         let netns = netns.ok_or(Absent::Gone("its namespace is gone"))?;
-        match netns.identity()? == self.identity {
+        match netns.identity()? == (self.device, self.inode) {
             true => Ok(netns),
             false => Err(Absent::Gone("another namespace has its path")),
         }
     }
+}
 
-    /// As members of an object.
-    pub fn members(&self) -> Vec<(&'static str, Value)> {
-        let mut members = vec![
-            ("netns", Value::text(&self.netns)),
-            ("device", Value::number(self.identity.0)),
-            ("inode", Value::number(self.identity.1)),
-            ("ifindex", Value::number(self.ifindex)),
-            ("mac", Value::text(hex(self.mac.octets()))),
-            ("mtu", Value::number(self.mtu)),
-            ("broadcast", Value::Bool(self.broadcast)),
-            ("probe", Value::Bool(self.probe)),
-        ];
-        members.extend(self.cookie.map(|cookie| ("cookie", Value::number(cookie))));
-        members
+/// A hardware address in the journal: its octets without anything between.
+mod octets {
+    use serde::{Deserializer, Serializer};
+
+    use crate::hex;
+    use crate::net::mac::MacAddr;
+
+    pub fn serialize<S: Serializer>(mac: &MacAddr, serializer: S) -> Result<S::Ok, S::Error> {
+        hex::serialize(mac.octets(), serializer)
     }
 
-    /// From the members of an object.
-    pub fn of_value(value: &Value) -> Result<Place> {
-        let missing = |key: &str| Error::new(Code::DECODE, format!("{key}: expected a number"));
-        let number = |key: &str| value.get(key).and_then(Value::as_u64).ok_or_else(|| missing(key));
-        let is_set = |key: &str| value.get(key) == Some(&Value::Bool(true));
-        let mac = unhex(text(value, "mac")?)
-            .ok_or_else(|| Error::new(Code::DECODE, "mac: expected hex digits"))?;
-        Ok(Place {
-            netns: text(value, "netns")?.to_owned(),
-            identity: (number("device")?, number("inode")?),
-            cookie: value.get("cookie").and_then(Value::as_u64),
-            ifname: text(value, "ifname")?.to_owned(),
-            ifindex: number("ifindex")?.try_into().map_err(|_| missing("ifindex"))?,
-            mac: MacAddr::new(&mac),
-            broadcast: is_set("broadcast"),
-            mtu: number("mtu")?.try_into().map_err(|_| missing("mtu"))?,
-            probe: is_set("probe"),
-        })
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MacAddr, D::Error> {
+        hex::deserialize(deserializer).map(|octets| MacAddr::new(&octets))
     }
 }
 

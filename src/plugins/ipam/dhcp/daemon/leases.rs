@@ -6,15 +6,14 @@ use std::time::Duration;
 use super::Daemon;
 use super::exchange::Exchange;
 use super::interface::{self, Absent};
-use super::journal::Read;
 use super::metrics::{Count, state_text};
 use super::release::{acquire, give_back, resume};
 use super::table::{Entry, Name, Undone, name_of};
 use crate::error::{Code, Error, Result};
-use crate::net::clock::since_boot;
-use crate::plugins::ipam::dhcp::client::NEVER;
-use crate::plugins::ipam::dhcp::client::{Moment, Reason, State};
+use crate::plugins::ipam::dhcp::client::{Reason, State};
 use crate::plugins::ipam::dhcp::family::{Action, Heard, Lease};
+use crate::service::journal::{Read, Record as _};
+use crate::sys::clock::{Moment, NEVER, since_boot};
 
 /// How many exchanges are open at once while leases are looked for; others wait for their turn.
 const EXCHANGES_MAX: usize = 200;
@@ -42,19 +41,20 @@ impl Daemon {
             match read {
                 Read::Record(record) => self.resume(Entry::new(*record, NEVER), now),
                 Read::Void(path) => self
+                    .hub
                     .log
                     .line(format_args!("{}: of an earlier start of the machine", path.display())),
                 Read::Unread(path, why) => {
-                    self.log.line(format_args!("{}: left alone: {why}", path.display()))
+                    self.hub.log.line(format_args!("{}: left alone: {why}", path.display()))
                 }
                 Read::Torn(path, why) => {
-                    self.log.line(format_args!("{}: set aside: {why}", path.display()))
+                    self.hub.log.line(format_args!("{}: set aside: {why}", path.display()))
                 }
             }
         }
-        self.log.line(format_args!(
+        self.hub.log.line(format_args!(
             "listening socket={:?} leases={}",
-            super::places(&self.flags).0,
+            super::socket_of(&self.flags),
             self.table.iter().count()
         ));
         Ok(())
@@ -130,7 +130,10 @@ impl Daemon {
                     format!("{NO_MORE_TRIES}: {EXCHANGES_MAX} others were under way all the time")
                 }
                 Some(_) => {
-                    format!("interface {:?} has no link-local address", entry.record.place.ifname)
+                    format!(
+                        "interface {:?} has no link-local address",
+                        entry.record.key.ifname.as_str()
+                    )
                 }
             };
             return self.forget(&name, entry, End::Failed(Error::new(Code::TRY_AGAIN, msg)));
@@ -169,7 +172,7 @@ impl Daemon {
             // The time of the lease runs on all the same, and what is not sent now is sent again
             // later.
             Err(Absent::Failed(error)) => {
-                self.log.lease(&name, format_args!("problem={:?}", error.to_string()))
+                self.log(&name, format_args!("problem={:?}", error.to_string()))
             }
         }
         let Some(client) = &mut entry.client else { return };
@@ -189,7 +192,7 @@ impl Daemon {
                 match entry.record.place.visit(&self.flags.hostprefix, &mut |_, _| Ok(())) {
                     Err(Absent::Gone(why)) => self.forget(&name, entry, End::Gone(why)),
                     _ => {
-                        self.log.lease(&name, format_args!("problem={:?}", error.to_string()));
+                        self.log(&name, format_args!("problem={:?}", error.to_string()));
                         self.settle(name, entry, now);
                     }
                 }
@@ -206,7 +209,7 @@ impl Daemon {
                 Heard::Malformed(from) => {
                     self.metrics.count(Count::Malformed);
                     if !std::mem::replace(&mut entry.told_malformed, true) {
-                        self.log.lease(
+                        self.log(
                             name,
                             format_args!("problem=\"what {from} sends is no DHCP message\""),
                         );
@@ -251,7 +254,7 @@ impl Daemon {
                     Err(Absent::Gone(why)) => return Err(End::Gone(why)),
                     Err(Absent::Failed(error)) => {
                         self.metrics.count(Count::Unsent);
-                        self.log.lease(name, format_args!("problem={:?}", error.to_string()));
+                        self.log(name, format_args!("problem={:?}", error.to_string()));
                     }
                 }
             }
@@ -282,7 +285,7 @@ impl Daemon {
             Action::Lost(reason) => self.lost(name, entry, reason)?,
             Action::Regained(lease) => self.regained(name, entry, lease)?,
             Action::GaveUp(why) => {
-                let ifname = &entry.record.place.ifname;
+                let ifname = entry.record.key.ifname.as_str();
                 let msg = format!("lease an address for interface {ifname:?}: {why}");
                 entry.record.intent = None; // the client has given it back
                 return Err(End::Failed(
@@ -307,7 +310,7 @@ impl Daemon {
         let answer = super::requests::result_text(&entry.record);
         let mut is_heard = false;
         for id in std::mem::take(&mut entry.asked_by) {
-            is_heard |= self.connections.answer(id, &answer, now);
+            is_heard |= self.hub.connections.answer(id, &answer, now);
         }
         self.tell_state(name, entry, State::Bound);
         match is_heard {
@@ -321,7 +324,7 @@ impl Daemon {
         entry.record.lost = true;
         let address =
             entry.record.lease.as_ref().map(|lease| lease.net().to_string()).unwrap_or_default();
-        self.log.lease(
+        self.log(
             name,
             format_args!("state=expired address={address} reason={:?}", reason.to_string()),
         );
@@ -370,7 +373,7 @@ impl Daemon {
             Ok(()) => Ok(()),
             Err(Absent::Gone(why)) => Err(End::Gone(why)),
             Err(Absent::Failed(error)) => {
-                self.log.lease(name, format_args!("problem={:?}", error.to_string()));
+                self.log(name, format_args!("problem={:?}", error.to_string()));
                 Ok(())
             }
         }
@@ -382,7 +385,7 @@ impl Daemon {
         entry.unsaved = written.is_err();
         if let Err(error) = written {
             self.metrics.count(Count::JournalFailures);
-            self.log.lease(name, format_args!("problem={:?}", error.to_string()));
+            self.log(name, format_args!("problem={:?}", error.to_string()));
         }
     }
 
@@ -415,8 +418,8 @@ impl Daemon {
         self.metrics.transition(state);
         let text = state_text(Some(state));
         match entry.record.lease.as_ref().filter(|_| state == State::Bound) {
-            Some(lease) => self.log.lease(name, format_args!("state={text} {}", Times(lease))),
-            None => self.log.lease(name, format_args!("state={text}")),
+            Some(lease) => self.log(name, format_args!("state={text} {}", Times(lease))),
+            None => self.log(name, format_args!("state={text}")),
         }
     }
 
@@ -425,14 +428,14 @@ impl Daemon {
         let error = match end {
             End::Gone(why) => {
                 self.metrics.count(Count::Gone);
-                self.log.lease(name, format_args!("state=gone reason={why:?}"));
+                self.log(name, format_args!("state=gone reason={why:?}"));
                 entry.record.intent = None;
                 entry.record.lease = None; // nothing can be said from there
                 Error::new(Code::UNKNOWN_CONTAINER, format!("lease {name}: {why}"))
             }
             End::Failed(error) => {
                 self.metrics.count(Count::AcquireFailures);
-                self.log.lease(name, format_args!("state=failed reason={:?}", error.to_string()));
+                self.log(name, format_args!("state=failed reason={:?}", error.to_string()));
                 error
             }
         };
@@ -445,7 +448,7 @@ impl Daemon {
     pub(super) fn tell(&mut self, asked_by: Vec<u64>, error: &Error) {
         let (answer, now) = (super::requests::error_text(error), since_boot());
         for id in asked_by {
-            self.connections.answer(id, &answer, now);
+            self.hub.connections.answer(id, &answer, now);
         }
     }
 
@@ -458,20 +461,18 @@ impl Daemon {
             Ok(true) => {
                 self.metrics.count(Count::Sent);
                 self.metrics.count(Count::Released);
-                self.log.lease(name, format_args!("state=released"));
+                self.log(name, format_args!("state=released"));
             }
-            Ok(false) => self.log.lease(name, format_args!("state=ended")),
-            Err(Absent::Gone(why)) => {
-                self.log.lease(name, format_args!("state=ended reason={why:?}"))
-            }
+            Ok(false) => self.log(name, format_args!("state=ended")),
+            Err(Absent::Gone(why)) => self.log(name, format_args!("state=ended reason={why:?}")),
             Err(Absent::Failed(error)) => {
                 self.metrics.count(Count::Unsent);
-                self.log.lease(name, format_args!("state=ended problem={:?}", error.to_string()));
+                self.log(name, format_args!("state=ended problem={:?}", error.to_string()));
             }
         }
-        if let Err(error) = self.journal.remove(&entry.record.key, entry.record.family()) {
+        if let Err(error) = self.journal.remove(&entry.record.name()) {
             self.metrics.count(Count::JournalFailures);
-            self.log.lease(name, format_args!("problem={:?}", error.to_string()));
+            self.log(name, format_args!("problem={:?}", error.to_string()));
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Counters of the daemon, in Prometheus' text format.
-
-use std::fmt::Write as _;
+//! Counters of the daemon.
 
 use super::table::Table;
 use crate::plugins::ipam::dhcp::client::State;
+use crate::service::metrics::{Family, Registry};
 
 /// What is counted, with what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,57 +58,59 @@ pub fn state_text(state: Option<State>) -> &'static str {
 }
 
 /// The counters.
-#[derive(Default)]
 pub struct Metrics {
-    counts: [u64; COUNTERS.len()],
-    transitions: [u64; STATES.len()],
+    registry: Registry,
+    leases: Family,
+    exchanges: Family,
+    transitions: Family,
+    counters: [Family; COUNTERS.len()],
 }
 
 impl Metrics {
+    /// All of them at 0.
+    pub fn new() -> Metrics {
+        let mut registry = Registry::new("cni_dhcp");
+        let told: Vec<&str> = STATES.iter().map(|(_, text)| *text).collect();
+        let all = told.iter().copied().chain([QUEUED]).collect();
+        Metrics {
+            leases: registry.gauge("leases", "Leases by state.", Some(("state", all))),
+            exchanges: registry.gauge(
+                "exchanges",
+                "Conversations with servers that are under way.",
+                None,
+            ),
+            transitions: registry.counter(
+                "transitions",
+                "Changes of leases by the state that they came to.",
+                Some(("to", told)),
+            ),
+            counters: COUNTERS.map(|(name, about)| registry.counter(name, about, None)),
+            registry,
+        }
+    }
+
     /// Counts one.
     pub fn count(&mut self, what: Count) {
-        self.counts[what as usize] += 1;
+        self.registry.count(self.counters[what as usize], 0);
     }
 
     /// Counts a lease that has come to this state.
     pub fn transition(&mut self, state: State) {
         if let Some(index) = STATES.iter().position(|(known, _)| *known == state) {
-            self.transitions[index] += 1;
+            self.registry.count(self.transitions, index);
         }
     }
 
     /// All of them.
-    pub fn text(&self, table: &Table) -> String {
-        let mut text = head("leases", "Leases by state.", "gauge");
-        let states = STATES.iter().map(|(_, name)| *name).chain([QUEUED]);
-        for state in states {
+    pub fn text(&mut self, table: &Table) -> String {
+        let states = STATES.iter().map(|(_, text)| *text).chain([QUEUED]);
+        for (index, state) in states.enumerate() {
             let count = table.iter().filter(|(_, entry)| state_text(entry.state) == state).count();
-            let _ = writeln!(text, "cni_dhcp_leases{{state=\"{state}\"}} {count}"); // a String takes everything
+            self.registry.set(self.leases, index, count as u64);
         }
-        text.push_str(&head(
-            "exchanges",
-            "Conversations with servers that are under way.",
-            "gauge",
-        ));
-        let _ = writeln!(text, "cni_dhcp_exchanges {}", table.exchanges());
-        text.push_str(&head(
-            "transitions_total",
-            "Changes of leases by the state that they came to.",
-            "counter",
-        ));
-        for ((_, state), count) in STATES.iter().zip(self.transitions) {
-            let _ = writeln!(text, "cni_dhcp_transitions_total{{to=\"{state}\"}} {count}");
-        }
-        for ((name, about), count) in COUNTERS.iter().zip(self.counts) {
-            text.push_str(&head(&format!("{name}_total"), about, "counter"));
-            let _ = writeln!(text, "cni_dhcp_{name}_total {count}");
-        }
-        text
+        self.registry.set(self.exchanges, 0, table.exchanges() as u64);
+        self.registry.text()
     }
-}
-
-fn head(name: &str, about: &str, kind: &str) -> String {
-    format!("# HELP cni_dhcp_{name} {about}\n# TYPE cni_dhcp_{name} {kind}\n")
 }
 
 #[cfg(test)]
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn each_counter_has_its_name() {
-        let mut metrics = Metrics::default();
+        let mut metrics = Metrics::new();
         for (count, times) in
             (1..).zip([Count::Sent, Count::Unsent, Count::Received, Count::Malformed])
         {

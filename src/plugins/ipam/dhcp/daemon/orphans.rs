@@ -3,29 +3,36 @@
 use std::path::Path;
 
 use super::flags::Flags;
-use super::journal::{Journal, Read, Record};
+use super::journal::{Journal, Record, file_name, forget_all_torn};
 use super::release::give_back;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
-use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::family::{Family, Lease};
+use crate::plugins::ipam::dhcp::wire::DAEMON;
+use crate::service::journal::{Read, Record as _};
+use crate::sys::random::Random;
 
 /// Gives the leases of an attachment back, if the daemon that listened at `socket` has left any.
 pub fn del(socket: &Path, key: &Key) -> Result<()> {
-    let Some(journal) = Journal::left_behind(&Journal::beside(socket))? else { return Ok(()) };
+    let Some(journal) = Journal::left_behind(&DAEMON, &DAEMON.journal_beside(socket))? else {
+        return Ok(());
+    };
     let mut errors = ErrorList::default();
     for family in Family::ALL {
-        let released = journal.find(key, family).map(|record| record.iter().for_each(release));
-        errors.push(released.and_then(|()| journal.remove(key, family)));
+        let name = file_name(key, family);
+        let released = journal.find(&name).map(|record| record.iter().for_each(release));
+        errors.push(released.and_then(|()| journal.remove(&name)));
     }
     errors.finish()
 }
 
 /// Gives the leases of a network back but for those of valid attachments.
 pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    let Some(journal) = Journal::left_behind(&Journal::beside(socket))? else { return Ok(()) };
+    let Some(journal) = Journal::left_behind(&DAEMON, &DAEMON.journal_beside(socket))? else {
+        return Ok(());
+    };
     let mut errors = ErrorList::default();
     for read in journal.read_all()? {
         let Read::Record(record) = read else { continue };
@@ -37,14 +44,15 @@ pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Res
                 || stale(&record),
                 || {
                     release(&record);
-                    journal.remove(key, record.family())
+                    journal.remove(&record.name())
                 },
             ));
         }
     }
     if !valid.is_look() {
         let names = valid.names();
-        journal.forget_all_torn(
+        forget_all_torn(
+            &journal,
             network,
             names.iter().map(|at| (at.container_id.as_str(), at.ifname.as_str())),
         );

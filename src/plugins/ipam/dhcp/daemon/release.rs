@@ -9,15 +9,14 @@ use super::interface::Absent;
 use super::journal::Record;
 use super::table::name_of;
 use crate::cni::attachment::Key;
-use crate::net::clock::since_boot;
-use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::client::Moment;
 use crate::plugins::ipam::dhcp::family::{
     Action, Client, Family, Intent, Lease, Outgoing, of_v4, of_v6,
 };
 use crate::plugins::ipam::dhcp::v4::client::{self, Patience, Setup};
 use crate::plugins::ipam::dhcp::v6;
 use crate::plugins::ipam::dhcp::v6::client::Mode;
+use crate::sys::clock::{Moment, since_boot};
+use crate::sys::random::Random;
 
 /// The octets of a client id behind its type.
 const CLIENT_ID_MAX: usize = 254;

@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use super::Daemon;
 use super::interface::{self, Absent, Place};
-use super::journal::Record;
+use super::journal::{Record, forget_all_torn, forget_torn};
 use super::metrics::state_text;
 use super::table::{Entry, name_of};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
-use crate::net::clock::since_boot;
-use crate::plugins::ipam::dhcp::client::NEVER;
-use crate::plugins::ipam::dhcp::client::{Moment, State};
+use crate::plugins::ipam::dhcp::client::State;
 use crate::plugins::ipam::dhcp::family::{Family, Lease};
-use crate::plugins::ipam::dhcp::wire::{self, Request, Wish};
+use crate::plugins::ipam::dhcp::wire::{self, DAEMON, Described, Request, Wish};
+use crate::sys::clock::{Moment, NEVER, since_boot};
 
 /// What the Go plugin begins with.
 const HTTP: &[u8] = b"CONNECT ";
@@ -31,46 +30,58 @@ pub fn result_text(record: &Record) -> String {
     let document = result
         .into_document(wire::RESULT_VERSION)
         .map_err(|e| Error::new(Code::BUG, e.to_string()));
-    wire::answer_line(
+    DAEMON.answer_line(
         &document.and_then(|document| Value::parse(document.to_compact_text().as_bytes())),
     )
 }
 
 /// The answer to what cannot be done.
 pub fn error_text(error: &Error) -> String {
-    wire::answer_line(&Err(error.clone()))
+    DAEMON.answer_line::<()>(&Err(error.clone()))
+}
+
+/// The answer to what has been done.
+fn done() -> String {
+    DAEMON.answer_line(&Ok(()))
 }
 
 impl Daemon {
-    /// Somebody asks.
-    pub(super) fn request(&mut self, id: u64, line: &[u8]) {
+    /// Takes a request, whose answer may have to wait for servers.
+    pub(super) fn take_request(&mut self, id: u64, line: &[u8]) {
         let now = since_boot();
         if line.starts_with(HTTP) {
-            self.connections.answer(id, wire::TO_THE_REFERENCE, now);
+            self.hub.connections.answer(id, wire::TO_THE_REFERENCE, now);
             return;
         }
-        let answer = match Request::parse(line) {
+        let answer = match DAEMON.read_request(line) {
             Ok(Request::Add(wish)) => match Place::find(&self.flags.hostprefix, &wish) {
                 Ok(place) => return self.add(id, wish, place, now),
-                Err(error) => Err(error),
+                Err(error) => error_text(&error),
             },
-            Ok(Request::Check(key, family)) => self.check(&key, family),
-            Ok(Request::Del(key)) => {
-                Family::ALL.into_iter().for_each(|family| self.end(&name_of(&key, family)));
-                self.journal.forget_torn(&key);
-                Ok(Value::Null)
-            }
-            Ok(Request::Gc(network, valid)) => {
-                self.gc(&network, &valid);
-                Ok(Value::Null)
-            }
-            Ok(Request::Status) => Ok(Value::Null),
-            Ok(Request::Leases) => Ok(self.leases(now)),
-            Ok(Request::Release(name)) => self.release(&name),
-            Ok(Request::Metrics) => Ok(Value::text(self.metrics.text(&self.table))),
-            Err(error) => Err(error),
+            Ok(request) => self.answer(request, now),
+            Err(error) => error_text(&error),
         };
-        self.connections.answer(id, &wire::answer_line(&answer), now); // who has hung up does not want to know
+        self.hub.connections.answer(id, &answer, now); // a client that has hung up needs none
+    }
+
+    /// The line that answers what can be done at once.
+    fn answer(&mut self, request: Request, now: Moment) -> String {
+        match request {
+            Request::Check { key, family } => DAEMON.answer_line(&self.check(&key, family)),
+            Request::Del(key) => {
+                Family::ALL.into_iter().for_each(|family| self.end(&name_of(&key, family)));
+                forget_torn(&self.journal, &key);
+                done()
+            }
+            Request::Gc { network, valid } => {
+                self.gc(&network, &valid);
+                done()
+            }
+            Request::Leases => DAEMON.answer_line(&Ok(self.leases(now))),
+            Request::Release(name) => DAEMON.answer_line(&self.release(&name)),
+            Request::Metrics => DAEMON.answer_line(&Ok(self.metrics.text(&self.table))),
+            Request::Add(_) | Request::Status => done(), // ADD is not done at once
+        }
     }
 
     /// The lease that there is, for the same interface; else a new one.
@@ -79,9 +90,10 @@ impl Daemon {
         let mut wanted = None;
         if let Some(mut entry) = self.table.take(&name) {
             if entry.record.place.is_same(&place) && !entry.record.lost {
-                match entry.is_new() {
-                    true => self.promise(id, &mut entry),
-                    false => drop(self.connections.answer(id, &result_text(&entry.record), now)),
+                if entry.is_new() {
+                    self.promise(id, &mut entry);
+                } else {
+                    self.hub.connections.answer(id, &result_text(&entry.record), now);
                 }
                 return self.settle(name, entry, now);
             }
@@ -111,12 +123,13 @@ impl Daemon {
 
     /// Tells one how long it may have to wait.
     fn promise(&mut self, id: u64, entry: &mut Entry) {
-        self.connections.tell(id, &wire::patience_line(self.flags.resendtimeout + ON_TOP));
+        let patience = self.flags.resendtimeout + ON_TOP;
+        self.hub.connections.tell(id, &DAEMON.patience_line(patience));
         entry.asked_by.push(id);
     }
 
     /// One has hung up. What is looked for on its behalf, and on nobody else's, is given back.
-    pub(super) fn hung_up(&mut self, id: u64) {
+    pub(super) fn forget_client(&mut self, id: u64) {
         let asked = self
             .table
             .iter()
@@ -131,7 +144,7 @@ impl Daemon {
         }
     }
 
-    fn check(&self, key: &Key, family: Family) -> Result<Value> {
+    fn check(&self, key: &Key, family: Family) -> Result<Described> {
         let name = name_of(key, family);
         let unknown = || Error::check(format!("the DHCP daemon has no lease {name}"));
         let entry = self.table.get(&name).filter(|entry| !entry.is_new()).ok_or_else(unknown)?;
@@ -140,7 +153,7 @@ impl Daemon {
         {
             return Err(Error::check(format!("lease {name}: {why}")));
         }
-        Ok(self.described(&name, entry, since_boot()))
+        Ok(described(&name, entry, since_boot()))
     }
 
     /// DEL: what is not there is done.
@@ -168,14 +181,15 @@ impl Daemon {
         for name in stale.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.end(&name);
         }
-        self.journal.forget_all_torn(
+        forget_all_torn(
+            &self.journal,
             network,
             valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str())),
         );
     }
 
     /// What people end: the container still runs, so its address is taken off the interface.
-    fn release(&mut self, name: &str) -> Result<Value> {
+    fn release(&mut self, name: &str) -> Result<()> {
         let Some(entry) = self.table.get(name) else {
             let error = Error::new(Code::UNKNOWN_CONTAINER, format!("there is no lease {name:?}"));
             return Err(error.with_details("`cni-multi dhcp leases` lists them by key"));
@@ -183,7 +197,7 @@ impl Daemon {
         let (place, address) =
             (entry.record.place.clone(), entry.record.lease.as_ref().map(Lease::address));
         self.end(name); // the message goes out from the address
-        let Some(address) = address else { return Ok(Value::Null) };
+        let Some(address) = address else { return Ok(()) };
         let taken = place.visit(&self.flags.hostprefix, &mut |netlink, link| {
             interface::take_off(netlink, link, address).map(drop)
         });
@@ -191,33 +205,28 @@ impl Daemon {
             Err(Absent::Failed(error)) => {
                 Err(error.context(format_args!("take {address} off the interface")))
             }
-            _ => Ok(Value::Null),
+            _ => Ok(()),
         }
     }
 
-    fn leases(&self, now: Moment) -> Value {
-        Value::Array(
-            self.table.iter().map(|(name, entry)| self.described(name, entry, now)).collect(),
-        )
+    fn leases(&self, now: Moment) -> Vec<Described> {
+        self.table.iter().map(|(name, entry)| described(name, entry, now)).collect()
     }
+}
 
-    /// A lease as people and CHECK see it.
-    fn described(&self, name: &str, entry: &Entry, now: Moment) -> Value {
-        // It may be over before it is its turn to be looked at.
-        let state = if now < entry.end() { entry.state } else { Some(State::Expired) };
-        let mut members =
-            vec![("key", Value::text(name)), ("state", Value::text(state_text(state)))];
-        if let Some(lease) = &entry.record.lease {
-            members.push(("address", Value::text(lease.net().to_string())));
-            members.push(("server", Value::text(lease.server())));
-            let [_, t1, _, expires] = lease.times();
-            for (key, moment) in [("renewSeconds", t1), ("expireSeconds", expires)] {
-                if moment != NEVER {
-                    members.push((key, Value::number(moment.saturating_sub(now).as_secs())));
-                }
-            }
-        }
-        members.push(("namespace", Value::text(&entry.record.place.netns)));
-        Value::object(members)
+/// A lease as people and CHECK see it.
+fn described(name: &str, entry: &Entry, now: Moment) -> Described {
+    // It may be over before it is its turn to be looked at.
+    let state = if now < entry.end() { entry.state } else { Some(State::Expired) };
+    let lease = entry.record.lease.as_ref();
+    let seconds = |moment: Moment| (moment != NEVER).then(|| moment.saturating_sub(now).as_secs());
+    Described {
+        key: name.to_owned(),
+        state: state_text(state).to_owned(),
+        address: lease.map(|lease| lease.net().to_string()),
+        server: lease.map(Lease::server),
+        renew_seconds: lease.and_then(|lease| seconds(lease.times()[1])),
+        expire_seconds: lease.and_then(|lease| seconds(lease.times()[3])),
+        namespace: entry.record.place.netns.clone(),
     }
 }

@@ -7,9 +7,9 @@ use super::exchange::Exchange;
 use super::journal::Record;
 use crate::cni::attachment::Key;
 use crate::net::netlink::RouteEntry;
-use crate::plugins::ipam::dhcp::client::NEVER;
-use crate::plugins::ipam::dhcp::client::{Moment, State};
+use crate::plugins::ipam::dhcp::client::State;
 use crate::plugins::ipam::dhcp::family::{Client, Family};
+use crate::sys::clock::{Moment, NEVER};
 
 /// `<container id>/<network>/<interface>`, and `/6` behind it for that of IPv6: how a lease is
 /// named to people, and to the server unless it is told another id.

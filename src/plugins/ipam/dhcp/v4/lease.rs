@@ -5,14 +5,15 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
 
-use super::message::Message;
+use super::message::{Malformed, Message};
 use super::options::{Options, code};
-use crate::cni::attachment::hex;
-use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
-use crate::error::{Code, Error, Result};
-use crate::plugins::ipam::dhcp::client::{Moment, NEVER};
+use crate::hex;
+use crate::plugins::ipam::dhcp::reader::Reader;
+use crate::plugins::ipam::dhcp::times::Times;
+use crate::sys::clock::{Moment, NEVER};
 
 /// How long a lease is that does not say so, as with the reference.
 const DEFAULT_TIME: u32 = 60 * 60;
@@ -28,7 +29,8 @@ const MTUS: RangeInclusive<u16> = 68..=1500;
 const LONGEST_NAME: usize = 253;
 
 /// What a server has granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct Lease {
     /// The address.
     pub address: Ipv4Addr,
@@ -160,80 +162,53 @@ impl Lease {
             options: vec![],
         }
     }
+}
 
-    /// As it is journalled; times in milliseconds, and none where there is no end.
-    pub fn to_value(&self) -> Value {
-        let number = |number: u64| Value::Number(number.into());
+/// A lease as it is journalled.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    address: Ipv4Net,
+    server: Ipv4Addr,
+    xid: u32,
+    #[serde(with = "hex")]
+    options: Vec<u8>,
+    #[serde(flatten)]
+    times: Times,
+}
+
+impl From<Lease> for Stored {
+    fn from(lease: Lease) -> Stored {
         let mut options = vec![];
-        self.options.write(&mut options);
-        let mut members = vec![
-            ("address", Value::text(self.net().to_string())),
-            ("server", Value::text(self.server.to_string())),
-            ("xid", number(self.xid.into())),
-            ("options", Value::text(hex(&options))),
-        ];
-        for (key, moment) in self.moments().into_iter().filter(|(_, moment)| *moment != NEVER) {
-            members.push((key, number(moment.as_millis() as u64)));
-        }
-        Value::object(members)
-    }
-
-    fn moments(&self) -> [(&'static str, Moment); 4] {
-        [("acquired", self.acquired), ("t1", self.t1), ("t2", self.t2), ("expires", self.expires)]
-    }
-
-    /// Reads what [`Lease::to_value`] has made.
-    pub fn of_value(value: &Value) -> Result<Lease> {
-        let net: Ipv4Net = parsed(value, "address")?;
-        let moment = |key| {
-            value.get(key).map_or(Ok(NEVER), |_| whole(value, key).map(Duration::from_millis))
-        };
-        let mut options = Options::default();
-        let octets =
-            text(value, "options").ok().and_then(of_hex).ok_or_else(|| unread(value, "options"))?;
-        options.read(&octets).map_err(|why| unread(value, "options").with_details(why))?;
-        Ok(Lease {
-            address: net.addr(),
-            prefix_len: net.prefix_len(),
-            server: parsed(value, "server")?,
-            acquired: moment("acquired")?,
-            t1: moment("t1")?,
-            t2: moment("t2")?,
-            expires: moment("expires")?,
+        lease.options.write(&mut options);
+        Stored {
+            address: lease.net(),
+            server: lease.server,
+            xid: lease.xid,
             options,
-            xid: u32::try_from(whole(value, "xid")?).map_err(|_| unread(value, "xid"))?,
+            times: Times::from([lease.acquired, lease.t1, lease.t2, lease.expires]),
+        }
+    }
+}
+
+impl TryFrom<Stored> for Lease {
+    type Error = Malformed;
+
+    fn try_from(stored: Stored) -> Result<Lease, Malformed> {
+        let mut options = Options::default();
+        options.read(&stored.options)?;
+        let [acquired, t1, t2, expires] = stored.times.into();
+        Ok(Lease {
+            address: stored.address.addr(),
+            prefix_len: stored.address.prefix_len(),
+            server: stored.server,
+            acquired,
+            t1,
+            t2,
+            expires,
+            options,
+            xid: stored.xid,
         })
     }
-}
-
-pub(in crate::plugins::ipam::dhcp) fn unread(value: &Value, key: &str) -> Error {
-    let found = value.get(key).unwrap_or(&Value::Null).to_text();
-    Error::new(
-        Code::DECODE,
-        format!("lease.{key}: {found} cannot be, expected what a lease has there"),
-    )
-}
-
-pub(in crate::plugins::ipam::dhcp) fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str> {
-    value.get(key).and_then(Value::as_str).ok_or_else(|| unread(value, key))
-}
-
-pub(in crate::plugins::ipam::dhcp) fn parsed<T: std::str::FromStr>(
-    value: &Value,
-    key: &str,
-) -> Result<T> {
-    text(value, key)?.parse().map_err(|_| unread(value, key))
-}
-
-pub(in crate::plugins::ipam::dhcp) fn whole(value: &Value, key: &str) -> Result<u64> {
-    let Some(Value::Number(number)) = value.get(key) else { return Err(unread(value, key)) };
-    number.as_u64().ok_or_else(|| unread(value, key))
-}
-
-pub(in crate::plugins::ipam::dhcp) fn of_hex(text: &str) -> Option<Vec<u8>> {
-    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
-    let digit = |digit: u8| char::from(digit).to_digit(16);
-    pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8)).collect()
 }
 
 /// The length that a mask stands for; None for one with holes, and for that of the whole world.
@@ -262,15 +237,13 @@ fn route(to: Ipv4Addr, prefix_len: u8, router: Ipv4Addr) -> Route {
 /// RFC 3442: a prefix length, as many octets of the destination as it needs, a router. None where
 /// it does not come out even.
 fn classless_routes(value: &[u8]) -> Option<Vec<Route>> {
-    let (mut rest, mut routes) = (value, vec![]);
-    while let Some((prefix_len, behind)) = rest.split_first() {
-        let (significant, behind) =
-            behind.split_at_checked(usize::from(*prefix_len).div_ceil(8))?;
-        let (router, behind) = behind.split_first_chunk::<4>()?;
+    let mut value = Reader::new(value);
+    let mut routes = vec![];
+    while let Some(prefix_len) = value.u8() {
+        let significant = value.take(usize::from(prefix_len).div_ceil(8))?;
         let mut to = [0; 4];
         to.get_mut(..significant.len())?.copy_from_slice(significant);
-        routes.push(route(to.into(), *prefix_len, (*router).into()));
-        rest = behind;
+        routes.push(route(to.into(), prefix_len, value.ipv4()?));
     }
     Some(routes)
 }

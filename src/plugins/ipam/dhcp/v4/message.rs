@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use super::options::{Options, code};
 use crate::net::mac::MacAddr;
+use crate::plugins::ipam::dhcp::reader::Reader;
 
 /// Where the options begin, behind the fixed fields and the magic cookie.
 const OPTIONS: usize = 240;
@@ -127,8 +128,8 @@ impl Message {
     /// Reads the payload of a datagram. The options have to have an END, in overloaded fields as
     /// well.
     pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
-        let (fixed, options) =
-            bytes.split_at_checked(OPTIONS).ok_or(Malformed("it is shorter than 240 octets"))?;
+        const SHORT: Malformed = Malformed("it is shorter than 240 octets");
+        let (fixed, options) = bytes.split_at_checked(OPTIONS).ok_or(SHORT)?;
         let op = match fixed[0] {
             1 => Op::Request,
             2 => Op::Reply,
@@ -137,20 +138,28 @@ impl Message {
         if fixed[FILE.end..] != COOKIE {
             return Err(Malformed("it has no magic cookie"));
         }
-        let chaddr = fixed[28..28 + CHADDR].get(..usize::from(fixed[2]));
-        Ok(Message {
+        if usize::from(fixed[2]) > CHADDR {
+            return Err(Malformed("its hardware address is longer than 16 octets"));
+        }
+        let options = read_options(fixed, options)?;
+        Message::read_fields(op, fixed, options).ok_or(SHORT)
+    }
+
+    /// Reads the fields in their order (section 2).
+    fn read_fields(op: Op, fixed: &[u8], options: Options) -> Option<Message> {
+        let mut fields = Reader::new(fixed);
+        let [_, _, length, _] = *fields.take(4)? else { return None };
+        Some(Message {
             op,
-            xid: u32::from_be_bytes(octets(fixed, 4)),
-            secs: u16::from_be_bytes(octets(fixed, 8)),
-            broadcast: u16::from_be_bytes(octets(fixed, 10)) & BROADCAST != 0,
-            ciaddr: octets(fixed, 12).into(),
-            yiaddr: octets(fixed, 16).into(),
-            siaddr: octets(fixed, 20).into(),
-            giaddr: octets(fixed, 24).into(),
-            chaddr: MacAddr::new(
-                chaddr.ok_or(Malformed("its hardware address is longer than 16 octets"))?,
-            ),
-            options: read_options(fixed, options)?,
+            xid: fields.u32()?,
+            secs: fields.u16()?,
+            broadcast: fields.u16()? & BROADCAST != 0,
+            ciaddr: fields.ipv4()?,
+            yiaddr: fields.ipv4()?,
+            siaddr: fields.ipv4()?,
+            giaddr: fields.ipv4()?,
+            chaddr: MacAddr::new(fields.take(length.into())?),
+            options,
         })
     }
 
@@ -191,11 +200,4 @@ fn read_options(fixed: &[u8], field: &[u8]) -> Result<Options, Malformed> {
     }
     options.remove(code::OVERLOAD);
     Ok(options)
-}
-
-/// So many octets of the fixed fields, which are known to be there.
-fn octets<const N: usize>(fixed: &[u8], at: usize) -> [u8; N] {
-    let mut octets = [0; N];
-    octets.copy_from_slice(&fixed[at..at + N]);
-    octets
 }

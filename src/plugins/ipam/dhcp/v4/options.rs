@@ -4,6 +4,7 @@
 use std::net::Ipv4Addr;
 
 use super::message::Malformed;
+use crate::plugins::ipam::dhcp::reader::Reader;
 
 /// The codes that are read or written here.
 pub mod code {
@@ -121,22 +122,20 @@ impl Options {
     /// Adds the options of a field, which has to have an END. What an option has already gets
     /// longer (RFC 3396).
     pub(super) fn read(&mut self, field: &[u8]) -> Result<(), Malformed> {
-        let mut rest = field;
+        let cut_off = Malformed("an option is cut off");
+        let mut field = Reader::new(field);
         loop {
-            rest = match *rest {
-                [] => return Err(Malformed("its options have no end")),
-                [code::END, ..] => return Ok(()),
-                [code::PAD, ref rest @ ..] => rest,
-                [code, length, ref rest @ ..] => {
-                    let value = rest.split_at_checked(usize::from(length));
-                    let (value, rest) = value.ok_or(Malformed("an option is cut off"))?;
+            match field.u8().ok_or(Malformed("its options have no end"))? {
+                code::END => return Ok(()),
+                code::PAD => (),
+                code => {
+                    let length = field.u8().ok_or(cut_off)?;
+                    let value = field.take(length.into()).ok_or(cut_off)?;
                     if let Some(place) = self.place(code) {
                         place.extend(value);
                     }
-                    rest
                 }
-                [_] => return Err(Malformed("an option is cut off")),
-            };
+            }
         }
     }
 

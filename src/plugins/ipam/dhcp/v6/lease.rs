@@ -4,22 +4,21 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
+use serde::{Deserialize, Serialize};
 
 use super::message::Grant;
 use super::router::Advertisement;
-use crate::cni::attachment::hex;
-use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
-use crate::error::Result;
-use crate::plugins::ipam::dhcp::client::Moment;
-use crate::plugins::ipam::dhcp::client::NEVER;
-use crate::plugins::ipam::dhcp::v4::lease::{of_hex, parsed, text, unread, whole};
+use crate::hex;
+use crate::plugins::ipam::dhcp::times::Times;
+use crate::sys::clock::{Moment, NEVER};
 
 /// A time without end.
 const INFINITE: u32 = u32::MAX;
 
 /// What has been granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
 pub struct Lease {
     /// The address.
     pub address: Ipv6Addr,
@@ -144,71 +143,66 @@ impl Lease {
             ..AddResult::default()
         }
     }
+}
 
-    /// As it is journalled; times in milliseconds, and none where there is no end.
-    pub fn to_value(&self) -> Value {
-        let texts =
-            |texts: Vec<String>| Value::Array(texts.into_iter().map(Value::String).collect());
-        let number = |number: u64| Value::Number(number.into());
-        let mut members = vec![
-            ("address", Value::text(self.net().to_string())),
-            ("server", Value::text(hex(&self.server))),
-            ("routes", texts(self.routes.iter().map(Ipv6Net::to_string).collect())),
-            ("mtu", number(self.mtu.into())),
-            ("nameServers", texts(self.name_servers.clone())),
-            ("domains", texts(self.domains.clone())),
-        ];
-        members.extend(self.router.map(|router| ("router", Value::text(router.to_string()))));
-        for (key, moment) in [
-            ("acquired", self.acquired),
-            ("t1", self.t1),
-            ("t2", self.t2),
-            ("expires", self.expires),
-        ] {
-            if moment != NEVER {
-                members.push((key, number(moment.as_millis() as u64)));
-            }
+/// A lease as it is journalled.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    address: Ipv6Net,
+    #[serde(with = "hex")]
+    server: Vec<u8>,
+    #[serde(default)]
+    routes: Vec<Ipv6Net>,
+    mtu: u32,
+    #[serde(default)]
+    name_servers: Vec<String>,
+    #[serde(default)]
+    domains: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    router: Option<Ipv6Addr>,
+    #[serde(flatten)]
+    times: Times,
+}
+
+impl From<Lease> for Stored {
+    fn from(lease: Lease) -> Stored {
+        Stored {
+            address: lease.net(),
+            server: lease.server,
+            routes: lease.routes,
+            mtu: lease.mtu,
+            name_servers: lease.name_servers,
+            domains: lease.domains,
+            router: lease.router,
+            times: Times::from([lease.acquired, lease.t1, lease.t2, lease.expires]),
         }
-        Value::object(members)
     }
+}
 
-    /// Reads what [`Lease::to_value`] has made.
-    pub fn of_value(value: &Value) -> Result<Lease> {
-        let net: Ipv6Net = parsed(value, "address")?;
-        let moment = |key| {
-            value.get(key).map_or(Ok(NEVER), |_| whole(value, key).map(Duration::from_millis))
-        };
-        let routes = list(value, "routes")?
-            .iter()
-            .map(|route| route.parse().ok())
-            .collect::<Option<Vec<_>>>();
-        Ok(Lease {
-            address: net.addr(),
-            prefix_len: net.prefix_len(),
-            server: of_hex(text(value, "server")?).ok_or_else(|| unread(value, "server"))?,
-            acquired: moment("acquired")?,
-            t1: moment("t1")?,
-            t2: moment("t2")?,
-            expires: moment("expires")?,
-            router: value.get("router").map(|_| parsed(value, "router")).transpose()?,
-            routes: routes.ok_or_else(|| unread(value, "routes"))?,
-            mtu: u32::try_from(whole(value, "mtu")?).map_err(|_| unread(value, "mtu"))?,
-            name_servers: list(value, "nameServers")?,
-            domains: list(value, "domains")?,
-        })
+impl From<Stored> for Lease {
+    fn from(stored: Stored) -> Lease {
+        let [acquired, t1, t2, expires] = stored.times.into();
+        Lease {
+            address: stored.address.addr(),
+            prefix_len: stored.address.prefix_len(),
+            server: stored.server,
+            acquired,
+            t1,
+            t2,
+            expires,
+            router: stored.router,
+            routes: stored.routes,
+            mtu: stored.mtu,
+            name_servers: stored.name_servers,
+            domains: stored.domains,
+        }
     }
 }
 
 /// The moment so many seconds after `now`.
 fn after(now: Moment, seconds: u32) -> Moment {
     if seconds == INFINITE { NEVER } else { now + Duration::from_secs(seconds.into()) }
-}
-
-fn list(value: &Value, key: &str) -> Result<Vec<String>> {
-    let items = value.get(key).map(Value::items).unwrap_or_default();
-    let items: Option<Vec<String>> =
-        items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
-    items.ok_or_else(|| unread(value, key))
 }
 
 #[cfg(test)]
@@ -340,7 +334,8 @@ mod tests {
             (vec!["2001:db8::53".to_owned()], vec!["lan".to_owned()]);
         let endless = Lease { router: None, ..granted(u32::MAX, u32::MAX, 0, 0) };
         for lease in [lease, endless] {
-            assert_eq!(Lease::of_value(&lease.to_value()), Ok(lease));
+            let text = serde_json::to_string(&lease).unwrap();
+            assert_eq!(serde_json::from_str::<Lease>(&text).unwrap(), lease);
         }
         for torn in [
             "{}",
@@ -348,7 +343,7 @@ mod tests {
             r#"{"address":"2001:db8::1/64","server":"0"}"#,
             "[]",
         ] {
-            assert!(Lease::of_value(&Value::parse(torn.as_bytes()).unwrap()).is_err(), "{torn}");
+            assert!(serde_json::from_str::<Lease>(torn).is_err(), "{torn}");
         }
     }
 }

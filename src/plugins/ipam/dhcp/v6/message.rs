@@ -2,14 +2,11 @@
 
 use std::net::Ipv6Addr;
 
-use super::options::{
-    self, Options, read_address, read_addresses, read_domains, read_u16, read_u32,
-};
+use super::options::{self, Options, read_addresses, read_domains};
+use crate::plugins::ipam::dhcp::reader::Reader;
 
 /// All servers and relays of the link (section 7.1).
 pub const ALL_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
-/// Type and transaction id.
-const HEADER: usize = 4;
 
 /// What a message is (section 7.3), as far as a client that asks for an address has to do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +56,7 @@ impl Status {
     fn within(options: &Options) -> Status {
         options
             .get(options::STATUS_CODE)
-            .and_then(|value| read_u16(value, 0))
+            .and_then(|value| Reader::new(value).u16())
             .map_or(Status::SUCCESS, Status)
     }
 }
@@ -105,8 +102,9 @@ impl Message {
     /// Reads a packet; None where it is of a kind that is of no use to a client, or cut off.
     pub fn decode(packet: &[u8]) -> Option<Message> {
         let kind = Kind::of(*packet.first()?)?;
-        let transaction = read_u32(packet, 0)? & 0xff_ffff;
-        Some(Message { kind, transaction, options: Options::decode(&packet[HEADER..])? })
+        let mut packet = Reader::new(packet);
+        let transaction = packet.u32()? & 0xff_ffff;
+        Some(Message { kind, transaction, options: Options::decode(packet.rest())? })
     }
 
     /// The packet.
@@ -133,12 +131,13 @@ impl Message {
 
     /// The association with this id. One whose T1 is behind its T2 is none (section 21.4).
     pub fn association(&self, iaid: u32) -> Option<Association> {
-        let value =
-            self.options.all(options::IA_NA).find(|value| read_u32(value, 0) == Some(iaid))?;
-        let (t1, t2) = (read_u32(value, 4)?, read_u32(value, 8)?);
-        let within = Options::decode(value.get(12..)?)?;
+        let mut values = self.options.all(options::IA_NA).map(Reader::new);
+        let mut value = values.find_map(|mut value| (value.u32()? == iaid).then_some(value))?;
+        let t1 = value.u32()?;
+        let t2 = value.u32()?;
+        let within = Options::decode(value.rest())?;
         let addresses = within.all(options::IA_ADDRESS).filter_map(Grant::read).collect();
-        let offered = within.get(options::IA_ADDRESS).and_then(|value| read_address(value, 0));
+        let offered = within.get(options::IA_ADDRESS).and_then(|value| Reader::new(value).ipv6());
         (t1 <= t2 || t2 == 0).then(|| Association {
             t1,
             t2,
@@ -163,9 +162,11 @@ impl Grant {
     /// An address that is no host's, that the server complains of, or that is preferred for longer
     /// than it is valid (section 21.6), is none.
     fn read(value: &[u8]) -> Option<Grant> {
-        let (address, preferred, valid) =
-            (read_address(value, 0)?, read_u32(value, 16)?, read_u32(value, 20)?);
-        let status = Status::within(&Options::decode(&value[24..])?);
+        let mut value = Reader::new(value);
+        let address = value.ipv6()?;
+        let preferred = value.u32()?;
+        let valid = value.u32()?;
+        let status = Status::within(&Options::decode(value.rest())?);
         let is_hosts = !(address.is_unspecified()
             || address.is_loopback()
             || address.is_multicast()

@@ -1,7 +1,6 @@
 //! Options of DHCPv6 (RFC 8415, section 21): code and length of 16 bits each, then the value.
 
-use std::net::Ipv6Addr;
-
+use crate::plugins::ipam::dhcp::reader::Reader;
 use crate::plugins::ipam::dhcp::v4::lease::search;
 
 /// Client Identifier: a DUID.
@@ -27,21 +26,19 @@ pub const DOMAIN_LIST: u16 = 24;
 /// The longest pause between two Solicit messages, in seconds.
 pub const SOL_MAX_RT: u16 = 82;
 
-/// Code and length.
-const HEADER: usize = 4;
-
 /// A list of options in the order of the packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options(Vec<(u16, Vec<u8>)>);
 
 impl Options {
     /// Reads options up to the end of the bytes; None where one is cut off.
-    pub fn decode(mut bytes: &[u8]) -> Option<Options> {
+    pub fn decode(bytes: &[u8]) -> Option<Options> {
+        let mut bytes = Reader::new(bytes);
         let mut options = vec![];
         while !bytes.is_empty() {
-            let (code, length) = (read_u16(bytes, 0)?, usize::from(read_u16(bytes, 2)?));
-            options.push((code, bytes.get(HEADER..HEADER + length)?.to_vec()));
-            bytes = &bytes[HEADER + length..];
+            let code = bytes.u16()?;
+            let length = bytes.u16()?;
+            options.push((code, bytes.take(length.into())?.to_vec()));
         }
         Some(Options(options))
     }
@@ -71,28 +68,10 @@ impl Options {
     }
 }
 
-/// A number in network byte order.
-pub fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-/// A number in network byte order.
-pub fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-/// An address.
-pub fn read_address(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
-    Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(at..at + 16)?).ok()?))
-}
-
 /// Addresses one behind the other, as text; what is cut off is left out.
 pub fn read_addresses(bytes: &[u8]) -> Vec<String> {
-    bytes
-        .chunks_exact(16)
-        .filter_map(|address| read_address(address, 0))
-        .map(|address| address.to_string())
-        .collect()
+    let mut bytes = Reader::new(bytes);
+    std::iter::from_fn(|| bytes.ipv6()).map(|address| address.to_string()).collect()
 }
 
 /// Domains to search. What no resolver's configuration takes is left out, and so is the padding of

@@ -6,8 +6,9 @@ use std::net::Ipv6Addr;
 
 use ipnet::Ipv6Net;
 
-use super::options::{read_address, read_addresses, read_domains, read_u16, read_u32};
+use super::options::{read_addresses, read_domains};
 use crate::net::mac::MacAddr;
+use crate::plugins::ipam::dhcp::reader::Reader;
 
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
@@ -80,7 +81,7 @@ pub fn decode(packet: &[u8], source: Ipv6Addr) -> Option<Heard> {
         [ROUTER_ADVERTISEMENT, 0, ..] if source.is_unicast_link_local() => {
             Advertisement::read(packet, source).map(Heard::Router)
         }
-        [NEIGHBOUR_ADVERTISEMENT, 0, ..] => read_address(packet, 8).map(Heard::Claim),
+        [NEIGHBOUR_ADVERTISEMENT, 0, ..] => Reader::new(packet.get(8..)?).ipv6().map(Heard::Claim),
         _ => None,
     }
 }
@@ -94,7 +95,7 @@ impl Advertisement {
         };
         let mut told = Advertisement {
             router,
-            lifetime: read_u16(packet, 6)?,
+            lifetime: Reader::new(packet.get(6..)?).u16()?,
             preference,
             mtu: None,
             prefixes: vec![],
@@ -102,35 +103,52 @@ impl Advertisement {
             name_servers: vec![],
             domains: vec![],
         };
-        let mut rest = packet.get(16..)?;
-        while let [kind, length, ..] = rest {
-            let length = usize::from(*length) * 8;
-            let option = rest.get(..length).filter(|option| !option.is_empty())?; // a length of 0 spoils the packet
-            told.take(*kind, option);
-            rest = &rest[length..];
+        let mut rest = Reader::new(packet.get(16..)?);
+        while let [kind, length, ..] = rest.rest() {
+            let option = rest.take(usize::from(*length) * 8)?;
+            told.take(*kind, option.get(2..)?); // a length of 0 spoils the packet
         }
         rest.is_empty().then_some(told)
     }
 
-    /// Takes what an option tells; one that is too short, or that the router wants forgotten, tells
-    /// nothing.
+    /// Takes what an option tells, behind its kind and its length; one that is too short, or that the
+    /// router wants forgotten, tells nothing.
     fn take(&mut self, kind: u8, option: &[u8]) {
-        let is_lasting = || read_u32(option, 4).is_some_and(|lifetime| lifetime != 0);
         match kind {
             PREFIX_INFORMATION => self.prefixes.extend(Prefix::read(option)),
-            MTU => self.mtu = read_u32(option, 4).filter(|mtu| *mtu >= SMALLEST_MTU),
-            ROUTE_INFORMATION if is_lasting() => self.routes.extend(read_route(option)),
-            NAME_SERVERS if is_lasting() => self.name_servers.extend(read_addresses(&option[8..])),
-            DOMAINS if is_lasting() => self.domains.extend(read_domains(&option[8..])),
+            MTU => self.mtu = after_word(option).filter(|mtu| *mtu >= SMALLEST_MTU),
+            ROUTE_INFORMATION => self.routes.extend(read_route(option)),
+            NAME_SERVERS => self
+                .name_servers
+                .extend(read_lasting(option).map(read_addresses).unwrap_or_default()),
+            DOMAINS => {
+                self.domains.extend(read_lasting(option).map(read_domains).unwrap_or_default())
+            }
             _ => (),
         }
     }
 }
 
+/// The number behind the first two octets.
+fn after_word(option: &[u8]) -> Option<u32> {
+    Reader::new(option.get(2..)?).u32()
+}
+
+/// What an option lists behind its lifetime; None where that is over.
+fn read_lasting(option: &[u8]) -> Option<&[u8]> {
+    let mut option = Reader::new(option.get(2..)?);
+    (option.u32()? != 0).then_some(option.rest())
+}
+
 impl Prefix {
     fn read(option: &[u8]) -> Option<Prefix> {
-        let net = Ipv6Net::new(read_address(option, 16)?, option[2]).ok()?.trunc();
-        let (flags, valid, preferred) = (option[3], read_u32(option, 4)?, read_u32(option, 8)?);
+        let mut option = Reader::new(option);
+        let prefix_len = option.u8()?;
+        let flags = option.u8()?;
+        let valid = option.u32()?;
+        let preferred = option.u32()?;
+        option.u32()?; // reserved
+        let net = Ipv6Net::new(option.ipv6()?, prefix_len).ok()?.trunc();
         let is_hosts = !net.addr().is_unicast_link_local() && !net.addr().is_multicast();
         let prefix = Prefix {
             net,
@@ -143,16 +161,17 @@ impl Prefix {
     }
 }
 
-/// A route whose preference is the reserved one is none (RFC 4191, section 2.3). The default route
-/// has a lifetime of its own, in the header.
+/// A route whose lifetime is over, or whose preference is the reserved one, is none (RFC 4191,
+/// section 2.3). The default route has a lifetime of its own, in the header.
 fn read_route(option: &[u8]) -> Option<Ipv6Net> {
-    let (told, prefix_len) = (option.get(8..)?, option[2]);
+    let told = read_lasting(option)?;
+    let [prefix_len, flags] = *option.first_chunk()?;
     let told = told.get(..16).unwrap_or(told);
     let mut prefix = [0; 16];
     prefix[..told.len()].copy_from_slice(told);
     let net = Ipv6Net::new(prefix.into(), prefix_len).ok()?.trunc();
     let is_whole = usize::from(prefix_len) <= told.len() * 8;
-    (is_whole && prefix_len > 0 && option[3] >> 3 & 3 != 2).then_some(net)
+    (is_whole && prefix_len > 0 && flags >> 3 & 3 != 2).then_some(net)
 }
 
 /// Asks the routers of the link to tell about it.

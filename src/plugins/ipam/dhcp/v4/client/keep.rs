@@ -4,10 +4,10 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::{Action, Client, Moment, Phase, Reason, SHORTEST_WAIT, seconds};
-use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::client::NEVER;
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
 use crate::plugins::ipam::dhcp::v4::message::Message;
+use crate::sys::clock::NEVER;
+use crate::sys::random::Random;
 
 /// The least time between two renewals (RFC 2131, section 4.4.5), unless the lease is short.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(60);

@@ -15,9 +15,9 @@ use super::lease::Lease;
 use super::message::{Message, MessageType, Op};
 use super::options::code;
 use crate::net::mac::MacAddr;
-use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::client::NEVER;
-use crate::plugins::ipam::dhcp::client::{self, Moment, Reason, State, Troubles};
+use crate::plugins::ipam::dhcp::client::{self, Reason, State, Troubles};
+use crate::sys::clock::{Moment, NEVER};
+use crate::sys::random::Random;
 
 /// How often an offer is requested before it counts as withdrawn.
 const REQUESTS: u32 = 3;

@@ -6,11 +6,12 @@ use std::time::Duration;
 use super::{
     Action, Client, Intent, Moment, Phase, Reason, Request, SHORTEST_WAIT, release_of, seconds,
 };
-use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::client::{NEVER, Troubles};
+use crate::plugins::ipam::dhcp::client::Troubles;
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
 use crate::plugins::ipam::dhcp::v4::message::Message;
 use crate::plugins::ipam::dhcp::v4::options::code;
+use crate::sys::clock::NEVER;
+use crate::sys::random::Random;
 
 /// How long the owner of an address has to answer a probe.
 const PROBE: Duration = Duration::from_millis(50);

@@ -3,11 +3,13 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::net::mac::MacAddr;
-use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
 use crate::plugins::ipam::dhcp::v4::message::{Message, MessageType};
 use crate::plugins::ipam::dhcp::v4::options::{Options, code};
+use crate::sys::random::Random;
 
 /// What a message may be long: that of Ethernet.
 const MAX_MESSAGE_SIZE: u16 = 1500;
@@ -68,7 +70,7 @@ pub struct Outgoing {
 
 /// An address that is about to be requested. If nobody knows what came of it, it has to be given
 /// back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// The address.
     pub address: Ipv4Addr,

@@ -18,9 +18,10 @@ use self::timer::{Timer, Timing};
 use super::lease::Lease;
 use super::message::{Kind, Message};
 use super::router::Advertisement;
-use crate::cni::attachment::hex;
-use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::client::{self, Moment, NEVER, Reason, State, Troubles};
+use crate::hex;
+use crate::plugins::ipam::dhcp::client::{self, Reason, State, Troubles};
+use crate::sys::clock::{Moment, NEVER};
+use crate::sys::random::Random;
 
 /// SOL_MAX_RT of RFC 8415, section 7.6.
 const SOL_MAX_RT: Duration = Duration::from_secs(3600);
@@ -536,7 +537,7 @@ impl Client {
 
 /// A server as error texts name it: by its DUID.
 fn name_of(server: &[u8]) -> String {
-    format!("server {}", hex(server))
+    format!("server {}", hex::encode(server))
 }
 
 impl Offer {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::setup::{IAID, Intent, release_of};
 use super::{AFTER_REFUSAL, Action, Client, Offer, Outgoing, Reason, State, Turn, name_of};
+use crate::plugins::ipam::dhcp::reader::Reader;
 use crate::plugins::ipam::dhcp::v6::lease::Lease;
 use crate::plugins::ipam::dhcp::v6::message::{Association, Grant, Kind, Message, Status};
-use crate::plugins::ipam::dhcp::v6::options::{self, read_u32};
+use crate::plugins::ipam::dhcp::v6::options;
 
 /// The preference of a server that waits for no other (RFC 8415, section 18.2.9).
 const AT_ONCE: u8 = 255;
@@ -25,7 +26,8 @@ impl Client {
         let is_ours = message.transaction == exchange.transaction
             && message.options.get(options::CLIENT_ID) == Some(&self.setup.duid);
         let Some(server) = server.filter(|_| is_ours) else { return };
-        let told = message.options.get(options::SOL_MAX_RT).and_then(|value| read_u32(value, 0));
+        let told =
+            message.options.get(options::SOL_MAX_RT).and_then(|value| Reader::new(value).u32());
         if let Some(seconds) = told.filter(|seconds| SOL_MAX_RT_RANGE.contains(seconds)) {
             self.sol_max_rt = Duration::from_secs(seconds.into());
         }

@@ -3,11 +3,13 @@
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha512};
 
-use crate::net::random::Random;
+use crate::hex;
 use crate::plugins::ipam::dhcp::v6::message::{Kind, Message, asking_for};
 use crate::plugins::ipam::dhcp::v6::options::{self, Options};
+use crate::sys::random::Random;
 
 /// The one association of a client: each attachment is a client of its own.
 pub(super) const IAID: u32 = 1;
@@ -15,7 +17,8 @@ pub(super) const IAID: u32 = 1;
 const DUID_UUID: [u8; 2] = [0, 4];
 
 /// Who grants the address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// A DHCPv6 server.
     Dhcp,
@@ -36,11 +39,12 @@ pub struct Setup {
 
 /// An address that is about to be requested. If nobody knows what came of it, it has to be given
 /// back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// The address.
     pub address: Ipv6Addr,
     /// The DUID of the server that has offered it.
+    #[serde(with = "hex")]
     pub server: Vec<u8>,
 }
 

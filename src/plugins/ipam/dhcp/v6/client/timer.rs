@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::client::Moment;
 use crate::plugins::ipam::dhcp::v6::message::Kind;
+use crate::sys::clock::Moment;
+use crate::sys::random::Random;
 
 /// How one kind of message is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

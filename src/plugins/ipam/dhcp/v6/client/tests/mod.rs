@@ -7,6 +7,7 @@ mod search;
 
 use super::setup::IAID;
 use super::*;
+use crate::plugins::ipam::dhcp::reader::Reader;
 use crate::plugins::ipam::dhcp::v6::message::Status;
 use crate::plugins::ipam::dhcp::v6::options::{self, Options};
 use crate::plugins::ipam::dhcp::v6::router::Prefix;
@@ -188,7 +189,8 @@ fn router(last: u16) -> Advertisement {
 fn asked(message: &Message) -> Option<Ipv6Addr> {
     let value = message.options.get(options::IA_NA).unwrap();
     Some(
-        options::read_address(Options::decode(&value[12..]).unwrap().get(options::IA_ADDRESS)?, 0)
+        Reader::new(Options::decode(&value[12..]).unwrap().get(options::IA_ADDRESS)?)
+            .ipv6()
             .unwrap(),
     )
 }

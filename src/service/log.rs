@@ -1,4 +1,4 @@
-//! What the daemon tells the log: a line of `key=value` for each change of a lease.
+//! What a daemon tells its log: lines of `key=value`.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ impl Log {
         Log { timestamps: stream.map_or(true, |stream| stream != variable("JOURNAL_STREAM")) }
     }
 
-    /// Writes a line. Where its reader has stopped, the line is lost: the leases do not wait for
+    /// Writes a line. Where its reader has stopped, the line is lost: the daemon does not wait for
     /// it.
     pub fn line(&self, text: impl fmt::Display) {
         let stderr = io::stderr();
@@ -37,9 +37,9 @@ impl Log {
         }
     }
 
-    /// Writes a line about a lease.
-    pub fn lease(&self, name: &str, text: impl fmt::Display) {
-        self.line(format_args!("lease={} {text}", name.escape_debug()));
+    /// Writes a line about one of the daemon's things, such as `lease=NAME`.
+    pub fn about(&self, kind: &str, name: &str, text: impl fmt::Display) {
+        self.line(format_args!("{kind}={} {text}", name.escape_debug()));
     }
 }
 

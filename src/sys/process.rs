@@ -36,7 +36,7 @@ macro_rules! c_main {
             args: *const *const ::std::ffi::c_char,
         ) -> ::std::ffi::c_int {
             // SAFETY: these are the arguments of C's `main`.
-            unsafe { $crate::net::process::run_as_main(count, args, $run) }
+            unsafe { $crate::sys::process::run_as_main(count, args, $run) }
         }
     };
 }

@@ -15,11 +15,15 @@ const ARGUMENTS: u32 = 16;
 
 /// AUDIT_ARCH_* of linux/audit.h: the same number is another call elsewhere.
 #[cfg(target_arch = "x86_64")]
-const OWN_ARCHITECTURE: u32 = 0xc000_003e;
+const OWN_ARCHITECTURE: Option<u32> = Some(0xc000_003e);
 #[cfg(target_arch = "aarch64")]
-const OWN_ARCHITECTURE: u32 = 0xc000_00b7;
+const OWN_ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
+/// Elsewhere no filter has been tried.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const OWN_ARCHITECTURE: Option<u32> = None;
 
 /// A call that is refused unless one of its arguments is as it has to be.
+#[derive(Clone, Copy, Debug)]
 pub struct Call {
     /// SYS_* of the C library.
     pub number: libc::c_long,
@@ -30,6 +34,7 @@ pub struct Call {
 }
 
 /// What an argument has to be.
+#[derive(Clone, Copy, Debug)]
 pub enum Is {
     /// One of these.
     OneOf(&'static [libc::c_int]),
@@ -42,9 +47,10 @@ pub enum Is {
 /// Refuses all calls but these, for good. What is refused fails with EPERM, and the kernel's log of
 /// audits has it.
 ///
-/// This and [`hide`] take CAP_SYS_ADMIN or `no_new_privs`.
+/// This and [`hide`] take CAP_SYS_ADMIN or `no_new_privs`, and fail with ENOSYS where the numbers
+/// of an architecture are not known.
 pub fn allow_only(always: &[libc::c_long], some: &[Call]) -> Result<(), Errno> {
-    let mut program = beginning();
+    let mut program = beginning()?;
     for number in always {
         program.extend([unless(BPF_JEQ, *number as u32, 1), answer(libc::SECCOMP_RET_ALLOW)]);
     }
@@ -61,7 +67,7 @@ pub fn allow_only(always: &[libc::c_long], some: &[Call]) -> Result<(), Errno> {
 /// Makes a call fail as in a kernel that has not got it, for what the C library tries first,
 /// however often: no log has it.
 pub fn hide(number: libc::c_long) -> Result<(), Errno> {
-    let mut program = beginning();
+    let mut program = beginning()?;
     program.extend([
         unless(BPF_JEQ, number as u32, 1),
         answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
@@ -85,8 +91,9 @@ fn install(program: &[sock_filter], flags: libc::c_ulong) -> Result<(), Errno> {
 const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 
 /// Refuses what is of another architecture, and loads the number of the call.
-fn beginning() -> Vec<sock_filter> {
-    vec![load(ARCHITECTURE), when(BPF_JEQ, OWN_ARCHITECTURE, 1), answer(REFUSE), load(NUMBER)]
+fn beginning() -> Result<Vec<sock_filter>, Errno> {
+    let own = OWN_ARCHITECTURE.ok_or(Errno::ENOSYS)?;
+    Ok(vec![load(ARCHITECTURE), when(BPF_JEQ, own, 1), answer(REFUSE), load(NUMBER)])
 }
 
 /// What decides about an argument that has been loaded.

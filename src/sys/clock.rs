@@ -10,8 +10,14 @@ use nix::time::clock_gettime;
 
 use crate::error::{Error, Result};
 
+/// A point in time: since the machine was started ([`since_boot`]).
+pub type Moment = Duration;
+
+/// When nothing is to be done any more.
+pub const NEVER: Moment = Duration::MAX;
+
 /// The time now. A kernel without this clock is older than all that we need.
-pub fn since_boot() -> Duration {
+pub fn since_boot() -> Moment {
     clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
@@ -28,7 +34,7 @@ impl Alarm {
     }
 
     /// Sets it to a moment since boot in place of what it was set to; to none where there is none.
-    pub fn set(&self, at: Option<Duration>) -> Result<()> {
+    pub fn set(&self, at: Option<Moment>) -> Result<()> {
         let set = match at {
             // Zero would mean never.
             Some(at) => {

@@ -1,4 +1,4 @@
-//! Where the daemon is asked: a socket that systemd has made, or one of its own.
+//! The socket of a daemon: one that systemd has made, or one of its own.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use nix::sys::socket::UnixAddr;
 use nix::sys::stat::{Mode, umask};
 
-use super::flags::Flags;
+use super::Identity;
 use crate::error::{Code, Error, Result};
-use crate::net::activation;
-use crate::net::local_stream::LocalStream;
 use crate::plain_file;
+use crate::sys::activation;
+use crate::sys::local_stream::LocalStream;
 
 /// How long a program that listens already has to take a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,17 +29,20 @@ pub struct Listener {
 impl Listener {
     /// Takes the socket that systemd hands over, else makes one. Whoever calls has the journal's
     /// lock, so a socket that nobody listens on is one that a daemon has left.
-    pub fn open(path: &Path, variable: impl Fn(&str) -> String) -> Result<Listener> {
+    pub fn open(
+        identity: &Identity,
+        path: &Path,
+        variable: impl Fn(&str) -> String,
+    ) -> Result<Listener> {
         let activated = activation::listener(variable)?;
         let is_ours = activated.is_none();
-        let socket = activated.map_or_else(|| bind(path), Ok)?;
+        let socket = activated.map_or_else(|| bind(identity, path), Ok)?;
         socket.set_nonblocking(true).map_err(|e| Error::io("listen", &e))?;
         Ok(Listener { socket, ours: is_ours.then(|| path.to_owned()).into_iter().collect() })
     }
 
-    /// Writes the process id where the command line says.
-    pub fn write_pid(&mut self, flags: &Flags) -> Result<()> {
-        let path = &flags.pidfile;
+    /// Writes the process id; nowhere where the path is empty.
+    pub fn write_pid(&mut self, path: &Path) -> Result<()> {
         if path.as_os_str().is_empty() {
             return Ok(());
         }
@@ -53,7 +56,7 @@ impl Listener {
         let written = plain_file::replace(path, std::process::id().to_string().as_bytes());
         let readable = || fs::set_permissions(path, Permissions::from_mode(0o644)); // others want to know it as well
         written.and_then(|()| readable()).map_err(|e| Error::io(what, &e))?;
-        self.ours.push(path.clone());
+        self.ours.push(path.to_owned());
         Ok(())
     }
 }
@@ -67,12 +70,12 @@ impl Drop for Listener {
     }
 }
 
-fn bind(path: &Path) -> Result<UnixListener> {
+fn bind(identity: &Identity, path: &Path) -> Result<UnixListener> {
     let failed = |e: io::Error| Error::io(format_args!("listen at {path:?}"), &e);
     if let Some(parent) = path.parent() {
         plain_file::make_directories(parent, 0o700).map_err(failed)?;
     }
-    remove_stale(path)?;
+    remove_stale(identity, path)?;
     // The mode counts from the first moment on; this process has no other thread that could make a
     // file now.
     let before = umask(Mode::from_bits_truncate(0o177));
@@ -82,11 +85,12 @@ fn bind(path: &Path) -> Result<UnixListener> {
 }
 
 /// A socket that nobody listens on is removed.
-fn remove_stale(path: &Path) -> Result<()> {
+fn remove_stale(identity: &Identity, path: &Path) -> Result<()> {
     let taken = |why: &str| {
         let msg = format!("listen at {path:?}: {why}");
+        let option = identity.socket_option;
         Err(Error::new(Code::CONFLICT, msg)
-            .with_details("stop what is there, or set another -socketpath"))
+            .with_details(format_args!("stop what is there, or set another {option}")))
     };
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -99,7 +103,7 @@ fn remove_stale(path: &Path) -> Result<()> {
     let address =
         UnixAddr::new(path).map_err(|e| Error::kernel(format_args!("listen at {path:?}"), e))?;
     match LocalStream::connect(&address, PATIENCE) {
-        Ok(_) => taken("another program listens there; is it the reference's dhcp daemon?"),
+        Ok(_) => taken(&format!("another program listens there{}", identity.suspicion())),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => plain_file::remove(path)
             .map_err(|e| Error::io(format_args!("remove the stale socket {path:?}"), &e)),
         Err(e) => Err(Error::io(format_args!("listen at {path:?}"), &e)),
@@ -109,6 +113,7 @@ fn remove_stale(path: &Path) -> Result<()> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::EXAMPLE;
     use super::*;
     use crate::scratch::Scratch;
 
@@ -120,7 +125,7 @@ mod tests {
     fn the_socket_is_for_its_owner_and_goes_with_the_daemon() {
         let scratch = Scratch::new();
         let path = scratch.path().join("run/cni/dhcp.sock");
-        let listener = Listener::open(&path, nothing).unwrap();
+        let listener = Listener::open(&EXAMPLE, &path, nothing).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
         drop(listener);
@@ -132,15 +137,15 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("dhcp.sock");
         drop(UnixListener::bind(&path).unwrap());
-        let first = Listener::open(&path, nothing).unwrap();
-        let error = Listener::open(&path, nothing).map(drop).unwrap_err();
+        let first = Listener::open(&EXAMPLE, &path, nothing).unwrap();
+        let error = Listener::open(&EXAMPLE, &path, nothing).map(drop).unwrap_err();
         assert!(
             error.code == Code::CONFLICT && error.msg.contains("another program listens there"),
             "{error}"
         );
         drop(first);
         fs::write(&path, "x").unwrap();
-        let error = Listener::open(&path, nothing).map(drop).unwrap_err();
+        let error = Listener::open(&EXAMPLE, &path, nothing).map(drop).unwrap_err();
         assert!(error.msg.ends_with("something that is no socket has this name"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"x");
     }
@@ -150,12 +155,11 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("dhcp.sock");
         let pidfile = scratch.path().join("pid");
-        let mut listener = Listener::open(&path, nothing).unwrap();
-        let flags = |pidfile: &Path| Flags { pidfile: pidfile.to_owned(), ..Flags::default() };
-        listener.write_pid(&flags(Path::new(""))).unwrap();
-        let error = listener.write_pid(&flags(Path::new("pid"))).unwrap_err();
+        let mut listener = Listener::open(&EXAMPLE, &path, nothing).unwrap();
+        listener.write_pid(Path::new("")).unwrap();
+        let error = listener.write_pid(Path::new("pid")).unwrap_err();
         assert_eq!(error.msg, "Error writing pidfile \"pid\": path not absolute");
-        listener.write_pid(&flags(&pidfile)).unwrap();
+        listener.write_pid(&pidfile).unwrap();
         assert_eq!(fs::read_to_string(&pidfile).unwrap(), std::process::id().to_string());
         drop(listener);
         assert!(!pidfile.exists());

@@ -1,4 +1,4 @@
-//! Who asks the daemon: one request a connection, and one answer.
+//! Connections to a daemon: one request and one answer each.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use nix::poll::PollFlags;
 
-use crate::plugins::ipam::dhcp::client::Moment;
-use crate::plugins::ipam::dhcp::client::NEVER;
-use crate::plugins::ipam::dhcp::wire::REQUEST_MAX;
+use super::wire::REQUEST_MAX;
+use crate::sys::clock::{Moment, NEVER};
 
-/// How many may ask and be answered at once, beside those that wait for a lease; others wait in the
-/// socket's queue.
+/// How many may ask and be answered at once, beside those whose answer takes its time; others wait
+/// in the socket's queue.
 pub const CONNECTIONS_MAX: usize = 512;
 /// How long a request may take to come, and an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -229,9 +228,9 @@ mod tests {
         assert_eq!(connections.all.len(), 0);
     }
 
-    /// A network in which no server answers takes no room from others.
+    /// A request that takes its time takes no room from others.
     #[test]
-    fn who_waits_for_a_lease_leaves_its_room_to_others() {
+    fn a_connection_that_waits_for_us_leaves_its_room_to_others() {
         let (theirs, mut connections) = connected();
         for _ in 1..CONNECTIONS_MAX {
             connections.add(theirs.try_clone().unwrap(), NOW).unwrap();

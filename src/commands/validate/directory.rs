@@ -1,0 +1,36 @@
+//! The looks at a directory: which of its files a runtime reads.
+
+use std::path::Path;
+
+use super::checker::Checker;
+use super::files::files_of;
+use super::picks::{self, Pick};
+use crate::error::Result;
+
+impl Checker<'_> {
+    /// Looks at every file of a directory.
+    pub fn check_dir(&mut self, dir: &Path) -> Result<Vec<Pick>> {
+        let files = files_of(dir).map_err(|e| e.context(dir.display()))?;
+        let (first, mut read) = (self.networks.len(), vec![]);
+        for file in files {
+            let name = file.to_string_lossy().to_ascii_lowercase();
+            if picks::extension(&file).is_some() {
+                let network = self.check_file(&file);
+                read.push((file, network));
+            } else if name.contains(".conf") || name.contains(".json") {
+                self.tell_of_file("not-read", &file, "no runtime reads a file of this name");
+            }
+        }
+        if read.is_empty() {
+            self.tell_of_file("no-files", dir, "there is no network configuration");
+        }
+        self.check_names(first);
+        Ok(picks::of_dir(&read, &self.networks))
+    }
+
+    /// Looks at one file; returns the network in it.
+    fn check_file(&mut self, file: &Path) -> Option<usize> {
+        let bytes = self.read_file(file)?;
+        self.check(file.to_string_lossy().into_owned(), &bytes)
+    }
+}

@@ -1,0 +1,43 @@
+//! Octets in journals and on sockets: two hex digits each. As a module for `#[serde(with)]`.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serializer};
+
+/// Lower-case digits.
+pub fn encode(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// The octets of the digits, of either case; None where one is no digit or has no other.
+pub fn decode(digits: &str) -> Option<Vec<u8>> {
+    let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8)).collect()
+}
+
+/// Writes octets as digits.
+pub fn serialize<S: Serializer>(octets: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&encode(octets))
+}
+
+/// Reads octets from digits.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let digits = String::deserialize(deserializer)?;
+    decode(&digits)
+        .ok_or_else(|| D::Error::custom(format_args!("{digits:?}: expected pairs of hex digits")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn octets_come_back_and_torn_digits_are_none() {
+        assert_eq!(encode(&[0, 0x0a, 0xff]), "000aff");
+        assert_eq!(decode("000aFf"), Some(vec![0, 0x0a, 0xff]));
+        assert_eq!(decode(""), Some(vec![]));
+        for torn in ["f", "zz", "+1", "ää", "0 "] {
+            assert_eq!(decode(torn), None, "{torn}");
+        }
+    }
+}

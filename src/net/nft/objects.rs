@@ -1,0 +1,217 @@
+//! Tables, chains, rules and elements as the kernel has them.
+
+use super::batch::{Table, element_key, set_name};
+use super::meaning;
+use super::socket::Nft;
+use super::uapi::*;
+use super::wire::{Attributes, read_comment};
+use crate::error::Result;
+use crate::net::netlink::attr::Attrs;
+use crate::net::nfnetlink::Family;
+
+/// NFT_NAME_MAXLEN, with the NUL.
+const NAME_MAX: usize = 256;
+
+/// A chain as the kernel has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainInfo {
+    /// Its rules and the references to it, counted together.
+    pub uses: u32,
+    /// Whether packets enter by it and it drops what no rule of its decides.
+    pub is_dropping: bool,
+}
+
+/// A rule as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleInfo {
+    /// What it is removed by.
+    pub handle: u64,
+    /// Its comment, perhaps empty.
+    pub comment: String,
+    /// What it compares something of a packet with, one after the other.
+    pub compared: Vec<Vec<u8>>,
+    /// Its expressions, as the kernel lists them.
+    expressions: Vec<u8>,
+}
+
+impl RuleInfo {
+    fn read(attrs: Attrs<'_>) -> Option<RuleInfo> {
+        let comment = attrs.bytes(NFTA_RULE_USERDATA).and_then(read_comment);
+        Some(RuleInfo {
+            handle: attrs.be64(NFTA_RULE_HANDLE)?,
+            comment: comment.unwrap_or_default(),
+            compared: compared(attrs),
+            expressions: attrs.bytes(NFTA_RULE_EXPRESSIONS).unwrap_or_default().to_vec(),
+        })
+    }
+
+    /// Whether it does what these expressions say.
+    pub fn does(&self, expressions: Attrs<'_>) -> bool {
+        meaning::is_same(expressions, Attrs::of(&self.expressions))
+    }
+
+    /// Whether it does at least that, as a rule does that nft(8) has listed and loaded again.
+    pub fn does_as_listed(&self, expressions: Attrs<'_>) -> bool {
+        self.does(expressions)
+            || meaning::is_same_as_listed(expressions, Attrs::of(&self.expressions))
+    }
+
+    /// Whether it does that to packets of one family, and no others get to it.
+    pub fn does_within_family(&self, expressions: Attrs<'_>) -> bool {
+        meaning::is_same_within_family(expressions, Attrs::of(&self.expressions))
+    }
+}
+
+/// An element as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElementInfo {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// The chain that its verdict names.
+    pub chain: Option<String>,
+    /// Its value, in a map; empty elsewhere.
+    pub value: Vec<u8>,
+    /// Its comment, perhaps empty.
+    pub comment: String,
+}
+
+impl ChainInfo {
+    fn read(attrs: Attrs<'_>) -> Option<ChainInfo> {
+        let uses = attrs.be32(NFTA_CHAIN_USE).unwrap_or_default();
+        Some(ChainInfo { uses, is_dropping: drops(attrs) })
+    }
+}
+
+impl ElementInfo {
+    fn read(attrs: Attrs<'_>) -> Option<ElementInfo> {
+        let data = attrs.nested(NFTA_SET_ELEM_DATA);
+        let verdict = data.and_then(|data| data.nested(NFTA_DATA_VERDICT));
+        let comment = attrs.bytes(NFTA_SET_ELEM_USERDATA).and_then(read_comment);
+        Some(ElementInfo {
+            value: data.and_then(|data| data.bytes(NFTA_DATA_VALUE)).unwrap_or_default().to_vec(),
+            key: attrs.nested(NFTA_SET_ELEM_KEY)?.bytes(NFTA_DATA_VALUE)?.to_vec(),
+            chain: verdict.and_then(|verdict| verdict.text(NFTA_VERDICT_CHAIN)),
+            comment: comment.unwrap_or_default(),
+        })
+    }
+}
+
+impl Nft {
+    /// Whether there is such a table.
+    pub fn has_table(&self, table: Table) -> Result<bool> {
+        Ok(self.table_flags(table)?.is_some())
+    }
+
+    /// Whether there is such a table, and nobody has switched it off (NFT_TABLE_F_DORMANT).
+    pub fn is_in_force(&self, table: Table) -> Result<bool> {
+        Ok(self.table_flags(table)?.is_some_and(|flags| flags & NFT_TABLE_F_DORMANT == 0))
+    }
+
+    fn table_flags(&self, table: Table) -> Result<Option<u32>> {
+        let what = format_args!("find table {:?}", table.name);
+        let name = |body: &mut Attributes| {
+            body.text(NFTA_TABLE_NAME, table.name);
+        };
+        self.get(NFT_MSG_GETTABLE, table.family, what, name, |attrs| {
+            Some(attrs.be32(NFTA_TABLE_FLAGS).unwrap_or_default())
+        })
+    }
+
+    /// The chain of this name, if there is one. A longer name than the kernel takes is none's.
+    pub fn chain(&self, family: Family, table: &str, chain: &str) -> Result<Option<ChainInfo>> {
+        if chain.len() >= NAME_MAX {
+            return Ok(None);
+        }
+        let what = format_args!("find chain {chain:?} of table {table:?}");
+        let name = |body: &mut Attributes| {
+            body.text(NFTA_CHAIN_TABLE, table).text(NFTA_CHAIN_NAME, chain);
+        };
+        self.get(NFT_MSG_GETCHAIN, family, what, name, ChainInfo::read)
+    }
+
+    /// The chains of a family, each with its table, that packets enter by a hook (NF_INET_*) and
+    /// that drop what no rule of theirs decides.
+    pub fn dropping_chains(&self, family: Family, hook: u32) -> Result<Vec<(String, String)>> {
+        let read = |attrs: Attrs<'_>| {
+            let at = attrs.nested(NFTA_CHAIN_HOOK)?.be32(NFTA_HOOK_HOOKNUM)?;
+            let name = (attrs.text(NFTA_CHAIN_TABLE)?, attrs.text(NFTA_CHAIN_NAME)?);
+            (at == hook && drops(attrs)).then_some(name)
+        };
+        self.dump(
+            NFT_MSG_GETCHAIN,
+            family,
+            "list chains",
+            |_| (),
+            |attrs, list| list.extend(read(attrs)),
+        )
+    }
+
+    /// The element with this key, if there is one.
+    pub fn element(&self, table: Table, set: &str, key: &[u8]) -> Result<Option<ElementInfo>> {
+        let what = format_args!("find an element of set {set:?} of table {:?}", table.name);
+        let name = |body: &mut Attributes| element_key(body, table, set, key);
+        self.get(NFT_MSG_GETSETELEM, table.family, what, name, |attrs| elements_of(attrs).next())
+    }
+
+    /// All elements of a set; none where it is not there.
+    pub fn elements(&self, table: Table, set: &str) -> Result<Vec<ElementInfo>> {
+        let what = format_args!("list set {set:?} of table {:?}", table.name);
+        let name = |body: &mut Attributes| set_name(body, table, set);
+        self.dump(NFT_MSG_GETSETELEM, table.family, what, name, |attrs, list| {
+            list.extend(elements_of(attrs))
+        })
+    }
+
+    /// Whether the set has an element that `other` accepts, looking no further than it must: a dump
+    /// that is not read to its end costs no more than its first page.
+    pub fn has_element(
+        &self,
+        table: Table,
+        set: &str,
+        other: impl Fn(&ElementInfo) -> bool,
+    ) -> Result<bool> {
+        let what = format_args!("look into set {set:?} of table {:?}", table.name);
+        let name = |body: &mut Attributes| set_name(body, table, set);
+        Nft::dump_has(NFT_MSG_GETSETELEM, table.family, what, name, |attrs| {
+            elements_of(attrs).any(|element| other(&element))
+        })
+    }
+
+    /// The rules of a chain; none where it is not there.
+    pub fn rules(&self, family: Family, table: &str, chain: &str) -> Result<Vec<RuleInfo>> {
+        let what = format_args!("list chain {chain:?} of table {table:?}");
+        let name = |body: &mut Attributes| {
+            body.text(NFTA_RULE_TABLE, table).text(NFTA_RULE_CHAIN, chain);
+        };
+        self.dump(NFT_MSG_GETRULE, family, what, name, |attrs, list| {
+            // Kernels that do not filter send the rules of every chain.
+            if attrs.text(NFTA_RULE_CHAIN).as_deref() == Some(chain) {
+                list.extend(RuleInfo::read(attrs));
+            }
+        })
+    }
+}
+
+/// Whether a base chain drops what no rule of its decides.
+fn drops(chain: Attrs<'_>) -> bool {
+    chain.be32(NFTA_CHAIN_POLICY) == Some(NF_DROP as u32)
+}
+
+/// The values in the `cmp` expressions of a rule.
+fn compared(rule: Attrs<'_>) -> Vec<Vec<u8>> {
+    let value = |expression: Attrs<'_>| {
+        let is_cmp = expression.text(NFTA_EXPR_NAME).as_deref() == Some("cmp");
+        let data = expression.nested(NFTA_EXPR_DATA)?.nested(NFTA_CMP_DATA)?;
+        data.bytes(NFTA_DATA_VALUE).filter(|_| is_cmp).map(<[u8]>::to_vec)
+    };
+    let expressions = rule.nested(NFTA_RULE_EXPRESSIONS).into_iter().flat_map(Attrs::iter);
+    expressions.filter_map(|(_, expression)| value(Attrs::of(expression))).collect()
+}
+
+fn elements_of(attrs: Attrs<'_>) -> impl Iterator<Item = ElementInfo> {
+    attrs
+        .nested(NFTA_SET_ELEM_LIST_ELEMENTS)
+        .into_iter()
+        .flat_map(Attrs::iter)
+        .filter_map(|(_, element)| ElementInfo::read(Attrs::of(element)))
+}

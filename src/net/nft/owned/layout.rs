@@ -1,0 +1,39 @@
+//! What our tables consist of, beside the elements.
+
+use crate::net::nft::batch::{Batch, Holds, KeyType, Set, Table};
+
+/// The set that says which elements are whose: its keys are an owner's id and a number, its comments
+/// name an element.
+pub(super) const LEDGER: Set =
+    Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
+
+/// One of our tables, as it is to be.
+#[derive(Clone, Copy)]
+pub struct Layout {
+    /// The table.
+    pub table: Table,
+    /// Shown by `nft list`.
+    pub comment: &'static str,
+    /// Its sets and maps, beside the one that says which elements are whose.
+    pub sets: &'static [&'static Set],
+    /// Writes its constant chains and rules; doing so again changes nothing.
+    pub lay_out: fn(&mut Batch, Table),
+}
+
+impl Layout {
+    /// Adds the table with all it has but elements.
+    pub(super) fn write(&self, batch: &mut Batch) {
+        batch.table(self.table, self.comment).set(self.table, &LEDGER);
+        for set in self.sets {
+            batch.set(self.table, set);
+        }
+        (self.lay_out)(batch, self.table);
+    }
+
+    /// The constant chains and rules alone.
+    pub(super) fn chains_and_rules(&self) -> Batch {
+        let mut batch = Batch::default();
+        (self.lay_out)(&mut batch, self.table);
+        batch
+    }
+}

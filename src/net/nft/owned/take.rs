@@ -1,0 +1,359 @@
+//! How an owner comes by its elements, and gives back what it took.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use nix::errno::Errno;
+
+use super::claims::{Claims, OurTable};
+use super::element::{OwnedElement, Owner, Rival, SHARED, chains_of};
+use super::finder::Finder;
+use super::layout::LEDGER;
+use super::ledger::{is_of, ledger_key, named_in, write_entry};
+use super::release::Search;
+use crate::error::{Error, Result};
+use crate::net::nft::batch::{Batch, Holding};
+use crate::net::nft::expr::Verdict;
+use crate::net::nft::{ElementInfo, RuleInfo};
+
+/// An element that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its place in the list.
+    pub element: usize,
+    /// The comment of its owner, or what it cannot stand beside.
+    pub by: String,
+}
+
+/// What a claim has replaced.
+#[derive(Clone, Debug, Default)]
+pub struct Replaced {
+    /// What the owner had before.
+    own: Vec<OwnedElement>,
+    /// What was another's, each with that one's comment.
+    others: Vec<(OwnedElement, String)>,
+}
+
+impl Replaced {
+    /// Whether all elements are new, and the owner is.
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.others.is_empty()
+    }
+
+    /// What the owner had before.
+    pub fn own(&self) -> &[OwnedElement] {
+        &self.own
+    }
+}
+
+/// Comments of elements by the end of their keys.
+type BySuffix = HashMap<Vec<u8>, String>;
+
+impl OurTable<'_> {
+    /// Whether elements can be added: the table is there, or the kernel can make it. What it lacks
+    /// is in the error.
+    pub fn require(&self) -> Result<()> {
+        if self.incomplete_chain()?.is_none() {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        self.layout.write(&mut batch);
+        let what = format_args!("make table {:?}", self.table().name);
+        self.nft.rehearse(&batch, what).map_err(|error| {
+            let hint =
+                "this kernel may lack nft_chain_nat, nft_nat, nft_masq, nft_fib_inet or nft_ct";
+            if error.is_errno(Errno::ENOENT) { error.with_details(hint) } else { error }
+        })
+    }
+}
+
+impl Claims<'_> {
+    /// Makes the owner's elements. Those it had are replaced; one that another owner still has
+    /// changes hands, for this one was given what it stands for. Returns what was there in their
+    /// place, for [`Claims::give_back`].
+    pub fn take(&self, elements: &[OwnedElement]) -> Result<Replaced> {
+        if self.only_elements_are_missing(elements)? {
+            let mut batch = Batch::default();
+            self.add_elements(&mut batch, 0, elements);
+            match self.ours.nft.commit(&batch, self.adding()) {
+                Err(error) if needs_plan(&error) => (),
+                done => return done.map(|()| Replaced::default()),
+            }
+        }
+        self.ours.nft.again(&self.adding(), || self.try_take(elements))
+    }
+
+    fn try_take(&self, elements: &[OwnedElement]) -> Result<Replaced> {
+        let table = self.ours.table();
+        let mut batch = Batch::of_generation(self.ours.nft.generation()?);
+        let mut replaced = Replaced { own: self.own_elements()?, others: vec![] };
+        let before = self.plan_release(&mut batch)?;
+        self.plan_lay_out(&mut batch)?;
+        before.delete_unused(&mut batch, table, elements);
+        let mut finder = Finder::new(self.ours, elements.len());
+        for element in elements {
+            let found = finder.find(element.set, &element.key)?;
+            if let Some(found) = found.filter(|_| !element.is_shared && !before.has(element)) {
+                batch.delete_element(table, element.set, &element.key);
+                if found.comment != self.owner.comment {
+                    replaced.others.push((element.clone(), found.comment));
+                }
+            }
+        }
+        chains_of(elements).for_each(|chain| chain.write(&mut batch, table));
+        self.add_elements(&mut batch, 0, elements);
+        self.ours.nft.commit(&batch, self.adding()).map(|()| replaced)
+    }
+
+    /// Takes back a claim to elements of sets: the owner's go, and what they replaced is as it was.
+    /// What another has been given since stays with it. Returns what is nobody's now: its owner
+    /// before the claim has gone in between, and left it.
+    pub fn give_back(&self, replaced: &Replaced) -> Result<Vec<OwnedElement>> {
+        let what = format!("give back elements of table {:?}", self.ours.table().name);
+        self.ours.nft.again(&what, || self.try_give_back(&what, replaced))
+    }
+
+    fn try_give_back(&self, what: &str, replaced: &Replaced) -> Result<Vec<OwnedElement>> {
+        let table = self.ours.table();
+        let mut batch = Batch::of_generation(self.ours.nft.generation()?);
+        self.plan_release(&mut batch)?;
+        self.plan_lay_out(&mut batch)?;
+        let mut own = vec![];
+        for element in &replaced.own {
+            if self.is_free(element)? {
+                own.push(element.clone());
+            }
+        }
+        let mut left = vec![];
+        let mut is_any_back = false;
+        for (element, comment) in &replaced.others {
+            if !self.is_free(element)? {
+                continue;
+            }
+            if self.is_known_of(comment, element)? {
+                batch.element(table, element.set, &element.key, Holding::Key, comment);
+                is_any_back = true;
+            } else {
+                left.push(element.clone());
+            }
+        }
+        if own.is_empty() && !is_any_back {
+            return self.release(Search::Ledger).map(|_| left); // perhaps with the table
+        }
+        self.add_elements(&mut batch, 0, &own);
+        self.ours.nft.commit(&batch, what).map(|()| left)
+    }
+
+    /// Whether no other owner has the element for itself.
+    fn is_free(&self, element: &OwnedElement) -> Result<bool> {
+        let found = self.ours.element(element.set, &element.key)?;
+        Ok(found.is_none_or(|found| element.is_shared || is_of(&found.comment, self.owner)))
+    }
+
+    /// Whether the ledger still has the element as that of the owner that the comment names.
+    fn is_known_of(&self, comment: &str, element: &OwnedElement) -> Result<bool> {
+        let Some(id) = named_in(comment) else { return Ok(false) };
+        let named = Owner { id, comment: comment.to_owned() };
+        let entries = self.ours.of(&named).entries()?;
+        Ok(entries.iter().any(|(_, entry)| *entry == write_entry(element)))
+    }
+
+    /// The elements of sets that the owner has, those too that it shares.
+    fn own_elements(&self) -> Result<Vec<OwnedElement>> {
+        let keys = self.keys()?;
+        let mut own = vec![];
+        let mut finder = Finder::new(self.ours, keys.len());
+        for (set, key) in keys {
+            let sets = self.ours.layout.sets;
+            let Some(set) = sets.iter().find(|known| known.name == set) else { continue };
+            let Some(found) = finder.find(set.name, &key)? else { continue };
+            let is_shared = found.comment == SHARED;
+            if is_shared || is_of(&found.comment, self.owner) {
+                own.push(OwnedElement { set: set.name, key, is_shared, ..OwnedElement::default() });
+            }
+        }
+        Ok(own)
+    }
+
+    /// Makes the owner's elements, in place of those it had, unless another has one of them or a
+    /// rival of one.
+    ///
+    /// What is looked at and what is made is of one generation of the rule set, so of two that want
+    /// the same one gets it.
+    pub fn take_free(&self, elements: &[OwnedElement]) -> Result<Option<Taken>> {
+        let attempt = |is_damaged| {
+            self.ours.nft.again(&self.adding(), || self.try_free(elements, is_damaged))
+        };
+        match attempt(false) {
+            // A set is gone, or the ledger has lost what the owner has.
+            Err(error) if needs_plan(&error) => attempt(true),
+            done => done,
+        }
+    }
+
+    fn try_free(&self, elements: &[OwnedElement], is_damaged: bool) -> Result<Option<Taken>> {
+        let table = self.ours.table();
+        let mut batch = Batch::of_generation(self.ours.nft.generation()?);
+        if let Some(taken) = self.first_taken(elements)? {
+            return Ok(Some(taken));
+        }
+        let before = self.plan_release(&mut batch)?;
+        if is_damaged
+            || !self.ours.is_laid_out()?
+            || self.ours.changed_chain(RuleInfo::does)?.is_some()
+        {
+            self.plan_lay_out(&mut batch)?;
+        }
+        before.delete_unused(&mut batch, table, elements);
+        // Another owner has none of them, unless it leads to a chain; the owner itself has those
+        // that go already.
+        let may_be_there = |element: &&OwnedElement| {
+            (is_damaged || element.chain.is_some()) && !before.has(element)
+        };
+        let mut finder = Finder::new(self.ours, elements.len());
+        for element in elements.iter().filter(may_be_there) {
+            if finder.find(element.set, &element.key)?.is_some() {
+                batch.delete_element(table, element.set, &element.key);
+            }
+        }
+        for chain in chains_of(elements) {
+            if !self.ours.is_intact(chain)? {
+                chain.write(&mut batch, table);
+            }
+        }
+        self.add_elements(&mut batch, 0, elements);
+        self.ours.nft.commit(&batch, self.adding()).map(|()| None)
+    }
+
+    /// The first of these elements that another has, or has a rival of.
+    pub fn first_taken(&self, elements: &[OwnedElement]) -> Result<Option<Taken>> {
+        let mut finder = Finder::new(self.ours, elements.len());
+        let mut by_suffix = HashMap::new();
+        // What elements with a chain lead to is shared, so no owner has it for itself.
+        let own = elements.iter().enumerate().filter(|(_, element)| element.chain.is_none());
+        for (number, element) in own {
+            let mut by = self.other_at(&mut finder, element.set, &element.key)?;
+            for rival in &element.rivals {
+                let by_rival = match rival {
+                    Rival::Key { set, key } => self.other_at(&mut finder, set, key)?,
+                    Rival::Suffix { set, suffix } => {
+                        let of_others = match by_suffix.entry((*set, suffix.len())) {
+                            Entry::Occupied(known) => known.into_mut(),
+                            Entry::Vacant(new) => {
+                                new.insert(self.others_by_suffix(set, suffix.len())?)
+                            }
+                        };
+                        of_others.get(suffix).cloned()
+                    }
+                };
+                by = by.or(by_rival);
+            }
+            if let Some(by) = by {
+                return Ok(Some(Taken { element: number, by }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_another_s_own(&self, found: &ElementInfo) -> bool {
+        found.comment != self.owner.comment
+    }
+
+    /// The comment of the element with this key, where another has it.
+    fn other_at(&self, finder: &mut Finder<'_>, set: &str, key: &[u8]) -> Result<Option<String>> {
+        let found = finder.find(set, key)?.filter(|found| self.is_another_s_own(found));
+        Ok(found.map(|found| found.comment))
+    }
+
+    /// The comments of other owners' elements by the last bytes of their keys.
+    fn others_by_suffix(&self, set: &str, length: usize) -> Result<BySuffix> {
+        let all = self.ours.elements(set)?.into_iter();
+        let of_others = all.filter(|found| self.is_another_s_own(found));
+        let by_suffix = of_others.filter_map(|found| {
+            let suffix = found.key.get(found.key.len().checked_sub(length)?..)?.to_vec();
+            Some((suffix, found.comment))
+        });
+        Ok(by_suffix.collect())
+    }
+
+    /// Adds elements to those that the owner has. One that is another's changes hands.
+    pub fn take_more(&self, elements: &[OwnedElement]) -> Result<()> {
+        match self.try_more(Batch::default(), elements) {
+            Err(error) if error.is_not_found() => {
+                let mut batch = Batch::default();
+                self.ours.layout.write(&mut batch); // a set is gone
+                self.try_more(batch, elements)
+            }
+            done => done,
+        }
+    }
+
+    fn try_more(&self, mut batch: Batch, elements: &[OwnedElement]) -> Result<()> {
+        let mut first = 0;
+        while self.ledger_entry(first)?.is_some() {
+            first += 1;
+        }
+        for element in elements {
+            if self.ours.element(element.set, &element.key)?.is_some() {
+                batch.delete_element(self.ours.table(), element.set, &element.key);
+            }
+        }
+        self.add_elements(&mut batch, first, elements);
+        self.ours.nft.commit(&batch, self.adding())
+    }
+
+    /// Whether table, chains and rules are there and the owner has nothing yet. A batch that fails
+    /// makes the kernel wait for all its processors, which takes longer than anything else
+    /// here, so none is tried that can be seen to fail.
+    fn only_elements_are_missing(&self, elements: &[OwnedElement]) -> Result<bool> {
+        if !self.ours.is_laid_out()? {
+            return Ok(false);
+        }
+        for chain in chains_of(elements) {
+            if !self.ours.is_intact(chain)? {
+                return Ok(false);
+            }
+        }
+        Ok(self.ledger_entry(0)?.is_none())
+    }
+
+    /// Plans whatever the table may lack but elements.
+    fn plan_lay_out(&self, batch: &mut Batch) -> Result<()> {
+        self.ours.layout.write(batch);
+        self.restore_ledger(batch)
+    }
+
+    /// Adds elements and their entries in the ledger, which are numbered from `first`.
+    fn add_elements(&self, batch: &mut Batch, first: u32, elements: &[OwnedElement]) {
+        for (number, element) in (first..).zip(elements) {
+            self.add_element(batch, element);
+            let (key, entry) = (ledger_key(self.owner, number), write_entry(element));
+            batch.element(self.ours.table(), LEDGER.name, &key, Holding::Key, &entry);
+        }
+    }
+
+    fn add_element(&self, batch: &mut Batch, element: &OwnedElement) {
+        let table = self.ours.table();
+        if element.is_shared {
+            batch.shared_element(table, element.set, &element.key, SHARED);
+            return;
+        }
+        let verdict = element.chain.as_ref().map(|chain| Verdict::Goto(chain.name.clone()));
+        let holding = match (&verdict, &element.value) {
+            (Some(verdict), _) => Holding::Verdict(verdict),
+            (None, Some(value)) => Holding::Value(value),
+            (None, None) => Holding::Key,
+        };
+        batch.element(table, element.set, &element.key, holding, &self.owner.comment);
+    }
+
+    fn adding(&self) -> String {
+        format!("add elements to table {:?}", self.ours.table().name)
+    }
+}
+
+/// The table is not laid out yet, or an element is there already: what is there has to be read
+/// first.
+fn needs_plan(error: &Error) -> bool {
+    error.is_exists() || [Errno::ENOENT, Errno::EBUSY].iter().any(|errno| error.is_errno(*errno))
+}

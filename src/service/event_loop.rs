@@ -1,0 +1,218 @@
+//! The event loop: one thread, one poll(2).
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use super::Identity;
+use super::confinement::{self, Confinement};
+use super::connection::{Connections, Heard};
+use super::journal::{Journal, Record};
+use super::listener::Listener;
+use super::log::Log;
+use crate::error::{Code, Error, Result};
+use crate::sys::clock::{Alarm, Moment, since_boot};
+
+/// How long no connection is accepted after that failed, for want of descriptors or of memory.
+const BREATHER: Duration = Duration::from_secs(1);
+
+/// What event loop and service share.
+pub struct Hub {
+    /// The log.
+    pub log: Log,
+    /// The clients: a request is answered here, at once or later.
+    pub connections: Connections,
+}
+
+/// A daemon, as the event loop sees it.
+pub trait Service {
+    /// What a descriptor of the service's own belongs to.
+    type Source: Clone;
+
+    /// What it shares with the event loop.
+    fn hub(&self) -> &Hub;
+    /// What it shares with the event loop.
+    fn hub_mut(&mut self) -> &mut Hub;
+
+    /// Goes on with what the journal has, before anything else.
+    fn resume(&mut self) -> Result<()>;
+
+    /// Takes a request: a line without its newline, of the connection with this id. Each has to be
+    /// answered some time by [`Connections::answer`].
+    fn request(&mut self, id: u64, line: &[u8]);
+
+    /// A connection whose request is not answered yet has hung up.
+    fn hung_up(&mut self, id: u64);
+
+    /// When [`Service::timer`] has to be called.
+    fn next_timer(&self) -> Option<Moment>;
+
+    /// Does what is due by now. Called after every event too, so it may also do what that has made
+    /// possible.
+    fn timer(&mut self, now: Moment);
+
+    /// The descriptors of the service's own, and what each waits for.
+    fn descriptors(&self) -> Vec<(Self::Source, BorrowedFd<'_>, PollFlags)>;
+
+    /// A descriptor of the service's own is ready.
+    fn readable(&mut self, source: &Self::Source);
+}
+
+/// Where a daemon listens, and what goes with that.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The absolute path of its socket; its journal lies beside it.
+    pub socket: &'a Path,
+    /// Where its process id is written; nowhere where it is empty.
+    pub pidfile: &'a Path,
+}
+
+/// What waits for events.
+pub struct EventLoop {
+    listener: Listener,
+    signals: SignalFd,
+    alarm: Alarm,
+    /// Until when no connection is accepted.
+    breathing: Option<Moment>,
+}
+
+/// Who is ready.
+enum Ready<S> {
+    Signal,
+    Connection(u64, PollFlags),
+    Listener,
+    Source(S),
+    Alarm,
+}
+
+/// Starts a daemon: takes its journal and its socket, and gives up the rights that it does not
+/// need. What it is asked from here on waits for [`EventLoop::serve`].
+pub fn start<R: Record>(
+    identity: &'static Identity,
+    confinement: &Confinement,
+    place: Place<'_>,
+    variable: impl Fn(&str) -> String,
+) -> Result<(EventLoop, Hub, Journal<R>)> {
+    let signals = block_shutdown()
+        .map_err(|e| Error::kernel(format_args!("start the {}", identity.name), e))?;
+    let log = Log::new(&variable);
+    confinement.require_capabilities(identity, &log)?;
+    confinement::set_limits();
+    if !place.socket.is_absolute() {
+        let msg = format!("listen at {:?}: path not absolute", place.socket);
+        return Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
+    }
+    let mut journal = Journal::open(identity, &identity.journal_beside(place.socket))?;
+    let mut listener = Listener::open(identity, place.socket, &variable)?;
+    journal.started();
+    listener.write_pid(place.pidfile)?;
+    let alarm = Alarm::new()?;
+    confinement.give_up_the_rest(&log)?;
+    let hub = Hub { log, connections: Connections::default() };
+    Ok((EventLoop { listener, signals, alarm, breathing: None }, hub, journal))
+}
+
+/// Blocks SIGTERM and SIGINT in every thread from here on: what is on its way when the signal comes
+/// is finished first.
+fn block_shutdown() -> Result<SignalFd, Errno> {
+    let shutdown = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    shutdown.thread_block()?;
+    SignalFd::with_flags(&shutdown, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+impl EventLoop {
+    /// Serves until SIGTERM or SIGINT. The socket goes before the service with its journal, whose
+    /// lock goes last: the next holder finds no socket and no file of this daemon.
+    pub fn serve<S: Service>(mut self, service: &mut S) -> Result<()> {
+        service.resume()?;
+        loop {
+            let next = [service.next_timer(), service.hub().connections.next(), self.breathing];
+            self.alarm.set(next.into_iter().flatten().min())?;
+            for ready in self.wait(service)? {
+                match ready {
+                    Ready::Signal => return Ok(()),
+                    Ready::Connection(id, flags) => hear(service, id, flags),
+                    Ready::Listener => self.accept(service.hub_mut()),
+                    Ready::Source(source) => service.readable(&source),
+                    Ready::Alarm => (), // it only has to wake the loop
+                }
+            }
+            let now = since_boot();
+            self.breathing = self.breathing.filter(|until| now < *until);
+            service.hub_mut().connections.expire(now);
+            service.timer(now);
+        }
+    }
+
+    /// Waits until anything is ready or due. A connection that hangs up comes before the sources:
+    /// what is granted at the same moment would have no taker.
+    fn wait<S: Service>(&self, service: &S) -> Result<Vec<Ready<S::Source>>> {
+        let connections = &service.hub().connections;
+        let mut watched = vec![(Ready::Signal, self.signals.as_fd(), PollFlags::POLLIN)];
+        for (id, fd, flags) in connections.descriptors() {
+            watched.push((Ready::Connection(id, flags), fd, flags));
+        }
+        if self.breathing.is_none() && connections.has_room() {
+            watched.push((Ready::Listener, self.listener.socket.as_fd(), PollFlags::POLLIN));
+        }
+        for (source, fd, flags) in service.descriptors() {
+            watched.push((Ready::Source(source), fd, flags));
+        }
+        watched.push((Ready::Alarm, self.alarm.as_fd(), PollFlags::POLLIN));
+        let mut fds: Vec<PollFd<'_>> =
+            watched.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
+        poll_through_signals(&mut fds)?;
+        let found: Vec<PollFlags> =
+            fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
+        let all = watched.into_iter().zip(found).filter(|(_, found)| !found.is_empty());
+        Ok(all
+            .map(|((ready, ..), found)| match ready {
+                Ready::Connection(id, _) => Ready::Connection(id, found),
+                ready => ready,
+            })
+            .collect())
+    }
+
+    fn accept(&mut self, hub: &mut Hub) {
+        match self.listener.socket.accept() {
+            Ok((stream, _)) => {
+                let _ = hub.connections.add(stream, since_boot()); // it hangs up where it cannot be served
+            }
+            Err(e) if is_for_later(&e) => (),
+            Err(e) => {
+                // The socket stays ready, so that it would be tried again at once, and for ever.
+                let pause = BREATHER.as_secs();
+                hub.log.line(format_args!("accept a connection: {e}; again in {pause} s"));
+                self.breathing = Some(since_boot() + BREATHER);
+            }
+        }
+    }
+}
+
+fn hear<S: Service>(service: &mut S, id: u64, flags: PollFlags) {
+    match service.hub_mut().connections.serve(id, flags) {
+        Heard::Line(line) => service.request(id, &line),
+        Heard::End => service.hung_up(id),
+        Heard::Nothing => (),
+    }
+}
+
+fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+fn poll_through_signals(fds: &mut [PollFd<'_>]) -> Result<()> {
+    loop {
+        match poll(fds, PollTimeout::NONE) {
+            Err(Errno::EINTR) => (),
+            Err(e) => return Err(Error::kernel("wait for something to do", e)),
+            Ok(_) => return Ok(()),
+        }
+    }
+}

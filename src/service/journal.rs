@@ -1,0 +1,557 @@
+//! What a daemon knows of each of its things, in a file: so that it goes on after a restart, an
+//! upgrade and a crash.
+//!
+//! The directory lies beside the socket. The holder of its lock may write there: the daemon for as
+//! long as it runs, else a plugin that finds no daemon.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::marker::PhantomData;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::Identity;
+use crate::error::{Code, Error, Result};
+use crate::file_lock::{self, Mode};
+use crate::plain_file;
+
+/// The file that is locked.
+const LOCK: &str = "lock";
+/// The names of records end so.
+const RECORD: &str = "json";
+/// What cannot be read is called so, for people to look at.
+const TORN: &str = "torn";
+
+/// What a journal keeps. `version` and `boot` are the journal's own members.
+pub trait Record: Serialize + DeserializeOwned {
+    /// Of the record's shape; one that has another is not read.
+    const VERSION: u64;
+    /// No record has more bytes.
+    const LIMIT: usize;
+    /// It means nothing after a restart of the machine: its times are counted from that start.
+    const ENDS_WITH_BOOT: bool;
+
+    /// The name of its file, without the extension.
+    fn name(&self) -> String;
+
+    /// What its types do not say of one that was read, in words.
+    fn verify(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+}
+
+/// A record as it is written down.
+#[derive(Serialize)]
+struct Written<'a, R> {
+    #[serde(flatten)]
+    record: &'a R,
+    version: u64,
+    boot: &'a str,
+}
+
+/// What is read of a record before it is read itself.
+#[derive(Deserialize)]
+struct Head {
+    version: Option<u64>,
+    boot: Option<String>,
+}
+
+/// What a file of the journal turns out to be.
+#[derive(Debug)]
+pub enum Read<R> {
+    /// A record that counts.
+    Record(Box<R>),
+    /// Of an earlier boot, or a draft: removed.
+    Void(PathBuf),
+    /// None that we understand: set aside.
+    Torn(PathBuf, String),
+    /// It cannot be read now, or is for one that comes after us: left alone.
+    Unread(PathBuf, String),
+}
+
+/// The records, and the lock that lets write them.
+pub struct Journal<R> {
+    identity: &'static Identity,
+    dir: PathBuf,
+    boot: String,
+    lock: File,
+    door: Option<File>,
+    records: PhantomData<R>,
+}
+
+impl<R: Record> Journal<R> {
+    /// For the daemon: makes the directory if there is none, and takes the lock for as long as it
+    /// runs. Nobody else gets here before [`Journal::started`].
+    pub fn open(identity: &'static Identity, dir: &Path) -> Result<Journal<R>> {
+        let made = plain_file::make_directories(dir, 0o700);
+        made.and_then(|()| require_own(dir))
+            .map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
+        let mut journal = Journal::at(identity, dir, Mode::Exclusive)?;
+        let advice = format!(
+            "two daemons cannot share a journal: stop that one, or give this one another {}",
+            identity.socket_option
+        );
+        journal.lock_for(Mode::Exclusive, &advice)?;
+        require_unlinked(&journal.lock).map_err(|e| {
+            Error::io(format_args!("lock {}", journal.path_of_lock().display()), &e)
+        })?;
+        let own = std::process::id().to_string();
+        let written = journal.lock.set_len(0).and_then(|()| journal.lock.write_all(own.as_bytes()));
+        written.map_err(|e| {
+            Error::io(format_args!("write {}", journal.path_of_lock().display()), &e)
+        })?;
+        Ok(journal)
+    }
+
+    /// The daemon can be asked from now on: where the lock is taken, the socket is listened on.
+    pub fn started(&mut self) {
+        self.door = None;
+    }
+
+    /// For a plugin that finds no daemon: the journal that one has left, if any. Several may have it
+    /// so at the same time, and no daemon starts meanwhile.
+    pub fn left_behind(identity: &'static Identity, dir: &Path) -> Result<Option<Journal<R>>> {
+        // A power loss may have left records without the lock. No daemon has its journal behind a
+        // link.
+        let failed = |e: io::Error| Error::io(format_args!("open {}", dir.display()), &e);
+        let is_empty = match fs::symlink_metadata(dir) {
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                true
+            }
+            Ok(found) if !found.is_dir() => true,
+            _ => fs::read_dir(dir).map_err(failed)?.next().is_none(),
+        };
+        if is_empty {
+            return Ok(None);
+        }
+        let journal = Journal::at(identity, dir, Mode::Shared)?;
+        journal.lock_for(Mode::Shared, "it cannot be asked: stop it, or start it anew")?;
+        Ok(Some(journal))
+    }
+
+    /// Waits for the door, which is the directory itself: each process has it for milliseconds.
+    fn at(identity: &'static Identity, dir: &Path, mode: Mode) -> Result<Journal<R>> {
+        close_to_others(dir)
+            .map_err(|e| Error::io(format_args!("close {} to others", dir.display()), &e))?;
+        let door =
+            File::open(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
+        let door = file_lock::take(door, dir, mode, file_lock::PATIENCE)?;
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let lock = options
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(dir.join(LOCK));
+        let lock =
+            lock.map_err(|e| Error::io(format_args!("open {}", dir.join(LOCK).display()), &e))?;
+        Ok(Journal {
+            identity,
+            dir: dir.to_owned(),
+            boot: boot_id()?,
+            lock,
+            door: Some(door),
+            records: PhantomData,
+        })
+    }
+
+    fn path_of_lock(&self) -> PathBuf {
+        self.dir.join(LOCK)
+    }
+
+    /// Nobody waits for a daemon to end.
+    fn lock_for(&self, mode: Mode, advice: &str) -> Result<()> {
+        let what = format!("lock {}", self.path_of_lock().display());
+        match mode.try_take(&self.lock).map_err(|e| Error::io(&what, &e))? {
+            true => Ok(()),
+            false => Err(self.held(&what).with_details(advice)),
+        }
+    }
+
+    /// The lock was not to be had.
+    fn held(&self, what: &str) -> Error {
+        let mut holder = String::new();
+        let mut lock = &self.lock;
+        let read = lock.rewind().and_then(|()| lock.take(20).read_to_string(&mut holder));
+        let holder = read.ok().and_then(|_| holder.trim().parse::<u32>().ok());
+        let holder = holder.map_or("another process".to_owned(), |pid| {
+            format!("the {} with process id {pid}", self.identity.name)
+        });
+        Error::new(Code::CONFLICT, format!("{what}: {holder} has it"))
+    }
+
+    /// All records. What is none is removed, or set aside where it may tell people something.
+    pub fn read_all(&self) -> Result<Vec<Read<R>>> {
+        let entries = fs::read_dir(&self.dir)
+            .map_err(|e| Error::io(format_args!("open {}", self.dir.display()), &e))?;
+        let mut all = vec![];
+        for entry in entries {
+            let path = entry
+                .map_err(|e| Error::io(format_args!("list {}", self.dir.display()), &e))?
+                .path();
+            let extension =
+                path.extension().map(|extension| extension.to_string_lossy().into_owned());
+            match extension.as_deref() {
+                Some(RECORD) => all.push(self.read_file(path)),
+                Some(plain_file::DRAFT) => {
+                    let _ = plain_file::remove(&path); // it is written anew, or nobody needs it
+                }
+                _ => (),
+            }
+        }
+        Ok(all)
+    }
+
+    fn read_file(&self, path: PathBuf) -> Read<R> {
+        match plain_file::read(&path, R::LIMIT) {
+            Err(e) if may_be_read_later(&e) => Read::Unread(path, e.to_string()),
+            text => self.judge(path, text),
+        }
+    }
+
+    /// What a file says that has been read, or is none of ours.
+    fn judge(&self, path: PathBuf, text: io::Result<Vec<u8>>) -> Read<R> {
+        let torn = |path: PathBuf, why: String| {
+            let _ = fs::rename(&path, path.with_extension(TORN)); // else it is there the next time
+            Read::Torn(path, why)
+        };
+        let text = match text {
+            Ok(text) => text,
+            Err(error) => return torn(path, Error::io("read it", &error).to_string()),
+        };
+        let head: Head = match serde_json::from_slice(&text) {
+            Ok(head) => head,
+            Err(error) => return torn(path, error.to_string()),
+        };
+        if R::ENDS_WITH_BOOT && head.version.is_some() && head.boot.as_ref() != Some(&self.boot) {
+            let _ = plain_file::remove(&path); // it means nothing the next time either
+            return Read::Void(path);
+        }
+        match head.version {
+            Some(version) if version == R::VERSION => (),
+            Some(newer) if newer > R::VERSION => {
+                return Read::Unread(path, format!("it is of version {newer}"));
+            }
+            _ => return torn(path, format!("it is not of version {}", R::VERSION)),
+        }
+        match serde_json::from_slice::<R>(&text) {
+            Ok(record) if path != self.path(&record.name()) => {
+                torn(path, "it has the name of another record".to_owned())
+            }
+            Ok(record) => match record.verify() {
+                Ok(()) => Read::Record(Box::new(record)),
+                Err(why) => torn(path, why.to_owned()),
+            },
+            Err(error) => torn(path, error.to_string()),
+        }
+    }
+
+    /// The record of this name. An error where there may be one that cannot be read now.
+    pub fn find(&self, name: &str) -> Result<Option<R>> {
+        let path = self.path(name);
+        let text = match plain_file::read(&path, R::LIMIT) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) if may_be_read_later(&e) => {
+                return Err(Error::io(format_args!("read {}", path.display()), &e));
+            }
+            text => text,
+        };
+        match self.judge(path, text) {
+            Read::Record(record) => Ok(Some(*record)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Keeps a record, in place of what was kept under its name.
+    pub fn write(&self, record: &R) -> Result<()> {
+        let path = self.path(&record.name());
+        let written = Written { record, version: R::VERSION, boot: &self.boot };
+        let text = serde_json::to_vec(&written)
+            .map_err(|e| Error::new(Code::BUG, format!("write {}: {e}", path.display())))?;
+        plain_file::put(&path, &text)
+            .map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
+    }
+
+    /// Keeps nothing under this name.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path(name);
+        let removed =
+            plain_file::take(&path).and_then(|()| plain_file::remove(&path.with_extension(TORN)));
+        removed.map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+    }
+
+    /// Removes what was set aside under this name.
+    pub fn forget_torn(&self, name: &str) {
+        let _ = plain_file::remove(&self.path(name).with_extension(TORN)); // it is in nothing's way
+    }
+
+    /// Removes what was set aside under the names of which `is_stale` is true.
+    pub fn forget_all_torn(&self, is_stale: impl Fn(&str) -> bool) {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten();
+        let torn = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.extension() == Some(OsStr::new(TORN)));
+        for path in torn {
+            if path.file_stem().and_then(OsStr::to_str).is_some_and(&is_stale) {
+                let _ = plain_file::remove(&path); // it is in nothing's way
+            }
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.{RECORD}"))
+    }
+}
+
+/// Who may write there decides what is done in any namespace.
+fn require_own(dir: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(dir)?; // a link is none: what lies behind it is not for us to tidy up
+    if !found.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let is_own = found.uid() == nix::unistd::geteuid().as_raw() && found.mode() & 0o022 == 0;
+    if is_own { Ok(()) } else { Err(io::Error::other("others may write there")) }
+}
+
+/// Any process that can open the directory can lock it. An administrator may have made it with the
+/// usual mode.
+fn close_to_others(dir: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(dir)?;
+    let is_own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
+    if is_own && found.mode() & 0o077 != 0 {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
+    } else {
+        Ok(())
+    }
+}
+
+/// What is written there is written under every name that the file has.
+fn require_unlinked(lock: &File) -> io::Result<()> {
+    match lock.metadata()?.nlink() {
+        0 | 1 => Ok(()),
+        _ => Err(io::Error::other("the file has another name")),
+    }
+}
+
+/// What tells this start of the machine from others (proc_sys_kernel(5)).
+fn boot_id() -> Result<String> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let id = fs::read_to_string(path).map_err(|e| Error::io(format_args!("read {path}"), &e))?;
+    Ok(id.trim().to_owned())
+}
+
+/// Whether the error is of the system, which may let us read the file the next time; but a link is
+/// never ours.
+fn may_be_read_later(e: &io::Error) -> bool {
+    e.raw_os_error().is_some_and(|code| code != Errno::ELOOP as i32)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::super::EXAMPLE;
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    struct Note {
+        id: String,
+        text: Option<String>,
+    }
+
+    impl Record for Note {
+        const VERSION: u64 = 1;
+        const LIMIT: usize = 4096;
+        const ENDS_WITH_BOOT: bool = true;
+
+        fn name(&self) -> String {
+            self.id.clone()
+        }
+    }
+
+    fn record(id: &str) -> Note {
+        Note { id: id.to_owned(), text: Some("kept".to_owned()) }
+    }
+
+    fn open(dir: &Path) -> Result<Journal<Note>> {
+        Journal::open(&EXAMPLE, dir)
+    }
+
+    fn left_behind(dir: &Path) -> Result<Option<Journal<Note>>> {
+        Journal::left_behind(&EXAMPLE, dir)
+    }
+
+    fn records<R: Record>(journal: &Journal<R>) -> Vec<R> {
+        let all = journal.read_all().unwrap().into_iter();
+        all.filter_map(|read| if let Read::Record(record) = read { Some(*record) } else { None })
+            .collect()
+    }
+
+    #[test]
+    fn records_come_back_as_they_were_until_they_are_removed() {
+        let scratch = Scratch::new();
+        let dir = scratch.path().join("run/dhcp.leases");
+        let journal = open(&dir).unwrap();
+        let one = record("one");
+        journal.write(&Note { text: None, ..one.clone() }).unwrap();
+        journal.write(&one).unwrap();
+        assert_eq!(
+            (journal.find("one").unwrap(), records(&journal)),
+            (Some(one.clone()), vec![one.clone()])
+        );
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(
+            (mode(&dir), mode(&journal.path("one")), mode(&dir.join("lock"))),
+            (0o700, 0o600, 0o600)
+        );
+        journal.remove("one").unwrap();
+        journal.remove("one").unwrap();
+        assert_eq!((journal.find("one").unwrap(), records(&journal)), (None, vec![]));
+    }
+
+    #[test]
+    fn a_directory_that_others_could_lock_is_closed_to_them() {
+        let scratch = Scratch::new();
+        let mode = || fs::metadata(scratch.path()).unwrap().permissions().mode() & 0o777;
+        for open in [|dir: &Path| open(dir).map(drop), |dir: &Path| left_behind(dir).map(drop)] {
+            fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            open(scratch.path()).unwrap();
+            assert_eq!(mode(), 0o700);
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_stops_nothing() {
+        let scratch = Scratch::new();
+        let mut journal = open(scratch.path()).unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        let good = record("good");
+        journal.write(&good).unwrap();
+        journal.write(&record("other")).unwrap();
+        fs::rename(journal.path("other"), path("renamed.json")).unwrap();
+        for (name, text) in
+            [("a.json", ""), ("b.json", "{\"version\":1,"), ("c.json", "{}"), ("d.draft", "x")]
+        {
+            fs::write(path(name), text).unwrap();
+        }
+        fs::create_dir(path("e.json")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", path("f.json")).unwrap();
+        nix::unistd::mkfifo(&path("g.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let torn = journal
+            .read_all()
+            .unwrap()
+            .iter()
+            .filter(|read| matches!(read, Read::Torn(..)))
+            .count();
+        assert_eq!(torn, 7);
+        journal.remove("good").unwrap();
+        fs::write(journal.path("good").with_extension(TORN), "x").unwrap();
+        journal.remove("good").unwrap();
+        assert!(!journal.path("good").with_extension(TORN).exists(), "DEL is the end of it");
+        fs::write(journal.path("good"), format!(r#"{{"version":2,"boot":"{}"}}"#, journal.boot))
+            .unwrap();
+        assert!(
+            matches!(journal.read_all().unwrap()[..], [Read::Unread(..)]),
+            "it is still there for who made it"
+        );
+        journal.write(&good).unwrap();
+        assert!(path("b.torn").exists() && !path("b.json").exists() && !path("d.draft").exists());
+        assert_eq!(records(&journal), [good]);
+        journal.boot = "another".to_owned();
+        assert!(matches!(journal.read_all().unwrap()[..], [Read::Void(_)]));
+        assert_eq!(journal.read_all().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn what_is_not_its_own_directory_is_refused() {
+        let scratch = Scratch::new();
+        let refused = |dir: &Path, why: &str| {
+            let error = open(dir).map(drop).unwrap_err();
+            assert!(error.msg.ends_with(why), "{error}");
+        };
+        fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        refused(scratch.path(), "others may write there");
+        let (file, link) = (scratch.path().join("file"), scratch.path().join("link"));
+        fs::write(&file, "").unwrap();
+        refused(&file, "not a directory");
+        std::os::unix::fs::symlink(scratch.path(), &link).unwrap();
+        refused(&link, "not a directory");
+    }
+
+    #[test]
+    fn the_second_daemon_learns_who_the_first_is() {
+        let scratch = Scratch::new();
+        assert!(left_behind(scratch.path()).unwrap().is_none());
+        let mut first = open(scratch.path()).unwrap();
+        first.started();
+        let own = format!("the example daemon with process id {} has it", std::process::id());
+        for second in [open(scratch.path()).map(drop), left_behind(scratch.path()).map(drop)] {
+            let error = second.unwrap_err();
+            assert!(error.code == Code::CONFLICT && error.msg.ends_with(&own), "{error}");
+        }
+        drop(first);
+        let (_one, _other) =
+            (left_behind(scratch.path()).unwrap(), left_behind(scratch.path()).unwrap());
+    }
+
+    #[test]
+    fn a_daemon_waits_for_a_del_that_is_on_its_way() {
+        let scratch = Scratch::new();
+        drop(open(scratch.path()).unwrap());
+        let del = left_behind(scratch.path()).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| sender.send(open(scratch.path())).unwrap());
+            assert!(receiver.recv_timeout(std::time::Duration::from_millis(50)).is_err());
+            drop(del);
+            receiver.recv_timeout(std::time::Duration::from_secs(5)).unwrap().unwrap();
+        });
+    }
+
+    /// Else it would find the lock taken, and nobody to ask.
+    #[test]
+    fn a_del_waits_for_a_daemon_that_starts() {
+        let scratch = Scratch::new();
+        let mut daemon = open(scratch.path()).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| sender.send(left_behind(scratch.path()).map(drop)).unwrap());
+            assert!(receiver.recv_timeout(std::time::Duration::from_millis(50)).is_err());
+            daemon.started();
+            let error =
+                receiver.recv_timeout(std::time::Duration::from_secs(5)).unwrap().unwrap_err();
+            assert_eq!(error.code, Code::CONFLICT);
+        });
+    }
+
+    /// What outlives the machine's run is read after it; what is torn or newer is treated as ever.
+    #[test]
+    fn a_record_that_outlives_the_boot_is_read_after_it() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Lasting {
+            blocks: u64,
+        }
+        impl Record for Lasting {
+            const VERSION: u64 = 1;
+            const LIMIT: usize = 4096;
+            const ENDS_WITH_BOOT: bool = false;
+            fn name(&self) -> String {
+                "lasting".to_owned()
+            }
+        }
+        let scratch = Scratch::new();
+        let mut journal: Journal<Lasting> = Journal::open(&EXAMPLE, scratch.path()).unwrap();
+        journal.boot = "an earlier one".to_owned();
+        journal.write(&Lasting { blocks: 3 }).unwrap();
+        journal.boot = boot_id().unwrap();
+        assert_eq!(records(&journal), [Lasting { blocks: 3 }]);
+    }
+}

@@ -1,0 +1,131 @@
+//! Counters of a daemon, in Prometheus' text format.
+
+use std::fmt::Write as _;
+
+/// What the values of a family mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It only grows; its name ends in `_total`.
+    Counter,
+    /// It is as it is now.
+    Gauge,
+}
+
+/// Values of one name, told apart by a label.
+#[derive(Debug)]
+struct Values {
+    kind: Kind,
+    name: &'static str,
+    about: &'static str,
+    label: Option<Label>,
+    values: Vec<u64>,
+}
+
+/// What tells the values of a family apart: the label's name, and what it is for each.
+pub type Label = (&'static str, Vec<&'static str>);
+
+/// A family of values that is [registered](Registry).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family(usize);
+
+/// All values of a daemon, in the order in which they were registered.
+#[derive(Debug)]
+pub struct Registry {
+    prefix: &'static str,
+    families: Vec<Values>,
+}
+
+impl Registry {
+    /// None yet. Every name will begin with the prefix.
+    pub fn new(prefix: &'static str) -> Registry {
+        Registry { prefix, families: vec![] }
+    }
+
+    /// Registers a counter, or one for each value of a label.
+    pub fn counter(
+        &mut self,
+        name: &'static str,
+        about: &'static str,
+        label: Option<Label>,
+    ) -> Family {
+        self.register(Kind::Counter, name, about, label)
+    }
+
+    /// Registers a gauge, or one for each value of a label.
+    pub fn gauge(
+        &mut self,
+        name: &'static str,
+        about: &'static str,
+        label: Option<Label>,
+    ) -> Family {
+        self.register(Kind::Gauge, name, about, label)
+    }
+
+    fn register(
+        &mut self,
+        kind: Kind,
+        name: &'static str,
+        about: &'static str,
+        label: Option<Label>,
+    ) -> Family {
+        let count = label.as_ref().map_or(1, |(_, values)| values.len());
+        self.families.push(Values { kind, name, about, label, values: vec![0; count] });
+        Family(self.families.len() - 1)
+    }
+
+    /// Counts one, of the label's value at this index; 0 where there is no label.
+    pub fn count(&mut self, family: Family, index: usize) {
+        self.families[family.0].values[index] += 1;
+    }
+
+    /// Sets a gauge, of the label's value at this index; 0 where there is no label.
+    pub fn set(&mut self, family: Family, index: usize, value: u64) {
+        self.families[family.0].values[index] = value;
+    }
+
+    /// All of them.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for family in &self.families {
+            family.write(self.prefix, &mut text);
+        }
+        text
+    }
+}
+
+impl Values {
+    /// A String takes everything.
+    fn write(&self, prefix: &str, text: &mut String) {
+        let (kind, suffix) = match self.kind {
+            Kind::Counter => ("counter", "_total"),
+            Kind::Gauge => ("gauge", ""),
+        };
+        let name = format!("{prefix}_{}{suffix}", self.name);
+        let _ = write!(text, "# HELP {name} {}\n# TYPE {name} {kind}\n", self.about);
+        for (index, value) in self.values.iter().enumerate() {
+            let _ = match &self.label {
+                Some((label, of)) => writeln!(text, "{name}{{{label}=\"{}\"}} {value}", of[index]),
+                None => writeln!(text, "{name} {value}"),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_are_written_in_their_order_with_their_labels() {
+        let mut registry = Registry::new("cni_x");
+        let open = registry.gauge("open", "Open now.", None);
+        let ends = registry.counter("ends", "Ended.", Some(("by", vec!["add", "del"])));
+        registry.set(open, 0, 3);
+        registry.count(ends, 1);
+        registry.count(ends, 1);
+        let expected = "# HELP cni_x_open Open now.\n# TYPE cni_x_open gauge\ncni_x_open 3\n\
+                        # HELP cni_x_ends_total Ended.\n# TYPE cni_x_ends_total counter\n\
+                        cni_x_ends_total{by=\"add\"} 0\ncni_x_ends_total{by=\"del\"} 2\n";
+        assert_eq!(registry.text(), expected);
+    }
+}

@@ -1,0 +1,238 @@
+//! What is said on a daemon's socket: a line of JSON each way.
+//!
+//! `{"protocol":1,…}` is answered by `{"protocol":1,"answer":…}` or `{"protocol":1,"error":{…}}`, the
+//! members of a CNI error object. Where the answer may take long, `{"protocol":1,"patience":208}`
+//! comes first: so many seconds at most.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::UnixAddr;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::Identity;
+use crate::error::{Code, Error, Result};
+use crate::sys::local_stream::LocalStream;
+
+/// The code of errors that another program listens there.
+const OTHER_PROGRAM: Code = Code::CONFLICT;
+/// The longest line that a daemon reads: a GC of a thousand attachments is a tenth of it.
+pub const REQUEST_MAX: usize = 1 << 20;
+/// The longest answer: all that a daemon has.
+const ANSWER_MAX: u64 = 1 << 26;
+/// How long a daemon that is well takes at most for what it can answer at once.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A line with the version of the protocol.
+#[derive(Serialize, Deserialize)]
+struct Line<T> {
+    #[serde(flatten)]
+    said: T,
+    protocol: u64,
+}
+
+/// What is read of a line before it is read itself.
+#[derive(Deserialize)]
+struct Head {
+    protocol: Option<u64>,
+}
+
+/// What a line of a daemon says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Words<A> {
+    Answer(A),
+    Error(ErrorObject),
+    /// Seconds.
+    Patience(u64),
+}
+
+/// An error as it is sent.
+#[derive(Debug, Serialize, Deserialize)]
+struct ErrorObject {
+    code: u32,
+    msg: String,
+    #[serde(default)]
+    details: String,
+}
+
+/// What a line of a daemon says.
+#[derive(Debug)]
+pub enum Said<A> {
+    /// The answer, which may be an error.
+    Answer(Result<A>),
+    /// An answer comes within this time.
+    Patience(Duration),
+}
+
+impl From<&Error> for ErrorObject {
+    fn from(error: &Error) -> ErrorObject {
+        ErrorObject { code: error.code.0, msg: error.msg.clone(), details: error.details.clone() }
+    }
+}
+
+impl From<ErrorObject> for Error {
+    fn from(told: ErrorObject) -> Error {
+        Error::new(Code(told.code), told.msg).with_details(told.details)
+    }
+}
+
+impl Identity {
+    /// The line that asks, without its newline.
+    pub fn request_line<Q: Serialize>(&self, request: &Q) -> String {
+        line(self, request)
+    }
+
+    /// Reads the line that asks. Code 6 where it is none of this protocol.
+    pub fn read_request<Q: DeserializeOwned>(&self, line: &[u8]) -> Result<Q> {
+        let text = String::from_utf8_lossy(line);
+        let unread = |e: serde_json::Error| {
+            Error::new(Code::DECODE, e.to_string()).context("read the request")
+        };
+        let head: Head = serde_json::from_str(&text).map_err(unread)?;
+        match head.protocol == Some(self.protocol) {
+            true => serde_json::from_str(&text).map_err(unread),
+            false => Err(self.other_version("the client", head.protocol, "daemon")),
+        }
+    }
+
+    /// The line that answers a request.
+    pub fn answer_line<A: Serialize>(&self, answer: &Result<A>) -> String {
+        let words = match answer {
+            Ok(answer) => Words::Answer(answer),
+            Err(error) => Words::Error(error.into()),
+        };
+        line(self, &words) + "\n"
+    }
+
+    /// The line before an answer that may take so long.
+    pub fn patience_line(&self, patience: Duration) -> String {
+        line(self, &Words::<()>::Patience(patience.as_secs())) + "\n"
+    }
+
+    /// Reads a line of the daemon that listens at `socket`.
+    pub fn read_answer<A: DeserializeOwned>(&self, line: &[u8], socket: &Path) -> Result<Said<A>> {
+        let asked = format!("ask the {} at {socket:?}", self.name);
+        if line.starts_with(b"HTTP/") {
+            let error = Error::new(OTHER_PROGRAM, "another program answers there, in HTTP");
+            let rival = self.rival.unwrap_or("another daemon");
+            return Err(error.context(asked).with_details(format_args!(
+                "is it {rival}? stop that one and start {} of cni-multi",
+                self.units
+            )));
+        }
+        if !line.ends_with(b"\n") {
+            return Err(self.hung_up(socket));
+        }
+        let text = String::from_utf8_lossy(line);
+        let unread = |e: serde_json::Error| Error::new(Code::DECODE, e.to_string()).context(&asked);
+        let head: Head = serde_json::from_str(&text).map_err(unread)?;
+        if head.protocol != Some(self.protocol) {
+            return Err(self.other_version("the daemon", head.protocol, "client").context(&asked));
+        }
+        let line: Line<Words<A>> = serde_json::from_str(&text).map_err(unread)?;
+        Ok(match line.said {
+            Words::Answer(answer) => Said::Answer(Ok(answer)),
+            Words::Error(told) => Said::Answer(Err(told.into())),
+            Words::Patience(seconds) => {
+                Said::Patience(Duration::from_secs(seconds.min(u64::from(u32::MAX))))
+            }
+        })
+    }
+
+    /// Connects to the daemon that listens at `socket`; see [`Identity::unreached`].
+    pub fn connect<'a>(&'static self, socket: &'a Path) -> io::Result<Connected<'a>> {
+        let stream = LocalStream::connect(&UnixAddr::new(socket)?, PATIENCE)?;
+        Ok(Connected { identity: self, stream, socket })
+    }
+
+    /// No connection could be made, for this reason.
+    pub fn unreached(&self, socket: &Path, error: &io::Error) -> Error {
+        let error = Error::io(format_args!("connect to the {} at {socket:?}", self.name), error);
+        match is_nobody(&error) {
+            true => error.with_details(format_args!("it does not run: start {}", self.units)),
+            false => error,
+        }
+    }
+
+    /// A conversation that had begun went wrong.
+    fn broken(&self, socket: &Path, error: &io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => self.hung_up(socket),
+            _ => Error::io(format_args!("talk to the {} at {socket:?}", self.name), error),
+        }
+    }
+
+    fn hung_up(&self, socket: &Path) -> Error {
+        let msg = format!("ask the {} at {socket:?}: it hung up without an answer", self.name);
+        Error::new(Code::TRY_AGAIN, msg)
+            .with_details("it may have been restarted; its log says why")
+    }
+
+    fn other_version(&self, who: &str, theirs: Option<u64>, we: &str) -> Error {
+        let theirs = theirs
+            .map_or("no protocol of ours".to_owned(), |version| format!("protocol {version}"));
+        let msg = format!("{who} speaks {theirs}, this {we} {}", self.protocol);
+        Error::new(Code::DECODE, msg)
+            .with_details("plugin and daemon are one binary: restart the daemon after an upgrade")
+    }
+}
+
+/// Strings, numbers and lists of them always serialise.
+fn line<T: Serialize>(identity: &Identity, said: &T) -> String {
+    serde_json::to_string(&Line { said, protocol: identity.protocol }).unwrap_or_default()
+}
+
+/// A connection to a daemon.
+pub struct Connected<'a> {
+    identity: &'static Identity,
+    stream: LocalStream,
+    socket: &'a Path,
+}
+
+impl<'a> Connected<'a> {
+    /// Sends a request, whose answer may be waited for later.
+    pub fn ask<Q: Serialize>(mut self, request: &Q) -> Result<Asked<'a>> {
+        let line = self.identity.request_line(request) + "\n";
+        let Connected { identity, socket, .. } = self;
+        self.stream.write_all(line.as_bytes()).map_err(|e| identity.broken(socket, &e))?;
+        Ok(Asked { identity, stream: BufReader::new(self.stream), socket })
+    }
+}
+
+/// A request that was sent.
+pub struct Asked<'a> {
+    identity: &'static Identity,
+    stream: BufReader<LocalStream>,
+    socket: &'a Path,
+}
+
+impl Asked<'_> {
+    /// Waits for the answer. The inner result is the daemon's own word, the outer one says that
+    /// there was none. Code 11 is that the daemon has ended meanwhile.
+    pub fn answer<A: DeserializeOwned>(mut self) -> Result<Result<A>> {
+        self.stream.get_mut().allow(PATIENCE);
+        loop {
+            let mut line = vec![];
+            let read = (&mut self.stream).take(ANSWER_MAX).read_until(b'\n', &mut line);
+            read.map_err(|e| self.identity.broken(self.socket, &e))?;
+            match self.identity.read_answer(&line, self.socket)? {
+                Said::Answer(answer) => return Ok(answer),
+                Said::Patience(patience) => self.stream.get_mut().allow(patience + PATIENCE),
+            }
+        }
+    }
+}
+
+/// Whether no daemon of ours can be at the socket: no process listens, another program does, or a
+/// file is in the place of a directory.
+pub fn is_not_running(error: &Error) -> bool {
+    is_nobody(error) || error.is_errno(Errno::ENOTDIR) || error.code == OTHER_PROGRAM
+}
+
+fn is_nobody(error: &Error) -> bool {
+    error.is_errno(Errno::ENOENT) || error.is_errno(Errno::ECONNREFUSED)
+}
