@@ -70,7 +70,7 @@ pub fn code(text: &str) -> String {
             match (quoted, c) {
                 (true, '\\') => drop(chars.next()),
                 (false, '\'') if chars.clone().nth(1) == Some('\'') => {
-                    drop((chars.next(), chars.next()))
+                    chars.nth(1);
                 }
                 (_, '"') => quoted = !quoted,
                 (false, '/') if chars.peek() == Some(&'/') => break,
