@@ -96,9 +96,7 @@ impl Bus {
         for address in addresses.split(';').filter_map(socket_address) {
             match LocalStream::connect(&address, PATIENCE) {
                 Ok(stream) => return Bus::greet(stream).map(Some).map_err(failed),
-                Err(e)
-                    if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused]
-                        .contains(&e.kind()) => {}
+                Err(e) if is_nobody(&e) => (),
                 Err(e) => return Err(failed(e)),
             }
         }
@@ -262,6 +260,11 @@ fn reply_serial(fields: &[u8], is_little_endian: bool) -> Option<u32> {
 fn read_u32(bytes: &[u8], at: usize, is_little_endian: bool) -> Option<u32> {
     let number = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
     Some(if is_little_endian { u32::from_le_bytes(number) } else { u32::from_be_bytes(number) })
+}
+
+/// Whether nothing listens at an address.
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 #[cfg(test)]

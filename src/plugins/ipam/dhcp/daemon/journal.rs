@@ -168,7 +168,7 @@ mod tests {
             let journal = Journal::open(&DAEMON, scratch.path()).unwrap();
             let (name, text) = (record.name() + ".json", text.replace("BOOT", boot.trim()));
             scratch.write(&name, &text);
-            assert_eq!(records(&journal), [record.clone()]);
+            assert_eq!(records(&journal), std::slice::from_ref(&record));
             journal.write(&record).unwrap();
             let written = std::fs::read_to_string(scratch.path().join(&name)).unwrap();
             assert_eq!(members(&written), members(&text));
