@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::ranges::{Range, RangeConf, RangeSet};
-use super::store::Place;
 use crate::cni::addr;
 use crate::cni::args::Args;
 use crate::cni::conf::Config;
@@ -15,6 +13,8 @@ use crate::cni::result::Route;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::plugin::{Context, PluginConf};
+use crate::steps::allocation::files::Place;
+use crate::steps::allocation::ranges::{Range, RangeConf, RangeSet};
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 

@@ -2,23 +2,13 @@
 //!
 //! Its store is the reference's, in both directions. <https://www.cni.dev/plugins/current/ipam/host-local/>
 
-mod allocator;
 mod conf;
-mod index;
-pub mod lease;
-mod lock;
-pub mod ranges;
 mod resolv_conf;
-mod store;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use self::allocator::Pool;
 use self::conf::Conf;
-use self::lease::{Lease, Owner};
-use self::ranges::RangeSet;
-use self::store::{Place, Store};
 use crate::cni::attachment::{Key, attachment_hash};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns};
@@ -26,6 +16,10 @@ use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::transaction;
+use crate::steps::allocation::files::lease::{self, Lease, Owner};
+use crate::steps::allocation::files::{Place, Store};
+use crate::steps::allocation::ranges::RangeSet;
+use crate::steps::allocation::{self, Pool};
 
 /// The plugin.
 pub struct HostLocal;
@@ -41,7 +35,7 @@ impl Plugin for HostLocal {
         let owner = owner(&at.key);
         let mut store = Store::create(&conf::place(cx), &owner.container_id)?;
         let allocated = transaction(|rb| {
-            allocator::allocate(&conf.sets, &conf.requested, &owner, &mut store, rb)
+            allocation::allocate(&conf.sets, &conf.requested, &owner, &mut store, rb)
         });
         let ips = allocated.inspect_err(|_| store.forget_what_is_gone())?;
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
@@ -164,12 +158,12 @@ fn is_valid(owner: &Owner, valid: &ValidAttachments) -> bool {
 /// Runtimes ask every few seconds, so the first free address ends it and no lock is taken.
 fn require_free(place: &Place, set: &RangeSet, number: usize) -> Result<()> {
     let last = lease::last_reserved(place.dir(), number);
-    match allocator::first_free(set, last, &mut Looking { place })? {
+    match allocation::first_free(set, last, &mut Looking { place })? {
         Some(_) => Ok(()),
         // The next ADD frees it; but where the network is said not to be ready no runtime asks for
         // one.
         None if place.has_torn(|ip| set.range_of(ip).is_some())? => Ok(()),
-        None => Err(allocator::exhausted(set).with_code(Code::NOT_AVAILABLE)),
+        None => Err(allocation::exhausted(set).with_code(Code::NOT_AVAILABLE)),
     }
 }
 

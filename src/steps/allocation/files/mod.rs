@@ -3,6 +3,10 @@
 //! A node is upgraded to this plugin and rolled back with pods running, so names, content, modes
 //! and lock are the reference's. What is new lies beside it, in the [`Index`].
 
+pub mod index;
+pub mod lease;
+mod lock;
+
 use std::collections::HashSet;
 use std::fs;
 use std::io;
@@ -12,9 +16,9 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 
-use super::index::{Bucket, Index};
-use super::lease::{self, Content, Lease, Owner};
-use super::lock::Lock;
+use self::index::{Bucket, Index};
+use self::lease::{Content, Lease, Owner};
+use self::lock::Lock;
 use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;

@@ -1,11 +1,14 @@
 //! Which address an attachment gets.
 
+pub mod files;
+pub mod ranges;
+
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::lease::Owner;
-use super::ranges::{Range, RangeSet};
-use super::store::{Store, remove_lease};
+use self::files::lease::Owner;
+use self::files::{Store, remove_lease};
+use self::ranges::{Range, RangeSet};
 use crate::cni::result::IpConfig;
 use crate::error::{Code, Error, Result};
 use crate::rollback::Rollback;
