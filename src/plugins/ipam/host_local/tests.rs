@@ -163,7 +163,7 @@ impl Net {
                 if let Some(lease::Content::Owned(owner)) = lease::read(&self.dir(), ip).unwrap() {
                     let bucket = self.index().read(index::Bucket::of(&owner.container_id)).unwrap();
                     assert!(
-                        bucket.contains(&lease::Lease { ip, owner: owner.clone() }),
+                        bucket.contains(&Lease { ip, owner: owner.clone() }),
                         "{ip} of {owner:?} is not in {bucket:?}"
                     );
                 }
