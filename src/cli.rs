@@ -13,7 +13,8 @@ use crate::commands::{cnitool, dhcp, install, net, schema, validate};
 use crate::error::{Code, Error};
 use crate::plugins::main::tap::labelled;
 use crate::registry::{self, PLUGINS};
-use crate::runner::{self, Streams};
+use crate::runner;
+use crate::terminal::Streams;
 
 /// The binary's own name: called by it, or by a name that begins with it, we are the operator's
 /// command line.

@@ -9,6 +9,7 @@
 //! | [`error`], [`rollback`], [`plain_file`], [`file_lock`] | the one error type; the undo stack; files that others may have written; locks that end |
 //! | [`cni`] | the protocol: environment, configuration, versions, results, delegation. Knows no kernel |
 //! | [`net`] | the kernel: namespaces, netlink, nftables, iptables, sysctls. Knows no CNI |
+//! | [`terminal`] | what people see: streams, columns, texts of others made harmless |
 //! | [`plugin`] | what a plugin is, and what it is given |
 //! | [`steps`] | one thing an attachment needs: do, check and undo in one file |
 //! | [`plugins`] | one file (or folder) a plugin, named as in configurations |
@@ -41,3 +42,4 @@ pub mod runtime;
 #[allow(clippy::unwrap_used)]
 mod scratch;
 pub mod steps;
+pub mod terminal;

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 
 use cni_multi::cli::{self, Invocation};
 use cni_multi::cni::env::Environment;
-use cni_multi::runner::Streams;
+use cni_multi::terminal::Streams;
 
 cni_multi::c_main!(run);
 

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use cni_multi::registry::PLUGINS;
 
 /// From the bottom up. Those of one line do not know each other.
-const LAYERS: [&[&str]; 11] = [
+const LAYERS: [&[&str]; 12] = [
     &["error", "scratch"],
     &["rollback", "plain_file", "file_lock"],
     &["cni", "net"],
+    &["terminal"],
     &["plugin"],
     &["steps"],
     &["plugins"],
@@ -69,7 +70,7 @@ pub fn code(text: &str) -> String {
             match (quoted, c) {
                 (true, '\\') => drop(chars.next()),
                 (false, '\'') if chars.clone().nth(1) == Some('\'') => {
-                    drop((chars.next(), chars.next()))
+                    let _ = (chars.next(), chars.next());
                 }
                 (_, '"') => quoted = !quoted,
                 (false, '/') if chars.peek() == Some(&'/') => break,

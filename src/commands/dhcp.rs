@@ -4,8 +4,6 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::net::table;
-use super::visible::visible;
 use crate::cni::env::Environment;
 use crate::error::{Result, warn};
 use crate::plugin::Plugin as _;
@@ -13,7 +11,9 @@ use crate::plugins::ipam::dhcp::daemon;
 use crate::plugins::ipam::dhcp::daemon::flags::{Flags, Refused, usage};
 use crate::plugins::ipam::dhcp::wire::{self, Request};
 use crate::plugins::ipam::dhcp::{DEFAULT_SOCKET, Dhcp};
-use crate::runner::Streams;
+use crate::terminal::Streams;
+use crate::terminal::table;
+use crate::terminal::visible::visible;
 
 /// The plugin's name, which begins these commands as well.
 pub const NAME: &str = Dhcp::NAME;

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-use crate::commands::visible::visible;
 use crate::error::{Code, Error, Result};
 use crate::file_lock::{self, Mode};
 use crate::plain_file;
 use crate::plugin::Entry;
-use crate::runner::Streams;
 use crate::runtime::leave;
+use crate::terminal::Streams;
+use crate::terminal::visible::visible;
 
 /// Where runtimes look for plugins unless told otherwise.
 const PLUGIN_DIR: &str = "/opt/cni/bin";

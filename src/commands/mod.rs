@@ -1,5 +1,4 @@
-//! What people type: one file or folder a command, named like it. [`visible`] is how others' texts
-//! are shown to them.
+//! What people type: one file or folder a command, named like it.
 
 use std::path::Path;
 
@@ -12,7 +11,6 @@ pub mod install;
 pub mod net;
 pub mod schema;
 pub mod validate;
-pub mod visible;
 
 /// Where networks are configured unless told otherwise.
 pub const CONF_DIR: &str = "/etc/cni/net.d";

@@ -20,7 +20,8 @@ use crate::error::{Code, Error, Result};
 use crate::net::netns::Netns;
 use crate::net::process::Uninterrupted;
 use crate::plugin::{Entry, Handles};
-use crate::runner::{self, Streams};
+use crate::runner;
+use crate::terminal::Streams;
 
 /// What operations need besides the network and the attachment.
 pub struct Runtime<'a> {

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use super::table::{self, Members, PROBLEM, put, put_text};
 use crate::cni::json::Value;
 use crate::error::Result;
 use crate::runtime::directory;
+use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
 /// The columns for people.
 const COLUMNS: [(&str, &str); 4] =

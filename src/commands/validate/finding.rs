@@ -2,7 +2,7 @@
 
 use super::document::Document;
 use crate::cni::json::Value;
-use crate::commands::visible::{push_visible, visible};
+use crate::terminal::visible::{push_visible, visible};
 
 /// What works, and probably is not what was meant. Every other code is of what fails for certain.
 const WARNINGS: [&str; 16] = [
