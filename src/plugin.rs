@@ -4,6 +4,8 @@ use std::cell::{OnceCell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use clap::ArgMatches;
+
 use serde::de::DeserializeOwned;
 
 use crate::cni::attachment::Key;
@@ -13,6 +15,7 @@ use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result, errno_text};
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
+use crate::terminal::Streams;
 
 /// The plugin groups of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +71,8 @@ pub trait Plugin {
     /// Whether it gives addresses back by what it sends over the interface, which has to be there
     /// then.
     const NEEDS_LINK: bool = false;
+    /// The commands of the operator's that it brings along.
+    const COMMANDS: &'static [OperatorCommand] = &[];
     /// Its configuration.
     type Conf: PluginConf;
 
@@ -98,6 +103,26 @@ pub enum Call<'a> {
     Gc(&'a ValidAttachments),
 }
 
+/// A command of a plugin for the operator: `cni-multi <name> …`.
+pub struct OperatorCommand {
+    /// The name. Where it is the plugin's own, the name alone is the plugin, as a runtime calls it,
+    /// and with a word behind it the command.
+    pub name: &'static str,
+    /// The command line.
+    pub command_line: fn() -> clap::Command,
+    /// Runs it; returns the exit status.
+    pub run: fn(&ArgMatches, &Environment, &mut Streams<'_>) -> u8,
+}
+
+impl OperatorCommand {
+    /// Whether the command line knows the word that follows the name.
+    pub fn knows(&self, word: &str) -> bool {
+        word.starts_with('-')
+            || word == "help"
+            || (self.command_line)().get_subcommands().any(|command| command.get_name() == word)
+    }
+}
+
 /// A plugin's line in the registry.
 pub struct Entry {
     /// See [`Plugin::NAME`].
@@ -110,6 +135,8 @@ pub struct Entry {
     pub versions: &'static [&'static str],
     /// See [`Plugin::NEEDS_LINK`].
     pub needs_link: bool,
+    /// See [`Plugin::COMMANDS`].
+    pub commands: &'static [OperatorCommand],
     run: fn(&Context<'_>, Call<'_>) -> Result<AddResult>,
     validate: fn(&Context<'_>) -> Result<()>,
 }
@@ -123,9 +150,15 @@ impl Entry {
             about: P::ABOUT,
             versions: P::VERSIONS,
             needs_link: P::NEEDS_LINK,
+            commands: P::COMMANDS,
             run: run::<P>,
             validate: |cx| validated::<P>(cx, true)?.validate_alone(),
         }
+    }
+
+    /// The command that has the plugin's own name, if there is one.
+    pub fn own_command(&self) -> Option<&'static OperatorCommand> {
+        self.commands.iter().find(|command| command.name == self.name)
     }
 
     /// Finds the mistakes in the configuration that ADD would find, without doing anything.

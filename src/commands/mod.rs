@@ -6,7 +6,6 @@ use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 
 pub mod cnitool;
-pub mod dhcp;
 pub mod install;
 pub mod net;
 pub mod schema;

@@ -9,6 +9,7 @@ pub mod client;
 mod conf;
 pub mod daemon;
 mod family;
+mod operator;
 pub mod v4;
 pub mod v6;
 pub mod wire;
@@ -33,7 +34,7 @@ use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, LinkChange, Watch};
 use crate::net::sysctl::Sysctl;
-use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
 use crate::steps::addresses;
 
 /// How long an interface has to carry before servers are asked: what is sent before is lost, and
@@ -53,6 +54,7 @@ impl Plugin for Dhcp {
     const KIND: Kind = Kind::Ipam;
     const ABOUT: &'static str = "addresses of the network's DHCP server, which a daemon keeps";
     const NEEDS_LINK: bool = true;
+    const COMMANDS: &'static [OperatorCommand] = &[operator::COMMAND];
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
