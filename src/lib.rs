@@ -6,7 +6,7 @@
 //!
 //! | layer | what it is |
 //! |---|---|
-//! | [`error`], [`rollback`], [`plain_file`], [`file_lock`] | the one error type; the undo stack; files that others may have written; locks that end |
+//! | [`error`], [`deadline`], [`rollback`], [`plain_file`], [`file_lock`] | the one error type; until when an operation waits; the undo stack; files that others may have written; locks that end |
 //! | [`cni`] | the protocol: environment, configuration, versions, results, delegation. Knows no kernel |
 //! | [`net`] | the kernel: namespaces, netlink, nftables, iptables, sysctls. Knows no CNI |
 //! | [`terminal`] | what people see: streams, columns, texts of others made harmless |
@@ -28,6 +28,7 @@
 pub mod cli;
 pub mod cni;
 pub mod commands;
+pub mod deadline;
 pub mod error;
 pub mod file_lock;
 pub mod net;

@@ -12,6 +12,7 @@ use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::env::Environment;
 use crate::cni::result::AddResult;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result, errno_text};
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
@@ -218,15 +219,21 @@ pub struct Context<'a> {
     handles: Rc<Handles>,
 }
 
-/// What is open to the kernel, each opened when it is first used. The plugins of a chain that run
-/// in one process share it.
+/// What is open to the kernel, each opened when it is first used, and until when is waited. The
+/// plugins of a chain that run in one process share it.
 #[derive(Default)]
 pub struct Handles {
+    deadline: Deadline,
     host: OnceCell<Netlink>,
     container: RefCell<Option<(String, Rc<Netns>)>>,
 }
 
 impl Handles {
+    /// Until when everything that works with these handles waits.
+    pub fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+
     /// The namespace at this path, as `open` opens it if it is not the one that was asked for last.
     pub fn netns(
         &self,
@@ -263,6 +270,11 @@ impl<'a> Context<'a> {
     /// The handles of this call.
     pub fn handles(&self) -> &Handles {
         &self.handles
+    }
+
+    /// Until when all of this operation waits; calls within it inherit the rest.
+    pub fn deadline(&self) -> Deadline {
+        self.handles.deadline
     }
 
     /// The netlink socket of the namespace we run in, the host's.
@@ -353,4 +365,24 @@ fn get_or_try_init<T>(cell: &OnceCell<T>, init: impl FnOnce() -> Result<T>) -> R
         let _ = cell.set(init()?); // nobody else is here to have set it
     }
     cell.get().ok_or_else(|| Error::new(Code::BUG, "a cell that was just set is empty"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_nested_call_inherits_the_deadline() {
+        let config = Config::parse(br#"{"cniVersion":"1.1.0","name":"n"}"#.to_vec()).unwrap();
+        let env = Environment::default();
+        let handles =
+            Rc::new(Handles { deadline: Deadline::after(Duration::ZERO), ..Handles::default() });
+        let context = || Context::new(&[], &config, &env, "", vec![]);
+        let patience = Duration::from_secs(30);
+        assert_eq!(context().deadline().limit(patience), patience);
+        assert!(context().sharing(&handles).deadline().limit(patience) < patience);
+    }
 }

@@ -9,7 +9,7 @@ use cni_multi::registry::PLUGINS;
 
 /// From the bottom up. Those of one line do not know each other.
 const LAYERS: [&[&str]; 12] = [
-    &["error", "scratch"],
+    &["error", "deadline", "scratch"],
     &["rollback", "plain_file", "file_lock"],
     &["cni", "net"],
     &["terminal"],

@@ -19,8 +19,9 @@ use ipnet::IpNet;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::nft::{Family, Nft};
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::file_lock::{self, Mode, Place};
+use crate::file_lock::{self, Mode, Patience, Place};
 use crate::plain_file;
 
 /// Where the programs are when PATH, which is the runtime's, does not say.
@@ -397,7 +398,8 @@ fn lock() -> Result<File> {
     plain_file::make_private_directory(Path::new(LOCK_DIR)).map_err(failed)?;
     let file = plain_file::open_or_create(path).map_err(failed)?;
     let file =
-        file_lock::take(file, path, Mode::Exclusive, file_lock::PATIENCE).map_err(give_up)?;
+        file_lock::take(file, path, Mode::Exclusive, Patience::of_operation(Deadline::default()))
+            .map_err(give_up)?;
     fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
     Ok(file)
 }

@@ -11,12 +11,14 @@ use std::rc::Rc;
 use super::cache::Cache;
 use super::derive;
 use super::list::{NetworkList, PluginConfig};
+use super::lock::Held;
 use super::parameters::Parameters;
 use crate::cni::delegate;
 use crate::cni::env::{Command, Environment};
 use crate::cni::result::Document;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
+use crate::file_lock::Patience;
 use crate::net::netns::Netns;
 use crate::net::process::Uninterrupted;
 use crate::plugin::{Entry, Handles};
@@ -72,7 +74,7 @@ impl Runtime<'_> {
     ) -> Result<Document> {
         self.require_programs(list)?;
         self.cache.require_name(&at.key)?;
-        let held = self.cache.lock(Some(at), self.env)?;
+        let held = self.hold(Some(at))?;
         self.within(&held.env).add_alone(list, at, on_failure)
     }
 
@@ -113,7 +115,7 @@ impl Runtime<'_> {
     /// beginning with the one that was kept, and is kept anew.
     pub fn get(&mut self, list: &NetworkList, at: &Parameters) -> Result<Document> {
         require_check(list, "GET")?;
-        let held = self.cache.lock(Some(at), self.env)?;
+        let held = self.hold(Some(at))?;
         let mut result = self.cached_result(list, at)?;
         self.within(&held.env).add_all(Command::Get, list, at, &mut result)
     }
@@ -125,7 +127,7 @@ impl Runtime<'_> {
         if list.disable_check {
             return Ok(());
         }
-        let held = self.cache.lock(Some(at), self.env)?;
+        let held = self.hold(Some(at))?;
         let result = self.cached_result(list, at)?;
         let mut alone = self.within(&held.env);
         for plugin in &list.plugins {
@@ -139,7 +141,7 @@ impl Runtime<'_> {
     /// DEL: in reverse order, each plugin with the result that ADD returned, as far as that can be
     /// read. What was kept goes when all are done; a failure ends it and leaves that.
     pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
-        let held = self.cache.lock(Some(at), self.env)?;
+        let held = self.hold(Some(at))?;
         self.within(&held.env).del_all(list, at)
     }
 
@@ -294,7 +296,9 @@ impl Runtime<'_> {
     ) -> Result<Vec<u8>> {
         let env = self.environment(command, at);
         let entry = match self.find(kind)? {
-            Program::File(program) => return delegate::exec(&program, &env, config),
+            Program::File(program) => {
+                return delegate::exec(&program, &env, config, self.handles.deadline());
+            }
             Program::Own(entry) => entry,
         };
         let mut stdout = vec![];
@@ -341,6 +345,11 @@ impl Runtime<'_> {
     }
 
     /// The same, with this environment for its plugins.
+    /// Waits until no other operation works on this container, or with None on any.
+    pub(super) fn hold(&self, at: Option<&Parameters>) -> Result<Held> {
+        self.cache.lock(Patience::of_operation(self.handles.deadline()), at, self.env)
+    }
+
     pub(super) fn within<'b>(&'b mut self, env: &'b Environment) -> Runtime<'b> {
         Runtime {
             plugins: self.plugins,

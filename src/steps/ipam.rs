@@ -174,7 +174,8 @@ impl<'a> Ipam<'a> {
     }
 
     fn execute(&self, program: &std::path::Path, command: &str) -> Result<Vec<u8>> {
-        delegate::exec(program, &self.cx.env.with("CNI_COMMAND", command), &self.cx.config.text)
+        let env = self.cx.env.with("CNI_COMMAND", command);
+        delegate::exec(program, &env, &self.cx.config.text, self.cx.deadline())
     }
 }
 

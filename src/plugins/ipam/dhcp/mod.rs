@@ -77,7 +77,7 @@ impl Plugin for Dhcp {
         };
         // If the daemon dies, what it had asked for is given back as long as the interface is there
         // to say so; and so is what was leased in the other family.
-        Err(match release(&socket, &at.key) {
+        Err(match release(cx, &socket, &at.key) {
             Ok(()) => error,
             Err(failed) => error.with_details(format_args!("undo: {failed}")),
         })
@@ -95,7 +95,7 @@ impl Plugin for Dhcp {
 
     /// The reference fails where no daemon runs, and the container cannot end.
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
-        release(&any_socket_path(cx), &at.key)
+        release(cx, &any_socket_path(cx), &at.key)
     }
 
     fn status(cx: &Context<'_>, _: &Conf) -> Result<()> {
@@ -149,8 +149,8 @@ fn stale(leases: &Value, network: &NetworkName, valid: &ValidAttachments) -> Vec
 }
 
 /// Gives the lease of an attachment back: the daemon does, and where none runs we do.
-fn release(socket: &Path, key: &Key) -> Result<()> {
-    let deadline = Instant::now() + RESTART_PATIENCE;
+fn release(cx: &Context<'_>, socket: &Path, key: &Key) -> Result<()> {
+    let deadline = cx.deadline().of_wait(RESTART_PATIENCE);
     loop {
         // It may end while it is asked, and start while we are at work.
         let again = match wire::talk(socket, &Request::Del(key.clone())) {
@@ -227,7 +227,7 @@ fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         }
         false => error,
     })?;
-    let deadline = Instant::now() + CARRIER_PATIENCE;
+    let deadline = cx.deadline().of_wait(CARRIER_PATIENCE);
     if !link.up || !carries(&link) {
         let watch = at.run(Watch::links)?;
         container.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;

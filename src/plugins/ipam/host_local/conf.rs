@@ -102,7 +102,8 @@ pub fn place(cx: &Context<'_>) -> Place {
     // Where it does not decode ADD fails, so nothing is anywhere else than in the default
     // directory.
     let data_dir = data_dir(cx.config).ok().filter(|dir| !dir.is_empty());
-    Place::new(Path::new(data_dir.as_deref().unwrap_or(DEFAULT_DATA_DIR)), &cx.config.name)
+    let data_dir = Path::new(data_dir.as_deref().unwrap_or(DEFAULT_DATA_DIR));
+    Place::new(data_dir, &cx.config.name, cx.deadline())
 }
 
 fn data_dir(config: &Config) -> Result<String> {

@@ -86,7 +86,7 @@ pub fn ensure<'a>(
         None => bridge.clone(),
         Some(name) => ensure_interface(cx, conf, key, bridge, &name, rb)?,
     };
-    let gateway = Gateway { host, key, bridge: bridge.clone(), link };
+    let gateway = Gateway { cx, host, key, bridge: bridge.clone(), link };
     let what = match conf.gateway_interface() {
         None => "failed to set bridge addr",
         Some(_) => "failed to set vlan interface for bridge with addr",
@@ -98,6 +98,7 @@ pub fn ensure<'a>(
 
 /// The link that has the gateways' addresses, and whom it is made ready for.
 struct Gateway<'a> {
+    cx: &'a Context<'a>,
     host: &'a Netlink,
     key: &'a Key,
     bridge: Link,
@@ -184,8 +185,9 @@ impl<'a> Gateway<'a> {
     ) {
         let (host, key, bridge, link) =
             (self.host, self.key, self.bridge.clone(), self.link.clone());
+        let deadline = self.cx.deadline();
         rb.undo(what, move || {
-            guard::undo(|| {
+            guard::undo(deadline, || {
                 if veth::others_joined(host, &bridge, key)? { Ok(()) } else { undo(host, &link) }
             })
         });
@@ -239,7 +241,7 @@ fn ignore_advertisements<'a>(
     if let Some(before) = router_advertisements::accepted_by(&link.name)? {
         let (name, of) = (link.name.clone(), bridge.clone());
         rb.undo(format_args!("restore accept_ra of {:?}", link.name), move || {
-            guard::undo(|| match is_used(cx, vlan, key, &of)? {
+            guard::undo(cx.deadline(), || match is_used(cx, vlan, key, &of)? {
                 true => Ok(()),
                 false => router_advertisements::restore(&name, &before),
             })
@@ -267,7 +269,9 @@ fn create_interface<'a>(
     let (link, of) = (host.link(name)?, bridge.clone());
     let index = link.index;
     rb.undo(format_args!("delete link {name:?}"), move || {
-        guard::undo(|| if is_used(cx, vlan, key, &of)? { Ok(()) } else { host.delete_link(index) })
+        guard::undo(cx.deadline(), || {
+            if is_used(cx, vlan, key, &of)? { Ok(()) } else { host.delete_link(index) }
+        })
     });
     Ok(link)
 }

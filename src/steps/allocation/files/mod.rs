@@ -22,6 +22,7 @@ use self::lock::Lock;
 use super::Store;
 use super::owner::{Lease, Owner};
 use crate::cni::attachment::NetworkName;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
 use crate::rollback::Rollback;
@@ -31,15 +32,17 @@ pub struct Place {
     data_dir: PathBuf,
     network: String,
     dir: PathBuf,
+    deadline: Deadline,
 }
 
 impl Place {
-    /// The network's directory is `<data_dir>/<network>`.
-    pub fn new(data_dir: &Path, network: &NetworkName) -> Place {
+    /// The network's directory is `<data_dir>/<network>`; its lock is waited for until `deadline`.
+    pub fn new(data_dir: &Path, network: &NetworkName, deadline: Deadline) -> Place {
         Place {
             data_dir: data_dir.to_owned(),
             network: network.as_str().to_owned(),
             dir: data_dir.join(network.as_str()),
+            deadline,
         }
     }
 
@@ -148,10 +151,10 @@ impl FileStore {
     /// Locks a network's leases to change those of one container; makes the directory where there
     /// is none.
     pub fn create(place: &Place, container_id: &str) -> Result<FileStore> {
-        let lock = match Lock::take(&place.dir) {
+        let lock = match Lock::take(&place.dir, place.deadline) {
             Err(e) if e.is_errno(Errno::ENOENT) => {
                 create_dir(&place.dir)?;
-                Lock::take(&place.dir)
+                Lock::take(&place.dir, place.deadline)
             }
             other => other,
         };
@@ -170,7 +173,7 @@ impl FileStore {
     }
 
     fn open_existing(place: &Place, container_id: Option<&str>) -> Result<Option<FileStore>> {
-        let lock = match Lock::take(&place.dir) {
+        let lock = match Lock::take(&place.dir, place.deadline) {
             Ok(lock) => Some(lock),
             Err(e) if e.is_errno(Errno::ENOENT) || e.is_errno(Errno::ENOTDIR) => return Ok(None),
             Err(e) if e.is_errno(Errno::EROFS) => None,

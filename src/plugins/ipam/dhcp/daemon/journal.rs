@@ -18,8 +18,9 @@ use nix::fcntl::OFlag;
 use super::interface::Place;
 use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::json::Value;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::file_lock::{self, Mode};
+use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
 use crate::plugins::ipam::dhcp::family::{Family, Intent, Lease};
 use crate::plugins::ipam::dhcp::wire::{self, Terms};
@@ -181,7 +182,7 @@ impl Journal {
             .map_err(|e| Error::io(format_args!("close {} to others", dir.display()), &e))?;
         let door =
             File::open(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
-        let door = file_lock::take(door, dir, mode, file_lock::PATIENCE)?;
+        let door = file_lock::take(door, dir, mode, Patience::of_operation(Deadline::default()))?;
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = options
