@@ -2,8 +2,6 @@
 //!
 //! Each family builds a [`Json`] tree in its own key order, and the tree prints itself. Unlike a
 //! serde serializer this cannot fail, and the order of keys is the order they were added in.
-//!
-//! Documents: `reference/protocol.md` 1.3, value encodings.
 
 /// What Go plugins indent their results with.
 const INDENT: &str = "    ";

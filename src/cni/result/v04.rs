@@ -1,7 +1,7 @@
 //! The result of CNI 0.3.0, 0.3.1 and 0.4.0: lists of interfaces, addresses that name their family,
 //! and routes.
 //!
-//! Documents: SPEC 0.4.0 "Result"; `reference/protocol.md` 1.3, family 0.4, and 1.5.
+//! Specification 0.4.0, "Result".
 
 use std::net::IpAddr;
 
