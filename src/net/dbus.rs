@@ -100,10 +100,7 @@ impl Bus {
                 Ok(stream) => return Bus::greet(stream, deadline).map(Some).map_err(failed),
                 Err(e)
                     if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused]
-                        .contains(&e.kind()) =>
-                {
-                    ()
-                }
+                        .contains(&e.kind()) => {}
                 Err(e) => return Err(failed(e)),
             }
         }

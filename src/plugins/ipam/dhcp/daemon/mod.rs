@@ -199,10 +199,7 @@ impl Daemon {
                 if matches!(
                     e.kind(),
                     std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted
-                ) =>
-            {
-                ()
-            }
+                ) => {}
             Err(e) => {
                 // The socket stays ready, so that it would be tried again at once, and for ever.
                 self.log.line(format_args!(
