@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, ValidAttachments};
-use crate::cni::env::Environment;
+use crate::cni::env::{Command, Environment};
 use crate::cni::result::AddResult;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result, errno_text};
@@ -102,6 +102,19 @@ pub enum Call<'a> {
     Status,
     /// GC.
     Gc(&'a ValidAttachments),
+}
+
+impl Call<'_> {
+    /// CNI_COMMAND of the operation.
+    pub fn command(&self) -> Command {
+        match self {
+            Call::Add(_) => Command::Add,
+            Call::Check(_) => Command::Check,
+            Call::Del(_) => Command::Del,
+            Call::Status => Command::Status,
+            Call::Gc(_) => Command::Gc,
+        }
+    }
 }
 
 /// A command of a plugin for the operator: `cni-multi <name> …`.
