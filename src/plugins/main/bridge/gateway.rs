@@ -84,7 +84,10 @@ pub fn ensure<'a>(
     let host = cx.host()?;
     let link = match conf.gateway_interface() {
         None => bridge.clone(),
-        Some(name) => ensure_interface(cx, conf, key, bridge, &name, rb)?,
+        Some(name) => {
+            let own = VlanInterface { cx, vlan: conf.vlan(), key, bridge: bridge.clone() };
+            own.ensure(&name, conf, rb)?
+        }
     };
     let gateway = Gateway { cx, host, key, bridge: bridge.clone(), link };
     let what = match conf.gateway_interface() {
@@ -211,69 +214,65 @@ fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
 
 /// `<bridge>.<vlan>`: a veth pair on the host, its other end a port of the bridge in the VLAN. It
 /// stays for the containers to come.
-fn ensure_interface<'a>(
-    cx: &'a Context<'_>,
-    conf: &Conf,
-    key: &'a Key,
-    bridge: &Link,
-    name: &str,
-    rb: &mut Rollback<'a>,
-) -> Result<Link> {
-    let host = cx.host()?;
-    let link = match host.find_link(name)? {
-        Some(found) => found,
-        None => create_interface(cx, conf.vlan(), key, bridge, name, rb)?,
-    };
-    ignore_advertisements(cx, conf.vlan(), key, bridge, &link, rb)?;
-    connect_interface(host, conf, bridge, &link)?;
-    Ok(link)
-}
-
-/// Before it is up: the containers of the VLAN reach it.
-fn ignore_advertisements<'a>(
-    cx: &'a Context<'_>,
+#[derive(Clone)]
+struct VlanInterface<'a> {
+    cx: &'a Context<'a>,
     vlan: u16,
     key: &'a Key,
-    bridge: &Link,
-    link: &Link,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    if let Some(before) = router_advertisements::accepted_by(&link.name)? {
-        let (name, of) = (link.name.clone(), bridge.clone());
-        rb.undo(format_args!("restore accept_ra of {:?}", link.name), move || {
-            guard::undo(cx.deadline(), || match is_used(cx, vlan, key, &of)? {
-                true => Ok(()),
-                false => router_advertisements::restore(&name, &before),
+    bridge: Link,
+}
+
+impl<'a> VlanInterface<'a> {
+    fn ensure(&self, name: &str, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
+        let host = self.cx.host()?;
+        let link = match host.find_link(name)? {
+            Some(found) => found,
+            None => self.create(name, rb)?,
+        };
+        self.ignore_advertisements(&link, rb)?;
+        connect_interface(host, conf, &self.bridge, &link)?;
+        Ok(link)
+    }
+
+    fn create(&self, name: &str, rb: &mut Rollback<'a>) -> Result<Link> {
+        let host = self.cx.host()?;
+        let peer_name = peer_name(name);
+        let peer = PeerSpec { name: &peer_name, mac: MacAddr::random_of_port(), netns: None };
+        let mtu = Some(self.bridge.mtu);
+        match host.create_veth(&VethSpec { name, mac: MacAddr::random(), peer, mtu }) {
+            Err(e) if e.is_exists() => return host.link(name), // another ADD was first
+            created => created?,
+        }
+        let link = host.link(name)?;
+        let index = link.index;
+        self.undo(rb, format_args!("delete link {name:?}"), move || host.delete_link(index));
+        Ok(link)
+    }
+
+    /// Before it is up: the containers of the VLAN reach it.
+    fn ignore_advertisements(&self, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
+        if let Some(before) = router_advertisements::accepted_by(&link.name)? {
+            let (what, name) = (format!("restore accept_ra of {:?}", link.name), link.name.clone());
+            self.undo(rb, what, move || router_advertisements::restore(&name, &before));
+        }
+        router_advertisements::ignore(&link.name)
+    }
+
+    /// Registers an undo that is left out when other attachments are in the VLAN: they rely on the
+    /// interface as it is.
+    fn undo(
+        &self,
+        rb: &mut Rollback<'a>,
+        what: impl fmt::Display,
+        undo: impl FnOnce() -> Result<()> + 'a,
+    ) {
+        let of = self.clone();
+        rb.undo(what, move || {
+            guard::undo(of.cx.deadline(), || {
+                if is_used(of.cx, of.vlan, of.key, &of.bridge)? { Ok(()) } else { undo() }
             })
         });
     }
-    router_advertisements::ignore(&link.name)
-}
-
-fn create_interface<'a>(
-    cx: &'a Context<'_>,
-    vlan: u16,
-    key: &'a Key,
-    bridge: &Link,
-    name: &str,
-    rb: &mut Rollback<'a>,
-) -> Result<Link> {
-    let host = cx.host()?;
-    let peer_name = peer_name(name);
-    let peer = PeerSpec { name: &peer_name, mac: MacAddr::random_of_port(), netns: None };
-    let spec = VethSpec { name, mac: MacAddr::random(), peer, mtu: Some(bridge.mtu) };
-    match host.create_veth(&spec) {
-        Err(e) if e.is_exists() => return host.link(name), // another ADD was first
-        created => created?,
-    }
-    let (link, of) = (host.link(name)?, bridge.clone());
-    let index = link.index;
-    rb.undo(format_args!("delete link {name:?}"), move || {
-        guard::undo(cx.deadline(), || {
-            if is_used(cx, vlan, key, &of)? { Ok(()) } else { host.delete_link(index) }
-        })
-    });
-    Ok(link)
 }
 
 /// Makes the other end a port in the VLAN and sets the interface up, which is the last step:
