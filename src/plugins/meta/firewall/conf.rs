@@ -18,7 +18,8 @@ use crate::steps::nft_owner;
 pub struct Conf {
     /// `nftables`, `iptables` or `firewalld`. Without it: firewalld where it runs, nftables
     /// elsewhere.
-    pub backend: Backend,
+    #[serde(deserialize_with = "backend")]
+    pub backend: Option<Backend>,
     /// The chain that packets pass before ours, for the administrator's own rules. Default
     /// `CNI-ADMIN`.
     pub iptables_admin_chain_name: ChainName,
@@ -28,12 +29,10 @@ pub struct Conf {
     pub ingress_policy: Policy,
 }
 
-/// `backend`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// `backend`. Without it: firewalld where it runs; else nftables, or iptables on a kernel without
+/// nf_tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// firewalld where it runs; else nftables, or iptables on a kernel without nf_tables.
-    #[default]
-    Automatic,
     /// Everything over netlink; programs only where tables of iptables-legacy have to be changed.
     Nftables,
     /// The host's iptables programs.
@@ -85,17 +84,15 @@ impl Default for Zone {
     }
 }
 
-impl<'de> Deserialize<'de> for Backend {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "" => Ok(Backend::Automatic),
-            "nftables" => Ok(Backend::Nftables),
-            "iptables" => Ok(Backend::Iptables),
-            "firewalld" => Ok(Backend::Firewalld),
-            other => Err(de::Error::custom(format_args!(
-                "unknown backend {other:?}, expected \"nftables\", \"iptables\" or \"firewalld\""
-            ))),
-        }
+fn backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Backend>, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "" => Ok(None),
+        "nftables" => Ok(Some(Backend::Nftables)),
+        "iptables" => Ok(Some(Backend::Iptables)),
+        "firewalld" => Ok(Some(Backend::Firewalld)),
+        other => Err(de::Error::custom(format_args!(
+            "unknown backend {other:?}, expected \"nftables\", \"iptables\" or \"firewalld\""
+        ))),
     }
 }
 
@@ -152,12 +149,12 @@ impl PluginConf for Conf {
     }
 }
 
-impl Backend {
-    /// The backend of this host. One that is not the usual is told, because the rules are to be
-    /// looked for elsewhere then.
-    pub(super) fn resolve(self, cx: &Context<'_>) -> Result<Backend> {
-        if self != Backend::Automatic {
-            return Ok(self);
+impl Conf {
+    /// The configured backend, or the one of this host. One that is not the usual is reported,
+    /// because the rules are to be looked for elsewhere then.
+    pub(super) fn resolve_backend(&self, cx: &Context<'_>) -> Result<Backend> {
+        if let Some(backend) = self.backend {
+            return Ok(backend);
         }
         let asked = firewalld::find(cx).map(|found| found.is_some());
         if let Ok(true) = asked {

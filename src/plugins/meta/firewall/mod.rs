@@ -43,7 +43,7 @@ impl Plugin for Firewall {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let result = prev_result::require_chained(cx, "missing prevResult from earlier plugin")?;
         let wish = Wish::of(conf, &result)?;
-        let backend = conf.backend.resolve(cx)?;
+        let backend = conf.resolve_backend(cx)?;
         require_plain_bridge(backend, &wish)?;
         let notes = notes(conf, backend, &wish);
         require_ready(cx, conf, backend, &wish, notes)?;
@@ -70,7 +70,7 @@ impl Plugin for Firewall {
             conf,
             &prev_result::require_chained(cx, "missing prevResult from earlier plugin")?,
         )?;
-        let backend = conf.backend.resolve(cx)?;
+        let backend = conf.resolve_backend(cx)?;
         require_plain_bridge(backend, &wish)?;
         table::verify(&at.key, &wish, notes(conf, backend, &wish))?;
         match backend {
@@ -78,7 +78,7 @@ impl Plugin for Firewall {
             Backend::Iptables => {
                 programs::verify(&programs::of_host(&wish.ips), &wish, wish.isolation.as_ref())
             }
-            Backend::Automatic | Backend::Nftables => {
+            Backend::Nftables => {
                 netlink::verify(
                     &wish,
                     &table::held(&nft_owner::of(&at.key), &[], Search::Ledger)?.rules,
@@ -94,7 +94,7 @@ impl Plugin for Firewall {
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        let backend = conf.backend.resolve(cx)?;
+        let backend = conf.resolve_backend(cx)?;
         require(cx, conf, backend).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
         tell_what_passes_unseen(conf);
         tell_what_drops()
@@ -129,7 +129,7 @@ fn require_ready(
     match backend {
         Backend::Firewalld => firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0),
         Backend::Iptables => programs::of_host(&wish.ips).iter().try_for_each(Iptables::require),
-        Backend::Automatic | Backend::Nftables => nft_owner::require().map(drop),
+        Backend::Nftables => nft_owner::require().map(drop),
     }
 }
 
@@ -171,7 +171,7 @@ fn accept<'a>(
         Backend::Iptables => {
             accept_by_programs(programs::of_host(&wish.ips), wish, wish.isolation.as_ref(), rb)
         }
-        Backend::Automatic | Backend::Nftables => {
+        Backend::Nftables => {
             let added = netlink::accept(wish, are_new)?;
             let accepts = added.accepts();
             rb.undo("remove the rules", move || netlink::take_back(&added));
@@ -272,7 +272,7 @@ fn leave_zone_perhaps(cx: &Context<'_>, conf: &Conf, ips: &[IpAddr]) -> Result<(
     let sources: Vec<(IpAddr, String)> =
         ips.iter().map(|ip| (*ip, conf.firewalld_zone.0.clone())).collect();
     match leave_zones(cx, &sources) {
-        Err(error) if conf.backend != Backend::Firewalld => {
+        Err(error) if conf.backend != Some(Backend::Firewalld) => {
             warn(format_args!(
                 "firewall: addresses may be left in firewalld zone {:?}: {error}",
                 conf.firewalld_zone.0
@@ -293,7 +293,7 @@ fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
             firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0)
         }
         Backend::Iptables => programs::require(),
-        Backend::Automatic | Backend::Nftables => nft_owner::require().map(drop),
+        Backend::Nftables => nft_owner::require().map(drop),
     }
 }
 
