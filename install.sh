@@ -145,6 +145,13 @@ build() {
   cargo_build "$triple" || die "cargo could not build cni-multi for $triple"
   binary=$(target_directory)/$triple/release/cni-multi
   [ -f "$binary" ] || die "cargo built no $binary"
+  run_list "$binary" >/dev/null || die "$binary was built and does not run: \`cni-multi list\` failed.$(advice)"
+}
+
+# The caller's flags may not go with ours.
+advice() {
+  [ -z "${RUSTFLAGS:-}" ] ||
+    say " RUSTFLAGS in the environment is '$RUSTFLAGS' and took part in the build; try without it: env -u RUSTFLAGS $0"
 }
 
 # The command line describes itself to a program of the build; the binary carries none of it.

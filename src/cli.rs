@@ -9,11 +9,12 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
-use crate::commands::{cnitool, dhcp, install, net, schema, validate};
+use crate::commands::{cnitool, install, net, schema, validate};
 use crate::error::{Code, Error};
-use crate::plugins::main::tap::labelled;
+use crate::plugin::{Entry, OperatorCommand};
 use crate::registry::{self, PLUGINS};
-use crate::runner::{self, Streams};
+use crate::runner;
+use crate::terminal::Streams;
 
 /// The binary's own name: called by it, or by a name that begins with it, we are the operator's
 /// command line.
@@ -35,12 +36,11 @@ pub struct Invocation<'a> {
 /// nothing else.
 pub fn run(mut invocation: Invocation<'_>) -> u8 {
     let called = invocation.args.first().map(basename).unwrap_or_default();
-    if called == dhcp::NAME && is_command_of_dhcp(invocation.args.get(1), &invocation.env) {
-        invocation.args.insert(0, NAME.into());
-        invocation.args[1] = dhcp::NAME.into();
-        return operate(invocation, Some(dhcp::NAME));
-    }
     if let Some(entry) = registry::find(&called) {
+        if is_command(entry, invocation.args.get(1), &invocation.env) {
+            invocation.args.splice(..1, [NAME.into(), entry.name.into()]);
+            return operate(invocation, Some(entry.name));
+        }
         return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
     }
     if called == cnitool::NAME {
@@ -50,12 +50,10 @@ pub fn run(mut invocation: Invocation<'_>) -> u8 {
         return unknown_plugin(&called, &mut invocation.io);
     }
     let first = invocation.args.get(1).map(|arg| arg.to_string_lossy().into_owned());
-    if first.as_deref() == Some(dhcp::NAME)
-        && is_command_of_dhcp(invocation.args.get(2), &invocation.env)
-    {
-        return operate(invocation, first.as_deref());
-    }
     if let Some(entry) = first.as_deref().and_then(registry::find) {
+        if is_command(entry, invocation.args.get(2), &invocation.env) {
+            return operate(invocation, Some(entry.name));
+        }
         return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
     }
     if first.as_deref() == Some(cnitool::NAME) {
@@ -69,11 +67,16 @@ fn basename(argv0: &OsString) -> String {
     Path::new(argv0).file_name().unwrap_or(argv0).to_string_lossy().into_owned()
 }
 
-/// The plugin's name alone is the plugin, as a runtime calls it. With a word behind it people mean
-/// a command.
-fn is_command_of_dhcp(word: Option<&OsString>, env: &Environment) -> bool {
-    let is_plugin = || !env.get("CNI_COMMAND").is_empty();
-    word.is_some_and(|word| dhcp::is_command(&word.to_string_lossy()) || !is_plugin())
+/// Whether the plugin's own command is meant: the name alone is the plugin, as a runtime calls it,
+/// and so is the name with a word that the command does not know where CNI_COMMAND is set.
+fn is_command(entry: &Entry, word: Option<&OsString>, env: &Environment) -> bool {
+    let (Some(command), Some(word)) = (entry.own_command(), word) else { return false };
+    command.knows(&word.to_string_lossy()) || env.get("CNI_COMMAND").is_empty()
+}
+
+/// The commands that plugins bring along.
+fn commands_of_plugins() -> impl Iterator<Item = &'static OperatorCommand> {
+    PLUGINS.iter().flat_map(|entry| entry.commands)
 }
 
 /// Never a silent success: a runtime that called a plugin must learn that there is none of that
@@ -124,11 +127,10 @@ pub fn commands() -> Command {
         )
         .subcommand(install::command())
         .subcommand(net::command())
-        .subcommand(dhcp::command())
+        .subcommands(commands_of_plugins().map(|command| (command.command_line)()))
         .subcommand(cnitool::command())
         .subcommand(validate::command())
         .subcommand(schema::command())
-        .subcommand(labelled::command())
 }
 
 fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
@@ -139,14 +141,16 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
             install::run(command, called, PLUGINS, &mut invocation.io)
         }
         Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
-        Some((dhcp::NAME, command)) => dhcp::run(command, &invocation.env, &mut invocation.io),
         Some(("validate", command)) => {
             validate::run(command, PLUGINS, &invocation.env, &mut invocation.io)
         }
         Some(("schema", command)) => schema::run(command, PLUGINS, &mut invocation.io),
-        Some((labelled::COMMAND, tap)) => labelled::run(tap, invocation.io.stderr),
+        // clap has refused every other name
+        Some((name, matches)) => commands_of_plugins()
+            .find(|command| command.name == name)
+            .map_or(2, |command| (command.run)(matches, &invocation.env, &mut invocation.io)),
         // Nomad runs every file of the directory and takes the first word that is a version.
-        _ => print(
+        None => print(
             &format!("{NAME} {}\n\n{}", env!("CARGO_PKG_VERSION"), commands().render_help()),
             &mut invocation.io,
         ),
@@ -154,7 +158,7 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
 }
 
 fn plugin_list(long: bool) -> String {
-    let line = |entry: &crate::plugin::Entry| match long {
+    let line = |entry: &Entry| match long {
         true => format!("{:<12} {:<5} {}\n", entry.name, entry.kind.as_str(), entry.about),
         false => format!("{}\n", entry.name),
     };

@@ -13,23 +13,20 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::stat::{major, minor};
 
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 
 /// How long one holder may have a lock that a plugin waits for. What is done under our locks takes
 /// milliseconds, and with iptables a tenth of a second. An ADD that gives up and the runtime's DEL
 /// after it can meet the same lock, and kubelet waits two minutes for each call.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How often we are so patient while the lock goes from hand to hand: who stands in a long line
-/// gets on.
-const TURNS: u32 = 3;
 
 /// How often we look in that time who has it. While /proc/locks is read nobody gets any lock, so it
 /// is not done at once.
@@ -142,9 +139,29 @@ impl Handover {
     }
 }
 
-/// Locks the file, which is at `path`, until it is closed. Code 11 where one process does not let
-/// go of it for so long, or a line of them for [`TURNS`] times as long.
-pub fn take(file: File, path: &Path, mode: Mode, patience: Duration) -> Result<File> {
+/// How long a lock is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// So long while one process has it.
+    pub of_one: Duration,
+    /// So long while it goes from hand to hand: a waiter in a long line gets on.
+    pub deadline: Deadline,
+}
+
+impl Patience {
+    /// That of plugins.
+    pub fn of_operation(deadline: Deadline) -> Patience {
+        Patience { of_one: PATIENCE, deadline }
+    }
+
+    /// How long a wait may take that begins now.
+    pub fn limit(self) -> Duration {
+        self.deadline.limit(self.of_one)
+    }
+}
+
+/// Locks the file, which is at `path`, until it is closed. Code 11 where that takes too long.
+pub fn take(file: File, path: &Path, mode: Mode, patience: Patience) -> Result<File> {
     let failed = |e: io::Error| Error::io(format_args!("lock {path:?}"), &e);
     if mode.try_take(&file).map_err(failed)? {
         return Ok(file);
@@ -157,15 +174,33 @@ pub fn take(file: File, path: &Path, mode: Mode, patience: Duration) -> Result<F
         .stack_size(STACK)
         .spawn(wait)
         .map_err(|e| Error::io("start a thread", &e))?;
+    let limit = patience.deadline.limit(Duration::MAX);
     let (mut seen, mut waited) = (Seen::default(), Duration::ZERO);
-    while seen.looks < LOOKS && waited < patience * TURNS {
-        if let Some(locked) = handover.wait(patience / LOOKS) {
+    while seen.looks < LOOKS && waited < limit {
+        let between = (patience.of_one / LOOKS).min(limit - waited);
+        if let Some(locked) = handover.wait(between) {
             return locked.map_err(failed);
         }
-        waited += patience / LOOKS;
+        waited += between;
         seen.look(place.holder());
     }
     Err(not_free(format_args!("lock {path:?}"), path, seen.holder, waited))
+}
+
+/// For what the kernel cannot be asked to wait for: looks again and again, with a pause between,
+/// whether `is_free`; whether it was before the moment `end`.
+pub fn poll_until(
+    end: Instant,
+    pause: Duration,
+    is_free: impl Fn() -> io::Result<bool>,
+) -> io::Result<bool> {
+    loop {
+        let found_free = is_free()?;
+        if found_free || Instant::now() > end {
+            return Ok(found_free);
+        }
+        thread::sleep(pause);
+    }
 }
 
 /// Who was seen to have the lock, and at how many looks in a row it was no other.
@@ -243,8 +278,6 @@ impl Place {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
     use crate::scratch::Scratch;
 
@@ -260,7 +293,8 @@ mod tests {
             .unwrap()
     }
 
-    fn lock(dir: &Scratch, mode: Mode, patience: Duration) -> Result<File> {
+    fn lock(dir: &Scratch, mode: Mode, of_one: Duration) -> Result<File> {
+        let patience = Patience { of_one, deadline: Deadline::default() };
         take(open(dir), &dir.path().join("lock"), mode, patience)
     }
 
@@ -322,6 +356,29 @@ mod tests {
         assert!(told.contains(&error.details), "{error}");
         drop(first);
         drop(lock(&dir, Mode::Exclusive, LONG).unwrap());
+    }
+
+    #[test]
+    fn waits_of_one_operation_end_with_its_deadline() {
+        let dirs = [Scratch::new(), Scratch::new()];
+        let _held = dirs.each_ref().map(|dir| lock(dir, Mode::Exclusive, LONG).unwrap());
+        let (of_one, whole) = (Duration::from_secs(3), Duration::from_millis(3500));
+        let patience = Patience { of_one, deadline: Deadline::after(whole) };
+        let begin = Instant::now();
+        let waited = dirs.each_ref().map(|dir| {
+            let path = dir.path().join("lock");
+            let error = take(open(dir), &path, Mode::Exclusive, patience).unwrap_err();
+            assert_eq!(error.code, Code::TRY_AGAIN);
+            begin.elapsed()
+        });
+        assert!(waited[0] >= of_one, "{waited:?}");
+        let byte = Range::byte(1);
+        let [one, other] = [open(&dirs[0]), open(&dirs[0])];
+        assert!(byte.try_take(&one).unwrap());
+        let end = patience.deadline.of_wait(of_one);
+        assert!(!poll_until(end, SHORT, || byte.try_take(&other)).unwrap());
+        // each wait after the deadline has a second; three patient ones would take nine
+        assert!(begin.elapsed() < Duration::from_secs(6), "{waited:?}, {:?}", begin.elapsed());
     }
 
     #[test]

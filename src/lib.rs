@@ -6,11 +6,12 @@
 //!
 //! | layer | what it is |
 //! |---|---|
-//! | [`error`], [`rollback`], [`plain_file`], [`file_lock`] | the one error type; the undo stack; files that others may have written; locks that end |
+//! | [`error`], [`deadline`], [`rollback`], [`plain_file`], [`file_lock`] | the one error type; how long an operation waits; the undo stack; files that other programs may have written; locks with a timeout |
 //! | [`hex`], [`sys`] | octets as digits; the process and its machine: capabilities, system calls, signals, clocks, local sockets |
 //! | [`cni`] | the protocol: environment, configuration, versions, results, delegation. Knows no kernel |
 //! | [`net`] | the kernel: namespaces, netlink, nftables, iptables, sysctls. Knows no CNI |
 //! | [`service`] | what a daemon stands on: event loop, socket, journal, confinement, log, metrics. Knows no CNI and no network |
+//! | [`terminal`] | output for people: streams, columns, foreign text made harmless |
 //! | [`plugin`] | what a plugin is, and what it is given |
 //! | [`steps`] | one thing an attachment needs: do, check and undo in one file |
 //! | [`plugins`] | one file (or folder) a plugin, named as in configurations |
@@ -29,6 +30,7 @@
 pub mod cli;
 pub mod cni;
 pub mod commands;
+pub mod deadline;
 pub mod error;
 pub mod file_lock;
 pub mod hex;
@@ -46,3 +48,4 @@ mod scratch;
 pub mod service;
 pub mod steps;
 pub mod sys;
+pub mod terminal;

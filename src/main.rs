@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use cni_multi::cli::{self, Invocation};
 use cni_multi::cni::env::Environment;
-use cni_multi::runner::Streams;
+use cni_multi::terminal::Streams;
 
 fn main() -> ExitCode {
     // A panic is reported once, as an error object; the default hook would put it on stderr as

@@ -4,18 +4,21 @@ use std::cell::{OnceCell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use clap::ArgMatches;
 use nix::errno::Errno;
 use serde::de::DeserializeOwned;
 
 use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, ValidAttachments};
-use crate::cni::env::Environment;
+use crate::cni::env::{Command, Environment};
 use crate::cni::result::AddResult;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result, errno_text};
 use crate::net::iptables::Programs;
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
 use crate::net::nft::Nft;
+use crate::terminal::Streams;
 
 /// The plugin groups of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +74,8 @@ pub trait Plugin {
     /// Whether it gives addresses back by what it sends over the interface, which has to be there
     /// then.
     const NEEDS_LINK: bool = false;
+    /// The commands of the operator's that it brings along.
+    const COMMANDS: &'static [OperatorCommand] = &[];
     /// Its configuration.
     type Conf: PluginConf;
 
@@ -101,6 +106,39 @@ pub enum Call<'a> {
     Gc(&'a ValidAttachments),
 }
 
+impl Call<'_> {
+    /// CNI_COMMAND of the operation.
+    pub fn command(&self) -> Command {
+        match self {
+            Call::Add(_) => Command::Add,
+            Call::Check(_) => Command::Check,
+            Call::Del(_) => Command::Del,
+            Call::Status => Command::Status,
+            Call::Gc(_) => Command::Gc,
+        }
+    }
+}
+
+/// A command of a plugin for the operator: `cni-multi <name> …`.
+pub struct OperatorCommand {
+    /// The name. Where it is the plugin's own, the name alone is the plugin, as a runtime calls it,
+    /// and with a word behind it the command.
+    pub name: &'static str,
+    /// The command line.
+    pub command_line: fn() -> clap::Command,
+    /// Runs it; returns the exit status.
+    pub run: fn(&ArgMatches, &Environment, &mut Streams<'_>) -> u8,
+}
+
+impl OperatorCommand {
+    /// Whether the command line knows the word that follows the name.
+    pub fn knows(&self, word: &str) -> bool {
+        word.starts_with('-')
+            || word == "help"
+            || (self.command_line)().get_subcommands().any(|command| command.get_name() == word)
+    }
+}
+
 /// A plugin's line in the registry.
 pub struct Entry {
     /// See [`Plugin::NAME`].
@@ -113,6 +151,8 @@ pub struct Entry {
     pub versions: &'static [&'static str],
     /// See [`Plugin::NEEDS_LINK`].
     pub needs_link: bool,
+    /// See [`Plugin::COMMANDS`].
+    pub commands: &'static [OperatorCommand],
     run: fn(&Context<'_>, Call<'_>) -> Result<AddResult>,
     validate: fn(&Context<'_>) -> Result<()>,
 }
@@ -126,9 +166,15 @@ impl Entry {
             about: P::ABOUT,
             versions: P::VERSIONS,
             needs_link: P::NEEDS_LINK,
+            commands: P::COMMANDS,
             run: run::<P>,
             validate: |cx| validated::<P>(cx, true)?.validate_alone(),
         }
+    }
+
+    /// The command that has the plugin's own name, if there is one.
+    pub fn own_command(&self) -> Option<&'static OperatorCommand> {
+        self.commands.iter().find(|command| command.name == self.name)
     }
 
     /// Finds the mistakes in the configuration that ADD would find, without doing anything.
@@ -188,10 +234,11 @@ pub struct Context<'a> {
     handles: Rc<Handles>,
 }
 
-/// What is open to the kernel, each opened when it is first used. The plugins of a chain that run
-/// in one process share it.
+/// What is open to the kernel, each opened when it is first used, and until when is waited. The
+/// plugins of a chain that run in one process share it.
 #[derive(Default)]
 pub struct Handles {
+    deadline: Deadline,
     host: OnceCell<Netlink>,
     container: RefCell<Option<(String, Rc<Netns>)>>,
     nft: OnceCell<Option<Nft>>,
@@ -199,6 +246,11 @@ pub struct Handles {
 }
 
 impl Handles {
+    /// Until when everything that works with these handles waits.
+    pub fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+
     /// The namespace at this path, as `open` opens it if it is not the one that was asked for last.
     pub fn netns(
         &self,
@@ -254,6 +306,11 @@ impl<'a> Context<'a> {
     /// The handles of this call.
     pub fn handles(&self) -> &Handles {
         &self.handles
+    }
+
+    /// Until when all of this operation waits; calls within it inherit the rest.
+    pub fn deadline(&self) -> Deadline {
+        self.handles.deadline
     }
 
     /// The netlink socket of the namespace we run in, the host's.
@@ -344,4 +401,24 @@ fn get_or_try_init<T>(cell: &OnceCell<T>, init: impl FnOnce() -> Result<T>) -> R
         let _ = cell.set(init()?); // nobody else is here to have set it
     }
     cell.get().ok_or_else(|| Error::new(Code::BUG, "a cell that was just set is empty"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_nested_call_inherits_the_deadline() {
+        let config = Config::parse(br#"{"cniVersion":"1.1.0","name":"n"}"#.to_vec()).unwrap();
+        let env = Environment::default();
+        let handles =
+            Rc::new(Handles { deadline: Deadline::after(Duration::ZERO), ..Handles::default() });
+        let context = || Context::new(&[], &config, &env, "", vec![]);
+        let patience = Duration::from_secs(30);
+        assert_eq!(context().deadline().limit(patience), patience);
+        assert!(context().sharing(&handles).deadline().limit(patience) < patience);
+    }
 }

@@ -21,22 +21,13 @@ use crate::plain_file::LARGEST_CONFIGURATION;
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Handles, Kind};
 use crate::steps;
 use crate::sys::capabilities::{self, Capability};
+use crate::terminal::Streams;
 
 /// The version of the reference plugins whose behaviour this is.
 pub const REFERENCE_VERSION: &str = "1.9.1";
 
 /// Few configurations are longer.
 const USUAL_CONFIG: usize = 8 * 1024;
-
-/// The three streams of a process.
-pub struct Streams<'a> {
-    /// The configuration comes here.
-    pub stdin: &'a mut dyn Read,
-    /// One JSON document goes here.
-    pub stdout: &'a mut dyn Write,
-    /// Words for people go here.
-    pub stderr: &'a mut dyn Write,
-}
 
 /// Runs `entry` as the process that a runtime started; returns the exit status.
 pub fn run(

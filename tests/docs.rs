@@ -470,7 +470,7 @@ fn camel_case(name: &str) -> String {
 }
 
 /// The sources of a plugin: the file of its name, or all of the folder but what is in folders of
-/// it, such as dhcp's daemon.
+/// it, such as dhcp's daemon; and the steps that decode its keys.
 fn sources(plugin: &str, kind: &str) -> String {
     let name = root().join("src/plugins").join(kind).join(plugin.replace('-', "_"));
     let file = name.with_extension("rs");
@@ -484,8 +484,20 @@ fn sources(plugin: &str, kind: &str) -> String {
     let without_tests = |path: PathBuf| {
         fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned()
     };
-    files.map(without_tests).collect()
+    let own: String = files.map(without_tests).collect();
+    let of_step = STEPS_WITH_KEYS.iter().filter(|(step, _)| own.contains(step));
+    let of_step: String = of_step
+        .map(|(_, path)| fs::read_to_string(root().join(path)).unwrap())
+        .map(|text| text.split("#[cfg(test)]").next().unwrap().to_owned())
+        .collect();
+    own + &of_step
 }
+
+/// Steps that decode keys of each plugin that names them.
+const STEPS_WITH_KEYS: [(&str, &str); 2] = [
+    ("allocation::ranges", "src/steps/allocation/ranges.rs"),
+    ("allocation::requested", "src/steps/allocation/requested.rs"),
+];
 
 #[test]
 fn every_key_is_in_the_page_and_the_page_has_no_other() {

@@ -140,6 +140,38 @@ fn is_root() -> bool {
     Command::new("id").arg("-u").output().unwrap().stdout == b"0\n"
 }
 
+/// Flags of the caller, or a linker, can make a binary that crashes at its start.
+#[test]
+fn a_build_that_does_not_run_is_told_with_the_flags_that_took_part() {
+    let place = Place::new();
+    let tools = place.root.join("tools");
+    let target = place.root.join("target");
+    let built = target.join("x86_64-unknown-linux-gnu/release/cni-multi");
+    fs::create_dir_all(&tools).unwrap();
+    fs::create_dir_all(built.parent().unwrap()).unwrap();
+    write_script(
+        &tools.join("rustc"),
+        "if [ \"$1\" = -vV ]; then echo 'host: x86_64-unknown-linux-gnu'; fi",
+    );
+    let metadata = format!("echo '{{\"target_directory\":\"{}\"}}'", target.display());
+    write_script(&tools.join("cargo"), &format!("if [ \"$1\" = metadata ]; then {metadata}; fi"));
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let build = |flags: &str| {
+        let mut script = Command::new(script());
+        script.arg("--build").env("PATH", &path).env("RUSTFLAGS", flags).output().unwrap()
+    };
+    write_script(&built, "kill -SEGV $$");
+    for (flags, advice) in [("", "failed.\n"), ("-C x", "'-C x' and took part in the build")] {
+        let output = build(flags);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{said}");
+        assert!(said.contains("was built and does not run") && said.contains(advice), "{said}");
+    }
+    write_script(&built, "echo bridge");
+    let output = build("-C x");
+    assert_eq!(output.stdout, format!("{}\n", built.display()).into_bytes(), "{output:?}");
+}
+
 #[test]
 fn every_listed_name_is_a_link_that_survives_a_move_of_the_directory() {
     let place = Place::new();

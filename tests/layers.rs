@@ -1,5 +1,5 @@
-//! The shape of the source, as DESIGN has it: which layer may know which, what is done where, and
-//! that everything of a plugin is there.
+//! The shape of the source: which layer may know which (`src/lib.rs` has the map), what is done
+//! where, and that everything of a plugin is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,11 +11,12 @@ mod circles;
 mod error_texts;
 
 /// From the bottom up. Those of one line do not know each other.
-const LAYERS: [&[&str]; 12] = [
-    &["error", "hex", "scratch"],
+const LAYERS: [&[&str]; 13] = [
+    &["error", "hex", "deadline", "scratch"],
     &["rollback", "plain_file", "file_lock"],
     &["sys"],
     &["cni", "net", "service"],
+    &["terminal"],
     &["plugin"],
     &["steps"],
     &["plugins"],
@@ -168,7 +169,52 @@ fn violations(path: &str, text: &str) -> Vec<String> {
             broken.push(format!("{path}: {layer} must not know {import}"));
         }
     }
+    broken.extend(match layer {
+        "plugins" => other_plugins(path, &code),
+        "cli" => plugins_by_name(path, &code, text),
+        _ => vec![],
+    });
     broken
+}
+
+/// Plugins do not import each other: two that need one thing have a step for it.
+fn other_plugins(path: &str, code: &str) -> Vec<String> {
+    let module = module_of(path);
+    let [_, group, own, ..] = module.as_slice() else { return vec![] }; // plugins/main/mod.rs lists them
+    let by_name = after(code, "plugins::").map(|rest| format!("plugins::{rest}"));
+    let by_super = after(code, "super::").filter_map(|rest| {
+        let ups = 1 + rest.split("super::").take_while(|between| between.is_empty()).count();
+        let base = &module[..module.len().checked_sub(ups)?];
+        let rest = rest.trim_start_matches("super::");
+        Some(format!("{}::{rest}", base.join("::")))
+    });
+    let is_other = |path: &String| {
+        let mut names = path.split(|c| !is_of_word(c)).filter(|name| !name.is_empty());
+        let named = (names.next(), names.next(), names.next());
+        let is_plugin = named.0 == Some("plugins") && named.2.is_some_and(is_plugin_module);
+        is_plugin && named != (Some("plugins"), Some(*group), Some(*own))
+    };
+    let others = by_name.chain(by_super).filter(is_other);
+    others.map(|_| format!("{path}: plugins must not know each other")).collect()
+}
+
+fn is_plugin_module(name: &str) -> bool {
+    PLUGINS.iter().any(|entry| entry.name.replace('-', "_") == name)
+}
+
+/// `plugins/main/bridge/mod.rs` is the module `plugins::main::bridge`.
+fn module_of(path: &str) -> Vec<&str> {
+    let path = path.trim_end_matches(".rs");
+    path.strip_suffix("/mod").unwrap_or(path).split('/').collect()
+}
+
+/// The command line takes what the registry has: a plugin brings its commands along.
+fn plugins_by_name(path: &str, code: &str, text: &str) -> Vec<String> {
+    let imported = imports(code).contains("plugins").then(|| "plugins".to_owned());
+    let quoted = PLUGINS.iter().map(|entry| entry.name.to_owned());
+    let quoted = quoted.filter(|name| text.contains(&format!("\"{name}\"")));
+    let named = imported.into_iter().chain(quoted);
+    named.map(|name| format!("{path}: cli must not know {name}")).collect()
 }
 
 #[test]
@@ -201,6 +247,24 @@ fn each_rule_can_be_broken() {
         ("steps/veth.rs", "use crate::runner;", "steps must not know runner"),
         ("plugins/main/ptp.rs", "use crate::registry::PLUGINS;", "plugins must not know registry"),
         ("plugins/main/ptp.rs", "use crate::{cli};", "plugins must not know cli"),
+        (
+            "plugins/main/ptp.rs",
+            "use crate::plugins::main::bridge::Conf;",
+            "plugins must not know each other",
+        ),
+        (
+            "plugins/main/bridge/vlan.rs",
+            "use crate::{plugins::main::vlan::Conf, error::Result};",
+            "plugins must not know each other",
+        ),
+        ("plugins/ipam/static.rs", "use super::dhcp::wire;", "plugins must not know each other"),
+        (
+            "plugins/ipam/dhcp/v4/client/mod.rs",
+            "use super::super::super::host_local::Conf;",
+            "plugins must not know each other",
+        ),
+        ("cli.rs", "use crate::plugins::main::tap::labelled;", "cli must not know plugins"),
+        ("cli.rs", "if first == \"dhcp\" {}", "cli must not know dhcp"),
         ("runner.rs", "use crate::runtime::chain;", "runner must not know runtime"),
         ("steps/x.rs", "use crate::utils::f;", "steps must not know utils"),
         ("utils.rs", "", "utils is no layer of LAYERS"),
@@ -234,6 +298,11 @@ fn what_is_allowed_breaks_no_rule() {
             "steps/x.rs",
             "// println! crate::runner unsafe\nlet a = \"unsafe println! crate::cli https://x\"; let q = '\"';",
         ),
+        (
+            "plugins/main/bridge/conf.rs",
+            "use super::vlan::Vlans; use crate::plugins::main::bridge::X;",
+        ),
+        ("plugins/ipam/dhcp/v4/client/mod.rs", "use super::super::message; cx.plugins.iter();"),
         ("cli.rs", "fn print(text: &str) {} let unsafe_code = print(x); super::print(y);"),
     ];
     for (path, text) in cases {

@@ -8,7 +8,8 @@ use cni_multi::cni::json::Value;
 use cni_multi::cni::result::Document;
 use cni_multi::error::Code;
 use cni_multi::registry::{PLUGINS, find};
-use cni_multi::runner::{self, Streams};
+use cni_multi::runner;
+use cni_multi::terminal::Streams;
 
 /// See above.
 pub fn run(bytes: &[u8]) {

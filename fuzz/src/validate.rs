@@ -5,7 +5,7 @@ use cni_multi::cni::env::Environment;
 use cni_multi::cni::json::Value;
 use cni_multi::commands::validate;
 use cni_multi::registry::PLUGINS;
-use cni_multi::runner::Streams;
+use cni_multi::terminal::Streams;
 
 /// See above.
 pub fn run(bytes: &[u8]) {

@@ -5,7 +5,7 @@
 //! [`IpAddr`] and [`IpNet`] gives Go's text once an IPv4-mapped address has become an IPv4 one,
 //! which happens here.
 //!
-//! Documents: SPEC 1.1.0 "Success"; `reference/protocol.md` 1.3, value encodings.
+//! Specification 1.1.0, section 5, "ADD Success".
 
 use std::net::IpAddr;
 

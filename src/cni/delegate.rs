@@ -8,7 +8,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -19,6 +19,7 @@ use super::env::Environment;
 use super::json::Value;
 use super::result::Document;
 use super::version;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result, errno_text};
 
 /// Where the plugin of this name is: the first directory of `path` whose entry is a regular file,
@@ -62,9 +63,15 @@ pub fn is_this_binary(program: &Path) -> bool {
 /// returned. What it writes to stderr appears on ours in every case.
 ///
 /// The error object of a plugin that fails becomes the error, with its code. Without one the code
-/// is 104, or 11 where the file stays open for writing.
-pub fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> {
-    let child = spawn(program, &mut command(program, env))?;
+/// is 104, or 11 where the file stays open for writing. The plugin may take as long as it likes:
+/// it is not known what it leaves behind if it is killed.
+pub fn exec(
+    program: &Path,
+    env: &Environment,
+    stdin: &[u8],
+    deadline: Deadline,
+) -> Result<Vec<u8>> {
+    let child = spawn(program, &mut command(program, env), deadline)?;
     let output = converse(child, stdin, &Manner::Patient).map_err(|e| {
         Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE)
     })?;
@@ -119,7 +126,7 @@ pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -
 /// which want every variable whatever they are asked.
 pub fn versions(program: &Path, env: &Environment) -> Result<Vec<String>> {
     let (env, stdin) = version_request(env);
-    read_answer(exec(program, &env, &stdin))
+    read_answer(exec(program, &env, &stdin, Deadline::default()))
 }
 
 /// As [`versions`], from a plugin that gets so much time for it. What it writes to stderr is kept
@@ -131,7 +138,7 @@ pub fn versions_within(
 ) -> Result<Vec<String>> {
     let (env, stdin) = version_request(env);
     let mut command = command(program, &env);
-    let child = spawn(program, command.process_group(0))?;
+    let child = spawn(program, command.process_group(0), Deadline::after(patience))?;
     let stdout = match converse(child, &stdin, &Manner::Within(patience)) {
         Ok(output) if output.status.success() => Ok(output.stdout),
         Ok(output) => {
@@ -189,27 +196,25 @@ pub fn parse_versions(stdout: &[u8]) -> Result<Vec<String>> {
     }
 }
 
-/// How often and how long to wait for a file that is being written, as during an upgrade: five
-/// seconds in all.
-const BUSY_RETRIES: u32 = if cfg!(test) { 5 } else { 50 };
-const BUSY_WAIT: Duration = Duration::from_millis(100);
+/// How long to wait for a file that is being written, as during an upgrade.
+const BUSY_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 5000 });
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Starts the plugin, later if its file is open for writing now. The reference means to try again
 /// as well, and fails with "exec: already started" when it does.
-fn spawn(program: &Path, command: &mut Command) -> Result<Child> {
-    let mut retries = 0;
+fn spawn(program: &Path, command: &mut Command, deadline: Deadline) -> Result<Child> {
+    let end = deadline.of_wait(BUSY_PATIENCE);
     loop {
         match command.spawn() {
             Ok(child) => return Ok(child),
             Err(error) if error.kind() != ErrorKind::ExecutableFileBusy => {
                 return Err(not_started(program, &error).with_code(Code::DELEGATE));
             }
-            Err(error) if retries == BUSY_RETRIES => {
+            Err(error) if Instant::now() >= end => {
                 return Err(not_started(program, &error).with_code(Code::TRY_AGAIN));
             }
-            Err(_) => thread::sleep(BUSY_WAIT),
+            Err(_) => thread::sleep(BUSY_PAUSE),
         }
-        retries += 1;
     }
 }
 
@@ -304,6 +309,10 @@ mod tests {
     fn env(pairs: &[(&str, &str)]) -> Environment {
         let path = [("PATH", "/usr/bin:/bin")];
         path.iter().chain(pairs).map(|(key, value)| (key.into(), value.into())).collect()
+    }
+
+    fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> {
+        super::exec(program, env, stdin, Deadline::default())
     }
 
     #[test]
@@ -517,7 +526,7 @@ mod tests {
             "{error}"
         );
         let closer = thread::spawn(move || {
-            thread::sleep(BUSY_WAIT);
+            thread::sleep(BUSY_PAUSE);
             drop(open);
         });
         assert_eq!(exec(&program, &env(&[]), b"").unwrap(), b"{}\n");

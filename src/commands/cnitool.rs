@@ -12,17 +12,17 @@ use std::rc::Rc;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
-use super::visible::visible;
 use super::{CONF_DIR, plugin_path};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
-use crate::runner::Streams;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::directory;
 use crate::runtime::parameters::{self, Parameters};
+use crate::terminal::Streams;
+use crate::terminal::visible::visible;
 
 /// The name that a link to this binary has, or the first argument.
 pub const NAME: &str = "cnitool";

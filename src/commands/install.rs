@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-use crate::commands::visible::visible;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::file_lock::{self, Mode};
+use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
 use crate::plugin::Entry;
-use crate::runner::Streams;
 use crate::runtime::leave;
+use crate::terminal::Streams;
+use crate::terminal::visible::visible;
 
 /// Where runtimes look for plugins unless told otherwise.
 const PLUGIN_DIR: &str = "/opt/cni/bin";
@@ -158,12 +159,13 @@ fn lock(dir: &str) -> Result<File> {
     let path = [dir, "/", LOCK].concat();
     for _ in 0..TRIES {
         told("make", STATE, plain_file::make_directories(Path::new(STATE), 0o700))?;
+        let patience = Patience { of_one: PATIENCE, deadline: Deadline::after(PATIENCE * 3) };
         let file = match plain_file::open_or_create(Path::new(LOCK)) {
             // another one has just removed the directory
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             file => told("open", &path, file)?,
         };
-        let file = file_lock::take(file, Path::new(&path), Mode::Exclusive, PATIENCE)?;
+        let file = file_lock::take(file, Path::new(&path), Mode::Exclusive, patience)?;
         if has_name(&file, LOCK) {
             return Ok(file);
         }

@@ -1,5 +1,4 @@
-//! What people type: one file or folder a command, named like it. [`visible`] is how others' texts
-//! are shown to them.
+//! What people type: one file or folder a command, named like it.
 
 use std::path::Path;
 
@@ -7,12 +6,10 @@ use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 
 pub mod cnitool;
-pub mod dhcp;
 pub mod install;
 pub mod net;
 pub mod schema;
 pub mod validate;
-pub mod visible;
 
 /// Where networks are configured unless told otherwise.
 pub const CONF_DIR: &str = "/etc/cni/net.d";

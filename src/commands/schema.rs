@@ -16,7 +16,7 @@ use crate::cni::version;
 use crate::error;
 use crate::error::{Mistake, Problem};
 use crate::plugin::{Entry, Kind};
-use crate::runner::Streams;
+use crate::terminal::Streams;
 
 /// So many things a plugin may miss before it comes to the one that it is asked for.
 const ROUNDS: usize = 8;

@@ -16,8 +16,9 @@ use std::process::{Command, Output, Stdio};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::nft::{Family, Nft};
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::file_lock::{self, Mode, Place};
+use crate::file_lock::{self, Mode, Patience, Place};
 use crate::plain_file;
 
 /// Where the programs are when PATH, which is the runtime's, does not say.
@@ -127,6 +128,8 @@ impl Saved {
 /// lock holder once; later attempts fail at once, for the same reason.
 #[derive(Default)]
 pub struct Programs {
+    /// Until when it waits for the lock.
+    deadline: Deadline,
     given_up: OnceCell<Error>,
 }
 
@@ -215,8 +218,9 @@ impl Programs {
         let path = Path::new(LOCK);
         plain_file::make_private_directory(Path::new(LOCK_DIR)).map_err(failed)?;
         let file = plain_file::open_or_create(path).map_err(failed)?;
-        let file = file_lock::take(file, path, Mode::Exclusive, file_lock::PATIENCE)
-            .map_err(|error| self.give_up(error))?;
+        let file =
+            file_lock::take(file, path, Mode::Exclusive, Patience::of_operation(self.deadline))
+                .map_err(|error| self.give_up(error))?;
         fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
         Ok(file)
     }

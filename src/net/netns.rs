@@ -17,8 +17,9 @@ use nix::sys::statfs::{FsType, fstatfs};
 use serde::{Deserialize, Serialize};
 
 use super::netlink::Netlink;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::file_lock::{self, Mode, Range};
+use crate::file_lock::{self, Mode, Range, poll_until};
 use crate::plain_file;
 
 /// NSFS_MAGIC of linux/magic.h: what an open namespace file is on.
@@ -38,7 +39,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 /// How long to wait for the reference's lock on the namespace's own file, which a process without
 /// any right may have for ever.
 const REFERENCE_PATIENCE: Duration = Duration::from_millis(500);
-/// Between two tries to take it. Those that want the same container are few.
+/// Between two looks at a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Which namespace it is, in words that can be written down: a path may lead to another namespace
@@ -175,36 +176,28 @@ impl Netns {
     ///
     /// A namespace has the byte of its inode number in a file that only root can open. The number
     /// is no other namespace's for as long as the lock is held, because the namespace is open.
-    pub fn lock(&self) -> Result<Lock<'_>> {
+    pub fn lock(&self, deadline: Deadline) -> Result<Lock<'_>> {
         let what = || format!("lock netns {:?}", self.path);
         let failed = |e: io::Error| Error::io(format_args!("{}: {LOCK:?}", what()), &e);
         plain_file::make_private_directory(Path::new(LOCK_DIR)).map_err(failed)?;
         let own = plain_file::open_or_create(Path::new(LOCK)).map_err(failed)?;
         let byte = Range::byte(self.identity()?.1);
-        if !wait_for(LOCK_PATIENCE, || byte.try_take(&own)).map_err(failed)? {
-            return Err(file_lock::not_free(what(), Path::new(LOCK), None, LOCK_PATIENCE));
+        let limit = deadline.limit(LOCK_PATIENCE);
+        if !poll_until(Instant::now() + limit, LOCK_PAUSE, || byte.try_take(&own))
+            .map_err(failed)?
+        {
+            return Err(file_lock::not_free(what(), Path::new(LOCK), None, limit));
         }
         // The reference's sbr takes flock on the namespace's file. Not an error where that is not
         // free: continue without.
-        let _ = wait_for(REFERENCE_PATIENCE, || Mode::Exclusive.try_take(&self.file));
+        let end = deadline.of_wait(REFERENCE_PATIENCE);
+        let _ = poll_until(end, LOCK_PAUSE, || Mode::Exclusive.try_take(&self.file));
         Ok(Lock { netns: &self.file, _own: own })
     }
 
     /// The descriptor for IFLA_NET_NS_FD.
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
-    }
-}
-
-/// Tries to take a lock for so long; whether it was free.
-fn wait_for(patience: Duration, take: impl Fn() -> io::Result<bool>) -> io::Result<bool> {
-    let deadline = Instant::now() + patience;
-    loop {
-        let is_taken = take()?;
-        if is_taken || Instant::now() > deadline {
-            return Ok(is_taken);
-        }
-        thread::sleep(LOCK_PAUSE);
     }
 }
 

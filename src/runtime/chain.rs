@@ -11,16 +11,19 @@ use std::rc::Rc;
 use super::cache::Cache;
 use super::derive;
 use super::list::{NetworkList, PluginConfig};
+use super::lock::Held;
 use super::parameters::Parameters;
 use crate::cni::delegate;
 use crate::cni::env::{Command, Environment};
 use crate::cni::result::Document;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
+use crate::file_lock::Patience;
 use crate::net::netns::Netns;
 use crate::plugin::{Entry, Handles};
-use crate::runner::{Execution, Streams};
+use crate::runner::Execution;
 use crate::sys::process::Uninterrupted;
+use crate::terminal::Streams;
 
 /// What operations need besides the network and the attachment.
 pub struct Runtime<'a> {
@@ -36,6 +39,13 @@ pub struct Runtime<'a> {
     pub stderr: &'a mut dyn Write,
     /// What plugins that run in this process open, once for all of them.
     pub handles: Rc<Handles>,
+}
+
+/// An attachment to a network.
+#[derive(Clone, Copy)]
+struct Attached<'a> {
+    list: &'a NetworkList,
+    at: &'a Parameters,
 }
 
 /// What becomes of an ADD that fails half-way.
@@ -71,7 +81,7 @@ impl Runtime<'_> {
     ) -> Result<Document> {
         self.require_programs(list)?;
         self.cache.require_name(&at.key)?;
-        let held = self.cache.lock(Some(at), self.env)?;
+        let held = self.hold(Some(at))?;
         self.within(&held.env).add_alone(list, at, on_failure)
     }
 
@@ -88,7 +98,8 @@ impl Runtime<'_> {
             None => self.cache.contains(&at.key)?,
         };
         let mut result = None;
-        match (self.add_all(Command::Add, list, at, &mut result), on_failure) {
+        let attached = Attached { list, at };
+        match (self.add_all(Command::Add, attached, &mut result), on_failure) {
             (Ok(result), _) => Ok(result),
             (Err(error), OnFailure::Leave) => Err(error),
             // DEL would take down what was there before, which may well work and may be somebody
@@ -100,7 +111,7 @@ impl Runtime<'_> {
                 )))
             }
             (Err(error), OnFailure::Undo) => {
-                let error = self.undo_add(list, at, result.as_ref(), error);
+                let error = self.undo_add(attached, result.as_ref(), error);
                 let _ = Uninterrupted::was_interrupted(); // it ends now in any case, and what was done is to be told
                 Err(error)
             }
@@ -112,9 +123,9 @@ impl Runtime<'_> {
     /// beginning with the one that was kept, and is kept anew.
     pub fn get(&mut self, list: &NetworkList, at: &Parameters) -> Result<Document> {
         require_check(list, "GET")?;
-        let held = self.cache.lock(Some(at), self.env)?;
+        let held = self.hold(Some(at))?;
         let mut result = self.cached_result(list, at)?;
-        self.within(&held.env).add_all(Command::Get, list, at, &mut result)
+        self.within(&held.env).add_all(Command::Get, Attached { list, at }, &mut result)
     }
 
     /// CHECK: every plugin gets the result that ADD returned. Nothing is run where the network
@@ -124,12 +135,13 @@ impl Runtime<'_> {
         if list.disable_check {
             return Ok(());
         }
-        let held = self.cache.lock(Some(at), self.env)?;
+        let held = self.hold(Some(at))?;
         let result = self.cached_result(list, at)?;
         let mut alone = self.within(&held.env);
+        let attached = Attached { list, at };
         for plugin in &list.plugins {
             alone
-                .run_attached(Command::Check, list, plugin, at, result.as_ref())
+                .run_attached(Command::Check, attached, plugin, result.as_ref())
                 .map_err(|error| error.with_details(reported_by(plugin)))?;
         }
         Ok(())
@@ -138,7 +150,7 @@ impl Runtime<'_> {
     /// DEL: in reverse order, each plugin with the result that ADD returned, as far as that can be
     /// read. What was kept goes when all are done; a failure ends it and leaves that.
     pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
-        let held = self.cache.lock(Some(at), self.env)?;
+        let held = self.hold(Some(at))?;
         self.within(&held.env).del_all(list, at)
     }
 
@@ -154,7 +166,8 @@ impl Runtime<'_> {
             false => None,
         };
         for plugin in list.plugins.iter().rev() {
-            self.del_one(list, plugin, at, result.as_ref())?;
+            self.run_attached(Command::Del, Attached { list, at }, plugin, result.as_ref())
+                .map_err(|error| failed(error, plugin, "delete"))?;
         }
         let _ = self.cache.delete(&at.key); // the attachment is gone, and a DEL of nothing is no harm
         Ok(())
@@ -192,13 +205,13 @@ impl Runtime<'_> {
     fn add_all(
         &mut self,
         command: Command,
-        list: &NetworkList,
-        at: &Parameters,
+        attached: Attached<'_>,
         result: &mut Option<Document>,
     ) -> Result<Document> {
+        let Attached { list, at } = attached;
         let what = if command == Command::Add { "add" } else { "get" };
         for plugin in &list.plugins {
-            let added = self.add_one(command, list, plugin, at, result.as_ref());
+            let added = self.add_one(command, attached, plugin, result.as_ref());
             *result = Some(added.map_err(|error| failed(error, plugin, what))?);
             if Uninterrupted::was_interrupted() {
                 return Err(Error::new(Code::TRY_AGAIN, "interrupted"));
@@ -218,44 +231,32 @@ impl Runtime<'_> {
     fn add_one(
         &mut self,
         command: Command,
-        list: &NetworkList,
+        attached: Attached<'_>,
         plugin: &PluginConfig,
-        at: &Parameters,
         result: Option<&Document>,
     ) -> Result<Document> {
-        let stdout = self.run_attached(command, list, plugin, at, result)?;
-        let result = delegate::parse_result(&stdout, &list.version)?;
-        result.convert(&list.version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
-    }
-
-    fn del_one(
-        &mut self,
-        list: &NetworkList,
-        plugin: &PluginConfig,
-        at: &Parameters,
-        result: Option<&Document>,
-    ) -> Result<()> {
-        self.run_attached(Command::Del, list, plugin, at, result)
-            .map(drop)
-            .map_err(|error| failed(error, plugin, "delete"))
+        let stdout = self.run_attached(command, attached, plugin, result)?;
+        let version = &attached.list.version;
+        let result = delegate::parse_result(&stdout, version)?;
+        result.convert(version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
     }
 
     /// DEL for all plugins, those too that ADD did not reach, whatever the others say. What all of
     /// them say is told once.
     fn undo_add(
         &mut self,
-        list: &NetworkList,
-        at: &Parameters,
+        attached: Attached<'_>,
         result: Option<&Document>,
         error: Error,
     ) -> Error {
+        let list = attached.list;
         if result.is_none() && self.begins_here(list) {
             return error.with_details(UNDONE);
         }
         let result = result.filter(|_| wants_result(list).unwrap_or(false));
         let mut failures: Vec<(String, Error)> = vec![];
         for plugin in list.plugins.iter().rev() {
-            let Err(failure) = self.run_attached(Command::Del, list, plugin, at, result) else {
+            let Err(failure) = self.run_attached(Command::Del, attached, plugin, result) else {
                 continue;
             };
             match failures.iter_mut().find(|(_, known)| *known == failure) {
@@ -274,9 +275,8 @@ impl Runtime<'_> {
     fn run_attached(
         &mut self,
         command: Command,
-        list: &NetworkList,
+        Attached { list, at }: Attached<'_>,
         plugin: &PluginConfig,
-        at: &Parameters,
         result: Option<&Document>,
     ) -> Result<Vec<u8>> {
         let config = derive::for_attachment(list, plugin, result, &at.capability_args);
@@ -293,7 +293,9 @@ impl Runtime<'_> {
     ) -> Result<Vec<u8>> {
         let env = self.environment(command, at);
         let entry = match self.find(kind)? {
-            Program::File(program) => return delegate::exec(&program, &env, config),
+            Program::File(program) => {
+                return delegate::exec(&program, &env, config, self.handles.deadline());
+            }
             Program::Own(entry) => entry,
         };
         let mut stdout = vec![];
@@ -338,6 +340,11 @@ impl Runtime<'_> {
         list.plugins
             .first()
             .is_some_and(|plugin| matches!(self.find(&plugin.kind), Ok(Program::Own(_))))
+    }
+
+    /// Waits until no other operation works on this container, or with None on any.
+    pub(super) fn hold(&self, at: Option<&Parameters>) -> Result<Held> {
+        self.cache.lock(Patience::of_operation(self.handles.deadline()), at, self.env)
     }
 
     /// The same, with this environment for its plugins.

@@ -208,7 +208,7 @@ impl Runtime<'_> {
         match extent {
             Extent::Look => Ok(Held::nothing(self.env)),
             Extent::Detach => {
-                let held = self.cache.lock(None, self.env)?;
+                let held = self.hold(None)?;
                 self.cache.forget_drafts();
                 Ok(held)
             }
@@ -261,9 +261,9 @@ impl Runtime<'_> {
                 let (plugins, handles) = (self.plugins, &self.handles);
                 Execution { entry, plugins, env: &env, handles }.collect(config, valid)
             }
-            Program::File(program) => {
-                valid.call(&program, || delegate::exec(&program, &env, &config).map(drop))
-            }
+            Program::File(program) => valid.call(&program, || {
+                delegate::exec(&program, &env, &config, self.handles.deadline()).map(drop)
+            }),
         });
         collected
             .map_err(|error| error.context(format_args!("failed to GC plugin {}", plugin.kind)))

@@ -21,8 +21,8 @@ use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::Netlink;
 use crate::net::nft::Nft;
 use crate::net::nft::owned::{Layout, Owned, Owner, Search};
-use crate::plugins::ipam::host_local::lease::{self, Content};
 use crate::plugins::meta::{firewall, portmap};
+use crate::steps::allocation::files::lease::{self, Content};
 use crate::steps::{link_alias, masquerade, nft_owner, spoofcheck};
 
 /// Where host-local keeps its leases unless a configuration has another `dataDir`.

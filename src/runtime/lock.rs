@@ -17,7 +17,6 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cache::{Cache, create_dir};
@@ -25,7 +24,7 @@ use super::parameters::Parameters;
 use crate::cni::attachment::hash8;
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result, warn};
-use crate::file_lock::Range;
+use crate::file_lock::{Patience, Range, poll_until};
 use crate::plain_file;
 
 /// As far as a file can be locked.
@@ -34,9 +33,6 @@ const TO_THE_END: i64 = 0;
 /// The bytes of namespaces are behind those of containers. Who has both has taken the one before
 /// the other, so no two wait for each other.
 const NAMESPACES: i64 = 1 << 61;
-
-/// Nobody waits for ever: what an operation runs may hang.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long to look away while somebody else is at work.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -71,13 +67,9 @@ impl Cache {
     ///
     /// Nothing is held where there can be no lock: a directory that cannot be written must not keep
     /// DEL from its work.
-    pub(super) fn lock(&self, at: Option<&Parameters>, env: &Environment) -> Result<Held> {
-        self.lock_within(PATIENCE, at, env)
-    }
-
-    fn lock_within(
+    pub(super) fn lock(
         &self,
-        patience: Duration,
+        patience: Patience,
         at: Option<&Parameters>,
         env: &Environment,
     ) -> Result<Held> {
@@ -96,12 +88,12 @@ impl Cache {
         };
         // Whom an ancestor waits for must not wait for a GC that waits for the ancestor.
         if at.is_some() && !inherited.contains(&cache) {
-            gate().wait_until_free(&file, patience).map_err(tell)?;
+            gate().wait_until_free(&file, patience.limit()).map_err(tell)?;
         }
         let mut held = inherited.clone();
         for place in places(at) {
             let is_held = is_ancestor_s(place.range.start) || is_ancestor_s(gate().range.start);
-            place.wait(&file, if is_held { None } else { Some(patience) }).map_err(tell)?;
+            place.wait(&file, (!is_held).then(|| patience.limit())).map_err(tell)?;
             held += &format!("{cache}{} ", place.range.start);
         }
         Ok(Held { env: env.with(HELD, held), _file: Some(file) })
@@ -113,36 +105,25 @@ impl Place {
     /// long as this takes.
     fn wait(&self, file: &File, patience: Option<Duration>) -> Result<()> {
         // No lock support in the file system is not an error: continue unlocked.
-        let is_taken = || self.range.try_take(file).is_ok_and(|taken| !taken);
-        match patience {
-            Some(patience) => self.wait_while(is_taken, patience),
-            None => {
-                is_taken();
-                Ok(())
-            }
-        }
+        self.poll(|| self.range.try_take(file).unwrap_or(true), patience)
     }
 
     /// Waits until nobody has the place, and does not take it.
     fn wait_until_free(&self, file: &File, patience: Duration) -> Result<()> {
-        let is_taken = || self.range.is_free(file).is_ok_and(|free| !free);
-        self.wait_while(is_taken, patience)
+        self.poll(|| self.range.is_free(file).unwrap_or(true), Some(patience))
     }
 
-    fn wait_while(&self, is_taken: impl Fn() -> bool, patience: Duration) -> Result<()> {
-        if !is_taken() {
-            return Ok(());
-        }
+    fn poll(&self, is_free: impl Fn() -> bool, patience: Option<Duration>) -> Result<()> {
+        let found_free = is_free();
+        let Some(patience) = patience.filter(|_| !found_free) else { return Ok(()) };
         warn("waiting for another operation on the same container, or gc");
-        let deadline = Instant::now() + patience;
-        while is_taken() {
-            if Instant::now() > deadline {
+        match poll_until(Instant::now() + patience, PAUSE, || Ok(is_free())) {
+            Ok(false) => {
                 let msg = format!("{} has not ended for {patience:?}", self.what);
-                return Err(Error::new(Code::TRY_AGAIN, msg));
+                Err(Error::new(Code::TRY_AGAIN, msg))
             }
-            thread::sleep(PAUSE);
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -176,10 +157,19 @@ fn place(name: &str) -> Range {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
     use crate::cni::attachment::Key;
     use crate::cni::json::Value;
+    use crate::deadline::Deadline;
     use crate::scratch::Scratch;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn within(of_one: Duration) -> Patience {
+        Patience { of_one, deadline: Deadline::default() }
+    }
 
     /// `ID NETNS`.
     fn parameters(text: &str) -> Parameters {
@@ -199,8 +189,8 @@ mod tests {
         let cache = Cache::new(dir.path());
         let (first, env) = (held.map(parameters), Environment::default());
         let wanted = wanted.map(parameters);
-        let first = cache.lock(first.as_ref(), &env).unwrap();
-        let lock = || cache.lock_within(Duration::ZERO, wanted.as_ref(), &env);
+        let first = cache.lock(within(LONG), first.as_ref(), &env).unwrap();
+        let lock = || cache.lock(within(Duration::ZERO), wanted.as_ref(), &env);
         let excluded = lock().is_err();
         drop(first);
         drop(lock().unwrap());
@@ -228,9 +218,9 @@ mod tests {
         let dir = Scratch::new();
         let (cache, at, env) =
             (Cache::new(dir.path()), parameters("a /proc/self/ns/net"), Environment::default());
-        let _held = cache.lock(Some(&at), &env).unwrap();
+        let _held = cache.lock(within(LONG), Some(&at), &env).unwrap();
         let told = |at: Option<&Parameters>| {
-            let error = cache.lock_within(Duration::from_millis(1), at, &env).err().unwrap();
+            let error = cache.lock(within(Duration::from_millis(1)), at, &env).err().unwrap();
             assert_eq!(error.code, Code::TRY_AGAIN);
             error.to_string().replace(dir.path().to_str().unwrap(), "DIR")
         };
@@ -250,11 +240,11 @@ mod tests {
         let (dir, env) = (Scratch::new(), Environment::default());
         let cache = Cache::new(dir.path());
         let lock = |at: &str, env: &Environment| {
-            cache.lock_within(Duration::ZERO, Some(&parameters(at)), env)
+            cache.lock(within(Duration::ZERO), Some(&parameters(at)), env)
         };
-        let first = cache.lock(Some(&parameters("a /x")), &env).unwrap();
+        let first = cache.lock(within(LONG), Some(&parameters("a /x")), &env).unwrap();
         thread::scope(|scope| {
-            let gc = scope.spawn(|| cache.lock(None, &env));
+            let gc = scope.spawn(|| cache.lock(within(LONG), None, &env));
             while lock("b /y", &env).is_ok() {
                 thread::sleep(PAUSE);
             }
@@ -271,19 +261,19 @@ mod tests {
         let (dir, other) = (Scratch::new(), Scratch::new());
         let (cache, env) = (Cache::new(dir.path()), Environment::default());
         let lock = |at: &str, env: &Environment| {
-            cache.lock_within(Duration::ZERO, Some(&parameters(at)), env).map(|held| held.env)
+            cache.lock(within(Duration::ZERO), Some(&parameters(at)), env).map(|held| held.env)
         };
-        let first = cache.lock(Some(&parameters("a /x")), &env).unwrap();
+        let first = cache.lock(within(LONG), Some(&parameters("a /x")), &env).unwrap();
         let second = lock("a /x", &first.env).unwrap();
         assert!(lock("a /x", &second).is_ok());
-        let _stranger = cache.lock(Some(&parameters("b /x")), &env).unwrap();
+        let _stranger = cache.lock(within(LONG), Some(&parameters("b /x")), &env).unwrap();
         assert!(lock("b /x", &second).is_err() && lock("a /x", &env).is_err());
         let elsewhere = Cache::new(other.path());
-        let _held = elsewhere.lock(Some(&parameters("a /x")), &env).unwrap();
-        let wanted = elsewhere.lock_within(Duration::ZERO, Some(&parameters("a /x")), &first.env);
+        let _held = elsewhere.lock(within(LONG), Some(&parameters("a /x")), &env).unwrap();
+        let wanted = elsewhere.lock(within(Duration::ZERO), Some(&parameters("a /x")), &first.env);
         assert!(wanted.is_err(), "it is another cache's");
         drop((first, _stranger));
-        let gc = cache.lock(None, &env).unwrap();
+        let gc = cache.lock(within(LONG), None, &env).unwrap();
         assert!(lock("a /x", &gc.env).is_ok() && lock("a /x", &env).is_err());
     }
 
@@ -291,8 +281,9 @@ mod tests {
     fn where_no_lock_can_be_there_is_none_and_nothing_is_waited_for_or_followed() {
         let dir = Scratch::new();
         dir.write("file", "");
-        let held =
-            |cache: &Cache| cache.lock(None, &Environment::default()).unwrap()._file.is_some();
+        let held = |cache: &Cache| {
+            cache.lock(within(LONG), None, &Environment::default()).unwrap()._file.is_some()
+        };
         assert!(!held(&Cache::new(dir.path().join("file"))));
         let cache = Cache::new(dir.path());
         let lock = dir.path().join("lock");

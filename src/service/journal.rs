@@ -17,8 +17,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Identity;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::file_lock::{self, Mode};
+use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
 
 /// The file that is locked.
@@ -143,7 +144,7 @@ impl<R: Record> Journal<R> {
             .map_err(|e| Error::io(format_args!("close {} to others", dir.display()), &e))?;
         let door =
             File::open(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
-        let door = file_lock::take(door, dir, mode, file_lock::PATIENCE)?;
+        let door = file_lock::take(door, dir, mode, Patience::of_operation(Deadline::default()))?;
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = options

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 
 use crate::cni::result::{self, AddResult};
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{
     AddressOptions, FoundRoute, Link, LinkChange, Netlink, Route, Scope, Watch,
@@ -68,7 +69,7 @@ pub fn configure(
         container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() });
     set_up.map_err(|e| e.worded(format_args!("failed to set {:?} UP", link.name)))?;
     if let Some(watch) = watch {
-        settle(container, link, &watch)?;
+        settle(container, link, &watch, cx.deadline())?;
     }
     let refused =
         |e: Error, route| if_unreachable(e.worded(adding(route, link)), cx, result, route);
@@ -170,17 +171,18 @@ pub fn enable_ipv6(ifname: &str) -> Result<()> {
 }
 
 /// Waits for duplicate address detection of what the link has.
-pub fn settle_if_tentative(at: &Attachment, link: &Link) -> Result<()> {
+pub fn settle_if_tentative(at: &Attachment, link: &Link, deadline: Deadline) -> Result<()> {
     let container = at.netlink()?;
     if !container.addresses(link)?.iter().any(|address| address.tentative) {
         return Ok(());
     }
-    settle(container, link, &at.run(Watch::ipv6_addresses)?)
+    settle(container, link, &at.run(Watch::ipv6_addresses)?, deadline)
 }
 
 /// Waits for duplicate address detection.
-fn settle(container: &Netlink, link: &Link, watch: &Watch) -> Result<()> {
-    let deadline = Instant::now() + DAD_PATIENCE;
+fn settle(container: &Netlink, link: &Link, watch: &Watch, deadline: Deadline) -> Result<()> {
+    let limit = deadline.limit(DAD_PATIENCE);
+    let end = Instant::now() + limit;
     loop {
         let addresses = container.addresses(link)?;
         if let Some(taken) = addresses.iter().find(|address| address.dad_failed) {
@@ -189,9 +191,9 @@ fn settle(container: &Netlink, link: &Link, watch: &Watch) -> Result<()> {
         if !addresses.iter().any(|address| address.tentative) {
             return Ok(());
         }
-        if !watch.until(deadline)? {
+        if !watch.until(end)? {
             return match container.link(&link.name)?.is_operational() {
-                true => Err(unsettled(link, still_tentative(link))),
+                true => Err(unsettled(link, still_tentative(link, limit))),
                 false => Ok(()), // nothing is sent or heard before it carries
             };
         }
@@ -202,8 +204,8 @@ fn unsettled(link: &Link, error: Error) -> Error {
     error.context(format_args!("failed to settle addresses for {:?}", link.name))
 }
 
-fn still_tentative(link: &Link) -> Error {
-    let (name, seconds) = (&link.name, DAD_PATIENCE.as_secs());
+fn still_tentative(link: &Link, waited: Duration) -> Error {
+    let (name, seconds) = (&link.name, waited.as_secs());
     Error::new(
         Code::TRY_AGAIN,
         format!("link {name} still has tentative addresses after {seconds} seconds"),

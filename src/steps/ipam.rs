@@ -3,7 +3,7 @@
 //! The plugin is looked up in CNI_PATH. If the file there is this very binary, or if there is none
 //! and the plugin is compiled in, it runs in this process; another file is executed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::delegate;
@@ -101,7 +101,7 @@ impl<'a> Ipam<'a> {
             Delegate::Program(program) => {
                 rb.undo("release the addresses", release);
                 let of_program = |e: Error| e.context(format_args!("result of plugin {program:?}"));
-                read_result(&self.execute(program, "ADD")?, &self.cx.config.version)
+                read_result(&execute(self.cx, program, Call::Add(at))?, &self.cx.config.version)
                     .map_err(of_program)?
             }
         };
@@ -117,37 +117,22 @@ impl<'a> Ipam<'a> {
 
     /// CHECK.
     pub fn check(&self, at: &Attachment) -> Result<()> {
-        match &self.delegate {
-            Delegate::Ourselves(entry) => entry.run(self.cx, Call::Check(at)).map(drop),
-            Delegate::Program(program) => self.execute(program, "CHECK").map(drop),
-        }
+        self.delegate.run(self.cx, Call::Check(at))
     }
 
     /// DEL.
     pub fn del(&self, at: &Detachment) -> Result<()> {
-        match &self.delegate {
-            Delegate::Ourselves(entry) => entry.run(self.cx, Call::Del(at)).map(drop),
-            Delegate::Program(program) => self.execute(program, "DEL").map(drop),
-        }
+        self.delegate.run(self.cx, Call::Del(at))
     }
 
     /// STATUS.
     pub fn status(&self) -> Result<()> {
-        match &self.delegate {
-            Delegate::Ourselves(entry) => entry.run(self.cx, Call::Status).map(drop),
-            Delegate::Program(program) => self.execute(program, "STATUS").map(drop),
-        }
+        self.delegate.run(self.cx, Call::Status)
     }
 
     /// GC.
     pub fn gc(&self, valid: &ValidAttachments) -> Result<()> {
-        match &self.delegate {
-            Delegate::Ourselves(entry) => entry.run(self.cx, Call::Gc(valid)).map(drop),
-            // What it removes only the plugin knows.
-            Delegate::Program(program) => {
-                valid.call(program, || self.execute(program, "GC").map(drop))
-            }
-        }
+        self.delegate.run(self.cx, Call::Gc(valid))
     }
 
     /// Whether DEL and GC come before those of the link: of what we do not know that is how the
@@ -170,10 +155,26 @@ impl<'a> Ipam<'a> {
             Delegate::Program(program) => format!("{program:?}"),
         }
     }
+}
 
-    fn execute(&self, program: &std::path::Path, command: &str) -> Result<Vec<u8>> {
-        delegate::exec(program, &self.cx.env.with("CNI_COMMAND", command), &self.cx.config.text)
+impl Delegate {
+    /// An operation without a result.
+    fn run(&self, cx: &Context<'_>, call: Call<'_>) -> Result<()> {
+        match (self, call) {
+            (Delegate::Ourselves(entry), call) => entry.run(cx, call).map(drop),
+            // What it removes only the plugin knows.
+            (Delegate::Program(program), Call::Gc(valid)) => {
+                valid.call(program, || execute(cx, program, call).map(drop))
+            }
+            (Delegate::Program(program), call) => execute(cx, program, call).map(drop),
+        }
     }
+}
+
+/// Runs another program; returns its stdout.
+fn execute(cx: &Context<'_>, program: &Path, call: Call<'_>) -> Result<Vec<u8>> {
+    let env = cx.env.with("CNI_COMMAND", call.command().as_str());
+    delegate::exec(program, &env, &cx.config.text, cx.deadline())
 }
 
 fn not_found(name: &str, error: &Error) -> Error {

@@ -1,6 +1,7 @@
 //! One thing an attachment needs, each in one file: how it is done, checked and undone.
 
 pub mod addresses;
+pub mod allocation;
 pub mod container_link;
 pub mod dns;
 pub mod forwarding;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result, warn};
 use crate::net::netlink::{
     AddressEntry, Link, LinkChange, LinkKind, LinkSpec, Netlink, RouteEntry,
@@ -51,13 +52,15 @@ fn records() -> Records {
 struct Belongings {
     addresses: Vec<AddressEntry>,
     routes: Vec<RouteEntry>,
+    /// Until when addresses may settle that are put back.
+    deadline: Deadline,
 }
 
 impl Belongings {
-    fn of(container: &Netlink, link: &Link) -> Result<Belongings> {
+    fn of(container: &Netlink, link: &Link, deadline: Deadline) -> Result<Belongings> {
         let mut routes = container.routes_through(link)?;
         RouteEntry::sort_by_dependence(&mut routes);
-        Ok(Belongings { addresses: container.ipv6_addresses(link)?, routes })
+        Ok(Belongings { addresses: container.ipv6_addresses(link)?, routes, deadline })
     }
 
     /// Gives the link what it has lost; what was in the main table is from now on in `table`, if
@@ -75,7 +78,7 @@ impl Belongings {
             container.put_address(link, lost)?;
         }
         // A route may name a source address, which must not be tentative then.
-        addresses::settle_if_tentative(at, link)?;
+        addresses::settle_if_tentative(at, link, self.deadline)?;
         for route in &self.routes {
             match table {
                 Some(table) if route.is_in_main() => {
@@ -102,6 +105,7 @@ fn put_route(container: &Netlink, link: &Link, route: &RouteEntry) -> Result<()>
 /// Makes the interface one of the VRF `name`, which is made if there is none: with `table`, or with
 /// a free one.
 pub fn join<'a>(
+    cx: &Context<'_>,
     at: &'a Attachment,
     name: &str,
     table: Option<u32>,
@@ -113,7 +117,7 @@ pub fn join<'a>(
     let (vrf, table) = ensure(container, name, table, rb)?;
     records().write(at, &Joined::Member { vrf: vrf.index, link: link.index })?;
     rb.undo("forget the VRF", || records().remove(&at.key));
-    let belongings = Belongings::of(container, &link)?;
+    let belongings = Belongings::of(container, &link, cx.deadline())?;
     let (kept, port, vrf_index) = (belongings.clone(), link.clone(), vrf.index);
     // Before the change, which can half-succeed: the link may be down and not yet up again.
     rb.undo(format_args!("take {:?} out of VRF {name:?}", link.name), move || {
@@ -252,12 +256,13 @@ fn moved(result: &AddResult, table: u32) -> AddResult {
 }
 
 /// Takes the interface out of its VRF. A VRF that was made here goes with its last interface.
-pub fn leave(at: &Detachment, configured: &str) -> Result<()> {
+pub fn leave(cx: &Context<'_>, at: &Detachment, configured: &str) -> Result<()> {
     if let Some(netns) = &at.netns {
         match records().find::<Joined>(&at.key)? {
             Some(record) if !record.is_of(netns)? => (), // both went with their namespace
             Some(Found { kept: Joined::Named(None), .. }) => (),
             record => leave_in(
+                cx,
                 netns,
                 at,
                 &Membership::of(at, record.map(|found| found.kept), configured),
@@ -306,7 +311,12 @@ impl Membership {
     }
 }
 
-fn leave_in(netns: &Netns, at: &Detachment, membership: &Membership) -> Result<()> {
+fn leave_in(
+    cx: &Context<'_>,
+    netns: &Netns,
+    at: &Detachment,
+    membership: &Membership,
+) -> Result<()> {
     let container = netns.netlink()?;
     let find = || Ok::<_, Error>(membership.vrf.find(container)?.filter(|link| link.kind == KIND));
     if find()?.is_none() {
@@ -314,7 +324,8 @@ fn leave_in(netns: &Netns, at: &Detachment, membership: &Membership) -> Result<(
     }
     // An ADD may be about to join it. A process that hangs could hold the lock for ever, and DEL
     // has to work.
-    let _lock = netns.lock().map_err(|e| warn(format_args!("{e}; going on without"))).ok();
+    let _lock =
+        netns.lock(cx.deadline()).map_err(|e| warn(format_args!("{e}; going on without"))).ok();
     let Some(vrf) = find()? else { return Ok(()) };
     let released = match member_of(vrf.index, membership.link.find(container)?) {
         Some(link) if !is_another_s(netns, at, &vrf, &link)? => Some(link),

@@ -9,6 +9,7 @@ use nix::sys::socket::UnixAddr;
 use nix::unistd::geteuid;
 
 use super::local_stream::LocalStream;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 
 /// How long the whole of a call may take, and that of connecting, whatever comes in between.
@@ -87,15 +88,16 @@ impl Body {
 pub struct Bus {
     stream: BufReader<LocalStream>,
     serial: u32,
+    deadline: Deadline,
 }
 
 impl Bus {
     /// Connects to the first of the addresses (`unix:path=…;unix:abstract=…`) that there is; None
     /// where there is none.
-    pub fn connect(addresses: &str) -> Result<Option<Bus>> {
+    pub fn connect(addresses: &str, deadline: Deadline) -> Result<Option<Bus>> {
         for address in addresses.split(';').filter_map(socket_address) {
-            match LocalStream::connect(&address, PATIENCE) {
-                Ok(stream) => return Bus::greet(stream).map(Some).map_err(failed),
+            match LocalStream::connect(&address, deadline.limit(PATIENCE)) {
+                Ok(stream) => return Bus::greet(stream, deadline).map(Some).map_err(failed),
                 Err(e) if is_nobody(&e) => (),
                 Err(e) => return Err(failed(e)),
             }
@@ -105,11 +107,11 @@ impl Bus {
 
     /// Speaks to a bus over a connection that is there already.
     pub fn over(socket: UnixStream) -> Result<Bus> {
-        Bus::greet(LocalStream::over(socket, PATIENCE)).map_err(failed)
+        Bus::greet(LocalStream::over(socket, PATIENCE), Deadline::default()).map_err(failed)
     }
 
-    fn greet(stream: LocalStream) -> io::Result<Bus> {
-        let mut bus = Bus { stream: BufReader::new(stream), serial: 0 };
+    fn greet(stream: LocalStream, deadline: Deadline) -> io::Result<Bus> {
+        let mut bus = Bus { stream: BufReader::new(stream), serial: 0, deadline };
         let user: String =
             geteuid().to_string().bytes().map(|digit| format!("{digit:02x}")).collect();
         bus.stream.get_mut().write_all(format!("\0AUTH EXTERNAL {user}\r\n").as_bytes())?;
@@ -134,7 +136,7 @@ impl Bus {
 
     /// Calls a method with texts.
     pub fn call(&mut self, object: Object, member: &str, args: &[&str]) -> Result<Answer> {
-        self.stream.get_mut().allow(PATIENCE);
+        self.stream.get_mut().allow(self.deadline.limit(PATIENCE));
         self.exchange(object, member, args)
             .map_err(|e| failed(e).with_details(format_args!("calling {member}")))
     }
@@ -313,7 +315,7 @@ mod tests {
             "",
             "unix:abstract=cni-multi-nobody",
         ] {
-            assert!(Bus::connect(nowhere).unwrap().is_none(), "{nowhere}");
+            assert!(Bus::connect(nowhere, Deadline::default()).unwrap().is_none(), "{nowhere}");
         }
     }
 
@@ -323,7 +325,9 @@ mod tests {
         let path = scratch.path().join("socket");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let server = std::thread::spawn(move || drop(listener.accept()));
-        let error = Bus::connect(&format!("unix:path={}", path.display())).err().unwrap();
+        let error = Bus::connect(&format!("unix:path={}", path.display()), Deadline::default())
+            .err()
+            .unwrap();
         assert_eq!(error.code, Code::HOST_PROGRAM);
         server.join().unwrap();
     }
@@ -335,7 +339,9 @@ mod tests {
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let server = std::thread::spawn(move || serve(listener.accept().unwrap().0));
         let begin = Instant::now();
-        let error = Bus::connect(&format!("unix:path={}", path.display())).err().unwrap();
+        let error = Bus::connect(&format!("unix:path={}", path.display()), Deadline::default())
+            .err()
+            .unwrap();
         let time = begin.elapsed();
         server.join().unwrap();
         (time, error)
@@ -374,7 +380,9 @@ mod tests {
         listen(&listener, Backlog::new(0).unwrap()).unwrap();
         let _in_the_queue = UnixStream::connect(&path).unwrap();
         let begin = Instant::now();
-        let error = Bus::connect(&format!("unix:path={}", path.display())).err().unwrap();
+        let error = Bus::connect(&format!("unix:path={}", path.display()), Deadline::default())
+            .err()
+            .unwrap();
         assert!(begin.elapsed() < PATIENCE + Duration::from_secs(3), "{error}");
         assert!(error.to_string().contains("no answer within 5 s"), "{error}");
     }

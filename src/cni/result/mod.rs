@@ -8,7 +8,7 @@
 //! down loses what the older family has no keys for, and fails when 0.2 would have no address at
 //! all.
 //!
-//! Documents: SPEC 1.1.0 "Success"; `reference/protocol.md` 1.3 to 1.5 and 2.9.
+//! Specification 1.1.0, section 5, "ADD Success".
 
 pub mod lists;
 pub mod v02;

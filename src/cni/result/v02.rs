@@ -1,7 +1,7 @@
 //! The result of CNI 0.1.0 and 0.2.0, and of configurations without a version: one address per
 //! family.
 //!
-//! Documents: SPEC 0.2.0 "Result"; `reference/protocol.md` 1.3, family 0.2, and 1.5.
+//! Specification 0.2.0, "Result".
 
 use std::net::IpAddr;
 

@@ -1,6 +1,6 @@
 //! The result of CNI 0.3.0, 0.3.1 and 0.4.0: addresses name their family.
 //!
-//! Documents: SPEC 0.4.0 "Result"; `reference/protocol.md` 1.3, family 0.4, and 1.5.
+//! Specification 0.4.0, "Result".
 
 use std::net::IpAddr;
 

@@ -2,7 +2,7 @@
 //!
 //! The two versions share one type, so a 1.0.0 result may carry what 1.1.0 added.
 //!
-//! Documents: SPEC 1.1.0 "Success"; `reference/protocol.md` 1.3, family 1.x, and 1.5.
+//! Specification 1.1.0, section 5, "ADD Success".
 
 use std::net::IpAddr;
 

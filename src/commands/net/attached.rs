@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::table::{self, Members, PROBLEM, put, put_text};
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::error::Result;
 use crate::net::netns::Netns;
 use crate::runtime::cache::{Cache, Found};
 use crate::runtime::parameters::Parameters;
+use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
 /// A file of the cache, read.
 pub struct Attached {
@@ -124,36 +124,9 @@ pub fn addresses(result: &Value, ifname: &str) -> Vec<String> {
     found
 }
 
-/// In the largest unit that is full.
-pub fn age_text(seconds: u64) -> String {
-    let (size, unit) = match seconds {
-        0..60 => (1, 's'),
-        60..3600 => (60, 'm'),
-        3600..86400 => (3600, 'h'),
-        _ => (86400, 'd'),
-    };
-    format!("{}{unit}", seconds / size)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ages_are_told_in_the_largest_unit_that_is_full() {
-        let cases = [
-            (0, "0s"),
-            (59, "59s"),
-            (60, "1m"),
-            (3599, "59m"),
-            (3600, "1h"),
-            (86399, "23h"),
-            (200_000, "2d"),
-        ];
-        for (seconds, text) in cases {
-            assert_eq!(age_text(seconds), text);
-        }
-    }
 
     #[test]
     fn addresses_are_found_in_results_of_every_version() {

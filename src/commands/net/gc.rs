@@ -7,19 +7,19 @@ use std::path::Path;
 use super::network;
 use super::operator::Operator;
 use super::progress::Progress;
-use super::table::{self, Members, put_text};
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
 use crate::net::netlink::Netlink;
 use crate::plugin::Entry;
-use crate::runner::Streams;
 use crate::runtime::chain::Runtime;
 use crate::runtime::directory;
 use crate::runtime::gc::{Event, Extent, Step, Sweep, Unrecorded};
 use crate::runtime::leave;
 use crate::runtime::living::Verdict;
+use crate::terminal::Streams;
+use crate::terminal::table::{self, Members, put_text};
 
 /// Does all it can and tells every failure at the end.
 pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {

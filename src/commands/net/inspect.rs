@@ -4,12 +4,12 @@
 use super::attached::{self, Attached, addresses};
 use super::network;
 use super::operator::Operator;
-use super::table::{self, Members, PROBLEM, put, put_text};
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netns::Netns;
 use crate::runtime::parameters::{self, Parameters};
+use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
 /// What is printed.
 pub fn show(operator: &Operator<'_>) -> Result<String> {

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::table;
 use crate::cni::json::Value;
 use crate::error::Result;
 use crate::runtime::directory;
+use crate::terminal::table;
 
 /// The columns for people.
 const COLUMNS: [(&str, &str); 4] =

@@ -15,7 +15,6 @@ mod operator;
 mod progress;
 mod ps;
 mod publish;
-pub(super) mod table;
 
 use std::io::Write;
 
@@ -27,11 +26,12 @@ use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::cni::version;
-use crate::commands::visible::visible;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
-use crate::runner::Streams;
 use crate::runtime::chain::OnFailure;
+use crate::terminal::Streams;
+use crate::terminal::table;
+use crate::terminal::visible::visible;
 
 /// Each command with what it is for and its arguments; `?` is behind what may be left out.
 const COMMANDS: [(&str, &str, &str); 8] = [

@@ -3,10 +3,10 @@
 use super::attached;
 use super::network;
 use super::operator::Operator;
-use super::table;
 use crate::cni::attachment::ContainerId;
 use crate::cni::json::Value;
 use crate::error::Result;
+use crate::terminal::table;
 
 /// The columns for people.
 const COLUMNS: [(&str, &str); 6] = [

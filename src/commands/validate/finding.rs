@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::document::Document;
-use crate::commands::visible::{push_visible, visible};
+use crate::terminal::visible::{push_visible, visible};
 
 /// What works, and probably is not what was meant. Every other code is of what fails for certain.
 const WARNINGS: [&str; 16] = [

@@ -37,12 +37,12 @@ pub use self::trial::{a_result, try_out};
 use super::{CONF_DIR, plugin_path};
 use crate::cni::env::Environment;
 use crate::cni::json;
-use crate::commands::visible::visible;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
-use crate::runner::Streams;
 use crate::runtime::cache::Cache;
 use crate::runtime::chain::Runtime;
+use crate::terminal::Streams;
+use crate::terminal::visible::visible;
 
 /// The command line.
 pub fn command() -> Command {

@@ -6,7 +6,7 @@ use super::finding::Note;
 use super::network::Plugin;
 use crate::cni::addr;
 use crate::cni::json::Value;
-use crate::plugins::ipam::host_local::ranges::{Range, RangeConf};
+use crate::steps::allocation::ranges::{Range, RangeConf};
 
 /// Addresses that a network gives out.
 struct Pool {

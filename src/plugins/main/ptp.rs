@@ -29,7 +29,7 @@ pub struct Conf {
     /// Masquerade what leaves the container's subnet. Default false.
     ip_masq: bool,
     /// `nftables` (default) or `iptables`.
-    ip_masq_backend: Backend,
+    ip_masq_backend: Option<Backend>,
     /// MTU of the pair in bytes; 0, the default, leaves it to the kernel.
     mtu: u32,
     /// Resolver settings of the result, in place of the IPAM plugin's.

@@ -39,7 +39,7 @@ impl Plugin for Sbr {
         let result =
             prev_result::require_chained(cx, "This plugin must be called as chained plugin")?;
         let (ips, table) = (source_routing::addresses(&result, at.ifname())?, conf.table()?);
-        let _lock = at.netns()?.lock()?; // several interfaces may be attached at once, and each looks for free tables
+        let _lock = at.netns()?.lock(cx.deadline())?; // several interfaces may be attached at once, and each looks for free tables
         transaction(|rb| match table {
             Some(table) => source_routing::lead(at, &ips, table, rb),
             None => source_routing::move_routes(at, &ips, rb),

@@ -44,8 +44,8 @@ impl Plugin for Vrf {
             prev_result::require_chained(cx, "missing prevResult from earlier plugin")?,
             conf.table()?,
         );
-        let _lock = at.netns()?.lock()?; // several interfaces may be attached at once, perhaps to one VRF
-        transaction(|rb| vrf::join(at, &conf.vrfname, table, rb))?;
+        let _lock = at.netns()?.lock(cx.deadline())?; // several interfaces may be attached at once, perhaps to one VRF
+        transaction(|rb| vrf::join(cx, at, &conf.vrfname, table, rb))?;
         Ok(result)
     }
 
@@ -58,8 +58,8 @@ impl Plugin for Vrf {
         )
     }
 
-    fn del(_cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-        vrf::leave(at, &conf.vrfname)
+    fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
+        vrf::leave(cx, at, &conf.vrfname)
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {

@@ -24,12 +24,9 @@ use crate::plugin::{Attachment, Context, Detachment, Handles};
 use crate::rollback::Rollback;
 use crate::steps::veth;
 
-/// `ipMasqBackend`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// `ipMasqBackend`. Without it: nftables, or iptables on a kernel without nf_tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// nftables, or iptables on a kernel without nf_tables.
-    #[default]
-    Automatic,
     /// nftables over netlink.
     Nftables,
     /// The host's iptables programs.
@@ -55,26 +52,24 @@ impl<'de> Deserialize<'de> for Backend {
     }
 }
 
-impl Backend {
-    /// The backend of this host. A fallback is told, because the rules are to be looked for
-    /// elsewhere then.
-    fn resolve(self, handles: &Handles) -> Result<Backend> {
-        if self != Backend::Automatic {
-            return Ok(self);
-        }
-        if handles.nft()?.is_some() {
-            return Ok(Backend::Nftables);
-        }
-        warn("masquerade with iptables, this kernel has no nf_tables");
-        Ok(Backend::Iptables)
+/// The configured backend, or the one of this host. A fallback is reported, because the rules are
+/// to be looked for elsewhere then.
+fn resolve(handles: &Handles, configured: Option<Backend>) -> Result<Backend> {
+    if let Some(backend) = configured {
+        return Ok(backend);
     }
+    if handles.nft()?.is_some() {
+        return Ok(Backend::Nftables);
+    }
+    warn("masquerade with iptables, this kernel has no nf_tables");
+    Ok(Backend::Iptables)
 }
 
 /// STATUS: code 50 where the backend cannot work.
-pub fn status(handles: &Handles, backend: Backend) -> Result<()> {
-    let ready = backend.resolve(handles).and_then(|backend| match backend {
+pub fn status(handles: &Handles, backend: Option<Backend>) -> Result<()> {
+    let ready = resolve(handles, backend).and_then(|backend| match backend {
         Backend::Iptables => iptables::require(handles),
-        Backend::Automatic | Backend::Nftables => nft::require(handles),
+        Backend::Nftables => nft::require(handles),
     });
     ready.map_err(|e| e.context("masquerade").with_code(Code::NOT_AVAILABLE))
 }
@@ -87,13 +82,13 @@ fn addresses(result: &AddResult) -> Vec<IpNet> {
 /// Masquerades the addresses of the result.
 pub fn create<'a>(
     handles: &'a Handles,
-    backend: Backend,
+    backend: Option<Backend>,
     at: &'a Attachment,
     result: &AddResult,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
     let (key, addresses) = (&at.key, addresses(result));
-    let created = match backend.resolve(handles)? {
+    let created = match resolve(handles, backend)? {
         Backend::Iptables => {
             let made =
                 Addresses { own: addresses.iter().map(IpNet::addr).collect(), on_links: None };
@@ -104,7 +99,7 @@ pub fn create<'a>(
                 Ok(ips(&at.netlink()?.all_addresses()?))
             })
         }
-        Backend::Automatic | Backend::Nftables => {
+        Backend::Nftables => {
             nft::create(handles, key, &addresses)?;
             rb.undo("delete the masquerading elements", move || nft::delete(handles, key));
             Ok(())
@@ -114,20 +109,25 @@ pub fn create<'a>(
 }
 
 /// Whether everything that `create` made is there.
-pub fn verify(handles: &Handles, backend: Backend, key: &Key, result: &AddResult) -> Result<()> {
+pub fn verify(
+    handles: &Handles,
+    backend: Option<Backend>,
+    key: &Key,
+    result: &AddResult,
+) -> Result<()> {
     let addresses = addresses(result);
     let by_iptables = iptables::is_complete(handles, key, &addresses);
     if by_iptables == Ok(true) || nft::is_made_by_reference(handles, key, addresses.len())? {
         return Ok(()); // attached by the reference, or by iptables when that was asked for
     }
-    match backend.resolve(handles)? {
+    match resolve(handles, backend)? {
         Backend::Iptables => by_iptables.and_then(|_| {
             Err(Error::check(format!(
                 "masquerading rules of chain {} are missing",
                 key.iptables_chain()
             )))
         }),
-        Backend::Automatic | Backend::Nftables => nft::verify(handles, key, &addresses),
+        Backend::Nftables => nft::verify(handles, key, &addresses),
     }
 }
 

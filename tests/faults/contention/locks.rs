@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cni_multi::file_lock::{self, Mode, Range};
+use cni_multi::deadline::Deadline;
+use cni_multi::file_lock::{self, Mode, Patience, Range};
 use serde_json::{Value, json};
 
 use super::long_or_short;
@@ -344,7 +345,11 @@ fn a_lock_that_goes_from_hand_to_hand_is_waited_for() {
     let in_line = || std::fs::read_to_string("/proc/locks").unwrap().matches(&place).count();
     wait_until("one has the lock and four wait for it", 5, || in_line() == 5);
     let started = Instant::now();
-    file_lock::take(lock(), &path, Mode::Exclusive, Duration::from_secs(3)).unwrap();
+    let patience = Patience {
+        of_one: Duration::from_secs(3),
+        deadline: Deadline::after(Duration::from_secs(9)),
+    };
+    file_lock::take(lock(), &path, Mode::Exclusive, patience).unwrap();
     assert!(started.elapsed() > Duration::from_secs(3), "the others were there before");
     for holder in &mut line {
         holder.wait().unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-// The three columns of protocol.md 1.3.
+// One result in each of the three families.
 const EXAMPLE_1_1_0: &str = r#"{
     "cniVersion": "1.1.0",
     "interfaces": [

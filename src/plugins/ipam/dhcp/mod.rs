@@ -9,6 +9,7 @@ pub mod client;
 mod conf;
 pub mod daemon;
 mod family;
+mod operator;
 mod reader;
 mod times;
 pub mod v4;
@@ -34,7 +35,7 @@ use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, LinkChange, Watch};
 use crate::net::sysctl::Sysctl;
-use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
 use crate::steps::addresses;
 
 /// How long an interface has to carry before servers are asked: what is sent before is lost, and
@@ -54,6 +55,7 @@ impl Plugin for Dhcp {
     const KIND: Kind = Kind::Ipam;
     const ABOUT: &'static str = "addresses of the network's DHCP server, which a daemon keeps";
     const NEEDS_LINK: bool = true;
+    const COMMANDS: &'static [OperatorCommand] = &[operator::COMMAND];
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
@@ -76,7 +78,7 @@ impl Plugin for Dhcp {
         };
         // If the daemon dies, what it had asked for is given back as long as the interface is there
         // to say so; and so is what was leased in the other family.
-        Err(match release(&socket, &at.key) {
+        Err(match release(cx, &socket, &at.key) {
             Ok(()) => error,
             Err(failed) => error.with_details(format_args!("undo: {failed}")),
         })
@@ -95,7 +97,7 @@ impl Plugin for Dhcp {
 
     /// The reference fails where no daemon runs, and the container cannot end.
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
-        release(&any_socket_path(cx), &at.key)
+        release(cx, &any_socket_path(cx), &at.key)
     }
 
     fn status(cx: &Context<'_>, _: &Conf) -> Result<()> {
@@ -146,8 +148,8 @@ fn stale(leases: Vec<Described>, network: &NetworkName, valid: &ValidAttachments
 }
 
 /// Gives the lease of an attachment back: the daemon does, and where none runs we do.
-fn release(socket: &Path, key: &Key) -> Result<()> {
-    let deadline = Instant::now() + RESTART_PATIENCE;
+fn release(cx: &Context<'_>, socket: &Path, key: &Key) -> Result<()> {
+    let deadline = cx.deadline().of_wait(RESTART_PATIENCE);
     loop {
         // It may end while it is asked, and start while we are at work.
         let del = Request::Del(key.clone());
@@ -225,7 +227,7 @@ fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         }
         false => error,
     })?;
-    let deadline = Instant::now() + CARRIER_PATIENCE;
+    let deadline = cx.deadline().of_wait(CARRIER_PATIENCE);
     if !link.up || !carries(&link) {
         let watch = at.run(Watch::links)?;
         container.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;

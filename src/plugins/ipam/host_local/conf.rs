@@ -1,20 +1,19 @@
 //! host-local's configuration: the keys as written, and what they come to.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::ranges::{Range, RangeConf, RangeSet};
-use super::store::Place;
 use crate::cni::addr;
-use crate::cni::args::Args;
 use crate::cni::conf::Config;
 use crate::cni::result::Route;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::plugin::{Context, PluginConf};
+use crate::steps::allocation::files::Place;
+use crate::steps::allocation::ranges::{Range, RangeConf, RangeSet};
+use crate::steps::allocation::requested;
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
@@ -41,7 +40,7 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         data_dir(cx.config)?;
         let document: Document = cx.config.decode()?;
-        self.requested = requested(cx.args, &document)?;
+        self.requested = requested::addresses(cx)?;
         let ipam = document.ipam.ok_or_else(missing)?;
         self.sets = range_sets(&document.runtime_config.ip_ranges, &ipam)?;
         refuse_several_of_a_family(&self.sets, &cx.config.version)?;
@@ -58,7 +57,6 @@ impl PluginConf for Conf {
 struct Document {
     ipam: Option<Ipam>,
     runtime_config: RuntimeConfig,
-    args: ConfArgs,
 }
 
 #[derive(Default, Deserialize)]
@@ -91,21 +89,6 @@ struct Ipam {
 struct RuntimeConfig {
     /// Capability `ipRanges`: range sets that come before the configured ones.
     ip_ranges: Vec<Vec<RangeConf>>,
-    /// Capability `ips`: requested addresses, with or without a prefix length.
-    ips: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ConfArgs {
-    cni: CniArgs,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct CniArgs {
-    /// Requested addresses, with or without a prefix length.
-    ips: Vec<String>,
 }
 
 fn missing() -> Error {
@@ -118,7 +101,8 @@ pub fn place(cx: &Context<'_>) -> Place {
     // Where it does not decode ADD fails, so nothing is anywhere else than in the default
     // directory.
     let data_dir = data_dir(cx.config).ok().filter(|dir| !dir.is_empty());
-    Place::new(Path::new(data_dir.as_deref().unwrap_or(DEFAULT_DATA_DIR)), &cx.config.name)
+    let data_dir = Path::new(data_dir.as_deref().unwrap_or(DEFAULT_DATA_DIR));
+    Place::new(data_dir, &cx.config.name, cx.deadline())
 }
 
 fn data_dir(config: &Config) -> Result<String> {
@@ -197,45 +181,4 @@ fn refuse_several_of_a_family(sets: &[RangeSet], config_version: &str) -> Result
             .with_details("set cniVersion to 0.3.0 or later, or use one range set per family"));
     }
     Ok(())
-}
-
-/// The requested addresses: of CNI_ARGS, of `args`, of `runtimeConfig`.
-fn requested(args: &str, document: &Document) -> Result<Vec<IpAddr>> {
-    let mut ips: Vec<IpAddr> = requested_in_args(args)?.into_iter().collect();
-    for (at, texts) in [
-        ("args.cni.ips", &document.args.cni.ips),
-        ("runtimeConfig.ips", &document.runtime_config.ips),
-    ] {
-        for (i, text) in texts.iter().enumerate() {
-            let ip =
-                parse_requested(text).ok_or_else(|| no_address(format_args!("{at}[{i}]"), text))?;
-            ips.push(ip);
-        }
-    }
-    Ok(ips)
-}
-
-fn no_address(path: impl fmt::Display, text: &str) -> Error {
-    Error::config(path, format_args!("{text:?} is no IP address"))
-        .saying(format_args!("invalid IP address {text}"))
-}
-
-fn requested_in_args(args: &str) -> Result<Option<IpAddr>> {
-    let args = Args::parse(args, &["IP"])?;
-    let Some(text) = args.get("IP").filter(|text| !text.is_empty()) else { return Ok(None) };
-    let invalid = || {
-        let pair = format!("IP={text}");
-        let msg =
-            format!("CNI_ARGS: error parsing value of pair {pair:?}: invalid IP address {text}");
-        Error::new(Code::INVALID_ENVIRONMENT, msg)
-    };
-    parse_requested(text).map(Some).ok_or_else(invalid)
-}
-
-/// An address with or without a prefix length, which is dropped.
-fn parse_requested(text: &str) -> Option<IpAddr> {
-    match text.contains('/') {
-        true => addr::parse_cidr(text).ok().map(|net| net.addr()),
-        false => addr::parse_ip(text).ok().flatten(),
-    }
 }

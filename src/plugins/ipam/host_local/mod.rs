@@ -2,23 +2,13 @@
 //!
 //! Its store is the reference's, in both directions. <https://www.cni.dev/plugins/current/ipam/host-local/>
 
-mod allocator;
 mod conf;
-mod index;
-pub mod lease;
-mod lock;
-pub mod ranges;
 mod resolv_conf;
-mod store;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use self::allocator::Pool;
 use self::conf::Conf;
-use self::lease::{Lease, Owner};
-use self::ranges::RangeSet;
-use self::store::{Place, Store};
 use crate::cni::attachment::{Key, attachment_hash};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns};
@@ -26,6 +16,11 @@ use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::transaction;
+use crate::steps::allocation::files::{FileStore, Place, lease};
+use crate::steps::allocation::owner::{Lease, Owner};
+use crate::steps::allocation::ranges::RangeSet;
+use crate::steps::allocation::search::{Pool, first_free};
+use crate::steps::allocation::{self, Store as _, held_by_attachment, release_all};
 
 /// The plugin.
 pub struct HostLocal;
@@ -39,9 +34,9 @@ impl Plugin for HostLocal {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv_conf::read)?;
         let owner = owner(&at.key);
-        let mut store = Store::create(&conf::place(cx), &owner.container_id)?;
+        let mut store = FileStore::create(&conf::place(cx), &owner.container_id)?;
         let allocated = transaction(|rb| {
-            allocator::allocate(&conf.sets, &conf.requested, &owner, &mut store, rb)
+            allocation::allocate(&conf.sets, &conf.requested, &owner, &mut store, rb)
         });
         let ips = allocated.inspect_err(|_| store.forget_what_is_gone())?;
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
@@ -49,7 +44,7 @@ impl Plugin for HostLocal {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let owner = owner(&at.key);
-        let store = Store::open(&conf::place(cx), &owner.container_id)?;
+        let store = FileStore::open(&conf::place(cx), &owner.container_id)?;
         let held = store.map_or(Ok(vec![]), |store| held_by_attachment(&store, &owner))?;
         if held.is_empty() {
             return Err(nothing_held(&at.key));
@@ -60,7 +55,7 @@ impl Plugin for HostLocal {
 
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
         let owner = owner(&at.key);
-        let Some(mut store) = Store::open(&conf::place(cx), &owner.container_id)? else {
+        let Some(mut store) = FileStore::open(&conf::place(cx), &owner.container_id)? else {
             return Ok(());
         };
         let held = held_by_attachment(&store, &owner)?;
@@ -87,7 +82,7 @@ impl Plugin for HostLocal {
             return errors.finish();
         }
         // To look at all leases removes the torn ones.
-        let Some(mut store) = Store::open_whole(&place)? else { return Ok(()) };
+        let Some(mut store) = FileStore::open_whole(&place)? else { return Ok(()) };
         for lease in
             store.leases().iter().filter(|lease| is_stale(lease)).cloned().collect::<Vec<_>>()
         {
@@ -116,13 +111,6 @@ fn owner(key: &Key) -> Owner {
     Owner::new(key.container_id.as_str(), key.ifname.as_str())
 }
 
-/// What the attachment holds. Where that is nothing: what its container holds from the time when
-/// leases did not name the interface.
-fn held_by_attachment(store: &Store, owner: &Owner) -> Result<Vec<IpAddr>> {
-    let held = store.held_by(owner)?;
-    if held.is_empty() { store.held_by(&owner.without_ifname()) } else { Ok(held) }
-}
-
 fn nothing_held(key: &Key) -> Error {
     let msg = format!("host-local: Failed to find address added by container {}", key.container_id);
     let details = format!(
@@ -144,14 +132,6 @@ fn verify_held(ip: IpAddr, sets: &[RangeSet], held: &[IpAddr]) -> Result<()> {
         .with_details(format_args!("it holds {}", held.join(", "))))
 }
 
-fn release_all(store: &mut Store, ips: &[IpAddr]) -> Result<()> {
-    let mut errors = ErrorList::default();
-    for ip in ips {
-        errors.push(store.release(*ip));
-    }
-    errors.finish()
-}
-
 /// A lease that does not name the interface is spared while any attachment of its container is
 /// valid.
 fn is_valid(owner: &Owner, valid: &ValidAttachments) -> bool {
@@ -164,12 +144,12 @@ fn is_valid(owner: &Owner, valid: &ValidAttachments) -> bool {
 /// Runtimes ask every few seconds, so the first free address ends it and no lock is taken.
 fn require_free(place: &Place, set: &RangeSet, number: usize) -> Result<()> {
     let last = lease::last_reserved(place.dir(), number);
-    match allocator::first_free(set, last, &mut Looking { place })? {
+    match first_free(set.candidates(last), &mut Looking { place })? {
         Some(_) => Ok(()),
         // The next ADD frees it; but where the network is said not to be ready no runtime asks for
         // one.
         None if place.has_torn(|ip| set.range_of(ip).is_some())? => Ok(()),
-        None => Err(allocator::exhausted(set).with_code(Code::NOT_AVAILABLE)),
+        None => Err(allocation::exhausted(set).with_code(Code::NOT_AVAILABLE)),
     }
 }
 

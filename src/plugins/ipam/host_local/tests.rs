@@ -6,7 +6,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use super::index::Index;
 use super::*;
 use crate::cni::attachment::{ContainerId, IfName};
 use crate::cni::conf::Config;
@@ -14,6 +13,7 @@ use crate::cni::decode;
 use crate::cni::env::Environment;
 use crate::plugin::PluginConf as _;
 use crate::scratch::Scratch;
+use crate::steps::allocation::files::index::{self, Index};
 
 /// A network `net` with a data directory of its own.
 struct Net {
@@ -163,7 +163,7 @@ impl Net {
                 if let Some(lease::Content::Owned(owner)) = lease::read(&self.dir(), ip).unwrap() {
                     let bucket = self.index().read(index::Bucket::of(&owner.container_id)).unwrap();
                     assert!(
-                        bucket.contains(&lease::Lease { ip, owner: owner.clone() }),
+                        bucket.contains(&Lease { ip, owner: owner.clone() }),
                         "{ip} of {owner:?} is not in {bucket:?}"
                     );
                 }

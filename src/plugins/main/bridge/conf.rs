@@ -31,7 +31,7 @@ pub struct Conf {
     /// Masquerade what leaves the containers' subnet. Default false.
     pub ip_masq: bool,
     /// `nftables` (default) or `iptables`.
-    pub ip_masq_backend: Backend,
+    pub ip_masq_backend: Option<Backend>,
     /// MTU of bridge and pair in bytes; 0, the default, leaves it to the kernel.
     mtu: u32,
     /// A container reaches itself through the bridge. Default false.
@@ -77,7 +77,7 @@ impl Default for Conf {
             is_default_gateway: false,
             force_address: false,
             ip_masq: false,
-            ip_masq_backend: Backend::default(),
+            ip_masq_backend: None,
             mtu: 0,
             hairpin_mode: false,
             promisc_mode: false,

@@ -16,6 +16,7 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{
     AddressOptions, Link, LinkChange, Netlink, PeerSpec, VethSpec, VlanFlags, VlanRange,
 };
+use crate::plugin::Context;
 use crate::rollback::Rollback;
 use crate::steps::{router_advertisements, veth};
 
@@ -85,6 +86,7 @@ pub fn ensure<'a>(
         Some(interface) => interface.ensure(rb)?,
     };
     let gateway = Gateway {
+        cx,
         host: cx.host()?,
         key: &at.key,
         bridge: bridge.clone(),
@@ -101,6 +103,7 @@ pub fn ensure<'a>(
 
 /// The link that has the gateways' addresses, and the attachment that it is made ready for.
 struct Gateway<'a> {
+    cx: &'a Context<'a>,
     host: &'a Netlink,
     key: &'a Key,
     bridge: Link,
@@ -187,8 +190,9 @@ impl<'a> Gateway<'a> {
     ) {
         let (host, key, bridge, link) =
             (self.host, self.key, self.bridge.clone(), self.link.clone());
+        let deadline = self.cx.deadline();
         rb.undo(what, move || {
-            guard::undo(|| {
+            guard::undo(deadline, || {
                 if veth::others_joined(host, &bridge, key)? { Ok(()) } else { undo(host, &link) }
             })
         });
@@ -292,7 +296,10 @@ impl<'a> VlanInterface<'a> {
         undo: impl FnOnce() -> Result<()> + 'a,
     ) {
         let interface = self.clone();
-        rb.undo(what, move || guard::undo(|| if interface.is_used()? { Ok(()) } else { undo() }));
+        rb.undo(what, move || {
+            let deadline = interface.member.cx.deadline();
+            guard::undo(deadline, || if interface.is_used()? { Ok(()) } else { undo() })
+        });
     }
 
     /// Whether other attachments are in the VLAN, which rely on the interface as it is.

@@ -24,8 +24,9 @@ use std::sync::OnceLock;
 
 use nix::errno::Errno;
 
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::file_lock::{self, Mode};
+use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
 
 const PARENT: &str = "/run/cni";
@@ -37,16 +38,16 @@ const LOCK: &str = "/run/cni/bridge/lock";
 static GIVEN_UP: OnceLock<Error> = OnceLock::new();
 
 /// Keeps undos away from the bridge until it is dropped.
-pub fn joining() -> Result<Option<File>> {
-    lock(Mode::Shared)
+pub fn joining(deadline: Deadline) -> Result<Option<File>> {
+    lock(Mode::Shared, deadline)
 }
 
 /// Does `work` while no other ADD is on its way to the bridge.
-pub fn undo(work: impl FnOnce() -> Result<()>) -> Result<()> {
+pub fn undo(deadline: Deadline, work: impl FnOnce() -> Result<()>) -> Result<()> {
     if let Some(error) = GIVEN_UP.get() {
         return Err(error.clone());
     }
-    let _lock = lock(Mode::Exclusive).inspect_err(|error| {
+    let _lock = lock(Mode::Exclusive, deadline).inspect_err(|error| {
         if error.code == Code::TRY_AGAIN {
             let _ = GIVEN_UP.set(error.clone()); // only the first one waited
         }
@@ -55,13 +56,13 @@ pub fn undo(work: impl FnOnce() -> Result<()>) -> Result<()> {
 }
 
 /// None on a host that cannot have the lock.
-fn lock(mode: Mode) -> Result<Option<File>> {
+fn lock(mode: Mode, deadline: Deadline) -> Result<Option<File>> {
     let path = Path::new(LOCK);
     let file = match open(path) {
         Err(e) if is_impossible(&e) => return Ok(None),
         opened => opened.map_err(|e| Error::io(format_args!("open {LOCK:?}"), &e))?,
     };
-    match file_lock::take(file, path, mode, file_lock::PATIENCE) {
+    match file_lock::take(file, path, mode, Patience::of_operation(deadline)) {
         Err(e) if [Errno::ENOLCK, Errno::EOPNOTSUPP].iter().any(|errno| e.is_errno(*errno)) => {
             Ok(None)
         }

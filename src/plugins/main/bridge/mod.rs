@@ -14,7 +14,7 @@ pub mod vlan;
 pub use self::conf::Conf;
 use self::member::Member;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
@@ -107,8 +107,8 @@ impl Plugin for Bridge {
 /// The bridge, as it was before it had the port, and the pair that has the port as its host's end.
 /// Until that is there no undo of another ADD takes the bridge away.
 fn join<'a>(member: Member<'a>, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pair)> {
-    let _guard = guard::joining()?;
     let Member { cx, conf, at } = member;
+    let _guard = guard::joining(cx.deadline())?;
     let bridge = ensure(cx, conf, rb)?;
     let pair = veth::create(cx, at, &conf.wishes(), rb)?;
     let bridge = port::attach(member, bridge, &pair.host, rb)?;
@@ -156,7 +156,7 @@ fn set_up_bridge<'a>(
         ports: ports.iter().map(|port| port.index).collect(),
     };
     rb.undo(format_args!("restore bridge {:?}", bridge.name), move || {
-        guard::undo(|| before.restore(cx))
+        guard::undo(cx.deadline(), || before.restore(cx))
     });
     router_advertisements::ignore(&bridge.name)?;
     match (up, promisc) {
@@ -224,7 +224,7 @@ fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
     let bridge = host.link(&conf.bridge)?;
     let made = bridge.clone();
     rb.undo(format_args!("delete bridge {:?}", conf.bridge), move || {
-        guard::undo(|| delete_unused(cx, &made))
+        guard::undo(cx.deadline(), || delete_unused(cx, &made))
     });
     Ok(bridge)
 }
@@ -285,11 +285,8 @@ fn carrying(cx: &Context<'_>, conf: &Conf, bridge: &Link, pair: &veth::Pair) -> 
     if conf.disable_container_interface || link.is_operational() {
         return Ok(link);
     }
-    let link = Watch::links()?.until_operational(
-        host,
-        &pair.host.name,
-        Instant::now() + CARRIER_PATIENCE,
-    )?;
+    let end = cx.deadline().of_wait(CARRIER_PATIENCE);
+    let link = Watch::links()?.until_operational(host, &pair.host.name, end)?;
     match link.is_operational() {
         true => Ok(link),
         false => Err(Error::new(

@@ -12,6 +12,7 @@ use super::identity::{Identity, Links, may_be_of_container};
 use crate::cni::attachment::{IfName, Key};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::Stale;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::netns::Netns;
@@ -138,7 +139,7 @@ fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>)
     {
         let device = bring(&host, netns, &link, kept)?;
         kept.restore(host.netlink(), &device)?;
-    } else if let Some(link) = find_returned(&host, found, netns)? {
+    } else if let Some(link) = find_returned(&host, found, netns, cx.deadline())? {
         if is_unfinished(host.netlink(), &link, kept)? {
             settle(host.netlink(), &link, kept)?;
         }
@@ -315,15 +316,16 @@ fn find_returned(
     host: &Links<'_>,
     found: &Found<Belongings>,
     netns: Option<&Netns>,
+    deadline: Deadline,
 ) -> Result<Option<Link>> {
     let kept = &found.kept;
     let Some(identity) = &kept.identity else {
         return find_returned_by_alias(host.netlink(), found);
     };
-    let deadline = Instant::now() + RETURN_PATIENCE;
+    let end = deadline.of_wait(RETURN_PATIENCE);
     loop {
         let device = host.find(identity, &kept.device)?;
-        let may_come = netns.is_none() && identity.returns_by_itself() && Instant::now() < deadline;
+        let may_come = netns.is_none() && identity.returns_by_itself() && Instant::now() < end;
         if device.is_some() || !may_come || is_known_to_be_gone(host, found, identity)? {
             return Ok(device);
         }

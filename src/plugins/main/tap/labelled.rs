@@ -4,17 +4,21 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use clap::{Arg, ArgAction, ArgMatches};
 
+use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
 use crate::net::tuntap::{self, TapSpec};
+use crate::plugin::OperatorCommand;
+use crate::terminal::Streams;
 
-/// The command that the program is executed with; not for people.
-pub const COMMAND: &str = "create-tap";
+/// The name of the command that the program is executed with; not for people.
+const NAME: &str = "create-tap";
+/// That command.
+pub const COMMAND: OperatorCommand = OperatorCommand { name: NAME, command_line: command, run };
 /// Where SELinux shows itself.
 const SELINUX: &str = "/sys/fs/selinux";
 /// The context that the next program of this thread will have.
@@ -49,7 +53,7 @@ pub fn create_tap(spec: &TapSpec, context: &str) -> Result<()> {
 }
 
 fn arguments(spec: &TapSpec) -> Vec<OsString> {
-    let mut arguments = vec![COMMAND.to_owned(), format!("--name={}", spec.name)];
+    let mut arguments = vec![NAME.to_owned(), format!("--name={}", spec.name)];
     arguments.extend(spec.owner.map(|owner| format!("--owner={owner}")));
     arguments.extend(spec.group.map(|group| format!("--group={group}")));
     arguments.extend(spec.multi_queue.then(|| "--multi-queue".to_owned()));
@@ -57,9 +61,9 @@ fn arguments(spec: &TapSpec) -> Vec<OsString> {
 }
 
 /// The command line of [`create_tap`]'s second execution.
-pub fn command() -> clap::Command {
+fn command() -> clap::Command {
     let id = |name: &'static str| Arg::new(name).long(name).value_parser(clap::value_parser!(u32));
-    clap::Command::new(COMMAND)
+    clap::Command::new(NAME)
         .hide(true)
         .arg(Arg::new("name").long("name").required(true))
         .arg(id("owner"))
@@ -68,7 +72,7 @@ pub fn command() -> clap::Command {
 }
 
 /// The second execution: makes the tap; the exit status, with the reason on stderr.
-pub fn run(matches: &ArgMatches, stderr: &mut dyn Write) -> u8 {
+fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
     let spec = TapSpec {
         name: matches.get_one::<String>("name").cloned().unwrap_or_default(),
         owner: matches.get_one("owner").copied(),
@@ -78,7 +82,7 @@ pub fn run(matches: &ArgMatches, stderr: &mut dyn Write) -> u8 {
     match tuntap::create_tap(&spec) {
         Ok(()) => 0,
         Err(error) => {
-            let _ = writeln!(stderr, "{error}"); // the status says it too
+            let _ = writeln!(io.stderr, "{error}"); // the status says it too
             1
         }
     }

@@ -1,7 +1,7 @@
 //! `tap`: an interface whose frames a process reads and writes, such as a virtual machine monitor.
 //! <https://www.cni.dev/plugins/current/main/tap/>
 
-pub mod labelled;
+mod labelled;
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ use crate::error::{Code, Error, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::tuntap::{self, TapSpec};
-use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin, PluginConf};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::dns::DnsConf;
@@ -68,6 +68,7 @@ impl Plugin for Tap {
     const NAME: &'static str = "tap";
     const KIND: Kind = Kind::Main;
     const ABOUT: &'static str = "an interface whose frames a process reads and writes";
+    const COMMANDS: &'static [OperatorCommand] = &[labelled::COMMAND];
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {

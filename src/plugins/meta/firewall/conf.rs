@@ -18,7 +18,8 @@ use crate::plugin::{Context, PluginConf};
 pub struct Conf {
     /// `nftables`, `iptables` or `firewalld`. Without it: firewalld where it runs, nftables
     /// elsewhere.
-    pub backend: Backend,
+    #[serde(deserialize_with = "decode::word")]
+    pub backend: Option<Backend>,
     /// The chain that packets pass before ours, for the administrator's own rules. Default
     /// `CNI-ADMIN`.
     pub iptables_admin_chain_name: ChainName,
@@ -28,12 +29,10 @@ pub struct Conf {
     pub ingress_policy: Policy,
 }
 
-/// `backend`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// `backend`. Without it: firewalld where it runs; else nftables, or iptables on a kernel without
+/// nf_tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// firewalld where it runs; else nftables, or iptables on a kernel without nf_tables.
-    #[default]
-    Automatic,
     /// Everything over netlink; programs only where tables of iptables-legacy have to be changed.
     Nftables,
     /// The host's iptables programs.
@@ -85,24 +84,19 @@ impl Default for Zone {
     }
 }
 
-impl Word for Backend {
+/// The empty word is a backend that is not given.
+impl Word for Option<Backend> {
     const REFUSAL: &'static str = "";
     const WORDS: &'static [&'static str] = &["nftables", "iptables", "firewalld"];
 
-    fn of(word: &str) -> Option<Backend> {
+    fn of(word: &str) -> Option<Option<Backend>> {
         match word {
-            "" => Some(Backend::Automatic),
-            "nftables" => Some(Backend::Nftables),
-            "iptables" => Some(Backend::Iptables),
-            "firewalld" => Some(Backend::Firewalld),
+            "" => Some(None),
+            "nftables" => Some(Some(Backend::Nftables)),
+            "iptables" => Some(Some(Backend::Iptables)),
+            "firewalld" => Some(Some(Backend::Firewalld)),
             _ => None,
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for Backend {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
-        decode::word(deserializer)
     }
 }
 
@@ -163,12 +157,12 @@ impl PluginConf for Conf {
     }
 }
 
-impl Backend {
-    /// The backend of this host. One that is not the usual is told, because the rules are to be
-    /// looked for elsewhere then.
-    pub(super) fn resolve(self, cx: &Context<'_>) -> Result<Backend> {
-        if self != Backend::Automatic {
-            return Ok(self);
+impl Conf {
+    /// The configured backend, or the one of this host. One that is not the usual is reported,
+    /// because the rules are to be looked for elsewhere then.
+    pub(super) fn resolve_backend(&self, cx: &Context<'_>) -> Result<Backend> {
+        if let Some(backend) = self.backend {
+            return Ok(backend);
         }
         let asked = firewalld::find(cx).map(|found| found.is_some());
         if let Ok(true) = asked {

@@ -31,7 +31,7 @@ pub struct Firewalld(Bus);
 pub fn find(cx: &Context<'_>) -> Result<Option<Firewalld>> {
     let address = cx.env.get("DBUS_SYSTEM_BUS_ADDRESS");
     let address = if address.is_empty() { SYSTEM_BUS } else { &address };
-    let Some(mut bus) = Bus::connect(address)? else { return Ok(None) };
+    let Some(mut bus) = Bus::connect(address, cx.deadline())? else { return Ok(None) };
     Ok(bus.has_owner(NAME)?.then_some(Firewalld(bus)))
 }
 

@@ -43,7 +43,7 @@ impl Plugin for Firewall {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let result = prev_result::require_chained(cx, "missing prevResult from earlier plugin")?;
         let wish = Wish::of(conf, &result)?;
-        let admission = Admission { cx, conf, backend: conf.backend.resolve(cx)?, wish: &wish };
+        let admission = Admission { cx, conf, backend: conf.resolve_backend(cx)?, wish: &wish };
         let notes = admission.require_ready()?;
         transaction(|rb| {
             let replaced = table::claim(cx.handles(), &at.key, &wish, notes)?;
@@ -68,7 +68,7 @@ impl Plugin for Firewall {
             conf,
             &prev_result::require_chained(cx, "missing prevResult from earlier plugin")?,
         )?;
-        let backend = conf.backend.resolve(cx)?;
+        let backend = conf.resolve_backend(cx)?;
         Admission { cx, conf, backend, wish: &wish }.verify(&at.key)
     }
 
@@ -80,7 +80,7 @@ impl Plugin for Firewall {
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        let backend = conf.backend.resolve(cx)?;
+        let backend = conf.resolve_backend(cx)?;
         require(cx, conf, backend).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
         tell_what_passes_unseen(conf);
         tell_what_drops(cx.handles())
@@ -116,7 +116,7 @@ impl<'a> Admission<'a> {
             Backend::Iptables => programs::of_host(self.cx.handles(), &self.wish.ips)
                 .iter()
                 .try_for_each(Iptables::require)?,
-            Backend::Automatic | Backend::Nftables => self.cx.handles().require_nft().map(drop)?,
+            Backend::Nftables => self.cx.handles().require_nft().map(drop)?,
         }
         Ok(notes)
     }
@@ -147,7 +147,7 @@ impl<'a> Admission<'a> {
                 wish.isolation.as_ref(),
                 rb,
             ),
-            Backend::Automatic | Backend::Nftables => {
+            Backend::Nftables => {
                 let added = netlink::accept(handles, wish, are_new)?;
                 let accepts = added.accepts();
                 rb.undo("remove the rules", move || netlink::take_back(handles, &added));
@@ -170,7 +170,7 @@ impl<'a> Admission<'a> {
                 wish,
                 wish.isolation.as_ref(),
             ),
-            Backend::Automatic | Backend::Nftables => {
+            Backend::Nftables => {
                 let held = table::held(handles, &nft_owner::of(key), &[], Search::Ledger)?;
                 netlink::verify(handles, wish, &held.rules)?;
                 programs::verify(&programs::of_legacy(handles, &wish.ips)?, wish, None)
@@ -291,7 +291,7 @@ fn leave_zone_perhaps(cx: &Context<'_>, conf: &Conf, ips: &[IpAddr]) -> Result<(
     let sources: Vec<(IpAddr, String)> =
         ips.iter().map(|ip| (*ip, conf.firewalld_zone.0.clone())).collect();
     match leave_zones(cx, &sources) {
-        Err(error) if conf.backend != Backend::Firewalld => {
+        Err(error) if conf.backend != Some(Backend::Firewalld) => {
             warn(format_args!(
                 "firewall: addresses may be left in firewalld zone {:?}: {error}",
                 conf.firewalld_zone.0
@@ -312,7 +312,7 @@ fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
             firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0)
         }
         Backend::Iptables => programs::require(cx.handles()),
-        Backend::Automatic | Backend::Nftables => cx.handles().require_nft().map(drop),
+        Backend::Nftables => cx.handles().require_nft().map(drop),
     }
 }
 

@@ -79,8 +79,8 @@ fn a_crash_at_any_step_loses_nothing() {
         ("lease linked, index not written", |net| net.write("10.1.2.3", "b\r\neth0")),
         ("index written, not sealed", |net| {
             net.write("10.1.2.3", "b\r\neth0");
-            let owner = lease::Owner::new("b", "eth0");
-            let lease = lease::Lease { ip: "10.1.2.3".parse().unwrap(), owner };
+            let owner = Owner::new("b", "eth0");
+            let lease = Lease { ip: "10.1.2.3".parse().unwrap(), owner };
             net.index().write(index::Bucket::of("b"), [&lease]).unwrap();
         }),
         ("draft left, linked to the lease", |net| {
@@ -125,7 +125,7 @@ fn a_line_of_the_index_that_is_stale_frees_nobody_s_lease() {
     net.add("a").unwrap();
     net.add("b").unwrap();
     let b_s: std::net::IpAddr = "10.1.2.3".parse().unwrap();
-    let lie = lease::Lease { ip: b_s, owner: lease::Owner::new("a", "eth0") };
+    let lie = Lease { ip: b_s, owner: Owner::new("a", "eth0") };
     net.index().write(index::Bucket::of("a"), [&lie]).unwrap();
     net.index().seal(&net.dir()).unwrap();
     net.del("a").unwrap();

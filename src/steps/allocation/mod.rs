@@ -1,17 +1,74 @@
-//! Which address an attachment gets.
+//! Addresses of configured ranges for attachments: what an IPAM plugin that remembers leases needs.
+//!
+//! [`ranges`] says what may be given out, [`requested`] what the runtime or the user asks for,
+//! [`search`] finds a free address, and a [`Store`] remembers who holds it. [`files`] is the store
+//! of `host-local`.
+
+pub mod files;
+pub mod owner;
+pub mod ranges;
+pub mod requested;
+pub mod search;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::lease::Owner;
-use super::ranges::{Range, RangeSet};
-use super::store::{Store, remove_lease};
+use self::owner::Owner;
+use self::ranges::{Range, RangeSet};
+use self::search::{Pool, first_free};
 use crate::cni::result::IpConfig;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::rollback::Rollback;
 
-/// So many taken addresses in a row are met one by one; then one look at the directory is cheaper.
-const SINGLE_LOOKS: usize = 64;
+/// The leases of one network.
+pub trait Store {
+    /// The addresses of a range set that the store may give out, in the order of the round robin:
+    /// all of them, unless it leaves some out.
+    fn candidates<'a>(
+        &self,
+        set: &'a RangeSet,
+        last: Option<IpAddr>,
+    ) -> impl Iterator<Item = IpAddr> + use<'a, Self> {
+        set.candidates(last)
+    }
+
+    /// The addresses that `owner` holds.
+    fn held_by(&self, owner: &Owner) -> Result<Vec<IpAddr>>;
+
+    /// Every address that is not free.
+    fn taken(&self) -> Result<HashSet<IpAddr>>;
+
+    /// Gives the address to `owner`, unless it is taken; whether it was given.
+    fn reserve(&mut self, ip: IpAddr, owner: &Owner) -> Result<bool>;
+
+    /// Releases a reservation of this run if a later step fails.
+    fn release_on_failure(&self, ip: IpAddr, rb: &mut Rollback<'_>);
+
+    /// Frees an address.
+    fn release(&mut self, ip: IpAddr) -> Result<()>;
+
+    /// The address of the last reservation from a range set.
+    fn last_reserved(&self, range_set: usize) -> Option<IpAddr>;
+
+    /// Remembers where the next search of a range set begins.
+    fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()>;
+}
+
+/// The addresses that an attachment holds. Without any: those that its container holds in leases
+/// that do not name the interface, as old plugins wrote them.
+pub fn held_by_attachment(store: &impl Store, owner: &Owner) -> Result<Vec<IpAddr>> {
+    let held = store.held_by(owner)?;
+    if held.is_empty() { store.held_by(&owner.without_ifname()) } else { Ok(held) }
+}
+
+/// Frees addresses, all that it can.
+pub fn release_all(store: &mut impl Store, ips: &[IpAddr]) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for ip in ips {
+        errors.push(store.release(*ip));
+    }
+    errors.finish()
+}
 
 /// Reserves one address from each range set, `requested` ones where a set has them. What was
 /// reserved is freed if anything after it fails.
@@ -19,7 +76,7 @@ pub fn allocate(
     sets: &[RangeSet],
     requested: &[IpAddr],
     owner: &Owner,
-    store: &mut Store,
+    store: &mut impl Store,
     rb: &mut Rollback<'_>,
 ) -> Result<Vec<IpConfig>> {
     let mut requested = without_repeats(requested);
@@ -35,8 +92,7 @@ pub fn allocate(
         };
         let (ip, range) = reserved
             .map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?;
-        let path = store.lease_path(ip);
-        rb.undo(format_args!("release {ip}"), move || remove_lease(&path));
+        store.release_on_failure(ip, rb);
         // Not undone: the round robin goes on after an address even if it was held for a moment
         // only.
         store.set_last_reserved(number, ip)?;
@@ -79,7 +135,7 @@ fn reserve_requested<'a>(
     set: &'a RangeSet,
     ip: IpAddr,
     owner: &Owner,
-    store: &mut Store,
+    store: &mut impl Store,
 ) -> Result<(IpAddr, &'a Range)> {
     let range = range_of(set, ip)?;
     if ip == range.gateway {
@@ -98,21 +154,21 @@ fn reserve_next<'a>(
     set: &'a RangeSet,
     number: usize,
     owner: &Owner,
-    store: &mut Store,
+    store: &mut impl Store,
 ) -> Result<(IpAddr, &'a Range)> {
     refuse_second(set, owner, store)?;
-    let last = store.last_reserved(number);
-    let free = first_free(set, last, &mut Reserving { owner, store })?;
+    let candidates = store.candidates(set, store.last_reserved(number));
+    let free = first_free(candidates, &mut Reserving { owner, store })?;
     let ip = free.ok_or_else(|| exhausted(set))?;
     Ok((ip, range_of(set, ip)?))
 }
 
-struct Reserving<'a> {
+struct Reserving<'a, S> {
     owner: &'a Owner,
-    store: &'a mut Store,
+    store: &'a mut S,
 }
 
-impl Pool for Reserving<'_> {
+impl<S: Store> Pool for Reserving<'_, S> {
     fn attempt(&mut self, ip: IpAddr) -> Result<bool> {
         self.store.reserve(ip, self.owner)
     }
@@ -127,7 +183,7 @@ fn range_of(set: &RangeSet, ip: IpAddr) -> Result<&Range> {
 }
 
 /// A second ADD of one attachment is an error by the specification.
-fn refuse_second(set: &RangeSet, owner: &Owner, store: &Store) -> Result<()> {
+fn refuse_second(set: &RangeSet, owner: &Owner, store: &impl Store) -> Result<()> {
     let mut held = store.held_by(owner)?.into_iter().chain(store.held_by(&owner.without_ifname())?);
     match held.find(|ip| set.range_of(*ip).is_some()) {
         None => Ok(()),
@@ -145,33 +201,6 @@ pub fn exhausted(set: &RangeSet) -> Error {
     unavailable(format!("no IP addresses available in range set: {set}"))
 }
 
-/// Where addresses can be tried and listed.
-pub trait Pool {
-    /// Whether it was free, and is now the caller's.
-    fn attempt(&mut self, ip: IpAddr) -> Result<bool>;
-    /// Every address that is not free.
-    fn taken(&self) -> Result<HashSet<IpAddr>>;
-}
-
-/// The first candidate that is free. The walk ends after as many steps as there are leases, however
-/// large the set is: what the directory lists as taken is not attempted.
-pub fn first_free(
-    set: &RangeSet,
-    last: Option<IpAddr>,
-    pool: &mut impl Pool,
-) -> Result<Option<IpAddr>> {
-    let mut candidates = set.candidates(last);
-    for ip in candidates.by_ref().take(SINGLE_LOOKS) {
-        if pool.attempt(ip)? {
-            return Ok(Some(ip));
-        }
-    }
-    let Some(next) = candidates.next() else { return Ok(None) };
-    let taken = pool.taken()?;
-    for ip in std::iter::once(next).chain(candidates).filter(|ip| !taken.contains(ip)) {
-        if pool.attempt(ip)? {
-            return Ok(Some(ip));
-        }
-    }
-    Ok(None)
-}
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

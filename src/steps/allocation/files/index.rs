@@ -32,9 +32,9 @@ use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 
-use super::lease::{Lease, Owner};
 use crate::cni::attachment::hash8;
 use crate::plain_file;
+use crate::steps::allocation::owner::{Lease, Owner};
 
 /// A file of the index with a million leases is ten times smaller.
 const LIMIT: usize = 1 << 22;

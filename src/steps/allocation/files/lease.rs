@@ -8,48 +8,18 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::plain_file;
+use crate::steps::allocation::owner::Owner;
 
 /// More than a container's id and an interface's name can be: a variable of the environment has at
 /// most 128 KiB.
 const LIMIT: usize = 129 * 1024;
 
-/// Whose a lease is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The container's id.
-    pub container_id: String,
-    /// The interface's name; old plugins did not write it.
-    pub ifname: Option<String>,
-}
-
-impl Owner {
-    /// An attachment.
-    pub fn new(container_id: &str, ifname: &str) -> Owner {
-        Owner { container_id: container_id.trim().to_owned(), ifname: Some(ifname.to_owned()) }
+/// The content of the file of a lease that `owner` holds.
+pub fn to_text(owner: &Owner) -> String {
+    match &owner.ifname {
+        Some(ifname) => format!("{}\r\n{ifname}", owner.container_id),
+        None => owner.container_id.clone(),
     }
-
-    /// The same container, as old plugins wrote it.
-    #[must_use]
-    pub fn without_ifname(&self) -> Owner {
-        Owner { container_id: self.container_id.clone(), ifname: None }
-    }
-
-    /// The content of the lease's file.
-    pub fn to_text(&self) -> String {
-        match &self.ifname {
-            Some(ifname) => format!("{}\r\n{ifname}", self.container_id),
-            None => self.container_id.clone(),
-        }
-    }
-}
-
-/// An address and whose it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lease {
-    /// The address.
-    pub ip: IpAddr,
-    /// Whose it is.
-    pub owner: Owner,
 }
 
 /// What a lease's file says.
@@ -154,7 +124,7 @@ mod tests {
             assert_eq!(Content::parse(text.as_bytes()), content, "{text:?}");
         }
         assert_eq!(Content::parse(b"\xff"), Content::Foreign);
-        assert_eq!(Owner::new(" dummy ", "eth0").to_text(), "dummy\r\neth0");
+        assert_eq!(to_text(&Owner::new(" dummy ", "eth0")), "dummy\r\neth0");
     }
 
     #[test]

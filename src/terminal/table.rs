@@ -4,9 +4,8 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use super::attached::age_text;
+use super::visible::visible;
 use crate::cni::json::{self, Value};
-use crate::commands::visible::visible;
 use crate::error::{Error, Result};
 
 /// Between two columns.
@@ -119,6 +118,17 @@ fn aligned(lines: &[Vec<String>]) -> String {
     text
 }
 
+/// In the largest unit that is full.
+fn age_text(seconds: u64) -> String {
+    let (size, unit) = match seconds {
+        0..60 => (1, 's'),
+        60..3600 => (60, 'm'),
+        3600..86400 => (3600, 'h'),
+        _ => (86400, 'd'),
+    };
+    format!("{}{unit}", seconds / size)
+}
+
 /// The value on one line.
 pub fn json(value: &impl Serialize) -> String {
     json::plain_text(value) + "\n"
@@ -138,6 +148,22 @@ mod tests {
 
     fn value(text: &str) -> Value {
         Value::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn ages_are_told_in_the_largest_unit_that_is_full() {
+        let cases = [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (3599, "59m"),
+            (3600, "1h"),
+            (86399, "23h"),
+            (200_000, "2d"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(age_text(seconds), text);
+        }
     }
 
     #[test]

@@ -1,24 +1,27 @@
-//! `cni-multi dhcp …`: the DHCP daemon, and what it is asked from the operator's hand.
+//! `cni-multi dhcp …`: runs the DHCP daemon, and asks it for leases and metrics.
 
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::net::table;
-use super::visible::visible;
+use super::daemon;
+use super::daemon::flags::{Flags, Refused, usage};
+use super::wire::{self, Request};
+use super::{DEFAULT_SOCKET, Dhcp};
+
 use crate::cni::env::Environment;
 use crate::error::{Result, warn};
-use crate::plugin::Plugin as _;
-use crate::plugins::ipam::dhcp::daemon;
-use crate::plugins::ipam::dhcp::daemon::flags::{Flags, Refused, usage};
-use crate::plugins::ipam::dhcp::wire::{self, Request};
-use crate::plugins::ipam::dhcp::{DEFAULT_SOCKET, Dhcp};
-use crate::runner::Streams;
+use crate::plugin::{OperatorCommand, Plugin as _};
+use crate::terminal::Streams;
+use crate::terminal::table;
+use crate::terminal::visible::visible;
 
-/// The plugin's name, which begins these commands as well.
-pub const NAME: &str = Dhcp::NAME;
+/// `dhcp` with a word behind it.
+pub const COMMAND: OperatorCommand =
+    OperatorCommand { name: Dhcp::NAME, command_line: command, run };
+
 /// The command that the plugin's own name has in the reference, too.
-pub const DAEMON: &str = "daemon";
+const DAEMON: &str = "daemon";
 
 /// The columns of `leases` for people.
 const COLUMNS: [(&str, &str); 7] = [
@@ -32,7 +35,7 @@ const COLUMNS: [(&str, &str); 7] = [
 ];
 
 /// The command line.
-pub fn command() -> Command {
+fn command() -> Command {
     let socket = || {
         let arg = Arg::new("socketpath")
             .long("socketpath")
@@ -51,7 +54,7 @@ pub fn command() -> Command {
         .help("CONTAINER/NETWORK/INTERFACE, as leases prints it");
     let flags =
         Arg::new("flags").value_name("FLAGS").action(ArgAction::Append).trailing_var_arg(true);
-    Command::new(NAME)
+    Command::new(Dhcp::NAME)
         .about("Keep the leases of containers, and look at them")
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -82,15 +85,8 @@ pub fn command() -> Command {
         )
 }
 
-/// Whether the plugin's name followed by this word is a command; by itself it is the plugin.
-pub fn is_command(word: &str) -> bool {
-    word.starts_with('-')
-        || word == "help"
-        || command().get_subcommands().any(|command| command.get_name() == word)
-}
-
 /// Runs one of them; the exit status.
-pub fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
+fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
     let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap has required one
     if verb == DAEMON {
         let flags: Vec<String> = matches.get_many("flags").into_iter().flatten().cloned().collect();
@@ -147,6 +143,7 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command().debug_assert();
-        assert!(is_command("daemon") && is_command("leases") && !is_command("x"));
+        assert!(["daemon", "leases", "help", "-h"].iter().all(|word| COMMAND.knows(word)));
+        assert!(!COMMAND.knows("x"));
     }
 }

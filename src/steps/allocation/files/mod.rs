@@ -1,7 +1,11 @@
-//! The store: one directory a network, with one file a lease, as the reference has it.
+//! The store of files: one directory a network, with one file a lease, as the reference has it.
 //!
 //! A node is upgraded to this plugin and rolled back with pods running, so names, content, modes
 //! and lock are the reference's. What is new lies beside it, in the [`Index`].
+
+pub mod index;
+pub mod lease;
+mod lock;
 
 use std::collections::HashSet;
 use std::fs;
@@ -12,27 +16,33 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 
-use super::index::{Bucket, Index};
-use super::lease::{self, Content, Lease, Owner};
-use super::lock::Lock;
+use self::index::{Bucket, Index};
+use self::lease::Content;
+use self::lock::Lock;
+use super::Store;
+use super::owner::{Lease, Owner};
 use crate::cni::attachment::NetworkName;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
+use crate::rollback::Rollback;
 
 /// Where a network's leases are.
 pub struct Place {
     data_dir: PathBuf,
     network: String,
     dir: PathBuf,
+    deadline: Deadline,
 }
 
 impl Place {
-    /// The network's directory is `<data_dir>/<network>`.
-    pub fn new(data_dir: &Path, network: &NetworkName) -> Place {
+    /// The network's directory is `<data_dir>/<network>`; its lock is waited for until `deadline`.
+    pub fn new(data_dir: &Path, network: &NetworkName, deadline: Deadline) -> Place {
         Place {
             data_dir: data_dir.to_owned(),
             network: network.as_str().to_owned(),
             dir: data_dir.join(network.as_str()),
+            deadline,
         }
     }
 
@@ -113,7 +123,7 @@ fn unusable_text(dir: &Path) -> String {
 
 /// A network's leases, locked. When it is dropped the index is brought up to date, whatever
 /// happened, and then the lock is released.
-pub struct Store {
+pub struct FileStore {
     dir: PathBuf,
     index: Index,
     scope: Scope,
@@ -137,44 +147,44 @@ enum Scope {
     Network,
 }
 
-impl Store {
+impl FileStore {
     /// Locks a network's leases to change those of one container; makes the directory where there
     /// is none.
-    pub fn create(place: &Place, container_id: &str) -> Result<Store> {
-        let lock = match Lock::take(&place.dir) {
+    pub fn create(place: &Place, container_id: &str) -> Result<FileStore> {
+        let lock = match Lock::take(&place.dir, place.deadline) {
             Err(e) if e.is_errno(Errno::ENOENT) => {
                 create_dir(&place.dir)?;
-                Lock::take(&place.dir)
+                Lock::take(&place.dir, place.deadline)
             }
             other => other,
         };
-        Store::read(place, Some(lock?), Some(container_id))
+        FileStore::read(place, Some(lock?), Some(container_id))
     }
 
     /// Locks a network's leases to look at those of one container; None where there is no
     /// directory.
-    pub fn open(place: &Place, container_id: &str) -> Result<Option<Store>> {
-        Store::open_existing(place, Some(container_id))
+    pub fn open(place: &Place, container_id: &str) -> Result<Option<FileStore>> {
+        FileStore::open_existing(place, Some(container_id))
     }
 
     /// Locks a network's leases to look at all of them; None where there is no directory.
-    pub fn open_whole(place: &Place) -> Result<Option<Store>> {
-        Store::open_existing(place, None)
+    pub fn open_whole(place: &Place) -> Result<Option<FileStore>> {
+        FileStore::open_existing(place, None)
     }
 
-    fn open_existing(place: &Place, container_id: Option<&str>) -> Result<Option<Store>> {
-        let lock = match Lock::take(&place.dir) {
+    fn open_existing(place: &Place, container_id: Option<&str>) -> Result<Option<FileStore>> {
+        let lock = match Lock::take(&place.dir, place.deadline) {
             Ok(lock) => Some(lock),
             Err(e) if e.is_errno(Errno::ENOENT) || e.is_errno(Errno::ENOTDIR) => return Ok(None),
             Err(e) if e.is_errno(Errno::EROFS) => None,
             Err(e) => return Err(e),
         };
-        Store::read(place, lock, container_id).map(Some)
+        FileStore::read(place, lock, container_id).map(Some)
     }
 
     /// Reads the container's leases from the index, or, where that is out of date or no container
     /// is given, all of them from the files.
-    fn read(place: &Place, lock: Option<Lock>, container_id: Option<&str>) -> Result<Store> {
+    fn read(place: &Place, lock: Option<Lock>, container_id: Option<&str>) -> Result<FileStore> {
         let index = place.index();
         let bucket = container_id.map(Bucket::of).filter(|_| index.is_sealed(&place.dir));
         let indexed = bucket.and_then(|bucket| Some((Scope::Bucket(bucket), index.read(bucket)?)));
@@ -186,7 +196,7 @@ impl Store {
             Some((scope, leases)) => (scope, Scan { leases, unread: None }),
             None => (Scope::Network, scan(&place.dir)?),
         };
-        Ok(Store {
+        Ok(FileStore {
             dir: place.dir.clone(),
             index,
             scope,
@@ -208,36 +218,6 @@ impl Store {
         &self.leases
     }
 
-    /// The addresses that `owner` holds.
-    pub fn held_by(&self, owner: &Owner) -> Result<Vec<IpAddr>> {
-        let mut held = vec![];
-        for lease in self.leases.iter().filter(|lease| lease.owner == *owner) {
-            if matches!(lease::read(&self.dir, lease.ip)?, Some(Content::Owned(holder)) if holder == *owner)
-            {
-                held.push(lease.ip);
-            }
-        }
-        Ok(held)
-    }
-
-    /// Every address that has a file.
-    pub fn taken(&self) -> Result<HashSet<IpAddr>> {
-        Ok(addresses(&self.dir)?.into_iter().collect())
-    }
-
-    /// Gives `ip` to `owner` unless it is taken.
-    pub fn reserve(&mut self, ip: IpAddr, owner: &Owner) -> Result<bool> {
-        let path = self.lease_path(ip);
-        match self.create_lease(&path, owner) {
-            Ok(()) => {
-                self.leases.push(Lease { ip, owner: owner.clone() });
-                Ok(true)
-            }
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(e) => Err(Error::io(format_args!("create lease {path:?}"), &e)),
-        }
-    }
-
     /// A lease appears with its content: the file is written elsewhere and then linked to its name,
     /// which fails if the name is taken. One file serves all leases of a call, and all
     /// candidates that turn out to be taken.
@@ -252,7 +232,7 @@ impl Store {
         // Not every file system has hard links, and the two directories may be on two. Then it is
         // as in the reference: a crash can leave an empty lease, which the next scan
         // removes.
-        plain_file::create(path, owner.to_text().as_bytes())
+        plain_file::create(path, lease::to_text(owner).as_bytes())
     }
 
     fn draft(&mut self, owner: &Owner) -> io::Result<&Path> {
@@ -261,18 +241,10 @@ impl Store {
                 self.index.prepare()?;
             }
             let path = self.index.draft("lease");
-            plain_file::create_anew(&path, owner.to_text().as_bytes())?;
+            plain_file::create_anew(&path, lease::to_text(owner).as_bytes())?;
             self.draft = Some(path);
         }
         self.draft.as_deref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-    }
-
-    /// Frees an address.
-    pub fn release(&mut self, ip: IpAddr) -> Result<()> {
-        self.changed = true;
-        remove_lease(&self.lease_path(ip))?;
-        self.leases.retain(|lease| lease.ip != ip);
-        Ok(())
     }
 
     /// For after an undo, which removes the files of leases and knows nothing of an index.
@@ -281,23 +253,8 @@ impl Store {
         self.leases.retain(|lease| fs::symlink_metadata(dir.join(lease.ip.to_string())).is_ok());
     }
 
-    /// The file of an address.
-    pub fn lease_path(&self, ip: IpAddr) -> PathBuf {
+    fn lease_path(&self, ip: IpAddr) -> PathBuf {
         self.dir.join(ip.to_string())
-    }
-
-    /// The address of the last reservation from a range set.
-    pub fn last_reserved(&self, range_set: usize) -> Option<IpAddr> {
-        lease::last_reserved(&self.dir, range_set)
-    }
-
-    /// Remembers where the next ADD goes on. Written in place, as the reference does: what a crash
-    /// can spoil is the round robin's next turn.
-    pub fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()> {
-        self.changed = true;
-        let path = self.dir.join(lease::last_reserved_name(range_set));
-        plain_file::replace(&path, ip.to_string().as_bytes())
-            .map_err(|e| Error::io(format_args!("write {path:?}"), &e))
     }
 
     fn update_index(&self) -> io::Result<()> {
@@ -309,7 +266,61 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Store for FileStore {
+    fn held_by(&self, owner: &Owner) -> Result<Vec<IpAddr>> {
+        let mut held = vec![];
+        for lease in self.leases.iter().filter(|lease| lease.owner == *owner) {
+            if matches!(lease::read(&self.dir, lease.ip)?, Some(Content::Owned(holder)) if holder == *owner)
+            {
+                held.push(lease.ip);
+            }
+        }
+        Ok(held)
+    }
+
+    fn taken(&self) -> Result<HashSet<IpAddr>> {
+        Ok(addresses(&self.dir)?.into_iter().collect())
+    }
+
+    fn reserve(&mut self, ip: IpAddr, owner: &Owner) -> Result<bool> {
+        let path = self.lease_path(ip);
+        match self.create_lease(&path, owner) {
+            Ok(()) => {
+                self.leases.push(Lease { ip, owner: owner.clone() });
+                Ok(true)
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(e) => Err(Error::io(format_args!("create lease {path:?}"), &e)),
+        }
+    }
+
+    fn release_on_failure(&self, ip: IpAddr, rb: &mut Rollback<'_>) {
+        let path = self.lease_path(ip);
+        rb.undo(format_args!("release {ip}"), move || remove_lease(&path));
+    }
+
+    fn release(&mut self, ip: IpAddr) -> Result<()> {
+        self.changed = true;
+        remove_lease(&self.lease_path(ip))?;
+        self.leases.retain(|lease| lease.ip != ip);
+        Ok(())
+    }
+
+    fn last_reserved(&self, range_set: usize) -> Option<IpAddr> {
+        lease::last_reserved(&self.dir, range_set)
+    }
+
+    /// Written in place, as the reference does: what a crash can spoil is the round robin's next
+    /// turn.
+    fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()> {
+        self.changed = true;
+        let path = self.dir.join(lease::last_reserved_name(range_set));
+        plain_file::replace(&path, ip.to_string().as_bytes())
+            .map_err(|e| Error::io(format_args!("write {path:?}"), &e))
+    }
+}
+
+impl Drop for FileStore {
     fn drop(&mut self) {
         if self.draft.take().is_some_and(|draft| fs::remove_file(draft).is_err()) {
             return; // without a seal the next call makes the index anew, and its directory with it
@@ -328,7 +339,7 @@ fn are_as_indexed(dir: &Path, leases: &[Lease], container_id: &str) -> bool {
 }
 
 /// Removes a lease's file; one that is gone is gone.
-pub fn remove_lease(path: &Path) -> Result<()> {
+fn remove_lease(path: &Path) -> Result<()> {
     plain_file::remove(path).map_err(|e| Error::io(format_args!("remove lease {path:?}"), &e))
 }
 

@@ -1,0 +1,74 @@
+//! Addresses that the runtime or the user asks for, in place of the next free ones.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::Deserialize;
+
+use crate::cni::addr;
+use crate::cni::args::Args;
+use crate::error::{Code, Error, Result};
+use crate::plugin::Context;
+
+/// The keys that are read.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Document {
+    runtime_config: Requested,
+    args: ConfArgs,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ConfArgs {
+    cni: Requested,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Requested {
+    /// Requested addresses, with or without a prefix length.
+    ips: Vec<String>,
+}
+
+/// The requested addresses, in this order: `IP` of CNI_ARGS, `args.cni.ips`, capability `ips`.
+pub fn addresses(cx: &Context<'_>) -> Result<Vec<IpAddr>> {
+    let document: Document = cx.config.decode()?;
+    let mut ips: Vec<IpAddr> = requested_in_args(cx.args)?.into_iter().collect();
+    for (at, texts) in [
+        ("args.cni.ips", &document.args.cni.ips),
+        ("runtimeConfig.ips", &document.runtime_config.ips),
+    ] {
+        for (i, text) in texts.iter().enumerate() {
+            let ip =
+                parse_requested(text).ok_or_else(|| no_address(format_args!("{at}[{i}]"), text))?;
+            ips.push(ip);
+        }
+    }
+    Ok(ips)
+}
+
+fn no_address(path: impl fmt::Display, text: &str) -> Error {
+    Error::config(path, format_args!("{text:?} is no IP address"))
+        .saying(format_args!("invalid IP address {text}"))
+}
+
+fn requested_in_args(args: &str) -> Result<Option<IpAddr>> {
+    let args = Args::parse(args, &["IP"])?;
+    let Some(text) = args.get("IP").filter(|text| !text.is_empty()) else { return Ok(None) };
+    let invalid = || {
+        let pair = format!("IP={text}");
+        let msg =
+            format!("CNI_ARGS: error parsing value of pair {pair:?}: invalid IP address {text}");
+        Error::new(Code::INVALID_ENVIRONMENT, msg)
+    };
+    parse_requested(text).map(Some).ok_or_else(invalid)
+}
+
+/// An address with or without a prefix length, which is dropped.
+fn parse_requested(text: &str) -> Option<IpAddr> {
+    match text.contains('/') {
+        true => addr::parse_cidr(text).ok().map(|net| net.addr()),
+        false => addr::parse_ip(text).ok().flatten(),
+    }
+}
