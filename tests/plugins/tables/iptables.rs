@@ -1,4 +1,4 @@
-//! What is shared in the tables of iptables, and an administrator who flushes or deletes it: the
+//! Shared chains of iptables that an administrator flushes or deletes: the
 //! next ADD works in full, and each DEL leaves nothing of its container.
 
 use serde_json::{Value, json};
