@@ -23,6 +23,7 @@ mod schema;
 mod security;
 mod status;
 mod support;
+mod tiers;
 mod traces;
 mod upgrade;
 mod validate;

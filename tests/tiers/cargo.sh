@@ -84,10 +84,16 @@ integration_binary() {
     sed -nE 's/.*"name":"integration".*"executable":"([^"]+)".*/\1/p' | tail -n 1
 }
 
-# ---- what the ordinary run leaves to --all ----
+# ---- which tests run where ----
 
-# Names of tests, or beginnings of names, that only --all runs: the first column of tests/tiers/long.
-long_tests() { sed -nE 's/^([a-z][^ |]*).*/\1/p' tests/tiers/long; }
+# Beginnings of names that --quick runs.
+quick_tests() { grep '^[a-z]' tests/tiers/quick; }
+
+
+# Names of tests, or beginnings of names, that only --all runs: the first column of the table in CONTRIBUTING.md.
+long_tests() {
+  sed -nE '/^\| test, or the beginning of its name /,/^$/ s/^\|( `[^|]*`) \|.*/\1/p' CONTRIBUTING.md | grep -o '[a-z][a-z0-9_:]*'
+}
 
 # The same as arguments of libtest. `--skip` matches anywhere in a name, so these are whole paths.
 without_long_tests() { long_tests | sed 's/^/--skip\n/'; }
