@@ -24,6 +24,7 @@ mod security;
 mod service;
 mod status;
 mod support;
+mod tiers;
 mod traces;
 mod upgrade;
 mod validate;

@@ -408,7 +408,7 @@ fn check_finds_what_has_changed() {
     });
 }
 
-/// A path is compared as it was told, and a VRF of others may be down.
+/// CHECK compares the sandbox's path as given, and another owner's VRF may be down.
 #[test]
 fn check_compares_the_sandbox_and_leaves_the_state_to_others() {
     for_ours("vrf", |lab| {

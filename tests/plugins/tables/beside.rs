@@ -17,7 +17,7 @@ use crate::support::tracer::is_waited_for;
 /// The lock of those that change rules of iptables.
 const LOCK: &str = "/run/cni/iptables/lock";
 
-/// Two containers whose main plugin is done: only the plugin whose table it is takes turns.
+/// Two containers whose main plugin is done: only the plugin that owns the table takes turns.
 struct Pair<'a> {
     lab: &'a Lab,
     ones: [One<'a>; 2],

@@ -32,7 +32,7 @@ fn del_of_a_namespace_that_is_gone_leaves_nothing() {
     });
 }
 
-/// The addresses of the first are others' to be given, and no DEL is told of them any more.
+/// The addresses of the first container are free again, and no later DEL names them.
 #[test]
 fn a_second_add_without_a_del_takes_the_rules_of_the_first_with_it() {
     for backend in [None, Some("iptables")] {
@@ -163,7 +163,7 @@ fn gc_removes_what_no_runtime_knows_any_more() {
     }
 }
 
-/// Somebody has removed the ledger's entries: the elements themselves say whose they are.
+/// Without the ledger's entries, the elements' own comments name their owner.
 #[test]
 fn gc_finds_what_the_ledger_has_lost() {
     for_ours("firewall", |lab| {
@@ -232,7 +232,7 @@ fn what_the_reference_attached_is_checked_and_detached_by_ours() {
         ours.del();
         let mut after = rules(&lab);
         if word != "open" {
-            // Nothing says whose these are; the reference leaves them too. With them stays what its
+            // These rules do not name their owner; the reference leaves them too. With them stays what its
             // next ADD would put before them.
             assert!(after.contains("CNI-ISOLATION") && after.contains("-j CNI-FORWARD"), "{after}");
             assert!(chain.ips().iter().all(|ip| !after.contains(&format!("{ip}/"))), "{after}");

@@ -1,0 +1,136 @@
+# shellcheck shell=bash
+# What the tiers of tests/run print and keep: a progress line while one runs, a closing line when it ends.
+# Sourced by tests/run, which sets `logs`, the directory of whole outputs.
+
+all_passed=0 all_failed=0 all_skipped=0
+tier_began=$SECONDS
+
+# close TIER PASSED FAILED SKIPPED: the closing line, with the minutes since the tier began.
+close() {
+  local took=$((SECONDS - tier_began))
+  erase_progress
+  printf '%s: %d passed, %d failed, %d skipped (%d:%02d)\n' "$1" "$2" "$3" "$4" $((took / 60)) $((took % 60))
+  all_passed=$((all_passed + $2)) all_failed=$((all_failed + $3)) all_skipped=$((all_skipped + $4))
+  tier_began=$SECONDS
+}
+
+close_all() {
+  printf 'total: %d passed, %d failed, %d skipped (%d:%02d)\n' \
+    "$all_passed" "$all_failed" "$all_skipped" $((SECONDS / 60)) $((SECONDS % 60))
+  [ "$all_failed" = 0 ]
+}
+
+# The last lines of a failed tier's output.
+show_log() { # show_log TIER
+  erase_progress
+  tail -n 80 "$logs/$1.log" | sed 's/^/  | /'
+  echo "  | (all of it: $logs/$1.log)"
+}
+
+# ---- progress, on a terminal only ----
+
+is_terminal() { [ -t 1 ] && [ "${TERM:-dumb}" != dumb ]; }
+
+erase_progress() { ! is_terminal || printf '\r\e[K'; }
+
+# One line, rewritten each second until the process is killed.
+show_progress() { # show_progress TIER
+  local began=$SECONDS took
+  while sleep 1; do
+    took=$((SECONDS - began))
+    printf '\r\e[K%s: %d:%02d %s' "$1" $((took / 60)) $((took % 60)) "$(state_of "$1")"
+  done
+}
+
+# with_progress TIER COMMAND...: the command stays in the foreground. In the background a shell without job control
+# would have it ignore SIGINT, and tests that interrupt a program would inherit that.
+with_progress() {
+  local tier=$1 ticker status
+  shift
+  if ! is_terminal; then
+    "$@"
+    return
+  fi
+  show_progress "$tier" &
+  ticker=$!
+  "$@"
+  status=$?
+  { kill $ticker && wait $ticker; } 2>/dev/null
+  erase_progress
+  return $status
+}
+
+# How far a tier's output has come: tests that ended, else the last line.
+state_of() { # state_of TIER
+  local ended all log
+  log=$(log_of "$1")
+  ended=$(grep -c '^test .* \.\.\. ' "$log" 2>/dev/null)
+  all=$(sed -nE 's/^running ([0-9]+) tests?$/\1/p' "$log" 2>/dev/null | awk '{n += $1} END {print n + 0}')
+  if [ "${all:-0}" != 0 ]; then
+    echo "$ended of $all tests"
+  else
+    tail -n 1 "$log" 2>/dev/null | tr -d '\r' | cut -c 1-60
+  fi
+}
+
+# Where libtest reports: in the virtual machine to a file of its own.
+log_of() { # log_of TIER
+  if [ -s "$logs/$1/output" ]; then echo "$logs/$1/output"; else echo "$logs/$1.log"; fi
+}
+
+# ---- running a tier ----
+
+# limited SECONDS TIER COMMAND...: runs it with its output in the tier's log. A tier that takes longer is killed
+# with all that it started, and the closing output names the tests that had not ended. Status 124 says so.
+limited() {
+  local seconds=$1 tier=$2 status
+  shift 2
+  with_progress "$tier" logged "$tier" timeout --kill-after=20 "$seconds" "$@"
+  status=$?
+  case $status in
+    124 | 137) tell_hung "$tier" "$seconds" ;;
+  esac
+  return $status
+}
+
+logged() { # logged TIER COMMAND...
+  local log=$logs/$1.log
+  shift
+  "$@" >"$log" 2>&1 </dev/null
+}
+
+tell_hung() { # tell_hung TIER SECONDS
+  erase_progress
+  echo "  $1 was killed after $2 s, its limit; it had not ended:"
+  unfinished "$1" | head -n 8 | sed 's/^/    /'
+}
+
+# Tests that libtest warned about and never reported; else the last line of the output.
+unfinished() { # unfinished TIER
+  local slow log
+  log=$(log_of "$1")
+  slow=$(sed -nE 's/^test ([^ ]+) has been running for over .*/\1/p' "$log" | sort -u |
+    grep -vxFf <(sed -nE 's/^test ([^ ]+) \.\.\. .*/\1/p' "$log"))
+  echo "${slow:-after: $(tail -n 1 "$log")}"
+}
+
+# one TIER SECONDS COMMAND...: a tier that passes or fails as a whole.
+one() {
+  local tier=$1 seconds=$2
+  shift 2
+  if limited "$seconds" "$tier" "$@"; then
+    close "$tier" 1 0 0
+  else
+    show_log "$tier"
+    close "$tier" 0 1 0
+  fi
+}
+
+# A shell function as a command, for timeout(1): its name and arguments, in a shell that has it.
+function_of_this() { # function_of_this NAME ARGUMENT...
+  bash -c "$(declare -f); \"\$@\"" bash "$@"
+}
+
+sum_of() { # sum_of FIELD TIER: of libtest's closing lines
+  sed -nE "s/^test result:.* ([0-9]+) $1[;.].*/\1/p" "$logs/$2.log" | awk '{n += $1} END {print n + 0}'
+}

@@ -1,0 +1,67 @@
+# shellcheck shell=bash
+# The virtual machine: integration tests that this machine's kernel cannot run, under Debian's (tests/vm/run).
+# Sourced by tests/run, which sets `logs`, `target`, `extent` and `vm`.
+
+# run_in_vm SECONDS TEST...: in the binary that is built already. libtest's own output goes to a file: what programs
+# write to the console would break its lines.
+run_in_vm() {
+  local seconds=$1
+  shift
+  # shellcheck disable=SC2016 # for the inner shell
+  VM_CACHE=$target/vm VM_OUT=$logs/vm limited $((seconds + 60)) vm tests/vm/run -t "$seconds" -- \
+    env CNI_VM=1 RUST_TEST_THREADS=4 CNI_SKIP_LOG=/vm-out/skips \
+    ${CNI_MULTI:+CNI_MULTI="$CNI_MULTI"} ${CNI_REFERENCE:+CNI_REFERENCE="$CNI_REFERENCE"} \
+    sh -c 'exec "$@" >/vm-out/output 2>&1' sh "$(integration_binary)" --exact "$@"
+}
+
+# judge_vm STATUS TEST...: a test counts when libtest reports a pass there and it did not skip again.
+judge_vm() {
+  local status=$1 passed=0 failed=0 test
+  shift
+  cat "$logs/vm/output" >>"$logs/vm.log" 2>/dev/null
+  for test in "$@"; do
+    if grep -qx "test $test \.\.\. ok" "$logs/vm/output" 2>/dev/null && ! skipped_tests "$logs/vm/skips" | grep -qx "$test"; then
+      passed=$((passed + 1))
+    else
+      failed=$((failed + 1))
+      echo "  failed, not ended, or skipped there as well: $test"
+    fi
+  done
+  if [ "$failed" != 0 ]; then
+    list_skips "$logs/vm/skips"
+    echo "  status of the virtual machine: $status"
+    show_log vm
+  fi
+  close vm "$passed" "$failed" 0
+}
+
+# What was skipped for lack of a kernel feature. Only --all has every program that tests ask for by a variable.
+kernel_skips() {
+  if [ "$extent" = whole ]; then
+    skipped_tests "$logs/skips"
+  else
+    skipped_tests <(grep -v ' in CNI_' "$logs/skips")
+  fi
+}
+
+# vm_tests SECONDS: what the integration tier skipped. It counts here instead, where this tier can run.
+vm_tests() {
+  local tests status
+  mapfile -t tests < <(kernel_skips)
+  if [ ${#tests[@]} = 0 ]; then
+    close vm 0 0 0
+    return
+  fi
+  if [ -z "$vm" ] || { ! is_root && ! tests/vm/run --prepare >"$logs/vm.log" 2>&1; }; then
+    list_skips "$logs/skips"
+    echo "  the virtual machine was not started"
+    close vm 0 0 0
+    return
+  fi
+  rm -rf "$logs/vm"
+  mkdir -p "$logs/vm"
+  run_in_vm "$1" "${tests[@]}"
+  status=$?
+  judge_vm "$status" "${tests[@]}"
+  all_skipped=$((all_skipped - ${#tests[@]}))
+}
