@@ -158,9 +158,12 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
 }
 
 fn plugin_list(long: bool) -> String {
-    let line = |entry: &Entry| match long {
-        true => format!("{:<12} {:<5} {}\n", entry.name, entry.kind.as_str(), entry.about),
-        false => format!("{}\n", entry.name),
+    let line = |entry: &Entry| {
+        if long {
+            format!("{:<12} {:<5} {}\n", entry.name, entry.kind.as_str(), entry.about)
+        } else {
+            format!("{}\n", entry.name)
+        }
     };
     PLUGINS.iter().map(line).collect()
 }

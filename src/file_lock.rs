@@ -175,7 +175,8 @@ pub fn take(file: File, path: &Path, mode: Mode, patience: Patience) -> Result<F
         .spawn(wait)
         .map_err(|e| Error::io("start a thread", &e))?;
     let limit = patience.deadline.limit(Duration::MAX);
-    let (mut seen, mut waited) = (Seen::default(), Duration::ZERO);
+    let mut seen = Seen::default();
+    let mut waited = Duration::ZERO;
     while seen.looks < LOOKS && waited < limit {
         let between = (patience.of_one / LOOKS).min(limit - waited);
         if let Some(locked) = handover.wait(between) {
@@ -270,7 +271,8 @@ impl Place {
     fn holder_in(&self, line: &str) -> Option<u32> {
         let mut words = line.split_whitespace().skip(1);
         let is_held = words.next() == Some("FLOCK");
-        let (pid, place) = (words.nth(2)?, words.next()?);
+        let pid = words.nth(2)?;
+        let place = words.next()?;
         if is_held && place == self.0 { pid.parse().ok() } else { None }
     }
 }
@@ -314,8 +316,10 @@ mod tests {
     #[test]
     fn ranges_of_one_file_exclude_only_what_they_share() {
         let dir = Scratch::new();
-        let (one, other) = (open(&dir), open(&dir));
-        let (first, all) = (Range::byte(u64::MAX), Range { start: 0, length: 0 });
+        let one = open(&dir);
+        let other = open(&dir);
+        let first = Range::byte(u64::MAX);
+        let all = Range { start: 0, length: 0 };
         assert!(
             first.try_take(&one).unwrap() && first.try_take(&one).unwrap(),
             "its own is free for a file"
@@ -330,10 +334,8 @@ mod tests {
     #[test]
     fn a_shared_lock_is_kept_from_those_only_who_want_it_alone() {
         let dir = Scratch::new();
-        let (_one, _other) = (
-            lock(&dir, Mode::Shared, SHORT).unwrap(),
-            lock(&dir, Mode::Shared, Duration::ZERO).unwrap(),
-        );
+        let _one = lock(&dir, Mode::Shared, SHORT).unwrap();
+        let _other = lock(&dir, Mode::Shared, Duration::ZERO).unwrap();
         assert_eq!(lock(&dir, Mode::Exclusive, SHORT).unwrap_err().code, Code::TRY_AGAIN);
     }
 
@@ -362,7 +364,8 @@ mod tests {
     fn waits_of_one_operation_end_with_its_deadline() {
         let dirs = [Scratch::new(), Scratch::new()];
         let _held = dirs.each_ref().map(|dir| lock(dir, Mode::Exclusive, LONG).unwrap());
-        let (of_one, whole) = (Duration::from_secs(3), Duration::from_millis(3500));
+        let of_one = Duration::from_secs(3);
+        let whole = Duration::from_millis(3500);
         let patience = Patience { of_one, deadline: Deadline::after(whole) };
         let begin = Instant::now();
         let waited = dirs.each_ref().map(|dir| {

@@ -13,8 +13,9 @@ fn main() -> ExitCode {
     // A panic is reported once, as an error object; the default hook would put it on stderr as
     // well.
     std::panic::set_hook(Box::new(|_| ()));
-    let (mut stdin, mut stdout, mut stderr) =
-        (io::stdin().lock(), Whole(io::stdout()), io::stderr().lock());
+    let mut stdin = io::stdin().lock();
+    let mut stdout = Whole(io::stdout());
+    let mut stderr = io::stderr().lock();
     let io = Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: &mut stderr };
     let args = std::env::args_os().collect();
     cli::run(Invocation { args, env: Environment::of_process(), io }).into()

@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn creating_anew_leaves_other_links_to_the_old_file_alone() {
         let dir = Scratch::new();
-        let (draft, lease) = (dir.path().join("draft"), dir.path().join("lease"));
+        let draft = dir.path().join("draft");
+        let lease = dir.path().join("lease");
         create(&draft, b"old").unwrap();
         std::fs::hard_link(&draft, &lease).unwrap();
         create_anew(&draft, b"new").unwrap();
@@ -251,7 +252,8 @@ mod tests {
     #[test]
     fn replacing_leaves_other_links_to_the_old_file_alone() {
         let dir = Scratch::new();
-        let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
+        let ours = dir.path().join("ours");
+        let theirs = dir.path().join("theirs");
         for (content, inode_stays) in [("long enough", true), ("short", true), ("linked", false)] {
             if !inode_stays {
                 std::fs::hard_link(&ours, &theirs).unwrap();

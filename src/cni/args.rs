@@ -14,7 +14,9 @@ impl<'a> Args<'a> {
         if text.is_empty() {
             return Ok(Args::default());
         }
-        let (mut pairs, mut unknown, mut ignore_unknown) = (vec![], vec![], false);
+        let mut pairs = vec![];
+        let mut unknown = vec![];
+        let mut ignore_unknown = false;
         for piece in text.split(';') {
             let mut parts = piece.split('=');
             let (Some(key), Some(value), None) = (parts.next(), parts.next(), parts.next()) else {

@@ -75,9 +75,10 @@ pub fn exec(
     let output = converse(child, stdin, &Manner::Patient).map_err(|e| {
         Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE)
     })?;
-    match output.status.success() {
-        true => Ok(output.stdout),
-        false => Err(parse_error(program, &output.stdout, &output.stderr, &reason(output.status))),
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(parse_error(program, &output.stdout, &output.stderr, &reason(output.status)))
     }
 }
 
@@ -102,7 +103,8 @@ pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -
         Error::new(Code::DELEGATE, format!("netplugin failed{how}"))
             .with_details(format_args!("the plugin is {}", program.display()))
     };
-    let (stdout, stderr) = (String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));
+    let stdout = String::from_utf8_lossy(stdout);
+    let stderr = String::from_utf8_lossy(stderr);
     let object = match stdout.trim() {
         "" => Ok(ErrorObject::default()),
         text => Value::parse(text.as_bytes()).and_then(|value| decode::from_value(&value)),
@@ -366,7 +368,8 @@ mod tests {
     #[test]
     fn the_first_directory_with_a_regular_file_has_the_plugin() {
         let plugins = Plugins::new("find");
-        let (a, b) = (plugins.0.join("a"), plugins.0.join("b"));
+        let a = plugins.0.join("a");
+        let b = plugins.0.join("b");
         fs::create_dir_all(a.join("x")).unwrap(); // a directory of the name is no plugin
         fs::create_dir_all(&b).unwrap();
         fs::write(b.join("x"), "").unwrap();

@@ -469,7 +469,8 @@ mod tests {
         let begun = std::time::Instant::now();
         let valid = read(&text).unwrap().unwrap();
         for number in 100_000..300_000 {
-            let (id, is_valid) = (id(number), number < 200_000);
+            let id = id(number);
+            let is_valid = number < 200_000;
             assert_eq!(valid.contains(&id, "eth0"), is_valid);
             assert_eq!(valid.contains_container(&id), is_valid);
             assert_eq!(valid.contains_hash(&attachment_hash(&id, "eth0")), is_valid);

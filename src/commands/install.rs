@@ -176,7 +176,8 @@ fn lock(dir: &str) -> Result<File> {
 /// Whether the file is the one that has this name.
 fn has_name(file: &File, name: &str) -> bool {
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let (open, named) = (file.metadata().map(identity), fs::symlink_metadata(name).map(identity));
+    let open = file.metadata().map(identity);
+    let named = fs::symlink_metadata(name).map(identity);
     open.ok().zip(named.ok()).is_some_and(|(open, named)| open == named)
 }
 
@@ -350,11 +351,10 @@ fn list_names(binary: &str) -> Result<String> {
     let is_name = |name: &str| {
         name != BINARY && !name.starts_with('-') && !name.is_empty() && name.bytes().all(is_letter)
     };
-    match listed.status.success() && !names.is_empty() && names.lines().all(is_name) {
-        true => Ok(names),
-        false => {
-            Err(Error::new(Code::IO, [binary, " is not cni-multi, or does not run here"].concat()))
-        }
+    if listed.status.success() && !names.is_empty() && names.lines().all(is_name) {
+        Ok(names)
+    } else {
+        Err(Error::new(Code::IO, [binary, " is not cni-multi, or does not run here"].concat()))
     }
 }
 
@@ -381,9 +381,10 @@ fn is_content(name: &str, expected: &[u8]) -> bool {
 
 /// Of a program, where a link may lead to it; a FIFO is none, and must not be waited for.
 fn content(name: &str) -> io::Result<Vec<u8>> {
-    match fs::metadata(name)?.is_file() {
-        true => fs::read(name),
-        false => Err(io::Error::other("not a regular file")),
+    if fs::metadata(name)?.is_file() {
+        fs::read(name)
+    } else {
+        Err(io::Error::other("not a regular file"))
     }
 }
 

@@ -106,7 +106,8 @@ impl Mistake {
         if self.expected == Expected::Unsaid {
             return E::custom(&self.problem);
         }
-        let (problem, expected) = (self.problem.to_string(), self.expected.to_string());
+        let problem = self.problem.to_string();
+        let expected = self.expected.to_string();
         E::invalid_value(Unexpected::Other(&problem), &expected.as_str())
     }
 }
@@ -170,7 +171,8 @@ impl fmt::Display for Expected {
 }
 
 fn range_text(range: &RangeInclusive<i64>) -> String {
-    let (least, most) = (range.start(), range.end());
+    let least = range.start();
+    let most = range.end();
     if least == most { least.to_string() } else { format!("{least} to {most}") }
 }
 

@@ -62,7 +62,8 @@ impl Flow {
     /// A flow of UDP.
     fn read(payload: &[u8]) -> Option<Flow> {
         let attrs = Attrs::after(payload, nfnetlink::HEADER);
-        let (original, reply) = (attrs.nested(CTA_TUPLE_ORIG)?, attrs.nested(CTA_TUPLE_REPLY)?);
+        let original = attrs.nested(CTA_TUPLE_ORIG)?;
+        let reply = attrs.nested(CTA_TUPLE_REPLY)?;
         let protocol = original.nested(CTA_TUPLE_PROTO)?;
         let port = u16::from_be(protocol.u16(CTA_PROTO_DST_PORT)?);
         let ip = |tuple: Attrs<'_>, v4, v6| {
@@ -71,8 +72,8 @@ impl Flow {
         let identity = [CTA_TUPLE_ORIG, CTA_ID, CTA_ZONE]
             .into_iter()
             .filter_map(|kind| Some((kind, attrs.bytes(kind)?.to_vec())));
-        let (destination, answering) =
-            (ip(original, CTA_IP_V4_DST, CTA_IP_V6_DST)?, ip(reply, CTA_IP_V4_SRC, CTA_IP_V6_SRC)?);
+        let destination = ip(original, CTA_IP_V4_DST, CTA_IP_V6_DST)?;
+        let answering = ip(reply, CTA_IP_V4_SRC, CTA_IP_V6_SRC)?;
         (protocol.u8(CTA_PROTO_NUM)? == UDP).then(|| Flow {
             port,
             destination,

@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn a_random_address_is_unicast_and_local() {
-        let (one, other) = (MacAddr::random(), MacAddr::random());
+        let one = MacAddr::random();
+        let other = MacAddr::random();
         assert_eq!(one.octets()[0] & 3, 2);
         assert_ne!(one, other);
     }

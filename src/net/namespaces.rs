@@ -69,8 +69,8 @@ struct Threads {
 
 /// A thread may end while it is looked at.
 fn threads() -> Result<Threads> {
-    let (mut links, mut nets) =
-        (HashSet::new(), HashSet::from([inode(Path::new("/proc/thread-self/net"))]));
+    let mut links = HashSet::new();
+    let mut nets = HashSet::from([inode(Path::new("/proc/thread-self/net"))]);
     let mut found = Threads::default();
     for process in numbered(Path::new("/proc")).map_err(|e| Error::io("open /proc", &e))? {
         for thread in numbered(&process.join("task")).unwrap_or_default() {
@@ -107,7 +107,8 @@ fn addresses_in(net: &Path) -> Result<HashSet<IpAddr>> {
         }
         Err(e) => Err(Error::io(format_args!("read {}", net.join(name).display()), &e)),
     };
-    let (trie, inet6) = (read("fib_trie")?, read("if_inet6")?);
+    let trie = read("fib_trie")?;
+    let inet6 = read("if_inet6")?;
     Ok(local_in(&trie).into_iter().chain(inet6.lines().filter_map(address_of)).collect())
 }
 

@@ -147,7 +147,8 @@ impl Netns {
     /// Runs `work` on a thread that ends with it: no other code ever runs in the wrong namespace.
     /// Unlike [`Netns::run`] it opens nothing.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let (file, path) = (&self.file, &self.path); // the rest of it stays on this thread
+        let file = &self.file;
+        let path = &self.path; // the rest of it stays on this thread
         #[expect(clippy::disallowed_methods, reason = "this is the thread that ends")]
         let enter = || {
             let entered = setns(file, CloneFlags::CLONE_NEWNET);
@@ -231,7 +232,8 @@ mod tests {
 
     #[test]
     fn our_own_namespace_opens_and_is_itself() {
-        let (one, other) = (Netns::current().unwrap(), Netns::open("/proc/self/ns/net").unwrap());
+        let one = Netns::current().unwrap();
+        let other = Netns::open("/proc/self/ns/net").unwrap();
         assert!(one.is_same_as(&other).unwrap());
         assert_eq!(one.id().unwrap(), other.id().unwrap());
     }

@@ -300,7 +300,8 @@ impl Runtime<'_> {
         };
         let mut stdout = vec![];
         let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
-        let (plugins, handles) = (self.plugins, &self.handles);
+        let plugins = self.plugins;
+        let handles = &self.handles;
         match (Execution { entry, plugins, env: &env, handles }).run(&mut io) {
             0 => Ok(stdout),
             status => Err(delegate::parse_error(

@@ -258,7 +258,8 @@ impl Runtime<'_> {
         let env = self.environment(Command::Gc, None);
         let collected = self.find(&plugin.kind).and_then(|program| match program {
             Program::Own(entry) => {
-                let (plugins, handles) = (self.plugins, &self.handles);
+                let plugins = self.plugins;
+                let handles = &self.handles;
                 Execution { entry, plugins, env: &env, handles }.collect(config, valid)
             }
             Program::File(program) => valid.call(&program, || {

@@ -139,9 +139,12 @@ impl Group {
 
     fn has(&self, holder: &Holder) -> bool {
         let id = holder.container_id.as_str();
-        let by_id = || match holder.is_cut {
-            true => self.containers.iter().any(|known| known.starts_with(id)),
-            false => self.containers.contains(id),
+        let by_id = || {
+            if holder.is_cut {
+                self.containers.iter().any(|known| known.starts_with(id))
+            } else {
+                self.containers.contains(id)
+            }
         };
         let by_beginning = || self.beginnings.iter().any(|known| id.starts_with(known.as_str()));
         holder.hash.is_some_and(|hash| self.hashes.contains(&hash))

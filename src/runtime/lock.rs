@@ -80,8 +80,8 @@ impl Cache {
         else {
             return Ok(Held::nothing(env));
         };
-        let (inherited, cache) =
-            (env.get(HELD), format!(" {}:{}:", metadata.dev(), metadata.ino()));
+        let inherited = env.get(HELD);
+        let cache = format!(" {}:{}:", metadata.dev(), metadata.ino());
         let is_ancestor_s = |start| inherited.contains(&format!("{cache}{start} "));
         let tell = |error: Error| {
             error.with_details(format_args!("`fuser -v {}` tells whose it is", path.display()))
@@ -187,7 +187,8 @@ mod tests {
     fn excludes(held: Option<&str>, wanted: Option<&str>) -> bool {
         let dir = Scratch::new();
         let cache = Cache::new(dir.path());
-        let (first, env) = (held.map(parameters), Environment::default());
+        let first = held.map(parameters);
+        let env = Environment::default();
         let wanted = wanted.map(parameters);
         let first = cache.lock(within(LONG), first.as_ref(), &env).unwrap();
         let lock = || cache.lock(within(Duration::ZERO), wanted.as_ref(), &env);
@@ -216,8 +217,9 @@ mod tests {
     #[test]
     fn who_waits_too_long_is_told_for_whom() {
         let dir = Scratch::new();
-        let (cache, at, env) =
-            (Cache::new(dir.path()), parameters("a /proc/self/ns/net"), Environment::default());
+        let cache = Cache::new(dir.path());
+        let at = parameters("a /proc/self/ns/net");
+        let env = Environment::default();
         let _held = cache.lock(within(LONG), Some(&at), &env).unwrap();
         let told = |at: Option<&Parameters>| {
             let error = cache.lock(within(Duration::from_millis(1)), at, &env).err().unwrap();
@@ -237,7 +239,8 @@ mod tests {
 
     #[test]
     fn who_comes_while_gc_waits_lets_it_go_first() {
-        let (dir, env) = (Scratch::new(), Environment::default());
+        let dir = Scratch::new();
+        let env = Environment::default();
         let cache = Cache::new(dir.path());
         let lock = |at: &str, env: &Environment| {
             cache.lock(within(Duration::ZERO), Some(&parameters(at)), env)
@@ -258,8 +261,10 @@ mod tests {
 
     #[test]
     fn what_an_ancestor_holds_is_not_waited_for() {
-        let (dir, other) = (Scratch::new(), Scratch::new());
-        let (cache, env) = (Cache::new(dir.path()), Environment::default());
+        let dir = Scratch::new();
+        let other = Scratch::new();
+        let cache = Cache::new(dir.path());
+        let env = Environment::default();
         let lock = |at: &str, env: &Environment| {
             cache.lock(within(Duration::ZERO), Some(&parameters(at)), env).map(|held| held.env)
         };

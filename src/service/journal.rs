@@ -169,9 +169,10 @@ impl<R: Record> Journal<R> {
     /// Nobody waits for a daemon to end.
     fn lock_for(&self, mode: Mode, advice: &str) -> Result<()> {
         let what = format!("lock {}", self.path_of_lock().display());
-        match mode.try_take(&self.lock).map_err(|e| Error::io(&what, &e))? {
-            true => Ok(()),
-            false => Err(self.held(&what).with_details(advice)),
+        if mode.try_take(&self.lock).map_err(|e| Error::io(&what, &e))? {
+            Ok(())
+        } else {
+            Err(self.held(&what).with_details(advice))
         }
     }
 
@@ -480,7 +481,8 @@ mod tests {
         };
         fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
         refused(scratch.path(), "others may write there");
-        let (file, link) = (scratch.path().join("file"), scratch.path().join("link"));
+        let file = scratch.path().join("file");
+        let link = scratch.path().join("link");
         fs::write(&file, "").unwrap();
         refused(&file, "not a directory");
         std::os::unix::fs::symlink(scratch.path(), &link).unwrap();
@@ -499,8 +501,8 @@ mod tests {
             assert!(error.code == Code::CONFLICT && error.msg.ends_with(&own), "{error}");
         }
         drop(first);
-        let (_one, _other) =
-            (left_behind(scratch.path()).unwrap(), left_behind(scratch.path()).unwrap());
+        let _one = left_behind(scratch.path()).unwrap();
+        let _other = left_behind(scratch.path()).unwrap();
     }
 
     #[test]

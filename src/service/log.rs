@@ -31,9 +31,10 @@ impl Log {
         if poll(&mut ready, PollTimeout::ZERO) != Ok(1) {
             return;
         }
-        match self.timestamps {
-            true => warn(format_args!("{} {text}", timestamp(SystemTime::now()))),
-            false => warn(text),
+        if self.timestamps {
+            warn(format_args!("{} {text}", timestamp(SystemTime::now())))
+        } else {
+            warn(text)
         }
     }
 
@@ -55,11 +56,13 @@ fn timestamp(time: SystemTime) -> String {
 /// their last.
 fn date(days: u32) -> (u32, u32, u32) {
     let days = days + 719_468; // since 0000-03-01
-    let (era, day) = (days / 146_097, days % 146_097);
+    let era = days / 146_097;
+    let day = days % 146_097;
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
-    let (year, day) = (era * 400 + year, day - (153 * month + 2) / 5 + 1);
+    let year = era * 400 + year;
+    let day = day - (153 * month + 2) / 5 + 1;
     if month < 10 { (year, month + 3, day) } else { (year + 1, month - 9, day) }
 }
 

@@ -93,9 +93,10 @@ impl Identity {
             Error::new(Code::DECODE, e.to_string()).context("read the request")
         };
         let head: Head = serde_json::from_str(&text).map_err(unread)?;
-        match head.protocol == Some(self.protocol) {
-            true => serde_json::from_str(&text).map_err(unread),
-            false => Err(self.other_version("the client", head.protocol, "daemon")),
+        if head.protocol == Some(self.protocol) {
+            serde_json::from_str(&text).map_err(unread)
+        } else {
+            Err(self.other_version("the client", head.protocol, "daemon"))
         }
     }
 
@@ -152,9 +153,10 @@ impl Identity {
     /// No connection could be made, for this reason.
     pub fn unreached(&self, socket: &Path, error: &io::Error) -> Error {
         let error = Error::io(format_args!("connect to the {} at {socket:?}", self.name), error);
-        match is_nobody(&error) {
-            true => error.with_details(format_args!("it does not run: start {}", self.units)),
-            false => error,
+        if is_nobody(&error) {
+            error.with_details(format_args!("it does not run: start {}", self.units))
+        } else {
+            error
         }
     }
 

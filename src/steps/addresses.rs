@@ -122,11 +122,12 @@ fn if_unreachable(error: Error, cx: &Context<'_>, result: &AddResult, route: &Ro
 
 /// All ipvlans of one lower link share its address table, so the kernel knows of another's address.
 fn if_taken(error: Error, address: IpNet) -> Error {
-    match error.is_errno(Errno::EADDRINUSE) {
-        true => error
+    if error.is_errno(Errno::EADDRINUSE) {
+        error
             .with_code(Code::CONFLICT)
-            .with_details(format_args!("another interface has {}", address.addr())),
-        false => error,
+            .with_details(format_args!("another interface has {}", address.addr()))
+    } else {
+        error
     }
 }
 
@@ -205,7 +206,8 @@ fn unsettled(link: &Link, error: Error) -> Error {
 }
 
 fn still_tentative(link: &Link, waited: Duration) -> Error {
-    let (name, seconds) = (&link.name, waited.as_secs());
+    let name = &link.name;
+    let seconds = waited.as_secs();
     Error::new(
         Code::TRY_AGAIN,
         format!("link {name} still has tentative addresses after {seconds} seconds"),
@@ -213,7 +215,8 @@ fn still_tentative(link: &Link, waited: Duration) -> Error {
 }
 
 fn duplicate(code: Code, link: &Link, address: IpNet) -> Error {
-    let (name, address) = (&link.name, address.addr());
+    let name = &link.name;
+    let address = address.addr();
     Error::new(code, format!("link {name} has address {address} in DADFAILED state"))
         .with_details("a neighbour has the address: give this container another one")
 }
@@ -224,7 +227,8 @@ pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
     let gateway_of = |is_v6: bool| {
         result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv6() == is_v6)
     };
-    let (v4, v6) = (gateway_of(false), gateway_of(true));
+    let v4 = gateway_of(false);
+    let v6 = gateway_of(true);
     let plan = |(index, route): (usize, &result::Route)| {
         let path = format!("routes[{index}]");
         if route.dst.addr() != route.dst.network() {

@@ -83,7 +83,8 @@ fn undo_creation<'a>(
     rb: &mut Rollback<'a>,
 ) -> Rc<Cell<Option<u32>>> {
     let index = Rc::new(Cell::new(None));
-    let (known, what) = (Rc::clone(&index), format!("delete link {born_as:?}"));
+    let known = Rc::clone(&index);
+    let what = format!("delete link {born_as:?}");
     rb.undo(what, move || match known.get() {
         Some(index) => link_record::delete_link(container, index),
         None => container.delete_link_by_name(&born_as),
@@ -108,15 +109,16 @@ pub fn require_free_name(at: &Attachment) -> Result<()> {
 
 /// The kernel would make up a name.
 pub fn refuse_pattern(at: &Attachment) -> Result<()> {
-    match at.key.ifname.is_pattern() {
-        true => Err(Error::new(
+    if at.key.ifname.is_pattern() {
+        Err(Error::new(
             Code::INVALID_ENVIRONMENT,
             format!(
                 "CNI_IFNAME: {:?} is a pattern, expected the name of an interface without % and NUL",
                 at.ifname()
             ),
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -138,7 +140,8 @@ pub fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
 
 /// The interface in a result, always the first.
 pub fn interface(link: &Link, at: &Attachment) -> Interface {
-    let (name, mac) = (link.name.clone(), link.mac().to_string());
+    let name = link.name.clone();
+    let mac = link.mac().to_string();
     Interface { name, mac, sandbox: at.netns_path.clone(), ..Interface::default() }
 }
 

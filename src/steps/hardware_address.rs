@@ -62,8 +62,9 @@ mod tests {
     #[test]
     fn the_first_place_that_has_one_counts_and_is_named_when_it_is_wrong() {
         let mac = |text: &str| text.parse::<MacAddr>().unwrap();
-        let (good, other, group) =
-            (mac("02:00:00:00:00:01"), mac("02:00:00:00:00:02"), mac("01:00:5e:00:00:01"));
+        let good = mac("02:00:00:00:00:01");
+        let other = mac("02:00:00:00:00:02");
+        let group = mac("01:00:5e:00:00:01");
         assert_eq!(
             strongest([("a", None), ("b", Some(&good)), ("c", Some(&other))]).unwrap(),
             Some(good)

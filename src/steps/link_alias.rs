@@ -33,7 +33,8 @@ pub fn is_of(alias: &str, key: &Key) -> bool {
 /// Removes the host's links of this kind that are of attachments of this network which are not
 /// valid.
 pub fn collect_garbage(cx: &Context<'_>, kind: &str, valid: &ValidAttachments) -> Result<()> {
-    let (host, network) = (cx.host()?, &cx.config.name);
+    let host = cx.host()?;
+    let network = &cx.config.name;
     let mut errors = ErrorList::default();
     for link in host.links_of_kind(kind)? {
         if is_of_network(&link.alias, network) && !is_of_valid(&link.alias, valid) {

@@ -73,12 +73,13 @@ impl<'a> LowerLink<'a> {
         // On a link of its own kind the kernel makes the new one stand on what is below.
         let bears =
             upper.lower.is_some_and(|index| index == lower.index || Some(index) == lower.lower);
-        match bears {
-            true => Ok(()),
-            false => Err(Error::check(format!(
+        if bears {
+            Ok(())
+        } else {
+            Err(Error::check(format!(
                 "interface {:?} does not stand on {:?}",
                 upper.name, self.name
-            ))),
+            )))
         }
     }
 

@@ -39,7 +39,8 @@ pub fn release_invalid(
     valid: &ValidAttachments,
 ) -> Result<Vec<Released>> {
     let Some(nft) = handles.nft()? else { return Ok(vec![]) };
-    let (mut errors, mut released) = (ErrorList::default(), vec![]);
+    let mut errors = ErrorList::default();
+    let mut released = vec![];
     for (owner, stale) in invalid(handles, layout, network, valid)? {
         let gone = valid.remove(|| stale, || layout.on(nft).of(&owner).release(Search::Comments));
         released.extend(errors.push(gone).unwrap_or_default());

@@ -66,11 +66,12 @@ pub fn verify_link(netlink: &Netlink, interface: &Interface, kind: Option<&str>)
 
 fn verify_mac(link: &Link, interface: &Interface) -> Result<()> {
     let found = link.mac().to_string();
-    match interface.mac.is_empty() || interface.mac.eq_ignore_ascii_case(&found) {
-        true => Ok(()),
-        false => Err(Error::check(format!(
+    if interface.mac.is_empty() || interface.mac.eq_ignore_ascii_case(&found) {
+        Ok(())
+    } else {
+        Err(Error::check(format!(
             "Interface {} Mac {} doesn't match container Mac: {found}",
             link.name, interface.mac
-        ))),
+        )))
     }
 }

@@ -196,7 +196,8 @@ impl Records {
         path: &str,
         key: &Key,
     ) -> Result<Vec<Found<T>>> {
-        let (own, paths) = (self.path(key), self.paths("", RECORD)?);
+        let own = self.path(key);
+        let paths = self.paths("", RECORD)?;
         if paths.iter().all(|path| *path == own) {
             return Ok(vec![]);
         }
@@ -313,7 +314,8 @@ fn found<T: DeserializeOwned>(path: &Path) -> Result<Option<Found<T>>> {
 fn understood<T: DeserializeOwned>(text: &[u8]) -> Option<Found<T>> {
     let document = document(text)?;
     let key = Key::parse(&document.network, &document.container_id, &document.ifname).ok()?;
-    let (netns_path, namespace) = (document.netns, document.namespace);
+    let netns_path = document.netns;
+    let namespace = document.namespace;
     Some(Found { key, netns_path, namespace, kept: decode::from_value(&document.kept).ok()? })
 }
 
@@ -344,7 +346,8 @@ mod tests {
     fn what_is_kept_is_read_until_it_is_removed() {
         let scratch = Scratch::new();
         let records = Records::in_dir(scratch.path().join("new/records"));
-        let (one, other) = (key("net", "one"), key("net", "other"));
+        let one = key("net", "one");
+        let other = key("net", "other");
         assert_eq!(records.read::<u32>(&one).unwrap(), None);
         records.write(&attachment(&one), &7).unwrap();
         records.write(&attachment(&one), &8).unwrap();

@@ -47,14 +47,12 @@ pub fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpCo
     let interface = |ip: &IpConfig| result.interfaces.get(usize::try_from(ip.interface?).ok()?);
     let is_its = |ip: &&IpConfig| interface(ip).is_none_or(|interface| interface.name == ifname);
     let found: Vec<&IpConfig> = result.ips.iter().filter(is_its).collect();
-    match found.is_empty() {
-        false => Ok(found),
-        true => Err(Error::config(
-            "prevResult.ips",
-            format_args!("no address is of interface {ifname:?}"),
-        )
-        .with_details("sbr routes by addresses; does the plugin before it have an IPAM plugin?")
-        .saying(format_args!("No IP addresses supplied on interface: {ifname}"))),
+    if found.is_empty() {
+        Err(Error::config("prevResult.ips", format_args!("no address is of interface {ifname:?}"))
+            .with_details("sbr routes by addresses; does the plugin before it have an IPAM plugin?")
+            .saying(format_args!("No IP addresses supplied on interface: {ifname}")))
+    } else {
+        Ok(found)
     }
 }
 
@@ -106,7 +104,8 @@ fn leave_main<'a>(
     // by.
     for route in routes.into_iter().rev().filter(|route| !is_link_local(&route.dst)) {
         container.delete_route(link, &route)?;
-        let (what, link) = (format!("put back route {}", route.dst), link.clone());
+        let what = format!("put back route {}", route.dst);
+        let link = link.clone();
         rb.undo(what, move || container.put_route(&link, &route));
     }
     Ok(())

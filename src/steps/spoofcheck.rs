@@ -71,7 +71,8 @@ pub fn create<'a>(
 
 /// Whether the check is there.
 pub fn verify(handles: &Handles, key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
-    let (nft, elements) = (handles.require_nft()?, elements(port, mac));
+    let nft = handles.require_nft()?;
+    let elements = elements(port, mac);
     match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
         Some(_) if is_made_by_reference(handles, key)? => Ok(()),
         Some(element) => Err(Error::check(format!(
@@ -121,7 +122,8 @@ fn id_of_reference(key: &Key) -> String {
 /// two chains.
 pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
-    let (id, chains) = (id_of_reference(key), chains_of_reference(key));
+    let id = id_of_reference(key);
+    let chains = chains_of_reference(key);
     if nft.chain(REFERENCE.family, REFERENCE.name, &chains[0])?.is_none() {
         return Ok(());
     }

@@ -46,10 +46,7 @@ const MTU: std::ops::RangeInclusive<i64> = 68..=65535;
 /// The `mtu` of a configuration; 0 leaves it to the kernel.
 pub fn validate_mtu(mtu: impl Into<i64>) -> Result<()> {
     let mtu = mtu.into();
-    match mtu == 0 || MTU.contains(&mtu) {
-        true => Ok(()),
-        false => Err(Error::out_of_range("mtu", mtu, MTU)),
-    }
+    if mtu == 0 || MTU.contains(&mtu) { Ok(()) } else { Err(Error::out_of_range("mtu", mtu, MTU)) }
 }
 
 /// Makes the pair; the container's end is born in its namespace with its name. Both are down.
@@ -158,9 +155,10 @@ fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<
     let Some(other) = end_on_host(host, &link)? else { return Ok(None) };
     let is_another_s =
         link_alias::is_of_any(&other.alias) && !link_alias::is_of(&other.alias, &at.key);
-    match is_another_s || link_record::is_claimed(&link, &at.key, netns, &at.netns_path)? {
-        true => Ok(None),
-        false => Ok(Some(link)),
+    if is_another_s || link_record::is_claimed(&link, &at.key, netns, &at.netns_path)? {
+        Ok(None)
+    } else {
+        Ok(Some(link))
     }
 }
 

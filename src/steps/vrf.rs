@@ -118,7 +118,9 @@ pub fn join<'a>(
     records().write(at, &Joined::Member { vrf: vrf.index, link: link.index })?;
     rb.undo("forget the VRF", || records().remove(&at.key));
     let belongings = Belongings::of(container, &link, cx.deadline())?;
-    let (kept, port, vrf_index) = (belongings.clone(), link.clone(), vrf.index);
+    let kept = belongings.clone();
+    let port = link.clone();
+    let vrf_index = vrf.index;
     // Before the change, which can half-succeed: the link may be down and not yet up again.
     rb.undo(format_args!("take {:?} out of VRF {name:?}", link.name), move || {
         if let Some(member) = member_of(vrf_index, container.find_link_by_index(port.index)?) {
@@ -338,9 +340,10 @@ fn leave_in(
     // The reference marks nothing and remembers nothing: its VRF goes with the last interface as
     // well.
     let goes = vrf.alias == ALIAS || (released.is_some() && !membership.is_recorded);
-    match goes && container.ports(&vrf)?.is_empty() {
-        true => container.delete_link(vrf.index),
-        false => Ok(()),
+    if goes && container.ports(&vrf)?.is_empty() {
+        container.delete_link(vrf.index)
+    } else {
+        Ok(())
     }
 }
 

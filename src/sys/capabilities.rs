@@ -99,7 +99,8 @@ fn both_halves([low, high]: [u32; 2]) -> u64 {
 }
 
 fn get() -> Result<[Data; 2], Errno> {
-    let (mut header, mut data) = (Header { version: VERSION, pid: 0 }, [Data::default(); 2]);
+    let mut header = Header { version: VERSION, pid: 0 };
+    let mut data = [Data::default(); 2];
     // SAFETY: in this version the kernel reads and writes a header, and writes two of the data.
     let got = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, &raw mut data) };
     Errno::result(got).map(|_| data)

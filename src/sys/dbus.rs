@@ -163,7 +163,8 @@ impl Bus {
         self.stream.read_exact(&mut fixed)?;
         let is_little_endian = fixed[0] == b'l';
         let length = |at| read_u32(&fixed, at, is_little_endian).unwrap_or_default() as usize;
-        let (body, fields) = (length(4), length(12));
+        let body = length(4);
+        let fields = length(12);
         if body > MESSAGE_MAX || fields > MESSAGE_MAX {
             return Err(io::Error::other("a message is too long"));
         }

@@ -51,8 +51,8 @@ impl Uninterrupted {
 
     /// Whether a request came meanwhile. It is over with that: who asks has to see to it.
     pub fn was_interrupted() -> bool {
-        let (requests, at_once) =
-            (SigSet::from_iter(REQUESTS), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        let requests = SigSet::from_iter(REQUESTS);
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: both are there until it returns, and what came besides the number is not asked
         // for.
         let taken = unsafe {

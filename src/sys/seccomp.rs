@@ -98,7 +98,8 @@ fn beginning() -> Result<Vec<sock_filter>, Errno> {
 
 /// What decides about an argument that has been loaded.
 fn tests(is: &Is) -> Vec<sock_filter> {
-    let (allow, refuse) = (answer(libc::SECCOMP_RET_ALLOW), answer(REFUSE));
+    let allow = answer(libc::SECCOMP_RET_ALLOW);
+    let refuse = answer(REFUSE);
     match is {
         Is::OneOf(values) => {
             let one = |value: &libc::c_int| [unless(BPF_JEQ, *value as u32, 1), allow];

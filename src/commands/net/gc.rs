@@ -26,9 +26,10 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     let extent = if operator.matches.get_flag("dry-run") { Extent::Look } else { Extent::Detach };
     let mut report = Report::new(io.stdout, operator.wants_json(), extent);
     let mut errors = ErrorList::default();
-    errors.push(match operator.matches.get_flag("leave") {
-        true => leave_tables(operator, &mut report),
-        false => collect(operator, plugins, io.stderr, &mut report),
+    errors.push(if operator.matches.get_flag("leave") {
+        leave_tables(operator, &mut report)
+    } else {
+        collect(operator, plugins, io.stderr, &mut report)
     });
     errors.push(report.finish());
     errors.finish()

@@ -34,7 +34,8 @@ pub fn show(operator: &Operator<'_>) -> Result<String> {
 /// The one attachment that fits what was typed: the name of its file, or its network with as much
 /// more as it takes. A namespace stands for the container that was attached by it, under any id.
 fn select(operator: &Operator<'_>) -> Result<Attached> {
-    let (name, container) = (operator.argument("network"), operator.argument("container-id"));
+    let name = operator.argument("network");
+    let container = operator.argument("container-id");
     let ifname = operator.option("ifname", "CNI_IFNAME", "");
     let netns =
         if operator.argument("netns").is_empty() { String::new() } else { operator.netns()? };
@@ -53,11 +54,10 @@ fn select(operator: &Operator<'_>) -> Result<Attached> {
         return Ok(all.swap_remove(0));
     }
     let names: Vec<&str> = all.iter().map(|attached| attached.file_name.as_str()).collect();
-    let (msg, details) = match all.is_empty() {
-        true => ("there is no such attachment", "`net ps` shows who is attached".to_owned()),
-        false => {
-            ("several attachments fit, say which by --container-id or --ifname", names.join(", "))
-        }
+    let (msg, details) = if all.is_empty() {
+        ("there is no such attachment", "`net ps` shows who is attached".to_owned())
+    } else {
+        ("several attachments fit, say which by --container-id or --ifname", names.join(", "))
     };
     Err(Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details))
 }
@@ -79,7 +79,9 @@ fn look(at: &Parameters, result: &Value, told: &mut Members) -> Result<()> {
     let netns = Netns::open(&at.netns)?;
     let netlink = netns.netlink()?;
     let link = netlink.link(ifname)?;
-    let (mut found, mut missing, mut others) = (vec![], addresses(result, ifname), vec![]);
+    let mut found = vec![];
+    let mut missing = addresses(result, ifname);
+    let mut others = vec![];
     for address in netlink.addresses(&link)? {
         let text = address.net.to_string();
         let before = missing.len();

@@ -218,9 +218,10 @@ fn run_plugins(
     if verb == "status" {
         runtime.status(&list)?;
         let ready = [("network", Value::text(&list.name)), ("ready", Value::Bool(true))];
-        return Ok(match operator.wants_json() {
-            true => table::json(&Value::object(ready)),
-            false => String::new(),
+        return Ok(if operator.wants_json() {
+            table::json(&Value::object(ready))
+        } else {
+            String::new()
         });
     }
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;

@@ -29,7 +29,8 @@ pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
 
 /// The names of the networks, each once, and whether every file could be read.
 pub fn names(dir: &Path) -> (Vec<NetworkName>, bool) {
-    let (mut names, mut is_all) = (vec![], true);
+    let mut names = vec![];
+    let mut is_all = true;
     for file in directory::files(dir).unwrap_or_default() {
         match directory::load(&file).and_then(|list| NetworkName::parse(&list.name)) {
             Ok(name) if names.contains(&name) => (),

@@ -20,7 +20,8 @@ const COLUMNS: [(&str, &str); 6] = [
 
 /// What is printed.
 pub fn show(operator: &Operator<'_>) -> Result<String> {
-    let (name, id) = (operator.argument("network"), operator.argument("container-id"));
+    let name = operator.argument("network");
+    let id = operator.argument("container-id");
     if !id.is_empty() {
         ContainerId::parse(id)?;
     }

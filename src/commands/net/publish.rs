@@ -41,7 +41,8 @@ fn parse(text: &str) -> Result<Vec<PortMapping<'_>>, String> {
         Some((address, host)) => (Some(parse_address(address)?), host),
         None => (None, rest),
     };
-    let ((first, count), (to, places)) = (parse_ports(host)?, parse_ports(container)?);
+    let (first, count) = parse_ports(host)?;
+    let (to, places) = parse_ports(container)?;
     if count != places {
         return Err(format!(
             "{count} ports of the host and {places} of the container, expected as many"

@@ -11,7 +11,8 @@ impl Checker<'_> {
     /// Looks at every file of a directory.
     pub fn check_dir(&mut self, dir: &Path) -> Result<Vec<Pick>> {
         let files = files_of(dir).map_err(|e| e.context(dir.display()))?;
-        let (first, mut read) = (self.networks.len(), vec![]);
+        let first = self.networks.len();
+        let mut read = vec![];
         for file in files {
             let name = file.to_string_lossy().to_ascii_lowercase();
             if picks::extension(&file).is_some() {

@@ -87,9 +87,10 @@ impl Document {
                 .iter()
                 .any(|(list, twin)| name_of(path).eq_ignore_ascii_case(list) && *twin == word)
         };
-        match path.is_empty() && self.is_list {
-            true => one == other,
-            false => one.eq_ignore_ascii_case(other) && is_twin(one) == is_twin(other),
+        if path.is_empty() && self.is_list {
+            one == other
+        } else {
+            one.eq_ignore_ascii_case(other) && is_twin(one) == is_twin(other)
         }
     }
 

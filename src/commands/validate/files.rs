@@ -28,7 +28,8 @@ impl Checker<'_> {
         let (mut read, problem) = Document::parse(file, bytes);
         read.is_list =
             extension.map_or(read.member("plugins").is_some(), |extension| extension == "conflist");
-        let (kind, is_empty) = (read.value.kind(), read.text.trim_ascii().is_empty());
+        let kind = read.value.kind();
+        let is_empty = read.text.trim_ascii().is_empty();
         self.documents.push(read);
         let document = self.documents.len() - 1;
         if let Some((offset, problem)) = problem {

@@ -125,7 +125,8 @@ impl Finding {
 
     /// A finding about what is at an offset.
     pub fn at(note: &Note<'_>, document: &Document, offset: usize) -> Finding {
-        let (place, shown) = (document.position(offset), Shown::new(document, offset, 1));
+        let place = document.position(offset);
+        let shown = Shown::new(document, offset, 1);
         Finding { place, width: 1, shown, ..Finding::new(note, document) }
     }
 
@@ -146,10 +147,12 @@ impl Finding {
 
     /// For people: the place as compilers tell it, the line, and what is wrong underlined.
     pub fn tell(&self, out: &mut String) {
-        let (line, column) = (self.place.0.to_string(), self.place.1.to_string());
+        let line = self.place.0.to_string();
+        let column = self.place.1.to_string();
         let is_of_file = self.place.0 == 0;
         let place = if is_of_file { String::new() } else { [":", &line, ":", &column].concat() };
-        let (file, message) = (visible(&self.file), visible(&self.message));
+        let file = visible(&self.file);
+        let message = visible(&self.message);
         push(out, &[&file, &place, ": ", self.severity(), ": ", &message, " [", self.code, "]\n"]);
         if is_of_file {
             return;

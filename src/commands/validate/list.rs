@@ -20,8 +20,8 @@ impl Checker<'_> {
     /// be.
     pub fn check(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
         let document = self.read(file, bytes)?;
-        let (is_list, text) =
-            (self.documents[document].is_list, self.documents[document].text.clone().into_bytes());
+        let is_list = self.documents[document].is_list;
+        let text = self.documents[document].text.clone().into_bytes();
         let loaded = if is_list { NetworkList::parse(text) } else { NetworkList::of_single(text) };
         let before = self.errors();
         let network = self.check_network(document);
@@ -37,8 +37,9 @@ impl Checker<'_> {
 
     fn check_network(&mut self, document: usize) -> usize {
         let of = &self.documents[document];
-        let (is_list, has_type, has_plugins) =
-            (of.is_list, of.member("type").is_some(), of.member("plugins").is_some());
+        let is_list = of.is_list;
+        let has_type = of.member("type").is_some();
+        let has_plugins = of.member("plugins").is_some();
         let network =
             |name, plugins| Network { name, document, plugins, loads: true, is_served: true };
         if !is_list && has_plugins {
@@ -63,8 +64,8 @@ impl Checker<'_> {
             let value = self.documents[document].value.clone();
             network.plugins.push(Plugin { document, path: String::new(), value, is_first: true });
         } else if has_type && !has_plugins {
-            let (message, hint) =
-                (&["a single plugin in a file that is read as a list"], &["name the file .conf"]);
+            let message = &["a single plugin in a file that is read as a list"];
+            let hint = &["name the file .conf"];
             self.tell(Note {
                 code: "plugin-in-list",
                 document,
@@ -170,7 +171,8 @@ impl Checker<'_> {
                 ),
                 _ => continue,
             };
-            let (document, path) = (plugin.document, &plugin.at("type"));
+            let document = plugin.document;
+            let path = &plugin.at("type");
             let (message, hint): (&[&str], &[&str]) = (&[entry.name, message], &[hint]);
             self.tell(Note { code: "order", document, path, message, hint, ..NOTHING });
         }

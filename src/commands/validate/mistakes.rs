@@ -149,7 +149,9 @@ impl Rest {
     /// The path with the indices of what is left in place of those of the file, or the other way
     /// round. None where an item of it is gone.
     fn renumbered(&self, path: &str, is_of_file: bool) -> Option<String> {
-        let (mut of_file, mut other, mut rest) = (String::new(), String::new(), path);
+        let mut of_file = String::new();
+        let mut other = String::new();
+        let mut rest = path;
         while let Some((head, more)) = rest.split_once('[') {
             let (index, more) = more.split_once(']')?;
             let index: usize = index.parse().ok()?;

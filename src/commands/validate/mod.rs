@@ -104,7 +104,8 @@ fn look(
         return Err(Error::config("--output", "expected text or json"));
     }
     let path = plugin_path(argument("plugin-path"), env)?;
-    let (cache, handles) = (Cache::new(""), Rc::default());
+    let cache = Cache::new("");
+    let handles = Rc::default();
     let mut checker =
         Checker::new(Runtime { plugins, env, path, cache, stderr: io.stderr, handles });
     let mut picks = vec![];

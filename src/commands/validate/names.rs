@@ -39,8 +39,8 @@ impl Checker<'_> {
                 problem.unwrap_or_else(|| error.msg.clone())
             }
             Ok(_) if name.len() > NAME_MAX => {
-                let (message, expected) =
-                    (&["the name is longer than is portable"], "at most 200 characters");
+                let message = &["the name is longer than is portable"];
+                let expected = "at most 200 characters";
                 self.tell(Note {
                     code: "long-name",
                     document,
@@ -69,9 +69,10 @@ impl Checker<'_> {
     pub fn check_version(&mut self, document: usize) -> String {
         let of = &self.documents[document];
         // libcni's choice among those of a list; what it refuses altogether is not chosen.
-        let chosen = match of.is_list {
-            true => choose_version(&of.value).ok(),
-            false => of.member("cniVersion").and_then(Value::as_str).map(str::to_owned),
+        let chosen = if of.is_list {
+            choose_version(&of.value).ok()
+        } else {
+            of.member("cniVersion").and_then(Value::as_str).map(str::to_owned)
         };
         let mut given = vec![("cniVersion".to_owned(), of.member("cniVersion"))];
         if let (true, Some(Value::Array(versions))) = (of.is_list, of.member("cniVersions")) {
@@ -100,12 +101,10 @@ impl Checker<'_> {
             if version::ALL.contains(&version.as_str()) || is_to_come && !is_chosen {
                 continue; // a list may name versions to come, as long as one of today is with them
             }
-            let (code, message) = match is_chosen {
-                true => ("unknown-version", "no version that is spoken here"),
-                false => (
-                    "unused-version",
-                    "no version that is spoken here, and not the one that is chosen",
-                ),
+            let (code, message) = if is_chosen {
+                ("unknown-version", "no version that is spoken here")
+            } else {
+                ("unused-version", "no version that is spoken here, and not the one that is chosen")
             };
             let (message, expected): (&[&str], _) = (&[message], &version::ALL.join(", "));
             self.tell(Note { code, document, path, message, expected, ..NOTHING });
@@ -138,10 +137,8 @@ impl Checker<'_> {
                 .find(|other| other.name == *name && !name.is_empty());
             if let Some(other) = other {
                 let (document, file) = (*document, self.documents[other.document].file.clone());
-                let (message, hint) = (
-                    &[&file, " has a network of this name as well"],
-                    &["a runtime takes one of them"],
-                );
+                let message = &[&file, " has a network of this name as well"];
+                let hint = &["a runtime takes one of them"];
                 self.tell(Note {
                     code: "duplicate-name",
                     document,

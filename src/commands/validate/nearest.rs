@@ -18,7 +18,8 @@ pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&
 
 /// How many letters have to be added, removed, exchanged for another or for their neighbour.
 fn distance(a: &str, b: &str) -> usize {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let a = a.as_bytes();
+    let b = b.as_bytes();
     let width = b.len() + 1;
     // A number for each beginning of `a`, row by row, and each of `b`.
     let mut table: Vec<usize> = (0..width).collect();

@@ -46,7 +46,8 @@ impl Checker<'_> {
             if RESERVED.iter().any(|reserved| key.eq_ignore_ascii_case(reserved))
                 || key.starts_with("cni.dev/")
             {
-                let (path, message) = (&plugin.at(&key), &["runtimes write this key"]);
+                let path = &plugin.at(&key);
+                let message = &["runtimes write this key"];
                 let hint = &["remove it"];
                 self.tell(Note {
                     code: "reserved-key",
@@ -142,9 +143,10 @@ impl Checker<'_> {
         if entry.kind == Kind::Ipam {
             return Some(entry);
         }
-        let (document, path) = (plugin.document, &plugin.at("ipam.type"));
-        let (message, expected) =
-            (&[ipam, " is a ", entry.kind.as_str(), " plugin"], "an ipam plugin");
+        let document = plugin.document;
+        let path = &plugin.at("ipam.type");
+        let message = &[ipam, " is a ", entry.kind.as_str(), " plugin"];
+        let expected = "an ipam plugin";
         self.tell(Note { code: "wrong-ipam", document, path, message, expected, ..NOTHING });
         None
     }
@@ -158,7 +160,8 @@ impl Checker<'_> {
             if !is_declared(&key) || read.contains(&key.as_str()) {
                 continue;
             }
-            let (known, near) = (read.join(", "), nearest(&key, read.iter().copied()));
+            let known = read.join(", ");
+            let near = nearest(&key, read.iter().copied());
             let hint: [&str; 3] = match near {
                 None if read.is_empty() => Default::default(),
                 None => ["it reads ", &known, ""],
@@ -196,8 +199,8 @@ impl Checker<'_> {
             _ => return,
         };
         if !is_declared(capability) && !is_given("runtimeConfig") {
-            let (path, message) =
-                (&plugin.at("type"), &[name, " has not the capability ", capability, effect]);
+            let path = &plugin.at("type");
+            let message = &[name, " has not the capability ", capability, effect];
             let hint = &["add \"capabilities\": {\"", capability, "\": true}"];
             self.tell(Note {
                 code: "missing-capability",
@@ -232,7 +235,8 @@ impl Checker<'_> {
             }
             let near = nearest(&key, known.iter().copied());
             if near.is_some() || is_complete {
-                let (path, message) = (&below(path, &key), &["no key of ", of]);
+                let path = &below(path, &key);
+                let message = &["no key of ", of];
                 let hint = &near.map(did_you_mean).unwrap_or_default();
                 self.tell(Note {
                     code: "unknown-key",

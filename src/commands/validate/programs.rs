@@ -15,7 +15,8 @@ impl Checker<'_> {
     /// Whether the program `kind` that `key` names is where a runtime looks, and speaks the
     /// version.
     pub fn check_program(&mut self, plugin: &Plugin, key: &str, kind: &str, version: &str) -> bool {
-        let (document, path) = (plugin.document, &plugin.at(key));
+        let document = plugin.document;
+        let path = &plugin.at(key);
         let spoken = match self.asked.iter().find(|(asked, _)| asked == kind) {
             Some((_, spoken)) => spoken.clone(),
             None => {

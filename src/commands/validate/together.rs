@@ -43,8 +43,9 @@ pub fn check(checker: &mut Checker<'_>) {
                 let own =
                     ranges.iter().filter(|(_, range)| range.gateway.is_ipv4() && is_gateway(conf));
                 let gateways = own.map(|(_, range)| range.gateway.to_string()).collect();
-                let (name, link, filters_vlans) =
-                    (bridge(conf).to_owned(), link(conf), filters_vlans(conf));
+                let name = bridge(conf).to_owned();
+                let link = link(conf);
+                let filters_vlans = filters_vlans(conf);
                 bridges.push(Bridge { at, name, link, filters_vlans, gateways });
             }
             let of = |(path, range): (String, Range)| Pool {
@@ -65,7 +66,8 @@ pub fn check(checker: &mut Checker<'_>) {
         {
             let name = checker.networks[other.at.0].name.clone();
             let place = checker.place(plugin(checker, other.at), &other.path);
-            let (document, path) = (plugin(checker, pool.at).document, pool.path.as_str());
+            let document = plugin(checker, pool.at).document;
+            let path = pool.path.as_str();
             let subnets = [pool.range.subnet.to_string(), other.range.subnet.to_string()];
             let message =
                 &[&subnets[0], " overlaps with ", &subnets[1], " of network \"", &name, "\""];
@@ -85,10 +87,8 @@ pub fn check(checker: &mut Checker<'_>) {
                 .iter()
                 .filter(|there| there.name == here.name && !is_one_name(checker, there.at, here.at))
         };
-        let (gateway, vlans) = (
-            others().find(|there| has_other_gateway(there, here)),
-            others().find(|there| there.filters_vlans != here.filters_vlans),
-        );
+        let gateway = others().find(|there| has_other_gateway(there, here));
+        let vlans = others().find(|there| there.filters_vlans != here.filters_vlans);
         if let Some(there) = gateway {
             tell_gateways(checker, there, here);
         } else if let Some(there) = vlans {
@@ -124,8 +124,9 @@ fn ranges(plugin: &Plugin) -> Vec<(String, Range)> {
         let text = |key| conf.get(key).and_then(Value::as_str).unwrap_or_default();
         let ip = |key| addr::parse_ip(text(key)).ok();
         let subnet = Some(addr::parse_cidr(text("subnet")).ok()?);
-        let (range_start, range_end, gateway) =
-            (ip("rangeStart")?, ip("rangeEnd")?, ip("gateway")?);
+        let range_start = ip("rangeStart")?;
+        let range_end = ip("rangeEnd")?;
+        let gateway = ip("gateway")?;
         Some((
             path + ".subnet",
             Range::new(&RangeConf { subnet, range_start, range_end, gateway }, "").ok()?,
@@ -146,7 +147,8 @@ fn overlap(checker: &Checker<'_>, one: &Pool, other: &Pool) -> Option<&'static s
     if !is_one_link && !meet_on_host {
         return None; // two links that know nothing of each other
     }
-    let (x, y) = (&one.range, &other.range);
+    let x = &one.range;
+    let y = &other.range;
     if x.contains(y.start) || y.contains(x.start) {
         return Some("each network keeps leases of its own, so an address may be given twice");
     }
@@ -202,7 +204,8 @@ fn tell_gateways(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
         .iter()
         .any(|bridge| is_true(plugin(checker, bridge.at).value.get("forceAddress")));
     let code = if is_forced { "bridge-gateway-replaced" } else { "bridge-gateway" };
-    let (theirs, ours) = (there.gateways.join(", "), here.gateways.join(", "));
+    let theirs = there.gateways.join(", ");
+    let ours = here.gateways.join(", ");
     let message =
         &["it is the gateway ", &ours, " here and ", &theirs, " in network \"", &network, "\""];
     checker.tell(Note { code, document, path: &path, message, hint: &["see ", &place], ..NOTHING });
@@ -217,7 +220,8 @@ fn tell_vlans(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
 
 /// The other network and where it names the bridge; the document and the path of the name here.
 fn places(checker: &Checker<'_>, there: &Bridge, here: &Bridge) -> (String, String, usize, String) {
-    let (a, b) = (plugin(checker, there.at), plugin(checker, here.at));
+    let a = plugin(checker, there.at);
+    let b = plugin(checker, here.at);
     (
         checker.networks[there.at.0].name.clone(),
         checker.place(a, &a.at("bridge")),

@@ -23,7 +23,9 @@ pub fn try_out(
     let name = NetworkName::parse(network).or_else(|_| NetworkName::parse("network"))?; // the second one is a name
     value.set("name", Value::text(name.as_str()));
     value.set("cniVersion", Value::text(version));
-    let (text, version, observer) = (vec![], version.to_owned(), Some(Rc::clone(observer)));
+    let text = vec![];
+    let version = version.to_owned();
+    let observer = Some(Rc::clone(observer));
     let config = Config { text, value, name, version, observer };
     let env = [("CNI_IFNAME".into(), "eth0".into())].into_iter().collect();
     entry.validate(&Context::new(plugins, &config, &env, "", vec![]))

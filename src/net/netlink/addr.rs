@@ -58,7 +58,8 @@ impl Address {
         let net = IpNet::new(ip, *payload.get(IFA_PREFIXLEN)?).ok()?;
         let flags = attrs.u32(IFA_FLAGS).unwrap_or_default();
         let is_set = |flag| flags & flag != 0;
-        let (tentative, dad_failed) = (is_set(IFA_F_TENTATIVE), is_set(IFA_F_DADFAILED));
+        let tentative = is_set(IFA_F_TENTATIVE);
+        let dad_failed = is_set(IFA_F_DADFAILED);
         Some(Address { net, tentative, dad_failed })
     }
 }
@@ -82,7 +83,8 @@ impl KeptAddress {
     /// An address that stays until it is removed; none that the kernel or a router gave the link.
     fn read(payload: &[u8], index: u32) -> Option<KeptAddress> {
         let attrs = Attrs::after(payload, HEADER);
-        let (family, prefix) = (*payload.get(IFA_FAMILY)?, *payload.get(IFA_PREFIXLEN)?);
+        let family = *payload.get(IFA_FAMILY)?;
+        let prefix = *payload.get(IFA_PREFIXLEN)?;
         let scope = *payload.get(IFA_SCOPE)?;
         let is_permanent = attrs.u32(IFA_FLAGS)? & IFA_F_PERMANENT != 0;
         let is_made_by_kernel =

@@ -29,7 +29,8 @@ impl<'a> Attrs<'a> {
     fn iter_marked(self) -> impl Iterator<Item = (u16, bool, &'a [u8])> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
-            let (length, kind) = (read_u16(rest, 0)? as usize, read_u16(rest, 2)?);
+            let length = read_u16(rest, 0)? as usize;
+            let kind = read_u16(rest, 2)?;
             let value = rest.get(4..length)?;
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
             Some((kind & NLA_TYPE_MASK, kind & NLA_F_NESTED != 0, value))

@@ -57,11 +57,10 @@ impl VlanRange {
         };
         let message = LinkBridgeVlan::new(port.index)
             .append_af_spec(AfSpecBridge::Flags(BridgeFlag::Controller));
-        match self.first == self.last {
-            true => message.vlan(self.first, flags).build(),
-            false => {
-                message.vlan_range_start(self.first, flags).vlan_range_end(self.last, flags).build()
-            }
+        if self.first == self.last {
+            message.vlan(self.first, flags).build()
+        } else {
+            message.vlan_range_start(self.first, flags).vlan_range_end(self.last, flags).build()
         }
     }
 }
@@ -105,7 +104,8 @@ const LAST: u16 = 4094;
 
 /// IFLA_BRIDGE_VLAN_INFO: flags and id, ranges as two entries.
 fn read_vlans(attrs: Attrs<'_>) -> Vec<(u16, VlanFlags)> {
-    let (mut vlans, mut first) = (vec![], None);
+    let mut vlans = vec![];
+    let mut first = None;
     for (_, info) in attrs.iter().filter(|(kind, _)| *kind == IFLA_BRIDGE_VLAN_INFO) {
         let (Some(flags), Some(id)) = (read_u16(info, 0), read_u16(info, 2)) else { continue };
         if flags & BRIDGE_VLAN_INFO_RANGE_BEGIN != 0 {

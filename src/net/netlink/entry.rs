@@ -216,7 +216,8 @@ fn keep_hops(list: &mut Vec<u8>, link: &Link) {
 }
 
 fn with_wishes_only(hops: &[u8]) -> Vec<u8> {
-    let (mut all, mut offset) = (hops.to_vec(), 0);
+    let mut all = hops.to_vec();
+    let mut offset = 0;
     while let Some(length) =
         read_u16(&all, offset).map(usize::from).filter(|length| *length >= HOP_HEADER)
     {

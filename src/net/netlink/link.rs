@@ -123,7 +123,8 @@ pub struct Link {
 
 impl Link {
     fn read(payload: &[u8]) -> Option<Link> {
-        let (attrs, flags) = (Attrs::after(payload, HEADER), read_u32(payload, IFI_FLAGS)?);
+        let attrs = Attrs::after(payload, HEADER);
+        let flags = read_u32(payload, IFI_FLAGS)?;
         let info = attrs.nested(IFLA_LINKINFO).unwrap_or(Attrs::of(&[]));
         let data = info.nested(IFLA_INFO_DATA).unwrap_or(Attrs::of(&[]));
         let port = info.nested(IFLA_INFO_SLAVE_DATA).unwrap_or(Attrs::of(&[]));
@@ -360,11 +361,14 @@ impl Netlink {
             NLM_F_CREATE | NLM_F_EXCL,
             format_args!("create link {name:?} ({kind})"),
         );
-        created.map_err(|e| match e.is_errno(Errno::EOPNOTSUPP) {
-            true => e.with_details(format_args!(
-                "does the kernel have {kind}, with all that is asked of it?"
-            )),
-            false => e,
+        created.map_err(|e| {
+            if e.is_errno(Errno::EOPNOTSUPP) {
+                e.with_details(format_args!(
+                    "does the kernel have {kind}, with all that is asked of it?"
+                ))
+            } else {
+                e
+            }
         })
     }
 

@@ -58,10 +58,12 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_what_the_crate_sends() {
-        let (mut link, mut address, mut route) =
-            (LinkMessage::default(), AddressMessage::default(), RouteMessage::default());
+        let mut link = LinkMessage::default();
+        let mut address = AddressMessage::default();
+        let mut route = RouteMessage::default();
         (link.header.index, address.header.index, route.header.table) = (7, 8, 9);
-        let (mut rule, tc) = (RuleMessage::default(), TcMessage::with_index(10));
+        let mut rule = RuleMessage::default();
+        let tc = TcMessage::with_index(10);
         rule.header.table = 11;
         use RouteNetlinkMessage as Their;
         let cases = [

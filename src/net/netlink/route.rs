@@ -95,7 +95,12 @@ pub struct Route {
 impl Route {
     /// The route to `dst`, nothing more.
     pub fn to(dst: IpNet) -> Route {
-        let (gateway, table, priority, mtu, advmss, source) = (None, None, None, None, None, None);
+        let gateway = None;
+        let table = None;
+        let priority = None;
+        let mtu = None;
+        let advmss = None;
+        let source = None;
         Route { dst, gateway, table, scope: Scope::UNIVERSE, priority, mtu, advmss, source }
     }
 
@@ -179,7 +184,8 @@ pub struct FoundRoute {
 /// The link of a default route in the main table.
 fn default_link(payload: &[u8]) -> Option<u32> {
     let attrs = Attrs::after(payload, HEADER);
-    let (prefix_len, kind) = (*payload.get(RTM_DST_LEN)?, *payload.get(RTM_TYPE)?);
+    let prefix_len = *payload.get(RTM_DST_LEN)?;
+    let kind = *payload.get(RTM_TYPE)?;
     let table = attrs.u32(RTA_TABLE).unwrap_or(u32::from(*payload.get(RTM_TABLE)?));
     let first_hop = || read_u32(attrs.bytes(RTA_MULTIPATH)?, RTNH_IFINDEX);
     let link = attrs.u32(RTA_OIF).or_else(first_hop);

@@ -38,8 +38,10 @@ impl Netlink {
     /// The kernel's number of the namespace. No other ever gets it, as may happen with a path and
     /// even with an inode; None before Linux 5.14.
     pub fn netns_cookie(&self) -> Option<u64> {
-        let (mut cookie, mut size) = (0_u64, u64::BITS / 8);
-        let (to, fd) = ((&raw mut cookie).cast(), self.transport.socket().as_raw_fd());
+        let mut cookie = 0_u64;
+        let mut size = u64::BITS / 8;
+        let to = (&raw mut cookie).cast();
+        let fd = self.transport.socket().as_raw_fd();
         // SAFETY: the kernel writes at most `size` bytes to `to`, which are those of `cookie`.
         let answer = unsafe {
             libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, to, &raw mut size)

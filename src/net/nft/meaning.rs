@@ -28,8 +28,10 @@ pub(super) fn is_same_as_listed(given: Attrs<'_>, found: Attrs<'_>) -> bool {
 /// The same as [`is_same`] for a chain that is reached by packets of one family only: earlier
 /// versions did not ask for the family there.
 pub(super) fn is_same_within_family(given: Attrs<'_>, found: Attrs<'_>) -> bool {
-    let (given, found) = (list(given), list(found));
-    let (given, found) = (steps(&given), steps(&found));
+    let given = list(given);
+    let found = list(found);
+    let given = steps(&given);
+    let found = steps(&found);
     are_same(&given, &found)
         || given.first().is_some_and(Step::asks_for_family) && are_same(&given[1..], &found)
 }

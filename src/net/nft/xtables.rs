@@ -132,7 +132,8 @@ fn read_rule(attrs: Attrs<'_>) -> Option<FilterRule> {
     let mut rule = FilterRule::to(Target::Accept);
     // Some versions of iptables keep the comment beside the rule.
     rule.comment = attrs.bytes(NFTA_RULE_USERDATA).and_then(read_comment);
-    let (mut loaded, mut target) = (None, None);
+    let mut loaded = None;
+    let mut target = None;
     let elements: Vec<Attrs<'_>> = attrs
         .nested(NFTA_RULE_EXPRESSIONS)?
         .iter()
@@ -200,7 +201,8 @@ fn read_state(load: Attrs<'_>, rest: &[Attrs<'_>]) -> Option<()> {
     let [bitwise, cmp] = rest else { return None };
     let is_named = |of: &Attrs<'_>, name| of.text(NFTA_EXPR_NAME).as_deref() == Some(name);
     let is_of_both = is_named(bitwise, "bitwise") && is_named(cmp, "cmp");
-    let (bitwise, cmp) = (bitwise.nested(NFTA_EXPR_DATA)?, cmp.nested(NFTA_EXPR_DATA)?);
+    let bitwise = bitwise.nested(NFTA_EXPR_DATA)?;
+    let cmp = cmp.nested(NFTA_EXPR_DATA)?;
     let mask = bitwise.nested(NFTA_BITWISE_MASK)?.bytes(NFTA_DATA_VALUE)?;
     let xor = bitwise.nested(NFTA_BITWISE_XOR)?.bytes(NFTA_DATA_VALUE)?;
     let is_replies = load.be32(NFTA_CT_KEY) == Some(NFT_CT_STATE)

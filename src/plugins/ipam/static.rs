@@ -421,11 +421,9 @@ mod tests {
             );
             validated(&config(&text), "").err().map(|e| e.msg.clone())
         };
-        let (one, other, v6) = (
-            r#"{"address":"10.0.0.1/8"}"#,
-            r#"{"address":"10.0.0.2/8"}"#,
-            r#"{"address":"fd00::1/64"}"#,
-        );
+        let one = r#"{"address":"10.0.0.1/8"}"#;
+        let other = r#"{"address":"10.0.0.2/8"}"#;
+        let v6 = r#"{"address":"fd00::1/64"}"#;
         let refused =
             Some("CNI version 0.2.0 does not support more than 1 address per family".to_owned());
         assert_eq!(error("0.2.0", &format!("{one},{other}")), refused);

@@ -34,10 +34,11 @@ pub struct Conf {
 
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        match cx.config.ipam_type()?.is_empty() {
-            true => Err(Error::missing("ipam.type", "the name of an ipam plugin")
-                .saying("dummy interface requires an IPAM configuration")),
-            false => Ok(()),
+        if cx.config.ipam_type()?.is_empty() {
+            Err(Error::missing("ipam.type", "the name of an ipam plugin")
+                .saying("dummy interface requires an IPAM configuration"))
+        } else {
+            Ok(())
         }
     }
 }

@@ -55,9 +55,10 @@ impl Plugin for Loopback {
     }
 
     fn check(_cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {
-        match loopback(at.netlink()?)?.up {
-            true => Ok(()),
-            false => Err(Error::check("loopback interface is down")),
+        if loopback(at.netlink()?)?.up {
+            Ok(())
+        } else {
+            Err(Error::check("loopback interface is down"))
         }
     }
 

@@ -138,7 +138,8 @@ fn on_host(link: &Link) -> Interface {
 }
 
 fn in_container(mac: &MacAddr, at: &Attachment) -> Interface {
-    let (name, sandbox) = (at.ifname().to_owned(), at.netns_path.clone());
+    let name = at.ifname().to_owned();
+    let sandbox = at.netns_path.clone();
     Interface { name, mac: mac.to_string(), sandbox, ..Interface::default() }
 }
 

@@ -38,7 +38,8 @@ impl Plugin for Sbr {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let result =
             prev_result::require_chained(cx, "This plugin must be called as chained plugin")?;
-        let (ips, table) = (source_routing::addresses(&result, at.ifname())?, conf.table()?);
+        let ips = source_routing::addresses(&result, at.ifname())?;
+        let table = conf.table()?;
         let _lock = at.netns()?.lock(cx.deadline())?; // several interfaces may be attached at once, and each looks for free tables
         transaction(|rb| match table {
             Some(table) => source_routing::lead(at, &ips, table, rb),

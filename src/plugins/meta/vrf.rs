@@ -40,10 +40,8 @@ impl Plugin for Vrf {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let (result, table) = (
-            prev_result::require_chained(cx, "missing prevResult from earlier plugin")?,
-            conf.table()?,
-        );
+        let result = prev_result::require_chained(cx, "missing prevResult from earlier plugin")?;
+        let table = conf.table()?;
         let _lock = at.netns()?.lock(cx.deadline())?; // several interfaces may be attached at once, perhaps to one VRF
         transaction(|rb| vrf::join(cx, at, &conf.vrfname, table, rb))?;
         Ok(result)

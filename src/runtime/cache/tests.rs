@@ -74,7 +74,8 @@ fn a_result_comes_back_in_the_version_asked_for() {
 #[test]
 fn files_of_libcni_0_7_are_bare_results() {
     let dir = Scratch::new();
-    let (cache, key) = (Cache::new(dir.path()), key("n", "eth0"));
+    let cache = Cache::new(dir.path());
+    let key = key("n", "eth0");
     let file = format!("results/{}", file_name(&key));
     dir.write(&file, RESULT);
     assert_eq!(cache.result(&key, "0.4.0").unwrap().unwrap().to_compact_text(), RESULT);
@@ -85,7 +86,8 @@ fn files_of_libcni_0_7_are_bare_results() {
 #[test]
 fn a_file_that_is_no_result_is_an_error() {
     let dir = Scratch::new();
-    let (cache, key) = (Cache::new(dir.path()), key("n", "eth0"));
+    let cache = Cache::new(dir.path());
+    let key = key("n", "eth0");
     for (text, msg) in [
         ("", "decoding version from network config: EOF"),
         (r#"{"kind":"cniCacheV1","result":"#, "decoding version from network config: EOF"),
@@ -216,7 +218,8 @@ fn a_file_that_is_another_attachment_s_is_left_alone() {
     let dir = Scratch::new();
     let cache = Cache::new(dir.path());
     let key = |network: &str, id: &str| Key::parse(network, id, "eth0").unwrap();
-    let (own, other) = (key("n-x", "y"), key("n", "x-y"));
+    let own = key("n-x", "y");
+    let other = key("n", "x-y");
     cache
         .write(
             &Parameters { key: other.clone(), ..parameters("n", "eth0") },
@@ -241,7 +244,8 @@ fn a_file_that_is_another_attachment_s_is_left_alone() {
 #[test]
 fn what_is_no_file_is_told_of_and_not_waited_for() {
     let dir = Scratch::new();
-    let (cache, results) = (Cache::new(dir.path()), dir.path().join("results"));
+    let cache = Cache::new(dir.path());
+    let results = dir.path().join("results");
     dir.write("results/n-dir-eth0/x", "");
     nix::unistd::mkfifo(&results.join("n-fifo-eth0"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     std::os::unix::fs::symlink("nowhere", results.join("n-link-eth0")).unwrap();

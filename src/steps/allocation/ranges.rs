@@ -56,7 +56,8 @@ impl Range {
             return Err(error.saying(format_args!("Network {subnet} too small to allocate from")));
         }
         if subnet.addr() != subnet.network() {
-            let (length, network) = (subnet.prefix_len(), subnet.network());
+            let length = subnet.prefix_len();
+            let network = subnet.network();
             let sentence = format_args!(
                 "Network has host bits set. For a subnet mask of length {length} the network address is {network}"
             );
@@ -402,7 +403,8 @@ mod tests {
             ("10.0.0.0/24 10.0.0.10 10.0.0.50", "10.0.0.0/24 10.0.0.50 10.0.0.60", true),
             ("10.0.0.0/24 10.0.0.10 10.0.0.50", "10.0.0.0/24 10.0.0.20 10.0.0.30", true),
         ] {
-            let (a, b) = (range(a).unwrap(), range(b).unwrap());
+            let a = range(a).unwrap();
+            let b = range(b).unwrap();
             assert_eq!((a.overlaps(&b), b.overlaps(&a)), (overlap, overlap), "{a} {b}");
         }
     }

@@ -67,8 +67,9 @@ fn requested_in_args(args: &str) -> Result<Option<IpAddr>> {
 
 /// An address with or without a prefix length, which is dropped.
 fn parse_requested(text: &str) -> Option<IpAddr> {
-    match text.contains('/') {
-        true => addr::parse_cidr(text).ok().map(|net| net.addr()),
-        false => addr::parse_ip(text).ok().flatten(),
+    if text.contains('/') {
+        addr::parse_cidr(text).ok().map(|net| net.addr())
+    } else {
+        addr::parse_ip(text).ok().flatten()
     }
 }

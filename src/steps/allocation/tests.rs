@@ -109,7 +109,8 @@ fn set(subnet: &str) -> RangeSet {
 
 #[test]
 fn addresses_go_round_and_come_back_when_released() {
-    let (mut store, set) = (Memory::default(), set("10.1.2.0/29")); // .2 to .6
+    let mut store = Memory::default();
+    let set = set("10.1.2.0/29"); // .2 to .6
     for (id, address) in [("a", "10.1.2.2/29"), ("b", "10.1.2.3/29")] {
         assert_eq!(store.allocate(&set, id, &[]).unwrap(), [address]);
     }
@@ -139,7 +140,8 @@ fn a_store_with_blocks_and_exclusions_gives_nothing_else() {
 
 #[test]
 fn a_dense_set_is_listed_once() {
-    let (mut store, set) = (Memory::default(), set("10.1.0.0/16"));
+    let mut store = Memory::default();
+    let set = set("10.1.0.0/16");
     let taken = set.candidates(None).take(1000);
     store.leases.borrow_mut().extend(taken.map(|ip| (ip, Owner::new("other", "eth0"))));
     assert_eq!(store.allocate(&set, "a", &[]).unwrap(), ["10.1.3.234/16"]);
@@ -148,7 +150,8 @@ fn a_dense_set_is_listed_once() {
 
 #[test]
 fn a_failure_after_a_reservation_releases_it() {
-    let (mut store, set) = (Memory::default(), set("10.1.2.0/29"));
+    let mut store = Memory::default();
+    let set = set("10.1.2.0/29");
     store.broken_cursor = Some(0);
     store.allocate(&set, "a", &[]).unwrap_err();
     assert_eq!(store.held(), [""; 0]);
@@ -156,7 +159,8 @@ fn a_failure_after_a_reservation_releases_it() {
 
 #[test]
 fn a_second_address_for_one_attachment_is_refused() {
-    let (mut store, set) = (Memory::default(), set("10.1.2.0/29"));
+    let mut store = Memory::default();
+    let set = set("10.1.2.0/29");
     store.allocate(&set, "a", &[]).unwrap();
     for requested in [&[][..], &["10.1.2.5"]] {
         assert_eq!(store.allocate(&set, "a", requested).unwrap_err().code, Code::CONFLICT);

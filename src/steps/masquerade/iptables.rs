@@ -62,7 +62,8 @@ pub fn is_complete(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<
     let chain = key.iptables_chain();
     let programs = programs_with(handles, &chain)?;
     for of_family in by_family(addresses) {
-        let (rules, ip) = (Rules::of(key, &of_family), of_family[0].addr());
+        let rules = Rules::of(key, &of_family);
+        let ip = of_family[0].addr();
         let mut is_complete = false;
         for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
             is_complete |= rules.missing_from(&Present::read(iptables, &chain)?).is_empty();

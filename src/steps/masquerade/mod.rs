@@ -87,7 +87,8 @@ pub fn create<'a>(
     result: &AddResult,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let (key, addresses) = (&at.key, addresses(result));
+    let key = &at.key;
+    let addresses = addresses(result);
     let created = match resolve(handles, backend)? {
         Backend::Iptables => {
             let made =

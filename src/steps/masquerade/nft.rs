@@ -64,7 +64,8 @@ pub fn require(handles: &Handles) -> Result<()> {
 
 /// Whether the kernel has every element.
 pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<()> {
-    let (nft, elements) = (handles.require_nft()?, elements(addresses));
+    let nft = handles.require_nft()?;
+    let elements = elements(addresses);
     if let Some(damage) = LAYOUT.on(nft).damage()? {
         return Err(Error::check(damage));
     }
@@ -215,7 +216,8 @@ const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
 fn inside_or_masquerade(net: IpNet) -> [Expressions; 2] {
-    let (mut inside, mut rest) = (Expressions::default(), Expressions::default());
+    let mut inside = Expressions::default();
+    let mut rest = Expressions::default();
     destination_in(&mut inside, net);
     inside.verdict(&Verdict::Return);
     rest.masquerade();

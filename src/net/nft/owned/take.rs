@@ -327,7 +327,8 @@ impl Claims<'_> {
     fn add_elements(&self, batch: &mut Batch, first: u32, elements: &[OwnedElement]) {
         for (number, element) in (first..).zip(elements) {
             self.add_element(batch, element);
-            let (key, entry) = (ledger_key(self.owner, number), write_entry(element));
+            let key = ledger_key(self.owner, number);
+            let entry = write_entry(element);
             batch.element(self.ours.table(), LEDGER.name, &key, Holding::Key, &entry);
         }
     }

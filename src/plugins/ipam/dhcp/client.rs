@@ -65,10 +65,7 @@ impl Troubles {
         if self.heard.contains(&what) {
             return;
         }
-        match self.heard.len() < TROUBLES_MAX {
-            true => self.heard.push(what),
-            false => self.left_out += 1,
-        }
+        if self.heard.len() < TROUBLES_MAX { self.heard.push(what) } else { self.left_out += 1 }
     }
 
     /// All of them in words; `silence` where nothing was heard.

@@ -132,9 +132,10 @@ fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
     };
     let v4 = Some(None).filter(|_| ipam.dhcpv4.unwrap_or(true));
     let leases: Vec<Option<Mode>> = v4.into_iter().chain(v6.map(Some)).collect();
-    match leases.is_empty() {
-        true => Err(Error::config("ipam.dhcpv4", "false").expecting("dhcpv6 or slaac with it")),
-        false => Ok(leases),
+    if leases.is_empty() {
+        Err(Error::config("ipam.dhcpv4", "false").expecting("dhcpv6 or slaac with it"))
+    } else {
+        Ok(leases)
     }
 }
 

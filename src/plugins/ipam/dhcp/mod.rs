@@ -65,7 +65,8 @@ impl Plugin for Dhcp {
         let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
         let netns = netns.to_string_lossy();
         let wishes = conf.leases.iter().map(|v6| {
-            let (provide, request) = (conf.provide.clone(), conf.request.clone());
+            let provide = conf.provide.clone();
+            let request = conf.request.clone();
             let terms = Terms { provide, request, priority: conf.priority, v6: *v6 };
             Request::Add(Wish { key: at.key.clone(), netns: netns.clone().into_owned(), terms })
         });
@@ -106,7 +107,8 @@ impl Plugin for Dhcp {
     }
 
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
-        let (socket, network) = (any_socket_path(cx), &cx.config.name);
+        let socket = any_socket_path(cx);
+        let network = &cx.config.name;
         let of_orphans = |error: Error| {
             daemon::orphans::gc(&socket, network, valid).map_err(|e| e.with_details(&error.msg))
         };
@@ -221,12 +223,9 @@ fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         enable_ipv6(at)?;
     }
     let container = at.netlink()?;
-    let link = container.link(at.ifname()).map_err(|error| match error.is_errno(Errno::ENODEV) {
-        true => {
+    let link = container.link(at.ifname()).map_err(|error| if error.is_errno(Errno::ENODEV) {
             error.with_details("the server is asked over the interface: ptp, which makes it later, cannot have dhcp")
-        }
-        false => error,
-    })?;
+        } else { error })?;
     let deadline = cx.deadline().of_wait(CARRIER_PATIENCE);
     if !link.up || !carries(&link) {
         let watch = at.run(Watch::links)?;
@@ -259,7 +258,8 @@ fn other_end(cx: &Context<'_>, link: &Link) -> Result<Option<Link>> {
 
 /// The lease is held, and its address is the one that the container was told.
 fn verify(lease: &Described, result: &AddResult) -> Result<()> {
-    let (key, state) = (&lease.key, &lease.state);
+    let key = &lease.key;
+    let state = &lease.state;
     let address = lease.address.as_deref().unwrap_or_default();
     if state == "expired" {
         let msg = format!("lease {key} is {state}");
@@ -267,12 +267,11 @@ fn verify(lease: &Described, result: &AddResult) -> Result<()> {
             .with_details(format_args!("{address} is not the container's any more")));
     }
     let held: Option<IpNet> = address.parse().ok();
-    match result.ips.iter().any(|ip| Some(ip.address) == held) {
-        true => Ok(()),
-        false => {
-            let told: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
-            let msg = format!("lease {key} is {address}, which prevResult does not have");
-            Err(Error::check(msg).with_details(format_args!("it has {}", told.join(", "))))
-        }
+    if result.ips.iter().any(|ip| Some(ip.address) == held) {
+        Ok(())
+    } else {
+        let told: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
+        let msg = format!("lease {key} is {address}, which prevResult does not have");
+        Err(Error::check(msg).with_details(format_args!("it has {}", told.join(", "))))
     }
 }

@@ -305,7 +305,8 @@ mod tests {
     #[test]
     fn lines_of_earlier_builds_are_understood() {
         let add = r#"{"containerID":"one","network":"net","ifname":"eth0","netns":"/run/netns/x","provide":[[12,"61ff"]],"request":[3],"priority":-7,"v6":"slaac","protocol":1,"op":"add"}"#;
-        let (provide, v6) = (vec![(12, b"a\xff".to_vec())], Some(Mode::Slaac));
+        let provide = vec![(12, b"a\xff".to_vec())];
+        let v6 = Some(Mode::Slaac);
         let terms = Terms { provide, request: vec![3], priority: -7, v6 };
         let wish = Wish { key: key(), netns: "/run/netns/x".to_owned(), terms };
         let cases = [

@@ -95,7 +95,8 @@ impl Plugin for HostLocal {
 
 /// A lease as something that GC removes.
 fn stale(lease: &Lease) -> Stale {
-    let (id, ifname) = (&lease.owner.container_id, lease.owner.ifname.as_deref());
+    let id = &lease.owner.container_id;
+    let ifname = lease.owner.ifname.as_deref();
     let hash = ifname.map(|ifname| attachment_hash(id, ifname));
     let holder =
         Holder { hash, ifname: ifname.unwrap_or_default().to_owned(), ..Holder::of_container(id) };

@@ -56,7 +56,9 @@ impl Net {
     }
 
     fn config(&self) -> Config {
-        let (version, ipam, more) = (self.version, &self.ipam, &self.more);
+        let version = self.version;
+        let ipam = &self.ipam;
+        let more = &self.more;
         let data_dir = self.data_dir();
         let text = format!(
             r#"{{"cniVersion":"{version}","name":"net","ipam":{{"dataDir":{data_dir:?},{ipam}}}{more}}}"#
@@ -70,7 +72,8 @@ impl Net {
         valid: bool,
         call: impl FnOnce(&Context<'_>, &Conf) -> Result<T>,
     ) -> Result<T> {
-        let (config, env) = (self.config(), Environment::default());
+        let config = self.config();
+        let env = Environment::default();
         let cx = Context::new(&[], &config, &env, self.args, vec![]);
         let mut conf: Conf = decode::from_value(&config.value)?;
         if valid {

@@ -168,10 +168,11 @@ impl Conf {
 
     /// An interface that stays down can have no addresses.
     fn require_use_for_ipam(&self) -> Result<()> {
-        match self.disable_container_interface {
-            true => Err(Error::exclusive("disableContainerInterface", "ipam")
-                .saying("cannot use IPAM when DisableContainerInterface flag is set")),
-            false => Ok(()),
+        if self.disable_container_interface {
+            Err(Error::exclusive("disableContainerInterface", "ipam")
+                .saying("cannot use IPAM when DisableContainerInterface flag is set"))
+        } else {
+            Ok(())
         }
     }
 

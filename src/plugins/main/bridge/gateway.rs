@@ -58,10 +58,7 @@ fn first_of(net: IpNet) -> Result<IpAddr> {
 }
 
 fn any(is_v6: bool) -> IpNet {
-    match is_v6 {
-        true => IpNet::V6(ipnet::Ipv6Net::default()),
-        false => IpNet::V4(ipnet::Ipv4Net::default()),
-    }
+    if is_v6 { IpNet::V6(ipnet::Ipv6Net::default()) } else { IpNet::V4(ipnet::Ipv4Net::default()) }
 }
 
 /// The gateways with the prefixes of the containers' addresses, as the bridge has them.
@@ -188,8 +185,10 @@ impl<'a> Gateway<'a> {
         what: impl fmt::Display,
         undo: impl FnOnce(&Netlink, &Link) -> Result<()> + 'a,
     ) {
-        let (host, key, bridge, link) =
-            (self.host, self.key, self.bridge.clone(), self.link.clone());
+        let host = self.host;
+        let key = self.key;
+        let bridge = self.bridge.clone();
+        let link = self.link.clone();
         let deadline = self.cx.deadline();
         rb.undo(what, move || {
             guard::undo(deadline, || {

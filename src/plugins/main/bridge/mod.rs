@@ -185,7 +185,8 @@ impl Before {
         if host.ports(&self.link)?.iter().any(|port| !self.ports.contains(&port.index)) {
             return Ok(());
         }
-        let (now, then) = (host.link(&self.link.name)?, self.link.mac());
+        let now = host.link(&self.link.name)?;
+        let then = self.link.mac();
         let mac = (now.mac() != then && !then.is_zero()).then_some(then);
         let change = LinkChange {
             up: Some(self.link.up),
@@ -287,13 +288,14 @@ fn carrying(cx: &Context<'_>, conf: &Conf, bridge: &Link, pair: &veth::Pair) -> 
     }
     let end = cx.deadline().of_wait(CARRIER_PATIENCE);
     let link = Watch::links()?.until_operational(host, &pair.host.name, end)?;
-    match link.is_operational() {
-        true => Ok(link),
-        false => Err(Error::new(
+    if link.is_operational() {
+        Ok(link)
+    } else {
+        Err(Error::new(
             Code::KERNEL,
             format!("bridge port in error state: {}", link.operstate_text()),
         )
-        .with_details(format_args!("{:?} did not carry within {CARRIER_PATIENCE:?}", link.name))),
+        .with_details(format_args!("{:?} did not carry within {CARRIER_PATIENCE:?}", link.name)))
     }
 }
 

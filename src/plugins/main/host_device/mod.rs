@@ -85,7 +85,8 @@ fn tell<'a>(
     rb: &mut Rollback<'a>,
 ) -> Result<AddResult> {
     let mut result = ipam.map_or(Ok(AddResult::default()), |ipam| ipam.add(at, rb))?;
-    let (name, sandbox) = (at.ifname().to_owned(), at.netns_path.clone());
+    let name = at.ifname().to_owned();
+    let sandbox = at.netns_path.clone();
     result.interfaces = vec![Interface { name, sandbox, ..Interface::default() }];
     result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
     Ok(result)

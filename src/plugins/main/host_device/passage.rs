@@ -129,7 +129,8 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
 /// Gives the device of a record back, from the namespace of its ADD if that can be reached. The
 /// record stays while the device may be in a container.
 fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<()> {
-    let (host, kept) = (Links::of_host(cx)?, &found.kept);
+    let host = Links::of_host(cx)?;
+    let kept = &found.kept;
     let netns = match netns {
         Some(netns) if kept.identity.is_some() || is_youngest_in(netns, found)? => Some(netns),
         _ => None,
@@ -394,7 +395,8 @@ fn is_known_to_be_gone(
 }
 
 fn missing_inside(found: &Found<Belongings>, netns: &Netns, kind: &str) -> Result<Error> {
-    let (key, kept) = (&found.key, &found.kept);
+    let key = &found.key;
+    let kept = &found.kept;
     let instead = match netns.netlink()?.find_link(key.ifname.as_str())? {
         Some(link) => {
             format!("{:?} there is another link, with address {}", key.ifname.as_str(), link.mac())

@@ -102,7 +102,8 @@ fn found(link: Option<Link>, selector: Selector<'_>) -> Result<Device> {
 }
 
 fn find_by_id(host: &Netlink, id: &str, selector: Selector<'_>) -> Result<Device> {
-    let (pci, auxiliary) = (Path::new(PCI_DEVICES).join(id), Path::new(AUXILIARY_DEVICES).join(id));
+    let pci = Path::new(PCI_DEVICES).join(id);
+    let auxiliary = Path::new(AUXILIARY_DEVICES).join(id);
     if pci.exists() {
         return find_on_pci(host, &pci, selector);
     }

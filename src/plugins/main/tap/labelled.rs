@@ -42,13 +42,11 @@ pub fn create_tap(spec: &TapSpec, context: &str) -> Result<()> {
         .output();
     let output =
         again.map_err(|e| Error::io("execute this program in another SELinux context", &e))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(Error::new(
-            Code::KERNEL,
-            String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
-        )
-        .with_details(format_args!("in SELinux context {context:?}"))),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(Error::new(Code::KERNEL, String::from_utf8_lossy(&output.stderr).trim_end().to_owned())
+            .with_details(format_args!("in SELinux context {context:?}")))
     }
 }
 

@@ -149,8 +149,8 @@ impl Conf {
 
     /// Gives the interface what an ioctl cannot.
     fn equip(&self, at: &Attachment, link: &Link, bridge: Option<Link>) -> Result<()> {
-        let (mtu, master) =
-            (Some(self.mtu).filter(|mtu| *mtu != 0), bridge.map(|bridge| bridge.index));
+        let mtu = Some(self.mtu).filter(|mtu| *mtu != 0);
+        let master = bridge.map(|bridge| bridge.index);
         if mtu.is_none() && master.is_none() && self.mac.is_none() {
             return Ok(());
         }

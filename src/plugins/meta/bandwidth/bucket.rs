@@ -38,7 +38,8 @@ impl Limit {
 
     /// The bucket that the reference makes. Its numbers lose what is beyond 32 bits.
     pub fn reference_bucket(self) -> Bucket {
-        let (rate, burst) = (self.rate / 8, self.burst / 8);
+        let rate = self.rate / 8;
+        let burst = self.burst / 8;
         let microseconds = (burst as f64 * 1e6 / rate as f64) as u64 as u32;
         let ticks = (f64::from(microseconds) * TICKS_A_MICROSECOND) as u64 as u32;
         let waiting = (rate as f64 * LATENCY_MILLISECONDS as f64 * 1000.0 / 1e6) as u64 as u32;
@@ -52,9 +53,10 @@ impl Limit {
     }
 
     fn burst_or_default(self, rate: u64) -> u64 {
-        match UNSAID.contains(&self.burst) {
-            true => (rate * BURST_MILLISECONDS / 1000).clamp(GSO_PACKET, self.burst / 8),
-            false => self.burst / 8,
+        if UNSAID.contains(&self.burst) {
+            (rate * BURST_MILLISECONDS / 1000).clamp(GSO_PACKET, self.burst / 8)
+        } else {
+            self.burst / 8
         }
     }
 }

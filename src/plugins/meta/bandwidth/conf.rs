@@ -168,7 +168,8 @@ impl Limiting {
 
 /// `path` and `Rate` or `Burst` make a key.
 fn limit(path: &str, rate: Option<u64>, burst: Option<u64>) -> Result<Option<Limit>> {
-    let (rate, burst) = (rate.unwrap_or_default(), burst.unwrap_or_default());
+    let rate = rate.unwrap_or_default();
+    let burst = burst.unwrap_or_default();
     let of_rate = |problem: String| Error::config(format_args!("{path}Rate"), problem);
     let of_burst = |problem: String| Error::config(format_args!("{path}Burst"), problem);
     match (rate, burst) {

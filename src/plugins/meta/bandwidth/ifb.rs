@@ -70,10 +70,7 @@ pub fn verify(host: &Netlink, key: &Key) -> Result<Link> {
     let found =
         find_own(host, key)?.map_or_else(|| find_of_reference(host, key), |own| Ok(Some(own)))?;
     let link = found.ok_or_else(|| missing(key))?;
-    match link.up {
-        true => Ok(link),
-        false => Err(Error::check(format!("ifb {:?} is down", link.name))),
-    }
+    if link.up { Ok(link) } else { Err(Error::check(format!("ifb {:?} is down", link.name))) }
 }
 
 /// The attachment's link, or what the reference has made for it. The reference's name is the same
@@ -148,16 +145,18 @@ struct Network<'a> {
 
 impl Network<'_> {
     fn has(&self, link: &Link) -> bool {
-        match link.alias.is_empty() {
-            true => link.mac().octets().starts_with(&mac_prefix(self.name)),
-            false => link_alias::is_of_network(&link.alias, self.name),
+        if link.alias.is_empty() {
+            link.mac().octets().starts_with(&mac_prefix(self.name))
+        } else {
+            link_alias::is_of_network(&link.alias, self.name)
         }
     }
 
     fn has_valid(&self, link: &Link) -> bool {
-        match link.alias.is_empty() {
-            true => self.valid_macs().contains(&link.mac),
-            false => link_alias::is_of_valid(&link.alias, self.valid),
+        if link.alias.is_empty() {
+            self.valid_macs().contains(&link.mac)
+        } else {
+            link_alias::is_of_valid(&link.alias, self.valid)
         }
     }
 
@@ -278,10 +277,8 @@ mod tests {
 
     #[test]
     fn a_link_without_an_alias_is_known_by_its_address() {
-        let (one, other) = (
-            Key::parse("net", "one", "eth0").unwrap(),
-            Key::parse("net", "other", "eth0").unwrap(),
-        );
+        let one = Key::parse("net", "one", "eth0").unwrap();
+        let other = Key::parse("net", "other", "eth0").unwrap();
         let alien = Key::parse("alien", "one", "eth0").unwrap();
         let link = |alias: &str, mac: &MacAddr| Link {
             kind: KIND.to_owned(),

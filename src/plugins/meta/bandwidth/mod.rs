@@ -47,7 +47,8 @@ impl Plugin for Bandwidth {
             if let Some(limit) = limits.egress {
                 let ifb = ifb::create(host, &at.key, link.mtu, rb)?;
                 shaped.limit_egress(&ifb, limit, rb)?;
-                let (name, mac) = (ifb.name.clone(), ifb.mac().to_string());
+                let name = ifb.name.clone();
+                let mac = ifb.mac().to_string();
                 result.interfaces.push(Interface { name, mac, ..Interface::default() });
             }
             Ok(result)
@@ -56,7 +57,8 @@ impl Plugin for Bandwidth {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let result = prev_result::require_chained(cx, "must be called as a chained plugin")?;
-        let (limits, host) = (conf.limits(), cx.host()?);
+        let limits = conf.limits();
+        let host = cx.host()?;
         if limits.are_none() {
             return Ok(());
         }
@@ -109,10 +111,11 @@ impl Plugin for Bandwidth {
 
 /// Code 50 where the kernel cannot limit.
 fn require_able(cx: &Context<'_>) -> Result<()> {
-    match cx.host()?.has_qdisc("tbf").map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
-        true => link_kind::require(cx, ifb::KIND),
-        false => Err(Error::new(Code::NOT_AVAILABLE, "the kernel has no qdisc tbf")
-            .with_details("is the module sch_tbf available?")),
+    if cx.host()?.has_qdisc("tbf").map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
+        link_kind::require(cx, ifb::KIND)
+    } else {
+        Err(Error::new(Code::NOT_AVAILABLE, "the kernel has no qdisc tbf")
+            .with_details("is the module sch_tbf available?"))
     }
 }
 
@@ -135,9 +138,10 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
     let is_told =
         |interface: &Interface| interface.sandbox.is_empty() && interface.name == link.name;
     // Results before 0.3.0 tell no interfaces.
-    match result.interfaces.is_empty() || result.interfaces.iter().any(is_told) {
-        true => Ok(link),
-        false => Err(Error::config(
+    if result.interfaces.is_empty() || result.interfaces.iter().any(is_told) {
+        Ok(link)
+    } else {
+        Err(Error::config(
             "prevResult.interfaces",
             format_args!(
                 "the veth peer {:?} of the container's {:?} is not among them",
@@ -145,7 +149,7 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
                 at.ifname()
             ),
         )
-        .saying("no veth peer of container interface found in host ns")),
+        .saying("no veth peer of container interface found in host ns"))
     }
 }
 

@@ -121,9 +121,10 @@ impl<'a> Shaped<'a> {
             )));
         };
         // For a larger MTU: somebody has made it smaller since.
-        match limit.makes(found, self.link.mtu) {
-            true => Ok(()),
-            false => Err(other_bucket(link, found, limit.bucket(self.link.mtu))),
+        if limit.makes(found, self.link.mtu) {
+            Ok(())
+        } else {
+            Err(other_bucket(link, found, limit.bucket(self.link.mtu)))
         }
     }
 }
@@ -159,11 +160,13 @@ fn create_root<'a>(
 
 /// Makes a qdisc that takes everything below it with it when it goes.
 fn create<'a>(host: &'a Netlink, link: &Link, qdisc: Qdisc, rb: &mut Rollback<'a>) -> Result<()> {
-    host.create_qdisc(link, &qdisc).map_err(|e| match e.is_exists() {
-        true => e
-            .with_code(Code::CONFLICT)
-            .with_details(format_args!("{:?} has another qdisc there already", link.name)),
-        false => e,
+    host.create_qdisc(link, &qdisc).map_err(|e| {
+        if e.is_exists() {
+            e.with_code(Code::CONFLICT)
+                .with_details(format_args!("{:?} has another qdisc there already", link.name))
+        } else {
+            e
+        }
     })?;
     let of = link.clone();
     rb.undo(format_args!("delete qdisc {} of {:?}", qdisc.handle, link.name), move || {
@@ -208,13 +211,14 @@ fn verify_filters(host: &Netlink, link: &Link, qdisc: Handle, expected: &[Filter
     let found = host.filters(link, qdisc)?;
     let missing = expected.iter().filter(|filter| !found.contains(filter)).count();
     let others = found.iter().filter(|filter| !expected.contains(filter)).count();
-    match missing + others == 0 {
-        true => Ok(()),
-        false => Err(Error::check(format!(
+    if missing + others == 0 {
+        Ok(())
+    } else {
+        Err(Error::check(format!(
             "of the filters of {:?} at {qdisc} {missing} of {} are missing, and {others} others are there",
             link.name,
             expected.len()
-        ))),
+        )))
     }
 }
 
@@ -260,9 +264,10 @@ fn delete_queue(host: &Netlink, link: &Link, ingress: Option<Limit>) -> Result<(
         QdiscKind::Htb => host.qdisc_at(link, LIMITED)?.is_some_and(|queue| queue.handle == QUEUE),
         _ => false,
     };
-    match is_ours {
-        true => host.delete_qdisc(link, root.parent, root.handle, root.kind.name()),
-        false => Ok(()),
+    if is_ours {
+        host.delete_qdisc(link, root.parent, root.handle, root.kind.name())
+    } else {
+        Ok(())
     }
 }
 

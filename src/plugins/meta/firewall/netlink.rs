@@ -120,7 +120,8 @@ pub fn accept(handles: &Handles, wish: &Wish, are_new: bool) -> Result<Added> {
 
 /// Adds the rules of addresses to chains that are there.
 fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Added> {
-    let (mut batch, mut added) = (Batch::default(), Added::default());
+    let mut batch = Batch::default();
+    let mut added = Added::default();
     for (table, ips) in tables {
         let mut part = AddedTo::new(*table, vec![]);
         for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)) {
@@ -190,7 +191,8 @@ const FEW: usize = 32;
 fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>)>> {
     let mut found = vec![];
     for is_v6 in [false, true] {
-        let (table, ips) = (filter_table(is_v6), wish.ips_of_family(is_v6));
+        let table = filter_table(is_v6);
+        let ips = wish.ips_of_family(is_v6);
         if !ips.is_empty() && nft.chain(table.family, table.name, FORWARD)?.is_some() {
             found.push((table, ips));
         }
@@ -287,12 +289,11 @@ impl Filter<'_> {
     }
 
     fn require(&self, chain: &str, rule: &FilterRule, is_there: bool) -> Result<()> {
-        match is_there {
-            true => Ok(()),
-            false => {
-                let family = if self.table == filter_table(true) { "ip6" } else { "ip" };
-                Err(rules::not_found(&format!("table \"{family} filter\""), chain, rule))
-            }
+        if is_there {
+            Ok(())
+        } else {
+            let family = if self.table == filter_table(true) { "ip6" } else { "ip" };
+            Err(rules::not_found(&format!("table \"{family} filter\""), chain, rule))
         }
     }
 

@@ -185,9 +185,8 @@ fn missing(before: Saved, wanted: &[Wanted], wish: &Wish, isolation: Option<&Iso
 impl Added {
     /// The lines of `iptables-restore --noflush` that add it.
     fn lines(&self) -> Vec<String> {
-        let line = |Wanted { chain, is_first, rule }: &Wanted| match is_first {
-            true => format!("-I {chain} 1 {rule}"),
-            false => format!("-A {chain} {rule}"),
+        let line = |Wanted { chain, is_first, rule }: &Wanted| {
+            if *is_first { format!("-I {chain} 1 {rule}") } else { format!("-A {chain} {rule}") }
         };
         let chains = self.chains.iter().map(|chain| format!("-N {chain}"));
         chains.chain(self.rules.iter().map(line)).chain(isolation_to_front(&self.before)).collect()
@@ -398,8 +397,8 @@ mod tests {
     #[test]
     fn isolation_that_comes_too_late_is_put_in_front() {
         let lines = |text: &str| isolation_to_front(&Saved::parse(text)).len();
-        let (accepts, isolation) =
-            ("-A FORWARD -j CNI-FORWARD\n", "-A FORWARD -j CNI-ISOLATION-STAGE-1\n");
+        let accepts = "-A FORWARD -j CNI-FORWARD\n";
+        let isolation = "-A FORWARD -j CNI-ISOLATION-STAGE-1\n";
         let cases =
             [[accepts, isolation], [isolation, accepts], [accepts, ""], [isolation, ""], ["", ""]];
         assert_eq!(cases.map(|case| lines(&case.concat())), [2, 0, 0, 2, 0]);

@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn an_administrator_s_chain_is_known_by_what_leads_to_it() {
-        let (ours, other) = (admin_jump("X"), FilterRule::to(Target::Chain("Y".into())));
+        let ours = admin_jump("X");
+        let other = FilterRule::to(Target::Chain("Y".into()));
         let bare = FilterRule { comment: None, ..ours.clone() };
         assert_eq!(admin_chains_of(&[Some(&other), Some(&ours)]), ["X"]);
         assert_eq!(admin_chains_of(&[Some(&bare), Some(&other)]), ["X"]);

@@ -153,13 +153,14 @@ impl Conf {
         let is_word = chain.len() <= CHAIN_MAX
             && !chain.starts_with('-')
             && chain.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
-        match is_word {
-            true => Ok(()),
-            false => Err(Error::config(
+        if is_word {
+            Ok(())
+        } else {
+            Err(Error::config(
                 "externalSetMarkChain",
                 format_args!("{chain:?} is not a chain name"),
             )
-            .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _"))),
+            .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _")))
         }
     }
 
@@ -184,7 +185,8 @@ impl Conf {
     }
 
     fn validate_backend(&self) -> Result<()> {
-        let (of_iptables, of_nftables) = (self.keys_of_iptables(), self.keys_of_nftables());
+        let of_iptables = self.keys_of_iptables();
+        let of_nftables = self.keys_of_nftables();
         let (backend, other, keys) = match self.backend {
             Some(Backend::Nftables) if !of_iptables.is_empty() => {
                 ("nftables", "iptables", of_iptables)

@@ -50,13 +50,14 @@ const COMMENT_MAX: usize = 255;
 /// Others have to have made it.
 fn require_external_chain(conf: &Conf, saved: &Saved) -> Result<()> {
     let chain = &conf.external_set_mark_chain;
-    match !conf.snat || chain.is_empty() || saved.chain(chain).is_some() {
-        true => Ok(()),
-        false => Err(Error::config(
+    if !conf.snat || chain.is_empty() || saved.chain(chain).is_some() {
+        Ok(())
+    } else {
+        Err(Error::config(
             "externalSetMarkChain",
             format_args!("{chain:?} is not a chain of table nat"),
         )
-        .expecting("one that is there")),
+        .expecting("one that is there"))
     }
 }
 
@@ -110,7 +111,8 @@ pub fn create<'a>(
 /// The lines that make the container's chain and what leads to it. What another interface of the
 /// container has there, in the same network, stays: the name of the chain does not tell them apart.
 fn own_lines(key: &Key, conf: &Conf, forwards: &[Forward], saved: &Saved) -> Vec<String> {
-    let (chain, is_v6) = (chain(key), forwards[0].to.addr().is_ipv6());
+    let chain = chain(key);
+    let is_v6 = forwards[0].to.addr().is_ipv6();
     let is_replaced = |rule: &str| {
         let of_port = |forward: &Forward| is_about(rule, forward.protocol, forward.host_port);
         forwards
@@ -226,7 +228,8 @@ pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
 }
 
 fn delete_chain(handles: &Handles, chain: &str) -> Result<Vec<Released>> {
-    let (mut errors, mut all) = (ErrorList::default(), vec![]);
+    let mut errors = ErrorList::default();
+    let mut all = vec![];
     for iptables in programs_with(handles, chain)? {
         let released = RefCell::new(vec![]);
         errors.push(iptables.change(NAT, &|| {
@@ -260,7 +263,8 @@ pub fn collect_garbage(
     network: &NetworkName,
     valid: &ValidAttachments,
 ) -> Result<Vec<Released>> {
-    let (mut errors, mut released) = (ErrorList::default(), vec![]);
+    let mut errors = ErrorList::default();
+    let mut released = vec![];
     let chains: OnceCell<HashSet<String>> = OnceCell::new();
     let of_valid = || valid.containers().map(|id| chain_of(network.as_str(), id, DN)).collect();
     for iptables in programs_with(handles, DNAT)? {
@@ -310,8 +314,8 @@ fn by_family(forwards: &[Forward]) -> Vec<Vec<Forward>> {
 fn shared(conf: &Conf) -> (Vec<&'static str>, Vec<(&'static str, String)>) {
     let mark = format!("{:#x}/{:#x}", conf.mark(), conf.mark());
     let jump = format!("-m addrtype --dst-type LOCAL -j {DNAT}");
-    let (mut chains, mut rules) =
-        (vec![DNAT], vec![("PREROUTING", jump.clone()), ("OUTPUT", jump)]);
+    let mut chains = vec![DNAT];
+    let mut rules = vec![("PREROUTING", jump.clone()), ("OUTPUT", jump)];
     if conf.snat && conf.external_set_mark_chain.is_empty() {
         chains.extend([SETMARK, MASQ]);
         rules.extend([
@@ -353,7 +357,9 @@ fn own_rules(conf: &Conf, forwards: &[Forward]) -> Vec<String> {
 
 /// The rule that leads to the container's chain.
 fn entry(key: &Key, conf: &Conf, protocol: Protocol, ports: &[u16], is_v6: bool) -> String {
-    let (chain, comment, ports) = (chain(key), comment(key), listed(ports));
+    let chain = chain(key);
+    let comment = comment(key);
+    let ports = listed(ports);
     let conditions = if is_v6 { &conf.conditions_v6 } else { &conf.conditions_v4 };
     let conditions: String = conditions.iter().map(|word| format!("{} ", quoted(word))).collect();
     format!(
@@ -368,7 +374,8 @@ fn listed(ports: &[u16]) -> String {
 /// Such entries that are there. Conditions and comments are shown in another way than they were
 /// written.
 fn entries_of<'s>(saved: &'s Saved, key: &Key, protocol: Protocol, ports: &[u16]) -> Vec<&'s str> {
-    let (of_protocol, ports) = (format!("-p {protocol} "), listed(ports));
+    let of_protocol = format!("-p {protocol} ");
+    let ports = listed(ports);
     let is_it =
         |rule: &str| rule.contains(&of_protocol) && rule.split(' ').any(|word| word == ports);
     let target = format!(" -j {}", chain(key));

@@ -334,7 +334,8 @@ mod tests {
 
     #[test]
     fn a_mapping_leads_to_the_address_of_each_family_that_it_is_for() {
-        let (v4, v6) = ("10.1.0.2/24".parse().ok(), "fd00::2/64".parse().ok());
+        let v4 = "10.1.0.2/24".parse().ok();
+        let v6 = "fd00::2/64".parse().ok();
         let plan = |host: &str, v4, v6| {
             let mappings = Mapping::read_all("p", &[given(host, 8080, "")]).unwrap();
             super::plan(&mappings, v4, v6)

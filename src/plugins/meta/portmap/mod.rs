@@ -151,7 +151,8 @@ fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forw
             .find(|ip| ip.address.addr().is_ipv6() == is_v6)
             .map(|ip| ip.address)
     };
-    let (v4, v6) = (first(false), first(true));
+    let v4 = first(false);
+    let v6 = first(true);
     if !conf.mappings.is_empty() && v4.is_none() && v6.is_none() {
         let problem = format!(
             "interface {:?} has no address, expected one for the ports to lead to",

@@ -197,7 +197,8 @@ pub fn require(handles: &Handles) -> Result<()> {
 
 /// Whether the kernel has every element.
 pub fn verify(handles: &Handles, key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
-    let (nft, elements) = (handles.require_nft()?, elements(key, conf, forwards));
+    let nft = handles.require_nft()?;
+    let elements = elements(key, conf, forwards);
     let damage = LAYOUT.on(nft).damage()?;
     match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
         Some(_) if is_made_by_reference(nft, key, forwards)? => Ok(()),
@@ -294,7 +295,9 @@ fn port_elements(forwards: &[Forward]) -> Vec<OwnedElement> {
             ),
         };
         let value = [octets(forward.to.addr()), padded(forward.container_port).to_vec()].concat();
-        let (set, value, rivals) = (set.name, Some(value), vec![rival]);
+        let set = set.name;
+        let value = Some(value);
+        let rivals = vec![rival];
         OwnedElement { set, key: key_of(forward), value, rivals, ..OwnedElement::default() }
     };
     forwards.iter().map(element).collect()
@@ -335,7 +338,8 @@ fn snat_elements(conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
     let mut elements: Vec<OwnedElement> = vec![];
     for forward in forwards.iter().filter(|_| conf.snat) {
         let family = OfFamily::of(forward.to.addr());
-        let (set, key) = (family.snat.name, octets(forward.to.addr()));
+        let set = family.snat.name;
+        let key = octets(forward.to.addr());
         if !elements.iter().any(|element| element.key == key) {
             let chain = Some(if conf.masq_all {
                 everyone()
@@ -364,7 +368,8 @@ fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
 }
 
 fn everyone() -> SharedChain {
-    let (mut all, mut rest) = (Expressions::default(), Expressions::default());
+    let mut all = Expressions::default();
+    let mut rest = Expressions::default();
     all.masquerade();
     rest.verdict(&Verdict::Return);
     SharedChain { name: "everyone".to_owned(), rules: [all, rest] }

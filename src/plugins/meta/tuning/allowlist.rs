@@ -51,7 +51,8 @@ impl<'a> Allowlist<'a> {
             |setting: &&Setting| self.0.iter().any(|(_, pattern)| pattern.is_match(&setting.name));
         let Some(refused) = settings.iter().find(|setting| !allows(setting)) else { return Ok(()) };
         let lines: Vec<&str> = self.0.iter().map(|(line, _)| *line).collect();
-        let (name, lines) = (&refused.name, lines.join(" "));
+        let name = &refused.name;
+        let lines = lines.join(" ");
         Err(Error::config(
             &refused.path,
             format_args!("no line of {PATH} is a pattern for the whole name"),

@@ -119,8 +119,11 @@ impl Backup {
 
     fn parse(text: &[u8]) -> Result<Backup> {
         let value = Value::parse(text)?;
-        let (mut key, mut netns, mut link) = (None, None, None);
-        let (mut after, mut sysctls) = (Attributes::default(), vec![]);
+        let mut key = None;
+        let mut netns = None;
+        let mut link = None;
+        let mut after = Attributes::default();
+        let mut sysctls = vec![];
         if let Some(ours) = value.get(OURS) {
             let text = |name| decode::member::<String>(ours, name);
             key = Some(Key::parse(&text("network")?, &text("containerID")?, &text("ifname")?)?);
@@ -534,7 +537,8 @@ mod tests {
     #[test]
     fn nothing_is_written_through_symlinks() {
         let scratch = Scratch::new();
-        let (victims, of) = (scratch.path().join("victims"), key("net", "c"));
+        let victims = scratch.path().join("victims");
+        let of = key("net", "c");
         fs::create_dir(&victims).unwrap();
         std::os::unix::fs::symlink(&victims, scratch.path().join("link")).unwrap();
         let linked = Backups(scratch.path().join("link"));

@@ -98,7 +98,8 @@ impl PluginConf for Conf {
 
 impl Conf {
     fn attributes(&self, cx: &Context<'_>) -> Result<Attributes> {
-        let (given, of_args) = (&self.args.cni, hardware_address::of_args(cx.args)?);
+        let given = &self.args.cni;
+        let of_args = hardware_address::of_args(cx.args)?;
         let mac = hardware_address::strongest([
             ("args.cni.mac", given.mac.as_ref().and_then(Option::as_ref)),
             ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),

@@ -103,9 +103,10 @@ impl Plugin for Tuning {
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         allowlist::require(&conf.settings).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
-        match conf.settings.is_empty() && conf.attributes.is_empty() {
-            true => Ok(()),
-            false => Backups::of(cx.config)?.status(),
+        if conf.settings.is_empty() && conf.attributes.is_empty() {
+            Ok(())
+        } else {
+            Backups::of(cx.config)?.status()
         }
     }
 
@@ -117,15 +118,16 @@ impl Plugin for Tuning {
 
 /// The container's link. Sysctls need none, so where nothing else is tuned there may be none.
 fn link_if_tuned(at: &Attachment, attributes: &Attributes) -> Result<Link> {
-    match attributes.is_empty() {
-        true => Ok(Link::default()),
-        false => at.netlink()?.find_link(at.ifname())?.ok_or_else(|| {
+    if attributes.is_empty() {
+        Ok(Link::default())
+    } else {
+        at.netlink()?.find_link(at.ifname())?.ok_or_else(|| {
             Error::new(
                 Code::INVALID_CONFIG,
                 format!("Cannot find container link {:?}", at.ifname()),
             )
             .with_details("tuning must come after the plugin that makes it")
-        }),
+        })
     }
 }
 

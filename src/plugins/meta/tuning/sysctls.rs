@@ -68,7 +68,8 @@ pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
 fn look(setting: &Setting, ifname: &str) -> Result<Change> {
     let sysctl = setting.sysctl.of_link(PLACEHOLDER, ifname);
     // A link cannot have settings by these names: they are those of all links, or of those to come.
-    let (text, written) = (sysctl.to_string(), setting.sysctl.to_string());
+    let text = sysctl.to_string();
+    let written = setting.sysctl.to_string();
     if text
         .split('/')
         .zip(written.split('/'))
@@ -84,7 +85,8 @@ fn look(setting: &Setting, ifname: &str) -> Result<Change> {
             format_args!("{sysctl} is not a setting of the container"),
         ));
     }
-    let (path, after) = (setting.path.clone(), setting.value.clone());
+    let path = setting.path.clone();
+    let after = setting.value.clone();
     Ok(Change { path, before: sysctl.read_if_readable()?, sysctl, after })
 }
 
@@ -146,10 +148,7 @@ pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
 pub fn read(at: &Attachment, sysctls: &[Sysctl]) -> Result<Vec<Option<String>>> {
     let read =
         |sysctl: &Sysctl| if sysctl.exists()? { sysctl.read_if_readable() } else { Ok(None) };
-    match sysctls.is_empty() {
-        true => Ok(vec![]),
-        false => at.run(|| sysctls.iter().map(read).collect()),
-    }
+    if sysctls.is_empty() { Ok(vec![]) } else { at.run(|| sysctls.iter().map(read).collect()) }
 }
 
 /// Compares all that were set with the kernel. One that cannot be read cannot be compared.

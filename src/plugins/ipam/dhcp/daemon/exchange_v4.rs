@@ -33,8 +33,10 @@ pub struct ExchangeV4 {
 impl ExchangeV4 {
     /// Opens the sockets, if the interface still is there.
     pub fn open(place: &Place, prefix: &str) -> Result<ExchangeV4, Absent> {
-        let (mut packets, mut master, mut master_here, mut is_readdressed) =
-            (None, None, None, false);
+        let mut packets = None;
+        let mut master = None;
+        let mut master_here = None;
+        let mut is_readdressed = false;
         place.visit(prefix, &mut |_, link| {
             packets = Some(PacketSocket::open(link.index)?);
             is_readdressed = link.mac() != place.mac;

@@ -150,7 +150,8 @@ fn duration(text: &str) -> Option<Duration> {
     if rest == "0" {
         return Some(Duration::ZERO);
     }
-    let (given, mut seconds) = (!rest.is_empty(), 0.0);
+    let given = !rest.is_empty();
+    let mut seconds = 0.0;
     while !rest.is_empty() {
         let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let unit_end = rest[number..]

@@ -138,9 +138,10 @@ impl Place {
     fn netns(&self, prefix: &str) -> Result<Netns, Absent> {
         let netns = Netns::open_if_there(&format!("{prefix}{}", self.netns))?;
         let netns = netns.ok_or(Absent::Gone("its namespace is gone"))?;
-        match netns.identity()? == (self.device, self.inode) {
-            true => Ok(netns),
-            false => Err(Absent::Gone("another namespace has its path")),
+        if netns.identity()? == (self.device, self.inode) {
+            Ok(netns)
+        } else {
+            Err(Absent::Gone("another namespace has its path"))
         }
     }
 }

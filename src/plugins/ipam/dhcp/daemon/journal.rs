@@ -57,9 +57,10 @@ impl journal::Record for Record {
     fn verify(&self) -> Result<(), &'static str> {
         let lease = self.lease.as_ref().map(Lease::family);
         let intent = self.intent.as_ref().map(Intent::family);
-        match [lease, intent].into_iter().flatten().all(|family| family == self.family()) {
-            true => Ok(()),
-            false => Err("its lease is of another family"),
+        if [lease, intent].into_iter().flatten().all(|family| family == self.family()) {
+            Ok(())
+        } else {
+            Err("its lease is of another family")
         }
     }
 }
@@ -144,7 +145,8 @@ mod tests {
     fn an_attachment_has_a_record_of_each_family() {
         let scratch = Scratch::new();
         let journal = Journal::open(&DAEMON, scratch.path()).unwrap();
-        let (v4, v6) = (record("one"), record_v6("one"));
+        let v4 = record("one");
+        let v6 = record_v6("one");
         let slaac =
             Record { terms: Terms { v6: Some(Mode::Slaac), ..v6.terms.clone() }, ..v6.clone() };
         journal.write(&v4).unwrap();
@@ -166,7 +168,8 @@ mod tests {
         for (text, record) in [(v4, record("one")), (v6, record_v6("one"))] {
             let scratch = Scratch::new();
             let journal = Journal::open(&DAEMON, scratch.path()).unwrap();
-            let (name, text) = (record.name() + ".json", text.replace("BOOT", boot.trim()));
+            let name = record.name() + ".json";
+            let text = text.replace("BOOT", boot.trim());
             scratch.write(&name, &text);
             assert_eq!(records(&journal), std::slice::from_ref(&record));
             journal.write(&record).unwrap();

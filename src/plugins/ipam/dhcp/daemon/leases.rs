@@ -183,7 +183,8 @@ impl Daemon {
     /// A socket of an exchange is ready.
     pub(super) fn receive(&mut self, name: &str) {
         let Some(mut entry) = self.table.take(name) else { return };
-        let (now, name) = (since_boot(), name.to_owned());
+        let now = since_boot();
+        let name = name.to_owned();
         match self.heard(&name, &mut entry, now) {
             Ok(_) if entry.client.is_none() => self.begin(name, entry, now),
             Ok(actions) => self.go_on(name, entry, actions, now),
@@ -272,8 +273,8 @@ impl Daemon {
             }
             Action::Bound(lease) => self.bound(name, entry, lease, now)?,
             Action::Renewed(lease) => {
-                let (before, router) =
-                    (entry.record.lease.as_ref().and_then(Lease::router), lease.router());
+                let before = entry.record.lease.as_ref().and_then(Lease::router);
+                let router = lease.router();
                 entry.record.lease = Some(lease);
                 self.save(name, entry);
                 self.tell_state(name, entry, State::Bound);
@@ -313,9 +314,10 @@ impl Daemon {
             is_heard |= self.hub.connections.answer(id, &answer, now);
         }
         self.tell_state(name, entry, State::Bound);
-        match is_heard {
-            true => Ok(()),
-            false => Err(End::Failed(Error::new(Code::TRY_AGAIN, "whoever asked has gone"))),
+        if is_heard {
+            Ok(())
+        } else {
+            Err(End::Failed(Error::new(Code::TRY_AGAIN, "whoever asked has gone")))
         }
     }
 
@@ -350,7 +352,8 @@ impl Daemon {
         let (Some(undone), Some(lease)) = (entry.undone, &entry.record.lease) else {
             return Ok(());
         };
-        let (routes, priority) = (&mut entry.routes, entry.record.terms.priority);
+        let routes = &mut entry.routes;
+        let priority = entry.record.terms.priority;
         let done =
             entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| match undone {
                 Undone::TakeOff => {
@@ -446,7 +449,8 @@ impl Daemon {
 
     /// Tells those who wait that there will be no lease.
     pub(super) fn tell(&mut self, asked_by: Vec<u64>, error: &Error) {
-        let (answer, now) = (super::requests::error_text(error), since_boot());
+        let answer = super::requests::error_text(error);
+        let now = since_boot();
         for id in asked_by {
             self.hub.connections.answer(id, &answer, now);
         }

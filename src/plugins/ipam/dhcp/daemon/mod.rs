@@ -45,7 +45,8 @@ pub struct Daemon {
 
 /// Runs the daemon until a signal ends it. The leases stay, for the next one.
 pub fn run(flags: Flags, variable: impl Fn(&str) -> String) -> Result<()> {
-    let (socket, pidfile) = (socket_of(&flags), flags.pidfile.clone());
+    let socket = socket_of(&flags);
+    let pidfile = flags.pidfile.clone();
     let place = Place { socket: &socket, pidfile: &pidfile };
     let (events, hub, journal) =
         event_loop::start(&DAEMON, &confinement::CONFINEMENT, place, variable)?;

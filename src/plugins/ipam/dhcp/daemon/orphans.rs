@@ -64,7 +64,8 @@ pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Res
 fn stale(record: &Record) -> Stale {
     let address = record.lease.as_ref().map(Lease::address);
     let what = address.map_or_else(|| "lease".to_owned(), |ip| format!("lease {ip}"));
-    let (holder, netns_path) = (Holder::of(&record.key), record.place.netns.clone());
+    let holder = Holder::of(&record.key);
+    let netns_path = record.place.netns.clone();
     Stale { what, holder, addresses: address.into_iter().collect(), netns_path, ..Stale::default() }
 }
 

@@ -138,9 +138,10 @@ impl Daemon {
         let Some(name) = asked else { return };
         let Some(mut entry) = self.table.take(&name) else { return };
         entry.asked_by.retain(|other| *other != id);
-        match entry.asked_by.is_empty() {
-            true => self.let_go(&name, entry),
-            false => self.settle(name, entry, since_boot()),
+        if entry.asked_by.is_empty() {
+            self.let_go(&name, entry)
+        } else {
+            self.settle(name, entry, since_boot())
         }
     }
 
@@ -194,8 +195,8 @@ impl Daemon {
             let error = Error::new(Code::UNKNOWN_CONTAINER, format!("there is no lease {name:?}"));
             return Err(error.with_details("`cni-multi dhcp leases` lists them by key"));
         };
-        let (place, address) =
-            (entry.record.place.clone(), entry.record.lease.as_ref().map(Lease::address));
+        let place = entry.record.place.clone();
+        let address = entry.record.lease.as_ref().map(Lease::address);
         self.end(name); // the message goes out from the address
         let Some(address) = address else { return Ok(()) };
         let taken = place.visit(&self.flags.hostprefix, &mut |netlink, link| {

@@ -262,7 +262,8 @@ fn is_of_label(byte: u8) -> bool {
 
 /// RFC 3397: names as in messages of the DNS, one after the other. None where one of them is wrong.
 pub(in crate::plugins::ipam::dhcp) fn search(value: &[u8]) -> Option<Vec<String>> {
-    let (mut at, mut names) = (0, vec![]);
+    let mut at = 0;
+    let mut names = vec![];
     while at < value.len() {
         let (name, next) = name(value, at)?;
         names.extend(domain(name.as_bytes()));

@@ -57,10 +57,8 @@ fn lease_of(options: Options) -> Lease {
 fn routes(result: &AddResult) -> Vec<String> {
     let text = |value: Option<String>| value.unwrap_or("-".to_owned());
     let line = |route: &crate::cni::result::Route| {
-        let (gw, scope) = (
-            text(route.gw.map(|gw| gw.to_string())),
-            text(route.scope.map(|scope| scope.to_string())),
-        );
+        let gw = text(route.gw.map(|gw| gw.to_string()));
+        let scope = text(route.scope.map(|scope| scope.to_string()));
         format!("{} {gw} {} {} {scope}", route.dst, route.mtu, route.priority)
     };
     result.routes.iter().map(line).collect()
@@ -145,7 +143,8 @@ fn overloaded_fields_have_options() {
         bytes[44..44 + sname.len()].copy_from_slice(sname);
         Message::decode(&bytes)
     };
-    let (file, sname) = ([15, 1, b'b', 255], [15, 1, b'c', 52, 1, 3, 255]);
+    let file = [15, 1, b'b', 255];
+    let sname = [15, 1, b'c', 52, 1, 3, 255];
     for (overload, domain) in [(0, "a"), (1, "ab"), (2, "ac"), (3, "abc"), (4, "a")] {
         let message = message(overload, &file, &sname).unwrap();
         assert_eq!(message.options.get(code::DOMAIN), Some(domain.as_bytes()), "{overload}");
@@ -509,7 +508,8 @@ impl Changes {
 
 #[test]
 fn no_octets_are_taken_wrongly() {
-    let (mut changes, mut read) = (Changes(1), 0);
+    let mut changes = Changes(1);
+    let mut read = 0;
     for _ in 0..20_000 {
         let mut bytes = of_dnsmasq();
         changes.change(&mut bytes);

@@ -98,7 +98,8 @@ impl Lease {
         let longest = on_link.map(|prefix| prefix.net.prefix_len()).max();
         self.prefix_len = before.map(|lease| lease.prefix_len).or(longest).unwrap_or(128);
         // Where the server tells none.
-        let (no_servers, no_domains) = (self.name_servers.is_empty(), self.domains.is_empty());
+        let no_servers = self.name_servers.is_empty();
+        let no_domains = self.domains.is_empty();
         for told in routers {
             if no_servers {
                 self.name_servers.extend_from_slice(&told.name_servers);
@@ -245,7 +246,8 @@ mod tests {
     fn times_are_those_of_the_server_where_they_make_sense() {
         let seconds =
             |moment: Moment| if moment == NEVER { u64::MAX } else { (moment - NOW).as_secs() };
-        let (infinite, never) = (u32::MAX, u64::MAX);
+        let infinite = u32::MAX;
+        let never = u64::MAX;
         let cases = [
             ((60, 120, 30, 48), (30, 48, 120)),
             ((60, 120, 0, 0), (30, 48, 120)),

@@ -376,7 +376,9 @@ impl Client {
             exchange.transaction = turn.random.word() & 0xff_ffff;
         }
         exchange.timer.sends(turn.now, turn.random);
-        let (kind, offer, lease) = (exchange.kind, self.offer.as_ref(), self.lease.as_ref());
+        let kind = exchange.kind;
+        let offer = self.offer.as_ref();
+        let lease = self.lease.as_ref();
         let (server, address) = match kind {
             Kind::Solicit => (None, self.wanted),
             Kind::Rebind => (None, lease.map(|lease| lease.address)),
@@ -469,8 +471,8 @@ impl Client {
         if lease.t1 != NEVER {
             lease.t1 -= turn.random.below(lease.t1.saturating_sub(turn.now) / T1_SPREAD);
         }
-        let (has_router, is_renewal) =
-            (self.routers.iter().any(|told| told.lifetime != 0), self.lease.is_some());
+        let has_router = self.routers.iter().any(|told| told.lifetime != 0);
+        let is_renewal = self.lease.is_some();
         if has_router || !is_renewal || self.setup.mode == Mode::Slaac {
             (self.asking, self.listening) = (None, None);
         }

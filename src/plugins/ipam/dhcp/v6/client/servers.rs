@@ -119,7 +119,8 @@ impl Client {
         let is_fit = |grant: &&Grant| held.map_or(grant.valid != 0, |held| held == grant.address);
         match told.addresses.iter().find(is_fit) {
             Some(grant) if grant.valid != 0 => {
-                let (name_servers, domains) = (message.name_servers(), message.domains());
+                let name_servers = message.name_servers();
+                let domains = message.domains();
                 let lease = Lease::of_grant(grant, told.t1, told.t2, turn.now);
                 self.offer =
                     Some(Offer { address: grant.address, server: server.to_vec(), preference: 0 });

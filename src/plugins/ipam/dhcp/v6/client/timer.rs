@@ -70,9 +70,10 @@ impl Timer {
         if self.sent == 0 {
             self.began = now;
         }
-        self.wait = match self.wait.is_zero() {
-            true => first + random.below(first / 10),
-            false => around(self.wait * 2, random),
+        self.wait = if self.wait.is_zero() {
+            first + random.below(first / 10)
+        } else {
+            around(self.wait * 2, random)
         };
         if !longest.is_zero() && self.wait > longest {
             self.wait = around(longest, random);

@@ -132,8 +132,8 @@ fn a_refusal_by_nobody_or_while_renewing_by_another_server_than_ours_is_nothing(
         let mut story = Story::bound();
         story.until(at);
         story.lines.clear();
-        let (mut nak, state) =
-            (story.reply(MessageType::Nak, Ipv4Addr::UNSPECIFIED), story.client.state());
+        let mut nak = story.reply(MessageType::Nak, Ipv4Addr::UNSPECIFIED);
+        let state = story.client.state();
         nak.options.remove(code::SERVER_ID); // which each one must have
         server.into_iter().for_each(|server| nak.options.set(code::SERVER_ID, &server.octets()));
         story.hear(&nak);

@@ -98,7 +98,8 @@ impl Story {
     }
 
     fn wanting(setup: Setup, wanted: Option<Ipv4Addr>) -> Story {
-        let (now, mut random) = (Duration::ZERO, Random::counting());
+        let now = Duration::ZERO;
+        let mut random = Random::counting();
         let (client, actions) = Client::acquire(setup, wanted, now, &mut random);
         let last = Message::of_client(MessageType::Discover, 0, &mac(9));
         let mut story = Story { client, now, random, last, lines: vec![] };

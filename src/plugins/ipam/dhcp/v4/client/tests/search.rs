@@ -451,8 +451,8 @@ fn waits_are_a_tenth_more_or_less_and_never_nothing() {
         assert!((9.0..11.0).contains(&wait), "{wait}");
         seen.push(wait);
     }
-    let (least, most) =
-        (seen.iter().copied().fold(f64::MAX, f64::min), seen.iter().copied().fold(0.0, f64::max));
+    let least = seen.iter().copied().fold(f64::MAX, f64::min);
+    let most = seen.iter().copied().fold(0.0, f64::max);
     assert!(least < 9.2 && most > 10.8, "{least} {most}");
     assert!(jittered(Duration::ZERO, &mut random) >= SHORTEST_WAIT * 9 / 10);
 }

@@ -98,7 +98,8 @@ fn an_address_in_use_cannot_be_made() {
 #[test]
 fn without_a_prefix_it_gives_up() {
     let mut run = Run::acquire(Mode::Slaac);
-    let (mut asked, mut at) = (1, 0.0);
+    let mut asked = 1;
+    let mut at = 0.0;
     while run.client.state() != State::Ended {
         at = run.deadline();
         run.time(at);

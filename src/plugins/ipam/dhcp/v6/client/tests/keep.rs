@@ -163,7 +163,9 @@ fn an_expired_address_leaves_and_is_regained_if_it_is_offered_again() {
 fn a_lost_address_is_looked_for_ever_more_rarely_and_nothing_is_open_in_between() {
     let mut run = Run::bound();
     run.time(121.0);
-    let (mut at, mut solicits, mut open) = (121.0, 0, 0.0);
+    let mut at = 121.0;
+    let mut solicits = 0;
+    let mut open = 0.0;
     while at < 121.0 + 86_400.0 {
         let next = run.deadline();
         if run.client.needs_sockets(seconds(at)) {
