@@ -1,24 +1,26 @@
 //! The process: its arguments, environment and streams handed to the library, its exit status taken
 //! from there.
 
+#![no_main]
+
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 
 use cni_multi::cli::{self, Invocation};
 use cni_multi::cni::env::Environment;
 use cni_multi::terminal::Streams;
 
-fn main() -> ExitCode {
+cni_multi::c_main!(run);
+
+fn run(args: Vec<OsString>) -> u8 {
     // A panic is reported once, as an error object; the default hook would put it on stderr as
     // well.
     std::panic::set_hook(Box::new(|_| ()));
-    let mut stdin = io::stdin().lock();
-    let mut stdout = Whole(io::stdout());
-    let mut stderr = io::stderr().lock();
+    let (mut stdin, mut stdout, mut stderr) =
+        (io::stdin().lock(), Whole(io::stdout()), io::stderr().lock());
     let io = Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: &mut stderr };
-    let args = std::env::args_os().collect();
-    cli::run(Invocation { args, env: Environment::of_process(), io }).into()
+    cli::run(Invocation { args, env: Environment::of_process(), io })
 }
 
 /// A stream that is written as it comes. std's stdout holds back what follows the last newline: a

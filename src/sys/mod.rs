@@ -11,3 +11,4 @@ pub mod local_stream;
 pub mod process;
 pub mod random;
 pub mod seccomp;
+pub mod start;
