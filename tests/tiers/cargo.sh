@@ -29,8 +29,8 @@ build_release() {
   CNI_MULTI=$(tail -n 1 "$logs/build.log")
   [ -x "$CNI_MULTI" ] || return 1
   export CNI_MULTI
-  one static 10 function_of_this is_static "$CNI_MULTI"
-  one small 10 function_of_this is_small "$CNI_MULTI"
+  one static 10 is_static "$CNI_MULTI"
+  one small 10 is_small "$CNI_MULTI"
 }
 
 # A program that names no dynamic linker. ldd's words differ between libcs, its silence does not.
@@ -58,7 +58,7 @@ cargo_tests() {
   local tier=$1 seconds=$2 passed failed ignored skips status
   shift 2
   : >"$logs/skips"
-  limited "$seconds" "$tier" function_of_this as_root_somewhere cargo test --locked --no-fail-fast "$@"
+  limited "$seconds" "$tier" as_root_somewhere cargo test --locked --no-fail-fast "$@"
   status=$?
   passed=$(sum_of passed "$tier") failed=$(sum_of failed "$tier") ignored=$(sum_of ignored "$tier")
   skips=$(skipped_tests "$logs/skips" | wc -l)

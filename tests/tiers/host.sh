@@ -48,7 +48,7 @@ demos() {
   fi
   one demo-root 120 ./install.sh --demo --binary "$CNI_MULTI"
   if as_nobody unshare -Urnm true 2>/dev/null; then
-    one demo-user 120 function_of_this demo_as_nobody
+    one demo-user 120 demo_as_nobody
   else
     echo "SKIP demo as an ordinary user: needs unprivileged user namespaces"
     close demo-user 0 0 1
@@ -63,9 +63,9 @@ begin_packages() {
   packages_job=
   is_root || return 0
   (
-    function_of_this in_idle_time timeout --kill-after=20 1500 tests/packages "$target/packages" >"$logs/packages.log" 2>&1 </dev/null
+    in_idle_time timeout --kill-after=20 1500 tests/packages "$target/packages" >"$logs/packages.log" 2>&1 </dev/null
     echo $? >"$logs/packages.status"
-    function_of_this in_idle_time timeout --kill-after=20 2400 tests/reproducible "$target/packages" >"$logs/reproducible.log" 2>&1 </dev/null
+    in_idle_time timeout --kill-after=20 2400 tests/reproducible "$target/packages" >"$logs/reproducible.log" 2>&1 </dev/null
     echo $? >"$logs/reproducible.status"
   ) &
   packages_job=$!

@@ -80,11 +80,13 @@ log_of() { # log_of TIER
 
 # ---- running a tier ----
 
-# limited SECONDS TIER COMMAND...: runs it with its output in the tier's log. A tier that takes longer is killed
-# with all that it started, and the closing output names the tests that had not ended. Status 124 says so.
+# limited SECONDS TIER COMMAND...: runs it, a function or a program, with its output in the tier's log. A tier that
+# takes longer is killed with all that it started, and the closing output names the tests that had not ended. Status
+# 124 says so.
 limited() {
   local seconds=$1 tier=$2 status
   shift 2
+  [ "$(type -t "$1")" != function ] || set -- bash -c "$(declare -f); \"\$@\"" bash "$@" # timeout(1) runs programs
   with_progress "$tier" logged "$tier" timeout --kill-after=20 "$seconds" "$@"
   status=$?
   case $status in
@@ -124,11 +126,6 @@ one() {
     show_log "$tier"
     close "$tier" 0 1 0
   fi
-}
-
-# A shell function as a command, for timeout(1): its name and arguments, in a shell that has it.
-function_of_this() { # function_of_this NAME ARGUMENT...
-  bash -c "$(declare -f); \"\$@\"" bash "$@"
 }
 
 sum_of() { # sum_of FIELD TIER: of libtest's closing lines
