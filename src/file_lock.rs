@@ -230,7 +230,7 @@ pub fn not_free(
     let error = Error::new(Code::TRY_AGAIN, format!("{what}: not free within {waited:?}"));
     match holder {
         Some(holder) => error.with_details(format_args!("{holder} has it")),
-        None => error.with_details(format_args!("`fuser -v {}` tells who has it", path.display())),
+        None => error.with_details(format_args!("`fuser -v {}` names its owner", path.display())),
     }
 }
 
@@ -353,7 +353,7 @@ mod tests {
         );
         let told = [
             format!("{own} has it"),
-            format!("`fuser -v {}/lock` tells who has it", dir.path().display()),
+            format!("`fuser -v {}/lock` names its owner", dir.path().display()),
         ];
         assert!(told.contains(&error.details), "{error}");
         drop(first);

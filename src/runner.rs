@@ -291,7 +291,7 @@ fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> 
     let version = &cx.config.version;
     let document = result.into_document(version).map_err(|e| {
         Error::new(Code::INVALID_CONFIG, e.to_string())
-            .with_details(format_args!("the result cannot be told in cniVersion {version}"))
+            .with_details(format_args!("the result has no form in cniVersion {version}"))
     })?;
     write(stdout, &document.to_text())
 }

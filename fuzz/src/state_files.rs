@@ -39,7 +39,7 @@ fn cache(bytes: &[u8], key: &Key) {
     let Ok(Some(result)) = record.result.clone() else { return };
     cache.write(&at, &record.document, &result).expect("the directory can be written to");
     let again = cache.record(&at.key).expect("what was written is read").expect("it was written");
-    let again_at = again.at.expect("it tells whose it is");
+    let again_at = again.at.expect("it names its owner");
     assert_eq!((&again_at.key, &again_at.args, &again.document), (&at.key, &at.args, &record.document));
     assert_eq!(again.result.expect("there is one").map(|result| result.to_text()), Some(result.to_text()));
     cache.delete(&at.key).expect("it can be removed");

@@ -218,7 +218,7 @@ fn open(path: &str) -> Result<Netns, Unopened> {
     let kind =
         fstatfs(&file).map_err(|e| Unopened::Refused(Error::kernel(what(), e)))?.filesystem_type();
     if kind != NSFS {
-        let error = Error::new(Code::INVALID_NETNS, format!("{}: it is no namespace", what()));
+        let error = Error::new(Code::INVALID_NETNS, format!("{}: it is not a namespace", what()));
         return Err(Unopened::Gone(
             error.with_details(format_args!("file system {:#x}, expected nsfs", kind.0)),
         ));

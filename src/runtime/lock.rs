@@ -84,7 +84,7 @@ impl Cache {
         let cache = format!(" {}:{}:", metadata.dev(), metadata.ino());
         let is_ancestor_s = |start| inherited.contains(&format!("{cache}{start} "));
         let tell = |error: Error| {
-            error.with_details(format_args!("`fuser -v {}` tells whose it is", path.display()))
+            error.with_details(format_args!("`fuser -v {}` names its owner", path.display()))
         };
         // Whom an ancestor waits for must not wait for a GC that waits for the ancestor.
         if at.is_some() && !inherited.contains(&cache) {
@@ -226,7 +226,7 @@ mod tests {
             assert_eq!(error.code, Code::TRY_AGAIN);
             error.to_string().replace(dir.path().to_str().unwrap(), "DIR")
         };
-        let fuser = "has not ended for 1ms; `fuser -v DIR/lock` tells whose it is";
+        let fuser = "has not ended for 1ms; `fuser -v DIR/lock` names its owner";
         assert_eq!(
             told(Some(&at)),
             format!("another operation on container \"a\", or gc, {fuser}")

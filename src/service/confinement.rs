@@ -33,7 +33,7 @@ impl Confinement {
         let missing = capabilities::missing(self.needed);
         if !missing.is_empty() {
             let names: Vec<&str> = missing.into_iter().map(Capability::name).collect();
-            let msg = format!("start the {}: it has not got {}", identity.name, names.join(", "));
+            let msg = format!("start the {}: it lacks {}", identity.name, names.join(", "));
             return Err(
                 Error::new(Code::KERNEL, msg).with_details("SECURITY.md says what each one is for")
             );

@@ -134,7 +134,7 @@ impl<R: Record> Journal<R> {
             return Ok(None);
         }
         let journal = Journal::at(identity, dir, Mode::Shared)?;
-        journal.lock_for(Mode::Shared, "it cannot be asked: stop it, or start it anew")?;
+        journal.lock_for(Mode::Shared, "it does not answer: stop it, or restart it")?;
         Ok(Some(journal))
     }
 

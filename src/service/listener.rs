@@ -96,7 +96,7 @@ fn remove_stale(identity: &Identity, path: &Path) -> Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(Error::io(format_args!("listen at {path:?}"), &e)),
         Ok(found) if !found.file_type().is_socket() => {
-            return taken("something that is no socket has this name");
+            return taken("something that is not a socket has this name");
         }
         Ok(_) => (),
     }
@@ -146,7 +146,7 @@ mod tests {
         drop(first);
         fs::write(&path, "x").unwrap();
         let error = Listener::open(&EXAMPLE, &path, nothing).map(drop).unwrap_err();
-        assert!(error.msg.ends_with("something that is no socket has this name"), "{error}");
+        assert!(error.msg.ends_with("something that is not a socket has this name"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"x");
     }
 

@@ -180,7 +180,7 @@ fn execute(cx: &Context<'_>, program: &Path, call: Call<'_>) -> Result<Vec<u8>> 
 fn not_found(name: &str, error: &Error) -> Error {
     Error::config(
         "ipam.type",
-        format_args!("{name:?} is no plugin of ours, and none in a directory of CNI_PATH"),
+        format_args!("{name:?} is not a plugin of ours, and not in a directory of CNI_PATH"),
     )
     .with_code(error.code)
     .with_details(&error.details)
@@ -205,7 +205,7 @@ pub fn require_type_or_layer_two(cx: &Context<'_>) -> Result<()> {
     {
         return Err(Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses")
             .with_details(format_args!(
-                "a result without addresses cannot be told in cniVersion {config_version}"
+                "a result without addresses has no form in cniVersion {config_version}"
             )));
     }
     Ok(())

@@ -377,7 +377,7 @@ mod tests {
         assert!(!rewritten("\"inode\":", "\"inode\":1"));
         assert!(
             !rewritten("\"namespace\":", "\"earlier\":"),
-            "what the host's path leads to is no container"
+            "what the host's path leads to is not a container"
         );
     }
 

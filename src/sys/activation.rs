@@ -39,7 +39,7 @@ fn take() -> Result<UnixListener> {
     let is_local = getsockname::<UnixAddr>(socket.as_raw_fd())
         .is_ok_and(|a| a.family() == Some(AddressFamily::Unix));
     if !is_local || !getsockopt(&socket, sockopt::AcceptConn).map_err(failed)? {
-        let msg = "what systemd hands over is no Unix socket that is listened on";
+        let msg = "file descriptor 3 from systemd is not a listening Unix socket";
         return Err(Error::new(Code::INVALID_ENVIRONMENT, msg)
             .with_details("expected ListenStream=/run/cni/dhcp.sock"));
     }

@@ -73,7 +73,7 @@ fn an_attachment_is_found_by_whatever_tells_it_from_the_others() {
         "several attachments fit, say which by --container-id or --ifname",
         fitting,
     );
-    let hint = "`net ps` shows who is attached";
+    let hint = "`net ps` lists the attachments";
     for line in ["inspect lab -i net1", "inspect lab blue", "inspect lab --container-id three"] {
         assert_failed(&site.net(line), "there is no such attachment", hint);
     }

@@ -76,7 +76,7 @@ fn a_format_that_is_none_is_a_mistake() {
         let format = line.rsplit(' ').next().unwrap();
         assert_unreadable(
             &site.net(line),
-            &format!("--output: {format:?} is no format, expected table or json"),
+            &format!("--output: {format:?} is not a format, expected table or json"),
         );
     }
     assert_eq!(site.prints("list -o table"), site.prints("list"));

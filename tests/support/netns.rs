@@ -140,7 +140,7 @@ impl Lab {
         PathBuf::from(format!("/proc/{}/root{path}", self.holder.pid()))
     }
 
-    /// CNI_PATH for `peer`. While our binary is being built up, a delegate it has not got yet is
+    /// CNI_PATH for `peer`. While our binary is being built up, a delegate that it lacks is
     /// the reference's.
     pub fn cni_path(&self, peer: &Peer) -> String {
         let own = peer.dir().to_str().unwrap().to_owned();

@@ -37,7 +37,9 @@ fn parse(text: &str) -> Result<[u64; 4], String> {
         let (name, value) = piece.split_once('=').ok_or(EXPECTED)?;
         let at = KEYS.iter().position(|(key, _)| *key == name);
         let at = at.ok_or_else(|| {
-            format!("{name:?} is no limit, expected ingress, egress, ingressBurst or egressBurst")
+            format!(
+                "{name:?} is not a limit, expected ingress, egress, ingressBurst or egressBurst"
+            )
         })?;
         if limits[at] > 0 {
             return Err(format!("{name} is given twice"));
@@ -70,7 +72,7 @@ fn bits(text: &str) -> Result<u64, String> {
     match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
         Some(bits @ 1..) if !digits.starts_with('+') => Ok(bits),
         _ => Err(format!(
-            "{text:?} is no number of bits, expected a whole number above 0, with k, M or G after it or nothing"
+            "{text:?} is not a number of bits, expected a whole number above 0, with k, M or G after it or nothing"
         )),
     }
 }
@@ -103,7 +105,7 @@ mod tests {
     fn mistakes_name_the_value_and_what_was_expected() {
         let no_number = |text: &str| {
             format!(
-                "{text:?} is no number of bits, expected a whole number above 0, with k, M or G after it or nothing"
+                "{text:?} is not a number of bits, expected a whole number above 0, with k, M or G after it or nothing"
             )
         };
         let expected = "expected ingress=RATE, egress=RATE or both with a comma between, such as ingress=10M,egress=5M";
@@ -113,7 +115,7 @@ mod tests {
             ("ingress=10M,", expected.to_owned()),
             (
                 "in=1",
-                "\"in\" is no limit, expected ingress, egress, ingressBurst or egressBurst"
+                "\"in\" is not a limit, expected ingress, egress, ingressBurst or egressBurst"
                     .to_owned(),
             ),
             ("ingress=10m", no_number("10m")),

@@ -90,7 +90,7 @@ fn ips(values: &[&str]) -> Result<Value> {
     for text in values {
         if addr::parse_cidr(text).is_err() && !matches!(addr::parse_ip(text), Ok(Some(_))) {
             return Err(mistake(format!(
-                "{text:?} is no address, expected one like 10.1.2.3 or fd00::2/64"
+                "{text:?} is not an address, expected one like 10.1.2.3 or fd00::2/64"
             )));
         }
     }

@@ -55,7 +55,7 @@ fn select(operator: &Operator<'_>) -> Result<Attached> {
     }
     let names: Vec<&str> = all.iter().map(|attached| attached.file_name.as_str()).collect();
     let (msg, details) = if all.is_empty() {
-        ("there is no such attachment", "`net ps` shows who is attached".to_owned())
+        ("there is no such attachment", "`net ps` lists the attachments".to_owned())
     } else {
         ("several attachments fit, say which by --container-id or --ifname", names.join(", "))
     };

@@ -63,7 +63,7 @@ impl Operator<'_> {
         match self.argument("output") {
             "" | "table" | "json" => Ok(()),
             format => Err(capability::mistake(format!(
-                "--output: {format:?} is no format, expected table or json"
+                "--output: {format:?} is not a format, expected table or json"
             ))),
         }
     }
@@ -224,7 +224,7 @@ mod tests {
             format!("{here}/Cargo.toml"),
             "a file of that name goes first"
         );
-        assert_eq!(path("src"), "/run/netns/src", "a directory is no namespace");
+        assert_eq!(path("src"), "/run/netns/src", "a directory is not a namespace");
     }
 
     #[test]

@@ -34,7 +34,7 @@ fn parse(text: &str) -> Result<Vec<PortMapping<'_>>, String> {
     const EXPECTED: &str = "expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90";
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     if !["tcp", "udp", "sctp"].contains(&protocol) {
-        return Err(format!("{protocol:?} is no protocol, expected tcp, udp or sctp"));
+        return Err(format!("{protocol:?} is not a protocol, expected tcp, udp or sctp"));
     }
     let (rest, container) = ports.rsplit_once(':').ok_or(EXPECTED)?;
     let (host_ip, host) = match rest.rsplit_once(':') {
@@ -62,9 +62,9 @@ fn parse_address(text: &str) -> Result<IpAddr, String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     match bare.unwrap_or(text).parse::<IpAddr>() {
         Ok(ip) if ip.is_ipv6() == bare.is_some() => Ok(ip),
-        _ => {
-            Err(format!("{text:?} is no address of the host, expected one like 127.0.0.1 or [::1]"))
-        }
+        _ => Err(format!(
+            "{text:?} is not an address of the host, expected one like 127.0.0.1 or [::1]"
+        )),
     }
 }
 
@@ -76,7 +76,7 @@ fn parse_ports(text: &str) -> Result<(u32, u32), String> {
         _ => 0,
     });
     if first == 0 || last < first {
-        return Err(format!("{text:?} is no port or range of ports, expected 1 to 65535"));
+        return Err(format!("{text:?} is not a port or range of ports, expected 1 to 65535"));
     }
     Ok((first, last - first + 1))
 }
@@ -117,28 +117,28 @@ mod tests {
         let cases = [
             ("80", expected),
             ("", expected),
-            ("0:80", "\"0\" is no port or range of ports, expected 1 to 65535"),
-            ("80:65536", "\"65536\" is no port or range of ports, expected 1 to 65535"),
-            ("+80:80", "\"+80\" is no port or range of ports, expected 1 to 65535"),
-            ("80:", "\"\" is no port or range of ports, expected 1 to 65535"),
-            ("80-:80", "\"80-\" is no port or range of ports, expected 1 to 65535"),
-            ("90-80:90-80", "\"90-80\" is no port or range of ports, expected 1 to 65535"),
+            ("0:80", "\"0\" is not a port or range of ports, expected 1 to 65535"),
+            ("80:65536", "\"65536\" is not a port or range of ports, expected 1 to 65535"),
+            ("+80:80", "\"+80\" is not a port or range of ports, expected 1 to 65535"),
+            ("80:", "\"\" is not a port or range of ports, expected 1 to 65535"),
+            ("80-:80", "\"80-\" is not a port or range of ports, expected 1 to 65535"),
+            ("90-80:90-80", "\"90-80\" is not a port or range of ports, expected 1 to 65535"),
             ("80-81:80", "2 ports of the host and 1 of the container, expected as many"),
-            ("80:80/TCP", "\"TCP\" is no protocol, expected tcp, udp or sctp"),
-            ("80:80/", "\"\" is no protocol, expected tcp, udp or sctp"),
+            ("80:80/TCP", "\"TCP\" is not a protocol, expected tcp, udp or sctp"),
+            ("80:80/", "\"\" is not a protocol, expected tcp, udp or sctp"),
             (
                 "1.2.3:80:80",
-                "\"1.2.3\" is no address of the host, expected one like 127.0.0.1 or [::1]",
+                "\"1.2.3\" is not an address of the host, expected one like 127.0.0.1 or [::1]",
             ),
             (
                 "::1:80:80",
-                "\"::1\" is no address of the host, expected one like 127.0.0.1 or [::1]",
+                "\"::1\" is not an address of the host, expected one like 127.0.0.1 or [::1]",
             ),
             (
                 "[1.2.3.4]:80:80",
-                "\"[1.2.3.4]\" is no address of the host, expected one like 127.0.0.1 or [::1]",
+                "\"[1.2.3.4]\" is not an address of the host, expected one like 127.0.0.1 or [::1]",
             ),
-            (":80:80", "\"\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
+            (":80:80", "\"\" is not an address of the host, expected one like 127.0.0.1 or [::1]"),
         ];
         for (text, problem) in cases {
             assert_eq!(mappings(&[text]), format!("{text:?}: {problem}"));

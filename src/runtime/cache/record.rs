@@ -188,7 +188,7 @@ fn of_value(value: &Value, result: Result<Option<Document>>) -> Result<Record> {
     let capability_args = value.get("capabilityArgs").cloned().unwrap_or(Value::Object(vec![]));
     let document = STANDARD
         .decode(text("config"))
-        .map_err(|_| Error::new(Code::DECODE, "config is no base64"))?;
+        .map_err(|_| Error::new(Code::DECODE, "config is not base64"))?;
     let sandboxes = value.get("result").map(sandboxes).unwrap_or_default();
     let mut record = Record { at: None, document, result, sandboxes };
     let netns = match text("netns") {

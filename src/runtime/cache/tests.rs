@@ -209,7 +209,7 @@ fn one_attachment_s_record_has_what_a_runtime_needs_for_del() {
         &format!(r#"{{"kind":"cniCacheV1",{names},"config":"%"}}"#),
     );
     let error = cache.record(&at.key).unwrap_err();
-    assert!(error.code == Code::DECODE && error.msg.ends_with(": config is no base64"), "{error}");
+    assert!(error.code == Code::DECODE && error.msg.ends_with(": config is not base64"), "{error}");
 }
 
 /// `n-x` and `y` come to the file name of `n` and `x-y`.

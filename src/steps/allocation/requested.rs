@@ -49,7 +49,7 @@ pub fn addresses(cx: &Context<'_>) -> Result<Vec<IpAddr>> {
 }
 
 fn no_address(path: impl fmt::Display, text: &str) -> Error {
-    Error::config(path, format_args!("{text:?} is no IP address"))
+    Error::config(path, format_args!("{text:?} is not an IP address"))
         .saying(format_args!("invalid IP address {text}"))
 }
 

@@ -244,7 +244,7 @@ fn a_namespace_that_is_locked_for_ever_is_told_of() {
             (error.code, &*error.msg),
             (11, "lock netns \"/run/netns/c1\": not free within 20s")
         );
-        assert_eq!(error.details, "`fuser -v /run/cni/netns/lock` tells who has it");
+        assert_eq!(error.details, "`fuser -v /run/cni/netns/lock` names its owner");
         assert_waited(waited, 20);
         before.assert_unchanged("an ADD that got no lock");
         elsewhere.add(); // which is another namespace

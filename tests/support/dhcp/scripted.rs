@@ -254,7 +254,7 @@ fn listen(room: &Room, socket: &UdpSocket, name: &str, answers: &UdpSocket) {
     }
 }
 
-/// What is read of a packet; what it has not got is null.
+/// What is read of a packet; what it lacks is null.
 fn decode(bytes: &[u8]) -> Value {
     let mut packet = json!({"length": bytes.len()});
     if bytes.len() < 240 {

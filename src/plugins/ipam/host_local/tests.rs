@@ -343,7 +343,7 @@ fn configurations_that_are_wrong_are_told_by_path() {
         (
             r#""subnet":"10.1.0.0/16""#,
             r#","args":{"cni":{"ips":["10.1.0.2",""]}}"#,
-            "invalid IP address ; args.cni.ips[1]: \"\" is no IP address",
+            "invalid IP address ; args.cni.ips[1]: \"\" is not an IP address",
         ),
     ] {
         let mut net = Net::new(ipam);

@@ -211,7 +211,7 @@ fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
 
 /// Moves the device of a record to the host.
 fn bring(host: &Links<'_>, netns: &Netns, link: &Link, kept: &Belongings) -> Result<Link> {
-    // The alias says that it has not got back yet what it had.
+    // The alias says that it has not yet restored what it had.
     let moved = move_out(host, netns, link, Naming { name: &kept.device, alias: &kept.device })?;
     let Some(identity) = &kept.identity else { return Ok(moved) };
     match host.find(identity, &kept.device)? {

@@ -165,7 +165,7 @@ impl Conf {
             self.find_bridge(at.netlink()?).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
         match bridge.filter(|bridge| link.master != Some(bridge.index)) {
             Some(bridge) => Err(Error::check(format!(
-                "interface {:?} is no port of bridge {:?}",
+                "interface {:?} is not a port of bridge {:?}",
                 link.name, bridge.name
             ))),
             None => Ok(()),

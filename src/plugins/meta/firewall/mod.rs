@@ -191,7 +191,7 @@ fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
         {
             Err(Error::config(
                 "prevResult.interfaces[0].name",
-                format_args!("{:?} cannot be told to iptables", bridge.as_str()),
+                format_args!("{:?} cannot be passed to iptables", bridge.as_str()),
             )
             .expecting("letters, digits and \"_.-\"")
             .with_details("backend \"nftables\" takes any name"))

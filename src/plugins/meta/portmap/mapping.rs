@@ -88,7 +88,7 @@ impl Host {
             return Ok(Host::Any);
         }
         let ip: IpAddr = text.parse().map_err(|_| {
-            format!("{text:?} is no IP address, expected one of the host's or none")
+            format!("{text:?} is not an IP address, expected one of the host's or none")
         })?;
         let ip = ip.to_canonical(); // ::ffff:10.0.0.1 is on no wire
         Ok(if ip.is_unspecified() { Host::AnyOf { is_v6: ip.is_ipv6() } } else { Host::At(ip) })
@@ -314,7 +314,7 @@ mod tests {
             ),
             (
                 given("10.0.0", 1, ""),
-                "p[0].hostIP: \"10.0.0\" is no IP address, expected one of the host's or none",
+                "p[0].hostIP: \"10.0.0\" is not an IP address, expected one of the host's or none",
             ),
         ] {
             assert_eq!(Mapping::read_all("p", &[bad]).unwrap_err().to_string(), msg);

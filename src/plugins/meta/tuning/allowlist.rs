@@ -38,7 +38,7 @@ impl<'a> Allowlist<'a> {
             let whole = whole_name(line).map_err(|e| {
                 Error::new(
                     Code::INVALID_CONFIG,
-                    format!("{PATH}: line {number}: {line:?} is no pattern: {e}"),
+                    format!("{PATH}: line {number}: {line:?} is not a pattern: {e}"),
                 )
             })?;
             Ok((line, whole))

@@ -383,7 +383,7 @@ impl Backups {
         let what = || format!("dataDir: {} cannot be written", self.0.display());
         if !there.is_dir() {
             return Err(Error::new(Code::NOT_AVAILABLE, what())
-                .with_details(format_args!("{there:?} is no directory")));
+                .with_details(format_args!("{there:?} is not a directory")));
         }
         access(there, AccessFlags::W_OK | AccessFlags::X_OK)
             .map_err(|errno| Error::system(Code::NOT_AVAILABLE, what(), errno as i32))

@@ -89,10 +89,7 @@ fn without_what_it_needs_it_does_not_start_and_says_what_that_is() {
         for name in needed {
             let (status, log) = Daemon::refused(lab, &words(&all_but(&name)));
             assert_eq!(status, 1, "{name}: {log}");
-            assert!(
-                log.contains(&format!("start the DHCP daemon: it has not got {name};")),
-                "{log}"
-            );
+            assert!(log.contains(&format!("start the DHCP daemon: it lacks {name};")), "{log}");
             assert_eq!(lab.host.sh("ls -A /run/cni"), "", "nothing is left");
         }
     });

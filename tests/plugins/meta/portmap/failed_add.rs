@@ -76,7 +76,7 @@ pub fn cases() -> Vec<Case> {
             "runtimeConfig.portMappings[1].protocol",
         ),
         mapping(
-            "hostIP is no address",
+            "hostIP is not an address",
             json!({"hostIP": "1.2.3"}),
             "runtimeConfig.portMappings[1].hostIP: \"1.2.3\"",
         ),

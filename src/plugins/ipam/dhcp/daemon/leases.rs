@@ -212,7 +212,7 @@ impl Daemon {
                     if !std::mem::replace(&mut entry.told_malformed, true) {
                         self.log(
                             name,
-                            format_args!("problem=\"what {from} sends is no DHCP message\""),
+                            format_args!("problem=\"what {from} sends is not a DHCP message\""),
                         );
                     }
                 }
@@ -317,7 +317,7 @@ impl Daemon {
         if is_heard {
             Ok(())
         } else {
-            Err(End::Failed(Error::new(Code::TRY_AGAIN, "whoever asked has gone")))
+            Err(End::Failed(Error::new(Code::TRY_AGAIN, "the client has hung up")))
         }
     }
 

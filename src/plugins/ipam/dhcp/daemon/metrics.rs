@@ -30,9 +30,9 @@ const COUNTERS: [(&str, &str); 8] = [
     ("packets_sent", "Messages sent to servers."),
     ("send_failures", "Messages that could not be sent."),
     ("packets_received", "Messages received."),
-    ("packets_malformed", "Packets received that are no DHCP messages."),
+    ("packets_malformed", "Packets received that are not DHCP messages."),
     ("acquire_failures", "ADDs that got no lease."),
-    ("releases", "Leases given back."),
+    ("releases", "Leases released."),
     ("gone", "Leases whose namespace or interface was gone."),
     ("journal_failures", "Records that could not be written."),
 ];

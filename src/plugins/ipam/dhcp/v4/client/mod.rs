@@ -244,7 +244,7 @@ impl Client {
 
     /// Takes that `from` has sent what is no message, which an ADD that fails tells.
     pub fn on_malformed(&mut self, from: Ipv4Addr) {
-        self.troubles.note(format!("what {from} sends is no DHCP message"));
+        self.troubles.note(format!("what {from} sends is not a DHCP message"));
     }
 
     /// Takes that `holder` answers ARP for an address.

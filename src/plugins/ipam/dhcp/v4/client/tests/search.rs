@@ -266,7 +266,9 @@ fn who_waits_in_vain_is_told_what_has_come() {
     let mut story = Story::new(setup());
     story.client.on_malformed(SERVER);
     story.until(208.0);
-    assert!(story.lines.pop().unwrap().ends_with("208s: what 10.0.0.1 sends is no DHCP message"));
+    assert!(
+        story.lines.pop().unwrap().ends_with("208s: what 10.0.0.1 sends is not a DHCP message")
+    );
     for address in [[0, 0, 0, 9], [127, 0, 0, 1], [224, 0, 0, 1], [240, 0, 0, 1], [255; 4]] {
         let mut story = Story::new(setup());
         story.hear(&story.reply(MessageType::Offer, address.into()));
@@ -282,7 +284,7 @@ fn who_waits_in_vain_is_told_what_has_come() {
     unnamed.options.remove(code::SERVER_ID);
     story.hear(&unnamed);
     story.until(208.0);
-    let told = "208s: 10.0.0.1 offers 127.0.0.1, which no host can have; what 10.0.0.2 sends is no DHCP message; \
+    let told = "208s: 10.0.0.1 offers 127.0.0.1, which no host can have; what 10.0.0.2 sends is not a DHCP message; \
                 an offer of 10.0.0.5 does not say by which server";
     assert!(story.lines.pop().unwrap().ends_with(told));
 }
