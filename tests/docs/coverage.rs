@@ -302,9 +302,11 @@ fn tests_that_the_pages_name_exist() {
     ];
     for page in Page::all() {
         let spans = code_spans(&page.prose());
+        // Beginnings of names are for `tests/run`, and tests/tiers.rs looks for them.
         for span in spans
             .iter()
             .filter(|span| modules.iter().any(|module| span.starts_with(module) && span != module))
+            .filter(|span| !span.ends_with(['_', ':']))
         {
             assert!(is_test(span), "{}: there is no test {span}", page.path);
         }
