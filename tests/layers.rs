@@ -1,7 +1,7 @@
 //! The shape of the source: which layer may know which (`src/lib.rs` has the map), what is done
 //! where, and that everything of a plugin is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -43,10 +43,6 @@ const CONFINED: [(&str, &[&str]); 10] = [
 
 /// A plugin never sees who runs it, not even in a comment's link.
 const ABOVE_PLUGINS: [&str; 5] = ["registry", "runner", "runtime", "commands", "cli"];
-
-/// Folders whose modules can be read one after the other: none needs one that needs it. `mod.rs`
-/// counts as a module of its own, which knows all that it re-exports.
-const FOLDERS_WITHOUT_CIRCLES: [&str; 3] = ["net/netlink", "net/nft", "net/nft/owned"];
 
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -370,77 +366,4 @@ fn every_plugin_has_a_page() {
         .filter(|page| !root().join(page).exists())
         .collect();
     assert_eq!(missing, [""; 0]);
-}
-
-/// The code without tests, with every path from the crate's root.
-fn absolute(path: &str, text: &str) -> String {
-    let code = code(text.split("#[cfg(test)]").next().unwrap());
-    let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
-    let above: Vec<&str> = ["crate"].into_iter().chain(module.split('/')).collect();
-    let supers = (1..above.len()).rev().map(|up| ("super::".repeat(up), above.len() - up));
-    supers.chain([("self::".to_owned(), above.len())]).fold(code, |code, (relative, length)| {
-        code.replace(&relative, &format!("{}::", above[..length].join("::")))
-    })
-}
-
-/// Which modules of a folder each of them names.
-fn edges(folder: &str, files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
-    let prefix = format!("crate::{}::", folder.replace('/', "::"));
-    let of_folder = || {
-        files.iter().filter_map(|(path, text)| {
-            let inside = path.strip_prefix(folder)?.strip_prefix('/')?;
-            Some((layer_of(inside).to_owned(), absolute(path, text)))
-        })
-    };
-    let modules: BTreeSet<String> = of_folder().map(|(module, _)| module).collect();
-    let mut edges = BTreeMap::<String, BTreeSet<String>>::new();
-    for (module, code) in of_folder() {
-        let named = after(&code, &prefix).flat_map(names).filter(|name| !name.is_empty());
-        let named = named.map(|name| if modules.contains(&name) { name } else { "mod".into() });
-        edges.entry(module.clone()).or_default().extend(named.filter(|name| *name != module));
-    }
-    edges
-}
-
-/// The edges between modules of a folder that are on a circle, or between two.
-fn circles(folder: &str, files: &[(String, String)]) -> Vec<String> {
-    let mut left = edges(folder, files);
-    loop {
-        let named: BTreeSet<String> = left.values().flatten().cloned().collect();
-        let known: BTreeSet<String> = left.keys().cloned().collect();
-        left.values_mut().for_each(|names| names.retain(|name| known.contains(name)));
-        left.retain(|module, names| !names.is_empty() && named.contains(module));
-        if left.len() == known.len() {
-            let edge = |(from, to): (&String, &BTreeSet<String>)| {
-                to.iter().map(|to| format!("{folder}: {from} -> {to}")).collect::<Vec<_>>()
-            };
-            return left.iter().flat_map(edge).collect();
-        }
-    }
-}
-
-#[test]
-fn modules_of_a_folder_form_no_circle() {
-    let files = sources(&root().join("src"));
-    let found: Vec<String> =
-        FOLDERS_WITHOUT_CIRCLES.iter().flat_map(|folder| circles(folder, &files)).collect();
-    assert!(found.is_empty(), "{}", found.join("\n"));
-}
-
-#[test]
-fn circle_between_modules_is_found() {
-    let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
-    let mut files = vec![
-        file("net/a/mod.rs", "pub use self::x::X;"),
-        file("net/a/x.rs", "use super::y::{Y, Z};"),
-        file("net/a/y.rs", "#[cfg(test)] use super::x;"),
-        file("net/a/z/deep.rs", "use super::super::x::X; use super::other::O;"),
-        file("net/b.rs", "use super::a::X;"),
-    ];
-    assert_eq!(circles("net/a", &files), [""; 0]);
-    files.push(file("net/a/y.rs", "use super::X;"));
-    let expected = ["net/a: mod -> x", "net/a: x -> y", "net/a: y -> mod"];
-    assert_eq!(circles("net/a", &files), expected);
-    files[5].1 = "use crate::net::a::z::deep;".into();
-    assert_eq!(circles("net/a", &files), ["net/a: x -> y", "net/a: y -> z", "net/a: z -> x"]);
 }
