@@ -16,8 +16,8 @@ use crate::registry::{self, PLUGINS};
 use crate::runner;
 use crate::terminal::Streams;
 
-/// The binary's own name. Under it, or any name that begins with it, the process is the operator's
-/// command line.
+/// The binary's own name. Called by it, or by a name that begins with it, the process runs the
+/// operator's command line.
 const NAME: &str = "cni-multi";
 
 /// Everything a process starts with.

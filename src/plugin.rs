@@ -268,7 +268,7 @@ impl Handles {
     /// The nf_tables socket of the current namespace; None if the kernel lacks nf_tables.
     ///
     /// It stays open to the end, because closing one waits until the kernel has freed everything
-    /// deleted by any process: ten milliseconds or more, a time that has passed when a link is
+    /// deleted by any process: ten milliseconds or more, which have already passed if a link is
     /// deleted in between.
     pub fn nft(&self) -> Result<Option<&Nft>> {
         get_or_try_init(&self.nft, Nft::open_if_there).map(Option::as_ref)
