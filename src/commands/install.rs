@@ -296,8 +296,8 @@ fn keep(name: &str, kept: &str) -> Result<()> {
     rename(KEEP, kept)
 }
 
-/// Copies a file if hard links are unsupported, or not permitted: linking another user's symlink
-/// needs more privileges than an incomplete root has.
+/// Copies a file if hard links are unsupported, or not permitted: a root without all capabilities
+/// may be unable to link another user's symlink.
 fn copy(name: &str, to: &str) -> io::Result<()> {
     match fs::read_link(name) {
         Ok(leads_to) => symlink(leads_to, to),

@@ -53,7 +53,7 @@ impl Confinement {
         let useful = self.useful.iter().map(|(capability, _)| *capability);
         let kept: Vec<Capability> = self.needed.iter().copied().chain(useful).collect();
         capabilities::keep_only(&kept).map_err(|e| Error::kernel("give up capabilities", e))?;
-        // A kernel or sandbox without filters is no reason not to serve.
+        // Serve even on a kernel or in a sandbox without filters.
         if let Err(e) = system_calls::allow(self) {
             log.line(format_args!("system calls are not restricted: {}", e.desc()));
         }

@@ -222,7 +222,7 @@ impl<R: Record> Journal<R> {
     /// Classifies the content of a file, or the error of one that is not ours.
     fn judge(&self, path: PathBuf, text: io::Result<Vec<u8>>) -> Read<R> {
         let torn = |path: PathBuf, why: String| {
-            let _ = fs::rename(&path, path.with_extension(TORN)); // else it is there the next time
+            let _ = fs::rename(&path, path.with_extension(TORN)); // else found again next time
             Read::Torn(path, why)
         };
         let text = match text {
@@ -292,7 +292,7 @@ impl<R: Record> Journal<R> {
 
     /// Removes the file set aside under this name.
     pub fn forget_torn(&self, name: &str) {
-        let _ = plain_file::remove(&self.path(name).with_extension(TORN)); // it is in nothing's way
+        let _ = plain_file::remove(&self.path(name).with_extension(TORN)); // it does no harm
     }
 
     /// Removes the files set aside under the names for which `is_stale` is true.

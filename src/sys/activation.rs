@@ -31,8 +31,8 @@ pub fn listener(variable: impl Fn(&str) -> String) -> Result<Option<UnixListener
 
 fn take() -> Result<UnixListener> {
     let failed = |e| Error::kernel("take the socket that systemd hands over", e);
-    // SAFETY: only systemd's word says that this descriptor is there, and that it is for this
-    // process; nobody else here has taken it. If it is not open the next call says so.
+    // SAFETY: only systemd's variable says that this descriptor exists and is for this process; no
+    // other code here has taken it. If it is not open, the next call fails.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(failed)?;
     let is_local = getsockname::<UnixAddr>(socket.as_raw_fd())

@@ -182,7 +182,7 @@ mod tests {
                 // the type is invalid: the kernel's own error
                 || call(libc::SYS_socket, libc::AF_UNIX.into()),
                 || call(libc::SYS_socket, libc::AF_ALG.into()),
-                || call(libc::SYS_unshare, 0x100), // the thread's own, of which it makes one anew
+                || call(libc::SYS_unshare, 0x100), // passes the filter; the kernel may refuse
                 || call(libc::SYS_unshare, 0),
                 || call(libc::SYS_umask, 0o22),
                 || call(libc::SYS_umask, 0o26),

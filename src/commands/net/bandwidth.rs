@@ -9,7 +9,7 @@ use crate::error::Result;
 const LEAST_BURST: u64 = 64 * 1024 * 8;
 /// The maximum that the bandwidth plugin accepts.
 const LARGEST_BURST: u64 = u32::MAX as u64 * 8 - 1;
-/// The default burst is the amount of a twentieth of a second.
+/// The default burst is what the rate allows in a twentieth of a second.
 const BURSTS_A_SECOND: u64 = 20;
 
 /// The keys of the option and of the capability.

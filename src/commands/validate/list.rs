@@ -24,7 +24,7 @@ impl Checker<'_> {
         let loaded = if is_list { NetworkList::parse(text) } else { NetworkList::of_single(text) };
         let before = self.errors();
         let network = self.check_network(document);
-        // In any other case libcni's verdict counts.
+        // If our own checks find no error, report libcni's.
         if let (Err(error), true) = (&loaded, self.errors() == before) {
             let path = error.mistake.as_ref().map_or("", |mistake| &mistake.path);
             let message = &[error.msg.as_str()];

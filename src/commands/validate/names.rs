@@ -68,7 +68,7 @@ impl Checker<'_> {
     /// The version that its plugins are called with; empty if there is no valid one.
     pub fn check_version(&mut self, document: usize) -> String {
         let of = &self.documents[document];
-        // libcni's choice from a list of versions; it never chooses one that it rejects.
+        // libcni's choice from a list's versions; None if it rejects the list.
         let chosen = if of.is_list {
             choose_version(&of.value).ok()
         } else {

@@ -101,7 +101,7 @@ fn plugin<'a>(checker: &'a Checker<'_>, at: Place) -> &'a Plugin {
     &checker.networks[at.0].plugins[at.1]
 }
 
-/// Whether a runtime uses only one of the two and never the other.
+/// Whether the two have the same name, so that a runtime never uses both.
 fn is_one_name(checker: &Checker<'_>, one: Place, other: Place) -> bool {
     checker.networks[one.0].name == checker.networks[other.0].name
 }
