@@ -217,7 +217,7 @@ fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
     }
 }
 
-/// The inputs of a call besides its subject.
+/// The inputs of a call other than its subject.
 pub struct Context<'a> {
     /// The plugins that are compiled in; delegation looks here, so plugins never import the
     /// registry.

@@ -1,5 +1,5 @@
-//! The answers of a plugin besides a result: the error object of a failure (specification, section
-//! 5) and the versions that it supports.
+//! The answers of a plugin other than a result: the error object of a failure (specification,
+//! section 5) and the versions that it supports.
 
 use std::borrow::Cow;
 

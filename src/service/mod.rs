@@ -5,7 +5,6 @@
 //! [starts](event_loop::start), and implements [`Service`](event_loop::Service). One thread and one
 //! poll(2) handle requests, the daemon's own descriptors, signals, and one timer for the next
 //! deadline.
-//! poll(2): requests, descriptors of the daemon's own, signals, and one timer for what is due next.
 
 pub mod confinement;
 pub mod connection;

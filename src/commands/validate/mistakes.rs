@@ -39,7 +39,7 @@ impl Checker<'_> {
             }
             let mut taken = rest.take_out(&gone);
             if is_new && !taken && !path.is_empty() {
-                put(&mut rest.value, current, Value::text("x")); // it is missing: what comes after it is asked for, too
+                put(&mut rest.value, current, Value::text("x")); // fill in what is missing, so that later keys are checked
             }
             while !gone.is_empty() && !taken && !is_new {
                 gone.truncate(parent(&gone).len());
