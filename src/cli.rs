@@ -1,5 +1,5 @@
-//! From argv to what runs: a plugin by the name we were called by, `cni-multi <plugin>`, or the
-//! operator's commands.
+//! Dispatch by argv: a plugin selected by argv[0], `cni-multi <plugin>`, or the operator's
+//! commands.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -16,11 +16,11 @@ use crate::registry::{self, PLUGINS};
 use crate::runner;
 use crate::terminal::Streams;
 
-/// The binary's own name: called by it, or by a name that begins with it, we are the operator's
-/// command line.
+/// The binary's own name. Called by it, or by a name that begins with it, the process runs the
+/// operator's command line.
 const NAME: &str = "cni-multi";
 
-/// All that a process is given.
+/// Everything a process starts with.
 pub struct Invocation<'a> {
     /// argv.
     pub args: Vec<OsString>,
@@ -30,9 +30,9 @@ pub struct Invocation<'a> {
     pub io: Streams<'a>,
 }
 
-/// Runs what argv asks for; returns the exit status.
+/// Runs the plugin or command that argv selects; returns the exit status.
 ///
-/// A runtime calls us by a plugin's name and without arguments, so that comes first and costs
+/// A runtime calls a plugin by name and without arguments, so that case comes first and costs
 /// nothing else.
 pub fn run(mut invocation: Invocation<'_>) -> u8 {
     let called = invocation.args.first().map(basename).unwrap_or_default();
@@ -67,25 +67,25 @@ fn basename(argv0: &OsString) -> String {
     Path::new(argv0).file_name().unwrap_or(argv0).to_string_lossy().into_owned()
 }
 
-/// Whether the plugin's own command is meant: the name alone is the plugin, as a runtime calls it,
-/// and so is the name with a word that the command does not know where CNI_COMMAND is set.
+/// Whether argv means the plugin's own command. The name alone is the plugin, as a runtime calls
+/// it, and so is the name with a word unknown to the command while CNI_COMMAND is set.
 fn is_command(entry: &Entry, word: Option<&OsString>, env: &Environment) -> bool {
     let (Some(command), Some(word)) = (entry.own_command(), word) else { return false };
     command.knows(&word.to_string_lossy()) || env.get("CNI_COMMAND").is_empty()
 }
 
-/// The commands that plugins bring along.
+/// The operator commands that plugins define.
 fn commands_of_plugins() -> impl Iterator<Item = &'static OperatorCommand> {
     PLUGINS.iter().flat_map(|entry| entry.commands)
 }
 
-/// Never a silent success: a runtime that called a plugin must learn that there is none of that
-/// name.
+/// Reports an unknown plugin, never a silent success: a runtime that called a plugin must learn
+/// that no plugin has that name.
 fn unknown_plugin(name: &str, io: &mut Streams<'_>) -> u8 {
     let names: Vec<&str> = PLUGINS.iter().map(|entry| entry.name).collect();
     let error = Error::new(Code::INVALID_ENVIRONMENT, format!("unknown plugin {name:?}"))
         .with_details(format_args!("this cni-multi has {}", names.join(", ")));
-    let _ = io.stdout.write_all(runner::error_object(&error, version::CURRENT).as_bytes()); // the status says it too
+    let _ = io.stdout.write_all(runner::error_object(&error, version::CURRENT).as_bytes()); // the exit status says it too
     1
 }
 
@@ -105,13 +105,13 @@ fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
         Err(asked) => {
             let to: &mut dyn Write =
                 if asked.use_stderr() { invocation.io.stderr } else { invocation.io.stdout };
-            let _ = write!(to, "{asked}"); // help that nobody reads is no failure
+            let _ = write!(to, "{asked}"); // unread help is not an error
             u8::from(asked.use_stderr()) * 2
         }
     }
 }
 
-/// The whole command line, as the binary reads it and the manual tells it.
+/// The whole command line, as the binary parses it and the manual describes it.
 pub fn commands() -> Command {
     let version = format!("{} (plugins: {})", env!("CARGO_PKG_VERSION"), runner::plugin_version());
     Command::new(NAME)
@@ -145,11 +145,11 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
             validate::run(command, PLUGINS, &invocation.env, &mut invocation.io)
         }
         Some(("schema", command)) => schema::run(command, PLUGINS, &mut invocation.io),
-        // clap has refused every other name
+        // clap rejects every other name
         Some((name, matches)) => commands_of_plugins()
             .find(|command| command.name == name)
             .map_or(2, |command| (command.run)(matches, &invocation.env, &mut invocation.io)),
-        // Nomad runs every file of the directory and takes the first word that is a version.
+        // Nomad runs every file of the directory and takes the first word that parses as a version.
         None => print(
             &format!("{NAME} {}\n\n{}", env!("CARGO_PKG_VERSION"), commands().render_help()),
             &mut invocation.io,

@@ -1,43 +1,43 @@
-//! One deadline for all that an operation waits for: locks of other processes, links that come up,
-//! addresses that settle, daemons that answer.
+//! One deadline for everything an operation waits for: locks of other processes, links that come
+//! up, addresses that settle, daemons that answer.
 //!
-//! Each wait has a limit of its own, which says what is wrong where it runs out. An operation may
-//! meet several of them, and its undo the same ones again, so what they share is a moment after
-//! which nothing waits for long.
+//! Each wait also has its own timeout, whose error says what is wrong at that point. One operation
+//! may run into several of them, and its undo into the same ones again, so they share a point in
+//! time after which no wait is long.
 
 use std::time::{Duration, Instant};
 
-/// How long one operation of a plugin, or of a whole list of plugins in this process, waits for
-/// others. kubelet gives each call two minutes.
+/// The time limit for all waits of one plugin operation, or of a whole plugin list run in this
+/// process. kubelet gives each call two minutes.
 pub const OPERATION: Duration = Duration::from_secs(90);
 
-/// What each wait has even after the deadline: an undo must not fail because of a lock that another
-/// process has for milliseconds.
+/// The time each wait gets even after the deadline: an undo must not fail because another process
+/// holds a lock for milliseconds.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The moment until which an operation waits.
+/// The point in time until which an operation waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// So long from now on.
+    /// A deadline `time` from now.
     pub fn after(time: Duration) -> Deadline {
         Deadline(Instant::now() + time)
     }
 
-    /// How long one wait may take that is by itself so patient.
+    /// The timeout of one wait: `patience`, cut to what is left until the deadline.
     pub fn limit(self, patience: Duration) -> Duration {
         let left = self.0.saturating_duration_since(Instant::now());
         patience.min(left.max(GRACE))
     }
 
-    /// When a wait ends that begins now and is by itself so patient.
+    /// The end of a wait that begins now with this `patience`.
     pub fn of_wait(self, patience: Duration) -> Instant {
         Instant::now() + self.limit(patience)
     }
 }
 
-/// That of an operation that begins now.
+/// The deadline of an operation that begins now.
 impl Default for Deadline {
     fn default() -> Deadline {
         Deadline::after(OPERATION)

@@ -2,8 +2,8 @@
 //! 5.
 //!
 //! `msg` says what was attempted and names the object, in the reference plugin's sentence where it
-//! has one; `details` says where and why in more words, what the reader can do and what was undone.
-//! The runtime prepends the plugin's name, so messages do not.
+//! has one. `details` gives the place and cause in more words, what the reader can do and what was
+//! undone. The runtime prepends the plugin's name, so messages do not.
 
 use std::fmt;
 use std::fs::File;
@@ -17,10 +17,10 @@ pub use self::mistake::{Expected, Kind, Mistake, Problem, Word};
 
 mod mistake;
 
-/// The result of nearly everything here.
+/// The result type of nearly every function in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Error codes. 0 to 99 are the specification's; ours begin at 100 and are listed in
+/// An error code. The specification reserves 0 to 99; ours begin at 100 and are listed in
 /// docs/errors.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub u32);
@@ -36,12 +36,12 @@ impl Code {
     pub const IO: Code = Code(5);
     /// JSON, or a version, could not be decoded.
     pub const DECODE: Code = Code(6);
-    /// The configuration decodes and is wrong.
+    /// The configuration decodes but is invalid.
     pub const INVALID_CONFIG: Code = Code(7);
     /// The namespace cannot be used: the plugin's own, or not a namespace. The library's code, not
     /// the specification's.
     pub const INVALID_NETNS: Code = Code(8);
-    /// Something passing is in the way.
+    /// A temporary condition prevents the operation.
     pub const TRY_AGAIN: Code = Code(11);
     /// STATUS: ADD cannot be served.
     pub const NOT_AVAILABLE: Code = Code(50);
@@ -51,7 +51,7 @@ impl Code {
     pub const KERNEL: Code = Code(100);
     /// No address is free, or the requested one is not.
     pub const ADDRESS_UNAVAILABLE: Code = Code(101);
-    /// Something of that name or value exists and is not ours to change.
+    /// An object of that name or value exists and is not ours to change.
     pub const CONFLICT: Code = Code(102);
     /// CHECK found a difference.
     pub const CHECK_FAILED: Code = Code(103);
@@ -59,11 +59,12 @@ impl Code {
     pub const DELEGATE: Code = Code(104);
     /// A program of the host that the configuration asks for is missing or failed.
     pub const HOST_PROGRAM: Code = Code(105);
-    /// A bug of ours.
+    /// A bug in cni-multi.
     pub const BUG: Code = Code(106);
 }
 
-/// An error as the runtime sees it. Boxed: every result has room for one, and every `?` moves it.
+/// An error as the runtime sees it. Boxed, because every result has room for one and every `?`
+/// moves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Box<Report>);
 
@@ -76,12 +77,12 @@ pub struct Report {
     pub msg: String,
     /// Cause, hint, what was undone; may be empty.
     pub details: String,
-    /// The system's reason, where it was the system.
+    /// The errno, where the error came from the system.
     pub errno: Option<i32>,
-    /// The reasons of the errors that `details` tell besides, one for each: see
+    /// The errnos of the further errors that `details` reports, one for each: see
     /// [`ErrorList::finish`].
     pub also: Vec<Option<i32>>,
-    /// What is wrong with the configuration and where, where that is the reason.
+    /// The configuration mistake and its place, where that is the reason.
     pub mistake: Option<Mistake>,
 }
 
@@ -98,18 +99,18 @@ impl Error {
         }))
     }
 
-    /// The value at `path` (`ipam.ranges[0][1].subnet`) cannot be: `problem` says why.
+    /// The value at `path` (`ipam.ranges[0][1].subnet`) is invalid; `problem` says why.
     /// [`Error::expecting`] adds what was expected.
     pub fn config(path: impl fmt::Display, problem: impl fmt::Display) -> Error {
         Mistake::new(problem).at(path).into()
     }
 
-    /// There is no value at `path`.
+    /// The value at `path` is missing.
     pub fn missing(path: impl fmt::Display, expected: impl Into<Expected>) -> Error {
         Mistake::of(Problem::Missing).at(path).expecting(expected).into()
     }
 
-    /// The number at `path` is in none of the ranges.
+    /// The number at `path` is outside all of the ranges.
     pub fn out_of_range(
         path: impl fmt::Display,
         number: impl fmt::Display,
@@ -118,29 +119,29 @@ impl Error {
         Error::config(path, format_args!("{number} is out of range")).expecting(ranges)
     }
 
-    /// Both keys are given, and only one of them can be.
+    /// Both keys are given, but they are mutually exclusive.
     pub fn exclusive(path: impl fmt::Display, other: impl fmt::Display) -> Error {
         Mistake::of(Problem::Excludes(other.to_string())).at(path).into()
     }
 
-    /// A difference that CHECK found.
+    /// A difference found by CHECK.
     pub fn check(msg: impl Into<String>) -> Error {
         Error::new(Code::CHECK_FAILED, msg)
     }
 
-    /// An error of the system while doing `what`; the errno text follows it.
+    /// A system error while doing `what`; the errno text follows it.
     pub fn system(code: Code, what: impl fmt::Display, errno: i32) -> Error {
         let mut error = Error::new(code, format!("{what}: {}", errno_text(errno)));
         error.errno = Some(errno);
         error
     }
 
-    /// A kernel operation that failed.
+    /// A failed kernel operation.
     pub fn kernel(what: impl fmt::Display, errno: Errno) -> Error {
         Error::system(Code::KERNEL, what, errno as i32)
     }
 
-    /// A file operation that failed.
+    /// A failed file operation.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Error {
         match error.raw_os_error() {
             Some(errno) => Error::system(Code::IO, what, errno),
@@ -148,7 +149,7 @@ impl Error {
         }
     }
 
-    /// The same error with more details after those it has.
+    /// The same error with more details appended.
     #[must_use]
     pub fn with_details(mut self, more: impl fmt::Display) -> Error {
         let more = more.to_string();
@@ -167,15 +168,15 @@ impl Error {
         self
     }
 
-    /// The same error, its message led by what was being done.
+    /// The same error with what was being done prepended to its message.
     #[must_use]
     pub fn context(mut self, what: impl fmt::Display) -> Error {
         self.msg = format!("{what}: {}", self.msg);
         self
     }
 
-    /// The same mistake with what was expected instead; comes before any other
-    /// change of the message.
+    /// The same mistake with what was expected instead. Call it before any other change of the
+    /// message.
     #[must_use]
     pub fn expecting(mut self, expected: impl Into<Expected>) -> Error {
         let report = &mut *self.0;
@@ -186,8 +187,8 @@ impl Error {
         self
     }
 
-    /// The same error in the reference plugin's sentence, which tools may look for. What the
-    /// message was leads the details.
+    /// The same error in the reference plugin's sentence, which tools may match. The previous
+    /// message moves to the start of the details.
     #[must_use]
     pub fn saying(mut self, sentence: impl fmt::Display) -> Error {
         let own = std::mem::replace(&mut self.msg, sentence.to_string());
@@ -195,14 +196,14 @@ impl Error {
         self.with_details(details)
     }
 
-    /// The same mistake in a library's words, which say all of it.
+    /// The same mistake in a library's words, which say everything.
     #[must_use]
     pub fn phrased(mut self, sentence: impl fmt::Display) -> Error {
         self.msg = sentence.to_string();
         self
     }
 
-    /// The same error, its mistake in an object that stands at `parent`. The message stays.
+    /// The same error with its mistake moved to the object at `parent`. The message stays.
     #[must_use]
     pub fn within(mut self, parent: impl fmt::Display) -> Error {
         if let Some(mistake) = &mut self.mistake {
@@ -212,8 +213,8 @@ impl Error {
         self
     }
 
-    /// The same error of the system, led by the reference plugin's words for what failed, which
-    /// tools may look for.
+    /// The same system error, prefixed with the reference plugin's words for what failed, which
+    /// tools may match.
     #[must_use]
     pub fn worded(mut self, what: impl fmt::Display) -> Error {
         let Some(errno) = self.errno else { return self.context(what) };
@@ -221,14 +222,14 @@ impl Error {
         self
     }
 
-    /// What the reader can do about a mistake: the details without the mistake itself.
+    /// The advice about a mistake: the details without the mistake itself.
     pub fn advice(&self) -> &str {
         let mistake = self.mistake.as_ref().map(Mistake::to_string).unwrap_or_default();
         self.details.strip_prefix(&mistake).unwrap_or(&self.details).trim_start_matches("; ")
     }
 
-    /// Whether the system is busy or short of something for the moment: the same may succeed
-    /// another time.
+    /// Whether the cause is temporary, such as a busy system or a lack of resources: a retry may
+    /// succeed.
     pub fn may_pass(&self) -> bool {
         use Errno::{EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM};
         [EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM]
@@ -236,28 +237,28 @@ impl Error {
             .any(|errno| self.has_errno(*errno))
     }
 
-    /// Whether the system said that the object is not there.
+    /// Whether the system reported that the object does not exist.
     pub fn is_not_found(&self) -> bool {
         use Errno::{EADDRNOTAVAIL, ENODEV, ENOENT, ENXIO, ESRCH};
         self.is_one_of(&[ENOENT, ENODEV, ESRCH, ENXIO, EADDRNOTAVAIL])
     }
 
-    /// Whether the system said that the object exists.
+    /// Whether the system reported that the object exists.
     pub fn is_exists(&self) -> bool {
         self.is_errno(Errno::EEXIST)
     }
 
-    /// Whether the system knows no way to an address.
+    /// Whether the system has no route to an address.
     pub fn is_unreachable(&self) -> bool {
         self.is_one_of(&[Errno::ENETUNREACH, Errno::EHOSTUNREACH])
     }
 
-    /// Whether the system's reason was `errno`; of several errors, that of each.
+    /// Whether the system's reason was `errno`; for a list of errors, in every one.
     pub fn is_errno(&self, errno: Errno) -> bool {
         self.is_one_of(&[errno])
     }
 
-    /// Whether the system's reason was `errno`; of several errors, that of any.
+    /// Whether the system's reason was `errno`; for a list of errors, in any one.
     pub fn has_errno(&self, errno: Errno) -> bool {
         self.reasons().any(|reason| reason == Some(errno as i32))
     }
@@ -306,8 +307,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The system's text for an errno in the spelling of Go's libraries: lower case, no number. go-cni
-/// lets a DEL pass by the words "no such file or directory" and "not found", so the spelling
+/// The system's text for an errno, spelled as in Go's libraries: lower case, no number. go-cni
+/// ignores a DEL failure that contains "no such file or directory" or "not found", so the spelling
 /// matters.
 pub fn errno_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
@@ -316,27 +317,27 @@ pub fn errno_text(errno: i32) -> String {
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
-/// Tells people something that is no error. Nobody need read it, and it may be told on any thread:
-/// `eprintln!` panics where the reader has gone and waits for main's lock on the stream.
+/// Prints a warning on stderr. The output is best effort and works on any thread: `eprintln!`
+/// panics when stderr is closed and waits for main's lock on the stream.
 pub fn warn(text: impl fmt::Display) {
     let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from);
     let _ = stderr.and_then(|mut stderr| stderr.write_all(format!("{text}\n").as_bytes())); // see above
 }
 
-/// What went wrong in a teardown, which does all it can and reports everything at the end.
+/// The failures of a teardown, which does all it can and reports everything at the end.
 #[derive(Debug, Default)]
 pub struct ErrorList(Vec<Error>);
 
 impl ErrorList {
-    /// Takes note of a failure, if it is one.
+    /// Records a failure, if it is one.
     pub fn push<T>(&mut self, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.0.push(error)).ok()
     }
 
-    /// Success, or one error that tells all: the first one's code and message, the others in the
-    /// details. What several have said one after the other stands there once. It has the reason
-    /// of each: an error that may pass is not hidden by one before it that does not, and that
-    /// one object is not there says nothing of the others.
+    /// Success, or one error that reports everything: the first error's code and message, the
+    /// others in the details. Identical consecutive errors appear once. The result keeps the errno
+    /// of each: a permanent first error does not hide a temporary one behind it, and "not found"
+    /// for one object does not stand for the others.
     pub fn finish(self) -> Result<()> {
         let mut all = self.0.into_iter();
         let Some(mut first) = all.next() else { return Ok(()) };

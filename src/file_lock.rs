@@ -1,11 +1,10 @@
-//! flock(2) that is not waited for without end: whoever has the lock may be stopped, or hang on a
-//! disk that does not answer.
+//! flock(2) with a timeout: the lock holder may be stopped, or hang on a disk that does not answer.
 //!
-//! A lock that is free is taken by one system call. Where it is not, a thread waits in the kernel,
-//! and we wait for the thread with a limit. So whoever comes first is first, and each starts when
-//! the one before lets go. With tries and pauses between them, late comers overtake and every
-//! hand-over costs half a pause; a signal that ends the wait would be for the whole process, and
-//! comes for nothing when it comes a moment before the wait.
+//! A free lock is taken by one system call. For a held one, a thread waits in the kernel and the
+//! caller waits for the thread with a timeout. So waiters are served in order of arrival, and each
+//! starts as soon as the one before unlocks. With polling, late arrivals would overtake and every
+//! hand-over would cost half a pause. With a signal to end the wait, the signal would affect the
+//! whole process, and would be lost if it came just before the wait.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,35 +22,35 @@ use nix::sys::stat::{major, minor};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 
-/// How long one holder may have a lock that a plugin waits for. What is done under our locks takes
-/// milliseconds, and with iptables a tenth of a second. An ADD that gives up and the runtime's DEL
-/// after it can meet the same lock, and kubelet waits two minutes for each call.
+/// How long a plugin waits for one lock holder. Work under our locks takes milliseconds, and with
+/// iptables a tenth of a second. An ADD that gives up and the runtime's DEL after it can meet the
+/// same lock, and kubelet waits two minutes for each call.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often we look in that time who has it. While /proc/locks is read nobody gets any lock, so it
-/// is not done at once.
+/// How often the holder is looked up in that time. Reading /proc/locks blocks every lock operation
+/// of the machine, so the first look is not immediate.
 const LOOKS: u32 = 3;
 
-/// How often /proc/locks is read for a lock that is not found there. It comes in pages: a lock that
-/// goes from one that has been read lets another slip past the next.
+/// How often /proc/locks is read again for a lock that it does not show. It is read in pages: when
+/// a lock in an earlier page is removed, another one can be skipped by the next page.
 const READS: u32 = 3;
 
-/// The thread does nothing but wait.
+/// The stack of a thread that only waits.
 const STACK: usize = 64 * 1024;
 
-/// With whom a lock is had.
+/// How a lock is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// With nobody.
+    /// Held by one file alone.
     Exclusive,
-    /// With all who want it shared.
+    /// Shared with all other holders in this mode.
     Shared,
 }
 
 impl Mode {
-    /// Takes the lock where it is free; whether it was.
+    /// Takes the lock if it is free; returns whether it did.
     pub fn try_take(self, file: &File) -> io::Result<bool> {
-        // In whole words, because std has methods of the same names.
+        // Fully qualified, because std has methods of the same names.
         let tried = match self {
             Mode::Exclusive => fs2::FileExt::try_lock_exclusive(file),
             Mode::Shared => fs2::FileExt::try_lock_shared(file),
@@ -75,18 +74,18 @@ impl Mode {
     }
 }
 
-/// Bytes of a file that are locked by themselves, for as long as the file is open (F_OFD_SETLK of
+/// A range of bytes in a file, locked on its own for as long as the file is open (F_OFD_SETLK of
 /// fcntl(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// The first byte.
     pub start: i64,
-    /// How many; 0 for all that follow.
+    /// The number of bytes; 0 for all that follow.
     pub length: i64,
 }
 
 impl Range {
-    /// The one byte of what has this number.
+    /// The byte that stands for this number.
     pub fn byte(number: u64) -> Range {
         Range { start: (number & i64::MAX as u64).cast_signed(), length: 1 }
     }
@@ -101,7 +100,7 @@ impl Range {
         }
     }
 
-    /// Takes the lock where it is free; whether it was.
+    /// Takes the lock if it is free; returns whether it did.
     pub fn try_take(self, file: &File) -> io::Result<bool> {
         match fcntl(file, FcntlArg::F_OFD_SETLK(&self.as_flock())) {
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
@@ -109,7 +108,7 @@ impl Range {
         }
     }
 
-    /// Whether no other open file has any of the bytes.
+    /// Whether no other open file description has any of the bytes locked.
     pub fn is_free(self, file: &File) -> io::Result<bool> {
         let mut found = self.as_flock();
         fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))?;
@@ -117,8 +116,8 @@ impl Range {
     }
 }
 
-/// The file goes with the thread that waits for its lock, and comes back locked. Where nobody takes
-/// it any more, it is closed with this and so unlocked.
+/// Passes the file to the thread that waits for its lock, and back once it is locked. If the caller
+/// has given up, the file is closed together with this value, which unlocks it.
 #[derive(Default)]
 struct Handover {
     locked: Mutex<Option<io::Result<File>>>,
@@ -131,7 +130,7 @@ impl Handover {
         self.arrived.notify_one();
     }
 
-    /// None where nothing has come within the limit.
+    /// Waits for the file; None on timeout.
     fn wait(&self, limit: Duration) -> Option<io::Result<File>> {
         let locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
         let arrived = self.arrived.wait_timeout_while(locked, limit, |locked| locked.is_none());
@@ -139,28 +138,28 @@ impl Handover {
     }
 }
 
-/// How long a lock is waited for.
+/// How long to wait for a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// So long while one process has it.
+    /// The timeout while one process holds the lock.
     pub of_one: Duration,
-    /// So long while it goes from hand to hand: a waiter in a long line gets on.
+    /// The timeout while the holder changes: a waiter in a long queue makes progress.
     pub deadline: Deadline,
 }
 
 impl Patience {
-    /// That of plugins.
+    /// The patience of plugin operations.
     pub fn of_operation(deadline: Deadline) -> Patience {
         Patience { of_one: PATIENCE, deadline }
     }
 
-    /// How long a wait may take that begins now.
+    /// The timeout of a wait that begins now.
     pub fn limit(self) -> Duration {
         self.deadline.limit(self.of_one)
     }
 }
 
-/// Locks the file, which is at `path`, until it is closed. Code 11 where that takes too long.
+/// Locks the file at `path` until it is closed. Code 11 on timeout.
 pub fn take(file: File, path: &Path, mode: Mode, patience: Patience) -> Result<File> {
     let failed = |e: io::Error| Error::io(format_args!("lock {path:?}"), &e);
     if mode.try_take(&file).map_err(failed)? {
@@ -188,8 +187,8 @@ pub fn take(file: File, path: &Path, mode: Mode, patience: Patience) -> Result<F
     Err(not_free(format_args!("lock {path:?}"), path, seen.holder, waited))
 }
 
-/// For what the kernel cannot be asked to wait for: looks again and again, with a pause between,
-/// whether `is_free`; whether it was before the moment `end`.
+/// Polls `is_free`, for locks that the kernel cannot wait for; returns whether it was free before
+/// the moment `end`.
 pub fn poll_until(
     end: Instant,
     pause: Duration,
@@ -204,7 +203,7 @@ pub fn poll_until(
     }
 }
 
-/// Who was seen to have the lock, and at how many looks in a row it was no other.
+/// The holder seen last, and the number of looks in a row that found no other.
 #[derive(Debug, Default)]
 struct Seen {
     holder: Option<String>,
@@ -212,7 +211,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Seeing nobody is no change of hands; see [`READS`].
+    /// Records one look. A look without a holder is not a change of holder; see [`READS`].
     fn look(&mut self, now: Option<String>) {
         let is_another = now.is_some() && self.holder.is_some() && now != self.holder;
         self.looks = if is_another { 1 } else { self.looks + 1 };
@@ -220,7 +219,7 @@ impl Seen {
     }
 }
 
-/// What who waited is told: that it may be tried again, and who has the lock.
+/// The error after a timeout: it may be retried, and names the holder.
 pub fn not_free(
     what: impl std::fmt::Display,
     path: &Path,
@@ -234,17 +233,17 @@ pub fn not_free(
     }
 }
 
-/// A file as /proc/locks names it.
+/// The identity of a file in /proc/locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place(String);
 
 impl Place {
-    /// That of an open file.
+    /// The place of an open file.
     pub fn of(file: &File) -> io::Result<Place> {
         file.metadata().map(|metadata| Place::new(&metadata))
     }
 
-    /// That of the file of this name, if there is one.
+    /// The place of the file at `path`, if it exists.
     pub fn at(path: &Path) -> Option<Place> {
         fs::metadata(path).ok().map(|metadata| Place::new(&metadata))
     }
@@ -254,9 +253,9 @@ impl Place {
         Place(format!("{:02x}:{:02x}:{}", major(device), minor(device), metadata.ino()))
     }
 
-    /// Who has the file locked: `process 17 (name)`. None where /proc does not tell: on file
-    /// systems that have other numbers there (btrfs, overlay), in another process namespace, or
-    /// when who took the lock has ended and left it to a child.
+    /// The process that has the file locked: `process 17 (name)`. None where /proc does not show
+    /// it: on file systems whose device numbers differ there (btrfs, overlay), in another PID
+    /// namespace, or when the process that took the lock has exited and a child keeps it.
     pub fn holder(&self) -> Option<String> {
         let pid = (0..READS).find_map(|_| {
             let locks = fs::read_to_string("/proc/locks").ok()?;
@@ -266,7 +265,7 @@ impl Place {
         Some(format!("process {pid} ({})", name.trim_end().escape_debug()))
     }
 
-    /// `1: FLOCK  ADVISORY  WRITE 17 08:01:4242 0 EOF`; those who wait have an arrow behind the
+    /// Parses `1: FLOCK  ADVISORY  WRITE 17 08:01:4242 0 EOF`; waiters have an arrow after the
     /// number.
     fn holder_in(&self, line: &str) -> Option<u32> {
         let mut words = line.split_whitespace().skip(1);

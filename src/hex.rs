@@ -1,14 +1,14 @@
-//! Octets in journals and on sockets: two hex digits each. As a module for `#[serde(with)]`.
+//! Octets in journals and on sockets: two hex digits each. Usable as `#[serde(with)]`.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// Lower-case digits.
+/// Encodes octets as lower-case digits.
 pub fn encode(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
-/// The octets of the digits, of either case; None where one is no digit or has no other.
+/// Decodes digits of either case; None for a non-digit or an odd number of digits.
 pub fn decode(digits: &str) -> Option<Vec<u8>> {
     let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
     let digit = |digit: u8| char::from(digit).to_digit(16);

@@ -2,7 +2,7 @@
 //!
 //! # The map
 //!
-//! Each layer imports only from those above it in this list (`tests/layers.rs` holds us to it):
+//! Each layer imports only from those above it in this list (`tests/layers.rs` enforces it):
 //!
 //! | layer | what it is |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! The process: its arguments, environment and streams handed to the library, its exit status taken
-//! from there.
+//! The process: hands its arguments, environment and streams to the library and exits with the
+//! status that it returns.
 
 #![no_main]
 
@@ -23,7 +23,7 @@ fn run(args: Vec<OsString>) -> u8 {
     cli::run(Invocation { args, env: Environment::of_process(), io })
 }
 
-/// A stream that is written as it comes. std's stdout holds back what follows the last newline: a
+/// A stream without buffering. std's stdout holds back what follows the last newline, so a
 /// document, which ends without one, would arrive in two pieces.
 struct Whole<T>(T);
 

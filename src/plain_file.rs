@@ -1,5 +1,5 @@
-//! Files in a directory that others may have written into: a symlink is never followed, unless it
-//! is asked for, a FIFO never waited for, and no more is read than such a file can rightly have.
+//! Files in a directory that others may write to: never follow a symlink unless the caller asks for
+//! it, never block on a FIFO, and never read more than such a file can legitimately hold.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -10,11 +10,11 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-/// What no file of ours is opened without.
+/// The flags with which every file of ours is opened.
 const GUARD: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 
-/// In bytes: room for a GC of 200 000 attachments with ids of 64 digits, which libcni lists twice.
-/// What is larger is something else, and may be larger than the memory.
+/// The limit in bytes: room for a GC of 200 000 attachments with ids of 64 digits, which libcni
+/// lists twice. A larger file is something else, and may exceed the memory.
 pub const LARGEST_CONFIGURATION: usize = 64 << 20;
 
 /// Reads a regular file of at most `limit` bytes.
@@ -22,7 +22,7 @@ pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     read_with(GUARD, path, limit)
 }
 
-/// Reads what an administrator has written, and may have put elsewhere with a symlink in its place.
+/// Reads a file written by an administrator, who may have replaced it with a symlink.
 pub fn read_configuration(path: &Path) -> io::Result<Vec<u8>> {
     read_with(OFlag::O_NONBLOCK, path, LARGEST_CONFIGURATION)
 }
@@ -36,22 +36,22 @@ fn read_with(flags: OFlag, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     if metadata.len() > limit as u64 {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge));
     }
-    // The size is known, so one read does it: there is no second one that looks for the end.
+    // The size is known, so one read is enough: no second one is needed to find the end.
     let mut content = vec![0; metadata.len() as usize];
     file.read_exact(&mut content)?;
     Ok(content)
 }
 
-/// Whether [`read`] has met something that is no file of ours: a link, a FIFO, a directory, a
-/// socket, or what is far too long. With any other error there may be a file, and another time it
-/// may be read.
+/// Whether [`read`] failed because the path is not a file of ours: a link, a FIFO, a directory, a
+/// socket, or a file far too long. After any other error there may be a file, and a later read may
+/// succeed.
 pub fn is_no_file(errno: Option<i32>) -> bool {
     const OF_OTHER_KINDS: [Errno; 4] = [Errno::ELOOP, Errno::EISDIR, Errno::ENXIO, Errno::ENODEV];
     errno.is_none_or(|errno| OF_OTHER_KINDS.contains(&Errno::from_raw(errno)))
 }
 
-/// Makes a directory where nothing has its name, and those above it. Whether what is there is a
-/// directory shows when it is used.
+/// Creates a directory and its parents, unless the name exists. A name that is not a directory
+/// shows only when it is used.
 pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
     let make = || DirBuilder::new().mode(mode).create(path);
     let made = match (make(), path.parent()) {
@@ -63,7 +63,7 @@ pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
     made.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
 }
 
-/// The same for a directory that is its owner's alone; those above it are for others too. A link in
+/// Creates a directory that only its owner can access, with parents open to others. A symlink in
 /// its place is refused.
 pub fn make_private_directory(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
@@ -78,14 +78,14 @@ pub fn make_private_directory(path: &Path) -> io::Result<()> {
 pub fn create(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content).inspect_err(|_| {
-        let _ = std::fs::remove_file(path); // half a file is worse than none; the write's error is the one to tell
+        let _ = std::fs::remove_file(path); // half a file is worse than none; report the write's error
     })
 }
 
-/// Creates a file in place of whatever has its name.
+/// Creates a file, replacing whatever has its name.
 ///
-/// What has the name is unlinked first, never truncated: a draft that a crash left behind may be
-/// linked to a lease.
+/// An existing file is unlinked first, never truncated: a draft left by a crash may be a hard link
+/// to a lease.
 pub fn create_anew(path: &Path, content: &[u8]) -> io::Result<()> {
     match create(path, content) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -96,17 +96,17 @@ pub fn create_anew(path: &Path, content: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Replaces the content of a file, or creates it. A crash can leave half of the old and half of the
-/// new.
+/// Replaces the content of a file, or creates it. A crash can leave a mix of the old and the new
+/// content.
 ///
-/// The file is never emptied, nor is another one renamed over it: ext4 takes either for a program
-/// that forgot to sync and writes to the disk at once, which costs more than all the rest of an
-/// ADD.
+/// The file is never truncated first, and no other file is renamed over it: ext4 takes either for a
+/// program that forgot to sync and writes to the disk at once, which costs more than all the rest
+/// of an ADD.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = open_or_create(path)?;
     let old = file.metadata()?;
     if old.nlink() > 1 {
-        return create_anew(path, content); // its other name may be that of anything
+        return create_anew(path, content); // the other name may belong to anything
     }
     file.write_all(content)?;
     if old.len() > content.len() as u64 {
@@ -115,31 +115,31 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The names of drafts end so.
+/// The extension of drafts.
 pub const DRAFT: &str = "draft";
 
-/// Gives a file this content at once or not at all, whether there was one or not. Until then it is
-/// a draft beside it, which a crash leaves there: what was put is to be taken away with [`take`].
+/// Writes a file atomically, whether it exists or not. Until then the content is a draft beside it,
+/// which a crash leaves behind: remove a file written this way with [`take`].
 pub fn put(path: &Path, content: &[u8]) -> io::Result<()> {
     let draft = path.with_extension(DRAFT);
     let put = || create_anew(&draft, content).and_then(|()| std::fs::rename(&draft, path));
     let put = match put() {
-        // A GC has taken it for one that a crash had left.
+        // A GC removed the draft as one left by a crash.
         Err(e) if e.kind() == io::ErrorKind::NotFound => put(),
         done => done,
     };
     put.inspect_err(|_| {
-        let _ = std::fs::remove_file(&draft); // the error is the one to tell
+        let _ = std::fs::remove_file(&draft); // report the error of the write
     })
 }
 
-/// Removes a file that was [`put`] there, and its draft; one that is gone is gone.
+/// Removes a file written by [`put`], and its draft; a missing file is not an error.
 pub fn take(path: &Path) -> io::Result<()> {
-    let _ = remove(&path.with_extension(DRAFT)); // whatever has its name is in the way of the next ADD, not of DEL
+    let _ = remove(&path.with_extension(DRAFT)); // a leftover draft hinders the next ADD, not this DEL
     remove(path)
 }
 
-/// Opens a file for writing as it is, or creates it for its owner.
+/// Opens a file for writing without truncating it, or creates it, readable by its owner only.
 pub fn open_or_create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(false).mode(0o600);
@@ -150,7 +150,7 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes a file; one that is gone is gone.
+/// Removes a file; a missing file is not an error.
 pub fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -158,7 +158,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens the file that is locked, creating it with the reference's mode.
+/// Opens a lock file, creating it with the reference's mode.
 pub fn open_lock(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_RDONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC | GUARD;
     Ok(File::from(open(path, flags, Mode::from_bits_truncate(0o750))?))

@@ -1,4 +1,4 @@
-//! What a plugin is: five operations, none with a default, over a typed configuration.
+//! The plugin trait: five operations, none with a default, over a typed configuration.
 
 use std::cell::{OnceCell, RefCell};
 use std::path::PathBuf;
@@ -23,11 +23,11 @@ use crate::terminal::Streams;
 /// The plugin groups of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Makes an interface.
+    /// Creates an interface.
     Main,
-    /// Hands out addresses; called by another plugin.
+    /// Allocates addresses; called by another plugin.
     Ipam,
-    /// Changes what another plugin made.
+    /// Changes what another plugin created.
     Meta,
 }
 
@@ -42,26 +42,26 @@ impl Kind {
     }
 }
 
-/// A plugin's typed configuration: every key the plugin reads, with `#[serde(default)]`. For DEL
-/// and GC it is the default one where the configuration does not decode.
+/// A plugin's typed configuration: every key the plugin reads, with `#[serde(default)]`. DEL and GC
+/// use the default value if the configuration does not decode.
 pub trait PluginConf: DeserializeOwned + Default {
-    /// Checks what the types cannot say; no kernel access. Not called for DEL and GC, which must
-    /// work with whatever configuration is left.
+    /// Checks what the types cannot express; no kernel access. Not called for DEL and GC, which
+    /// must work with whatever configuration is left.
     fn validate(&mut self, cx: &Context<'_>) -> Result<()>;
 
-    /// Checks what ADD alone refuses, and CHECK and STATUS take; no kernel access.
+    /// Checks what only ADD refuses and CHECK and STATUS accept; no kernel access.
     fn validate_add(&self, _cx: &Context<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Checks what ADD leaves to the kernel, as far as the configuration alone tells it: for who
-    /// only asks.
+    /// Checks what ADD leaves to the kernel, as far as the configuration alone shows it: for
+    /// `cni-multi validate`, which changes nothing.
     fn validate_alone(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// One plugin. All operations are required: an operation that is optional is forgotten.
+/// A plugin. All operations are required: an optional operation is forgotten.
 pub trait Plugin {
     /// The `type` in configurations and the name of the symlink.
     const NAME: &'static str;
@@ -69,25 +69,25 @@ pub trait Plugin {
     const KIND: Kind;
     /// One line for `cni-multi list --long` and the README.
     const ABOUT: &'static str;
-    /// The versions of the specification that it speaks.
+    /// The specification versions that the plugin supports.
     const VERSIONS: &'static [&'static str] = crate::cni::version::ALL;
-    /// Whether it gives addresses back by what it sends over the interface, which has to be there
-    /// then.
+    /// Whether releasing an address requires the interface, because the plugin sends packets over
+    /// it.
     const NEEDS_LINK: bool = false;
-    /// The commands of the operator's that it brings along.
+    /// The operator commands that the plugin defines.
     const COMMANDS: &'static [OperatorCommand] = &[];
     /// Its configuration.
     type Conf: PluginConf;
 
-    /// Attaches. A failure leaves nothing behind.
+    /// Attaches the container. A failure leaves nothing behind.
     fn add(cx: &Context<'_>, conf: &Self::Conf, at: &Attachment) -> Result<AddResult>;
-    /// Compares what ADD made, as prevResult tells it, with the kernel.
+    /// Compares what ADD created, as prevResult describes it, with the kernel.
     fn check(cx: &Context<'_>, conf: &Self::Conf, at: &Attachment) -> Result<()>;
-    /// Detaches: does all it can, takes "not there" as done.
+    /// Detaches the container: does all it can and treats "not there" as done.
     fn del(cx: &Context<'_>, conf: &Self::Conf, at: &Detachment) -> Result<()>;
     /// Whether ADD can be served now; codes 50 and 51.
     fn status(cx: &Context<'_>, conf: &Self::Conf) -> Result<()>;
-    /// Removes what belongs to this network and to no valid attachment.
+    /// Removes everything that belongs to this network and to no valid attachment.
     fn gc(cx: &Context<'_>, conf: &Self::Conf, valid: &ValidAttachments) -> Result<()>;
 }
 
@@ -119,10 +119,10 @@ impl Call<'_> {
     }
 }
 
-/// A command of a plugin for the operator: `cni-multi <name> …`.
+/// A plugin's command for the operator: `cni-multi <name> …`.
 pub struct OperatorCommand {
-    /// The name. Where it is the plugin's own, the name alone is the plugin, as a runtime calls it,
-    /// and with a word behind it the command.
+    /// The name. If it is the plugin's own, the name alone is the plugin, as a runtime calls it,
+    /// and the name with a word behind it is the command.
     pub name: &'static str,
     /// The command line.
     pub command_line: fn() -> clap::Command,
@@ -177,19 +177,19 @@ impl Entry {
         self.commands.iter().find(|command| command.name == self.name)
     }
 
-    /// Finds the mistakes in the configuration that ADD would find, without doing anything.
+    /// Reports the configuration mistakes that ADD would report, without doing anything.
     pub fn validate(&self, cx: &Context<'_>) -> Result<()> {
         (self.validate)(cx)
     }
 
-    /// Runs one operation. Only ADD's result means anything.
+    /// Runs one operation. The returned result is meaningful for ADD only.
     pub fn run(&self, cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
         (self.run)(cx, call)
     }
 }
 
-/// One function a plugin, wherever it is called: it has the whole decoder of the configuration in
-/// it.
+/// Not inlined, so that each plugin has it once: it contains the whole decoder of the
+/// configuration.
 #[inline(never)]
 fn validated<P: Plugin>(cx: &Context<'_>, is_for_add: bool) -> Result<P::Conf> {
     let mut conf: P::Conf = cx.config.decode()?;
@@ -202,8 +202,7 @@ fn validated<P: Plugin>(cx: &Context<'_>, is_for_add: bool) -> Result<P::Conf> {
 
 fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
     let conf = match call {
-        // Whatever was attached must go, also when its configuration has become one that ADD would
-        // refuse.
+        // Whatever was attached must be removed, even when ADD would now refuse its configuration.
         Call::Del(_) | Call::Gc(_) => cx.config.decode().unwrap_or_default(),
         Call::Add(_) => validated::<P>(cx, true)?,
         Call::Check(_) | Call::Status => validated::<P>(cx, false)?,
@@ -218,7 +217,7 @@ fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
     }
 }
 
-/// What a call has besides its subject.
+/// The inputs of a call other than its subject.
 pub struct Context<'a> {
     /// The plugins that are compiled in; delegation looks here, so plugins never import the
     /// registry.
@@ -234,8 +233,8 @@ pub struct Context<'a> {
     handles: Rc<Handles>,
 }
 
-/// What is open to the kernel, each opened when it is first used, and until when is waited. The
-/// plugins of a chain that run in one process share it.
+/// The open handles to the kernel, each opened on first use, and the deadline of the operation. The
+/// plugins of a chain that run in one process share them.
 #[derive(Default)]
 pub struct Handles {
     deadline: Deadline,
@@ -246,12 +245,12 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// Until when everything that works with these handles waits.
+    /// The deadline of everything that works with these handles.
     pub fn deadline(&self) -> Deadline {
         self.deadline
     }
 
-    /// The namespace at this path, as `open` opens it if it is not the one that was asked for last.
+    /// The namespace at this path; calls `open` unless it is the one requested last.
     pub fn netns(
         &self,
         path: &str,
@@ -266,28 +265,28 @@ impl Handles {
         Ok(opened)
     }
 
-    /// The socket to nf_tables of the namespace we run in; None where the kernel has none.
+    /// The nf_tables socket of the current namespace; None if the kernel lacks nf_tables.
     ///
-    /// It stays open to the end, because closing one waits until the kernel has let go of all that
-    /// was deleted, in any process: ten milliseconds and more, which are over when a link is deleted
-    /// in between.
+    /// It stays open to the end, because closing one waits until the kernel has freed everything
+    /// deleted by any process: ten milliseconds or more, which have already passed if a link is
+    /// deleted in between.
     pub fn nft(&self) -> Result<Option<&Nft>> {
         get_or_try_init(&self.nft, Nft::open_if_there).map(Option::as_ref)
     }
 
-    /// The same for what cannot do without.
+    /// As [`Handles::nft`], but fails without nf_tables.
     pub fn require_nft(&self) -> Result<&Nft> {
         self.nft()?.ok_or_else(|| Error::kernel("open a netfilter socket", Errno::EOPNOTSUPP))
     }
 
-    /// The host's programs of iptables.
+    /// The host's iptables programs.
     pub fn iptables(&self) -> &Programs {
         &self.iptables
     }
 }
 
 impl<'a> Context<'a> {
-    /// A context with handles of its own.
+    /// Creates a context with handles of its own.
     pub fn new(
         plugins: &'static [Entry],
         config: &'a Config,
@@ -298,7 +297,7 @@ impl<'a> Context<'a> {
         Context { plugins, config, env, args, path, handles: Rc::default() }
     }
 
-    /// With handles that other calls have as well.
+    /// Shares the handles of other calls.
     pub fn sharing(self, handles: &Rc<Handles>) -> Context<'a> {
         Context { handles: Rc::clone(handles), ..self }
     }
@@ -308,18 +307,18 @@ impl<'a> Context<'a> {
         &self.handles
     }
 
-    /// Until when all of this operation waits; calls within it inherit the rest.
+    /// The deadline of this operation; calls within it inherit the rest.
     pub fn deadline(&self) -> Deadline {
         self.handles.deadline
     }
 
-    /// The netlink socket of the namespace we run in, the host's.
+    /// The netlink socket of the current namespace, the host's.
     pub fn host(&self) -> Result<&Netlink> {
         get_or_try_init(&self.handles.host, Netlink::open)
     }
 }
 
-/// A container's interface that is to be made or checked.
+/// A container's interface to create or check.
 pub struct Attachment {
     /// What identifies it.
     pub key: Key,
@@ -328,7 +327,7 @@ pub struct Attachment {
     netns: OnceCell<Rc<Netns>>,
 }
 
-/// A namespace that cannot be opened is a mistake in the variable.
+/// Reports a namespace that cannot be opened as a mistake in the variable.
 fn unopened(path: &str, error: Error) -> Error {
     let why = match error.errno {
         Some(errno) => format!("failed to Statfs {path:?}: {}", errno_text(errno)),
@@ -339,7 +338,7 @@ fn unopened(path: &str, error: Error) -> Error {
 }
 
 impl Attachment {
-    /// An attachment whose namespace is opened when it is first used: IPAM plugins never do.
+    /// Creates an attachment whose namespace is opened on first use: IPAM plugins never open it.
     pub fn new(key: Key, netns_path: String, opened: Option<Rc<Netns>>) -> Attachment {
         Attachment { key, netns_path, netns: opened.map(OnceCell::from).unwrap_or_default() }
     }
@@ -370,8 +369,8 @@ impl Attachment {
 }
 
 impl From<&Attachment> for Detachment {
-    /// What an ADD that failed, or lost its result, is undone with. A namespace that ADD did not
-    /// open has nothing of it.
+    /// The detachment that undoes an ADD that failed or whose result was lost. A namespace that ADD
+    /// did not open contains nothing of it.
     fn from(at: &Attachment) -> Detachment {
         let netns = at.netns.get().cloned();
         Detachment {
@@ -383,22 +382,22 @@ impl From<&Attachment> for Detachment {
     }
 }
 
-/// A container's interface that is to go. Its namespace may be gone already.
+/// A container's interface to remove. Its namespace may be gone already.
 pub struct Detachment {
     /// What identifies it.
     pub key: Key,
     /// CNI_NETNS as given, perhaps empty.
     pub netns_path: String,
-    /// The container's namespace, where there still is one.
+    /// The container's namespace, if it still exists.
     pub netns: Option<Rc<Netns>>,
-    /// What ADD returned, where the runtime sent it and it could be read.
+    /// The result of ADD, if the runtime sent it and it could be read.
     pub prev_result: Option<AddResult>,
 }
 
 /// `OnceCell::get_or_try_init`, which std does not offer yet.
 fn get_or_try_init<T>(cell: &OnceCell<T>, init: impl FnOnce() -> Result<T>) -> Result<&T> {
     if cell.get().is_none() {
-        let _ = cell.set(init()?); // nobody else is here to have set it
+        let _ = cell.set(init()?); // no other thread can have set it
     }
     cell.get().ok_or_else(|| Error::new(Code::BUG, "a cell that was just set is empty"))
 }

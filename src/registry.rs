@@ -1,4 +1,4 @@
-//! Every plugin of the binary, in the order that README and `cni-multi list` have.
+//! Every plugin of the binary, in the order of the README and `cni-multi list`.
 
 use crate::plugin::Entry;
 use crate::plugins::ipam::{dhcp::Dhcp, host_local::HostLocal, r#static::Static};
@@ -10,7 +10,7 @@ use crate::plugins::meta::{
     bandwidth::Bandwidth, firewall::Firewall, portmap::Portmap, sbr::Sbr, tuning::Tuning, vrf::Vrf,
 };
 
-/// One line a plugin.
+/// The plugins, one line each.
 pub static PLUGINS: &[Entry] = &[
     Entry::of::<Bridge>(),
     Entry::of::<Ptp>(),

@@ -1,4 +1,4 @@
-//! The undo stack: after a failed ADD the kernel and the disk are as they were before.
+//! The undo stack: it restores the kernel and the disk after a failed ADD.
 //!
 //! ```text
 //! transaction(|rb| {
@@ -15,19 +15,19 @@ use crate::error::{Error, Result};
 
 type Undo<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
-/// What has been done so far and how to undo it.
+/// The undos of the steps done so far.
 #[derive(Default)]
 pub struct Rollback<'a> {
     undos: Vec<(String, Undo<'a>)>,
 }
 
 impl<'a> Rollback<'a> {
-    /// `undo` will run if anything after this fails; `what` names it where it fails itself.
+    /// Registers `undo`, which runs if a later step fails; `what` names it if it fails itself.
     pub fn undo(&mut self, what: impl fmt::Display, undo: impl FnOnce() -> Result<()> + 'a) {
         self.undos.push((what.to_string(), Box::new(undo)));
     }
 
-    /// Runs all undos, last one first; what they could not do is added to the error's details.
+    /// Runs all undos, last one first; adds their failures to the error's details.
     fn undo_all(&mut self, mut error: Error) -> Error {
         while let Some((what, undo)) = self.undos.pop() {
             match undo() {
@@ -41,7 +41,7 @@ impl<'a> Rollback<'a> {
     }
 }
 
-/// A panic unwinds through here: a bug must still undo.
+/// A panic unwinds through here: a bug must still be undone.
 impl Drop for Rollback<'_> {
     fn drop(&mut self) {
         while let Some((_, undo)) = self.undos.pop() {

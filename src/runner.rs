@@ -1,5 +1,5 @@
 //! One plugin execution: environment and stdin in, one JSON document and an exit status out. Only
-//! this writes to stdout.
+//! this module writes to stdout.
 
 use std::io::{ErrorKind, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,10 +23,10 @@ use crate::steps;
 use crate::sys::capabilities::{self, Capability};
 use crate::terminal::Streams;
 
-/// The version of the reference plugins whose behaviour this is.
+/// The version of the reference plugins whose behaviour we match.
 pub const REFERENCE_VERSION: &str = "1.9.1";
 
-/// Few configurations are longer.
+/// The usual upper limit of a configuration's size, used as the buffer's initial capacity.
 const USUAL_CONFIG: usize = 8 * 1024;
 
 /// Runs `entry` as the process that a runtime started; returns the exit status.
@@ -39,7 +39,7 @@ pub fn run(
     Execution { entry, plugins, env, handles: &Rc::default() }.run(io)
 }
 
-/// One execution of a plugin, perhaps one of several in this process that have the same handles.
+/// One execution of a plugin, possibly one of several in this process that share their handles.
 pub struct Execution<'a> {
     /// The plugin.
     pub entry: &'static Entry,
@@ -47,12 +47,12 @@ pub struct Execution<'a> {
     pub plugins: &'static [Entry],
     /// The environment.
     pub env: &'a Environment,
-    /// What is open to the kernel.
+    /// The handles to the kernel.
     pub handles: &'a Rc<Handles>,
 }
 
 impl Execution<'_> {
-    /// Does what CNI_COMMAND says; returns the exit status.
+    /// Runs the operation that CNI_COMMAND names; returns the exit status.
     pub fn run(&self, io: &mut Streams<'_>) -> u8 {
         if self.env.get("CNI_COMMAND").is_empty() {
             return about(self.entry, io.stderr);
@@ -67,12 +67,12 @@ impl Execution<'_> {
         let error = with_missing_rights(error);
         let object = error_object(&error, config_version.as_deref().unwrap_or(version::CURRENT));
         if let Err(failed) = write(io.stdout, &object) {
-            let _ = writeln!(io.stderr, "{failed}: {error}"); // the last place left to tell it
+            let _ = writeln!(io.stderr, "{failed}: {error}"); // no other place is left to report it
         }
         1
     }
 
-    /// GC with a list that the caller has read, and which notes what goes.
+    /// Runs GC with a list that the caller has read, and that records what is removed.
     pub fn collect(&self, config: Vec<u8>, valid: &ValidAttachments) -> Result<()> {
         let config = Config::parse(config)?;
         require_version(Command::Gc, &config.version, self.entry.versions)?;
@@ -85,8 +85,8 @@ impl Execution<'_> {
             .map_err(with_missing_rights)
     }
 
-    /// The order of the reference: environment, stdin, configuration, command, version, and then
-    /// the work.
+    /// Checks in the reference's order: environment, stdin, configuration, command, version. Then
+    /// does the work.
     fn execute(&self, io: &mut Streams<'_>, config_version: &mut Option<String>) -> Result<()> {
         let parameters = Parameters::read(self.env)?;
         if parameters.command == Ok(Command::Version) {
@@ -101,22 +101,22 @@ impl Execution<'_> {
             Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}"))
         })?;
         require_version(command, &config.version, self.entry.versions)?;
-        // CNI_ARGS are of an attachment; whatever the variable holds else is nobody's business.
+        // CNI_ARGS belongs to an attachment; for other commands the variable is ignored.
         let args = if parameters.container_id.is_some() { parameters.args.as_str() } else { "" };
         let cx = self.context(&config, args, &parameters.path);
         perform(self.entry, &cx, &parameters, io.stdout)
     }
 
-    /// `path` is CNI_PATH.
+    /// The context of this execution; `path` is CNI_PATH.
     fn context<'c>(&'c self, config: &'c Config, args: &'c str, path: &str) -> Context<'c> {
         let path = path.split(':').map(PathBuf::from).collect();
         Context::new(self.plugins, config, self.env, args, path).sharing(self.handles)
     }
 }
 
-/// Without CNI_COMMAND a plugin says what it is. nerdctl reads the rest of the first line as one
-/// semantic version, Nomad takes the first word that is one: so it is the reference's version, and
-/// our own is its build number.
+/// Prints what the plugin is, for a call without CNI_COMMAND. nerdctl reads the rest of the first
+/// line as one semantic version, Nomad takes the first word that parses as one: so print the
+/// reference's version, with ours as build metadata.
 fn about(entry: &Entry, stderr: &mut dyn Write) -> u8 {
     let versions = entry.versions.join(", ");
     let _ = writeln!(
@@ -125,10 +125,11 @@ fn about(entry: &Entry, stderr: &mut dyn Write) -> u8 {
         entry.name,
         plugin_version()
     );
-    0 // whether anybody reads it or not
+    0 // whether the write succeeded or not
 }
 
-/// `v1.9.1+cni-multi.0.1.0`: compatible with which reference, and which of ours.
+/// The version of the reference plugins we match, with ours as build metadata:
+/// `v1.9.1+cni-multi.0.1.0`.
 pub fn plugin_version() -> String {
     format!("v{REFERENCE_VERSION}+cni-multi.{}", env!("CARGO_PKG_VERSION"))
 }
@@ -138,7 +139,7 @@ pub fn error_object(error: &Error, config_version: &str) -> String {
     json::indented_text(&ErrorObject::of(error, config_version), INDENT)
 }
 
-/// What plugins need, in whichever case (SECURITY.md).
+/// The capabilities that plugins need in some configuration (SECURITY.md).
 const RIGHTS: [Capability; 5] = [
     Capability::NetAdmin,
     Capability::SysAdmin,
@@ -147,14 +148,14 @@ const RIGHTS: [Capability; 5] = [
     Capability::DacOverride,
 ];
 
-/// "operation not permitted" alone sends people looking for the wrong thing.
+/// Adds the missing capabilities to a refusal: "operation not permitted" alone misleads.
 fn with_missing_rights(error: Error) -> Error {
     let is_refused = error.has_errno(Errno::EPERM)
         || error.has_errno(Errno::EACCES)
         || error.code == Code::HOST_PROGRAM;
     let missing = if is_refused { capabilities::missing(&RIGHTS) } else { vec![] };
     if missing.is_empty() {
-        return error; // it is about something else
+        return error; // the cause lies elsewhere
     }
     let names: Vec<&str> = missing.into_iter().map(Capability::name).collect();
     error.with_details(format_args!("the process lacks {}", names.join(", ")))
@@ -177,7 +178,7 @@ fn write(stdout: &mut dyn Write, text: &str) -> Result<()> {
 }
 
 fn read_config(stdin: &mut dyn Read) -> Result<Vec<u8>> {
-    // An empty Vec would be read into 32 bytes at a time, then 32, 64, 128 …
+    // An empty Vec would be filled by reads of 32, 32, 64, 128 … bytes.
     let mut text = Vec::with_capacity(USUAL_CONFIG);
     stdin.take(LARGEST_CONFIGURATION as u64 + 1).read_to_end(&mut text).map_err(unread)?;
     if text.len() > LARGEST_CONFIGURATION {
@@ -192,7 +193,7 @@ fn unread(error: std::io::Error) -> Error {
     Error::io("error reading from stdin", &error)
 }
 
-/// The work of a command.
+/// Runs the command.
 fn perform(
     entry: &Entry,
     cx: &Context<'_>,
@@ -205,7 +206,7 @@ fn perform(
         Ok(Command::Get) => get(entry, cx, &attachment(cx, parameters)?, stdout),
         Ok(Command::Del) => entry.run(cx, Call::Del(&detachment(cx, parameters)?)).map(drop),
         Ok(Command::Status) => entry.run(cx, Call::Status).map(drop),
-        // A runtime that lists no valid attachments at all has not said that any is stale.
+        // A runtime that sends no list of valid attachments has not declared any of them stale.
         Ok(Command::Gc) => cx
             .config
             .valid_attachments()?
@@ -238,8 +239,8 @@ fn key(cx: &Context<'_>, parameters: &Parameters) -> Result<Key> {
 }
 
 fn attachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Attachment> {
-    // Whether a namespace that cannot be opened matters is for the plugin to say: an IPAM plugin
-    // never enters it.
+    // The plugin decides whether a namespace that cannot be opened matters: an IPAM plugin never
+    // enters it.
     let netns = cx.handles().netns(&parameters.netns, |path| Ok(Netns::open(path).ok()))?;
     if parameters.command == Ok(Command::Add) {
         refuse_own(netns.as_deref(), parameters)?;
@@ -250,7 +251,7 @@ fn attachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Attachment> {
 fn detachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Detachment> {
     let netns = cx.handles().netns(&parameters.netns, Netns::open_if_there)?;
     refuse_own(netns.as_deref(), parameters)?;
-    let prev_result = cx.config.prev_result().ok().flatten(); // a help where it can be read, never needed
+    let prev_result = cx.config.prev_result().ok().flatten(); // helpful if readable, never required
     Ok(Detachment {
         key: key(cx, parameters)?,
         netns_path: parameters.netns.clone(),
@@ -259,8 +260,8 @@ fn detachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Detachment> {
     })
 }
 
-/// A namespace that is the plugin's own is never a container's. The reference looks after it has
-/// done its work there; we look before.
+/// Rejects a container namespace that is the plugin's own. The reference checks this after it has
+/// worked there; we check before.
 fn refuse_own(netns: Option<&Netns>, parameters: &Parameters) -> Result<()> {
     let Some(netns) = netns.filter(|_| !parameters.netns_override) else { return Ok(()) };
     let own = Netns::current()
@@ -275,7 +276,8 @@ fn refuse_own(netns: Option<&Netns>, parameters: &Parameters) -> Result<()> {
     Ok(())
 }
 
-/// ADD is done when its result is written: an attachment that nobody learns of is taken back.
+/// Runs ADD, which is complete when its result is written: if the write fails, the attachment is
+/// undone.
 fn add(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
     let result = entry.run(cx, Call::Add(at))?;
     print_result(cx, result.clone(), stdout).map_err(|error| {
@@ -296,8 +298,8 @@ fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> 
     write(stdout, &document.to_text())
 }
 
-/// GET of specification 0.4.0-dev: the result of ADD again, if what IPAM holds still says that
-/// there is one.
+/// GET of specification 0.4.0-dev: prints the result of ADD again, if the IPAM plugin still holds
+/// its addresses.
 fn get(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
     let unknown = |details: &str| {
         let msg = format!(

@@ -1,4 +1,4 @@
-//! A directory of a test's own, removed with the value.
+//! A test's own directory, removed when the value is dropped.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,7 @@ impl Scratch {
         &self.0
     }
 
-    /// Writes a file, in a directory below that is made if need be.
+    /// Writes a file, creating its directory if needed.
     pub fn write(&self, name: &str, text: &str) {
         let file = self.0.join(name);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();

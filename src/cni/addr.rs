@@ -11,8 +11,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// IPv4-mapped addresses live in `::ffff:0:0/96`, so this is what their prefix loses when they
-/// collapse.
+/// The prefix length of `::ffff:0:0/96`, which contains the IPv4-mapped addresses: a mapped prefix
+/// loses this much when it becomes IPv4.
 const MAPPED_PREFIX_LEN: u8 = 96;
 
 /// Reads an address; empty text means "none", as in Go's `net.IP`.
@@ -40,17 +40,17 @@ pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
         .ok_or_else(|| format!("invalid CIDR address: {text}"))
 }
 
-/// Splits CIDR text in the address as written and its prefix length.
+/// Splits CIDR text into the address as written and its prefix length.
 fn cidr_parts(text: &str) -> Option<(IpAddr, u8)> {
     let (address, prefix_len) = text.split_once('/')?;
-    // Rust would take "+8".
+    // Rust would accept "+8".
     if !prefix_len.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     Some((address.parse().ok()?, prefix_len.parse().ok()?))
 }
 
-/// Makes a prefix; an IPv4-mapped one becomes IPv4, since Go's `IPNet` does not tell them apart.
+/// Builds a prefix; an IPv4-mapped one becomes IPv4, since Go's `IPNet` does not distinguish them.
 fn collapse(address: IpAddr, prefix_len: u8) -> Option<IpNet> {
     let as_written = IpNet::new(address, prefix_len).ok()?;
     let canonical = address.to_canonical();
@@ -68,7 +68,7 @@ pub mod ip {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
 
-    /// Encodes as text; no address is the empty one.
+    /// Encodes as text; no address becomes an empty text.
     pub fn serialize<S: Serializer>(
         address: &Option<IpAddr>,
         serializer: S,
@@ -144,8 +144,7 @@ mod tests {
         serde_json::from_str(json).map_err(|err| err.to_string())
     }
 
-    // Every row was given to the reference `static` plugin (Debian sid) and printed as on the
-    // right.
+    // The right side is what the reference `static` plugin (Debian sid) printed for the left.
     #[test]
     fn cidr_text_is_read_and_printed_like_the_reference() {
         for (text, printed) in [

@@ -1,5 +1,5 @@
-//! What a plugin answers besides a result: the error object of a failure (specification, section 5)
-//! and the versions that it speaks.
+//! The answers of a plugin other than a result: the error object of a failure (specification,
+//! section 5) and the versions that it supports.
 
 use std::borrow::Cow;
 
@@ -12,20 +12,20 @@ use crate::error::Error;
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ErrorObject<'a> {
-    /// The version of the configuration. One that is read says nothing with it.
+    /// The version of the configuration. It is ignored when read.
     #[serde(skip_deserializing)]
     cni_version: &'a str,
-    /// The code; 0 where it is not given.
+    /// The code; 0 if it is not given.
     pub code: u32,
     /// What went wrong.
     pub msg: Cow<'a, str>,
-    /// More about it.
+    /// More details.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub details: Cow<'a, str>,
 }
 
 impl<'a> ErrorObject<'a> {
-    /// The object that tells of the error.
+    /// The object that reports the error.
     pub fn of(error: &'a Error, cni_version: &'a str) -> ErrorObject<'a> {
         ErrorObject {
             cni_version,
@@ -42,12 +42,12 @@ impl<'a> ErrorObject<'a> {
 pub struct Versions {
     /// The version of the answer.
     pub cni_version: String,
-    /// What the plugin speaks.
+    /// The versions that the plugin supports.
     pub supported_versions: Vec<String>,
 }
 
 impl Versions {
-    /// The answer of a plugin that speaks these.
+    /// The answer of a plugin that supports these versions.
     pub fn of(supported: &[&str]) -> Versions {
         Versions {
             cni_version: version::CURRENT.to_owned(),

@@ -2,7 +2,7 @@
 
 use crate::error::{Code, Error, Result};
 
-/// The pairs that a plugin knows, last one of a key.
+/// The pairs known to a plugin, with the last value of each key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Args<'a>(Vec<(&'a str, &'a str)>);
 
@@ -57,7 +57,8 @@ fn parse_bool(key: &str, value: &str) -> Result<bool> {
     }
 }
 
-/// CNI_ARGS is an environment variable, and the specification wants code 4 for those.
+/// Reports a mistake in CNI_ARGS. It is an environment variable, so the specification requires code
+/// 4.
 fn invalid(msg: String) -> Error {
     Error::new(Code::INVALID_ENVIRONMENT, format!("CNI_ARGS: {msg}"))
 }

@@ -8,15 +8,15 @@ use sha2::{Digest as _, Sha512};
 use crate::error::{Code, Error, Result};
 pub use crate::hex::encode as hex;
 
-/// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: such a text is safe as a path element, a part of a rule's
-/// comment, a chain's name.
+/// Matches `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: such a text is safe as a path element, in a rule's
+/// comment and in a chain's name.
 fn is_plain(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphanumeric())
         && bytes.all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
-/// The longest a name may be that becomes a file's name.
+/// The maximum length of a name that becomes a file name.
 const NAME_MAX: usize = 255;
 
 /// A network's name.
@@ -25,7 +25,7 @@ const NAME_MAX: usize = 255;
 pub struct NetworkName(String);
 
 impl NetworkName {
-    /// Code 7 unless it is plain.
+    /// Checks the name; code 7 unless it is plain.
     pub fn parse(name: &str) -> Result<NetworkName> {
         if name.is_empty() {
             return Err(Error::new(Code::INVALID_CONFIG, "missing network name"));
@@ -56,7 +56,7 @@ impl NetworkName {
 pub struct ContainerId(String);
 
 impl ContainerId {
-    /// Code 4 unless it is plain.
+    /// Checks the id; code 4 unless it is plain.
     pub fn parse(id: &str) -> Result<ContainerId> {
         if id.is_empty() {
             return Err(Error::new(Code::UNKNOWN_CONTAINER, "missing containerID"));
@@ -80,7 +80,7 @@ impl ContainerId {
 pub struct IfName(String);
 
 impl IfName {
-    /// Code 4 unless the kernel would take it.
+    /// Checks the name; code 4 unless the kernel would accept it.
     pub fn parse(name: &str) -> Result<IfName> {
         let invalid = |msg: &str| Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
         if name.is_empty() {
@@ -99,8 +99,8 @@ impl IfName {
         Ok(IfName(name.to_owned()))
     }
 
-    /// Whether the kernel would not give a link exactly this name: of `eth%d` it makes the first
-    /// that is free, and it ends a name at NUL. Nobody would find that link again.
+    /// Whether the kernel would give the link another name: it expands `eth%d` to the first free
+    /// name, and ends a name at NUL. That link could not be found again.
     pub fn is_pattern(&self) -> bool {
         self.0.contains(['%', '\0'])
     }
@@ -153,7 +153,7 @@ impl TryFrom<String> for IfName {
     }
 }
 
-/// What identifies an attachment. Everything that is made on the host for it carries this.
+/// The identity of an attachment. Every object created for it on the host carries this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// The network's name.
@@ -165,7 +165,7 @@ pub struct Key {
     pub ifname: IfName,
 }
 
-/// The first bytes of a SHA-512 that stand for a name where the name is too long.
+/// The first bytes of a SHA-512, in place of a name that is too long.
 pub type Hash8 = [u8; 8];
 
 /// The first eight bytes of the text's SHA-512.
@@ -176,22 +176,22 @@ pub fn hash8(text: &str) -> Hash8 {
     first
 }
 
-/// The text that `hex` makes of eight bytes, read back.
+/// Parses the `hex` text of eight bytes.
 pub fn unhex8(text: &str) -> Option<Hash8> {
     let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hex.then(|| u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)).flatten()
 }
 
-/// Which attachment inside its network, as eight bytes.
+/// The hash of an attachment within its network.
 pub fn attachment_hash(container_id: &str, ifname: &str) -> Hash8 {
     hash8(&format!("{ifname}:{container_id}"))
 }
 
 impl Key {
-    /// The bytes that nft(8) allows in a comment.
+    /// The number of bytes that nft(8) allows in a comment.
     pub const COMMENT_MAX: usize = 128;
 
-    /// From texts, each of which must be of its kind.
+    /// Parses and checks each of the names.
     pub fn parse(network: &str, container_id: &str, ifname: &str) -> Result<Key> {
         Ok(Key {
             network: NetworkName::parse(network)?,
@@ -200,24 +200,24 @@ impl Key {
         })
     }
 
-    /// Which network, as eight bytes: the first half of what the reference's nftables comments
-    /// begin with.
+    /// The hash of a network: the first half of the identity at the start of the reference's
+    /// nftables comments.
     pub fn network_hash(network: &NetworkName) -> Hash8 {
         hash8(network.as_str())
     }
 
-    /// Which attachment inside its network, as eight bytes: the second half.
+    /// The hash of the attachment within its network: the second half.
     pub fn attachment_hash(&self) -> Hash8 {
         attachment_hash(self.container_id.as_str(), self.ifname.as_str())
     }
 
-    /// `<network>-<attachment>` in hex, what comments begin with.
+    /// `<network>-<attachment>` in hex, the start of comments.
     pub fn identity(&self) -> String {
         format!("{}-{}", hex(&Key::network_hash(&self.network)), hex(&self.attachment_hash()))
     }
 
-    /// The comment of rules and elements, at most 128 bytes as `nft` allows: the reference's, so
-    /// that its own plugins find theirs and ours in the same way.
+    /// The comment of rules and elements, at most 128 bytes as `nft` allows. It equals the
+    /// reference's, so that the reference plugins find our rules as they find theirs.
     pub fn comment(&self) -> String {
         let mut text = format!(
             "{}, net: {}, if: {}, id: {}",
@@ -241,8 +241,8 @@ impl Key {
     }
 }
 
-/// The name of the iptables chain that the reference makes for a container in a network: `CNI-` and
-/// hex, 28 letters. The interface's name is not a part of it (nerdctl and Nomad compute the same).
+/// The name of the reference's iptables chain for a container in a network: `CNI-` and hex, 28
+/// letters. It does not depend on the interface's name (nerdctl and Nomad compute the same).
 pub fn iptables_chain(network: &str, container_id: &str) -> String {
     let digest = hex(&Sha512::digest(format!("{network}{container_id}").as_bytes()));
     format!("CNI-{}", &digest[..24])

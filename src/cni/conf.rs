@@ -1,5 +1,5 @@
-//! The plugin configuration on stdin: what every plugin reads of it, and what CHECK, DEL and GC add
-//! to it.
+//! The plugin configuration on stdin: the common keys of every plugin, and what CHECK, DEL and GC
+//! add to them.
 
 use std::rc::Rc;
 
@@ -17,27 +17,27 @@ use crate::error::{Code, Error, Result};
 /// A plugin configuration whose common keys have been checked.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The bytes as they came: delegated plugins get the very same.
+    /// The bytes as received: delegated plugins get exactly these.
     pub text: Vec<u8>,
     /// The document.
     pub value: Value,
     /// `name`.
     pub name: NetworkName,
-    /// `cniVersion` as written; `0.1.0` where it is not.
+    /// `cniVersion` as written; `0.1.0` if absent.
     pub version: String,
-    /// Who learns what is read of it, where somebody wants to know.
+    /// Receives what is read of the configuration, if requested.
     pub observer: Option<Rc<Observer>>,
 }
 
 impl Config {
-    /// Reads a configuration. Code 6 where it does not decode, 7 where `name` is missing or has
-    /// characters that no name may have.
+    /// Reads a configuration. Code 6 if it does not decode, 7 if `name` is missing or contains
+    /// invalid characters.
     pub fn parse(text: Vec<u8>) -> Result<Config> {
         let value = document(&text)?;
         Config::of(text, value)
     }
 
-    /// The same where the [`document`] has been read already.
+    /// As [`Config::parse`], for a [`document`] that has been read already.
     pub fn of(text: Vec<u8>, value: Value) -> Result<Config> {
         let name: String = decode::member(&value, "name")?;
         let name = NetworkName::parse(&name)?;
@@ -45,7 +45,7 @@ impl Config {
         Ok(Config { text, value, name, version, observer: None })
     }
 
-    /// What a plugin reads of it.
+    /// Decodes the keys that a plugin reads.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T> {
         decode::observed(&self.value, self.observer.as_deref())
     }
@@ -63,7 +63,8 @@ impl Config {
         Ok(decode::member::<Ipam>(&self.value, "ipam")?.r#type)
     }
 
-    /// `prevResult`, if there is one. Another version family than the configuration's is an error.
+    /// `prevResult`, if there is one. It is an error if its version is of another family than the
+    /// configuration's.
     pub fn prev_result(&self) -> Result<Option<AddResult>> {
         let Some(value) = self.value.get("prevResult") else { return Ok(None) };
         let document =
@@ -75,13 +76,13 @@ impl Config {
         })
     }
 
-    /// The attachments that GC must spare; see [`ValidAttachments::of_config`].
+    /// The attachments that GC must keep; see [`ValidAttachments::of_config`].
     pub fn valid_attachments(&self) -> Result<Option<ValidAttachments>> {
         ValidAttachments::of_config(&self.value)
     }
 }
 
-/// The document that a configuration's text is; `null` is one without members. Code 6.
+/// Parses a configuration's text; `null` is a document without members. Code 6.
 pub fn document(text: &[u8]) -> Result<Value> {
     let object = Value::parse(text).and_then(|value| match value {
         Value::Null => Ok(Value::Object(vec![])),
@@ -93,7 +94,7 @@ pub fn document(text: &[u8]) -> Result<Value> {
     object.map_err(|e| e.context("decode the network configuration"))
 }
 
-/// `cniVersion` of a document: code 6 where it is no string, `0.1.0` where it is absent or empty.
+/// `cniVersion` of a document: code 6 if it is not a string, `0.1.0` if it is absent or empty.
 pub fn version_of(value: &Value) -> Result<String> {
     let version: String =
         decode::member(value, "cniVersion").map_err(|e| e.context("decode the version"))?;

@@ -1,6 +1,5 @@
-//! Feeding a plugin and hearing it out. It may write before it reads, and may never end: one loop
-//! looks after all of its streams, so nobody waits for anybody, and for as long as the caller is
-//! ready to wait.
+//! Exchanges data with a plugin process. A plugin may write before it reads, and may never end: one
+//! loop serves all of its streams, so neither side blocks the other, until the caller's timeout.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -14,16 +13,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// So much a pipe takes, if it takes anything (pipe(7)).
+/// The number of bytes that a writable pipe accepts (pipe(7)).
 const PIPE_BUF: usize = 4096;
-/// So much no plugin has to say to who has not got all the time.
+/// The output limit of a plugin that runs with a timeout.
 const MUCH: usize = 1 << 20;
-/// How long it takes to look again at a plugin that has closed its streams and not ended.
+/// The polling interval for a plugin that has closed its streams and not exited.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// What a plugin left behind.
+/// The exit status and output of a plugin.
 pub struct Output {
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
     /// Its stdout.
     pub stdout: Vec<u8>,
@@ -31,15 +30,16 @@ pub struct Output {
     pub stderr: Vec<u8>,
 }
 
-/// How long a plugin may take, and who hears its stderr while it speaks.
+/// The timeout of a plugin, and whether its stderr is copied while it runs.
 pub enum Manner {
-    /// As long as it likes; its stderr is copied to ours.
+    /// No timeout; the plugin's stderr is copied to ours.
     Patient,
-    /// So long. One that takes longer is killed with its process group, which has to be its own.
+    /// A timeout. A plugin that takes longer is killed with its process group, which must be its
+    /// own.
     Within(Duration),
 }
 
-/// Has the conversation: `stdin` and then end of file, until the plugin has ended.
+/// Writes `stdin` and then end of file; returns the output after the plugin has exited.
 pub fn converse(mut child: Child, stdin: &[u8], manner: &Manner) -> io::Result<Output> {
     let deadline = match manner {
         Manner::Patient => None,
@@ -51,15 +51,15 @@ pub fn converse(mut child: Child, stdin: &[u8], manner: &Manner) -> io::Result<O
     if heard.is_err() {
         if deadline.is_some() {
             let group = i32::try_from(child.id()).map(|id| Pid::from_raw(-id));
-            let _ = group.map(|group| kill(group, Signal::SIGKILL)); // it may have ended
+            let _ = group.map(|group| kill(group, Signal::SIGKILL)); // it may have exited
         }
         child.wait()?; // no zombies
     }
     heard
 }
 
-/// Writes and reads until the plugin has closed its stdout and stderr and has all that it wants of
-/// its stdin.
+/// Writes and reads until the plugin has closed its stdout and stderr and has read as much of its
+/// stdin as it wants.
 fn exchange(
     child: &mut Child,
     mut unsent: &[u8],
@@ -68,8 +68,8 @@ fn exchange(
     let mut to = child.stdin.take().map(OwnedFd::from).map(File::from);
     let mut from = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)]
         .map(|stream| stream.map(File::from));
-    // The copy goes to the file descriptor, as the plugin's own writes would: the lock on the
-    // stream is main's.
+    // Copy to the file descriptor, as the plugin's own writes would: main holds the lock on the
+    // stream.
     let mut ours = if deadline.is_none() {
         io::stderr().as_fd().try_clone_to_owned().ok().map(File::from)
     } else {
@@ -93,7 +93,7 @@ fn exchange(
             let piece = &unsent[..unsent.len().min(PIPE_BUF)];
             match pipe.write(piece) {
                 Ok(length) => unsent = &unsent[length..],
-                // it need not read all, and its status says whether that was right
+                // the plugin need not read all; its exit status tells whether that was right
                 Err(_) => unsent = &[],
             }
         }
@@ -103,7 +103,7 @@ fn exchange(
                 0 => from[at] = None,
                 length => {
                     if let Some(ours) = ours.as_mut().filter(|_| at == 1) {
-                        let _ = ours.write_all(&chunk[..length]); // nobody reads our stderr: no reason to stop the plugin
+                        let _ = ours.write_all(&chunk[..length]); // a closed stderr of ours must not stop the plugin
                     }
                     texts[at].extend_from_slice(&chunk[..length]);
                 }
@@ -112,8 +112,7 @@ fn exchange(
     }
 }
 
-/// Which of a plugin's stdin, stdout and stderr can be written to, or read from. Waits until one
-/// can.
+/// Waits until one of a plugin's stdin, stdout and stderr is ready; returns which ones are.
 fn wait_for(streams: [Option<&File>; 3], deadline: Option<Instant>) -> io::Result<[bool; 3]> {
     let timeout = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     {

@@ -22,11 +22,11 @@ use super::version;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result, errno_text};
 
-/// Where the plugin of this name is: the first directory of `path` whose entry is a regular file,
-/// symlinks followed. Whether it can be executed shows when it is.
+/// Finds a plugin by name: in the first directory of `path` whose entry is a regular file, symlinks
+/// followed. Whether it is executable shows when it is executed.
 ///
-/// An empty element, of a `:` too many, is no directory. The reference takes it for the working
-/// directory, of which nobody thinks when CNI_PATH is written.
+/// An empty element, from an extra `:`, is ignored. The reference takes it for the working
+/// directory, which an author of CNI_PATH does not expect.
 pub fn find(name: &str, path: &[PathBuf]) -> Result<PathBuf> {
     if name.is_empty() {
         return Err(Error::new(Code::INVALID_CONFIG, "no plugin name provided"));
@@ -49,7 +49,7 @@ pub fn find(name: &str, path: &[PathBuf]) -> Result<PathBuf> {
     })
 }
 
-/// Whether the file is this very binary, by whatever name; false where that cannot be told.
+/// Whether the file is this binary, under any name; false if that cannot be determined.
 pub fn is_this_binary(program: &Path) -> bool {
     let identity =
         |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
@@ -59,12 +59,12 @@ pub fn is_this_binary(program: &Path) -> bool {
     }
 }
 
-/// Runs a plugin: `stdin` and then end of file, exactly the variables of `env`, and its stdout is
-/// returned. What it writes to stderr appears on ours in every case.
+/// Runs a plugin with `stdin` and then end of file, and exactly the variables of `env`; returns its
+/// stdout. Its stderr is always copied to ours.
 ///
-/// The error object of a plugin that fails becomes the error, with its code. Without one the code
-/// is 104, or 11 where the file stays open for writing. The plugin may take as long as it likes:
-/// it is not known what it leaves behind if it is killed.
+/// The error object of a failed plugin becomes the error, with its code. Without one the code is
+/// 104, or 11 if the file stays open for writing. There is no timeout: the state that a killed
+/// plugin leaves behind is unknown.
 pub fn exec(
     program: &Path,
     env: &Environment,
@@ -82,8 +82,7 @@ pub fn exec(
     }
 }
 
-/// The result on a plugin's stdout, in the version that it names, or else in that of the
-/// configuration.
+/// The result on a plugin's stdout, in the version that it names, else in the configuration's.
 pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
     let invalid = |problem: String| {
         Error::new(Code::DECODE, format!("failed to unmarshal raw result: {problem}"))
@@ -96,8 +95,8 @@ pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
     Document::parse(&value, config_version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
 }
 
-/// The error of a plugin that failed: the error object on its stdout, or where there is none the
-/// reference's words for that, and which program it was. `reason` says how it ended.
+/// The error of a failed plugin: the error object on its stdout, else the reference's words for a
+/// missing one and the program's path. `reason` says how it ended.
 pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -> Error {
     let failed = |how: String| {
         Error::new(Code::DELEGATE, format!("netplugin failed{how}"))
@@ -122,17 +121,16 @@ pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -
     }
 }
 
-/// The versions that a plugin speaks, by its own word.
+/// Asks a plugin for the versions that it supports.
 ///
-/// A plugin that does not know the question is of 0.1.0. The dummies are for plugins of that age,
-/// which want every variable whatever they are asked.
+/// A plugin that does not know VERSION is of 0.1.0. The dummy values are for plugins of that age,
+/// which require every variable for any command.
 pub fn versions(program: &Path, env: &Environment) -> Result<Vec<String>> {
     let (env, stdin) = version_request(env);
     read_answer(exec(program, &env, &stdin, Deadline::default()))
 }
 
-/// As [`versions`], from a plugin that gets so much time for it. What it writes to stderr is kept
-/// to be told.
+/// As [`versions`], with a timeout. The plugin's stderr is kept for the error message.
 pub fn versions_within(
     program: &Path,
     env: &Environment,
@@ -158,7 +156,7 @@ pub fn versions_within(
     read_answer(stdout)
 }
 
-/// The environment and the stdin of the question.
+/// The environment and the stdin of VERSION.
 fn version_request(env: &Environment) -> (Environment, Vec<u8>) {
     let asked = [
         ("CNI_COMMAND", "VERSION"),
@@ -183,8 +181,7 @@ fn read_answer(answered: Result<Vec<u8>>) -> Result<Vec<String>> {
     }
 }
 
-/// The answer to VERSION. One of 0.2.0 needs no list: there was nothing to list but 0.1.0 and
-/// itself.
+/// Parses the answer to VERSION. One of 0.2.0 needs no list: only 0.1.0 and itself existed.
 pub fn parse_versions(stdout: &[u8]) -> Result<Vec<String>> {
     let invalid =
         |problem: &str| Error::new(Code::DECODE, format!("decoding version info: {problem}"));
@@ -198,12 +195,12 @@ pub fn parse_versions(stdout: &[u8]) -> Result<Vec<String>> {
     }
 }
 
-/// How long to wait for a file that is being written, as during an upgrade.
+/// How long to wait for a file that is open for writing, as during an upgrade.
 const BUSY_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 5000 });
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Starts the plugin, later if its file is open for writing now. The reference means to try again
-/// as well, and fails with "exec: already started" when it does.
+/// Starts the plugin, with retries while its file is open for writing. The reference also means to
+/// retry, but then fails with "exec: already started".
 fn spawn(program: &Path, command: &mut Command, deadline: Deadline) -> Result<Child> {
     let end = deadline.of_wait(BUSY_PATIENCE);
     loop {
@@ -221,8 +218,7 @@ fn spawn(program: &Path, command: &mut Command, deadline: Deadline) -> Result<Ch
 }
 
 fn command(program: &Path, env: &Environment) -> Command {
-    // argv[0] tells a multicall binary which plugin it is. `.` keeps a bare name from being looked
-    // up in PATH.
+    // argv[0] selects the plugin in a multicall binary. `.` prevents a PATH lookup of a bare name.
     let mut command = Command::new(Path::new(".").join(program));
     command
         .arg0(program)
@@ -245,7 +241,7 @@ fn not_started(program: &Path, error: &io::Error) -> Error {
     )
 }
 
-/// How the plugin ended, as Go spells it.
+/// The reason for the plugin's end, as Go spells it.
 fn reason(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
@@ -260,7 +256,7 @@ fn reason(status: ExitStatus) -> String {
     }
 }
 
-/// The signals that end plugins in practice have words, all others their number.
+/// The signals that end plugins in practice have names, all others only a number.
 fn signal_text(signal: i32) -> String {
     let text = match Signal::try_from(signal) {
         Ok(Signal::SIGHUP) => "hangup",
@@ -283,7 +279,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A directory with plugins that are shell scripts.
+    /// A directory of plugins that are shell scripts.
     struct Plugins(PathBuf);
 
     impl Plugins {
@@ -370,7 +366,7 @@ mod tests {
         let plugins = Plugins::new("find");
         let a = plugins.0.join("a");
         let b = plugins.0.join("b");
-        fs::create_dir_all(a.join("x")).unwrap(); // a directory of the name is no plugin
+        fs::create_dir_all(a.join("x")).unwrap(); // a directory of that name is not a plugin
         fs::create_dir_all(&b).unwrap();
         fs::write(b.join("x"), "").unwrap();
         std::os::unix::fs::symlink(b.join("x"), b.join("y")).unwrap();

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use super::attachment::{ContainerId, IfName};
 use crate::error::{Code, Error, Result};
 
-/// What a plugin is asked to do.
+/// The operation that a plugin is to perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Attach a container to a network.
@@ -15,14 +15,13 @@ pub enum Command {
     Check,
     /// Detach.
     Del,
-    /// Print the result of an attachment again: specification 0.4.0-dev, before CHECK took its
-    /// place.
+    /// Print the result of an attachment again: specification 0.4.0-dev, replaced by CHECK.
     Get,
-    /// Remove what belongs to no valid attachment.
+    /// Remove everything that belongs to no valid attachment.
     Gc,
-    /// Tell whether ADD can be served.
+    /// Report whether ADD can be served.
     Status,
-    /// Print the versions that are spoken.
+    /// Print the supported versions.
     Version,
 }
 
@@ -62,7 +61,7 @@ impl Environment {
         std::env::vars_os().collect()
     }
 
-    /// The variable's text, empty where it is not set: the protocol makes no difference.
+    /// The variable's text, empty if unset: the protocol does not distinguish the two.
     pub fn get(&self, name: &str) -> String {
         let found = self.0.iter().rev().find(|(key, _)| key == OsStr::new(name));
         found.map(|(_, value)| value.to_string_lossy().into_owned()).unwrap_or_default()
@@ -87,14 +86,14 @@ impl FromIterator<(OsString, OsString)> for Environment {
     }
 }
 
-/// The parameters of a call. Those that the command does not require may be empty.
+/// The parameters of a call. Parameters that the command does not require may be empty.
 #[derive(Clone, Debug)]
 pub struct Parameters {
     /// CNI_COMMAND.
     pub command: Result<Command, String>,
     /// CNI_CONTAINERID, checked.
     pub container_id: Option<ContainerId>,
-    /// CNI_NETNS as given: results repeat it to the letter.
+    /// CNI_NETNS as given: results repeat it verbatim.
     pub netns: String,
     /// CNI_IFNAME, checked.
     pub ifname: Option<IfName>,
@@ -107,10 +106,10 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Reads and checks the variables in the reference's order: an invalid one ends the walk,
-    /// missing ones are collected.
+    /// Reads and checks the variables in the reference's order: the first invalid one is an error
+    /// at once, missing ones are collected.
     ///
-    /// A word in CNI_COMMAND that is no command is kept: the configuration is checked before it is
+    /// An unknown word in CNI_COMMAND is kept, because the configuration is checked before it is
     /// refused.
     pub fn read(env: &Environment) -> Result<Parameters> {
         let word = env.get("CNI_COMMAND");

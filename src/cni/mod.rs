@@ -1,5 +1,5 @@
-//! The CNI protocol: what is said between a runtime and a plugin. Pure: nothing here touches the
-//! kernel's network.
+//! The CNI protocol between a runtime and a plugin. Pure: nothing here accesses the kernel's
+//! network.
 
 pub mod addr;
 pub mod answer;

@@ -1,8 +1,8 @@
-//! What GC must leave alone, and what becomes of the rest.
+//! The attachments that GC must keep, and the record of what it removes.
 //!
-//! A runtime's GC removes what its list does not have. `cni-multi net gc` asks the same code first
-//! what it would remove: every removal goes through [`ValidAttachments::remove`], so the question
-//! and the work cannot differ.
+//! A runtime's GC removes everything that its list does not contain. `cni-multi net gc` first asks
+//! the same code what it would remove: every removal goes through [`ValidAttachments::remove`], so
+//! the preview and the removal cannot differ.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use super::attachment::{ContainerId, Hash8, IfName, Key, attachment_hash, unhex8
 use super::json::Value;
 use crate::error::{Code, Error, Mistake, Problem, Result};
 
-/// The key of GC's list, and the name that it had in the text of version 1.1.0; libcni writes both.
+/// The key of GC's list, and its name in the text of version 1.1.0; libcni writes both.
 const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 /// One valid attachment, as GC lists it.
@@ -29,30 +29,30 @@ pub struct ValidAttachment {
     pub ifname: String,
 }
 
-/// How far a GC goes.
+/// Whether a GC only previews or removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// What would be removed is noted, and nothing done.
+    /// Record what would be removed, and remove nothing.
     Look,
-    /// All of it.
+    /// Remove everything stale.
     Detach,
 }
 
-/// The owner of something on the host, as far as the thing itself says.
+/// The owner of an object on the host, as far as the object itself shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
-    /// The attachment in its network.
+    /// The hash of the attachment within its network.
     pub hash: Option<Hash8>,
-    /// The container's id; empty where it is not known.
+    /// The container's id; empty if unknown.
     pub container_id: String,
-    /// The id has been cut off where a comment ends.
+    /// Whether the id is cut off at the maximum length of a comment.
     pub is_cut: bool,
-    /// The interface's name; empty where it is not known.
+    /// The interface's name; empty if unknown.
     pub ifname: String,
 }
 
 impl Holder {
-    /// An attachment.
+    /// The holder for an attachment.
     pub fn of(key: &Key) -> Holder {
         Holder {
             hash: Some(key.attachment_hash()),
@@ -62,13 +62,13 @@ impl Holder {
         }
     }
 
-    /// A container, whichever its interface.
+    /// The holder for a container with any interface.
     pub fn of_container(container_id: &str) -> Holder {
         Holder { container_id: container_id.to_owned(), ..Holder::default() }
     }
 
-    /// The attachment with this [`Key::comment`]; without the words behind the identity it is known
-    /// by its hash alone.
+    /// The holder for a [`Key::comment`]; without the words after the identity it is known by its
+    /// hash alone.
     pub fn of_comment(comment: &str) -> Holder {
         let told = |name: &str| {
             Some(comment.split_once(name)?.1.split(", ").next().unwrap_or_default().to_owned())
@@ -81,12 +81,12 @@ impl Holder {
         }
     }
 
-    /// By its hash alone.
+    /// The holder for a hash alone.
     pub fn of_hash(hash: Hash8) -> Holder {
         Holder { hash: Some(hash), ..Holder::default() }
     }
 
-    /// The names, where all of them are known.
+    /// The names, if all of them are known.
     pub fn names(&self) -> Option<ValidAttachment> {
         let is_known = !self.is_cut && !self.container_id.is_empty() && !self.ifname.is_empty();
         let names = || ValidAttachment {
@@ -97,24 +97,24 @@ impl Holder {
     }
 }
 
-/// Something on the host that belongs to no valid attachment.
+/// An object on the host that belongs to no valid attachment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stale {
-    /// What it is, such as `lease 10.1.2.3`.
+    /// A description, such as `lease 10.1.2.3`.
     pub what: String,
-    /// The attachment or container that has it.
+    /// The attachment or container that owns it.
     pub holder: Holder,
-    /// The container's addresses that it is about.
+    /// The container's addresses that it concerns.
     pub addresses: Vec<IpAddr>,
-    /// The path of the container's namespace, where it was written down.
+    /// The path of the container's namespace, if it was recorded.
     pub netns_path: String,
-    /// The thing is there only while the namespace is: the host's end of a veth pair.
+    /// Whether the object exists only as long as the namespace: the host's end of a veth pair.
     pub is_alive: bool,
-    /// The thing means nothing without the host's link of its attachment.
+    /// Whether the object is useless without the host's link of its attachment.
     pub needs_link: bool,
-    /// Half-written by a process that was killed: no attachment needs it.
+    /// Whether it was left half-written by a killed process: no attachment needs it.
     pub is_torn: bool,
-    /// The GC of a plugin that is another program, which removes what it will.
+    /// Whether it stands for the GC of an external plugin, which decides itself what it removes.
     pub is_call: bool,
 }
 
@@ -125,16 +125,16 @@ impl Stale {
     }
 }
 
-/// What GC must leave alone.
+/// The attachments that GC must keep.
 #[derive(Clone, Debug, Default)]
 pub struct ValidAttachments {
-    /// In order of container and interface, so that each question is one search.
+    /// Sorted by container and interface, so that each lookup is a binary search.
     listed: Vec<ValidAttachment>,
-    /// The same by hash; made when it is first asked for.
+    /// The hashes of all, computed on first use.
     hashes: OnceCell<HashSet<Hash8>>,
-    /// Not listed and spared all the same, of which perhaps no more than the hash is known.
+    /// Attachments kept although they are not listed; for some only the hash may be known.
     spared: Vec<Holder>,
-    /// The note of what goes, where one is kept, and how far the GC goes.
+    /// The record of what is removed, if requested, and the extent of the GC.
     watch: Option<Watch>,
 }
 
@@ -145,23 +145,23 @@ struct Watch {
 }
 
 impl ValidAttachments {
-    /// These, each once or more.
+    /// A set of these attachments; duplicates are allowed.
     pub fn new(mut listed: Vec<ValidAttachment>) -> ValidAttachments {
         listed.sort_unstable();
         ValidAttachments { listed, ..ValidAttachments::default() }
     }
 
-    /// The list of a configuration, under either name of its key; what one of them has is valid.
-    /// None means that the runtime said nothing, so that nothing is known to be stale.
+    /// The list of a configuration, under either name of its key; an attachment in one of them is
+    /// valid. None means that the runtime sent no list, so that nothing is known to be stale.
     ///
-    /// `null` is an empty list: libcni's GCNetworkList writes its caller's nil slice so, when no
-    /// container is left, and has by then detached whatever it has a record of. A caller that
-    /// says nothing makes libcni leave the key out. Taken for nothing said, the last containers
-    /// of a node would never be collected.
+    /// `null` is an empty list: libcni's GCNetworkList writes its caller's nil slice this way when
+    /// no container is left, and has by then detached every attachment it has a record of. For a
+    /// caller without a list libcni omits the key. If `null` counted as no list, the last
+    /// containers of a node would never be collected.
     ///
-    /// An entry that names no attachment is code 7: which container it was meant for cannot be
-    /// known, and any may be alive. Go's decoder takes `null` and `{}` for an attachment of
-    /// empty names, which would detach it.
+    /// An entry that names no attachment is code 7: its container cannot be known, and may be any
+    /// that is alive. Go's decoder takes `null` and `{}` for an attachment with empty names, so the
+    /// one meant would be detached.
     pub fn of_config(config: &Value) -> Result<Option<ValidAttachments>> {
         let Value::Object(members) = config else { return Ok(None) };
         let mut listed = vec![];
@@ -177,13 +177,13 @@ impl ValidAttachments {
         Ok(is_said.then(|| ValidAttachments::new(listed)))
     }
 
-    /// The same with more that are spared.
+    /// The same set with more attachments to keep.
     #[must_use]
     pub fn sparing(self, spared: Vec<Holder>) -> ValidAttachments {
         ValidAttachments { spared, hashes: OnceCell::new(), ..self }
     }
 
-    /// The same with a note of everything that goes.
+    /// The same set with a record of everything that is removed.
     #[must_use]
     pub fn watched(self, extent: Extent) -> ValidAttachments {
         ValidAttachments { watch: Some(Watch { extent, stale: RefCell::default() }), ..self }
@@ -223,7 +223,7 @@ impl ValidAttachments {
         hashes.contains(hash)
     }
 
-    /// Whether the attachment is valid that has the [`Key::identity`] at the beginning of the text.
+    /// Whether the attachment is valid whose [`Key::identity`] the text begins with.
     pub fn contains_identity(&self, text: &str) -> bool {
         text.get(17..33).and_then(unhex8).is_some_and(|hash| self.contains_hash(&hash))
     }
@@ -251,7 +251,7 @@ impl ValidAttachments {
         self.listed.iter().map(|valid| valid.container_id.as_str()).chain(spared)
     }
 
-    /// Removes something, unless this GC only looks. It is noted once it is gone.
+    /// Removes an object, unless this GC is a preview. It is recorded once it is removed.
     pub fn remove<T: Default>(
         &self,
         stale: impl FnOnce() -> Stale,
@@ -263,8 +263,9 @@ impl ValidAttachments {
         Ok(done)
     }
 
-    /// Has another program do its GC, with the names of those that are valid in its configuration.
-    /// Where one is spared of which no more than a hash is known, the program would take it.
+    /// Has another program run its GC, with the names of the valid attachments in its
+    /// configuration. Refuses if only the hash of one to keep is known, because the program would
+    /// remove it.
     pub fn call(&self, program: &Path, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let names = self.names();
         let is_named =
@@ -278,24 +279,24 @@ impl ValidAttachments {
         self.remove(|| Stale::of_program(program), work)
     }
 
-    /// Whether nothing is to be removed.
+    /// Whether this GC is a preview.
     pub fn is_look(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.extent == Extent::Look)
     }
 
-    /// Whether it is noted what goes.
+    /// Whether this GC records what it removes.
     pub fn is_watched(&self) -> bool {
         self.watch.is_some()
     }
 
-    /// What went, or would go, since the last time.
+    /// The objects removed, or to be removed, since the last call.
     pub fn take_stale(&self) -> Vec<Stale> {
         self.watch.as_ref().map(|watch| watch.stale.take()).unwrap_or_default()
     }
 }
 
-/// A list in which every entry names an attachment. A wrong type is code 7 here, as any other
-/// mistake of the list.
+/// Reads a list in which every entry names an attachment. A wrong type is code 7 here, as is any
+/// other mistake in the list.
 fn read_list(key: &'static str, value: &Value) -> Result<Vec<ValidAttachment>> {
     let Value::Array(entries) = value else {
         let found = Mistake::of(Problem::Found(value.kind().to_owned()));
@@ -457,8 +458,8 @@ mod tests {
         assert!(cut.is_cut && cut.hash == Some(long.attachment_hash()) && cut.names().is_none());
     }
 
-    /// The limit is generous, for the debug build on a busy machine: comparing each with each is
-    /// ten thousand times as much.
+    /// The limit is generous, for a debug build on a busy machine: comparing each with each takes
+    /// ten thousand times as long.
     #[test]
     fn a_list_of_200_000_is_read_once_and_each_question_is_one_look() {
         let id = |number: u32| format!("{number:032}");

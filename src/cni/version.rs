@@ -5,17 +5,17 @@ use std::fmt;
 
 use crate::error::{Code, Error, Result};
 
-/// The newest version that is spoken here, and what VERSION reports as `cniVersion`.
+/// The newest supported version, which VERSION reports as `cniVersion`.
 pub const CURRENT: &str = "1.1.0";
 
-/// Every version that is spoken here.
+/// Every supported version.
 pub const ALL: &[&str] = &["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// What a configuration without `cniVersion` means.
+/// The version of a configuration without `cniVersion`.
 pub const ABSENT: &str = "0.1.0";
 
 /// A version for comparisons: `0.4` is 0.4.0 and `""` is 0.1.0. Whether a version is *supported* is
-/// decided by its text, which must be one of the list.
+/// decided by its text, which must be in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Number(i64, i64, i64);
 
@@ -27,7 +27,7 @@ pub const WITH_GC: Number = Number(1, 1, 0);
 pub const WITH_MANY_ADDRESSES: Number = Number(0, 3, 0);
 
 impl Number {
-    /// Reads one to three numbers with dots between; code 6 with the reference's words.
+    /// Parses one to three numbers separated by dots; errors are code 6 with the reference's words.
     pub fn parse(text: &str) -> Result<Number> {
         let text = if text.is_empty() { ABSENT } else { text };
         let parts: Vec<&str> = text.split('.').collect();
@@ -60,7 +60,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// Fails with code 1 unless `version` stands in `supported`, letter for letter.
+/// Fails with code 1 unless `version` is in `supported`, letter for letter.
 pub fn require_supported(version: &str, supported: &[&str]) -> Result<()> {
     if supported.contains(&version) {
         return Ok(());
@@ -70,8 +70,8 @@ pub fn require_supported(version: &str, supported: &[&str]) -> Result<()> {
         .with_details(format_args!("config is {version:?}, plugin supports [{}]", list.join(" "))))
 }
 
-/// The gate of the commands that came after 0.1.0: the configuration's version and the plugin's
-/// newest must reach `least`.
+/// The version gate of commands added after 0.1.0: the configuration's version and the plugin's
+/// newest must be at least `least`.
 pub fn require_at_least(
     least: Number,
     command: &str,

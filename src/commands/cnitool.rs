@@ -1,8 +1,8 @@
-//! `cnitool`: the command line of libcni's own tool, for scripts that were written for it.
+//! `cnitool`: the command line of libcni's own tool, for scripts written for it.
 //!
-//! Commands, arguments, variables, container ids and cache are its own, and so is that a failed
-//! `add` is not undone and that `gc` takes every attachment of the network for stale. People are
-//! better served by `cni-multi net`.
+//! Commands, arguments, variables, container ids and cache match the original's. So do its quirks:
+//! a failed `add` is not undone, and `gc` treats every attachment of the network as stale.
+//! `cni-multi net` is the better tool for people.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -24,12 +24,12 @@ use crate::runtime::parameters::{self, Parameters};
 use crate::terminal::Streams;
 use crate::terminal::visible::visible;
 
-/// The name that a link to this binary has, or the first argument.
+/// The name of a link to this binary, or the first argument.
 pub const NAME: &str = "cnitool";
 
 const ABOUT: &str = "CNI Tool for managing network interfaces in a network namespace";
 
-/// The commands, each with a network and a namespace, which `gc` and `status` demand and do not
+/// The commands, each with a network and a namespace, which `gc` and `status` require and do not
 /// use.
 const COMMANDS: [(&str, &str); 5] = [
     ("add", "Attach a network namespace to a network and print the result"),
@@ -39,7 +39,7 @@ const COMMANDS: [(&str, &str); 5] = [
     ("status", "Ask whether a network can take attachments"),
 ];
 
-/// Scripts that let a shell complete what is typed, by the shell's name.
+/// The completion script for each shell.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", include_str!("../../packaging/completion/cnitool.bash")),
     ("fish", include_str!("../../packaging/completion/cnitool.fish")),
@@ -66,8 +66,8 @@ pub fn command() -> Command {
         .subcommand(completion)
 }
 
-/// Runs it, `args` from its name on: the result goes to stdout, whatever went wrong to stderr, and
-/// the status is 1 then.
+/// Runs the command, with `args` starting at its name: the result goes to stdout; an error goes to
+/// stderr, with exit status 1.
 pub fn run(
     args: &[OsString],
     plugins: &'static [Entry],
@@ -78,29 +78,29 @@ pub fn run(
         Ok(matches) => matches,
         Err(said) => return refuse(&said, io),
     };
-    let Some((verb, arguments)) = matches.subcommand() else { return 0 }; // clap has printed the help
+    let Some((verb, arguments)) = matches.subcommand() else { return 0 }; // clap printed the help
     let invocation = Invocation { verb, arguments, env };
     let done = invocation.run(plugins, io.stderr).and_then(|text| {
         let written = io.stdout.write_all(text.as_bytes()).and_then(|()| io.stdout.flush());
         written.map_err(|e| Error::io("write to stdout", &e))
     });
     let Err(error) = done else { return 0 };
-    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status says it too
+    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the exit status says it too
     1
 }
 
-/// Help that was asked for is a success; a mistake has the status 1 here, not clap's 2.
+/// Requested help is a success; a mistake has the exit status 1 here, not clap's 2.
 fn refuse(said: &clap::Error, io: &mut Streams<'_>) -> u8 {
     let asked = matches!(
         said.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     );
     let to: &mut dyn Write = if asked { io.stdout } else { io.stderr };
-    let _ = write!(to, "{said}"); // help that nobody reads is no failure
+    let _ = write!(to, "{said}"); // unread help is not an error
     u8::from(!asked)
 }
 
-/// A command of cnitool as it was typed.
+/// A parsed cnitool command line.
 struct Invocation<'a> {
     verb: &'a str,
     arguments: &'a ArgMatches,
@@ -108,7 +108,7 @@ struct Invocation<'a> {
 }
 
 impl Invocation<'_> {
-    /// Returns what is to be printed. The order in which mistakes are looked for is cnitool's.
+    /// Returns the output. Mistakes are checked in cnitool's order.
     fn run(&self, plugins: &'static [Entry], stderr: &mut dyn Write) -> Result<String> {
         if self.verb == "completion"
             && let Some(shell) = self.arguments.get_one::<String>("shell")
@@ -174,7 +174,7 @@ fn completion(shell: &str) -> String {
     COMPLETIONS.iter().filter(|(name, _)| *name == shell).map(|(_, script)| *script).collect()
 }
 
-/// What a command without a result prints.
+/// The output of a command without a result.
 fn nothing((): ()) -> String {
     String::new()
 }

@@ -1,9 +1,8 @@
-//! `cni-multi install`: the binary puts itself where runtimes look for plugins, and takes itself
-//! away again.
+//! `cni-multi install`: installs the binary where runtimes look for plugins, and uninstalls it.
 //!
-//! It does what install.sh does, for places that have no shell, such as a container that is given a
-//! directory of the host, and leaves the same files, which install.sh tells of: either takes back
-//! what the other has done (tests/install.rs).
+//! It does the same as install.sh, for places without a shell, such as a container with a directory
+//! of the host mounted. It leaves the same files, which install.sh describes: either program can
+//! undo what the other has done (tests/install.rs).
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -24,30 +23,31 @@ use crate::runtime::leave;
 use crate::terminal::Streams;
 use crate::terminal::visible::visible;
 
-/// Where runtimes look for plugins unless told otherwise.
+/// The default plugin directory of runtimes.
 const PLUGIN_DIR: &str = "/opt/cni/bin";
-/// The binary's name in that directory, and what the links to it say.
+/// The binary's name in that directory, and the target of the links to it.
 const BINARY: &str = "cni-multi";
-/// The directory there for all that is not for runtimes.
+/// The directory in it for files that runtimes must not see.
 const STATE: &str = ".cni-multi";
-/// In that: the binary of the install before, the mark of a rollback, and the files of others by
-/// their names.
+/// Its content: the previously installed binary, the mark of a rollback, and the replaced foreign
+/// files by name.
 const PREVIOUS: &str = ".cni-multi/previous";
 const ROLLED_BACK: &str = ".cni-multi/rolled-back";
 const REPLACED: &str = ".cni-multi/replaced";
-/// The lock: of its owner alone, and gone afterwards.
+/// The lock: accessible to its owner only, and removed afterwards.
 const LOCK: &str = ".cni-multi/lock";
-/// And what is renamed from there once it is whole; install.sh has its process id behind the point.
+/// Prefixes of files that are renamed from there once complete; install.sh appends its process id
+/// after the dot.
 const DRAFTS: [&str; 3] = ["new.", "link.", "keep."];
 const NEW: &str = ".cni-multi/new.0";
 const LINK: &str = ".cni-multi/link.0";
 const KEEP: &str = ".cni-multi/keep.0";
 
-/// How long another install may be at work, as in install.sh.
+/// How long to wait for another install, as in install.sh.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often the lock is taken again because it had lost its name, each time to another install
-/// that has ended.
+/// How often to retry the lock after its file was unlinked, each time by another install that has
+/// finished.
 const TRIES: usize = 100;
 
 /// The command line.
@@ -69,7 +69,7 @@ pub fn command() -> clap::Command {
         )
 }
 
-/// Runs it; `called` is argv[0], which leads to this binary where there is no /proc.
+/// Runs the command; `called` is argv[0], the path of this binary if /proc is missing.
 pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Streams<'_>) -> u8 {
     if matches.get_flag("left") {
         let line = left();
@@ -89,7 +89,7 @@ pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Stre
     status | u8::from(writeln!(to, "{text}").is_err())
 }
 
-/// What is asked for.
+/// The requested action.
 enum Work<'a> {
     Install(&'a Path, &'a [Entry]),
     Rollback,
@@ -97,10 +97,10 @@ enum Work<'a> {
 }
 
 impl Work<'_> {
-    /// Does it while nobody else is at work in the directory, be it install.sh; nothing half made
-    /// is left. From here on the working directory is `dir`, and every name is one there.
+    /// Does the work under the directory's lock, which install.sh shares, and leaves no partial
+    /// files. From here on the working directory is `dir`, and every name is relative to it.
     fn done_in(self, dir: &str) -> Result<String> {
-        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022)); // runtimes of ordinary users look there, too
+        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022)); // unprivileged runtimes read it, too
         let binary = match self {
             Work::Install(called, _) => {
                 let own = told(
@@ -131,7 +131,7 @@ impl Work<'_> {
     }
 }
 
-/// What stays in nftables, in one line; empty where nothing does.
+/// One line about what stays in nftables; empty if nothing does.
 fn left() -> String {
     match leave::count() {
         Ok(counts) => leave::summary(&counts).unwrap_or_default(),
@@ -149,19 +149,19 @@ fn nothing_to_do(dir: &str) -> String {
     ["Nothing is installed in ", dir, "; nothing to do."].concat()
 }
 
-/// Whether anything is left of an install, be it whole or interrupted.
+/// Whether anything of an install exists, complete or interrupted.
 fn is_installed() -> bool {
     exists(BINARY) || names_in(STATE).iter().any(|name| name != "lock")
 }
 
-/// Waits until no other install is at work in the directory.
+/// Waits until no other install is running in the directory.
 fn lock(dir: &str) -> Result<File> {
     let path = [dir, "/", LOCK].concat();
     for _ in 0..TRIES {
         told("make", STATE, plain_file::make_directories(Path::new(STATE), 0o700))?;
         let patience = Patience { of_one: PATIENCE, deadline: Deadline::after(PATIENCE * 3) };
         let file = match plain_file::open_or_create(Path::new(LOCK)) {
-            // another one has just removed the directory
+            // another install has just removed the directory
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             file => told("open", &path, file)?,
         };
@@ -173,7 +173,7 @@ fn lock(dir: &str) -> Result<File> {
     Err(Error::new(Code::TRY_AGAIN, ["lock ", &path, ": it was removed each time"].concat()))
 }
 
-/// Whether the file is the one that has this name.
+/// Whether the name refers to this open file.
 fn has_name(file: &File, name: &str) -> bool {
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let open = file.metadata().map(identity);
@@ -181,16 +181,17 @@ fn has_name(file: &File, name: &str) -> bool {
     open.ok().zip(named.ok()).is_some_and(|(open, named)| open == named)
 }
 
-/// Also what runs that were killed have left: this one has the lock, which goes last.
+/// Removes drafts, including those left by killed runs, which is safe under the lock. The lock file
+/// goes last.
 fn clean_up() {
     for name in names_in(STATE) {
         if DRAFTS.iter().any(|draft| name.starts_with(draft)) {
-            let _ = fs::remove_file([STATE, "/", &name].concat()); // the next one removes it
+            let _ = fs::remove_file([STATE, "/", &name].concat()); // the next run removes it
         }
     }
-    let _ = fs::remove_file(LOCK); // the next one removes it
+    let _ = fs::remove_file(LOCK); // the next run removes it
     for emptied in [REPLACED, STATE] {
-        let _ = fs::remove_dir(emptied); // it goes when it is empty
+        let _ = fs::remove_dir(emptied); // removed only if empty
     }
 }
 
@@ -221,7 +222,7 @@ fn rollback(dir: &str) -> Result<String> {
     let names: Vec<&str> = listed.lines().collect();
     if !is_back {
         refuse_directories(&names)?;
-        // The mark comes first: a run that is interrupted after the rename must not count as none.
+        // Write the mark first: a run interrupted after the rename must count as a rollback.
         told("write", ROLLED_BACK, fs::write(ROLLED_BACK, ""))?;
         keep_foreign(&names, dir)?;
         rename(PREVIOUS, BINARY)?;
@@ -229,8 +230,8 @@ fn rollback(dir: &str) -> Result<String> {
     link_names(&names, dir, "The previous cni-multi is back in ")
 }
 
-/// The replaced files come back before the binary goes, so no name that both have is ever without
-/// one.
+/// Uninstalls. Restores the replaced files before it removes the binary, so that a name common to
+/// both is never missing.
 fn remove_all(dir: &str) -> Result<String> {
     unlink_others(&[], dir)?;
     let mut report = String::new();
@@ -268,7 +269,7 @@ fn refuse_directories(names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The binary that is replaced is what a rollback goes back to, unless it is this very build.
+/// Keeps the replaced binary for a rollback, unless it is this same build.
 fn keep_previous(binary: &[u8]) -> Result<()> {
     if !exists(BINARY) || fs::read_link(BINARY).is_err() && is_content(BINARY, binary) {
         return Ok(());
@@ -277,7 +278,7 @@ fn keep_previous(binary: &[u8]) -> Result<()> {
     remove(ROLLED_BACK)
 }
 
-/// Of several files that had a name one after the other, the first is the one that comes back.
+/// Keeps replaced files. If several files had a name in succession, the first one is restored.
 fn keep_foreign(names: &[&str], dir: &str) -> Result<()> {
     for name in names.iter() {
         let kept = kept(name);
@@ -288,15 +289,15 @@ fn keep_foreign(names: &[&str], dir: &str) -> Result<()> {
     Ok(())
 }
 
-/// A second name for a file, without a moment in which it has none.
+/// Gives a file a second name; it has a name at every moment.
 fn keep(name: &str, kept: &str) -> Result<()> {
     remove(KEEP)?;
     told("keep", name, fs::hard_link(name, KEEP).or_else(|_| copy(name, KEEP)))?;
     rename(KEEP, kept)
 }
 
-/// Where there are no hard links, or none to another user's symlink for one who has not all rights
-/// of root.
+/// Copies a file if hard links are unsupported, or not permitted: a root without all capabilities
+/// may be unable to link another user's symlink.
 fn copy(name: &str, to: &str) -> io::Result<()> {
     match fs::read_link(name) {
         Ok(leads_to) => symlink(leads_to, to),
@@ -304,7 +305,7 @@ fn copy(name: &str, to: &str) -> io::Result<()> {
     }
 }
 
-/// Makes the links, removes those of other names, and tells of them.
+/// Creates the links, removes those with other names, and reports them.
 fn link_names(names: &[&str], dir: &str, done: &str) -> Result<String> {
     for name in names.iter().filter(|name| target(name) != BINARY) {
         remove(LINK)?;
@@ -319,7 +320,7 @@ fn link_names(names: &[&str], dir: &str, done: &str) -> Result<String> {
     Ok([done, dir, ", with these plugins: ", &names.join(" "), kept].concat())
 }
 
-/// Our links that no name stands for go; the files that they replaced come back.
+/// Removes our links that are not in `names`, and restores the files that they replaced.
 fn unlink_others(names: &[&str], dir: &str) -> Result<()> {
     for name in names_in(".") {
         let kept = kept(&name);
@@ -332,19 +333,19 @@ fn unlink_others(names: &[&str], dir: &str) -> Result<()> {
     Ok(())
 }
 
-/// It is whole on the disk before it gets its name: a machine that loses power must not find an
-/// empty file there.
+/// Writes a file and syncs it before it gets its name: after a power loss there must be no empty
+/// file there.
 fn write_program(name: &str, content: &[u8]) -> io::Result<()> {
     plain_file::create_anew(Path::new(name), content)?;
     fs::set_permissions(name, Permissions::from_mode(0o755))?;
     File::open(name)?.sync_all()
 }
 
-/// What `cni-multi list` of another binary prints. A name that could leave the directory or hide in
-/// it is refused.
+/// The output of another binary's `cni-multi list`. A name that could leave the directory or hide
+/// in it is rejected.
 fn list_names(binary: &str) -> Result<String> {
     let mut list = Command::new(["./", binary].concat());
-    list.arg0(BINARY).arg("list").stdin(Stdio::inherit()); // there may be no /dev/null to read from
+    list.arg0(BINARY).arg("list").stdin(Stdio::inherit()); // /dev/null may be missing
     let listed = told("run", binary, list.output())?;
     let names = String::from_utf8(listed.stdout).unwrap_or_default();
     let is_letter = |letter: u8| matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'-');
@@ -358,7 +359,7 @@ fn list_names(binary: &str) -> Result<String> {
     }
 }
 
-/// Where the link of this name leads; nothing where there is none.
+/// The target of the link with this name; empty if there is none.
 fn target(name: &str) -> String {
     fs::read_link(name)
         .ok()
@@ -379,7 +380,8 @@ fn is_content(name: &str, expected: &[u8]) -> bool {
     content(name).is_ok_and(|there| there == expected)
 }
 
-/// Of a program, where a link may lead to it; a FIFO is none, and must not be waited for.
+/// The content of a program that a link may lead to. A FIFO is rejected, because opening it would
+/// block.
 fn content(name: &str) -> io::Result<Vec<u8>> {
     if fs::metadata(name)?.is_file() {
         fs::read(name)
@@ -388,26 +390,26 @@ fn content(name: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The names in a directory; one that is not there has none.
+/// The names in a directory; none if it does not exist.
 fn names_in(dir: &str) -> Vec<String> {
     let mut names = vec![];
     let Ok(entries) = fs::read_dir(dir) else { return names };
     for entry in entries {
         match entry.map(|entry| entry.file_name().into_string()) {
             Ok(Ok(name)) => names.push(name),
-            _ => continue, // no name of ours
+            _ => continue, // not a name of ours
         }
     }
     names
 }
 
-/// Whether there is anything of that name, be it a link that leads nowhere.
+/// Whether a file of that name exists, including a dangling link.
 fn exists(name: &str) -> bool {
     Path::new(name).symlink_metadata().is_ok()
 }
 
-/// rename(2) leaves both names where they are one file's, as after a run that was killed: the first
-/// one goes all the same.
+/// rename(2) keeps both names if they are the same file, as after a killed run; this removes the
+/// first one in any case.
 fn rename(from: &str, to: &str) -> Result<()> {
     told("replace", to, fs::rename(from, to))?;
     remove(from)
@@ -417,7 +419,7 @@ fn remove(name: &str) -> Result<()> {
     told("remove", name, plain_file::remove(Path::new(name)))
 }
 
-/// The result, with what was done to which file in its error.
+/// The result, with the action and the file added to its error.
 fn told<T>(what: &str, name: &str, done: io::Result<T>) -> Result<T> {
     done.map_err(|error| Error::io(format_args!("{what} {name}"), &error))
 }

@@ -1,4 +1,4 @@
-//! What people type: one file or folder a command, named like it.
+//! The commands for users: one file or folder per command, with the command's name.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ pub mod net;
 pub mod schema;
 pub mod validate;
 
-/// Where networks are configured unless told otherwise.
+/// The default directory of network configurations.
 pub const CONF_DIR: &str = "/etc/cni/net.d";
 
-/// The directories of plugins: as they were typed, else as the variable has them, else the one that
-/// this binary is in, so that it works alone.
+/// The plugin directories: from the command line, else from the variable, else this binary's
+/// directory, so that it works alone.
 pub fn plugin_path(typed: &str, env: &Environment) -> Result<String> {
     let path = if typed.is_empty() { env.get("CNI_PATH") } else { typed.to_owned() };
     if !path.is_empty() {

@@ -1,9 +1,9 @@
-//! `cni-multi schema [PLUGIN]`: JSON Schemas of configurations, so that editors complete and check
-//! them.
+//! `cni-multi schema [PLUGIN]`: JSON Schemas of configurations, with which editors complete and
+//! check them.
 //!
-//! They are learnt from the plugins: documents are decoded by the types that configurations are
-//! decoded into, which tell what they expect where, and the checks tell which numbers and words
-//! they take. So there is no second table of keys.
+//! The schemas are derived from the plugins: trial documents are decoded by the types of the
+//! configurations, which report what they expect at each place, and the plugins' checks report the
+//! numbers and words that they accept. So there is no second table of keys.
 
 use std::rc::Rc;
 
@@ -18,13 +18,14 @@ use crate::error::{Mistake, Problem};
 use crate::plugin::{Entry, Kind};
 use crate::terminal::Streams;
 
-/// So many things a plugin may miss before it comes to the one that it is asked for.
+/// The maximum number of missing keys to fill in before giving up on a plugin's verdict about
+/// another key.
 const ROUNDS: usize = 8;
 
-/// The dialect of what is printed.
+/// The JSON Schema dialect of the output.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// Keys of a list that are booleans, and were strings in 0.4.0.
+/// Keys of a list that are booleans now, and were strings in 0.4.0.
 const FLAGS: [&str; 3] = ["disableCheck", "disableGC", "loadOnlyInlinedPlugins"];
 
 /// The command line.
@@ -38,12 +39,12 @@ pub fn command() -> Command {
         )
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>) -> u8 {
     let name = matches.get_one::<String>("plugin").map(String::as_str).unwrap_or_default();
     let entry = plugins.iter().find(|entry| entry.name == name);
     if !name.is_empty() && entry.is_none() {
-        let _ = writeln!(io.stderr, "there is no plugin {name:?}; `cni-multi list` names them"); // see the status
+        let _ = writeln!(io.stderr, "there is no plugin {name:?}; `cni-multi list` names them"); // see the exit status
         return 2;
     }
     let schema = Author { plugins }.document(entry);
@@ -57,13 +58,13 @@ pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>
 /// The members of an object.
 type Members = Vec<(&'static str, Value)>;
 
-/// Writes schemas.
+/// Writes schemas for these plugins.
 struct Author {
     plugins: &'static [Entry],
 }
 
 impl Author {
-    /// The schema of a plugin, or of a list of plugins; each comes with those that it refers to.
+    /// The schema of a plugin, or of a plugin list, together with the schemas that it refers to.
     fn document(&self, entry: Option<&Entry>) -> Value {
         let title = entry.map_or("CNI network configuration list", |entry| entry.name);
         let mut schema = vec![("$schema", Value::text(DIALECT)), ("title", Value::text(title))];
@@ -92,7 +93,7 @@ impl Author {
         object_of(texts(["name"]), properties)
     }
 
-    /// The schemas that the one of a plugin, or of a list, refers to.
+    /// The schemas that the schema of a plugin, or of a list, refers to.
     fn definitions(&self, entry: Option<&Entry>) -> Value {
         let is_referred = |other: &&Entry| match entry {
             None => true,
@@ -102,13 +103,14 @@ impl Author {
         Value::object(referred.map(|other| (other.name, Value::object(self.plugin(other)))))
     }
 
-    /// Any name, ours for completion.
+    /// Any name, with the names of our plugins for completion.
     fn names(&self, is_meant: fn(Kind) -> bool) -> Value {
         let meant = self.plugins.iter().filter(|entry| is_meant(entry.kind));
         any_of(vec![one_of(texts(meant.map(|entry| entry.name))), of_type("string")])
     }
 
-    /// For each plugin: its schema, if the object has its `type` where `place` puts that.
+    /// For each plugin: apply its schema if the object has its `type`; `place` puts that condition
+    /// at the right level.
     fn rules(&self, is_meant: fn(Kind) -> bool, place: fn(Value) -> Value) -> Value {
         let rule = |entry: &Entry| {
             let definition = format!("#/$defs/{}", entry.name);
@@ -120,8 +122,8 @@ impl Author {
         Value::Array(self.plugins.iter().filter(|entry| is_meant(entry.kind)).map(rule).collect())
     }
 
-    /// The members of a plugin's schema: what its types read, and what every plugin may have. That
-    /// of an IPAM plugin is of the object of the plugin that calls it.
+    /// The members of a plugin's schema: the keys that its types read, and those that every plugin
+    /// may have. An IPAM plugin's schema describes the object of the plugin that calls it.
     fn plugin(&self, entry: &Entry) -> Members {
         let learnt = self.learn(entry, &[]);
         let is_ipam = entry.kind == Kind::Ipam;
@@ -130,7 +132,7 @@ impl Author {
         properties.extend(common());
         properties.push(("prevResult", of_type("object")));
         properties.push(("capabilities", self.capabilities(entry)));
-        // The keys below `ipam` are of another plugin.
+        // The keys below `ipam` belong to another plugin.
         for key in learnt.keys.iter().copied().filter(|key| is_ipam || *key != "ipam") {
             properties.push((key, self.value(entry, &[Step::Key(key)])));
         }
@@ -165,7 +167,7 @@ impl Author {
         Value::object(object_of(required, vec![("type", self.names(is_ipam_plugin))]))
     }
 
-    /// The schema of the value that the plugin expects at a path.
+    /// The schema of the value at a path of the plugin's configuration.
     fn value(&self, entry: &Entry, path: &[Step]) -> Value {
         let learnt = self.learn(entry, path);
         match learnt.kind {
@@ -183,14 +185,14 @@ impl Author {
         }
     }
 
-    /// An object of certain keys.
+    /// The schema of an object with certain keys.
     fn object(&self, entry: &Entry, path: &[Step], learnt: &Learnt) -> Value {
         let property = |key| (key, self.value(entry, &below(path, Step::Key(key))));
         let properties = learnt.keys.iter().copied().map(property).collect();
         Value::object(object_of(texts(learnt.required.iter().map(String::as_str)), properties))
     }
 
-    /// A text; the words it may be, where the plugin refuses others and names them.
+    /// The schema of a text, with the accepted words if the plugin rejects others and names them.
     fn text(&self, entry: &Entry, path: &[Step]) -> Value {
         let refusal = self.mistake(entry, path, Value::text("?"));
         let words = refusal.map_or(&[][..], |mistake| mistake.expected.words());
@@ -204,7 +206,7 @@ impl Author {
         one_of(Value::Array(words.chain(taken).map(Value::text).collect()))
     }
 
-    /// An integer that is not negative; the ranges that the plugin takes, where those are narrower
+    /// The schema of an integer that is not negative, with the plugin's ranges if they are narrower
     /// than its type's.
     fn natural(&self, entry: &Entry, path: &[Step], greatest: u64) -> Value {
         match self.ranges(entry, path, greatest).as_slice() {
@@ -213,14 +215,13 @@ impl Author {
         }
     }
 
-    /// An integer of either sign; the ranges that the plugin takes, where it has such.
+    /// The schema of an integer of either sign, with the plugin's ranges if it has any.
     fn integer(&self, entry: &Entry, path: &[Step]) -> Value {
         let ranges = self.ranges(entry, path, i64::MAX.unsigned_abs());
         in_ranges(&self.with_zero(entry, path, &ranges))
     }
 
-    /// The least and the greatest number of each range that the plugin names when it refuses this
-    /// number.
+    /// The minimum and maximum of each range that the plugin names when it rejects this number.
     fn ranges(&self, entry: &Entry, path: &[Step], number: u64) -> Vec<(u64, u64)> {
         let refusal = self.mistake(entry, path, Value::number(number));
         let ranges = refusal.as_ref().map_or(&[][..], |mistake| mistake.expected.ranges());
@@ -231,7 +232,7 @@ impl Author {
             .collect()
     }
 
-    /// The ranges and 0, where the plugin takes that besides: as a rule it means the default.
+    /// The ranges, and 0 if the plugin accepts it in addition: it usually means the default.
     fn with_zero(&self, entry: &Entry, path: &[Step], ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let mut all = ranges.to_vec();
         let Some(first) = all.first_mut().filter(|_| self.takes(entry, path, Value::number(0)))
@@ -246,12 +247,12 @@ impl Author {
         all
     }
 
-    /// Whether the plugin has nothing against a value.
+    /// Whether the plugin accepts a value.
     fn takes(&self, entry: &Entry, path: &[Step], value: Value) -> bool {
         self.mistake(entry, path, value).is_none()
     }
 
-    /// What the plugin says to something that is no value for any type, and to an object.
+    /// Learns from the plugin's responses to a value of a wrong type, and to an object.
     fn learn(&self, entry: &Entry, path: &[Step]) -> Learnt {
         let at = path_text(path);
         let mut shapes = self.ask(entry, document(path, Value::Bool(true))).0;
@@ -265,7 +266,7 @@ impl Author {
             if required.contains(&key) {
                 break;
             }
-            put(&mut asked, &mistake.path, filler(&mistake)); // so that it goes on
+            put(&mut asked, &mistake.path, filler(&mistake)); // so that the plugin continues
             if mistake.problem == Problem::Missing {
                 required.push(key);
             }
@@ -274,8 +275,8 @@ impl Author {
         Learnt::of(shapes, required)
     }
 
-    /// What the plugin has against a value, if it has anything. What it misses besides is added, as
-    /// far as it says what.
+    /// The plugin's mistake in a value, if there is one. Other values that it requires are added,
+    /// as far as it names them.
     fn mistake(&self, entry: &Entry, path: &[Step], value: Value) -> Option<Mistake> {
         let at = path_text(path);
         let mut document = document(path, value);
@@ -289,9 +290,9 @@ impl Author {
         None
     }
 
-    /// Decodes and checks a document: what was expected where, and the mistake.
+    /// Decodes and checks a document; returns the expectations at each place, and the mistake.
     fn ask(&self, entry: &Entry, mut document: Value) -> (Vec<(String, Shape)>, Option<Mistake>) {
-        document.set("prevResult", a_result(version::CURRENT)); // it may be any of a list
+        document.set("prevResult", a_result(version::CURRENT)); // the plugin may be any of a list
         let observer = Rc::new(Observer::default());
         let checked =
             try_out(entry, self.plugins, document, "network", version::CURRENT, &observer);
@@ -301,11 +302,11 @@ impl Author {
 
 /// What a plugin expects at a path.
 struct Learnt {
-    /// The keys, where it is an object of certain keys.
+    /// The keys, for an object with certain keys.
     keys: Vec<&'static str>,
-    /// Else the kind of value.
+    /// The kind of value otherwise.
     kind: Option<error::Kind>,
-    /// The keys that an object has to have.
+    /// The keys that an object must have.
     required: Vec<String>,
 }
 
@@ -337,12 +338,12 @@ enum Step {
     Item,
 }
 
-/// The path with one step more.
+/// The path extended by one step.
 fn below(path: &[Step], step: Step) -> Vec<Step> {
     [path, &[step]].concat()
 }
 
-/// A document that has a value at this path and nothing else.
+/// A document with a value at this path and nothing else.
 fn document(path: &[Step], value: Value) -> Value {
     path.iter().rev().fold(value, |value, step| match step {
         Step::Key(key) => Value::object(vec![(key, value)]),
@@ -371,7 +372,7 @@ fn member_on_the_way(path: &str, place: &str) -> Option<String> {
     (!key.is_empty() && !key.starts_with('[')).then(|| key.to_owned())
 }
 
-/// A value for a key that has none, or one that cannot be.
+/// A value for a key that is missing or invalid.
 fn filler(mistake: &Mistake) -> Value {
     let least = mistake.expected.ranges().first().map(|range| *range.start());
     least.map_or(Value::text("x"), Value::number)
@@ -385,7 +386,7 @@ fn is_ipam_plugin(kind: Kind) -> bool {
     kind == Kind::Ipam
 }
 
-/// What each object has, be it a list's or a plugin's.
+/// The members of every schema, for a list or a plugin.
 fn common() -> Members {
     let name = Value::object(vec![
         ("type", Value::text("string")),
@@ -396,13 +397,13 @@ fn common() -> Members {
     vec![("name", name), ("cniVersion", one_of(texts(versions)))]
 }
 
-/// `true`, `false`, or the text of either.
+/// The schema of `true`, `false`, or the text of either.
 fn boolean_or_text() -> Value {
     let booleans = [true, false].map(Value::Bool);
     one_of(Value::Array(booleans.into_iter().chain(["true", "false"].map(Value::text)).collect()))
 }
 
-/// An object with a member of this schema.
+/// The schema of an object with a member of this schema.
 fn has(key: &'static str, schema: Value) -> Value {
     let properties = Value::object(vec![(key, schema)]);
     Value::object(vec![("required", texts([key])), ("properties", properties)])
@@ -425,7 +426,7 @@ fn list_of(items: Value) -> Value {
     Value::object(vec![("type", Value::text("array")), ("items", items)])
 }
 
-/// An integer in one of these ranges; any where there are none.
+/// The schema of an integer in one of these ranges; in any if there are none.
 fn in_ranges(ranges: &[(u64, u64)]) -> Value {
     let mut members = vec![("type", Value::text("integer"))];
     match ranges {

@@ -1,12 +1,12 @@
-//! What is wrong with a configuration, as data: where, what, and what was expected instead. The
-//! sentence that users read is the [`Display`](fmt::Display) of it, and only that.
+//! A configuration mistake as data: where, what, and what was expected instead. The sentence that
+//! users read is its [`Display`](fmt::Display), and only that.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde::de::{self, Unexpected};
 
-/// A value of a configuration that cannot be.
+/// An invalid value in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// The place of the value: `ipam.ranges[0][1].subnet`; empty for the whole document.
@@ -20,7 +20,7 @@ pub struct Mistake {
 /// What is wrong with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// The key is absent, or its value is empty where an empty one means none.
+    /// The key is absent, or its value is empty and empty means none.
     Missing,
     /// The value is of another JSON kind: `string "x"`.
     Found(String),
@@ -33,7 +33,7 @@ pub enum Problem {
 /// What was expected in place of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// The problem says it all.
+    /// Nothing beyond the problem.
     Unsaid,
     /// A value of a JSON kind.
     Kind(Kind),
@@ -60,29 +60,31 @@ pub enum Kind {
     List,
     /// An object with any keys.
     Object,
-    /// What a type says of itself.
+    /// A type's own description.
     Other(String),
 }
 
-/// A type with a word for each value. Decoding knows the words, so that a mistake has them as data.
+/// A type with a word for each value. The decoder knows the words, so that a mistake carries them
+/// as data.
 pub trait Word: Sized {
-    /// How the reference plugin's sentence about an unknown word begins, which ends with that word;
-    /// empty where it has none.
+    /// The start of the reference plugin's sentence about an unknown word, which ends with that
+    /// word; empty if it has none.
     const REFUSAL: &'static str;
     /// The words.
     const WORDS: &'static [&'static str];
 
-    /// The value of a word. It may know more than [`Word::WORDS`], such as the empty text.
+    /// The value of a word. More words than [`Word::WORDS`] may be accepted, such as the empty
+    /// text.
     fn of(word: &str) -> Option<Self>;
 }
 
 impl Mistake {
-    /// A mistake in a value; [`Mistake::at`] adds the place.
+    /// Creates a mistake in a value; [`Mistake::at`] adds the place.
     pub fn new(problem: impl fmt::Display) -> Mistake {
         Mistake::of(Problem::Text(problem.to_string()))
     }
 
-    /// A mistake of this kind.
+    /// Creates a mistake of this kind.
     pub fn of(problem: Problem) -> Mistake {
         Mistake { path: String::new(), problem, expected: Expected::Unsaid }
     }
@@ -101,7 +103,7 @@ impl Mistake {
 }
 
 impl Mistake {
-    /// For `Deserialize`: the mistake as the error of a deserializer.
+    /// The mistake as a deserializer's error, for `Deserialize`.
     pub fn refuse<E: de::Error>(&self) -> E {
         if self.expected == Expected::Unsaid {
             return E::custom(&self.problem);
@@ -140,18 +142,18 @@ impl fmt::Display for Problem {
 }
 
 impl Expected {
-    /// The ranges of numbers, where it is such.
+    /// The ranges of numbers, if ranges were expected.
     pub fn ranges(&self) -> &[RangeInclusive<i64>] {
         if let Expected::Ranges(ranges) = self { ranges } else { &[] }
     }
 
-    /// The words, where it is such.
+    /// The words, if words were expected.
     pub fn words(&self) -> &'static [&'static str] {
         if let Expected::OneOf(words) = self { words } else { &[] }
     }
 }
 
-/// Nothing where it is unsaid.
+/// Displays nothing for [`Expected::Unsaid`].
 impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -176,7 +178,7 @@ fn range_text(range: &RangeInclusive<i64>) -> String {
     if least == most { least.to_string() } else { format!("{least} to {most}") }
 }
 
-/// `a`, `a or b`, `a, b or c`.
+/// Writes `a`, `a or b`, `a, b or c`.
 fn write_choice(f: &mut fmt::Formatter<'_>, texts: &[String]) -> fmt::Result {
     match texts {
         [] => Ok(()),

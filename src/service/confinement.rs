@@ -1,6 +1,6 @@
-//! What a daemon may do. It reads what strangers send and keeps on running, so it keeps no right
-//! that it has no use for: not to execute a program, to make another process, or to reach any other
-//! part of the kernel than its own.
+//! The privileges of a daemon. It reads untrusted packets and runs for a long time, so it drops
+//! every privilege that it does not use: it cannot execute a program, create another process, or
+//! reach unrelated parts of the kernel.
 
 use nix::libc::{c_int, c_long};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -12,23 +12,23 @@ use crate::error::{Code, Error, Result};
 use crate::sys::capabilities::{self, Capability};
 use crate::sys::seccomp::Call;
 
-/// What a daemon needs beyond its event loop, its socket and its journal.
+/// The needs of a daemon beyond its event loop, its socket and its journal.
 #[derive(Debug)]
 pub struct Confinement {
-    /// Without these it does not start.
+    /// Capabilities required to start.
     pub needed: &'static [Capability],
-    /// Without these some things do not work, and what.
+    /// Optional capabilities, each with what does not work without it.
     pub useful: &'static [(Capability, &'static str)],
-    /// The families of sockets that it opens (AF_*).
+    /// The socket families that it opens (AF_*).
     pub families: &'static [c_int],
-    /// System calls.
+    /// System calls with any arguments.
     pub always: &'static [c_long],
-    /// System calls with one of their arguments.
+    /// System calls with a condition on one argument.
     pub some: &'static [Call],
 }
 
 impl Confinement {
-    /// Says what is missing before anything is done.
+    /// Checks for the capabilities before the daemon does anything.
     pub fn require_capabilities(&self, identity: &Identity, log: &Log) -> Result<()> {
         let missing = capabilities::missing(self.needed);
         if !missing.is_empty() {
@@ -46,14 +46,14 @@ impl Confinement {
         Ok(())
     }
 
-    /// Gives up all that is not needed, for good. The socket and the files of the start are there
-    /// already.
+    /// Drops everything that is not needed, permanently. The socket and the files needed at start
+    /// are already open.
     pub fn give_up_the_rest(&self, log: &Log) -> Result<()> {
-        umask(Mode::from_bits_truncate(0o077)); // every file of the journal says it as well
+        umask(Mode::from_bits_truncate(0o077)); // the journal also sets the mode of each file
         let useful = self.useful.iter().map(|(capability, _)| *capability);
         let kept: Vec<Capability> = self.needed.iter().copied().chain(useful).collect();
         capabilities::keep_only(&kept).map_err(|e| Error::kernel("give up capabilities", e))?;
-        // A kernel, or a sandbox, that has no filters is no reason not to serve.
+        // Serve even on a kernel or in a sandbox without filters.
         if let Err(e) = system_calls::allow(self) {
             log.line(format_args!("system calls are not restricted: {}", e.desc()));
         }
@@ -61,15 +61,15 @@ impl Confinement {
     }
 }
 
-/// Each connection has a descriptor; the usual limit is for programs that use select(2). What is in
-/// the memory is not for a file that others may read. And the modes of files are the daemon's to
-/// say, not its starter's.
+/// Sets limits and the umask. Each connection needs a descriptor, and the usual limit is meant for
+/// programs with select(2). A core dump would expose the memory in a file. And the daemon sets the
+/// modes of its files, not the umask it inherits.
 pub fn set_limits() {
     umask(Mode::from_bits_truncate(0o022));
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard); // then there are as many as there are
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard); // on failure the old limit stays
     }
-    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0); // it is never raised
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0); // lowering a limit succeeds
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -80,9 +80,9 @@ mod system_calls {
     use super::Confinement;
     use crate::sys::seccomp::{self, Call, Is};
 
-    /// What a daemon, the standard library and either C library (glibc, musl) make.
+    /// The calls of a daemon, the standard library and both C libraries (glibc, musl).
     const ALWAYS: [c_long; 50] = [
-        // waiting, and time
+        // waiting and time
         libc::SYS_ppoll,
         libc::SYS_timerfd_settime,
         libc::SYS_clock_gettime,
@@ -122,8 +122,8 @@ mod system_calls {
         libc::SYS_mremap,
         libc::SYS_munmap,
         libc::SYS_getrandom,
-        // threads, and their end
-        libc::SYS_clone3, // which is hidden
+        // threads and their end
+        libc::SYS_clone3, // hidden below
         libc::SYS_exit,
         libc::SYS_exit_group,
         libc::SYS_futex,
@@ -140,7 +140,7 @@ mod system_calls {
         libc::SYS_sigaltstack,
     ];
 
-    /// Those of the first Unixes, which younger architectures have not got.
+    /// Calls of the first Unixes, which newer architectures lack.
     #[cfg(target_arch = "x86_64")]
     const OLD: [c_long; 6] = [
         libc::SYS_poll,
@@ -150,7 +150,7 @@ mod system_calls {
         libc::SYS_rename,
         libc::SYS_unlink,
     ];
-    /// renameat(2), whose number the libc crate has not got here.
+    /// renameat(2), whose number the libc crate lacks here.
     #[cfg(target_arch = "aarch64")]
     const OLD: [c_long; 1] = [38];
 
@@ -166,8 +166,8 @@ mod system_calls {
     }
 
     pub fn allow(daemon: &Confinement) -> Result<(), Errno> {
-        // What clone3(2) is to do is in memory, where no filter looks; without it glibc goes on
-        // with clone(2).
+        // The flags of clone3(2) are in memory, which a filter cannot inspect; without it glibc
+        // falls back to clone(2).
         seccomp::hide(libc::SYS_clone3)?;
         let sockets = call(libc::SYS_socket, 0, Is::OneOf(daemon.families));
         seccomp::allow_only(
@@ -183,7 +183,7 @@ mod system_calls {
 
     use super::Confinement;
 
-    /// Which ones they would be there has not been tried.
+    /// The call list has not been tested on other architectures.
     pub fn allow(_: &Confinement) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }

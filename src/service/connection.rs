@@ -1,4 +1,4 @@
-//! Connections to a daemon: one request and one answer each.
+//! Client connections of a daemon: one request and one answer each.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -11,19 +11,19 @@ use nix::poll::PollFlags;
 use super::wire::REQUEST_MAX;
 use crate::sys::clock::{Moment, NEVER};
 
-/// How many may ask and be answered at once, beside those whose answer takes its time; others wait
+/// The maximum number of connections, without those that wait for a slow answer; further ones wait
 /// in the socket's queue.
 pub const CONNECTIONS_MAX: usize = 512;
-/// How long a request may take to come, and an answer to be taken.
+/// The timeout for receiving a request, and for sending an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One that asks.
+/// A client connection.
 struct Connection {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
     phase: Phase,
-    /// When it is hung up on; not while it waits for us.
+    /// When it times out; never while its request is processed.
     deadline: Moment,
 }
 
@@ -34,18 +34,18 @@ enum Phase {
     Answered,
 }
 
-/// What came of a connection that was ready.
+/// The outcome of serving a ready connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
     /// A whole line, without its newline.
     Line(Vec<u8>),
-    /// A part of one, or that an answer goes on.
+    /// A partial line, or an answer that is not sent completely.
     Nothing,
-    /// It has hung up, or is hung up on.
+    /// The connection is closed, by the client or by us.
     End,
 }
 
-/// All that ask.
+/// All client connections.
 #[derive(Default)]
 pub struct Connections {
     all: BTreeMap<u64, Connection>,
@@ -53,7 +53,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Takes one in.
+    /// Adds a connection.
     pub fn add(&mut self, stream: UnixStream, now: Moment) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         self.last += 1;
@@ -68,13 +68,14 @@ impl Connections {
         Ok(())
     }
 
-    /// Whether there is room for another.
+    /// Whether another connection is allowed.
     pub fn has_room(&self) -> bool {
         self.all.values().filter(|connection| connection.phase != Phase::Waiting).count()
             < CONNECTIONS_MAX
     }
 
-    /// What each waits for. One that waits for us is heard of only when it hangs up.
+    /// The events that each connection waits for. While its request is processed, only a hangup is
+    /// reported.
     pub fn descriptors(&self) -> impl Iterator<Item = (u64, BorrowedFd<'_>, PollFlags)> {
         self.all.iter().map(|(id, connection)| {
             let mut flags = PollFlags::empty();
@@ -84,13 +85,13 @@ impl Connections {
         })
     }
 
-    /// One is ready.
+    /// Serves a ready connection.
     pub fn serve(&mut self, id: u64, flags: PollFlags) -> Heard {
         let Some(connection) = self.all.get_mut(&id) else { return Heard::Nothing };
         let heard = match connection.phase {
             _ if flags.contains(PollFlags::POLLOUT) => connection.flush(),
             Phase::Asking => connection.read(),
-            _ => Heard::End, // it hung up
+            _ => Heard::End, // the client hung up
         };
         if heard == Heard::End {
             self.all.remove(&id);
@@ -105,7 +106,7 @@ impl Connections {
         }
     }
 
-    /// Answers one, which ends it. False where nobody is there to hear it.
+    /// Answers a request, after which the connection is closed. False if the client has hung up.
     pub fn answer(&mut self, id: u64, text: &str, now: Moment) -> bool {
         let Some(connection) = self.all.get_mut(&id) else { return false };
         connection.output.extend(text.as_bytes());
@@ -118,7 +119,7 @@ impl Connections {
         is_whole
     }
 
-    /// When the first of them is to be hung up on.
+    /// The next timeout of a connection.
     pub fn next(&self) -> Option<Moment> {
         self.all
             .values()
@@ -127,7 +128,7 @@ impl Connections {
             .min()
     }
 
-    /// Hangs up on those that take too long.
+    /// Closes the connections that have timed out.
     pub fn expire(&mut self, now: Moment) {
         self.all.retain(|_, connection| now < connection.deadline);
     }
@@ -152,7 +153,7 @@ impl Connection {
         }
     }
 
-    /// Writes what can be written; at the end of an answer that is the end.
+    /// Writes as much as possible; returns the end once an answer is complete.
     fn flush(&mut self) -> Heard {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {
@@ -176,7 +177,7 @@ mod tests {
 
     const NOW: Moment = Duration::from_secs(100);
 
-    /// One that asks, from its side and from ours.
+    /// A connection, from the client's side and ours.
     fn connected() -> (UnixStream, Connections) {
         let (theirs, ours) = UnixStream::pair().unwrap();
         let mut connections = Connections::default();
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(connections.all.len(), 0);
     }
 
-    /// A request that takes its time takes no room from others.
+    /// A request in progress does not count against the limit.
     #[test]
     fn a_connection_that_waits_for_us_leaves_its_room_to_others() {
         let (theirs, mut connections) = connected();

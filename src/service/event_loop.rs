@@ -19,70 +19,70 @@ use super::log::Log;
 use crate::error::{Code, Error, Result};
 use crate::sys::clock::{Alarm, Moment, since_boot};
 
-/// How long no connection is accepted after that failed, for want of descriptors or of memory.
+/// The back-off after accept(2) failed for lack of descriptors or memory.
 const BREATHER: Duration = Duration::from_secs(1);
 
-/// What event loop and service share.
+/// The state shared by the event loop and the service.
 pub struct Hub {
     /// The log.
     pub log: Log,
-    /// The clients: a request is answered here, at once or later.
+    /// The client connections: a request is answered here, at once or later.
     pub connections: Connections,
 }
 
 /// A daemon, as the event loop sees it.
 pub trait Service {
-    /// What a descriptor of the service's own belongs to.
+    /// The owner of one of the service's own descriptors.
     type Source: Clone;
 
-    /// What it shares with the event loop.
+    /// The state shared with the event loop.
     fn hub(&self) -> &Hub;
-    /// What it shares with the event loop.
+    /// The state shared with the event loop.
     fn hub_mut(&mut self) -> &mut Hub;
 
-    /// Goes on with what the journal has, before anything else.
+    /// Resumes from the journal, before anything else.
     fn resume(&mut self) -> Result<()>;
 
-    /// Takes a request: a line without its newline, of the connection with this id. Each has to be
-    /// answered some time by [`Connections::answer`].
+    /// Handles a request: a line without its newline, from the connection with this id. Every
+    /// request must eventually be answered with [`Connections::answer`].
     fn request(&mut self, id: u64, line: &[u8]);
 
-    /// A connection whose request is not answered yet has hung up.
+    /// Handles the hangup of a connection whose request is not answered yet.
     fn hung_up(&mut self, id: u64);
 
-    /// When [`Service::timer`] has to be called.
+    /// The time of the next [`Service::timer`] call.
     fn next_timer(&self) -> Option<Moment>;
 
-    /// Does what is due by now. Called after every event too, so it may also do what that has made
-    /// possible.
+    /// Handles everything due by now. Called after every event too, so it may also do what the
+    /// event has made possible.
     fn timer(&mut self, now: Moment);
 
-    /// The descriptors of the service's own, and what each waits for.
+    /// The service's own descriptors, and the events that each waits for.
     fn descriptors(&self) -> Vec<(Self::Source, BorrowedFd<'_>, PollFlags)>;
 
-    /// A descriptor of the service's own is ready.
+    /// Handles a ready descriptor of the service.
     fn readable(&mut self, source: &Self::Source);
 }
 
-/// Where a daemon listens, and what goes with that.
+/// The paths of a daemon.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
-    /// The absolute path of its socket; its journal lies beside it.
+    /// The absolute path of its socket; its journal is beside it.
     pub socket: &'a Path,
-    /// Where its process id is written; nowhere where it is empty.
+    /// The path of its PID file; empty for none.
     pub pidfile: &'a Path,
 }
 
-/// What waits for events.
+/// The event loop's own descriptors.
 pub struct EventLoop {
     listener: Listener,
     signals: SignalFd,
     alarm: Alarm,
-    /// Until when no connection is accepted.
+    /// Until when no connection is accepted after a failure.
     breathing: Option<Moment>,
 }
 
-/// Who is ready.
+/// A ready descriptor.
 enum Ready<S> {
     Signal,
     Connection(u64, PollFlags),
@@ -91,8 +91,8 @@ enum Ready<S> {
     Alarm,
 }
 
-/// Starts a daemon: takes its journal and its socket, and gives up the rights that it does not
-/// need. What it is asked from here on waits for [`EventLoop::serve`].
+/// Starts a daemon: opens its journal and its socket, and drops the privileges that it does not
+/// need. Requests from here on wait for [`EventLoop::serve`].
 pub fn start<R: Record>(
     identity: &'static Identity,
     confinement: &Confinement,
@@ -118,8 +118,8 @@ pub fn start<R: Record>(
     Ok((EventLoop { listener, signals, alarm, breathing: None }, hub, journal))
 }
 
-/// Blocks SIGTERM and SIGINT in every thread from here on: what is on its way when the signal comes
-/// is finished first.
+/// Blocks SIGTERM and SIGINT in every thread from here on: the current work completes before the
+/// shutdown.
 fn block_shutdown() -> Result<SignalFd, Errno> {
     let shutdown = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     shutdown.thread_block()?;
@@ -127,8 +127,8 @@ fn block_shutdown() -> Result<SignalFd, Errno> {
 }
 
 impl EventLoop {
-    /// Serves until SIGTERM or SIGINT. The socket goes before the service with its journal, whose
-    /// lock goes last: the next holder finds no socket and no file of this daemon.
+    /// Serves until SIGTERM or SIGINT. The socket is removed before the service and its journal,
+    /// whose lock is released last: the next holder finds no socket and no file of this daemon.
     pub fn serve<S: Service>(mut self, service: &mut S) -> Result<()> {
         service.resume()?;
         loop {
@@ -140,7 +140,7 @@ impl EventLoop {
                     Ready::Connection(id, flags) => hear(service, id, flags),
                     Ready::Listener => self.accept(service.hub_mut()),
                     Ready::Source(source) => service.readable(&source),
-                    Ready::Alarm => (), // it only has to wake the loop
+                    Ready::Alarm => (), // only wakes the loop
                 }
             }
             let now = since_boot();
@@ -150,8 +150,8 @@ impl EventLoop {
         }
     }
 
-    /// Waits until anything is ready or due. A connection that hangs up comes before the sources:
-    /// what is granted at the same moment would have no taker.
+    /// Waits until a descriptor is ready or a timer is due. Hangups are handled before sources:
+    /// something granted at the same moment would have no recipient.
     fn wait<S: Service>(&self, service: &S) -> Result<Vec<Ready<S::Source>>> {
         let connections = &service.hub().connections;
         let mut watched = vec![(Ready::Signal, self.signals.as_fd(), PollFlags::POLLIN)];
@@ -182,11 +182,11 @@ impl EventLoop {
     fn accept(&mut self, hub: &mut Hub) {
         match self.listener.socket.accept() {
             Ok((stream, _)) => {
-                let _ = hub.connections.add(stream, since_boot()); // it hangs up where it cannot be served
+                let _ = hub.connections.add(stream, since_boot()); // closed if it cannot be served
             }
             Err(e) if is_for_later(&e) => (),
             Err(e) => {
-                // The socket stays ready, so that it would be tried again at once, and for ever.
+                // The socket stays ready, so accept would be retried in a busy loop.
                 let pause = BREATHER.as_secs();
                 hub.log.line(format_args!("accept a connection: {e}; again in {pause} s"));
                 self.breathing = Some(since_boot() + BREATHER);

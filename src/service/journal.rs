@@ -1,8 +1,8 @@
-//! What a daemon knows of each of its things, in a file: so that it goes on after a restart, an
-//! upgrade and a crash.
+//! The state of a daemon's objects, one file each, so that it survives a restart, an upgrade and a
+//! crash.
 //!
-//! The directory lies beside the socket. The holder of its lock may write there: the daemon for as
-//! long as it runs, else a plugin that finds no daemon.
+//! The directory is beside the socket. The holder of its lock may write there: the daemon while it
+//! runs, else a plugin that finds no daemon.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -22,32 +22,32 @@ use crate::error::{Code, Error, Result};
 use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
 
-/// The file that is locked.
+/// The lock file.
 const LOCK: &str = "lock";
-/// The names of records end so.
+/// The extension of records.
 const RECORD: &str = "json";
-/// What cannot be read is called so, for people to look at.
+/// The extension of unreadable records, kept for inspection.
 const TORN: &str = "torn";
 
-/// What a journal keeps. `version` and `boot` are the journal's own members.
+/// A record of a journal. The journal itself adds the members `version` and `boot`.
 pub trait Record: Serialize + DeserializeOwned {
-    /// Of the record's shape; one that has another is not read.
+    /// The version of the record's format; a record of another version is not read.
     const VERSION: u64;
-    /// No record has more bytes.
+    /// The maximum size of a record in bytes.
     const LIMIT: usize;
-    /// It means nothing after a restart of the machine: its times are counted from that start.
+    /// Whether it is void after a reboot, because its times are counted from boot.
     const ENDS_WITH_BOOT: bool;
 
     /// The name of its file, without the extension.
     fn name(&self) -> String;
 
-    /// What its types do not say of one that was read, in words.
+    /// Checks what the types of a record cannot express; the error is the reason in words.
     fn verify(&self) -> Result<(), &'static str> {
         Ok(())
     }
 }
 
-/// A record as it is written down.
+/// A record as written to disk.
 #[derive(Serialize)]
 struct Written<'a, R> {
     #[serde(flatten)]
@@ -56,27 +56,27 @@ struct Written<'a, R> {
     boot: &'a str,
 }
 
-/// What is read of a record before it is read itself.
+/// The members of a record that are read first.
 #[derive(Deserialize)]
 struct Head {
     version: Option<u64>,
     boot: Option<String>,
 }
 
-/// What a file of the journal turns out to be.
+/// The outcome of reading a file of the journal.
 #[derive(Debug)]
 pub enum Read<R> {
-    /// A record that counts.
+    /// A valid record.
     Record(Box<R>),
-    /// Of an earlier boot, or a draft: removed.
+    /// A record of an earlier boot, or a draft: removed.
     Void(PathBuf),
-    /// None that we understand: set aside.
+    /// An invalid record: set aside.
     Torn(PathBuf, String),
-    /// It cannot be read now, or is for one that comes after us: left alone.
+    /// Unreadable for now, or written by a newer version: left alone.
     Unread(PathBuf, String),
 }
 
-/// The records, and the lock that lets write them.
+/// The records, and the lock that permits writing them.
 pub struct Journal<R> {
     identity: &'static Identity,
     dir: PathBuf,
@@ -87,8 +87,8 @@ pub struct Journal<R> {
 }
 
 impl<R: Record> Journal<R> {
-    /// For the daemon: makes the directory if there is none, and takes the lock for as long as it
-    /// runs. Nobody else gets here before [`Journal::started`].
+    /// Opens the journal for the daemon: creates the directory if needed, and takes the lock while
+    /// it runs. No other process gets in before [`Journal::started`].
     pub fn open(identity: &'static Identity, dir: &Path) -> Result<Journal<R>> {
         let made = plain_file::make_directories(dir, 0o700);
         made.and_then(|()| require_own(dir))
@@ -110,16 +110,17 @@ impl<R: Record> Journal<R> {
         Ok(journal)
     }
 
-    /// The daemon can be asked from now on: where the lock is taken, the socket is listened on.
+    /// Reports that the daemon serves requests: from now on a taken lock means that the socket is
+    /// listening.
     pub fn started(&mut self) {
         self.door = None;
     }
 
-    /// For a plugin that finds no daemon: the journal that one has left, if any. Several may have it
-    /// so at the same time, and no daemon starts meanwhile.
+    /// Opens the journal that a daemon has left, if any, for a plugin that finds no daemon. Several
+    /// plugins may share it, and no daemon starts meanwhile.
     pub fn left_behind(identity: &'static Identity, dir: &Path) -> Result<Option<Journal<R>>> {
-        // A power loss may have left records without the lock. No daemon has its journal behind a
-        // link.
+        // After a power loss there may be records without the lock file. A daemon's journal is
+        // never behind a symlink.
         let failed = |e: io::Error| Error::io(format_args!("open {}", dir.display()), &e);
         let is_empty = match fs::symlink_metadata(dir) {
             Err(e)
@@ -138,7 +139,8 @@ impl<R: Record> Journal<R> {
         Ok(Some(journal))
     }
 
-    /// Waits for the door, which is the directory itself: each process has it for milliseconds.
+    /// Waits for the lock on the directory itself, the door, which each process holds for
+    /// milliseconds.
     fn at(identity: &'static Identity, dir: &Path, mode: Mode) -> Result<Journal<R>> {
         close_to_others(dir)
             .map_err(|e| Error::io(format_args!("close {} to others", dir.display()), &e))?;
@@ -166,7 +168,7 @@ impl<R: Record> Journal<R> {
         self.dir.join(LOCK)
     }
 
-    /// Nobody waits for a daemon to end.
+    /// Takes the lock without waiting: a running daemon keeps it.
     fn lock_for(&self, mode: Mode, advice: &str) -> Result<()> {
         let what = format!("lock {}", self.path_of_lock().display());
         if mode.try_take(&self.lock).map_err(|e| Error::io(&what, &e))? {
@@ -176,7 +178,7 @@ impl<R: Record> Journal<R> {
         }
     }
 
-    /// The lock was not to be had.
+    /// The error for a lock that another process holds.
     fn held(&self, what: &str) -> Error {
         let mut holder = String::new();
         let mut lock = &self.lock;
@@ -188,7 +190,7 @@ impl<R: Record> Journal<R> {
         Error::new(Code::CONFLICT, format!("{what}: {holder} has it"))
     }
 
-    /// All records. What is none is removed, or set aside where it may tell people something.
+    /// Reads all records. An invalid one is removed, or set aside if it may be informative.
     pub fn read_all(&self) -> Result<Vec<Read<R>>> {
         let entries = fs::read_dir(&self.dir)
             .map_err(|e| Error::io(format_args!("open {}", self.dir.display()), &e))?;
@@ -202,7 +204,7 @@ impl<R: Record> Journal<R> {
             match extension.as_deref() {
                 Some(RECORD) => all.push(self.read_file(path)),
                 Some(plain_file::DRAFT) => {
-                    let _ = plain_file::remove(&path); // it is written anew, or nobody needs it
+                    let _ = plain_file::remove(&path); // it is written again, or not needed
                 }
                 _ => (),
             }
@@ -217,10 +219,10 @@ impl<R: Record> Journal<R> {
         }
     }
 
-    /// What a file says that has been read, or is none of ours.
+    /// Classifies the content of a file, or the error of one that is not ours.
     fn judge(&self, path: PathBuf, text: io::Result<Vec<u8>>) -> Read<R> {
         let torn = |path: PathBuf, why: String| {
-            let _ = fs::rename(&path, path.with_extension(TORN)); // else it is there the next time
+            let _ = fs::rename(&path, path.with_extension(TORN)); // else found again next time
             Read::Torn(path, why)
         };
         let text = match text {
@@ -232,7 +234,7 @@ impl<R: Record> Journal<R> {
             Err(error) => return torn(path, error.to_string()),
         };
         if R::ENDS_WITH_BOOT && head.version.is_some() && head.boot.as_ref() != Some(&self.boot) {
-            let _ = plain_file::remove(&path); // it means nothing the next time either
+            let _ = plain_file::remove(&path); // it is void the next time too
             return Read::Void(path);
         }
         match head.version {
@@ -254,7 +256,7 @@ impl<R: Record> Journal<R> {
         }
     }
 
-    /// The record of this name. An error where there may be one that cannot be read now.
+    /// The record of this name. It is an error if one exists that cannot be read now.
     pub fn find(&self, name: &str) -> Result<Option<R>> {
         let path = self.path(name);
         let text = match plain_file::read(&path, R::LIMIT) {
@@ -270,7 +272,7 @@ impl<R: Record> Journal<R> {
         }
     }
 
-    /// Keeps a record, in place of what was kept under its name.
+    /// Writes a record, replacing the one under its name.
     pub fn write(&self, record: &R) -> Result<()> {
         let path = self.path(&record.name());
         let written = Written { record, version: R::VERSION, boot: &self.boot };
@@ -280,7 +282,7 @@ impl<R: Record> Journal<R> {
             .map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 
-    /// Keeps nothing under this name.
+    /// Removes the record of this name.
     pub fn remove(&self, name: &str) -> Result<()> {
         let path = self.path(name);
         let removed =
@@ -288,12 +290,12 @@ impl<R: Record> Journal<R> {
         removed.map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
-    /// Removes what was set aside under this name.
+    /// Removes the file set aside under this name.
     pub fn forget_torn(&self, name: &str) {
-        let _ = plain_file::remove(&self.path(name).with_extension(TORN)); // it is in nothing's way
+        let _ = plain_file::remove(&self.path(name).with_extension(TORN)); // it does no harm
     }
 
-    /// Removes what was set aside under the names of which `is_stale` is true.
+    /// Removes the files set aside under the names for which `is_stale` is true.
     pub fn forget_all_torn(&self, is_stale: impl Fn(&str) -> bool) {
         let entries = fs::read_dir(&self.dir).into_iter().flatten();
         let torn = entries
@@ -301,7 +303,7 @@ impl<R: Record> Journal<R> {
             .filter(|path| path.extension() == Some(OsStr::new(TORN)));
         for path in torn {
             if path.file_stem().and_then(OsStr::to_str).is_some_and(&is_stale) {
-                let _ = plain_file::remove(&path); // it is in nothing's way
+                let _ = plain_file::remove(&path); // a leftover does no harm
             }
         }
     }
@@ -311,9 +313,9 @@ impl<R: Record> Journal<R> {
     }
 }
 
-/// Who may write there decides what is done in any namespace.
+/// Checks the directory's owner: a writer there decides what is done in any namespace.
 fn require_own(dir: &Path) -> io::Result<()> {
-    let found = fs::symlink_metadata(dir)?; // a link is none: what lies behind it is not for us to tidy up
+    let found = fs::symlink_metadata(dir)?; // rejects a symlink: its target is not ours to clean up
     if !found.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
@@ -321,8 +323,8 @@ fn require_own(dir: &Path) -> io::Result<()> {
     if is_own { Ok(()) } else { Err(io::Error::other("others may write there")) }
 }
 
-/// Any process that can open the directory can lock it. An administrator may have made it with the
-/// usual mode.
+/// Removes access for other users: any process that can open the directory can lock it. An
+/// administrator may have created it with the usual mode.
 fn close_to_others(dir: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(dir)?;
     let is_own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
@@ -333,7 +335,7 @@ fn close_to_others(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// What is written there is written under every name that the file has.
+/// Rejects a lock file with several links: a write would change the file under all of its names.
 fn require_unlinked(lock: &File) -> io::Result<()> {
     match lock.metadata()?.nlink() {
         0 | 1 => Ok(()),
@@ -341,15 +343,15 @@ fn require_unlinked(lock: &File) -> io::Result<()> {
     }
 }
 
-/// What tells this start of the machine from others (proc_sys_kernel(5)).
+/// The id of the current boot (proc_sys_kernel(5)).
 fn boot_id() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
     let id = fs::read_to_string(path).map_err(|e| Error::io(format_args!("read {path}"), &e))?;
     Ok(id.trim().to_owned())
 }
 
-/// Whether the error is of the system, which may let us read the file the next time; but a link is
-/// never ours.
+/// Whether a later read may succeed, because the error came from the system; a symlink is never
+/// ours.
 fn may_be_read_later(e: &io::Error) -> bool {
     e.raw_os_error().is_some_and(|code| code != Errno::ELOOP as i32)
 }
@@ -519,7 +521,7 @@ mod tests {
         });
     }
 
-    /// Else it would find the lock taken, and nobody to ask.
+    /// Otherwise a plugin would find the lock taken, and no daemon to ask.
     #[test]
     fn a_del_waits_for_a_daemon_that_starts() {
         let scratch = Scratch::new();
@@ -535,7 +537,7 @@ mod tests {
         });
     }
 
-    /// What outlives the machine's run is read after it; what is torn or newer is treated as ever.
+    /// Records that outlive a boot are read after it; torn and newer ones are treated as usual.
     #[test]
     fn a_record_that_outlives_the_boot_is_read_after_it() {
         #[derive(Debug, PartialEq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! The socket of a daemon: one that systemd has made, or one of its own.
+//! The socket of a daemon, from systemd or its own.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -16,19 +16,19 @@ use crate::plain_file;
 use crate::sys::activation;
 use crate::sys::local_stream::LocalStream;
 
-/// How long a program that listens already has to take a connection.
+/// How long another listening program has to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The socket, and the files that go with the daemon.
+/// The socket, and the files that are removed with the daemon.
 pub struct Listener {
-    /// What is listened on; nothing on it waits.
+    /// The listening socket, which is non-blocking.
     pub socket: UnixListener,
     ours: Vec<PathBuf>,
 }
 
 impl Listener {
-    /// Takes the socket that systemd hands over, else makes one. Whoever calls has the journal's
-    /// lock, so a socket that nobody listens on is one that a daemon has left.
+    /// Takes the socket passed by systemd, else creates one. The caller holds the journal's lock,
+    /// so a socket without a listener was left by an earlier daemon.
     pub fn open(
         identity: &Identity,
         path: &Path,
@@ -41,7 +41,7 @@ impl Listener {
         Ok(Listener { socket, ours: is_ours.then(|| path.to_owned()).into_iter().collect() })
     }
 
-    /// Writes the process id; nowhere where the path is empty.
+    /// Writes the process id, unless the path is empty.
     pub fn write_pid(&mut self, path: &Path) -> Result<()> {
         if path.as_os_str().is_empty() {
             return Ok(());
@@ -54,18 +54,18 @@ impl Listener {
             ));
         }
         let written = plain_file::replace(path, std::process::id().to_string().as_bytes());
-        let readable = || fs::set_permissions(path, Permissions::from_mode(0o644)); // others want to know it as well
+        let readable = || fs::set_permissions(path, Permissions::from_mode(0o644)); // other users may read it
         written.and_then(|()| readable()).map_err(|e| Error::io(what, &e))?;
         self.ours.push(path.to_owned());
         Ok(())
     }
 }
 
-/// What is ours goes with us; systemd's socket stays, for the next of us.
+/// Removes our own files; systemd's socket stays for the next daemon.
 impl Drop for Listener {
     fn drop(&mut self) {
         for path in &self.ours {
-            let _ = plain_file::remove(path); // nobody is left to be told
+            let _ = plain_file::remove(path); // no reader is left for the error
         }
     }
 }
@@ -76,15 +76,14 @@ fn bind(identity: &Identity, path: &Path) -> Result<UnixListener> {
         plain_file::make_directories(parent, 0o700).map_err(failed)?;
     }
     remove_stale(identity, path)?;
-    // The mode counts from the first moment on; this process has no other thread that could make a
-    // file now.
+    // The mode applies from creation on; no other thread of this process can create a file now.
     let before = umask(Mode::from_bits_truncate(0o177));
     let bound = UnixListener::bind(path);
     umask(before);
     bound.map_err(failed)
 }
 
-/// A socket that nobody listens on is removed.
+/// Removes a socket without a listener.
 fn remove_stale(identity: &Identity, path: &Path) -> Result<()> {
     let taken = |why: &str| {
         let msg = format!("listen at {path:?}: {why}");

@@ -1,4 +1,4 @@
-//! What a daemon tells its log: lines of `key=value`.
+//! A daemon's log: lines of `key=value`.
 
 use std::fmt;
 use std::io;
@@ -10,21 +10,21 @@ use nix::sys::stat::fstat;
 
 use crate::error::warn;
 
-/// stderr.
+/// Writes the log to stderr.
 pub struct Log {
-    /// Whoever reads it has no clock.
+    /// Whether to write timestamps, because the reader adds none.
     timestamps: bool,
 }
 
 impl Log {
-    /// systemd's journal, which JOURNAL_STREAM names by device and inode, has a clock of its own.
+    /// Creates a log. systemd's journal, which JOURNAL_STREAM identifies by device and inode, adds
+    /// its own timestamps.
     pub fn new(variable: impl Fn(&str) -> String) -> Log {
         let stream = fstat(io::stderr()).map(|stat| format!("{}:{}", stat.st_dev, stat.st_ino));
         Log { timestamps: stream.map_or(true, |stream| stream != variable("JOURNAL_STREAM")) }
     }
 
-    /// Writes a line. Where its reader has stopped, the line is lost: the daemon does not wait for
-    /// it.
+    /// Writes a line. If the reader has stopped, the line is lost: the daemon does not block.
     pub fn line(&self, text: impl fmt::Display) {
         let stderr = io::stderr();
         let mut ready = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
@@ -38,13 +38,13 @@ impl Log {
         }
     }
 
-    /// Writes a line about one of the daemon's things, such as `lease=NAME`.
+    /// Writes a line about one of the daemon's objects, such as `lease=NAME`.
     pub fn about(&self, kind: &str, name: &str, text: impl fmt::Display) {
         self.line(format_args!("{kind}={} {text}", name.escape_debug()));
     }
 }
 
-/// RFC 3339, in UTC.
+/// Formats a time as RFC 3339, in UTC.
 fn timestamp(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
     let (year, month, day) = date((seconds / 86400) as u32);
@@ -52,8 +52,7 @@ fn timestamp(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The date so many days after 1970-01-01. Years are counted from March, so that the odd day is
-/// their last.
+/// The date `days` after 1970-01-01. Years begin in March, so that the leap day is their last.
 fn date(days: u32) -> (u32, u32, u32) {
     let days = days + 719_468; // since 0000-03-01
     let era = days / 146_097;

@@ -1,17 +1,17 @@
-//! Counters of a daemon, in Prometheus' text format.
+//! A daemon's counters, in the Prometheus text format.
 
 use std::fmt::Write as _;
 
-/// What the values of a family mean.
+/// The type of a family's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It only grows; its name ends in `_total`.
+    /// A value that only grows; its name ends in `_total`.
     Counter,
-    /// It is as it is now.
+    /// A value that goes up and down.
     Gauge,
 }
 
-/// Values of one name, told apart by a label.
+/// The values of one name, distinguished by a label.
 #[derive(Debug)]
 struct Values {
     kind: Kind,
@@ -21,7 +21,7 @@ struct Values {
     values: Vec<u64>,
 }
 
-/// What tells the values of a family apart: the label's name, and what it is for each.
+/// A label: its name, and its value for each of a family's values.
 pub type Label = (&'static str, Vec<&'static str>);
 
 /// A family of values that is [registered](Registry).
@@ -36,7 +36,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// None yet. Every name will begin with the prefix.
+    /// Creates an empty registry. Every name will begin with the prefix.
     pub fn new(prefix: &'static str) -> Registry {
         Registry { prefix, families: vec![] }
     }
@@ -73,17 +73,17 @@ impl Registry {
         Family(self.families.len() - 1)
     }
 
-    /// Counts one, of the label's value at this index; 0 where there is no label.
+    /// Increments the counter for the label's value at this index; 0 without a label.
     pub fn count(&mut self, family: Family, index: usize) {
         self.families[family.0].values[index] += 1;
     }
 
-    /// Sets a gauge, of the label's value at this index; 0 where there is no label.
+    /// Sets the gauge for the label's value at this index; 0 without a label.
     pub fn set(&mut self, family: Family, index: usize, value: u64) {
         self.families[family.0].values[index] = value;
     }
 
-    /// All of them.
+    /// Formats all values.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for family in &self.families {
@@ -94,7 +94,7 @@ impl Registry {
 }
 
 impl Values {
-    /// A String takes everything.
+    /// Writing to a String cannot fail.
     fn write(&self, prefix: &str, text: &mut String) {
         let (kind, suffix) = match self.kind {
             Kind::Counter => ("counter", "_total"),

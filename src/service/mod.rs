@@ -1,9 +1,10 @@
-//! What a daemon stands on: it starts, listens, answers, keeps a journal, gives up what it does not
-//! need and ends at SIGTERM. Knows nothing of CNI and of networks.
+//! The foundation of daemons: start, socket, requests, journal, dropped privileges, and shutdown at
+//! SIGTERM. Independent of CNI and of networks.
 //!
-//! A daemon describes itself by an [`Identity`] and a [`Confinement`](confinement::Confinement),
-//! [starts](event_loop::start), and implements [`Service`](event_loop::Service). One thread, one
-//! poll(2): requests, descriptors of the daemon's own, signals, and one timer for what is due next.
+//! A daemon describes itself with an [`Identity`] and a [`Confinement`](confinement::Confinement),
+//! [starts](event_loop::start), and implements [`Service`](event_loop::Service). One thread and one
+//! poll(2) handle requests, the daemon's own descriptors, signals, and one timer for the next
+//! deadline.
 
 pub mod confinement;
 pub mod connection;
@@ -16,20 +17,20 @@ pub mod wire;
 
 use std::path::{Path, PathBuf};
 
-/// How a daemon is named in errors, and what their reader can do.
+/// The daemon's names in errors, and the advice for their reader.
 #[derive(Debug)]
 pub struct Identity {
-    /// `DHCP daemon`.
+    /// The name, such as `DHCP daemon`.
     pub name: &'static str,
-    /// Another program that may listen at the same path.
+    /// Another program that may listen on the same path.
     pub rival: Option<&'static str>,
-    /// The option of its command line that sets where it listens.
+    /// The command-line option that sets the socket.
     pub socket_option: &'static str,
-    /// The units of systemd that start it.
+    /// The systemd units that start it.
     pub units: &'static str,
-    /// The version of what is said on its socket.
+    /// The version of the socket's protocol.
     pub protocol: u64,
-    /// The extension of the directory of its journal, which lies beside its socket.
+    /// The extension of the journal's directory, which is beside the socket.
     pub journal: &'static str,
 }
 
@@ -46,13 +47,13 @@ impl Identity {
         }
     }
 
-    /// What an error asks about the program that listens where this one should.
+    /// The question in an error about a program that listens in this one's place.
     fn suspicion(&self) -> String {
         self.rival.map(|rival| format!("; is it {rival}?")).unwrap_or_default()
     }
 }
 
-/// A daemon of the unit tests.
+/// The daemon of the unit tests.
 #[cfg(test)]
 static EXAMPLE: Identity = Identity {
     name: "example daemon",

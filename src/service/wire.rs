@@ -1,8 +1,8 @@
-//! What is said on a daemon's socket: a line of JSON each way.
+//! The protocol of a daemon's socket: one line of JSON in each direction.
 //!
-//! `{"protocol":1,…}` is answered by `{"protocol":1,"answer":…}` or `{"protocol":1,"error":{…}}`, the
-//! members of a CNI error object. Where the answer may take long, `{"protocol":1,"patience":208}`
-//! comes first: so many seconds at most.
+//! `{"protocol":1,…}` is answered by `{"protocol":1,"answer":…}` or `{"protocol":1,"error":{…}}`,
+//! with the members of a CNI error object. If the answer may take long,
+//! `{"protocol":1,"patience":208}` precedes it: the maximum number of seconds.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -17,16 +17,16 @@ use super::Identity;
 use crate::error::{Code, Error, Result};
 use crate::sys::local_stream::LocalStream;
 
-/// The code of errors that another program listens there.
+/// The code of errors about another program on the socket.
 const OTHER_PROGRAM: Code = Code::CONFLICT;
-/// The longest line that a daemon reads: a GC of a thousand attachments is a tenth of it.
+/// The longest request that a daemon reads: ten times a GC of a thousand attachments.
 pub const REQUEST_MAX: usize = 1 << 20;
-/// The longest answer: all that a daemon has.
+/// The longest answer: the whole state of a daemon.
 const ANSWER_MAX: u64 = 1 << 26;
-/// How long a daemon that is well takes at most for what it can answer at once.
+/// The timeout for an immediate answer of a healthy daemon.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A line with the version of the protocol.
+/// A line with the protocol version.
 #[derive(Serialize, Deserialize)]
 struct Line<T> {
     #[serde(flatten)]
@@ -34,23 +34,23 @@ struct Line<T> {
     protocol: u64,
 }
 
-/// What is read of a line before it is read itself.
+/// The members of a line that are read first.
 #[derive(Deserialize)]
 struct Head {
     protocol: Option<u64>,
 }
 
-/// What a line of a daemon says.
+/// The content of a daemon's line, as sent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Words<A> {
     Answer(A),
     Error(ErrorObject),
-    /// Seconds.
+    /// The timeout in seconds.
     Patience(u64),
 }
 
-/// An error as it is sent.
+/// An error as sent.
 #[derive(Debug, Serialize, Deserialize)]
 struct ErrorObject {
     code: u32,
@@ -59,12 +59,12 @@ struct ErrorObject {
     details: String,
 }
 
-/// What a line of a daemon says.
+/// The content of a daemon's line, decoded.
 #[derive(Debug)]
 pub enum Said<A> {
     /// The answer, which may be an error.
     Answer(Result<A>),
-    /// An answer comes within this time.
+    /// An answer follows within this time.
     Patience(Duration),
 }
 
@@ -81,12 +81,12 @@ impl From<ErrorObject> for Error {
 }
 
 impl Identity {
-    /// The line that asks, without its newline.
+    /// Encodes a request, without its newline.
     pub fn request_line<Q: Serialize>(&self, request: &Q) -> String {
         line(self, request)
     }
 
-    /// Reads the line that asks. Code 6 where it is none of this protocol.
+    /// Decodes a request. Code 6 if it is not of this protocol.
     pub fn read_request<Q: DeserializeOwned>(&self, line: &[u8]) -> Result<Q> {
         let text = String::from_utf8_lossy(line);
         let unread = |e: serde_json::Error| {
@@ -100,7 +100,7 @@ impl Identity {
         }
     }
 
-    /// The line that answers a request.
+    /// Encodes the answer to a request.
     pub fn answer_line<A: Serialize>(&self, answer: &Result<A>) -> String {
         let words = match answer {
             Ok(answer) => Words::Answer(answer),
@@ -109,12 +109,12 @@ impl Identity {
         line(self, &words) + "\n"
     }
 
-    /// The line before an answer that may take so long.
+    /// Encodes the line before an answer that may take this long.
     pub fn patience_line(&self, patience: Duration) -> String {
         line(self, &Words::<()>::Patience(patience.as_secs())) + "\n"
     }
 
-    /// Reads a line of the daemon that listens at `socket`.
+    /// Decodes a line from the daemon that listens at `socket`.
     pub fn read_answer<A: DeserializeOwned>(&self, line: &[u8], socket: &Path) -> Result<Said<A>> {
         let asked = format!("ask the {} at {socket:?}", self.name);
         if line.starts_with(b"HTTP/") {
@@ -150,7 +150,7 @@ impl Identity {
         Ok(Connected { identity: self, stream, socket })
     }
 
-    /// No connection could be made, for this reason.
+    /// The error for a connection that could not be made.
     pub fn unreached(&self, socket: &Path, error: &io::Error) -> Error {
         let error = Error::io(format_args!("connect to the {} at {socket:?}", self.name), error);
         if is_nobody(&error) {
@@ -160,7 +160,7 @@ impl Identity {
         }
     }
 
-    /// A conversation that had begun went wrong.
+    /// The error for a connection that failed later.
     fn broken(&self, socket: &Path, error: &io::Error) -> Error {
         match error.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => self.hung_up(socket),
@@ -183,7 +183,7 @@ impl Identity {
     }
 }
 
-/// Strings, numbers and lists of them always serialise.
+/// Encodes a line. Strings, numbers and lists of them always serialise.
 fn line<T: Serialize>(identity: &Identity, said: &T) -> String {
     serde_json::to_string(&Line { said, protocol: identity.protocol }).unwrap_or_default()
 }
@@ -196,7 +196,7 @@ pub struct Connected<'a> {
 }
 
 impl<'a> Connected<'a> {
-    /// Sends a request, whose answer may be waited for later.
+    /// Sends a request; the answer may be awaited later.
     pub fn ask<Q: Serialize>(mut self, request: &Q) -> Result<Asked<'a>> {
         let line = self.identity.request_line(request) + "\n";
         let Connected { identity, socket, .. } = self;
@@ -205,7 +205,7 @@ impl<'a> Connected<'a> {
     }
 }
 
-/// A request that was sent.
+/// A sent request.
 pub struct Asked<'a> {
     identity: &'static Identity,
     stream: BufReader<LocalStream>,
@@ -213,8 +213,8 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Waits for the answer. The inner result is the daemon's own word, the outer one says that
-    /// there was none. Code 11 is that the daemon has ended meanwhile.
+    /// Waits for the answer. The inner result is the daemon's answer, the outer one reports that
+    /// there was none. Code 11 means that the daemon ended meanwhile.
     pub fn answer<A: DeserializeOwned>(mut self) -> Result<Result<A>> {
         self.stream.get_mut().allow(PATIENCE);
         loop {

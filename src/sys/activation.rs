@@ -1,4 +1,4 @@
-//! A socket that systemd listens on and hands over (sd_listen_fds(3)).
+//! Socket activation by systemd (sd_listen_fds(3)).
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -13,11 +13,10 @@ use crate::error::{Code, Error, Result};
 /// SD_LISTEN_FDS_START.
 const FIRST: i32 = 3;
 
-/// The one socket that was handed to this process; None where none was. `variable` reads the
-/// environment.
+/// The one socket passed to this process; None if there is none. `variable` reads the environment.
 pub fn listener(variable: impl Fn(&str) -> String) -> Result<Option<UnixListener>> {
     if variable("LISTEN_PID") != std::process::id().to_string() {
-        return Ok(None); // not for us: somebody before us left it in the environment
+        return Ok(None); // for another process, which left the variable in the environment
     }
     match variable("LISTEN_FDS").parse::<u32>() {
         Ok(1) => take().map(Some),
@@ -32,8 +31,8 @@ pub fn listener(variable: impl Fn(&str) -> String) -> Result<Option<UnixListener
 
 fn take() -> Result<UnixListener> {
     let failed = |e| Error::kernel("take the socket that systemd hands over", e);
-    // SAFETY: only systemd's word says that this descriptor is there, and that it is for this
-    // process; nobody else here has taken it. If it is not open the next call says so.
+    // SAFETY: only systemd's variable says that this descriptor exists and is for this process; no
+    // other code here has taken it. If it is not open, the next call fails.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(failed)?;
     let is_local = getsockname::<UnixAddr>(socket.as_raw_fd())

@@ -1,4 +1,5 @@
-//! No backtrace in the release binary: the one piece of the standard library that is cut off.
+//! Removes backtraces from the release binary: the one part of the standard library that is cut
+//! off.
 //!
 //! The standard library's own panic hook can print a backtrace, so a static binary carries readers
 //! of ELF and DWARF that name functions: 206 kB, a twentieth of the binary. This program replaces

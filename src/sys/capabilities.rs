@@ -1,30 +1,30 @@
-//! What a process may do of all that root may (capabilities(7)), and giving up the rest for good.
+//! Capabilities of a process (capabilities(7)), and dropping them permanently.
 
 use nix::errno::Errno;
 use nix::libc;
 
-/// A right of root's, by its number in linux/capability.h. Those that something here needs.
+/// A capability that some code here needs, by its number in linux/capability.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Capability {
-    /// Files and directories whatever their modes say.
+    /// Bypass the permissions of files and directories.
     DacOverride = 1,
-    /// The same for reading and for finding what is in them.
+    /// Bypass them for reading files and searching directories.
     DacReadSearch = 2,
-    /// Ports below 1024.
+    /// Bind to ports below 1024.
     NetBindService = 10,
-    /// Links, addresses, routes, rules.
+    /// Configure links, addresses, routes and rules.
     NetAdmin = 12,
-    /// Packet sockets and raw ones.
+    /// Open packet sockets and raw sockets.
     NetRaw = 13,
-    /// Namespaces that are named by a process.
+    /// Open the namespaces of other processes.
     SysPtrace = 19,
-    /// Entering namespaces.
+    /// Enter namespaces.
     SysAdmin = 21,
 }
 
 impl Capability {
-    /// As the manual calls it.
+    /// The name in capabilities(7).
     pub fn name(self) -> &'static str {
         match self {
             Capability::DacOverride => "CAP_DAC_OVERRIDE",
@@ -45,14 +45,14 @@ impl Capability {
 /// _LINUX_CAPABILITY_VERSION_3 of linux/capability.h.
 const VERSION: u32 = 0x2008_0522;
 
-/// `__user_cap_header_struct`; no process is this one.
+/// `__user_cap_header_struct`; pid 0 is the calling thread.
 #[repr(C)]
 struct Header {
     version: u32,
     pid: i32,
 }
 
-/// `__user_cap_data_struct`: of 32 capabilities each.
+/// `__user_cap_data_struct`, with 32 capabilities each.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Data {
@@ -61,20 +61,19 @@ struct Data {
     inheritable: u32,
 }
 
-/// Which of these this thread has not got; all of them where the kernel does not tell.
+/// The capabilities that this thread lacks; all of them if the kernel does not report any.
 pub fn missing(wanted: &[Capability]) -> Vec<Capability> {
     let effective = get().map_or(0, |data| both_halves(data.map(|half| half.effective)));
     wanted.iter().copied().filter(|capability| effective & capability.bit() == 0).collect()
 }
 
-/// Gives up all capabilities but these, and what would bring them back: no program that is executed
-/// gets more.
+/// Drops all other capabilities, and every way to regain them: executed programs get no more.
 pub fn keep_only(kept: &[Capability]) -> Result<(), Errno> {
     let kept = kept.iter().fold(0, |all, capability| all | capability.bit());
     limit_bounding_set(kept)?;
     let has = both_halves(get()?.map(|half| half.permitted)) & kept;
     let half = |bits: u64| Data { effective: bits as u32, permitted: bits as u32, inheritable: 0 };
-    set(&[half(has), half(has >> 32)])?; // the ambient set goes with the inheritable one
+    set(&[half(has), half(has >> 32)])?; // clears the ambient set too
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1).map(drop)
 }
 
@@ -83,12 +82,12 @@ fn limit_bounding_set(kept: u64) -> Result<(), Errno> {
         match prctl(libc::PR_CAPBSET_READ, number.into()) {
             Ok(1) if kept & (1 << number) == 0 => match prctl(libc::PR_CAPBSET_DROP, number.into())
             {
-                // without CAP_SETPCAP it stays; no_new_privs makes it mean nothing
+                // fails without CAP_SETPCAP; harmless with no_new_privs
                 Err(Errno::EPERM) => break,
                 dropped => dropped?,
             },
             Ok(_) => continue,
-            Err(_) => break, // the kernel has no more
+            Err(_) => break, // no capabilities beyond this one
         };
     }
     Ok(())
@@ -101,21 +100,21 @@ fn both_halves([low, high]: [u32; 2]) -> u64 {
 fn get() -> Result<[Data; 2], Errno> {
     let mut header = Header { version: VERSION, pid: 0 };
     let mut data = [Data::default(); 2];
-    // SAFETY: in this version the kernel reads and writes a header, and writes two of the data.
+    // SAFETY: in this version the kernel reads and writes a header, and writes two data structs.
     let got = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, &raw mut data) };
     Errno::result(got).map(|_| data)
 }
 
 fn set(data: &[Data; 2]) -> Result<(), Errno> {
     let mut header = Header { version: VERSION, pid: 0 };
-    // SAFETY: in this version the kernel reads and writes a header, and reads two of the data.
+    // SAFETY: in this version the kernel reads and writes a header, and reads two data structs.
     let set = unsafe { libc::syscall(libc::SYS_capset, &raw mut header, &raw const *data) };
     Errno::result(set).map(drop)
 }
 
 fn prctl(option: libc::c_int, argument: libc::c_ulong) -> Result<libc::c_int, Errno> {
     let none: libc::c_ulong = 0;
-    // SAFETY: none of the options that are used here has a pointer.
+    // SAFETY: none of the options used here takes a pointer.
     Errno::result(unsafe { libc::prctl(option, argument, none, none, none) })
 }
 
@@ -128,8 +127,8 @@ mod tests {
         status.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim().to_owned()
     }
 
-    /// Whoever runs the test, with which capabilities ever. They are a thread's, so this one ends
-    /// with what it has lost.
+    /// Works for any user with any capabilities. They belong to a thread, so this one ends with its
+    /// loss.
     #[test]
     fn what_is_given_up_is_gone_for_good() {
         std::thread::spawn(|| {

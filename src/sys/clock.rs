@@ -1,5 +1,4 @@
-//! Time since the machine started, which goes on while it sleeps: CLOCK_BOOTTIME of
-//! clock_gettime(2).
+//! The time since boot, including suspend: CLOCK_BOOTTIME of clock_gettime(2).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -10,33 +9,33 @@ use nix::time::clock_gettime;
 
 use crate::error::{Error, Result};
 
-/// A point in time: since the machine was started ([`since_boot`]).
+/// A point in time, counted from boot ([`since_boot`]).
 pub type Moment = Duration;
 
-/// When nothing is to be done any more.
+/// A time that never comes.
 pub const NEVER: Moment = Duration::MAX;
 
-/// The time now. A kernel without this clock is older than all that we need.
+/// The current time. A kernel without this clock is older than anything we support.
 pub fn since_boot() -> Moment {
     clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
-/// Becomes readable at a moment, at once after a sleep that lasted longer: poll(2)'s own timeout
-/// stops while the machine sleeps.
+/// A timer that becomes readable at a point in time, or at once after a suspend that lasted longer:
+/// the timeout of poll(2) stops during suspend.
 pub struct Alarm(TimerFd);
 
 impl Alarm {
-    /// One that is not set.
+    /// Creates an alarm that is not set.
     pub fn new() -> Result<Alarm> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags);
         timer.map(Alarm).map_err(|e| Error::kernel("make a timer", e))
     }
 
-    /// Sets it to a moment since boot in place of what it was set to; to none where there is none.
+    /// Sets the alarm to a new time since boot; None disarms it.
     pub fn set(&self, at: Option<Moment>) -> Result<()> {
         let set = match at {
-            // Zero would mean never.
+            // Zero would disarm the timer.
             Some(at) => {
                 let at =
                     Expiration::OneShot(TimeSpec::from_duration(at.max(Duration::from_nanos(1))));

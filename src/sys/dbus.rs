@@ -1,5 +1,5 @@
-//! A small client of D-Bus, for firewalld: one call at a time, texts in, a text or a truth value
-//! out. <https://dbus.freedesktop.org/doc/dbus-specification.html>
+//! A small D-Bus client for firewalld: one call at a time, strings in, a string or a boolean out.
+//! <https://dbus.freedesktop.org/doc/dbus-specification.html>
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -12,18 +12,18 @@ use super::local_stream::LocalStream;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 
-/// How long the whole of a call may take, and that of connecting, whatever comes in between.
+/// The timeout of a whole call, and of connecting, whatever arrives in between.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest line before messages begin, by the specification.
+/// The longest line of the authentication phase, by the specification.
 const LINE_MAX: u64 = 16384;
-/// The most that a message may have by the specification.
+/// The maximum size of a message, by the specification.
 const MESSAGE_MAX: usize = 1 << 27;
-/// The part of a header before its fields.
+/// The size of a header before its fields.
 const FIXED: usize = 16;
-/// Messages and structures begin at a multiple of this.
+/// The alignment of messages and structures.
 const ALIGNMENT: usize = 8;
 
-// Types of messages.
+// Message types.
 const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
 const ERROR: u8 = 3;
@@ -36,34 +36,34 @@ const REPLY_SERIAL: u8 = 5;
 const DESTINATION: u8 = 6;
 const SIGNATURE: u8 = 8;
 
-/// What methods are called of.
+/// An object whose methods are called.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
     /// The name of the program on the bus.
     pub destination: &'static str,
-    /// The object's path there.
+    /// The object's path in that program.
     pub path: &'static str,
     /// The interface that has the method.
     pub interface: &'static str,
 }
 
-/// The bus itself.
+/// The bus daemon.
 const BUS: Object = Object {
     destination: "org.freedesktop.DBus",
     path: "/org/freedesktop/DBus",
     interface: "org.freedesktop.DBus",
 };
 
-/// What came back of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was done.
+    /// The call succeeded.
     Done(Body),
-    /// It was refused, for this reason.
+    /// The call was refused, for this reason.
     Refused(String),
 }
 
-/// The values of an answer.
+/// The values of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {
     bytes: Vec<u8>,
@@ -71,12 +71,12 @@ pub struct Body {
 }
 
 impl Body {
-    /// The first value, where that is a truth value.
+    /// The first value, if it is a boolean.
     pub fn is_true(&self) -> bool {
         read_u32(&self.bytes, 0, self.is_little_endian) == Some(1)
     }
 
-    /// The first value, where that is a text.
+    /// The first value, if it is a string.
     pub fn text(&self) -> String {
         let length = read_u32(&self.bytes, 0, self.is_little_endian).unwrap_or_default() as usize;
         let text = length.checked_add(4).and_then(|end| self.bytes.get(4..end)).unwrap_or_default();
@@ -92,8 +92,8 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// Connects to the first of the addresses (`unix:path=…;unix:abstract=…`) that there is; None
-    /// where there is none.
+    /// Connects to the first of the addresses (`unix:path=…;unix:abstract=…`) that exists; None if
+    /// none does.
     pub fn connect(addresses: &str, deadline: Deadline) -> Result<Option<Bus>> {
         for address in addresses.split(';').filter_map(socket_address) {
             match LocalStream::connect(&address, deadline.limit(PATIENCE)) {
@@ -105,7 +105,7 @@ impl Bus {
         Ok(None)
     }
 
-    /// Speaks to a bus over a connection that is there already.
+    /// Talks to a bus over an existing connection.
     pub fn over(socket: UnixStream) -> Result<Bus> {
         Bus::greet(LocalStream::over(socket, PATIENCE), Deadline::default()).map_err(failed)
     }
@@ -126,7 +126,7 @@ impl Bus {
         Ok(bus)
     }
 
-    /// Whether somebody has this name now. Nobody is started who could.
+    /// Whether the name has an owner. Does not activate the service.
     pub fn has_owner(&mut self, name: &str) -> Result<bool> {
         match self.call(BUS, "NameHasOwner", &[name])? {
             Answer::Done(body) => Ok(body.is_true()),
@@ -134,7 +134,7 @@ impl Bus {
         }
     }
 
-    /// Calls a method with texts.
+    /// Calls a method with string arguments.
     pub fn call(&mut self, object: Object, member: &str, args: &[&str]) -> Result<Answer> {
         self.stream.get_mut().allow(self.deadline.limit(PATIENCE));
         self.exchange(object, member, args)
@@ -195,7 +195,7 @@ fn socket_address(address: &str) -> Option<UnixAddr> {
     })
 }
 
-/// In the machine's byte order, which the first byte tells.
+/// Encodes a method call in the machine's byte order, which the first byte declares.
 fn method_call(serial: u32, object: Object, member: &str, args: &[&str]) -> Vec<u8> {
     let mut body = vec![];
     args.iter().for_each(|arg| write_text(&mut body, arg));
@@ -235,7 +235,7 @@ fn write_field(fields: &mut Vec<u8>, code: u8, kind: u8, text: &str) {
     write_text(fields, text);
 }
 
-/// So many texts.
+/// Writes the signature of `count` strings.
 fn write_signature(fields: &mut Vec<u8>, count: usize) {
     pad(fields, ALIGNMENT);
     fields.extend([SIGNATURE, 1, b'g', 0, count as u8]);
@@ -243,7 +243,7 @@ fn write_signature(fields: &mut Vec<u8>, count: usize) {
     fields.push(0);
 }
 
-/// Which call a message answers. The fields of a header are numbers, texts and signatures.
+/// The call that a message replies to. The fields of a header are numbers, strings and signatures.
 fn reply_serial(fields: &[u8], is_little_endian: bool) -> Option<u32> {
     let mut at = 0;
     loop {
@@ -265,7 +265,7 @@ fn read_u32(bytes: &[u8], at: usize, is_little_endian: bool) -> Option<u32> {
     Some(if is_little_endian { u32::from_le_bytes(number) } else { u32::from_be_bytes(number) })
 }
 
-/// Whether nothing listens at an address.
+/// Whether no process listens at the address.
 fn is_nobody(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
@@ -333,7 +333,8 @@ mod tests {
         server.join().unwrap();
     }
 
-    /// How long connecting takes to a bus that does this with a connection, and why it ends.
+    /// How long connecting takes, and with which error it fails, when a bus treats the connection
+    /// this way.
     fn time_of(serve: fn(UnixStream)) -> (Duration, Error) {
         let scratch = crate::scratch::Scratch::new();
         let path = scratch.path().join("socket");
@@ -369,7 +370,7 @@ mod tests {
         }
     }
 
-    /// A program that has stopped takes no connections, and its queue is full.
+    /// A stopped program accepts no connections, and its queue is full.
     #[test]
     fn a_bus_that_takes_no_connection_is_not_waited_for() {
         use nix::sys::socket::{Backlog, bind, listen};

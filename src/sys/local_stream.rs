@@ -1,5 +1,4 @@
-//! A Unix stream socket (unix(7)) with a program that may have stopped: all has to be over with by
-//! a moment.
+//! A Unix stream socket (unix(7)) with a deadline: the peer may have stopped.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd as _;
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
-/// A connection on which nothing waits longer than was allowed.
+/// A connection whose operations all end by its deadline.
 pub struct LocalStream {
     socket: UnixStream,
     patience: Duration,
@@ -17,8 +16,7 @@ pub struct LocalStream {
 }
 
 impl LocalStream {
-    /// Connects. A program that does not take connections, because it has stopped, lets who wants
-    /// one wait.
+    /// Connects. A stopped program does not accept connections, so connecting can block.
     pub fn connect(address: &UnixAddr, patience: Duration) -> io::Result<LocalStream> {
         let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
         let stream = LocalStream::over(socket.into(), patience);
@@ -32,12 +30,12 @@ impl LocalStream {
         Ok(stream)
     }
 
-    /// A connection that is there already.
+    /// Wraps an existing connection.
     pub fn over(socket: UnixStream, patience: Duration) -> LocalStream {
         LocalStream { socket, patience, deadline: Instant::now() + patience }
     }
 
-    /// What follows may take so long, from now on.
+    /// Sets a new deadline: `patience` from now.
     pub fn allow(&mut self, patience: Duration) {
         (self.patience, self.deadline) = (patience, Instant::now() + patience);
     }
@@ -47,7 +45,7 @@ impl LocalStream {
         if left.is_zero() { Err(self.late(io::ErrorKind::WouldBlock.into())) } else { Ok(left) }
     }
 
-    /// The kernel calls a timeout "temporarily unavailable".
+    /// Rewords a timeout, which the kernel calls "temporarily unavailable".
     fn late(&self, error: io::Error) -> io::Error {
         match error.kind() {
             io::ErrorKind::WouldBlock => {
@@ -72,6 +70,6 @@ impl Write for LocalStream {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(()) // a socket keeps nothing back
+        Ok(()) // a socket has no buffer to flush
     }
 }

@@ -1,5 +1,5 @@
-//! The process and the machine that it runs on: capabilities, system calls, signals, clocks, local
-//! sockets. Knows nothing of networks and of CNI.
+//! The process and its machine: capabilities, system calls, signals, clocks, local sockets.
+//! Independent of networks and of CNI.
 
 pub mod activation;
 #[cfg(small_binary)]

@@ -1,4 +1,4 @@
-//! Processes beside this one, and the signals that end this one.
+//! Other processes, and the signals that end this one.
 
 use std::ffi::c_int;
 use std::fs::{self, DirEntry};
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
 
-/// Whether another program than this one runs by this name in this network namespace. A process
-/// that may not be looked at counts for none.
+/// Whether a program other than this one runs under this name in this network namespace. A process
+/// that may not be inspected is ignored.
 pub fn another_runs(name: &str) -> bool {
     let identity =
         |path: PathBuf| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
@@ -29,18 +29,18 @@ pub fn another_runs(name: &str) -> bool {
     fs::read_dir("/proc").is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_another)))
 }
 
-/// By these somebody asks a process to end: Ctrl-C at a terminal, who stops a service, a terminal
-/// that is closed.
+/// The signals that ask a process to end: Ctrl-C at a terminal, a service manager, a closed
+/// terminal.
 const REQUESTS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// While this is there requests to end have to wait, in this thread and in those that it starts.
-/// Programs that it starts get them as ever.
+/// A guard that blocks SIGINT, SIGTERM and SIGHUP in this thread and in the threads it starts.
+/// Programs that it starts receive them as usual.
 pub struct Uninterrupted {
     before: SigSet,
 }
 
 impl Uninterrupted {
-    /// Begins; None where the kernel refuses, and then a request ends the process as ever.
+    /// Blocks the signals; None if the kernel refuses, and then a signal ends the process as usual.
     pub fn begin() -> Option<Uninterrupted> {
         let before = SigSet::thread_get_mask().ok()?;
         let waiting: SigSet =
@@ -49,12 +49,12 @@ impl Uninterrupted {
         Some(Uninterrupted { before })
     }
 
-    /// Whether a request came meanwhile. It is over with that: who asks has to see to it.
+    /// Whether a signal is pending. Consumes the signal; the caller must act on it.
     pub fn was_interrupted() -> bool {
         let requests = SigSet::from_iter(REQUESTS);
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: both are there until it returns, and what came besides the number is not asked
-        // for.
+        // SAFETY: both pointers are valid until it returns, and the null pointer means that no
+        // siginfo is requested.
         let taken = unsafe {
             libc::sigtimedwait(requests.as_ref(), std::ptr::null_mut(), &raw const at_once)
         };
@@ -62,19 +62,19 @@ impl Uninterrupted {
     }
 }
 
-/// Whether whoever started the process wants it to go on, as nohup(1) does. A signal that is
-/// ignored comes all the same while it is blocked.
+/// Whether the parent made the process ignore the signal, as nohup(1) does. A blocked signal is
+/// queued even if it is ignored, so it must not be blocked.
 fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: it is only asked what happens, and there is room for the answer.
+    // SAFETY: the call only queries the action, and there is room for the answer.
     let asked = unsafe { libc::sigaction(signal as c_int, std::ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: all of it is numbers, which may be zero.
+    // SAFETY: the struct consists of numbers, which may be zero.
     let action = unsafe { action.assume_init() };
     asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
 impl Drop for Uninterrupted {
     fn drop(&mut self) {
-        let _ = self.before.thread_set_mask(); // it was one
+        let _ = self.before.thread_set_mask(); // it was a valid mask
     }
 }

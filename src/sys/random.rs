@@ -1,24 +1,25 @@
-//! Numbers that nobody can foresee: identifiers of exchanges, and pauses that must not be
-//! everybody's.
+//! Unpredictable numbers: identifiers of exchanges, and pauses that must differ between hosts.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-/// A source of them. Its key is the kernel's, through the standard library, which needs no /dev.
+/// A random number generator. Its key comes from the kernel through the standard library, without
+/// /dev.
 #[derive(Debug)]
 pub struct Random {
-    /// None where a test wants to foresee them.
+    /// None in tests that need predictable numbers.
     key: Option<RandomState>,
     drawn: u64,
 }
 
 impl Random {
-    /// A source with a key of its own.
+    /// Creates a generator with its own key.
     pub fn new() -> Random {
         Random { key: Some(RandomState::new()), drawn: 0 }
     }
 
-    /// 1, 2, 3 and so on; each pause is its shortest. For tests.
+    /// Creates a generator for tests: it counts 1, 2, 3 and so on, and every pause has its minimum
+    /// length.
     pub fn counting() -> Random {
         Random { key: None, drawn: 0 }
     }
@@ -29,12 +30,12 @@ impl Random {
         self.key.as_ref().map_or(self.drawn, |key| key.hash_one(self.drawn))
     }
 
-    /// A number of 32 bits.
+    /// The next 32-bit number.
     pub fn word(&mut self) -> u32 {
         self.number() as u32
     }
 
-    /// A time below `limit`, all alike likely.
+    /// A duration below `limit`, uniformly distributed.
     pub fn below(&mut self, limit: Duration) -> Duration {
         let limit = limit.as_nanos().min(u64::MAX.into());
         Duration::from_nanos(((u128::from(self.number()) * limit) >> 64) as u64)

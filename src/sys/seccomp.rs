@@ -1,54 +1,54 @@
-//! Which system calls a thread makes from now on, and those that it starts (seccomp(2)): the kernel
-//! refuses all others.
+//! System call filters (seccomp(2)) for a thread and the threads it starts later: the kernel
+//! rejects all other calls.
 
 use nix::errno::Errno;
 use nix::libc::{
     self, BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter,
 };
 
-/// Where a filter finds the number of the call, the architecture that it is one of, and the first
-/// of six arguments; of an argument the half that says something is the first one (`seccomp_data`
-/// of linux/seccomp.h).
+/// The offsets of the call's number, its architecture, and the first of six arguments in a filter's
+/// input (`seccomp_data` of linux/seccomp.h). The low half of an argument, the significant one,
+/// comes first.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
 
-/// AUDIT_ARCH_* of linux/audit.h: the same number is another call elsewhere.
+/// AUDIT_ARCH_* of linux/audit.h: the same number is another call on another architecture.
 #[cfg(target_arch = "x86_64")]
 const OWN_ARCHITECTURE: Option<u32> = Some(0xc000_003e);
 #[cfg(target_arch = "aarch64")]
 const OWN_ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
-/// Elsewhere no filter has been tried.
+/// Filters are untested on other architectures.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OWN_ARCHITECTURE: Option<u32> = None;
 
-/// A call that is refused unless one of its arguments is as it has to be.
+/// A call that is refused unless one of its arguments meets a condition.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     /// SYS_* of the C library.
     pub number: libc::c_long,
-    /// The argument that is looked at, from 0.
+    /// The index of the argument, from 0.
     pub argument: u32,
-    /// What it has to be.
+    /// The condition.
     pub is: Is,
 }
 
-/// What an argument has to be.
+/// The condition for an argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Is {
-    /// One of these.
+    /// It is one of these.
     OneOf(&'static [libc::c_int]),
-    /// A word with all of these bits, or with some.
+    /// It has at least one of these bits.
     With(libc::c_int),
-    /// A word without any of these bits.
+    /// It has none of these bits.
     Without(libc::c_int),
 }
 
-/// Refuses all calls but these, for good. What is refused fails with EPERM, and the kernel's log of
-/// audits has it.
+/// Refuses all other calls, permanently. A refused call fails with EPERM and appears in the
+/// kernel's audit log.
 ///
-/// This and [`hide`] take CAP_SYS_ADMIN or `no_new_privs`, and fail with ENOSYS where the numbers
-/// of an architecture are not known.
+/// This and [`hide`] require CAP_SYS_ADMIN or `no_new_privs`, and fail with ENOSYS on architectures
+/// with unknown call numbers.
 pub fn allow_only(always: &[libc::c_long], some: &[Call]) -> Result<(), Errno> {
     let mut program = beginning()?;
     for number in always {
@@ -64,8 +64,8 @@ pub fn allow_only(always: &[libc::c_long], some: &[Call]) -> Result<(), Errno> {
     install(&program, libc::SECCOMP_FILTER_FLAG_LOG)
 }
 
-/// Makes a call fail as in a kernel that has not got it, for what the C library tries first,
-/// however often: no log has it.
+/// Makes a call fail as in a kernel that lacks it, for calls that the C library tries first, each
+/// time: the audit log does not show it.
 pub fn hide(number: libc::c_long) -> Result<(), Errno> {
     let mut program = beginning()?;
     program.extend([
@@ -76,7 +76,7 @@ pub fn hide(number: libc::c_long) -> Result<(), Errno> {
     install(&program, 0)
 }
 
-/// Of several filters the kernel does what the strictest says.
+/// Installs a filter. If there are several, the kernel applies the strictest result.
 fn install(program: &[sock_filter], flags: libc::c_ulong) -> Result<(), Errno> {
     let len = u16::try_from(program.len()).map_err(|_| Errno::EINVAL)?;
     let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
@@ -90,13 +90,13 @@ fn install(program: &[sock_filter], flags: libc::c_ulong) -> Result<(), Errno> {
 
 const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 
-/// Refuses what is of another architecture, and loads the number of the call.
+/// Refuses calls of another architecture, and loads the call's number.
 fn beginning() -> Result<Vec<sock_filter>, Errno> {
     let own = OWN_ARCHITECTURE.ok_or(Errno::ENOSYS)?;
     Ok(vec![load(ARCHITECTURE), when(BPF_JEQ, own, 1), answer(REFUSE), load(NUMBER)])
 }
 
-/// What decides about an argument that has been loaded.
+/// The instructions that check a loaded argument.
 fn tests(is: &Is) -> Vec<sock_filter> {
     let allow = answer(libc::SECCOMP_RET_ALLOW);
     let refuse = answer(REFUSE);
@@ -114,12 +114,12 @@ fn load(at: u32) -> sock_filter {
     sock_filter { code: (BPF_LD | BPF_W | BPF_ABS) as u16, jt: 0, jf: 0, k: at }
 }
 
-/// Passes over so many instructions where the test is met.
+/// Skips `over` instructions if the test succeeds.
 fn when(test: u32, k: u32, over: u8) -> sock_filter {
     sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt: over, jf: 0, k }
 }
 
-/// Passes over so many instructions where the test is not met.
+/// Skips `over` instructions if the test fails.
 fn unless(test: u32, k: u32, over: u8) -> sock_filter {
     sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt: 0, jf: over, k }
 }
@@ -134,14 +134,13 @@ mod tests {
 
     use super::*;
 
-    /// The answers to a call as the kernel gives them to a thread that has the filter, and ends
-    /// then.
+    /// The kernel's results for the calls of a thread that has the filter, which then ends.
     fn answers<const N: usize>(
         install: fn() -> Result<(), Errno>,
         calls: [fn() -> libc::c_long; N],
     ) -> [Option<Errno>; N] {
         let confined = move || {
-            // SAFETY: the option has no pointer.
+            // SAFETY: the option takes no pointer.
             assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
             install().unwrap();
             calls.map(|call| Errno::result(call()).err())
@@ -150,7 +149,7 @@ mod tests {
     }
 
     fn call(number: libc::c_long, argument: libc::c_long) -> libc::c_long {
-        // SAFETY: none of the calls below has a pointer.
+        // SAFETY: none of the calls below takes a pointer.
         unsafe { libc::syscall(number, argument, argument, 0, 0, 0, 0) }
     }
 
@@ -180,14 +179,14 @@ mod tests {
             [
                 || call(libc::SYS_getppid, 0),
                 || call(libc::SYS_getuid, 0),
-                // its type is none: the kernel's own answer
+                // the type is invalid: the kernel's own error
                 || call(libc::SYS_socket, libc::AF_UNIX.into()),
                 || call(libc::SYS_socket, libc::AF_ALG.into()),
-                || call(libc::SYS_unshare, 0x100), // the thread's own, of which it makes one anew
+                || call(libc::SYS_unshare, 0x100), // passes the filter; the kernel may refuse
                 || call(libc::SYS_unshare, 0),
                 || call(libc::SYS_umask, 0o22),
                 || call(libc::SYS_umask, 0o26),
-                // As 32-bit programs say getppid(2), and x32 ones, whose numbers have this bit.
+                // getppid(2) as called by x32 programs, whose numbers have this bit.
                 || call(libc::SYS_getppid | 0x4000_0000, 0),
             ],
         );

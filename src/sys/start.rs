@@ -1,11 +1,11 @@
-//! The process as the kernel starts it (execve(2)), without the standard library's own start.
+//! The entry point of the process (execve(2)), replacing the standard library's start code.
 //!
-//! The price: `main` is C's, of which a Rust program has no safe form, and the arguments are read
-//! through pointers. What it buys: the standard library's start asks glibc where the stack ends,
-//! and glibc parses /proc/self/maps with `sscanf`, which a static binary then carries with all that
-//! it can scan: 113 kB, of a budget of 3.7 MB that the binary otherwise misses by 78 kB. And a
-//! standard stream that came closed stays unwritable, where the standard library opens /dev/null
-//! for reading and writing, and a result would be lost without an error.
+//! The price: `main` is C's, for which Rust has no safe form, and the arguments are read through
+//! pointers. The gain: the standard library's start code asks glibc for the end of the stack, and
+//! glibc parses /proc/self/maps with `sscanf`, so a static binary contains all of its conversions:
+//! 113 kB, of a budget of 3.7 MB that the binary otherwise exceeds by 78 kB. And a standard stream
+//! that is closed at start stays unwritable, whereas the standard library opens /dev/null for
+//! reading and writing, so that a result would be lost without an error.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::fs::File;
@@ -15,20 +15,20 @@ use std::panic::catch_unwind;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-/// What the standard library's start returns after a panic.
+/// The exit status of the standard library's start code after a panic.
 const PANICKED: u8 = 101;
 
-/// Makes C's `main` of a function from arguments to the exit status.
+/// Defines C's `main` with a function from arguments to the exit status.
 #[macro_export]
 macro_rules! c_main {
     ($run:path) => {
-        /// What C's start calls.
+        /// The entry point that C's start code calls.
         ///
         /// # Safety
         ///
-        /// `args` are `count` strings of C.
-        // SAFETY: the binary has no other symbol of this name, and this one has C's signature of
-        // it.
+        /// `args` are `count` C strings.
+        // SAFETY: the binary has no other symbol of this name, and the signature is that of C's
+        // `main`.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn main(
             count: ::std::ffi::c_int,
@@ -40,17 +40,17 @@ macro_rules! c_main {
     };
 }
 
-/// Runs `run` with the arguments of C's `main`; a panic is a status, too.
+/// Runs `run` with the arguments of C's `main`; a panic becomes an exit status.
 ///
 /// # Safety
 ///
-/// `args` are `count` strings of C, as execve(2) hands them on.
+/// `args` are `count` C strings, as passed by execve(2).
 pub unsafe fn run_as_main(
     count: c_int,
     args: *const *const c_char,
     run: fn(Vec<OsString>) -> u8,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     let arg = |index| unsafe { CStr::from_ptr(*args.add(index)) };
     let args = (0..usize::try_from(count).unwrap_or_default())
         .map(|index| OsStr::from_bytes(arg(index).to_bytes()));
@@ -60,22 +60,22 @@ pub unsafe fn run_as_main(
     c_int::from(catch_unwind(|| run(args)).unwrap_or(PANICKED))
 }
 
-/// A stream that came closed has nothing to read and cannot be written, so that an ADD whose result
-/// is lost fails and is undone; and no other file gets its number. A root without devices has
-/// itself to be opened.
+/// Opens closed standard streams so that reads return nothing and writes fail: an ADD whose result
+/// is lost fails and is undone, and no other file gets the stream's number. If the root directory
+/// has no devices, `/` itself is opened.
 fn open_standard_streams() {
     while let Ok(nothing) = File::open("/dev/null").or_else(|_| File::open("/")) {
         let number = nothing.into_raw_fd();
         if number > 2 {
-            let _ = nix::unistd::close(number); // all three are taken
+            let _ = nix::unistd::close(number); // all three are open
             return;
         }
     }
 }
 
-/// Writing to a pipe without a reader is an error like any other: an ADD whose result is lost has
-/// to be undone.
+/// Makes writing to a pipe without a reader an error like any other: an ADD whose result is lost
+/// must be undone.
 fn ignore_broken_pipes() {
-    // SAFETY: nothing runs in place of the signal.
-    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }; // it fails for signals that there are not
+    // SAFETY: no handler is installed.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }; // it fails only for unknown signals
 }

@@ -1,4 +1,4 @@
-//! The terminal: streams, columns, and texts of others that must not steer it.
+//! The terminal: streams, columns, and escaping of untrusted text.
 
 use std::io::{Read, Write};
 
@@ -7,10 +7,10 @@ pub mod visible;
 
 /// The three streams of a process.
 pub struct Streams<'a> {
-    /// The configuration comes here.
+    /// The input: the configuration.
     pub stdin: &'a mut dyn Read,
-    /// One JSON document goes here.
+    /// The output: one JSON document.
     pub stdout: &'a mut dyn Write,
-    /// Words for people go here.
+    /// Messages for people.
     pub stderr: &'a mut dyn Write,
 }

@@ -1,4 +1,4 @@
-//! What is printed: columns for people, JSON for programs, both from the same values.
+//! Output formats: columns for people and JSON for programs, from the same values.
 
 use std::io::Write;
 
@@ -8,13 +8,13 @@ use super::visible::visible;
 use crate::cni::json::{self, Value};
 use crate::error::{Error, Result};
 
-/// Between two columns.
+/// The width of the gap between two columns.
 const GAP: usize = 2;
 
-/// The members of an object that is being made.
+/// The members of an object under construction.
 pub type Members = Vec<(String, Value)>;
 
-/// The member of which a row tells behind its last column.
+/// The member that a row shows after its last column.
 pub const PROBLEM: &str = "problem";
 
 /// Adds a member.
@@ -52,7 +52,7 @@ pub fn of_rows(rows: Vec<Value>, columns: &[(&str, &str)], as_json: bool) -> Str
     aligned(&lines)
 }
 
-/// One object: a line for each member, those of a member as `member.key`.
+/// Formats one object: a line for each member, nested ones as `member.key`.
 pub fn of_object(object: Value, as_json: bool) -> String {
     if as_json {
         return json(&object);
@@ -72,7 +72,7 @@ fn flatten(path: &str, value: &Value, lines: &mut Vec<Vec<String>>) {
     }
 }
 
-/// What people see of a value: lists without brackets, a dash for nothing.
+/// Formats a value for people: lists without brackets, a dash for nothing.
 fn cell(key: &str, value: Option<&Value>) -> String {
     let text = match value {
         Some(Value::String(text)) => text.clone(),
@@ -94,7 +94,7 @@ fn cell(key: &str, value: Option<&Value>) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
-/// Every cell but a line's last is as wide as the widest of its column.
+/// Aligns the cells: every cell except the last of a line is as wide as the widest of its column.
 fn aligned(lines: &[Vec<String>]) -> String {
     let mut widths = vec![];
     for line in lines {
@@ -118,7 +118,7 @@ fn aligned(lines: &[Vec<String>]) -> String {
     text
 }
 
-/// In the largest unit that is full.
+/// Formats an age in the largest unit that it fills.
 fn age_text(seconds: u64) -> String {
     let (size, unit) = match seconds {
         0..60 => (1, 's'),

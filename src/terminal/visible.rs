@@ -1,7 +1,7 @@
-//! Texts of others on a terminal: what would move its cursor, change its colours or turn letters
-//! around is shown escaped.
+//! Untrusted text on a terminal: characters that would move the cursor, change colours or reverse
+//! the text direction are escaped.
 
-/// Adds a letter, or what stands for it where a terminal would obey it; how many columns that
+/// Appends a character, escaped if a terminal would interpret it; returns the columns that it
 /// takes.
 pub fn push_visible(out: &mut String, letter: char) -> usize {
     let turns_text = matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
@@ -14,7 +14,7 @@ pub fn push_visible(out: &mut String, letter: char) -> usize {
     escaped.len()
 }
 
-/// A text from a file, a name or another program as it can be shown on a terminal.
+/// Escapes a text from a file, a name or another program for display on a terminal.
 pub fn visible(text: &str) -> String {
     let mut out = String::new();
     text.chars().for_each(|letter| {

@@ -1,4 +1,4 @@
-//! What is wrong with a value that could not be decoded, in JSON's words.
+//! The description of a value that could not be decoded, in JSON's terms.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use crate::error::{Code, Error, Expected, Kind, Mistake, Problem};
 #[derive(Debug)]
 pub struct Failure {
     code: Code,
-    /// Its path is relative to the value that is being decoded until that is known.
+    /// Its path is relative to the value being decoded until `is_placed`.
     mistake: Box<Mistake>,
     is_placed: bool,
-    /// The reference plugin's sentence, where it has one.
+    /// The reference plugin's sentence, if it has one.
     sentence: Option<String>,
 }
 
@@ -30,14 +30,13 @@ impl Failure {
     }
 
     /// The same failure with the reference plugin's sentence about an unknown word, which begins
-    /// with these words.
+    /// with `opening`.
     pub fn refusing(self, opening: &str, word: &str) -> Failure {
         let sentence = (!opening.is_empty()).then(|| format!("{opening} {word:?}"));
         Failure { sentence, ..self }
     }
 
-    /// The innermost place that sees the mistake names its path. One function for all types that
-    /// are decoded.
+    /// Adds the path; only the innermost caller's counts. One function for all decoded types.
     #[cold]
     #[inline(never)]
     pub fn at(mut self, path: Path<'_>) -> Failure {
@@ -85,7 +84,7 @@ impl de::Error for Failure {
         Failure::new(Code::INVALID_CONFIG, mistake.expecting(Expected::OneOf(words)))
     }
 
-    /// What is `Other` is the problem in words: see [`Mistake::refuse`].
+    /// Treats `Other` as the problem in words: see [`Mistake::refuse`].
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Failure {
         let mistake = match found {
             Unexpected::Other(problem) => {
@@ -98,7 +97,7 @@ impl de::Error for Failure {
     }
 }
 
-/// The kind that serde's words stand for.
+/// The JSON kind for serde's words.
 pub fn kind_of(expected: &dyn de::Expected) -> Kind {
     match expected.to_string().as_str() {
         "a boolean" => Kind::Boolean,
@@ -127,7 +126,7 @@ impl fmt::Display for Number<'_> {
     }
 }
 
-/// What stands there in place of what was expected, in JSON's words.
+/// The value found instead of the expected one, in JSON's terms.
 struct Found<'a>(Unexpected<'a>);
 
 impl fmt::Display for Found<'_> {
@@ -145,7 +144,7 @@ impl fmt::Display for Found<'_> {
     }
 }
 
-/// What a value is, in the words of messages: `a list`, `string "x"`.
+/// Describes a value as messages do: `a list`, `string "x"`.
 pub fn describe(value: &Value) -> String {
     Found(unexpected(value)).to_string()
 }

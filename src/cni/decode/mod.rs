@@ -1,12 +1,12 @@
 //! Typed decoding of a configuration, with Go's rules and the path of every mistake.
 //!
 //! Runtimes depend on how `encoding/json` reads: keys match without case (containerd sends
-//! `HostPort`), the last of several spellings counts and objects given twice are merged, of two
-//! fields that differ in case only each takes its own spelling, `null` means not given. Keys of
+//! `HostPort`); the last of several spellings counts and duplicate objects are merged; of two
+//! fields that differ only in case, each takes its own spelling; `null` means not given. Keys of
 //! maps that users fill (`sysctl`) keep their case. A serde `Deserializer` sees the field names of
-//! each struct, so one place does all this, and it carries the path: `ipam.ranges[0][1].rangeStart:
-//! …`. An [`Observer`] learns of it what the types expect where, so that unknown keys and schemas
-//! come from the same types.
+//! each struct, so one place implements all this, and it carries the path:
+//! `ipam.ranges[0][1].rangeStart: …`. It reports to an [`Observer`] what the types expect at each
+//! place, so that unknown keys and schemas come from the same types.
 
 mod mistake;
 
@@ -27,26 +27,26 @@ use self::mistake::{Failure, kind_of, unexpected};
 use super::json::Value;
 use crate::error::{Code, Kind, Result, Word};
 
-/// Decodes `value`. A value of the wrong type is code 6, one that its type refuses is code 7.
+/// Decodes `value`. A value of the wrong type is code 6; a value that its type rejects is code 7.
 pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T> {
     observed(value, None)
 }
 
-/// As [`from_value`], and tells what the types expect where.
+/// As [`from_value`], and reports what the types expect at each place.
 pub fn observed<T: DeserializeOwned>(value: &Value, observer: Option<&Observer>) -> Result<T> {
     T::deserialize(Node { value, path: Path::Root(observer) })
         .map_err(|failure| failure.into_error())
 }
 
-/// Decodes the member of `root` at `key` as from a document that has only that; `default` where it
-/// is not given.
+/// Decodes only the member of `root` at `key`, as if the document had no other; `default` if it is
+/// not given.
 pub fn member<T: DeserializeOwned + Default>(root: &Value, key: &'static str) -> Result<T> {
     let Some(value) = root.get(key) else { return Ok(T::default()) };
     let path = Path::Key(&Path::Root(None), key);
     T::deserialize(Node { value, path }).map_err(|failure| failure.at(path).into_error())
 }
 
-/// For `Deserialize`, and for `deserialize_with`: one of the words of a type.
+/// Decodes one of the words of a type, for `Deserialize` and for `deserialize_with`.
 pub fn word<'de, D: Deserializer<'de>, T: Word>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_enum(T::REFUSAL, T::WORDS, WordVisitor(PhantomData))
 }
@@ -66,32 +66,32 @@ impl<T: Word> Visitor<'_> for WordVisitor<T> {
     }
 }
 
-/// What the types that a document was decoded into expected, place by place.
+/// A record of what the types expected, place by place, while a document was decoded.
 #[derive(Debug, Default)]
 pub struct Observer(RefCell<Vec<(String, Shape)>>);
 
-/// What a type expects where it stands.
+/// What a type expects at its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// An object with these keys; others mean nothing.
+    /// An object with these keys; others have no meaning.
     Keys(&'static [&'static str]),
     /// A value of this kind.
     Kind(Kind),
 }
 
 impl Observer {
-    /// Takes note of an object's keys that are read without its type.
+    /// Records the keys of an object that is read without a type.
     pub fn tell(&self, path: &str, keys: &'static [&'static str]) {
         self.0.borrow_mut().push((path.to_owned(), Shape::Keys(keys)));
     }
 
-    /// Every place that was decoded, in that order, some of them more than once.
+    /// Every decoded place in order, possibly more than once.
     pub fn take(&self) -> Vec<(String, Shape)> {
         self.0.take()
     }
 }
 
-/// Where in the document a value stands.
+/// The place of a value in the document.
 #[derive(Clone, Copy)]
 enum Path<'a> {
     Root(Option<&'a Observer>),
@@ -111,7 +111,7 @@ impl fmt::Display for Path<'_> {
 }
 
 impl Path<'_> {
-    /// One function for all types that are decoded.
+    /// Not inlined: one function for all decoded types.
     #[inline(never)]
     fn tell_keys(&self, keys: &'static [&'static str]) {
         if let Some(observer) = self.observer() {
@@ -161,7 +161,7 @@ impl<'de> Node<'_> {
     }
 }
 
-/// Integers of every size are read alike; their visitors know what they can hold.
+/// Reads integers of every size alike; the visitors know their ranges.
 macro_rules! as_u64 {
     ($($method:ident)*) => {
         $(
@@ -208,7 +208,7 @@ impl<'de> Deserializer<'de> for Node<'_> {
             Value::Object(pairs) => visitor
                 .visit_map(Members::of_struct(pairs, fields, &path))
                 .map_err(|failure| failure.at(path)),
-            // Members that are null were passed over, so this is an item of a list.
+            // Null members were skipped, so this is an item of a list.
             Value::Null => Err(self.mismatch(&"an object").with_code(Code::INVALID_CONFIG)),
             _ => Err(self.mismatch(&"an object")),
         }
@@ -303,8 +303,8 @@ impl Node<'_> {
         number.as_u64().map(Integer::Positive).or(number.as_i64().map(Integer::Negative))
     }
 
-    /// What stands here is of another kind than its type. One function for all of them: what a
-    /// visitor would say itself is compiled once for each type and kind.
+    /// The error for a value of another kind than its type. One function for all types: a visitor's
+    /// own error code would be compiled once for each type and kind.
     #[cold]
     #[inline(never)]
     fn mismatch(&self, expected: &dyn de::Expected) -> Failure {
@@ -332,7 +332,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-/// The members of an object: for a struct one a field, for a map one a key.
+/// The members of an object: one per field for a struct, one per key for a map.
 struct Members<'a> {
     members: Vec<(&'a str, Cow<'a, Value>)>,
     path: &'a Path<'a>,
@@ -367,8 +367,8 @@ impl<'a> Members<'a> {
     }
 }
 
-/// The field that a key is read into: of those that differ in case only the one of this very
-/// spelling, else the first.
+/// The field that a key is read into: among those that differ only in case, the one with exactly
+/// this spelling, else the first.
 fn field_of<'f>(key: &str, fields: &[&'f str]) -> &'f str {
     let exact = fields.iter().find(|field| **field == key);
     exact
@@ -377,8 +377,8 @@ fn field_of<'f>(key: &str, fields: &[&'f str]) -> &'f str {
         .unwrap_or_default()
 }
 
-/// Go decodes members one after the other into the same field: the last counts, null changes
-/// nothing, objects merge.
+/// Combines duplicates as Go does, which decodes members one after the other into the same field:
+/// the last counts, null changes nothing, objects merge.
 fn last_given<'a>(before: Option<Cow<'a, Value>>, next: &'a Value) -> Option<Cow<'a, Value>> {
     match (before, next) {
         (before, Value::Null) => before,

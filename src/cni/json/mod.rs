@@ -1,16 +1,15 @@
 //! The one JSON value and its one writer.
 //!
-//! [`Value`] keeps what `serde_json`'s own loses: the duplicates of a key. Go decodes members one
-//! after the other into the same struct: of two `"ipam"` objects the second changes only what it
-//! has, and `"Type"` after `"type"` counts as well. Which member wins is therefore decided by the
-//! type that is decoded ([`super::decode`]), not by the reader of the text. Invalid UTF-8 is
-//! replaced, as Go does.
+//! [`Value`] keeps the duplicate keys that `serde_json`'s own type drops. Go decodes the members
+//! one after the other into the same struct: the second of two `"ipam"` objects changes only the
+//! members it has, and `"Type"` after `"type"` counts as well. So the type that is decoded
+//! ([`super::decode`]) decides which member wins, not the reader of the text. Invalid UTF-8 is
+//! replaced, as in Go.
 //!
-//! Whatever is written, [`Value`] or a type with `derive(Serialize)`, goes through
-//! `serde_json`'s serializer with one formatter, which has Go's floats and indentation, and Go's
-//! escapes unless it is [plain](plain_text).
-//! [`Value::of`] makes the tree of such a type where it has to become a part of another document
-//! or has to be [sorted](Value::sorted) as a Go map is.
+//! All output, of [`Value`] or of a type with `derive(Serialize)`, goes through `serde_json`'s
+//! serializer with one formatter, which has Go's floats and indentation, and Go's escapes unless it
+//! is [plain](plain_text). [`Value::of`] builds the tree of such a type when it has to become part
+//! of another document or has to be [sorted](Value::sorted) like a Go map.
 
 mod read;
 mod tree;
@@ -24,15 +23,14 @@ pub use self::write::{indented_text, plain_text, text};
 
 use crate::error::{Code, Error, Result};
 
-/// How many values a document may have, those in lists and objects included. With the limit of the
-/// text it bounds the memory of a process: so many numbers in one list took 0.15 GB when measured,
-/// half as many lists of one item 0.4 GB, and half as many objects of one member, which take the
-/// most, 0.7 GB. A GC of 200 000 attachments, which libcni lists twice, has less than a third of
-/// them.
+/// The maximum number of values in a document, including those in lists and objects. Together with
+/// the size limit of the text it bounds the memory of a process: this many numbers in one list took
+/// 0.15 GB when measured, half as many lists of one item 0.4 GB, and half as many objects of one
+/// member, the worst case, 0.7 GB. A GC of 200 000 attachments, which libcni lists twice, has less
+/// than a third of this number.
 pub const MOST_VALUES: usize = 4 << 20;
 
-/// A JSON value. Objects are lists of pairs: which of two equal keys counts is decided where they
-/// are decoded.
+/// A JSON value. An object is a list of pairs: the decoder decides which of two equal keys counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value {
     /// `null`, which Go takes as "not given".
@@ -40,7 +38,7 @@ pub enum Value {
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A number; integers to 64 bits are exact.
+    /// A number; integers of up to 64 bits are exact.
     Number(Number),
     /// A string.
     String(String),
@@ -50,26 +48,26 @@ pub enum Value {
     Object(Vec<(String, Value)>),
 }
 
-/// Why a text is no JSON, and where.
+/// A JSON syntax error and its place.
 #[derive(Debug)]
 pub struct SyntaxError {
     /// What is wrong, without the place.
     pub problem: String,
-    /// From 1 on; 0 where the document as a whole is refused.
+    /// Counted from 1; 0 if the document as a whole is refused.
     pub line: usize,
-    /// The byte, from 1 on; 0 is the end of the line before.
+    /// The byte, counted from 1; 0 is the end of the line before.
     pub column: usize,
 }
 
 impl Value {
-    /// Reads one JSON value; anything after it is an error, and so is a document of more than
-    /// [`MOST_VALUES`]. Code 6.
+    /// Reads one JSON value. Anything after it is an error, and so are more than [`MOST_VALUES`]
+    /// values. Code 6.
     pub fn parse(text: &[u8]) -> Result<Value> {
         serde_json::from_str(&String::from_utf8_lossy(text))
             .map_err(|e| Error::new(Code::DECODE, e.to_string()))
     }
 
-    /// As [`Value::parse`], with the place where a text stops being JSON.
+    /// As [`Value::parse`], but reports the place of a syntax error.
     pub fn read(text: &str) -> Result<Value, SyntaxError> {
         serde_json::from_str(text).map_err(|e| {
             let text = e.to_string();
@@ -79,7 +77,7 @@ impl Value {
         })
     }
 
-    /// The member `key`, matched without case; of several the last counts, and `null` counts as not
+    /// The member `key`, matched without case; the last of several counts, and `null` counts as not
     /// given.
     pub fn get(&self, key: &str) -> Option<&Value> {
         let Value::Object(pairs) = self else { return None };
@@ -95,17 +93,17 @@ impl Value {
         if let Value::String(text) = self { Some(text) } else { None }
     }
 
-    /// The number, if it is a whole one that is not negative.
+    /// The number, if it is a whole number that is not negative.
     pub fn as_u64(&self) -> Option<u64> {
         if let Value::Number(number) = self { number.as_u64() } else { None }
     }
 
-    /// The items, if it is an array; else none.
+    /// The items of an array; empty for other values.
     pub fn items(&self) -> &[Value] {
         if let Value::Array(items) = self { items } else { &[] }
     }
 
-    /// Sets the member `key` of an object, in place of every spelling of it.
+    /// Sets the member `key` of an object, replacing every spelling of it.
     pub fn set(&mut self, key: &str, value: Value) {
         if let Value::Object(pairs) = self {
             pairs.retain(|(k, _)| !k.eq_ignore_ascii_case(key));
@@ -120,7 +118,7 @@ impl Value {
         }
     }
 
-    /// The kind of value, as messages name it.
+    /// The kind of value, as error messages name it.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Null => "null",
@@ -148,8 +146,8 @@ impl Value {
         Value::Object(members.into_iter().map(member).collect())
     }
 
-    /// The value as a Go map has it: the members of every object sorted, and of several of one name
-    /// the last.
+    /// The value as a Go map has it: the members of every object sorted, and only the last of
+    /// several members with one name.
     pub fn sorted(self) -> Value {
         match self {
             Value::Array(items) => Value::Array(items.into_iter().map(Value::sorted).collect()),
@@ -167,7 +165,7 @@ impl Value {
 mod tests {
     use super::*;
 
-    /// What `json.Unmarshal` and `json.Marshal` make of it.
+    /// The right side is what `json.Unmarshal` and `json.Marshal` make of the left.
     #[test]
     fn a_go_map_is_sorted_and_has_the_last_of_equal_keys() {
         let text = r#"{"b":1.0,"a":{"d":[{"z":0,"Z":1}],"c":0},"b":"<"}"#;

@@ -16,7 +16,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// Reads a value, and takes it and those in it off the number that may come.
+/// Reads a value, and subtracts it and the values in it from the number still allowed.
 #[derive(Clone, Copy)]
 struct Counted<'a>(&'a Cell<usize>);
 

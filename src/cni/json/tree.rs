@@ -1,4 +1,4 @@
-//! The tree of whatever serialises, without a way through its text.
+//! Builds the tree of any serialisable value directly, without its text.
 
 use serde::ser::{
     Error as _, Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeTuple,
@@ -15,16 +15,16 @@ impl Value {
     }
 }
 
-/// Makes the tree of one value.
+/// Builds the tree of one value.
 struct Tree;
 
-/// The members or items of which a value is made so far.
+/// The members or items of a value collected so far.
 struct Parts<T>(Vec<T>);
 
-/// An object in the making.
+/// An object under construction.
 type Members = Parts<(String, Value)>;
 
-/// What types of ours are not.
+/// Rejects the kinds of value that no type of ours has.
 fn refused<T>(kind: &str) -> Result<T, Error> {
     Err(Error::custom(format_args!("{kind} has no JSON here")))
 }

@@ -7,32 +7,32 @@ use serde_json::ser::Formatter;
 
 use super::Value;
 
-/// What Go escapes in strings besides what JSON demands, so that they are safe inside HTML and
-/// JavaScript.
+/// The characters that Go escapes in strings beyond what JSON requires, so that strings are safe
+/// inside HTML and JavaScript.
 const UNSAFE_IN_HTML: [char; 5] = ['<', '>', '&', '\u{2028}', '\u{2029}'];
 
-/// The value on one line, without blanks.
+/// The value on one line, without white space.
 pub fn text(value: &(impl Serialize + ?Sized)) -> String {
     written(value, Layout::default())
 }
 
-/// The value on many lines, each level behind one more `indent`; no newline at the end.
+/// The value on several lines, each level indented by one more `indent`; no newline at the end.
 pub fn indented_text(value: &(impl Serialize + ?Sized), indent: &'static str) -> String {
     written(value, Layout { indent, ..Layout::default() })
 }
 
-/// The value on one line, with no more escapes than JSON demands: people read it.
+/// The value on one line, with no more escapes than JSON requires, for human readers.
 pub fn plain_text(value: &(impl Serialize + ?Sized)) -> String {
     written(value, Layout { is_plain: true, ..Layout::default() })
 }
 
 impl Value {
-    /// The value on one line, as [`plain_text`] has it.
+    /// The value on one line, as written by [`plain_text`].
     pub fn to_text(&self) -> String {
         plain_text(self)
     }
 
-    /// The same on many lines, indented by two blanks.
+    /// The same on several lines, indented by two spaces.
     pub fn to_indented_text(&self) -> String {
         written(self, Layout { indent: "  ", is_plain: true, ..Layout::default() })
     }
@@ -41,7 +41,7 @@ impl Value {
 fn written(value: &(impl Serialize + ?Sized), layout: Layout) -> String {
     let mut text = vec![];
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, layout);
-    // A Vec takes every write, and no type of ours has keys other than strings.
+    // A Vec accepts every write, and no type of ours has keys other than strings.
     let _ = value.serialize(&mut serializer);
     String::from_utf8(text).unwrap_or_default()
 }
@@ -49,12 +49,12 @@ fn written(value: &(impl Serialize + ?Sized), layout: Layout) -> String {
 /// Go's layout of a document.
 #[derive(Default)]
 struct Layout {
-    /// What stands before a line for each level; empty is compact.
+    /// The indentation per level; empty means compact.
     indent: &'static str,
-    /// Whether strings stay as they are where only HTML minds.
+    /// Whether to leave characters unescaped that are special in HTML only.
     is_plain: bool,
     depth: usize,
-    /// Whether the list or object that ends next has something in it.
+    /// Whether the list or object that ends next has items.
     has_items: bool,
 }
 
@@ -70,7 +70,7 @@ impl Layout {
         if self.has_items {
             self.new_line(out)?;
         }
-        self.has_items = true; // it is an item itself
+        self.has_items = true; // it is an item of its parent
         out.write_all(bracket)
     }
 
@@ -151,8 +151,8 @@ impl Formatter for Layout {
     }
 }
 
-/// A float without a point where it is whole, so that `1400.0` is an integer for its next reader,
-/// and with an exponent only where it would be long.
+/// Formats a float: without a point if it is whole, so that the next reader takes `1400.0` for an
+/// integer, and with an exponent only if it would be long.
 fn float(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 {
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(plain_text("<a>&\u{2028}\u{1}\""), "\"<a>&\u{2028}\\u0001\\\"\"");
     }
 
-    /// The right side is what `json.Marshal` makes of the left, but for the sign of `-0`.
+    /// The right side is the output of `json.Marshal` for the left, except for the sign of `-0`.
     #[test]
     fn floats_are_written_like_go() {
         for (read, written) in [

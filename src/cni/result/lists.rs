@@ -1,5 +1,5 @@
-//! The result of CNI 0.3.0 and later: lists of interfaces, addresses and routes. What interfaces
-//! and addresses tell depends on the family, [`super::v04`] or [`super::v1`].
+//! The result of CNI 0.3.0 and later: lists of interfaces, addresses and routes. The fields of
+//! interfaces and addresses depend on the family, [`super::v04`] or [`super::v1`].
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ impl<I, A> Default for Result<I, A> {
 }
 
 impl<I, A> Result<I, A> {
-    /// The result of the other family, which has the same lists.
+    /// Converts to the other family, which has the same lists.
     pub(super) fn convert<J: From<I>, B: From<A>>(self) -> Result<J, B> {
         Result {
             cni_version: self.cni_version,

@@ -26,11 +26,11 @@ pub use self::v1::{Interface, IpConfig};
 use crate::cni::addr;
 use crate::cni::json::{Value, indented_text, text};
 
-/// What a document without a version is.
+/// The version of a document without `cniVersion`.
 const OLDEST: &str = "0.1.0";
-/// The version of an [`AddResult`], which has room for everything.
+/// The version of an [`AddResult`], which has room for every field.
 const NEWEST: &str = "1.1.0";
-/// What Go plugins indent their results with.
+/// The indentation of results printed by Go plugins.
 pub const INDENT: &str = "    ";
 
 /// The result of an ADD in the shape plugins work with, that of 1.1.0.
@@ -62,17 +62,16 @@ pub struct Route {
     /// The destination. It is the one required field: a default here would be the default route.
     #[serde(with = "addr::cidr")]
     pub dst: IpNet,
-    /// The next hop; without one it is for the plugin to choose, usually the gateway of the
-    /// address.
+    /// The next hop; without one the plugin chooses it, usually the gateway of the address.
     #[serde(default, with = "addr::ip", skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
-    /// The MTU along the route, 0 if not told.
+    /// The MTU along the route, 0 if absent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mtu: i64,
-    /// The TCP segment size to advertise, 0 if not told.
+    /// The TCP segment size to advertise, 0 if absent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub advmss: i64,
-    /// The metric, 0 if not told.
+    /// The metric, 0 if absent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i64,
     /// The routing table; 0 is a table (`unspec`), not an absent one.
@@ -84,13 +83,13 @@ pub struct Route {
 }
 
 impl Route {
-    /// A route with nothing but a destination.
+    /// A route with only a destination.
     pub fn to(dst: IpNet) -> Self {
         Route { dst, gw: None, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
     }
 }
 
-/// For a number that is left out where it is 0.
+/// For a number that is omitted if it is 0.
 fn is_zero(number: &i64) -> bool {
     *number == 0
 }
@@ -151,7 +150,7 @@ impl Family {
         }
     }
 
-    /// The version of a result that does not tell: the newest of its family.
+    /// The version of a result without a label: the newest of its family.
     fn newest(self) -> &'static str {
         match self {
             Family::V02 => "0.2.0",
@@ -161,16 +160,16 @@ impl Family {
     }
 }
 
-/// The family of a version, or the error a runtime or plugin gives when a document claims another
-/// one.
+/// The family of a version, or the error of a runtime or plugin for a document of an unknown
+/// version.
 pub fn family_of(version: &str) -> Result<Family, ResultError> {
     Family::of(version).ok_or_else(|| ResultError::UnsupportedVersion(version.to_owned()))
 }
 
 /// A JSON value results can be read from.
 ///
-/// The decoder sees to Go's leniency: keys match without case, the last duplicate wins, a null
-/// field is an absent one. Its error is shown as it stands.
+/// The decoder implements Go's leniency: keys match without case, the last duplicate wins, a null
+/// field is an absent one. Its error is shown unchanged.
 pub trait Source {
     /// Decodes the whole value.
     fn decode<T: DeserializeOwned>(&self) -> Result<T, String>;
@@ -187,7 +186,7 @@ pub enum Document {
     V1(v1::Result),
 }
 
-/// The part of a document that tells its family.
+/// The part of a document that shows its family.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Head {
@@ -206,8 +205,8 @@ impl Document {
 
     /// Reads a `prevResult`, which must be of the family of the configuration it came in.
     ///
-    /// Within the family the versions may differ. An explicit `""` is a version here, and one of
-    /// 0.2 only.
+    /// The versions may differ within the family. An explicit `""` is a version here, and belongs
+    /// to 0.2 only.
     pub fn parse_as_family_of(
         source: &impl Source,
         config_version: &str,
@@ -230,8 +229,8 @@ impl Document {
         Ok(document.map_err(ResultError::Decode)?.labelled(version))
     }
 
-    /// The same result as a document of `version`; no version means 0.1.0. Of the same version it
-    /// is unchanged.
+    /// The same result as a document of `version`; no version means 0.1.0. A document of the same
+    /// version is returned unchanged.
     pub fn convert(self, version: &str) -> Result<Document, ResultError> {
         let version = or_oldest(version);
         let converted = match self.family_to_convert_to(version)? {
@@ -248,7 +247,7 @@ impl Document {
         Ok(self.into_v1().into())
     }
 
-    /// The version it is labelled with; without a label, the newest of its family.
+    /// The version it is labelled with; the newest of its family if it has no label.
     pub fn cni_version(&self) -> &str {
         let (label, family) = match self {
             Document::V02(result) => (&result.cni_version, Family::V02),
@@ -324,7 +323,7 @@ fn or_oldest(version: &str) -> &str {
     if version.is_empty() { OLDEST } else { version }
 }
 
-/// The version a source gives itself; none if the key is absent or null.
+/// The version in a source; none if the key is absent or null.
 fn own_version(source: &impl Source) -> Result<Option<String>, ResultError> {
     source.decode::<Head>().map(|head| head.cni_version).map_err(ResultError::Decode)
 }
@@ -341,9 +340,9 @@ fn parse_in_family(source: &impl Source, config_version: &str) -> Result<Documen
 /// Why a result cannot be read or converted, in the words of the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResultError {
-    /// There is no such version.
+    /// The version does not exist.
     UnsupportedVersion(String),
-    /// A document is not of the family it has to be of.
+    /// The document is of another family than required.
     ForeignVersion {
         /// The family asked for.
         family: Family,
@@ -357,7 +356,7 @@ pub enum ResultError {
         /// The version asked for.
         to: String,
     },
-    /// 0.2.0 and older cannot express a result without addresses.
+    /// The result has no address, which 0.2.0 and older require.
     NoAddress,
     /// The document is not a result, in the words of the decoder.
     Decode(String),

@@ -57,7 +57,7 @@ impl Result {
 }
 
 impl IpConfig {
-    /// The first address that says it is of `version`, with the routes whose destination is of
+    /// Converts the first address labelled `version`, with the routes whose destination is of
     /// `family`.
     fn from_v04(
         from: &v04::Result,
@@ -69,7 +69,7 @@ impl IpConfig {
         Some(IpConfig {
             ip: first.address,
             gateway: first.gateway,
-            // The reference keeps these two fields only, although it prints the others if they are
+            // The reference keeps only these two fields, although it prints the others if they are
             // set.
             routes: routes.map(|route| Route { gw: route.gw, ..Route::to(route.dst) }).collect(),
         })

@@ -31,7 +31,7 @@ pub struct Interface {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IpConfig {
-    /// `"4"` or `"6"`; conversion to 0.2.0 believes it, so it is kept as it was read.
+    /// `"4"` or `"6"`; kept as read, because conversion to 0.2.0 relies on it.
     #[serde(default)]
     pub version: String,
     /// Position in `interfaces` of the interface that has it.
@@ -46,7 +46,7 @@ pub struct IpConfig {
 }
 
 impl Result {
-    /// IPv4 before IPv6, for addresses and for routes; there are no interfaces to refer to.
+    /// Lists IPv4 before IPv6, for addresses and for routes; there are no interfaces to refer to.
     pub(super) fn from_v02(from: v02::Result) -> Self {
         let mut to = Result { cni_version: from.cni_version, dns: from.dns, ..Result::default() };
         for (version, ip) in [("4", from.ip4), ("6", from.ip6)] {
@@ -63,7 +63,7 @@ impl Result {
     }
 }
 
-/// What 0.4.0 has no keys for is lost.
+/// Drops the fields for which 0.4.0 has no keys.
 impl From<v1::Interface> for Interface {
     fn from(from: v1::Interface) -> Self {
         Interface { name: from.name, mac: from.mac, sandbox: from.sandbox }

@@ -25,13 +25,13 @@ pub struct Interface {
     /// Its hardware address.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mac: String,
-    /// Its MTU, 0 if not told.
+    /// Its MTU, 0 if absent.
     #[serde(skip_serializing_if = "is_zero")]
     pub mtu: i64,
     /// The path of the netns it is in, empty for the host.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sandbox: String,
-    /// The path of the socket it is reached by (vhost-user and the like).
+    /// The path of its socket (vhost-user and the like).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub socket_path: String,
     /// The PCI address of the device behind it.
@@ -43,8 +43,8 @@ pub struct Interface {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IpConfig {
-    /// Position in `interfaces` of the interface that has it; others' results may point outside
-    /// the list.
+    /// Position in `interfaces` of the interface that has it; may be out of range in results of
+    /// other plugins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<i64>,
     /// The address and its prefix.
@@ -56,9 +56,9 @@ pub struct IpConfig {
 }
 
 impl Result {
-    /// The tree as the reference prints it, from a Go map: sorted at every level, and unlike in the
-    /// older families without an empty `dns`. The reference also rounds integers beyond 2^53 to
-    /// doubles on that way; ours stay exact.
+    /// The tree as the reference prints it, from a Go map: sorted at every level, and without an
+    /// empty `dns`, unlike in the older families. That path also makes the reference round integers
+    /// beyond 2^53 to doubles; ours stay exact.
     pub(super) fn to_value(&self) -> Value {
         let mut value = Value::of(self);
         if self.dns.is_empty() {
@@ -92,7 +92,7 @@ impl IpConfig {
     }
 }
 
-/// `version` is lost, which the address says too.
+/// Drops `version`, which follows from the address.
 impl From<v04::IpConfig> for IpConfig {
     fn from(from: v04::IpConfig) -> Self {
         IpConfig { interface: from.interface, address: from.address, gateway: from.gateway }

@@ -1,5 +1,4 @@
-//! An attachment as it is shown: what its file in the cache tells, and whether its namespace is
-//! there.
+//! An attachment as displayed: the content of its cache file, and the state of its namespace.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -12,22 +11,22 @@ use crate::runtime::cache::{Cache, Found};
 use crate::runtime::parameters::Parameters;
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
-/// A file of the cache, read.
+/// A cache file that has been read.
 pub struct Attached {
-    /// The file's name, which no other attachment has.
+    /// The file's name, unique among all attachments.
     pub file_name: String,
-    /// Whose it is; None where nothing tells.
+    /// The attachment's parameters; None if unknown.
     pub at: Option<Parameters>,
-    /// The network's document as it was at ADD; may be empty.
+    /// The network's document at the time of ADD; may be empty.
     pub document: Vec<u8>,
-    /// The result of ADD; null where it cannot be read.
+    /// The result of ADD; null if it cannot be read.
     pub result: Value,
-    /// What `ps` tells.
+    /// The members that `ps` prints.
     pub members: Members,
 }
 
-/// Every file of the cache. Bare results of old libcnis tell by their names alone to which of
-/// `networks` they belong.
+/// Every file of the cache. A bare result of an old libcni shows its network, one of `networks`,
+/// only by the file's name.
 pub fn all(cache: &Cache, networks: &[NetworkName]) -> Result<Vec<Attached>> {
     let mut all = vec![];
     for found in cache.all()? {
@@ -64,7 +63,8 @@ impl Attached {
         Attached { file_name, at, document, result, members }
     }
 
-    /// Whether this is told of it; where nothing is, whether the file's name may say so.
+    /// Whether the member `key` is `wanted`; if the parameters are unknown, whether the file's name
+    /// allows it.
     pub fn is(&self, key: &str, wanted: &str) -> bool {
         let told =
             self.members.iter().find(|(name, _)| name == key).and_then(|(_, value)| value.as_str());
@@ -77,7 +77,7 @@ impl Attached {
     }
 }
 
-/// The names of an attachment, as far as they are known, and whether its namespace is there.
+/// The known names of an attachment, and the state of its namespace.
 fn place(at: Option<&Parameters>) -> Members {
     let mut members = Members::new();
     if let Some(at) = at {
@@ -90,7 +90,7 @@ fn place(at: Option<&Parameters>) -> Members {
     members
 }
 
-/// `alive`, `gone`, which is what GC detaches, or `unknown`.
+/// The state of a namespace: `alive`, `gone` (GC detaches it), or `unknown`.
 fn state(netns: &str) -> &'static str {
     match Netns::open_if_there(netns) {
         Ok(Some(_)) => "alive",
@@ -99,8 +99,8 @@ fn state(netns: &str) -> &'static str {
     }
 }
 
-/// The addresses of a result, of any version; with an interface's name, only those that may be its
-/// own.
+/// The addresses of a result of any version; with an interface's name, only those that may belong
+/// to that interface.
 pub fn addresses(result: &Value, ifname: &str) -> Vec<String> {
     let items =
         |key| if let Some(Value::Array(items)) = result.get(key) { items.as_slice() } else { &[] };

@@ -1,18 +1,18 @@
-//! `--bandwidth ingress=10M,egress=5M`: limits in bits, a second's for rates.
+//! Parses `--bandwidth ingress=10M,egress=5M`: bursts in bits, rates in bits per second.
 
 use super::capability::{mistake, once};
 use crate::cni::json::Value;
 use crate::error::Result;
 
-/// What TCP hands over at once, in bits; a bucket that holds less would break up every packet of
-/// it.
+/// The largest chunk that TCP sends at once, in bits; a bucket that holds less would break up every
+/// one.
 const LEAST_BURST: u64 = 64 * 1024 * 8;
-/// What plugin bandwidth takes.
+/// The maximum that the bandwidth plugin accepts.
 const LARGEST_BURST: u64 = u32::MAX as u64 * 8 - 1;
-/// A burst that nobody has said is what comes in a twentieth of a second.
+/// The default burst is what the rate allows in a twentieth of a second.
 const BURSTS_A_SECOND: u64 = 20;
 
-/// The keys, and those of the capability.
+/// The keys of the option and of the capability.
 const KEYS: [(&str, &str); 4] = [
     ("ingress", "ingressRate"),
     ("ingressBurst", "ingressBurst"),
@@ -20,8 +20,8 @@ const KEYS: [(&str, &str); 4] = [
     ("egressBurst", "egressBurst"),
 ];
 
-/// The capability `bandwidth`. The plugin refuses a rate without a burst, so one is added;
-/// a burst of the largest number, as runtimes add it, would let the first gigabytes pass unlimited.
+/// The capability `bandwidth`. The plugin refuses a rate without a burst, so a default is added;
+/// the maximum burst, which runtimes add, would let the first gigabytes pass unlimited.
 pub fn limits(values: &[&str]) -> Result<Value> {
     let text = once(values)?;
     let limits = parse(text).map_err(|problem| mistake(format!("{text:?}: {problem}")))?;
@@ -29,7 +29,7 @@ pub fn limits(values: &[&str]) -> Result<Value> {
     Ok(Value::object(given.map(|((_, key), bits)| (*key, Value::number(bits)))))
 }
 
-/// A number for each of the keys; 0 where none is given.
+/// The number for each of the keys; 0 if not given.
 fn parse(text: &str) -> Result<[u64; 4], String> {
     const EXPECTED: &str = "expected ingress=RATE, egress=RATE or both with a comma between, such as ingress=10M,egress=5M";
     let mut limits = [0; 4];
@@ -59,7 +59,7 @@ fn parse(text: &str) -> Result<[u64; 4], String> {
     Ok(limits)
 }
 
-/// A whole number, with k, M or G for thousands as the kernel's tools reckon bits.
+/// A whole number, with the suffix k, M or G for powers of 1000, as in the kernel's tools.
 fn bits(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(['k', 'M', 'G']);
     let factor: u64 = match &text[digits.len()..] {

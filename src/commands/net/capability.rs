@@ -1,4 +1,4 @@
-//! Capability arguments that the operator types: `--publish` and its like, or the JSON itself.
+//! Capability arguments on the command line: `--publish` and similar options, or the JSON itself.
 
 use super::operator::Operator;
 use super::{bandwidth, publish};
@@ -12,7 +12,7 @@ use crate::runtime::parameters::parse_capability_args;
 /// The option that takes any capability.
 const JSON: &str = "capability-args";
 
-/// An option, its capability, what its values mean, and which plugin usually declares it.
+/// An option, its capability, the parser of its values, and the plugin that usually declares it.
 type CapabilityOption = (&'static str, &'static str, fn(&[&str]) -> Result<Value>, &'static str);
 
 const OPTIONS: [CapabilityOption; 4] = [
@@ -22,9 +22,9 @@ const OPTIONS: [CapabilityOption; 4] = [
     ("bandwidth", "bandwidth", bandwidth::limits, "of type bandwidth"),
 ];
 
-/// All capability arguments. What was typed has to reach a plugin: a port that nobody opens looks
-/// like one that is open. The variable, which may be set for networks of every kind, counts as a
-/// runtime's: who has not declared a capability does not get it.
+/// All capability arguments. An option must reach a plugin: a port that no plugin opens looks like
+/// an open one. The variable may be set for networks of every kind and works as in a runtime: a
+/// plugin that does not declare a capability does not get it.
 pub fn args(operator: &Operator<'_>, list: &NetworkList) -> Result<Value> {
     let json = operator.argument(JSON);
     let variable = if json.is_empty() { operator.env.get("CAP_ARGS") } else { String::new() };
@@ -72,12 +72,12 @@ fn undeclared(option: &str, capability: &str, list: &NetworkList) -> Error {
     ))
 }
 
-/// A value of an option that cannot be.
+/// The error for an invalid value of an option.
 pub fn mistake(problem: String) -> Error {
     Error::new(Code::INVALID_ENVIRONMENT, problem)
 }
 
-/// The value of an option that makes no sense twice.
+/// The value of an option that must not be repeated.
 pub fn once<'a>(values: &[&'a str]) -> Result<&'a str> {
     if let [text] = values {
         Ok(text)

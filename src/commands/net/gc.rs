@@ -1,4 +1,4 @@
-//! `net gc`: detaches what has no namespace any more, in one network or in all.
+//! `net gc`: detaches every attachment whose namespace is gone, in one network or in all.
 
 use std::fmt;
 use std::io::Write;
@@ -21,7 +21,7 @@ use crate::runtime::living::Verdict;
 use crate::terminal::Streams;
 use crate::terminal::table::{self, Members, put_text};
 
-/// Does all it can and tells every failure at the end.
+/// Does all it can and reports every failure at the end.
 pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
     let extent = if operator.matches.get_flag("dry-run") { Extent::Look } else { Extent::Detach };
     let mut report = Report::new(io.stdout, operator.wants_json(), extent);
@@ -52,7 +52,7 @@ fn collect(
     report.watch(|sweep| runtime.gc_dead(&list, unrecorded, sweep))
 }
 
-/// Every network of the directory, and those that have no configuration there any more.
+/// Collects every network of the directory, and those whose configuration has been removed.
 fn collect_all(
     runtime: &mut Runtime<'_>,
     dir: &Path,
@@ -60,7 +60,7 @@ fn collect_all(
     report: &mut Report<'_>,
 ) -> Result<()> {
     let mut errors = ErrorList::default();
-    // A file that cannot be read does not hide those behind it.
+    // A file that cannot be read does not stop the loop.
     let mut known: Vec<NetworkName> = vec![];
     let mut is_all_known = true;
     let files = directory::files(dir)?;
@@ -81,7 +81,7 @@ fn collect_all(
     if is_all_known {
         errors.push(report.watch(|sweep| runtime.gc_forgotten(&known, dir, sweep)));
     } else {
-        // A process may be writing that very file, and its content may differ from that at ADD.
+        // Another process may be writing that file, and its content may differ from that at ADD.
         let _ = writeln!(
             runtime.stderr,
             "networks without a configuration are left alone, as a file cannot be read"
@@ -90,7 +90,7 @@ fn collect_all(
     errors.finish()
 }
 
-/// `--leave`: what belongs to attachments that are gone, in our tables of nftables.
+/// `--leave`: removes the elements of gone attachments from our nftables tables.
 fn leave_tables(operator: &Operator<'_>, report: &mut Report<'_>) -> Result<()> {
     (report.is_begun, report.is_leave) = (true, true);
     leave::leave(&Netlink::open()?, &operator.cache(), report.extent, &mut |left| {
@@ -103,20 +103,20 @@ fn leave_tables(operator: &Operator<'_>, report: &mut Report<'_>) -> Result<()> 
     })
 }
 
-/// Tells of each attachment as it goes; JSON is told at the end.
+/// Reports each attachment as it is removed; JSON is printed at the end.
 struct Report<'a> {
     stdout: &'a mut dyn Write,
     as_json: bool,
     extent: Extent,
     progress: Progress,
-    /// Whether it is only about our tables.
+    /// Whether the run covers only our nftables tables.
     is_leave: bool,
-    /// Whether there is anything to sum up.
+    /// Whether there is anything to summarise.
     is_begun: bool,
-    /// How many were detached, removed without a record, and spared without one.
+    /// The numbers of attachments detached, removed without a record, and kept without one.
     counts: [usize; 3],
     told: Vec<Value>,
-    /// A reader that has gone keeps nothing from being detached.
+    /// The result of writing the report. A closed stdout does not stop the work.
     written: Result<()>,
 }
 
@@ -135,7 +135,7 @@ impl Report<'_> {
         }
     }
 
-    /// Does `work` with a GC whose events are told here.
+    /// Runs `work` with a GC whose events are reported here.
     fn watch(&mut self, work: impl FnOnce(Sweep<'_>) -> Result<()>) -> Result<()> {
         work(Sweep::new(self.extent, &mut |event| self.tell(event)))
     }
@@ -213,7 +213,7 @@ impl Report<'_> {
         self.told.push(Value::Object(members));
     }
 
-    /// `detached`, or `would detach`.
+    /// Returns `detached`, or `would detach`.
     fn verb(&self, verb: &str) -> String {
         match self.extent {
             Extent::Look => format!("would {verb}"),
@@ -254,7 +254,7 @@ impl Report<'_> {
     }
 }
 
-/// The things of each holder together, in the order of the first of each.
+/// Groups the objects by holder, in the order of each holder's first object.
 fn by_holder<'s>(all: &[&'s Stale]) -> Vec<(&'s Holder, Vec<String>)> {
     let mut together: Vec<(&Holder, Vec<String>)> = vec![];
     for stale in all {
@@ -271,15 +271,15 @@ fn by_holder<'s>(all: &[&'s Stale]) -> Vec<(&'s Holder, Vec<String>)> {
     together
 }
 
-/// The attachment that a line is about.
+/// The attachment that a line reports.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
-    /// Empty where it is not known.
+    /// Empty if unknown.
     network: &'a str,
     holder: &'a Holder,
 }
 
-/// The names that are known.
+/// Displays the known names.
 impl fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Subject { network, holder } = self;

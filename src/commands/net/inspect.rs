@@ -1,5 +1,5 @@
-//! `net inspect`: all that is known of one attachment, and what the kernel still has of it. No
-//! plugin is run.
+//! `net inspect`: everything known about one attachment, and what the kernel still has of it. Runs
+//! no plugin.
 
 use super::attached::{self, Attached, addresses};
 use super::network;
@@ -11,7 +11,7 @@ use crate::net::netns::Netns;
 use crate::runtime::parameters::{self, Parameters};
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
-/// What is printed.
+/// The output of the command.
 pub fn show(operator: &Operator<'_>) -> Result<String> {
     let mut attached = select(operator)?;
     let mut members = std::mem::take(&mut attached.members);
@@ -31,8 +31,9 @@ pub fn show(operator: &Operator<'_>) -> Result<String> {
     Ok(table::of_object(Value::Object(members), operator.wants_json()))
 }
 
-/// The one attachment that fits what was typed: the name of its file, or its network with as much
-/// more as it takes. A namespace stands for the container that was attached by it, under any id.
+/// The only attachment that matches the arguments: the name of its file, or its network with as
+/// many further arguments as needed. A namespace matches the container attached with it, under any
+/// id.
 fn select(operator: &Operator<'_>) -> Result<Attached> {
     let name = operator.argument("network");
     let container = operator.argument("container-id");
@@ -62,7 +63,7 @@ fn select(operator: &Operator<'_>) -> Result<Attached> {
     Err(Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details))
 }
 
-/// What the kernel has, compared with the result.
+/// The kernel's state compared with the result.
 fn kernel(at: &Parameters, result: &Value) -> Members {
     let mut told = Members::new();
     let problem = match look(at, result, &mut told) {
@@ -86,7 +87,7 @@ fn look(at: &Parameters, result: &Value, told: &mut Members) -> Result<()> {
         let text = address.net.to_string();
         let before = missing.len();
         missing.retain(|expected| *expected != text);
-        // The kernel gives itself a link-local address, which no result has.
+        // The kernel adds a link-local address itself, which no result contains.
         if missing.len() == before && !text.starts_with("fe80:") {
             others.push(text.clone());
         }

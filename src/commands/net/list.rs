@@ -1,5 +1,4 @@
-//! `net list`: the networks of a directory and their files, in the order in which a network is
-//! searched.
+//! `net list`: the networks of a directory and their files, in the search order for a network.
 
 use std::path::Path;
 
@@ -10,11 +9,11 @@ use crate::error::Result;
 use crate::runtime::directory;
 use crate::terminal::table;
 
-/// The columns for people.
+/// The columns of the table.
 const COLUMNS: [(&str, &str); 4] =
     [("NETWORK", "network"), ("VERSION", "cniVersion"), ("PLUGINS", "plugins"), ("FILE", "file")];
 
-/// A file.
+/// One file.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
@@ -22,7 +21,7 @@ struct Row {
     network: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     cni_version: String,
-    /// None where the file cannot be read.
+    /// None if the file cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     plugins: Option<Vec<String>>,
     file: String,
@@ -30,13 +29,14 @@ struct Row {
     problem: String,
 }
 
-/// What is printed.
+/// The output of the command.
 pub fn show(dir: &Path, as_json: bool) -> Result<String> {
     let rows = rows(dir)?.iter().map(Value::of).collect();
     Ok(table::of_rows(rows, &COLUMNS, as_json))
 }
 
-/// A search by name takes the first file with that name, and ends at the first that cannot be read.
+/// One row per file. A search by name takes the first file with that name, and stops at the first
+/// file that cannot be read.
 fn rows(dir: &Path) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = vec![];
     for path in directory::files(dir)? {
@@ -62,7 +62,7 @@ impl Row {
     }
 }
 
-/// Why a search for the network does not find it behind these files; empty where it does.
+/// Why a search does not find the network behind these files; empty if it does.
 fn problem(network: &str, before: &[Row]) -> String {
     if let Some(first) = before.iter().find(|row| row.network == network) {
         return format!("shadowed by {}", first.file);

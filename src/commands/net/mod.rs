@@ -1,8 +1,9 @@
-//! `cni-multi net …`: networks from the operator's hand, with cnitool's arguments, variables and
-//! container ids.
+//! `cni-multi net …`: operates networks by hand, with cnitool's arguments, variables and container
+//! ids.
 //!
-//! [`operator`] reads what was typed, with [`capability`] and its kin for what plugins get by
-//! capabilities; the commands that tell something have a file each and print with [`table`].
+//! [`operator`] parses the command line, with [`capability`] and the modules it calls for
+//! capability arguments; each command that displays something has its own file and prints with
+//! [`table`].
 
 mod attached;
 mod bandwidth;
@@ -33,7 +34,7 @@ use crate::terminal::Streams;
 use crate::terminal::table;
 use crate::terminal::visible::visible;
 
-/// Each command with what it is for and its arguments; `?` is behind what may be left out.
+/// Each command with its purpose and its arguments; `?` follows an optional one.
 const COMMANDS: [(&str, &str, &str); 8] = [
     (
         "add",
@@ -72,8 +73,7 @@ const COMMANDS: [(&str, &str, &str); 8] = [
     ),
 ];
 
-/// Every argument with its short form, the name of its value (none where it is a flag), and what it
-/// is for.
+/// Every argument with its short form, the name of its value (empty for a flag), and its purpose.
 const ARGUMENTS: [(&str, &str, &str, &str); 18] = [
     ("network", "", "NETWORK", "The network's name in its configuration"),
     ("netns", "", "NETNS", "The namespace: a path, or a name that `ip netns` knows"),
@@ -120,7 +120,7 @@ const ARGUMENTS: [(&str, &str, &str, &str); 18] = [
     ("output", "o", "FORMAT", "table, or json for what is printed and for errors [table]"),
 ];
 
-/// Those that can be given several times, each value counting.
+/// The arguments that may be repeated; each value counts.
 const REPEATED: [&str; 4] = ["publish", "ip", "mac", "bandwidth"];
 
 /// The command line.
@@ -137,11 +137,11 @@ pub fn command() -> Command {
     })
 }
 
-/// The argument of this name. Those whose values have no dashes before are told by their places.
+/// The argument of this name. Arguments without leading dashes are positional.
 fn argument(word: &'static str) -> Arg {
     let name = word.trim_end_matches('?');
     let (_, short, value, help) =
-        ARGUMENTS.iter().find(|known| known.0 == name).unwrap_or(&ARGUMENTS[0]); // a test has all
+        ARGUMENTS.iter().find(|known| known.0 == name).unwrap_or(&ARGUMENTS[0]); // a test covers all
     let arg = Arg::new(name).help(*help);
     if ["network", "netns"].contains(&name) {
         return arg.value_name(*value).required(name == word);
@@ -154,14 +154,14 @@ fn argument(word: &'static str) -> Arg {
     }
 }
 
-/// Runs it: what was asked for goes to stdout, a failure to stderr.
+/// Runs the command: its output goes to stdout, errors to stderr.
 pub fn run(
     matches: &ArgMatches,
     plugins: &'static [Entry],
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> u8 {
-    let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap has required one
+    let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap requires one
     let operator = Operator { matches, env };
     let (done, status) = match operator.require_readable() {
         Ok(()) => (operate(verb, &operator, plugins, io), 1),
@@ -189,7 +189,8 @@ fn operate(
     table::print(io.stdout, &text)
 }
 
-/// ADD is done when its result is written: an attachment that nobody learns of is taken back.
+/// Runs ADD, which is complete when its result is written: if the write fails, the attachment is
+/// undone.
 fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
     let list = network::of(operator)?;
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
@@ -206,7 +207,7 @@ fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>)
     })
 }
 
-/// A command that is another operation of the protocol, on one network.
+/// Runs another operation of the protocol on one network.
 fn run_plugins(
     verb: &str,
     operator: &Operator<'_>,
@@ -232,8 +233,8 @@ fn run_plugins(
     Ok(String::new())
 }
 
-/// The message, and the details on a line below it; or the specification's error object on one
-/// line, since plugins may have said something on stderr before.
+/// The message, and the details on a second line; or the specification's error object on one line,
+/// since plugins may have written to stderr before.
 fn error_text(error: &Error, as_json: bool) -> String {
     if !as_json {
         let end = if error.details.is_empty() { "" } else { "\n" };

@@ -1,4 +1,4 @@
-//! The network that the operator names.
+//! The network named on the command line.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use crate::error::Result;
 use crate::runtime::directory;
 use crate::runtime::list::NetworkList;
 
-/// The network that the first argument names.
+/// The network named by the first argument.
 pub fn of(operator: &Operator<'_>) -> Result<NetworkList> {
     let name = NetworkName::parse(operator.argument("network"))?;
     find(&operator.conf_dir(), name.as_str())
 }
 
-/// The network of this name; who has mistyped it is told which there are. A file that cannot be
-/// read is what the error is about, and may be the very network.
+/// The network of this name; the error for an unknown name lists the networks that exist. If a file
+/// cannot be read, the error reports that instead, because the file may hold the network.
 pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
     directory::find(dir, name).map_err(|error| {
         let (names, is_all) = names(dir);
@@ -27,7 +27,7 @@ pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
     })
 }
 
-/// The names of the networks, each once, and whether every file could be read.
+/// The name of every network, without duplicates, and whether every file could be read.
 pub fn names(dir: &Path) -> (Vec<NetworkName>, bool) {
     let mut names = vec![];
     let mut is_all = true;

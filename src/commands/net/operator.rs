@@ -1,4 +1,4 @@
-//! What the operator says, in options or else in variables.
+//! The operator's input, from options or else from variables.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use crate::runtime::chain::Runtime;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
 
-/// Where `ip netns` names its namespaces.
+/// The directory where `ip netns` puts its namespaces.
 const NETNS_DIR: &str = "/run/netns";
 
-/// One command's line, and the environment that it was typed in.
+/// A parsed command line and its environment.
 pub struct Operator<'a> {
-    /// What clap has read.
+    /// The matches from clap.
     pub matches: &'a ArgMatches,
     /// The process's variables.
     pub env: &'a Environment,
 }
 
 impl Operator<'_> {
-    /// An argument or option; empty where it was not given or the command has none of that name.
+    /// An argument or option; empty if not given or unknown to the command.
     pub fn argument(&self, name: &str) -> &str {
         self.matches.try_get_one::<String>(name).ok().flatten().map_or("", |text| text)
     }
@@ -40,7 +40,7 @@ impl Operator<'_> {
         values.unwrap_or_default().map(String::as_str).collect()
     }
 
-    /// The option, or else the variable, or else what is usual; empty is not given.
+    /// The option, else the variable, else the default `usual`; empty means not given.
     pub fn option(&self, name: &str, variable: &str, usual: &str) -> String {
         let typed = self.argument(name);
         let text = if typed.is_empty() { self.env.get(variable) } else { typed.to_owned() };
@@ -52,7 +52,7 @@ impl Operator<'_> {
         self.argument("output") == "json"
     }
 
-    /// Finds what no command can mean.
+    /// Rejects arguments that are invalid for every command.
     pub fn require_readable(&self) -> Result<()> {
         let is_given = |name| self.matches.try_contains_id(name).unwrap_or(false);
         if is_given("netns") && self.argument("netns").is_empty() {
@@ -73,7 +73,7 @@ impl Operator<'_> {
         PathBuf::from(self.option("conf-dir", "NETCONFPATH", CONF_DIR))
     }
 
-    /// The network's name; None where it may be left out and was.
+    /// The network's name; None if it is optional and omitted.
     pub fn network(&self) -> Result<Option<NetworkName>> {
         let name = self.argument("network");
         if name.is_empty() && self.matches.value_source("network").is_none() {
@@ -82,13 +82,13 @@ impl Operator<'_> {
         NetworkName::parse(name).map(Some)
     }
 
-    /// Where results are kept.
+    /// The cache of results.
     pub fn cache(&self) -> Cache {
         let dir = self.argument("cache-dir");
         Cache::new(if dir.is_empty() { cache::DEFAULT_DIR } else { dir })
     }
 
-    /// What runs plugins.
+    /// The runtime that runs the plugins.
     pub fn runtime<'a>(
         &'a self,
         plugins: &'static [Entry],
@@ -104,12 +104,12 @@ impl Operator<'_> {
         })
     }
 
-    /// The namespace's path from the root.
+    /// The absolute path of the namespace.
     pub fn netns(&self) -> Result<String> {
         parameters::absolute(&netns_path(self.argument("netns")))
     }
 
-    /// All of one attachment.
+    /// The parameters of one attachment.
     pub fn parameters(&self, network: NetworkName, list: &NetworkList) -> Result<Parameters> {
         let capability_args = capability::args(self, list)?;
         let args = parameters::parse_args(&self.option("args", "CNI_ARGS", ""))?;
@@ -123,8 +123,8 @@ impl Operator<'_> {
     }
 }
 
-/// A word that is no file here is a name that `ip netns` gave; whether or not there still is such a
-/// namespace, since DEL must come to the same container id as ADD did.
+/// The path of a namespace. A word that is not a file here is a name from `ip netns`, whether or
+/// not that namespace still exists, since DEL must compute the same container id as ADD.
 fn netns_path(argument: &str) -> PathBuf {
     let path = Path::new(argument);
     if argument.contains('/') || path.is_file() {

@@ -1,29 +1,29 @@
-//! How far a long work is, for who waits at a terminal.
+//! Progress of a long operation, for users at a terminal.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-/// What takes less is over before anybody wonders.
+/// The delay before the first output: shorter operations need none.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// As often as anybody can read.
+/// The interval between updates, no faster than a user can read.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// One line on stderr that is written again and again. It goes to the process's own stderr, whose
-/// other writer a work in progress has.
+/// A line on stderr that is overwritten repeatedly. It writes to the process's own stderr, because
+/// the running operation holds the other handle.
 pub struct Progress {
     begun: Instant,
-    /// When the line was written last.
+    /// The time of the last write.
     told: Option<Instant>,
     is_terminal: bool,
 }
 
 impl Progress {
-    /// Begins now, with nothing to be seen.
+    /// Starts the clock; shows nothing yet.
     pub fn new() -> Progress {
         Progress { begun: Instant::now(), told: None, is_terminal: io::stderr().is_terminal() }
     }
 
-    /// Shows the text, if it is time.
+    /// Shows the text, unless the last update is too recent.
     pub fn tell(&mut self, text: &str) {
         let is_time =
             self.told.map_or(self.begun.elapsed() > PATIENCE, |told| told.elapsed() > PAUSE);
@@ -33,14 +33,14 @@ impl Progress {
         }
     }
 
-    /// Makes room for a line of somebody else.
+    /// Clears the line for other output.
     pub fn clear(&self) {
         if self.told.is_some() {
             write("");
         }
     }
 
-    /// The last line, where there was one.
+    /// Writes the last line, if any line was shown.
     pub fn finish(&self, what: &str) {
         if self.told.is_some() {
             write(&format!("{what} in {} s\n", self.begun.elapsed().as_secs()));
@@ -48,7 +48,7 @@ impl Progress {
     }
 }
 
-/// Over what is on the line: to its begin, and the rest deleted.
+/// Overwrites the line: returns to its start and deletes the rest.
 fn write(text: &str) {
-    let _ = io::stderr().write_all(format!("\r\x1b[K{text}").as_bytes()); // who does not read it misses nothing
+    let _ = io::stderr().write_all(format!("\r\x1b[K{text}").as_bytes()); // progress output is best effort
 }

@@ -1,4 +1,4 @@
-//! `net ps`: who is attached, as the cache has it.
+//! `net ps`: the attachments recorded in the cache.
 
 use super::attached;
 use super::network;
@@ -8,7 +8,7 @@ use crate::cni::json::Value;
 use crate::error::Result;
 use crate::terminal::table;
 
-/// The columns for people.
+/// The columns of the table.
 const COLUMNS: [(&str, &str); 6] = [
     ("NETWORK", "network"),
     ("CONTAINER", "containerId"),
@@ -18,7 +18,7 @@ const COLUMNS: [(&str, &str); 6] = [
     ("NAMESPACE", "namespace"),
 ];
 
-/// What is printed.
+/// The output of the command.
 pub fn show(operator: &Operator<'_>) -> Result<String> {
     let name = operator.argument("network");
     let id = operator.argument("container-id");

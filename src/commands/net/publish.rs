@@ -1,5 +1,5 @@
-//! `--publish [ADDRESS:]HOST:CONTAINER[/PROTOCOL]`, as container engines have it, with ranges of
-//! ports.
+//! Parses `--publish [ADDRESS:]HOST:CONTAINER[/PROTOCOL]`, in the syntax of container engines, with
+//! port ranges.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::capability::mistake;
 use crate::cni::json::Value;
 use crate::error::Result;
 
-/// One port of the capability `portMappings`.
+/// One entry of the capability `portMappings`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PortMapping<'a> {
@@ -20,7 +20,7 @@ struct PortMapping<'a> {
     host_ip: Option<IpAddr>,
 }
 
-/// The capability `portMappings`: one entry a port.
+/// The capability `portMappings`, with one entry per port.
 pub fn port_mappings(values: &[&str]) -> Result<Value> {
     let mut mappings = vec![];
     for text in values {
@@ -57,7 +57,7 @@ fn parse(text: &str) -> Result<Vec<PortMapping<'_>>, String> {
     Ok((0..count).map(mapping).collect())
 }
 
-/// An IPv6 address stands in brackets, which tell its colons from the others.
+/// Parses an address. An IPv6 address is in brackets, which separate its colons from the others.
 fn parse_address(text: &str) -> Result<IpAddr, String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     match bare.unwrap_or(text).parse::<IpAddr>() {
@@ -68,7 +68,7 @@ fn parse_address(text: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// The first port, and how many there are.
+/// The first port, and the number of ports.
 fn parse_ports(text: &str) -> Result<(u32, u32), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let [first, last] = [first, last].map(|port| match port.parse::<u16>() {

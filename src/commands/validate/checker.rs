@@ -1,5 +1,5 @@
-//! What the looks at files, plugins and programs share: what was read, and what is to be told of
-//! it.
+//! The state shared by the checks of files, plugins and programs: what has been read, and the
+//! findings.
 
 use std::path::Path;
 
@@ -11,22 +11,22 @@ use crate::cni::json::Value;
 use crate::plugin::Entry;
 use crate::runtime::chain::Runtime;
 
-/// Everything that was looked at so far.
+/// Everything checked so far.
 pub struct Checker<'a> {
-    /// Where plugins are looked for.
+    /// The runtime that looks up plugins.
     pub runtime: Runtime<'a>,
     /// Every file.
     pub documents: Vec<Document>,
     /// Every network.
     pub networks: Vec<Network>,
-    /// What was found so far.
+    /// The findings so far.
     pub findings: Vec<Finding>,
-    /// The plugins that were looked for, and the versions of those that told them.
+    /// The plugins that were looked up, and the versions of those that reported them.
     pub asked: Vec<(String, Option<String>)>,
 }
 
 impl<'a> Checker<'a> {
-    /// A checker that looks for plugins where this runtime does.
+    /// Creates a checker that looks up plugins as this runtime does.
     pub fn new(runtime: Runtime<'a>) -> Checker<'a> {
         Checker { runtime, documents: vec![], networks: vec![], findings: vec![], asked: vec![] }
     }
@@ -45,7 +45,7 @@ impl<'a> Checker<'a> {
         self.documents[document].keys(path).into_iter().map(str::to_owned).collect()
     }
 
-    /// Where a value of a plugin is, as `file:line`.
+    /// The place of a plugin's value, as `file:line`.
     pub fn place(&self, plugin: &Plugin, path: &str) -> String {
         let document = &self.documents[plugin.document];
         [&document.file, ":", &document.position(document.find(path).value.start).0.to_string()]
@@ -56,7 +56,7 @@ impl<'a> Checker<'a> {
         self.findings.iter().filter(|finding| finding.is_error()).count()
     }
 
-    /// Takes note of a finding.
+    /// Records a finding.
     #[inline(never)]
     pub fn tell(&mut self, note: Note<'_>) {
         self.findings.push(Finding::new(&note, &self.documents[note.document]));
@@ -79,7 +79,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// What is not said of a finding.
+/// The empty note, for fields that a finding does not set.
 pub const NOTHING: Note<'static> =
     Note { code: "", document: 0, path: "", is_key: false, message: &[], expected: "", hint: &[] };
 
@@ -87,7 +87,7 @@ pub fn did_you_mean(near: &str) -> [&str; 3] {
     ["did you mean \"", near, "\"?"]
 }
 
-/// Whether a key is given as `true`.
+/// Whether a key has the value `true`.
 pub fn is_true(value: Option<&Value>) -> bool {
     matches!(value, Some(Value::Bool(true)))
 }

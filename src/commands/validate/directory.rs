@@ -1,4 +1,4 @@
-//! The looks at a directory: which of its files a runtime reads.
+//! The checks of a directory: which of its files a runtime reads.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::picks::{self, Pick};
 use crate::error::Result;
 
 impl Checker<'_> {
-    /// Looks at every file of a directory.
+    /// Checks every file of a directory.
     pub fn check_dir(&mut self, dir: &Path) -> Result<Vec<Pick>> {
         let files = files_of(dir).map_err(|e| e.context(dir.display()))?;
         let first = self.networks.len();
@@ -29,7 +29,7 @@ impl Checker<'_> {
         Ok(picks::of_dir(&read, &self.networks))
     }
 
-    /// Looks at one file; returns the network in it.
+    /// Checks one file; returns the network in it.
     fn check_file(&mut self, file: &Path) -> Option<usize> {
         let bytes = self.read_file(file)?;
         self.check(file.to_string_lossy().into_owned(), &bytes)

@@ -1,34 +1,34 @@
-//! JSON text in which every value is found again by its path.
+//! JSON text in which every value can be located by its path.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::cni::json::{SyntaxError, Value};
 
-/// A file's text with what it says and where.
+/// A file's text, the value that it holds and the places of its parts.
 #[derive(Default)]
 pub struct Document {
-    /// The file's name, as messages have it.
+    /// The file's name, as in messages.
     pub file: String,
-    /// Its text; what was no UTF-8 has been replaced.
+    /// Its text, with invalid UTF-8 replaced.
     pub text: String,
-    /// What it says; null where it is no JSON.
+    /// Its value; null if it is not JSON.
     pub value: Value,
-    /// Whether it is a list, whose own keys are matched with case.
+    /// Whether it is a list, whose top-level keys are case-sensitive.
     pub is_list: bool,
     root: Item,
-    /// Where its lines begin, except the first.
+    /// The start of each line except the first.
     lines: Vec<usize>,
 }
 
-/// A value's place.
+/// The place of a value.
 #[derive(Default)]
 struct Item {
     span: Range<usize>,
     content: Content,
 }
 
-/// What there is inside of a value.
+/// The parts of a value.
 #[derive(Default)]
 enum Content {
     #[default]
@@ -44,18 +44,18 @@ struct Member {
     item: Item,
 }
 
-/// A path, followed as far as the document has it.
+/// The place of a path, followed as far as the document has it.
 pub struct Place {
-    /// The text of the value, its quotes included.
+    /// The text of the value, including quotes.
     pub value: Range<usize>,
-    /// The text of its key, where it has one.
+    /// The text of its key, if it has one.
     pub key: Option<Range<usize>>,
-    /// Whether the whole of the path was there.
+    /// Whether the whole path was found.
     pub is_exact: bool,
 }
 
 impl Document {
-    /// Reads a text; with the problem and its offset where it is no JSON.
+    /// Parses a text; returns the problem and its offset if it is not JSON.
     pub fn parse(file: String, bytes: &[u8]) -> (Document, Option<(usize, String)>) {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
@@ -74,13 +74,13 @@ impl Document {
         }
     }
 
-    /// A member of the whole; the last of several.
+    /// A top-level member; the last of several.
     pub fn member(&self, key: &str) -> Option<&Value> {
         let Value::Object(pairs) = &self.value else { return None };
         pairs.iter().rev().find(|(other, _)| self.is_key("", other, key)).map(|(_, value)| value)
     }
 
-    /// Whether two words are one key of the object at this path.
+    /// Whether two words are the same key in the object at this path.
     fn is_key(&self, path: &str, one: &str, other: &str) -> bool {
         let is_twin = |word: &str| {
             TWINS
@@ -94,16 +94,16 @@ impl Document {
         }
     }
 
-    /// Where the value of this path is. Keys are matched as they are decoded: without case, the
-    /// last one counts. A key may have dots in it, so the document says where a step of the
-    /// path ends.
+    /// The place of the value at this path. Keys match as in decoding: without case, and the last
+    /// one counts. A key may contain dots, so the document determines where a step of the path
+    /// ends.
     pub fn find(&self, path: &str) -> Place {
         let (item, key, rest) = self.follow(path);
         Place { value: item.span.clone(), key, is_exact: rest.is_empty() }
     }
 
-    /// What to underline for a value: all of it if that is short enough for a line, else its key or
-    /// where it begins.
+    /// The text to underline for a value: all of it if it fits on a line, else its key or its
+    /// start.
     pub fn on_one_line(&self, value: Range<usize>, key: Option<Range<usize>>) -> Range<usize> {
         let is_line = self
             .text
@@ -116,7 +116,7 @@ impl Document {
         }
     }
 
-    /// The keys of the object at this path; none where there is no object.
+    /// The keys of the object at this path; empty if there is no object.
     pub fn keys(&self, path: &str) -> Vec<&str> {
         match self.follow(path) {
             (Item { content: Content::Object(members, _), .. }, _, "") => {
@@ -146,8 +146,8 @@ impl Document {
         }
     }
 
-    /// The path of every key that stands in an object more than once. The keys of some maps mean
-    /// something in their case.
+    /// The path of every key that occurs in an object more than once. In some maps the case of a
+    /// key is significant.
     pub fn duplicates(&self) -> Vec<String> {
         let mut found = vec![];
         self.root.walk(String::new(), &mut |path, item| {
@@ -179,7 +179,7 @@ impl Document {
         found
     }
 
-    /// Line and column, from 1 on; columns count characters.
+    /// Line and column, counted from 1; columns count characters.
     pub fn position(&self, offset: usize) -> (usize, usize) {
         let offset = if self.text.is_char_boundary(offset) { offset } else { self.text.len() };
         let line = self.lines.partition_point(|start| *start <= offset);
@@ -187,7 +187,7 @@ impl Document {
         (line + 1, before.chars().count() + 1)
     }
 
-    /// The line that the offset is in, as far as it is before and behind it, without its end.
+    /// The parts of the offset's line before and after it, without the newline.
     pub fn line(&self, offset: usize) -> (&str, &str) {
         let offset = if self.text.is_char_boundary(offset) { offset } else { self.text.len() };
         let start = self.start_of(self.lines.partition_point(|start| *start <= offset));
@@ -201,14 +201,15 @@ impl Document {
     }
 }
 
-/// Maps whose keys are names of others, which differ by case.
+/// Maps whose keys are foreign names, which are case-sensitive.
 const WITH_CASE: [&str; 2] = ["sysctl", "capabilities"];
 
-/// Keys of objects of such a name that differ in case only from another one there, and are read for
-/// themselves.
+/// Keys that differ only in case from another key of the same object and are decoded separately,
+/// each with the name of the object that holds it.
 const TWINS: [(&str, &str); 1] = [("addresses", "Address")];
 
-/// The name of what is at a path, of a list for its items: `addresses` of `ipam.addresses[0]`.
+/// The name of the value at a path; for an item of a list, the list's: `addresses` of
+/// `ipam.addresses[0]`.
 fn name_of(path: &str) -> &str {
     let key = path.rsplit('.').next().unwrap_or_default();
     key.split('[').next().unwrap_or_default()
@@ -237,8 +238,8 @@ fn step_into_object<'a, 'p>(
     step: &'p str,
     is_key: &dyn Fn(&str, &str) -> bool,
 ) -> Step<'a, 'p> {
-    // A key may have the dots and brackets in it that end a step: the longest counts, and of
-    // several the last.
+    // A key may contain the dots and brackets that end a step: the longest key wins, and the last
+    // of several.
     let ends = step.match_indices(['.', '[']).map(|(at, _)| at).chain([step.len()]);
     for (key, rest) in
         ends.filter_map(|end| step.split_at_checked(end)).collect::<Vec<_>>().into_iter().rev()
@@ -272,7 +273,7 @@ impl Item {
     }
 }
 
-/// Walks over text that is known to be JSON; over any other it comes to an end as well.
+/// A scanner for text that is known to be JSON; it also terminates on any other text.
 struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
@@ -364,8 +365,8 @@ impl Scanner<'_> {
     }
 }
 
-/// Where the text stops being JSON. The decoder's columns are bytes, and 0 is the end of the line
-/// before.
+/// The offset at which the text stops being JSON. The decoder's columns are bytes, and 0 is the end
+/// of the previous line.
 fn offset_of(error: &SyntaxError, text: &str) -> usize {
     let lines = text.split_inclusive('\n').take(error.line.saturating_sub(1));
     let start: usize = lines.map(str::len).sum();
@@ -493,7 +494,7 @@ mod tests {
         }
     }
 
-    /// Torn files, and files that never were any.
+    /// Truncated files, and files that are no JSON at all.
     #[test]
     fn no_bytes_make_it_panic() {
         let text =

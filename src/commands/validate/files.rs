@@ -1,4 +1,4 @@
-//! Files: their texts, and what is no JSON in them.
+//! Files: their texts, and JSON errors in them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::plain_file;
 use crate::runtime::directory::file_names;
 
-/// What stands for a file's name where the text comes from stdin.
+/// The file name shown for stdin.
 pub const STDIN: &str = "<stdin>";
 
-/// What some editors write before a text (BOM).
+/// The byte order mark (BOM) that some editors write before a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Checker<'_> {
-    /// The bytes of a file, if it can be read.
+    /// The bytes of a file, if it is readable.
     pub fn read_file(&mut self, file: &Path) -> Option<Vec<u8>> {
         bytes_of(file).map_err(|error| self.tell_of_file("unreadable", file, &error.msg)).ok()
     }

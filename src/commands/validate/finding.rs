@@ -1,11 +1,12 @@
-//! One finding, and how it is told: to people with the line it is in, to tools as JSON.
+//! One finding and its output: for people with the source line, for tools as JSON.
 
 use serde::{Serialize, Serializer};
 
 use super::document::Document;
 use crate::terminal::visible::{push_visible, visible};
 
-/// What works, and probably is not what was meant. Every other code is of what fails for certain.
+/// The codes of findings that work but probably are not what was meant. Every other code is a
+/// certain failure.
 const WARNINGS: [&str; 16] = [
     "bridge-gateway-replaced",
     "bridge-vlan",
@@ -25,10 +26,10 @@ const WARNINGS: [&str; 16] = [
     "unused-version",
 ];
 
-/// Longer lines are shown in part.
+/// The maximum width of a line; longer lines are shortened.
 const WIDTH: usize = 120;
 
-/// What is to be told: plain pieces of text, so that telling costs little code.
+/// The content of a finding: plain pieces of text, which keeps the code at each report small.
 #[derive(Clone, Copy, Default)]
 pub struct Note<'a> {
     /// What kind of thing; docs/validate.md has them all.
@@ -37,23 +38,23 @@ pub struct Note<'a> {
     pub document: usize,
     /// The path of the value in it; empty is the whole.
     pub path: &'a str,
-    /// Whether it is about the key, not about its value.
+    /// Whether it concerns the key rather than its value.
     pub is_key: bool,
     /// What is wrong, without the path.
     pub message: &'a [&'a str],
-    /// What was expected in its place; may be empty.
+    /// What was expected instead; may be empty.
     pub expected: &'a str,
     /// Advice; may be empty.
     pub hint: &'a [&'a str],
 }
 
-/// Something to tell about a file.
+/// A finding about a file.
 #[derive(Debug)]
 pub struct Finding {
     code: &'static str,
     /// The file's name.
     pub file: String,
-    /// Line and column from 1 on; 0 where it is about the file.
+    /// Line and column, counted from 1; 0 for the file as a whole.
     pub place: (usize, usize),
     width: usize,
     path: String,
@@ -63,7 +64,7 @@ pub struct Finding {
     shown: Shown,
 }
 
-/// A line as it is shown, with what stands below it.
+/// A source line as shown, with the markers below it.
 #[derive(Debug, Default)]
 struct Shown {
     line: String,
@@ -74,7 +75,7 @@ struct Shown {
 impl Shown {
     fn new(document: &Document, offset: usize, width: usize) -> Shown {
         let (before, behind) = document.line(offset);
-        // A minified file may be one line of any length: no more of it is looked at than is shown.
+        // A minified file may be a single line of any length: examine no more of it than is shown.
         let length = before.chars().chain(behind.chars()).take(WIDTH + 1).count();
         let context = if length <= WIDTH { WIDTH } else { WIDTH / 3 };
         let start =
@@ -82,7 +83,7 @@ impl Shown {
         let before = &before[start..];
         let mut shown = Shown::default();
         for letter in before.chars() {
-            // Tabs stay tabs, so that what stands below a letter does so whatever a tab is worth.
+            // Keep tabs, so that the markers align under their letters with any tab width.
             if letter == '\t' {
                 shown.line.push(letter);
                 shown.padding.push(letter);
@@ -100,7 +101,7 @@ impl Shown {
 }
 
 impl Finding {
-    /// A finding about a piece of the document's text.
+    /// A finding about a part of the document's text.
     pub fn new(note: &Note<'_>, document: &Document) -> Finding {
         let place = document.find(note.path);
         let span = match (place.is_exact, note.is_key, place.key) {
@@ -123,7 +124,7 @@ impl Finding {
         }
     }
 
-    /// A finding about what is at an offset.
+    /// A finding about the text at an offset.
     pub fn at(note: &Note<'_>, document: &Document, offset: usize) -> Finding {
         let place = document.position(offset);
         let shown = Shown::new(document, offset, 1);
@@ -136,7 +137,7 @@ impl Finding {
         Finding { file, place: (0, 0), width: 0, ..Finding::new(&note, &Document::default()) }
     }
 
-    /// Whether something fails for certain.
+    /// Whether it is a certain failure.
     pub fn is_error(&self) -> bool {
         !WARNINGS.contains(&self.code)
     }
@@ -145,7 +146,8 @@ impl Finding {
         if self.is_error() { "error" } else { "warning" }
     }
 
-    /// For people: the place as compilers tell it, the line, and what is wrong underlined.
+    /// Writes the finding for people: the place in the format of compilers, the line, and the wrong
+    /// part underlined.
     pub fn tell(&self, out: &mut String) {
         let line = self.place.0.to_string();
         let column = self.place.1.to_string();

@@ -1,4 +1,4 @@
-//! The looks at a network: its keys, its plugins and their order.
+//! The checks of a network: its keys, its plugins and their order.
 
 use std::path::Path;
 
@@ -16,8 +16,7 @@ use crate::runtime::list::NetworkList;
 use crate::steps::veth::validate_mtu;
 
 impl Checker<'_> {
-    /// Looks at a text as the file of this name, or, where that says nothing, as what it seems to
-    /// be.
+    /// Checks a text as the kind of file that its name indicates, else as what it appears to be.
     pub fn check(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
         let document = self.read(file, bytes)?;
         let is_list = self.documents[document].is_list;
@@ -25,7 +24,7 @@ impl Checker<'_> {
         let loaded = if is_list { NetworkList::parse(text) } else { NetworkList::of_single(text) };
         let before = self.errors();
         let network = self.check_network(document);
-        // Whatever it is, libcni's word goes.
+        // If our own checks find no error, report libcni's.
         if let (Err(error), true) = (&loaded, self.errors() == before) {
             let path = error.mistake.as_ref().map_or("", |mistake| &mistake.path);
             let message = &[error.msg.as_str()];
@@ -88,7 +87,7 @@ impl Checker<'_> {
         self.networks.len() - 1
     }
 
-    /// The plugins in the list, and those that packages drop into the directory that is named like
+    /// Adds the plugins in the list, and those that packages install into the directory named after
     /// the network.
     fn add_plugins(&mut self, network: &mut Network) {
         let document = network.document;
@@ -136,8 +135,8 @@ impl Checker<'_> {
         }
     }
 
-    /// An MTU that the interface of the plugin before cannot have. tuning sees it when there is an
-    /// interface; what others make, and a dummy's, may have any.
+    /// Reports an MTU that the previous plugin's interface cannot have. tuning reports it when the
+    /// interface exists; interfaces of other plugins, and a dummy's, may have any MTU.
     fn check_tuned_mtu(&mut self, plugins: &[Plugin]) {
         let limited = ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "tap"];
         if !plugins.first().is_some_and(|first| limited.contains(&first.text("type"))) {
@@ -156,7 +155,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What cannot work in any place but another one.
+    /// Reports plugins that cannot work at their position in the list.
     fn check_order(&mut self, plugins: &[Plugin]) {
         for (i, plugin) in plugins.iter().enumerate() {
             let Some(entry) = self.own(plugin.text("type")) else { continue };

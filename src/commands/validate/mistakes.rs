@@ -1,4 +1,4 @@
-//! Every mistake of one plugin, though its checks tell one at a time.
+//! All mistakes of one plugin, although its checks report one at a time.
 
 use super::checker::{Checker, NOTHING};
 use super::finding::{Note, push};
@@ -7,16 +7,15 @@ use super::paths::{parent, put, remove, touches};
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Expected, Kind, Mistake, Problem, Result};
 
-/// More mistakes of one plugin are not looked for.
+/// The maximum number of mistakes reported for one plugin.
 const ROUNDS: usize = 64;
 
-/// So many keys a plugin may miss before it comes to the one that it is asked for.
+/// The number of missing keys to fill in before giving up on a plugin's verdict about another key.
 const FEW: usize = 4;
 
 impl Checker<'_> {
-    /// Every mistake that `check` finds: where one is, its value is taken out and it is asked
-    /// again. What it then says of the same place, such as that it is missing, follows from
-    /// that.
+    /// Every mistake that `check` finds: removes the value of each mistake and calls `check` again.
+    /// Later mistakes at the same place, such as that the value is missing, are consequences.
     pub fn mistakes(
         &mut self,
         plugin: &Plugin,
@@ -33,14 +32,14 @@ impl Checker<'_> {
                 .filter(|gone| touches(gone, &path))
                 .min_by_key(|gone| gone.len());
             let is_new = follows.is_none();
-            // Where taking it out has not helped, what stands above goes as well.
+            // If the removal did not help, remove the parent as well.
             let mut gone = follows.map_or(path.as_str(), |gone| parent(gone)).to_owned();
             if is_new {
                 self.tell_mistake(plugin, &path, &error, narrowed(&error, check));
             }
             let mut taken = rest.take_out(&gone);
             if is_new && !taken && !path.is_empty() {
-                put(&mut rest.value, current, Value::text("x")); // it is missing: what comes after it is asked for, too
+                put(&mut rest.value, current, Value::text("x")); // fill in what is missing, so that later keys are checked
             }
             while !gone.is_empty() && !taken && !is_new {
                 gone.truncate(parent(&gone).len());
@@ -53,9 +52,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Tells what an error says of the value at this path of the plugin, with what was expected
-    /// there if that is more exact than what the error has. An error without a mistake is about the
-    /// whole object.
+    /// Reports the error about the value at this path of the plugin, with `expected` if that is
+    /// more exact than what the error has. An error without a mistake concerns the whole object.
     pub fn tell_mistake(
         &mut self,
         plugin: &Plugin,
@@ -79,13 +77,13 @@ impl Checker<'_> {
     }
 }
 
-/// Where the mistake is; what is of no place is of the whole object.
+/// The place of the mistake; the whole object if it has none.
 fn place(error: &Error) -> &str {
     error.mistake.as_ref().map_or("", |mistake| &mistake.path)
 }
 
-/// What the plugin takes where its type takes more: what it says to the greatest number of the
-/// type.
+/// The plugin's range if it is narrower than its type's: found by the error for the greatest number
+/// of the type.
 fn narrowed(error: &Error, check: &dyn Fn(&Value) -> Result<()>) -> Option<Expected> {
     let Mistake { path, problem, expected } = error.mistake.as_ref()?;
     let Expected::Kind(Kind::Natural(greatest)) = expected else { return None };
@@ -98,7 +96,7 @@ fn narrowed(error: &Error, check: &dyn Fn(&Value) -> Result<()>) -> Option<Expec
     })
 }
 
-/// What the plugin expects in place of this value, and nothing else.
+/// What the plugin expects instead of this value, and nothing else.
 fn expected_of(path: &str, value: Value, check: &dyn Fn(&Value) -> Result<()>) -> Option<Expected> {
     let mut document = Value::Object(vec![]);
     put(&mut document, path, value);
@@ -114,27 +112,27 @@ fn expected_of(path: &str, value: Value, check: &dyn Fn(&Value) -> Result<()>) -
     None
 }
 
-/// A plugin's object without the values that were found wrong, and their paths.
+/// A plugin's object without the values found wrong, and their paths.
 pub struct Rest {
-    /// What is left.
+    /// The remaining object.
     pub value: Value,
     removed: Vec<String>,
-    /// The items among them: the path of the list, and the index.
+    /// The removed items: the path of the list, and the index.
     items: Vec<(String, usize)>,
 }
 
 impl Rest {
-    /// All of it.
+    /// A rest from which nothing is removed yet.
     pub fn new(value: Value) -> Rest {
         Rest { value, removed: vec![], items: vec![] }
     }
 
-    /// The path in the file of what is at this path in what is left.
+    /// The path in the file for a path in the remaining object.
     fn as_written(&self, path: &str) -> String {
         self.renumbered(path, false).unwrap_or_else(|| path.to_owned())
     }
 
-    /// Removes what is at this path of the file; false where there is nothing.
+    /// Removes the value at this path of the file; false if there is none.
     fn take_out(&mut self, path: &str) -> bool {
         let Some(current) = self.renumbered(path, true) else { return false };
         let taken = remove(&mut self.value, &current);
@@ -146,8 +144,8 @@ impl Rest {
         taken
     }
 
-    /// The path with the indices of what is left in place of those of the file, or the other way
-    /// round. None where an item of it is gone.
+    /// Translates the indices of a path from the file to the remaining object, or back. None if an
+    /// item of the path has been removed.
     fn renumbered(&self, path: &str, is_of_file: bool) -> Option<String> {
         let mut of_file = String::new();
         let mut other = String::new();

@@ -1,10 +1,9 @@
-//! `cni-multi validate FILE|DIR`: every mistake in configurations, found without touching the
-//! kernel.
+//! `cni-multi validate FILE|DIR`: reports every configuration mistake without accessing the kernel.
 //!
-//! [`document`] knows where in a text a value stands, and [`files`] reads them. [`list`] looks at the
-//! [`network`] that a file has, with [`names`], [`plugin`], [`mistakes`] and [`programs`];
-//! [`directory`] looks at all files of one, [`together`] at several networks, and [`picks`] says
-//! which file a runtime would take.
+//! [`document`] locates values in a text, and [`files`] reads texts. [`list`] checks the
+//! [`network`] in a file, with [`names`], [`plugin`], [`mistakes`] and [`programs`]; [`directory`]
+//! checks all files of a directory, [`together`] compares several networks, and [`picks`]
+//! determines which file a runtime would use.
 
 mod checker;
 mod directory;
@@ -69,8 +68,8 @@ pub fn command() -> Command {
         .arg(option("output", "FORMAT", "text or json [text]").short('o'))
 }
 
-/// Runs it. 0: no errors; 1: errors, or warnings where `--strict` counts them; 2: it could not
-/// look.
+/// Runs the command. Exit status 0: no errors; 1: errors, or warnings with `--strict`; 2: the check
+/// could not run.
 pub fn run(
     matches: &ArgMatches,
     plugins: &'static [Entry],
@@ -90,7 +89,7 @@ pub fn run(
     }
 }
 
-/// Whether it fails, and what is to be printed.
+/// Whether the check fails, and the output.
 fn look(
     matches: &ArgMatches,
     plugins: &'static [Entry],

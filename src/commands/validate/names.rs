@@ -8,7 +8,7 @@ use crate::cni::json::Value;
 use crate::cni::version;
 use crate::runtime::list::choose_version;
 
-/// The keys of a list, in this case only: libcni reads them by hand.
+/// The keys of a list, case-sensitive: libcni reads them without a decoder.
 pub const LIST_KEYS: [&str; 7] = [
     "cniVersion",
     "cniVersions",
@@ -19,7 +19,7 @@ pub const LIST_KEYS: [&str; 7] = [
     "plugins",
 ];
 
-/// The longest name that is portable: the specification's schema has this limit.
+/// The longest portable name: the limit in the specification's schema.
 const NAME_MAX: usize = 200;
 
 impl Checker<'_> {
@@ -65,10 +65,10 @@ impl Checker<'_> {
         name
     }
 
-    /// The version that its plugins are called with; empty where that is none that could be.
+    /// The version that its plugins are called with; empty if there is no valid one.
     pub fn check_version(&mut self, document: usize) -> String {
         let of = &self.documents[document];
-        // libcni's choice among those of a list; what it refuses altogether is not chosen.
+        // libcni's choice from a list's versions; None if it rejects the list.
         let chosen = if of.is_list {
             choose_version(&of.value).ok()
         } else {
@@ -99,7 +99,7 @@ impl Checker<'_> {
             });
             let is_chosen = chosen.as_ref().is_none_or(|chosen| chosen == version);
             if version::ALL.contains(&version.as_str()) || is_to_come && !is_chosen {
-                continue; // a list may name versions to come, as long as one of today is with them
+                continue; // a list may name future versions, if it also has a current one
             }
             let (code, message) = if is_chosen {
                 ("unknown-version", "no version that is spoken here")
@@ -128,7 +128,7 @@ impl Checker<'_> {
         if version::ALL.contains(&chosen.as_str()) { chosen } else { String::new() }
     }
 
-    /// Networks of one name in one directory, from `first` on.
+    /// Checks for networks of the same name in one directory, from `first` on.
     pub fn check_names(&mut self, first: usize) {
         for i in first..self.networks.len() {
             let Network { name, document, .. } = &self.networks[i];

@@ -1,12 +1,12 @@
-//! The word that was meant.
+//! Finds the word that was probably meant.
 
-/// The nearest of `words`, if it is near enough to be what was meant: a letter in three may be
-/// another one.
+/// The nearest of `words`, if it is near enough to be what was meant: at most one letter in three
+/// may differ.
 pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_ascii_lowercase();
     let may_differ = |other: &str| (word.len().max(other.len()) / 3).max(1);
-    // A word may be as long as a file: what is too long to be near is not looked at letter by
-    // letter.
+    // A word may be as long as a file: skip the comparison where the lengths already differ too
+    // much.
     let of_such_length =
         words.filter(|other| word.len().abs_diff(other.len()) <= may_differ(other));
     let found = of_such_length
@@ -16,12 +16,12 @@ pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&
     (distance <= may_differ(other) && distance < other.len()).then_some(other)
 }
 
-/// How many letters have to be added, removed, exchanged for another or for their neighbour.
+/// The edit distance: the number of letters to add, remove, replace or swap with their neighbour.
 fn distance(a: &str, b: &str) -> usize {
     let a = a.as_bytes();
     let b = b.as_bytes();
     let width = b.len() + 1;
-    // A number for each beginning of `a`, row by row, and each of `b`.
+    // One number for each prefix of `a`, row by row, and each of `b`.
     let mut table: Vec<usize> = (0..width).collect();
     for i in 1..=a.len() {
         table.push(i);

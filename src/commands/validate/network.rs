@@ -1,30 +1,30 @@
-//! A network: the list of plugins, or the one plugin, that a file has.
+//! A network: the plugin list, or the single plugin, of a file.
 
 use super::document::below;
 use crate::cni::json::Value;
 
-/// What a list is called where its keys are told.
+/// The name of a list in messages about its keys.
 pub const A_LIST: &str = "a list of plugins";
 
-/// A network as far as it could be read.
+/// A network, as far as it could be read.
 pub struct Network {
     /// Its `name`.
     pub name: String,
-    /// The document that names it.
+    /// The document that holds it.
     pub document: usize,
-    /// Its plugins, in their order.
+    /// Its plugins, in order.
     pub plugins: Vec<Plugin>,
     /// Whether libcni would load it.
     pub loads: bool,
-    /// Whether all of its plugins are there and speak its version, which CRI-O asks for.
+    /// Whether all of its plugins exist and support its version, as CRI-O requires.
     pub is_served: bool,
 }
 
 /// A plugin of a network.
 pub struct Plugin {
-    /// The document that it stands in.
+    /// The document that holds it.
     pub document: usize,
-    /// Its path there.
+    /// Its path in that document.
     pub path: String,
     /// Its object.
     pub value: Value,
@@ -33,12 +33,12 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// The string at `key`, empty where there is none.
+    /// The string at `key`, empty if there is none.
     pub fn text(&self, key: &str) -> &str {
         self.value.get(key).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// `ipam.type`, empty where there is none.
+    /// `ipam.type`, empty if there is none.
     pub fn ipam_type(&self) -> &str {
         self.value
             .get("ipam")
@@ -47,7 +47,7 @@ impl Plugin {
             .unwrap_or_default()
     }
 
-    /// The path of a key of it.
+    /// The path of one of its keys.
     pub fn at(&self, key: &str) -> String {
         if key.is_empty() { self.path.clone() } else { below(&self.path, key) }
     }

@@ -1,8 +1,8 @@
-//! Values by their paths in a document: `ipam.ranges[0][1].subnet`.
+//! Access to values by their paths in a document: `ipam.ranges[0][1].subnet`.
 
 use crate::cni::json::Value;
 
-/// Whether one path is the other or leads to it.
+/// Whether the two paths are equal or one contains the other.
 pub fn touches(one: &str, other: &str) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -13,7 +13,7 @@ pub fn parent(path: &str) -> &str {
     path.bytes().rposition(|byte| b".[".contains(&byte)).map_or("", |end| &path[..end])
 }
 
-/// Removes the member or item at this path; false where there is none.
+/// Removes the member or item at this path; false if there is none.
 pub fn remove(value: &mut Value, path: &str) -> bool {
     if path.is_empty() {
         return std::mem::take(value).kind() != "null";
@@ -48,14 +48,13 @@ pub fn remove(value: &mut Value, path: &str) -> bool {
     }
 }
 
-/// `[2].x` as 2 and `.x`.
+/// Splits `[2].x` into 2 and `.x`.
 fn item_of(step: &str) -> Option<(usize, &str)> {
     let (index, rest) = step.strip_prefix('[')?.split_once(']')?;
     Some((index.parse().ok()?, rest))
 }
 
-/// Sets the member at this path, in objects that are there or are made for it, through lists that
-/// are.
+/// Sets the member at this path. Missing objects on the way are created, missing lists are not.
 pub fn put(value: &mut Value, path: &str, new: Value) {
     let path = path.strip_prefix('.').unwrap_or(path);
     let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));

@@ -1,4 +1,4 @@
-//! Which of a directory's files a runtime takes, by the rules of each.
+//! Which of a directory's files each runtime uses, by its own rules.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::network::Network;
 use crate::cni::attachment::NetworkName;
 
-/// What runtimes read, as far as they read directories of networks.
+/// The file extensions that runtimes read in network directories.
 const EXTENSIONS: [&str; 3] = ["conflist", "conf", "json"];
 
 /// What a runtime does with a file.
@@ -16,15 +16,15 @@ const EXTENSIONS: [&str; 3] = ["conflist", "conf", "json"];
 pub struct Pick {
     /// The runtime.
     pub runtime: &'static str,
-    /// The network's name; empty where there is none.
+    /// The network's name; empty if there is none.
     pub network: String,
-    /// The file; empty where there is none.
+    /// The file; empty if there is none.
     pub file: String,
-    /// In words, with the file and the network.
+    /// The reason in words, with the file and the network.
     pub reason: String,
 }
 
-/// The file's extension, if a runtime reads such files.
+/// The file's extension, if runtimes read such files.
 pub fn extension(file: &Path) -> Option<&'static str> {
     let name = file.as_os_str().as_encoded_bytes();
     EXTENSIONS.into_iter().find(|extension| {
@@ -35,8 +35,8 @@ pub fn extension(file: &Path) -> Option<&'static str> {
 /// A file's name, and its network if it loads.
 type Loaded<'a> = (&'a str, Option<&'a Network>);
 
-/// The picks from the files of a directory, which are sorted by name, each with its network where
-/// it is JSON at all.
+/// The picks from the files of a directory, which are sorted by name, each with its network if it
+/// is JSON.
 pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<Pick> {
     let mut picks: Vec<Pick> = vec![];
     let files: Vec<(Cow<'_, str>, Option<&Network>)> = files
@@ -57,7 +57,7 @@ pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<P
     picks
 }
 
-/// go-cni: all kinds sorted together, and the first max_conf_num of them, which is 1.
+/// go-cni: sorts all kinds of files together and loads the first max_conf_num, which is 1.
 fn push_containerd(picks: &mut Vec<Pick>, (file, network): &Loaded<'_>) {
     let name = network.map_or("", |network| &network.name);
     let loaded: &[&str] = &["\"", name, "\" of ", file, ": the first file by name"];
@@ -65,7 +65,7 @@ fn push_containerd(picks: &mut Vec<Pick>, (file, network): &Loaded<'_>) {
     push(picks, "containerd", file, name, if network.is_some() { loaded } else { not_loaded });
 }
 
-/// ocicni: the same order, but what does not load or is not served is passed over.
+/// ocicni: the same order, but skips files that do not load or whose plugins are not all available.
 fn push_crio(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
     match files
         .iter()
@@ -85,7 +85,7 @@ fn push_crio(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
     }
 }
 
-/// Podman: lists only; what does not load or cannot be used is passed over.
+/// Podman: lists only; skips files that do not load or cannot be used.
 fn push_podman(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
     let mut seen: Vec<(&str, &str)> = vec![];
     for &(file, network) in files.iter().filter(|(file, _)| is_list(file)) {
@@ -107,7 +107,8 @@ fn push_podman(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
     }
 }
 
-/// libcni: by name, lists before single plugins; the first that does not load ends the search.
+/// libcni: searches by name, lists before single plugins; the first file that does not load ends
+/// the search.
 fn push_cnitool(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
     let mut seen: Vec<(&str, &str)> = vec![];
     let (lists, singles): (Vec<_>, Vec<_>) = files.iter().partition(|(file, _)| is_list(file));
@@ -130,7 +131,7 @@ fn is_list(file: &str) -> bool {
     file.ends_with("list")
 }
 
-/// The first of a name is taken.
+/// Adds the first file of each name.
 fn push_first<'a>(
     picks: &mut Vec<Pick>,
     seen: &mut Vec<(&'a str, &'a str)>,

@@ -1,4 +1,4 @@
-//! One plugin's object: what its own types and checks say, and what nobody reads.
+//! One plugin's object: the errors of its own types and checks, and the keys that no code reads.
 
 use std::rc::Rc;
 
@@ -16,22 +16,22 @@ use crate::error::Error;
 use crate::plugin::{Entry, Kind};
 use crate::runtime::list::PluginConfig;
 
-/// What every plugin may have. A single plugin's file has `name` and `cniVersion`, too.
+/// The keys that every plugin may have. A single plugin's file also has `name` and `cniVersion`.
 const PLUGIN_KEYS: [&str; 7] =
     ["cniVersion", "name", "type", "capabilities", "args", "runtimeConfig", "prevResult"];
 
-/// What runtimes write beside it for themselves.
+/// The keys that runtimes add for themselves.
 const NOTES_OF_RUNTIMES: [&str; 5] =
     ["nerdctlID", "nerdctlLabels", "ipRange", "podman_labels", "args"];
 
-/// What the specification leaves to runtimes.
+/// The keys that the specification reserves for runtimes.
 const RESERVED: [&str; 2] = ["runtimeConfig", "prevResult"];
 
-/// Where keys that a plugin does not know are no mistake.
+/// The objects in which unknown keys are not mistakes.
 const FREE: [&str; 2] = ["args", "runtimeConfig"];
 
 impl Checker<'_> {
-    /// Whether the plugin is there and speaks the version.
+    /// Whether the plugin exists and supports the version.
     pub fn check_plugin(&mut self, plugin: &Plugin, network: &str, version: &str) -> bool {
         let document = plugin.document;
         if plugin.value.kind() != "object" {
@@ -71,7 +71,7 @@ impl Checker<'_> {
         is_served
     }
 
-    /// What the plugin's own types and checks say, and which of its keys nobody reads.
+    /// Checks the plugin with its own types, and reports keys that no code reads.
     fn check_typed(
         &mut self,
         plugin: &Plugin,
@@ -84,7 +84,7 @@ impl Checker<'_> {
         let plugins = self.runtime.plugins;
         let spoken = if version.is_empty() { version::CURRENT } else { version };
         if rest.value.get("runtimeConfig").is_none() {
-            rest.value.set("runtimeConfig", Value::Object(vec![])); // so that it is told what is read of it
+            rest.value.set("runtimeConfig", Value::Object(vec![])); // so that reads of it are observed
         }
         if !plugin.is_first {
             rest.value.set("prevResult", a_result(spoken));
@@ -133,7 +133,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether the IPAM plugin of this name is there and is one; its entry, if it is ours.
+    /// Whether the IPAM plugin of this name exists and is one; its entry, if it is ours.
     fn check_ipam(&mut self, plugin: &Plugin, ipam: &str, version: &str) -> Option<&'static Entry> {
         if ipam.is_empty() {
             return None;
@@ -151,7 +151,7 @@ impl Checker<'_> {
         None
     }
 
-    /// Declared capabilities that are not read, and what works by a capability only.
+    /// Reports declared capabilities that are not read, and keys that work only with a capability.
     fn check_capabilities(&mut self, plugin: &Plugin, name: &str, read: &[&str]) {
         let document = plugin.document;
         let declared = plugin.value.get("capabilities");
@@ -213,8 +213,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Keys of the object at `path` that are none of `known`. Where others are free, only those
-    /// that are nearly one.
+    /// Reports keys of the object at `path` that are not in `known`; in free objects only probable
+    /// misspellings.
     pub fn unknown_keys(
         &mut self,
         document: usize,
@@ -252,12 +252,12 @@ impl Checker<'_> {
     }
 }
 
-/// Whether the mistake is in what runtimes supply.
+/// Whether the mistake is in a value that runtimes supply.
 fn is_supplied(error: &Error) -> bool {
     error.mistake.as_ref().is_some_and(|mistake| mistake.path.starts_with("runtimeConfig"))
 }
 
-/// The structs that were decoded, each with every key that some type reads there.
+/// The decoded structs, each with every key that some type reads there.
 fn keys_that_are_read(told: Vec<(String, Shape)>) -> Vec<(String, Vec<&'static str>)> {
     let mut read: Vec<(String, Vec<&'static str>)> = vec![];
     for (path, expected) in told {

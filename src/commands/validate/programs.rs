@@ -1,4 +1,4 @@
-//! The programs that plugins' names stand for.
+//! The programs of plugins.
 
 use std::time::Duration;
 
@@ -8,12 +8,11 @@ use super::nearest::nearest;
 use super::network::Plugin;
 use crate::cni::delegate;
 
-/// How long a program may take to tell its versions.
+/// The timeout of a program that is asked for its versions.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Checker<'_> {
-    /// Whether the program `kind` that `key` names is where a runtime looks, and speaks the
-    /// version.
+    /// Whether the program `kind` named by `key` is in the runtime's path and supports the version.
     pub fn check_program(&mut self, plugin: &Plugin, key: &str, kind: &str, version: &str) -> bool {
         let document = plugin.document;
         let path = &plugin.at(key);
@@ -41,7 +40,7 @@ impl Checker<'_> {
         speaks && !version.is_empty()
     }
 
-    /// The versions of a plugin, where it is there and tells them.
+    /// The versions of a plugin, if it exists and reports them.
     fn ask(&mut self, document: usize, path: &str, kind: &str) -> Option<String> {
         if let Err(error) = delegate::find(kind, &self.runtime.directories()) {
             let near = nearest(kind, self.runtime.plugins.iter().map(|entry| entry.name));

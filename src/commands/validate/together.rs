@@ -1,5 +1,5 @@
-//! What can be said of several networks only: addresses that two of them give out, a bridge that
-//! two of them share.
+//! Conflicts between networks: addresses that two of them allocate, a bridge that two of them
+//! share.
 
 use super::checker::{Checker, NOTHING, is_true};
 use super::finding::Note;
@@ -8,7 +8,7 @@ use crate::cni::addr;
 use crate::cni::json::Value;
 use crate::steps::allocation::ranges::{Range, RangeConf};
 
-/// Addresses that a network gives out.
+/// A range of addresses that a network allocates.
 struct Pool {
     at: Place,
     path: String,
@@ -19,10 +19,10 @@ struct Pool {
     is_bridge: bool,
 }
 
-/// A plugin, as the numbers of its network and of its place in that.
+/// A plugin, as the index of its network and its index in that network.
 type Place = (usize, usize);
 
-/// A bridge as one network wants it.
+/// A bridge as one network configures it.
 struct Bridge {
     at: Place,
     name: String,
@@ -31,8 +31,8 @@ struct Bridge {
     gateways: Vec<String>,
 }
 
-/// Looks at every two networks. Each of a pair's mistakes is told once, at the second with the
-/// first that it is about.
+/// Compares every two networks. Each conflict is reported once per pair, at the later network with
+/// the earlier one that it concerns.
 pub fn check(checker: &mut Checker<'_>) {
     let (mut pools, mut bridges): (Vec<Pool>, Vec<Bridge>) = (vec![], vec![]);
     for (network, list) in checker.networks.iter().enumerate().filter(|(_, list)| list.loads) {
@@ -101,12 +101,12 @@ fn plugin<'a>(checker: &'a Checker<'_>, at: Place) -> &'a Plugin {
     &checker.networks[at.0].plugins[at.1]
 }
 
-/// Whether a runtime takes one of the two and never the other.
+/// Whether the two have the same name, so that a runtime never uses both.
 fn is_one_name(checker: &Checker<'_>, one: Place, other: Place) -> bool {
     checker.networks[one.0].name == checker.networks[other.0].name
 }
 
-/// The ranges of host-local, each with the path of its subnet.
+/// The host-local ranges, each with the path of its subnet.
 fn ranges(plugin: &Plugin) -> Vec<(String, Range)> {
     let Some(ipam) = plugin.value.get("ipam").filter(|_| plugin.ipam_type() == "host-local") else {
         return vec![];
@@ -135,7 +135,7 @@ fn ranges(plugin: &Plugin) -> Vec<(String, Range)> {
     confs.into_iter().filter_map(range).collect()
 }
 
-/// What is wrong with two pools, if anything is.
+/// The conflict of two pools, if there is one.
 fn overlap(checker: &Checker<'_>, one: &Pool, other: &Pool) -> Option<&'static str> {
     if one.at.0 == other.at.0
         || is_one_name(checker, one.at, other.at) && one.data_dir == other.data_dir
@@ -145,7 +145,7 @@ fn overlap(checker: &Checker<'_>, one: &Pool, other: &Pool) -> Option<&'static s
     let is_one_link = one.link.is_some() && one.link == other.link;
     let meet_on_host = one.is_routed && other.is_routed;
     if !is_one_link && !meet_on_host {
-        return None; // two links that know nothing of each other
+        return None; // two independent links
     }
     let x = &one.range;
     let y = &other.range;
@@ -175,7 +175,7 @@ fn is_gateway(plugin: &Plugin) -> bool {
     ["isGateway", "isDefaultGateway"].iter().any(|key| is_true(plugin.value.get(key)))
 }
 
-/// What the containers are connected by.
+/// The link that connects the containers.
 fn link(plugin: &Plugin) -> Option<String> {
     let number = |key| plugin.value.get(key).map_or_else(|| "0".to_owned(), Value::to_text);
     match plugin.text("type") {
@@ -218,7 +218,8 @@ fn tell_vlans(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
     checker.tell(Note { code: "bridge-vlan", document, path: &path, message, hint, ..NOTHING });
 }
 
-/// The other network and where it names the bridge; the document and the path of the name here.
+/// The other network and the place where it names the bridge; the document and the path of the name
+/// here.
 fn places(checker: &Checker<'_>, there: &Bridge, here: &Bridge) -> (String, String, usize, String) {
     let a = plugin(checker, there.at);
     let b = plugin(checker, here.at);

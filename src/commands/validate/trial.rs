@@ -1,4 +1,4 @@
-//! What ADD would say to a plugin's object, without doing anything.
+//! A trial of ADD's checks on a plugin's object, without doing anything.
 
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ pub fn try_out(
     version: &str,
     observer: &Rc<Observer>,
 ) -> Result<()> {
-    let name = NetworkName::parse(network).or_else(|_| NetworkName::parse("network"))?; // the second one is a name
+    let name = NetworkName::parse(network).or_else(|_| NetworkName::parse("network"))?; // the fallback is valid
     value.set("name", Value::text(name.as_str()));
     value.set("cniVersion", Value::text(version));
     let text = vec![];
@@ -31,11 +31,11 @@ pub fn try_out(
     entry.validate(&Context::new(plugins, &config, &env, "", vec![]))
 }
 
-/// What runtimes supply by capabilities that configurations leave something to.
+/// The values that runtimes supply by capabilities when configurations leave them out.
 const SUPPLIED: [(&str, &str); 2] =
     [("ipRanges", "[[{\"subnet\":\"192.0.2.0/24\"}]]"), ("deviceID", "\"0000:00:00.0\"")];
 
-/// The object as a runtime completes it by the capabilities that it declares; None where it
+/// The object with the values that a runtime supplies by its declared capabilities; None if it
 /// declares none of those.
 pub fn supplied(value: &Value) -> Option<Value> {
     let Some(Value::Object(declared)) = value.get("capabilities") else { return None };
@@ -53,7 +53,7 @@ pub fn supplied(value: &Value) -> Option<Value> {
     is_any.then_some(completed)
 }
 
-/// What a plugin may get of those before it.
+/// A result as a plugin may get it from the plugins before it.
 pub fn a_result(version: &str) -> Value {
     let address = || Value::text("192.0.2.2/24");
     let ip = Value::object(vec![("version", Value::text("4")), ("address", address())]);

@@ -1,4 +1,4 @@
-//! From version to version: what is kept and what is lost.
+//! Conversion between versions: what is kept and what is lost.
 
 use super::*;
 
@@ -80,7 +80,7 @@ fn down_to_0_2_keeps_first_addresses_and_plain_routes() {
     }
 }
 
-// Given to the reference `static` plugin too.
+// Verified with the reference `static` plugin too.
 #[test]
 fn route_of_a_family_without_address_is_dropped() {
     let result = AddResult {

@@ -17,7 +17,7 @@ impl Source for Value {
     }
 }
 
-/// Does what [`Source`] asks of a decoder: a null field is an absent one.
+/// Implements the rule of [`Source`]: a null field is an absent one.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(without_nulls).collect(),

@@ -1,4 +1,4 @@
-//! What is printed, by version.
+//! The printed text, by version.
 
 use super::*;
 
@@ -87,8 +87,8 @@ fn compact_text_is_the_same_document() {
 }
 
 // What follows up to `reference_*` is the output of the reference `static` plugin, Debian sid, for
-// the results built here (0.3.0 and 0.3.1 differ from 0.4.0 in the version only, 0.1.0 from 0.2.0,
-// 1.0.0 from 1.1.0).
+// the results built here (0.3.0 and 0.3.1 differ from 0.4.0 only in the version, as do 0.1.0 from
+// 0.2.0 and 1.0.0 from 1.1.0).
 const REFERENCE_0_2: &str = r#"{
     "cniVersion": "0.2.0",
     "ip4": {
@@ -261,7 +261,7 @@ const REFERENCE_INTERFACES: &str = r#"{
     ]
 }"#;
 
-/// What the reference was given for [`REFERENCE_0_4`] and [`REFERENCE_1`].
+/// The input of the reference for [`REFERENCE_0_4`] and [`REFERENCE_1`].
 fn reference_input() -> AddResult {
     let mut input = common_result();
     input.ips.push(IpConfig::new(cidr("::ffff:10.0.0.2/120")));

@@ -1,4 +1,4 @@
-//! Of which version a document is.
+//! The version of a document.
 
 use super::*;
 
@@ -49,7 +49,7 @@ fn parse_goes_by_own_version_then_by_the_assumed_one() {
     }
 }
 
-// Each row was given to the reference `portmap` plugin.
+// Each row was verified with the reference `portmap` plugin.
 #[test]
 fn prev_result_is_of_the_family_of_the_configuration() {
     for (config_version, document, version) in [
