@@ -1,8 +1,8 @@
 //! Operations on a network: its plugins run one after the other, as libcni runs them
 //! (specification, section 3).
 //!
-//! What is not libcni's: an ADD that fails is undone, operations on one container wait for each
-//! other, and a plugin that is compiled in runs in this process.
+//! Beyond libcni: a failed ADD is undone, operations on one container wait for each other, and a
+//! plugin that is compiled in runs in this process.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,13 +31,13 @@ pub struct Runtime<'a> {
     pub plugins: &'static [Entry],
     /// The environment, which plugins inherit.
     pub env: &'a Environment,
-    /// The directories of plugins, as CNI_PATH has them.
+    /// The search path for plugins, in the form of CNI_PATH.
     pub path: String,
     /// Where results are kept.
     pub cache: Cache,
-    /// Where plugins that run in this process write to people; others write to the process's own.
+    /// The stderr of plugins that run in this process; other plugins write to the process's own.
     pub stderr: &'a mut dyn Write,
-    /// What plugins that run in this process open, once for all of them.
+    /// The handles that plugins in this process open, shared by all of them.
     pub handles: Rc<Handles>,
 }
 
@@ -48,31 +48,32 @@ struct Attached<'a> {
     at: &'a Parameters,
 }
 
-/// What becomes of an ADD that fails half-way.
+/// What happens after an ADD that fails half-way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// DEL for every plugin, so that nothing stays.
+    /// DEL for every plugin, so that nothing is left.
     Undo,
-    /// What was done stays until somebody calls DEL: libcni leaves that to its caller.
+    /// Everything stays until the caller runs DEL, as with libcni.
     Leave,
 }
 
-/// What is told of an undo that has left nothing.
+/// The details of an error whose undo has left nothing behind.
 const UNDONE: &str = "what was done has been undone";
 
-/// What runs when a plugin's name is called.
+/// The program that runs for a plugin's name.
 pub(super) enum Program {
-    /// Code of this binary, in this process.
+    /// Code of this binary, run in this process.
     Own(&'static Entry),
     /// Another program.
     File(PathBuf),
 }
 
 impl Runtime<'_> {
-    /// ADD: each plugin gets the result of the one before it; the last one's is kept and returned.
+    /// ADD: each plugin gets the result of the one before it; the last result is cached and
+    /// returned.
     ///
-    /// With [`OnFailure::Undo`] a failure is followed by DEL for every plugin, unless there was
-    /// such an attachment before. The details tell how that went.
+    /// With [`OnFailure::Undo`] a failure is followed by DEL for every plugin, unless the interface
+    /// existed before. The error's details report the outcome.
     pub fn add(
         &mut self,
         list: &NetworkList,
@@ -91,8 +92,9 @@ impl Runtime<'_> {
         at: &Parameters,
         on_failure: OnFailure,
     ) -> Result<Document> {
-        let _uninterrupted = Uninterrupted::begin(); // Ctrl-C and the like are for between two plugins
-        // What is left in the cache of one that has gone is nothing that an undo could take down.
+        let _uninterrupted = Uninterrupted::begin(); // SIGINT etc. take effect between plugins
+        // If the namespace is gone, its leftovers in the cache are nothing that an undo could
+        // delete.
         let was_there = match self.has_interface(at)? {
             Some(has_interface) => has_interface,
             None => self.cache.contains(&at.key)?,
@@ -102,8 +104,8 @@ impl Runtime<'_> {
         match (self.add_all(Command::Add, attached, &mut result), on_failure) {
             (Ok(result), _) => Ok(result),
             (Err(error), OnFailure::Leave) => Err(error),
-            // DEL would take down what was there before, which may well work and may be somebody
-            // else's.
+            // DEL would remove an interface that existed before, which may be in use, and by
+            // another owner.
             (Err(error), OnFailure::Undo) if was_there => {
                 let ifname = at.key.ifname.as_str();
                 Err(error.with_details(format_args!(
@@ -112,15 +114,15 @@ impl Runtime<'_> {
             }
             (Err(error), OnFailure::Undo) => {
                 let error = self.undo_add(attached, result.as_ref(), error);
-                let _ = Uninterrupted::was_interrupted(); // it ends now in any case, and what was done is to be told
+                let _ = Uninterrupted::was_interrupted(); // drop the signal: report the undo first
                 Err(error)
             }
         }
     }
 
-    /// GET, which the drafts of 0.4.0 had where it now has CHECK: ADD's result told again by
-    /// plugins that look after what they hold. It goes from plugin to plugin as in ADD,
-    /// beginning with the one that was kept, and is kept anew.
+    /// GET, which the drafts of 0.4.0 had in place of CHECK: ADD's result, reported again by
+    /// plugins that check what they hold. The result goes from plugin to plugin as in ADD,
+    /// beginning with the cached one, and is cached again.
     pub fn get(&mut self, list: &NetworkList, at: &Parameters) -> Result<Document> {
         require_check(list, "GET")?;
         let held = self.hold(Some(at))?;
@@ -128,8 +130,8 @@ impl Runtime<'_> {
         self.within(&held.env).add_all(Command::Get, Attached { list, at }, &mut result)
     }
 
-    /// CHECK: every plugin gets the result that ADD returned. Nothing is run where the network
-    /// disables it.
+    /// CHECK: every plugin gets the result that ADD returned. Runs no plugin if the network
+    /// disables CHECK.
     pub fn check(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         require_check(list, "CHECK")?;
         if list.disable_check {
@@ -147,8 +149,9 @@ impl Runtime<'_> {
         Ok(())
     }
 
-    /// DEL: in reverse order, each plugin with the result that ADD returned, as far as that can be
-    /// read. What was kept goes when all are done; a failure ends it and leaves that.
+    /// DEL: in reverse order, each plugin with the result that ADD returned, as far as it can be
+    /// read. The cached result is removed after the last plugin; the first failure ends the DEL and
+    /// keeps the result.
     pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         let held = self.hold(Some(at))?;
         self.within(&held.env).del_all(list, at)
@@ -159,7 +162,7 @@ impl Runtime<'_> {
         let result = match wants_result(list)? {
             true => self.cache.result(&at.key, &list.version).unwrap_or_else(|error| {
                 if error.code != Code::IO {
-                    let _ = self.cache.delete(&at.key); // it can only be in the way of the next ADD and DEL
+                    let _ = self.cache.delete(&at.key); // it could only disturb a later call
                 }
                 None
             }),
@@ -169,12 +172,12 @@ impl Runtime<'_> {
             self.run_attached(Command::Del, Attached { list, at }, plugin, result.as_ref())
                 .map_err(|error| failed(error, plugin, "delete"))?;
         }
-        let _ = self.cache.delete(&at.key); // the attachment is gone, and a DEL of nothing is no harm
+        let _ = self.cache.delete(&at.key); // if it stays, another DEL is harmless
         Ok(())
     }
 
-    /// STATUS: the first plugin that cannot serve ADD tells so. Versions before 1.1.0 have no such
-    /// question.
+    /// STATUS: returns the error of the first plugin that cannot serve ADD. Versions before 1.1.0
+    /// have no STATUS.
     pub fn status(&mut self, list: &NetworkList) -> Result<()> {
         if !version::Number::parse(&list.version).is_ok_and(|number| number >= version::WITH_GC) {
             return Ok(());
@@ -194,14 +197,15 @@ impl Runtime<'_> {
         })
     }
 
-    /// A program that is missing shows before anything has been done.
+    /// Fails for a missing program before anything is done.
     fn require_programs(&self, list: &NetworkList) -> Result<()> {
         list.plugins.iter().try_for_each(|plugin| {
             self.find(&plugin.kind).map(drop).map_err(|error| failed(error, plugin, "add"))
         })
     }
 
-    /// ADD or GET; `result` has the last plugin's that succeeded, also where all of it fails.
+    /// Runs ADD or GET; `result` receives the last successful plugin's result, even if a later one
+    /// fails.
     fn add_all(
         &mut self,
         command: Command,
@@ -227,7 +231,8 @@ impl Runtime<'_> {
         Ok(result)
     }
 
-    /// The result is brought to the network's version, since the next plugin may refuse any other.
+    /// Runs ADD or GET of one plugin. The result is converted to the network's version, since the
+    /// next plugin may refuse any other.
     fn add_one(
         &mut self,
         command: Command,
@@ -241,8 +246,8 @@ impl Runtime<'_> {
         result.convert(version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
     }
 
-    /// DEL for all plugins, those too that ADD did not reach, whatever the others say. What all of
-    /// them say is told once.
+    /// Runs DEL for all plugins, including those that ADD did not reach, whether or not one fails.
+    /// Plugins that fail alike are reported once.
     fn undo_add(
         &mut self,
         attached: Attached<'_>,
@@ -313,7 +318,8 @@ impl Runtime<'_> {
         }
     }
 
-    /// A file in the path goes before what is compiled in, unless it is this binary.
+    /// Finds a plugin's program. A file in the path takes precedence over a plugin that is compiled
+    /// in, unless the file is this binary.
     pub(super) fn find(&self, kind: &str) -> Result<Program> {
         let own = self.plugins.iter().find(|entry| entry.name == kind);
         match (delegate::find(kind, &self.directories()), own) {
@@ -326,8 +332,8 @@ impl Runtime<'_> {
         }
     }
 
-    /// Whether the container has an interface of that name; None where there is no such namespace.
-    /// A failed ADD is undone by it, so what cannot be looked at now is an error.
+    /// Whether the container has an interface of that name; None if the namespace does not exist.
+    /// It decides whether a failed ADD is undone, so a failed lookup is an error.
     fn has_interface(&self, at: &Parameters) -> Result<Option<bool>> {
         let Some(netns) = self.handles.netns(&at.netns, Netns::open_if_there)? else {
             return Ok(None);
@@ -335,20 +341,20 @@ impl Runtime<'_> {
         Ok(Some(netns.netlink()?.find_link(at.key.ifname.as_str())?.is_some()))
     }
 
-    /// Whether the first plugin is compiled in: where its ADD fails, it has undone what it did, and
-    /// nobody did more.
+    /// Whether the first plugin is compiled in: if its ADD fails, it has undone its own changes,
+    /// and no other plugin has run.
     fn begins_here(&self, list: &NetworkList) -> bool {
         list.plugins
             .first()
             .is_some_and(|plugin| matches!(self.find(&plugin.kind), Ok(Program::Own(_))))
     }
 
-    /// Waits until no other operation works on this container, or with None on any.
+    /// Waits until no other operation is running on this container, or with None on any container.
     pub(super) fn hold(&self, at: Option<&Parameters>) -> Result<Held> {
         self.cache.lock(Patience::of_operation(self.handles.deadline()), at, self.env)
     }
 
-    /// The same, with this environment for its plugins.
+    /// The same runtime, with this environment for its plugins.
     pub(super) fn within<'b>(&'b mut self, env: &'b Environment) -> Runtime<'b> {
         Runtime {
             plugins: self.plugins,
@@ -369,8 +375,8 @@ impl Runtime<'_> {
         }
     }
 
-    /// The process's environment with all six variables of the protocol, empty where the command
-    /// has no attachment.
+    /// The process's environment with all six variables of the protocol, which are empty if the
+    /// command has no attachment.
     pub(super) fn environment(&self, command: Command, at: Option<&Parameters>) -> Environment {
         let of = |text: fn(&Parameters) -> String| at.map(text).unwrap_or_default();
         self.env
@@ -388,7 +394,7 @@ fn wants_result(list: &NetworkList) -> Result<bool> {
     Ok(version::Number::parse(&list.version)? >= version::WITH_CHECK)
 }
 
-/// CHECK and GET are of 0.4.0.
+/// Fails unless the network's version has CHECK and GET, which came with 0.4.0.
 fn require_check(list: &NetworkList, command: &str) -> Result<()> {
     if version::Number::parse(&list.version)? < version::WITH_CHECK {
         let msg = format!(
@@ -404,8 +410,8 @@ fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
     error.context(format_args!("plugin {} failed ({what})", describe(plugin)))
 }
 
-/// libcni returns the errors of CHECK and STATUS as they are: the message is the plugin's, who said
-/// it is a detail.
+/// The details that name the plugin. libcni returns the errors of CHECK and STATUS unchanged, so
+/// the message stays the plugin's.
 fn reported_by(plugin: &PluginConfig) -> String {
     format!("reported by plugin {}", describe(plugin))
 }

@@ -1,17 +1,16 @@
 //! The configuration that one plugin of a network gets on stdin (specification, section 3,
 //! "Deriving request configuration from plugin configuration").
 //!
-//! `capabilities` is taken out, as the specification has it: it is said to the runtime and not to
-//! the plugin, and libcni, which leaves it in, is alone with that. Every other key that is not set
-//! here stays.
+//! `capabilities` is removed, as the specification demands: it is for the runtime and not for the
+//! plugin, and only libcni leaves it in. Every other key that is not set here is kept.
 
 use super::list::{NetworkList, PluginConfig};
 use crate::cni::conf::ValidAttachment;
 use crate::cni::json::Value;
 use crate::cni::result::Document;
 
-/// The configuration for ADD, CHECK and DEL: with what was done before, and those of
-/// `capability_args` that the plugin declared to understand.
+/// The configuration for ADD, CHECK and DEL: with the previous result, and with those of
+/// `capability_args` that the plugin declared to support.
 pub fn for_attachment(
     list: &NetworkList,
     plugin: &PluginConfig,
@@ -34,8 +33,8 @@ pub fn for_status(list: &NetworkList, plugin: &PluginConfig) -> Vec<u8> {
     named(list, plugin).to_text().into_bytes()
 }
 
-/// The configuration for GC. `valid` goes under the specification's key and under the one that its
-/// text had first; where it is not known there is no key, and plugins remove nothing.
+/// The configuration for GC. `valid` goes under the specification's key and under the key of its
+/// first text; if it is unknown both keys are absent, and plugins remove nothing.
 pub fn for_gc(
     list: &NetworkList,
     plugin: &PluginConfig,
@@ -50,7 +49,7 @@ pub fn for_gc(
     config.to_text().into_bytes()
 }
 
-/// The plugin's object under the name and the version of the list.
+/// The plugin's object with the name and the version of the list.
 fn named(list: &NetworkList, plugin: &PluginConfig) -> Value {
     let mut config = plugin.value.clone();
     config.remove("capabilities");

@@ -10,9 +10,9 @@ use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
 
-/// The network of this name in the directory. A `.conflist` goes before a single plugin's file of
-/// the same name; the first file that cannot be read ends the search, whether it was the one or
-/// not.
+/// The network of this name in the directory. A `.conflist` takes precedence over a single plugin's
+/// file with the same network name. The first unreadable file ends the search, whichever network it
+/// is of.
 pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
     let files = files(dir)?;
     if files.is_empty() {
@@ -33,15 +33,15 @@ pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
     ))
 }
 
-/// The files of the directory that are configurations, in the order in which they are searched.
+/// The configuration files of the directory, in search order.
 pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = files_ending(dir, &[".conflist"])?;
     files.extend(files_ending(dir, &[".conf", ".json"])?);
     Ok(files)
 }
 
-/// Reads one file: a list if it is a `.conflist`, with the plugins of the directory that is named
-/// like the network, else a single plugin.
+/// Reads one file: a `.conflist` as a list, with the plugins in the directory named after the
+/// network, else a single plugin.
 pub fn load(file: &Path) -> Result<NetworkList> {
     let text = read(file)?;
     let dir = file.parent().unwrap_or(Path::new("."));
@@ -53,9 +53,9 @@ pub fn load(file: &Path) -> Result<NetworkList> {
     list.map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
 }
 
-/// The network of a document that is not in a file, such as the one that the cache has of ADD, with
-/// the plugins of the directory in `dir` that is named like it: documents do not have those, so
-/// that DEL by the document alone forgets them.
+/// The network of a document that is not in a file, such as the cached document of an ADD, with the
+/// plugins in the directory below `dir` that is named after it: a document does not contain those,
+/// so a DEL by the document alone would skip them.
 pub fn of_document(text: Vec<u8>, dir: &Path) -> Result<NetworkList> {
     let mut list = NetworkList::parse(text)?;
     if !list.only_inlined {
@@ -67,9 +67,9 @@ pub fn of_document(text: Vec<u8>, dir: &Path) -> Result<NetworkList> {
     Ok(list)
 }
 
-/// The plugins that packages drop into `<dir>/<network>/`.
+/// The plugins that packages install in `<dir>/<network>/`.
 fn plugins_of_directory(dir: &Path, network: &str) -> Result<Vec<PluginConfig>> {
-    // A name that is not plain is no network's, and as a path it could lead anywhere.
+    // A name that does not parse is not a network's name, and as a path it could lead anywhere.
     let Ok(name) = NetworkName::parse(network) else { return Ok(vec![]) };
     let dir = dir.join(name.as_str());
     let failed = |error: Error| {
@@ -88,8 +88,7 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     read.map_err(|e| Error::io(format_args!("error reading {0}: open {0}", file.display()), &e))
 }
 
-/// What is in the directory and ends so, sorted, except directories. A directory that is not there
-/// has nothing in it.
+/// The files of the directory with one of these endings, sorted. A missing directory is empty.
 fn files_ending(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     let names =
         file_names(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
@@ -97,18 +96,18 @@ fn files_ending(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(names.into_iter().filter(ends_so).map(|name| dir.join(name)).collect())
 }
 
-/// Go's idea of an extension: a file that is named `.conflist` has one.
+/// Whether the name has Go's idea of this extension: a file named `.conflist` has one.
 fn ends_with(name: &OsStr, ending: &str) -> bool {
     name.as_encoded_bytes().ends_with(ending.as_bytes())
 }
 
-/// The names of what is in the directory, sorted, except directories; none where there is no
-/// directory.
+/// The names of the directory's entries that are not directories, sorted; empty if the directory is
+/// missing.
 pub fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
     names(dir, |kind| !kind.is_dir())
 }
 
-/// The names of what is in the directory and of such a kind, sorted.
+/// The names of the directory's entries of the wanted type, sorted.
 pub(super) fn names(dir: &Path, is_wanted: fn(FileType) -> bool) -> io::Result<Vec<OsString>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),

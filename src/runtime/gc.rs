@@ -1,4 +1,4 @@
-//! GC: what belongs to no attachment that is wanted goes, in the cache and in every plugin.
+//! GC: removes everything that belongs to no valid attachment, in the cache and in every plugin.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::runner::Execution;
 
 pub use crate::cni::valid::Extent;
 
-/// An attachment whose turn has come.
+/// Progress of a GC: one attachment that was handled.
 pub struct Step<'a> {
     /// The attachment.
     pub at: &'a Parameters,
@@ -29,52 +29,53 @@ pub struct Step<'a> {
     pub number: usize,
     /// How many there are.
     pub of: usize,
-    /// Whether it is detached, or would be; the error comes at the end, with those of the others.
+    /// Whether it was detached, or would be. The error is reported at the end, together with those
+    /// of the others.
     pub succeeded: bool,
 }
 
-/// What a GC tells as it goes.
+/// What a GC reports as it runs.
 pub enum Event<'a> {
-    /// An attachment that a record tells of.
+    /// An attachment that has a record.
     Step(Step<'a>),
-    /// What is removed, or would be, without a record.
+    /// Objects without a record that were removed, or would be.
     Removed(&'a NetworkName, &'a [Stale]),
-    /// What stays without a record.
+    /// Objects without a record that are kept.
     Spared(&'a NetworkName, &'a [Stale], Verdict),
 }
 
-/// Who learns of each event as soon as it is done.
+/// Receives each event as soon as it has happened.
 pub type Watch<'a> = &'a mut dyn FnMut(&Event<'_>);
 
-/// A GC on its way through the networks of a directory, or through one.
+/// A GC in progress, of one network or of the networks of a directory.
 pub struct Sweep<'w> {
     extent: Extent,
     watch: Watch<'w>,
-    /// What went wrong so far.
+    /// The errors so far.
     errors: ErrorList,
 }
 
 impl<'w> Sweep<'w> {
-    /// One that goes so far and has its events watched.
+    /// A GC of this extent, whose events `watch` receives.
     pub fn new(extent: Extent, watch: Watch<'w>) -> Sweep<'w> {
         Sweep { extent, watch, errors: ErrorList::default() }
     }
 }
 
-/// What becomes of things that no record tells of and that may be of a container that lives.
+/// What happens to objects that have no record and may belong to a container that is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrecorded {
-    /// They stay, and are listed.
+    /// They are kept and listed.
     Spare,
-    /// They go, as all that no record tells of.
+    /// They are removed, as is everything without a record.
     Take,
 }
 
 impl Runtime<'_> {
     /// GC: DEL for every attachment in the cache that is not in `valid`, then GC for every plugin
-    /// that knows it. Goes on after a failure and reports all of them.
+    /// that supports it. Continues after a failure and reports all of them.
     ///
-    /// Without `valid` no attachment is, and plugins are not told of any.
+    /// Without `valid` every attachment is stale, and plugins get no list.
     pub fn gc(&mut self, list: &NetworkList, valid: Option<&[ValidAttachment]>) -> Result<()> {
         if list.disable_gc {
             return Ok(());
@@ -96,9 +97,9 @@ impl Runtime<'_> {
         alone.collect(list, valid, sweep.errors)
     }
 
-    /// GC of all attachments without a namespace. libcni and cnitool leave it to their caller which
-    /// are wanted, and take all for gone where nothing is said; but the cache is shared with
-    /// real runtimes, and their containers would lose their networks.
+    /// GC of all attachments whose namespace is gone. libcni and cnitool leave it to their caller
+    /// to name the valid attachments, and without a list treat all as stale; but the cache is
+    /// shared with real runtimes, whose containers would lose their networks.
     pub fn gc_dead(
         &mut self,
         list: &NetworkList,
@@ -133,11 +134,12 @@ impl Runtime<'_> {
         sweep.errors.finish()
     }
 
-    /// Asks the plugins what they would remove that no record tells of, and keeps what may live.
+    /// Asks the plugins which objects without a record they would remove, and keeps those that may
+    /// be in use.
     fn spare_living(&mut self, kept: &mut Kept<'_>, sweep: &mut Sweep<'_>) {
         let Kept { list, census, .. } = *kept;
         let look = ValidAttachments::new(kept.listed.clone()).watched(Extent::Look);
-        // What could not be looked at may be of a container that lives.
+        // If a plugin could not list its objects, they may belong to a container that is alive.
         kept.plugins
             .retain(|plugin| sweep.errors.push(self.collect_of(list, plugin, &look)).is_some());
         let candidates = census.without_dead(look.take_stale());
@@ -161,7 +163,7 @@ impl Runtime<'_> {
         }
     }
 
-    /// GC of what no record tells of, but what is kept.
+    /// GC of all objects without a record, except those that are kept.
     fn collect_rest(&mut self, kept: Kept<'_>, sweep: &mut Sweep<'_>) {
         let Kept { list, census, plugins, listed, spared } = kept;
         let valid = ValidAttachments::new(listed).sparing(spared).watched(sweep.extent);
@@ -172,9 +174,9 @@ impl Runtime<'_> {
         (sweep.watch)(&Event::Removed(&census.network, &removed));
     }
 
-    /// DEL for all whose namespace is gone and whose network is none of `known`: by the
-    /// configuration that ADD had, with the plugins that the network's directory in `conf_dir`
-    /// has now.
+    /// DEL for every attachment whose namespace is gone and whose network is not in `known`: by the
+    /// configuration that ADD had, with the plugins that the network's directory in `conf_dir` has
+    /// now.
     pub fn gc_forgotten(
         &mut self,
         known: &[NetworkName],
@@ -203,7 +205,8 @@ impl Runtime<'_> {
         sweep.errors.finish()
     }
 
-    /// Nobody comes in between who would not be in the census; who only looks keeps nobody waiting.
+    /// Locks out new attachments, which the census would miss. A GC that only looks blocks no other
+    /// operation.
     fn lock_all(&self, extent: Extent) -> Result<Held> {
         match extent {
             Extent::Look => Ok(Held::nothing(self.env)),
@@ -247,7 +250,7 @@ impl Runtime<'_> {
         errors.finish()
     }
 
-    /// One plugin's GC with a note of all that goes, or would.
+    /// Runs one plugin's GC and notes everything that it removes, or would remove.
     fn collect_of(
         &mut self,
         list: &NetworkList,
@@ -271,19 +274,19 @@ impl Runtime<'_> {
     }
 }
 
-/// libcni takes what is no version for an old one.
+/// Whether the network's version has GC. An invalid version counts as an old one, as for libcni.
 fn has_gc(list: &NetworkList) -> bool {
     version::Number::parse(&list.version).is_ok_and(|number| number >= version::WITH_GC)
 }
 
-/// What the plugins of a network are to leave as it is.
+/// What the plugins of a network must keep.
 struct Kept<'a> {
     list: &'a NetworkList,
     census: &'a Census,
-    /// The plugins that are asked to remove all else.
+    /// The plugins that are asked to remove everything else.
     plugins: Vec<&'a PluginConfig>,
     listed: Vec<ValidAttachment>,
-    /// The holders of what may live and has no record.
+    /// The holders of objects that may be in use and have no record.
     spared: Vec<Holder>,
 }
 
@@ -293,7 +296,7 @@ impl<'a> Kept<'a> {
         Kept { list, census, plugins, listed: census.spared.clone(), spared: vec![] }
     }
 
-    /// Adds the attachments that live by a record in whichever cache.
+    /// Adds the attachments that are alive according to a record in any cache.
     fn list(&mut self, living: &[Key]) {
         for key in living.iter().filter(|key| !self.census.is_dead(key)) {
             let valid = valid_attachment(key);
@@ -308,10 +311,10 @@ fn valid_attachment(key: &Key) -> ValidAttachment {
     ValidAttachment { container_id: key.container_id.to_string(), ifname: key.ifname.to_string() }
 }
 
-/// The attachments to a network, by whether their namespaces are there.
+/// The attachments to a network, by whether their namespaces exist.
 struct Census {
     network: NetworkName,
-    /// Those that live, and whatever a file that cannot be told may mean.
+    /// Attachments that are alive, and every attachment that an unclear file may stand for.
     spared: Vec<ValidAttachment>,
     dead: Vec<Parameters>,
     unclear: Vec<PathBuf>,
@@ -333,7 +336,7 @@ impl Census {
         census
     }
 
-    /// Nobody knows whose it is, so whoever it may be of is let live.
+    /// The owner is ambiguous: keep every attachment the file could belong to.
     fn spare(&mut self, found: Found) {
         let readings = found.readings(&self.network);
         match found.record {
@@ -348,7 +351,7 @@ impl Census {
         self.dead.iter().any(|at| at.key == *key)
     }
 
-    /// What is not of an attachment that its record has had detached.
+    /// Drops objects of attachments that were detached by their record.
     fn without_dead(&self, mut stale: Vec<Stale>) -> Vec<Stale> {
         let hashes: HashSet<Hash8> = self.dead.iter().map(|at| at.key.attachment_hash()).collect();
         let ids: HashSet<&str> = self.dead.iter().map(|at| at.key.container_id.as_str()).collect();

@@ -1,10 +1,10 @@
-//! What stays of ours in nftables when others take over: the reference plugins detach what we
-//! attached, and do not know our tables. An element that stays leads a published port to whichever
-//! container gets the address next.
+//! Removes what stays of ours in nftables when other plugins take over: the reference plugins
+//! detach what we attached, and do not know our tables. An element that stays leads a published
+//! port to whichever container gets the address next.
 //!
-//! Nothing of ours is needed to tell what is left: no record, no configuration. An attachment is
-//! there while its link is, while a record in any cache below /var/lib/cni has its namespace, while
-//! host-local's lease of its address is its own, and, where no lease names the address, while any
+//! This finds what is left without any record or configuration of ours. An attachment is present
+//! while its link exists, while a record in any cache below /var/lib/cni has its namespace, while
+//! host-local's lease of its address is its own, and, if no lease names the address, while any
 //! namespace of the machine has it.
 
 use std::collections::{HashMap, HashSet};
@@ -25,7 +25,7 @@ use crate::plugins::meta::{firewall, portmap};
 use crate::steps::allocation::files::lease::{self, Content};
 use crate::steps::{link_alias, masquerade, nft_owner, spoofcheck};
 
-/// Where host-local keeps its leases unless a configuration has another `dataDir`.
+/// The directory of host-local's leases unless a configuration sets another `dataDir`.
 const LEASES: &str = "/var/lib/cni/networks";
 
 /// Our tables.
@@ -38,11 +38,11 @@ pub struct Left {
     pub table: String,
     /// The attachment or container that has them.
     pub holder: Holder,
-    /// Whether its container lives.
+    /// Whether its container is alive.
     pub verdict: Verdict,
 }
 
-/// How many attachments have elements in each of our tables; tables without any are left out.
+/// How many attachments have elements in each of our tables; empty tables are omitted.
 pub fn count() -> Result<Vec<(String, usize)>> {
     let Some(nft) = Nft::open_if_there()? else { return Ok(vec![]) };
     let mut counts = vec![];
@@ -53,7 +53,7 @@ pub fn count() -> Result<Vec<(String, usize)>> {
     Ok(counts)
 }
 
-/// What stays when cni-multi goes, in one line; None where nothing does.
+/// What stays after cni-multi is removed, in one line; None if nothing stays.
 pub fn summary(counts: &[(String, usize)]) -> Option<String> {
     let tables: Vec<String> =
         counts.iter().map(|(table, count)| format!("{table}: {count}")).collect();
@@ -67,8 +67,8 @@ pub fn summary(counts: &[(String, usize)]) -> Option<String> {
     })
 }
 
-/// Removes from our tables what belongs to attachments that are gone, each told as soon as it is
-/// done.
+/// Removes from our tables the elements of attachments that are gone; `watch` receives each as soon
+/// as it is done.
 pub fn leave(
     host: &Netlink,
     cache: &Cache,
@@ -105,11 +105,11 @@ fn name(layout: &Layout) -> String {
     format!("{} {}", layout.table.family, layout.table.name)
 }
 
-/// What tells which attachments are there.
+/// The evidence of which attachments are present.
 struct Evidence {
-    /// The identities on links of the host, and those that have a record and a namespace.
+    /// The identities on links of the host, and of attachments that have a record and a namespace.
     alive: HashSet<String>,
-    /// By the network's hash: who has which address.
+    /// The owner of each leased address, by the network's hash.
     leases: HashMap<Hash8, HashMap<IpAddr, Holder>>,
     living: Living,
 }
@@ -149,7 +149,7 @@ impl Evidence {
     }
 }
 
-/// Whether a lease is an attachment's. Old plugins did not write the interface.
+/// Whether a lease belongs to the attachment. Old plugins did not write the interface.
 fn is_of(lease: &Holder, holder: &Holder) -> bool {
     match lease.hash {
         Some(hash) => holder.hash == Some(hash),
@@ -157,7 +157,7 @@ fn is_of(lease: &Holder, holder: &Holder) -> bool {
     }
 }
 
-/// Every lease in host-local's own place.
+/// Every lease in host-local's default directory.
 fn leases(dir: &Path) -> Result<HashMap<Hash8, HashMap<IpAddr, Holder>>> {
     let mut all = HashMap::new();
     let unread = |dir: &Path, e: io::Error| Error::io(format_args!("open {}", dir.display()), &e);

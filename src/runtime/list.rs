@@ -1,8 +1,8 @@
-//! The documents of networks, read as libcni does, mistakes told in its words. Where they lie knows
-//! [`super::directory`].
+//! Parses the documents of networks as libcni does, and reports mistakes in its words.
+//! [`super::directory`] finds the files.
 //!
-//! Keys of a list are matched with case and those of a plugin without, since libcni decodes one by
-//! hand and the other with Go's reader.
+//! Keys of a list are case-sensitive and those of a plugin are not, since libcni decodes the one by
+//! hand and the other with Go's decoder.
 
 use std::collections::BTreeMap;
 
@@ -19,20 +19,20 @@ use crate::error::{Code, Error, Result};
 /// A network: a list of plugins under one name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkList {
-    /// `name`, not checked yet: a file nobody asked for may have any.
+    /// `name`, not checked yet: a file that was not requested may have any.
     pub name: String,
-    /// The version that was chosen from `cniVersion` and `cniVersions`; may be empty, which is
+    /// The version that was chosen from `cniVersion` and `cniVersions`; may be empty, which means
     /// 0.1.0.
     pub version: String,
-    /// `disableCheck`: CHECK succeeds and nothing is run.
+    /// `disableCheck`: CHECK succeeds without running a plugin.
     pub disable_check: bool,
-    /// `disableGC`: GC succeeds and nothing is run.
+    /// `disableGC`: GC succeeds without running a plugin.
     pub disable_gc: bool,
-    /// `loadOnlyInlinedPlugins`: what lies in the network's directory does not belong to it.
+    /// `loadOnlyInlinedPlugins`: the files in the network's directory do not belong to it.
     pub(super) only_inlined: bool,
     /// The plugins, in the order of ADD.
     pub plugins: Vec<PluginConfig>,
-    /// The document as it was read; what the result cache keeps of it.
+    /// The document as it was read, which the result cache keeps.
     pub document: Vec<u8>,
 }
 
@@ -43,23 +43,23 @@ pub struct PluginConfig {
     pub value: Value,
     /// `type`: the name of the program.
     pub kind: String,
-    /// The object's own `name`, which only messages have: plugins get the list's.
+    /// The object's own `name`, used in messages only: plugins get the list's name.
     pub name: String,
-    /// `cniVersion`, which counts only where the object is the whole document.
+    /// `cniVersion`, which is used only if the object is the whole document.
     version: String,
-    /// What it declared in `capabilities` to understand.
+    /// The keys that it declares in `capabilities`.
     pub capabilities: Vec<String>,
 }
 
 impl NetworkList {
-    /// Reads a list as it stands in a `.conflist`, without the plugins of its directory.
+    /// Parses a list as it is in a `.conflist`, without the plugins of its directory.
     pub fn parse(document: Vec<u8>) -> Result<NetworkList> {
         let list = NetworkList::parse_value(&document)
             .map_err(|error| error.context("error parsing configuration list"))?;
         Ok(NetworkList { document, ..list })
     }
 
-    /// Reads a single plugin's configuration as the list of it alone.
+    /// Parses a single plugin's configuration as a list of one plugin.
     pub fn of_single(text: Vec<u8>) -> Result<NetworkList> {
         let plugin = PluginConfig::parse(&text)?;
         let document = Value::object([
@@ -91,7 +91,7 @@ impl NetworkList {
 }
 
 impl PluginConfig {
-    /// Reads a plugin's object.
+    /// Parses a plugin's object.
     pub fn parse(text: &[u8]) -> Result<PluginConfig> {
         let value =
             parse_object(text).map_err(|error| error.context("error parsing configuration"))?;
@@ -119,8 +119,8 @@ impl PluginConfig {
     }
 }
 
-/// The keys of a plugin that have a type. Most are only looked at for that: a mistake shows when
-/// the network is loaded.
+/// The keys of a plugin that have a type. Most are decoded only for that: a mistake shows when the
+/// network is loaded.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Head {
@@ -146,8 +146,8 @@ struct Ipam {
     _kind: String,
 }
 
-/// The newest of `cniVersions` and `cniVersion` that is spoken here; `cniVersion` as it is where
-/// none is.
+/// The newest supported version of `cniVersions` and `cniVersion`; `cniVersion` unchanged if none
+/// is supported.
 pub fn choose_version(list: &Value) -> Result<String> {
     let single = match member(list, "cniVersion") {
         None => String::new(),
@@ -184,7 +184,7 @@ pub fn choose_version(list: &Value) -> Result<String> {
     Ok(spoken.into_iter().max_by_key(|(number, _)| *number).map_or(single, |(_, version)| version))
 }
 
-/// The version, unless it is newer than what is spoken here.
+/// The version, unless it is newer than the newest supported one.
 fn if_spoken(version: &str, path: &str, entry: &str) -> Result<Option<(version::Number, String)>> {
     let refused = |error: Error| {
         let error = error.context(entry);
@@ -224,8 +224,8 @@ fn inlined_plugins(list: &Value, only_inlined: bool) -> Result<Vec<PluginConfig>
         }
     };
     let parse = |(index, plugin): (usize, &Value)| {
-        // Written once more by libcni before it is read: of `type` and `Type` the one that is
-        // behind in order counts.
+        // libcni encodes a plugin again before it decodes it: of `type` and `Type` the one that
+        // sorts last counts.
         PluginConfig::of_value(plugin.clone().sorted()).map_err(|error| {
             error
                 .within(format_args!("plugins[{index}]"))
@@ -235,7 +235,7 @@ fn inlined_plugins(list: &Value, only_inlined: bool) -> Result<Vec<PluginConfig>
     plugins.iter().enumerate().map(parse).collect()
 }
 
-/// One JSON object; `null` is one without members.
+/// Parses one JSON object; `null` is an object without members.
 pub(super) fn parse_object(text: &[u8]) -> Result<Value> {
     match Value::parse(text)? {
         Value::Null => Ok(Value::Object(vec![])),
@@ -246,13 +246,13 @@ pub(super) fn parse_object(text: &[u8]) -> Result<Value> {
     }
 }
 
-/// The member of exactly this key, the last of several; `null` counts as given.
+/// The member with exactly this key, the last of several; `null` counts as given.
 fn member<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     let Value::Object(pairs) = object else { return None };
     pairs.iter().rev().find(|(k, _)| k == key).map(|(_, value)| value)
 }
 
-/// The kind of value as libcni's messages name it.
+/// The kind of value, as libcni's messages name it.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -418,7 +418,7 @@ mod tests {
         }
     }
 
-    /// libcni reads a plugin in a list after it has written it once more, in order, and one in a
+    /// libcni reads a plugin in a list after it has encoded it again, in sorted order, and one in a
     /// file of its own as it is.
     #[test]
     fn of_two_spellings_of_type_the_last_in_order_counts_in_a_list() {
@@ -432,7 +432,7 @@ mod tests {
     fn a_single_configuration_becomes_the_list_of_it_alone() {
         let text = r#"{"type":"bridge","name":"n","cniVersion":"0.3.1","x":"<","capabilities":{"mac":true},"disableCheck":true,"mtu":1e3}"#;
         let list = NetworkList::of_single(text.into()).unwrap();
-        // As libcni keeps it: in order, with Go's escapes and whole numbers.
+        // As libcni caches it: sorted, with Go's escapes and whole numbers.
         let plugin = r#"{"capabilities":{"mac":true},"cniVersion":"0.3.1","disableCheck":true,"mtu":1000,"name":"n","type":"bridge","x":"\u003c"}"#;
         assert_eq!(
             String::from_utf8(list.document.clone()).unwrap(),

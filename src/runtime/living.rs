@@ -1,10 +1,10 @@
-//! Which containers live, for a GC that has no runtime's word for it.
+//! Determines which containers are alive, for a GC without a list from a runtime.
 //!
-//! Records of runtimes may lie in another directory, or be lost. What lives is decided by what a
-//! container cannot write, and the kernel keeps: the host's end of a veth pair: the other end goes
-//! with its namespace; the namespace at a path that was written down; records in any cache below
-//! /var/lib/cni; and, of an address, whether any namespace of the machine has it. That last one a
-//! container can change: only its own address, and only to its own harm.
+//! Records of runtimes may be in another directory, or be lost. So the decision relies on what a
+//! container cannot write and the kernel keeps: the host's end of a veth pair, since the other end
+//! disappears with its namespace; the namespace at a path that was recorded; records in any cache
+//! below /var/lib/cni; and, for an address, whether any namespace of the machine has it. Only that
+//! last one can a container change: its own address, to its own harm.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,19 +18,19 @@ use crate::cni::valid::{Holder, Stale, ValidAttachment};
 use crate::error::{Error, Result};
 use crate::net::namespaces;
 
-/// What a GC does with something that no record of its own speaks for.
+/// The verdict of a GC on an object without a record of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its container lives.
+    /// Its container is alive.
     Lives,
-    /// Nothing tells.
+    /// There is no evidence either way.
     Unknown,
     /// Its container is gone.
     Gone,
 }
 
 impl Verdict {
-    /// Why it is spared.
+    /// Why the object is kept.
     pub fn reason(self) -> &'static str {
         match self {
             Verdict::Lives => "its container lives",
@@ -39,18 +39,18 @@ impl Verdict {
     }
 }
 
-/// What is known of who lives.
+/// The evidence of which containers are alive.
 pub struct Living {
-    /// Every address of another namespace; an error where one, or a record, may have been
-    /// overlooked.
+    /// Every address in another namespace; an error if a namespace, or a record, may have been
+    /// missed.
     addresses: Result<HashSet<IpAddr>>,
-    /// Attachments with a record, in whichever cache, and a namespace.
+    /// Attachments that have a record, in any cache, and a namespace.
     recorded: Vec<Key>,
 }
 
 impl Living {
-    /// Looks now. What is to be judged has to be collected before: an ADD takes an address first
-    /// and then puts it on a link.
+    /// Collects the evidence now. The objects to be judged must have been collected before: an ADD
+    /// allocates an address first and then puts it on a link.
     pub fn look(network: Option<&NetworkName>, own: &Cache) -> Living {
         let (recorded, problem) = match recorded(network, own) {
             Ok(recorded) => (recorded, None),
@@ -60,23 +60,24 @@ impl Living {
         Living { addresses, recorded }
     }
 
-    /// Why not all could be looked at.
+    /// Why the evidence is incomplete, if it is.
     pub fn problem(&self) -> Option<&Error> {
         self.addresses.as_ref().err()
     }
 
-    /// The attachments of a network that have a record in whichever cache, and a namespace.
+    /// The attachments to a network that have a record, in any cache, and a namespace.
     pub fn recorded(&self) -> &[Key] {
         &self.recorded
     }
 
-    /// Whether an address is on a link of some namespace.
+    /// Whether an address is on a link of any namespace.
     pub fn has(&self, address: &IpAddr) -> Result<bool> {
         self.addresses.as_ref().map(|all| all.contains(address)).map_err(Clone::clone)
     }
 
-    /// Judges each by itself and by what else its container has: who lives with one interface lives
-    /// with all. `alive` are the containers that are known to live.
+    /// Judges each object by itself and by the other objects of its container: a container that is
+    /// alive on one interface is alive on all. `alive` are the containers that are known to be
+    /// alive.
     pub fn judge(&self, all: &[Stale], alive: &[ValidAttachment]) -> Vec<Verdict> {
         let mut lives = Group::default();
         lives.containers.extend(alive.iter().map(|valid| valid.container_id.clone()));
@@ -107,7 +108,7 @@ impl Living {
             return there(!is_gone(&stale.netns_path));
         }
         if stale.needs_link {
-            return Verdict::Gone; // the link would be among what is judged, and make its attachment live
+            return Verdict::Gone; // the link would be among `all`, and keep its attachment alive
         }
         if stale.addresses.is_empty() {
             return Verdict::Unknown;
@@ -118,12 +119,12 @@ impl Living {
     }
 }
 
-/// Attachments and containers.
+/// A set of attachments and containers.
 #[derive(Default)]
 struct Group {
     hashes: HashSet<Hash8>,
     containers: HashSet<String>,
-    /// The beginnings of ids, where a comment had no room for the whole.
+    /// The beginnings of ids that were truncated in a comment.
     beginnings: Vec<String>,
 }
 
@@ -152,9 +153,9 @@ impl Group {
     }
 }
 
-/// Who has a record below /var/lib/cni, or in the operator's cache, and a namespace; libcni's
-/// callers choose the directory: cri-dockerd has /var/lib/cni/cache. A file that cannot be read
-/// speaks for all that its name may stand for.
+/// The attachments that have a record below /var/lib/cni, or in the operator's cache, and a
+/// namespace. libcni's callers choose the directory: cri-dockerd has /var/lib/cni/cache. An
+/// unreadable file counts for every attachment that its name may stand for.
 fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
     let usual = Path::new(cache::DEFAULT_DIR);
     let mut caches = vec![own.clone(), Cache::new(usual)];
@@ -190,8 +191,7 @@ fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
     Ok(keys)
 }
 
-/// Whether there is nothing at the path. An unreadable path, and one that was never written down,
-/// counts as there.
+/// Whether there is nothing at the path. An unreadable path, and an empty one, counts as existing.
 pub fn is_gone(netns: &str) -> bool {
     !netns.is_empty() && !Path::new(netns).try_exists().unwrap_or(true)
 }

@@ -1,19 +1,19 @@
-//! Operations on one container wait for each other, as the specification demands of a runtime, and
-//! GC for all of them.
+//! The lock between operations: those on one container wait for each other, as the specification
+//! demands of a runtime, and GC waits for all of them.
 //!
-//! Of two ADDs of one attachment at the same time one fails, and its undo would take down what the
-//! other has made; a GC would take an address for nobody's that an ADD has just been given. libcni
-//! leaves this to its caller, and where that is a person nobody else sees to it.
+//! Of two concurrent ADDs of one attachment one fails, and its undo would delete what the other has
+//! made; a GC would treat an address that an ADD has just allocated as stale. libcni leaves the
+//! locking to its caller, and a person who calls it does not lock.
 //!
-//! There is one file for a cache, `lock`; a container has one byte of it, by the hash of its id,
-//! its namespace another, since two ids may mean one, and GC takes all. Where containers come and
-//! go all the time there is no moment without any, so GC takes the first byte before the others,
-//! and who comes then lets it go first. Nothing is made or removed for a container, and what
-//! readers of the cache list stays as it is. Other runtimes do not look at it: they know their own
-//! containers only.
+//! Each cache has one file, `lock`. A container has one byte of it, by the hash of its id; its
+//! namespace has another, since two ids may mean one namespace; and GC takes all bytes. If
+//! containers come and go all the time there is no moment without one, so GC takes the first byte
+//! before the others, and a new operation waits for that byte first. No file is created or removed
+//! for a container, and what readers of the cache list does not change. Other runtimes do not use
+//! the lock: they know only their own containers.
 //!
-//! A plugin may call a runtime for its own container, as Multus does: what an ancestor holds is in
-//! its environment, and is not waited for.
+//! A plugin may call a runtime for its own container, as Multus does: the places that an ancestor
+//! holds are in its environment, and it does not wait for them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -27,23 +27,23 @@ use crate::error::{Code, Error, Result, warn};
 use crate::file_lock::{Patience, Range, poll_until};
 use crate::plain_file;
 
-/// As far as a file can be locked.
+/// The length of a range up to the largest offset.
 const TO_THE_END: i64 = 0;
 
-/// The bytes of namespaces are behind those of containers. Who has both has taken the one before
-/// the other, so no two wait for each other.
+/// The bytes of namespaces follow those of containers. A holder of both has taken the container's
+/// first, so no two operations deadlock.
 const NAMESPACES: i64 = 1 << 61;
 
-/// How long to look away while somebody else is at work.
+/// The pause between two attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The variable with the places that are held by whoever has started this process. Its name does
-/// not begin with `CNI_`, because those are the protocol's.
+/// The variable with the places that this process's ancestors hold. Its name does not begin with
+/// `CNI_`, because those names are the protocol's.
 const HELD: &str = "HELD_BY_CNI_MULTI";
 
-/// What keeps others away, until it is dropped.
+/// The lock, held until it is dropped.
 pub(super) struct Held {
-    /// The environment for whatever runs meanwhile.
+    /// The environment for programs that run under the lock.
     pub env: Environment,
     _file: Option<File>,
 }
@@ -55,18 +55,17 @@ struct Place {
 }
 
 impl Held {
-    /// Nobody is kept away.
+    /// Holds no lock, so it keeps no operation waiting.
     pub fn nothing(env: &Environment) -> Held {
         Held { env: env.clone(), _file: None }
     }
 }
 
 impl Cache {
-    /// Waits until nobody works on this container or in this namespace, or with None on any. Code
-    /// 11 where that takes too long.
+    /// Waits until no operation is running on this container or in this namespace, or with None on
+    /// any. Code 11 on timeout.
     ///
-    /// Nothing is held where there can be no lock: a directory that cannot be written must not keep
-    /// DEL from its work.
+    /// No lock is held if there can be none: a directory that is not writable must not prevent DEL.
     pub(super) fn lock(
         &self,
         patience: Patience,
@@ -86,7 +85,8 @@ impl Cache {
         let tell = |error: Error| {
             error.with_details(format_args!("`fuser -v {}` names its owner", path.display()))
         };
-        // Whom an ancestor waits for must not wait for a GC that waits for the ancestor.
+        // An operation that an ancestor waits for must not wait for a GC that waits for the
+        // ancestor.
         if at.is_some() && !inherited.contains(&cache) {
             gate().wait_until_free(&file, patience.limit()).map_err(tell)?;
         }
@@ -101,14 +101,14 @@ impl Cache {
 }
 
 impl Place {
-    /// Takes the place. Without patience whoever has it is an ancestor, who will hold it for as
-    /// long as this takes.
+    /// Takes the place. Without patience its holder is an ancestor, which will hold it for as long
+    /// as this takes.
     fn wait(&self, file: &File, patience: Option<Duration>) -> Result<()> {
         // No lock support in the file system is not an error: continue unlocked.
         self.poll(|| self.range.try_take(file).unwrap_or(true), patience)
     }
 
-    /// Waits until nobody has the place, and does not take it.
+    /// Waits until the place is free, and does not take it.
     fn wait_until_free(&self, file: &File, patience: Duration) -> Result<()> {
         self.poll(|| self.range.is_free(file).unwrap_or(true), Some(patience))
     }
@@ -127,13 +127,13 @@ impl Place {
     }
 }
 
-/// What GC alone has, from when it waits for the others.
+/// The place that only GC takes, from the time when it waits for the others.
 fn gate() -> Place {
     Place { range: Range::byte(0), what: "gc".into() }
 }
 
-/// What has to be free, in the order in which it is taken. A namespace that has gone nobody works
-/// in.
+/// The places that an operation takes, in this order. No operation runs in a namespace that is
+/// gone.
 fn places(at: Option<&Parameters>) -> Vec<Place> {
     let Some(at) = at else {
         let all = Range { start: 0, length: TO_THE_END };
@@ -150,7 +150,7 @@ fn places(at: Option<&Parameters>) -> Vec<Place> {
     places
 }
 
-/// The byte of whatever is called so; GC alone has that at the beginning.
+/// The byte of a name; the first byte is reserved for GC.
 fn place(name: &str) -> Range {
     Range { start: i64::from_be_bytes(hash8(name)) & (NAMESPACES - 1) | 1, length: 1 }
 }
@@ -183,7 +183,8 @@ mod tests {
         }
     }
 
-    /// Whether somebody who holds `held` keeps away who wants `wanted`, for as long and no longer.
+    /// Whether a holder of `held` keeps out a process that wants `wanted`, for as long and no
+    /// longer.
     fn excludes(held: Option<&str>, wanted: Option<&str>) -> bool {
         let dir = Scratch::new();
         let cache = Cache::new(dir.path());

@@ -1,9 +1,9 @@
-//! The other side of the protocol, what libcni is: networks are loaded from a directory, their
-//! plugins run one after the other, and the result of each attachment is kept until it goes.
+//! The other side of the protocol, as in libcni: loads networks from a directory, runs their
+//! plugins one after the other, and keeps the result of each attachment until its DEL.
 //!
-//! [`directory`] finds a network, [`list`] reads it, [`derive`] makes the configuration that one of
-//! its plugins gets, [`chain`] runs them all ([`gc`] and [`versions`] are its operations without an
-//! attachment), [`cache`] keeps results, [`lock`] keeps two operations on one container apart,
+//! [`directory`] finds a network, [`list`] parses it, [`derive`] makes the configuration for each
+//! of its plugins, [`chain`] runs them all ([`gc`] and [`versions`] are its operations without an
+//! attachment), [`cache`] keeps results, [`lock`] serializes operations on one container,
 //! [`living`] decides which containers are alive, [`leave`] removes what stays when other plugins
 //! take over, and [`parameters`] is what is known of an attachment besides its network.
 

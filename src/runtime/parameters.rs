@@ -1,5 +1,5 @@
-//! What a runtime knows of one attachment, and how cnitool makes it from its arguments and
-//! variables.
+//! What a runtime knows of one attachment, and how cnitool derives it from its arguments and
+//! environment.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,11 +11,11 @@ use crate::cni::conf::ValidAttachment;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 
-/// What the runtime says of an attachment, besides the network.
+/// The parameters of an attachment, apart from its network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// What identifies it. The names in it have been checked: as a file's name they cannot leave
-    /// the directory.
+    /// What identifies it. The names have been checked: as a file name they cannot leave the
+    /// directory.
     pub key: Key,
     /// CNI_NETNS.
     pub netns: String,
@@ -42,7 +42,7 @@ impl Parameters {
     }
 }
 
-/// As cnitool reads them, which is stricter than plugins: no value may be empty.
+/// Parses CNI_ARGS as cnitool does, which is stricter than plugins: no value may be empty.
 pub fn parse_args(text: &str) -> Result<Vec<(String, String)>> {
     let pair = |piece: &str| {
         let mut parts = piece.split('=');
@@ -59,7 +59,7 @@ pub fn parse_args(text: &str) -> Result<Vec<(String, String)>> {
     if text.is_empty() { Ok(vec![]) } else { text.split(';').map(pair).collect() }
 }
 
-/// The capability arguments: a JSON object; empty is none.
+/// Parses the capability arguments: a JSON object; an empty text means none.
 pub fn parse_capability_args(text: &str) -> Result<Value> {
     let parsed = if text.is_empty() {
         Ok(Value::Object(vec![]))
@@ -69,7 +69,7 @@ pub fn parse_capability_args(text: &str) -> Result<Value> {
     parsed.map_err(|error| error.context("decode the capability arguments"))
 }
 
-/// The path from the root, cleaned by its text alone: no link is followed, nothing need exist.
+/// The absolute path, cleaned lexically: symbolic links are not followed, and nothing need exist.
 pub fn absolute(path: &Path) -> Result<String> {
     let path = std::path::absolute(path)
         .map_err(|e| Error::io(format_args!("make path {path:?} absolute"), &e))?;

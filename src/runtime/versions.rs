@@ -1,4 +1,4 @@
-//! Whether a network's plugins speak its version, as runtimes ask before they use a network.
+//! Whether a network's plugins support its version, which runtimes check before they use a network.
 
 use std::time::Duration;
 
@@ -8,9 +8,8 @@ use crate::cni::{delegate, version};
 use crate::error::{Code, Error, ErrorList, Result};
 
 impl Runtime<'_> {
-    /// VERSION for every plugin: each has to list the network's version, by the letter. Returns the
-    /// capabilities that any of them declares to understand; a failure tells of all plugins
-    /// that cannot take part.
+    /// VERSION for every plugin: each has to list the network's version literally. Returns the
+    /// capabilities that any of them declares; the error names every plugin that does not qualify.
     pub fn validate(&self, list: &NetworkList) -> Result<Vec<String>> {
         let mut errors = ErrorList::default();
         let mut capabilities = vec![];
@@ -23,7 +22,7 @@ impl Runtime<'_> {
         errors.finish().map(|()| capabilities)
     }
 
-    /// The versions that a plugin speaks. One that is compiled in is not run for that.
+    /// The versions that a plugin supports. A plugin that is compiled in is not run for that.
     pub fn versions(&self, kind: &str) -> Result<Vec<String>> {
         match self.find(kind)? {
             Program::File(program) => delegate::versions(&program, self.env),
@@ -33,7 +32,7 @@ impl Runtime<'_> {
         }
     }
 
-    /// As [`Runtime::versions`], from a program that gets so much time for it.
+    /// As [`Runtime::versions`], with a time limit for the program.
     pub fn versions_within(&self, kind: &str, patience: Duration) -> Result<Vec<String>> {
         match self.find(kind)? {
             Program::File(program) => delegate::versions_within(&program, self.env, patience),

@@ -19,27 +19,28 @@ use crate::steps::gateway_field;
 /// How long duplicate address detection may take, as in the reference.
 const DAD_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether IPv6 addresses are looked for in the network before they are used, which takes a second
-/// or two.
+/// Whether the kernel probes for duplicates of an IPv6 address before it uses the address, which
+/// takes a second or two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateDetection {
-    /// Used at once: on a link that was just made for one container nobody else can have them.
+    /// The address is used at once: no other host can have it on a link that was just made for one
+    /// container.
     Off,
-    /// Looked for as the kernel is set to: on a link to a network of machines that we know nothing
-    /// of. These hear of the address too.
+    /// Probes as the kernel is configured to: for a link to a network of unknown machines. These
+    /// learn the address from the probe too.
     Shared,
-    /// Looked for, also in ways that a loop in the network does not fool (RFC 7527).
+    /// Probes, also in ways that a loop in the network does not fool (RFC 7527).
     Enhanced,
 }
 
-/// How the interface is wired to its subnet.
+/// How the interface is connected to its subnet.
 #[derive(Clone, Debug)]
 pub struct Wiring {
-    /// Whether addresses are tried before they are used.
+    /// Whether IPv6 addresses are probed for duplicates before they are used.
     pub detection: DuplicateDetection,
-    /// Whether the address's subnet is on the link; else nothing is reached but by routes.
+    /// Whether the address's subnet is on the link; without it only routes reach anything.
     pub subnet_on_link: bool,
-    /// Routes that those of the result build on.
+    /// Routes that the result's routes depend on; they are added first.
     pub routes_first: Vec<Route>,
 }
 
@@ -90,8 +91,8 @@ fn adding(route: &Route, link: &Link) -> String {
     )
 }
 
-/// Like the reference's, our IPAM plugins take a gateway outside its subnet: a route may lead to
-/// it.
+/// Explains a route that the kernel refused because its gateway is outside the subnet. Our IPAM
+/// plugins accept such a gateway, as the reference's do, because another route may lead to it.
 fn if_unreachable(error: Error, cx: &Context<'_>, result: &AddResult, route: &Route) -> Error {
     let is_outside = |gateway: &IpAddr| !result.ips.iter().any(|ip| ip.address.contains(gateway));
     let Some(gateway) =
@@ -120,7 +121,8 @@ fn if_unreachable(error: Error, cx: &Context<'_>, result: &AddResult, route: &Ro
     ))
 }
 
-/// All ipvlans of one lower link share its address table, so the kernel knows of another's address.
+/// Reports an address conflict: all ipvlans of one lower link share its address table, so the
+/// kernel knows the addresses of the others.
 fn if_taken(error: Error, address: IpNet) -> Error {
     if error.is_errno(Errno::EADDRINUSE) {
         error
@@ -131,12 +133,12 @@ fn if_taken(error: Error, address: IpNet) -> Error {
     }
 }
 
-/// Settings that must be there before the first address and before the link is up.
+/// Writes the settings that must be in place before the first address and before the link is up.
 fn prepare(at: &Attachment, has_v6: bool, detection: DuplicateDetection) -> Result<()> {
     let ifname = at.ifname();
     at.run(|| {
         let v6 = |setting| Sysctl::ipv6_conf(ifname, setting);
-        // These are wishes: a kernel without IPv6 or without the setting attaches as well.
+        // Optional: a container is attached even if the kernel lacks IPv6 or the setting.
         let wish = |setting, value| drop(v6(setting).write(value));
         match detection {
             DuplicateDetection::Off => wish("accept_dad", "0"),
@@ -152,15 +154,15 @@ fn prepare(at: &Attachment, has_v6: bool, detection: DuplicateDetection) -> Resu
                 enable_ipv6(link)?;
             }
             // The container's own tools may set the link down and up again; its address must
-            // outlive that.
+            // survive that.
             v6("keep_addr_on_down").ensure("1")?;
         }
         Ok(())
     })
 }
 
-/// Container runtimes turn IPv6 off in new namespaces; whoever asks for an IPv6 address wants it
-/// on.
+/// Enables IPv6 on the interface: container runtimes disable it in new namespaces, and a request
+/// for an IPv6 address needs it.
 pub fn enable_ipv6(ifname: &str) -> Result<()> {
     let disable = Sysctl::ipv6_conf(ifname, "disable_ipv6");
     match disable.ensure("0") {
@@ -171,7 +173,7 @@ pub fn enable_ipv6(ifname: &str) -> Result<()> {
     }
 }
 
-/// Waits for duplicate address detection of what the link has.
+/// Waits for duplicate address detection of the link's tentative addresses, if it has any.
 pub fn settle_if_tentative(at: &Attachment, link: &Link, deadline: Deadline) -> Result<()> {
     let container = at.netlink()?;
     if !container.addresses(link)?.iter().any(|address| address.tentative) {
@@ -195,7 +197,7 @@ fn settle(container: &Netlink, link: &Link, watch: &Watch, deadline: Deadline) -
         if !watch.until(end)? {
             return match container.link(&link.name)?.is_operational() {
                 true => Err(unsettled(link, still_tentative(link, limit))),
-                false => Ok(()), // nothing is sent or heard before it carries
+                false => Ok(()), // nothing is sent or received before it has a carrier
             };
         }
     }
@@ -221,8 +223,8 @@ fn duplicate(code: Code, link: &Link, address: IpNet) -> Error {
         .with_details("a neighbour has the address: give this container another one")
 }
 
-/// The result's routes as the kernel takes them: without a gateway of its own a route takes the
-/// first of its family.
+/// The result's routes as the kernel takes them: a route without a gateway of its own gets the
+/// first gateway of its family.
 pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
     let gateway_of = |is_v6: bool| {
         result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv6() == is_v6)
@@ -277,10 +279,10 @@ fn out_of_range(path: &str, field: &str, value: i64, most: i64) -> Error {
     Error::out_of_range(format_args!("{path}.{field}"), value, 0..=most)
 }
 
-/// Compares the addresses and routes that prevResult tells with those of the kernel.
+/// Compares the addresses and routes in prevResult with those of the kernel.
 ///
-/// A later plugin may have moved routes to another table or to another link, so a route is looked
-/// for in all of them unless its table is told.
+/// A later plugin may have moved routes to another table or link, so all tables are searched for a
+/// route unless it names its table.
 pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) -> Result<()> {
     let container = at.netlink()?;
     if !link.up {

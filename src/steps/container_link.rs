@@ -1,9 +1,9 @@
-//! A link that is in the container as a whole: macvlan, ipvlan, vlan, dummy, tap. Nothing of it is
-//! on the host, so it goes with the container's namespace at the latest.
+//! A link that is entirely in the container: macvlan, ipvlan, vlan, dummy, tap. No part of it is on
+//! the host, so it disappears with the container's namespace at the latest.
 //!
-//! Where a link has to be born from the host, the name that it will have in the container may be
-//! taken on the host, and kernels before 6.13 refuse that. So it is born with a passing name, which
-//! belongs to the attachment as well.
+//! A link that must be created from the host may have a final name that is taken on the host, and
+//! kernels before 6.13 refuse that. So it is created with a temporary name, which belongs to the
+//! attachment as well.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub enum Birthplace {
     Container,
 }
 
-/// Makes the link, down, with the name that CNI_IFNAME says.
+/// Creates the link, down, with the name in CNI_IFNAME.
 pub fn create<'a>(
     cx: &'a Context<'_>,
     at: &'a Attachment,
@@ -56,7 +56,7 @@ pub fn create<'a>(
     own(at, links, born_as, rb)
 }
 
-/// Gives a link that was just made its name and our alias, and keeps which one it is.
+/// Gives a link that was just created its name and our alias, and records which link it is.
 pub fn own<'a>(
     at: &'a Attachment,
     links: PluginLinks,
@@ -75,8 +75,8 @@ pub fn own<'a>(
     Ok(Link { name: at.ifname().to_owned(), alias, ..born })
 }
 
-/// The undo of a link that was just made: by its ifindex, as soon as that is known and put into
-/// what is returned.
+/// Registers the undo of a link that was just created. It deletes by ifindex once the caller has
+/// put that into the returned cell, and by name before.
 fn undo_creation<'a>(
     container: &'a Netlink,
     born_as: String,
@@ -92,8 +92,8 @@ fn undo_creation<'a>(
     index
 }
 
-/// The kernel refuses many a link for what is on its lower link already, so the error says which
-/// one that is.
+/// Adds the lower link's name to the error: the kernel often refuses a link because of what is
+/// already on its lower link.
 fn with_lower_link(netlink: &Netlink, spec: &LinkSpec, error: Error) -> Error {
     match spec.lower.map(|index| netlink.find_link_by_index(index)) {
         Some(Ok(Some(lower))) => error.with_details(format_args!("on link {:?}", lower.name)),
@@ -101,13 +101,14 @@ fn with_lower_link(netlink: &Netlink, spec: &LinkSpec, error: Error) -> Error {
     }
 }
 
-/// Before anything is made: CNI_IFNAME is a name that a new interface of the container can have.
+/// Requires CNI_IFNAME to be a free name that a new interface of the container can have; called
+/// before any change.
 pub fn require_free_name(at: &Attachment) -> Result<()> {
     refuse_pattern(at)?;
     refuse_taken_name(at.netlink()?, at.ifname())
 }
 
-/// The kernel would make up a name.
+/// Refuses a name that is a pattern: the kernel would choose a name for it.
 pub fn refuse_pattern(at: &Attachment) -> Result<()> {
     if at.key.ifname.is_pattern() {
         Err(Error::new(
@@ -122,7 +123,8 @@ pub fn refuse_pattern(at: &Attachment) -> Result<()> {
     }
 }
 
-/// An interface that the container has already is never taken over.
+/// Refuses a name that an interface of the container already has: such an interface is never taken
+/// over.
 pub fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
     match container.find_link(ifname)? {
         None => Ok(()),
@@ -138,15 +140,15 @@ pub fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
     }
 }
 
-/// The interface in a result, always the first.
+/// The interface entry of the result; it is always the first.
 pub fn interface(link: &Link, at: &Attachment) -> Interface {
     let name = link.name.clone();
     let mac = link.mac().to_string();
     Interface { name, mac, sandbox: at.netns_path.clone(), ..Interface::default() }
 }
 
-/// Sets the link up: with the addresses of the IPAM plugin, or without any on layer 2. The result
-/// has this one interface.
+/// Sets the link up, with the addresses of the IPAM plugin or, on layer 2, without any. Returns a
+/// result with this one interface.
 pub fn set_up<'a>(
     at: &'a Attachment,
     link: &Link,
@@ -195,12 +197,13 @@ pub fn verify(cx: &Context<'_>, at: &Attachment, kind: Option<&str>) -> Result<L
     Ok(link)
 }
 
-/// DEL of a plugin that makes nothing but such a link: the link and its addresses.
+/// DEL of a plugin that creates nothing but such a link: deletes the link and releases its
+/// addresses.
 pub fn detach(cx: &Context<'_>, at: &Detachment, links: PluginLinks) -> Result<()> {
     ipam::del_with_link(cx, at, &mut || links.delete(at))
 }
 
-/// GC of such a plugin: addresses, and what is kept of links.
+/// GC of such a plugin: releases addresses and removes records of links.
 pub fn collect_garbage(
     cx: &Context<'_>,
     valid: &ValidAttachments,

@@ -1,10 +1,10 @@
-//! The resolver settings of a result: the configuration's where it has any, else the IPAM plugin's.
+//! The resolver settings of a result: the configuration's if it has any, else the IPAM plugin's.
 
 use serde::Deserialize;
 
 use crate::cni::result::Dns;
 
-/// `dns` of a configuration. A list that is there and empty counts as given: it says "none".
+/// `dns` of a configuration. An empty list counts as given: it means "none".
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DnsConf {
@@ -15,7 +15,7 @@ pub struct DnsConf {
 }
 
 impl DnsConf {
-    /// These settings as a whole if any is given, else `of_ipam`.
+    /// All of these settings if any is given, else `of_ipam`.
     pub fn or(&self, of_ipam: Dns) -> Dns {
         if self.nameservers.is_none()
             && self.search.is_none()

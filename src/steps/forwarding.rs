@@ -1,5 +1,5 @@
-//! The host forwards packets of the families that an attachment has addresses of. It stays so after
-//! DEL: others rely on it by then, and whether it was wanted before cannot be told.
+//! IP forwarding on the host, for the families that an attachment has addresses of. DEL does not
+//! turn it off: others may rely on it by then, and whether it was on before ADD is not known.
 
 use crate::cni::result::AddResult;
 use crate::error::Result;

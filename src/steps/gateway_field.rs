@@ -1,5 +1,5 @@
-//! The field that a gateway came from, for errors: the result has it from the configuration's
-//! `ipam` or from the IPAM plugin.
+//! The configuration field that a gateway came from, for errors: a result's gateway is from the
+//! configuration's `ipam` or from the IPAM plugin.
 
 use std::net::IpAddr;
 
@@ -7,12 +7,12 @@ use crate::cni::conf::Config;
 use crate::cni::json::Value;
 use crate::cni::result::AddResult;
 
-/// Where IPAM plugins read gateways, and what these are called there.
+/// The sections in which IPAM plugins read gateways, and the names of the keys.
 const SECTIONS: [&str; 3] = ["runtimeConfig", "args", "ipam"];
 const KEYS: [&str; 2] = ["gateway", "gw"];
 
-/// The configuration's field with this gateway (`ipam.ranges[0][0].gateway`), or else that of the
-/// IPAM plugin's result.
+/// The path of the configuration field that has this gateway (`ipam.ranges[0][0].gateway`), or else
+/// its path in the IPAM plugin's result.
 pub fn of(config: &Config, result: &AddResult, gateway: IpAddr) -> String {
     let in_section = |section: &&str| find(config.value.get(section)?, section, gateway);
     SECTIONS.iter().find_map(in_section).unwrap_or_else(|| in_result(result, gateway))

@@ -1,5 +1,5 @@
-//! The hardware address that the container's interface is to have, which may be asked for in
-//! several places.
+//! The requested hardware address of the container's interface, which may be in several places of
+//! the input.
 
 use serde::Deserialize;
 
@@ -7,11 +7,12 @@ use crate::cni::args::Args;
 use crate::error::{Error, Mistake, Result};
 use crate::net::mac::{self, MacAddr};
 
-/// A place of the configuration that has `mac`: `runtimeConfig`, and for some plugins `args.cni`.
+/// A section of the configuration with a key `mac`: `runtimeConfig`, and for some plugins
+/// `args.cni`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct MacConf {
-    /// The address; an empty text means none.
+    /// The address; an empty string means none.
     #[serde(deserialize_with = "mac::optional")]
     pub mac: Option<MacAddr>,
 }
@@ -23,8 +24,8 @@ pub fn of_args(cni_args: &str) -> Result<Option<MacAddr>> {
     given.map_err(|mistake: Mistake| mistake.at("CNI_ARGS: MAC").into())
 }
 
-/// The address of a plugin that has a key `mac`: it gives way to CNI_ARGS, and that to
-/// `runtimeConfig.mac`.
+/// The address for a plugin with a key `mac`: CNI_ARGS overrides the key, and `runtimeConfig.mac`
+/// overrides both.
 pub fn of_key(
     own: Option<&MacAddr>,
     cni_args: &str,
@@ -38,8 +39,8 @@ pub fn of_key(
     ])
 }
 
-/// The first address there is of these, each with its path: one that an Ethernet interface can
-/// have.
+/// The first address in `places`, which are pairs of path and address. Fails unless an Ethernet
+/// interface can have the address.
 pub fn strongest<const N: usize>(places: [(&str, Option<&MacAddr>); N]) -> Result<Option<MacAddr>> {
     let Some((path, mac)) = places.into_iter().find_map(|(path, mac)| Some((path, mac?))) else {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! Addresses from the IPAM plugin that `ipam.type` names (specification, section 4).
 //!
-//! The plugin is looked up in CNI_PATH. If the file there is this very binary, or if there is none
-//! and the plugin is compiled in, it runs in this process; another file is executed.
+//! The plugin is looked up in CNI_PATH. If the file found is this very binary, or if there is no
+//! file and the plugin is compiled in, it runs in this process; any other file is executed.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ enum Delegate {
 }
 
 impl<'a> Ipam<'a> {
-    /// The plugin that `ipam.type` names; None where the configuration names none.
+    /// The plugin that `ipam.type` names; None where the configuration names no plugin.
     pub fn find(cx: &'a Context<'a>) -> Result<Option<Ipam<'a>>> {
         let name = cx.config.ipam_type()?;
         if name.is_empty() {
@@ -53,29 +53,29 @@ impl<'a> Ipam<'a> {
         Ok(Some(Ipam { cx, delegate }))
     }
 
-    /// The plugin that `ipam.type` names, which must be there.
+    /// The plugin that `ipam.type` names, which is required.
     pub fn require(cx: &'a Context<'a>) -> Result<Ipam<'a>> {
         require_type(cx)?;
         Ipam::find(cx)?.ok_or_else(missing)
     }
 
-    /// For ADD: the plugin that `ipam.type` names, which must be there and take the configuration,
-    /// before anything is changed.
+    /// For ADD: the plugin that `ipam.type` names, which is required and must accept the
+    /// configuration before anything is changed.
     pub fn require_valid(cx: &'a Context<'a>) -> Result<Ipam<'a>> {
         let ipam = Ipam::require(cx)?;
         ipam.validate()?;
         Ok(ipam)
     }
 
-    /// For ADD: as [`Ipam::require_valid`]; without `ipam.type` the network is one of layer 2, see
-    /// [`require_type_or_layer_two`].
+    /// For ADD: as [`Ipam::require_valid`], but without `ipam.type` the network is a layer 2
+    /// network, see [`require_type_or_layer_two`].
     pub fn find_unless_layer_two(cx: &'a Context<'a>) -> Result<Option<Ipam<'a>>> {
         let ipam = Ipam::find(cx)?;
         ipam.as_ref().map_or(Ok(()), Ipam::validate)?;
         Ok(ipam)
     }
 
-    /// Where the plugin is ours its mistakes can be told early.
+    /// Checks the configuration early, if the plugin is ours.
     fn validate(&self) -> Result<()> {
         match &self.delegate {
             Delegate::Ourselves(entry) => entry.validate(self.cx),
@@ -83,7 +83,7 @@ impl<'a> Ipam<'a> {
         }
     }
 
-    /// ADD: at least one address, given back if a later step fails.
+    /// ADD: allocates at least one address, which is released if a later step fails.
     pub fn add(&self, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<AddResult>
     where
         Self: 'a,
@@ -92,8 +92,8 @@ impl<'a> Ipam<'a> {
         let release = move || again.del(&Detachment::from(at));
         let result = match &self.delegate {
             Delegate::Ourselves(entry) => {
-                // Ours undoes itself, and a DEL after its failure could release what an earlier ADD
-                // was given.
+                // Our plugins undo their own failures, and a DEL after one could release the
+                // addresses of an earlier ADD.
                 let result = entry.run(self.cx, Call::Add(at))?;
                 rb.undo("release the addresses", release);
                 result
@@ -135,8 +135,8 @@ impl<'a> Ipam<'a> {
         self.delegate.run(self.cx, Call::Gc(valid))
     }
 
-    /// Whether DEL and GC come before those of the link: of what we do not know that is how the
-    /// reference has it.
+    /// Whether DEL and GC of the plugin run before the link is deleted. For programs we do not know
+    /// we do as the reference does.
     fn needs_link(&self) -> bool {
         match &self.delegate {
             Delegate::Ourselves(entry) => entry.needs_link,
@@ -144,7 +144,7 @@ impl<'a> Ipam<'a> {
         }
     }
 
-    /// What it was found in.
+    /// The call that the plugin was found in.
     pub fn context(&self) -> &'a Context<'a> {
         self.cx
     }
@@ -158,11 +158,11 @@ impl<'a> Ipam<'a> {
 }
 
 impl Delegate {
-    /// An operation without a result.
+    /// Runs an operation without a result.
     fn run(&self, cx: &Context<'_>, call: Call<'_>) -> Result<()> {
         match (self, call) {
             (Delegate::Ourselves(entry), call) => entry.run(cx, call).map(drop),
-            // What it removes only the plugin knows.
+            // Only the plugin knows what it removes.
             (Delegate::Program(program), Call::Gc(valid)) => {
                 valid.call(program, || execute(cx, program, call).map(drop))
             }
@@ -191,13 +191,13 @@ fn missing() -> Error {
     Error::missing("ipam.type", "the name of an ipam plugin").saying("no plugin name provided")
 }
 
-/// The configuration has to name an IPAM plugin.
+/// Requires the configuration to name an IPAM plugin.
 pub fn require_type(cx: &Context<'_>) -> Result<()> {
     if cx.config.ipam_type()?.is_empty() { Err(missing()) } else { Ok(()) }
 }
 
-/// For ADD: without an IPAM plugin the network is one of layer 2, whose result the oldest versions
-/// cannot tell.
+/// For ADD: without an IPAM plugin the network is a layer 2 network, whose result the oldest
+/// versions cannot express.
 pub fn require_type_or_layer_two(cx: &Context<'_>) -> Result<()> {
     let config_version = cx.config.version.as_str();
     if cx.config.ipam_type()?.is_empty()
@@ -211,13 +211,13 @@ pub fn require_type_or_layer_two(cx: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// CHECK of whatever IPAM plugin there is.
+/// CHECK of the IPAM plugin, if the configuration names one.
 pub fn check_if_any(cx: &Context<'_>, at: &Attachment) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.check(at))
 }
 
-/// DEL of whatever IPAM plugin there is, and of the link. The link goes first, since the next ADD
-/// may be given the addresses; unless the plugin needs it to give them back.
+/// DEL of the IPAM plugin, if any, and of the link. The link is deleted first, since the next ADD
+/// may be allocated the same addresses; unless the plugin needs the link to release them.
 pub fn del_with_link(
     cx: &Context<'_>,
     at: &Detachment,
@@ -226,7 +226,7 @@ pub fn del_with_link(
     around(Ipam::find(cx), &|ipam| ipam.del(at), delete_link)
 }
 
-/// GC of whatever IPAM plugin there is, and of links, in the order of [`del_with_link`].
+/// GC of the IPAM plugin, if any, and of links, in the order of [`del_with_link`].
 pub fn gc_with_links(
     cx: &Context<'_>,
     valid: &ValidAttachments,
@@ -253,12 +253,12 @@ fn around(
     errors.finish()
 }
 
-/// STATUS of whatever IPAM plugin there is.
+/// STATUS of the IPAM plugin, if any.
 pub fn status_if_any(cx: &Context<'_>) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.status())
 }
 
-/// GC of whatever IPAM plugin there is, where links go with their namespaces.
+/// GC of the IPAM plugin, if any, for plugins whose links disappear with their namespaces.
 pub fn gc_if_any(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.gc(valid))
 }

@@ -1,4 +1,4 @@
-//! What we write on the links we make, so that DEL and GC know whose they are, and people too.
+//! The alias that we set on our links, which tells DEL, GC and people the owner.
 
 use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
@@ -7,30 +7,30 @@ use crate::error::{ErrorList, Result};
 use crate::net::netlink::Link;
 use crate::plugin::Context;
 
-/// What the aliases of our links begin with.
+/// The prefix of our links' aliases.
 const ALIAS: &str = "cni ";
 
-/// Says whose the link is. Linux takes 255 bytes; the identity comes first.
+/// The alias that names the owner of a link. Linux takes 255 bytes; the identity comes first.
 pub fn of(key: &Key) -> String {
     format!("{ALIAS}{}", key.comment())
 }
 
-/// Whether a link with this alias is of an attachment, of whatever network.
+/// Whether a link with this alias belongs to an attachment, of any network.
 pub fn is_of_any(alias: &str) -> bool {
     alias.starts_with(ALIAS)
 }
 
-/// Whether a link with this alias is of an attachment to the network.
+/// Whether a link with this alias belongs to an attachment to the network.
 pub fn is_of_network(alias: &str, network: &NetworkName) -> bool {
     alias.starts_with(&format!("{ALIAS}{}-", hex(&Key::network_hash(network))))
 }
 
-/// Whether a link with this alias is of the attachment.
+/// Whether a link with this alias belongs to the attachment.
 pub fn is_of(alias: &str, key: &Key) -> bool {
     alias.starts_with(&format!("{ALIAS}{}", key.identity()))
 }
 
-/// Removes the host's links of this kind that are of attachments of this network which are not
+/// Removes the host's links of this kind that belong to attachments to this network which are not
 /// valid.
 pub fn collect_garbage(cx: &Context<'_>, kind: &str, valid: &ValidAttachments) -> Result<()> {
     let host = cx.host()?;
@@ -44,19 +44,20 @@ pub fn collect_garbage(cx: &Context<'_>, kind: &str, valid: &ValidAttachments) -
     errors.finish()
 }
 
-/// The [`Key::identity`] in an alias of ours.
+/// The [`Key::identity`] in one of our aliases.
 pub fn identity_in(alias: &str) -> Option<&str> {
     alias.strip_prefix(ALIAS)?.get(..33)
 }
 
-/// Whether a link with this alias is of a valid attachment, where it is of the network of these.
+/// Whether a link with this alias belongs to a valid attachment, given a link of the network in
+/// question.
 pub fn is_of_valid(alias: &str, valid: &ValidAttachments) -> bool {
     alias.strip_prefix(ALIAS).is_some_and(|comment| valid.contains_identity(comment))
 }
 
-/// A link of ours as something that GC removes. The ends of a veth pair are there together, so
-/// while the host has its end the other's namespace is there as well, or is being taken down by the
-/// kernel; which of the two nothing tells.
+/// Describes one of our links as something that GC removes. Both ends of a veth pair exist or
+/// neither, so while the host has its end the other end's namespace exists as well, or is being
+/// taken down by the kernel; nothing distinguishes the two.
 pub fn stale(link: &Link) -> Stale {
     let holder = Holder::of_comment(link.alias.strip_prefix(ALIAS).unwrap_or_default());
     Stale {

@@ -1,13 +1,13 @@
-//! STATUS: whether the kernel can make the links that ADD needs.
+//! STATUS: whether the kernel can create the links that ADD needs.
 
 use crate::error::{Code, Error, Result};
 use crate::plugin::Context;
 
-/// Code 50 where the kernel has no links of this kind.
+/// Fails with code 50 if the kernel has no links of this kind.
 ///
-/// It is asked as ADD would ask, so it loads the module that ADD would need: who only looked at
-/// what is loaded would call a host unable on which no container has been started yet, and a
-/// runtime that waits for STATUS would start none.
+/// Asks the kernel as ADD would, so that the module which ADD needs is loaded: a look at the loaded
+/// modules alone would call a host unable before its first container, and a runtime that waits for
+/// STATUS would never start one.
 pub fn require(cx: &Context<'_>, kind: &str) -> Result<()> {
     match cx.host()?.has_kind(kind) {
         Ok(true) => Ok(()),

@@ -1,13 +1,13 @@
-//! Which link of its container an attachment has.
+//! The record of which link in its container belongs to an attachment.
 //!
-//! A process in the container can give its links other names, altnames and aliases, and CNI_NETNS
-//! may lead to another container's namespace by the time of the DEL. So ADD keeps what neither
-//! changes: the namespace, and the link's ifindex and kind in it. Within its own namespace a
-//! process can still make another link with that ifindex, which harms it alone.
+//! A process in the container can change the names, altnames and aliases of its links, and
+//! CNI_NETNS may lead to another container's namespace by the time of the DEL. So ADD records what
+//! neither changes: the namespace, and the link's ifindex and kind in it. Within its own namespace
+//! a process can still create another link with that ifindex, which harms that process alone.
 //!
 //! There is no record after a DEL, after an ADD that was killed, and where the reference or an
-//! earlier version attached. Then name and alias decide, as for the reference, but never about a
-//! link that is another attachment's by its record.
+//! earlier version attached the container. Then name and alias decide, as for the reference, but a
+//! link that belongs to another attachment by its record is never touched.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -22,9 +22,9 @@ use crate::rollback::Rollback;
 use crate::steps::link_alias;
 use crate::steps::records::Records;
 
-/// The plugins that keep which link they made in a container.
+/// The plugins that record which link they created in a container.
 const MAKERS: [&str; 5] = ["macvlan", "ipvlan", "vlan", "dummy", "tap"];
-/// The plugin that lends containers links of the host.
+/// The plugin that moves links of the host into containers.
 const LENDER: &str = "host-device";
 
 /// The links of one plugin.
@@ -32,11 +32,11 @@ const LENDER: &str = "host-device";
 pub struct PluginLinks {
     /// The plugin's name.
     pub plugin: &'static str,
-    /// The kernel's word for such a link.
+    /// The kernel's name for this kind of link.
     pub kind: &'static str,
 }
 
-/// What is kept of a link.
+/// What is recorded of a link.
 #[derive(Debug, Serialize, Deserialize)]
 struct Made {
     index: u32,
@@ -47,7 +47,7 @@ impl PluginLinks {
         Records::of_plugin(self.plugin)
     }
 
-    /// Keeps which link it is.
+    /// Records which link it is.
     pub fn remember<'a>(
         self,
         at: &'a Attachment,
@@ -59,13 +59,13 @@ impl PluginLinks {
         Ok(())
     }
 
-    /// Forgets an ADD that had no DEL: were the next one killed before it
-    /// [remembers](Self::remember), DEL would look for the wrong link.
+    /// Removes the record of an ADD that had no DEL: if the next ADD were killed before it
+    /// [remembers](Self::remember) its link, DEL would look for the wrong one.
     pub fn forget(self, at: &Attachment) -> Result<()> {
         self.records().remove(&at.key)
     }
 
-    /// Removes the attachment's link, and what is kept of it. A link that is not there is removed.
+    /// Removes the attachment's link and its record. Succeeds if the link is already gone.
     pub fn delete(self, at: &Detachment) -> Result<()> {
         if let Some(netns) = &at.netns
             && let Some(link) = self.find(at, netns)?
@@ -77,7 +77,7 @@ impl PluginLinks {
 
     fn find(self, at: &Detachment, netns: &Netns) -> Result<Option<Link>> {
         match self.records().find::<Made>(&at.key)? {
-            Some(record) if !record.is_of(netns)? => Ok(None), // it went with its namespace
+            Some(record) if !record.is_of(netns)? => Ok(None), // deleted with its namespace
             Some(record) => {
                 let link = netns.netlink()?.find_link_by_index(record.kept.index)?;
                 Ok(link.filter(|link| link.kind == self.kind))
@@ -95,7 +95,7 @@ impl PluginLinks {
             .filter(|link| self.may_be_of(link, key))
         {
             Some(link) => Some(link),
-            // The container's own tools may have given it another name.
+            // The container's own tools may have renamed it.
             None => container
                 .links_of_kind(self.kind)?
                 .into_iter()
@@ -104,43 +104,44 @@ impl PluginLinks {
         unless_claimed(found, key, netns, path)
     }
 
-    /// The link that an ADD of this attachment made and, being killed, did not give its name.
+    /// The link that a killed ADD of this attachment created and did not yet rename.
     pub fn find_leftover(self, key: &Key, netns: &Netns, path: &str) -> Result<Option<Link>> {
         let found = find_named(netns.netlink()?, &passing_name(key))?
             .filter(|link| self.may_be_of(link, key));
         unless_claimed(found, key, netns, path)
     }
 
-    /// The reference writes no alias.
+    /// Whether the link may belong to the attachment by its kind and alias. The reference writes no
+    /// alias.
     fn may_be_of(self, link: &Link, key: &Key) -> bool {
         link.kind == self.kind
             && (!link_alias::is_of_any(&link.alias) || link_alias::is_of(&link.alias, key))
     }
 
-    /// Forgets this network's attachments that are not valid. Their links are in a container, and
-    /// go with it.
+    /// Removes the records of this network's attachments that are not valid. Their links are in a
+    /// container, and disappear with it.
     pub fn collect_garbage(self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
         self.records().forget_stale::<Made>(&cx.config.name, valid)
     }
 }
 
-/// The name of a link until it has that of CNI_IFNAME: `cni` and eleven hex digits.
+/// The temporary name of a link until it gets that of CNI_IFNAME: `cni` and eleven hex digits.
 pub fn passing_name(key: &Key) -> String {
     format!("cni{}", &hex(&key.attachment_hash())[..11])
 }
 
-/// Removes a link; one that is gone is gone.
+/// Removes a link. Succeeds if it is already gone.
 pub fn delete_link(netlink: &Netlink, index: u32) -> Result<()> {
     netlink.delete_link(index).or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
 }
 
-/// The link of exactly this name: an altname is a name that any link of the container can have
-/// beside its own.
+/// The link of exactly this name. An altname does not count: any link of the container can have it
+/// beside its own name.
 fn find_named(netlink: &Netlink, name: &str) -> Result<Option<Link>> {
     Ok(netlink.find_link(name)?.filter(|link| link.name == name))
 }
 
-/// The link, unless it is another attachment's by its record.
+/// The link, unless it belongs to another attachment by its record.
 fn unless_claimed(
     link: Option<Link>,
     key: &Key,
@@ -153,8 +154,8 @@ fn unless_claimed(
     }
 }
 
-/// Whether a link of the namespace at `path` is, or may be, of an attachment that is not `key`, as
-/// records say. Where the namespace has a device of the host, any link may be that device.
+/// Whether a link of the namespace at `path` belongs, or may belong, to an attachment other than
+/// `key`, by the records. If the namespace has a device of the host, any link may be that device.
 pub fn is_claimed(link: &Link, key: &Key, netns: &Netns, path: &str) -> Result<bool> {
     for plugin in MAKERS {
         let others = Records::of_plugin(plugin).others_in::<Made>(netns, path, key)?;

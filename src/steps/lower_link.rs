@@ -1,24 +1,24 @@
-//! The link that a macvlan, ipvlan or vlan stands on: `master` of the configuration.
+//! The lower link of a macvlan, ipvlan or vlan: `master` of the configuration.
 
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, Netlink};
 use crate::plugin::{Attachment, Context};
 use crate::steps::container_link::Birthplace;
 
-/// The least MTU that a link can have.
+/// The smallest MTU of a link.
 const MTU_LEAST: i64 = 68;
 
-/// Which link, and where.
+/// A lower link as the configuration names it, and its namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct LowerLink<'a> {
-    /// Its name, or another name of it; empty for the link of the default route.
+    /// Its name or altname; empty for the link of the default route.
     pub name: &'a str,
-    /// The namespace it is in.
+    /// The namespace that it is in.
     pub place: Birthplace,
 }
 
 impl<'a> LowerLink<'a> {
-    /// As `master` and `linkInContainer` say.
+    /// The lower link that `master` and `linkInContainer` name.
     pub fn new(master: &'a str, link_in_container: bool) -> LowerLink<'a> {
         LowerLink {
             name: master,
@@ -26,7 +26,7 @@ impl<'a> LowerLink<'a> {
         }
     }
 
-    /// The link. None that could be meant is a mistake in `master`.
+    /// Finds the link. Reports a mistake in `master` if there is none.
     pub fn find(&self, cx: &Context<'_>, at: &Attachment) -> Result<Link> {
         match self.place {
             Birthplace::Host => self.find_in(cx.host()?, Netlink::open),
@@ -63,14 +63,15 @@ impl<'a> LowerLink<'a> {
         }
     }
 
-    /// CHECK: a link that is named is there and bears `upper`. Which one an omitted name meant
-    /// cannot be told later: the default route may have moved on.
+    /// CHECK: the named link exists and is the lower link of `upper`. An omitted name cannot be
+    /// checked later: the default route may have moved to another link.
     pub fn verify(&self, cx: &Context<'_>, at: &Attachment, upper: &Link) -> Result<()> {
         if self.name.is_empty() {
             return Ok(());
         }
         let lower = self.find(cx, at).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
-        // On a link of its own kind the kernel makes the new one stand on what is below.
+        // If the configured lower link is of the same kind, the kernel puts the new link on that
+        // one's own lower link.
         let bears =
             upper.lower.is_some_and(|index| index == lower.index || Some(index) == lower.lower);
         if bears {
@@ -83,7 +84,7 @@ impl<'a> LowerLink<'a> {
         }
     }
 
-    /// STATUS: whether there is a link to stand on, where that can be told without a container.
+    /// STATUS: whether the lower link exists, where that can be checked without a container.
     pub fn status(&self, cx: &Context<'_>) -> Result<()> {
         match self.place {
             Birthplace::Host => {
@@ -95,7 +96,7 @@ impl<'a> LowerLink<'a> {
     }
 }
 
-/// `mtu` of a configuration, within what the lower link can carry; 0 leaves it to the kernel, which
+/// `mtu` of a configuration, limited by the lower link's MTU; 0 leaves it to the kernel, which
 /// takes the lower link's.
 pub fn mtu_within(mtu: i64, lower: &Link) -> Result<Option<u32>> {
     match u32::try_from(mtu) {

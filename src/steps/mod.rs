@@ -1,4 +1,4 @@
-//! One thing an attachment needs, each in one file: how it is done, checked and undone.
+//! One thing an attachment needs, each in one file: how it is done, verified and undone.
 
 pub mod addresses;
 pub mod allocation;

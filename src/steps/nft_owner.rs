@@ -31,7 +31,7 @@ pub fn release(
     layout.on(nft).of(owner).release(search)
 }
 
-/// Removes the elements of a network's attachments that are not in the list.
+/// Removes the elements of a network's attachments that are not in `valid`.
 pub fn release_invalid(
     handles: &Handles,
     layout: &Layout,
@@ -48,7 +48,7 @@ pub fn release_invalid(
     errors.finish().map(|()| released)
 }
 
-/// The owners that are attachments of this network and not in the list, with what they have. Their
+/// The owners that are attachments to this network and not in `valid`, with what they own. Their
 /// comments are not known.
 pub fn invalid(
     handles: &Handles,
@@ -64,7 +64,7 @@ pub fn invalid(
         .collect())
 }
 
-/// What an owner has in a table, as something that GC removes.
+/// Describes what an owner has in a table as something that GC removes.
 pub fn stale_of(layout: &Layout, held: &Owned) -> Stale {
     let holder = Holder::of_comment(&held.comment);
     let holder = Holder { hash: Some(member_of(held.id)), ..holder };
@@ -73,12 +73,12 @@ pub fn stale_of(layout: &Layout, held: &Owned) -> Stale {
         held.elements.iter().filter_map(|element| address_in(layout, element)).collect();
     addresses.sort_unstable();
     addresses.dedup();
-    let needs_link = layout.table.family == Family::Bridge; // frames come in by the attachment's port
+    let needs_link = layout.table.family == Family::Bridge; // frames arrive by the port
     Stale { what, holder, addresses, needs_link, ..Stale::default() }
 }
 
-/// The container's address in an element: what the value of a map begins with that leads there, or
-/// else the key.
+/// The container's address in an element: the first field of the value in a map that leads to
+/// containers, or else of the key.
 fn address_in(layout: &Layout, element: &Released) -> Option<IpAddr> {
     let set = layout.sets.iter().find(|set| set.name == element.set)?;
     let (fields, bytes) = match set.holds {

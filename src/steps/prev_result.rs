@@ -1,17 +1,17 @@
-//! What CHECK is given: the result of ADD, and the interfaces in it.
+//! The input of CHECK: the result of ADD, and the interfaces in it.
 
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, Result};
 use crate::net::netlink::{Link, Netlink};
 use crate::plugin::{Attachment, Context};
 
-/// prevResult, without which nothing can be checked.
+/// prevResult, without which nothing can be verified.
 pub fn require(cx: &Context<'_>) -> Result<AddResult> {
     cx.config.prev_result()?.ok_or_else(missing)
 }
 
-/// prevResult of a plugin that works on what those before it have made. `sentence` is the
-/// reference's for an ADD without it.
+/// prevResult for a plugin that works on the results of those before it. `sentence` is the
+/// reference's message for an ADD without it.
 pub fn require_chained(cx: &Context<'_>, sentence: &str) -> Result<AddResult> {
     let missing = || {
         Error::missing("prevResult", "the result of the plugin before this one").saying(sentence)
@@ -19,7 +19,7 @@ pub fn require_chained(cx: &Context<'_>, sentence: &str) -> Result<AddResult> {
     cx.config.prev_result()?.ok_or_else(missing)
 }
 
-/// CHECK without the result of ADD.
+/// The error of a CHECK without the result of ADD.
 pub fn missing() -> Error {
     Error::missing("prevResult", "the result of ADD").saying("Required prevResult missing")
 }
@@ -47,8 +47,8 @@ pub fn container_interface<'a>(
     Ok((index, interface))
 }
 
-/// The link that an interface of prevResult stands for, of the kind it must be, if it must be of
-/// one, and with the address that was told.
+/// The link that an interface of prevResult names. Verifies its hardware address, and its kind if
+/// one is expected.
 pub fn verify_link(netlink: &Netlink, interface: &Interface, kind: Option<&str>) -> Result<Link> {
     let name = &interface.name;
     let link = netlink.find_link(name)?.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! What DEL has to know and nothing else can tell it: a file for each attachment, in a directory
-//! below /run/cni, which is gone after a restart of the host as the attachments are.
+//! What DEL has to know and cannot learn elsewhere: one file per attachment, in a directory below
+//! /run/cni, which is gone after a restart of the host, as the attachments are.
 
 use std::fs;
 use std::io;
@@ -19,17 +19,17 @@ use crate::net::netns::{Netns, NetnsId};
 use crate::plain_file;
 use crate::plugin::Attachment;
 
-/// No file of ours is longer.
+/// The longest file of ours.
 const LIMIT: usize = 64 * 1024;
 
-/// The names of records end so.
+/// The extension of records.
 const RECORD: &str = "json";
 
 /// The files of one plugin.
 #[derive(Clone, Debug)]
 pub struct Records(PathBuf);
 
-/// A file's content: whose it is, in words that can be read back, and what the plugin keeps.
+/// A file's content: the owner, in words that can be parsed, and what the plugin keeps.
 #[derive(Serialize, Deserialize)]
 struct Document<T> {
     network: String,
@@ -37,13 +37,13 @@ struct Document<T> {
     ifname: String,
     /// CNI_NETNS of the ADD.
     netns: String,
-    /// The namespace that was there. Records of earlier versions do not have it.
+    /// The namespace that CNI_NETNS led to. Records of earlier versions lack it.
     #[serde(default)]
     namespace: Option<NetnsId>,
     kept: T,
 }
 
-/// A record with what it says of its attachment.
+/// A record with the attachment that it names.
 pub struct Found<T> {
     /// The attachment.
     pub key: Key,
@@ -56,7 +56,7 @@ pub struct Found<T> {
 
 impl<T> Found<T> {
     /// Whether the attachment was made in this namespace. A record of an earlier version does not
-    /// say, and counts as made in any but the host's.
+    /// say, and counts as made in any namespace but the host's.
     pub fn is_of(&self, netns: &Netns) -> Result<bool> {
         match self.namespace {
             Some(namespace) => Ok(namespace == netns.id()?),
@@ -64,14 +64,14 @@ impl<T> Found<T> {
         }
     }
 
-    /// Whether it is of an attachment in this namespace, which is at `path`. A record of an earlier
-    /// version has the path only.
+    /// Whether the record's attachment is in this namespace, which is at `path`. A record of an
+    /// earlier version has only the path.
     fn is_in(&self, namespace: NetnsId, path: &str) -> bool {
         self.namespace.map_or(self.netns_path == path, |of| of == namespace)
     }
 
     /// The namespace of the ADD, if its path still leads there. `/proc/PID/ns/net` may be the
-    /// host's by now, and a path below /run/netns another container's.
+    /// host's by now, and a path below /run/netns may be another container's.
     pub fn netns(&self) -> Result<Option<Netns>> {
         let Some(netns) = Netns::open_if_there(&self.netns_path)? else { return Ok(None) };
         Ok(if self.is_of(&netns)? { Some(netns) } else { None })
@@ -79,7 +79,7 @@ impl<T> Found<T> {
 }
 
 impl<T> Found<T> {
-    /// As something that GC removes.
+    /// Describes the record as something that GC removes.
     pub fn as_stale(&self) -> Stale {
         let holder = Holder::of(&self.key);
         Stale {
@@ -97,12 +97,12 @@ impl Records {
         Records(Path::new("/run/cni").join(name))
     }
 
-    /// The records in a directory of the caller's.
+    /// The records in a directory that the caller chooses.
     pub fn in_dir(dir: impl Into<PathBuf>) -> Records {
         Records(dir.into())
     }
 
-    /// Keeps something for the attachment, in place of what was kept for it.
+    /// Keeps something for the attachment, in place of the attachment's earlier record.
     pub fn write<T: Serialize>(&self, at: &Attachment, kept: &T) -> Result<()> {
         let key = &at.key;
         let document = Document {
@@ -121,17 +121,17 @@ impl Records {
     fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
         plain_file::make_directories(&self.0, 0o755)?;
         if !fs::symlink_metadata(&self.0)?.is_dir() {
-            return Err(io::ErrorKind::NotADirectory.into()); // a link, and what lies behind it is others'
+            return Err(io::ErrorKind::NotADirectory.into()); // a link to foreign files
         }
         plain_file::put(path, text)
     }
 
-    /// What is kept for the attachment. A file that cannot be understood keeps nothing.
+    /// What is kept for the attachment. A file that cannot be parsed counts as absent.
     pub fn read<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<T>> {
         Ok(self.find(key)?.map(|found| found.kept))
     }
 
-    /// The record of the attachment. A file that cannot be understood is none.
+    /// The record of the attachment. A file that cannot be parsed counts as absent.
     pub fn find<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<Found<T>>> {
         let path = self.path(key);
         match plain_file::read(&path, LIMIT) {
@@ -147,7 +147,7 @@ impl Records {
         for path in self.paths("", RECORD)? {
             match plain_file::read(&path, LIMIT) {
                 Ok(text) => all.extend(understood(&text)),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => (), // a DEL was faster
+                Err(e) if e.kind() == io::ErrorKind::NotFound => (), // removed by a concurrent DEL
                 Err(e) if plain_file::is_no_file(e.raw_os_error()) => (), // not ours
                 Err(e) => return Err(Error::io(format_args!("read {}", path.display()), &e)),
             }
@@ -155,7 +155,7 @@ impl Records {
         Ok(all)
     }
 
-    /// Keeps nothing for the attachment any more.
+    /// Removes the attachment's record.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);
         let taken =
@@ -172,7 +172,8 @@ impl Records {
         self.each_stale(network, valid)?.into_iter().collect()
     }
 
-    /// The same one by one: what cannot be read now keeps none of the others from going.
+    /// The same records one by one: one that cannot be read now does not prevent removing the
+    /// others.
     fn each_stale<T: DeserializeOwned>(
         &self,
         network: &NetworkName,
@@ -209,7 +210,7 @@ impl Records {
             .collect()
     }
 
-    /// When the record was written; None without one.
+    /// When the record was written; None without a record.
     pub fn written(&self, key: &Key) -> Result<Option<SystemTime>> {
         let path = self.path(key);
         match fs::metadata(&path).and_then(|file| file.modified()) {
@@ -219,7 +220,7 @@ impl Records {
         }
     }
 
-    /// The files whose names begin and end so.
+    /// The files whose names have this prefix and extension.
     fn paths(&self, prefix: &str, ending: &str) -> Result<Vec<PathBuf>> {
         let entries = match fs::read_dir(&self.0) {
             Err(e) if is_nowhere(&e) => return Ok(vec![]),
@@ -237,8 +238,8 @@ impl Records {
         Ok(listed.into_iter().filter(is_one).collect())
     }
 
-    /// Keeps nothing for this network's attachments that are not valid: for GC where what is
-    /// recorded went with the container.
+    /// Removes the records of this network's attachments that are not valid: for GC of a plugin
+    /// whose recorded objects disappeared with the container.
     pub fn forget_stale<T: DeserializeOwned>(
         &self,
         network: &NetworkName,
@@ -257,7 +258,7 @@ impl Records {
     }
 
     /// Removes what a crash has left of this network's attachments that are not valid: drafts, and
-    /// records that tell nothing. Whose they are their names tell.
+    /// records without content. Their file names identify the owner.
     pub fn forget_torn<T: DeserializeOwned>(
         &self,
         network: &NetworkName,
@@ -291,18 +292,18 @@ impl Records {
     }
 }
 
-/// What the names of a network's files begin with.
+/// The prefix of the names of a network's files.
 fn prefix_of(network: &NetworkName) -> String {
     format!("{}-", hex(&Key::network_hash(network)))
 }
 
-/// Whether there can be no record: the directory is not there, or something else has its name.
+/// Whether there can be no record: the directory is missing, or its name belongs to something else.
 fn is_nowhere(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// What a file says. One that has gone meanwhile, is no file or cannot be understood says nothing;
-/// one that cannot be read now may say something another time.
+/// The record in a file. A file that has disappeared meanwhile, is not a regular file or cannot be
+/// parsed has none; an error means that the file may be readable later.
 fn found<T: DeserializeOwned>(path: &Path) -> Result<Option<Found<T>>> {
     match plain_file::read(path, LIMIT) {
         Ok(text) => Ok(understood(&text)),
@@ -319,8 +320,8 @@ fn understood<T: DeserializeOwned>(text: &[u8]) -> Option<Found<T>> {
     Some(Found { key, netns_path, namespace, kept: decode::from_value(&document.kept).ok()? })
 }
 
-/// One function for all that is kept: serde_json's reader is compiled anew for each type that it
-/// reads.
+/// One function for all types of records: serde_json's reader is compiled once more for each type
+/// that it reads.
 fn document(text: &[u8]) -> Option<Document<Value>> {
     serde_json::from_slice(text).ok()
 }

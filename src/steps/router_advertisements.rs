@@ -1,9 +1,9 @@
 //! Router advertisements (RFC 4861) from containers: a link of the host that accepts one gives the
 //! host a default route and addresses of the container's choice (CVE-2020-10749).
 //!
-//! The kernel looks at `accept_ra` of the link that receives the packet. A port of a bridge hands
-//! everything to the bridge, so there it is the bridge's setting that counts, and the port's once
-//! it is no port any more.
+//! The kernel checks `accept_ra` of the link that receives the packet. A port of a bridge passes
+//! everything to the bridge, so the bridge's setting counts while the link is a port, and the
+//! port's own setting afterwards.
 
 use nix::errno::Errno;
 
@@ -12,8 +12,8 @@ use crate::net::sysctl::Sysctl;
 
 const IGNORED: &str = "0";
 
-/// What `accept_ra` of a link of the host is; None where the link ignores advertisements already,
-/// or has no IPv6.
+/// `accept_ra` of a link of the host; None where the link already ignores advertisements, or has no
+/// IPv6.
 pub fn accepted_by(ifname: &str) -> Result<Option<String>> {
     match accept_ra(ifname).read() {
         Ok(value) => Ok(Some(value).filter(|value| value != IGNORED)),
@@ -29,7 +29,7 @@ pub fn ignore(ifname: &str) -> Result<()> {
     }
 }
 
-/// Gives a link back the setting that it had.
+/// Restores the link's former setting.
 pub fn restore(ifname: &str, value: &str) -> Result<()> {
     accept_ra(ifname).ensure(value)
 }
@@ -38,9 +38,9 @@ fn accept_ra(ifname: &str) -> Sysctl {
     Sysctl::ipv6_conf(ifname, "accept_ra")
 }
 
-/// A plugin may be refused the sysctls for good, as in a container of its own. The reference
-/// attaches all the same and says nothing. Any other failure may pass, and an ADD that fails can be
-/// repeated.
+/// Warns if the sysctls are refused for good, as to a plugin in a container of its own: the
+/// reference then attaches silently. Any other failure may be temporary, and an ADD that fails can
+/// be repeated.
 fn warn_if_refused(ifname: &str, error: Error) -> Result<()> {
     if error.is_not_found() {
         return Ok(()); // no IPv6

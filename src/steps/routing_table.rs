@@ -1,7 +1,7 @@
-//! Numbers of routing tables: which an attachment may have, and which are free.
+//! Numbers of routing tables: which numbers an attachment may have, and which are free.
 //!
-//! Nothing reserves a number. Whoever takes a free one keeps the namespace locked until a rule, a
-//! route or a VRF has it.
+//! Nothing reserves a number. A caller that takes a free one keeps the namespace locked until a
+//! rule, a route or a VRF uses it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,10 +10,10 @@ use std::ops::RangeInclusive;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{LinkKind, Netlink, Rule};
 
-/// RT_TABLE_MAIN: what is looked into unless a rule says otherwise.
+/// RT_TABLE_MAIN: the table that is searched unless a rule says otherwise.
 pub const MAIN: u32 = 254;
 
-/// RT_TABLE_UNSPEC, and the tables that every namespace has: default, main, local.
+/// Whether it is RT_TABLE_UNSPEC, or a table that every namespace has: default, main, local.
 fn is_reserved(table: u32) -> bool {
     matches!(table, 0 | 253..=255)
 }
@@ -21,7 +21,7 @@ fn is_reserved(table: u32) -> bool {
 /// The tables that are not the kernel's own.
 const FREE: [RangeInclusive<i64>; 2] = [1..=252, 256..=u32::MAX as i64];
 
-/// A number from the configuration, which must be that of a table nobody else has by nature.
+/// A number from the configuration, which must not be that of a table of the kernel.
 pub fn parse(path: impl fmt::Display, table: i64) -> Result<u32> {
     match u32::try_from(table) {
         Ok(number) if !is_reserved(number) => Ok(number),
@@ -38,8 +38,8 @@ pub fn parse(path: impl fmt::Display, table: i64) -> Result<u32> {
 pub struct Used(BTreeSet<u32>);
 
 impl Used {
-    /// Those that a rule leads to, that have a route, or that are a VRF's. The reference's sbr
-    /// looks at rules only, its vrf at VRFs only.
+    /// The tables that a rule leads to, that have a route, or that belong to a VRF. The reference's
+    /// sbr considers only rules, its vrf only VRFs.
     pub fn find(container: &Netlink, rules: &[Rule]) -> Result<Used> {
         let routes = container.routes()?;
         let vrfs = container.links_of_kind("vrf")?;
@@ -57,7 +57,7 @@ impl Used {
         ))
     }
 
-    /// The first number from `first` on that is free; it is used from now on.
+    /// The first free number from `first` on; it counts as used from now on.
     pub fn take_free(&mut self, first: u32) -> Result<u32> {
         let free = (first..=u32::MAX).find(|table| !is_reserved(*table) && !self.0.contains(table));
         let free =

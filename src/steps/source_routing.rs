@@ -1,11 +1,11 @@
-//! Routes by source address: what an interface's address sends leaves by that interface.
+//! Routes by source address: packets from an interface's address leave by that interface.
 //!
-//! Each address gets a rule that leads to a table. Unless the table is the configuration's, it is
-//! one of the address's own, and the interface's routes move there from the main table, where they
-//! would compete with those of other interfaces.
+//! Each address gets a rule that leads to a table. Unless the configuration names the table, each
+//! address has its own, and the interface's routes move there from the main table, where they would
+//! compete with those of other interfaces.
 //!
-//! DEL removes the tables' routes and does not put them back into main: the interface goes next,
-//! and a second default route for a moment would lead the other interfaces' packets astray.
+//! DEL removes the tables' routes and does not restore them in main: the interface is deleted next,
+//! and a second default route for a moment would misdirect the other interfaces' packets.
 
 use std::net::IpAddr;
 
@@ -28,12 +28,11 @@ const FIRST_TABLE: u32 = 100;
 /// What ADDs made, for DEL.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Made {
-    /// Each a source address and the table that its rule leads to.
+    /// Pairs of a source address and the table that its rule leads to.
     rules: Vec<(IpAddr, u32)>,
-    /// The tables that were made too. One that is the configuration's may have routes of others.
+    /// The tables that were created too. A configured table may have routes of other owners.
     tables: Vec<u32>,
-    /// The interface's ifindex, which outlasts its name. Records of earlier versions do not have
-    /// it.
+    /// The interface's ifindex, which outlasts its name. Records of earlier versions lack it.
     #[serde(default)]
     link: Option<u32>,
 }
@@ -42,7 +41,7 @@ fn records() -> Records {
     Records::of_plugin("sbr")
 }
 
-/// The addresses of the interface. An address of a result that does not tell its interface counts.
+/// The addresses of the interface. An address of a result that does not name its interface counts.
 pub fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpConfig>> {
     let interface = |ip: &IpConfig| result.interfaces.get(usize::try_from(ip.interface?).ok()?);
     let is_its = |ip: &&IpConfig| interface(ip).is_none_or(|interface| interface.name == ifname);
@@ -56,7 +55,7 @@ pub fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpCo
     }
 }
 
-/// Leads what the addresses send to one table, which is left as it is.
+/// Adds rules that lead packets from the addresses to one table, which is left unchanged.
 pub fn lead<'a>(
     at: &'a Attachment,
     ips: &[&IpConfig],
@@ -71,7 +70,8 @@ pub fn lead<'a>(
     ips.iter().try_for_each(|ip| add_rule(container, ip.address.addr(), table, rb))
 }
 
-/// Moves the interface's routes to tables of its addresses, and leads what these send there.
+/// Moves the interface's routes to tables of its addresses, and adds rules that lead packets from
+/// the addresses there.
 pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<'a>) -> Result<()> {
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
@@ -100,8 +100,8 @@ fn leave_main<'a>(
     routes: Vec<RouteEntry>,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    // The last first: undone in reverse, each comes back after those that its gateway is reached
-    // by.
+    // In reverse order: the rollback, in reverse again, restores each route after those that its
+    // gateway is reached by.
     for route in routes.into_iter().rev().filter(|route| !is_link_local(&route.dst)) {
         container.delete_route(link, &route)?;
         let what = format!("put back route {}", route.dst);
@@ -111,9 +111,9 @@ fn leave_main<'a>(
     Ok(())
 }
 
-/// A rule for one of the addresses would hide ours, or be hidden: the kernel asks the newest first.
-/// DEL must not take it for what the reference made, so it is remembered that nothing was made
-/// here.
+/// Refuses rules that exist for one of the addresses: one would hide ours, or be hidden, since the
+/// kernel tries the newest first. DEL must not take such a rule for one of the reference's, so an
+/// empty record is written.
 fn refuse_rules(
     at: &Attachment,
     rules: &[Rule],
@@ -139,7 +139,7 @@ fn is_about(rule: &Rule, ips: &[&IpConfig]) -> bool {
     ips.iter().any(|ip| rule.source == Some(ip.address.addr()))
 }
 
-/// Adds to what is remembered: an earlier ADD may have led the addresses to another table.
+/// Adds to the record: an earlier ADD may have led the addresses to another table.
 fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Result<()> {
     let earlier: Option<Made> = records().read(&at.key)?;
     for Made { rules, tables, .. } in earlier.iter().cloned() {
@@ -171,21 +171,21 @@ fn is_same_family(ip: &IpConfig, route: &RouteEntry) -> bool {
     ip.address.addr().is_ipv6() == route.dst.addr().is_ipv6()
 }
 
-/// Link-local destinations are told apart by the interface that the sender names; the kernel itself
-/// needs them in main.
+/// Link-local destinations are distinguished by the interface that the sender names; the kernel
+/// itself needs them in main.
 fn is_link_local(dst: &IpNet) -> bool {
     matches!(dst, IpNet::V6(dst) if dst.addr().is_unicast_link_local())
 }
 
-/// The routes for the table of one address: its own, and those that are no address's. (The
-/// reference forgets the latter unless they are on the link.)
+/// The routes for the table of one address: its own, and those that belong to no address. (The
+/// reference drops the latter unless they are on the link.)
 fn copies(routes: &[RouteEntry], ip: &IpConfig, ips: &[&IpConfig]) -> Vec<RouteEntry> {
     let is_for_it =
         |route: &&RouteEntry| belongs(route, ip) || !ips.iter().any(|other| belongs(route, other));
     routes.iter().filter(|route| is_same_family(ip, route)).filter(is_for_it).cloned().collect()
 }
 
-/// Whether a route has to do with the address's subnet, or with no subnet in particular.
+/// Whether a route belongs to the address's subnet, or to no subnet in particular.
 fn belongs(route: &RouteEntry, ip: &IpConfig) -> bool {
     let gateways = route.gateways();
     let is_near = |of: &IpAddr| ip.address.contains(of) || ip.gateway == Some(*of);
@@ -199,13 +199,13 @@ fn belongs(route: &RouteEntry, ip: &IpConfig) -> bool {
 struct OwnTable<'r> {
     id: u32,
     ip: &'r IpConfig,
-    /// The routes that belong there.
+    /// The routes that belong in the table.
     routes: Vec<RouteEntry>,
 }
 
 impl OwnTable<'_> {
-    /// Puts the routes into the table, and the default route through the address's gateway unless
-    /// there is one among them.
+    /// Adds the routes to the table, and the default route through the address's gateway unless the
+    /// routes include one.
     fn fill<'a>(&self, container: &'a Netlink, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
         let table = self.id;
         let owner = link.clone();
@@ -239,7 +239,7 @@ fn default_route(ip: &IpConfig, table: u32) -> Route {
     Route { gateway: ip.gateway, table: Some(table), ..Route::to(any) }
 }
 
-/// Removes the rules that are listed.
+/// Removes the listed rules.
 fn delete_rules(container: &Netlink, listed: &[(IpAddr, u32)]) -> Result<()> {
     let mut errors = ErrorList::default();
     for rule in container.rules()? {
@@ -264,7 +264,7 @@ fn empty_tables(container: &Netlink, link: &Link, tables: &[u32]) -> Result<()> 
     errors.finish()
 }
 
-/// Removes the rules, and the routes of tables that were the addresses' own.
+/// Removes the rules, and the routes in tables that were created for the addresses.
 pub fn delete(at: &Detachment, configured: Option<u32>) -> Result<()> {
     if let Some(netns) = &at.netns {
         delete_in(netns, at, configured)?;
@@ -276,7 +276,7 @@ fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<
     let container = netns.netlink()?;
     let named = || container.find_link(at.key.ifname.as_str());
     let (link, mut made) = match records().find::<Made>(&at.key)? {
-        Some(record) if !record.is_of(netns)? => return Ok(()), // they went with their namespace
+        Some(record) if !record.is_of(netns)? => return Ok(()), // deleted with their namespace
         Some(record) => {
             let link =
                 record.kept.link.map_or_else(named, |index| container.find_link_by_index(index))?;
@@ -288,7 +288,8 @@ fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<
             (link, made)
         }
     };
-    // What an interface of this container that has the address now made once more is that one's.
+    // Leave what a later ADD for another interface of this container, which has the address now,
+    // has made again.
     for other in records().others_in::<Made>(netns, &at.netns_path, &at.key)? {
         made.rules.retain(|rule| !other.kept.rules.contains(rule));
         made.tables.retain(|table| !other.kept.tables.contains(table));
@@ -301,8 +302,9 @@ fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<
     errors.finish()
 }
 
-/// Finds what the reference made: rules about addresses of the interface, which nobody has signed,
-/// and tables that are the addresses' own. One that has routes of another interface is not.
+/// Finds what the reference made: rules for addresses of the interface that carry no signature, and
+/// tables that belong to the addresses. A table with routes of another interface does not belong to
+/// them.
 fn find_unrecorded(
     container: &Netlink,
     link: Option<&Link>,
@@ -339,7 +341,7 @@ fn find_unrecorded(
     Ok(Made { rules, tables, link: None })
 }
 
-/// Compares rules and tables with what ADD makes of the result.
+/// Compares rules and tables with those that ADD makes of the result.
 pub fn verify(at: &Attachment, result: &AddResult, configured: Option<u32>) -> Result<()> {
     let ips = addresses(result, at.ifname())?;
     let container = at.netlink()?;
@@ -374,8 +376,8 @@ fn verify_rule(rules: &[Rule], ip: &IpConfig, configured: Option<u32>) -> Result
     }
 }
 
-/// The table has routes of the interface, the default route through the gateway where there is one
-/// among them.
+/// Verifies that the table has routes of the interface, and a default route if the address has a
+/// gateway.
 fn verify_table(
     all: &[FoundRoute],
     of_link: &[RouteEntry],
@@ -401,8 +403,8 @@ fn verify_table(
     }
 }
 
-/// Nothing of the result came back to the main table, as it does when the interface was set down
-/// and up.
+/// Verifies that no route of the result came back to the main table, as happens when the interface
+/// is set down and up.
 fn verify_main(routes: &[RouteEntry], result: &AddResult, ips: &[&IpConfig]) -> Result<()> {
     let is_of_result = |dst: &IpNet| {
         ips.iter().any(|ip| ip.address.trunc() == *dst)
@@ -414,8 +416,8 @@ fn verify_main(routes: &[RouteEntry], result: &AddResult, ips: &[&IpConfig]) -> 
     }
 }
 
-/// Forgets this network's attachments that are not valid. Their rules are in a container, and go
-/// with it.
+/// Removes the records of this network's attachments that are not valid. Their rules are in a
+/// container, and disappear with it.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     records().forget_stale::<Made>(&cx.config.name, valid)
 }

@@ -1,10 +1,10 @@
-//! `macspoofchk`: a container sends with its own hardware address or not at all.
+//! `macspoofchk`: a container can send only with its own hardware address.
 //!
 //! ```text
 //! table bridge cni_multi_spoofcheck {
 //!   set ports { type ifname; elements = { "veth1f2e3d4c" comment "…" } }
 //!   set allowed { type ifname . ether_addr; elements = { "veth1f2e3d4c" . 0a:58:0a:01:00:07 comment "…" } }
-//!   set attachments { … }                       # which elements are whose
+//!   set attachments { … }                       # the owner of each element
 //!   chain prerouting {
 //!     type filter hook prerouting priority dstnat; policy accept;
 //!     iifname @ports iifname . ether saddr != @allowed drop
@@ -36,7 +36,7 @@ const PORTS: Set = Set { name: "ports", key: &[KeyType::IfName], holds: Holds::K
 const ALLOWED: Set =
     Set { name: "allowed", key: &[KeyType::IfName, KeyType::Ether], holds: Holds::Keys };
 const BASE_CHAIN: &str = "prerouting";
-/// dstnat of the bridge family, as in the reference.
+/// Priority dstnat of the bridge family, as in the reference.
 const HOOK: Hook = Hook { kind: "filter", number: 0, priority: -300 };
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
@@ -45,13 +45,13 @@ const IFNAME: usize = 16;
 const REFERENCE: Table = Table { family: Family::Bridge, name: "nat" };
 const REFERENCE_CHAIN: &str = "PREROUTING";
 
-/// STATUS: code 50 where the kernel cannot do it.
+/// STATUS: fails with code 50 if the kernel cannot do it.
 pub fn status(handles: &Handles) -> Result<()> {
     let ready = handles.require_nft().and_then(|nft| LAYOUT.on(nft).require());
     ready.map_err(|e| e.context("macspoofchk").with_code(Code::NOT_AVAILABLE))
 }
 
-/// Drops what comes in by the bridge's port with another source than `mac`.
+/// Drops frames that arrive by the bridge's port with a source address other than `mac`.
 pub fn create<'a>(
     handles: &'a Handles,
     key: &'a Key,
@@ -69,7 +69,7 @@ pub fn create<'a>(
     Ok(())
 }
 
-/// Whether the check is there.
+/// Verifies that the check is in place.
 pub fn verify(handles: &Handles, key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
     let nft = handles.require_nft()?;
     let elements = elements(port, mac);
@@ -118,7 +118,7 @@ fn id_of_reference(key: &Key) -> String {
     format!("{}-{}", key.container_id, key.ifname)
 }
 
-/// Removes what the reference made for the same attachment: a rule in the table `bridge nat` and
+/// Removes the reference's objects for the same attachment: a rule in the table `bridge nat` and
 /// two chains.
 pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
@@ -152,7 +152,7 @@ fn elements(port: &str, mac: &MacAddr) -> Vec<OwnedElement> {
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
     batch.rule(table, BASE_CHAIN, |rule| {
-        // The name fills register 1, so that the hardware address in register 2 stands right behind
+        // The name fills register 1, so that the hardware address in register 2 directly follows
         // it.
         rule.meta(Meta::IifName, 1).in_set(PORTS.name, 1, false);
         rule.meta(Meta::IifName, 1).payload(Header::Link, 6, 6, 2).in_set(ALLOWED.name, 1, true);

@@ -1,8 +1,8 @@
 //! The veth pair of an attachment: one end in the container, the other on the host.
 //!
-//! The host's end is named after the attachment and says in its alias whose it is, so DEL finds it
-//! without the container's namespace. Both ends get their hardware address when they are made,
-//! which udev then leaves alone.
+//! The host's end is named after the attachment and its alias names the owner, so DEL finds it
+//! without the container's namespace. Both ends get their hardware address at creation, so udev
+//! leaves the addresses alone.
 
 use std::net::IpAddr;
 
@@ -18,12 +18,12 @@ use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::{container_link, link_alias, link_record};
 
-/// The kernel's word for such a link.
+/// The kernel's name for this kind of link.
 pub const KIND: &str = "veth";
-/// How many names are tried when others have taken them.
+/// How many names are tried when names are taken.
 const NAMES: u32 = 10;
 
-/// A pair that was made. The end in the container has the name that CNI_IFNAME says.
+/// A pair that was created. The end in the container has the name in CNI_IFNAME.
 pub struct Pair {
     /// The end on the host, as the kernel has it.
     pub host: Link,
@@ -31,7 +31,7 @@ pub struct Pair {
     pub mac: MacAddr,
 }
 
-/// What may be wished of a pair.
+/// The optional properties of a pair.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     /// MTU of both ends in bytes.
@@ -40,7 +40,7 @@ pub struct Wishes {
     pub mac: Option<MacAddr>,
 }
 
-/// What a veth takes as MTU, and every link that stands on another.
+/// The MTUs that a veth accepts, as does every link on top of another.
 const MTU: std::ops::RangeInclusive<i64> = 68..=65535;
 
 /// The `mtu` of a configuration; 0 leaves it to the kernel.
@@ -49,8 +49,8 @@ pub fn validate_mtu(mtu: impl Into<i64>) -> Result<()> {
     if mtu == 0 || MTU.contains(&mtu) { Ok(()) } else { Err(Error::out_of_range("mtu", mtu, MTU)) }
 }
 
-/// Makes the pair; the container's end is born in its namespace with its name. Both are down.
-/// Nothing here enters the container, so that an ADD need not do so more than once.
+/// Creates the pair; the container's end is created in its namespace with its final name. Both are
+/// down. This does not enter the container, so that an ADD need not do so more than once.
 pub fn create<'a>(
     cx: &'a Context<'_>,
     at: &'a Attachment,
@@ -83,7 +83,7 @@ fn create_under_free_name(
             PeerSpec { name: at.ifname(), mac: peer_mac.clone(), netns: Some(at.netns()?.fd()) };
         match host.create_veth(&VethSpec { name: &name, mac: MacAddr::random_of_port(), peer, mtu })
         {
-            // The kernel does not say which of the two names is taken.
+            // The kernel does not report which of the two names is taken.
             Err(error) if error.is_exists() => {
                 container_link::refuse_taken_name(at.netlink()?, at.ifname())?
             }
@@ -99,19 +99,20 @@ fn create_under_free_name(
         )))
 }
 
-/// The host's end of a pair, found from the container's.
+/// The host's end of a pair, found from the container's end.
 pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Option<Link>> {
     let other =
         container.lower.map(|index| cx.host()?.find_link_by_index(index)).transpose()?.flatten();
     Ok(other.filter(|link| link.kind == KIND))
 }
 
-/// CHECK found no host's end.
+/// The error of a CHECK that does not find the host's end.
 pub fn other_end_missing(container: &Link) -> Error {
     Error::check(format!("interface {:?} has no other end on the host", container.name))
 }
 
-/// CHECK found that a link of the host has lost the gateway's address of the container.
+/// The error of a CHECK that finds a link of the host without the gateway's address of the
+/// container.
 pub fn gateway_missing(gateway: IpAddr, link: &Link, container: &Link) -> Error {
     Error::check(format!("{gateway} is not on {:?} of the host", link.name))
         .saying(format_args!("Failed to find Gateway {gateway} for interface {}", container.name))
@@ -122,15 +123,15 @@ pub fn others_joined(host: &Netlink, bridge: &Link, key: &Key) -> Result<bool> {
     Ok(!others(host, bridge, key)?.is_empty())
 }
 
-/// The bridge's ports that are other attachments'.
+/// The bridge's ports that belong to other attachments.
 pub fn others(host: &Netlink, bridge: &Link, key: &Key) -> Result<Vec<Link>> {
     let is_of_other =
         |port: &Link| link_alias::is_of_any(&port.alias) && !link_alias::is_of(&port.alias, key);
     Ok(host.ports(bridge)?.into_iter().filter(is_of_other).collect())
 }
 
-/// Removes the pair of an attachment: by the host's end, which we named, or else by the
-/// container's, which the reference made.
+/// Removes the pair of an attachment: by the host's end, which we named, or else by the container's
+/// end, which the reference made.
 pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     let host = cx.host()?;
     let ends = host_ends(host, &at.key)?;
@@ -144,9 +145,9 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     }
 }
 
-/// The container's end of a pair of the reference, which marks neither end: a link of that name
-/// with its other end on the host, unless that end's alias, or a record, says that it is another
-/// attachment's or a device of the host.
+/// The container's end of a pair that the reference made, which marks neither end: a link of that
+/// name with its other end on the host, unless that end's alias, or a record, says that it belongs
+/// to another attachment or is a device of the host.
 fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<Option<Link>> {
     let name = at.key.ifname.as_str();
     let Some(link) = netns.netlink()?.find_link(name)?.filter(|link| link.name == name) else {
@@ -162,20 +163,21 @@ fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<
     }
 }
 
-/// The other end of a container's link, where it is one of a pair and that end is on the host.
+/// The host's end of the pair that a container's link belongs to, if it is one of a pair and the
+/// other end is on the host.
 fn end_on_host(host: &Netlink, link: &Link) -> Result<Option<Link>> {
     let other = link.lower.filter(|_| link.kind == KIND && link.lower_is_elsewhere);
     let other = other.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
     Ok(other.filter(|other| other.kind == KIND && other.lower == Some(link.index)))
 }
 
-/// The host's end of a pair that we made, found by nothing but the key.
+/// The host's end of a pair that we made, found by the key alone.
 pub fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
     Ok(host_ends(host, key)?.pop())
 }
 
-/// The container's end, whatever it is called by now. That of the reference's pairs is found by its
-/// name alone.
+/// The container's end, even if it was renamed. The end of a pair that the reference made is found
+/// by its name alone.
 pub fn find_container_end(
     cx: &Context<'_>,
     container: &Netlink,
@@ -192,9 +194,9 @@ pub fn find_container_end(
     container.find_link(key.ifname.as_str())
 }
 
-/// All host's ends of the key, the one that was made last at the end. There are two while the
-/// kernel takes down a namespace that had the attachment before. Whoever had the names before may
-/// be gone, so none ends the search.
+/// All host ends of the key, the newest last. There are two while the kernel takes down a namespace
+/// that had the attachment before. The former owners of the earlier names may be gone, so a free
+/// name does not end the search.
 fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {
     let mut found = vec![];
     for attempt in 0..NAMES {
@@ -206,13 +208,13 @@ fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {
     Ok(found)
 }
 
-/// Removes the pairs of this network's attachments that are not valid, where their namespaces still
+/// Removes the pairs of this network's attachments that are not valid, if their namespaces still
 /// keep them.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     link_alias::collect_garbage(cx, KIND, valid)
 }
 
-/// `veth` and eight hex digits, as the reference's random names look.
+/// `veth` and eight hex digits, in the form of the reference's random names.
 pub fn host_name(key: &Key, attempt: u32) -> String {
     let digest = Sha512::digest(
         format!("veth {} {} {} {attempt}", key.network, key.container_id, key.ifname).as_bytes(),

@@ -1,12 +1,12 @@
-//! A VRF in the container that has the interface: its packets look for routes in the VRF's table
-//! only.
+//! A VRF in the container, with the interface as its port: its packets are routed by the VRF's
+//! table only.
 //!
-//! When a link gets another master the kernel sets it down and up again. It then has lost its
-//! routes, in all tables but for those that the kernel makes for IPv4 addresses, and its IPv6
-//! addresses. They are put back, those of the main table into the VRF's.
+//! When a link gets another master the kernel sets it down and up again. The link thereby loses its
+//! IPv6 addresses, and its routes in all tables, apart from the routes that the kernel itself adds
+//! for IPv4 addresses. We restore them; routes of the main table go to the VRF's table.
 //!
-//! With the first VRF of a namespace the kernel adds a rule, `l3mdev`, which stays after it: it
-//! would not come again.
+//! With the first VRF of a namespace the kernel adds a rule, `l3mdev`, which stays after the VRF is
+//! deleted: the kernel would not add it again.
 
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
@@ -25,21 +25,21 @@ use crate::steps::records::{Found, Records};
 use crate::steps::routing_table::{self, Used};
 use crate::steps::{addresses, prev_result};
 
-/// The kernel's word for such a link.
+/// The kernel's name for this kind of link.
 pub const KIND: &str = "vrf";
 /// Where the search for a free table begins, as in the reference.
 const FIRST_TABLE: u32 = 1;
-/// The alias of a VRF that was made here. It is no attachment's alone.
+/// The alias of a VRF that was created here. It does not belong to one attachment alone.
 const ALIAS: &str = "cni-multi: goes with its last interface";
 
-/// What an ADD joined, for DEL.
+/// What an ADD joined, recorded for DEL.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Joined {
     /// The VRF and the interface by their ifindexes, which outlast their names.
     Member { vrf: u32, link: u32 },
-    /// The VRF's name: a record of an earlier version. None where ADD was refused because the
-    /// interface was in the VRF before: DEL must not take it for what the reference did.
+    /// The VRF's name, in a record of an earlier version. None where ADD was refused because the
+    /// interface was in the VRF before: DEL must not take that for the reference's work.
     Named(Option<String>),
 }
 
@@ -47,12 +47,12 @@ fn records() -> Records {
     Records::of_plugin("vrf")
 }
 
-/// What the kernel takes from a link that gets another master.
+/// What a link loses when it gets another master.
 #[derive(Clone)]
 struct Belongings {
     addresses: Vec<AddressEntry>,
     routes: Vec<RouteEntry>,
-    /// Until when addresses may settle that are put back.
+    /// The limit for duplicate address detection of restored addresses.
     deadline: Deadline,
 }
 
@@ -63,12 +63,11 @@ impl Belongings {
         Ok(Belongings { addresses: container.ipv6_addresses(link)?, routes, deadline })
     }
 
-    /// Gives the link what it has lost; what was in the main table is from now on in `table`, if
-    /// one is given.
+    /// Restores what the link has lost; routes of the main table go to `table`, if one is given.
     fn put_back(&self, at: &Attachment, link: &Link, table: Option<u32>) -> Result<()> {
         let container = at.netlink()?;
         let left = container.ipv6_addresses(link)?;
-        // The kernel puts a new one in front of the others, which it lists first and prefers.
+        // The kernel puts a new address in front of the others, and lists and prefers the first.
         for lost in self
             .addresses
             .iter()
@@ -77,7 +76,7 @@ impl Belongings {
         {
             container.put_address(link, lost)?;
         }
-        // A route may name a source address, which must not be tentative then.
+        // A route may name a source address, which must not be tentative at that time.
         addresses::settle_if_tentative(at, link, self.deadline)?;
         for route in &self.routes {
             match table {
@@ -91,8 +90,8 @@ impl Belongings {
     }
 }
 
-/// The way to a gateway may have been removed since, or be by another link: the kernel asks for it
-/// only when a route is new.
+/// Adds a route, if need be with an on-link gateway. The route to a gateway may have been removed
+/// since, or be by another link: the kernel requires it only when a route is new.
 fn put_route(container: &Netlink, link: &Link, route: &RouteEntry) -> Result<()> {
     match container.put_route(link, route) {
         Err(e) if e.is_errno(Errno::ENETUNREACH) || e.is_errno(Errno::EHOSTUNREACH) => {
@@ -102,8 +101,8 @@ fn put_route(container: &Netlink, link: &Link, route: &RouteEntry) -> Result<()>
     }
 }
 
-/// Makes the interface one of the VRF `name`, which is made if there is none: with `table`, or with
-/// a free one.
+/// Makes the interface a port of the VRF `name`, which is created if it is missing: with `table`,
+/// or with a free table.
 pub fn join<'a>(
     cx: &Context<'_>,
     at: &'a Attachment,
@@ -135,8 +134,8 @@ pub fn join<'a>(
     sweep(container, &link, routing_table::MAIN)
 }
 
-/// Removes what the kernel leaves in the table that the link was in: its hops of IPv6 routes that
-/// another link has too.
+/// Removes what the kernel leaves in the link's former table: the link's next hops of IPv6 routes
+/// that another link has too.
 fn sweep(container: &Netlink, link: &Link, table: u32) -> Result<()> {
     let left = container.routes_through(link)?;
     left.iter()
@@ -159,7 +158,7 @@ fn refuse_master(at: &Attachment, link: &Link, name: &str) -> Result<()> {
     ))
 }
 
-/// The VRF of this name and its table.
+/// Finds or creates the VRF of this name; returns it with its table.
 fn ensure<'a>(
     container: &'a Netlink,
     name: &str,
@@ -213,17 +212,17 @@ fn other_table(name: &str, table: u32, found: u32) -> Error {
         .saying(format_args!("VRF {name} already exist with different routing table {found}"))
 }
 
-/// The link, if it is in the VRF.
+/// The link, if it is a port of the VRF.
 fn member_of(vrf: u32, link: Option<Link>) -> Option<Link> {
     link.filter(|link| link.master == Some(vrf))
 }
 
-/// Takes the interface out of its VRF.
+/// Removes the interface from its VRF.
 fn release(container: &Netlink, member: &Link) -> Result<()> {
     container.change_link(member, &LinkChange { master: Some(0), ..LinkChange::default() })
 }
 
-/// Compares VRF, interface, addresses and routes with what ADD makes of the result.
+/// Compares VRF, interface, addresses and routes with those that ADD makes of the result.
 pub fn verify(at: &Attachment, name: &str, table: Option<u32>, result: &AddResult) -> Result<()> {
     let container = at.netlink()?;
     let (index, interface) = prev_result::container_interface(result, at)?;
@@ -235,7 +234,7 @@ pub fn verify(at: &Attachment, name: &str, table: Option<u32>, result: &AddResul
     if let Some(other) = table.filter(|table| *table != found) {
         return Err(other_table(name, other, found).with_code(Code::CHECK_FAILED));
     }
-    // Whoever made another VRF may have it down.
+    // A VRF that was not created here may be down on purpose.
     if !vrf.up && vrf.alias == ALIAS {
         return Err(Error::check(format!("VRF {name:?} is down")));
     }
@@ -246,7 +245,7 @@ pub fn verify(at: &Attachment, name: &str, table: Option<u32>, result: &AddResul
     addresses::verify(at, &link, &moved(result, found), index)
 }
 
-/// The result with its routes where they are now.
+/// The result with its routes in the tables where they are now.
 fn moved(result: &AddResult, table: u32) -> AddResult {
     let mut result = result.clone();
     for route in &mut result.routes {
@@ -257,11 +256,12 @@ fn moved(result: &AddResult, table: u32) -> AddResult {
     result
 }
 
-/// Takes the interface out of its VRF. A VRF that was made here goes with its last interface.
+/// Removes the interface from its VRF. A VRF that was created here is deleted with its last
+/// interface.
 pub fn leave(cx: &Context<'_>, at: &Detachment, configured: &str) -> Result<()> {
     if let Some(netns) = &at.netns {
         match records().find::<Joined>(&at.key)? {
-            Some(record) if !record.is_of(netns)? => (), // both went with their namespace
+            Some(record) if !record.is_of(netns)? => (), // both were deleted with their namespace
             Some(Found { kept: Joined::Named(None), .. }) => (),
             record => leave_in(
                 cx,
@@ -274,7 +274,7 @@ pub fn leave(cx: &Context<'_>, at: &Detachment, configured: &str) -> Result<()> 
     records().remove(&at.key)
 }
 
-/// What DEL has to end, as the record says it, or else as the configuration does.
+/// What DEL has to undo, as the record says, or else the configuration.
 struct Membership {
     vrf: Which,
     link: Which,
@@ -324,8 +324,8 @@ fn leave_in(
     if find()?.is_none() {
         return Ok(());
     }
-    // An ADD may be about to join it. A process that hangs could hold the lock for ever, and DEL
-    // has to work.
+    // An ADD may be about to join it. A process that hangs could hold the lock indefinitely, and
+    // DEL has to work.
     let _lock =
         netns.lock(cx.deadline()).map_err(|e| warn(format_args!("{e}; going on without"))).ok();
     let Some(vrf) = find()? else { return Ok(()) };
@@ -337,8 +337,8 @@ fn leave_in(
         release(container, link)?;
         sweep(container, link, table_of(&vrf)?)?;
     }
-    // The reference marks nothing and remembers nothing: its VRF goes with the last interface as
-    // well.
+    // The reference sets no alias and keeps no record: its VRF is deleted with the last interface
+    // as well.
     let goes = vrf.alias == ALIAS || (released.is_some() && !membership.is_recorded);
     if goes && container.ports(&vrf)?.is_empty() {
         container.delete_link(vrf.index)
@@ -347,7 +347,7 @@ fn leave_in(
     }
 }
 
-/// Whether another attachment has put the link into the VRF, as its record says.
+/// Whether another attachment has put the link into the VRF, by its record.
 fn is_another_s(netns: &Netns, at: &Detachment, vrf: &Link, link: &Link) -> Result<bool> {
     let others = records().others_in::<Joined>(netns, &at.netns_path, &at.key)?;
     Ok(others.iter().any(|other| match &other.kept {
@@ -358,8 +358,8 @@ fn is_another_s(netns: &Netns, at: &Detachment, vrf: &Link, link: &Link) -> Resu
     }))
 }
 
-/// Forgets this network's attachments that are not valid. Their VRFs are in a container, and go
-/// with it.
+/// Removes the records of this network's attachments that are not valid. Their VRFs are in a
+/// container, and disappear with it.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     records().forget_stale::<Joined>(&cx.config.name, valid)
 }

@@ -1,4 +1,4 @@
-//! `dummy`: an interface that has addresses and swallows what is sent.
+//! `dummy`: an interface that has addresses and discards all packets sent to it.
 //! <https://www.cni.dev/plugins/current/main/dummy/>
 
 use serde::Deserialize;
@@ -16,9 +16,9 @@ use crate::steps::ipam::Ipam;
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 
-/// The kernel's word for such a link.
+/// The kernel's name for this kind of link.
 const KIND: &str = "dummy";
-/// Such links of containers.
+/// This plugin's links in containers.
 const LINKS: PluginLinks = PluginLinks { plugin: "dummy", kind: KIND };
 
 /// The plugin.

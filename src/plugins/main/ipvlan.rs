@@ -1,8 +1,8 @@
 //! `ipvlan`: an interface that shares the hardware address of a link of the host.
 //! <https://www.cni.dev/plugins/current/main/ipvlan/>
 //!
-//! It can be chained after a plugin that made a link of the host, which is the master then; without
-//! an IPAM plugin it takes over that plugin's addresses as well.
+//! It can be chained after a plugin that created a link on the host, which is then the master;
+//! without an IPAM plugin it also takes over that plugin's addresses.
 
 use serde::Deserialize;
 
@@ -22,9 +22,9 @@ use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::veth;
 
-/// The kernel's word for such a link.
+/// The kernel's name for this kind of link.
 const KIND: &str = "ipvlan";
-/// Such links of containers.
+/// This plugin's links in containers.
 const LINKS: PluginLinks = PluginLinks { plugin: "ipvlan", kind: KIND };
 
 /// The plugin.
@@ -34,15 +34,15 @@ pub struct Ipvlan;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The link it stands on. Where none is named: the only interface of `prevResult`, or without
-    /// `prevResult` the link of the default route.
+    /// The lower link. Default: the only interface of `prevResult`, or without `prevResult` the
+    /// link of the default route.
     master: String,
     /// `l2` (default), `l3` or `l3s`.
     #[serde(deserialize_with = "decode::word")]
     mode: IpvlanMode,
     /// MTU in bytes, at most the master's; 0, the default, for the master's.
     mtu: i64,
-    /// The master is in the container. Default false.
+    /// Look for the master in the container. Default false.
     link_in_container: bool,
     /// Resolver settings of the result, in place of those of the IPAM plugin or of `prevResult`.
     dns: DnsConf,
@@ -103,7 +103,7 @@ impl Plugin for Ipvlan {
         let ipam = Ipam::find(cx)?;
         link_kind::require(cx, KIND)?;
         if ipam.is_some() || !conf.master.is_empty() {
-            LowerLink::new(&conf.master, conf.link_in_container).status(cx)?; // else it is chained, and its master not there yet
+            LowerLink::new(&conf.master, conf.link_in_container).status(cx)?; // else it is chained, and its master does not exist yet
         }
         ipam.map_or(Ok(()), |ipam| ipam.status())
     }
@@ -113,7 +113,7 @@ impl Plugin for Ipvlan {
     }
 }
 
-/// Where the addresses come from.
+/// The source of the addresses.
 enum Source<'a> {
     Ipam(Ipam<'a>),
     Previous(AddResult),

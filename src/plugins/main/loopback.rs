@@ -14,14 +14,14 @@ use crate::steps::records::Records;
 
 /// The link's name in results, whatever CNI_IFNAME says: Nomad calls with `eth0`.
 const LO: &str = "lo";
-/// LOOPBACK_IFINDEX of the kernel, in every namespace. Any link of a container can be renamed to
-/// `lo`.
+/// LOOPBACK_IFINDEX of the kernel, the same in every namespace. The name is not reliable: any link
+/// of a container can be renamed to `lo`.
 const LO_INDEX: u32 = 1;
 
 /// The plugin.
 pub struct Loopback;
 
-/// It has no keys of its own.
+/// The configuration, which has no keys of its own.
 #[derive(Debug, Default, Deserialize)]
 pub struct Conf {}
 
@@ -41,7 +41,7 @@ impl Plugin for Loopback {
         let previous = cx.config.prev_result()?;
         let container = at.netlink()?;
         let lo = loopback(container)?;
-        loopback_addresses(at, &lo)?; // before anything is changed
+        loopback_addresses(at, &lo)?; // before any change
         let ips = transaction(|rb| {
             set_up(container, &lo, true)?;
             if !lo.up {
@@ -72,25 +72,25 @@ impl Plugin for Loopback {
         records().remove(&at.key)
     }
 
-    /// Every namespace has a loopback interface.
+    /// Always succeeds: every namespace has a loopback interface.
     fn status(_cx: &Context<'_>, _conf: &Conf) -> Result<()> {
         Ok(())
     }
 
-    /// Nothing but the record outlives the namespace.
+    /// Removes records: nothing else outlives the namespace.
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         records().forget_stale::<()>(&cx.config.name, valid)
     }
 }
 
-/// In which namespace each attachment is; there is nothing else to keep.
+/// The records of which namespace each attachment is in; their content is empty.
 fn records() -> Records {
     Records::of_plugin(Loopback::NAME)
 }
 
 /// Whether the namespace at CNI_NETNS is the attachment's: the path may be another container's by
-/// now. The reference keeps nothing, and an earlier DEL has left nothing; then it is, unless it is
-/// another attachment's.
+/// now. There is no record after an ADD of the reference or after an earlier DEL; then the
+/// namespace counts as the attachment's, unless it is another attachment's.
 fn is_attached_to(netns: &Netns, at: &Detachment) -> Result<bool> {
     match records().find::<()>(&at.key)? {
         Some(record) => record.is_of(netns),
@@ -108,8 +108,8 @@ fn set_up(container: &Netlink, lo: &Link, up: bool) -> Result<()> {
     container.change_link(lo, &LinkChange { up: Some(up), ..LinkChange::default() })
 }
 
-/// The first address of each family. One that is not of the loopback networks means that this `lo`
-/// is not what it seems.
+/// The first address of each family. Any address outside the loopback networks means that this `lo`
+/// is not a plain loopback interface.
 fn loopback_addresses(at: &Attachment, lo: &Link) -> Result<Vec<IpConfig>> {
     let addresses = at.netlink()?.addresses(lo)?;
     if let Some(other) = addresses.iter().find(|address| !address.net.addr().is_loopback()) {

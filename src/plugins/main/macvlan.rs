@@ -1,4 +1,4 @@
-//! `macvlan`: an interface with a hardware address of its own on a link of the host.
+//! `macvlan`: an interface with its own hardware address on a link of the host.
 //! <https://www.cni.dev/plugins/current/main/macvlan/>
 
 use serde::Deserialize;
@@ -21,9 +21,9 @@ use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::veth;
 
-/// The kernel's word for such a link.
+/// The kernel's name for this kind of link.
 const KIND: &str = "macvlan";
-/// Such links of containers.
+/// This plugin's links in containers.
 const LINKS: PluginLinks = PluginLinks { plugin: "macvlan", kind: KIND };
 
 /// The plugin.
@@ -33,19 +33,19 @@ pub struct Macvlan;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The link it stands on; the link of the default route where none is named.
+    /// The lower link. Default: the link of the default route.
     master: String,
     /// `bridge` (default), `private`, `vepa` or `passthru`.
     #[serde(deserialize_with = "decode::word")]
     mode: MacvlanMode,
     /// MTU in bytes, at most the master's; 0, the default, for the master's.
     mtu: i64,
-    /// Its hardware address, which gives way to that of CNI_ARGS and of `runtimeConfig`.
+    /// Its hardware address, which CNI_ARGS and `runtimeConfig` override.
     #[serde(deserialize_with = "mac::optional")]
     mac: Option<MacAddr>,
-    /// The master is in the container. Default false.
+    /// Look for the master in the container. Default false.
     link_in_container: bool,
-    /// How many broadcasts may wait on the master; 0, the default, leaves it to the kernel.
+    /// How many broadcasts the master may queue; 0, the default, leaves it to the kernel.
     bcqueuelen: u32,
     /// Resolver settings of the result, in place of the IPAM plugin's.
     dns: DnsConf,

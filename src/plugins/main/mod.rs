@@ -1,4 +1,4 @@
-//! Plugins that make an interface.
+//! Plugins that create an interface.
 
 pub mod bridge;
 pub mod dummy;

@@ -88,8 +88,8 @@ impl Plugin for Ptp {
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
-        // First, so that the kernel cleans up after it while the link is deleted, which waits for
-        // the same grace periods.
+        // First, so that the kernel's cleanup of it overlaps with the deletion of the link, which
+        // waits for the same grace periods.
         errors.push(masquerade::delete(cx, at));
         errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
         errors.finish()
@@ -118,8 +118,8 @@ impl Conf {
     }
 }
 
-/// All traffic goes through the host's end, so each address needs the gateway that the host's end
-/// will have.
+/// Requires a gateway for each address: all traffic goes through the host's end, which gets the
+/// gateways' addresses.
 fn require_gateways(result: &AddResult) -> Result<()> {
     match result.ips.iter().find(|ip| ip.gateway.is_none()) {
         Some(ip) => Err(Error::new(
@@ -143,14 +143,14 @@ fn in_container(mac: &MacAddr, at: &Attachment) -> Interface {
     Interface { name, mac: mac.to_string(), sandbox, ..Interface::default() }
 }
 
-/// The host's end never configures itself by what a container announces.
+/// Sets the host's end up, after it was set to ignore router advertisements from the container.
 fn set_host_end_up(cx: &Context<'_>, link: &Link) -> Result<()> {
     router_advertisements::ignore(&link.name)?;
     cx.host()?.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
 }
 
-/// The container reaches its gateway on the link, and the rest of its subnet through it: two
-/// containers of one subnet are not on one link.
+/// The wiring of the container: its gateway is on the link, and the rest of its subnet is reached
+/// through the gateway, because two containers of one subnet are not on one link.
 fn through_gateways(result: &AddResult) -> Wiring {
     let mut routes = vec![];
     for ip in &result.ips {
@@ -167,7 +167,7 @@ fn through_gateways(result: &AddResult) -> Wiring {
     Wiring { detection: DuplicateDetection::Off, subnet_on_link: false, routes_first: routes }
 }
 
-/// The host has the gateways' addresses on its end, and a route to each of the container's.
+/// Gives the host's end the gateways' addresses, and the host a route to each of the container's.
 fn route_to_container(cx: &Context<'_>, link: &Link, result: &AddResult) -> Result<()> {
     let host = cx.host()?;
     for ip in &result.ips {
@@ -202,7 +202,7 @@ fn taken(ip: &IpConfig, error: Error) -> Error {
     error.with_code(Code::CONFLICT).with_details(details)
 }
 
-/// The host's end, found from the container's, is up and has the gateways' addresses.
+/// Verifies that the host's end, found from the container's, is up and has the gateways' addresses.
 fn verify_host_end(cx: &Context<'_>, container: &Link, result: &AddResult) -> Result<()> {
     let link = veth::host_end(cx, container)?.ok_or_else(|| veth::other_end_missing(container))?;
     if !link.up {

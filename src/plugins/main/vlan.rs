@@ -18,9 +18,9 @@ use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::veth;
 
-/// The kernel's word for such a link.
+/// The kernel's name for this kind of link.
 const KIND: &str = "vlan";
-/// Such links of containers.
+/// This plugin's links in containers.
 const LINKS: PluginLinks = PluginLinks { plugin: "vlan", kind: KIND };
 /// The greatest VLAN id; 4095 is reserved.
 const VLAN_MAX: i64 = 4094;
@@ -34,11 +34,11 @@ pub struct Vlan;
 pub struct Conf {
     /// The link that carries the tagged frames. Required.
     master: String,
-    /// The VLAN, 0 to 4094. Default 0: frames that carry a priority only.
+    /// The VLAN, 0 to 4094. Default 0: only frames with a priority tag.
     vlan_id: i64,
     /// MTU in bytes, at most the master's; 0, the default, for the master's.
     mtu: i64,
-    /// The master is in the container. Default false.
+    /// Look for the master in the container. Default false.
     link_in_container: bool,
     /// Resolver settings of the result, in place of the IPAM plugin's.
     dns: DnsConf,
@@ -127,7 +127,7 @@ impl Conf {
         Ok(LinkSpec { kind: LinkKind::Vlan(self.id()), lower: Some(master.index), mtu, mac: None })
     }
 
-    /// A link has each VLAN once, also for other containers.
+    /// The error for a VLAN that exists: a link has each VLAN once, across all containers.
     fn taken(&self, error: Error) -> Error {
         let problem = format_args!(
             "vlanId: {} of {:?} is taken by another interface",

@@ -1,6 +1,6 @@
-//! What is known of each attachment from ADD to DEL, in libcni's files: other programs (libcni
-//! itself, ocicni, podman, Multus) read, list and edit them. Here is where they lie and how they
-//! are written and found; what one of them tells is in [`record`].
+//! The result cache: what is known of each attachment from ADD to DEL, in libcni's files: other
+//! programs (libcni itself, ocicni, podman, Multus) read, list and edit them. This module knows
+//! where the files are and how they are written and found; [`record`] parses their content.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -17,13 +17,13 @@ mod record;
 pub use record::{Found, Record};
 use record::{names_another, record_of, result_of, text_of};
 
-/// Where libcni keeps its cache.
+/// The default directory of libcni's cache.
 pub const DEFAULT_DIR: &str = "/var/lib/cni";
 
-/// What the names of files begin with that are being written.
+/// The prefix of the names of files that are being written.
 const DRAFT: &str = ".result.";
 
-/// The longest a file's name may be.
+/// The longest file name.
 const NAME_MAX: usize = 255;
 
 /// A directory of results.
@@ -33,7 +33,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache in `<dir>/results`; it need not be there yet.
+    /// The cache in `<dir>/results`, which need not exist yet.
     pub fn new(dir: impl Into<PathBuf>) -> Cache {
         Cache { dir: dir.into() }
     }
@@ -50,8 +50,8 @@ impl Cache {
         self.results().join(file_name(key))
     }
 
-    /// Writes what ADD was given and what it returned; an older file of the attachment is replaced
-    /// at once or not at all.
+    /// Writes the parameters and the result of an ADD. An older file of the attachment is replaced
+    /// atomically.
     pub fn write(&self, at: &Parameters, document: &[u8], result: &Document) -> Result<()> {
         let text = text_of(at, document, result);
         let file = self.file(&at.key);
@@ -60,8 +60,8 @@ impl Cache {
         written.map_err(|e| Error::io(format_args!("write {}", file.display()), &e))
     }
 
-    /// Writes the text before it has the file's name: not among the results, whose readers list
-    /// whatever is there, unless they are a file system of their own.
+    /// Writes a draft and renames it. The draft is outside the directory of results, since readers
+    /// of that list every file in it, unless the directory is a file system of its own.
     fn replace(&self, key: &Key, file: &Path, text: &[u8]) -> io::Result<()> {
         let [draft, beside] = self.drafts(key);
         match replace(file, &draft, text) {
@@ -70,25 +70,25 @@ impl Cache {
         }
     }
 
-    /// Where the attachment's file may be written: who holds its lock is alone there.
+    /// The paths for drafts of the attachment's file: the holder of its lock is the only writer.
     fn drafts(&self, key: &Key) -> [PathBuf; 2] {
         let name = format!("{DRAFT}{}", key.identity());
         [self.dir.join(&name), self.results().join(name)]
     }
 
-    /// Removes what a crash has left of any attachment's file before it had its name. Nobody else
-    /// may be at work.
+    /// Removes the drafts that a crash has left, of any attachment. The caller holds the lock of
+    /// all.
     pub(super) fn forget_drafts(&self) {
         for dir in [self.dir.clone(), self.results()] {
             let names = directory::names(&dir, |kind| kind.is_file()).unwrap_or_default();
             for name in names.iter().filter(|name| name.to_string_lossy().starts_with(DRAFT)) {
-                let _ = plain_file::remove(&dir.join(name)); // it is in nobody's way
+                let _ = plain_file::remove(&dir.join(name)); // a draft that stays harms nothing
             }
         }
     }
 
-    /// An attachment whose file could have no name, or has one that is another's, could not be
-    /// kept; better to know before it is made.
+    /// Fails if the attachment's result could not be kept, because its file name is too long or is
+    /// another attachment's; called before the attachment is made.
     pub(super) fn require_name(&self, key: &Key) -> Result<()> {
         let name = file_name(key);
         if self.is_another_s(key)? {
@@ -108,13 +108,13 @@ impl Cache {
             .with_details(format_args!("expected at most {NAME_MAX}: {name}")))
     }
 
-    /// Whether there is anything for the attachment.
+    /// Whether the cache has a file of the attachment.
     pub fn contains(&self, key: &Key) -> Result<bool> {
         Ok(self.file(key).exists() && !self.is_another_s(key)?)
     }
 
-    /// Whether the attachment's file is of another whose names come to the same: `a-b` and `c`, `a`
-    /// and `b-c`.
+    /// Whether the attachment's file belongs to another attachment whose names make the same file
+    /// name: `a-b` and `c`, `a` and `b-c`.
     fn is_another_s(&self, key: &Key) -> Result<bool> {
         let file = self.file(key);
         match read(&file) {
@@ -124,9 +124,8 @@ impl Cache {
         }
     }
 
-    /// What the attachment's ADD returned, in this version; None where there is no file of it.
-    /// [`Code::IO`] where there is one that cannot be read; with any other code it is none that
-    /// could ever be used.
+    /// The result of the attachment's ADD, in this version; None if it has no file. The error is
+    /// [`Code::IO`] if the file cannot be read now; with any other code the file can never be used.
     pub fn result(&self, key: &Key, version: &str) -> Result<Option<Document>> {
         let file = self.file(key);
         let text = match read(&file) {
@@ -146,10 +145,10 @@ impl Cache {
         result.convert(version).map(Some).map_err(failed)
     }
 
-    /// Forgets the attachment.
+    /// Removes the attachment's file.
     pub fn delete(&self, key: &Key) -> Result<()> {
         for draft in self.drafts(key) {
-            let _ = plain_file::remove(&draft); // left by a crash, and in nobody's way
+            let _ = plain_file::remove(&draft); // left by a crash; if it stays it harms nothing
         }
         if self.is_another_s(key)? {
             return Ok(());
@@ -159,8 +158,8 @@ impl Cache {
             .map_err(|e| Error::io(format_args!("remove {}", file.display()), &e))
     }
 
-    /// What is known of one attachment; None where there is nothing. Runtimes that may have lost a
-    /// network's configuration detach by this.
+    /// The record of one attachment; None if it has no file. Runtimes that may have lost a
+    /// network's configuration detach by the record.
     pub fn record(&self, key: &Key) -> Result<Option<Record>> {
         match read(&self.file(key)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -169,8 +168,8 @@ impl Cache {
         }
     }
 
-    /// Every file of the cache, in the order of their names; none where there is no cache. What
-    /// cannot be read is among them, since it may be of a container that lives.
+    /// Every file of the cache, sorted by name; empty without a cache. Unreadable files are
+    /// included, since they may belong to a container that is alive.
     pub fn all(&self) -> Result<Vec<Found>> {
         let dir = self.results();
         let names = directory::names(&dir, |_| true)
@@ -183,16 +182,16 @@ impl Cache {
         Ok(names.into_iter().map(|name| dir.join(name)).map(found).collect())
     }
 
-    /// Every attachment to the network. Files that do not tell theirs are passed over.
+    /// Every attachment to the network. Files that do not name their attachment are skipped.
     pub fn attachments(&self, network: &NetworkName) -> Result<Vec<Parameters>> {
         let attachments = self.all()?.into_iter().filter_map(|found| found.attachment(network));
         Ok(attachments.filter(|at| at.key.network == *network).collect())
     }
 }
 
-/// No program makes links there, and what one leads to is none of our results.
-/// Whether there is no file of ours, nor can there be one; with any other error there may be one
-/// that is read later.
+/// Whether there is no file of ours, nor can there be one; after any other error there may be a
+/// file that is readable later. A symbolic link is no file of ours: no program creates links there,
+/// and what one leads to is not one of our results.
 fn is_none(e: &io::Error) -> bool {
     use ErrorKind::{InvalidFilename, NotADirectory, NotFound};
     matches!(e.kind(), NotFound | NotADirectory | InvalidFilename)
@@ -211,15 +210,15 @@ pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
     plain_file::make_directories(dir, 0o700)
 }
 
-/// Writes `draft` and gives it the name `file`.
+/// Writes `draft` and renames it to `file`.
 ///
-/// The text is on the disk before it has the name. Else a power loss could leave an empty file
-/// under it, of which nobody knows that its container is gone: GC would spare it, and what it may
-/// be of, until somebody removes it.
+/// The text is synced to the disk before the rename. Otherwise a power loss could leave an empty
+/// file under that name, and then no reader can know that its container is gone: GC would keep the
+/// file, and everything that may belong to it, until an administrator removes it.
 fn replace(file: &Path, draft: &Path, text: &[u8]) -> io::Result<()> {
     let synced = plain_file::create_anew(draft, text).and_then(|()| File::open(draft)?.sync_all());
     synced.and_then(|()| fs::rename(draft, file)).inspect_err(|_| {
-        let _ = fs::remove_file(draft); // the error is why it cannot stay
+        let _ = fs::remove_file(draft); // the caller gets the reason in the error
     })
 }
 

@@ -1,4 +1,4 @@
-//! What a file of the cache tells, by its text and by its name.
+//! What a file of the cache says, by its content and by its name.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
 use crate::runtime::parameters::Parameters;
 
-/// What tells such a file from the bare result that libcni 0.7 wrote under the same name.
+/// Distinguishes such a file from the bare result that libcni 0.7 wrote under the same name.
 const KIND: &str = "cniCacheV1";
 
 /// A file of the cache.
@@ -22,32 +22,32 @@ const KIND: &str = "cniCacheV1";
 pub struct Found {
     /// Where it is.
     pub file: PathBuf,
-    /// When it was written last: at ADD, unless somebody has edited it since.
+    /// When it was written last: at ADD, unless it was edited since.
     pub written: Option<SystemTime>,
-    /// What is in it, or why that cannot be told.
+    /// Its content, or why that cannot be read.
     pub record: Result<Record>,
 }
 
-/// What a file of the cache tells.
+/// The content of a file of the cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// The attachment, with what ADD was given. None in a file of libcni 0.7: of the attachment it
-    /// has only the name, and that may be read in more than one way.
+    /// The attachment, with the parameters of its ADD. None in a file of libcni 0.7: only the
+    /// file's name identifies the attachment then, and the name may be ambiguous.
     pub at: Option<Parameters>,
-    /// The network's document as it was at ADD, without what its directory had besides; empty
-    /// where it was not kept.
+    /// The network's document as it was at ADD, without the plugins of its directory; empty if it
+    /// was not kept.
     pub document: Vec<u8>,
-    /// What ADD returned, in the version of then.
+    /// The result of ADD, in the version of that ADD.
     pub result: Result<Option<Document>>,
-    /// The interfaces that are in a namespace, with its path, as the result has them.
+    /// The result's interfaces that are in a namespace, each with the namespace's path.
     sandboxes: Vec<(String, String)>,
 }
 
 impl Found {
-    /// The attachment that the file is of. A bare result's is one to `network`, if its name can be
-    /// read so, and if the result tells the namespace of such an interface. Where a `-` belongs
-    /// is certain for the ids of libcni 0.7's time only: a file that is taken for another
-    /// network's would be lost to that.
+    /// The attachment that the file belongs to. For a bare result it is one to `network`, if the
+    /// file's name can be read so, and if the result names the namespace of such an interface. The
+    /// positions of `-` are certain only for the ids of libcni 0.7's time: a network whose file is
+    /// taken for another network's would lose it.
     pub fn attachment(&self, network: &NetworkName) -> Option<Parameters> {
         let record = self.record.as_ref().ok()?;
         let is_certain = |id: &str| !id.strip_prefix("cnitool-").unwrap_or(id).contains('-');
@@ -81,14 +81,14 @@ impl Found {
 }
 
 impl Record {
-    /// The namespace of the attachment's interface, as the result has it.
+    /// The namespace of the attachment's interface, according to the result.
     fn sandbox(&self, key: &Key) -> Option<String> {
         let own = self.sandboxes.iter().find(|(link, _)| link == key.ifname.as_str());
         own.map(|(_, sandbox)| sandbox.clone())
     }
 }
 
-/// Whether the file tells whose it is, and that it is not this attachment's.
+/// Whether the file names an attachment other than this one.
 pub(super) fn names_another(text: &[u8], key: &Key) -> bool {
     let Some(value) = Value::parse(text).ok().filter(is_ours) else { return false };
     let own = [
@@ -101,7 +101,7 @@ pub(super) fn names_another(text: &[u8], key: &Key) -> bool {
     })
 }
 
-/// A file as it is written, in the order of libcni's struct; what is empty is left out there.
+/// A file as it is written, in the order of libcni's struct; libcni omits empty members.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry<'a> {
@@ -139,7 +139,7 @@ pub(super) fn text_of(at: &Parameters, document: &[u8], result: &Document) -> St
     })
 }
 
-/// The result in a file's text: a member of ours, or the whole of what libcni 0.7 wrote.
+/// The result in a file's content: a member in our files, or the whole file that libcni 0.7 wrote.
 pub(super) fn result_of(text: &[u8]) -> Result<Option<Document>> {
     let invalid = |problem: String| {
         Error::new(Code::DECODE, format!("decoding version from network config: {problem}"))
@@ -159,8 +159,8 @@ fn is_ours(value: &Value) -> bool {
     value.get("kind").and_then(Value::as_str) == Some(KIND)
 }
 
-/// What was read from a file, or could not be. The messages are libcni's, with the file for the
-/// network.
+/// Parses a file that was read, or passes on the read error. The messages are libcni's, with the
+/// file in place of the network.
 pub(super) fn record_of(file: &Path, read: io::Result<Vec<u8>>) -> Result<Record> {
     let text = read.map_err(|e| Error::io(format_args!("read {}", file.display()), &e))?;
     let record = Value::parse(&text).and_then(|value| match value.get("kind") {
@@ -171,13 +171,14 @@ pub(super) fn record_of(file: &Path, read: io::Result<Vec<u8>>) -> Result<Record
             sandboxes: sandboxes(&value),
         }),
         Some(_) if is_ours(&value) => of_value(&value, result_of(&text)),
-        // What the file has instead is not told: it may be anybody's.
+        // The kind that was found is not printed: the file may belong to any program.
         Some(_) => Err(Error::new(Code::DECODE, format!("wrong kind, expected {KIND:?}"))),
     });
     record.map_err(|error| error.context(format_args!("read {}", file.display())))
 }
 
-/// A file that does not tell the namespace is of an older libcni; the result tells it.
+/// Parses a file of ours. A file without a namespace is from an older libcni; its result names the
+/// namespace.
 fn of_value(value: &Value, result: Result<Option<Document>>) -> Result<Record> {
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
     let key = Key::parse(text("networkName"), text("containerId"), text("ifName"))?;

@@ -1,4 +1,4 @@
-//! What is written is read again, and what others have written.
+//! Tests that read what was written, here and by other programs.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,8 +1,9 @@
-//! Addresses of configured ranges for attachments: what an IPAM plugin that remembers leases needs.
+//! Allocates addresses from configured ranges to attachments: what an IPAM plugin with persistent
+//! leases needs.
 //!
-//! [`ranges`] says what may be given out, [`requested`] what the runtime or the user asks for,
-//! [`search`] finds a free address, and a [`Store`] remembers who holds it. [`files`] is the store
-//! of `host-local`.
+//! [`ranges`] defines which addresses may be allocated, [`requested`] reads those that the runtime
+//! or the user requests, [`search`] finds a free address, and a [`Store`] remembers its owner.
+//! [`files`] is the store of `host-local`.
 
 pub mod files;
 pub mod owner;
@@ -22,8 +23,8 @@ use crate::rollback::Rollback;
 
 /// The leases of one network.
 pub trait Store {
-    /// The addresses of a range set that the store may give out, in the order of the round robin:
-    /// all of them, unless it leaves some out.
+    /// The addresses of a range set that the store may allocate, in the order of the round robin:
+    /// all of them, unless the store excludes some.
     fn candidates<'a>(
         &self,
         set: &'a RangeSet,
@@ -38,13 +39,13 @@ pub trait Store {
     /// Every address that is not free.
     fn taken(&self) -> Result<HashSet<IpAddr>>;
 
-    /// Gives the address to `owner`, unless it is taken; whether it was given.
+    /// Allocates the address to `owner` unless it is taken; returns whether it did.
     fn reserve(&mut self, ip: IpAddr, owner: &Owner) -> Result<bool>;
 
     /// Releases a reservation of this run if a later step fails.
     fn release_on_failure(&self, ip: IpAddr, rb: &mut Rollback<'_>);
 
-    /// Frees an address.
+    /// Releases an address.
     fn release(&mut self, ip: IpAddr) -> Result<()>;
 
     /// The address of the last reservation from a range set.
@@ -54,14 +55,14 @@ pub trait Store {
     fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()>;
 }
 
-/// The addresses that an attachment holds. Without any: those that its container holds in leases
-/// that do not name the interface, as old plugins wrote them.
+/// The addresses that an attachment holds. If it has none: those that its container holds in leases
+/// without an interface name, as old plugins wrote them.
 pub fn held_by_attachment(store: &impl Store, owner: &Owner) -> Result<Vec<IpAddr>> {
     let held = store.held_by(owner)?;
     if held.is_empty() { store.held_by(&owner.without_ifname()) } else { Ok(held) }
 }
 
-/// Frees addresses, all that it can.
+/// Releases addresses: tries all of them, and reports the failures at the end.
 pub fn release_all(store: &mut impl Store, ips: &[IpAddr]) -> Result<()> {
     let mut errors = ErrorList::default();
     for ip in ips {
@@ -70,8 +71,8 @@ pub fn release_all(store: &mut impl Store, ips: &[IpAddr]) -> Result<()> {
     errors.finish()
 }
 
-/// Reserves one address from each range set, `requested` ones where a set has them. What was
-/// reserved is freed if anything after it fails.
+/// Reserves one address from each range set, a `requested` one where a set contains any. A
+/// reservation is released if any later step fails.
 pub fn allocate(
     sets: &[RangeSet],
     requested: &[IpAddr],
@@ -93,8 +94,8 @@ pub fn allocate(
         let (ip, range) = reserved
             .map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?;
         store.release_on_failure(ip, rb);
-        // Not undone: the round robin goes on after an address even if it was held for a moment
-        // only.
+        // Not undone: the round robin continues after an address even if it was held only for a
+        // moment.
         store.set_last_reserved(number, ip)?;
         ips.push(IpConfig {
             interface: None,
@@ -129,8 +130,8 @@ fn unavailable(msg: String) -> Error {
     Error::new(Code::ADDRESS_UNAVAILABLE, msg)
 }
 
-/// The reference does not look whether the attachment has an address of the set already, and gives
-/// it a second one.
+/// Reserves a requested address of the set. The reference does not check whether the attachment
+/// already has an address of the set, and allocates a second one.
 fn reserve_requested<'a>(
     set: &'a RangeSet,
     ip: IpAddr,
@@ -182,7 +183,7 @@ fn range_of(set: &RangeSet, ip: IpAddr) -> Result<&Range> {
     set.range_of(ip).ok_or_else(|| Error::new(Code::BUG, format!("{ip} is not in range set {set}")))
 }
 
-/// A second ADD of one attachment is an error by the specification.
+/// Refuses a second ADD of one attachment, which is an error by the specification.
 fn refuse_second(set: &RangeSet, owner: &Owner, store: &impl Store) -> Result<()> {
     let mut held = store.held_by(owner)?.into_iter().chain(store.held_by(&owner.without_ifname())?);
     match held.find(|ip| set.range_of(*ip).is_some()) {
@@ -196,7 +197,7 @@ fn refuse_second(set: &RangeSet, owner: &Owner, store: &impl Store) -> Result<()
     }
 }
 
-/// No address of the set is free.
+/// The error for a set without a free address.
 pub fn exhausted(set: &RangeSet) -> Error {
     unavailable(format!("no IP addresses available in range set: {set}"))
 }

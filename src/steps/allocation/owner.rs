@@ -1,4 +1,4 @@
-//! Leases: which attachment holds which address.
+//! Leases: which attachment owns which address.
 
 use std::net::IpAddr;
 
@@ -12,12 +12,12 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// An attachment.
+    /// The owner that an attachment is.
     pub fn new(container_id: &str, ifname: &str) -> Owner {
         Owner { container_id: container_id.trim().to_owned(), ifname: Some(ifname.to_owned()) }
     }
 
-    /// The same container, as old plugins wrote it.
+    /// The same container without an interface name, as old plugins wrote it.
     #[must_use]
     pub fn without_ifname(&self) -> Owner {
         Owner { container_id: self.container_id.clone(), ifname: None }

@@ -1,4 +1,5 @@
-//! Ranges of addresses: what may be given out. Pure arithmetic; the rules are the reference's.
+//! Address ranges: which addresses may be allocated. Pure arithmetic; the rules are the
+//! reference's.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,18 +14,18 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RangeConf {
-    /// The subnet that the addresses are of. Required.
+    /// The subnet that contains the addresses. Required.
     #[serde(with = "addr::opt_cidr")]
     pub subnet: Option<IpNet>,
-    /// The first address to give out; default the one after the subnet's own.
+    /// The first address to allocate; default the one after the subnet's own.
     #[serde(with = "addr::ip")]
     pub range_start: Option<IpAddr>,
-    /// The last address to give out; default the one before an IPv4 subnet's broadcast address,
+    /// The last address to allocate; default the one before an IPv4 subnet's broadcast address, or
     /// the last of an IPv6 subnet.
     #[serde(with = "addr::ip")]
     pub range_end: Option<IpAddr>,
-    /// The gateway, which is never given out; default the address after the subnet's own. It need
-    /// not be in the subnet.
+    /// The gateway, which is never allocated; default the address after the subnet's own. It may be
+    /// outside the subnet.
     #[serde(with = "addr::ip")]
     pub gateway: Option<IpAddr>,
 }
@@ -38,7 +39,7 @@ pub struct Range {
     pub start: IpAddr,
     /// The last address.
     pub end: IpAddr,
-    /// The gateway, told with each address.
+    /// The gateway, which is returned with each address.
     pub gateway: IpAddr,
 }
 
@@ -105,7 +106,7 @@ impl Range {
         self.start.is_ipv4()
     }
 
-    /// The address with the subnet's prefix length, as results have it.
+    /// The address with the subnet's prefix length, as results contain it.
     pub fn with_prefix(&self, ip: IpAddr) -> IpNet {
         IpNet::new(ip, self.subnet.prefix_len()).unwrap_or(self.subnet) // of one family, so the length is in bounds
     }
@@ -122,7 +123,7 @@ fn default_end(subnet: IpNet) -> IpAddr {
         IpNet::V4(subnet) => {
             address(subnet.addr().into(), u128::from(u32::from(subnet.broadcast())) - 1)
         }
-        // IPv6 has no broadcast; ipnet's name for the last address
+        // IPv6 has no broadcast address; ipnet uses the name for the last address.
         IpNet::V6(subnet) => subnet.broadcast().into(),
     }
 }
@@ -138,13 +139,13 @@ fn number(ip: IpAddr) -> u128 {
 /// The address of a number, in the family of `like`.
 fn address(like: IpAddr, number: u128) -> IpAddr {
     match like {
-        // it came from a u32 and was changed within a subnet
+        // The number came from a u32 and was changed only within a subnet.
         IpAddr::V4(_) => Ipv4Addr::from(number as u32).into(),
         IpAddr::V6(_) => Ipv6Addr::from(number).into(),
     }
 }
 
-/// Ranges of one family from which an attachment gets one address.
+/// Ranges of one family, from which an attachment gets one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range>);
 
@@ -175,23 +176,23 @@ impl RangeSet {
         Ok(RangeSet(ranges))
     }
 
-    /// Whether the set gives out IPv4 addresses.
+    /// Whether the set contains IPv4 addresses.
     pub fn is_ipv4(&self) -> bool {
         self.0.first().is_some_and(Range::is_ipv4)
     }
 
-    /// The range that has the address.
+    /// The range that contains the address.
     pub fn range_of(&self, ip: IpAddr) -> Option<&Range> {
         self.0.iter().find(|range| range.contains(ip))
     }
 
-    /// Whether an address is in both sets.
+    /// Whether any address is in both sets.
     pub fn overlaps(&self, other: &RangeSet) -> bool {
         self.0.iter().any(|range| other.0.iter().any(|other| range.overlaps(other)))
     }
 
-    /// Every address that may be given out, once, in the order of the round robin: from the one
-    /// after `last`, or from the first where `last` is not in the set. Gateways are left out.
+    /// Every address that may be allocated, once, in the order of the round robin: from the one
+    /// after `last`, or from the first if `last` is not in the set. Gateways are skipped.
     pub fn candidates(&self, last: Option<IpAddr>) -> Candidates<'_> {
         let place = |ip| {
             self.0
@@ -212,7 +213,7 @@ impl fmt::Display for RangeSet {
     }
 }
 
-/// The walk over a range set. It can be as long as an IPv6 subnet is large.
+/// The iteration over a range set. It can be as long as an IPv6 subnet is large.
 pub struct Candidates<'a> {
     ranges: &'a [Range],
     place: Option<Place>,
@@ -227,8 +228,8 @@ struct Place {
 }
 
 impl Candidates<'_> {
-    /// The place after the current one; after the last of a range comes the first of the next one,
-    /// in a circle.
+    /// The place after the current one; the first of the next range follows the last of a range, in
+    /// a circle.
     fn next_place(&self) -> Place {
         let start_of = |range: usize| Place { range, number: number(self.ranges[range].start) };
         match self.place {
@@ -272,7 +273,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// `subnet start end gateway`, a dash for what is not given.
+    /// `subnet start end gateway`, with a dash for a missing field.
     fn conf(text: &str) -> RangeConf {
         let mut words = text.split(' ').map(|word| (word != "-").then_some(word));
         let mut next = || words.next().flatten();

@@ -1,4 +1,4 @@
-//! Addresses that the runtime or the user asks for, in place of the next free ones.
+//! Addresses that the runtime or the user requests, in place of the next free ones.
 
 use std::fmt;
 use std::net::IpAddr;

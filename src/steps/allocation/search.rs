@@ -5,20 +5,20 @@ use std::net::IpAddr;
 
 use crate::error::Result;
 
-/// So many taken addresses in a row are tried one by one; then one look at the whole list is
-/// cheaper.
+/// After this many consecutive taken addresses, listing all of them is cheaper than trying one by
+/// one.
 const SINGLE_LOOKS: usize = 64;
 
 /// Addresses that can be tried one by one, and listed.
 pub trait Pool {
-    /// Whether the address is free. A pool that reserves has reserved it then.
+    /// Whether the address is free. A pool that makes reservations has reserved it then.
     fn attempt(&mut self, ip: IpAddr) -> Result<bool>;
     /// Every address that is not free.
     fn taken(&self) -> Result<HashSet<IpAddr>>;
 }
 
 /// The first candidate that is free. The walk ends after as many steps as there are leases, however
-/// many candidates there are: an address that the pool lists as taken is not attempted.
+/// many candidates there are: an address that the pool lists as taken is not tried.
 pub fn first_free(
     mut candidates: impl Iterator<Item = IpAddr>,
     pool: &mut impl Pool,

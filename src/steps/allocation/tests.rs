@@ -1,5 +1,5 @@
-//! The search on a store in memory that lends blocks and leaves addresses out, as a plugin for a
-//! whole cluster has it.
+//! Tests of the search on an in-memory store that borrows blocks and excludes addresses, as a
+//! cluster-wide plugin does.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ struct Memory {
     /// Shared with the undo of an ADD, which outlives the borrow of the store.
     leases: Rc<RefCell<BTreeMap<IpAddr, Owner>>>,
     last: BTreeMap<usize, IpAddr>,
-    /// The subnets that this node has borrowed; all addresses where it is empty.
+    /// The subnets that this node has borrowed; if empty, it may use all addresses.
     blocks: Vec<ipnet::IpNet>,
     excluded: Vec<IpAddr>,
     /// The range set whose cursor cannot be written.

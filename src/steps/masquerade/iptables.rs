@@ -1,4 +1,4 @@
-//! Masquerading by the host's iptables, with the names of the reference: nerdctl and Nomad look for
+//! Masquerading by the host's iptables, with the reference's names: nerdctl and Nomad search for
 //! them.
 //!
 //! ```text
@@ -6,10 +6,10 @@
 //! -A CNI-<hash> ! -d 224.0.0.0/4 -j MASQUERADE
 //! -A POSTROUTING -s <address> -j CNI-<hash>
 //! ```
-//! The chain is of a container in a network, whatever the interface: two attachments share it.
-//! Where the reference then masquerades between the two networks and tears both down with the
-//! first, we accept all networks before the rest and keep the chain for as long as any rule leads
-//! to it.
+//! There is one chain per container and network, whatever the interface: two attachments share it.
+//! The reference then masquerades between the two networks, and removes the rules of both with the
+//! first attachment. We accept all of the networks before the other rules, and keep the chain as
+//! long as any rule leads to it.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -24,14 +24,14 @@ use crate::error::{ErrorList, Result};
 use crate::net::iptables::Iptables;
 use crate::plugin::Handles;
 
-/// Where what leads to the containers' chains stands.
+/// The chain with the rules that lead to the containers' chains.
 const POSTROUTING: &str = "POSTROUTING";
 /// xt_comment takes 255 bytes.
 const COMMENT_MAX: usize = 255;
 
-/// Masquerades these addresses. Rules of an earlier ADD that had no DEL go: nothing tells a DEL of
-/// its addresses any more. `on_links` lists the addresses in the container, among them those of its
-/// other interfaces.
+/// Masquerades these addresses. Removes the rules of an earlier ADD that had no DEL, since its
+/// addresses will be unknown to a later DEL. `on_links` lists the addresses in the container,
+/// including those of its other interfaces.
 pub fn create(
     handles: &Handles,
     key: &Key,
@@ -57,7 +57,8 @@ pub fn create(
     Ok(())
 }
 
-/// Whether every rule is there; asks no program where it can see that there is nothing.
+/// Whether every rule is present. Runs no program if it can see without one that there are no
+/// rules.
 pub fn is_complete(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<bool> {
     let chain = key.iptables_chain();
     let programs = programs_with(handles, &chain)?;
@@ -75,18 +76,18 @@ pub fn is_complete(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<
     Ok(true)
 }
 
-/// What is known of a container's addresses when rules are to go.
+/// The known addresses of a container whose rules are to be removed.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
-    /// Those of the attachment, as far as they are known.
+    /// The addresses of the attachment, as far as they are known.
     pub own: Vec<IpAddr>,
-    /// All that are on the container's links, where that can be seen.
+    /// All addresses on the container's links, if they can be read.
     pub on_links: Option<Vec<IpAddr>>,
 }
 
 impl Addresses {
-    /// Whether a rule is not another interface's of the container. One from an address that no link
-    /// has is of an ADD that had no DEL before the next one.
+    /// Whether a rule does not belong to another interface of the container. A rule for an address
+    /// that no link has is from an ADD that had no DEL before the next one.
     fn let_go_of(&self, rule: &str) -> bool {
         let is_from_any = |ips: &[IpAddr]| ips.iter().any(|ip| is_from(rule, *ip));
         match &self.on_links {
@@ -96,9 +97,9 @@ impl Addresses {
     }
 }
 
-/// Removes the rules of the attachment, and the chain when nothing leads to it any more. Where
-/// nothing is known of the container's addresses everything goes that has its chain. `addresses` is
-/// asked where there are rules.
+/// Removes the rules of the attachment, and the chain when no rule leads to it any more. If none of
+/// the container's addresses is known, every rule that leads to its chain is removed. `addresses`
+/// is called only if there are rules.
 pub fn delete(
     handles: &Handles,
     key: &Key,
@@ -115,9 +116,8 @@ pub fn delete(
     errors.finish()
 }
 
-/// Removes the chains of this network's containers of which no attachment is valid: the comments of
-/// the rules that lead to them say whose network it is. No program is asked where there is no
-/// iptables.
+/// Removes the chains of containers of this network without any valid attachment: the comments of
+/// the rules that lead to a chain name its network. Runs no program on a host without iptables.
 pub fn collect_garbage(
     handles: &Handles,
     network: &NetworkName,
@@ -145,7 +145,7 @@ pub fn collect_garbage(
     errors.finish()
 }
 
-/// A chain with the rules that lead to it, as something that GC removes.
+/// Describes a chain, with the rules that lead to it, as something that GC removes.
 fn stale_chain(chain: &str, rules: &[String]) -> Stale {
     let leading: Vec<&String> = rules.iter().filter(|rule| has(rule, "-j", chain)).collect();
     let id = leading.iter().find_map(|rule| rule.split("\\\" id: \\\"").nth(1)?.split('\\').next());
@@ -157,14 +157,15 @@ fn stale_chain(chain: &str, rules: &[String]) -> Stale {
     }
 }
 
-/// The chain that a rule leads to, if its comment names this network. Long ids are cut off in
+/// The chain that a rule leads to, if its comment names this network. Long ids are truncated in
 /// comments.
 fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
     rule.contains(&format!("--comment \"name: \\\"{network}\\\" id: ")).then_some(())?;
     rule.split(" -j ").nth(1)?.split(' ').next().filter(|chain| chain.starts_with("CNI-"))
 }
 
-/// Whether the host's programs can list its rules. Who has only one family needs not the other's.
+/// Whether the host's programs can list its rules. A host with one address family does not need the
+/// program for the other.
 pub fn require(handles: &Handles) -> Result<()> {
     handles.iptables().for_address(IpAddr::from([0, 0, 0, 0])).save("nat").map(drop)
 }
@@ -174,7 +175,7 @@ fn programs_with<'h>(handles: &'h Handles, chain: &str) -> Result<Vec<Iptables<'
     handles.iptables().with_nat_chain(handles.nft()?, chain)
 }
 
-/// What the kernel has: the chain, and what leads to it.
+/// What the kernel has: the chain, and the rules that lead to it.
 struct Present {
     chain: Option<Vec<String>>,
     leading: Vec<String>,
@@ -197,7 +198,7 @@ impl Present {
     }
 }
 
-/// What there must be for the addresses of one family.
+/// The rules that the addresses of one family need.
 struct Rules {
     chain: String,
     comment: String,
@@ -209,7 +210,7 @@ impl Rules {
         Rules { chain: key.iptables_chain(), comment: comment(key), addresses: addresses.to_vec() }
     }
 
-    /// The lines of `iptables-restore --noflush` that add what is not there.
+    /// The `iptables-restore --noflush` lines that add the missing rules.
     fn missing_from(&self, present: &Present) -> Vec<String> {
         let Rules { chain, comment, .. } = self;
         let multicast = if self.addresses[0].addr().is_ipv6() { "ff00::/8" } else { "224.0.0.0/4" };
@@ -223,7 +224,7 @@ impl Rules {
                 .iter()
                 .any(|rule| has(rule, "-d", &net.to_string()) && has(rule, "-j", "ACCEPT"))
             {
-                // In front: what masquerades comes after the networks of every attachment.
+                // At the front: masquerading comes after the networks of every attachment.
                 lines.push(format!(
                     "-I {chain} 1 -d {net} -j ACCEPT -m comment --comment {comment}"
                 ));
@@ -244,13 +245,13 @@ impl Rules {
         lines
     }
 
-    /// Whether it is what leads to the chain from one of the addresses.
+    /// Whether this rule leads to the chain from one of the addresses.
     fn has(&self, leading: &str) -> bool {
         self.addresses.iter().any(|net| is_from(leading, net.addr()))
     }
 }
 
-/// The lines that remove what is to go of `present`.
+/// The lines that remove those rules in `present` that are to be removed.
 fn removal(chain: &str, addresses: &Addresses, present: &Present) -> Vec<String> {
     if present.chain.is_none() {
         return vec![];
@@ -263,7 +264,7 @@ fn removal(chain: &str, addresses: &Addresses, present: &Present) -> Vec<String>
     lines
 }
 
-/// The line that removes a rule that is listed so.
+/// The line that removes a rule, from the line that lists it.
 fn deletion(rule: &str) -> String {
     rule.replacen("-A ", "-D ", 1)
 }
@@ -279,20 +280,19 @@ fn has(line: &str, option: &str, value: &str) -> bool {
     words.windows(2).any(|pair| pair == [option, value])
 }
 
-/// Whether a rule is of packets from exactly this address.
+/// Whether a rule matches packets from exactly this address.
 fn is_from(rule: &str, ip: IpAddr) -> bool {
     source(rule) == Some(ip)
 }
 
-/// The address that a rule is about packets from.
+/// The source address that a rule matches.
 fn source(rule: &str) -> Option<IpAddr> {
     let words: Vec<&str> = rule.split_whitespace().collect();
     let source = words.windows(2).find(|pair| pair[0] == "-s").map(|pair| pair[1])?;
     source.split('/').next()?.parse().ok()
 }
 
-/// `name: "<network>" id: "<container>"`, quoted for iptables-restore. The names have no quotes in
-/// them.
+/// `name: "<network>" id: "<container>"`, quoted for iptables-restore. The names contain no quotes.
 fn comment(key: &Key) -> String {
     let text = format!("name: \"{}\" id: \"{}\"", key.network, key.container_id);
     let text = if text.len() > COMMENT_MAX { &text[..COMMENT_MAX] } else { &text };

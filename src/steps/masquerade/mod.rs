@@ -1,8 +1,8 @@
-//! Masquerading: what a container sends out of its subnet carries the host's address.
+//! Masquerading: packets that a container sends out of its subnet carry the host's address.
 //!
 //! The default backend is nftables over netlink. `ipMasqBackend: "iptables"` is honoured with the
-//! chains and comments of the reference. DEL removes what either backend has, the reference's rules
-//! too.
+//! chains and comments of the reference. DEL removes the rules of both backends, including those of
+//! the reference.
 
 mod iptables;
 mod nft;
@@ -24,7 +24,7 @@ use crate::plugin::{Attachment, Context, Detachment, Handles};
 use crate::rollback::Rollback;
 use crate::steps::veth;
 
-/// `ipMasqBackend`. Without it: nftables, or iptables on a kernel without nf_tables.
+/// `ipMasqBackend`. The default is nftables, or iptables on a kernel without nf_tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// nftables over netlink.
@@ -52,7 +52,7 @@ impl<'de> Deserialize<'de> for Backend {
     }
 }
 
-/// The configured backend, or the one of this host. A fallback is reported, because the rules are
+/// The configured backend, or this host's default. A fallback is reported, because the rules have
 /// to be looked for elsewhere then.
 fn resolve(handles: &Handles, configured: Option<Backend>) -> Result<Backend> {
     if let Some(backend) = configured {
@@ -65,7 +65,7 @@ fn resolve(handles: &Handles, configured: Option<Backend>) -> Result<Backend> {
     Ok(Backend::Iptables)
 }
 
-/// STATUS: code 50 where the backend cannot work.
+/// STATUS: fails with code 50 if the backend cannot work.
 pub fn status(handles: &Handles, backend: Option<Backend>) -> Result<()> {
     let ready = resolve(handles, backend).and_then(|backend| match backend {
         Backend::Iptables => iptables::require(handles),
@@ -109,7 +109,7 @@ pub fn create<'a>(
     created.map_err(|e| e.context("masquerade"))
 }
 
-/// Whether everything that `create` made is there.
+/// Whether everything that `create` made is present.
 pub fn verify(
     handles: &Handles,
     backend: Option<Backend>,
@@ -119,7 +119,7 @@ pub fn verify(
     let addresses = addresses(result);
     let by_iptables = iptables::is_complete(handles, key, &addresses);
     if by_iptables == Ok(true) || nft::is_made_by_reference(handles, key, addresses.len())? {
-        return Ok(()); // attached by the reference, or by iptables when that was asked for
+        return Ok(()); // attached by the reference, or with iptables when that was configured
     }
     match resolve(handles, backend)? {
         Backend::Iptables => by_iptables.and_then(|_| {
@@ -132,8 +132,8 @@ pub fn verify(
     }
 }
 
-/// Removes whatever masquerades for this attachment, whoever made it. Rules of iptables are found
-/// by the addresses that the container has: call it before the link is removed.
+/// Removes all masquerading for this attachment, ours or the reference's. Call it before the link
+/// is removed: rules of iptables are found by the addresses that the container has.
 pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     let handles = cx.handles();
     let mut errors = ErrorList::default();
@@ -143,7 +143,7 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     errors.finish().map_err(|e| e.context("masquerade"))
 }
 
-/// Those on the container's links, and those that prevResult tells.
+/// The addresses on the container's links, and those in prevResult.
 fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Result<Addresses> {
     let told: Vec<IpAddr> = at
         .prev_result
@@ -164,7 +164,7 @@ fn ips(addresses: &[Address]) -> Vec<IpAddr> {
     addresses.iter().map(|address| address.net.addr()).collect()
 }
 
-/// Removes what masquerades for this network's attachments that are not valid.
+/// Removes all masquerading for this network's attachments that are not valid.
 pub fn collect_garbage(
     handles: &Handles,
     network: &NetworkName,

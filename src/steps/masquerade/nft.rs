@@ -4,7 +4,7 @@
 //! table inet cni_multi_masquerade {
 //!   map masq4 { type ipv4_addr : verdict; elements = { 10.1.0.7 comment "…" : goto net-10.1.0.0/24 } }
 //!   map masq6 { type ipv6_addr : verdict; … }
-//!   set attachments { … }                       # which elements are whose
+//!   set attachments { … }                       # the owner of each element
 //!   chain postrouting {
 //!     type nat hook postrouting priority srcnat; policy accept;
 //!     ip daddr 224.0.0.0/4 return
@@ -15,8 +15,8 @@
 //!   chain net-10.1.0.0/24 { ip daddr 10.1.0.0/24 return; masquerade }
 //! }
 //! ```
-//! A packet costs one lookup however many containers there are, and an attachment is an element a
-//! family.
+//! A packet costs one lookup however many containers there are, and an attachment is one element
+//! per address family.
 
 use ipnet::IpNet;
 
@@ -43,26 +43,26 @@ pub const LAYOUT: Layout = Layout {
 const MASQ4: Set = Set { name: "masq4", key: &[KeyType::Ipv4], holds: Holds::Verdicts };
 const MASQ6: Set = Set { name: "masq6", key: &[KeyType::Ipv6], holds: Holds::Verdicts };
 const BASE_CHAIN: &str = "postrouting";
-/// srcnat of nft(8).
+/// Priority srcnat of nft(8).
 const HOOK: Hook = Hook { kind: "nat", number: 4, priority: 100 };
 
 /// The table of the reference, and the chain in it that has a rule per address.
 const REFERENCE: Table = Table { family: Family::Inet, name: "cni_plugins_masquerade" };
 const REFERENCE_CHAIN: &str = "masq_checks";
 
-/// Masquerades these addresses unless they talk to their own networks.
+/// Masquerades these addresses, except for packets to their own networks.
 pub fn create(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<()> {
     let nft = handles.require_nft()?;
     LAYOUT.on(nft).of(&nft_owner::of(key)).take(&elements(addresses)).map(drop)
 }
 
-/// Whether the kernel can do it.
+/// Fails unless the kernel can do it.
 pub fn require(handles: &Handles) -> Result<()> {
     let nft = handles.require_nft()?;
     LAYOUT.on(nft).require()
 }
 
-/// Whether the kernel has every element.
+/// Fails unless the kernel has every element.
 pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<()> {
     let nft = handles.require_nft()?;
     let elements = elements(addresses);
@@ -83,13 +83,13 @@ pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<()> {
     }
 }
 
-/// Removes the elements of an attachment, and the table with the last of all.
+/// Removes the elements of an attachment, and the table with the last element of all.
 pub fn delete(handles: &Handles, key: &Key) -> Result<()> {
     nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger).map(drop)
 }
 
-/// Removes the elements of this network's attachments that are not valid, and the rules that the
-/// reference made for such.
+/// Removes the elements of this network's attachments that are not valid, and the reference's rules
+/// for such attachments.
 pub fn collect_garbage(
     handles: &Handles,
     network: &NetworkName,
@@ -101,7 +101,8 @@ pub fn collect_garbage(
     errors.finish()
 }
 
-/// The reference has no GC, but its rules say of which network they are.
+/// Removes the reference's rules for this network's attachments that are not valid. It has no GC,
+/// but the comments of its rules name their network.
 fn collect_garbage_of_reference(
     handles: &Handles,
     network: &NetworkName,
@@ -138,7 +139,7 @@ pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
     delete_rules_of_reference(handles, |comment| comment.starts_with(&identity))
 }
 
-/// Removes the reference's rules with such comments.
+/// Removes the reference's rules whose comments match.
 fn delete_rules_of_reference(handles: &Handles, is_one: impl Fn(&str) -> bool) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     let mut errors = ErrorList::default();
@@ -155,13 +156,13 @@ fn delete_rule_of_reference(nft: &Nft, rule: &RuleInfo) -> Result<()> {
     deleted.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
 }
 
-/// The reference has one chain for all, whose count of rules says whether there is anything to
-/// read.
+/// The reference's rules whose comments match. It has one chain for all of them, and the chain's
+/// use count says whether there is anything to read.
 fn rules_of_reference(nft: &Nft, is_one: impl Fn(&str) -> bool) -> Result<Vec<RuleInfo>> {
     let uses =
         nft.chain(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?.map_or(0, |chain| chain.uses);
     if uses <= 1 {
-        return Ok(vec![]); // no more than the jump that leads there
+        return Ok(vec![]); // only the jump that leads to the chain
     }
     let mut rules = nft.rules(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?;
     rules.retain(|rule| is_one(&rule.comment));
@@ -182,8 +183,8 @@ fn elements(addresses: &[IpNet]) -> Vec<OwnedElement> {
     addresses.iter().map(element).collect()
 }
 
-/// `net-10.1.0.0/24`: `nft` takes letters, digits, `.`, `/`, `-` and `_`, so an IPv6 address has
-/// `-` for its colons.
+/// `net-10.1.0.0/24`: `nft` accepts letters, digits, `.`, `/`, `-` and `_`, so an IPv6 address has
+/// `-` in place of colons.
 fn chain_name(net: IpNet) -> String {
     format!("net-{}", net.to_string().replace(':', "-"))
 }

@@ -1,4 +1,4 @@
-//! CHECK of `bridge`: prevResult against the kernel.
+//! CHECK of `bridge`: compares prevResult with the kernel.
 
 use super::conf::Conf;
 use super::member::Member;
@@ -10,7 +10,7 @@ use crate::plugin::Context;
 use crate::steps::ipam::Ipam;
 use crate::steps::{addresses, masquerade, prev_result, spoofcheck, veth};
 
-/// Everything that ADD made is as it was made.
+/// Verifies that everything ADD made is still as it was made.
 pub fn all(member: Member<'_>) -> Result<()> {
     let Member { cx, conf, at } = member;
     let ipam = Ipam::find(cx)?;
@@ -33,8 +33,8 @@ pub fn all(member: Member<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The bridge is there. Its hardware address may have changed: one that others made follows its
-/// ports.
+/// Verifies that the bridge exists. Its hardware address may have changed: a bridge that was not
+/// created here follows its ports.
 fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
     let name = &conf.bridge;
     let told = result.interfaces.iter().find(|interface| interface.name == *name);
@@ -53,7 +53,7 @@ fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
     if link.kind != "bridge" {
         return Err(Error::check(format!("Interface {name} does not have link type of bridge")));
     }
-    // Somebody else may have set it: only too little is a difference.
+    // Another program may have turned it on: only a missing setting is a difference.
     if conf.promisc_mode && !link.promisc {
         return Err(Error::check(format!(
             "Bridge interface {name} configured Promisc Mode true doesn't match current state: 0 "
@@ -62,7 +62,8 @@ fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
     Ok(link)
 }
 
-/// The host's end is a port of the bridge with its flags, its VLANs and its spoof check.
+/// Verifies that the host's end is a port of the bridge with its flags, its VLANs and its spoof
+/// check.
 fn port(member: Member<'_>, bridge: &Link, container: &Link) -> Result<()> {
     let Member { cx, conf, at } = member;
     let not_found = |e: Error| {

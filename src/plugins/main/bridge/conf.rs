@@ -15,18 +15,18 @@ use crate::steps::ipam;
 use crate::steps::masquerade::Backend;
 use crate::steps::veth::{self, Wishes};
 
-/// Its keys.
+/// The keys of the configuration.
 #[derive(Debug, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
     /// The bridge's name. Default `cni0`.
     pub bridge: String,
-    /// The bridge has the gateway's address. Default false.
+    /// Give the bridge the gateway's address. Default false.
     is_gateway: bool,
-    /// `isGateway`, and a default route through it. Default false.
+    /// `isGateway`, and a default route through the gateway. Default false.
     pub is_default_gateway: bool,
-    /// Another address of the bridge that is in the way is replaced. Default false: it is an
-    /// error.
+    /// Replace another address of the bridge that conflicts with the gateway's. Default false: a
+    /// conflict is an error.
     pub force_address: bool,
     /// Masquerade what leaves the containers' subnet. Default false.
     pub ip_masq: bool,
@@ -34,35 +34,35 @@ pub struct Conf {
     pub ip_masq_backend: Option<Backend>,
     /// MTU of bridge and pair in bytes; 0, the default, leaves it to the kernel.
     mtu: u32,
-    /// A container reaches itself through the bridge. Default false.
+    /// Let a container reach itself through the bridge. Default false.
     pub hairpin_mode: bool,
-    /// The bridge takes every packet. Default false.
+    /// Set the bridge to promiscuous mode. Default false.
     pub promisc_mode: bool,
-    /// The VLAN that the container is in, 1 to 4094; 0, the default, for none.
+    /// The VLAN of the container, 1 to 4094; 0, the default, for none.
     pub vlan: i64,
-    /// The VLANs that the container sees with their tags. An empty list makes the bridge filter
-    /// all the same.
+    /// The VLANs that the container sees with their tags. An empty list still turns on VLAN
+    /// filtering of the bridge.
     pub vlan_trunk: Option<Vec<Trunk>>,
-    /// The port stays in the bridge's default VLAN as well. Default false.
+    /// Keep the port in the bridge's default VLAN as well. Default false.
     preserve_default_vlan: bool,
-    /// The container sends with its own hardware address or not at all. Default false.
+    /// Drop what the container sends with a hardware address other than its own. Default false.
     pub macspoofchk: bool,
-    /// IPv6 addresses are tried before they are used. Default false.
+    /// Probe for duplicates of IPv6 addresses before they are used. Default false.
     enabledad: bool,
-    /// The container's end stays down. Default false; not with an IPAM plugin.
+    /// Leave the container's end down. Default false; mutually exclusive with an IPAM plugin.
     pub disable_container_interface: bool,
-    /// No packets between this port and other isolated ones. Default false.
+    /// Drop packets between this port and other isolated ones. Default false.
     pub port_isolation: bool,
     /// Resolver settings of the result, in place of the IPAM plugin's.
     pub dns: DnsConf,
     args: ArgsConf,
     runtime_config: MacConf,
-    /// The container's hardware address, from the strongest of its three sources.
+    /// The container's hardware address, from the one of its three sources that takes precedence.
     #[serde(skip)]
     mac: Option<MacAddr>,
 }
 
-/// `args`: metadata that may be there.
+/// `args`: optional metadata.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ArgsConf {
@@ -131,15 +131,16 @@ impl Conf {
         let refused = |problem: &str| {
             Error::config("bridge", format_args!("{:?} is not a link name: {problem}", self.bridge))
         };
-        // The kernel takes `br%d` for the first free name of that pattern, and a NUL for a name's
-        // end: it would make a bridge that nobody finds again, each time another.
+        // The kernel takes `br%d` as a pattern for the first free name, and a NUL as a name's end:
+        // each ADD would create one more bridge, which could never be found again.
         if self.bridge.contains(['%', '\0']) {
             return Err(refused("interface name contains % or NUL"));
         }
         IfName::parse(&self.bridge).map(drop).map_err(|e| refused(&e.to_string()))
     }
 
-    /// The gateway's interface in a VLAN is named after the bridge and the VLAN.
+    /// Checks the name of the gateway's interface in a VLAN, which consists of the bridge's name
+    /// and the VLAN.
     fn validate_gateway_interface(&self) -> Result<()> {
         match self
             .gateway_interface()
@@ -156,7 +157,8 @@ impl Conf {
         }
     }
 
-    /// CNI_ARGS gives way to `args.cni.mac`, which gives way to `runtimeConfig.mac`.
+    /// The hardware address: `runtimeConfig.mac` overrides `args.cni.mac`, which overrides
+    /// CNI_ARGS.
     fn strongest_mac(&self, cni_args: &str) -> Result<Option<MacAddr>> {
         let of_args = hardware_address::of_args(cni_args)?;
         hardware_address::strongest([
@@ -166,7 +168,7 @@ impl Conf {
         ])
     }
 
-    /// An interface that stays down can have no addresses.
+    /// Refuses an IPAM plugin for an interface that stays down: it can have no addresses.
     fn require_use_for_ipam(&self) -> Result<()> {
         if self.disable_container_interface {
             Err(Error::exclusive("disableContainerInterface", "ipam")
@@ -176,28 +178,28 @@ impl Conf {
         }
     }
 
-    /// Whether the bridge has the gateway's address.
+    /// Whether the bridge gets the gateway's address.
     pub fn is_gateway(&self) -> bool {
         self.is_gateway || self.is_default_gateway
     }
 
-    /// The MTU, if one is wished.
+    /// The configured MTU, if any.
     pub fn mtu(&self) -> Option<u32> {
         Some(self.mtu).filter(|mtu| *mtu != 0)
     }
 
-    /// What the veth pair should have.
+    /// The requested properties of the veth pair.
     pub fn wishes(&self) -> Wishes {
         Wishes { mtu: self.mtu(), mac: self.mac.clone() }
     }
 
-    /// The VLAN that the container is in; 0 for none.
+    /// The VLAN of the container; 0 for none.
     pub fn vlan(&self) -> u16 {
         u16::try_from(self.vlan).unwrap_or_default()
     }
 
-    /// The bridge's default VLAN, which a port with VLANs of its own leaves unless it is to be
-    /// preserved.
+    /// The bridge's default VLAN if the port has to leave it: a port with VLANs of its own does,
+    /// unless `preserveDefaultVlan` is set.
     pub fn left_vlan(&self, bridge: &Link) -> Option<u16> {
         Some(bridge.default_pvid).filter(|vlan| *vlan != 0 && !self.preserve_default_vlan)
     }
@@ -207,12 +209,13 @@ impl Conf {
         self.vlan != 0 || self.vlan_trunk.is_some()
     }
 
-    /// Whether addresses are tried before they are used.
+    /// Whether addresses are probed for duplicates before they are used.
     pub fn detection(&self) -> DuplicateDetection {
         if self.enabledad { DuplicateDetection::Enhanced } else { DuplicateDetection::Off }
     }
 
-    /// `<bridge>.<vlan>`, which has the gateway's address where the network has a VLAN.
+    /// The name of the interface that has the gateway's address if the network has a VLAN:
+    /// `<bridge>.<vlan>`.
     pub fn gateway_interface(&self) -> Option<String> {
         (self.vlan != 0).then(|| format!("{}.{}", self.bridge, self.vlan))
     }

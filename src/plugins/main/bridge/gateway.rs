@@ -20,8 +20,8 @@ use crate::plugin::Context;
 use crate::rollback::Rollback;
 use crate::steps::{router_advertisements, veth};
 
-/// Completes the result: gateways where the IPAM plugin named none, default routes where they are
-/// wished.
+/// Completes the result: adds gateways where the IPAM plugin named none, and default routes if they
+/// are configured.
 pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
     if !conf.is_gateway() {
         return Ok(());
@@ -34,8 +34,8 @@ pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
     if conf.is_default_gateway {
         for ip in &result.ips {
             let to_all = any(ip.address.addr().is_ipv6());
-            // A default route without a gateway of its own takes this one anyway; a second would
-            // not be another.
+            // A default route without a gateway of its own takes this one anyway; a second route
+            // would be the same.
             if !result.routes.iter().any(|route| {
                 route.dst.prefix_len() == 0 && route.dst.addr().is_ipv6() == to_all.addr().is_ipv6()
             }) {
@@ -46,7 +46,7 @@ pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
     Ok(())
 }
 
-/// The network's address and one more.
+/// The address after the network's own.
 fn first_of(net: IpNet) -> Result<IpAddr> {
     let next = match net.network() {
         IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|next| IpAddr::V4(next.into())),
@@ -61,7 +61,7 @@ fn any(is_v6: bool) -> IpNet {
     if is_v6 { IpNet::V6(ipnet::Ipv6Net::default()) } else { IpNet::V4(ipnet::Ipv4Net::default()) }
 }
 
-/// The gateways with the prefixes of the containers' addresses, as the bridge has them.
+/// The addresses of the bridge: each gateway, with the prefix length of the container's address.
 pub fn addresses(result: &AddResult) -> Vec<IpNet> {
     result
         .ips
@@ -70,7 +70,7 @@ pub fn addresses(result: &AddResult) -> Vec<IpNet> {
         .collect()
 }
 
-/// Gives the bridge, or its interface in the VLAN, the gateways' addresses.
+/// Ensures that the bridge, or its interface in the VLAN, has the gateways' addresses.
 pub fn ensure<'a>(
     member: Member<'a>,
     bridge: &Link,
@@ -98,7 +98,7 @@ pub fn ensure<'a>(
     gateway.ensure_addresses(rb).map_err(|e| e.context(what))
 }
 
-/// The link that has the gateways' addresses, and the attachment that it is made ready for.
+/// The link that has the gateways' addresses, and the attachment that needs it.
 struct Gateway<'a> {
     cx: &'a Context<'a>,
     host: &'a Netlink,
@@ -107,7 +107,7 @@ struct Gateway<'a> {
     link: Link,
     /// The addresses that it should have.
     wanted: Vec<IpNet>,
-    /// Other addresses that are in their way are replaced.
+    /// Whether conflicting addresses are replaced.
     force: bool,
 }
 
@@ -122,7 +122,8 @@ impl<'a> Gateway<'a> {
         Ok(())
     }
 
-    /// Other addresses that are in the way of `net` are an error, or go if `forceAddress` says so.
+    /// Deals with addresses that conflict with `net`: an error, unless `forceAddress` is set and
+    /// they are deleted.
     fn clear_the_way(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
         let present = self.host.addresses(&self.link)?.into_iter().map(|address| address.net);
         for other in
@@ -146,7 +147,7 @@ impl<'a> Gateway<'a> {
 
     fn add_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
         match self.host.add_address(&self.link, net, AT_ONCE) {
-            Err(e) if e.is_exists() => return Ok(()), // another ADD was first
+            Err(e) if e.is_exists() => return Ok(()), // lost race with another ADD
             added => {
                 let what = format_args!("could not add IP address {net} to {:?}", self.link.name);
                 added.map_err(|e| e.worded(what))?;
@@ -160,10 +161,10 @@ impl<'a> Gateway<'a> {
         self.pin_mac()
     }
 
-    /// A bridge takes the lowest hardware address of its ports unless it is given one, and then
-    /// neighbours' caches go stale with every container. A bridge of others may still do that:
-    /// give it the address that it had before our port came. Where it had none, the one that it
-    /// has now.
+    /// A bridge takes the lowest hardware address of its ports unless one is set, and then
+    /// neighbours' caches go stale with every container. A bridge that was not created here may
+    /// still do that: set the address that it had before our port was added, or the current one if
+    /// it had none.
     fn pin_mac(&self) -> Result<()> {
         let mac = match self.link.mac() {
             none if none.is_zero() => self.host.link(&self.link.name)?.mac(),
@@ -177,8 +178,8 @@ impl<'a> Gateway<'a> {
         }
     }
 
-    /// Registers an undo that is left out when others have joined the bridge: they rely on the
-    /// addresses that they found.
+    /// Registers an undo that is skipped if other attachments have joined the bridge: they rely on
+    /// the addresses that they found.
     fn undo(
         &self,
         rb: &mut Rollback<'a>,
@@ -198,11 +199,12 @@ impl<'a> Gateway<'a> {
     }
 }
 
-/// Containers need their gateway now; nobody else can have its address in a network that the bridge
-/// is.
+/// Without duplicate detection: containers need their gateway now, and no other host can have its
+/// address in a network that consists of this bridge.
 const AT_ONCE: AddressOptions = AddressOptions { detect_duplicates: false, subnet_on_link: true };
 
-/// An IPv4 address is in the way of any other, an IPv6 address of those in its own network.
+/// Whether two addresses conflict: IPv4 addresses always do, IPv6 addresses if their networks
+/// overlap.
 fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
     match (present, wanted) {
         (IpNet::V4(_), IpNet::V4(_)) => true,
@@ -213,8 +215,8 @@ fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
     }
 }
 
-/// `<bridge>.<vlan>`: a veth pair on the host, its other end a port of the bridge in the VLAN. It
-/// stays for the containers to come.
+/// `<bridge>.<vlan>`: a veth pair on the host whose other end is a port of the bridge in the VLAN.
+/// It stays for later containers.
 #[derive(Clone)]
 struct VlanInterface<'a> {
     member: Member<'a>,
@@ -223,7 +225,7 @@ struct VlanInterface<'a> {
 }
 
 impl<'a> VlanInterface<'a> {
-    /// The one that the configuration wants, if it names a VLAN.
+    /// The interface that the configuration needs, if it names a VLAN.
     fn find_wanted(member: Member<'a>, bridge: &Link) -> Option<VlanInterface<'a>> {
         let name = member.conf.gateway_interface()?;
         Some(VlanInterface { member, bridge: bridge.clone(), name })
@@ -246,7 +248,7 @@ impl<'a> VlanInterface<'a> {
         let peer = PeerSpec { name: &peer_name, mac: MacAddr::random_of_port(), netns: None };
         let spec = VethSpec { name, mac: MacAddr::random(), peer, mtu: Some(self.bridge.mtu) };
         match host.create_veth(&spec) {
-            Err(e) if e.is_exists() => return host.link(name), // another ADD was first
+            Err(e) if e.is_exists() => return host.link(name), // lost race with another ADD
             created => created?,
         }
         let link = host.link(name)?;
@@ -255,7 +257,7 @@ impl<'a> VlanInterface<'a> {
         Ok(link)
     }
 
-    /// Before it is up: the containers of the VLAN reach it.
+    /// Must run before the link is up: the containers of the VLAN can reach it.
     fn ignore_advertisements(&self, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
         if let Some(before) = router_advertisements::accepted_by(&link.name)? {
             let name = link.name.clone();
@@ -266,9 +268,9 @@ impl<'a> VlanInterface<'a> {
         router_advertisements::ignore(&link.name)
     }
 
-    /// Makes the other end a port in the VLAN and sets the interface up, which is the last step:
-    /// another ADD may be at it, or have been killed on the way. An interface that is not of our
-    /// making is its maker's business.
+    /// Makes the other end a port in the VLAN and sets the interface up. That is the last step, so
+    /// an interface that is down is incomplete: another ADD is creating it, or was killed before
+    /// the end. An interface that we did not create is left alone.
     fn connect(&self, link: &Link) -> Result<()> {
         let Member { cx, conf, .. } = self.member;
         let host = cx.host()?;
@@ -287,7 +289,7 @@ impl<'a> VlanInterface<'a> {
         host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
     }
 
-    /// Registers an undo that is left out when other attachments use the interface.
+    /// Registers an undo that is skipped if other attachments use the interface.
     fn undo(
         &self,
         rb: &mut Rollback<'a>,
@@ -301,7 +303,7 @@ impl<'a> VlanInterface<'a> {
         });
     }
 
-    /// Whether other attachments are in the VLAN, which rely on the interface as it is.
+    /// Whether other attachments are in the VLAN and rely on the interface as it is.
     fn is_used(&self) -> Result<bool> {
         let Member { cx, conf, at } = self.member;
         let host = cx.host()?;

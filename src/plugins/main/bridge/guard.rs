@@ -1,21 +1,23 @@
 //! The lock between an ADD that joins a bridge and the undo of one that failed.
 //!
-//! An undo looks whether other attachments use the bridge and then deletes; the kernel has no
-//! request that does both in one step. All that an undo can see of another ADD is its port. So the
-//! lock covers, in an ADD, the time from its first look at the bridge until its port is there
+//! An undo checks whether other attachments use the bridge and then deletes; the kernel has no
+//! request that does both atomically. All that an undo can see of another ADD is its port. So the
+//! lock covers, in an ADD, the time from its first look at the bridge until its port exists
 //! ([`joining`], shared: ADDs do not wait for each other), and in an undo the look at the ports
-//! together with what follows from it ([`undo`], exclusive). Of an ADD and an undo, either
+//! together with the deletion that depends on it ([`undo`], exclusive). Of an ADD and an undo,
+//! either
 //!
-//! * the port is there before the undo looks, and the undo leaves everything as it is; or
-//! * the undo is done before the ADD looks at the bridge, and the ADD makes what it does not find.
+//! * the port exists before the undo looks, and the undo leaves everything as it is; or
+//! * the undo is done before the ADD looks at the bridge, and the ADD creates what it does not
+//!   find.
 //!
-//! Addresses of the gateway and `<bridge>.<vlan>` are looked at by an ADD when its port is there,
-//! so the same holds for them. The kernel ends the lock with its holder. A killed undo has removed
-//! some of what its own ADD made, and a later ADD, which then has the lock, finds the rest and
-//! completes it.
+//! An ADD looks at the gateway's addresses and at `<bridge>.<vlan>` when its port exists, so the
+//! same holds for them. The kernel releases the lock when its holder exits. A killed undo has
+//! removed some of what its own ADD made, and a later ADD, which then has the lock, finds the rest
+//! and completes it.
 //!
-//! The file can be opened by root alone. On a host that cannot have it (`/run/cni` is no directory,
-//! or read-only) there is no lock: attaching must not depend on it.
+//! Only root can open the file. A host that cannot have it (`/run/cni` is not a directory, or
+//! read-only) has no lock: attaching must not depend on it.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -37,12 +39,12 @@ const LOCK: &str = "/run/cni/bridge/lock";
 /// much it has to undo.
 static GIVEN_UP: OnceLock<Error> = OnceLock::new();
 
-/// Keeps undos away from the bridge until it is dropped.
+/// Takes the lock that keeps undos away from the bridge until it is dropped.
 pub fn joining(deadline: Deadline) -> Result<Option<File>> {
     lock(Mode::Shared, deadline)
 }
 
-/// Does `work` while no other ADD is on its way to the bridge.
+/// Runs `work` while no other ADD is joining the bridge.
 pub fn undo(deadline: Deadline, work: impl FnOnce() -> Result<()>) -> Result<()> {
     if let Some(error) = GIVEN_UP.get() {
         return Err(error.clone());
@@ -55,7 +57,7 @@ pub fn undo(deadline: Deadline, work: impl FnOnce() -> Result<()>) -> Result<()>
     work()
 }
 
-/// None on a host that cannot have the lock.
+/// Takes the lock; None on a host that cannot have it.
 fn lock(mode: Mode, deadline: Deadline) -> Result<Option<File>> {
     let path = Path::new(LOCK);
     let file = match open(path) {
@@ -78,13 +80,13 @@ fn open(path: &Path) -> io::Result<File> {
         }
         Err(e) => return Err(e),
         Ok(found) if found.is_dir() => (),
-        // a link, and what lies behind it is others'
+        // A symbolic link, which may lead to foreign files.
         Ok(_) => return Err(ErrorKind::NotADirectory.into()),
     }
     plain_file::open_or_create(path)
 }
 
-/// Whether the file cannot be there, as opposed to a shortage that passes.
+/// Whether the file can never exist, as opposed to a temporary shortage.
 fn is_impossible(error: &io::Error) -> bool {
     use Errno::{EACCES, EDQUOT, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS};
     let errno = error.raw_os_error();

@@ -1,7 +1,8 @@
-//! `bridge`: connects containers by a bridge of the host. <https://www.cni.dev/plugins/current/main/bridge/>
+//! `bridge`: connects containers by a bridge on the host.
+//! <https://www.cni.dev/plugins/current/main/bridge/>
 //!
-//! Without `ipam.type` it is a switch only (layer 2); with it, containers get addresses, and on
-//! request the bridge is their gateway and the host masquerades for them.
+//! Without `ipam.type` the bridge is only a switch (layer 2); with it, containers get addresses,
+//! and optionally the bridge is their gateway and the host masquerades for them.
 
 mod check;
 mod conf;
@@ -27,11 +28,11 @@ use crate::steps::addresses::{self, Wiring};
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::{forwarding, link_kind, masquerade, router_advertisements, spoofcheck, veth};
 
-/// The kernel's word for a bridge.
+/// The kernel's name for this kind of link.
 const KIND: &str = "bridge";
-/// Where the container's interface stands in the result.
+/// The index of the container's interface in the result.
 const CONTAINER: i64 = 2;
-/// How long a port may take to carry, as long as the reference waits.
+/// How long a port may take to get its carrier; the reference waits as long.
 const CARRIER_PATIENCE: Duration = Duration::from_millis(2550);
 
 /// The plugin.
@@ -69,8 +70,8 @@ impl Plugin for Bridge {
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
-        // First, so that the kernel cleans up after it while the link is deleted, which waits for
-        // the same grace periods.
+        // First, so that the kernel's cleanup of it overlaps with the deletion of the link, which
+        // waits for the same grace periods.
         errors.push(masquerade::delete(cx, at));
         errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
         errors.push(spoofcheck::delete(cx.handles(), &at.key));
@@ -104,8 +105,9 @@ impl Plugin for Bridge {
     }
 }
 
-/// The bridge, as it was before it had the port, and the pair that has the port as its host's end.
-/// Until that is there no undo of another ADD takes the bridge away.
+/// Adds the attachment to the bridge. Returns the bridge as it was before it had the port, and the
+/// pair whose host's end is the port. The guard keeps the undo of another ADD from deleting the
+/// bridge until the port exists.
 fn join<'a>(member: Member<'a>, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pair)> {
     let Member { cx, conf, at } = member;
     let _guard = guard::joining(cx.deadline())?;
@@ -115,7 +117,7 @@ fn join<'a>(member: Member<'a>, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pa
     Ok((bridge, pair))
 }
 
-/// The bridge, made if there is none. One that is there keeps its MTU and its VLAN filtering.
+/// Finds the bridge or creates it. An existing bridge keeps its MTU and its VLAN filtering.
 fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
     let bridge = match cx.host()?.find_link(&conf.bridge)? {
         None => create(cx, conf, rb)?,
@@ -135,8 +137,9 @@ fn require_bridge(link: &Link) -> Result<()> {
         .with_details(format_args!("it is a {kind}")))
 }
 
-/// A bridge that others made may be down, take less than every packet, or listen to a container
-/// that says it is a router.
+/// Sets the bridge up, promiscuous if configured, and makes it ignore router advertisements. A
+/// bridge that was not created here may be down, not promiscuous, or accept a container as its
+/// router.
 fn set_up_bridge<'a>(
     cx: &'a Context<'_>,
     conf: &Conf,
@@ -165,20 +168,20 @@ fn set_up_bridge<'a>(
     }
 }
 
-/// A bridge before this ADD came.
+/// The state of the bridge before this ADD.
 struct Before {
     link: Link,
-    /// What promiscuous mode is set back to.
+    /// The promiscuous mode to restore.
     promisc: Option<bool>,
-    /// What `accept_ra` is set back to.
+    /// The `accept_ra` to restore.
     accept_ra: Option<String>,
-    /// The ports by their ifindex, where there is something to set back.
+    /// The ifindexes of the ports, if there is anything to restore.
     ports: Vec<u32>,
 }
 
 impl Before {
-    /// Gives the bridge back what it had, unless it has more ports than then: another ADD found it
-    /// as this one has set it up. A bridge that has no address of its own took that of our
+    /// Restores the bridge's former state, unless it has new ports: another ADD then relies on the
+    /// state that this one has set up. A bridge without an address of its own took that of our
     /// port, and lost it with the port.
     fn restore(&self, cx: &Context<'_>) -> Result<()> {
         let host = cx.host()?;
@@ -204,9 +207,9 @@ impl Before {
 
 fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
     let host = cx.host()?;
-    // It is up at once: another ADD that finds it down would take it for one that others made, and
-    // set it down again when it fails. With an address of its own the bridge does not take that
-    // of whichever port is there, which neighbours would have to learn again and again.
+    // It is up from the start: another ADD that finds it down would take it for one that was not
+    // created here, and set it down again when it fails. With an address of its own the bridge does
+    // not take that of one port or another, which neighbours would have to learn again each time.
     let mac = Some(MacAddr::random());
     let spec = BridgeSpec {
         name: &conf.bridge,
@@ -215,7 +218,7 @@ fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
         vlan_filtering: conf.filters_vlans(),
     };
     match host.create_bridge(&spec) {
-        Err(e) if e.is_exists() => return host.link(&conf.bridge), // another ADD was first
+        Err(e) if e.is_exists() => return host.link(&conf.bridge), // lost race with another ADD
         created => {
             let what =
                 format_args!("failed to create bridge {0:?}: could not add {0:?}", conf.bridge);
@@ -230,7 +233,7 @@ fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
     Ok(bridge)
 }
 
-/// Another ADD may have joined the bridge that this one made; then it stays.
+/// Deletes the bridge that this ADD created, unless another ADD has joined it.
 fn delete_unused(cx: &Context<'_>, bridge: &Link) -> Result<()> {
     let host = cx.host()?;
     if host.ports(bridge)?.is_empty() { host.delete_link(bridge.index) } else { Ok(()) }
@@ -259,7 +262,7 @@ fn configure<'a>(
     Ok(result)
 }
 
-/// Layer 2: the interface is up, the rest is the container's own business.
+/// Layer 2: sets the interface up; everything else is left to the container.
 fn set_up_container_end(conf: &Conf, at: &Attachment) -> Result<AddResult> {
     if !conf.disable_container_interface {
         let container = at.netlink()?;
@@ -271,12 +274,12 @@ fn set_up_container_end(conf: &Conf, at: &Attachment) -> Result<AddResult> {
     Ok(AddResult::default())
 }
 
-/// The host's end once it carries: before that the bridge forwards nothing to it.
+/// Waits until the host's end has a carrier: before that the bridge forwards nothing to it.
 fn carrying(cx: &Context<'_>, conf: &Conf, bridge: &Link, pair: &veth::Pair) -> Result<Link> {
     let host = cx.host()?;
     let link = host.link(&pair.host.name)?;
     if link.master != Some(bridge.index) {
-        // Its maker saw no ports yet when it undid a failed ADD.
+        // The undo of the ADD that created the bridge saw no ports yet.
         return Err(Error::new(
             Code::TRY_AGAIN,
             format!("bridge {:?} was deleted meanwhile", bridge.name),
@@ -299,8 +302,8 @@ fn carrying(cx: &Context<'_>, conf: &Conf, bridge: &Link, pair: &veth::Pair) -> 
     }
 }
 
-/// Bridge, host's end, container's end, and the gateway's own interface where the network has a
-/// VLAN.
+/// The interfaces of the result: bridge, host's end, container's end, and the gateway's own
+/// interface if the network has a VLAN.
 fn interfaces(
     member: Member<'_>,
     bridge: &Link,
@@ -314,7 +317,7 @@ fn interfaces(
         sandbox: at.netns_path.clone(),
         ..Interface::default()
     };
-    let bridge = cx.host()?.link(&bridge.name)?; // with the address that it has now
+    let bridge = cx.host()?.link(&bridge.name)?; // with its current hardware address
     let mut all = vec![host_interface(&bridge), host_interface(host_end), container];
     if let Some(name) = conf.gateway_interface().filter(|_| conf.is_gateway()) {
         all.extend(cx.host()?.find_link(&name)?.map(|link| host_interface(&link)));
@@ -322,7 +325,7 @@ fn interfaces(
     Ok(all)
 }
 
-/// A link of the host in the result.
+/// The result's entry for a link of the host.
 fn host_interface(link: &Link) -> Interface {
     Interface { name: link.name.clone(), mac: link.mac().to_string(), ..Interface::default() }
 }

@@ -7,11 +7,11 @@ use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::rollback::Rollback;
 use crate::steps::router_advertisements;
 
-/// How often the bridge is made anew that another ADD's rollback took away.
+/// How many times a bridge that another ADD's rollback deleted is created again.
 const TRIES: usize = 3;
 
-/// Makes the host's end a port of the bridge and sets it up; returns the bridge that it is a port
-/// of.
+/// Makes the host's end a port of the bridge and sets it up; returns the bridge that it is now a
+/// port of.
 pub fn attach<'a>(
     member: Member<'a>,
     bridge: Link,
@@ -36,8 +36,8 @@ pub fn attach<'a>(
     Ok(bridge)
 }
 
-/// A bridge that another ADD made goes with that one's rollback unless it has ports; then it is
-/// made anew.
+/// Makes the host's end a port. A bridge that another ADD created is deleted by that ADD's rollback
+/// unless it has ports; then it is created again.
 fn join<'a>(
     member: Member<'a>,
     mut bridge: Link,
@@ -47,7 +47,7 @@ fn join<'a>(
     let host = member.cx.host()?;
     for _ in 1..TRIES {
         match enslave(host, &bridge, port) {
-            // The kernel only says that the argument is invalid.
+            // The kernel reports only an invalid argument.
             Err(_) if host.find_link_by_index(bridge.index)?.is_none() => {
                 bridge = ensure(member.cx, member.conf, rb)?
             }

@@ -8,7 +8,7 @@ use super::conf::{Conf, VLAN_MAX};
 use crate::error::{Error, Result};
 use crate::net::netlink::{Link, Netlink, VlanFlags, VlanRange};
 
-/// The VLAN of packets without a tag, where trunks are configured and no `vlan` says otherwise.
+/// The VLAN of untagged packets if trunks are configured without `vlan`.
 const DEFAULT_NATIVE: u16 = 1;
 
 /// An entry of `vlanTrunk`: one VLAN, a range of them, or both.
@@ -51,7 +51,7 @@ impl Trunk {
     }
 }
 
-/// What a port must be a member of; empty where the configuration says nothing of VLANs.
+/// The VLANs that a port must be a member of; empty if the configuration has no VLANs.
 pub fn plan(conf: &Conf) -> Vec<VlanRange> {
     let mut tagged: BTreeSet<u16> = conf.vlan_trunk.iter().flatten().flat_map(Trunk::ids).collect();
     let native = match (conf.vlan(), tagged.is_empty()) {
@@ -59,14 +59,15 @@ pub fn plan(conf: &Conf) -> Vec<VlanRange> {
         (0, false) => DEFAULT_NATIVE,
         (vlan, _) => vlan,
     };
-    // The reference lets a trunk take the native VLAN's role from it; nobody can have meant that.
+    // In the reference a trunk that includes the native VLAN makes it tagged; no configuration can
+    // intend that.
     tagged.remove(&native);
     let mut all = vec![VlanRange::one(native, VlanFlags::NativeUntagged)];
     all.extend(ranges(tagged));
     all
 }
 
-/// Neighbouring ids in one range: the kernel takes a range in one message.
+/// Joins neighbouring ids into ranges: the kernel takes a range in one message.
 fn ranges(ids: BTreeSet<u16>) -> Vec<VlanRange> {
     let mut ranges: Vec<VlanRange> = vec![];
     for id in ids {
@@ -78,7 +79,7 @@ fn ranges(ids: BTreeSet<u16>) -> Vec<VlanRange> {
     ranges
 }
 
-/// Makes the port a member of these VLANs, and ends its membership of the one that it `leaves`.
+/// Makes the port a member of these VLANs, and removes it from the one that it `leaves`.
 pub fn set(host: &Netlink, port: &Link, plan: &[VlanRange], leaves: Option<u16>) -> Result<()> {
     if plan.is_empty() {
         return Ok(());
@@ -89,7 +90,7 @@ pub fn set(host: &Netlink, port: &Link, plan: &[VlanRange], leaves: Option<u16>)
     plan.iter().try_for_each(|vlans| host.add_vlans(port, *vlans))
 }
 
-/// Whether the port is a member of these VLANs.
+/// Verifies that the port is a member of these VLANs.
 pub fn verify(host: &Netlink, port: &Link, plan: &[VlanRange]) -> Result<()> {
     if plan.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! What a device had on the host. The kernel takes some of it away when a link changes its
-//! namespace, the container may change the rest, and the host gets it all back.
+//! The state of a device on the host. The kernel drops some of it when a link changes its
+//! namespace, and the container may change the rest; the host gets all of it back.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,12 @@ use crate::error::{ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{KeptAddress, Link, LinkChange, Netlink};
 
-/// What a device had on the host, and which device it is.
+/// The state of a device on the host, and its identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Belongings {
     /// Its name.
     pub device: String,
-    /// Which device it is. Records of earlier versions do not say.
+    /// Its identity. Records of earlier versions lack it.
     #[serde(default)]
     pub identity: Option<Identity>,
     /// Whether it was up.
@@ -22,19 +22,19 @@ pub struct Belongings {
     pub mac: String,
     /// Its MTU in bytes.
     mtu: u32,
-    /// Its addresses, without those that the kernel or a router gave it.
+    /// Its addresses, without those that the kernel or a router assigned.
     addresses: Vec<String>,
-    /// How many packets could wait to be sent. Records of earlier versions have neither this nor
-    /// what follows.
+    /// The length of its transmit queue. Records of earlier versions lack this and the following
+    /// fields.
     #[serde(default)]
     txqlen: Option<u32>,
-    /// Whether it took every packet.
+    /// Whether it was promiscuous.
     #[serde(default)]
     promisc: Option<bool>,
-    /// Whether it took every multicast packet.
+    /// Whether it received all multicast packets.
     #[serde(default)]
     allmulti: Option<bool>,
-    /// Its other names.
+    /// Its altnames.
     #[serde(default)]
     alternative_names: Vec<String>,
     /// Its alias.
@@ -43,7 +43,7 @@ pub struct Belongings {
 }
 
 impl Belongings {
-    /// What the link has, before it goes.
+    /// Reads the state of the link before it leaves the host.
     pub fn of(host: &Netlink, link: &Link, identity: Identity) -> Result<Belongings> {
         Ok(Belongings {
             device: link.name.clone(),
@@ -64,7 +64,7 @@ impl Belongings {
         })
     }
 
-    /// Gives a link of the host what it had there.
+    /// Restores the state of a link that is back on the host.
     pub fn restore(&self, host: &Netlink, link: &Link) -> Result<()> {
         let mut errors = ErrorList::default();
         let change = self.missing_on(link);
@@ -86,14 +86,14 @@ impl Belongings {
         }
         let restored = errors.finish();
         if restored.as_ref().is_err_and(|error| error.may_pass()) {
-            return restored; // the next DEL finds it by its alias; what is refused for good is said once
+            return restored; // the next DEL finds it by its alias; a permanent refusal is reported once
         }
         let settled = host
             .change_link(link, &LinkChange { alias: Some(&self.alias), ..LinkChange::default() });
         restored.and(settled)
     }
 
-    /// What the link has to be given to be as it was, but for being up.
+    /// The change that makes the link what it was, except for being up.
     fn missing_on(&self, link: &Link) -> LinkChange<'static> {
         LinkChange {
             mac: self.mac.parse().ok().filter(|mac: &MacAddr| *mac != link.mac()),
@@ -106,7 +106,7 @@ impl Belongings {
     }
 }
 
-/// What the host's own configuration was faster to add is there.
+/// Succeeds if the host's own configuration has already added it.
 fn unless_there(added: Result<()>) -> Result<()> {
     match added {
         Err(e) if e.is_exists() => Ok(()),

@@ -9,11 +9,12 @@ use crate::plugin::{Context, PluginConf};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam;
 
-/// Its keys: one of the four that say which device, or `runtimeConfig.deviceID`.
+/// The keys of the configuration: one of the four that select a device, or
+/// `runtimeConfig.deviceID`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
-    /// The link's name, or another name of it.
+    /// The link's name or altname.
     device: String,
     /// The link's hardware address.
     #[serde(deserialize_with = "mac::optional")]
@@ -29,17 +30,17 @@ pub struct Conf {
     runtime_config: RuntimeConf,
 }
 
-/// What a device plugin of the orchestrator has chosen.
+/// The device that a device plugin of the orchestrator has chosen.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RuntimeConf {
-    /// The device's address on the PCI bus, or its name on the auxiliary bus. It takes the place
-    /// of `pciBusID`.
+    /// The device's address on the PCI bus, or its name on the auxiliary bus. It overrides
+    /// `pciBusID`.
     #[serde(rename = "deviceID")]
     device_id: String,
 }
 
-/// Where devices are in sysfs.
+/// The directory of devices in sysfs.
 const DEVICES: &str = "/sys/devices/";
 
 impl PluginConf for Conf {
@@ -74,7 +75,7 @@ impl PluginConf for Conf {
 }
 
 impl Conf {
-    /// The one way in which the device is chosen.
+    /// The one way in which the configuration selects the device.
     pub fn selector(&self) -> Result<Selector<'_>> {
         let text = |text: &'_ String| !text.is_empty();
         let id = &self.runtime_config.device_id;

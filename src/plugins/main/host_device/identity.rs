@@ -1,6 +1,6 @@
-//! Which device it is, by what the container that has it cannot write: neither a name nor the
-//! alias, the hardware address or the ifindex tell, because a link of the container's own can have
-//! them all.
+//! The identity of a device, by properties that its container cannot change. Name, alias, hardware
+//! address and ifindex are not enough, because a link that the container creates can have all of
+//! them.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,23 +11,23 @@ use crate::net::netns::Netns;
 use crate::net::sysfs::{Sysfs, SysfsLink};
 use crate::plugin::Context;
 
-/// A device, wherever it is and whatever it is called.
+/// The identity of a device, in any namespace and under any name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The inode of its directory in sysfs, which no other link gets. What follows decides only
-    /// where sysfs cannot be mounted, see [`Sysfs::open`].
+    /// The inode of its directory in sysfs, which is unique to the link. The other fields decide
+    /// only if sysfs cannot be mounted, see [`Sysfs::open`].
     inode: Option<u64>,
     /// Its kind; empty for hardware.
     kind: String,
-    /// The hardware address that it was made with; empty where the kernel does not tell.
+    /// The hardware address that it was made with; empty if the kernel does not report one.
     permanent_mac: String,
-    /// ifindex of its other end, or of its lower link.
+    /// The ifindex of its other end, or of its lower link.
     other_end: Option<u32>,
-    /// That one is not on the host.
+    /// Whether that link is not on the host.
     other_end_is_elsewhere: bool,
-    /// The directory of its hardware below /sys; None where it has none.
+    /// The directory of its hardware below /sys; None for a device without hardware.
     hardware: Option<String>,
-    /// Which of the hardware's ports it is.
+    /// The number of the hardware's port.
     port: u32,
 }
 
@@ -54,47 +54,47 @@ impl Identity {
         }
     }
 
-    /// What no attribute of the link's own can change, in every namespace.
+    /// The attributes that nothing can change on the link itself, in any namespace.
     fn attributes(&self) -> (&str, &str, Option<u32>) {
         (&self.kind, &self.permanent_mac, self.other_end)
     }
 
-    /// Whether the kernel gives it back to the host when its namespace goes; others go with the
-    /// namespace (`default_device_exit_net` of net/core/dev.c).
+    /// Whether the kernel returns it to the host when its namespace is deleted; other devices are
+    /// deleted with the namespace (`default_device_exit_net` of net/core/dev.c).
     pub fn returns_by_itself(&self) -> bool {
         self.hardware.is_some() && ["", "can"].contains(&self.kind.as_str())
     }
 
-    /// The kind in messages.
+    /// The kind, for messages.
     pub fn kind(&self) -> &str {
         if self.kind.is_empty() { "device" } else { &self.kind }
     }
 }
 
-/// The links of one namespace, by what they are.
+/// The links of one namespace, found by identity.
 pub struct Links<'a> {
     netlink: &'a Netlink,
     sysfs: Option<Sysfs>,
 }
 
 impl<'a> Links<'a> {
-    /// Those of the host.
+    /// The links of the host.
     pub fn of_host(cx: &'a Context<'_>) -> Result<Links<'a>> {
         Ok(Links { netlink: cx.host()?, sysfs: Sysfs::open()? })
     }
 
-    /// Those of a container.
+    /// The links of a container.
     pub fn of_netns(netns: &'a Netns) -> Result<Links<'a>> {
         let sysfs = netns.run(Sysfs::open)?;
         Ok(Links { netlink: netns.netlink()?, sysfs })
     }
 
-    /// What changes them.
+    /// The socket that changes them.
     pub fn netlink(&self) -> &'a Netlink {
         self.netlink
     }
 
-    /// Which device a link is.
+    /// The identity of a link.
     pub fn identify(&self, link: &Link) -> Result<Identity> {
         let Some(sysfs) = &self.sysfs else { return Ok(Identity::new(link, None)) };
         match sysfs.link(&link.name)? {
@@ -106,8 +106,8 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// The link that is this device, if it is here. Where there is nothing but its kind to go by,
-    /// its alias has to be right.
+    /// The link with this identity, if it is in this namespace. If the identity is only a kind, the
+    /// alias has to match too.
     pub fn find(&self, identity: &Identity, alias: &str) -> Result<Option<Link>> {
         if let (Some(sysfs), Some(inode)) = (&self.sysfs, identity.inode) {
             let found = sysfs.link_of_inode(inode)?;
@@ -122,15 +122,15 @@ impl<'a> Links<'a> {
         Ok(self.netlink.links()?.into_iter().find(is_it))
     }
 
-    /// For the host's links: whether it is certain that the device does not exist any more.
+    /// For the host's links: whether the device certainly does not exist any more.
     pub fn prove_gone(&self, identity: &Identity) -> Result<bool> {
         match (&identity.hardware, &self.sysfs) {
             (Some(hardware), Some(sysfs)) => match sysfs.links_of_hardware(hardware)? {
-                None => Ok(true), // it was taken out of the machine
+                None => Ok(true), // it was removed from the machine
                 Some(names) => self.is_any_a_successor(&names, identity, sysfs),
             },
             (Some(_), None) => Ok(false),
-            // A veth goes with its other end, a macvlan with its lower link.
+            // A veth is deleted with its other end, a macvlan with its lower link.
             (None, _) => match identity.other_end.filter(|_| !identity.other_end_is_elsewhere) {
                 Some(index) => Ok(self.netlink.find_link_by_index(index)?.is_none()),
                 None => Ok(false),
@@ -138,7 +138,7 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// Whether one of these links is what the driver has made of the same port since.
+    /// Whether the driver has since created one of these links for the same port.
     fn is_any_a_successor(&self, names: &[String], of: &Identity, sysfs: &Sysfs) -> Result<bool> {
         for name in names {
             let (Some(link), Some(found)) = (self.netlink.find_link(name)?, sysfs.link(name)?)
@@ -157,8 +157,9 @@ impl<'a> Links<'a> {
     }
 }
 
-/// Whether a process in the container may have made the link: no hardware, and neither an other end
-/// nor a lower link in another namespace. A dummy has neither, and leads nowhere.
+/// Whether a process in the container may have created the link: it has no hardware, and neither
+/// its other end nor its lower link is in another namespace. A dummy has neither end nor lower
+/// link, but counts as one of the host's: it leads nowhere.
 pub fn may_be_of_container(link: &Link) -> bool {
     let is_from_outside = link.kind.is_empty() || link.kind == "dummy" || link.lower_is_elsewhere;
     !is_from_outside

@@ -1,8 +1,8 @@
 //! `host-device`: moves a link of the host into the container, and back.
 //! <https://www.cni.dev/plugins/current/main/host-device/>
 //!
-//! A device that is bound to a driver of user space (DPDK) is no link: there is nothing to move,
-//! and the result tells its addresses to whoever uses it.
+//! A device that is bound to a user-space driver (DPDK) is not a link: there is nothing to move,
+//! and the result reports its addresses to the application.
 
 mod belongings;
 mod conf;
@@ -68,7 +68,7 @@ impl Plugin for HostDevice {
         ipam::del_with_link(cx, at, &mut || passage::leave(cx, &at.key, at.netns.as_deref()))
     }
 
-    /// A device that is not on the host may be in a container, where it serves as it should.
+    /// Does not look for the device: if it is not on the host it may be in use in a container.
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
         ipam::status_if_any(cx)
     }
@@ -78,7 +78,7 @@ impl Plugin for HostDevice {
     }
 }
 
-/// The result for a device that is no link.
+/// The result for a device that is not a link.
 fn tell<'a>(
     at: &'a Attachment,
     ipam: Option<&Ipam<'a>>,

@@ -1,8 +1,9 @@
-//! A device's way into the container and back.
+//! Moves a device into the container and back.
 //!
-//! It leaves its name on the host in the link's alias, where the reference reads it too. Which
-//! device it is, and what else it had on the host, is kept in a record: the container may write the
-//! alias, the name and nearly all else of the link, so only the very device goes back to the host.
+//! The link's alias holds its name on the host; the reference reads it there too. A record holds
+//! the device's identity and its other state on the host: the container may write the alias, the
+//! name and nearly everything else of the link, so only the device with that identity goes back to
+//! the host.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,24 +22,24 @@ use crate::rollback::Rollback;
 use crate::steps::link_alias;
 use crate::steps::records::{Found, Records};
 
-/// Kinds of links that stay on a lower link which moves to another namespace, and send and receive
-/// there.
+/// Kinds of links that stay on their lower link when it moves to another namespace, and send and
+/// receive there.
 const UPPER_KINDS: [&str; 6] = ["macvlan", "macvtap", "ipvlan", "ipvtap", "vlan", "macsec"];
 
-/// How often a move is tried while processes in the container give the device names that the host
-/// has.
+/// How often a move is tried while processes in the container set names on the device that conflict
+/// with names on the host.
 const MOVE_TRIES: usize = 5;
 
-/// How long the kernel may take to give hardware back after its namespace has gone.
+/// How long the kernel may take to return hardware after its namespace is deleted.
 const RETURN_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks for it.
+/// The pause between two searches for it.
 const RETURN_PAUSE: Duration = Duration::from_millis(50);
 
 fn records() -> Records {
     Records::of_plugin("host-device")
 }
 
-/// Moves the device into the container, where it is down and has the name that CNI_IFNAME says.
+/// Moves the device into the container, where it is down and has the name in CNI_IFNAME.
 pub fn enter<'a>(
     cx: &'a Context<'_>,
     at: &'a Attachment,
@@ -49,7 +50,7 @@ pub fn enter<'a>(
     let identity = host.identify(device)?;
     let device = &finish_return(&host, &at.key, device, &identity)?;
     records().write(at, &Belongings::of(cx.host()?, device, identity.clone())?)?;
-    // Before the move, which the kernel may do and then refuse the name.
+    // Before the move: the kernel may move the link and then refuse the name.
     rb.undo(format_args!("give {:?} back", device.name), || leave(cx, &at.key, Some(at.netns()?)));
     let change = LinkChange {
         netns: Some(at.netns()?.fd()),
@@ -59,7 +60,7 @@ pub fn enter<'a>(
     };
     let moved = cx.host()?.change_link(device, &change);
     if moved.as_ref().is_err_and(|error| error.is_not_found()) {
-        records().remove(&at.key)?; // an ADD for another container was faster, and has a record of its own
+        records().remove(&at.key)?; // lost race: the other ADD has a record of its own
     }
     moved?;
     for ended in records_of(&identity, &at.key)? {
@@ -68,8 +69,8 @@ pub fn enter<'a>(
     at.netlink()?.link(at.ifname())
 }
 
-/// Gives a device that has come back to the host without its attachment's DEL, or with one that was
-/// killed, what it had.
+/// Restores the state of a device that came back to the host without a DEL of its attachment, or by
+/// a DEL that was killed.
 fn finish_return(host: &Links<'_>, key: &Key, device: &Link, identity: &Identity) -> Result<Link> {
     let own = records().find::<Belongings>(key)?;
     let is_of_earlier_version = |own: &Found<Belongings>| {
@@ -85,7 +86,7 @@ fn finish_return(host: &Links<'_>, key: &Key, device: &Link, identity: &Identity
     Ok(device)
 }
 
-/// The records of this device, but for that of `except`.
+/// The records of this device, except that of `except`.
 fn records_of<'k>(
     identity: &Identity,
     except: impl Into<Option<&'k Key>>,
@@ -99,16 +100,17 @@ fn records_of<'k>(
     Ok(found)
 }
 
-/// Moves the device of an attachment back to the host, as it was there. One that is there already
-/// by itself, because the container's namespace is gone, gets its name and the rest back.
+/// Moves the device of an attachment back to the host and restores its state. A device that is
+/// already there, because the container's namespace is gone, gets its name and the rest of its
+/// state back.
 pub fn leave(cx: &Context<'_>, key: &Key, netns: Option<&Netns>) -> Result<()> {
     let Some(found) = records().find::<Belongings>(key)? else {
         netns.map_or(Ok(()), |netns| leave_unrecorded(cx, key, netns))?;
-        return records().remove(key); // a draft, or what cannot be understood
+        return records().remove(key); // a draft, or a record that cannot be parsed
     };
     match netns {
         Some(netns) if found.is_of(netns)? => give_back(cx, &found, Some(netns)),
-        // CNI_NETNS leads to another container's by now
+        // CNI_NETNS leads to another container's namespace by now.
         _ => give_back(cx, &found, found.netns()?.as_ref()),
     }
 }
@@ -126,8 +128,8 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
     errors.finish()
 }
 
-/// Gives the device of a record back, from the namespace of its ADD if that can be reached. The
-/// record stays while the device may be in a container.
+/// Returns the device of a record to the host, from the namespace of its ADD if that can be
+/// reached. The record is kept while the device may be in a container.
 fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<()> {
     let host = Links::of_host(cx)?;
     let kept = &found.kept;
@@ -150,8 +152,8 @@ fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>)
     records().remove(&found.key)
 }
 
-/// A record of an earlier version does not say which namespace was at its path, which may be
-/// another container's by now.
+/// Whether this is the newest record for the namespace. A record of an earlier version does not say
+/// which namespace was at its path, and that may be another container's by now.
 fn is_youngest_in(netns: &Netns, found: &Found<Belongings>) -> Result<bool> {
     let written = records().written(&found.key)?;
     for other in records().others_in::<Belongings>(netns, &found.netns_path, &found.key)? {
@@ -175,13 +177,13 @@ fn find_inside(netns: &Netns, found: &Found<Belongings>) -> Result<Option<Link>>
     {
         return Ok(Some(link));
     }
-    // A move that the kernel did before it refused the new name.
+    // The kernel may have moved the link before it refused the new name.
     let stray = container.find_link(&kept.device)?;
     Ok(stray.filter(|link| link.mac().to_string() == kept.mac && !may_be_of_container(link)))
 }
 
-/// The link in the container that has the name of the attachment and says by its alias that it came
-/// from the host, where there is no record to know it by.
+/// The device in the container, found without a record: a link with the attachment's name whose
+/// alias says that it came from the host.
 fn find_by_alias(container: &Netlink, key: &Key) -> Result<Option<Link>> {
     let is_device = |link: &Link| {
         link.name == key.ifname.as_str()
@@ -192,8 +194,8 @@ fn find_by_alias(container: &Netlink, key: &Key) -> Result<Option<Link>> {
     Ok(container.find_link(key.ifname.as_str())?.filter(is_device))
 }
 
-/// Moves a device back that the reference moved in. One of which there is a record is another
-/// attachment's.
+/// Moves a device back that the reference moved in. A device with a record belongs to another
+/// attachment.
 fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
     let Some(link) = find_by_alias(netns.netlink()?, key)? else { return Ok(()) };
     let identity = Links::of_netns(netns)?.identify(&link)?;
@@ -211,7 +213,7 @@ fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
 
 /// Moves the device of a record to the host.
 fn bring(host: &Links<'_>, netns: &Netns, link: &Link, kept: &Belongings) -> Result<Link> {
-    // The alias says that it has not yet restored what it had.
+    // The alias marks a device whose state is not restored yet.
     let moved = move_out(host, netns, link, Naming { name: &kept.device, alias: &kept.device })?;
     let Some(identity) = &kept.identity else { return Ok(moved) };
     match host.find(identity, &kept.device)? {
@@ -220,14 +222,14 @@ fn bring(host: &Links<'_>, netns: &Netns, link: &Link, kept: &Belongings) -> Res
     }
 }
 
-/// What a device is called on the host.
+/// The names of a device on the host.
 struct Naming<'a> {
     name: &'a str,
     alias: &'a str,
 }
 
-/// Moves a link from the container to the host, without the names that the container gave it and
-/// the links that it put on it; the link there.
+/// Moves a link from the container to the host, without the altnames and the upper links that the
+/// container added; returns the link on the host.
 fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, naming: Naming<'_>) -> Result<Link> {
     let Naming { name, alias } = naming;
     refuse_taken_name(host.netlink(), link, name)?;
@@ -243,7 +245,7 @@ fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, naming: Naming<'_>) ->
     for tries_left in (0..MOVE_TRIES).rev() {
         drop_alternative_names(container, link)?;
         match container.change_link(link, &change) {
-            // a name from the container, of this very moment
+            // The container has just added a conflicting name.
             Err(e) if e.is_exists() && tries_left > 0 => continue,
             moved => moved?,
         }
@@ -252,7 +254,7 @@ fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, naming: Naming<'_>) ->
     host.netlink().link(name)
 }
 
-/// The host has another link of the device's name.
+/// Fails if the host has another link with the device's name.
 fn refuse_taken_name(host: &Netlink, link: &Link, name: &str) -> Result<()> {
     match host.find_link(name)? {
         Some(other) if other.index != link.index || other.name != link.name => {
@@ -267,7 +269,8 @@ fn refuse_taken_name(host: &Netlink, link: &Link, name: &str) -> Result<()> {
     }
 }
 
-/// What is on the device would go on sending and receiving through it on the host.
+/// Deletes the links on top of the device: they would continue to send and receive through it on
+/// the host.
 fn delete_uppers(container: &Netlink, link: &Link) -> Result<()> {
     let is_upper = |upper: &Link| {
         upper.lower == Some(link.index)
@@ -283,8 +286,8 @@ fn delete_uppers(container: &Netlink, link: &Link) -> Result<()> {
     Ok(())
 }
 
-/// Other names would hinder the move or come along to the host; those that the device had there are
-/// in its record.
+/// Removes altnames: they could prevent the move or come along to the host. The altnames that the
+/// device had on the host are in its record.
 fn drop_alternative_names(namespace: &Netlink, link: &Link) -> Result<()> {
     let Some(link) = namespace.find_link_by_index(link.index)? else { return Ok(()) };
     link.alternative_names
@@ -292,7 +295,8 @@ fn drop_alternative_names(namespace: &Netlink, link: &Link) -> Result<()> {
         .try_for_each(|name| namespace.delete_alternative_name(&link, name))
 }
 
-/// A link with the device's ifindex arrived: the container exchanged them in between.
+/// Sends back a link that arrived in the device's place: the container exchanged the two, with the
+/// same ifindex, during the move.
 fn send_back(host: &Links<'_>, netns: &Netns, arrived: &Link) -> Error {
     let name = &arrived.name;
     let error = Error::new(
@@ -310,9 +314,9 @@ fn send_back(host: &Links<'_>, netns: &Netns, arrived: &Link) -> Error {
     }
 }
 
-/// The device where it is on the host already: the kernel gave it back when the container's
-/// namespace went, or a DEL that was killed did. Hardware of a namespace that has just gone is
-/// waited for.
+/// The device if it is already on the host: the kernel returned it when the container's namespace
+/// was deleted, or a DEL that was killed moved it. Waits for hardware of a namespace that was just
+/// deleted.
 fn find_returned(
     host: &Links<'_>,
     found: &Found<Belongings>,
@@ -334,8 +338,8 @@ fn find_returned(
     }
 }
 
-/// For a record of an earlier version: it still has the container's name for it, and its alias. One
-/// that a DEL moved which was killed then has its own name already.
+/// The same for a record of an earlier version: the device still has its name in the container, and
+/// its alias. If a killed DEL moved it, it already has its own name.
 fn find_returned_by_alias(host: &Netlink, found: &Found<Belongings>) -> Result<Option<Link>> {
     let is_it = |link: &Link| link.alias == found.kept.device;
     match host.find_link(&found.kept.device)? {
@@ -344,14 +348,14 @@ fn find_returned_by_alias(host: &Netlink, found: &Found<Belongings>) -> Result<O
     }
 }
 
-/// Whether a device on the host lacks what it had there. Not so where the reference's DEL brought
-/// it and an operator has other plans with it since.
+/// Whether a device on the host lacks its former state. A device that the reference's DEL moved
+/// back and an operator has reconfigured since does not count.
 fn is_unfinished(host: &Netlink, link: &Link, kept: &Belongings) -> Result<bool> {
     let is_as_it_came = link.alias == kept.device || link.name != kept.device;
     Ok(is_as_it_came || (!link.up && host.keep_addresses(link)?.is_empty()))
 }
 
-/// Gives a device on the host its name and what it had there; the link then.
+/// Restores name and state of a device on the host; returns the link with its new name.
 fn settle(host: &Netlink, link: &Link, kept: &Belongings) -> Result<Link> {
     if link.name != kept.device {
         drop_alternative_names(host, link)?;
@@ -362,12 +366,12 @@ fn settle(host: &Netlink, link: &Link, kept: &Belongings) -> Result<Link> {
     host.link(&kept.device)
 }
 
-/// What is neither in its namespace nor on the host: nothing is left to do only if it is certain
-/// that the device went.
+/// For a device that is neither in its namespace nor on the host: fails unless the device certainly
+/// does not exist any more.
 fn require_gone(host: &Links<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<()> {
     let kept = &found.kept;
     let Some(identity) = &kept.identity else {
-        // Of such a record it is not known which link is its device.
+        // Such a record does not identify its device.
         return match netns {
             Some(netns) if host.netlink().find_link(&kept.device)?.is_none() => {
                 Err(missing_inside(found, netns, "link")?)
@@ -381,11 +385,11 @@ fn require_gone(host: &Links<'_>, found: &Found<Belongings>, netns: Option<&Netn
     match netns {
         Some(netns) => Err(missing_inside(found, netns, identity.kind())?),
         None if identity.returns_by_itself() => Err(not_yet_back(found)),
-        None => Ok(()), // it went with the namespace
+        None => Ok(()), // it was deleted with the namespace
     }
 }
 
-/// Whether the device is gone, or another attachment's since.
+/// Whether the device is gone, or has moved to another attachment since.
 fn is_known_to_be_gone(
     host: &Links<'_>,
     found: &Found<Belongings>,

@@ -1,4 +1,5 @@
-//! Which device: by name, by hardware address, or by its place in sysfs (sysfs(5)).
+//! How the configuration selects a device: by name, by hardware address, or by its place in sysfs
+//! (sysfs(5)).
 
 use std::fmt;
 use std::fs;
@@ -8,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, Netlink};
 
-/// Drivers that hand a device to a process.
+/// Drivers that hand a device to a user-space process.
 const OF_USER_SPACE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 const PCI_DEVICES: &str = "/sys/bus/pci/devices";
 const AUXILIARY_DEVICES: &str = "/sys/bus/auxiliary/devices";
@@ -16,7 +17,7 @@ const AUXILIARY_DEVICES: &str = "/sys/bus/auxiliary/devices";
 /// A way to choose a device.
 #[derive(Clone, Copy, Debug)]
 pub enum Selector<'a> {
-    /// By its name or another name of it.
+    /// By its name or altname.
     Name(&'a str),
     /// By its hardware address.
     Mac(&'a MacAddr),
@@ -24,21 +25,21 @@ pub enum Selector<'a> {
     KernelPath(&'a str),
     /// By its address on the PCI bus.
     Pci(&'a str),
-    /// By its address on the PCI bus or its name on the auxiliary bus, as the runtime says.
+    /// By its address on the PCI bus or its name on the auxiliary bus, from the runtime.
     Id(&'a str),
 }
 
-/// What was chosen.
+/// The device that was selected.
 #[derive(Debug)]
 pub enum Device {
     /// A link of the host.
     Link(Box<Link>),
-    /// No link: a process drives it.
+    /// Not a link: a user-space process drives it.
     OfUserSpace,
 }
 
 impl Selector<'_> {
-    /// The field of the configuration.
+    /// The path of the field in the configuration.
     pub fn path(&self) -> &'static str {
         match self {
             Selector::Name(_) => "device",
@@ -49,7 +50,7 @@ impl Selector<'_> {
         }
     }
 
-    /// Whether the device can be one that is no link.
+    /// Whether the selected device may be one that is not a link.
     pub fn may_be_of_user_space(&self) -> bool {
         matches!(self, Selector::Pci(_) | Selector::Id(_))
     }
@@ -74,7 +75,7 @@ impl fmt::Display for Selector<'_> {
     }
 }
 
-/// The device; none that is on the host is a mistake in the configuration.
+/// Finds the device. Reports a mistake in the configuration if it is not on the host.
 pub fn find(host: &Netlink, selector: Selector<'_>) -> Result<Device> {
     let link = match selector {
         Selector::Name(name) => host.find_link(name)?,

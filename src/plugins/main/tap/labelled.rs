@@ -1,6 +1,6 @@
-//! A tap that is made in another SELinux context. A process gets another one when it executes a
-//! program (see /proc/[pid]/attr/exec in proc(5)), so this very program is executed again to make
-//! the interface.
+//! Creates a tap in another SELinux context. A process changes its context when it executes a
+//! program (see /proc/[pid]/attr/exec in proc(5)), so this binary executes itself to create the
+//! interface.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,17 +15,17 @@ use crate::net::tuntap::{self, TapSpec};
 use crate::plugin::OperatorCommand;
 use crate::terminal::Streams;
 
-/// The name of the command that the program is executed with; not for people.
+/// The name of the internal command that the second execution runs; hidden from the help.
 const NAME: &str = "create-tap";
-/// That command.
+/// The internal command.
 pub const COMMAND: OperatorCommand = OperatorCommand { name: NAME, command_line: command, run };
-/// Where SELinux shows itself.
+/// The directory that exists on a host with SELinux.
 const SELINUX: &str = "/sys/fs/selinux";
-/// The context that the next program of this thread will have.
+/// The file that sets the context of the next program this thread executes.
 const NEXT_CONTEXT: &str = "/proc/thread-self/attr/exec";
 
-/// Makes the tap in the namespace of this thread, which ends soon: the context stays set for what
-/// it executes.
+/// Creates the tap in the namespace of this thread. The context stays set for every program that
+/// the thread executes, and the thread ends soon.
 pub fn create_tap(spec: &TapSpec, context: &str) -> Result<()> {
     let refused = |e: std::io::Error| {
         Error::config("selinuxContext", format_args!("{context:?} is refused: {e}"))
@@ -69,7 +69,7 @@ fn command() -> clap::Command {
         .arg(Arg::new("multi-queue").long("multi-queue").action(ArgAction::SetTrue))
 }
 
-/// The second execution: makes the tap; the exit status, with the reason on stderr.
+/// The second execution: creates the tap. Returns the exit status and prints the reason to stderr.
 fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
     let spec = TapSpec {
         name: matches.get_one::<String>("name").cloned().unwrap_or_default(),
@@ -80,7 +80,7 @@ fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
     match tuntap::create_tap(&spec) {
         Ok(()) => 0,
         Err(error) => {
-            let _ = writeln!(io.stderr, "{error}"); // the status says it too
+            let _ = writeln!(io.stderr, "{error}"); // the status reports it too
             1
         }
     }

@@ -20,9 +20,9 @@ use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_record::PluginLinks;
 use crate::steps::{container_link, veth};
 
-/// The kernel's word for such a link.
+/// The kernel's name for this kind of link.
 const KIND: &str = "tun";
-/// Such links of containers.
+/// This plugin's links in containers.
 const LINKS: PluginLinks = PluginLinks { plugin: "tap", kind: KIND };
 
 /// The plugin.
@@ -32,20 +32,20 @@ pub struct Tap;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// Several processes, or threads of one, can have it open, a queue each. Default false.
+    /// Let several processes or threads open it, with one queue each. Default false.
     multi_queue: bool,
     /// MTU in bytes; 0, the default, leaves it to the kernel.
     mtu: u32,
-    /// Its hardware address, which gives way to that of CNI_ARGS and of `runtimeConfig`.
+    /// Its hardware address, which CNI_ARGS and `runtimeConfig` override.
     #[serde(deserialize_with = "mac::optional")]
     mac: Option<MacAddr>,
     /// The user id that may open it.
     owner: Option<u32>,
     /// The group id that may open it.
     group: Option<u32>,
-    /// The SELinux context that it is made in.
+    /// The SELinux context that the interface is created in.
     selinux_context: String,
-    /// A bridge of the container that it becomes a port of.
+    /// A bridge in the container whose port the interface becomes.
     bridge: String,
     /// Resolver settings of the result, in place of the IPAM plugin's.
     dns: DnsConf,
@@ -105,7 +105,7 @@ impl Plugin for Tap {
     }
 }
 
-/// Makes the interface in the container with the name that CNI_IFNAME says.
+/// Creates the interface in the container with the name in CNI_IFNAME.
 fn create<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Link> {
     container_link::require_free_name(at)?;
     LINKS.forget(at)?;
@@ -127,7 +127,7 @@ impl Conf {
         }
     }
 
-    /// The bridge in the container, if one is asked for.
+    /// The bridge in the container, if one is configured.
     fn find_bridge(&self, container: &Netlink) -> Result<Option<Link>> {
         if self.bridge.is_empty() {
             return Ok(None);
@@ -147,7 +147,7 @@ impl Conf {
         }
     }
 
-    /// Gives the interface what an ioctl cannot.
+    /// Sets the properties that an ioctl cannot set.
     fn equip(&self, at: &Attachment, link: &Link, bridge: Option<Link>) -> Result<()> {
         let mtu = Some(self.mtu).filter(|mtu| *mtu != 0);
         let master = bridge.map(|bridge| bridge.index);

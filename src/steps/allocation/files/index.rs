@@ -1,23 +1,24 @@
 //! The index of a network's leases by container, so that ADD and DEL need not read every lease.
 //!
 //! The leases are the truth, and the reference plugin, which may run on the same directory before
-//! an upgrade and after a rollback, knows nothing of an index. So it must show when it is out of
-//! date, without the reference's help: each of our own operations ends by giving the network's
-//! directory and the index's the same modification time, one that no clock gives (the *seal*). A
-//! process that creates or removes a file in either directory moves its time to the present.
-//! Two equal seals thus mean that no lease was made or removed since. A file that was written over
-//! in place breaks no seal: the reference does not do that, and what the index has of a container
-//! is compared with the container's files. Anything else (the reference was here, we crashed, a
-//! directory was removed or restored from a backup) means that the index is made anew from the
-//! leases.
+//! an upgrade and after a rollback, does not know the index. So a stale index must be detectable
+//! without the reference's help: each of our own operations ends by setting the modification time
+//! of the network's directory and of the index's directory to the same value, one that no clock
+//! returns (the *seal*). A process that creates or removes a file in either directory moves that
+//! directory's time to the present. Two equal seals thus mean that no lease was created or removed
+//! since. Overwriting a file in place does not break the seal: the reference does not do that, and
+//! a container's entries in the index are compared with the container's files. Anything else (the
+//! reference ran, we crashed, a directory was removed or restored from a backup) means that the
+//! index is rebuilt from the leases.
 //!
-//! The seal's seconds tell the boot: nothing here is synced, so after a power loss the index's
-//! files may be older than its directory says. Its nanoseconds tell states of one boot apart.
+//! The seal's seconds identify the boot: nothing here is synced, so after a power loss the index's
+//! files may be older than its directory claims. The seal's nanoseconds distinguish the states of
+//! one boot.
 //!
-//! It lives in `<dataDir>/.cni-multi/<network>`, because the reference reads all that is in the
-//! network's directory; no network's name begins with a dot. Leases are spread over 256 files by a
-//! hash of the container's id: a lookup reads a 256th, and making all of them is 256 writes however
-//! many leases there are.
+//! The index lives in `<dataDir>/.cni-multi/<network>`, because the reference reads every file in
+//! the network's directory; no network's name begins with a dot. Leases are spread over 256 files
+//! by a hash of the container's id: a lookup reads a 256th of the leases, and a rebuild is 256
+//! writes however many leases there are.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -36,7 +37,7 @@ use crate::cni::attachment::hash8;
 use crate::plain_file;
 use crate::steps::allocation::owner::{Lease, Owner};
 
-/// A file of the index with a million leases is ten times smaller.
+/// The size limit of a file of the index; with a million leases a file is a tenth of this.
 const LIMIT: usize = 1 << 22;
 
 /// The index of one network.
@@ -45,12 +46,12 @@ pub struct Index {
     seal_of_boot: OnceCell<u64>,
 }
 
-/// The file of the index that has a container's leases.
+/// The file of the index that holds a container's leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bucket(u8);
 
 impl Bucket {
-    /// The container's.
+    /// The bucket of a container.
     pub fn of(container_id: &str) -> Bucket {
         Bucket(hash8(container_id)[0])
     }
@@ -62,8 +63,8 @@ impl Index {
         Index { dir: data_dir.join(".cni-multi").join(network), seal_of_boot: OnceCell::new() }
     }
 
-    /// A name for a file that is being written. Lives here because whatever a crash leaves in the
-    /// network's directory the reference would take for a lease.
+    /// A name for a file that is being written. It is here because the reference would take a draft
+    /// that a crash leaves in the network's directory for a lease.
     pub fn draft(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -91,8 +92,8 @@ impl Index {
         Ok(())
     }
 
-    /// The leases in a bucket, those of other containers among them. None where it cannot be made
-    /// out.
+    /// The leases in a bucket, including those of other containers. None where the file cannot be
+    /// understood.
     pub fn read(&self, bucket: Bucket) -> Option<Vec<Lease>> {
         match plain_file::read(&self.path(bucket), LIMIT) {
             Ok(bytes) => parse(&bytes),
@@ -101,11 +102,10 @@ impl Index {
         }
     }
 
-    /// Replaces a bucket. Not atomic: whoever writes has broken the seal before, by changing a
-    /// lease.
+    /// Replaces a bucket. Not atomic: the writer has already broken the seal by changing a lease.
     ///
-    /// An empty one has no file, so that after the last DEL nothing but the reference's own files
-    /// is left.
+    /// An empty bucket has no file, so that only the reference's own files are left after the last
+    /// DEL.
     pub fn write<'a>(
         &self,
         bucket: Bucket,
@@ -118,7 +118,7 @@ impl Index {
         plain_file::replace(&self.path(bucket), text.as_bytes())
     }
 
-    /// Makes the directory where there is none.
+    /// Creates the directory if it is missing.
     pub fn prepare(&self) -> io::Result<()> {
         if let Some(parent) = self.dir.parent() {
             create_dir(parent)?;
@@ -126,7 +126,7 @@ impl Index {
         create_dir(&self.dir)
     }
 
-    /// Makes the whole index anew.
+    /// Rebuilds the whole index.
     pub fn rebuild(&self, leases: &[Lease]) -> io::Result<()> {
         self.prepare()?;
         fs::remove_dir_all(&self.dir)?;
@@ -151,8 +151,8 @@ impl Index {
     }
 }
 
-/// Makes a directory; a link in its place is refused, since what is in the index is removed without
-/// asking.
+/// Creates a directory. Refuses a symbolic link in its place, since files of the index are removed
+/// without further checks.
 fn create_dir(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(e)
@@ -164,14 +164,14 @@ fn create_dir(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The seal's seconds: an even number (some file systems count in twos) between 1973 and 2001,
-/// where neither a clock that is right nor one that starts at 1970 can be.
+/// The seal's seconds: an even number (some file systems store time in steps of two seconds)
+/// between 1973 and 2001. Neither a correct clock nor one that starts at 1970 returns it.
 fn seal_of_boot() -> u64 {
     let hash = u64::from_le_bytes(hash8(&boot_id()));
     100_000_000 + 2 * (hash % 450_000_000)
 }
 
-/// The kernel's name for this boot; empty where /proc does not tell.
+/// The kernel's id of this boot; empty where /proc does not report it.
 fn boot_id() -> String {
     let mut text = [0; 64];
     let read =

@@ -1,5 +1,5 @@
-//! A lease: a file named by its address that says whose it is. Names and content are the
-//! reference's.
+//! A lease: a file that is named after its address and contains its owner. Names and content are
+//! the reference's.
 
 use std::fs;
 use std::io;
@@ -10,11 +10,10 @@ use crate::error::{Error, Result};
 use crate::plain_file;
 use crate::steps::allocation::owner::Owner;
 
-/// More than a container's id and an interface's name can be: a variable of the environment has at
-/// most 128 KiB.
+/// A limit above any container id and interface name: an environment variable has at most 128 KiB.
 const LIMIT: usize = 129 * 1024;
 
-/// The content of the file of a lease that `owner` holds.
+/// The content of the lease file of `owner`.
 pub fn to_text(owner: &Owner) -> String {
     match &owner.ifname {
         Some(ifname) => format!("{}\r\n{ifname}", owner.container_id),
@@ -22,15 +21,16 @@ pub fn to_text(owner: &Owner) -> String {
     }
 }
 
-/// What a lease's file says.
+/// What a lease file contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Whose the address is.
+    /// The owner of the address.
     Owned(Owner),
-    /// Nothing: its writer, or the machine, died before the content was on the disk. Nobody has the
-    /// address.
+    /// Nothing: the writer, or the machine, crashed before the content was on the disk. The address
+    /// has no owner.
     Torn,
-    /// Nothing that we understand. The address is taken, and the file is not ours to remove.
+    /// Something that we do not understand. The address is taken, and the file is not ours to
+    /// remove.
     Foreign,
 }
 
@@ -47,7 +47,7 @@ impl Content {
             Some((container_id, ifname)) => (container_id.trim(), Some(ifname.trim())),
             None => (text, None),
         };
-        // The kernel takes control characters in a link's name.
+        // The kernel accepts control characters in a link's name.
         let is_name = |text: &str| !text.contains(|c: char| c.is_whitespace() || c == '\0');
         if !is_name(container_id) || !ifname.is_none_or(is_name) {
             return Content::Foreign;
@@ -59,8 +59,8 @@ impl Content {
     }
 }
 
-/// What the file of `ip` in the network's directory says; None where there is no such file. An
-/// error where there may be a lease, and what it says cannot be told now.
+/// Reads the file of `ip` in the network's directory; None where there is no such file. An error
+/// means that there may be a lease whose content cannot be read now.
 pub fn read(dir: &Path, ip: IpAddr) -> Result<Option<Content>> {
     let path = dir.join(ip.to_string());
     match plain_file::read(&path, LIMIT) {
@@ -83,12 +83,12 @@ pub fn addresses(dir: &Path) -> io::Result<Vec<IpAddr>> {
 fn address_of(name: &std::ffi::OsStr) -> Option<IpAddr> {
     let name = name.to_str()?;
     let ip: IpAddr = name.parse().ok()?;
-    (ip.to_string() == name).then_some(ip) // the other spellings of an address are nobody's names for it
+    (ip.to_string() == name).then_some(ip) // other spellings of an address are not names of leases
 }
 
 /// The address of the last reservation from a range set.
 pub fn last_reserved(dir: &Path, range_set: usize) -> Option<IpAddr> {
-    // Whatever is wrong with it costs the round robin one turn and nothing else.
+    // A damaged file costs the round robin one turn and nothing else.
     let bytes = plain_file::read(&dir.join(last_reserved_name(range_set)), LIMIT).ok()?;
     std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
 }

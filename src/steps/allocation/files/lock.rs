@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
 
-/// The lock; it is released with the value.
+/// The lock; dropping the value releases it.
 pub struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Waits for the lock of the directory `dir`, which must exist; code 11 where that takes too
-    /// long. The file stays for ever: unlinking it would let two processes hold two locks.
+    /// Waits for the lock of the directory `dir`, which must exist; code 11 on timeout. The file is
+    /// never removed: unlinking it would let two processes hold two locks.
     pub fn take(dir: &Path, deadline: Deadline) -> Result<Lock> {
         let path = dir.join("lock");
         let failed = |e: io::Error| Error::io(format_args!("lock {path:?}"), &e);
@@ -29,8 +29,8 @@ impl Lock {
             if !metadata.is_file() {
                 return Err(failed(io::Error::other("not a regular file")));
             }
-            // Somebody may have removed the directory while we waited; a lock on a file without a
-            // name guards nothing.
+            // Another process may have removed the directory while we waited; a lock on an unlinked
+            // file protects nothing.
             if metadata.nlink() > 0 {
                 return Ok(Lock { _file: file });
             }

@@ -1,7 +1,7 @@
-//! The store of files: one directory a network, with one file a lease, as the reference has it.
+//! The file store: one directory per network, with one file per lease, as the reference has it.
 //!
 //! A node is upgraded to this plugin and rolled back with pods running, so names, content, modes
-//! and lock are the reference's. What is new lies beside it, in the [`Index`].
+//! and lock are the reference's. Our addition, the [`Index`], lies beside it.
 
 pub mod index;
 pub mod lease;
@@ -27,7 +27,7 @@ use crate::error::{Code, Error, Result};
 use crate::plain_file;
 use crate::rollback::Rollback;
 
-/// Where a network's leases are.
+/// Where a network's leases are stored.
 pub struct Place {
     data_dir: PathBuf,
     network: String,
@@ -36,7 +36,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// The network's directory is `<data_dir>/<network>`; its lock is waited for until `deadline`.
+    /// The place of `network`: its directory is `<data_dir>/<network>`, and `deadline` limits the
+    /// wait for its lock.
     pub fn new(data_dir: &Path, network: &NetworkName, deadline: Deadline) -> Place {
         Place {
             data_dir: data_dir.to_owned(),
@@ -51,15 +52,15 @@ impl Place {
         &self.dir
     }
 
-    /// Whether a lease could be made here, as far as one can tell without making one. Code 50 where
-    /// not.
+    /// Fails with code 50 if a lease could not be created here, as far as that can be determined
+    /// without creating one.
     pub fn require_usable(&self) -> Result<()> {
         for dir in self.dir.ancestors() {
             let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
             match fs::metadata(dir) {
                 Ok(metadata) if metadata.is_dir() => return require_writable(dir),
                 Ok(_) => return Err(unusable(dir, Errno::ENOTDIR)),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => (), // ADD makes it
+                Err(e) if e.kind() == io::ErrorKind::NotFound => (), // ADD creates it
                 Err(e) => {
                     return Err(Error::io(unusable_text(dir), &e).with_code(Code::NOT_AVAILABLE));
                 }
@@ -68,7 +69,8 @@ impl Place {
         Ok(())
     }
 
-    /// Whether the address has a file, of whatever kind. Takes no lock: the answer is a moment's.
+    /// Whether the address has a file, of whatever kind. Takes no lock, so the answer may be stale
+    /// at once.
     pub fn is_taken(&self, ip: IpAddr) -> bool {
         fs::symlink_metadata(self.dir.join(ip.to_string())).is_ok()
     }
@@ -78,14 +80,14 @@ impl Place {
         Ok(addresses(&self.dir)?.into_iter().collect())
     }
 
-    /// Whether an address of these has a file that says nothing. Reads all of them; one that cannot
-    /// be read is taken.
+    /// Whether any of these addresses has an empty file. Reads all of them; an address whose file
+    /// cannot be read counts as taken.
     pub fn has_torn(&self, is_asked: impl Fn(IpAddr) -> bool) -> Result<bool> {
         let mut asked = addresses(&self.dir)?.into_iter().filter(|ip| is_asked(*ip));
         Ok(asked.any(|ip| matches!(lease::read(&self.dir, ip), Ok(Some(Content::Torn)))))
     }
 
-    /// Every lease, without the lock and without a change; None where there is no directory.
+    /// Every lease, read without the lock and without any change; None where there is no directory.
     pub fn leases(&self) -> Result<Option<Vec<Lease>>> {
         let mut leases = vec![];
         let ips = match lease::addresses(&self.dir) {
@@ -121,20 +123,20 @@ fn unusable_text(dir: &Path) -> String {
     format!("use directory {dir:?} for leases")
 }
 
-/// A network's leases, locked. When it is dropped the index is brought up to date, whatever
-/// happened, and then the lock is released.
+/// A network's leases, locked. Dropping it brings the index up to date, whatever happened, and then
+/// releases the lock.
 pub struct FileStore {
     dir: PathBuf,
     index: Index,
     scope: Scope,
-    /// What the index or the scan said. Lines of the index may be stale, so files decide.
+    /// What the index or the scan reported. Entries of the index may be stale, so the files decide.
     leases: Vec<Lease>,
     draft: Option<PathBuf>,
     /// Whether the seal is broken.
     changed: bool,
-    /// Why the leases that were read may not be all of them. Then the index stays without a seal.
+    /// Why the leases that were read may be incomplete. The index is not sealed then.
     unread: Option<Error>,
-    /// None only on a read-only disk, where nobody changes anything.
+    /// None only on a read-only disk, where no process can change a lease.
     _lock: Option<Lock>,
 }
 
@@ -148,8 +150,8 @@ enum Scope {
 }
 
 impl FileStore {
-    /// Locks a network's leases to change those of one container; makes the directory where there
-    /// is none.
+    /// Locks a network's leases to change those of one container; creates the directory if it is
+    /// missing.
     pub fn create(place: &Place, container_id: &str) -> Result<FileStore> {
         let lock = match Lock::take(&place.dir, place.deadline) {
             Err(e) if e.is_errno(Errno::ENOENT) => {
@@ -161,13 +163,12 @@ impl FileStore {
         FileStore::read(place, Some(lock?), Some(container_id))
     }
 
-    /// Locks a network's leases to look at those of one container; None where there is no
-    /// directory.
+    /// Locks a network's leases to read those of one container; None where there is no directory.
     pub fn open(place: &Place, container_id: &str) -> Result<Option<FileStore>> {
         FileStore::open_existing(place, Some(container_id))
     }
 
-    /// Locks a network's leases to look at all of them; None where there is no directory.
+    /// Locks a network's leases to read all of them; None where there is no directory.
     pub fn open_whole(place: &Place) -> Result<Option<FileStore>> {
         FileStore::open_existing(place, None)
     }
@@ -182,8 +183,8 @@ impl FileStore {
         FileStore::read(place, lock, container_id).map(Some)
     }
 
-    /// Reads the container's leases from the index, or, where that is out of date or no container
-    /// is given, all of them from the files.
+    /// Reads the container's leases from the index; if that is stale, or no container is given,
+    /// reads all leases from the files.
     fn read(place: &Place, lock: Option<Lock>, container_id: Option<&str>) -> Result<FileStore> {
         let index = place.index();
         let bucket = container_id.map(Bucket::of).filter(|_| index.is_sealed(&place.dir));
@@ -208,18 +209,18 @@ impl FileStore {
         })
     }
 
-    /// Fails where a lease could not be read.
+    /// Fails if a lease could not be read.
     pub fn require_all_read(&self) -> Result<()> {
         self.unread.clone().map_or(Ok(()), Err)
     }
 
-    /// All leases, where all were asked for.
+    /// All leases, if all were requested.
     pub fn leases(&self) -> &[Lease] {
         &self.leases
     }
 
-    /// A lease appears with its content: the file is written elsewhere and then linked to its name,
-    /// which fails if the name is taken. One file serves all leases of a call, and all
+    /// A lease appears with its content: the file is written elsewhere and then hard-linked to its
+    /// name, which fails if the name is taken. One draft serves all leases of a call, and all
     /// candidates that turn out to be taken.
     fn create_lease(&mut self, path: &Path, owner: &Owner) -> io::Result<()> {
         self.changed = true;
@@ -229,9 +230,9 @@ impl FileStore {
                 linked => return linked,
             }
         }
-        // Not every file system has hard links, and the two directories may be on two. Then it is
-        // as in the reference: a crash can leave an empty lease, which the next scan
-        // removes.
+        // Not every file system has hard links, and the two directories may be on different file
+        // systems. Then we do as the reference does: a crash can leave an empty lease, which the
+        // next scan removes.
         plain_file::create(path, lease::to_text(owner).as_bytes())
     }
 
@@ -247,7 +248,8 @@ impl FileStore {
         self.draft.as_deref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
-    /// For after an undo, which removes the files of leases and knows nothing of an index.
+    /// Drops entries whose files are gone. Called after an undo, which removes lease files and does
+    /// not know the index.
     pub fn forget_what_is_gone(&mut self) {
         let dir = &self.dir;
         self.leases.retain(|lease| fs::symlink_metadata(dir.join(lease.ip.to_string())).is_ok());
@@ -310,8 +312,8 @@ impl Store for FileStore {
         lease::last_reserved(&self.dir, range_set)
     }
 
-    /// Written in place, as the reference does: what a crash can spoil is the round robin's next
-    /// turn.
+    /// Written in place, as the reference does: a crash can spoil only the next turn of the round
+    /// robin.
     fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()> {
         self.changed = true;
         let path = self.dir.join(lease::last_reserved_name(range_set));
@@ -323,22 +325,22 @@ impl Store for FileStore {
 impl Drop for FileStore {
     fn drop(&mut self) {
         if self.draft.take().is_some_and(|draft| fs::remove_file(draft).is_err()) {
-            return; // without a seal the next call makes the index anew, and its directory with it
+            return; // without a seal the next call rebuilds the index and its directory
         }
         if self.changed && self.unread.is_none() {
-            let _ = self.update_index(); // an index without a seal is made anew by the next call
+            let _ = self.update_index(); // the next call rebuilds an index without a seal
         }
     }
 }
 
-/// Whether the files of the container's leases say what the index does. One that was written over
-/// in place has another owner, and the directory has the time that it had.
+/// Whether the files of the container's leases agree with the index. A file that was overwritten in
+/// place has another owner, while the directory's time is unchanged.
 fn are_as_indexed(dir: &Path, leases: &[Lease], container_id: &str) -> bool {
     let is_as_indexed = |lease: &Lease| matches!(lease::read(dir, lease.ip), Ok(Some(Content::Owned(owner))) if owner == lease.owner);
     leases.iter().filter(|lease| lease.owner.container_id == container_id.trim()).all(is_as_indexed)
 }
 
-/// Removes a lease's file; one that is gone is gone.
+/// Removes a lease's file. Succeeds if the file is already gone.
 fn remove_lease(path: &Path) -> Result<()> {
     plain_file::remove(path).map_err(|e| Error::io(format_args!("remove lease {path:?}"), &e))
 }
@@ -352,15 +354,15 @@ fn addresses(dir: &Path) -> Result<Vec<IpAddr>> {
     lease::addresses(dir).map_err(|e| Error::io(format_args!("read directory {dir:?}"), &e))
 }
 
-/// What the files of a network say.
+/// What the files of a network contain.
 struct Scan {
     leases: Vec<Lease>,
-    /// What went wrong with the first that could not be read.
+    /// The error of the first file that could not be read.
     unread: Option<Error>,
 }
 
-/// Reads every lease. Torn ones are removed: who writes holds the lock, so it is not being written.
-/// One that cannot be read keeps nobody from the others.
+/// Reads every lease. Removes torn ones: a writer holds the lock, so no torn file is still being
+/// written. An unreadable file does not prevent reading the others.
 fn scan(dir: &Path) -> Result<Scan> {
     let mut scan = Scan { leases: vec![], unread: None };
     for ip in addresses(dir)? {
