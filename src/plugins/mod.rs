@@ -1,4 +1,4 @@
-//! The plugins, in the groups of the reference. A file's name is the `type` in configurations.
+//! The plugins, grouped as in the reference. A file is named after the `type` in configurations.
 
 pub mod ipam;
 pub mod main;

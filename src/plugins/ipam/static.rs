@@ -1,4 +1,4 @@
-//! `static` gives a container the addresses that its configuration names. It keeps nothing.
+//! `static` assigns the addresses that its configuration names. It keeps no state.
 //!
 //! <https://www.cni.dev/plugins/current/ipam/static/>
 
@@ -19,10 +19,10 @@ use crate::error::{Code, Error, Result};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::steps::prev_result;
 
-/// The plugin.
+/// The `static` plugin.
 pub struct Static;
 
-/// What ADD and CHECK go by. DEL needs none of it and so does not fail where it is wrong.
+/// The settings that ADD and CHECK use. DEL uses none of them, so an invalid one does not fail it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
@@ -45,7 +45,7 @@ impl PluginConf for Conf {
     }
 }
 
-/// The keys that are read.
+/// The keys that are decoded.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Document {
@@ -57,7 +57,7 @@ struct Document {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Ipam {
-    /// The addresses; none are needed where they come from elsewhere.
+    /// The addresses. May be empty if another source has addresses.
     addresses: Vec<Address>,
     /// Routes for the result.
     routes: Vec<Route>,
@@ -70,16 +70,16 @@ struct Ipam {
 struct Address {
     /// The address with its prefix length.
     address: String,
-    /// Its gateway, if any; need not be in the subnet.
+    /// The gateway, if any; it need not be in the subnet.
     #[serde(with = "addr::ip")]
     gateway: Option<IpAddr>,
-    /// What the reference has read `address` into: a configuration that was marshalled from its
-    /// type has both. It counts where it has an IP.
+    /// The parsed `address`, which the reference's Go type marshals beside the text. If it has an
+    /// IP, it takes precedence over `address`.
     #[serde(rename = "Address")]
     read: IpNetOfGo,
 }
 
-/// `net.IPNet` of Go, as JSON.
+/// Go's `net.IPNet`, as JSON.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct IpNetOfGo {
@@ -120,7 +120,7 @@ struct ConfArgs {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Ips {
-    /// Addresses with their prefix lengths, in place of all others.
+    /// Addresses with their prefix lengths. They replace those of every lower source.
     ips: Vec<String>,
 }
 
@@ -145,24 +145,24 @@ impl Plugin for Static {
         conf.ips.iter().try_for_each(|ip| verify(ip, &result, at.ifname()))
     }
 
-    /// Nothing is kept, so there is nothing to release.
+    /// There is no state, so there is nothing to release.
     fn del(_: &Context<'_>, _: &Conf, _: &Detachment) -> Result<()> {
         Ok(())
     }
 
-    /// A configuration that could be decoded is all that ADD needs.
+    /// A configuration that decodes is all that ADD needs.
     fn status(_: &Context<'_>, _: &Conf) -> Result<()> {
         Ok(())
     }
 
-    /// Nothing is kept, so nothing can be stale.
+    /// There is no state, so nothing can be stale.
     fn gc(_: &Context<'_>, _: &Conf, _: &ValidAttachments) -> Result<()> {
         Ok(())
     }
 }
 
-/// The reference lets an address pass that prevResult does not have at all; it is what CHECK is
-/// for.
+/// Verifies that prevResult has the address with its gateway. The reference accepts a prevResult
+/// without the address, although finding that is the purpose of CHECK.
 fn verify(configured: &IpConfig, result: &AddResult, ifname: &str) -> Result<()> {
     let found = result.ips.iter().find(|ip| ip.address.addr() == configured.address.addr());
     let difference = match found {
@@ -185,8 +185,8 @@ fn or_none(ip: Option<IpAddr>) -> String {
     ip.map_or_else(|| "none".to_owned(), |ip| ip.to_string())
 }
 
-/// Each source that has addresses counts before those below it: `runtimeConfig.ips`,
-/// `args.cni.ips`, and last `ipam.addresses` together with CNI_ARGS.
+/// Returns the addresses of the first source that has any: `runtimeConfig.ips`, `args.cni.ips`, and
+/// last `ipam.addresses` together with CNI_ARGS.
 fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
     let Some(ipam) = &document.ipam else {
         let error = Error::missing("ipam", "an object with addresses");
@@ -243,8 +243,8 @@ fn given_addresses(texts: &[String], at: &str) -> Result<Vec<IpConfig>> {
     texts.iter().enumerate().map(parse).collect()
 }
 
-/// CNI_ARGS: `IP=<address>/<length>,…;GATEWAY=<address>,…`. A gateway belongs to every address here
-/// whose subnet has it.
+/// Parses CNI_ARGS: `IP=<address>/<length>,…;GATEWAY=<address>,…`. A gateway belongs to every
+/// address here whose subnet contains it.
 fn addresses_in_args(args: &str) -> Result<Vec<IpConfig>> {
     let args = Args::parse(args, &["IP", "GATEWAY"])?;
     let mut ips = vec![];
@@ -279,7 +279,7 @@ fn ip_config(address: IpNet, gateway: Option<IpAddr>) -> IpConfig {
     IpConfig { interface: None, address, gateway }
 }
 
-/// Results had room for one address of each family only.
+/// Results before CNI 0.3.0 have room for only one address per family.
 fn refuse_several_of_a_family(ips: &[IpConfig], config_version: &str) -> Result<()> {
     let ipv4 = ips.iter().filter(|ip| ip.address.addr().is_ipv4()).count();
     if ipv4.max(ips.len() - ipv4) > 1
@@ -322,15 +322,15 @@ mod tests {
         Ok(conf)
     }
 
-    /// `address gateway` of each, from what follows the common keys.
+    /// Returns `address gateway` of each address; `members` follow the common keys.
     fn ips(members: &str, args: &str) -> Result<Vec<String>> {
         let config = config(&format!(r#"{{"cniVersion":"1.0.0","name":"n",{members}}}"#));
         let conf = validated(&config, args)?;
         Ok(conf.ips.iter().map(|ip| format!("{} {}", ip.address, or_none(ip.gateway))).collect())
     }
 
-    /// As Go marshals the reference's type: `json:"address"` first, `Address net.IPNet` without a
-    /// tag later.
+    /// The JSON that Go marshals from the reference's type: first the field with the tag
+    /// `json:"address"`, later `Address`, a `net.IPNet` without a tag.
     #[test]
     fn marshalled_type_of_the_reference_is_read_as_go_reads_it() {
         let of = |item: &str| ips(&format!(r#""ipam":{{"addresses":[{item}]}}"#), "");

@@ -1,4 +1,4 @@
-//! Plugins that are chained after one that makes an interface, and change what it made.
+//! Chained plugins: each follows a plugin that creates an interface, and changes that interface.
 
 pub mod bandwidth;
 pub mod firewall;

@@ -1,4 +1,4 @@
-//! `sbr`: routes by source address. What an interface's address sends leaves by that interface.
+//! `sbr`: source-based routing. Packets from an interface's address leave by that interface.
 //! <https://www.cni.dev/plugins/current/meta/sbr/>
 
 use serde::Deserialize;
@@ -11,14 +11,14 @@ use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
 use crate::steps::{prev_result, routing_table, source_routing};
 
-/// The plugin.
+/// The `sbr` plugin.
 pub struct Sbr;
 
-/// Its configuration.
+/// The configuration of `sbr`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The table that the addresses' rules lead to; no route is moved then. Without it, each
+    /// The table that the addresses' rules look up; no route is moved then. Without it, each
     /// address gets a table of its own with the interface's routes.
     table: Option<i64>,
 }
@@ -40,7 +40,7 @@ impl Plugin for Sbr {
             prev_result::require_chained(cx, "This plugin must be called as chained plugin")?;
         let ips = source_routing::addresses(&result, at.ifname())?;
         let table = conf.table()?;
-        let _lock = at.netns()?.lock(cx.deadline())?; // several interfaces may be attached at once, and each looks for free tables
+        let _lock = at.netns()?.lock(cx.deadline())?; // concurrent ADDs to this netns look for free tables too
         transaction(|rb| match table {
             Some(table) => source_routing::lead(at, &ips, table, rb),
             None => source_routing::move_routes(at, &ips, rb),

@@ -1,4 +1,4 @@
-//! `vrf`: the interface is in a VRF of the container, with its addresses and routes.
+//! `vrf`: puts the interface into a VRF of the container, with its addresses and routes.
 //! <https://www.cni.dev/plugins/current/meta/vrf/>
 
 use serde::Deserialize;
@@ -11,16 +11,16 @@ use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
 use crate::steps::{link_kind, prev_result, routing_table, vrf};
 
-/// The plugin.
+/// The `vrf` plugin.
 pub struct Vrf;
 
-/// Its configuration.
+/// The configuration of `vrf`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
     /// The VRF's name. Required.
     vrfname: String,
-    /// The VRF's table; 0, the default, for that of a VRF that is there, or else a free one.
+    /// The VRF's table; 0, the default, means the table of the existing VRF, or else a free table.
     table: i64,
 }
 
@@ -35,14 +35,14 @@ impl Plugin for Vrf {
     const NAME: &'static str = "vrf";
     const KIND: Kind = Kind::Meta;
     const ABOUT: &'static str = "puts the interface into a VRF of the container";
-    /// As in the reference.
+    /// The versions that the reference supports.
     const VERSIONS: &'static [&'static str] = &["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let result = prev_result::require_chained(cx, "missing prevResult from earlier plugin")?;
         let table = conf.table()?;
-        let _lock = at.netns()?.lock(cx.deadline())?; // several interfaces may be attached at once, perhaps to one VRF
+        let _lock = at.netns()?.lock(cx.deadline())?; // concurrent ADDs to this netns may use the same VRF
         transaction(|rb| vrf::join(cx, at, &conf.vrfname, table, rb))?;
         Ok(result)
     }
@@ -81,7 +81,7 @@ impl Conf {
                 format_args!("{:?} is not a link name: {problem}", self.vrfname),
             )
         };
-        // The kernel takes `%d` for a number to be chosen, and NUL for the end.
+        // The kernel replaces `%d` by a number, and takes NUL as the end of the name.
         if self.vrfname.contains(['%', '\0']) {
             return Err(refused("it contains % or NUL"));
         }

@@ -1,4 +1,4 @@
-//! host-local's configuration: the keys as written, and what they come to.
+//! The configuration of host-local: the keys as written, and the values that they resolve to.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -17,21 +17,21 @@ use crate::steps::allocation::requested;
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// What ADD, CHECK and STATUS go by. DEL and GC need none of it and so do not fail where it is
-/// wrong.
+/// The settings that ADD, CHECK and STATUS use. DEL and GC use none of them, so an invalid one does
+/// not fail DEL or GC.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
-    /// The attachment gets one address from each.
+    /// The range sets; the attachment gets one address from each.
     #[serde(skip)]
     pub sets: Vec<RangeSet>,
-    /// The addresses that the runtime or the user wants.
+    /// The addresses that the runtime or the user requests.
     #[serde(skip)]
     pub requested: Vec<IpAddr>,
-    /// Told in the result.
+    /// Routes for the result.
     #[serde(skip)]
     pub routes: Vec<Route>,
-    /// Where the result's resolver settings are read, if anywhere.
+    /// The file with the resolver settings for the result, if any.
     #[serde(skip)]
     pub resolv_conf: Option<PathBuf>,
 }
@@ -51,7 +51,7 @@ impl PluginConf for Conf {
     }
 }
 
-/// The keys that are read.
+/// The keys that are decoded.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Document {
@@ -62,9 +62,9 @@ struct Document {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Ipam {
-    /// A single range, as the first versions had it: `subnet`, `rangeStart`, `rangeEnd` and
-    /// `gateway` beside `type`. It comes before `ranges`; without `subnet` the other three
-    /// mean nothing.
+    /// A single range, the form of the first versions: `subnet`, `rangeStart`, `rangeEnd` and
+    /// `gateway` beside `type`. It comes before `ranges`; without `subnet` the other three are
+    /// ignored.
     #[serde(with = "addr::opt_cidr")]
     subnet: Option<ipnet::IpNet>,
     /// See `subnet`.
@@ -95,11 +95,10 @@ fn missing() -> Error {
     Error::missing("ipam", "an object with ranges").saying("IPAM config missing 'ipam' key")
 }
 
-/// The network's place on the disk, from `name` and `ipam.dataDir` alone: DEL and GC work whatever
-/// the rest says.
+/// Returns the network's place on disk, from `name` and `ipam.dataDir` alone, so that DEL and GC
+/// work even if the rest of the configuration is invalid.
 pub fn place(cx: &Context<'_>) -> Place {
-    // Where it does not decode ADD fails, so nothing is anywhere else than in the default
-    // directory.
+    // If `dataDir` does not decode, ADD fails, so leases can only be in the default directory.
     let data_dir = data_dir(cx.config).ok().filter(|dir| !dir.is_empty());
     let data_dir = Path::new(data_dir.as_deref().unwrap_or(DEFAULT_DATA_DIR));
     Place::new(data_dir, &cx.config.name, cx.deadline())
@@ -114,14 +113,14 @@ fn data_dir(config: &Config) -> Result<String> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Ipam {
-        /// Where networks have their directories; default `/var/lib/cni/networks`.
+        /// The parent of the networks' directories; default `/var/lib/cni/networks`.
         data_dir: String,
     }
     Ok(config.decode::<Document>()?.ipam.data_dir)
 }
 
-/// The set index in what is told to the user is that of the merged list: runtime's, the single
-/// range, `ranges`.
+/// Returns the range sets, merged in this order: the runtime's, the single range, `ranges`. The set
+/// index in messages for the user counts in the merged list.
 fn range_sets(runtime: &[Vec<RangeConf>], ipam: &Ipam) -> Result<Vec<RangeSet>> {
     let mut sets = vec![];
     for (i, set) in runtime.iter().enumerate() {
@@ -169,7 +168,7 @@ fn push_set(
     Ok(())
 }
 
-/// Results had room for one address of each family only.
+/// Results before CNI 0.3.0 have room for only one address per family.
 fn refuse_several_of_a_family(sets: &[RangeSet], config_version: &str) -> Result<()> {
     let ipv4 = sets.iter().filter(|set| set.is_ipv4()).count();
     if ipv4.max(sets.len() - ipv4) > 1

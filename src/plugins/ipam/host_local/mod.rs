@@ -1,6 +1,8 @@
-//! `host-local` hands out addresses of configured ranges and remembers them in files on this host.
+//! `host-local` allocates addresses from configured ranges and keeps the leases in files on this
+//! host.
 //!
-//! Its store is the reference's, in both directions. <https://www.cni.dev/plugins/current/ipam/host-local/>
+//! The store is compatible with the reference's, in both directions.
+//! <https://www.cni.dev/plugins/current/ipam/host-local/>
 
 mod conf;
 mod resolv_conf;
@@ -22,7 +24,7 @@ use crate::steps::allocation::ranges::RangeSet;
 use crate::steps::allocation::search::{Pool, first_free};
 use crate::steps::allocation::{self, Store as _, held_by_attachment, release_all};
 
-/// The plugin.
+/// The `host-local` plugin.
 pub struct HostLocal;
 
 impl Plugin for HostLocal {
@@ -60,7 +62,7 @@ impl Plugin for HostLocal {
         };
         let held = held_by_attachment(&store, &owner)?;
         if held.is_empty() {
-            store.require_all_read()?; // what it holds may be what could not be read
+            store.require_all_read()?; // an unreadable lease may be the attachment's
         }
         release_all(&mut store, &held)
     }
@@ -81,7 +83,7 @@ impl Plugin for HostLocal {
             }
             return errors.finish();
         }
-        // To look at all leases removes the torn ones.
+        // Reading all leases also removes the torn ones.
         let Some(mut store) = FileStore::open_whole(&place)? else { return Ok(()) };
         for lease in
             store.leases().iter().filter(|lease| is_stale(lease)).cloned().collect::<Vec<_>>()
@@ -93,7 +95,7 @@ impl Plugin for HostLocal {
     }
 }
 
-/// A lease as something that GC removes.
+/// Describes a lease for GC.
 fn stale(lease: &Lease) -> Stale {
     let id = &lease.owner.container_id;
     let ifname = lease.owner.ifname.as_deref();
@@ -122,8 +124,8 @@ fn nothing_held(key: &Key) -> Error {
     Error::check(msg).with_details(details)
 }
 
-/// An address of another plugin's, or of a range that is no longer configured, is not ours to
-/// judge.
+/// Verifies that the container holds the address. An address of another plugin, or of a range that
+/// is no longer configured, is not ours to verify.
 fn verify_held(ip: IpAddr, sets: &[RangeSet], held: &[IpAddr]) -> Result<()> {
     if held.contains(&ip) || !sets.iter().any(|set| set.range_of(ip).is_some()) {
         return Ok(());
@@ -133,8 +135,8 @@ fn verify_held(ip: IpAddr, sets: &[RangeSet], held: &[IpAddr]) -> Result<()> {
         .with_details(format_args!("it holds {}", held.join(", "))))
 }
 
-/// A lease that does not name the interface is spared while any attachment of its container is
-/// valid.
+/// Whether the lease has a valid owner. A lease without an interface name stays while any
+/// attachment of its container is valid.
 fn is_valid(owner: &Owner, valid: &ValidAttachments) -> bool {
     match &owner.ifname {
         Some(ifname) => valid.contains(&owner.container_id, ifname),
@@ -142,13 +144,14 @@ fn is_valid(owner: &Owner, valid: &ValidAttachments) -> bool {
     }
 }
 
-/// Runtimes ask every few seconds, so the first free address ends it and no lock is taken.
+/// Requires a free address in the set. Runtimes call STATUS every few seconds, so the search ends
+/// at the first free address and takes no lock.
 fn require_free(place: &Place, set: &RangeSet, number: usize) -> Result<()> {
     let last = lease::last_reserved(place.dir(), number);
     match first_free(set.candidates(last), &mut Looking { place })? {
         Some(_) => Ok(()),
-        // The next ADD frees it; but where the network is said not to be ready no runtime asks for
-        // one.
+        // The next ADD frees the torn lease, but runtimes do not call ADD while STATUS reports the
+        // network as not ready.
         None if place.has_torn(|ip| set.range_of(ip).is_some())? => Ok(()),
         None => Err(allocation::exhausted(set).with_code(Code::NOT_AVAILABLE)),
     }

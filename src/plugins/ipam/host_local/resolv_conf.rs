@@ -1,4 +1,4 @@
-//! resolv.conf(5), as far as a result has room for it.
+//! Reads the parts of resolv.conf(5) that a result has fields for.
 
 use std::path::Path;
 
@@ -6,15 +6,15 @@ use crate::cni::result::Dns;
 use crate::error::{Error, Result};
 use crate::plain_file;
 
-/// Reads the file.
+/// Reads the resolver settings from the file.
 pub fn read(path: &Path) -> Result<Dns> {
     let text = plain_file::read_configuration(path)
         .map_err(|e| Error::io(format_args!("open {path:?}"), &e))?;
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 
-/// Name servers, search domains and options add up over the lines; the last `domain` counts. Other
-/// lines, and lines without an argument, say nothing.
+/// Name servers, search domains and options accumulate over the lines; the last `domain` wins.
+/// Other lines, and lines without an argument, are ignored.
 fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
@@ -26,7 +26,7 @@ fn parse(text: &str) -> Dns {
             "domain" => dns.domain = first.to_owned(),
             "search" => dns.search.extend(all),
             "options" => dns.options.extend(all),
-            _ => (), // sortlist and what resolvers may add
+            _ => (), // sortlist, and keywords that resolvers may add
         }
     }
     dns

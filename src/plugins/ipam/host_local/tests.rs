@@ -1,4 +1,4 @@
-//! The plugin as a whole, on a directory of the test's own.
+//! The whole plugin, in a directory that each test has to itself.
 
 mod disk;
 
@@ -15,7 +15,7 @@ use crate::plugin::PluginConf as _;
 use crate::scratch::Scratch;
 use crate::steps::allocation::files::index::{self, Index};
 
-/// A network `net` with a data directory of its own.
+/// A network `net` with its own data directory.
 struct Net {
     scratch: Scratch,
     /// The members of `ipam` besides `dataDir`.
@@ -66,7 +66,7 @@ impl Net {
         Config::parse(text.into_bytes()).unwrap()
     }
 
-    /// Runs `call` with a context, as the runner does; validates the configuration if `valid`.
+    /// Calls `call` with a context, as the runner does; validates the configuration if `valid`.
     fn with<T>(
         &self,
         valid: bool,
@@ -131,7 +131,7 @@ impl Net {
         self.with(false, |cx, conf| HostLocal::gc(cx, conf, &valid))
     }
 
-    /// What the reference, or anybody, leaves.
+    /// Writes a file into the network's directory, as the reference or any other program may.
     fn write(&self, name: &str, content: &str) {
         fs::create_dir_all(self.dir()).unwrap();
         fs::write(self.dir().join(name), content).unwrap();
@@ -302,7 +302,7 @@ fn requested_addresses_that_cannot_be_had_leave_nothing_behind() {
         net.assert_index_is_right();
         assert_eq!(net.index().read(index::Bucket::of("a")).unwrap(), []);
     }
-    net.more.clear(); // the round robin goes on after what was held for a moment
+    net.more.clear(); // the round robin continues after the addresses that were held briefly
     assert_eq!(net.add("a").unwrap(), ["10.1.2.10/24", "2001:db8:1::4/64"]);
 }
 
@@ -433,7 +433,7 @@ fn check_compares_prev_result_with_the_leases() {
     net.check("a").unwrap();
     let differs = (103, "address 10.1.2.2 of prevResult is not held by this container".to_owned());
     assert_eq!(msg(net.check("b")), differs);
-    net.more = prev_result("192.0.2.2/29"); // of another plugin
+    net.more = prev_result("192.0.2.2/29"); // another plugin's
     net.check("b").unwrap();
 }
 

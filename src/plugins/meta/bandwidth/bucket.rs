@@ -1,42 +1,44 @@
-//! A limit as the kernel takes it: the reference's numbers wherever a packet passes with them.
+//! A limit in the kernel's units: the reference's numbers, unless no packet would pass with them.
 
 use super::conf::Limit;
 use crate::net::netlink::Bucket;
 
-/// What runtimes send where nobody has said a burst: cri-dockerd and older kubelets, containerd,
-/// CRI-O. As bursts they would mean that the first hundreds of megabytes are not limited at all.
+/// What runtimes send if no burst is configured: cri-dockerd and older kubelets, containerd, CRI-O.
+/// Taken as bursts, these values would leave the first hundreds of megabytes unlimited.
 const UNSAID: [u64; 3] = [i32::MAX as u64, u32::MAX as u64, u32::MAX as u64 * 8 - 1];
-/// How long packets may wait, beyond the time that the burst would take.
+/// How long packets may wait, in addition to the time of the burst.
 const LATENCY_MILLISECONDS: u64 = 25;
-/// The burst where none is said: so long the machine may be busy with other things before the rate
-/// suffers.
+/// The default burst, as a time: the machine may be busy with other work for this long before the
+/// rate suffers.
 const BURST_MILLISECONDS: u64 = 50;
-/// The least burst where none is said: what TCP hands over at once.
+/// The minimum of the default burst: what TCP hands over at once.
 const GSO_PACKET: u64 = 64 * 1024;
 /// A packet is longer than the MTU by an Ethernet header with a VLAN tag.
 const HEADER: u64 = 18;
-/// What a veth takes.
+/// The largest MTU of a veth.
 const LARGEST_MTU: u32 = 65535;
-/// The kernel's unit of time here.
+/// The kernel's unit of time for queues.
 const TICK_NANOSECONDS: u64 = 64;
 const TICKS_A_MICROSECOND: f64 = 15.625;
 const NANOSECONDS: u64 = 1_000_000_000;
-/// Bytes a second. No link is as fast, and with more the kernel's arithmetic overflows.
+/// The maximum rate in bytes per second. No link is as fast, and above it the kernel's arithmetic
+/// overflows.
 pub const FASTEST: u64 = 100_000_000_000_000_000;
 
 impl Limit {
-    /// The bucket for a link of this MTU.
+    /// Returns the bucket for a link of this MTU.
     pub fn bucket(self, mtu: u32) -> Bucket {
         let rate = (self.rate / 8).min(FASTEST);
         let packet = u64::from(mtu) + HEADER;
-        // The kernel drops what does not fit in the bucket; longer packets of TCP it cuts.
+        // The kernel drops packets that do not fit in the bucket, except that it segments those of
+        // TCP.
         let burst = self.burst_or_default(rate).max(packet);
         let limit = u32::try_from(rate * LATENCY_MILLISECONDS / 1000 + burst).unwrap_or(u32::MAX);
         let ticks = reference_ticks(burst, rate).max(ticks_to_hold(packet, rate));
         Bucket { rate, buffer: u32::try_from(ticks).unwrap_or(u32::MAX), limit }
     }
 
-    /// The bucket that the reference makes. Its numbers lose what is beyond 32 bits.
+    /// Returns the bucket that the reference makes. Its numbers are truncated to 32 bits.
     pub fn reference_bucket(self) -> Bucket {
         let rate = self.rate / 8;
         let burst = self.burst / 8;
@@ -46,8 +48,7 @@ impl Limit {
         Bucket { rate, buffer: ticks, limit: waiting.wrapping_add(burst as u32) }
     }
 
-    /// Whether ADD makes this bucket, be it the reference's, for a link of this MTU or a larger
-    /// one.
+    /// Whether our ADD or the reference's makes this bucket for a link of this MTU or a larger one.
     pub fn makes(self, found: Bucket, mtu: u32) -> bool {
         found == self.reference_bucket() || (mtu..=LARGEST_MTU).any(|mtu| found == self.bucket(mtu))
     }
@@ -61,36 +62,36 @@ impl Limit {
     }
 }
 
-/// Whether ADD makes such a bucket, be it the reference's, for some limit: what may wait is the
-/// burst and 25 milliseconds.
+/// Whether our ADD or the reference's makes such a bucket for any limit: the queue's limit is the
+/// burst plus 25 milliseconds.
 pub fn is_of_add(found: Bucket) -> bool {
     let waiting = u128::from(found.rate) * u128::from(LATENCY_MILLISECONDS) / 1000;
     let burst = u64::from(found.limit.wrapping_sub(waiting as u32));
     let held = u128::from(found.buffer) * u128::from(TICK_NANOSECONDS) * u128::from(found.rate)
         / 1_000_000_000;
-    // What whole microseconds lose.
+    // What rounding to whole microseconds loses.
     let slack = u128::from(found.rate / 500_000 + 2);
     [found.buffer, found.limit].contains(&u32::MAX)
         || UNSAID.iter().any(|bits| bits / 8 == burst)
         || u128::from(burst).abs_diff(held) <= slack
 }
 
-/// The least rate, in bits a second, with which a packet of this MTU fits in the kernel's longest
-/// bucket.
+/// Returns the minimum rate, in bits per second, at which a packet of this MTU fits in the kernel's
+/// largest bucket.
 pub fn least_rate(mtu: u32) -> u64 {
     let longest = u64::from(u32::MAX) * TICK_NANOSECONDS;
     ((u64::from(mtu) + HEADER) * NANOSECONDS).div_ceil(longest) * 8
 }
 
-/// How many ticks this burst takes, by way of whole microseconds as the reference reckons, but
-/// without its overflows.
+/// Returns the ticks of this burst, by way of whole microseconds as in the reference, but without
+/// its overflows.
 fn reference_ticks(burst: u64, rate: u64) -> u64 {
     let microseconds = (burst as f64 * 1e6 / rate as f64) as u64;
     (microseconds as f64 * TICKS_A_MICROSECOND) as u64
 }
 
-/// The least ticks with which a packet fits in the bucket: the kernel turns them into bytes again
-/// and rounds down.
+/// Returns the minimum ticks for a bucket that holds a packet: the kernel converts them back into
+/// bytes and rounds down.
 fn ticks_to_hold(packet: u64, rate: u64) -> u64 {
     (packet * NANOSECONDS).div_ceil(rate).div_ceil(TICK_NANOSECONDS)
 }
@@ -121,8 +122,8 @@ mod tests {
         for rate in [48, 8000, 999_999, 3_333_333, 10_000_000_000, 400_000_000_000, u64::MAX] {
             for burst in [80, 12_000, 777_777, 800_000, UNSAID[0], UNSAID[1], UNSAID[2]] {
                 let limit = Limit { rate, burst };
-                // What the reference makes of a long time, or of a rate that no link has, is
-                // nothing that could be known.
+                // The reference's bucket cannot be recognized for a long time or for a rate that no
+                // link has.
                 let is_odd = rate < 100_000 || rate == u64::MAX;
                 let of_reference =
                     if is_odd { limit.bucket(1500) } else { limit.reference_bucket() };
@@ -178,7 +179,7 @@ mod tests {
     fn a_long_burst_does_not_become_a_short_one() {
         let limit = Limit { rate: 1_000_000, burst: 2_147_483_640 };
         assert_eq!(limit.bucket(1500).buffer, u32::MAX);
-        // The reference wraps: of 268 MB 28 are left.
+        // The reference wraps: of 268 MB, 28 MB remain.
         assert_eq!(holds(Limit { burst: UNSAID[0], ..limit }.reference_bucket()), 27_917_286);
     }
 }

@@ -1,4 +1,4 @@
-//! What is to be limited, and how far.
+//! The configuration of `bandwidth`: what to limit, and to which rate.
 
 use ipnet::IpNet;
 use serde::Deserialize;
@@ -8,10 +8,11 @@ use crate::cni::addr;
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
 
-/// The largest burst in bits; with it the kernel's number of bytes is full.
+/// The largest burst in bits; its bytes still fit the kernel's 32-bit field.
 const LARGEST_BURST: u64 = u32::MAX as u64 * 8 - 1;
 
-/// Its configuration. The network's own limits are those of [`Limiting`], at the top.
+/// The configuration of `bandwidth`. The network's own limits are the keys of [`Limiting`], at the
+/// top level.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
@@ -23,20 +24,20 @@ pub struct Conf {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RuntimeConfig {
-    /// The capability of this name.
+    /// Capability `bandwidth`.
     bandwidth: Limiting,
 }
 
-/// Limits as a configuration says them. One rate or burst at the top, were it 0, and those of the
-/// runtime do not count.
+/// Limits as a configuration has them. If the top level sets any rate or burst, even to 0, the
+/// runtime's limits are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Limiting {
-    /// What the container may receive, in bits a second; 0, the default, for as much as comes.
+    /// What the container may receive, in bits per second; 0, the default, means no limit.
     ingress_rate: Option<u64>,
-    /// How many bits may come at once; required with a rate.
+    /// How many bits may arrive at once; required with a rate.
     ingress_burst: Option<u64>,
-    /// What the container may send, in bits a second; 0, the default, for as much as it likes.
+    /// What the container may send, in bits per second; 0, the default, means no limit.
     egress_rate: Option<u64>,
     /// How many bits may be sent at once; required with a rate.
     egress_burst: Option<u64>,
@@ -49,25 +50,25 @@ struct Limiting {
 #[derive(Clone, Debug, Deserialize)]
 struct Subnet(#[serde(deserialize_with = "addr::cidr::deserialize")] IpNet);
 
-/// What is to be done.
+/// The limits to apply.
 #[derive(Debug, Default)]
 pub struct Limits {
-    /// Towards the container.
+    /// The limit towards the container.
     pub ingress: Option<Limit>,
-    /// From the container.
+    /// The limit from the container.
     pub egress: Option<Limit>,
-    /// Which traffic.
+    /// The traffic to limit.
     pub traffic: Traffic,
-    /// What leads to the keys.
+    /// The prefix of the keys' paths, for errors.
     path: &'static str,
 }
 
 /// A limit of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Bits a second.
+    /// The rate in bits per second.
     pub rate: u64,
-    /// Bits.
+    /// The burst in bits.
     pub burst: u64,
 }
 
@@ -77,9 +78,9 @@ pub enum Traffic {
     /// All of it.
     #[default]
     All,
-    /// That with these subnets.
+    /// Only traffic with these subnets.
     With(Vec<IpNet>),
-    /// That with no such subnet.
+    /// All traffic except that with these subnets.
     WithoutThat(Vec<IpNet>),
 }
 
@@ -91,19 +92,19 @@ impl PluginConf for Conf {
 }
 
 impl Conf {
-    /// The limits that count.
+    /// Returns the limits that apply.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Those of a configuration that nobody has validated.
+    /// Reads the limits from a configuration that was not validated.
     pub fn read_limits(&self, cx: &Context<'_>) -> Result<Limits> {
         let of_network: Limiting = cx.config.decode()?;
         let of_runtime = &self.runtime_config.bandwidth;
         match of_network.says_a_number() {
             true => of_network.limits("", of_network.traffic("")?),
             false => {
-                // The network's subnets are for the limits of every container, unless the runtime
+                // The network's subnets apply to the limits of every container, unless the runtime
                 // names others.
                 let traffic = match of_runtime.traffic("runtimeConfig.bandwidth.")? {
                     Traffic::All => of_network.traffic("")?,
@@ -121,7 +122,7 @@ impl Limits {
         self.ingress.is_none() && self.egress.is_none()
     }
 
-    /// Refuses rates that no packet of a link of this MTU would ever pass with.
+    /// Refuses rates at which no packet of a link with this MTU would ever pass.
     pub fn require_passing(&self, mtu: u32) -> Result<()> {
         let least = least_rate(mtu);
         for (direction, limit) in [("ingress", self.ingress), ("egress", self.egress)] {
@@ -144,7 +145,7 @@ impl Limiting {
             .any(Option::is_some)
     }
 
-    /// `path` leads to the keys.
+    /// `path` is the prefix of the keys.
     fn limits(&self, path: &'static str, traffic: Traffic) -> Result<Limits> {
         Ok(Limits {
             ingress: limit(&format!("{path}ingress"), self.ingress_rate, self.ingress_burst)?,
@@ -166,7 +167,7 @@ impl Limiting {
     }
 }
 
-/// `path` and `Rate` or `Burst` make a key.
+/// `path` followed by `Rate` or `Burst` is a key.
 fn limit(path: &str, rate: Option<u64>, burst: Option<u64>) -> Result<Option<Limit>> {
     let rate = rate.unwrap_or_default();
     let burst = burst.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The link that what a container sends goes through. Its alias says whose it is; those of the
-//! reference have none.
+//! The ifb, the link that a container's outgoing traffic is redirected to. Its alias names the
+//! owner; the reference's links have no alias.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -17,10 +17,10 @@ use crate::plugin::Context;
 use crate::rollback::Rollback;
 use crate::steps::{link_alias, link_record};
 
-/// The kernel's word for such a link.
+/// The kernel's name for this kind of link.
 pub const KIND: &str = "ifb";
 
-/// Makes the link of an attachment, which is down, with the MTU of the veth pair.
+/// Creates the attachment's link, which is down, with the MTU of the veth pair.
 pub fn create<'a>(host: &'a Netlink, key: &Key, mtu: u32, rb: &mut Rollback<'a>) -> Result<Link> {
     let name = create_under_free_name(host, key, mtu)?;
     let undone = name.clone();
@@ -34,7 +34,7 @@ pub fn create<'a>(host: &'a Netlink, key: &Key, mtu: u32, rb: &mut Rollback<'a>)
 }
 
 fn create_under_free_name(host: &Netlink, key: &Key, mtu: u32) -> Result<String> {
-    // With an address that is given when it is made, which udev leaves alone.
+    // Set the hardware address at creation: udev then leaves it alone.
     let spec = LinkSpec { kind: LinkKind::Ifb, lower: None, mtu: Some(mtu), mac: Some(mac(key)) };
     for name in names(key) {
         match host.create_link(&name, None, &spec) {
@@ -65,7 +65,7 @@ fn missing(key: &Key) -> Error {
         .saying("get ifb device: Link not found")
 }
 
-/// The attachment's link, where CHECK expects it.
+/// Returns the attachment's link for CHECK. It must exist and be up.
 pub fn verify(host: &Netlink, key: &Key) -> Result<Link> {
     let found =
         find_own(host, key)?.map_or_else(|| find_of_reference(host, key), |own| Ok(Some(own)))?;
@@ -73,9 +73,9 @@ pub fn verify(host: &Netlink, key: &Key) -> Result<Link> {
     if link.up { Ok(link) } else { Err(Error::check(format!("ifb {:?} is down", link.name))) }
 }
 
-/// The attachment's link, or what the reference has made for it. The reference's name is the same
-/// for all interfaces of a container in a network, so `host_end`, where it is known, must use it,
-/// or no other link: its filter may have gone.
+/// Finds the attachment's link, or the one that the reference made for it. The reference uses one
+/// name for all interfaces of a container in a network. So if `host_end` is known, it must redirect
+/// to the link, or no veth may: its filter may be gone.
 pub fn find(host: &Netlink, key: &Key, host_end: Option<&Link>) -> Result<Option<Link>> {
     if let Some(own) = find_own(host, key)? {
         return Ok(Some(own));
@@ -91,7 +91,7 @@ pub fn find(host: &Netlink, key: &Key, host_end: Option<&Link>) -> Result<Option
     Ok(is_its.then_some(link))
 }
 
-/// The links that packets of a veth are redirected to.
+/// Returns the ifindexes of the links that veths redirect packets to.
 fn redirected_to(host: &Netlink) -> Result<Vec<u32>> {
     let targets =
         host.links_of_kind("veth")?.into_iter().map(|veth| shaping::redirects(host, &veth));
@@ -112,8 +112,7 @@ fn is_own(link: &Link, key: &Key) -> bool {
         && (link_alias::is_of(&link.alias, key) || link.alias.is_empty() && link.mac() == mac(key))
 }
 
-/// Removes the links of this network's attachments that are not valid, and those that the reference
-/// has left.
+/// Removes the links of this network's stale attachments, and those that the reference has left.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     let host = cx.host()?;
     let network = Network { name: &cx.config.name, valid, macs: OnceCell::new() };
@@ -129,17 +128,18 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
     errors.finish()
 }
 
-/// A link without an alias is torn: its ADD was killed, or no veth needs it any more.
+/// Removes a stale link. One without an alias is torn: its ADD was killed, or no veth uses it any
+/// more.
 fn remove_stale(host: &Netlink, link: &Link, valid: &ValidAttachments) -> Result<()> {
     let stale = || Stale { is_torn: link.alias.is_empty(), ..link_alias::stale(link) };
     valid.remove(stale, || link_record::delete_link(host, link.index))
 }
 
-/// A network and those of its attachments that are valid.
+/// A network and its valid attachments.
 struct Network<'a> {
     name: &'a NetworkName,
     valid: &'a ValidAttachments,
-    /// The hardware addresses of the valid attachments' links, once one is looked for.
+    /// The hardware addresses of the valid attachments' links, computed on first use.
     macs: OnceCell<HashSet<Vec<u8>>>,
 }
 
@@ -167,9 +167,10 @@ impl Network<'_> {
     }
 }
 
-/// Those of the reference that no veth sends anything to any more, of whatever network: nothing on
-/// them says which. Its ADD gives the link its queue last, so one with a queue is not about to be
-/// used; ours gives an alias first, so one with a queue and without an alias is not ours.
+/// Returns the reference's links that no veth redirects to any more, in any network: nothing on a
+/// link names its network. The reference's ADD sets the queue last, so a link with a queue is not
+/// about to be used. Our ADD sets the alias first, so a link with a queue and without an alias is
+/// not ours.
 fn left_by_reference<'l>(
     cx: &Context<'_>,
     links: &'l [Link],
@@ -194,7 +195,7 @@ fn left_by_reference<'l>(
         .collect())
 }
 
-/// By its name, and without an alias: as ours may be, too, for a moment.
+/// Whether a link has a name of the reference and no alias. Ours may look the same for a moment.
 fn is_of_reference(link: &Link) -> bool {
     let digits = link.name.strip_prefix("bwp").unwrap_or_default();
     let is_digits =
@@ -202,8 +203,8 @@ fn is_of_reference(link: &Link) -> bool {
     link.kind == KIND && is_digits && link.alias.is_empty()
 }
 
-/// The link's hardware address says whose it is until its alias does: the kernel takes no alias
-/// when it makes a link, and an ADD may be killed between the two. Nobody sends anything there.
+/// The link's hardware address names its owner until its alias does: the kernel accepts no alias
+/// when it creates a link, and an ADD may be killed between the two. No packet is addressed to it.
 fn mac(key: &Key) -> MacAddr {
     let attachment = key.attachment_hash();
     MacAddr::new(&[&mac_prefix(&key.network), &attachment[..2]].concat())
@@ -214,7 +215,7 @@ fn mac_of(network: &NetworkName, valid: &ValidAttachment) -> Option<Vec<u8>> {
     Some(mac(&key).octets().to_vec())
 }
 
-/// Locally administered, and three bytes of the network.
+/// Returns a locally administered prefix with three bytes of the network's hash.
 fn mac_prefix(network: &NetworkName) -> [u8; 4] {
     let hash = Key::network_hash(network);
     [0x02, hash[0], hash[1], hash[2]]
@@ -225,8 +226,8 @@ fn find_of_reference(host: &Netlink, key: &Key) -> Result<Option<Link>> {
     Ok(found.filter(|link| link.kind == KIND && !link_alias::is_of_any(&link.alias)))
 }
 
-/// The reference's name, which two interfaces of one container share, and one that is the
-/// attachment's own. Both are 15 bytes, as long as a name can be.
+/// Returns the reference's name, which all interfaces of one container share, and a name of the
+/// attachment's own. Both have 15 bytes, the maximum for a link name.
 fn names(key: &Key) -> [String; 2] {
     let own = format!("bandwidth {} {} {}", key.network, key.container_id, key.ifname);
     [name_of_reference(key.network.as_str(), key.container_id.as_str()), name_of(&own)]

@@ -1,9 +1,9 @@
 //! `bandwidth`: limits what a container receives and sends.
 //! <https://www.cni.dev/plugins/current/meta/bandwidth/>
 //!
-//! What goes to the container waits in a queue of the host's end of its veth pair. What comes from
-//! it is redirected to an ifb, a link that does nothing but have a queue. Kinds, numbers and names
-//! are the reference's, so each removes and checks what the other has made.
+//! Packets to the container wait in a queue of the host's end of its veth pair. Packets from it are
+//! redirected to an ifb, a link that does nothing but have a queue. Kinds, numbers and names are
+//! the reference's, so each implementation removes and checks what the other has made.
 
 mod bucket;
 mod conf;
@@ -21,7 +21,7 @@ use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::transaction;
 use crate::steps::{link_alias, link_kind, link_record, prev_result, veth};
 
-/// The plugin.
+/// The `bandwidth` plugin.
 pub struct Bandwidth;
 
 impl Plugin for Bandwidth {
@@ -78,10 +78,10 @@ impl Plugin for Bandwidth {
         let mut errors = ErrorList::default();
         let link = errors.push(find_host_end(host, at)).flatten();
         let ifb = errors.push(ifb::find(host, &at.key, link.as_ref())).flatten();
-        // In this order: what is redirected to a link that is gone is lost.
+        // The filters go before the ifb: packets redirected to a missing link are lost.
         if let Some(link) = &link {
-            // What is known of the limits tells our queue from an administrator's; DEL may know
-            // nothing.
+            // The limits, if known, distinguish our queue from an administrator's; DEL may not know
+            // them.
             let ingress = conf.read_limits(cx).unwrap_or_default().ingress;
             errors.push(shaping::unlimit(host, link, ingress, ifb.as_ref()));
         }
@@ -91,9 +91,9 @@ impl Plugin for Bandwidth {
         errors.finish()
     }
 
-    /// The runtime says only at ADD whom it limits. Where the network limits nobody by itself a
-    /// kernel that cannot is told of, and is no error: a runtime would start no container at
-    /// all, for want of what few of them need.
+    /// The runtime names the containers to limit only at ADD. If the network itself has no limits,
+    /// a kernel without the feature is a warning and not an error: otherwise a runtime would start
+    /// no container at all, for a feature that few of them need.
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         match require_able(cx) {
             Err(error) if conf.limits().are_none() => {
@@ -109,7 +109,7 @@ impl Plugin for Bandwidth {
     }
 }
 
-/// Code 50 where the kernel cannot limit.
+/// Fails with code 50 if the kernel cannot limit traffic.
 fn require_able(cx: &Context<'_>) -> Result<()> {
     if cx.host()?.has_qdisc("tbf").map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
         link_kind::require(cx, ifb::KIND)
@@ -119,7 +119,7 @@ fn require_able(cx: &Context<'_>) -> Result<()> {
     }
 }
 
-/// The host's end of the container's veth pair, which the plugin before must have told.
+/// Returns the host's end of the container's veth pair, which prevResult must have.
 fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Link> {
     let container = at.netlink()?.link(at.ifname())?;
     if container.kind != "veth" {
@@ -137,7 +137,7 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
     };
     let is_told =
         |interface: &Interface| interface.sandbox.is_empty() && interface.name == link.name;
-    // Results before 0.3.0 tell no interfaces.
+    // Results before 0.3.0 have no interfaces.
     if result.interfaces.is_empty() || result.interfaces.iter().any(is_told) {
         Ok(link)
     } else {
@@ -153,8 +153,8 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
     }
 }
 
-/// The host's end as DEL finds it: by the name that we give, else from the container, whose path
-/// may be another's by now.
+/// Finds the host's end for DEL: by the name that we give it, else through the container, whose
+/// netns path may lead to another container by now.
 fn find_host_end(host: &Netlink, at: &Detachment) -> Result<Option<Link>> {
     if let Some(own) = veth::find_host_end(host, &at.key)? {
         return Ok(Some(own));
@@ -168,7 +168,8 @@ fn find_host_end(host: &Netlink, at: &Detachment) -> Result<Option<Link>> {
     Ok(other_end(host, &container)?.filter(|link| !is_of_another(link)))
 }
 
-/// A number may be another link's here: the other end can be in a third namespace.
+/// Finds the other end of a container's veth pair on the host. The ifindex may be another link's
+/// here: the other end can be in a third namespace.
 fn other_end(host: &Netlink, container: &Link) -> Result<Option<Link>> {
     let other = container.lower.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
     Ok(other.filter(|other| other.kind == "veth" && other.lower == Some(container.index)))

@@ -1,4 +1,4 @@
-//! Queues of a given rate, and the filters that send packets there.
+//! Queues with a rate, and the filters that send packets there.
 
 use ipnet::IpNet;
 
@@ -10,34 +10,34 @@ use crate::net::netlink::{
 };
 use crate::rollback::Rollback;
 
-/// A link's own queue.
+/// The handle of a link's root qdisc.
 const ROOT: Handle = Handle::new(1, 0);
-/// The class of an HTB whose packets are limited, and the bucket that limits them.
+/// The HTB class of limited packets, and the bucket that limits them.
 const LIMITED: Handle = Handle::new(1, 0x30);
 const QUEUE: Handle = Handle::new(0x30, 0);
-/// What a link has received.
+/// The handle of the ingress qdisc, for packets that a link has received.
 const RECEIVED: Handle = Handle::new(0xffff, 0);
-/// The class itself limits nothing: unlike tbf, HTB does not cut the super-packets of TCP, of which
-/// a short queue would drop nearly all. The kernel's log says once of each that tbf keeps packets
-/// back, which HTB can live with.
+/// The class itself limits nothing: unlike tbf, HTB does not segment the super-packets of TCP, so a
+/// short queue would drop nearly all of them. The kernel logs once per queue that tbf is not
+/// work-conserving, which HTB tolerates.
 const UNHURRIED: HtbClass =
     HtbClass { handle: LIMITED, rate: FASTEST, ceil: FASTEST, buffer: u32::MAX };
-/// What a filter says of packets that go on as they are: in an HTB it is the qdisc itself, which
-/// does not limit.
+/// The verdict for packets that continue unchanged: in an HTB it is the qdisc itself, which does
+/// not limit.
 const UNLIMITED: Verdict = Verdict::Class(ROOT);
 
 /// The host's end of a container's veth pair, and which of its traffic is limited.
 pub struct Shaped<'a> {
-    /// The host.
+    /// The host's netlink socket.
     pub host: &'a Netlink,
-    /// The host's end. A packet that passes there has to pass every queue.
+    /// The host's end. A packet on it has to pass every queue.
     pub link: &'a Link,
-    /// The traffic.
+    /// The traffic to limit.
     pub traffic: &'a Traffic,
 }
 
 impl<'a> Shaped<'a> {
-    /// Limits what goes to the container: in a queue of the host's end.
+    /// Limits traffic to the container, in a queue of the host's end.
     pub fn limit_ingress(&self, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
         let Shaped { host, link, traffic } = *self;
         let bucket = limit.bucket(link.mtu);
@@ -56,8 +56,8 @@ impl<'a> Shaped<'a> {
         Ok(())
     }
 
-    /// Limits what comes from the container: it is redirected to the ifb, which is set up here,
-    /// and waits there.
+    /// Limits traffic from the container: sets up the ifb with a queue, and redirects the traffic
+    /// to it.
     pub fn limit_egress(&self, ifb: &Link, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
         let Shaped { host, link, traffic } = *self;
         create_root(host, ifb, QdiscKind::Tbf(limit.bucket(link.mtu)), rb)?;
@@ -74,7 +74,7 @@ impl<'a> Shaped<'a> {
         Ok(())
     }
 
-    /// What goes to the container waits in the queue that it should.
+    /// Verifies that traffic to the container waits in the expected queue.
     pub fn verify_ingress(&self, limit: Limit) -> Result<()> {
         let Shaped { host, link, traffic } = *self;
         if *traffic == Traffic::All {
@@ -97,14 +97,14 @@ impl<'a> Shaped<'a> {
         verify_filters(host, link, ROOT, &ingress_filters(traffic))
     }
 
-    /// What comes from the container goes to the ifb, and waits there as it should.
+    /// Verifies that traffic from the container goes to the ifb and waits in the expected queue.
     pub fn verify_egress(&self, ifb: &Link, limit: Limit) -> Result<()> {
         self.verify_bucket(ifb, Handle::ROOT, limit)?;
         verify_filters(self.host, self.link, RECEIVED, &egress_filters(self.traffic, ifb))
     }
 
-    /// The qdisc at this place of a link, the host's end or the ifb, is the bucket that we make, or
-    /// the one that the reference makes. Its number does not matter.
+    /// Verifies that the qdisc at this place of a link, the host's end or the ifb, is the bucket
+    /// that we or the reference make. Its handle does not matter.
     fn verify_bucket(&self, link: &Link, parent: Handle, limit: Limit) -> Result<()> {
         let Some(qdisc) = self.host.qdisc_at(link, parent)? else {
             return Err(Error::check(format!(
@@ -120,7 +120,7 @@ impl<'a> Shaped<'a> {
                 link.name
             )));
         };
-        // For a larger MTU: somebody has made it smaller since.
+        // A bucket for a larger MTU is right too: the MTU may have been lowered since.
         if limit.makes(found, self.link.mtu) {
             Ok(())
         } else {
@@ -129,7 +129,7 @@ impl<'a> Shaped<'a> {
     }
 }
 
-/// CHECK found another bucket.
+/// Returns CHECK's error for a bucket with other numbers.
 fn other_bucket(link: &Link, found: Bucket, expected: Bucket) -> Error {
     let numbers = [
         ("Rate", "rate", found.rate, expected.rate),
@@ -158,7 +158,7 @@ fn create_root<'a>(
     create(host, link, Qdisc { parent: Handle::ROOT, handle: ROOT, kind }, rb)
 }
 
-/// Makes a qdisc that takes everything below it with it when it goes.
+/// Creates a qdisc. When it is deleted, everything below it is too.
 fn create<'a>(host: &'a Netlink, link: &Link, qdisc: Qdisc, rb: &mut Rollback<'a>) -> Result<()> {
     host.create_qdisc(link, &qdisc).map_err(|e| {
         if e.is_exists() {
@@ -183,8 +183,8 @@ fn egress_filters(traffic: &Traffic, ifb: &Link) -> Vec<Filter> {
     filters(traffic, Side::Destination, Verdict::Redirect(ifb.index))
 }
 
-/// The filters of one direction, where the others' address is on this side. With all traffic it is
-/// the reference's one.
+/// Returns the filters of one direction, which match the remote address on `side`. For all traffic
+/// it is the reference's single filter.
 fn filters(traffic: &Traffic, side: Side, limited: Verdict) -> Vec<Filter> {
     match traffic {
         Traffic::All => vec![Filter::of_all(1, limited)],
@@ -197,10 +197,10 @@ fn filters(traffic: &Traffic, side: Side, limited: Verdict) -> Vec<Filter> {
     }
 }
 
-/// One filter a subnet.
+/// Returns one filter per subnet.
 fn filters_of(subnets: &[IpNet], side: Side, verdict: Verdict) -> Vec<Filter> {
     let filter = |net: &IpNet| {
-        // Filters of one priority are of one family.
+        // All filters of one priority must be of one family.
         let priority = if net.addr().is_ipv4() { 1 } else { 2 };
         Filter::of_subnet(priority, side, net, verdict)
     };
@@ -222,12 +222,12 @@ fn verify_filters(host: &Netlink, link: &Link, qdisc: Handle, expected: &[Filter
     }
 }
 
-/// Whether what the link receives goes to the ifb.
+/// Whether packets that the link receives are redirected to the ifb.
 pub fn is_redirected_to(host: &Netlink, link: &Link, ifb: &Link) -> Result<bool> {
     Ok(redirects(host, link)?.contains(&ifb.index))
 }
 
-/// The links that what this one has received is redirected to.
+/// Returns the ifindexes of the links that received packets are redirected to.
 pub fn redirects(host: &Netlink, link: &Link) -> Result<Vec<u32>> {
     let target = |filter: Filter| {
         if let Verdict::Redirect(index) = filter.verdict { Some(index) } else { None }
@@ -235,14 +235,15 @@ pub fn redirects(host: &Netlink, link: &Link) -> Result<Vec<u32>> {
     Ok(host.filters(link, RECEIVED)?.into_iter().filter_map(target).collect())
 }
 
-/// Whether a link has a queue as ADD makes it.
+/// Whether a link has a queue like those that ADD creates.
 pub fn is_limited(host: &Netlink, link: &Link) -> Result<bool> {
     let root = host.qdisc_at(link, Handle::ROOT)?;
     Ok(root.is_some_and(|root| root.handle == ROOT && matches!(root.kind, QdiscKind::Tbf(_))))
 }
 
-/// Takes the limits off the host's end: its queue, and what redirects to the ifb or to one that has
-/// gone. What is not as ADD makes it is an administrator's, over which ADD may have failed.
+/// Removes the limits from the host's end: its queue, and the redirection to the ifb or to a link
+/// that is gone. Anything that ADD would create differently belongs to an administrator, and may be
+/// why ADD failed.
 pub fn unlimit(
     host: &Netlink,
     link: &Link,
@@ -279,7 +280,7 @@ fn delete_redirection(host: &Netlink, link: &Link, ifb: Option<&Link>) -> Result
     let filters = host.filters(link, RECEIVED)?;
     let are_ours = filters.iter().any(redirects)
         && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED);
-    // Where the filters were deleted, the ifb says that the qdisc was made for it.
+    // If the filters are deleted, the ifb shows that the qdisc was made for it.
     if are_ours || filters.is_empty() && ifb.is_some() && has_ingress(host, link)? {
         host.delete_qdisc(link, Handle::INGRESS, RECEIVED, QdiscKind::Ingress.name())?;
     }

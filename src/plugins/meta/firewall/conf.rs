@@ -1,4 +1,4 @@
-//! The configuration of `firewall`, and what it wishes for the addresses of a result.
+//! The configuration of `firewall`, and what it requests for the addresses of a result.
 
 use std::net::IpAddr;
 
@@ -12,12 +12,11 @@ use crate::cni::result::AddResult;
 use crate::error::{Error, Mistake, Result, Word, warn};
 use crate::plugin::{Context, PluginConf};
 
-/// Its configuration.
+/// The configuration of `firewall`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// `nftables`, `iptables` or `firewalld`. Without it: firewalld where it runs, nftables
-    /// elsewhere.
+    /// `nftables`, `iptables` or `firewalld`. Default: firewalld if it is running, else nftables.
     #[serde(deserialize_with = "decode::word")]
     pub backend: Option<Backend>,
     /// The chain that packets pass before ours, for the administrator's own rules. Default
@@ -25,15 +24,15 @@ pub struct Conf {
     pub iptables_admin_chain_name: ChainName,
     /// The zone of firewalld that addresses are added to. Default `trusted`.
     pub firewalld_zone: Zone,
-    /// `open` (default), `same-bridge` or `isolated`: who may talk to containers on other bridges.
+    /// `open` (default), `same-bridge` or `isolated`: which containers may talk to each other.
     pub ingress_policy: Policy,
 }
 
-/// `backend`. Without it: firewalld where it runs; else nftables, or iptables on a kernel without
+/// `backend`. Default: firewalld if it is running; else nftables, or iptables on a kernel without
 /// nf_tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// Everything over netlink; programs only where tables of iptables-legacy have to be changed.
+    /// Everything over netlink; programs run only to change tables of iptables-legacy.
     Nftables,
     /// The host's iptables programs.
     Iptables,
@@ -41,15 +40,15 @@ pub enum Backend {
     Firewalld,
 }
 
-/// `ingressPolicy`.
+/// `ingressPolicy`: which containers may talk to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Everybody may talk to everybody.
+    /// All containers may talk to each other.
     #[default]
     Open,
-    /// Containers on different bridges do not talk to each other.
+    /// Containers on different bridges must not talk to each other.
     SameBridge,
-    /// Those on one bridge do not either.
+    /// Nor must containers on one bridge.
     Isolated,
 }
 
@@ -64,7 +63,7 @@ impl Policy {
     }
 }
 
-/// The name of a chain that iptables takes.
+/// A chain name that iptables accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainName(pub String);
 
@@ -74,7 +73,7 @@ impl Default for ChainName {
     }
 }
 
-/// The name of a zone of firewalld.
+/// The name of a firewalld zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone(pub String);
 
@@ -84,7 +83,7 @@ impl Default for Zone {
     }
 }
 
-/// The empty word is a backend that is not given.
+/// An empty string means that no backend is configured.
 impl Word for Option<Backend> {
     const REFUSAL: &'static str = "";
     const WORDS: &'static [&'static str] = &["nftables", "iptables", "firewalld"];
@@ -153,13 +152,13 @@ impl<'de> Deserialize<'de> for Zone {
 
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        Ok(()) // the types say it all
+        Ok(()) // the types check everything
     }
 }
 
 impl Conf {
-    /// The configured backend, or the one of this host. One that is not the usual is reported,
-    /// because the rules are to be looked for elsewhere then.
+    /// Returns the configured backend, or the default of this host. An unusual default is reported,
+    /// because the operator then has to look for the rules elsewhere.
     pub(super) fn resolve_backend(&self, cx: &Context<'_>) -> Result<Backend> {
         if let Some(backend) = self.backend {
             return Ok(backend);
@@ -169,7 +168,7 @@ impl Conf {
             return Ok(Backend::Firewalld);
         }
         let has_nf_tables = cx.handles().nft()?.is_some();
-        // A host whose bus is broken can have containers all the same, as with the reference.
+        // A host with a broken bus can still have containers, as with the reference.
         if let Err(error) = asked {
             let chosen = if has_nf_tables { "nftables" } else { "iptables" };
             warn(format_args!(
@@ -182,18 +181,18 @@ impl Conf {
     }
 }
 
-/// What there is to do for a result.
+/// What to do for a result.
 #[derive(Debug)]
 pub(super) struct Wish {
     /// The addresses whose packets are to pass.
     pub ips: Vec<IpAddr>,
     /// See [`Conf`].
     pub admin_chain: String,
-    /// The bridge whose containers are to be kept from those of others.
+    /// The bridge whose containers are to be isolated from those of other bridges.
     pub isolation: Option<Isolation>,
 }
 
-/// The bridge of a container, and what it does not let through.
+/// The bridge of a container, and the policy for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Isolation {
     pub bridge: IfName,
@@ -209,18 +208,18 @@ impl Wish {
         })
     }
 
-    /// The addresses of one family.
+    /// Returns the addresses of one family.
     pub fn ips_of_family(&self, is_v6: bool) -> Vec<IpAddr> {
         self.ips.iter().copied().filter(|ip| ip.is_ipv6() == is_v6).collect()
     }
 }
 
-/// All addresses of a result, whichever interface they are on, as with the reference.
+/// Returns all addresses of a result, whichever interface they are on, as the reference does.
 pub(super) fn addresses(result: &AddResult) -> impl Iterator<Item = IpAddr> {
     result.ips.iter().map(|ip| ip.address.addr())
 }
 
-/// The bridge is the first interface of the result, as with the reference.
+/// Takes the first interface of the result as the bridge, as the reference does.
 fn isolation(policy: Policy, result: &AddResult) -> Result<Option<Isolation>> {
     if policy == Policy::Open {
         return Ok(None);

@@ -15,19 +15,19 @@ const ZONE: Object = Object {
     path: "/org/fedoraproject/FirewallD1",
     interface: "org.fedoraproject.FirewallD1.zone",
 };
-/// The system bus where the environment names none.
+/// The system bus, unless the environment names another.
 const SYSTEM_BUS: &str = "unix:path=/var/run/dbus/system_bus_socket";
-/// How firewalld calls it that there is nothing to do.
+/// The words by which firewalld reports that there is nothing to do.
 const DONE_ALREADY: [&str; 2] = ["ZONE_ALREADY_SET", "ALREADY_ENABLED"];
 const NOT_THERE: [&str; 3] = ["UNKNOWN_SOURCE", "NOT_ENABLED", "INVALID_ZONE"];
 /// Another zone has the address.
 const CONFLICT: &str = "ZONE_CONFLICT";
 
-/// firewalld's zones.
+/// A connection to firewalld's zones.
 pub struct Firewalld(Bus);
 
-/// firewalld, where it is on the system bus now. A host without the socket costs no more than
-/// looking for it.
+/// Connects to firewalld, if it is on the system bus now. A host without the socket costs no more
+/// than looking for it.
 pub fn find(cx: &Context<'_>) -> Result<Option<Firewalld>> {
     let address = cx.env.get("DBUS_SYSTEM_BUS_ADDRESS");
     let address = if address.is_empty() { SYSTEM_BUS } else { &address };
@@ -35,7 +35,7 @@ pub fn find(cx: &Context<'_>) -> Result<Option<Firewalld>> {
     Ok(bus.has_owner(NAME)?.then_some(Firewalld(bus)))
 }
 
-/// The same where there is no going on without it.
+/// Connects to firewalld for callers that cannot continue without it.
 pub fn require(cx: &Context<'_>) -> Result<Firewalld> {
     find(cx)?.ok_or_else(|| {
         Error::new(Code::HOST_PROGRAM, format!("{NAME} is not on the system bus"))
@@ -54,7 +54,7 @@ impl Firewalld {
         }
     }
 
-    /// Adds an address to a zone, which accepts what comes from it.
+    /// Adds an address to a zone, which accepts packets from the address.
     pub fn add(&mut self, zone: &str, ip: IpAddr) -> Result<()> {
         match self.ask("addSource", zone, ip)? {
             Answer::Refused(why) if !is_one_of(&why, &DONE_ALREADY) => {
@@ -68,7 +68,7 @@ impl Firewalld {
         }
     }
 
-    /// Whether the zone has all of the addresses.
+    /// Verifies that the zone has all of the addresses.
     pub fn verify(&mut self, zone: &str, ips: &[IpAddr]) -> Result<()> {
         for ip in ips {
             match self.ask("querySource", zone, *ip)? {
@@ -86,11 +86,11 @@ impl Firewalld {
         Ok(())
     }
 
-    /// Removes each address from its zone, if that has it.
+    /// Removes each address from its zone, if the zone has it.
     pub fn remove(&mut self, sources: &[(IpAddr, String)]) -> Result<()> {
         let mut errors = ErrorList::default();
         for (ip, zone) in sources {
-            // A bus that does not answer once is not asked again: each question may take its time.
+            // Stop at the first call without an answer: each call may take its full timeout.
             if let Answer::Refused(why) = self.ask("removeSource", zone, *ip)?
                 && !is_one_of(&why, &NOT_THERE)
                 && !why.contains(CONFLICT)
@@ -102,7 +102,7 @@ impl Firewalld {
         errors.finish()
     }
 
-    /// Whether there is such a zone.
+    /// Requires that the zone exists.
     pub fn require_zone(&mut self, zone: &str) -> Result<()> {
         self.has(zone, IpAddr::from([127, 0, 0, 1])).map(drop)
     }
@@ -112,7 +112,8 @@ impl Firewalld {
     }
 }
 
-/// firewalld begins the text of its errors with a word for the reason.
+/// Whether an error has one of these reasons. firewalld begins the text of its errors with a word
+/// for the reason.
 fn is_one_of(why: &str, reasons: &[&str]) -> bool {
     reasons.iter().any(|reason| why.starts_with(reason))
 }

@@ -1,9 +1,10 @@
-//! `firewall`: what a container sends and what is sent back to it passes the host's firewall, and
-//! containers on other bridges may be kept from it. <https://www.cni.dev/plugins/current/meta/firewall/>
+//! `firewall`: lets packets to and from a container pass the host's firewall, and can isolate it
+//! from containers on other bridges.
+//! <https://www.cni.dev/plugins/current/meta/firewall/>
 //!
-//! An accept in a table of our own overrides no drop elsewhere. So the accepts stand where the
-//! drops are: in iptables' table `filter`, of either kind, or in a zone of firewalld. What is ours
-//! is in a table of its own (`table`).
+//! An accept in a table of our own overrides no drop elsewhere. So the accepts are where the drops
+//! are: in iptables' table `filter`, of either kind, or in a zone of firewalld. Our own state is in
+//! a table of its own (`table`).
 
 mod conf;
 mod firewalld;
@@ -29,7 +30,7 @@ use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::{nft_owner, prev_result};
 
-/// The plugin.
+/// The `firewall` plugin.
 pub struct Firewall;
 
 impl Plugin for Firewall {
@@ -56,7 +57,7 @@ impl Plugin for Firewall {
                 replaced.map_or(Ok(()), |replaced| give_back(cx, &at.key, &replaced))
             });
             admission.accept(&at.key, are_new, rb)?;
-            // Nothing tells a DEL of these addresses any more, and others may be given them.
+            // No record leads a DEL to these addresses any more, and other containers may get them.
             remove_accepts(cx.handles(), &outdated)?;
             leave_zones(cx, &outdated.sources)
         })?;
@@ -97,7 +98,7 @@ impl Plugin for Firewall {
     }
 }
 
-/// A container whose packets are to pass the firewall.
+/// An attachment whose packets are to pass the firewall.
 struct Admission<'a> {
     cx: &'a Context<'a>,
     conf: &'a Conf,
@@ -106,7 +107,7 @@ struct Admission<'a> {
 }
 
 impl<'a> Admission<'a> {
-    /// What can be seen to fail fails before anything is changed.
+    /// Detects every foreseeable failure before anything is changed.
     fn require_ready(&self) -> Result<Notes<'a>> {
         require_plain_bridge(self.backend, self.wish)?;
         let notes = self.notes();
@@ -121,7 +122,7 @@ impl<'a> Admission<'a> {
         Ok(notes)
     }
 
-    /// What our own table is told beside the addresses. iptables has chains of its own for
+    /// Returns what our own table records besides the addresses. iptables has its own chains for
     /// isolation.
     fn notes(&self) -> Notes<'a> {
         let isolation = self.wish.isolation.as_ref();
@@ -135,7 +136,7 @@ impl<'a> Admission<'a> {
         &self.conf.firewalld_zone.0
     }
 
-    /// Lets the packets pass. `are_new` is whether there can be no rules for these addresses yet.
+    /// Accepts the packets. `are_new` means that there can be no rules for these addresses yet.
     fn accept(&self, key: &Key, are_new: bool, rb: &mut Rollback<'a>) -> Result<()> {
         let wish = self.wish;
         let handles = self.cx.handles();
@@ -157,7 +158,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// What `accept` makes, and our own table, are as ADD made them.
+    /// Verifies that the result of `accept`, and our own table, are as ADD left them.
     fn verify(&self, key: &Key) -> Result<()> {
         let wish = self.wish;
         let handles = self.cx.handles();
@@ -179,7 +180,8 @@ impl<'a> Admission<'a> {
     }
 }
 
-/// iptables reads more into a name than the kernel does: `br+` is every link that begins with `br`.
+/// Refuses a bridge name that iptables reads as a pattern: `br+` matches every link whose name
+/// begins with `br`.
 fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
     let is_plain = |name: &str| {
         name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -224,7 +226,7 @@ fn accept_by_firewalld<'a>(
     let mut firewalld = firewalld::require(cx)?;
     for ip in ips.iter().copied() {
         if !firewalld.has(zone, ip)? {
-            // The answer may be lost after it was done, so this comes first.
+            // Register the undo first: the answer may be lost after the address was added.
             rb.undo(format_args!("remove {ip} from the zone"), move || {
                 leave_zones(cx, &[(ip, zone.to_owned())])
             });
@@ -234,8 +236,8 @@ fn accept_by_firewalld<'a>(
     Ok(())
 }
 
-/// Undoes `table::claim`. Whoever had an address before and has been detached since left to us what
-/// lets its packets pass.
+/// Undoes `table::claim`. A previous owner of an address that was detached since has left its
+/// accepts to us, so they are removed here.
 fn give_back(cx: &Context<'_>, key: &Key, replaced: &Replaced) -> Result<()> {
     let left = table::give_back(cx.handles(), key, replaced)?;
     let mut errors = ErrorList::default();
@@ -244,15 +246,15 @@ fn give_back(cx: &Context<'_>, key: &Key, replaced: &Replaced) -> Result<()> {
     errors.finish()
 }
 
-/// GC of an attachment that is not valid.
+/// Removes what a stale attachment has, for GC.
 fn remove_stale(cx: &Context<'_>, conf: &Conf, owner: &Owner) -> Result<()> {
     remove(cx, conf, &table::held(cx.handles(), owner, &[], Search::Comments)?)?;
     table::release(cx.handles(), owner, Search::Comments)
 }
 
-/// Removes whatever lets the attachment's packets pass, by whichever backend it was made: a
-/// configuration may have changed since. What it owned is known until all of that has succeeded, so
-/// its caller releases it then.
+/// Removes whatever lets the attachment's packets pass, whichever backend made it: the
+/// configuration may have changed since. The records of the attachment stay until all of that has
+/// succeeded; the caller releases them then.
 fn remove(cx: &Context<'_>, conf: &Conf, held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
     errors.push(remove_accepts(cx.handles(), held));
@@ -275,8 +277,8 @@ fn remove_accepts(handles: &Handles, held: &Held) -> Result<()> {
     errors.finish()
 }
 
-/// Removes addresses from the zones that they were added to. A firewalld that is not running has
-/// none of ours any more.
+/// Removes addresses from the zones that they were added to. If firewalld is not running, it has
+/// none of our addresses any more.
 fn leave_zones(cx: &Context<'_>, sources: &[(IpAddr, String)]) -> Result<()> {
     if sources.is_empty() {
         return Ok(());
@@ -284,9 +286,9 @@ fn leave_zones(cx: &Context<'_>, sources: &[(IpAddr, String)]) -> Result<()> {
     firewalld::find(cx)?.map_or(Ok(()), |mut firewalld| firewalld.remove(sources))
 }
 
-/// The same for addresses of which nothing is noted, as of those that the reference attached: they
-/// may be in the zone of the configuration. Unless that says so, a bus that does not answer is no
-/// reason for a container to stay.
+/// The same for addresses without a record, such as those that the reference attached: they may be
+/// in the configured zone. Unless the configuration selects firewalld, a bus that does not answer
+/// does not fail the removal of a container.
 fn leave_zone_perhaps(cx: &Context<'_>, conf: &Conf, ips: &[IpAddr]) -> Result<()> {
     let sources: Vec<(IpAddr, String)> =
         ips.iter().map(|ip| (*ip, conf.firewalld_zone.0.clone())).collect();
@@ -302,7 +304,7 @@ fn leave_zone_perhaps(cx: &Context<'_>, conf: &Conf, ips: &[IpAddr]) -> Result<(
     }
 }
 
-/// Whether ADD could be served: what the backend needs is there.
+/// Requires that the backend has what an ADD would need.
 fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
     match backend {
         Backend::Firewalld => {
@@ -316,8 +318,7 @@ fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
     }
 }
 
-/// Tells of packets between containers of one bridge that no rule sees, where they are to be
-/// dropped.
+/// Warns of packets between containers of one bridge that no rule sees, if they are to be dropped.
 fn tell_what_passes_unseen(conf: &Conf) {
     let passes =
         |is_v6: &bool| !Sysctl::bridge_netfilter(*is_v6).read().is_ok_and(|value| value == "1");
@@ -329,8 +330,8 @@ fn tell_what_passes_unseen(conf: &Conf) {
     }
 }
 
-/// Tells of chains that drop what no rule of theirs accepts, and in which nothing of ours can
-/// stand. They may accept containers by rules of their own, so that is no error.
+/// Warns of chains that drop everything that they do not accept, and that cannot have rules of
+/// ours. They may accept containers by rules of their own, so that is not an error.
 fn tell_what_drops(handles: &Handles) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     for (family, name) in [(Family::Inet, "inet"), (Family::Ip, "ip"), (Family::Ip6, "ip6")] {

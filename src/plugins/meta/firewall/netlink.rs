@@ -1,6 +1,6 @@
 //! The rules in the tables of iptables-nft, written and read over netlink: no program is started.
 //!
-//! Where there is no chain FORWARD, nothing of iptables drops and nothing has to be accepted.
+//! Without a chain FORWARD, no rule of iptables drops packets and nothing has to be accepted.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -17,20 +17,20 @@ use crate::plugin::Handles;
 
 const ACCEPTING: &str = "accept in the tables of iptables-nft";
 
-/// What one ADD has put into the tables of iptables-nft.
+/// What one ADD has added to the tables of iptables-nft.
 #[derive(Debug, Default)]
 pub struct Added(Vec<AddedTo>);
 
-/// The part of one table.
+/// The additions to one table.
 #[derive(Debug)]
 struct AddedTo {
     table: Table,
-    /// What `CNI-FORWARD` had before, where it was looked at.
+    /// The previous rules of `CNI-FORWARD`, if they were read.
     before: Vec<Listed>,
     chains: Vec<String>,
     rules: Vec<(&'static str, FilterRule)>,
     handles: Vec<u64>,
-    /// How many rules were there before and have another place now. Their handles come last.
+    /// How many existing rules were moved. Their handles come last.
     moved: usize,
 }
 
@@ -44,7 +44,7 @@ impl AddedTo {
         self.chains.push(name.to_owned());
     }
 
-    /// Adds a rule in front of a chain.
+    /// Adds a rule at the beginning of a chain.
     fn first(&mut self, batch: &mut Batch, chain: &'static str, rule: FilterRule) {
         add_rule(batch, self.table, chain, true, &rule);
         self.rules.push((chain, rule));
@@ -56,14 +56,14 @@ impl AddedTo {
         self.rules.push((chain, rule));
     }
 
-    /// Puts a rule that FORWARD has in front of it, after all others were added.
+    /// Moves a rule of FORWARD to the beginning, after all other rules were added.
     fn put_in_front(&mut self, batch: &mut Batch, handle: u64, rule: &FilterRule) {
         batch.delete_rule(self.table, FORWARD, handle);
         add_rule(batch, self.table, FORWARD, true, rule);
         self.moved += 1;
     }
 
-    /// The rules of addresses.
+    /// Returns the rules of addresses.
     fn accepts(&self) -> impl Iterator<Item = RuleHandle> {
         let is_v6 = self.table == filter_table(true);
         let numbered = self.rules.iter().zip(&self.handles);
@@ -72,14 +72,14 @@ impl AddedTo {
             .map(move |(_, handle)| RuleHandle { is_v6, handle: *handle })
     }
 
-    /// The rules that it added to a chain.
+    /// Returns the rules that were added to a chain.
     fn rules_of(&self, chain: &str) -> HashSet<&FilterRule> {
         self.rules.iter().filter(|(of, _)| *of == chain).map(|(_, rule)| rule).collect()
     }
 }
 
 impl Added {
-    /// The handles are in the order in which the rules were added.
+    /// Assigns the handles, which are in the order in which the rules were added.
     fn numbered(mut self, handles: Vec<u64>) -> Added {
         let mut handles = handles.into_iter();
         for part in &mut self.0 {
@@ -88,21 +88,21 @@ impl Added {
         self
     }
 
-    /// The rules of addresses.
+    /// Returns the rules of addresses.
     pub fn accepts(&self) -> Vec<RuleHandle> {
         self.0.iter().flat_map(AddedTo::accepts).collect()
     }
 }
 
-/// Accepts the packets of the addresses, of both families in one transaction; returns what was not
-/// there. `are_new` is whether the addresses are known to have no rules yet: then a chain with
-/// those of thousands of containers is not read.
+/// Accepts the packets of the addresses, for both families in one transaction; returns what was
+/// added. `are_new` means that the addresses are known to have no rules yet: then a chain with the
+/// rules of thousands of containers is not read.
 pub fn accept(handles: &Handles, wish: &Wish, are_new: bool) -> Result<Added> {
     let nft = handles.require_nft()?;
     let tables = tables_with_forward(nft, wish)?;
     if are_new && are_laid_out(nft, &tables, wish)? {
         match append(nft, &tables) {
-            // the last container of all has just gone, and the chain with it
+            // the last container has just gone, and the chain with it
             Err(error) if error.is_not_found() => (),
             done => return done,
         }
@@ -118,7 +118,7 @@ pub fn accept(handles: &Handles, wish: &Wish, are_new: bool) -> Result<Added> {
     })
 }
 
-/// Adds the rules of addresses to chains that are there.
+/// Adds the rules of addresses to existing chains.
 fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Added> {
     let mut batch = Batch::default();
     let mut added = Added::default();
@@ -132,8 +132,8 @@ fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Added> {
     nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
 }
 
-/// Takes back what `accept` has added. Chains, and what leads to them, stay where others have come
-/// to need them.
+/// Reverts what `accept` has added. Chains, and the jumps to them, stay if other rules have come to
+/// need them.
 pub fn take_back(handles: &Handles, added: &Added) -> Result<()> {
     let nft = handles.require_nft()?;
     let what = "take back from the tables of iptables-nft";
@@ -146,8 +146,8 @@ pub fn take_back(handles: &Handles, added: &Added) -> Result<()> {
     })
 }
 
-/// The first thing that is missing of what `accept` makes, and of what it would make where a chain
-/// drops that was not there then.
+/// Verifies what `accept` makes, and what it would make now if a chain that drops has appeared
+/// since. Reports the first thing that is missing.
 pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
     let nft = handles.require_nft()?;
     for (table, ips) in tables_with_forward(nft, wish)? {
@@ -161,10 +161,12 @@ pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()
     Ok(())
 }
 
-/// The kernel looks for a handle from the chain's beginning, so from so many on all rules are read.
+/// From this number of handles on, all rules are read: the kernel searches for each handle from the
+/// chain's beginning.
 const MANY: usize = 256;
 
-/// Removes the rules of the addresses, whoever made them; with the last of all what leads to them.
+/// Removes the rules of the addresses, whichever program made them, and with the last rules the
+/// jumps to them.
 pub fn remove(handles: &Handles, held: &Held) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     let what = "remove from the tables of iptables-nft";
@@ -183,11 +185,11 @@ pub fn remove(handles: &Handles, held: &Held) -> Result<()> {
     })
 }
 
-/// With no more rules than so many it costs nothing to read them, and to see whether others are
-/// left: besides those of addresses there are only jumps, in and out.
+/// Up to this number of rules it costs nothing to read them all, and to see whether other
+/// containers' rules are left: besides the rules of addresses there are only jumps, in and out.
 const FEW: usize = 32;
 
-/// The table of each family that has addresses, where packets are forwarded through it.
+/// Returns the table of each family with addresses, if packets are forwarded through it.
 fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>)>> {
     let mut found = vec![];
     for is_v6 in [false, true] {
@@ -200,7 +202,7 @@ fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>
     Ok(found)
 }
 
-/// Whether all is there but the rules of addresses: a jump from FORWARD, and one to the
+/// Whether everything but the rules of addresses exists: the jump from FORWARD, and the jump to the
 /// administrator's chain.
 fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Result<bool> {
     for (table, _) in tables {
@@ -218,8 +220,9 @@ fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Resu
     Ok(true)
 }
 
-/// What leads to the chains that keep bridges from each other, where it does not come before what
-/// leads to the accepts: it stays after the last container, and the newest rule is in front.
+/// Returns the jump to the isolation chains if it does not come before the jump to the accepts. It
+/// stays after the last container, so the jump to the accepts may be newer, and the newest rule is
+/// in front.
 fn late_isolation(forward: &[Listed]) -> Option<(u64, &FilterRule)> {
     let isolation = forward.iter().position(|listed| leads_to(listed, STAGE_1))?;
     let accepts = forward.iter().position(|listed| leads_to(listed, CNI_FORWARD));
@@ -245,13 +248,13 @@ impl Filter<'_> {
         self.nft.filter_rules(self.table, chain)
     }
 
-    /// The rules of a chain and what leads to it, counted together.
+    /// Returns the number of rules in a chain plus the number of jumps to it.
     fn uses(&self, chain: &str) -> Result<usize> {
         let found = self.nft.chain(self.table.family, self.table.name, chain)?;
         Ok(found.map_or(0, |info| info.uses as usize))
     }
 
-    /// Whether anything leads to a chain, which may have rules of its own.
+    /// Whether any rule leads to a chain, which may have rules of its own.
     fn is_led_to(&self, chain: &str) -> Result<bool> {
         let uses = self.uses(chain)?;
         Ok(uses > 0 && uses > self.rules(chain)?.len())
@@ -261,8 +264,9 @@ impl Filter<'_> {
         Ok(self.nft.chain(self.table.family, self.table.name, chain)?.is_some())
     }
 
-    /// Whether FORWARD drops nothing that we would accept. One that others have made since ADD may
-    /// be so: iptables makes it when it is first asked for anything, and never takes it away again.
+    /// Whether FORWARD drops nothing that we would accept. A FORWARD that another program has
+    /// created since ADD may be like that: iptables creates it when it is first called, and never
+    /// removes it.
     fn passes_all(&self) -> Result<bool> {
         let forward = self.nft.chain(self.table.family, self.table.name, FORWARD)?;
         let is_dropping = forward.is_some_and(|chain| chain.is_dropping);
@@ -297,7 +301,7 @@ impl Filter<'_> {
         }
     }
 
-    /// Those of the noted rules that are in this table.
+    /// Returns those of the recorded rules that are in this table.
     fn noted_rules(&self, noted: &[RuleHandle]) -> Result<Vec<Listed>> {
         let of_table = noted.iter().filter(|rule| filter_table(rule.is_v6) == self.table);
         if of_table.clone().count() >= MANY {
@@ -362,8 +366,8 @@ impl Filter<'_> {
         Ok(())
     }
 
-    /// Removes the rules by their handles. False, and nothing is planned, where they are not all
-    /// known or may be the last.
+    /// Plans to remove the rules by their handles. Returns false, without a plan, if not all
+    /// handles are known, or if the rules may be the last ones.
     fn plan_remove_noted(
         &self,
         batch: &mut Batch,
@@ -384,8 +388,8 @@ impl Filter<'_> {
         Ok(true)
     }
 
-    /// `is_noted` is whether an ADD of ours has made the rules: then the chains are there for them,
-    /// though they may have been flushed.
+    /// Plans to remove the rules, and the chains with the last ones. `is_noted` means that an ADD
+    /// of ours made the rules: then the chains are there for them, even if the rules were flushed.
     fn plan_remove(&self, batch: &mut Batch, rules: &[FilterRule], is_noted: bool) -> Result<()> {
         let inside = self.rules(CNI_FORWARD)?;
         let rules: HashSet<&FilterRule> = rules.iter().collect();
@@ -404,8 +408,8 @@ impl Filter<'_> {
         Ok(())
     }
 
-    /// Nothing is left but jumps to administrators' chains. Their chains stay where they have
-    /// rules, or are used elsewhere.
+    /// Plans to remove the chain, which has only jumps to administrators' chains left. Those chains
+    /// stay if they have rules, or are used elsewhere.
     fn plan_dismantling(
         &self,
         batch: &mut Batch,
@@ -413,7 +417,7 @@ impl Filter<'_> {
         admin_chains: &[String],
     ) -> Result<()> {
         let forward = self.rules(FORWARD)?;
-        // An ADD of the reference would put a new jump before what keeps bridges from each other.
+        // An ADD of the reference would put a new jump before the isolation.
         let is_isolating = forward.iter().any(|listed| leads_to(listed, STAGE_1));
         if is_isolating || !self.has_chain(CNI_FORWARD)? {
             return Ok(());
@@ -422,7 +426,7 @@ impl Filter<'_> {
             |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rule.does(&rules::jump()));
         let jumps: Vec<&Listed> = forward.iter().filter(is_jump).collect();
         if self.uses(CNI_FORWARD)? != rules_inside + jumps.len() || rules::others_rely_on_chains() {
-            return Ok(()); // somebody else leads packets there, or is about to
+            return Ok(()); // another program leads packets there, or is about to
         }
         self.plan_deletion(batch, FORWARD, jumps);
         batch.delete_chain(self.table, CNI_FORWARD);
@@ -434,7 +438,7 @@ impl Filter<'_> {
         Ok(())
     }
 
-    /// Deletes these rules of a chain.
+    /// Plans to delete these rules of a chain.
     fn plan_deletion<'l>(
         &self,
         batch: &mut Batch,
@@ -447,7 +451,7 @@ impl Filter<'_> {
     }
 }
 
-/// Whether the rule leads to the accepts, or to what isolates bridges, which comes before them.
+/// Whether the rule leads to the accepts, or to the isolation, which comes before them.
 fn is_of_cni(listed: &Listed) -> bool {
     match listed.rule.as_ref().map(|rule| &rule.target) {
         Some(Target::Chain(chain)) => [CNI_FORWARD, STAGE_1].contains(&chain.as_str()),
@@ -467,7 +471,7 @@ fn has(present: &[Listed], rule: &FilterRule) -> bool {
     present.iter().any(|listed| listed.rule.as_ref().is_some_and(|found| found.does(rule)))
 }
 
-/// Rules without comments that are there.
+/// The existing rules, to look up those without comments.
 struct Known(HashSet<FilterRule>);
 
 impl Known {

@@ -1,4 +1,4 @@
-//! The rules through the host's iptables programs: one that lists and one that writes, a family.
+//! The rules through the host's iptables programs: per family, one that lists and one that writes.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -12,15 +12,15 @@ use crate::plugin::Handles;
 
 const FILTER: &str = "filter";
 
-/// The programs for these addresses: what `iptables` means on the host, once a family.
+/// Returns the programs for these addresses: the host's default `iptables`, once per family.
 pub fn of_host<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Vec<Iptables<'h>> {
     let first = |is_v6| ips.iter().copied().find(|ip| ip.is_ipv6() == is_v6);
     let firsts = [first(false), first(true)].into_iter().flatten();
     firsts.map(|ip| handles.iptables().for_address(ip)).collect()
 }
 
-/// The programs of iptables-legacy for these addresses, where it has tables that packets are
-/// forwarded through. A host that has not got the programs can have no rules of ours there.
+/// Returns the programs of iptables-legacy for these addresses, if it has tables that packets are
+/// forwarded through. A host that lacks the programs can have no rules of ours there.
 pub fn of_legacy<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Result<Vec<Iptables<'h>>> {
     let has_any = |iptables: &Iptables<'_>| ips.iter().any(|ip| iptables.is_for(*ip));
     let mut programs = legacy(handles)?;
@@ -28,7 +28,8 @@ pub fn of_legacy<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Result<Vec<Iptable
     Ok(programs)
 }
 
-/// The names of what has tables that packets are forwarded through, and no program to change them.
+/// Returns the names of the iptables-legacy variants that have tables which packets are forwarded
+/// through, but no program to change them.
 pub fn legacy_that_cannot_be_written(handles: &Handles) -> Result<Vec<&'static str>> {
     let without_programs =
         legacy(handles)?.into_iter().filter(|iptables| iptables.require().is_err());
@@ -42,13 +43,13 @@ fn legacy(handles: &Handles) -> Result<Vec<Iptables<'_>>> {
         .collect()
 }
 
-/// Whether the host's programs can list its rules. Who has only one family needs not the other's.
+/// Requires that the host's programs can list its rules. Only IPv4 is tried: a host with one family
+/// does not need the other's program.
 pub fn require(handles: &Handles) -> Result<()> {
     handles.iptables().for_address(IpAddr::from([0, 0, 0, 0])).save(FILTER).map(drop)
 }
 
-/// Makes the rules, and those that keep bridges from each other where that is wished. Returns what
-/// was not there.
+/// Adds the rules, and the isolation of bridges if it is requested. Returns what was added.
 pub fn accept(
     iptables: &Iptables<'_>,
     wish: &Wish,
@@ -65,13 +66,13 @@ pub fn accept(
     Ok(added.into_inner())
 }
 
-/// Takes back what `accept` has added. Chains, and what leads to them, stay where others have come
-/// to need them.
+/// Reverts what `accept` has added. Chains, and the jumps to them, stay if other rules have come to
+/// need them.
 pub fn take_back(iptables: &Iptables<'_>, added: &Added) -> Result<()> {
     iptables.change(FILTER, &|| Ok(added.taken_back(&iptables.save(FILTER)?)))
 }
 
-/// The first thing that is missing of what `accept` makes.
+/// Verifies what `accept` makes, and reports the first thing that is missing.
 pub fn verify(programs: &[Iptables<'_>], wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
     for iptables in programs {
         let saved = iptables.save(FILTER)?;
@@ -90,8 +91,8 @@ pub fn verify(programs: &[Iptables<'_>], wish: &Wish, isolation: Option<&Isolati
     Ok(())
 }
 
-/// Removes the rules of the addresses; with the last of all what leads to them. What keeps bridges
-/// from each other stays, as with the reference: nothing says whose it is.
+/// Removes the rules of the addresses, and with the last rules the jumps to them. The isolation of
+/// bridges stays, as with the reference: nothing names its owner.
 pub fn remove(programs: &[Iptables<'_>], held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
     for iptables in programs {
@@ -106,7 +107,7 @@ pub fn remove(programs: &[Iptables<'_>], held: &Held) -> Result<()> {
     errors.finish()
 }
 
-/// A rule that is to be in a chain, in front of what is there or behind it.
+/// A rule that a chain should have, before or after the existing rules.
 #[derive(Clone, Debug)]
 struct Wanted {
     chain: &'static str,
@@ -136,7 +137,7 @@ fn wanted(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolation>) -
     wanted
 }
 
-/// What keeps bridges from each other.
+/// Returns the rules that isolate bridges from each other.
 fn isolating(Isolation { bridge, policy }: &Isolation) -> Vec<Wanted> {
     let bridge = bridge.as_str();
     let shared = comment("same-bridge|isolated");
@@ -158,7 +159,7 @@ fn comment(policy: &str) -> String {
     format!("-m comment --comment \"CNI firewall plugin rules (ingressPolicy: {policy})\"")
 }
 
-/// What one ADD has put into a table, and how it was before.
+/// What one ADD has added to a table, and the previous rules.
 #[derive(Debug, Default)]
 pub struct Added {
     before: Saved,
@@ -166,7 +167,7 @@ pub struct Added {
     rules: Vec<Wanted>,
 }
 
-/// What is not there of what is wanted.
+/// Returns the wanted rules and chains that are missing.
 fn missing(before: Saved, wanted: &[Wanted], wish: &Wish, isolation: Option<&Isolation>) -> Added {
     let mut chains = vec![CNI_FORWARD, &wish.admin_chain];
     if isolation.is_some() {
@@ -183,7 +184,7 @@ fn missing(before: Saved, wanted: &[Wanted], wish: &Wish, isolation: Option<&Iso
 }
 
 impl Added {
-    /// The lines of `iptables-restore --noflush` that add it.
+    /// Returns the lines of `iptables-restore --noflush` that add it.
     fn lines(&self) -> Vec<String> {
         let line = |Wanted { chain, is_first, rule }: &Wanted| {
             if *is_first { format!("-I {chain} 1 {rule}") } else { format!("-A {chain} {rule}") }
@@ -192,8 +193,8 @@ impl Added {
         chains.chain(self.rules.iter().map(line)).chain(isolation_to_front(&self.before)).collect()
     }
 
-    /// The lines that take it away again: all of it where nobody has come since, else only the
-    /// rules of addresses.
+    /// Returns the lines that remove it again: all of it if no other rule was added since, else
+    /// only the rules of addresses.
     fn taken_back(&self, now: &Saved) -> Vec<String> {
         let is_all_ours = self.is_all_ours(now) && !rules::others_rely_on_chains();
         let is_of_address = |wanted: &&Wanted| wanted.chain == CNI_FORWARD && !wanted.is_first;
@@ -207,8 +208,8 @@ impl Added {
             .collect()
     }
 
-    /// Whether the chains that were changed have no rules but those from before and ours, and
-    /// nobody else leads there.
+    /// Whether the changed chains have no rules but the previous ones and ours, and no other rule
+    /// leads to them.
     fn is_all_ours(&self, now: &Saved) -> bool {
         let lines: Vec<String> = self
             .rules
@@ -230,9 +231,9 @@ impl Added {
     }
 }
 
-/// The lines that put what keeps bridges from each other before what accepts a container's packets.
-/// It stays after the last container, so the jump to the accepts may be newer, and the newest one
-/// is in front.
+/// Returns the lines that move the isolation of bridges before the accepts of containers. The
+/// isolation stays after the last container, so the jump to the accepts may be newer, and the
+/// newest rule is in front.
 fn isolation_to_front(saved: &Saved) -> Vec<String> {
     let forward = saved.chain(FORWARD).unwrap_or_default();
     let at = |chain: &str| forward.iter().position(|rule| rule.ends_with(&format!("-j {chain}")));
@@ -245,9 +246,9 @@ fn isolation_to_front(saved: &Saved) -> Vec<String> {
     }
 }
 
-/// The lines that remove these rules, and what leads to them where no others are left. `is_noted`
-/// is whether an ADD of ours has made them: then the chains are there for them, though the rules
-/// may have been flushed.
+/// Returns the lines that remove these rules, and the jumps to them if no other rules are left.
+/// `is_noted` means that an ADD of ours made them: then the chains are there for them, even if the
+/// rules were flushed.
 fn removal(saved: &Saved, rules: &[String], is_noted: bool) -> Vec<String> {
     let Some(inside) = saved.chain(CNI_FORWARD) else { return vec![] };
     let (theirs, others): (Vec<&String>, Vec<&String>) =
@@ -260,9 +261,9 @@ fn removal(saved: &Saved, rules: &[String], is_noted: bool) -> Vec<String> {
     lines
 }
 
-/// Whether anything but these jumps to administrators' chains needs the chain of the accepts.
+/// Whether anything but these jumps to administrators' chains needs the chain with the accepts.
 fn is_in_use(saved: &Saved, others: &[&String]) -> bool {
-    // An ADD of the reference would put a new jump before what keeps bridges from each other.
+    // An ADD of the reference would put a new jump before the isolation.
     let is_isolating = saved.leading_to(STAGE_1).next().is_some();
     others.iter().any(|rule| admin_chain(rule).is_none())
         || saved.leading_to(CNI_FORWARD).count() != jumps(saved, &rules::jump().to_string())
@@ -270,17 +271,17 @@ fn is_in_use(saved: &Saved, others: &[&String]) -> bool {
         || rules::others_rely_on_chains()
 }
 
-/// How many jumps of ours lead to the accepts.
+/// Returns the number of our jumps to the accepts.
 fn jumps(saved: &Saved, jump: &str) -> usize {
     saved.chain(FORWARD).unwrap_or_default().iter().filter(|rule| *rule == jump).count()
 }
 
-/// The lines that remove the chain of the accepts, with the jumps to it and from it.
+/// Returns the lines that remove the chain with the accepts, and the jumps to it and from it.
 fn dismantling(saved: &Saved, others: &[&String]) -> Vec<String> {
     let jump = rules::jump().to_string();
     let mut lines = vec![format!("-D {FORWARD} {jump}"); jumps(saved, &jump)];
-    // Rule by rule, not all of the chain: if somebody has added one in between, the chain cannot
-    // go, and nothing happens.
+    // Delete rule by rule instead of flushing the chain: if another process has added a rule in
+    // between, the chain cannot be deleted, and nothing changes.
     lines.extend(others.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")));
     lines.push(format!("-X {CNI_FORWARD}"));
     let is_unused = |chain: &&str| {
@@ -291,7 +292,8 @@ fn dismantling(saved: &Saved, others: &[&String]) -> Vec<String> {
     lines
 }
 
-/// The chain that a listed rule leads to, if it is the jump to an administrator's.
+/// Returns the chain that a listed rule leads to, if the rule is the jump to an administrator's
+/// chain.
 fn admin_chain(rule: &str) -> Option<&str> {
     let chain = rule.rsplit(' ').next()?;
     (rules::admin_jump(chain).to_string() == rule).then_some(chain)
@@ -318,7 +320,7 @@ mod tests {
         .lines()
     }
 
-    /// What the kernel would have after these lines.
+    /// Returns what the kernel would have after these lines.
     fn after(lines: &[String]) -> Saved {
         let mut rules = vec![];
         for line in lines {

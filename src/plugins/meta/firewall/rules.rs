@@ -1,5 +1,5 @@
-//! The rules of the reference in iptables' table `filter`. Where they stand (over netlink or by a
-//! program) is told by who writes them.
+//! The reference's rules in iptables' table `filter`. The module that writes them, `netlink` or
+//! `programs`, knows where they are.
 //!
 //! ```text
 //! -A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD
@@ -15,27 +15,27 @@ use crate::error::{Error, Mistake};
 use crate::net::filter_rule::{FilterRule, Target};
 use crate::sys::process::another_runs;
 
-/// A rule that CHECK does not find where it looked.
+/// Returns CHECK's error for a rule that is not where it should be.
 pub fn not_found(place: &str, chain: &str, rule: impl fmt::Display) -> Error {
     let chain_text = if chain == FORWARD { "FORWARD " } else { "" };
     Error::check(format!("{place} has no rule `-A {chain} {rule}`"))
         .saying(format_args!("expected {chain_text}rule [{rule}] not found"))
 }
 
-/// Where the kernel's packets come in.
+/// The kernel's chain of forwarded packets.
 pub const FORWARD: &str = "FORWARD";
-/// Where the accepts stand.
+/// The chain with the accepts.
 pub const CNI_FORWARD: &str = "CNI-FORWARD";
-/// What packets from a bridge to elsewhere pass.
+/// The chain for packets from a bridge to elsewhere.
 pub const STAGE_1: &str = "CNI-ISOLATION-STAGE-1";
-/// What keeps those from other bridges.
+/// The chain that drops those of them that go to another bridge.
 pub const STAGE_2: &str = "CNI-ISOLATION-STAGE-2";
 
 const JUMP_COMMENT: &str = "CNI firewall plugin rules";
 const ADMIN_COMMENT: &str = "CNI firewall plugin admin overrides";
 /// XT_EXTENSION_MAXNAMELEN, without the NUL.
 const CHAIN_NAME_MAX: usize = 28;
-/// Chains that are another's, and words that lead to none.
+/// Names of other chains, and words that do not lead to a chain.
 const TAKEN: [&str; 14] = [
     "ACCEPT",
     "DROP",
@@ -52,19 +52,19 @@ const TAKEN: [&str; 14] = [
     STAGE_1,
     STAGE_2,
 ];
-/// The targets of iptables and of xtables-addons. To iptables `-j LOG` is never a jump, whatever
-/// chains there are.
+/// The targets of iptables and of xtables-addons. To iptables, `-j LOG` is never a jump, whatever
+/// chains exist.
 const TARGETS: &str = "ACCOUNT AUDIT BALANCE CHAOS CHECKSUM CLASSIFY CLUSTERIP CONNMARK CONNSECMARK CT DELUDE DHCPMAC DNAT \
     DNETMAP DNPT DSCP ECHO ECN FLOWOFFLOAD FULLCONENAT HL HMARK IDLETIMER IMQ IPMARK LED LOG LOGMARK MARK MASQUERADE MIRROR \
     NAT NDPI NETFLOW NETMAP NFLOG NFQUEUE NOTRACK PROTO RATEEST RAWDNAT RAWSNAT REDIRECT REJECT SAME SECMARK SET SNAT SNPT \
     STEAL SYNPROXY SYSRQ TARPIT TCPMSS TCPOPTSTRIP TEE TOS TPROXY TRACE TTL ULOG XOR";
 
-/// What leads from FORWARD to the accepts.
+/// Returns the jump from FORWARD to the accepts.
 pub fn jump() -> FilterRule {
     jump_to(CNI_FORWARD, JUMP_COMMENT)
 }
 
-/// What leads from the accepts to the administrator's rules, first of all.
+/// Returns the jump from the accepts to the administrator's rules, which comes first.
 pub fn admin_jump(admin_chain: &str) -> FilterRule {
     jump_to(admin_chain, ADMIN_COMMENT)
 }
@@ -76,8 +76,8 @@ fn jump_to(chain: &str, comment: &str) -> FilterRule {
     }
 }
 
-/// The chains that rules lead to which are [`admin_jump`]s. Where none has the comment, as after
-/// nft(8) has loaded its own listing, that is the first rule.
+/// Returns the chains that [`admin_jump`]s among the rules lead to. If no rule has the comment, as
+/// after nft(8) has loaded its own listing, the first rule is taken for one.
 pub fn admin_chains_of(rules: &[Option<&FilterRule>]) -> Vec<String> {
     let chain_of = |rule: &FilterRule| match &rule.target {
         Target::Chain(chain) if rule.does(&admin_jump(chain)) => Some(chain.clone()),
@@ -92,14 +92,15 @@ pub fn admin_chains_of(rules: &[Option<&FilterRule>]) -> Vec<String> {
     }
 }
 
-/// Whether a firewall plugin of others is at work here, as in the middle of an upgrade: it relies
-/// on chains that it has seen, and fails where they go meanwhile. Then they stay, as they always do
-/// with the reference.
+/// Whether a foreign firewall plugin is running, as in the middle of an upgrade: it relies on
+/// chains that it has seen, and fails if they are deleted meanwhile. Then the chains stay, as they
+/// always do with the reference.
 pub fn others_rely_on_chains() -> bool {
     another_runs("firewall")
 }
 
-/// What lets a container's packets pass: replies to it, and whatever it sends.
+/// Returns the rules that let a container's packets pass: replies to it, and everything that it
+/// sends.
 pub fn of_address(ip: IpAddr) -> [FilterRule; 2] {
     let accept = FilterRule::to(Target::Accept);
     [
@@ -108,7 +109,7 @@ pub fn of_address(ip: IpAddr) -> [FilterRule; 2] {
     ]
 }
 
-/// Why a text cannot be the name of the administrator's chain.
+/// Returns why a text cannot be the name of the administrator's chain, if it cannot.
 pub fn mistake_in_chain_name(name: &str) -> Option<Mistake> {
     let mistake = |problem| Mistake::new(format_args!("chain name {name:?} {problem}"));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);

@@ -1,5 +1,5 @@
-//! Our own table: which addresses are whose, what was done for them elsewhere, and which bridges
-//! are kept from each other.
+//! Our own table: the owners of addresses, what was done for the addresses elsewhere, and the
+//! bridges that are isolated from each other.
 //!
 //! ```text
 //! table inet cni_multi_firewall {
@@ -12,7 +12,7 @@
 //!   set bridges { type ifname; elements = { "br0" comment "shared" } }
 //!   set same_bridge { type ifname . ifname; elements = { "br0" . "br0" comment "shared" } }
 //!   set isolated { type ifname . ifname; … }
-//!   set attachments { … }                       # which elements are whose
+//!   set attachments { … }                       # the owner of each element
 //!   chain forward {
 //!     type filter hook forward priority filter; policy accept;
 //!     iifname . oifname @isolated drop
@@ -21,9 +21,9 @@
 //!   }
 //! }
 //! ```
-//! An accept here overrides no drop elsewhere, so nothing is accepted here: addresses are noted to
-//! be found again by DEL and GC. One that is given to another container becomes his, and the
-//! accepts elsewhere stay with it; an ADD of his that fails gives it back.
+//! An accept here overrides no drop elsewhere, so addresses are not accepted here, but recorded for
+//! DEL and GC. An address that another container gets moves to its new owner, and the accepts
+//! elsewhere stay with it; if the ADD of the new owner fails, the address moves back.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -39,7 +39,7 @@ use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced, Search};
 use crate::plugin::Handles;
 use crate::steps::nft_owner;
 
-/// For GC, which asks for its owners.
+/// The layout of the table. GC reads the owners from it.
 pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_firewall" },
     comment: "cni-multi: addresses of containers, and bridges that are kept from each other",
@@ -80,20 +80,21 @@ const BASE_CHAIN: &str = "forward";
 const HOOK: Hook = Hook { kind: "filter", number: 2, priority: 0 };
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
-/// The longest name of a zone that can be noted. firewalld's own limit is 17.
+/// The longest zone name that can be recorded. firewalld's own limit is 17.
 pub const ZONE_MAX: usize = 2 * IFNAME;
 
-/// What is noted beside the addresses.
+/// What is recorded besides the addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Notes<'a> {
-    /// The bridge that is kept from others; None where that is not wished, or done elsewhere.
+    /// The bridge to isolate from others; `None` if that is not requested, or done elsewhere.
     pub isolation: Option<&'a Isolation>,
-    /// The zone of firewalld that the addresses are sources of.
+    /// The firewalld zone that the addresses are sources of.
     pub zone: Option<&'a str>,
 }
 
 impl Notes<'_> {
-    /// Isolation is nothing but elements of our table, so it needs a kernel that can have it.
+    /// Requires a kernel with nf_tables if a bridge is to be isolated: isolation is nothing but
+    /// elements of our table.
     pub fn require(&self, handles: &Handles) -> Result<()> {
         let Some(isolation) = self.isolation else { return Ok(()) };
         handles.require_nft().map(drop).map_err(|error| {
@@ -104,9 +105,9 @@ impl Notes<'_> {
     }
 }
 
-/// Notes the addresses as the attachment's, and keeps its bridge from others where that is wished.
-/// Nothing is noted where the kernel has no nf_tables. Returns what was noted before of the
-/// attachment or the addresses.
+/// Records the addresses as the attachment's, and isolates its bridge if that is requested. Records
+/// nothing on a kernel without nf_tables. Returns the previous records of the attachment and of the
+/// addresses.
 pub fn claim(
     handles: &Handles,
     key: &Key,
@@ -117,7 +118,7 @@ pub fn claim(
     LAYOUT.on(nft).of(&nft_owner::of(key)).take(&elements(&wish.ips, notes)).map(Some)
 }
 
-/// What an earlier ADD of the attachment has left that had no DEL, but for what is of these
+/// Returns what an earlier ADD of the attachment, without a DEL since, has left, except for these
 /// addresses.
 pub fn outdated(replaced: &Replaced, ips: &[IpAddr]) -> Held {
     let mut held = Held::default();
@@ -128,8 +129,8 @@ pub fn outdated(replaced: &Replaced, ips: &[IpAddr]) -> Held {
     held
 }
 
-/// Takes a claim back. Returns what is nobody's now: whoever had an address before has been
-/// detached in between, and left to its next owner what lets its packets pass.
+/// Reverts a claim. Returns what has no owner now: a previous owner of an address was detached in
+/// between, and left its accepts to the next owner.
 pub fn give_back(handles: &Handles, key: &Key, replaced: &Replaced) -> Result<Held> {
     let nft = handles.require_nft()?;
     let left = LAYOUT.on(nft).of(&nft_owner::of(key)).give_back(replaced)?;
@@ -138,8 +139,8 @@ pub fn give_back(handles: &Handles, key: &Key, replaced: &Replaced) -> Result<He
     Ok(held)
 }
 
-/// Whether everything that `claim` made is there. What the reference attached is not in our table:
-/// it isolates by rules of iptables.
+/// Verifies that everything that `claim` made is there. Attachments of the reference are not in our
+/// table: it isolates by iptables rules.
 pub fn verify(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<()> {
     let Some(nft) = handles.nft()? else { return notes.require(handles) };
     let isolation = notes.isolation;
@@ -154,7 +155,7 @@ pub fn verify(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Re
     if let Some(element) = LAYOUT.on(nft).absent(&elements(&wish.ips, notes))?.first() {
         return Err(missing(element, isolation));
     }
-    // The chain does nothing for bridges that are open.
+    // The chain has no effect on open bridges.
     match isolation.map_or(Ok(None), |_| LAYOUT.on(nft).damage())? {
         Some(damage) => Err(Error::check(damage)),
         None => Ok(()),
@@ -173,17 +174,17 @@ fn missing(element: &OwnedElement, isolation: Option<&Isolation>) -> Error {
     Error::check(format!("{what} is not in set {:?} of nftables table {table:?}", element.set))
 }
 
-/// What an attachment has.
+/// What an attachment owns.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// Its addresses that no other has been given since.
+    /// Its addresses that no other attachment has got since.
     pub ips: Vec<IpAddr>,
-    /// Those of them that are not in the table: the reference has attached it, or our table was
-    /// removed.
+    /// Those of its addresses that are not in the table: the reference has attached it, or our
+    /// table was removed.
     pub unknown: Vec<IpAddr>,
     /// Its addresses in firewalld, each with its zone.
     pub sources: Vec<(IpAddr, String)>,
-    /// The rules that were made for it over netlink, perhaps not all.
+    /// The rules that were made for it over netlink, perhaps not all of them.
     pub rules: Vec<RuleHandle>,
 }
 
@@ -200,7 +201,7 @@ impl Held {
         }
     }
 
-    /// Whether any of these addresses is in the table, and so was let pass by an ADD of ours.
+    /// Whether any of these addresses is in the table, and so was accepted by an ADD of ours.
     pub fn is_any_noted(&self, is_asked: impl Fn(IpAddr) -> bool) -> bool {
         let count = |ips: &[IpAddr]| ips.iter().filter(|ip| is_asked(**ip)).count();
         count(&self.ips) > count(&self.unknown)
@@ -212,19 +213,19 @@ impl Held {
     }
 }
 
-/// A rule in `CNI-FORWARD` of iptables-nft. Without it a chain with the rules of thousands of
-/// containers would have to be read; with it the rule still has to be looked at, because handles
-/// begin anew with a table.
+/// A rule in `CNI-FORWARD` of iptables-nft. The handle saves reading a chain with the rules of
+/// thousands of containers. The rule must still be compared, because a new table restarts its
+/// handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleHandle {
-    /// Whether it is in the table of IPv6.
+    /// Whether it is in the IPv6 table.
     pub is_v6: bool,
-    /// The kernel's number.
+    /// The kernel's handle.
     pub handle: u64,
 }
 
-/// What an attachment has: that is in the table, and of the addresses that were `told` those that
-/// are not in it, which the reference has attached.
+/// Returns what an attachment owns: everything in the table, and those of the addresses in `told`
+/// that are not in it, which the reference has attached.
 pub fn held(handles: &Handles, owner: &Owner, told: &[IpAddr], search: Search) -> Result<Held> {
     let mut held = Held::default();
     let Some(nft) = handles.nft()? else {
@@ -243,7 +244,7 @@ pub fn held(handles: &Handles, owner: &Owner, told: &[IpAddr], search: Search) -
     Ok(held)
 }
 
-/// Notes rules that were made for the attachment.
+/// Records rules that were made for the attachment.
 pub fn note_rules(handles: &Handles, key: &Key, rules: &[RuleHandle]) -> Result<()> {
     let element = |rule: &RuleHandle| {
         let set = if rule.is_v6 { ACCEPTS6 } else { ACCEPTS4 };
@@ -265,7 +266,7 @@ fn rule_handle(set: &str, key: &[u8]) -> Option<RuleHandle> {
     Some(RuleHandle { is_v6: set == ACCEPTS6.name, handle: half(0)? << 32 | half(4)? })
 }
 
-/// Removes the elements of an attachment, and the table with the last of all.
+/// Removes the elements of an attachment, and with the last element the table.
 pub fn release(handles: &Handles, owner: &Owner, search: Search) -> Result<()> {
     nft_owner::release(handles, &LAYOUT, owner, search).map(drop)
 }
@@ -319,7 +320,7 @@ fn of_bridge(isolation: &Isolation) -> [OwnedElement; 2] {
     [shared(BRIDGES, name.clone()), shared(pairs, [name.clone(), name].concat())]
 }
 
-/// The address that a key begins with, in those sets that have addresses.
+/// Returns the address at the beginning of a key, for sets of addresses.
 fn address(set: &str, key: &[u8]) -> Option<IpAddr> {
     match set {
         set if set == CONTAINERS4.name || set == ZONES4.name => {
@@ -336,7 +337,7 @@ fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
     for (pairs, verdict) in [(ISOLATED, Verdict::Drop), (SAME_BRIDGE, Verdict::Accept)] {
         batch.rule(table, BASE_CHAIN, |rule| {
-            // A name fills a register, so the second stands right behind the first.
+            // A name fills a register, so the second name directly follows the first.
             rule.meta(Meta::IifName, 1)
                 .meta(Meta::OifName, 2)
                 .in_set(pairs.name, 1, false)

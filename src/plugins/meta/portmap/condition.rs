@@ -1,5 +1,5 @@
-//! `conditionsV4` and `conditionsV6` for nftables: what of nft(8)'s language can be said here. The
-//! reference hands them to the program `nft`; here each is written as the kernel reads it.
+//! `conditionsV4` and `conditionsV6` for nftables: the supported part of nft(8)'s language. The
+//! reference passes them to the program `nft`; here each one is encoded for the kernel.
 
 use std::net::IpAddr;
 
@@ -12,17 +12,17 @@ use crate::net::nft::wire::octets;
 
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
-/// A rule of the kernel has at most 128 expressions (NFT_RULE_MAXEXPRS), and a condition three or
-/// four.
+/// The maximum number of conditions. A kernel rule has at most 128 expressions (NFT_RULE_MAXEXPRS),
+/// and a condition has three or four.
 const MOST: usize = 10;
-/// What can be said.
+/// The supported syntax.
 const EXPECTED: &str = "(ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number";
 
-/// Something that a packet must be.
+/// A condition that a packet must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     what: What,
-    /// It must be something else.
+    /// Whether the packet must differ from it.
     negated: bool,
 }
 
@@ -35,8 +35,8 @@ enum What {
 }
 
 impl Condition {
-    /// Reads the words of the field at `path`, which stand together as one text about packets of
-    /// one family.
+    /// Parses the words of the field at `path`, which together are one text about packets of one
+    /// family.
     pub fn parse(path: &str, words: &[String], is_v6: bool) -> Result<Vec<Condition>> {
         let text = words.join(" ");
         let mut rest = text.split_whitespace();
@@ -91,7 +91,7 @@ impl Condition {
         Some(Condition { what, negated })
     }
 
-    /// Writes it: the rule goes on only if the packet is so.
+    /// Writes the condition: the rule continues only for packets that meet it.
     pub fn write(&self, rule: &mut Expressions) {
         let value = match &self.what {
             What::Source(net) => load_address(rule, *net, false),
@@ -128,7 +128,7 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// Loads the network of a packet's address; returns what it is compared with.
+/// Loads the network of a packet's address; returns the value to compare it with.
 fn load_address(rule: &mut Expressions, net: IpNet, is_destination: bool) -> Vec<u8> {
     let length = if net.addr().is_ipv6() { 16 } else { 4 };
     let source = if net.addr().is_ipv6() { 8 } else { 12 };

@@ -8,15 +8,16 @@ use crate::cni::decode;
 use crate::error::{Error, Result, Word, warn};
 use crate::plugin::{Context, Handles, PluginConf};
 
-/// The bit that the reference marks packets with where none is given.
+/// The default bit of the reference's mark.
 const MARK_BIT: i64 = 13;
 /// XT_EXTENSION_MAXNAMELEN, without the NUL.
 const CHAIN_MAX: usize = 28;
 
-/// The short options of iptables that are matches; all others say what to do with a packet, a rule
-/// or the program.
+/// The short options of iptables that are matches; all others are about what to do with a packet, a
+/// rule or the program.
 const SHORT_MATCHES: &str = "sdpmiof";
-/// The long ones that are none. iptables takes them abbreviated, and with a value behind `=`.
+/// The long options that are not matches. iptables accepts them abbreviated, and with a value after
+/// `=`.
 const ORDERS: [&str; 18] = [
     "jump",
     "goto",
@@ -38,7 +39,7 @@ const ORDERS: [&str; 18] = [
     "wait",
 ];
 
-/// What redirects.
+/// The program or interface that redirects packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// nftables over netlink.
@@ -66,38 +67,37 @@ impl<'de> Deserialize<'de> for Backend {
     }
 }
 
-/// Its keys.
+/// The configuration of `portmap`.
 #[derive(Debug, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// `nftables` or `iptables`; without it nftables, unless a key asks for what only iptables
-    /// has.
+    /// `nftables` or `iptables`. Default: nftables, unless a key requires iptables.
     backend: Option<Backend>,
-    /// Packets that would otherwise be answered past the host carry the host's address: from the
-    /// container itself, from its network, and from 127.0.0.1. Default true.
+    /// Masquerade packets whose answers would otherwise bypass the host: from the container itself,
+    /// from its network, and from 127.0.0.1. Default true.
     pub snat: bool,
-    /// Whoever comes by a port carries the host's address. Default false.
+    /// Masquerade every packet that comes through a port. Default false.
     pub masq_all: bool,
-    /// iptables: the bit of the mark that says what is masqueraded, 0 to 31. Default 13.
+    /// iptables: the bit of the mark for packets to masquerade, 0 to 31. Default 13.
     mark_masq_bit: Option<i64>,
-    /// iptables: the chain of others that marks for masquerading, such as `KUBE-MARK-MASQ`.
+    /// iptables: a foreign chain that marks for masquerading, such as `KUBE-MARK-MASQ`.
     pub external_set_mark_chain: String,
-    /// What IPv4 packets must be like besides, in the words of the backend.
+    /// Additional conditions for IPv4 packets, in the syntax of the backend.
     #[serde(rename = "conditionsV4")]
     pub conditions_v4: Vec<String>,
     /// The same for IPv6.
     #[serde(rename = "conditionsV6")]
     pub conditions_v6: Vec<String>,
     runtime_config: RuntimeConf,
-    /// What is to be mapped.
+    /// The mappings to make.
     #[serde(skip)]
     pub mappings: Vec<Mapping>,
-    /// The conditions of nftables, IPv4's and IPv6's.
+    /// The conditions for nftables: IPv4's, then IPv6's.
     #[serde(skip)]
     pub conditions: [Vec<Condition>; 2],
 }
 
-/// What the runtime says.
+/// The runtime's part of the configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RuntimeConf {
@@ -147,7 +147,7 @@ impl PluginConf for Conf {
 }
 
 impl Conf {
-    /// It becomes a word in the input of a program.
+    /// Validates the chain name, which becomes a word in a program's input.
     fn validate_chain(&self) -> Result<()> {
         let chain = &self.external_set_mark_chain;
         let is_word = chain.len() <= CHAIN_MAX
@@ -164,7 +164,8 @@ impl Conf {
         }
     }
 
-    /// They become words in a line of a program's input, or are read by us.
+    /// Validates the conditions. They become words in a line of a program's input, or are parsed by
+    /// us.
     fn validate_conditions(&self) -> Result<()> {
         for (path, words) in
             [("conditionsV4", &self.conditions_v4), ("conditionsV6", &self.conditions_v6)]
@@ -225,13 +226,13 @@ impl Conf {
         keys
     }
 
-    /// Whether the keys leave it to nftables.
+    /// Whether the keys permit nftables.
     fn is_for_nftables(&self) -> bool {
         self.backend != Some(Backend::Iptables) && self.keys_of_iptables().is_empty()
     }
 
-    /// The backend on this host. A fallback is told, because the rules are to be looked for
-    /// elsewhere then.
+    /// Returns the backend on this host. A fallback is reported, because the operator then has to
+    /// look for the rules elsewhere.
     pub fn backend(&self, handles: &Handles) -> Result<Backend> {
         if !self.is_for_nftables() {
             return Ok(Backend::Iptables);
@@ -244,13 +245,13 @@ impl Conf {
         Ok(Backend::Nftables)
     }
 
-    /// The mark of what is masqueraded.
+    /// Returns the mark of packets to masquerade.
     pub fn mark(&self) -> u32 {
         1 << self.mark_masq_bit.unwrap_or(MARK_BIT)
     }
 }
 
-/// Whether iptables would take the word for an option that is no match.
+/// Whether iptables would take the word for an option that is not a match.
 fn is_order(word: &str) -> bool {
     match (word.strip_prefix("--"), word.strip_prefix('-')) {
         (Some(long), _) => {
@@ -264,7 +265,8 @@ fn is_order(word: &str) -> bool {
     }
 }
 
-/// The reference's rule: options begin with a dash.
+/// Whether the conditions are for iptables. The reference decides so too: options begin with a
+/// dash.
 fn is_of_iptables(conditions: &[String]) -> bool {
     conditions.first().is_some_and(|first| first.starts_with('-') || first.starts_with('!'))
 }

@@ -1,5 +1,5 @@
-//! Published ports by the host's iptables, with the names of the reference: nerdctl and Nomad read
-//! them.
+//! Published ports with the host's iptables, under the names of the reference: nerdctl and Nomad
+//! read them.
 //!
 //! ```text
 //! -A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT          and the same in OUTPUT
@@ -8,7 +8,7 @@
 //! -A CNI-DN-<hash> -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.1.0.7:80
 //! -A POSTROUTING -j CNI-HOSTPORT-MASQ                                      which masquerades what has the mark
 //! ```
-//! A change is planned on `iptables-save` and done by one `iptables-restore` a family.
+//! A change is planned from `iptables-save` and applied by one `iptables-restore` per family.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashSet;
@@ -30,24 +30,26 @@ use crate::sys::process::another_runs;
 
 const NAT: &str = "nat";
 const DNAT: &str = "CNI-HOSTPORT-DNAT";
-/// What leads to that chain: PREROUTING and OUTPUT. It stays when the last port is closed.
+/// The number of jumps to that chain, from PREROUTING and OUTPUT. They stay when the last port is
+/// closed.
 const JUMPS: u32 = 2;
 const SETMARK: &str = "CNI-HOSTPORT-SETMARK";
 const MASQ: &str = "CNI-HOSTPORT-MASQ";
 const POSTROUTING: &str = "POSTROUTING";
-/// What the name of a container's own chain begins with.
+/// The prefix of the name of a container's own chain.
 const DN: &str = "CNI-DN-";
-/// What plugins before 0.7 made.
+/// The prefix of chains that plugins before 0.7 made.
 const OLD_SNAT: &str = "CNI-SN-";
-/// xt_multiport takes 15 ports.
+/// The maximum number of ports in xt_multiport.
 const PORTS: usize = 15;
-/// How many ports of a container the programs take in a second or two; with so many rules they read
-/// all for each change.
+/// The maximum number of ports of a container, which the programs process in a second or two: with
+/// so many rules they read all of them for each change.
 const MOST: usize = 4000;
-/// xt_comment takes 255 bytes; the reference cuts at 253 and adds three dots, which iptables takes.
+/// The maximum length of an xt_comment in bytes. The reference cuts at 253 and adds three dots,
+/// which iptables accepts.
 const COMMENT_MAX: usize = 255;
 
-/// Others have to have made it.
+/// Requires the external chain, which another program must have created.
 fn require_external_chain(conf: &Conf, saved: &Saved) -> Result<()> {
     let chain = &conf.external_set_mark_chain;
     if !conf.snat || chain.is_empty() || saved.chain(chain).is_some() {
@@ -61,7 +63,7 @@ fn require_external_chain(conf: &Conf, saved: &Saved) -> Result<()> {
     }
 }
 
-/// The container's own chain: 28 letters, all that a chain's name can have.
+/// Returns the container's own chain: 28 letters, the maximum for the name of a chain.
 pub fn chain(key: &Key) -> String {
     chain_of(key.network.as_str(), key.container_id.as_str(), DN)
 }
@@ -71,8 +73,8 @@ fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
     format!("{prefix}{}", &hash["CNI-".len()..][..28 - prefix.len()])
 }
 
-/// Opens the ports. One that another container has is code 102. What stood there before comes back
-/// if a later step fails.
+/// Opens the ports. A port of another container is an error with code 102. The previous rules are
+/// restored if a later step fails.
 pub fn create<'a>(
     handles: &'a Handles,
     key: &'a Key,
@@ -108,8 +110,9 @@ pub fn create<'a>(
     Ok(())
 }
 
-/// The lines that make the container's chain and what leads to it. What another interface of the
-/// container has there, in the same network, stays: the name of the chain does not tell them apart.
+/// Returns the lines that make the container's chain and the rules that lead to it. Rules of
+/// another interface of the container in the same network stay: the name of the chain does not
+/// distinguish the interfaces.
 fn own_lines(key: &Key, conf: &Conf, forwards: &[Forward], saved: &Saved) -> Vec<String> {
     let chain = chain(key);
     let is_v6 = forwards[0].to.addr().is_ipv6();
@@ -131,7 +134,7 @@ fn own_lines(key: &Key, conf: &Conf, forwards: &[Forward], saved: &Saved) -> Vec
     lines
 }
 
-/// The lines after which everything of ours is in `now` as it was `before`.
+/// Returns the lines that restore everything of ours from `now` to `before`.
 fn lines_back(key: &Key, conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
     let chain = chain(key);
     let mut lines = removal(&chain, now);
@@ -143,8 +146,8 @@ fn lines_back(key: &Key, conf: &Conf, before: &Saved, now: &Saved) -> Vec<String
         lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
     }
     let is_another_s = |rule: &&String| !rule.ends_with(&format!(" -j {chain}"));
-    // A portmap of others that is at work, as in the middle of an upgrade, relies on chains that it
-    // has seen.
+    // A foreign portmap plugin that is running, as in the middle of an upgrade, relies on chains
+    // that it has seen.
     if !now.chain(DNAT).unwrap_or_default().iter().any(|rule| is_another_s(&rule))
         && !another_runs("portmap")
     {
@@ -153,7 +156,7 @@ fn lines_back(key: &Key, conf: &Conf, before: &Saved, now: &Saved) -> Vec<String
     lines
 }
 
-/// The lines that take away what all containers share, as far as it was not there before.
+/// Returns the lines that remove what all containers share, as far as it was not there before.
 fn shared_lines_back(conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
     let (chains, rules) = shared(conf);
     let is_new = |chain: &str, rule: &str| now.has(chain, rule) && !before.has(chain, rule);
@@ -166,7 +169,8 @@ fn shared_lines_back(conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
     rules.chain(chains.map(|chain| format!("-X {chain}"))).collect()
 }
 
-/// What CHECK misses, if anything; asks no program where it can see that there is nothing.
+/// Returns what CHECK misses, if anything. Runs no program if the kernel shows that there are no
+/// rules.
 pub fn missing(
     handles: &Handles,
     key: &Key,
@@ -190,7 +194,7 @@ pub fn missing(
     Ok(None)
 }
 
-/// The first thing that is not in the saved rules, in the reference's words.
+/// Returns the first thing that the saved rules lack, in the reference's words.
 fn first_missing(saved: &Saved, key: &Key, conf: &Conf, forwards: &[Forward]) -> Option<String> {
     let chain = chain(key);
     let no_rule = |rule: &str, chain: &str| {
@@ -216,7 +220,7 @@ fn first_missing(saved: &Saved, key: &Key, conf: &Conf, forwards: &[Forward]) ->
         .map(|line| format!("what `{line}` makes not found in table {NAT}"))
 }
 
-/// Closes the ports and returns them; the shared chains stay, as the reference leaves them.
+/// Closes the ports and returns them. The shared chains stay, as with the reference.
 pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
     let mut errors = ErrorList::default();
     let released = errors.push(delete_chain(handles, &chain(key))).unwrap_or_default();
@@ -246,7 +250,7 @@ fn delete_chain(handles: &Handles, chain: &str) -> Result<Vec<Released>> {
     errors.finish().map(|()| all)
 }
 
-/// Where the rules of a container's chain led to.
+/// Returns where the rules of a container's chain led to.
 fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
     let released = |rule: &String| {
         let (protocol, host_port, _) = redirected(rule)?;
@@ -256,8 +260,8 @@ fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
     saved.chain(chain).unwrap_or_default().iter().filter_map(released).collect()
 }
 
-/// Closes the ports of this network's containers of which no attachment is valid: comments say
-/// whose network it is.
+/// Closes the ports of this network's containers that have no valid attachment. Comments of rules
+/// name the network.
 pub fn collect_garbage(
     handles: &Handles,
     network: &NetworkName,
@@ -282,7 +286,7 @@ pub fn collect_garbage(
     errors.finish().map(|()| released)
 }
 
-/// A container's chain, as something that GC removes.
+/// Describes a container's chain for GC.
 fn stale_chain(chain: &str, saved: &Saved) -> Stale {
     let leads_there = |rule: &&String| rule.contains(&format!("-j {chain}"));
     let leading = saved.chain(DNAT).unwrap_or_default().iter().find(leads_there);
@@ -295,7 +299,8 @@ fn stale_chain(chain: &str, saved: &Saved) -> Stale {
     }
 }
 
-/// Whether the host's programs can list its rules. Who has only one family needs not the other's.
+/// Requires that the host's programs can list its rules. Only IPv4 is tried: a host with one family
+/// does not need the other's program.
 pub fn require(handles: &Handles) -> Result<()> {
     handles.iptables().for_address(IpAddr::from([127, 0, 0, 1])).save(NAT).map(drop)
 }
@@ -310,7 +315,7 @@ fn by_family(forwards: &[Forward]) -> Vec<Vec<Forward>> {
     [v4, v6].into_iter().filter(|of_family| !of_family.is_empty()).collect()
 }
 
-/// The chains that all containers share, and the rules there and to there.
+/// Returns the chains that all containers share, with their rules and the rules that lead to them.
 fn shared(conf: &Conf) -> (Vec<&'static str>, Vec<(&'static str, String)>) {
     let mark = format!("{:#x}/{:#x}", conf.mark(), conf.mark());
     let jump = format!("-m addrtype --dst-type LOCAL -j {DNAT}");
@@ -327,15 +332,16 @@ fn shared(conf: &Conf) -> (Vec<&'static str>, Vec<(&'static str, String)>) {
     (chains, rules)
 }
 
-/// The lines that make what all containers share, as far as it is missing. `-N` of a chain that
-/// another has made meanwhile fails, and the plan is made anew; a line `:CHAIN` would empty it.
+/// Returns the lines that make what all containers share, as far as it is missing. `-N` fails for a
+/// chain that another process has made meanwhile, and the change is planned again; a line `:CHAIN`
+/// would empty the chain.
 fn shared_rules(conf: &Conf, saved: &Saved) -> Vec<String> {
     let (chains, rules) = shared(conf);
     let chains = chains.into_iter().filter(|chain| saved.chain(chain).is_none());
     let rules =
         rules.into_iter().filter(|(chain, rule)| !saved.has(chain, rule)).map(|(chain, rule)| {
             match chain {
-                // What masquerades comes before what others have there, as in the reference.
+                // Masquerading comes before foreign rules in the chain, as in the reference.
                 POSTROUTING => format!("-I {chain} 1 {rule}"),
                 _ => format!("-A {chain} {rule}"),
             }
@@ -343,7 +349,7 @@ fn shared_rules(conf: &Conf, saved: &Saved) -> Vec<String> {
     chains.map(|chain| format!("-N {chain}")).chain(rules).collect()
 }
 
-/// The rules of the container's chain for one family, as `iptables-save` shows them.
+/// Returns the rules of the container's chain for one family, as `iptables-save` shows them.
 fn own_rules(conf: &Conf, forwards: &[Forward]) -> Vec<String> {
     let mut rules = vec![];
     for forward in forwards {
@@ -355,7 +361,7 @@ fn own_rules(conf: &Conf, forwards: &[Forward]) -> Vec<String> {
     rules
 }
 
-/// The rule that leads to the container's chain.
+/// Returns the line with the rule that leads to the container's chain.
 fn entry(key: &Key, conf: &Conf, protocol: Protocol, ports: &[u16], is_v6: bool) -> String {
     let chain = chain(key);
     let comment = comment(key);
@@ -371,7 +377,7 @@ fn listed(ports: &[u16]) -> String {
     ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Such entries that are there. Conditions and comments are shown in another way than they were
+/// Returns the existing entries of that kind. Conditions and comments are not listed as they were
 /// written.
 fn entries_of<'s>(saved: &'s Saved, key: &Key, protocol: Protocol, ports: &[u16]) -> Vec<&'s str> {
     let of_protocol = format!("-p {protocol} ");
@@ -383,7 +389,8 @@ fn entries_of<'s>(saved: &'s Saved, key: &Key, protocol: Protocol, ports: &[u16]
     entries.filter(|rule| rule.ends_with(&target) && is_it(rule)).collect()
 }
 
-/// Whose packets carry the host's address: who would be answered past the host, or everyone.
+/// Returns the rules that mark packets for masquerading: from sources whose answers would bypass
+/// the host, or from all sources.
 fn marks(conf: &Conf, forward: &Forward, base: &str) -> Vec<String> {
     let target = Some(conf.external_set_mark_chain.as_str())
         .filter(|chain| !chain.is_empty())
@@ -407,8 +414,8 @@ fn destination(forward: &Forward) -> String {
     }
 }
 
-/// The ports of each protocol in pieces that one rule can have; those of the other family too, as
-/// in the reference.
+/// Returns the ports of each protocol in pieces that fit in one rule, with those of the other
+/// family too, as in the reference.
 fn entry_ports(conf: &Conf) -> Vec<(Protocol, Vec<u16>)> {
     let mut entries = vec![];
     for protocol in [Protocol::Sctp, Protocol::Tcp, Protocol::Udp] {
@@ -428,7 +435,7 @@ fn comment(key: &Key) -> String {
     quoted(&text)
 }
 
-/// A word as iptables-restore reads it and iptables-save writes it.
+/// Returns a word as iptables-restore reads it and iptables-save writes it.
 fn quoted(word: &str) -> String {
     let is_plain =
         !word.is_empty() && word.chars().all(|c| c.is_ascii_graphic() && !"\"'\\".contains(c));
@@ -439,13 +446,13 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The lines that take away what leads to a chain.
+/// Returns the lines that remove the rules that lead to a chain.
 fn removal(chain: &str, saved: &Saved) -> Vec<String> {
     saved.leading_to(chain).map(|(from, rule)| format!("-D {from} {rule}")).collect()
 }
 
-/// A port that is wanted and that a rule of another container leads elsewhere is code 102. No
-/// program is asked where there is no such rule.
+/// Refuses with code 102 a port that a rule of another container leads elsewhere. Runs no program
+/// if there is no such rule.
 pub fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
     let programs = handles.iptables().with_nat_chain_in_use(handles.nft()?, DNAT, JUMPS)?;
     for of_family in by_family(forwards) {
@@ -474,7 +481,7 @@ fn refuse_taken_in(saved: &Saved, key: &Key, forwards: &[Forward]) -> Result<()>
     Ok(())
 }
 
-/// Whose a container's chain is, as the comment of what leads to it says.
+/// Returns the owner of a container's chain, from the comment of the rule that leads to it.
 fn holder(saved: &Saved, chain: &str) -> String {
     let comment = saved.leading_to(chain).find_map(|(_, rule)| {
         let (comment, _) = rule.split_once("--comment \"dnat ")?.1.split_once("\" -m")?;
@@ -483,7 +490,7 @@ fn holder(saved: &Saved, chain: &str) -> String {
     comment.unwrap_or_else(|| format!("chain {chain}"))
 }
 
-/// Protocol, port and address of a rule that redirects.
+/// Returns the protocol, port and address of a rule that redirects.
 fn redirected(line: &str) -> Option<(&str, u16, Option<IpAddr>)> {
     let words: Vec<&str> = line.split(' ').collect();
     let value = |option: &str| words.windows(2).find(|pair| pair[0] == option).map(|pair| pair[1]);
@@ -492,14 +499,14 @@ fn redirected(line: &str) -> Option<(&str, u16, Option<IpAddr>)> {
     Some((value("-p")?, value("--dport")?.parse().ok()?, at))
 }
 
-/// The chain that an entry leads to, if its comment names this network. Long ids are cut off in
-/// comments.
+/// Returns the chain that an entry leads to, if its comment names this network. Comments truncate
+/// long IDs.
 fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
     rule.contains(&format!("--comment \"dnat name: \\\"{network}\\\" id: ")).then_some(())?;
     rule.rsplit_once(" -j ").map(|(_, chain)| chain).filter(|chain| chain.starts_with(DN))
 }
 
-/// Whether a rule is about this port.
+/// Whether a rule matches this port.
 fn is_about(rule: &str, protocol: Protocol, port: u16) -> bool {
     rule.contains(&format!("-p {protocol} "))
         && format!("{rule} ").contains(&format!(" --dport {port} "))

@@ -1,4 +1,4 @@
-//! Which port of the host leads where.
+//! Mappings: which port of the host leads to which port of the container.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::error::{Code, Error, Expected, Result};
 
-/// A transport protocol that has ports; its number in IP.
+/// A transport protocol with ports. The value is its number in IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// TCP.
@@ -22,7 +22,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The protocol with this number.
+    /// Returns the protocol with this number.
     pub fn of_number(number: u8) -> Option<Protocol> {
         [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
             .into_iter()
@@ -31,7 +31,7 @@ impl Protocol {
 
     const WORDS: &'static [&'static str] = &["tcp", "udp", "sctp"];
 
-    /// The protocol of this name in any case; an empty name is TCP.
+    /// Returns the protocol of this name in any case; an empty name is TCP.
     pub fn of(name: &str) -> Option<Protocol> {
         match name.to_ascii_lowercase().as_str() {
             "" | "tcp" => Some(Protocol::Tcp),
@@ -41,7 +41,7 @@ impl Protocol {
         }
     }
 
-    /// Its name in rules.
+    /// Returns its name in rules.
     pub fn as_str(self) -> &'static str {
         match self {
             Protocol::Tcp => "tcp",
@@ -57,7 +57,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A mapping as the runtime gives it.
+/// A mapping as the runtime passes it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Given {
@@ -68,17 +68,17 @@ pub struct Given {
     host_ip: String,
 }
 
-/// Which of the host's addresses a port is opened at.
+/// The host's addresses that a port is opened at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// At all, of both families.
+    /// All addresses of both families.
     Any,
-    /// At all of one family: an unspecified address.
+    /// All addresses of one family, given as an unspecified address.
     AnyOf {
-        /// Which.
+        /// Whether the family is IPv6.
         is_v6: bool,
     },
-    /// At this one.
+    /// One address.
     At(IpAddr),
 }
 
@@ -90,11 +90,11 @@ impl Host {
         let ip: IpAddr = text.parse().map_err(|_| {
             format!("{text:?} is not an IP address, expected one of the host's or none")
         })?;
-        let ip = ip.to_canonical(); // ::ffff:10.0.0.1 is on no wire
+        let ip = ip.to_canonical(); // no packet carries ::ffff:10.0.0.1
         Ok(if ip.is_unspecified() { Host::AnyOf { is_v6: ip.is_ipv6() } } else { Host::At(ip) })
     }
 
-    /// What has the port where this has it, and may not be given beside it.
+    /// Returns the claims that conflict with this one, because they include the same port.
     fn rivals(self) -> Vec<Claim> {
         let all_of = |is_v6| [Claim::Whole(Host::AnyOf { is_v6 }), Claim::Whole(Host::Any)];
         match self {
@@ -115,19 +115,19 @@ impl Host {
     }
 }
 
-/// What a mapping claims of a port, so that those that overlap are found without a look at all.
+/// What a mapping claims of a port, so that a lookup finds overlaps without comparing all mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Claim {
-    /// The port there.
+    /// The port at everything that [`Host`] names.
     Whole(Host),
-    /// The port at one address of the family at least.
+    /// The port at one or more addresses of the family.
     SomeOf { is_v6: bool },
 }
 
-/// A mapping that can be.
+/// A valid mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Where the configuration has it.
+    /// Its path in the configuration, for errors.
     path: String,
     host: Host,
     host_port: u16,
@@ -136,8 +136,8 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Reads the list at `path`; what is no port, no protocol, no address or given twice is
-    /// refused.
+    /// Parses the list at `path`. Refuses what is not a port, a protocol or an address, and
+    /// duplicates.
     pub fn read_all(path: &str, given: &[Given]) -> Result<Vec<Mapping>> {
         let mut mappings: Vec<Mapping> = vec![];
         let mut claimed: HashMap<(Protocol, u16, Claim), usize> = HashMap::new();
@@ -202,14 +202,14 @@ impl Mapping {
     }
 }
 
-/// A mapping of one family, with where it leads.
+/// A mapping for one family, with its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Where the configuration has the mapping.
+    /// The mapping's path in the configuration, for errors.
     pub path: String,
     /// The transport protocol.
     pub protocol: Protocol,
-    /// The host's address; all of the family where there is none.
+    /// The host's address; `None` for all addresses of the family.
     pub at: Option<IpAddr>,
     /// The host's port.
     pub host_port: u16,
@@ -220,7 +220,7 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// The mistake that another has the port; `holder` says who.
+    /// Returns the error that another attachment has the port; `holder` names it.
     pub fn taken(&self, holder: &str) -> Error {
         let msg = format!("{}: hostPort {self} is taken by another attachment", self.path);
         Error::new(Code::CONFLICT, msg).with_details(format_args!("it is published for {holder}"))
@@ -243,7 +243,7 @@ impl fmt::Display for Forward {
     }
 }
 
-/// A port that was somebody's.
+/// A port that an attachment has released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Released {
     /// The transport protocol.
@@ -254,9 +254,9 @@ pub struct Released {
     pub to: IpAddr,
 }
 
-/// The mappings to a container that has these addresses. One address of the host whose family the
-/// container has not got leads nowhere, which is a mistake; all addresses of such a family are
-/// none.
+/// Plans the forwards to a container with these addresses. One address of the host whose family the
+/// container lacks leads nowhere, which is an error; all addresses of such a family yield no
+/// forward.
 pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Result<Vec<Forward>> {
     let mut forwards = vec![];
     for mapping in mappings {

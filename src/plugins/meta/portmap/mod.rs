@@ -1,8 +1,9 @@
-//! `portmap`: ports of the host lead to ports of the container. <https://www.cni.dev/plugins/current/meta/portmap/>
+//! `portmap`: forwards ports of the host to ports of the container.
+//! <https://www.cni.dev/plugins/current/meta/portmap/>
 //!
-//! It is chained after the plugin that made the container's interface. Only what is addressed to
-//! the host itself is redirected. By default that is done by nftables over netlink; `backend:
-//! "iptables"` is honoured with the chains and comments of the reference.
+//! It is chained after the plugin that created the container's interface. Only packets addressed to
+//! the host itself are redirected. The default backend is nftables over netlink; `backend:
+//! "iptables"` uses the chains and comments of the reference.
 
 mod condition;
 mod conf;
@@ -28,7 +29,7 @@ use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
 use crate::rollback::transaction;
 use crate::steps::prev_result;
 
-/// The plugin.
+/// The `portmap` plugin.
 pub struct Portmap;
 
 impl Plugin for Portmap {
@@ -53,8 +54,8 @@ impl Plugin for Portmap {
                 }
                 Backend::Iptables => iptables::create(handles, &at.key, conf, &forwards, rb)?,
             }
-            // Last, so that nothing undoes it: an ADD that loses a port would switch it off under
-            // the ADD that has the port.
+            // Last, so that no rollback undoes it: an ADD that loses the race for a port would
+            // switch the setting off for the ADD that has the port.
             if conf.snat {
                 let_localhost_out(cx, &forwards)?;
             }
@@ -70,8 +71,8 @@ impl Plugin for Portmap {
         if forwards.is_empty() {
             return Ok(());
         }
-        // Rules of iptables are right whatever is asked for: the reference may have made them, or
-        // we when they were.
+        // iptables rules are accepted with any backend: the reference may have made them, or an ADD
+        // of ours with another configuration.
         if let Some(missing) = iptables::missing(handles, &at.key, conf, &forwards)? {
             match conf.backend(handles)? {
                 Backend::Iptables => Err(missing),
@@ -97,9 +98,9 @@ impl Plugin for Portmap {
         errors.finish()
     }
 
-    /// The runtime says only at ADD whose ports it publishes. A backend that cannot work is told
-    /// of, and is no error: a runtime would start no container at all, for want of what few of
-    /// them need.
+    /// The runtime names the containers with published ports only at ADD. A backend that cannot
+    /// work is a warning and not an error: otherwise a runtime would start no container at all, for
+    /// a feature that few of them need.
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let handles = cx.handles();
         let ready = conf.backend(handles).and_then(|backend| match backend {
@@ -127,14 +128,14 @@ impl Plugin for Portmap {
     }
 }
 
-/// A port that leads elsewhere by another backend, or by the reference, is taken as well.
+/// Refuses ports that are taken, also those taken by another backend or by the reference.
 fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
     nft::refuse_taken(handles, key, forwards)?;
     nft::refuse_taken_by_reference(handles, key, forwards)?;
     iptables::refuse_taken(handles, key, forwards)
 }
 
-/// What is to be forwarded to the container's first address of each family.
+/// Plans the forwards to the container's first address of each family.
 fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forward>> {
     let is_in_container = |ip: &&IpConfig| match ip.interface.map(usize::try_from) {
         Some(Ok(index)) => result
@@ -163,8 +164,8 @@ fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forw
     mapping::plan(&conf.mappings, v4, v6)
 }
 
-/// Flows to a UDP port of the host that began before the port led here would never get here: the
-/// kernel does not look at them again.
+/// Deletes UDP flows to a port of the host that began before the port led here. They would never
+/// get here: the kernel does not evaluate the rules for them again.
 fn forget_flows_to_others(cx: &Context<'_>, forwards: &[Forward]) {
     let is_own = |ip| cx.host().and_then(|host| host.is_local(ip)).unwrap_or(false);
     let of_udp = |forward: &&Forward| forward.protocol == Protocol::Udp;
@@ -186,7 +187,7 @@ fn forget_flows_to_others(cx: &Context<'_>, forwards: &[Forward]) {
     forget(ports, is_stale);
 }
 
-/// Nor would flows to a container that is gone get to the next one.
+/// Deletes UDP flows to a container that is gone, which would not get to the next one either.
 fn forget_flows_of(released: &[Released]) {
     let of_udp = |gone: &&Released| gone.protocol == Protocol::Udp;
     let ports = |is_v6| {
@@ -197,7 +198,7 @@ fn forget_flows_of(released: &[Released]) {
     forget(ports, |flow| released.iter().filter(of_udp).any(|gone| led_there(flow, gone)));
 }
 
-/// The host's ports that lead to containers' addresses of one family.
+/// Returns the host's ports that lead to containers' addresses of one family.
 fn of_family(forwards: impl Iterator<Item = (IpAddr, u16)>, is_v6: bool) -> BTreeSet<u16> {
     forwards.filter(|(to, _)| to.is_ipv6() == is_v6).map(|(_, port)| port).collect()
 }
@@ -209,12 +210,12 @@ fn forget(ports: impl Fn(bool) -> BTreeSet<u16>, is_stale: impl Fn(&Flow) -> boo
             && let Err(error) = Conntrack::open()
                 .and_then(|conntrack| conntrack.forget_udp(is_v6, &ports, &is_stale))
         {
-            warn(error); // the ports are open all the same
+            warn(error); // the ports are open nevertheless
         }
     }
 }
 
-/// Switches the settings of [`localnets`] on.
+/// Switches on the settings of [`localnets`].
 fn let_localhost_out(cx: &Context<'_>, forwards: &[Forward]) -> Result<()> {
     localnets(cx, forwards)?.iter().try_for_each(|localnet| localnet.ensure("1"))
 }
@@ -222,17 +223,17 @@ fn let_localhost_out(cx: &Context<'_>, forwards: &[Forward]) -> Result<()> {
 /// LOOPBACK_IFINDEX: `lo` has this number in every namespace.
 const LOOPBACK: u32 = 1;
 
-/// The settings that let packets with the source 127.0.0.1 out to the containers. The reference
-/// leaves them on as well.
+/// Returns the settings that let packets with the source 127.0.0.1 out to the containers. The
+/// reference leaves them on as well.
 fn localnets(cx: &Context<'_>, forwards: &[Forward]) -> Result<Vec<Sysctl>> {
     let Some(ip) = forwards.iter().map(|forward| forward.to.addr()).find(IpAddr::is_ipv4) else {
         return Ok(vec![]);
     };
     let host = cx.host()?;
     let link = match host.link_towards(ip) {
-        Ok(LOOPBACK) => None, // an address of the host's own is no container's
+        Ok(LOOPBACK) => None, // the host's own address, not a container's
         Ok(index) => host.find_link_by_index(index)?,
-        // then not even the container's own network reaches it
+        // then even the container's own network does not reach it
         Err(error) if error.is_unreachable() => None,
         Err(error) => return Err(error),
     };

@@ -1,4 +1,4 @@
-//! Published ports by nftables.
+//! Published ports with nftables.
 //!
 //! ```text
 //! table inet cni_multi_portmap {
@@ -6,13 +6,13 @@
 //!   map hostport4 { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service; … }
 //!   map snat4 { type ipv4_addr : verdict; elements = { 10.1.0.7 : goto net-10.1.0.0/24 } }
 //!   … the same for IPv6, and the ports that have conditions
-//!   set attachments { … }                       # which elements are whose
+//!   set attachments { … }                       # the owner of each element
 //!   chain prerouting {
 //!     type nat hook prerouting priority dstnat + 1; policy accept;
-//!     ip daddr 127.0.0.0/8 return               # the host's own, whoever sends it from outside
+//!     ip daddr 127.0.0.0/8 return               # the host's own, even if sent from outside
 //!     fib daddr type local goto ports
 //!   }
-//!   chain output { … the second for what the host itself sends … }
+//!   chain output { … the second rule, for packets that the host itself sends … }
 //!   chain ports {
 //!     dnat ip to ip daddr . meta l4proto . th dport map @hostport4
 //!     dnat ip to meta l4proto . th dport map @port4
@@ -25,12 +25,12 @@
 //!     …
 //!   }
 //!   chain net-10.1.0.0/24 { ip saddr 10.1.0.0/24 masquerade; ip saddr 127.0.0.0/8 masquerade }
-//!   chain input { … nobody reaches the host's 127.0.0.1 from outside, though route_localnet is on … }
+//!   chain input { … drops packets from outside to 127.0.0.1, although route_localnet is on … }
 //! }
 //! ```
-//! A packet costs a few lookups however many ports there are. The hooks come after those of others
-//! that stand at the usual priority, so that a service of theirs at the same port is not taken over
-//! (CVE-2019-9946), and only what is addressed to the host is looked at (CVE-2025-67499).
+//! A packet costs a few lookups, however many ports there are. The hooks come after foreign ones at
+//! the usual priority, so that a foreign service at the same port is not taken over
+//! (CVE-2019-9946), and only packets addressed to the host are considered (CVE-2025-67499).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -49,7 +49,7 @@ use crate::net::nft::{Family, Nft, RuleInfo};
 use crate::plugin::Handles;
 use crate::steps::nft_owner;
 
-/// The table.
+/// The layout of the table.
 pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_portmap" },
     comment: "cni-multi: published ports of containers",
@@ -74,7 +74,7 @@ const POSTROUTING: &str = "postrouting";
 const INPUT: &str = "input";
 const PORTS: &str = "ports";
 
-/// NF_INET_PRE_ROUTING, behind dstnat of nft(8).
+/// NF_INET_PRE_ROUTING, after dstnat of nft(8).
 const AT_PREROUTING: Hook = Hook { kind: "nat", number: 0, priority: -99 };
 /// NF_INET_LOCAL_IN, at filter.
 const AT_INPUT: Hook = Hook { kind: "filter", number: 1, priority: 0 };
@@ -94,18 +94,18 @@ struct OfFamily {
     number: u8,
     /// Bytes of an address.
     length: u32,
-    /// Where the source stands in the header; the destination follows.
+    /// The offset of the source address in the header; the destination follows.
     source: u32,
     /// Ports at one address of the host.
     at_address: Set,
-    /// Ports at all.
+    /// Ports at all addresses of the host.
     at_all: Set,
-    /// The same two, where a port has conditions: the chain that has them.
+    /// The same two for ports with conditions; the values are the chains with the conditions.
     conditional_at_address: Set,
     conditional_at_all: Set,
-    /// Containers that are reached with another source than the client's.
+    /// Containers that see a source address other than the client's.
     snat: Set,
-    /// What is the host's own.
+    /// The host's own network.
     loopback: IpNet,
 }
 
@@ -164,13 +164,13 @@ impl OfFamily {
         if ip.is_ipv6() { &V6 } else { &V4 }
     }
 
-    /// The words that an address fills in registers.
+    /// Returns the number of words that an address fills in registers.
     fn words(&self) -> Register {
         self.length / 4
     }
 }
 
-/// Opens the ports, all or none. One that another attachment has is code 102.
+/// Opens the ports, all or none. A port of another attachment is an error with code 102.
 pub fn create(handles: &Handles, key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     let elements = elements(key, conf, forwards);
     let nft = handles.require_nft()?;
@@ -180,7 +180,7 @@ pub fn create(handles: &Handles, key: &Key, conf: &Conf, forwards: &[Forward]) -
     }
 }
 
-/// A port that is wanted and that an element of another attachment leads elsewhere is code 102.
+/// Refuses with code 102 a port that an element of another attachment leads elsewhere.
 pub fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     match LAYOUT.on(nft).of(&nft_owner::of(key)).first_taken(&port_elements(forwards))? {
@@ -189,13 +189,13 @@ pub fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Resul
     }
 }
 
-/// Whether ports could be opened.
+/// Requires that ports can be opened.
 pub fn require(handles: &Handles) -> Result<()> {
     let nft = handles.require_nft()?;
     LAYOUT.on(nft).require()
 }
 
-/// Whether the kernel has every element.
+/// Verifies that the kernel has every element.
 pub fn verify(handles: &Handles, key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     let nft = handles.require_nft()?;
     let elements = elements(key, conf, forwards);
@@ -214,12 +214,13 @@ pub fn verify(handles: &Handles, key: &Key, conf: &Conf, forwards: &[Forward]) -
     }
 }
 
-/// In the reference's sentence, which names the chain that it has for what our maps hold.
+/// Returns an error in the reference's words, which name the chain that it has in place of our
+/// maps.
 fn rules_missing(what: String) -> Error {
     Error::check(what).saying("missing hostport rules in \"hostports\" chain")
 }
 
-/// Closes the ports of an attachment; the table goes with the last of all.
+/// Closes the ports of an attachment; the table is deleted with the last of all ports.
 pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
     Ok(nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger)?
         .iter()
@@ -227,7 +228,7 @@ pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
         .collect())
 }
 
-/// Closes the ports of this network's attachments that are not valid.
+/// Closes the ports of this network's stale attachments.
 pub fn collect_garbage(
     handles: &Handles,
     network: &NetworkName,
@@ -247,14 +248,14 @@ fn released(element: &owned::Released) -> Option<Released> {
     Some(Released { protocol, host_port, to: read_ip(address)? })
 }
 
-/// The end of a key: `inet_proto . inet_service`.
+/// Parses the end of a key: `inet_proto . inet_service`.
 fn protocol_and_port(key: &[u8]) -> Option<(Protocol, u16)> {
     let end = key.get(key.len().checked_sub(8)?..)?;
     Some((Protocol::of_number(*end.first()?)?, u16::from_be_bytes([*end.get(4)?, *end.get(5)?])))
 }
 
-/// Whose the port is, in words that an operator can look for. The elements of ports come first, one
-/// a forward.
+/// Names the owner of the port in words that an operator can search for. The elements of ports come
+/// first, one per forward.
 fn explain(taken: &Taken, forwards: &[Forward]) -> Error {
     let holder = taken.by.split_once(", ").map_or(taken.by.as_str(), |(_, words)| words);
     match forwards.get(taken.element) {
@@ -263,7 +264,7 @@ fn explain(taken: &Taken, forwards: &[Forward]) -> Error {
     }
 }
 
-/// `8080/tcp`, with the host's address where the element has one.
+/// Returns `8080/tcp`, with the host's address if the element has one.
 fn port_of(element: &OwnedElement) -> String {
     let Some((protocol, port)) = protocol_and_port(&element.key) else {
         return format!("in {:?}", element.set);
@@ -281,7 +282,7 @@ fn elements(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
     elements
 }
 
-/// One element a port.
+/// Returns one element per port.
 fn port_elements(forwards: &[Forward]) -> Vec<OwnedElement> {
     let element = |forward: &Forward| {
         let family = OfFamily::of(forward.to.addr());
@@ -303,7 +304,7 @@ fn port_elements(forwards: &[Forward]) -> Vec<OwnedElement> {
     forwards.iter().map(element).collect()
 }
 
-/// `[daddr .] inet_proto . inet_service`.
+/// Returns `[daddr .] inet_proto . inet_service`.
 fn key_of(forward: &Forward) -> Vec<u8> {
     [forward.at.map(octets).unwrap_or_default(), port_key(forward)].concat()
 }
@@ -312,7 +313,8 @@ fn port_key(forward: &Forward) -> Vec<u8> {
     [[forward.protocol as u8, 0, 0, 0], padded(forward.host_port)].concat()
 }
 
-/// Where there are conditions, one more element a port leads to the chain that has them.
+/// If there are conditions, returns one more element per port, which leads to the chain with the
+/// conditions.
 fn conditional_elements(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
     let element = |forward: &Forward| {
         let family = OfFamily::of(forward.to.addr());
@@ -333,7 +335,7 @@ fn padded(port: u16) -> [u8; 4] {
     [high, low, 0, 0]
 }
 
-/// One element a container's address.
+/// Returns one element per address of the container.
 fn snat_elements(conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
     let mut elements: Vec<OwnedElement> = vec![];
     for forward in forwards.iter().filter(|_| conf.snat) {
@@ -352,8 +354,8 @@ fn snat_elements(conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
     elements
 }
 
-/// Who would be answered past the host: the container's own network, itself among it, and the
-/// host's 127.0.0.1, which the container cannot answer at all.
+/// Masquerades the sources whose answers would bypass the host: the container's own network with
+/// the container itself, and the host's 127.0.0.1, which the container cannot answer at all.
 fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
     let masquerade_from = |net: IpNet| {
         let mut rule = Expressions::default();
@@ -375,12 +377,13 @@ fn everyone() -> SharedChain {
     SharedChain { name: "everyone".to_owned(), rules: [all, rest] }
 }
 
-/// Where the attachment's packets must be like something, a chain of its own redirects them.
+/// If the attachment has conditions, returns its own chain, which redirects the packets that meet
+/// them.
 fn conditional_chain(key: &Key, conf: &Conf, family: &OfFamily) -> Option<SharedChain> {
     let conditions = &conf.conditions[usize::from(family.number == V6.number)];
     let rule = |redirect: fn(&mut Expressions, &OfFamily)| {
         let mut rule = Expressions::default();
-        // Without it nft(8) lists the conditions as raw bytes, and cannot read its own listing.
+        // Without this, nft(8) lists the conditions as raw bytes, and cannot read its own listing.
         rule.meta(Meta::NfProto, 1).equal(1, &[family.number]);
         conditions.iter().for_each(|condition| condition.write(&mut rule));
         redirect(&mut rule, family);
@@ -392,7 +395,7 @@ fn conditional_chain(key: &Key, conf: &Conf, family: &OfFamily) -> Option<Shared
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
-    // In the order of a packet's way, in which damage to them is told.
+    // In the order of a packet's path, in which damage is reported.
     batch.base_chain(table, PREROUTING, AT_PREROUTING).flush_chain(table, PREROUTING);
     batch.base_chain(table, OUTPUT, AT_OUTPUT).flush_chain(table, OUTPUT);
     batch.chain(table, PORTS).flush_chain(table, PORTS);
@@ -423,15 +426,15 @@ fn lay_out(batch: &mut Batch, table: Table) {
     lay_out_guard(batch, table);
 }
 
-/// The connection was begun to a port that we lead elsewhere at one address. Others redirect to
-/// containers as well.
+/// Matches connections that began at a port which we forward at one address. Other programs
+/// redirect to containers as well.
 fn came_by_address(rule: &mut Expressions, family: &OfFamily) {
     rule.original_destination(family.number, 1);
     rule.meta(Meta::L4Proto, WORD + family.words()).original_port(WORD + family.words() + 1);
     rule.value_of(family.at_address.name, 1, 1);
 }
 
-/// The same for all addresses.
+/// The same for ports at all addresses.
 fn came_by_port(rule: &mut Expressions, family: &OfFamily) {
     rule.meta(Meta::L4Proto, 1).original_port(WORD + 1);
     rule.value_of(family.at_all.name, 1, 1);
@@ -500,8 +503,9 @@ fn is_to_loopback(rule: &mut Expressions) -> &mut Expressions {
     rule.mask(1, &octets(V4.loopback.netmask())).equal(1, &octets(V4.loopback.network()))
 }
 
-/// `route_localnet` lets packets to 127.0.0.1 in from the containers' network too, and what listens
-/// there trusts the host alone. Answers to what came by a port are let in.
+/// Drops packets to 127.0.0.1 from outside. `route_localnet` lets them in from the containers'
+/// network too, and services at 127.0.0.1 trust the host alone. Answers to packets that came
+/// through a port pass.
 fn lay_out_guard(batch: &mut Batch, table: Table) {
     let mut lo = b"lo".to_vec();
     lo.resize(16, 0);
@@ -512,16 +516,16 @@ fn lay_out_guard(batch: &mut Batch, table: Table) {
     });
 }
 
-// ---- what the reference made ----
+// ---- rules of the reference ----
 
-/// The tables of the reference, and the chains in them that have rules of containers.
+/// The tables of the reference, and the chains in them with rules of containers.
 const REFERENCE: [Table; 2] = [
     Table { family: Family::Ip, name: "cni_hostport" },
     Table { family: Family::Ip6, name: "cni_hostport" },
 ];
 const REFERENCE_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
 
-/// Whether the reference made as many rules as there are ports: it tells them by the container's id
+/// Whether the reference made as many rules as there are ports: its rules name the container's ID
 /// only.
 fn is_made_by_reference(nft: &Nft, key: &Key, forwards: &[Forward]) -> Result<bool> {
     for (table, is_v6) in REFERENCE.into_iter().zip([false, true]) {
@@ -533,11 +537,11 @@ fn is_made_by_reference(nft: &Nft, key: &Key, forwards: &[Forward]) -> Result<bo
     Ok(true)
 }
 
-/// A port that is wanted and that a rule of the reference leads elsewhere is code 102.
+/// Refuses with code 102 a port that a rule of the reference leads elsewhere.
 pub fn refuse_taken_by_reference(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     for (table, is_v6) in REFERENCE.into_iter().zip([false, true]) {
-        // The jump that leads there counts as well.
+        // The jump to the chain counts as a use.
         if nft
             .chain(table.family, table.name, REFERENCE_CHAINS[0])?
             .is_none_or(|chain| chain.uses <= 1)
@@ -557,8 +561,8 @@ pub fn refuse_taken_by_reference(handles: &Handles, key: &Key, forwards: &[Forwa
     Ok(())
 }
 
-/// Whether a rule of the reference is about the forward's port: `[ip daddr A] tcp dport P dnat to
-/// …`.
+/// Whether a rule of the reference matches the forward's port. The rule is `[ip daddr A] tcp dport
+/// P dnat to …`.
 fn redirects(rule: &RuleInfo, forward: &Forward) -> bool {
     let has = |value: &[u8]| rule.compared.iter().any(|compared| compared == value);
     let at = rule.compared.iter().find_map(|compared| read_ip(compared));

@@ -1,6 +1,6 @@
-//! The host's list of sysctls that configurations may set: a pattern a line, which has to match the
-//! whole name as the configuration spells it. Without the file every sysctl of the network may be
-//! set; an empty one allows none.
+//! The host's allowlist of sysctls that configurations may set: one pattern per line, which must
+//! match the whole name as the configuration spells it. Without the file, every network sysctl may
+//! be set; an empty file allows none.
 
 use std::io;
 use std::path::Path;
@@ -11,10 +11,10 @@ use super::conf::Setting;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
 
-/// Where the reference has it.
+/// Path of the allowlist, as in the reference.
 pub const PATH: &str = "/etc/cni/tuning/allowlist.conf";
 
-/// All of them may be set, or the first that may not is told.
+/// Requires that every setting is allowed, and reports the first that is not.
 pub fn require(settings: &[Setting]) -> Result<()> {
     if settings.is_empty() {
         return Ok(());
@@ -30,8 +30,8 @@ pub fn require(settings: &[Setting]) -> Result<()> {
 struct Allowlist<'a>(Vec<(&'a str, Regex)>);
 
 impl<'a> Allowlist<'a> {
-    /// A pattern that cannot be read is an error whatever the others allow: nobody knows what it
-    /// was to mean.
+    /// Parses the file. A malformed pattern is an error even if another one allows the sysctl: its
+    /// intent is unknown.
     fn parse(text: &'a str) -> Result<Allowlist<'a>> {
         let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty());
         let pattern = |(number, line): (usize, &'a str)| {
@@ -63,10 +63,10 @@ impl<'a> Allowlist<'a> {
     }
 }
 
-/// The reference looks for the pattern anywhere in the name, so `net.core.x` would allow
-/// `net.core.xyz`.
+/// Compiles a pattern that must match the whole name. The reference searches for it anywhere in the
+/// name, so `net.core.x` would allow `net.core.xyz`.
 fn whole_name(pattern: &str) -> Result<Regex, regex_lite::Error> {
-    Regex::new(pattern)?; // by itself, or `a)|(b` would close the group below
+    Regex::new(pattern)?; // on its own first: `a)|(b` would close the group below
     Regex::new(&format!(r"\A(?:{pattern})\z"))
 }
 

@@ -4,31 +4,31 @@ use crate::error::{Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, Netlink};
 
-/// Those of the attributes that are told.
+/// A set of attributes of a link. One that is `None` is not in the set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// The hardware address.
     pub mac: Option<MacAddr>,
-    /// Take every packet.
+    /// Promiscuous mode: receive every packet.
     pub promisc: Option<bool>,
     /// MTU in bytes.
     pub mtu: Option<u32>,
-    /// Take every multicast packet.
+    /// Receive every multicast packet.
     pub allmulti: Option<bool>,
-    /// How many packets may wait to be sent.
+    /// Length of the transmit queue, in packets.
     pub txqlen: Option<u32>,
 }
 
-/// The kernel counts the MTU of any link as an `int`.
+/// The largest MTU: the kernel stores the MTU of any link as an `int`.
 pub const MTU_MOST: u32 = i32::MAX.unsigned_abs();
 
 impl Attributes {
-    /// Whether nothing is told.
+    /// Whether no attribute is set.
     pub fn is_empty(&self) -> bool {
         *self == Attributes::default()
     }
 
-    /// What the link has of those that are told here.
+    /// Returns the link's values of the attributes that are set here.
     pub fn on(&self, link: &Link) -> Attributes {
         Attributes {
             mac: self.mac.as_ref().map(|_| link.mac()),
@@ -39,7 +39,7 @@ impl Attributes {
         }
     }
 
-    /// These, where they are told, else the others.
+    /// Returns these attributes, with those of `others` where none is set here.
     pub fn or(self, others: Attributes) -> Attributes {
         Attributes {
             mac: self.mac.or(others.mac),
@@ -50,7 +50,7 @@ impl Attributes {
         }
     }
 
-    /// Those for which two others are told and say the same.
+    /// Keeps the attributes that `one` and `other` both set to the same value.
     pub fn where_equal(self, one: &Attributes, other: &Attributes) -> Attributes {
         fn equal<T: PartialEq>(one: &Option<T>, other: &Option<T>) -> bool {
             one.is_some() && one == other
@@ -64,7 +64,7 @@ impl Attributes {
         }
     }
 
-    /// Finds what the link could not be given, before it is tried.
+    /// Refuses an MTU that the link does not support, before anything is changed.
     pub fn validate(&self, link: &Link) -> Result<()> {
         let most = if link.max_mtu == 0 { MTU_MOST } else { link.max_mtu };
         match self.mtu.filter(|mtu| !(link.min_mtu..=most).contains(mtu)) {
@@ -99,8 +99,8 @@ impl Attributes {
         }
     }
 
-    /// Gives the link back what it had: each for itself, so that one that is refused keeps no
-    /// other.
+    /// Restores the link's attributes, each by its own message, so that a refused one does not
+    /// prevent the others.
     pub fn restore(&self, netlink: &Netlink, link: &Link) -> Result<()> {
         let none = Attributes::default;
         let mut errors = ErrorList::default();
@@ -113,7 +113,7 @@ impl Attributes {
         errors.finish()
     }
 
-    /// Compares with the link. The first that differs is told.
+    /// Compares with the link, and reports the first difference.
     pub fn verify(&self, link: &Link) -> Result<()> {
         let found = self.on(link);
         let words = |attributes: &Attributes| {

@@ -1,6 +1,6 @@
-//! How things were before: the reference's file `<dataDir>/<containerID>_<ifName>.json`, which each
-//! restores from the other's. We add a member that the reference passes over: whose the file is,
-//! what was set, and the sysctls.
+//! The backup of previous values: the reference's file `<dataDir>/<containerID>_<ifName>.json`.
+//! Each implementation restores from the other's file. We add a member that the reference ignores,
+//! with the owner of the file, the attributes that were set, and the sysctls.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry};
@@ -24,26 +24,26 @@ use crate::plain_file;
 
 const DEFAULT_DIR: &str = "/run/cni/tuning";
 
-/// No file of ours is longer.
+/// The largest file that is read; none of ours is longer.
 const LIMIT: usize = 256 * 1024;
 
-/// The member that is ours.
+/// The name of our member.
 const OURS: &str = "cni-multi";
 
-/// What an attachment has changed, and how it was.
+/// What an attachment has changed, and the previous values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backup {
-    /// Whose it is; the reference does not say.
+    /// The owner; the reference does not record it.
     pub key: Option<Key>,
-    /// The namespace where it was changed, as the kernel counts them, if the file tells.
+    /// The kernel's cookie of the namespace with the changes, if the file has it.
     pub netns: Option<u64>,
-    /// The link's ifindex, which outlasts its name, if the file tells.
+    /// The link's ifindex, if the file has it. It survives a rename.
     pub link: Option<u32>,
-    /// What the link had.
+    /// The link's previous values.
     pub before: Attributes,
-    /// What it was given, as far as the file tells.
+    /// The values that were set, as far as the file has them.
     pub after: Attributes,
-    /// Sysctls, in the order in which they were set.
+    /// The sysctls, in the order in which they were set.
     pub sysctls: Vec<SavedSysctl>,
 }
 
@@ -52,9 +52,9 @@ pub struct Backup {
 pub struct SavedSysctl {
     /// The sysctl.
     pub sysctl: Sysctl,
-    /// Its value before.
+    /// Its previous value.
     pub before: String,
-    /// The value that it was given.
+    /// The value that was set.
     pub after: String,
 }
 
@@ -64,28 +64,29 @@ impl Backup {
         self.before.is_empty() && self.sysctls.is_empty()
     }
 
-    /// Whether it may be of this attachment.
+    /// Whether the backup may belong to this attachment.
     pub fn may_be_of(&self, key: &Key) -> bool {
         self.key.as_ref().is_none_or(|of| of == key)
     }
 
-    /// Whether it may be of this namespace. The path of one that is gone may be another container's
-    /// by now.
+    /// Whether the backup may belong to this namespace. The path of a deleted namespace may lead to
+    /// another container by now.
     pub fn may_be_in(&self, netns: Option<u64>) -> bool {
         self.netns.zip(netns).is_none_or(|(was, is)| was == is)
     }
 
-    /// The first backup counts: of an earlier one, all that still is as it was set is kept, and the
-    /// rest comes from a file whose link or container is no more. `now` is what the link has of
-    /// the earlier one's attributes, `values` what its sysctls have.
+    /// Merges this backup with an earlier one, which takes precedence for everything that still has
+    /// the value set then. The rest of the earlier one is from a link or container that no longer
+    /// exists. `now` has the link's values of the earlier one's attributes, `values` those of its
+    /// sysctls.
     pub fn after_earlier(
         self,
         earlier: Backup,
         now: &Attributes,
         values: &[Option<String>],
     ) -> Backup {
-        // The reference does not tell what it has set. An ADD that is repeated asks for what is
-        // there already.
+        // The reference does not record what it set. Assume the values of this ADD: a repeated ADD
+        // asks for what is there already.
         let set = earlier.after.or(self.after.clone());
         let before = earlier.before.where_equal(&set, now).or(self.before);
         let mut sysctls: Vec<SavedSysctl> = earlier
@@ -111,8 +112,7 @@ impl Backup {
         }
     }
 
-    /// What a file says. One that cannot be understood says nothing: it restores nothing, and keeps
-    /// nobody from anything.
+    /// Parses a file. One that cannot be parsed is ignored: it restores nothing and blocks nothing.
     pub fn understood(text: &[u8]) -> Option<Backup> {
         Backup::parse(text).ok()
     }
@@ -139,7 +139,7 @@ impl Backup {
         Ok(Backup { key, netns, link, before: attributes(&value)?, after, sysctls })
     }
 
-    /// The file that says it.
+    /// Returns the content of the file.
     pub fn text(&self) -> Vec<u8> {
         let sysctl = self
             .sysctls
@@ -156,7 +156,7 @@ impl Backup {
             sysctl,
         });
         let document = Document { before: Members::of(&self.before), ours };
-        // Indented by one blank, as the reference does.
+        // Indented by one space, as in the reference.
         json::indented_text(&document, " ").into_bytes()
     }
 }
@@ -172,7 +172,7 @@ fn attributes(value: &Value) -> Result<Attributes> {
     })
 }
 
-/// The file's form.
+/// The format of the file.
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
@@ -181,7 +181,7 @@ struct Document<'a> {
     ours: Option<Ours<'a>>,
 }
 
-/// The reference's names and their order.
+/// The reference's member names, in its order.
 #[derive(Serialize)]
 struct Members {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -217,17 +217,18 @@ struct Ours<'a> {
     sysctl: Vec<(String, &'a str, &'a str)>,
 }
 
-/// The directory of the files.
+/// The directory of the backups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backups(PathBuf);
 
 impl Backups {
-    /// The configuration's directory, whatever else the configuration has: DEL and GC must find it.
+    /// Reads the directory from a configuration, even if the rest of it is invalid: DEL and GC must
+    /// find the files.
     pub fn of(config: &Config) -> Result<Backups> {
         Backups::parse(&decode::member::<String>(&config.value, "dataDir")?)
     }
 
-    /// Reads `dataDir`. `..` is taken away as Go's library does, without a look at the disk.
+    /// Parses `dataDir`. `..` is resolved without a look at the disk, as Go's library does.
     pub fn parse(data_dir: &str) -> Result<Backups> {
         let data_dir = if data_dir.is_empty() { DEFAULT_DIR } else { data_dir };
         if !data_dir.starts_with('/') || data_dir.contains('\0') {
@@ -245,13 +246,13 @@ impl Backups {
         Ok(Backups(dir))
     }
 
-    /// The same for DEL and GC: none where ADD would have refused it, so that nothing of ours can
-    /// be there.
+    /// Returns the directory for DEL and GC. It is `None` if ADD would have refused it, so that
+    /// none of our files can be there.
     pub fn if_usable(config: &Config) -> Option<Backups> {
         Backups::of(config).ok().filter(|backups| backups.require_no_symlink().is_ok())
     }
 
-    /// The attachment's file as it is, if there is one.
+    /// Returns the content of the attachment's file, if there is one.
     pub fn text(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         self.require_no_symlink()?;
         let path = self.path(key);
@@ -262,9 +263,9 @@ impl Backups {
         }
     }
 
-    /// Whether another attachment has a backup of the interface of this name in this namespace.
-    /// Then a file that tells no namespace, the reference's, is of one that had the path
-    /// before.
+    /// Whether another attachment has a backup of an interface with this name in this namespace. If
+    /// so, a file without a namespace, which the reference wrote, belongs to a container that had
+    /// the path before.
     pub fn has_another_in(&self, netns: Option<u64>, key: &Key) -> Result<bool> {
         let ending = format!("_{}.json", key.ifname);
         let is_other = |path: &Path| {
@@ -300,12 +301,12 @@ impl Backups {
         Ok(entry.path())
     }
 
-    /// Writes the backup, in place of another one.
+    /// Writes the backup, in place of an earlier one.
     pub fn write(&self, key: &Key, backup: &Backup) -> Result<()> {
         self.put(key, &backup.text())
     }
 
-    /// Puts a file there as it was; none removes it.
+    /// Restores a file to its previous content; `None` removes it.
     pub fn put_back(&self, key: &Key, text: Option<&[u8]>) -> Result<()> {
         match text {
             Some(text) => self.put(key, text),
@@ -317,19 +318,19 @@ impl Backups {
         self.require_no_symlink()?;
         let path = self.path(key);
         let put = || {
-            plain_file::make_private_directory(&self.0)?; // the reference's has no mode that anybody could enter
+            plain_file::make_private_directory(&self.0)?; // the reference creates it without search permission
             plain_file::put(&path, text)
         };
         put().map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 
-    /// Whether a directory has the name of the attachment's file. It cannot be ours, nor be removed
-    /// as a file.
+    /// Whether a directory has the name of the attachment's file. It cannot be ours, and it cannot
+    /// be removed as a file.
     pub fn is_in_the_way(&self, key: &Key) -> bool {
         fs::symlink_metadata(self.path(key)).is_ok_and(|found| found.is_dir())
     }
 
-    /// Removes the attachment's file; one that is gone is gone.
+    /// Removes the attachment's file; a missing file is not an error.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);
         plain_file::take(&path)
@@ -337,9 +338,9 @@ impl Backups {
             .map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
-    /// Removes the files that say that they are of this network's attachments that are not valid.
-    /// The reference's do not say: a file of the same container and interface may be another
-    /// network's, so they stay until DEL. Drafts are ours.
+    /// Removes the files of this network's stale attachments. The reference's files name no owner,
+    /// and one for the same container and interface may be another network's, so they stay until
+    /// DEL. Drafts are always ours.
     pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
         let is_stale = |key: &Key| {
@@ -359,13 +360,12 @@ impl Backups {
                     };
                     errors.push(valid.remove(stale, || self.remove(&key)));
                 }
-                // Nobody restores anything from a draft, so one that does not say whose it is need
-                // not stay.
+                // Nothing is restored from a draft, so one without an owner need not stay.
                 key if is_draft && key.as_ref().is_none_or(is_stale) => {
                     let holder = key.as_ref().map(Holder::of).unwrap_or_default();
                     let what = format!("torn backup {}", path.display());
                     let stale = || Stale { what, holder, is_torn: true, ..Stale::default() };
-                    // A directory is nothing that we have left.
+                    // Ignore the error: a directory of this name is not ours.
                     let _ = valid.remove(stale, || {
                         plain_file::remove(&path).map_err(|e| Error::io("remove", &e))
                     });
@@ -376,7 +376,7 @@ impl Backups {
         errors.finish()
     }
 
-    /// Whether files can be written, as far as it can be told without writing one.
+    /// Whether files can be written, as far as that can be known without writing one.
     pub fn status(&self) -> Result<()> {
         self.require_no_symlink().map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
         let there = self.0.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
@@ -389,7 +389,7 @@ impl Backups {
             .map_err(|errno| Error::system(Code::NOT_AVAILABLE, what(), errno as i32))
     }
 
-    /// Who may write beside the directory must not choose where ours is.
+    /// A process that may write to the parent directory must not choose where ours is.
     fn require_no_symlink(&self) -> Result<()> {
         match fs::symlink_metadata(&self.0) {
             Ok(found) if found.is_symlink() => Err(Error::config(
@@ -397,7 +397,7 @@ impl Backups {
                 format_args!("{} is a symbolic link", self.0.display()),
             )
             .expecting("a directory")),
-            _ => Ok(()), // what else is wrong is told by what is done there
+            _ => Ok(()), // later operations report any other problem
         }
     }
 
@@ -407,7 +407,7 @@ impl Backups {
     }
 }
 
-/// What a file says, if it is one of ours.
+/// Reads a backup. Returns `None` if the file is gone or cannot be parsed.
 fn read_if_any(path: &Path) -> Result<Option<Backup>> {
     match plain_file::read(path, LIMIT) {
         Ok(text) => Ok(Backup::understood(&text)),
@@ -416,8 +416,8 @@ fn read_if_any(path: &Path) -> Result<Option<Backup>> {
     }
 }
 
-/// Whether there is no such file, nor can there be one: a part of its path is a file, or its name
-/// is too long.
+/// Whether there is no such file, and perhaps cannot be one: a part of its path is a file, or its
+/// name is too long.
 fn is_nowhere(e: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
     matches!(e.kind(), NotFound | NotADirectory | InvalidFilename)

@@ -1,4 +1,5 @@
-//! What is to be tuned: of the configuration, CNI_ARGS, `runtimeConfig` and `args`, in one list.
+//! What to tune: the settings of the configuration, CNI_ARGS, `runtimeConfig` and `args`, merged
+//! into one list.
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ use crate::net::sysctl::Sysctl;
 use crate::plugin::{Context, PluginConf};
 use crate::steps::hardware_address::{self, MacConf};
 
-/// Its configuration.
+/// The configuration of `tuning`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
@@ -23,15 +24,15 @@ pub struct Conf {
     /// The hardware address.
     #[serde(deserialize_with = "mac::optional")]
     mac: Option<MacAddr>,
-    /// MTU in bytes; 0, the default, leaves it alone.
+    /// MTU in bytes; 0, the default, leaves it unchanged.
     mtu: u32,
-    /// Take every packet.
+    /// Promiscuous mode: receive every packet.
     promisc: Option<bool>,
-    /// Take every multicast packet.
+    /// Receive every multicast packet.
     allmulti: Option<bool>,
-    /// How many packets may wait to be sent.
+    /// Length of the transmit queue, in packets.
     tx_q_len: Option<u32>,
-    /// Where it is written down how things were. Default `/run/cni/tuning`.
+    /// Directory of the backups. Default `/run/cni/tuning`.
     data_dir: String,
     runtime_config: MacConf,
     args: Args,
@@ -43,19 +44,19 @@ pub struct Conf {
     pub attributes: Attributes,
 }
 
-/// `args`, which the operator gives with a pod.
+/// `args`, which the operator sets for a pod.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Args {
     cni: Overrides,
 }
 
-/// The same keys once more; what is given here counts.
+/// The same keys again; a value here takes precedence.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Overrides {
     sysctl: Pairs,
-    /// An empty text takes away what the others say.
+    /// An empty string discards the address from all sources.
     #[serde(deserialize_with = "given_mac")]
     mac: Option<Option<MacAddr>>,
     mtu: Option<u32>,
@@ -64,12 +65,12 @@ struct Overrides {
     tx_q_len: Option<u32>,
 }
 
-/// A sysctl that is to be set.
+/// A sysctl to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Where the configuration has it.
+    /// Its path in the configuration, for errors.
     pub path: String,
-    /// Its name as it is written there: what the allowlist is about.
+    /// The name as the configuration spells it, which the allowlist must match.
     pub name: String,
     /// The sysctl, still with the placeholder for the link's name.
     pub sysctl: Sysctl,
@@ -122,7 +123,7 @@ fn given_mac<'de, D: Deserializer<'de>>(
     mac::optional(deserializer).map(Some)
 }
 
-/// `ifname` is empty in STATUS, which is of no link.
+/// Parses the sysctls at `path`. `ifname` is empty in STATUS, which concerns no link.
 fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
     let mut settings: Vec<Setting> = vec![];
     for (name, value) in &pairs.0 {
@@ -141,12 +142,12 @@ fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
     Ok(settings)
 }
 
-/// Whether it is one sysctl; the link's name may be written out in one and not in the other.
+/// Whether both are the same sysctl; one may have the link's name and the other the placeholder.
 fn is_same(one: &Sysctl, other: &Sysctl, ifname: &str) -> bool {
     one.of_link(PLACEHOLDER, ifname) == other.of_link(PLACEHOLDER, ifname)
 }
 
-/// What is given later takes the place of the same sysctl, in whatever spelling.
+/// Replaces settings with those given later for the same sysctl, in any spelling.
 fn merged(mut settings: Vec<Setting>, given: Vec<Setting>, ifname: &str) -> Vec<Setting> {
     settings.retain(|setting| {
         given.iter().all(|other| !is_same(&other.sysctl, &setting.sysctl, ifname))
@@ -155,7 +156,7 @@ fn merged(mut settings: Vec<Setting>, given: Vec<Setting>, ifname: &str) -> Vec<
     settings
 }
 
-/// A map of texts in the order of the document, with its duplicates.
+/// A map of strings in document order, with its duplicates.
 #[derive(Debug, Default)]
 struct Pairs(Vec<(String, String)>);
 

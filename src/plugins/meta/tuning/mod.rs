@@ -1,4 +1,4 @@
-//! `tuning`: sysctls of the container, and attributes of its interface.
+//! `tuning`: sets sysctls of the container, and attributes of its interface.
 //! <https://www.cni.dev/plugins/current/meta/tuning/>
 
 mod allowlist;
@@ -26,7 +26,7 @@ use crate::rollback::{Rollback, transaction};
 use crate::steps::prev_result;
 use crate::sys::capabilities::{self, Capability};
 
-/// The plugin.
+/// The `tuning` plugin.
 pub struct Tuning;
 
 impl Plugin for Tuning {
@@ -47,8 +47,8 @@ impl Plugin for Tuning {
             tuned.back_up(cx, rb)?;
             tuned.set_all_but_mtu(rb)?;
             sysctls::write(at, &changes, rb)?;
-            // The last one: below 1280 the kernel takes IPv6 from the link, and no undo would bring
-            // it back.
+            // The MTU comes last: below 1280 the kernel removes IPv6 from the link, and no undo
+            // would restore it.
             if conf.attributes.mtu.is_some() {
                 conf.attributes.set_mtu(at.netlink()?, &link)?;
             }
@@ -70,7 +70,7 @@ impl Plugin for Tuning {
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let Some(backups) = Backups::if_usable(cx.config) else { return Ok(()) };
         if backups.is_in_the_way(&at.key) {
-            // An error would be the answer to every DEL.
+            // With an error, every DEL of this attachment would fail.
             warn(format_args!(
                 "tuning: a directory is where the backup of {} {} should be",
                 at.key.container_id, at.key.ifname
@@ -79,12 +79,12 @@ impl Plugin for Tuning {
         }
         let mut errors = ErrorList::default();
         let text = match backups.text(&at.key) {
-            Err(e) if !plain_file::is_no_file(e.errno) => return Err(e), // the next DEL reads it
+            Err(e) if !plain_file::is_no_file(e.errno) => return Err(e), // keep the file: the next DEL reads it
             text => errors.push(text).flatten(),
         };
         let backup = text.as_deref().and_then(Backup::understood);
         if backup.as_ref().is_some_and(|backup| !backup.may_be_of(&at.key)) {
-            return errors.finish(); // another network's, with a container and an interface of the same names
+            return errors.finish(); // another network's backup, with the same container ID and interface name
         }
         if let (Some(backup), Some(netns)) = (&backup, &at.netns)
             && is_of(&backups, backup, netns, &at.key)?
@@ -95,8 +95,8 @@ impl Plugin for Tuning {
             }
             errors.push(restored);
         }
-        // Also where something could not be restored, or DEL would fail for as long as the
-        // container lives.
+        // Remove the backup even if something could not be restored, or DEL would fail for as long
+        // as the container lives.
         errors.push(backups.remove(&at.key));
         errors.finish()
     }
@@ -116,7 +116,8 @@ impl Plugin for Tuning {
     }
 }
 
-/// The container's link. Sysctls need none, so where nothing else is tuned there may be none.
+/// Returns the container's link. Sysctls need no link, so without attributes it may be missing, and
+/// an empty one is returned.
 fn link_if_tuned(at: &Attachment, attributes: &Attributes) -> Result<Link> {
     if attributes.is_empty() {
         Ok(Link::default())
@@ -131,7 +132,7 @@ fn link_if_tuned(at: &Attachment, attributes: &Attributes) -> Result<Link> {
     }
 }
 
-/// The ifindex of the container's link, where it or a sysctl of it is tuned.
+/// Returns the ifindex of the container's link if ADD tunes the link or a sysctl of it.
 fn index_of_tuned(at: &Attachment, link: &Link, changes: &[Change]) -> Result<Option<u32>> {
     match Some(link.index).filter(|index| *index != 0) {
         None if changes.iter().any(|change| change.sysctl.is_of_link(at.ifname())) => {
@@ -141,7 +142,7 @@ fn index_of_tuned(at: &Attachment, link: &Link, changes: &[Change]) -> Result<Op
     }
 }
 
-/// A container's interface, what it is to be given, and the sysctls that change.
+/// A container's interface, the attributes to set, and the sysctls that change.
 struct Tuned<'a> {
     at: &'a Attachment,
     link: &'a Link,
@@ -150,7 +151,7 @@ struct Tuned<'a> {
 }
 
 impl<'a> Tuned<'a> {
-    /// Writes down how things are.
+    /// Writes the current state to the backup.
     fn back_up(&self, cx: &Context<'_>, rb: &mut Rollback<'a>) -> Result<()> {
         let key = &self.at.key;
         let now = self.backup()?;
@@ -179,7 +180,7 @@ impl<'a> Tuned<'a> {
         })
     }
 
-    /// The backup that is written, where an earlier one may be of this interface too.
+    /// Returns the backup to write, merged with an earlier one that may be of this interface.
     fn after_earlier(&self, now: Backup, earlier: Option<Backup>) -> Result<Backup> {
         let is_of_this =
             |earlier: &Backup| earlier.may_be_of(&self.at.key) && earlier.may_be_in(now.netns);
@@ -190,8 +191,8 @@ impl<'a> Tuned<'a> {
         Ok(now.after_earlier(earlier, &attributes, &values))
     }
 
-    /// Hardware address, flags and queue length. The kernel sets one after the other, and may
-    /// refuse the second.
+    /// Sets hardware address, flags and queue length. The kernel sets them one by one, and may set
+    /// the first and refuse the second.
     fn set_all_but_mtu(&self, rb: &mut Rollback<'a>) -> Result<()> {
         let Tuned { at, link, attributes, .. } = *self;
         let before = Attributes { mtu: None, ..attributes.on(link) };
@@ -203,13 +204,14 @@ impl<'a> Tuned<'a> {
     }
 }
 
-/// What is kept of a sysctl, if ADD changes it.
+/// Returns the backup of a sysctl if ADD changes it.
 fn saved(change: &Change) -> Option<SavedSysctl> {
     let before = change.to_undo()?.to_owned();
     Some(SavedSysctl { sysctl: change.sysctl.clone(), before, after: change.after.clone() })
 }
 
-/// a_b and c, a and b_c: the reference's file is called the same.
+/// Refuses to overwrite another attachment's file. Container a_b with interface c and container a
+/// with interface b_c have one file name, as in the reference.
 fn refuse_file_of_another(backups: &Backups, of: Option<&Key>, key: &Key) -> Result<()> {
     match of {
         Some(of) if of.ifname != key.ifname && backups.path(of) == backups.path(key) => {
@@ -224,8 +226,8 @@ fn refuse_file_of_another(backups: &Backups, of: Option<&Key>, key: &Key) -> Res
     }
 }
 
-/// The container's interface in the result, as it is now. The reference changes the host's too,
-/// where it has the name.
+/// Reports the new attributes of the container's interface in the result. The reference also
+/// changes the host's interface if it has the same name.
 fn tell(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
     let is_ours = |name: &str, sandbox: &str| name == at.ifname() && !sandbox.is_empty();
     for interface in result
@@ -242,7 +244,7 @@ fn tell(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
     }
 }
 
-/// Whether the backup is of this namespace: CNI_NETNS may lead to another container's by now.
+/// Whether the backup is of this namespace: CNI_NETNS may lead to another container by now.
 fn is_of(backups: &Backups, backup: &Backup, netns: &Netns, key: &Key) -> Result<bool> {
     let cookie = netns.netlink()?.netns_cookie();
     match backup.netns {
@@ -251,11 +253,11 @@ fn is_of(backups: &Backups, backup: &Backup, netns: &Netns, key: &Key) -> Result
     }
 }
 
-/// Gives back what the backup has. What went with its link is done.
+/// Restores the values of the backup. Values that went away with their link need no restoring.
 fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
     let netlink = netns.netlink()?;
     let mut errors = ErrorList::default();
-    // A process in the container can give the link's name to another one.
+    // A process in the container can give the link's name to another link.
     let link = match backup.link {
         Some(index) => netlink.find_link_by_index(index)?,
         None => netlink.find_link(ifname)?,
@@ -267,7 +269,8 @@ fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
     errors.finish()
 }
 
-/// The sysctls and their values. Those of the link have its name of now, and go with it.
+/// Returns the sysctls to restore and their values. Those of the link get its current name; if the
+/// link is gone, they are gone too.
 fn values_of(backup: &Backup, ifname: &str, link: Option<&Link>) -> Vec<(Sysctl, String)> {
     let now = |sysctl: &Sysctl| match backup.link.filter(|_| sysctl.is_of_link(ifname)) {
         Some(_) => link.map(|link| sysctl.renamed(&link.name)),
@@ -280,9 +283,8 @@ fn values_of(backup: &Backup, ifname: &str, link: Option<&Link>) -> Vec<(Sysctl,
         .collect()
 }
 
-/// A process that lacks the rights could restore nothing, nor one that gets no memory or thread:
-/// the backup is for the next DEL. So it is after an error of input or output, of which no sysctl
-/// and no link has one for good.
+/// Whether the next DEL may succeed, so that the backup must stay: the process lacks capabilities,
+/// memory or threads, or there was an I/O error, which no sysctl and no link returns permanently.
 fn is_for_another_time(error: &Error) -> bool {
     let rights = [Capability::NetAdmin, Capability::SysAdmin];
     error.may_pass()

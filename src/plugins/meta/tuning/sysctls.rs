@@ -1,4 +1,4 @@
-//! Sysctls of the container: what they were, set, compared, and given back.
+//! Sysctls of the container: survey, set, compare and restore.
 
 use nix::errno::Errno;
 
@@ -9,31 +9,31 @@ use crate::net::sysctl::Sysctl;
 use crate::plugin::Attachment;
 use crate::rollback::Rollback;
 
-/// What stands for the link's name in configurations.
+/// The placeholder for the link's name in configurations.
 pub const PLACEHOLDER: &str = "IFNAME";
 
-/// A sysctl that is set, and what it was.
+/// A sysctl to set, with its previous value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Where the configuration has it.
+    /// The setting's path in the configuration, for errors.
     path: String,
     /// The sysctl.
     pub sysctl: Sysctl,
-    /// The value before; None where no process may read it, as that of `net/ipv4/route/flush`.
+    /// The previous value; `None` if no process may read it, as with `net/ipv4/route/flush`.
     pub before: Option<String>,
-    /// The value that is asked for.
+    /// The requested value.
     pub after: String,
 }
 
 impl Change {
-    /// What is to be given back: nothing where nothing changes.
+    /// Returns the value to restore; `None` if the value does not change or cannot be read.
     pub fn to_undo(&self) -> Option<&str> {
         self.before.as_deref().filter(|before| !same(before, &self.after))
     }
 }
 
-/// The kernel writes lists with tabs and reads them with any white space, and reads numbers as C
-/// does: 0x10 is 16.
+/// Whether two values mean the same. The kernel writes lists with tabs and accepts any white space,
+/// and parses numbers as C does: 0x10 is 16.
 pub fn same(one: &str, other: &str) -> bool {
     let meaning = |word| number(word).ok_or(word);
     one.split_whitespace().map(meaning).eq(other.split_whitespace().map(meaning))
@@ -50,8 +50,8 @@ fn number(word: &str) -> Option<i64> {
     Some(if word.starts_with('-') { -number } else { number })
 }
 
-/// Looks at what is to be set, before anything is. What disables IPv6 is the last: the kernel takes
-/// the addresses away and no undo would bring them back.
+/// Reads every sysctl before any is set. The one that disables IPv6 comes last: the kernel removes
+/// the addresses, and no undo would restore them.
 pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
     if settings.is_empty() {
         return Ok(vec![]);
@@ -67,7 +67,7 @@ pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
 
 fn look(setting: &Setting, ifname: &str) -> Result<Change> {
     let sysctl = setting.sysctl.of_link(PLACEHOLDER, ifname);
-    // A link cannot have settings by these names: they are those of all links, or of those to come.
+    // A link cannot have these names: they stand for all links, or for future ones.
     let text = sysctl.to_string();
     let written = setting.sysctl.to_string();
     if text
@@ -90,7 +90,7 @@ fn look(setting: &Setting, ifname: &str) -> Result<Change> {
     Ok(Change { path, before: sysctl.read_if_readable()?, sysctl, after })
 }
 
-/// Sets them in their order.
+/// Sets the sysctls in order.
 pub fn write<'a>(at: &'a Attachment, changes: &[Change], rb: &mut Rollback<'a>) -> Result<()> {
     if changes.is_empty() {
         return Ok(());
@@ -103,8 +103,8 @@ pub fn write<'a>(at: &'a Attachment, changes: &[Change], rb: &mut Rollback<'a>) 
             .filter_map(|(set, tried)| Some((tried, set.err()?)));
         Ok(errors.next().map_or((changes.len(), Ok(())), |(tried, error)| (tried, Err(error))))
     })?;
-    // The one that was refused, too: the kernel writes a list number by number, up to the one that
-    // it cannot read.
+    // Undo the refused one too: the kernel writes a list number by number, up to the one that it
+    // cannot parse.
     let undone: Vec<(Sysctl, String)> = changes[..tried]
         .iter()
         .filter_map(|change| Some((change.sysctl.clone(), change.to_undo()?.to_owned())))
@@ -115,9 +115,9 @@ pub fn write<'a>(at: &'a Attachment, changes: &[Change], rb: &mut Rollback<'a>) 
 
 fn write_one(change: &Change) -> Result<()> {
     match change.sysctl.write(&change.after) {
-        // A /proc/sys that is read-only and has the value already is good enough.
+        // A read-only /proc/sys is good enough if it has the value already.
         Err(_) if change.before.is_some() && change.to_undo().is_none() => Ok(()),
-        // There is such a setting, so what is not there is what the value names: an algorithm, say.
+        // The sysctl exists, so "not found" is about the value: an unknown algorithm, say.
         Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Err(e
             .context(&change.path)
             .with_code(Code::INVALID_CONFIG)
@@ -126,8 +126,8 @@ fn write_one(change: &Change) -> Result<()> {
     }
 }
 
-/// Gives values back, the last one first; one that went with its link is done, and so is one that
-/// has its value.
+/// Restores values, the last one first. One that went away with its link, or that is unchanged,
+/// needs no restoring.
 pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
     if values.is_empty() {
         return Ok(());
@@ -143,15 +143,15 @@ pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
     })
 }
 
-/// The values of these sysctls, in their order; None for one that is gone or that no process may
-/// read.
+/// Returns the values of these sysctls, in order; `None` for one that is gone or that no process
+/// may read.
 pub fn read(at: &Attachment, sysctls: &[Sysctl]) -> Result<Vec<Option<String>>> {
     let read =
         |sysctl: &Sysctl| if sysctl.exists()? { sysctl.read_if_readable() } else { Ok(None) };
     if sysctls.is_empty() { Ok(vec![]) } else { at.run(|| sysctls.iter().map(read).collect()) }
 }
 
-/// Compares all that were set with the kernel. One that cannot be read cannot be compared.
+/// Compares every sysctl that was set with the kernel. One that cannot be read is not compared.
 pub fn verify(changes: &[Change]) -> Result<()> {
     match changes.iter().find_map(|change| Some((change, change.to_undo()?))) {
         Some((change, found)) => Err(Error::check(format!(

@@ -1,5 +1,4 @@
-//! What may be on the disk: torn files, what others have written, an index of another time, and
-//! processes at the same time.
+//! States of the disk: torn files, foreign files, a stale index, and concurrent processes.
 
 use super::*;
 
@@ -29,7 +28,8 @@ fn things_that_are_no_files_are_taken_and_stay() {
     );
 }
 
-/// Nothing writes so but an administrator; the directory's time stays, and with it the seal.
+/// Only an administrator writes in place: the directory's mtime does not change, so the seal stays
+/// valid.
 #[test]
 fn a_lease_written_over_in_place_is_its_new_owner_s() {
     let net = Net::small();
@@ -43,7 +43,7 @@ fn a_lease_written_over_in_place_is_its_new_owner_s() {
     net.check("new").unwrap();
     net.assert_index_is_right();
     net.write("10.1.2.2", "old\r\neth0");
-    net.gc(&[("old", "eth0")]).unwrap(); // it reads all leases
+    net.gc(&[("old", "eth0")]).unwrap(); // GC reads all leases
     net.check("old").unwrap();
     rewrite();
     net.del("old").unwrap();
@@ -58,7 +58,7 @@ fn the_index_is_sealed_after_every_operation_and_made_anew_after_a_foreign_one()
     let net = Net::small();
     net.add("a").unwrap();
     assert!(net.is_sealed());
-    net.write("10.1.2.4", "theirs\r\neth0"); // the reference, after a rollback
+    net.write("10.1.2.4", "theirs\r\neth0"); // as the reference writes it after a rollback
     assert!(!net.is_sealed());
     net.check("theirs").unwrap();
     assert!(net.is_sealed());
@@ -66,7 +66,7 @@ fn the_index_is_sealed_after_every_operation_and_made_anew_after_a_foreign_one()
     net.write("10.1.2.5", "theirs2\r\neth0");
     net.del("theirs2").unwrap();
     assert_eq!(net.read("10.1.2.5"), None);
-    fs::remove_file(net.dir().join("10.1.2.2")).unwrap(); // the reference's DEL
+    fs::remove_file(net.dir().join("10.1.2.2")).unwrap(); // as the reference's DEL does
     net.del("a").unwrap();
     assert_eq!(net.add("a").unwrap(), ["10.1.2.3/29"]);
     net.assert_index_is_right();
