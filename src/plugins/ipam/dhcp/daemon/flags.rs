@@ -20,8 +20,8 @@ pub struct Flags {
     pub timeout: Duration,
     /// The longest wait for an answer before a retransmission.
     pub resendmax: Duration,
-    /// How long it is tried to get a lease, from when it is asked for. The reference's default,
-    /// 208 s, is longer than kubelet waits for an ADD.
+    /// How long to try to get a lease, from when it is requested. The reference's default, 208 s,
+    /// is longer than kubelet waits for an ADD.
     pub resendtimeout: Duration,
 }
 

@@ -46,9 +46,9 @@ pub struct Place {
 /// Why an interface cannot be visited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// It is not there any more, and never will be.
+    /// It no longer exists and will not return.
     Gone(&'static str),
-    /// We cannot tell, or what was to be done there failed.
+    /// Its state is unknown, or the work there failed.
     Failed(Error),
 }
 
