@@ -22,8 +22,8 @@ const INFINITE: u32 = u32::MAX;
 /// RT_SCOPE_LINK: a destination without a router is on the link.
 const SCOPE_LINK: i64 = 253;
 /// From the least that every link must carry (RFC 791) to Ethernet's. A smaller MTU is a mistake of
-/// the server. A larger one is useless on a route: the kernel uses it in place of the link's own,
-/// and drops packets between the two.
+/// the server. A larger one is of no use on a route: the link's own applies then; and if that is
+/// smaller, the kernel drops the packets between the two.
 const MTUS: RangeInclusive<u16> = 68..=1500;
 /// The longest DNS name.
 const LONGEST_NAME: usize = 253;

@@ -86,7 +86,7 @@ pub struct Client {
     exchange: Option<Exchange>,
     /// The solicitation of routers.
     asking: Option<Timer>,
-    /// How long to wait for routers.
+    /// When to stop waiting for routers.
     routers_until: Moment,
     /// The routers that have answered.
     routers: Vec<Advertisement>,
