@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 }
 
 fn complain(problem: &str) {
-    let _ = io::Write::write_all(&mut io::stderr(), format!("manual: {problem}\n").as_bytes()); // if stderr is closed, the exit status still reports it
+    let _ = io::Write::write_all(&mut io::stderr(), format!("manual: {problem}\n").as_bytes()); // the status reports it too
 }
 
 /// Writes everything below `dir`; replaces files with these names.
@@ -107,7 +107,7 @@ fn write_completions(commands: &mut Command, shell: Shell, dir: &Path) -> io::Re
     // completion would find no subcommand.
     let text = String::from_utf8_lossy(&text).replace("cni__subcmd__multi", "cni__multi");
     let file = match shell {
-        Shell::Bash => "cni-multi".to_owned(), // bash-completion looks for a file with the command's own name
+        Shell::Bash => "cni-multi".to_owned(), // bash-completion looks for the command's own name
         other => other.file_name("cni-multi"),
     };
     fs::write(dir.join(file), text)

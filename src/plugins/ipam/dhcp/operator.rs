@@ -87,14 +87,14 @@ fn command() -> Command {
 
 /// Runs a subcommand and returns the exit status.
 fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
-    let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap has required a subcommand
+    let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap requires one
     if verb == DAEMON {
         let flags: Vec<String> = matches.get_many("flags").into_iter().flatten().cloned().collect();
         return run_daemon(&flags, env, io);
     }
     let done = operate(verb, matches).and_then(|text| table::print(io.stdout, &text));
     let Err(error) = done else { return 0 };
-    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // if stderr is closed, the exit status still reports it
+    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status reports it too
     1
 }
 
@@ -125,7 +125,7 @@ fn run_daemon(flags: &[String], env: &Environment, io: &mut Streams<'_>) -> u8 {
             } else {
                 String::new()
             };
-            let _ = write!(io.stderr, "{mistake}{}", usage()); // if stderr is closed, the exit status still reports it
+            let _ = write!(io.stderr, "{mistake}{}", usage()); // the status reports it too
             return if refused == Refused::Help { 0 } else { 2 };
         }
     };

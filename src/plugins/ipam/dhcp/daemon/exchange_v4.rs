@@ -143,6 +143,6 @@ fn by_routes(
             sent = Some(packet_socket::unicast(from, to, &link.name, payload)?);
         }
         Ok(())
-    }); // on failure the caller sends on the link, which may reach the server without routes and without the namespace's path
+    }); // on failure the caller sends on the link: it needs no routes and no namespace path
     sent
 }

@@ -112,7 +112,7 @@ fn a_server_that_forgot_the_lease_gives_it_again_and_nobody_notices() {
         nak.options.set(code::SERVER_ID, &server.octets());
         story.hear(&nak);
         assert_eq!(story.client.state(), State::Selecting);
-        story.hear(&story.reply(MessageType::Offer, OTHER_ADDRESS)); // not the address of the container, and not waited for
+        story.hear(&story.reply(MessageType::Offer, OTHER_ADDRESS)); // another address, and not waited for
         story.offer();
         story.until(at + 5.0);
         story.ack();
