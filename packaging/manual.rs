@@ -1,5 +1,5 @@
-//! Writes the pages of the manual and the completions of shells, from the command line that the
-//! binary itself reads.
+//! Writes the manual pages and the shell completions, from the command line definition that the
+//! binary itself uses.
 //!
 //! `cargo run --example manual -- DIR`, or `./install.sh --manual DIR`, makes below `DIR`, which is
 //! a `share` like /usr/local/share:
@@ -36,10 +36,10 @@ fn main() -> ExitCode {
 }
 
 fn complain(problem: &str) {
-    let _ = io::Write::write_all(&mut io::stderr(), format!("manual: {problem}\n").as_bytes()); // the status says it too
+    let _ = io::Write::write_all(&mut io::stderr(), format!("manual: {problem}\n").as_bytes()); // the status reports it too
 }
 
-/// Makes all of it below `dir`; what is there of these names is replaced.
+/// Writes everything below `dir`; replaces files with these names.
 pub fn write(dir: &Path) -> io::Result<()> {
     let mut commands =
         with_values(for_people(cni_multi::cli::commands())).disable_help_subcommand(true);
@@ -56,7 +56,7 @@ pub fn write(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Commands that the binary calls itself by are nobody else's business.
+/// Removes the hidden subcommands, which only the binary itself calls.
 fn for_people(command: Command) -> Command {
     let hidden: Vec<String> =
         command.get_subcommands().filter(|sub| sub.is_hide_set()).map(name_of).collect();
@@ -68,7 +68,7 @@ fn for_people(command: Command) -> Command {
     Command::new("cni-multi").version(version).about(about).after_help(after).subcommands(shown)
 }
 
-/// What a shell can offer for values. The binary checks them itself and carries no lists of them.
+/// Adds values for shells to offer. The binary checks them itself and has no lists of them.
 fn with_values(command: Command) -> Command {
     let command = command.mut_args(|arg| match arg.get_value_names() {
         Some([name]) if name == "FORMAT" => arg.value_parser(["table", "json"]),
@@ -86,7 +86,7 @@ fn name_of(command: &Command) -> String {
     command.get_name().to_owned()
 }
 
-/// The page of the command, and those of its own commands.
+/// Writes the page of a command and those of its subcommands.
 fn write_pages(command: &Command, dir: &Path, name: &'static str) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     for sub in command.get_subcommands() {
@@ -103,8 +103,8 @@ fn write_completions(commands: &mut Command, shell: Shell, dir: &Path) -> io::Re
     fs::create_dir_all(dir)?;
     let mut text = vec![];
     clap_complete::aot::generate(shell, commands, "cni-multi", &mut text);
-    // clap_complete 4.6 for bash writes the `-` of our name in two ways, and no command of ours
-    // would be found.
+    // clap_complete 4.6 for bash writes the `-` of our name in two different ways, so that the
+    // completion would find no subcommand.
     let text = String::from_utf8_lossy(&text).replace("cni__subcmd__multi", "cni__multi");
     let file = match shell {
         Shell::Bash => "cni-multi".to_owned(), // bash-completion looks for the command's own name

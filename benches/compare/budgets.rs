@@ -1,14 +1,14 @@
-//! The budgets of the design, judged by what was measured.
+//! The budgets of the design, judged by the measurements.
 
 use crate::cases::{Bench, names};
 use crate::schedule::{Book, Measured, Side};
 
-/// One promise and what came of it.
+/// One budget and what was measured for it.
 pub struct Budget {
     pub name: String,
     pub limit: f64,
     pub unit: &'static str,
-    /// None when its cases were not run, or one side of them is not there.
+    /// `None` if its cases were not run, or one side of them is missing.
     pub measured: Option<f64>,
 }
 
@@ -26,7 +26,7 @@ impl Budget {
     }
 }
 
-/// All budgets; `bytes` is the size of our binary.
+/// Judges all budgets; `bytes` is the size of our binary.
 pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
     let judge = Judge { book };
     let [few_leases, _, many_leases] = bench.lease_counts();
@@ -127,7 +127,7 @@ impl Judge<'_> {
         Some(more / 1e3)
     }
 
-    /// The largest figure of ours where nobody asked for iptables.
+    /// The largest figure of ours, except in the case that selects iptables.
     fn largest(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
         let default_path =
             self.book.of(Side::Ours).filter(|((case, _), _)| case != names::IPTABLES);

@@ -1,4 +1,4 @@
-//! The calls a runtime would make, and the configurations they carry.
+//! The calls that a runtime would make, and their configurations.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,18 +10,18 @@ use crate::namespaces::SCRATCH;
 use crate::process::{Invocation, find_program};
 use crate::schedule::Side;
 
-/// A directory of plugins and whose they are.
+/// A directory of plugins, and the side that they belong to.
 #[derive(Clone)]
 pub struct Plugins {
     pub side: Side,
     pub dir: PathBuf,
-    /// The PATH they are run with; none: that of the benchmark.
+    /// The PATH to run them with; `None` keeps the benchmark's.
     pub path: Option<String>,
 }
 
 impl Plugins {
-    /// Whether they know a version of the specification: tells old plugins from new ones, which all
-    /// say "version unknown".
+    /// Whether the plugins support a version of the specification: distinguishes old plugins from
+    /// new ones, which all report "version unknown".
     pub fn speak(&self, version: &str) -> bool {
         let output = Command::new(self.dir.join("bridge"))
             .env("CNI_COMMAND", "VERSION")
@@ -33,14 +33,14 @@ impl Plugins {
         known.is_some_and(|known| known.iter().any(|one| one == version))
     }
 
-    /// The same on a host that has these programs and no others.
+    /// The same plugins on a host with these programs and no others.
     pub fn with_programs(&self, programs: &[&str]) -> Result<Plugins> {
         let dir = format!("{SCRATCH}/only-{}", programs.join("-"));
         std::fs::create_dir_all(&dir).map_err(|e| format!("create {dir:?}: {e}"))?;
         for name in programs {
             let program = find_program(name).ok_or_else(|| format!("find {name} in PATH"))?;
             let link = Path::new(&dir).join(name);
-            let _ = std::fs::remove_file(&link); // of the other side
+            let _ = std::fs::remove_file(&link); // one from the other side
             std::os::unix::fs::symlink(program, &link)
                 .map_err(|e| format!("link {link:?}: {e}"))?;
         }
@@ -51,7 +51,8 @@ impl Plugins {
         self.dir.join(plugin).exists()
     }
 
-    /// The two calls that need no attachment: VERSION, and none at all for the about text.
+    /// One of the two calls that need no attachment: VERSION, and no command at all for the about
+    /// text.
     pub fn bare(&self, plugin: &str, command: Option<&str>) -> Invocation {
         let mut call = Invocation::new(self.dir.join(plugin));
         call.env = command
@@ -88,7 +89,7 @@ impl Attachment<'_> {
     }
 }
 
-/// The result of an ADD; an error when the output is not one.
+/// Parses the result of an ADD; an error if it is not one.
 pub fn result(stdout: &str) -> Result<Value> {
     let value: Value = serde_json::from_str(stdout)
         .map_err(|e| format!("ADD did not print JSON ({e}): {stdout}"))?;
@@ -99,28 +100,28 @@ pub fn result(stdout: &str) -> Result<Value> {
     }
 }
 
-/// A plugin's own configuration with what every network has. Both sides speak 1.0.0, whatever their
-/// age.
+/// A plugin's own configuration, with the keys that every network has. Both sides get version
+/// 1.0.0, whatever their age.
 pub fn conf(network: &str, plugin: &str, own: &Value) -> Value {
     let mut conf = json!({"cniVersion": "1.0.0", "name": network, "type": plugin});
     merge(&mut conf, own);
     conf
 }
 
-/// The configuration of a later plugin of a chain, or of CHECK.
+/// A configuration with `prevResult`, for a chained plugin or for CHECK.
 pub fn with_previous(conf: &Value, previous: &Value) -> Value {
     let mut conf = conf.clone();
     conf["prevResult"] = previous.clone();
     conf
 }
 
-/// Adds the members of one object to another.
+/// Adds the members of `from` to `into`.
 pub fn merge(into: &mut Value, from: &Value) {
     let (Some(into), Some(from)) = (into.as_object_mut(), from.as_object()) else { return };
     into.extend(from.iter().map(|(key, value)| (key.clone(), value.clone())));
 }
 
-/// A bridge that is the containers' gateway, addresses from host-local.
+/// A bridge that is the containers' gateway, with addresses from host-local.
 pub fn bridge(network: &str) -> Value {
     conf(
         network,
@@ -137,7 +138,7 @@ pub fn ipam(subnets: &[&str]) -> Value {
     json!({"type": "host-local", "ranges": ranges, "routes": subnets.iter().map(default).collect::<Vec<_>>()})
 }
 
-/// Writes a store as the reference would have left it, the newest address last.
+/// Writes a host-local store as the reference would leave it, the newest address last.
 pub fn fill_store(dir: &Path, leases: usize) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(|e| format!("create {dir:?}: {e}"))?;
     let mut address = String::new();

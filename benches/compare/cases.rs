@@ -1,5 +1,5 @@
-//! What is measured. A group's lanes run in alternation, so its rows may be compared with each
-//! other.
+//! The cases that are measured. A group's lanes run in alternation, so its rows are comparable with
+//! each other.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -13,27 +13,27 @@ use crate::namespaces::{Netns, Pool, SCRATCH};
 use crate::process::{Invocation, find_program};
 use crate::schedule::{Act, Lane, Round, Side};
 
-/// What the groups are made from.
+/// The input to the groups.
 pub struct Bench {
     pub plugins: Vec<Plugins>,
     pub runs: usize,
     pub quick: bool,
 }
 
-/// A name for `--only`, and what makes its lanes.
+/// A group of lanes that `--only` selects by name.
 pub struct Group {
     pub name: &'static str,
     pub lanes: fn(&Bench) -> Result<Vec<Lane>>,
-    /// What the machine must have for it.
+    /// What the machine must provide for it.
     pub needs: &'static [Need],
 }
 
-/// Something that a machine may lack.
+/// A requirement that a machine may lack.
 #[derive(Clone, Copy)]
 pub enum Need {
-    /// A program of the system without which the reference cannot run it.
+    /// A program that the reference needs to run it.
     Program(&'static str),
-    /// A kind of link of the kernel, with what it cannot be made without.
+    /// A kind of link that the kernel must support, with the arguments that creating one requires.
     Link(&'static str, &'static str),
 }
 
@@ -83,7 +83,7 @@ pub mod names {
 }
 
 impl Bench {
-    /// The sides that have all these plugins; says so where one has not.
+    /// The sides that have all these plugins; prints a note for a side that lacks one.
     fn sides(&self, wanted: &[&str]) -> Vec<&Plugins> {
         let complete = |plugins: &&Plugins| {
             let absent = wanted.iter().find(|plugin| !plugins.has(plugin));
@@ -95,12 +95,12 @@ impl Bench {
         self.plugins.iter().filter(complete).collect()
     }
 
-    /// Lease counts below which, and at which, host-local is measured.
+    /// The numbers of leases in the store when host-local is measured.
     pub fn lease_counts(&self) -> [usize; 3] {
         if self.quick { [10, 100, 1_000] } else { [10, 1_000, 30_000] }
     }
 
-    /// Mappings that are there when one more is measured.
+    /// The numbers of existing mappings with which one more is measured.
     pub fn mapping_counts(&self) -> [usize; 3] {
         if self.quick { [10, 50, 100] } else { [10, 1_000, 10_000] }
     }
@@ -114,7 +114,7 @@ impl Bench {
     }
 }
 
-/// The name of a network, unlike that of the other side, whose files lie in the same directories.
+/// A network name that differs between the sides, whose files share the same directories.
 fn network(plugins: &Plugins, case: &str) -> String {
     format!("{case}-{}", plugins.side.name())
 }
@@ -141,7 +141,7 @@ fn about(bench: &Bench) -> Result<Vec<Lane>> {
     bench.sides(&["bridge"]).into_iter().map(lane).collect()
 }
 
-/// The same call every time.
+/// Repeats the same call in every run.
 fn repeat(operation: &'static str, call: Invocation) -> Act {
     Box::new(move |round| round.timed(operation, &call).map(drop))
 }
@@ -152,7 +152,7 @@ fn loopback(bench: &Bench) -> Result<Vec<Lane>> {
     bench.sides(&["loopback"]).into_iter().map(lane).collect()
 }
 
-/// IPv4 alone, the same from C, and both families: one group, because the budgets compare them with
+/// IPv4 alone, the same in C, and both families: one group, because the budgets compare them with
 /// each other.
 fn bridges(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
@@ -181,7 +181,7 @@ fn bridge_in_c(bench: &Bench, program: &Path) -> Result<Act> {
     }))
 }
 
-/// How a C program is called with some arguments.
+/// Builds calls of a C program from their arguments.
 fn calls_of(program: &Path) -> impl Fn(&[&str]) -> Invocation + use<> {
     let program = program.to_owned();
     move |args| {
@@ -191,11 +191,11 @@ fn calls_of(program: &Path) -> impl Fn(&[&str]) -> Invocation + use<> {
 }
 
 fn bridge_nftables(bench: &Bench) -> Result<Vec<Lane>> {
-    // On DEL the reference also removes iptables rules where it finds iptables, and fails over the
-    // chain it never made.
+    // On DEL the reference also removes iptables rules if it finds iptables, and fails on the chain
+    // that it never created.
     let nft_only = |plugins: &Plugins| plugins.with_programs(&["nft"]);
-    // The reference got this backend in the release that learned 1.1.0; before, it takes iptables
-    // whatever is asked.
+    // The reference got this backend in the release that added 1.1.0; earlier releases use iptables
+    // whatever the configuration says.
     let knows_nftables = |plugins: &&Plugins| {
         let knows = plugins.speak("1.1.0");
         if !knows {
@@ -281,7 +281,7 @@ fn vlan(bench: &Bench) -> Result<Vec<Lane>> {
     on_master(bench, "vlan", "vlan+host-local", &json!({"vlanId": 100}))
 }
 
-/// The host's link below those of the containers.
+/// The host's link under the containers' links.
 const MASTER: &str = "master0";
 
 fn on_master(bench: &Bench, plugin: &str, case: &str, own: &Value) -> Result<Vec<Lane>> {
@@ -300,7 +300,7 @@ fn with_master(lane: Lane) -> Result<Lane> {
     if made { Ok(lane) } else { Err(format!("make the link {MASTER}: the kernel refuses")) }
 }
 
-/// ADD and DEL of one plugin, a fresh container every run.
+/// ADD and DEL of one plugin, with a fresh container in every run.
 fn attach(bench: &Bench, plugins: &Plugins, case: &str, conf: Value) -> Result<Lane> {
     let containers = Pool::new(bench.runs)?;
     let plugin = conf["type"].as_str().unwrap_or_default().to_owned();
@@ -322,7 +322,7 @@ fn attachment<'a>(plugins: &'a Plugins, containers: &Pool, number: usize) -> Att
     }
 }
 
-/// CHECK of one attachment that stays for the run's other calls.
+/// CHECK of one attachment, whose ADD and DEL are not timed.
 fn check(bench: &Bench) -> Result<Vec<Lane>> {
     let lane = |plugins: &Plugins| {
         let containers = Pool::new(bench.runs)?;
@@ -365,7 +365,7 @@ fn vrf(bench: &Bench) -> Result<Vec<Lane>> {
     after_bridge(bench, "vrf", &json!({"vrfname": "blue"}))
 }
 
-/// ADD and DEL of a plugin that is chained after bridge, whose calls are not timed.
+/// ADD and DEL of a plugin chained after bridge; the bridge's calls are not timed.
 fn after_bridge(bench: &Bench, plugin: &'static str, own: &Value) -> Result<Vec<Lane>> {
     let lane = |plugins: &Plugins| {
         let containers = Pool::new(bench.runs)?;
@@ -386,7 +386,7 @@ fn after_bridge(bench: &Bench, plugin: &'static str, own: &Value) -> Result<Vec<
     bench.sides(&[plugin, "bridge", "host-local"]).into_iter().map(lane).collect()
 }
 
-/// What an engine runs for one container: the sum of five calls, each side with its default
+/// The five calls that an engine makes for one container, as a sum; each side uses its default
 /// firewall backend.
 fn chain(bench: &Bench) -> Result<Vec<Lane>> {
     let lane = |plugins: &Plugins| {
@@ -430,8 +430,8 @@ fn chain_confs(network: &str) -> Vec<Value> {
     ]
 }
 
-/// The same five as a network that cnitool attaches: of ours one process, of the reference's
-/// cnitool (`CNI_TOOL`) six.
+/// The same five as a network that cnitool attaches: one process of ours, or six with the
+/// reference's cnitool (`CNI_TOOL`).
 fn cnitool(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
     for plugins in
@@ -475,7 +475,7 @@ fn with_cnitool(
     Ok(bench.lane(names::CNITOOL, plugins.side, Box::new(act))?.slow(bench.runs.div_ceil(2)))
 }
 
-/// Writes the network of five under this name; returns its directory.
+/// Writes the network of five under this name and returns its directory.
 fn write_network(name: &str) -> Result<String> {
     let dir = format!("{SCRATCH}/networks-{name}");
     let list = json!({"cniVersion": "1.0.0", "name": name, "plugins": chain_confs(name)});
@@ -491,8 +491,8 @@ fn chained(at: &Attachment, command: &str, conf: &Value, previous: &Value) -> In
     at.call(plugin, command, &conf)
 }
 
-/// One allocation in a store that others have filled: what grows with the number of containers
-/// shows here.
+/// One allocation in a store that is already filled: costs that grow with the number of containers
+/// show here.
 fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
     for count in bench.lease_counts() {
@@ -503,7 +503,7 @@ fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
                 json!({"ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/14"}]]}});
             let lane =
                 attach(bench, plugins, &names::leases(count), conf(&network, "host-local", &own))?;
-            // The reference reads every file of the store: a second and more for each run at 30
+            // The reference reads every file of the store: more than a second for each run at 30
             // 000.
             lanes.push(if count > 1_000 && plugins.side == Side::Reference {
                 lane.slow(10)
@@ -515,8 +515,8 @@ fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
-/// One more mapping where there are many, and how long a connection by it takes. The reference is
-/// only asked at the smallest number: filling up takes it hours.
+/// One more mapping among many, and how long a connection through it takes. The reference only runs
+/// at the smallest number: filling up takes it hours.
 fn portmap(bench: &Bench) -> Result<Vec<Lane>> {
     let counts = bench.mapping_counts();
     let mut lanes = vec![];
@@ -556,10 +556,10 @@ fn portmap_lane(bench: &Bench, plugins: &Plugins, count: usize) -> Result<Lane> 
     bench.lane(names::mappings(count), side, Box::new(act))
 }
 
-/// The port that is mapped in each run, to the same of the container.
+/// The host port that each run maps to the same port of the container.
 const SERVED: u16 = 8080;
 
-/// Publishes ports of attachments that were there before.
+/// Publishes the ports of attachments that exist before the measurement.
 fn fill_mappings(
     round: &mut Round,
     at: &Attachment,
@@ -579,7 +579,7 @@ fn fill_mappings(
     Ok(())
 }
 
-/// Each begins a flow, whose first packet goes through all the rules.
+/// Opens connections: each begins a flow, and its first packet passes all the rules.
 fn connect_often() -> Result<()> {
     let gateway = ("10.88.0.1", SERVED);
     (0..50)
@@ -593,9 +593,9 @@ fn portmap_conf(network: &str, ports: std::ops::Range<u16>) -> Value {
     conf(network, "portmap", &json!({"runtimeConfig": {"portMappings": mappings}}))
 }
 
-/// A node that starts: many containers on one bridge at once, then all of them gone.
+/// A node that starts: many containers on one bridge at once, then all of them removed.
 fn crowd(bench: &Bench) -> Result<Vec<Lane>> {
-    /// Each takes many seconds with the reference.
+    /// Each takes the reference many seconds.
     const RUNS: usize = 3;
     let lane = |plugins: &Plugins| {
         let mut conf = bridge(&network(plugins, "crowd"));
@@ -605,7 +605,7 @@ fn crowd(bench: &Bench) -> Result<Vec<Lane>> {
     bench.sides(&["bridge", "host-local"]).into_iter().map(lane).collect()
 }
 
-/// The same of containers with a published port each.
+/// The same with a published port for each container.
 fn crowd_of_ports(bench: &Bench) -> Result<Vec<Lane>> {
     const FIRST_PORT: u16 = 20_000;
     let lane = |plugins: &Plugins| {
@@ -620,7 +620,7 @@ fn crowd_of_ports(bench: &Bench) -> Result<Vec<Lane>> {
             });
             with_previous(&portmap_conf(&network, port..port + 1), &previous)
         };
-        // The reference takes a minute and more for each.
+        // Each takes the reference a minute or more.
         crowd_lane(
             bench,
             plugins,
@@ -632,7 +632,7 @@ fn crowd_of_ports(bench: &Bench) -> Result<Vec<Lane>> {
     bench.sides(&["portmap"]).into_iter().map(lane).collect()
 }
 
-/// All members of the crowd by the plugin that their configuration names.
+/// All members of the crowd, with the plugin that their configuration names.
 fn crowd_lane(
     bench: &Bench,
     plugins: &Plugins,
@@ -641,7 +641,7 @@ fn crowd_lane(
     conf: impl Fn(usize) -> Value + 'static,
 ) -> Result<Lane> {
     const WIDTH: usize = 20;
-    // No slot of the pool may be used twice at a time.
+    // No slot of the pool may be in use twice at a time.
     let pools = (0..bench.crowd_size()).map(|_| Netns::create()).collect::<Result<Vec<_>>>()?;
     let side = plugins.side;
     let plugins = plugins.clone();
@@ -658,13 +658,13 @@ fn crowd_lane(
         };
         let (adds, dels) = (calls("ADD"), calls("DEL"));
         round.crowd("ADD", &adds, WIDTH)?;
-        // Also for the failed ones, as runtimes do.
+        // Also for failed ADDs, as runtimes do.
         round.crowd("DEL", &dels, WIDTH).map(drop)
     };
     Ok(bench.lane(case, side, Box::new(act))?.slow(runs).only_timed())
 }
 
-/// What the machine lacks of that which the group needs.
+/// What the group needs and the machine lacks, if anything.
 pub fn lacks(group: &Group) -> Result<Option<String>> {
     for need in group.needs {
         match need {

@@ -1,4 +1,4 @@
-//! The C programs below which no plugin can be: built when a C compiler is there.
+//! The C programs that set the lower bound for a plugin: built if a C compiler is installed.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::namespaces::SCRATCH;
 use crate::process::find_program;
 
-/// Compiles `benches/floor/NAME.c`; none, with a note, when that cannot be done.
+/// Compiles `benches/floor/NAME.c`; prints a note and returns `None` if that fails.
 pub fn build(name: &str) -> Option<PathBuf> {
     let compiler = ["gcc", "cc"].into_iter().find_map(find_program);
     let Some(compiler) = compiler else {

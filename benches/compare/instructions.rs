@@ -1,4 +1,4 @@
-//! Counts user instructions: a figure that noise does not reach.
+//! Counts user instructions: a figure without noise.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::namespaces::SCRATCH;
 use crate::process::{Invocation, Prepared, find_program};
 use crate::schedule::Side;
 
-/// The tool that counts.
+/// The tool that counts instructions.
 #[derive(Clone, Copy, Debug)]
 pub enum Counter {
     Perf,
@@ -15,7 +15,7 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// perf where the machine has hardware counters (many virtual machines have none), else
+    /// perf if the machine has hardware counters (many virtual machines have none), otherwise
     /// valgrind.
     pub fn find() -> Option<Counter> {
         let truth = Invocation::new(find_program("true")?);
@@ -24,16 +24,16 @@ impl Counter {
             .find(|counter| matches!(counter.run(&truth), Ok((Some(_), _))))
     }
 
-    /// valgrind does not know how to run Go programs, and the reference is one.
+    /// valgrind cannot run Go programs, and the reference is one.
     pub fn can_run(self, side: Side) -> bool {
         matches!(self, Counter::Perf) || side != Side::Reference
     }
 
-    /// Runs the call under the tool.
+    /// Runs the call under the tool; returns the count, if any, and the call's stdout.
     pub fn run(self, invocation: &Invocation) -> Result<(Option<u64>, String)> {
         let wrapper = self.wrapper().ok_or("the tool that counts is not installed")?;
         let file = self.file();
-        let _ = std::fs::remove_file(&file); // of the call before
+        let _ = std::fs::remove_file(&file); // from the previous call
         let (_, stdout) = Prepared::new(&invocation.under(&wrapper), 0)?.run()?;
         Ok((self.parse(&std::fs::read_to_string(&file).unwrap_or_default()), stdout))
     }

@@ -3,7 +3,7 @@
 //! `cargo bench --bench compare -- --help` lists the options; docs/performance.md says how to read
 //! the result.
 
-#![allow(clippy::print_stdout)] // a program for people
+#![allow(clippy::print_stdout)] // the user reads stdout
 #![allow(clippy::disallowed_methods)] // namespaces.rs enters them on threads that end, as net::netns does
 
 mod budgets;
@@ -30,10 +30,10 @@ use options::Options;
 use report::Report;
 use schedule::{Book, Side};
 
-/// Errors are for people: what was attempted and why it did not work.
+/// Errors are for the user: what was attempted and why it failed.
 type Result<T> = std::result::Result<T, String>;
 
-/// A case failed: nothing can be said about the budgets.
+/// The exit status if a case failed: the budgets cannot be judged.
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -70,8 +70,7 @@ fn run(options: &Options) -> Result<ExitCode> {
             measured.failures.join("\n")
         ));
     }
-    // A budget nobody measured is no promise kept, unless the caller asked for less than
-    // everything.
+    // A budget without a measurement counts as missed, unless the caller selected only some groups.
     let unmet = |budget: &budgets::Budget| {
         budget.missed() || (budget.measured.is_none() && options.only.is_empty())
     };
@@ -84,16 +83,16 @@ fn refuse_unknown_groups(options: &Options) -> Result<()> {
     unknown.map_or(Ok(()), |name| Err(format!("--only {name}: no such group, see --list")))
 }
 
-/// What there are no figures of.
+/// The cases without figures.
 #[derive(Default)]
 struct Unmeasured {
-    /// Why a case that was run has none.
+    /// Why cases that ran have none.
     failures: Vec<String>,
     /// The groups that this machine cannot run, and what it lacks.
     left_out: Vec<String>,
 }
 
-/// Runs the groups. A case that fails does not keep the others from being measured.
+/// Runs the groups. A failed case does not stop the others.
 fn measure(options: &Options, bench: &Bench, book: &mut Book) -> Unmeasured {
     let counter = options.instructions.then(Counter::find).flatten();
     if options.instructions && counter.is_none() {
@@ -107,14 +106,14 @@ fn measure(options: &Options, bench: &Bench, book: &mut Book) -> Unmeasured {
             Ok(Some(lack)) => unmeasured.left_out.push(format!("{} ({lack})", group.name)),
             Err(e) => unmeasured.failures.push(format!("{}: {e}", group.name)),
         }
-        // The kernel takes the group's namespaces down in the background; the next group should not
-        // pay for it.
+        // The kernel removes the group's namespaces in the background; the next group's figures
+        // should not include that.
         std::thread::sleep(Duration::from_millis(500));
     }
     unmeasured
 }
 
-/// Returns what failed.
+/// Runs one group and returns its failures.
 fn measure_group(
     group: &Group,
     bench: &Bench,
@@ -128,7 +127,8 @@ fn measure_group(
     }
 }
 
-/// Ours first. No reference is a note, not an error: our own figures are still worth having.
+/// Finds the plugins of both sides, ours first. A missing reference is a note, not an error: our
+/// own figures are still useful.
 fn both_sides(options: &Options) -> Result<Vec<Plugins>> {
     let ours = options.ours.clone().map_or_else(farm, Ok)?;
     let reference = options.reference.clone().or_else(installed_reference);
@@ -157,7 +157,7 @@ fn installed_reference() -> Option<PathBuf> {
     named.or_else(|| Some("/usr/lib/cni".into())).filter(|dir| dir.join("bridge").exists())
 }
 
-/// The binary cargo built, linked under each plugin's name as the installer does.
+/// Links the binary that cargo built under each plugin's name, as the installer does.
 fn farm() -> Result<PathBuf> {
     let binary = Path::new(env!("CARGO_BIN_EXE_cni-multi"));
     let dir = PathBuf::from(format!("{}/ours", namespaces::SCRATCH));
@@ -175,8 +175,8 @@ fn farm() -> Result<PathBuf> {
 fn report<'a>(bench: &Bench, book: &'a Book, left_out: Vec<String>) -> Report<'a> {
     let find = |side| bench.plugins.iter().find(|plugins| plugins.side == side);
     let (ours, reference) = (find(Side::Ours), find(Side::Reference));
-    // The budget is for everything we ship; what the reference takes is compared for the names both
-    // have.
+    // The budget covers everything that we ship; the reference's size is compared for the names
+    // that both have.
     let whole = ours.map(|ours| size::of(ours, None));
     let theirs = reference.map(|reference| size::of(reference, ours));
     Report {
@@ -207,8 +207,7 @@ fn machine(bench: &Bench) -> String {
     )
 }
 
-/// How the plugins call themselves when no command is given, and what they speak: distributions
-/// leave the version out.
+/// The plugins' about text and supported versions: distributions leave the version out of the text.
 fn about_line(plugins: &Plugins) -> String {
     let output = Command::new(plugins.dir.join("bridge")).env_remove("CNI_COMMAND").output();
     let text = output

@@ -1,4 +1,4 @@
-//! Private namespaces: the machine's network and its CNI state are neither touched nor measured.
+//! Private namespaces: the machine's own network and CNI state are neither changed nor measured.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,20 +12,20 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::Result;
 
-/// Set in the second life of the process, the one inside the namespaces.
+/// Set in the re-executed process, which runs inside the namespaces.
 const INSIDE: &str = "CNI_MULTI_BENCH_INSIDE";
 
-/// Where the benchmark keeps its own files; below the private /run.
+/// The directory of the benchmark's own files, below the private /run.
 pub const SCRATCH: &str = "/run/bench";
 
-/// Re-executes this program under unshare(1); returns only in the process that is already inside.
+/// Re-executes this program under unshare(1); returns only inside the namespaces.
 pub fn ensure_private() -> Result<()> {
     if std::env::var_os(INSIDE).is_some() {
         return hide_machine_state();
     }
     let itself =
         std::env::current_exe().map_err(|e| format!("find the benchmark's own program: {e}"))?;
-    // Without root a user namespace gives us one: everything measured here is allowed in it.
+    // Without root, a user namespace provides it: everything measured here is allowed there.
     let flags = if nix::unistd::geteuid().is_root() { "-nm" } else { "-Urnm" };
     let failure = Command::new("unshare")
         .arg(flags)
@@ -37,11 +37,11 @@ pub fn ensure_private() -> Result<()> {
     Err(format!("run `unshare {flags}`: {failure}"))
 }
 
-/// Puts empty file systems over the directories that plugins and iptables write to.
+/// Mounts empty file systems over the directories that plugins and iptables write to.
 fn hide_machine_state() -> Result<()> {
     tmpfs("/run")?;
-    // Making /var/lib/cni would leave a directory behind on the machine, so its parent is hidden
-    // where it is absent.
+    // Creating /var/lib/cni would leave a directory behind on the machine, so its parent is hidden
+    // if it does not exist.
     tmpfs(if Path::new("/var/lib/cni").is_dir() { "/var/lib/cni" } else { "/var/lib" })?;
     std::fs::create_dir_all(SCRATCH).map_err(|e| format!("create {SCRATCH:?}: {e}"))
 }
@@ -51,12 +51,13 @@ fn tmpfs(target: &str) -> Result<()> {
         .map_err(|e| format!("mount tmpfs on {target:?}: {e}"))
 }
 
-/// A network namespace that lives as long as this value.
+/// A network namespace with the lifetime of this value.
 pub struct Netns(OwnedFd);
 
 impl Netns {
     pub fn create() -> Result<Netns> {
-        // A thread of its own: unshare moves the caller, and this process must stay where it is.
+        // On a thread of its own: unshare moves the calling thread, and the main thread must not
+        // move.
         let made = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)
                 .map_err(|e| format!("unshare a network namespace: {e}"))?;
@@ -69,20 +70,20 @@ impl Netns {
         Ok(Netns(file.into()))
     }
 
-    /// A path other processes can open; no bind mount is needed.
+    /// A path that other processes can open; no bind mount is needed.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
-    /// Moves the calling thread, and so the processes it starts, into this namespace.
+    /// Moves the calling thread, and thus the processes that it starts, into this namespace.
     pub fn enter(&self) -> Result<()> {
         setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET)
             .map_err(|e| format!("enter {}: {e}", self.path()))
     }
 
-    /// Accepts connections at a TCP port of this namespace until the process ends.
+    /// Accepts connections on a TCP port of this namespace until the process ends.
     pub fn serve(&self, port: u16) -> Result<()> {
-        // A thread of its own, as above. The socket stays where it was made.
+        // On a thread of its own, as above. The socket stays in the namespace where it was created.
         let listen = || {
             self.enter()?;
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
@@ -94,9 +95,9 @@ impl Netns {
         Ok(())
     }
 
-    /// Runs ip(8) here; whether it succeeded.
+    /// Runs ip(8) in the namespace; returns whether it succeeded.
     pub fn ip(&self, arguments: &str) -> Result<bool> {
-        // A thread of its own, as above.
+        // On a thread of its own, as above.
         let run = || {
             self.enter()?;
             let output = Command::new("ip").args(arguments.split(' ')).output();
@@ -109,12 +110,12 @@ impl Netns {
     }
 }
 
-/// Container namespaces made ahead of the timing.
+/// Container namespaces that are created before the timing starts.
 pub struct Pool(Vec<Netns>);
 
 impl Pool {
-    /// No more than this many are held at once (open files, kernel memory): later runs take one
-    /// that DEL has emptied.
+    /// The most namespaces held at once (open files, kernel memory): later runs reuse one that DEL
+    /// has emptied.
     const LARGEST: usize = 100;
 
     pub fn new(wanted: usize) -> Result<Pool> {
@@ -124,7 +125,7 @@ impl Pool {
             .map(Pool)
     }
 
-    /// The first of them, for what is made once.
+    /// The first namespace, for what is created once.
     pub fn first(&self) -> &Netns {
         &self.0[0]
     }

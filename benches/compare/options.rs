@@ -17,7 +17,7 @@ usage: cargo bench --bench compare -- [OPTION…]
   --enforce          exit with status 1 when a budget is missed or, without --only, not measured
   --list             print the names of the groups";
 
-/// What the caller asked for.
+/// The options of the benchmark.
 pub struct Options {
     pub ours: Option<PathBuf>,
     pub reference: Option<PathBuf>,
@@ -80,7 +80,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether the caller wants this group.
+    /// Whether the options select this group.
     pub fn wants(&self, group: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == group)
     }

@@ -1,4 +1,4 @@
-//! Starting one process and learning what it cost.
+//! Starts a process and measures its cost.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::namespaces::SCRATCH;
 
-/// What is to be run: program, arguments, environment and standard input.
+/// What to run: program, arguments, environment and standard input.
 #[derive(Clone)]
 pub struct Invocation {
     pub program: PathBuf,
@@ -21,7 +21,7 @@ impl Invocation {
         Invocation { program: program.into(), args: vec![], env: vec![], stdin: String::new() }
     }
 
-    /// The same call, made through another program (`perf stat … --`).
+    /// The same call, wrapped in another program (`perf stat … --`).
     pub fn under(&self, wrapper: &[String]) -> Invocation {
         let mut args = wrapper[1..].to_vec();
         args.push(self.program.to_string_lossy().into_owned());
@@ -29,7 +29,7 @@ impl Invocation {
         Invocation { program: PathBuf::from(&wrapper[0]), args, ..self.clone() }
     }
 
-    /// For messages: the plugin and the command.
+    /// The plugin and the command, for messages.
     pub fn describe(&self) -> String {
         let command =
             self.env.iter().find(|(name, _)| name == "CNI_COMMAND").map_or("", |(_, value)| value);
@@ -37,7 +37,7 @@ impl Invocation {
     }
 }
 
-/// Cost of one process with everything it started and waited for.
+/// The cost of a process, including every child it waited for.
 #[derive(Clone, Copy, Default)]
 pub struct Sample {
     pub wall: Duration,
@@ -58,8 +58,8 @@ pub struct Ended {
     pub cpu: Duration,
 }
 
-/// An invocation with everything allocated, so that nothing but the process itself is inside the
-/// timing.
+/// An invocation with everything allocated in advance, so that the timing covers only the process
+/// itself.
 pub struct Prepared {
     program: CString,
     argv: Vec<CString>,
@@ -71,7 +71,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// `slot` tells apart the files of processes that run at the same time.
+    /// Prepares the invocation; `slot` separates the files of processes that run at the same time.
     pub fn new(invocation: &Invocation, slot: usize) -> Result<Prepared> {
         let file = |kind: &str| format!("{SCRATCH}/{slot}.{kind}");
         std::fs::write(file("stdin"), &invocation.stdin)
@@ -99,7 +99,7 @@ impl Prepared {
         })
     }
 
-    /// Runs it to the end, timed from just before the spawn to just after the wait.
+    /// Runs the process to its end, timed from just before the spawn to just after the wait.
     pub fn run(&self) -> Result<(Sample, String)> {
         let actions = self.redirections()?;
         let started = Instant::now();
@@ -109,12 +109,12 @@ impl Prepared {
         Ok((Sample { wall, cpu: ended.cpu }, self.output(ended.success)?))
     }
 
-    /// Starts it without waiting.
+    /// Starts the process without waiting for it.
     pub fn spawn(&self) -> Result<libc::pid_t> {
         self.spawn_with(&self.redirections()?)
     }
 
-    /// What it wrote to stdout, or why it failed.
+    /// The stdout of the process, or why it failed.
     pub fn output(&self, success: bool) -> Result<String> {
         let read = |path: &CString| {
             std::fs::read_to_string(path.to_string_lossy().as_ref()).unwrap_or_default()
@@ -135,7 +135,8 @@ impl Prepared {
         Ok(actions)
     }
 
-    /// glibc and musl make this a vfork: the size of the benchmark does not enter the figure.
+    /// Spawns the process. glibc and musl use vfork here, so the benchmark's own size does not
+    /// count.
     fn spawn_with(&self, actions: &FileActions) -> Result<libc::pid_t> {
         let argv = pointers(&self.argv);
         let envp = pointers(&self.envp);
@@ -160,8 +161,8 @@ impl Prepared {
     }
 }
 
-/// Waits for one process (-1: whichever ends first) and reads its resource usage, its waited-for
-/// children included.
+/// Waits for one process (-1: the first to end) and reads its resource usage, including the
+/// children that it waited for.
 pub fn wait(pid: libc::pid_t) -> Result<Ended> {
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();

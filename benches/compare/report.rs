@@ -1,4 +1,4 @@
-//! The tables, as text, Markdown and JSON.
+//! The report, as text, Markdown and JSON.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::budgets::Budget;
 use crate::schedule::{Book, Measured, Row, Side};
 use crate::size::Size;
 
-/// Everything there is to say.
+/// The content of a report.
 pub struct Report<'a> {
     pub machine: String,
     pub ours: String,
@@ -37,7 +37,7 @@ impl Report<'_> {
     pub fn text(&self) -> String {
         let mut out = String::new();
         for line in self.preamble() {
-            let _ = writeln!(out, "{line}"); // a String does not fail
+            let _ = writeln!(out, "{line}"); // writing to a String cannot fail
         }
         out + "\n"
             + &aligned(&self.cost_table())
@@ -136,7 +136,7 @@ impl Report<'_> {
         rows
     }
 
-    /// Ours, the reference and the floor, where they were measured.
+    /// The figures of ours, the reference and the floor, where measured.
     fn cells(&self, (case, operation): &Row) -> [Option<&Measured>; 3] {
         [Side::Ours, Side::Reference, Side::Floor].map(|side| self.book.get(case, operation, side))
     }
@@ -150,7 +150,7 @@ impl Report<'_> {
         };
         let ratio = |figure: &dyn Fn(&Measured) -> Option<f64>| {
             ours.and_then(figure)
-                .zip(reference.and_then(figure).filter(|figure| *figure > 0.0)) // nothing is started for some
+                .zip(reference.and_then(figure).filter(|figure| *figure > 0.0)) // some cases start no process
                 .map_or("–".to_owned(), |(a, b)| format!("{:.2}×", a / b))
         };
         let mut cells = vec![

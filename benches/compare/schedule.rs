@@ -1,8 +1,8 @@
-//! Runs the lanes of a group in turn and keeps what they cost.
+//! Runs the lanes of a group in alternation and records their cost.
 //!
-//! A lane is one case on one side. The lanes of a group alternate within every run, so whatever
-//! else the machine does hits them alike, and a ratio of their medians holds where the absolute
-//! times do not.
+//! A lane is one case on one side. The lanes of a group alternate within every run, so other load
+//! on the machine affects them alike, and the ratio of their medians stays valid when the absolute
+//! times are not.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::namespaces::Netns;
 use crate::process::{Invocation, Prepared, Sample, wait};
 use crate::trace::{self, Trace};
 
-/// Who is measured.
+/// The side that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     Ours,
     Reference,
-    /// A C program that does the least that has to be done.
+    /// A C program that does the least work possible.
     Floor,
 }
 
@@ -31,18 +31,19 @@ impl Side {
     }
 }
 
-/// What one lane does in one run. It must leave things as they were before.
+/// What one lane does in one run. It must restore the previous state.
 pub type Act = Box<dyn FnMut(&mut Round) -> Result<()>>;
 
 /// One case on one side.
 pub struct Lane {
     pub case: String,
     pub side: Side,
-    /// The host's network namespace: its own for each lane, so no side meets the other's rules.
+    /// The host's network namespace: each lane has its own, so the sides do not see each other's
+    /// rules.
     pub host: Netns,
     pub runs: usize,
     pub warmups: usize,
-    /// Also run it once under trace, and for its instructions.
+    /// Whether to run it once more under trace, and once to count instructions.
     pub examined: bool,
     pub act: Act,
 }
@@ -58,13 +59,13 @@ impl Lane {
         Lane { runs, warmups: 1, ..self }
     }
 
-    /// For acts so short that an interruption is long beside them, and so cheap that many runs are
-    /// no matter.
+    /// For acts so short that one interruption outweighs them, and so cheap that many runs cost
+    /// little.
     pub fn short(self) -> Lane {
         Lane { runs: self.runs * 5, ..self }
     }
 
-    /// For acts of which only the time is of interest.
+    /// For acts where only the time matters.
     pub fn only_timed(self) -> Lane {
         Lane { warmups: 0, examined: false, ..self }
     }
@@ -78,7 +79,7 @@ impl Lane {
     }
 }
 
-/// Why a round is made.
+/// The purpose of a round.
 #[derive(Clone, Copy)]
 enum Mode {
     Warmup,
@@ -87,7 +88,7 @@ enum Mode {
     Counted(Counter),
 }
 
-/// What one operation cost in one round; the processes of a chain are added up.
+/// The cost of one operation in one round; the processes of a chain are added up.
 #[derive(Default)]
 struct Sum {
     sample: Option<Sample>,
@@ -97,22 +98,22 @@ struct Sum {
 }
 
 impl Sum {
-    /// A warm-up leaves nothing.
+    /// Whether there is anything to record: a warm-up leaves nothing.
     fn says_something(&self) -> bool {
         self.sample.is_some() || self.trace.is_some() || self.instructions.is_some()
     }
 }
 
-/// One run of one lane, through which it makes its calls.
+/// One run of one lane; the lane makes its calls through it.
 pub struct Round {
-    /// Unlike any other in this lane.
+    /// Unique within the lane.
     pub number: usize,
     mode: Mode,
     sums: BTreeMap<&'static str, Sum>,
 }
 
 impl Round {
-    /// Makes the call and books its cost under the operation's name. An error when it fails.
+    /// Makes the call and records its cost under the operation's name. An error if it fails.
     pub fn timed(&mut self, operation: &'static str, invocation: &Invocation) -> Result<String> {
         let sum = self.sums.entry(operation).or_default();
         match self.mode {
@@ -137,7 +138,7 @@ impl Round {
         }
     }
 
-    /// Does something in this process and books its time under the operation's name.
+    /// Runs a function in this process and records its time under the operation's name.
     pub fn timed_here(
         &mut self,
         operation: &'static str,
@@ -152,14 +153,14 @@ impl Round {
         Ok(())
     }
 
-    /// Makes the call without booking it.
+    /// Makes the call without recording it.
     pub fn untimed(&mut self, invocation: &Invocation) -> Result<String> {
         once(invocation)
     }
 
-    /// Makes all the calls, `width` of them at a time, and books the whole as one sample.
-    /// A failure is booked, not an error: how many fail is what the crowd is for. True where the
-    /// call succeeded.
+    /// Makes all the calls, `width` at a time, and records the whole as one sample. A failure is
+    /// recorded and is not an error: the crowd exists to count failures. Returns true for each call
+    /// that succeeded.
     pub fn crowd(
         &mut self,
         operation: &'static str,
@@ -212,7 +213,7 @@ fn reap(
     Ok(ended.cpu)
 }
 
-/// Everything measured of one operation of one case on one side.
+/// All measurements of one operation of one case on one side.
 #[derive(Default)]
 pub struct Measured {
     pub samples: Vec<Sample>,
@@ -230,7 +231,7 @@ impl Measured {
         )
     }
 
-    /// CPU time in microseconds, children included.
+    /// CPU time in microseconds, including children.
     pub fn cpu(&self, portion: f64) -> Option<f64> {
         percentile(
             self.samples.iter().map(|sample| sample.cpu.as_secs_f64() * 1e6).collect(),
@@ -249,7 +250,7 @@ fn percentile(mut values: Vec<f64>, portion: f64) -> Option<f64> {
 /// A row of the report: case and operation.
 pub type Row = (String, &'static str);
 
-/// All measurements, rows in the order they were first made.
+/// All measurements; rows are in the order of their first measurement.
 #[derive(Default)]
 pub struct Book {
     pub rows: Vec<Row>,
@@ -261,7 +262,7 @@ impl Book {
         self.cells.get(&((case.to_owned(), operation), side))
     }
 
-    /// Every measurement of one side.
+    /// All measurements of one side.
     pub fn of(&self, side: Side) -> impl Iterator<Item = (&Row, &Measured)> {
         self.cells
             .iter()
@@ -284,7 +285,8 @@ impl Book {
     }
 }
 
-/// Warm-ups, timed runs in alternation, then one examined run of each lane. Returns what failed.
+/// Runs the warm-ups, the timed runs in alternation, then one examined run of each lane. Returns
+/// the failures.
 pub fn run(lanes: Vec<Lane>, counter: Option<Counter>, book: &mut Book) -> Vec<String> {
     let mut schedule = Schedule {
         lanes: lanes.into_iter().map(Some).collect(),
@@ -299,7 +301,7 @@ pub fn run(lanes: Vec<Lane>, counter: Option<Counter>, book: &mut Book) -> Vec<S
 }
 
 struct Schedule<'a> {
-    /// A lane whose call has failed is none: what it would measure from there on means nothing.
+    /// `None` for a lane with a failed call: its further figures would mean nothing.
     lanes: Vec<Option<Lane>>,
     number: usize,
     book: &'a mut Book,
@@ -339,8 +341,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// The tool may stumble over a call that is in order, as the rounds before have shown: no
-    /// failure of the benchmark.
+    /// Counts instructions once. The tool may fail on a call that works, as the earlier rounds have
+    /// shown: that is not a failure of the benchmark.
     fn count_instructions(&mut self, at: usize, counter: Counter) {
         self.number += 1;
         let Some(lane) = self.lanes[at].as_mut() else { return };
@@ -359,7 +361,8 @@ impl Schedule<'_> {
     }
 }
 
-/// Another first every run, forwards and backwards by turns: no lane always follows the same one.
+/// Each run starts with another lane and alternates the direction, so that no lane always follows
+/// the same one.
 fn order(run: usize, lanes: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..lanes).map(|at| (at + run / 2) % lanes).collect();
     if run % 2 == 1 {

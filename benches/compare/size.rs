@@ -1,22 +1,22 @@
-//! Bytes on disk.
+//! Sizes on disk.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 
 use crate::call::Plugins;
 
-/// The binary under its own name is no plugin.
+/// Under its own name the binary is not a plugin.
 const OWN_NAME: &str = "cni-multi";
 
-/// What the plugins take on disk, links to one file counted once.
+/// The size of the plugins on disk; several links to one file count once.
 pub struct Size {
     pub bytes: u64,
     pub plugins: usize,
 }
 
-/// The size of one side. Only names that both sides have count, so that a directory with other
-/// vendors' plugins does not make the comparison look better than it is; without the other side,
-/// all names do.
+/// The size of one side. Only names that both sides have count, so that other vendors' plugins in a
+/// directory do not make the comparison look better than it is; without another side, all names
+/// count.
 pub fn of(plugins: &Plugins, other: Option<&Plugins>) -> Size {
     let mut files = BTreeSet::new();
     let mut size = Size { bytes: 0, plugins: 0 };

@@ -1,8 +1,7 @@
-//! Counts the processes and threads a call starts and the peak memory of each, by ptrace.
+//! Counts the processes and threads that a call starts, and their peak memory, with ptrace.
 //!
-//! wait4's ru_maxrss is no use for a small program: exec writes the memory of whoever started it
-//! into the peak. The kernel's mark of the new program alone is read from /proc when the process is
-//! about to end.
+//! wait4's ru_maxrss does not work for a small program: exec adds the parent's memory to the peak.
+//! The peak of the new program alone is read from /proc when the process is about to exit.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,9 +15,9 @@ use crate::process::Invocation;
 /// What one call started.
 #[derive(Clone, Copy, Default)]
 pub struct Trace {
-    /// Processes besides the called one.
+    /// Processes other than the called one.
     pub processes: u32,
-    /// Threads besides the first of each process.
+    /// Threads other than the first of each process.
     pub threads: u32,
     /// Peak resident memory of the largest process.
     pub peak_kib: u64,
@@ -32,7 +31,7 @@ impl std::ops::AddAssign for Trace {
     }
 }
 
-/// Runs the call under trace; the standard output comes back when it succeeded.
+/// Runs the call under trace; returns its stdout if it succeeded.
 pub fn run(invocation: &Invocation) -> Result<(Trace, String)> {
     let root = start(invocation)?;
     let mut tracer =
@@ -46,7 +45,7 @@ pub fn run(invocation: &Invocation) -> Result<(Trace, String)> {
     }
 }
 
-/// Starts the program stopped at its first instruction.
+/// Starts the program, stopped at its first instruction.
 fn start(invocation: &Invocation) -> Result<libc::pid_t> {
     let open = |kind: &str| format!("{SCRATCH}/traced.{kind}");
     let create =
@@ -76,8 +75,7 @@ fn ask_to_be_traced() -> std::io::Result<()> {
 struct Tracer {
     root: libc::pid_t,
     trace: Trace,
-    /// Tasks whose first stop has been seen; that stop is ptrace's own and not a signal to pass
-    /// on.
+    /// Tasks that have made their first stop; that stop is ptrace's own, not a signal to pass on.
     seen: BTreeSet<libc::pid_t>,
     success: bool,
 }
@@ -96,7 +94,7 @@ impl Tracer {
         while let Some((task, status)) = next_stop(-1)? {
             if libc::WIFSTOPPED(status) {
                 let signal = self.on_stop(task, status);
-                let _ = request(libc::PTRACE_CONT, task, i64::from(signal)); // it may have been killed meanwhile
+                let _ = request(libc::PTRACE_CONT, task, i64::from(signal)); // the task may have been killed meanwhile
             } else if task == self.root {
                 self.success = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
             }
@@ -104,7 +102,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Books the event and says which signal to pass on.
+    /// Records the event and returns the signal to pass on.
     fn on_stop(&mut self, task: libc::pid_t, status: i32) -> i32 {
         match status >> 16 {
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
@@ -120,7 +118,7 @@ impl Tracer {
                     signal
                 };
             }
-            _ => {} // exec: the memory mark starts anew by itself
+            _ => {} // exec: the kernel resets the peak by itself
         }
         0
     }
@@ -145,7 +143,7 @@ impl Tracer {
     }
 }
 
-/// The next task to stop or end; none when all have ended.
+/// The next task that stops or exits; `None` once all have exited.
 fn next_stop(pid: libc::pid_t) -> Result<Option<(libc::pid_t, i32)>> {
     let mut status = 0;
     // SAFETY: the pointer is to a local of the right type.

@@ -1,4 +1,5 @@
-//! Any bytes as the configuration of every plugin: it is decoded and valid, or the error says why; twice is the same.
+//! Any bytes as the configuration of every plugin: it is decoded and valid, or the error gives a
+//! reason; a second run has the same outcome.
 
 use cni_multi::cni::conf::Config;
 use cni_multi::cni::env::Environment;
@@ -6,10 +7,11 @@ use cni_multi::error::{Code, Error};
 use cni_multi::plugin::Context;
 use cni_multi::registry::PLUGINS;
 
-/// What a configuration may be refused with. A decoder that fails for another reason has done more than to decode.
+/// The codes of errors that may reject a configuration. A decoder with another error has done more
+/// than decode.
 const CODES: [Code; 4] = [Code::DECODE, Code::INVALID_CONFIG, Code::INVALID_ENVIRONMENT, Code::INCOMPATIBLE_VERSION];
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let config = match Config::parse(bytes.to_vec()) {
         Ok(config) => config,

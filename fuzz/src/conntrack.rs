@@ -1,10 +1,11 @@
-//! Any bytes as the kernel's list of connections: each is read, and what is to be forgotten is told to the kernel.
+//! Any bytes as the kernel's list of connections: each is parsed, and only requested ones are
+//! deleted.
 
 use cni_multi::net::conntrack::Conntrack;
 
 use crate::kernel;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     for is_v6 in [false, true] {
         let (ours, _kernel) = kernel::answering(bytes);

@@ -1,4 +1,4 @@
-//! Any bytes as all that a bus says: calls are answered or fail, and nothing is waited for that was not said.
+//! Any bytes as the messages of a bus: calls return an answer or an error, and never wait for more.
 
 use std::io::Write as _;
 use std::net::Shutdown;
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use cni_multi::sys::dbus::{Answer, Bus, Object};
 
-/// The socket takes so much at once.
+/// The most that the socket takes at once.
 const LONGEST: usize = 64 * 1024;
 
 const FIREWALL: Object = Object {
@@ -15,13 +15,13 @@ const FIREWALL: Object = Object {
     interface: "org.fedoraproject.FirewallD1.zone",
 };
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let (ours, mut bus) = UnixStream::pair().expect("there are sockets");
     bus.write_all(&bytes[..bytes.len().min(LONGEST)]).expect("it fits");
     bus.shutdown(Shutdown::Write).expect("it is open");
     let Ok(mut bus) = Bus::over(ours) else { return };
-    let _ = bus.has_owner(FIREWALL.destination); // it only has to come back
+    let _ = bus.has_owner(FIREWALL.destination); // must return, with any result
     if let Ok(Answer::Done(body)) = bus.call(FIREWALL, "addSource", &["trusted", "10.0.0.2"]) {
         let _ = (body.text(), body.is_true());
     }

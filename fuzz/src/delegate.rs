@@ -1,6 +1,6 @@
-//! Any bytes as what a plugin of others says: its result, its versions, and what it says when it fails.
+//! Any bytes as the output of a foreign plugin: its result, its versions and its error.
 //!
-//! Its stdout, a line of three hyphens, its stderr.
+//! The input is its stdout, a line of three hyphens, and its stderr.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use cni_multi::cni::delegate::{parse_error, parse_result, parse_versions};
 use cni_multi::error::Code;
 use cni_multi::runner::error_object;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let [stdout, stderr] = crate::parts(bytes);
     for version in ["", "0.4.0", "1.1.0", "9.9.9"] {

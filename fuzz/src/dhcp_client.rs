@@ -1,4 +1,5 @@
-//! Any sequence of time, answers, conflicts and restarts: the client neither panics nor spins, and sends what can be read.
+//! Any sequence of time, answers, conflicts and restarts: the client neither panics nor loops, and
+//! sends messages that can be parsed.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use cni_multi::plugins::ipam::dhcp::client::State;
 use cni_multi::plugins::ipam::dhcp::v4::client::{Action, Client, Patience, Setup};
 use cni_multi::plugins::ipam::dhcp::v4::message::{Message, MessageType, Op};
 
-/// How often a client may have something to do at one moment.
+/// How many steps a client may take at one moment.
 const AT_ONCE: usize = 4;
 
 struct World {
     client: Client,
     now: Duration,
     random: Random,
-    /// What was sent last.
+    /// The transaction id of the last message.
     xid: u32,
     lost: bool,
 }
@@ -39,7 +40,7 @@ impl World {
         }
     }
 
-    /// Does what is due by now.
+    /// Lets the client do what is due by now.
     fn catch_up(&mut self) {
         for _ in 0..AT_ONCE {
             if self.client.deadline() > self.now {
@@ -78,7 +79,7 @@ fn setup() -> Setup {
     Setup { mac: mac(), client_id: vec![0], broadcast: false, probe: true, provide: vec![], request, patience }
 }
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(steps: &[u8]) {
     let (now, mut random) = (Duration::from_secs(1), Random::counting());
     let (client, actions) = Client::acquire(setup(), None, now, &mut random);

@@ -1,4 +1,5 @@
-//! Any line as what the DHCP daemon is asked, and as what it answers: what is understood is written and read as the same.
+//! Any line as a request to the DHCP daemon and as its answer: a valid one is unchanged when
+//! encoded and parsed again.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use cni_multi::cni::json::Value;
 use cni_multi::plugins::ipam::dhcp::wire::{DAEMON, Request};
 use cni_multi::service::wire::Said;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     if let Ok(request) = DAEMON.read_request::<Request>(bytes) {
         let line = DAEMON.request_line(&request);

@@ -1,4 +1,5 @@
-//! Any octets: they are refused, or are a message that is written as it was read and whose lease makes a result.
+//! Any octets: they are rejected, or are a message that is unchanged when encoded and parsed again,
+//! and whose lease makes a result.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use cni_multi::plugins::ipam::dhcp::v4::lease::Lease;
 use cni_multi::plugins::ipam::dhcp::v4::message::Message;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let Ok(message) = Message::decode(bytes) else { return };
     assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(&message));

@@ -1,14 +1,14 @@
-//! Any octets, as a message of DHCPv6 and as one of a router or neighbour: they are refused, or read, and a message is
-//! written as it was read.
+//! Any octets, as a DHCPv6 message and as one of a router or neighbour: they are rejected or
+//! parsed, and a DHCPv6 message is unchanged when encoded and parsed again.
 
 use std::net::Ipv6Addr;
 
 use cni_multi::plugins::ipam::dhcp::v6::message::Message;
 use cni_multi::plugins::ipam::dhcp::v6::router;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
-    let _ = router::decode(bytes, Ipv6Addr::LOCALHOST); // it only has to come back
+    let _ = router::decode(bytes, Ipv6Addr::LOCALHOST); // must return, with any result
     let Some(message) = Message::decode(bytes) else { return };
     assert_eq!(Message::decode(&message.encode()).as_ref(), Some(&message));
     let (_, _, _) = (message.status(), message.preference(), message.association(1));

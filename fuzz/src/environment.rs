@@ -1,6 +1,7 @@
-//! Any text as the variables of a call, as arguments and as names: what is accepted as a name is one, whatever is made of it.
+//! Any text as the variables of a call, as arguments and as names: an accepted name is safe in
+//! every name that is derived from it.
 //!
-//! Lines of `NAME=value`.
+//! The input is lines of `NAME=value`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,7 +16,7 @@ use cni_multi::net::mac::MacAddr;
 use cni_multi::net::sysctl::Sysctl;
 use cni_multi::runtime::parameters;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let pair = |line: &[u8]| {
         let at = line.iter().position(|byte| *byte == b'=')?;
@@ -39,13 +40,13 @@ pub fn run(bytes: &[u8]) {
     require_texts(&args);
 }
 
-/// Names of files, links and chains are made of it.
+/// Checks a key from which the names of files, links and chains are made.
 fn require_key(key: &Key) {
     for name in [key.network.as_str(), key.container_id.as_str(), key.ifname.as_str()] {
         assert!(!name.is_empty() && !name.contains(['/', '\n']) && name != "." && name != "..", "{name:?}");
     }
     assert!(!key.network.as_str().contains('\0') && !key.container_id.as_str().contains('\0'));
-    // Whoever makes a link looks at this first; its files are named by a hash.
+    // Code that creates a link checks this first; the link's files are named by a hash.
     assert!(!key.ifname.as_str().contains('\0') || key.ifname.is_pattern());
     assert!(key.ifname.as_str().len() < 16, "{:?}", key.ifname);
     assert!(key.comment().len() <= 128 && key.comment().starts_with(&key.identity()));
@@ -62,11 +63,11 @@ fn require_args(text: &str) {
         let joined: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(joined.join(";"), text);
     }
-    let _ = parameters::parse_capability_args(text); // it only has to come back
+    let _ = parameters::parse_capability_args(text); // must return, with any result
     assert!(parameters::container_id(text).is_ok());
 }
 
-/// What the values are in the end: addresses, numbers of versions, hardware addresses, sysctls.
+/// Checks the final types of values: addresses, version numbers, hardware addresses, sysctls.
 fn require_texts(text: &str) {
     if let Ok(Some(ip)) = parse_ip(text) {
         assert_eq!(parse_ip(&ip.to_string()), Ok(Some(ip)));
@@ -80,5 +81,5 @@ fn require_texts(text: &str) {
     if let Some(sysctl) = Sysctl::parse(text) {
         assert!(!sysctl.to_string().contains(".."), "{sysctl}");
     }
-    let _ = Number::parse(text); // it only has to come back
+    let _ = Number::parse(text); // must return, with any result
 }

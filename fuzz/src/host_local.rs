@@ -1,8 +1,8 @@
-//! Any files in the directories of host-local, and whole executions of it on them: nothing panics, what is leased is in a
-//! file, what is given back is in none, and the leases of others stay.
+//! Any files in the directories of host-local, and whole executions of the plugin on them: nothing
+//! panics, a leased address is in a file, a released one is in none, and other owners' leases stay.
 //!
-//! `ipam`, what the index says later, and then files: a name below `dataDir`, a newline, the content. Lines of three hyphens
-//! are between them.
+//! The input is `ipam`, the later content of the index, and then files: a name below `dataDir`, a
+//! newline, the content. Lines of three hyphens separate them.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -12,10 +12,10 @@ use cni_multi::cni::json::Value;
 use crate::scratch::Scratch;
 use crate::static_ipam::{call, require_answer};
 
-/// So many files at most: each costs system calls.
+/// The most files in an input: each costs system calls.
 const FILES: usize = 12;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let scratch = Scratch::new("host-local");
     let [ipam, index, mut files] = crate::parts(bytes);
@@ -37,12 +37,12 @@ pub fn run(bytes: &[u8]) {
     call("CHECK", "one");
     call("ADD", "two");
     call("STATUS", "two");
-    // What is written into files that are there breaks no seal: the index says what it likes now.
+    // Writing into existing files breaks no seal, so the index may contain anything now.
     spoil_index(scratch.path(), index);
     call("ADD", "two");
     call("DEL", "two");
     fs::remove_dir_all(scratch.path().join(".cni-multi")).unwrap_or_default();
-    // The second time for leases of the time before they named the interface, beside one that does.
+    // The second round is for leases from before files named the interface, next to one that does.
     for id in ["one", "two", "one", "two"] {
         call("DEL", id);
     }
@@ -53,7 +53,7 @@ pub fn run(bytes: &[u8]) {
     call("GC", "one");
 }
 
-/// The configuration; none where `ipam` is no object.
+/// The configuration; `None` if `ipam` is not an object.
 fn config(dir: &Path, ipam: &[u8]) -> Option<Vec<u8>> {
     let mut ipam = Value::parse(ipam).ok().filter(|value| matches!(value, Value::Object(_)))?;
     ipam.set("type", Value::text("host-local"));
@@ -70,7 +70,7 @@ fn config(dir: &Path, ipam: &[u8]) -> Option<Vec<u8>> {
     Some(config.to_text().into_bytes())
 }
 
-/// Writes a file, if it has a name that stays in the directory.
+/// Writes a file, if its name stays in the directory.
 fn plant(dir: &Path, file: &[u8]) {
     let end = file.iter().position(|byte| *byte == b'\n').unwrap_or(file.len());
     let Ok(name) = std::str::from_utf8(&file[..end]) else { return };
@@ -81,18 +81,18 @@ fn plant(dir: &Path, file: &[u8]) {
     }
     let path = dir.join(name);
     if let Some(parent) = path.parent() {
-        let _ = fs::create_dir_all(parent); // where a file has the name already, nothing is planted
+        let _ = fs::create_dir_all(parent); // if a file has this name, nothing is planted
     }
     let _ = fs::write(path, file.get(end + 1..).unwrap_or_default());
 }
 
 fn spoil_index(dir: &Path, text: &[u8]) {
     for entry in fs::read_dir(dir.join(".cni-multi/net")).into_iter().flatten().flatten() {
-        let _ = fs::write(entry.path(), text); // a directory stays one
+        let _ = fs::write(entry.path(), text); // fails on a directory, which stays one
     }
 }
 
-/// The files that are named by an address, with what they say.
+/// The files named by an address, with their content.
 fn leases(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = fs::read_dir(dir.join("net")).into_iter().flatten().flatten();
     let read = |path: PathBuf| {
@@ -108,11 +108,11 @@ fn of_others(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         let text = String::from_utf8_lossy(text);
         text.trim_matches(|c: char| c.is_whitespace() || c == '\0').is_empty()
     };
-    // GC has no valid attachments here, and is not held against it.
+    // GC runs without valid attachments here, and its deletions are not checked.
     leases(dir).into_iter().filter(|(_, text)| !is_blank(text) && !is_of(text, "one") && !is_of(text, "two")).collect()
 }
 
-/// Whether it may be a lease of the container, in either form.
+/// Whether a file may be a lease of the container, in either format.
 fn is_of(text: &[u8], id: &str) -> bool {
     let text = String::from_utf8_lossy(text);
     let mut lines = text.trim_matches(|c: char| c.is_whitespace() || c == '\0').split("\r\n").map(str::trim);

@@ -1,10 +1,10 @@
-//! Any text as what iptables-save prints: chains and rules are found as they stand there.
+//! Any text as the output of iptables-save: chains and rules are found as they are written there.
 
 use std::fmt::Write as _;
 
 use cni_multi::net::iptables::Saved;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let saved = Saved::parse(&text);

@@ -1,23 +1,25 @@
-//! What stands in the kernel's place at the other end of a netlink socket: it has said all it will ever say.
+//! A stand-in for the kernel at the other end of a netlink socket, with all its answers queued in
+//! advance.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 
-/// nlmsghdr.
+/// The size of `nlmsghdr`.
 const HEADER: usize = 16;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// NLM_F_MULTI: the answer goes on.
+/// NLM_F_MULTI: more messages follow.
 const MULTI: u16 = 2;
-/// The longest datagram, and how many.
+/// The longest datagram, and the most datagrams.
 const LONGEST: usize = 64 * 1024;
 const DATAGRAMS: usize = 32;
 
-/// Our end, and the other one, which hears and is to be kept.
+/// Our end, and the stand-in's, which receives the requests and must be kept open.
 ///
-/// The bytes are messages. Each answer is a datagram: it ends with an error, with the end of a dump, or with a message that
-/// is no part of one. Its number, where it has none, is that of the question that is due.
+/// The bytes are messages. Each answer is a datagram: it ends with an error, with the end of a
+/// dump, or with a message that is not part of one. A message without a sequence number gets that
+/// of the next request.
 pub fn answering(bytes: &[u8]) -> (OwnedFd, OwnedFd) {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let (ours, kernel) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).expect("there are sockets");
@@ -27,7 +29,7 @@ pub fn answering(bytes: &[u8]) -> (OwnedFd, OwnedFd) {
         if answer.is_empty() {
             break;
         }
-        let _ = send(kernel.as_raw_fd(), &numbered(answer, number), MsgFlags::empty()); // what does not fit is not said
+        let _ = send(kernel.as_raw_fd(), &numbered(answer, number), MsgFlags::empty()); // an answer that does not fit is not sent
         rest = more;
     }
     (ours, kernel)

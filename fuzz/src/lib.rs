@@ -1,7 +1,8 @@
-//! What is fuzzed: the places where the program reads bytes that others have written.
+//! The fuzz targets: the places where the program parses bytes from other programs.
 //!
-//! Each module has one target: a function that takes any bytes and panics where the program does, or where it says something
-//! that cannot be true of what it has read. `fuzz_targets` hands them to libFuzzer, [`short`] drives them without it.
+//! Each module has one target: a function that takes any bytes and panics if the program does, or
+//! if the program's output cannot be true of its input. `fuzz_targets` passes them to libFuzzer,
+//! [`short`] runs them without it.
 
 pub mod config;
 pub mod conntrack;
@@ -28,10 +29,10 @@ pub mod validate;
 
 use cni_multi::cni::json::Value;
 
-/// A target by its name.
+/// A target with its name.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     ("config", config::run),
     ("result", result::run),
@@ -54,7 +55,7 @@ pub const TARGETS: &[Target] = &[
     ("dhcp_client", dhcp_client::run),
 ];
 
-/// The parts of an input that has several: lines of three hyphens are between them.
+/// The parts of an input, separated by lines of three hyphens.
 fn parts<const N: usize>(bytes: &[u8]) -> [&[u8]; N] {
     let mut rest = Some(bytes);
     std::array::from_fn(|place| {
@@ -65,8 +66,8 @@ fn parts<const N: usize>(bytes: &[u8]) -> [&[u8]; N] {
     })
 }
 
-/// Whether there is a number that is not whole. The last of seventeen digits of one may be another when it is read again,
-/// which no plugin of ours reads.
+/// Whether a number is not an integer. With seventeen digits the last one may change when it is
+/// parsed again; no plugin of ours reads such numbers.
 fn has_fraction(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.is_f64(),

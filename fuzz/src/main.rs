@@ -8,7 +8,7 @@ use std::{env, fs, panic, process};
 use cni_multi_fuzz::{TARGETS, short};
 
 fn main() -> ExitCode {
-    // The program takes a panic for a bug and goes on to its end. Here it is the end.
+    // The program catches a panic as a bug and continues to its end. Here a panic aborts.
     let told = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         told(panic);

@@ -1,11 +1,11 @@
-//! Any bytes as the document of a network and as JSON: what is read is written as Go would and read again as the same, and
-//! what plugins get of it is a configuration of the network's name.
+//! Any bytes as a network document and as JSON: a value is written as Go would and unchanged when
+//! parsed again, and the derived plugin configurations have the network's name.
 
 use cni_multi::cni::json::Value;
 use cni_multi::runtime::derive;
 use cni_multi::runtime::list::{NetworkList, PluginConfig};
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let Ok(value) = Value::parse(bytes) else { return };
     if !crate::has_fraction(&value) {

@@ -1,7 +1,7 @@
-//! Any bytes as the kernel's answers to what is asked of nf_tables: they are read or refused, and who owns what is told
-//! without an end only where the kernel goes on for ever.
+//! Any bytes as the kernel's answers to nf_tables requests: they are parsed or rejected, and a
+//! search for an owner's objects never ends only if the kernel's answers never do.
 //!
-//! The first byte says what is asked.
+//! The first byte selects the request.
 
 use cni_multi::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use cni_multi::net::nft::expr::Verdict;
@@ -26,7 +26,7 @@ const LAYOUT: Layout = Layout {
     },
 };
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let Some((question, answers)) = bytes.split_first() else { return };
     let (ours, _kernel) = kernel::answering(answers);
@@ -58,7 +58,7 @@ fn ask(question: u8, nft: &Nft) {
         _ => {
             let mut batch = Batch::of_generation(7);
             batch.delete_element(TABLE, NAMES.name, &[0; 16]);
-            let _ = nft.commit_rules(&batch, "remove an element"); // it only has to come back
+            let _ = nft.commit_rules(&batch, "remove an element"); // must return, with any result
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Any octets as a packet of ARP and of IPv4: they are refused, or say what they say; what is sent is read.
+//! Any octets as an ARP and as an IPv4 packet: they are rejected or parsed within bounds; a packet
+//! of ours can be parsed.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +8,7 @@ use cni_multi::net::packet_socket::{claim, ipv4};
 const US: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 9), 68);
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 67);
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     if let Some(claim) = claim(bytes) {
         assert!(!claim.address.is_unspecified() && claim.mac.octets().len() == 6);

@@ -1,17 +1,17 @@
-//! Any bytes as a result and as a `prevResult`: what is read is printed and read again as the same, in every version, and
-//! on the way to a newer version and back nothing is lost.
+//! Any bytes as a result and as a `prevResult`: it is unchanged when printed and parsed again, in
+//! every version, and conversion to a newer version and back loses nothing.
 
 use std::net::IpAddr;
 
 use cni_multi::cni::json::Value;
 use cni_multi::cni::result::{Document, Family, v02};
 
-/// Every version, older ones first.
+/// All versions, oldest first.
 fn versions() -> impl Iterator<Item = &'static str> {
     [Family::V02, Family::V04, Family::V1].into_iter().flat_map(Family::versions).copied()
 }
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let Ok(value) = Value::parse(bytes) else { return };
     for assumed in versions() {
@@ -23,7 +23,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// It is read as it was printed, on one line and on several.
+/// Checks that a document is unchanged when printed, on one line or several, and parsed again.
 fn require_stable(document: Document) {
     let again = |text: String| {
         let value = Value::parse(text.as_bytes()).expect("what is printed is JSON");
@@ -46,7 +46,7 @@ fn require_conversions(document: &Document) {
             assert_eq!(Family::of(own), Some(Family::V02), "only 0.2 has to have an address");
             continue;
         };
-        // What an older version has no keys for is lost once.
+        // A member that an older version lacks is lost once.
         if families_are_named_rightly(document) {
             assert_eq!(back.clone().convert(version).as_ref(), Ok(&converted), "{own} to {version}, back and there");
         }
@@ -58,8 +58,9 @@ fn require_conversions(document: &Document) {
     assert_eq!(plain.clone().into_document("1.1.0").and_then(Document::into_add_result), Ok(plain));
 }
 
-/// 0.2 keeps an address and its routes under the name of their family. Where that name is wrong, newer versions tell the
-/// family of a route by its destination, as the reference does, and address and route part on the way back.
+/// 0.2 stores an address and its routes under the name of their family. If that name is wrong,
+/// newer versions take a route's family from its destination, as the reference does, and the
+/// conversion back separates address and route.
 fn families_are_named_rightly(document: &Document) -> bool {
     let Document::V02(result) = document else { return true };
     let is_of = |ip: &Option<v02::IpConfig>, family: fn(&IpAddr) -> bool| {

@@ -1,7 +1,7 @@
-//! Any bytes as the kernel's answers to what is asked of rtnetlink: they are read or refused, and what was read can be said
-//! back to the kernel.
+//! Any bytes as the kernel's answers to rtnetlink requests: they are parsed or rejected, and parsed
+//! objects can be sent back to the kernel.
 //!
-//! The first byte says what is asked.
+//! The first byte selects the request.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,12 +10,12 @@ use cni_multi::net::netlink::{Handle, KeptAddress, Link, Netlink, RouteEntry};
 
 use crate::kernel;
 
-/// What is read is said back up to so often.
+/// How many parsed objects are sent back.
 const ENOUGH: usize = 4;
-/// The link that is asked about, which the seeds tell of.
+/// The link that requests are about; the seeds describe it.
 const INDEX: u32 = 4;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let Some((question, answers)) = bytes.split_first() else { return };
     let (ours, _kernel) = kernel::answering(answers);

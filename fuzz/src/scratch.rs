@@ -1,21 +1,21 @@
-//! A directory of the process's own, in memory, which is empty at the beginning of each input.
+//! A directory of the process's own, in memory, empty at the start of each input.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Goes when it is dropped.
+/// The directory; removed on drop.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty one.
+    /// Creates an empty directory.
     pub fn new(name: &str) -> Scratch {
         let dir = Path::new("/dev/shm").join(format!("cni-multi-fuzz-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir); // an input that failed has left it
+        let _ = fs::remove_dir_all(&dir); // left by an input that failed
         fs::create_dir(&dir).expect("/dev/shm can be written to");
         Scratch(dir)
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -23,6 +23,6 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // the next input does it
+        let _ = fs::remove_dir_all(&self.0); // the next input removes it
     }
 }

@@ -1,5 +1,5 @@
-//! The short run: the seeds of a target, and then for some seconds what becomes of them by chance. It needs nothing but
-//! cargo, and the same inputs come in the same order each time.
+//! The short run: the seeds of a target, then random mutations of them for some seconds. It needs
+//! nothing but cargo, and every run has the same inputs in the same order.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,15 +7,15 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// No input may take longer.
+/// The longest time for one input.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A machine that is busy with other things is given another chance, so often.
+/// How often a slow input is repeated, in case the machine was busy.
 const CHANCES: usize = 5;
-/// An input grows to this by chance, and not beyond.
+/// The longest input that mutations produce.
 const LONGEST: usize = 64 * 1024;
 
-/// Runs a target, and returns how many inputs it has had. Each is in the file `last` while it is tried: what ends the
-/// process finds it there.
+/// Runs a target and returns the number of inputs. The current input is in the file `last`, so that
+/// it is still there after a crash.
 pub fn run(target: fn(&[u8]), name: &str, seconds: u64, seeds: &[Vec<u8>], words: &[Vec<u8>], last: &Path) -> u64 {
     let file = File::create(last).expect("the file of the input can be made");
     let mut inputs = 0;
@@ -46,14 +46,14 @@ fn require_quick(target: fn(&[u8]), input: &[u8]) {
     assert!(shortest.is_some_and(|time| time < PATIENCE), "an input took {shortest:?}, at the shortest");
 }
 
-/// The files of a directory, by their names.
+/// The contents of the files in a directory, sorted by name.
 pub fn files(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
     let mut paths = fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     paths.iter().map(fs::read).collect()
 }
 
-/// The words of a dictionary of libFuzzer: one in quotes a line, where `\xAB` is a byte.
+/// The words of a libFuzzer dictionary: a quoted one on each line, with bytes as `\xAB`.
 pub fn words(dictionary: &str) -> Vec<Vec<u8>> {
     let quoted = dictionary.lines().filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix('"'));
     quoted.map(unescaped).collect()
@@ -77,12 +77,12 @@ fn unescaped(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Chance that is the same each time: xorshift64*, begun with a name.
+/// Random numbers that are the same in every run: xorshift64*, seeded with a name.
 struct Chance(u64);
 
 impl Chance {
     fn of(name: &str) -> Chance {
-        // FNV-1a, which never is 0 for these.
+        // FNV-1a, which is never 0 for these names.
         Chance(
             name.bytes()
                 .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)),
@@ -104,7 +104,7 @@ impl Chance {
         list.get(self.below(list.len())).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// A seed, with one to eight changes.
+    /// A seed with one to eight mutations.
     fn mutation(&mut self, seeds: &[Vec<u8>], words: &[Vec<u8>]) -> Vec<u8> {
         let mut input = self.one(seeds).to_vec();
         for _ in 0..1 + self.below(8) {
@@ -123,7 +123,7 @@ impl Chance {
             2 => drop(input.splice(at..at, vec![self.number() as u8; length])),
             3 => drop(input.splice(at..at, self.one(words).to_vec())),
             4 => {
-                // A word in place of a word.
+                // Replace a word with another.
                 let word = self.one(words);
                 let is_end = |byte: &u8| b",:]}\" \n".contains(byte);
                 let end = input[at..].iter().position(is_end).map_or(end, |length| at + length);

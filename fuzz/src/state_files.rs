@@ -1,5 +1,6 @@
-//! Any bytes as each of the files that calls leave for later ones: libcni's cache of results, records below /run/cni,
-//! tuning's backups, the DHCP daemon's journal. What is read is written and read again as the same.
+//! Any bytes as each kind of file that calls leave for later ones: libcni's cache of results,
+//! records below /run/cni, tuning's backups, the DHCP daemon's journal. Each is unchanged when
+//! written and parsed again.
 
 use std::fs;
 
@@ -14,7 +15,7 @@ use cni_multi::steps::records::Records;
 
 use crate::scratch::Scratch;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let key = Key::parse("net", "one", "eth0").expect("they are names");
     cache(bytes, &key);
@@ -30,7 +31,7 @@ fn cache(bytes: &[u8], key: &Key) {
     fs::write(scratch.path().join("results/net-one-eth0"), bytes).expect("it is there");
     let _ = (cache.contains(key), cache.attachments(&key.network));
     for version in ["", "0.2.0", "0.4.0", "1.1.0", "2.0.0"] {
-        let _ = cache.result(key, version); // it only has to come back
+        let _ = cache.result(key, version); // must return, with any result
     }
     let all = cache.all().expect("the directory can be read");
     assert_eq!(all.len(), 1);
@@ -46,7 +47,7 @@ fn cache(bytes: &[u8], key: &Key) {
     assert_eq!(cache.contains(&at.key), Ok(false));
 }
 
-/// None is valid.
+/// An empty list of valid attachments.
 fn no_attachments() -> ValidAttachments {
     let config = br#"{"name":"net","cni.dev/valid-attachments":[]}"#;
     Config::parse(config.to_vec()).and_then(|config| config.valid_attachments()).ok().flatten().expect("it is a list")
@@ -56,7 +57,7 @@ fn records(bytes: &[u8], key: &Key) {
     let scratch = Scratch::new("records");
     let records = Records::in_dir(scratch.path());
     fs::write(scratch.path().join(format!("{}.json", key.identity())), bytes).expect("it is there");
-    let _ = records.read::<Value>(key); // it only has to come back
+    let _ = records.read::<Value>(key); // must return, with any result
     for found in records.stale::<Value>(&key.network, &no_attachments()).expect("the directory can be read") {
         let at = Attachment::new(found.key.clone(), "/proc/thread-self/ns/net".to_owned(), None);
         records.write(&at, &found.kept).expect("the directory can be written to");

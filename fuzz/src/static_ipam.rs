@@ -1,7 +1,8 @@
-//! Any configuration and CNI_ARGS in a whole execution of the static plugin, which asks nothing of the kernel: one JSON
-//! document comes out, a result of the configuration's version or an error object, and never that of a panic.
+//! Any configuration and CNI_ARGS in a whole execution of the static plugin, which uses no kernel
+//! interface: its output is one JSON document, a result of the configuration's version or an error
+//! object, and never that of a panic.
 //!
-//! The configuration, a line of three hyphens, CNI_ARGS.
+//! The input is the configuration, a line of three hyphens, CNI_ARGS.
 
 use cni_multi::cni::env::Environment;
 use cni_multi::cni::json::Value;
@@ -11,7 +12,7 @@ use cni_multi::registry::{PLUGINS, find};
 use cni_multi::runner;
 use cni_multi::terminal::Streams;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let [config, args] = crate::parts(bytes);
     for command in ["ADD", "CHECK", "GET", "DEL", "STATUS", "GC", "VERSION"] {
@@ -19,7 +20,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// The exit status and what was said, of an attachment to a namespace that is not there.
+/// The exit status and stdout of a call for a namespace that does not exist.
 pub fn call(plugin: &str, command: &str, id: &str, mut config: &[u8], args: &str) -> (u8, Vec<u8>) {
     let env: Environment = [
         ("CNI_COMMAND", command),
@@ -40,7 +41,7 @@ pub fn call(plugin: &str, command: &str, id: &str, mut config: &[u8], args: &str
     (status, stdout)
 }
 
-/// What any plugin may say. Returns the result of an ADD that did it.
+/// Checks that the output is valid for any plugin. Returns the result of a successful ADD.
 pub fn require_answer(command: &str, (status, stdout): &(u8, Vec<u8>)) -> Option<Document> {
     let said = || format!("{command}: {status}, {}", String::from_utf8_lossy(stdout));
     if *status == 0 && !["ADD", "GET", "VERSION"].contains(&command) {

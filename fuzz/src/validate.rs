@@ -1,5 +1,5 @@
-//! Any bytes as a file that `cni-multi validate` looks at: it says what it finds as text and as JSON, and both end with the
-//! same status.
+//! Any bytes as a file for `cni-multi validate`: it reports its findings as text and as JSON, with
+//! the same exit status.
 
 use cni_multi::cni::env::Environment;
 use cni_multi::cni::json::Value;
@@ -7,7 +7,7 @@ use cni_multi::commands::validate;
 use cni_multi::registry::PLUGINS;
 use cni_multi::terminal::Streams;
 
-/// See above.
+/// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let ((status, _), (again, json)) = (look(bytes, "text"), look(bytes, "json"));
     assert!(status == again && status < 2, "{status} and {again}");
@@ -17,7 +17,7 @@ pub fn run(bytes: &[u8]) {
     assert_eq!(errors.filter(|finding| is_error(finding)).count() > 0, status == 1, "{}", found.to_text());
 }
 
-/// Plugins are looked for where there are none, so no program is started.
+/// Runs the command with a plugin path that does not exist, so that it starts no program.
 fn look(mut bytes: &[u8], output: &str) -> (u8, Vec<u8>) {
     let words = ["validate", "-", "--plugin-path", "/nonexistent", "-o", output];
     let matches = validate::command().try_get_matches_from(words).expect("it is a command line");

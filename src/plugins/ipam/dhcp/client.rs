@@ -1,39 +1,39 @@
-//! What the clients of both families have in common: when they look at the clock, where they are,
-//! and what they say has to be done.
+//! What the clients of both families share: their states and the actions that they return.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// Where a client is.
+/// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It looks for servers.
+    /// It is looking for servers.
     Selecting,
-    /// It has asked for what was offered.
+    /// It has requested an offered address.
     Requesting,
-    /// It waits before it looks for servers again: the last time it was refused, or the address was
-    /// somebody else's.
+    /// It waits before it looks for servers again: the last request was refused, or the address was
+    /// in use by another host.
     Waiting,
     /// It has a lease.
     Bound,
-    /// It has a lease and has asked its server for more time.
+    /// It has a lease and has asked its server to extend it.
     Renewing,
-    /// It has a lease and has asked all servers for more time.
+    /// It has a lease and has asked all servers to extend it.
     Rebinding,
-    /// It has lost its lease and tries to get the same address again.
+    /// Its lease has ended, and it tries to get the same address again.
     Expired,
-    /// It has given up, or given its lease back.
+    /// It has given up, or has released its lease.
     Ended,
 }
 
 /// Why an address must leave the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its time was over.
+    /// Its lease has expired.
     Expired,
-    /// A server has refused it, and none has offered it again.
+    /// A server has refused it, and no server has offered it again.
     Refused,
-    /// Its server has refused it and offers this one only, which the container cannot be given.
+    /// Its server has refused it and offers only this one, which the running container cannot take
+    /// over.
     OtherAddress(Ipv4Addr),
 }
 
@@ -47,12 +47,11 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How many different answers the error of a failed search lists. A server can send another one
-/// each time.
+/// How many different answers the error of a failed search lists. A server could send a different
+/// one each time.
 const TROUBLES_MAX: usize = 8;
 
-/// What was heard in a search that has found no lease yet: each thing once, in the order in which
-/// it came.
+/// The problems heard in a search without a lease so far, each once, in order of arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Troubles {
     heard: Vec<String>,
@@ -60,7 +59,7 @@ pub struct Troubles {
 }
 
 impl Troubles {
-    /// Takes note of one.
+    /// Notes a problem.
     pub fn note(&mut self, what: String) {
         if self.heard.contains(&what) {
             return;
@@ -68,7 +67,7 @@ impl Troubles {
         if self.heard.len() < TROUBLES_MAX { self.heard.push(what) } else { self.left_out += 1 }
     }
 
-    /// All of them in words; `silence` where nothing was heard.
+    /// All problems as text; `silence` if there are none.
     pub fn or(&self, silence: &str) -> String {
         let more = (self.left_out != 0).then(|| format!("and {} more", self.left_out));
         let all: Vec<&str> = self.heard.iter().chain(&more).map(String::as_str).collect();
@@ -76,30 +75,30 @@ impl Troubles {
     }
 }
 
-/// What has to be done now, in this order: of a client with messages `S`, addresses `A`, intents
-/// `I` and leases `L`.
+/// What the caller must do now, in this order. A client's messages are `S`, its addresses `A`, its
+/// intents `I` and its leases `L`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<S, A, I, L> {
-    /// Send it.
+    /// Send the message.
     Send(S),
-    /// Ask who has the address.
+    /// Probe the link for a host that has the address.
     Probe(A),
-    /// Journal it before the message that follows.
+    /// Journal the intent before the message that follows.
     Intend(I),
-    /// There is a lease where there was none: journal it.
+    /// The first lease: journal it.
     Bound(L),
-    /// The lease has more time, or another router: journal it.
+    /// The lease was extended, or has another router: journal it.
     Renewed(L),
     /// The address must leave the link. The client tries to get it again.
     Lost(Reason),
-    /// The address that was lost is ours again: put it back, and journal the lease.
+    /// The lost address is leased again: put it back and journal the lease.
     Regained(L),
-    /// There will be no lease, and why. The client has ended.
+    /// There will be no lease, for this reason. The client has ended.
     GaveUp(String),
 }
 
 impl<S, A, I, L> Action<S, A, I, L> {
-    /// The same of another client, into whose terms these are put.
+    /// Converts the contents into those of another client type.
     pub fn map<T, B, J, M>(
         self,
         send: fn(S) -> T,

@@ -1,4 +1,4 @@
-//! dhcp's configuration: the keys as written, and what they come to.
+//! The configuration of `dhcp`: its keys as written, and what they resolve to.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
 use crate::plugins::ipam::dhcp::v6::client::Mode;
 
-/// Where the daemon listens unless told otherwise.
+/// The daemon's default socket.
 pub const DEFAULT_SOCKET: &str = "/run/cni/dhcp.sock";
 
-/// Names of options (RFC 2132, RFC 3004, RFC 3397, RFC 3442). The first six are the reference's.
+/// DHCPv4 option names (RFC 2132, RFC 3004, RFC 3397, RFC 3442). The first six are the reference's.
 const OPTION_NAMES: [(&str, u8); 12] = [
     ("dhcp-client-identifier", 61),
     ("subnet-mask", 1),
@@ -28,34 +28,33 @@ const OPTION_NAMES: [(&str, u8); 12] = [
     ("classless-static-routes", 121),
 ];
 
-/// What is asked for besides, unless `skipDefault` says no: routers and the subnet mask.
+/// Requested in addition, unless an entry has `skipDefault`: routers and the subnet mask.
 const ALWAYS_REQUESTED: [u8; 2] = [3, 1];
-/// What is asked for where the configuration leaves nothing to ask for: subnet mask, routers,
-/// domain name, name servers.
+/// Requested if the configuration leaves the list empty: subnet mask, routers, domain name, name
+/// servers.
 const LEAST_REQUESTED: [u8; 4] = [1, 3, 15, 6];
 
-/// What a message is made of, and what the client says itself: pad, overload, type, server, list,
-/// end.
+/// Options that are part of the message format, or that the client sets itself: pad, overload,
+/// type, server, list, end.
 const NOT_FOR_USERS: [u8; 6] = [0, 52, 53, 54, 55, 255];
 
 /// The longest value of an option.
 const VALUE_MAX: usize = 255;
 
-/// What ADD goes by.
+/// What ADD works from.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
-    /// Options for the server, a value for each code.
+    /// The options to send to the server, as code and value.
     #[serde(skip)]
     pub provide: Vec<(u8, Vec<u8>)>,
-    /// Options that the server is asked for, the most wanted first.
+    /// The options to request from the server, the most wanted first.
     #[serde(skip)]
     pub request: Vec<u8>,
-    /// The metric of every route of the result; 0 where none is given.
+    /// The metric of every route of the result; 0 if unset.
     #[serde(skip)]
     pub priority: i64,
-    /// What is leased: an address of IPv4, and one of IPv6 from whoever grants it. One of them at
-    /// least.
+    /// The leases to acquire, at least one: `None` is IPv4, a [`Mode`] is IPv6 and its source.
     #[serde(skip)]
     pub leases: Vec<Option<Mode>>,
 }
@@ -74,7 +73,7 @@ impl PluginConf for Conf {
     }
 }
 
-/// The keys that are read.
+/// The part of the configuration that is read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Document {
@@ -84,43 +83,42 @@ struct Document {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Ipam {
-    /// The metric of every route of the result; 0, the default, leaves it to whoever adds them.
+    /// The metric of every route of the result. Default 0: left to the plugin that adds them.
     priority: i64,
-    /// Lease an address of IPv4. Default true.
+    /// Lease an IPv4 address. Default true.
     dhcpv4: Option<bool>,
-    /// Lease an address of IPv6 from a DHCPv6 server. Default false; the reference has no such
-    /// key.
+    /// Lease an IPv6 address from a DHCPv6 server. Default false; the reference has no such key.
     dhcpv6: bool,
-    /// Make an address of IPv6 of the prefix that a router advertises. Default false; the
-    /// reference has no such key.
+    /// Make an IPv6 address from the prefix that a router advertises. Default false; the reference
+    /// has no such key.
     slaac: bool,
-    /// Options that are sent to the server.
+    /// Options to send to the server.
     provide: Vec<Provide>,
-    /// Options that the server is asked for, before routers and the subnet mask.
+    /// Options to request from the server, before routers and the subnet mask.
     request: Vec<Request>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Provide {
-    /// Its name or number.
+    /// The option's name or number.
     option: String,
-    /// Its value, byte by byte.
+    /// The option's value, as bytes.
     value: String,
-    /// The key of CNI_ARGS that has its value; where CNI_ARGS has none, `value` counts.
+    /// The key in CNI_ARGS that has the value; `value` is the fallback.
     from_arg: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Request {
-    /// Its name or number.
+    /// The option's name or number.
     option: String,
-    /// Ask for routers and the subnet mask only where they are listed.
+    /// Request routers and the subnet mask only if they are listed.
     skip_default: bool,
 }
 
-/// What is leased, None standing for IPv4.
+/// The leases to acquire; `None` is IPv4.
 fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
     let v6 = match (ipam.dhcpv6, ipam.slaac) {
         (true, true) => {
@@ -139,8 +137,8 @@ fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
     }
 }
 
-/// Where the daemon listens, from `ipam.daemonSocketPath` alone: DEL and GC find it whatever the
-/// rest says.
+/// The daemon's socket. Reads `ipam.daemonSocketPath` alone, so that DEL and GC find it whatever
+/// the other keys contain.
 pub fn socket_path(config: &Config) -> Result<PathBuf> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -150,7 +148,7 @@ pub fn socket_path(config: &Config) -> Result<PathBuf> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Ipam {
-        /// Where the daemon listens; default `/run/cni/dhcp.sock`.
+        /// The daemon's socket. Default `/run/cni/dhcp.sock`.
         daemon_socket_path: String,
     }
     let path = config.decode::<Document>()?.ipam.daemon_socket_path;
@@ -162,7 +160,7 @@ pub fn socket_path(config: &Config) -> Result<PathBuf> {
     Ok(path.to_owned())
 }
 
-/// The options for the server. Of several values of one option the last counts.
+/// The options to send to the server. The last of several values for one option wins.
 fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
     let mut options: Vec<(u8, Vec<u8>)> = vec![];
     for (i, provide) in list.iter().enumerate() {
@@ -191,15 +189,15 @@ fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
     Ok(options)
 }
 
-/// The value of `key` in CNI_ARGS. The reference reads them leniently here: what is no pair is
-/// passed over, and keys of others are nobody's concern.
+/// The value of `key` in CNI_ARGS. Lenient like the reference: text that is not a pair and other
+/// plugins' keys are skipped.
 fn value_in_args<'a>(args: &'a str, key: &str) -> Option<&'a str> {
     let mut pairs = args.split(';').filter_map(|pair| pair.split_once('='));
     pairs.rfind(|(k, _)| *k == key && !key.is_empty()).map(|(_, value)| value)
 }
 
-/// The options that the server is asked for, each once. An entry without an option only says what
-/// it skips.
+/// The options to request from the server, each once. An entry without an option only carries its
+/// `skipDefault`.
 fn requested(list: &[Request]) -> Result<Vec<u8>> {
     let mut codes: Vec<u8> = vec![];
     let mut add = |code: u8| {

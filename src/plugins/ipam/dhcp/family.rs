@@ -1,5 +1,5 @@
-//! DHCP of either family behind one face, for the daemon: what one client says is what the other
-//! says, about other addresses.
+//! DHCP of either family behind one interface, for the daemon: both clients do the same, with
+//! addresses of their family.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ use crate::hex;
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
 
-/// Of addresses.
+/// An address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "u8", into = "u8")]
 pub enum Family {
@@ -25,7 +25,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
 }
 
@@ -48,14 +48,14 @@ impl From<Family> for u8 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a lease of IPv4 or of IPv6")]
 pub enum Lease {
-    /// Of IPv4.
+    /// An IPv4 lease.
     V4(v4::lease::Lease),
-    /// Of IPv6.
+    /// An IPv6 lease.
     V6(v6::lease::Lease),
 }
 
 impl Lease {
-    /// The address with the length of its prefix.
+    /// The address with its prefix length.
     pub fn net(&self) -> IpNet {
         match self {
             Lease::V4(lease) => lease.net().into(),
@@ -68,7 +68,7 @@ impl Lease {
         self.net().addr()
     }
 
-    /// Who has granted it: an address, or the DUID of a server of DHCPv6.
+    /// The server that granted it: an IPv4 address, or the DUID of a DHCPv6 server.
     pub fn server(&self) -> String {
         match self {
             Lease::V4(lease) => lease.server.to_string(),
@@ -79,12 +79,12 @@ impl Lease {
         }
     }
 
-    /// The router of IPv6, which may be another one at any time.
+    /// The IPv6 router, which may change at any time.
     pub fn router(&self) -> Option<Ipv6Addr> {
         if let Lease::V6(lease) = self { lease.router } else { None }
     }
 
-    /// When it was asked for, T1, T2 and the end.
+    /// The four times: requested, T1, T2 and expiry.
     pub fn times(&self) -> [Moment; 4] {
         match self {
             Lease::V4(lease) => [lease.acquired, lease.t1, lease.t2, lease.expires],
@@ -92,20 +92,20 @@ impl Lease {
         }
     }
 
-    /// What ADD returns, for a link that carries `mtu` bytes. A `priority` of 0 is none.
+    /// The result of ADD for a link with this `mtu`. A `priority` of 0 means no metric.
     pub fn result(&self, priority: i64, mtu: u32) -> AddResult {
         let mut result = match self {
             Lease::V4(lease) => lease.result(priority),
             Lease::V6(lease) => lease.result(priority),
         };
-        // A route's counts even where it is larger than what the link can carry.
+        // The kernel uses a route's MTU even if it is larger than the link's.
         for route in result.routes.iter_mut().filter(|route| route.mtu >= mtu.into()) {
             route.mtu = 0;
         }
         result
     }
 
-    /// Of its address.
+    /// The family of its address.
     pub fn family(&self) -> Family {
         match self {
             Lease::V4(_) => Family::V4,
@@ -118,14 +118,14 @@ impl Lease {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected an address and its server")]
 pub enum Intent {
-    /// Of IPv4.
+    /// An IPv4 address.
     V4(v4::client::Intent),
-    /// Of IPv6.
+    /// An IPv6 address.
     V6(v6::client::Intent),
 }
 
 impl Intent {
-    /// Of its address.
+    /// The family of its address.
     pub fn family(&self) -> Family {
         match self {
             Intent::V4(_) => Family::V4,
@@ -134,46 +134,46 @@ impl Intent {
     }
 }
 
-/// What a client sends.
+/// A message that a client sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outgoing {
-    /// A message of DHCPv4.
+    /// A DHCPv4 message.
     V4(v4::client::Outgoing),
-    /// A message of DHCPv6, to the servers of the link.
+    /// A DHCPv6 message, to the servers on the link.
     V6(v6::message::Message),
-    /// A question to the routers of the link.
+    /// A router solicitation.
     Routers,
 }
 
-/// What has come in an exchange.
+/// What an exchange has received.
 pub enum Heard {
-    /// A message of DHCPv4.
+    /// A DHCPv4 message.
     V4(v4::message::Message),
-    /// A message of DHCPv6.
+    /// A DHCPv6 message.
     V6(v6::message::Message),
-    /// What a router tells, and the link's own address.
+    /// A router's advertisement, and the link's own address.
     Router(v6::router::Advertisement, Ipv6Addr),
-    /// Somebody answers ARP for an address.
+    /// A host answers ARP for an IPv4 address.
     ClaimV4(crate::net::packet_socket::Claim),
-    /// Somebody says that he has an address.
+    /// A host claims this IPv6 address.
     ClaimV6(Ipv6Addr),
-    /// From here a packet that is nothing of these.
+    /// A packet from this address that is none of these.
     Malformed(IpAddr),
 }
 
-/// What has to be done now.
+/// What the daemon must do now.
 pub type Action = client::Action<Outgoing, IpAddr, Intent, Lease>;
 
-/// A client, by reference: a lease is moved at each look.
+/// A client, boxed because its entry is moved each time it is looked at.
 pub enum Client {
-    /// Of DHCPv4.
+    /// A DHCPv4 client.
     V4(Box<v4::client::Client>),
-    /// Of DHCPv6, or of routers.
+    /// A client of DHCPv6, or of router advertisements.
     V6(Box<v6::client::Client>),
 }
 
 impl Client {
-    /// When [`Client::on_time`] has to be called, unless something else comes before.
+    /// When [`Client::on_time`] must be called, if nothing happens before.
     pub fn deadline(&self) -> Moment {
         match self {
             Client::V4(client) => client.deadline(),
@@ -181,7 +181,7 @@ impl Client {
         }
     }
 
-    /// Whether an answer may come now, or something is due that may send.
+    /// Whether an answer may arrive now, or something is due that may send.
     pub fn needs_sockets(&self, now: Moment) -> bool {
         match self {
             Client::V4(client) => client.needs_sockets(now),
@@ -189,7 +189,7 @@ impl Client {
         }
     }
 
-    /// Where the client is.
+    /// The client's state.
     pub fn state(&self) -> State {
         match self {
             Client::V4(client) => client.state(),
@@ -197,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Looks at the clock.
+    /// Does what is due by `now`.
     pub fn on_time(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
         match self {
             Client::V4(client) => of_v4(client.on_time(now, random)),
@@ -205,7 +205,7 @@ impl Client {
         }
     }
 
-    /// Takes what has come.
+    /// Takes what an exchange has received.
     pub fn on_heard(&mut self, heard: Heard, now: Moment, random: &mut Random) -> Vec<Action> {
         match (self, heard) {
             (Client::V4(client), Heard::V4(message)) => {
@@ -227,11 +227,11 @@ impl Client {
             (Client::V6(client), Heard::ClaimV6(address)) => {
                 of_v6(client.on_conflict(address, now, random))
             }
-            _ => vec![], // the sockets of an exchange are of the client's family
+            _ => vec![], // an exchange has sockets of its client's family
         }
     }
 
-    /// Ends the client. What it has, or has asked for, is to be given back by this message.
+    /// Ends the client. The returned message releases what it has or has requested.
     pub fn release(&mut self, random: &mut Random) -> Option<Outgoing> {
         match self {
             Client::V4(client) => client.release(random).map(Outgoing::V4),
@@ -240,14 +240,14 @@ impl Client {
     }
 }
 
-/// The actions of a client of DHCPv4.
+/// Converts the actions of a DHCPv4 client.
 pub fn of_v4(actions: Vec<v4::client::Action>) -> Vec<Action> {
     let of =
         |action: v4::client::Action| action.map(Outgoing::V4, IpAddr::V4, Intent::V4, Lease::V4);
     actions.into_iter().map(of).collect()
 }
 
-/// The actions of a client of DHCPv6.
+/// Converts the actions of a DHCPv6 client.
 pub fn of_v6(actions: Vec<v6::client::Action>) -> Vec<Action> {
     let send = |outgoing| match outgoing {
         v6::client::Outgoing::Message(message) => Outgoing::V6(message),

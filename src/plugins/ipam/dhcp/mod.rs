@@ -1,7 +1,7 @@
-//! `dhcp` gets a container's address from a DHCP server of its network; a daemon keeps the lease.
+//! `dhcp` leases a container's address from a DHCP server on its network; a daemon keeps the lease.
 //!
-//! The plugin asks the daemon ([`wire`]), which looks for a lease as [`v4`] says, renews it for as
-//! long as the container lives, and remembers it in a file ([`daemon`]).
+//! The plugin sends a request ([`wire`]) to the daemon. The daemon acquires a lease ([`v4`],
+//! [`v6`]), renews it while the container lives, and journals it in a file ([`daemon`]).
 //!
 //! <https://www.cni.dev/plugins/current/ipam/dhcp/>
 
@@ -38,16 +38,17 @@ use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
 use crate::steps::addresses;
 
-/// How long an interface has to carry before servers are asked: what is sent before is lost, and
-/// the next try is seconds away. One that does not by then may have a cable that is not plugged in.
+/// How long to wait for the interface's carrier before the first message: messages sent earlier are
+/// lost, and the next retry is seconds away. An interface without carrier by then may have an
+/// unplugged cable.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a daemon may take to end, or to start, while a lease is given back.
+/// How long a daemon may take to exit or to start while a lease is released.
 const RESTART_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two tries to reach it.
+/// The pause between two attempts to reach the daemon.
 const RESTART_PAUSE: Duration = Duration::from_millis(2);
 
-/// The plugin.
+/// The `dhcp` plugin.
 pub struct Dhcp;
 
 impl Plugin for Dhcp {
@@ -60,7 +61,7 @@ impl Plugin for Dhcp {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let socket = socket_path(cx.config)?;
-        wire::ask_for::<()>(&socket, &Request::Status)?; // before anything is changed, and before the cable is waited for
+        wire::ask_for::<()>(&socket, &Request::Status)?; // before any change, and before the wait for the carrier
         set_up(cx, conf, at)?;
         let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
         let netns = netns.to_string_lossy();
@@ -73,19 +74,20 @@ impl Plugin for Dhcp {
         let wishes: Vec<Request> = wishes.collect();
         let error = match leased(&socket, &wishes) {
             Ok(Ok(result)) => return Ok(result),
-            // the daemon has given back what it asked for
+            // the daemon has released what it requested
             Ok(Err(error)) if wishes.len() == 1 => return Err(error),
             Ok(Err(error)) | Err(error) => error,
         };
-        // If the daemon dies, what it had asked for is given back as long as the interface is there
-        // to say so; and so is what was leased in the other family.
+        // Release now, while the interface still exists to send from: a daemon that died may have
+        // left a request behind, and the other family may have a lease.
         Err(match release(cx, &socket, &at.key) {
             Ok(()) => error,
             Err(failed) => error.with_details(format_args!("undo: {failed}")),
         })
     }
 
-    /// The reference looks for a lease where there is none.
+    /// Checks the lease that the daemon has. The reference looks for a lease where there never is
+    /// one.
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let result = cx.config.prev_result()?.unwrap_or_default();
         let socket = socket_path(cx.config)?;
@@ -96,7 +98,8 @@ impl Plugin for Dhcp {
         })
     }
 
-    /// The reference fails where no daemon runs, and the container cannot end.
+    /// Releases the leases, without a daemon too. The reference fails without one, and the
+    /// container cannot be removed.
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
         release(cx, &any_socket_path(cx), &at.key)
     }
@@ -127,7 +130,7 @@ impl Plugin for Dhcp {
     }
 }
 
-/// The daemon's leases that its GC gives back, by what it tells of each.
+/// The daemon's leases that its GC would release, from the daemon's list of leases.
 fn stale(leases: Vec<Described>, network: &NetworkName, valid: &ValidAttachments) -> Vec<Stale> {
     let of_lease = |lease: Described| {
         let [id, of, ifname] = lease.key.split('/').take(3).collect::<Vec<_>>()[..] else {
@@ -149,11 +152,11 @@ fn stale(leases: Vec<Described>, network: &NetworkName, valid: &ValidAttachments
     leases.into_iter().filter_map(of_lease).collect()
 }
 
-/// Gives the lease of an attachment back: the daemon does, and where none runs we do.
+/// Releases the leases of an attachment: through the daemon, or from its journal if no daemon runs.
 fn release(cx: &Context<'_>, socket: &Path, key: &Key) -> Result<()> {
     let deadline = cx.deadline().of_wait(RESTART_PATIENCE);
     loop {
-        // It may end while it is asked, and start while we are at work.
+        // The daemon may exit during the request, and may start during the work on its journal.
         let del = Request::Del(key.clone());
         let again = match wire::begin_to_ask(socket, &del).and_then(|asked| asked.answer()) {
             Ok(answer) => return answer,
@@ -167,17 +170,18 @@ fn release(cx: &Context<'_>, socket: &Path, key: &Key) -> Result<()> {
         if Instant::now() > deadline {
             return Err(again);
         }
-        thread::sleep(RESTART_PAUSE); // one that is killed lets go of its socket first and of its lock last
+        thread::sleep(RESTART_PAUSE); // a killed daemon closes its socket first and releases its lock last
     }
 }
 
-/// For DEL and GC: a configuration that does not say it properly could not have been used for ADD.
+/// The socket path for DEL and GC: with an invalid `daemonSocketPath`, ADD cannot have succeeded,
+/// so the default will do.
 fn any_socket_path(cx: &Context<'_>) -> std::path::PathBuf {
     socket_path(cx.config).unwrap_or_else(|_| Path::new(DEFAULT_SOCKET).to_owned())
 }
 
-/// What the daemon answers to these wishes, all of which it has at the same time. The results are
-/// those of [`wire::Asked::answer`].
+/// The daemon's answers to `wishes`, which it works on in parallel. The two results are those of
+/// [`wire::Asked::answer`].
 fn leased(socket: &Path, wishes: &[Request]) -> Result<Result<AddResult>> {
     let asked: Result<Vec<_>> =
         wishes.iter().map(|wish| wire::begin_to_ask(socket, wish)).collect();
@@ -207,17 +211,17 @@ fn read_result(answer: &Value) -> Result<AddResult> {
         .map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))
 }
 
-/// Lets the interface speak IPv6. What routers advertise is for the daemon: the kernel would give
-/// the interface other addresses and routes beside those of the result.
+/// Enables IPv6 on the interface. Router advertisements are left to the daemon: the kernel would
+/// add addresses and routes that are not in the result.
 fn enable_ipv6(at: &Attachment) -> Result<()> {
     let ifname = at.ifname();
     at.run(|| {
-        let _ = Sysctl::ipv6_conf(ifname, "accept_ra").write("0"); // without IPv6 there is none, as the next line says
+        let _ = Sysctl::ipv6_conf(ifname, "accept_ra").write("0"); // without IPv6 there is no such sysctl; the next line reports that
         addresses::enable_ipv6(ifname)
     })
 }
 
-/// Sets the interface up and waits until it carries.
+/// Sets the interface up and waits for its carrier.
 fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
     if conf.leases.iter().any(Option::is_some) {
         enable_ipv6(at)?;
@@ -234,7 +238,7 @@ fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
             watch.until_operational(container, at.ifname(), deadline)?;
         }
     }
-    // A bridge passes nothing on before the other end carries too, which the kernel may notice a
+    // A bridge forwards nothing until the other end has carrier too, which the kernel may notice a
     // moment later.
     match other_end(cx, &link)? {
         Some(end) if !carries(&end) => {
@@ -244,19 +248,19 @@ fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
     }
 }
 
-/// Some kinds of links never say whether they do.
+/// Whether the link has carrier. Some kinds of links never report it and count as having it.
 fn carries(link: &Link) -> bool {
     link.is_operational() || link.operstate_text() == "unknown"
 }
 
-/// The host's end of a veth.
+/// The host's end of a veth pair.
 fn other_end(cx: &Context<'_>, link: &Link) -> Result<Option<Link>> {
     let Some(index) = link.lower.filter(|_| link.kind == "veth") else { return Ok(None) };
     let found = cx.host()?.find_link_by_index(index)?;
     Ok(found.filter(|end| end.kind == "veth" && end.lower == Some(link.index)))
 }
 
-/// The lease is held, and its address is the one that the container was told.
+/// Checks that the lease is held and that its address is in the container's result.
 fn verify(lease: &Described, result: &AddResult) -> Result<()> {
     let key = &lease.key;
     let state = &lease.state;

@@ -1,4 +1,4 @@
-//! `cni-multi dhcp …`: runs the DHCP daemon, and asks it for leases and metrics.
+//! `cni-multi dhcp …`: runs the DHCP daemon, and queries its leases and metrics.
 
 use std::path::Path;
 
@@ -16,14 +16,14 @@ use crate::terminal::Streams;
 use crate::terminal::table;
 use crate::terminal::visible::visible;
 
-/// `dhcp` with a word behind it.
+/// `cni-multi dhcp` with a subcommand.
 pub const COMMAND: OperatorCommand =
     OperatorCommand { name: Dhcp::NAME, command_line: command, run };
 
-/// The command that the plugin's own name has in the reference, too.
+/// The subcommand that the reference's `dhcp` has too.
 const DAEMON: &str = "daemon";
 
-/// The columns of `leases` for people.
+/// The columns of the `leases` table.
 const COLUMNS: [(&str, &str); 7] = [
     ("KEY", "key"),
     ("STATE", "state"),
@@ -34,7 +34,7 @@ const COLUMNS: [(&str, &str); 7] = [
     ("NAMESPACE", "namespace"),
 ];
 
-/// The command line.
+/// Builds the command line.
 fn command() -> Command {
     let socket = || {
         let arg = Arg::new("socketpath")
@@ -85,16 +85,16 @@ fn command() -> Command {
         )
 }
 
-/// Runs one of them; the exit status.
+/// Runs a subcommand and returns the exit status.
 fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
-    let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap has required one
+    let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap requires one
     if verb == DAEMON {
         let flags: Vec<String> = matches.get_many("flags").into_iter().flatten().cloned().collect();
         return run_daemon(&flags, env, io);
     }
     let done = operate(verb, matches).and_then(|text| table::print(io.stdout, &text));
     let Err(error) = done else { return 0 };
-    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status says it too
+    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status reports it too
     1
 }
 
@@ -114,8 +114,8 @@ fn operate(verb: &str, matches: &ArgMatches) -> Result<String> {
     })
 }
 
-/// Runs the daemon with flags as Go's flag package reads them; a mistake there has the status 2, as
-/// with the reference.
+/// Runs the daemon, with flags as Go's flag package reads them. As in the reference, invalid flags
+/// exit with status 2.
 fn run_daemon(flags: &[String], env: &Environment, io: &mut Streams<'_>) -> u8 {
     let flags = match Flags::parse(flags) {
         Ok(flags) => flags,
@@ -125,11 +125,11 @@ fn run_daemon(flags: &[String], env: &Environment, io: &mut Streams<'_>) -> u8 {
             } else {
                 String::new()
             };
-            let _ = write!(io.stderr, "{mistake}{}", usage()); // the status says it too
+            let _ = write!(io.stderr, "{mistake}{}", usage()); // the status reports it too
             return if refused == Refused::Help { 0 } else { 2 };
         }
     };
-    // Nobody waits for an error object of a bug here, so the log has it.
+    // No runtime reads an error object from the daemon, so a panic goes to the log.
     std::panic::set_hook(Box::new(|panic| warn(format_args!("a bug in cni-multi: {panic}"))));
     let Err(error) = daemon::run(flags, |name| env.get(name)) else { return 0 };
     warn(visible(&error.to_string()));

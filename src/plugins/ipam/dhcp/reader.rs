@@ -1,18 +1,18 @@
-//! The octets of a packet, read from front to back; numbers are in network byte order.
+//! A reader for the octets of a packet, from front to back; numbers are in network byte order.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What has not been read yet. What is cut off is None.
+/// The unread octets. A read past the end returns `None`.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Nothing of it has been read.
+    /// Starts at the first octet.
     pub fn new(octets: &'a [u8]) -> Reader<'a> {
         Reader(octets)
     }
 
-    /// So many octets.
+    /// Takes `count` octets.
     pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -25,37 +25,37 @@ impl<'a> Reader<'a> {
         Some(*taken)
     }
 
-    /// An octet.
+    /// Takes one octet.
     pub fn u8(&mut self) -> Option<u8> {
         self.array().map(u8::from_be_bytes)
     }
 
-    /// A number of two octets.
+    /// Takes a 16-bit number.
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// A number of four octets.
+    /// Takes a 32-bit number.
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// An address of IPv4.
+    /// Takes an IPv4 address.
     pub fn ipv4(&mut self) -> Option<Ipv4Addr> {
         self.array::<4>().map(Ipv4Addr::from)
     }
 
-    /// An address of IPv6.
+    /// Takes an IPv6 address.
     pub fn ipv6(&mut self) -> Option<Ipv6Addr> {
         self.array::<16>().map(Ipv6Addr::from)
     }
 
-    /// All that has not been read.
+    /// Takes all unread octets.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether all has been read.
+    /// Whether everything has been read.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }

@@ -1,5 +1,5 @@
-//! The times of a lease as they are journalled: milliseconds since the machine was started, and
-//! nothing where there is no end.
+//! The times of a lease as journalled: milliseconds since boot, and absent for a lease without an
+//! end.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sys::clock::{Moment, NEVER};
 
-/// When a lease was asked for, T1, T2 and the end.
+/// When a lease was requested, its T1, T2 and expiry.
 #[derive(Serialize, Deserialize)]
 pub struct Times {
     #[serde(skip_serializing_if = "Option::is_none")]

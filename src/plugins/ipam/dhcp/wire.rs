@@ -1,4 +1,4 @@
-//! What plugin and daemon say to each other, by the lines of [`service::wire`](crate::service::wire):
+//! The protocol between plugin and daemon, in lines of [`service::wire`](crate::service::wire):
 //! `{"protocol":1,"op":"add",…}` is answered by a CNI result, and so on.
 
 use std::io;
@@ -17,7 +17,7 @@ use crate::service::Identity;
 use crate::service::wire::Asked;
 pub use crate::service::wire::is_not_running;
 
-/// The daemon.
+/// The daemon as errors, protocol and file names have it.
 pub static DAEMON: Identity = Identity {
     name: "DHCP daemon",
     rival: Some("the reference's dhcp daemon"),
@@ -27,27 +27,27 @@ pub static DAEMON: Identity = Identity {
     journal: "leases",
 };
 
-/// The version of the result that answers an ADD.
+/// The CNI version of the result that answers an ADD.
 pub const RESULT_VERSION: &str = "1.1.0";
 
-/// What the daemon is asked for.
+/// A request to the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Request {
-    /// A lease for an attachment; answered by a CNI result.
+    /// Acquire a lease for an attachment; answered by a CNI result.
     Add(Wish),
-    /// How the lease of an attachment is; answered by a [`Described`].
+    /// Describe the lease of an attachment; answered by a [`Described`].
     Check {
         /// The attachment.
         #[serde(flatten)]
         key: Key,
-        /// Of its address.
+        /// The family of its address.
         #[serde(default)]
         family: Family,
     },
-    /// Give the leases of an attachment back.
+    /// Release the leases of an attachment.
     Del(Key),
-    /// Give the leases of a network back but for these attachments.
+    /// Release the leases of a network except those of these attachments.
     Gc {
         /// The network.
         network: NetworkName,
@@ -55,42 +55,42 @@ pub enum Request {
         #[serde(default)]
         valid: Vec<(String, String)>,
     },
-    /// Whether a daemon of this protocol is there.
+    /// Whether a daemon with this protocol runs.
     Status,
-    /// All leases; answered by a list of [`Described`].
+    /// List all leases; answered by a list of [`Described`].
     Leases,
-    /// Give a lease back and take the address off the interface; the key as `Leases` tells it.
+    /// Release one lease and take its address off the interface; the key is one from `Leases`.
     Release(#[serde(with = "by_key")] String),
-    /// Counters, in Prometheus' format.
+    /// Counters, in the Prometheus text format.
     Metrics,
 }
 
-/// A lease that is wanted.
+/// A request for a lease.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Wish {
-    /// For which attachment.
+    /// The attachment that it is for.
     #[serde(flatten)]
     pub key: Key,
-    /// The absolute path of its namespace, as the plugin sees it.
+    /// The absolute path of the container's network namespace, as the plugin sees it.
     pub netns: String,
-    /// What the configuration says of it.
+    /// The part of the configuration that applies to the lease.
     #[serde(flatten)]
     pub terms: Terms,
 }
 
-/// What the configuration says of a lease.
+/// The part of the configuration that applies to a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// Options for the server.
+    /// The options to send to the server.
     #[serde(default, with = "options")]
     pub provide: Vec<(u8, Vec<u8>)>,
-    /// Options that the server is asked for.
+    /// The options to request from the server.
     #[serde(default)]
     pub request: Vec<u8>,
-    /// The metric of the routes; 0 where none is given.
+    /// The metric of the routes; 0 if unset.
     #[serde(default)]
     pub priority: i64,
-    /// The lease is one of IPv6, and who grants it.
+    /// The source of an IPv6 lease; `None` for IPv4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub v6: Option<Mode>,
 }
@@ -99,27 +99,27 @@ pub struct Terms {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Described {
-    /// Its name.
+    /// The lease's name.
     pub key: String,
-    /// Where its client is.
+    /// The state of its client.
     pub state: String,
-    /// The address with the length of its prefix, once there is one.
+    /// The address with its prefix length, once there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Which server has granted it.
+    /// The server that granted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// Seconds until it is renewed.
+    /// Seconds until renewal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renew_seconds: Option<u64>,
-    /// Seconds until its end.
+    /// Seconds until expiry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expire_seconds: Option<u64>,
-    /// The path of the container's namespace.
+    /// The path of the container's network namespace.
     pub namespace: String,
 }
 
-/// A lease that is named by its key.
+/// Serialises a lease's key as `{"key":…}`.
 mod by_key {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -137,7 +137,7 @@ mod by_key {
     }
 }
 
-/// Options for a server: pairs of a code and octets in hex.
+/// Serialises options for a server as pairs of a code and octets in hex.
 mod options {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -162,7 +162,7 @@ mod options {
 }
 
 impl Request {
-    /// GC of a network.
+    /// A GC request for a network.
     pub fn gc(network: &NetworkName, valid: &ValidAttachments) -> Request {
         let valid = valid.names().into_iter().map(|valid| (valid.container_id, valid.ifname));
         Request::Gc { network: network.clone(), valid: valid.collect() }
@@ -170,33 +170,34 @@ impl Request {
 }
 
 impl Terms {
-    /// Of the address.
+    /// The family of the address.
     pub fn family(&self) -> Family {
         if self.v6.is_some() { Family::V6 } else { Family::V4 }
     }
 }
 
-/// What the reference's plugin is told, which speaks HTTP: it shows the first line to the user.
+/// The answer to the reference's plugin. That plugin speaks HTTP and shows the first line to the
+/// user.
 pub const TO_THE_REFERENCE: &str = "HTTP/1.0 400 this is the DHCP daemon of cni-multi, which serves the dhcp plugin of \
                                     cni-multi only\r\nConnection: close\r\n\r\n";
 
-/// Asks the daemon that listens at `socket`, for people.
+/// Sends an operator's request to the daemon at `socket`.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
     ask_for(socket, request)
 }
 
-/// Asks the daemon that listens at `socket`.
+/// Sends a request to the daemon at `socket` and waits for the answer.
 pub fn ask_for<A: DeserializeOwned>(socket: &Path, request: &Request) -> Result<A> {
     begin_to_ask(socket, request)?.answer()?
 }
 
-/// Sends a request, whose answer may be waited for later.
+/// Sends a request; the caller may wait for the answer later.
 pub fn begin_to_ask<'a>(socket: &'a Path, request: &Request) -> Result<Asked<'a>> {
     let connected = DAEMON.connect(socket);
     connected.map_err(|e| DAEMON.unreached(socket, &e).saying(dialling(socket, &e)))?.ask(request)
 }
 
-/// The reference's sentence for a daemon that cannot be reached.
+/// The reference's error message for an unreachable daemon.
 fn dialling(socket: &Path, error: &io::Error) -> String {
     let what = format!("error dialing DHCP daemon: dial unix {}: connect", socket.display());
     Error::io(what, error).msg.clone()
@@ -301,7 +302,8 @@ mod tests {
         }
     }
 
-    /// The lines of the builds before, with their members in their order, and the other way round.
+    /// Lines of earlier builds, members in their order, decode to these requests, which encode to
+    /// the same members.
     #[test]
     fn lines_of_earlier_builds_are_understood() {
         let add = r#"{"containerID":"one","network":"net","ifname":"eth0","netns":"/run/netns/x","provide":[[12,"61ff"]],"request":[3],"priority":-7,"v6":"slaac","protocol":1,"op":"add"}"#;
@@ -335,7 +337,7 @@ mod tests {
         }
     }
 
-    /// What asking comes to, of a daemon that answers with this text.
+    /// The result of a request to a daemon that answers with this text.
     fn asked(answer: &'static str) -> Result<Value> {
         let scratch = Scratch::new();
         let path = scratch.path().join("dhcp.sock");

@@ -1,4 +1,4 @@
-//! What the daemon keeps of root's rights.
+//! The privileges that the daemon keeps.
 
 use nix::libc;
 
@@ -6,7 +6,7 @@ use crate::service::confinement::Confinement;
 use crate::sys::capabilities::Capability;
 use crate::sys::seccomp::{Call, Is};
 
-/// Links and addresses, packets, and namespaces; beyond that no file, no program and no process.
+/// Links and addresses, packets, and namespaces; no files, programs or processes beyond that.
 pub const CONFINEMENT: Confinement = Confinement {
     needed: &[Capability::NetAdmin, Capability::NetRaw, Capability::SysAdmin],
     useful: &[

@@ -1,5 +1,5 @@
 //! The sockets of a conversation with servers. They are opened in the container's namespace and
-//! used from here.
+//! used from outside it.
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -10,16 +10,16 @@ use super::interface::{Absent, Place};
 use crate::error::Result;
 use crate::plugins::ipam::dhcp::family::{Family, Heard, Outgoing};
 
-/// What is open while answers are expected.
+/// The sockets that are open while answers are expected.
 pub enum Exchange {
-    /// In IPv4.
+    /// For DHCPv4.
     V4(ExchangeV4),
-    /// In IPv6.
+    /// For DHCPv6 and router advertisements.
     V6(ExchangeV6),
 }
 
 impl Exchange {
-    /// Opens the sockets, if the interface still is there.
+    /// Opens the sockets, if the interface still exists.
     pub fn open(place: &Place, prefix: &str, family: Family) -> Result<Exchange, Absent> {
         match family {
             Family::V4 => ExchangeV4::open(place, prefix).map(Exchange::V4),
@@ -27,7 +27,7 @@ impl Exchange {
         }
     }
 
-    /// Whether anything can be sent; when that changes, something becomes readable.
+    /// Whether the exchange can send; a descriptor becomes readable when that changes.
     pub fn is_ready(&self) -> bool {
         match self {
             Exchange::V4(_) => true,
@@ -35,7 +35,7 @@ impl Exchange {
         }
     }
 
-    /// Sends what a client wants to be sent.
+    /// Sends a client's message.
     pub fn send(&mut self, outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
         match (self, outgoing) {
             (Exchange::V4(exchange), Outgoing::V4(outgoing)) => {
@@ -43,11 +43,11 @@ impl Exchange {
             }
             (Exchange::V6(exchange), Outgoing::V6(message)) => Ok(exchange.send(message)?),
             (Exchange::V6(exchange), Outgoing::Routers) => Ok(exchange.ask_routers()?),
-            _ => Ok(()), // a client has an exchange of its own family
+            _ => Ok(()), // a client's exchange is of its own family
         }
     }
 
-    /// Asks who has an address.
+    /// Probes the link for a host that has the address.
     pub fn probe(&mut self, address: IpAddr, place: &Place, prefix: &str) -> Result<(), Absent> {
         match (self, address) {
             (Exchange::V4(exchange), IpAddr::V4(address)) => exchange.probe(address, place, prefix),
@@ -56,7 +56,7 @@ impl Exchange {
         }
     }
 
-    /// What has come. The sockets are asked once each: poll(2) says whether there is more.
+    /// Everything received. Reads each socket once: poll(2) reports it if there is more.
     pub fn hear(&mut self) -> Result<Vec<Heard>> {
         match self {
             Exchange::V4(exchange) => exchange.hear(),
@@ -64,7 +64,7 @@ impl Exchange {
         }
     }
 
-    /// What becomes readable.
+    /// The descriptors to poll for reading.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Exchange::V4(exchange) => exchange.descriptors(),
@@ -80,11 +80,11 @@ impl Exchange {
     }
 }
 
-/// Sends what gives a lease back. Nothing is open for it as a rule.
+/// Sends the message that releases a lease. As a rule no exchange is open for it.
 pub fn send_once(outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
     match outgoing {
         Outgoing::V4(outgoing) => exchange_v4::send_once(outgoing, place, prefix),
         Outgoing::V6(message) => exchange_v6::send_once(message, place, prefix),
-        Outgoing::Routers => Ok(()), // they keep nothing
+        Outgoing::Routers => Ok(()), // routers keep no state to release
     }
 }

@@ -1,4 +1,4 @@
-//! The sockets of a conversation with servers in IPv4.
+//! The sockets of a DHCPv4 conversation with servers.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -11,27 +11,27 @@ use crate::plugins::ipam::dhcp::family::Heard;
 use crate::plugins::ipam::dhcp::v4::client::{Destination, Outgoing};
 use crate::plugins::ipam::dhcp::v4::message::Message;
 
-/// For a thread that closes sockets.
+/// The stack size of a thread that closes sockets.
 const STACK: usize = 64 * 1024;
 
-/// What is open while answers are expected.
+/// The sockets that are open while answers are expected.
 pub struct ExchangeV4 {
     packets: PacketSocket,
-    /// The interface has got another hardware address than the one that a server would answer to.
+    /// The interface no longer has the hardware address that a server would answer to.
     is_readdressed: bool,
-    /// On ipvlan, what its master gets. Some servers, Kea among them, broadcast in frames to one
-    /// hardware address, the master's; ipvlan looks for whose IP address they are for and
-    /// leaves them to the master.
+    /// On ipvlan, receives what arrives at its master. Some servers, Kea among them, broadcast in
+    /// frames to one hardware address, the master's; ipvlan looks for a link with the IP
+    /// destination address and leaves such frames to the master.
     master: Option<PacketSocket>,
-    /// Where an address was tried.
+    /// For an address that was probed.
     arp: Option<ArpSocket>,
-    /// What asked one server: while it is there, the container's kernel does not tell the server
-    /// that nobody listens.
+    /// The socket that sent to one server: while it is open, the container's kernel does not answer
+    /// the server with an ICMP port unreachable.
     unicast: Option<UdpSocket>,
 }
 
 impl ExchangeV4 {
-    /// Opens the sockets, if the interface still is there.
+    /// Opens the sockets, if the interface still exists.
     pub fn open(place: &Place, prefix: &str) -> Result<ExchangeV4, Absent> {
         let mut packets = None;
         let mut master = None;
@@ -51,8 +51,8 @@ impl ExchangeV4 {
         Ok(ExchangeV4 { packets, is_readdressed, master, arp: None, unicast: None })
     }
 
-    /// Sends a message. One to a server leaves by the container's own routes, if the interface has
-    /// the address.
+    /// Sends a message. A message to one server follows the container's own routes, if the
+    /// interface has the address.
     pub fn send(&mut self, outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
         let Destination::Server { from, to } = outgoing.to else {
             let mut message = outgoing.message.clone();
@@ -67,7 +67,7 @@ impl ExchangeV4 {
         }
     }
 
-    /// Asks by ARP who has an address.
+    /// Probes the link by ARP for a host that has the address.
     pub fn probe(&mut self, address: Ipv4Addr, place: &Place, prefix: &str) -> Result<(), Absent> {
         let arp = &mut self.arp;
         place.visit(prefix, &mut |_, link| {
@@ -78,7 +78,7 @@ impl ExchangeV4 {
         })
     }
 
-    /// What an owner says of the address that was probed, and datagrams.
+    /// Answers to the ARP probe, and DHCP messages.
     pub fn hear(&self) -> Result<Vec<Heard>> {
         let mut heard = vec![];
         heard.extend(self.arp.as_ref().map_or(Ok(None), ArpSocket::receive)?.map(Heard::ClaimV4));
@@ -89,7 +89,7 @@ impl ExchangeV4 {
         Ok(heard)
     }
 
-    /// What becomes readable: datagrams, and claims.
+    /// The descriptors to poll for reading: DHCP messages and ARP answers.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let others = [
             self.master.as_ref().map(|master| master.as_fd()),
@@ -98,22 +98,22 @@ impl ExchangeV4 {
         std::iter::once(self.packets.as_fd()).chain(others.into_iter().flatten()).collect()
     }
 
-    /// Closes the sockets. The kernel lets who closes a packet socket wait until no processor can
-    /// be at work on it, tens of milliseconds, which a thread does that ends with it; all
-    /// others have theirs to do meanwhile.
+    /// Closes the sockets on a thread of their own. close(2) on a packet socket waits until no
+    /// processor can be using it, tens of milliseconds in which the daemon would serve no other
+    /// lease.
     pub fn close(self) {
         let closed = thread::Builder::new().stack_size(STACK).spawn(move || drop(self));
-        let _ = closed; // where no thread is to be had they have been closed here
+        let _ = closed; // without a thread, the sockets were closed here
     }
 }
 
-/// A socket on the master, as far as it can be had: the master may be in a namespace that is
-/// neither the container's nor ours.
+/// Opens a socket on the master, if possible: the master may be in a namespace that is neither the
+/// container's nor ours.
 fn listen_too(ifindex: u32) -> Option<PacketSocket> {
     PacketSocket::open(ifindex).ok()
 }
 
-/// Sends what gives a lease back. Nothing is open for it as a rule.
+/// Sends the message that releases a lease. As a rule no exchange is open for it.
 pub fn send_once(outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
     if let Destination::Server { from, to } = outgoing.to
         && by_routes(from, to, &outgoing.message.encode(), place, prefix).is_some()
@@ -126,8 +126,8 @@ pub fn send_once(outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(),
     sent
 }
 
-/// Sends a datagram to a server as any program of the container would; None where the interface
-/// does not have the address, and then it can only go to whoever is on the link.
+/// Sends a datagram to a server as any program of the container would. `None` if the interface does
+/// not have the address; the datagram can then only be sent to the link.
 fn by_routes(
     from: Ipv4Addr,
     to: Ipv4Addr,
@@ -137,11 +137,12 @@ fn by_routes(
 ) -> Option<UdpSocket> {
     let mut sent = None;
     let _ = place.visit(prefix, &mut |netlink, link| {
-        // Binding tells nothing: in a namespace that never had an address, any can be bound.
+        // A successful bind proves nothing: in a namespace that never had an address, any can be
+        // bound.
         if netlink.addresses(link)?.iter().any(|address| address.net.addr() == from) {
             sent = Some(packet_socket::unicast(from, to, &link.name, payload)?);
         }
         Ok(())
-    }); // the link may reach it where the routes do not, and where the namespace has lost its path
+    }); // on failure the caller sends on the link: it needs no routes and no namespace path
     sent
 }

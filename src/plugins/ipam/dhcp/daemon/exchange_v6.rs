@@ -1,6 +1,6 @@
 //! The sockets of a conversation with servers and routers in IPv6. The kernel sends from the
-//! link-local address, which is of use a second or two after the link is up: until then there is
-//! nobody to talk to.
+//! link-local address, which is usable a second or two after the link is up; nothing can be sent
+//! before that.
 
 use std::net::Ipv6Addr;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -17,18 +17,18 @@ use crate::plugins::ipam::dhcp::family::Heard;
 use crate::plugins::ipam::dhcp::v6::message::{ALL_SERVERS, Message};
 use crate::plugins::ipam::dhcp::v6::router;
 
-/// What is open while answers are expected.
+/// The sockets that are open while answers are expected.
 pub struct ExchangeV6 {
     servers: LinkSocket,
     neighbours: LinkSocket,
     link_local: LinkLocal,
-    /// That of the interface.
+    /// The interface's hardware address.
     mac: MacAddr,
 }
 
-/// The address that the kernel sends from.
+/// The link-local address that the kernel sends from.
 enum LinkLocal {
-    /// It is tried by duplicate address detection.
+    /// Duplicate address detection is still under way.
     Awaited(Box<Awaited>),
     Usable(Ipv6Addr),
 }
@@ -40,13 +40,13 @@ struct Awaited {
 }
 
 impl ExchangeV6 {
-    /// Opens the sockets, if the interface still is there.
+    /// Opens the sockets, if the interface still exists.
     pub fn open(place: &Place, prefix: &str) -> Result<ExchangeV6, Absent> {
         let mut opened = None;
         place.visit(prefix, &mut |netlink, link| {
             let servers = LinkSocket::dhcp(link.index, &link.name)?;
             let neighbours = LinkSocket::discovery(link.index, &link.name)?;
-            let watch = Watch::ipv6_addresses()?; // begun before the look
+            let watch = Watch::ipv6_addresses()?; // before the look, so that no change is missed
             let link_local = match usable(netlink, link)? {
                 Some(address) => LinkLocal::Usable(address),
                 None => LinkLocal::Awaited(Box::new(Awaited {
@@ -61,28 +61,28 @@ impl ExchangeV6 {
         opened.ok_or(Absent::Gone("its interface is gone"))
     }
 
-    /// Whether anything can be sent.
+    /// Whether the exchange can send.
     pub fn is_ready(&self) -> bool {
         matches!(self.link_local, LinkLocal::Usable(_))
     }
 
-    /// Sends a message to the servers of the link.
+    /// Sends a message to the servers on the link.
     pub fn send(&self, message: &Message) -> Result<()> {
         self.servers.send(&message.encode(), ALL_SERVERS)
     }
 
-    /// Asks the routers of the link to tell about it.
+    /// Sends a router solicitation.
     pub fn ask_routers(&self) -> Result<()> {
         self.neighbours.send(&router::solicitation(&self.mac), router::ALL_ROUTERS)
     }
 
-    /// Asks who has an address.
+    /// Probes the link for a host that has the address.
     pub fn probe(&self, address: Ipv6Addr) -> Result<()> {
         let (message, group) = router::probe(address, &self.mac);
         self.neighbours.send(&message, group)
     }
 
-    /// What has come. The sockets are asked once each: poll(2) says whether there is more.
+    /// Everything received. Reads each socket once: poll(2) reports it if there is more.
     pub fn hear(&mut self) -> Result<Vec<Heard>> {
         let mut heard = vec![];
         let own = match &self.link_local {
@@ -107,7 +107,8 @@ impl ExchangeV6 {
         Ok(heard)
     }
 
-    /// What becomes readable. What comes before anything was asked is for later.
+    /// The descriptors to poll for reading. Packets that arrive before the first message can be
+    /// sent stay queued.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match &self.link_local {
             LinkLocal::Usable(_) => vec![self.servers.as_fd(), self.neighbours.as_fd()],
@@ -116,14 +117,14 @@ impl ExchangeV6 {
     }
 }
 
-/// Sends what gives a lease back.
+/// Sends the message that releases a lease.
 pub fn send_once(message: &Message, place: &Place, prefix: &str) -> Result<(), Absent> {
     place.visit(prefix, &mut |_, link| {
         LinkSocket::dhcp(link.index, &link.name)?.send(&message.encode(), ALL_SERVERS)
     })
 }
 
-/// The link-local address that can be sent from.
+/// A usable link-local address of the link.
 fn usable(netlink: &Netlink, link: &Link) -> Result<Option<Ipv6Addr>> {
     for address in netlink.addresses(link)? {
         let IpNet::V6(net) = address.net else { continue };

@@ -1,27 +1,27 @@
-//! The daemon's command line: the reference's flags, written as Go's flag package reads them.
+//! The daemon's command line: the reference's flags, in the syntax of Go's flag package.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::conf::DEFAULT_SOCKET;
 
-/// What the daemon is told.
+/// The daemon's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flags {
-    /// Where its process id is written; nowhere where it is empty.
+    /// The file for its process id; none if empty.
     pub pidfile: PathBuf,
-    /// Goes before the socket's path and before every path of a namespace.
+    /// A prefix for the socket's path and for every namespace path.
     pub hostprefix: String,
-    /// Where it listens.
+    /// The path of its socket.
     pub socketpath: PathBuf,
-    /// Whether servers are to broadcast their answers.
+    /// Whether to ask servers to broadcast their answers.
     pub broadcast: bool,
-    /// How long the first answer of a server is waited for.
+    /// How long to wait for a server's first answer.
     pub timeout: Duration,
-    /// The longest that an answer is waited for before it is asked again.
+    /// The longest wait for an answer before a retransmission.
     pub resendmax: Duration,
-    /// How long it is tried to get a lease, from when it is asked for. The reference's default,
-    /// 208 s, is longer than kubelet waits for an ADD.
+    /// How long to try to get a lease, from when it is requested. The reference's default, 208 s,
+    /// is longer than kubelet waits for an ADD.
     pub resendtimeout: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Default for Flags {
     }
 }
 
-/// Every flag with its value's kind and what it is for.
+/// Every flag, with the kind of its value and its purpose.
 pub const FLAGS: [(&str, &str, &str); 7] = [
     ("broadcast", "", "ask servers to broadcast their answers"),
     ("hostprefix", "string", "prefix of the socket's path and of namespaces' paths"),
@@ -53,15 +53,15 @@ pub const FLAGS: [(&str, &str, &str); 7] = [
 /// Why the daemon does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// `-h`: nothing is wrong.
+    /// `-h`: not an error.
     Help,
-    /// In words.
+    /// The command line is invalid, in these words.
     Mistake(String),
 }
 
 impl Flags {
-    /// Reads `-x v`, `--x v`, `-x=v` and `--x=v`; a truth value may stand alone. What stands behind
-    /// the first word that is no flag, or behind `--`, is not read, as in Go.
+    /// Parses `-x v`, `--x v`, `-x=v` and `--x=v`; a boolean flag may stand alone. As in Go,
+    /// arguments after `--` or after the first word that is not a flag are ignored.
     pub fn parse(args: &[String]) -> Result<Flags, Refused> {
         let mut flags = Flags::default();
         let mut args = args.iter();
@@ -116,7 +116,7 @@ impl Flags {
     }
 }
 
-/// What is printed where the command line is wrong.
+/// The usage text, printed if the command line is invalid.
 pub fn usage() -> String {
     let mut text = "Usage of dhcp daemon:\n".to_owned();
     for (name, kind, about) in FLAGS {
@@ -126,7 +126,7 @@ pub fn usage() -> String {
     text
 }
 
-/// strconv.ParseBool.
+/// Parses a boolean like Go's `strconv.ParseBool`.
 fn truth(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -135,7 +135,8 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// time.ParseDuration of what is not negative: `1h2m3.5s`, `300ms`, `0`.
+/// Parses a duration like Go's `time.ParseDuration`, without negative ones: `1h2m3.5s`, `300ms`,
+/// `0`.
 fn duration(text: &str) -> Option<Duration> {
     const UNITS: [(&str, f64); 7] = [
         ("ns", 1e-9),
@@ -161,7 +162,7 @@ fn duration(text: &str) -> Option<Duration> {
         seconds += rest[..number].parse::<f64>().ok()? * unit;
         rest = &rest[unit_end..];
     }
-    // Go's are nanoseconds in 63 bits.
+    // Go's durations are nanoseconds in 63 bits.
     Duration::try_from_secs_f64(seconds)
         .ok()
         .filter(|time| given && time.as_nanos() <= i64::MAX as u128)

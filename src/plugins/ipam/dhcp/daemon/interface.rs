@@ -1,5 +1,5 @@
-//! The interface of a lease. Nothing of it is open while a lease is held: it is looked up anew for
-//! each visit, so no namespace is kept alive and none is taken for another.
+//! The interface of a lease. No descriptor of it is open while a lease is held: each visit looks it
+//! up again, so that the daemon keeps no namespace alive and mistakes none for another.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -13,33 +13,32 @@ use crate::plugins::ipam::dhcp::family::Lease;
 use crate::plugins::ipam::dhcp::wire::Wish;
 use crate::steps::addresses;
 
-/// The octets of an Ethernet address.
+/// The length of an Ethernet address.
 const ETHERNET: usize = 6;
 
-/// Where an interface is, in words that outlive descriptors.
+/// The identity of an interface, as data that outlives descriptors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The path of its namespace, as the plugin has it.
+    /// The path of its network namespace, as the plugin sees it.
     pub netns: String,
-    /// The device of the namespace.
+    /// The device number of the namespace.
     device: u64,
-    /// The inode of the namespace.
+    /// The inode number of the namespace.
     inode: u64,
-    /// ifindex.
+    /// The interface's index.
     ifindex: u32,
-    /// The hardware address that it had when the lease was asked for, which a server may know the
-    /// client by.
+    /// Its hardware address when the lease was requested; a server may identify the client by it.
     #[serde(with = "octets")]
     pub mac: MacAddr,
-    /// What it carries, in bytes.
+    /// Its MTU in bytes.
     pub mtu: u32,
-    /// Its hardware address is that of other interfaces as well, so answers have to be broadcast.
+    /// Other interfaces share its hardware address, so servers must broadcast their answers.
     #[serde(default)]
     pub broadcast: bool,
-    /// ARP is spoken there, and an address may be tried.
+    /// The link uses ARP, so an address can be probed.
     #[serde(default)]
     pub probe: bool,
-    /// The kernel's number of the namespace, which no other ever gets; None before Linux 5.14.
+    /// The kernel's cookie of the namespace, which is never reused; `None` before Linux 5.14.
     #[serde(skip_serializing_if = "Option::is_none")]
     cookie: Option<u64>,
 }
@@ -47,9 +46,9 @@ pub struct Place {
 /// Why an interface cannot be visited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// It is not there any more, and never will be.
+    /// It no longer exists and will not return.
     Gone(&'static str),
-    /// We cannot tell, or what was to be done there failed.
+    /// Its state is unknown, or the work there failed.
     Failed(Error),
 }
 
@@ -68,11 +67,11 @@ impl From<Absent> for Error {
     }
 }
 
-/// What is done in the namespace, with a socket for it and the interface as it is.
+/// The work to do in the namespace, with a netlink socket in it and the interface as it is now.
 pub type Visit<'a> = &'a mut (dyn FnMut(&Netlink, &Link) -> Result<()> + Send);
 
 impl Place {
-    /// Finds the interface that a lease is wanted for, and sets it up.
+    /// Finds the interface that a lease is requested for, and sets it up.
     pub fn find(prefix: &str, wish: &Wish) -> Result<Place> {
         let ifname = wish.key.ifname.as_str();
         let netns = Netns::open(&format!("{prefix}{}", wish.netns))?;
@@ -91,8 +90,8 @@ impl Place {
             let msg = format!("interface {ifname:?} has no Ethernet address, which DHCP goes by");
             return Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
         }
-        // All ipvlans of a lower link have its address: what a server sends to it reaches any of
-        // them.
+        // All ipvlan links on one lower link share its address: what a server sends to it may reach
+        // any of them.
         let is_shared = link.kind == "ipvlan";
         Ok(Place {
             netns: wish.netns.clone(),
@@ -107,7 +106,7 @@ impl Place {
         })
     }
 
-    /// Enters the namespace, if it and the interface still are there.
+    /// Enters the namespace, if it and the interface still exist.
     pub fn visit(&self, prefix: &str, work: Visit<'_>) -> Result<(), Absent> {
         let netns = self.netns(prefix)?;
         netns.enter(|| {
@@ -116,7 +115,8 @@ impl Place {
             if cookies.is_some_and(|(then, now)| then != now) {
                 return Ok(Err(Absent::Gone("another namespace has its path")));
             }
-            // Others may rename it, and give it another hardware address, as `tuning` does.
+            // The interface may have been renamed, or given another hardware address, as `tuning`
+            // does.
             let is_ours = |link: &Link| cookies.is_some() || link.mac() == self.mac;
             let link = netlink.find_link_by_index(self.ifindex)?.filter(is_ours);
             let Some(link) = link else { return Ok(Err(Absent::Gone("its interface is gone"))) };
@@ -124,13 +124,13 @@ impl Place {
         })?
     }
 
-    /// Whether it is the same interface, whatever was changed of it.
+    /// Whether both are the same interface, whatever its settings.
     pub fn is_same(&self, other: &Place) -> bool {
         let identity = |place: &Place| (place.device, place.inode, place.cookie, place.ifindex);
         identity(self) == identity(other) && (self.cookie.is_some() || self.mac == other.mac)
     }
 
-    /// Whether the namespace is there; that is told without entering it.
+    /// Whether the namespace still exists; does not enter it.
     pub fn is_there(&self, prefix: &str) -> Result<(), Absent> {
         self.netns(prefix).map(drop)
     }
@@ -146,7 +146,7 @@ impl Place {
     }
 }
 
-/// A hardware address in the journal: its octets without anything between.
+/// Serialises a hardware address for the journal: its octets in hex without separators.
 mod octets {
     use serde::{Deserializer, Serializer};
 
@@ -162,8 +162,8 @@ mod octets {
     }
 }
 
-/// Takes an address off the interface. What routes go with it is returned, for [`put_back`]; those
-/// of IPv6 stay.
+/// Takes an address off the interface. Returns the IPv4 routes that go with it, for [`put_back`];
+/// IPv6 routes stay.
 pub fn take_off(netlink: &Netlink, link: &Link, address: IpAddr) -> Result<Vec<RouteEntry>> {
     let mut routes = if address.is_ipv4() { netlink.routes_through(link)? } else { vec![] };
     routes.retain(|route| route.dst.addr().is_ipv4());
@@ -173,8 +173,8 @@ pub fn take_off(netlink: &Netlink, link: &Link, address: IpAddr) -> Result<Vec<R
     Ok(routes)
 }
 
-/// Gives the interface its address back, and the routes that went with it; after a restart of the
-/// daemon those that the server has sent.
+/// Puts the address back on the interface, with the routes that went with it; after a restart of
+/// the daemon, with those in the lease.
 pub fn put_back(
     netlink: &Netlink,
     link: &Link,
@@ -203,8 +203,8 @@ fn add_routes(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64) -> R
     Ok(())
 }
 
-/// Leads the routes by the router that is another now, in whichever tables they are; where there
-/// was none, adds them.
+/// Moves the routes from the previous router to the lease's, in whichever tables they are; without
+/// a router on either side, adds the lease's routes.
 pub fn reroute(
     netlink: &Netlink,
     link: &Link,

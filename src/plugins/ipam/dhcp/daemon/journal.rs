@@ -1,5 +1,5 @@
-//! What the daemon knows of each lease, in a file. After a restart of the machine the files mean
-//! nothing: no container is left, and their times are counted from that start.
+//! What the daemon knows of each lease, in a file each. After a reboot the files are stale: no
+//! container is left, and their times count from the previous boot.
 
 use std::collections::HashSet;
 
@@ -11,34 +11,34 @@ use crate::plugins::ipam::dhcp::family::{Family, Intent, Lease};
 use crate::plugins::ipam::dhcp::wire::Terms;
 use crate::service::journal;
 
-/// The journal of the daemon.
+/// The daemon's journal.
 pub type Journal = journal::Journal<Record>;
 
-/// All that is known of a lease.
+/// Everything that is known of a lease.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The attachment that has it.
+    /// The attachment that has the lease.
     #[serde(flatten)]
     pub key: Key,
-    /// Where the interface is.
+    /// The container's interface.
     #[serde(flatten)]
     pub place: Place,
-    /// What the configuration says.
+    /// The part of the configuration that applies to the lease.
     #[serde(flatten)]
     pub terms: Terms,
-    /// The address has left the interface.
+    /// The address was taken off the interface.
     #[serde(default)]
     pub lost: bool,
-    /// The lease, once there is one.
+    /// The lease, once granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
-    /// What was asked for, while nothing is known of the answer.
+    /// What was requested, while the answer is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intent: Option<Intent>,
 }
 
 impl Record {
-    /// Of its lease.
+    /// The family of the lease.
     pub fn family(&self) -> Family {
         self.terms.family()
     }
@@ -65,20 +65,19 @@ impl journal::Record for Record {
     }
 }
 
-/// The name of the file of an attachment's lease.
+/// The file name of an attachment's lease.
 pub fn file_name(key: &Key, family: Family) -> String {
     let family = if family == Family::V6 { "-6" } else { "" };
     format!("{}{family}", key.identity())
 }
 
-/// Removes what was set aside of an attachment's leases: it has ended, and nothing will ask what it
-/// was.
+/// Removes the torn files of an attachment's leases: it has ended, and nothing will need them.
 pub fn forget_torn(journal: &Journal, key: &Key) {
     Family::ALL.into_iter().for_each(|family| journal.forget_torn(&file_name(key, family)));
 }
 
-/// Removes what was set aside of a network's leases, but for those of valid attachments. The names
-/// of the files tell the attachment.
+/// Removes the torn files of a network's leases, except those of valid attachments. The attachment
+/// is in the file's name.
 pub fn forget_all_torn<'v>(
     journal: &Journal,
     network: &NetworkName,
@@ -124,7 +123,7 @@ mod tests {
         serde_json::from_str(text).unwrap()
     }
 
-    /// The same attachment's lease of IPv6.
+    /// The same attachment's IPv6 lease.
     fn record_v6(id: &str) -> Record {
         let lease = r#"{"address":"2001:db8::10/64","server":"000a","router":"fe80::1","routes":[],"mtu":0,
             "nameServers":["2001:db8::53"],"domains":["lan"],"acquired":1000,"t1":2000,"t2":3000,"expires":4000}"#;
@@ -158,7 +157,8 @@ mod tests {
         assert_eq!(records(&journal), [v4]);
     }
 
-    /// What the builds before have written, with the members in their order, and the other way round.
+    /// Records of earlier builds, members in their order, decode to these, which encode to the same
+    /// members.
     #[test]
     fn records_of_earlier_builds_are_understood() {
         let v4 = r#"{"containerID":"one","network":"net","ifname":"eth0","netns":"/run/netns/x","device":4,"inode":4026532000,"ifindex":2,"mac":"0a5800010203","mtu":1500,"broadcast":false,"probe":true,"cookie":77,"provide":[[12,"776562"]],"request":[3,1],"priority":5,"version":1,"boot":"BOOT","lost":false,"lease":{"address":"10.0.0.5/24","server":"10.0.0.1","xid":7,"options":"ff","acquired":1000,"t1":2000,"t2":3000,"expires":4000},"intent":{"address":"10.0.0.6","server":"10.0.0.1","xid":9}}"#;

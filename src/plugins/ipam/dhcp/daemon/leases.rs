@@ -1,4 +1,4 @@
-//! What becomes of a lease: what its client says, and what the clock says.
+//! The life of a lease: performs its client's actions, and calls the client when it is due.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,26 +15,26 @@ use crate::plugins::ipam::dhcp::family::{Action, Heard, Lease};
 use crate::service::journal::{Read, Record as _};
 use crate::sys::clock::{Moment, NEVER, since_boot};
 
-/// How many exchanges are open at once while leases are looked for; others wait for their turn.
+/// How many exchanges may be open while leases are acquired; further leases queue for their turn.
 const EXCHANGES_MAX: usize = 200;
-/// The reference's sentence for a lease that cannot be had.
+/// The reference's error message for a lease that cannot be acquired.
 const NO_MORE_TRIES: &str = "error calling DHCP.Allocate: no more tries";
-/// How many are open at once at most: leases that are held do not wait for networks in which nobody
-/// answers.
+/// How many exchanges may be open in total: renewals do not queue behind networks without a server
+/// that answers.
 const EXCHANGES_MAX_WITH_RENEWALS: usize = 400;
-/// When something is tried again that the system refused: a write of the journal, sockets.
+/// The back-off after a system error: a failed write of the journal, or of opening sockets.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Why a lease is not in the table any more.
+/// Why a lease leaves the table.
 enum End {
-    /// It has no place any more: forgotten, and nobody can be told.
+    /// Its namespace or interface is gone: forgotten, and no message can be sent.
     Gone(&'static str),
-    /// It was never had, for this reason.
+    /// It was never acquired, for this reason.
     Failed(Error),
 }
 
 impl Daemon {
-    /// Goes on with what the journal has.
+    /// Resumes the leases in the journal.
     pub(super) fn resume_all(&mut self) -> Result<()> {
         let now = since_boot();
         for read in self.journal.read_all()? {
@@ -63,16 +63,15 @@ impl Daemon {
     fn resume(&mut self, mut entry: Entry, now: Moment) {
         let name = name_of(&entry.record.key, entry.record.family());
         let Some(lease) = entry.record.lease.clone() else {
-            // Nobody has got an answer, and nobody ever will.
+            // No plugin has received this lease, and no connection waits for it any more.
             return self.let_go(&name, entry);
         };
-        // Whether its namespace is there is looked at when it is due: mounts may not be where they
-        // should, in this moment.
+        // Looks for the namespace only when the lease is due: its mounts may not be in place yet.
         entry.client = Some(resume(&entry.record, &lease, &self.flags, now));
         self.settle(name, entry, now);
     }
 
-    /// Begins to look for a lease, if there is room for another exchange; else waits for its turn.
+    /// Starts to acquire a lease if there is room for another exchange; otherwise queues it.
     pub(super) fn acquire(&mut self, name: Name, mut entry: Entry, now: Moment) {
         if self.table.exchanges() >= EXCHANGES_MAX {
             self.table.turns.push_back(name.clone());
@@ -86,7 +85,7 @@ impl Daemon {
         self.begin(name, entry, now);
     }
 
-    /// Asks for a lease, once anything can be sent.
+    /// Requests a lease, once the exchange can send.
     fn begin(&mut self, name: Name, mut entry: Entry, now: Moment) {
         if !entry.exchange.as_ref().is_some_and(Exchange::is_ready) {
             return self.settle(name, entry, now);
@@ -97,9 +96,9 @@ impl Daemon {
         self.go_on(name, entry, actions, now);
     }
 
-    /// Gives those their turn that wait for one, while there is room.
+    /// Starts queued leases while there is room.
     pub(super) fn next_turns(&mut self) {
-        // Any of them may have ended while it waited, or be another one by now.
+        // Any of them may have ended while it was queued, or have been replaced.
         while self.table.exchanges() < EXCHANGES_MAX_WITH_RENEWALS
             && let Some(name) = self.table.overdue.pop_front()
         {
@@ -120,7 +119,7 @@ impl Daemon {
         }
     }
 
-    /// A lease is due.
+    /// Handles a lease that is due.
     pub(super) fn on_time(&mut self, name: &str, now: Moment) {
         let Some(entry) = self.table.take(name) else { return };
         let name = name.to_owned();
@@ -141,7 +140,7 @@ impl Daemon {
         self.look(name, entry, now);
     }
 
-    /// Lets the client look at the clock, with sockets if it may need them.
+    /// Lets the client do what is due, with sockets if it may need them.
     fn look(&mut self, name: Name, mut entry: Entry, now: Moment) {
         if entry.unsaved {
             self.save(&name, &mut entry);
@@ -153,8 +152,7 @@ impl Daemon {
         let place = &entry.record.place;
         let is_full = self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS;
         let opened = match (&entry.exchange, needs) {
-            // But the end of a lease waits for nobody: what cannot be sent then is sent again
-            // later.
+            // But the expiry of a lease never queues: what cannot be sent now is sent again later.
             (None, true) if is_full && now < entry.end() => {
                 self.table.overdue.push_back(name.clone());
                 let end = entry.end();
@@ -169,8 +167,7 @@ impl Daemon {
         match opened {
             Ok(()) => (),
             Err(Absent::Gone(why)) => return self.forget(&name, entry, End::Gone(why)),
-            // The time of the lease runs on all the same, and what is not sent now is sent again
-            // later.
+            // The lease's time runs on regardless; what is not sent now is sent again later.
             Err(Absent::Failed(error)) => {
                 self.log(&name, format_args!("problem={:?}", error.to_string()))
             }
@@ -180,7 +177,7 @@ impl Daemon {
         self.go_on(name, entry, actions, now);
     }
 
-    /// A socket of an exchange is ready.
+    /// Handles a readable socket of an exchange.
     pub(super) fn receive(&mut self, name: &str) {
         let Some(mut entry) = self.table.take(name) else { return };
         let now = since_boot();
@@ -189,7 +186,8 @@ impl Daemon {
             Ok(_) if entry.client.is_none() => self.begin(name, entry, now),
             Ok(actions) => self.go_on(name, entry, actions, now),
             Err(error) => {
-                // A link that is set down says so on its sockets, and one that is deleted as well.
+                // The sockets report an error both for a link that was set down and for one that
+                // was deleted.
                 match entry.record.place.visit(&self.flags.hostprefix, &mut |_, _| Ok(())) {
                     Err(Absent::Gone(why)) => self.forget(&name, entry, End::Gone(why)),
                     _ => {
@@ -201,7 +199,7 @@ impl Daemon {
         }
     }
 
-    /// What has come, told to the client.
+    /// Passes received packets to the client.
     fn heard(&mut self, name: &str, entry: &mut Entry, now: Moment) -> Result<Vec<Action>> {
         let Some(exchange) = &mut entry.exchange else { return Ok(vec![]) };
         let mut actions = vec![];
@@ -227,7 +225,7 @@ impl Daemon {
         Ok(actions)
     }
 
-    /// Does what the client says, and puts the lease back into the table unless that was its end.
+    /// Performs the client's actions, and puts the lease back into the table unless one ended it.
     fn go_on(&mut self, name: Name, mut entry: Entry, actions: Vec<Action>, now: Moment) {
         for action in actions {
             if let Err(end) = self.perform(&name, &mut entry, action, now) {
@@ -235,7 +233,7 @@ impl Daemon {
             }
         }
         if entry.asked_by.is_empty() && entry.is_new() {
-            return self.let_go(&name, entry); // nobody waits for it any more
+            return self.let_go(&name, entry); // no connection waits for it any more
         }
         self.settle(name, entry, now);
     }
@@ -267,7 +265,7 @@ impl Daemon {
             Action::Intend(intent) => {
                 entry.record.intent = Some(intent);
                 self.journal.write(&entry.record).map_err(|error| {
-                    entry.record.intent = None; // it is not asked for
+                    entry.record.intent = None; // nothing is requested
                     End::Failed(error)
                 })?;
             }
@@ -288,7 +286,7 @@ impl Daemon {
             Action::GaveUp(why) => {
                 let ifname = entry.record.key.ifname.as_str();
                 let msg = format!("lease an address for interface {ifname:?}: {why}");
-                entry.record.intent = None; // the client has given it back
+                entry.record.intent = None; // the client has released it
                 return Err(End::Failed(
                     Error::new(Code::ADDRESS_UNAVAILABLE, msg).saying(NO_MORE_TRIES),
                 ));
@@ -297,7 +295,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// A new lease is had once it is written down and those who asked have been told.
+    /// Journals a new lease, then answers the connections that wait for it.
     fn bound(
         &mut self,
         name: &str,
@@ -321,7 +319,7 @@ impl Daemon {
         }
     }
 
-    /// The address leaves the interface: it may be another's soon.
+    /// Takes the address off the interface: the server may soon grant it to another client.
     fn lost(&mut self, name: &str, entry: &mut Entry, reason: Reason) -> Result<(), End> {
         entry.record.lost = true;
         let address =
@@ -347,7 +345,7 @@ impl Daemon {
         self.change_interface(name, entry)
     }
 
-    /// Does what has to be done at the interface. What fails stays to be done.
+    /// Makes the pending change at the interface. If that fails, it stays pending.
     fn change_interface(&mut self, name: &str, entry: &mut Entry) -> Result<(), End> {
         let (Some(undone), Some(lease)) = (entry.undone, &entry.record.lease) else {
             return Ok(());
@@ -370,7 +368,7 @@ impl Daemon {
         self.changed(name, done)
     }
 
-    /// What came of a visit.
+    /// Checks the outcome of a visit: logs a failure, and ends a lease without an interface.
     fn changed(&mut self, name: &str, done: Result<(), Absent>) -> Result<(), End> {
         match done {
             Ok(()) => Ok(()),
@@ -382,7 +380,7 @@ impl Daemon {
         }
     }
 
-    /// Writes a lease down that is held all the same where that fails; it is tried again then.
+    /// Journals a lease that is held even if that fails; a failed write is retried.
     fn save(&mut self, name: &str, entry: &mut Entry) {
         let written = self.journal.write(&entry.record);
         entry.unsaved = written.is_err();
@@ -392,8 +390,7 @@ impl Daemon {
         }
     }
 
-    /// Puts a lease back into the table: closes what is not needed, and notes when it has to be
-    /// looked at.
+    /// Puts a lease back into the table: closes sockets it does not need, and sets when it is due.
     pub(super) fn settle(&mut self, name: Name, mut entry: Entry, now: Moment) {
         let Some((state, due, needs)) = entry
             .client
@@ -410,12 +407,12 @@ impl Daemon {
             self.tell_state(&name, &mut entry, state);
         }
         let due = if entry.unsaved || entry.undone.is_some() { due.min(now + AGAIN) } else { due };
-        // Sockets that could not be opened are not to be tried again at once.
+        // After a failure to open sockets, do not retry at once.
         let due = if due <= now { now + Duration::from_millis(100) } else { due };
         self.table.put(name, entry, due);
     }
 
-    /// A line for each change of state.
+    /// Logs a change of state.
     fn tell_state(&mut self, name: &str, entry: &mut Entry, state: State) {
         entry.state = Some(state);
         self.metrics.transition(state);
@@ -426,14 +423,15 @@ impl Daemon {
         }
     }
 
-    /// Ends a lease that there is no more, or never was; those who wait for it are told.
+    /// Forgets a lease that has ended or was never acquired, and answers the connections that wait
+    /// for it.
     fn forget(&mut self, name: &str, mut entry: Entry, end: End) {
         let error = match end {
             End::Gone(why) => {
                 self.metrics.count(Count::Gone);
                 self.log(name, format_args!("state=gone reason={why:?}"));
                 entry.record.intent = None;
-                entry.record.lease = None; // nothing can be said from there
+                entry.record.lease = None; // nothing can be sent from there
                 Error::new(Code::UNKNOWN_CONTAINER, format!("lease {name}: {why}"))
             }
             End::Failed(error) => {
@@ -444,10 +442,10 @@ impl Daemon {
         };
         let asked_by = std::mem::take(&mut entry.asked_by);
         self.let_go(name, entry);
-        self.tell(asked_by, &error); // who asked may look what is left
+        self.tell(asked_by, &error); // last: the client may look at what is left
     }
 
-    /// Tells those who wait that there will be no lease.
+    /// Answers waiting connections with an error: there will be no lease.
     pub(super) fn tell(&mut self, asked_by: Vec<u64>, error: &Error) {
         let answer = super::requests::error_text(error);
         let now = since_boot();
@@ -456,7 +454,7 @@ impl Daemon {
         }
     }
 
-    /// Gives back what a lease has, and forgets it.
+    /// Releases a lease and forgets it.
     pub(super) fn let_go(&mut self, name: &str, mut entry: Entry) {
         let given_back =
             give_back(&entry.record, entry.exchange.as_mut(), &self.flags, &mut self.random);
@@ -481,7 +479,7 @@ impl Daemon {
     }
 }
 
-/// A lease in the words of the log; times in seconds from when it was asked for.
+/// A lease's fields for the log; times are seconds since it was requested.
 struct Times<'a>(&'a Lease);
 
 impl fmt::Display for Times<'_> {

@@ -1,23 +1,23 @@
-//! Counters of the daemon.
+//! The daemon's counters.
 
 use super::table::Table;
 use crate::plugins::ipam::dhcp::client::State;
 use crate::service::metrics::{Family, Registry};
 
-/// What is counted, with what it means.
+/// An event that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// Messages that were sent.
+    /// Messages sent.
     Sent,
     /// Messages that could not be sent.
     Unsent,
-    /// Messages that came.
+    /// Messages received.
     Received,
-    /// Packets that were no messages.
+    /// Packets that were not valid messages.
     Malformed,
-    /// ADDs that got no lease.
+    /// ADDs that failed to acquire a lease.
     AcquireFailures,
-    /// Leases that were given back.
+    /// Leases released.
     Released,
     /// Leases whose namespace or interface was gone.
     Gone,
@@ -37,7 +37,7 @@ const COUNTERS: [(&str, &str); 8] = [
     ("journal_failures", "Records that could not be written."),
 ];
 
-/// The states that a lease is told to be in, and what they are called.
+/// The states of a lease, and their names.
 pub const STATES: [(State, &str); 7] = [
     (State::Selecting, "selecting"),
     (State::Requesting, "requesting"),
@@ -48,16 +48,16 @@ pub const STATES: [(State, &str); 7] = [
     (State::Expired, "expired"),
 ];
 
-/// What a lease is called that waits for its turn.
+/// The name of the state of a lease in the queue.
 pub const QUEUED: &str = "queued";
 
-/// What a state is called.
+/// The name of a state; `None` is a lease in the queue.
 pub fn state_text(state: Option<State>) -> &'static str {
     let known = STATES.iter().find(|(known, _)| Some(*known) == state);
     known.map_or(if state.is_none() { QUEUED } else { "ended" }, |(_, text)| text)
 }
 
-/// The counters.
+/// The daemon's metrics.
 pub struct Metrics {
     registry: Registry,
     leases: Family,
@@ -67,7 +67,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All of them at 0.
+    /// Starts all counters at 0.
     pub fn new() -> Metrics {
         let mut registry = Registry::new("cni_dhcp");
         let told: Vec<&str> = STATES.iter().map(|(_, text)| *text).collect();
@@ -89,19 +89,19 @@ impl Metrics {
         }
     }
 
-    /// Counts one.
+    /// Counts one event.
     pub fn count(&mut self, what: Count) {
         self.registry.count(self.counters[what as usize], 0);
     }
 
-    /// Counts a lease that has come to this state.
+    /// Counts a lease that has entered this state.
     pub fn transition(&mut self, state: State) {
         if let Some(index) = STATES.iter().position(|(known, _)| *known == state) {
             self.registry.count(self.transitions, index);
         }
     }
 
-    /// All of them.
+    /// All metrics, in the Prometheus text format.
     pub fn text(&mut self, table: &Table) -> String {
         let states = STATES.iter().map(|(_, text)| *text).chain([QUEUED]);
         for (index, state) in states.enumerate() {

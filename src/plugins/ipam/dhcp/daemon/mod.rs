@@ -1,7 +1,8 @@
-//! The daemon: keeps the leases of containers for as long as these live. It stands on
+//! The daemon: keeps the leases of containers while the containers live. It is built on
 //! [`service`](crate::service).
 //!
-//! While a lease is held there is nothing of it but data ([`table`]) and a file ([`journal`]).
+//! A lease that is held is only data ([`table`]) and a file ([`journal`]): no socket is open for
+//! it.
 
 mod confinement;
 mod exchange;
@@ -33,7 +34,7 @@ use crate::service::event_loop::{self, Hub, Place, Service};
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
 
-/// All that the daemon has.
+/// The state of the daemon.
 pub struct Daemon {
     flags: Flags,
     hub: Hub,
@@ -43,7 +44,8 @@ pub struct Daemon {
     random: Random,
 }
 
-/// Runs the daemon until a signal ends it. The leases stay, for the next one.
+/// Runs the daemon until SIGTERM or SIGINT. It releases nothing: the next daemon resumes the
+/// leases.
 pub fn run(flags: Flags, variable: impl Fn(&str) -> String) -> Result<()> {
     let socket = socket_of(&flags);
     let pidfile = flags.pidfile.clone();
@@ -61,7 +63,7 @@ pub fn run(flags: Flags, variable: impl Fn(&str) -> String) -> Result<()> {
     events.serve(&mut daemon)
 }
 
-/// Where a daemon with these flags listens.
+/// The socket path of a daemon with these flags.
 fn socket_of(flags: &Flags) -> PathBuf {
     let mut socket = std::ffi::OsString::from(&flags.hostprefix);
     socket.push(&flags.socketpath);
@@ -69,7 +71,7 @@ fn socket_of(flags: &Flags) -> PathBuf {
 }
 
 impl Daemon {
-    /// A line of the log about a lease.
+    /// Logs a line about a lease.
     fn log(&self, name: &str, text: impl fmt::Display) {
         self.hub.log.about("lease", name, text);
     }

@@ -1,4 +1,4 @@
-//! Leases whose daemon does not run: DEL and GC give them back themselves.
+//! DEL and GC without a daemon: the plugin itself releases the leases of a daemon that has exited.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::plugins::ipam::dhcp::wire::DAEMON;
 use crate::service::journal::{Read, Record as _};
 use crate::sys::random::Random;
 
-/// Gives the leases of an attachment back, if the daemon that listened at `socket` has left any.
+/// Releases the leases of an attachment, if the daemon that used `socket` has left any.
 pub fn del(socket: &Path, key: &Key) -> Result<()> {
     let Some(journal) = Journal::left_behind(&DAEMON, &DAEMON.journal_beside(socket))? else {
         return Ok(());
@@ -28,7 +28,7 @@ pub fn del(socket: &Path, key: &Key) -> Result<()> {
     errors.finish()
 }
 
-/// Gives the leases of a network back but for those of valid attachments.
+/// Releases the leases of a network except those of valid attachments.
 pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
     let Some(journal) = Journal::left_behind(&DAEMON, &DAEMON.journal_beside(socket))? else {
         return Ok(());
@@ -60,7 +60,7 @@ pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Res
     errors.finish()
 }
 
-/// A lease as something that GC removes.
+/// Describes a lease that GC removes.
 fn stale(record: &Record) -> Stale {
     let address = record.lease.as_ref().map(Lease::address);
     let what = address.map_or_else(|| "lease".to_owned(), |ip| format!("lease {ip}"));
@@ -70,7 +70,7 @@ fn stale(record: &Record) -> Stale {
 }
 
 fn release(record: &Record) {
-    // One message that nobody answers: where it cannot be sent, the server takes the address back
-    // at the end of the lease.
+    // One message without an answer: if it cannot be sent, the server reclaims the address when the
+    // lease expires.
     let _ = give_back(record, None, &Flags::default(), &mut Random::new());
 }

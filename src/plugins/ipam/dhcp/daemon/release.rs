@@ -1,4 +1,5 @@
-//! A lease is given back, by the daemon or by a DEL that finds none.
+//! Releases a lease: for the daemon, and for a DEL that finds no daemon. Also makes the clients of
+//! new and journalled leases.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,10 +19,10 @@ use crate::plugins::ipam::dhcp::v6::client::Mode;
 use crate::sys::clock::{Moment, since_boot};
 use crate::sys::random::Random;
 
-/// The octets of a client id behind its type.
+/// The longest client id, without its type octet.
 const CLIENT_ID_MAX: usize = 254;
 
-/// A client that looks for a lease until `limit`, if possible with the address that is `wanted`.
+/// A client that tries to acquire a lease until `limit`, preferably with the address `wanted`.
 pub fn acquire(
     record: &Record,
     flags: &Flags,
@@ -47,7 +48,7 @@ pub fn acquire(
     }
 }
 
-/// The client of a lease that the journal has.
+/// The client of a journalled lease.
 pub fn resume(record: &Record, lease: &Lease, flags: &Flags, now: Moment) -> Client {
     match lease.clone() {
         Lease::V4(lease) => Client::V4(Box::new(client::Client::resume(
@@ -65,7 +66,7 @@ pub fn resume(record: &Record, lease: &Lease, flags: &Flags, now: Moment) -> Cli
     }
 }
 
-/// What the client of a lease of IPv6 is told.
+/// The settings of the client of an IPv6 lease.
 fn setup_of_v6(record: &Record, flags: &Flags) -> v6::client::Setup {
     v6::client::Setup {
         mode: record.terms.v6.unwrap_or(Mode::Dhcp),
@@ -74,10 +75,10 @@ fn setup_of_v6(record: &Record, flags: &Flags) -> v6::client::Setup {
     }
 }
 
-/// What the client of a lease of IPv4 is told.
+/// The settings of the client of an IPv4 lease.
 fn setup_of(record: &Record, flags: &Flags) -> Setup {
     let name = name_of(&record.key, Family::V4);
-    let mut client_id = vec![0]; // of no hardware
+    let mut client_id = vec![0]; // type 0: not a hardware address
     client_id.extend(client_name(&name, &record.key).bytes());
     Setup {
         mac: record.place.mac.clone(),
@@ -94,8 +95,7 @@ fn setup_of(record: &Record, flags: &Flags) -> Setup {
     }
 }
 
-/// The name of the lease, in as many octets as fit: what is cut off is told apart by a hash of the
-/// key.
+/// The name of the lease, cut to the octets that fit; a hash of the key keeps cut names distinct.
 fn client_name(name: &str, key: &Key) -> String {
     if name.len() <= CLIENT_ID_MAX {
         return name.to_owned();
@@ -104,7 +104,7 @@ fn client_name(name: &str, key: &Key) -> String {
     format!("{}/{hash}", &name[..CLIENT_ID_MAX - 1 - hash.len()]) // names are ASCII
 }
 
-/// What gives back what the record tells of; None where nothing has been granted, or it is lost.
+/// The message that releases the record's lease; `None` if nothing was granted, or it is lost.
 fn message_of(record: &Record, flags: &Flags, random: &mut Random) -> Option<Outgoing> {
     match (&record.lease, &record.intent) {
         (Some(lease), _) => resume(record, lease, flags, since_boot()).release(random),
@@ -118,9 +118,9 @@ fn message_of(record: &Record, flags: &Flags, random: &mut Random) -> Option<Out
     }
 }
 
-/// Gives back what the record tells of, from the container's namespace: one message, which no
-/// server answers. False where nothing was to be said. Sockets that are `open` still are there
-/// where the namespace has lost its path.
+/// Releases the record's lease from the container's namespace, with one message that no server
+/// answers. False if there was nothing to send. Sockets in `open` still work if the path of the
+/// namespace is gone.
 pub fn give_back(
     record: &Record,
     open: Option<&mut Exchange>,

@@ -1,4 +1,4 @@
-//! What the daemon is asked for, and what it answers.
+//! The requests to the daemon, and their answers.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::plugins::ipam::dhcp::family::{Family, Lease};
 use crate::plugins::ipam::dhcp::wire::{self, DAEMON, Described, Request, Wish};
 use crate::sys::clock::{Moment, NEVER, since_boot};
 
-/// What the Go plugin begins with.
+/// The start of a request of the reference's plugin.
 const HTTP: &[u8] = b"CONNECT ";
-/// What comes on top of the time that the command line allows: entering namespaces, other leases.
+/// Added to the time in the flags: for entering namespaces and for other leases.
 const ON_TOP: Duration = Duration::from_secs(5);
 
 /// The answer to an ADD.
@@ -35,18 +35,18 @@ pub fn result_text(record: &Record) -> String {
     )
 }
 
-/// The answer to what cannot be done.
+/// The answer to a failed request.
 pub fn error_text(error: &Error) -> String {
     DAEMON.answer_line::<()>(&Err(error.clone()))
 }
 
-/// The answer to what has been done.
+/// The answer to a completed request.
 fn done() -> String {
     DAEMON.answer_line(&Ok(()))
 }
 
 impl Daemon {
-    /// Takes a request, whose answer may have to wait for servers.
+    /// Handles a request; the answer may have to wait for servers.
     pub(super) fn take_request(&mut self, id: u64, line: &[u8]) {
         let now = since_boot();
         if line.starts_with(HTTP) {
@@ -61,10 +61,10 @@ impl Daemon {
             Ok(request) => self.answer(request, now),
             Err(error) => error_text(&error),
         };
-        self.hub.connections.answer(id, &answer, now); // a client that has hung up needs none
+        self.hub.connections.answer(id, &answer, now); // a client that has hung up needs no answer
     }
 
-    /// The line that answers what can be done at once.
+    /// The answer to a request that is completed at once.
     fn answer(&mut self, request: Request, now: Moment) -> String {
         match request {
             Request::Check { key, family } => DAEMON.answer_line(&self.check(&key, family)),
@@ -80,11 +80,11 @@ impl Daemon {
             Request::Leases => DAEMON.answer_line(&Ok(self.leases(now))),
             Request::Release(name) => DAEMON.answer_line(&self.release(&name)),
             Request::Metrics => DAEMON.answer_line(&Ok(self.metrics.text(&self.table))),
-            Request::Add(_) | Request::Status => done(), // ADD is not done at once
+            Request::Add(_) | Request::Status => done(), // take_request handles ADD
         }
     }
 
-    /// The lease that there is, for the same interface; else a new one.
+    /// Answers an ADD with the lease that the same interface has; otherwise acquires one.
     fn add(&mut self, id: u64, wish: Wish, place: Place, now: Moment) {
         let name = name_of(&wish.key, wish.terms.family());
         let mut wanted = None;
@@ -97,7 +97,7 @@ impl Daemon {
                 }
                 return self.settle(name, entry, now);
             }
-            // The container was made anew, or has lost its address. To the server it is the same
+            // The container was recreated, or has lost its address. To the server it is the same
             // client.
             let error = Error::new(
                 Code::TRY_AGAIN,
@@ -121,14 +121,14 @@ impl Daemon {
         self.acquire(name, entry, now);
     }
 
-    /// Tells one how long it may have to wait.
+    /// Reports to a connection how long it may have to wait, and adds it to those waiting.
     fn promise(&mut self, id: u64, entry: &mut Entry) {
         let patience = self.flags.resendtimeout + ON_TOP;
         self.hub.connections.tell(id, &DAEMON.patience_line(patience));
         entry.asked_by.push(id);
     }
 
-    /// One has hung up. What is looked for on its behalf, and on nobody else's, is given back.
+    /// Handles a closed connection. A lease that no other connection waits for is released.
     pub(super) fn forget_client(&mut self, id: u64) {
         let asked = self
             .table
@@ -157,7 +157,7 @@ impl Daemon {
         Ok(described(&name, entry, since_boot()))
     }
 
-    /// DEL: what is not there is done.
+    /// DEL: releases a lease; a missing lease is not an error.
     fn end(&mut self, name: &str) {
         let Some(mut entry) = self.table.take(name) else { return };
         let asked_by = std::mem::take(&mut entry.asked_by);
@@ -168,7 +168,7 @@ impl Daemon {
         );
     }
 
-    /// What somebody waits for is not stale: its ADD is on its way.
+    /// GC. A lease that a connection waits for is not stale: its ADD is under way.
     fn gc(&mut self, network: &NetworkName, valid: &[(String, String)]) {
         let listed: HashSet<(&str, &str)> =
             valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str())).collect();
@@ -189,7 +189,7 @@ impl Daemon {
         );
     }
 
-    /// What people end: the container still runs, so its address is taken off the interface.
+    /// An operator's release: the container still runs, so the address is taken off its interface.
     fn release(&mut self, name: &str) -> Result<()> {
         let Some(entry) = self.table.get(name) else {
             let error = Error::new(Code::UNKNOWN_CONTAINER, format!("there is no lease {name:?}"));
@@ -197,7 +197,7 @@ impl Daemon {
         };
         let place = entry.record.place.clone();
         let address = entry.record.lease.as_ref().map(Lease::address);
-        self.end(name); // the message goes out from the address
+        self.end(name); // first, since the message is sent from the address
         let Some(address) = address else { return Ok(()) };
         let taken = place.visit(&self.flags.hostprefix, &mut |netlink, link| {
             interface::take_off(netlink, link, address).map(drop)
@@ -215,9 +215,9 @@ impl Daemon {
     }
 }
 
-/// A lease as people and CHECK see it.
+/// A lease as operators and CHECK see it.
 fn described(name: &str, entry: &Entry, now: Moment) -> Described {
-    // It may be over before it is its turn to be looked at.
+    // It may have expired before its turn.
     let state = if now < entry.end() { entry.state } else { Some(State::Expired) };
     let lease = entry.record.lease.as_ref();
     let seconds = |moment: Moment| (moment != NEVER).then(|| moment.saturating_sub(now).as_secs());

@@ -1,4 +1,4 @@
-//! The leases of the daemon, each with the moment when it has to be looked at.
+//! The daemon's leases, each with the moment when it is due.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,8 +11,8 @@ use crate::plugins::ipam::dhcp::client::State;
 use crate::plugins::ipam::dhcp::family::{Client, Family};
 use crate::sys::clock::{Moment, NEVER};
 
-/// `<container id>/<network>/<interface>`, and `/6` behind it for that of IPv6: how a lease is
-/// named to people, and to the server unless it is told another id.
+/// The name of a lease: `<container id>/<network>/<interface>`, with `/6` appended for IPv6.
+/// Operators use it, and servers see it as the client id unless the configuration provides another.
 pub type Name = String;
 
 /// The name of an attachment's lease.
@@ -21,46 +21,46 @@ pub fn name_of(key: &Key, family: Family) -> Name {
     format!("{}/{}/{}{family}", key.container_id, key.network, key.ifname)
 }
 
-/// A change of the interface that failed and is tried again.
+/// A change of the interface that failed and will be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undone {
-    /// The address has to leave it.
+    /// Take the address off.
     TakeOff,
-    /// It has to have its address back.
+    /// Put the address back.
     PutBack,
-    /// Its routes have to be led by another router of IPv6 than this one.
+    /// Move the routes from this IPv6 router to the lease's.
     Reroute(Option<Ipv6Addr>),
 }
 
-/// A lease, or what is to become one.
+/// A lease, or one that is being acquired.
 pub struct Entry {
-    /// What the journal has.
+    /// The lease as journalled.
     pub record: Record,
-    /// None while it waits for its turn.
+    /// The lease's client; `None` while the lease is queued.
     pub client: Option<Client>,
-    /// The state that was told last.
+    /// The state that was last logged.
     pub state: Option<State>,
-    /// What is open, while answers are expected.
+    /// The open sockets, while answers are expected.
     pub exchange: Option<Exchange>,
     /// The connections that wait for the result.
     pub asked_by: Vec<u64>,
-    /// Until when a lease is looked for.
+    /// When to give up acquiring.
     pub limit: Moment,
-    /// The journal could not be written.
+    /// The last write of the journal failed.
     pub unsaved: bool,
-    /// The log has something malformed of this exchange.
+    /// A malformed packet of this exchange was already logged.
     pub told_malformed: bool,
-    /// What could not be done at the interface.
+    /// The pending change of the interface.
     pub undone: Option<Undone>,
     /// The address that the container had before.
     pub wanted: Option<IpAddr>,
-    /// The routes that went with the address when it was lost.
+    /// The routes that were removed with the address.
     pub routes: Vec<RouteEntry>,
     due: Moment,
 }
 
 impl Entry {
-    /// One that waits for its turn.
+    /// A new entry in the queue.
     pub fn new(record: Record, limit: Moment) -> Entry {
         Entry {
             record,
@@ -78,7 +78,7 @@ impl Entry {
         }
     }
 
-    /// Closes what is open.
+    /// Closes the sockets.
     pub fn close(&mut self) {
         self.told_malformed = false;
         if let Some(exchange) = self.exchange.take() {
@@ -86,33 +86,33 @@ impl Entry {
         }
     }
 
-    /// When the container's address has to leave the interface.
+    /// When the address must leave the interface.
     pub fn end(&self) -> Moment {
         let lease = self.record.lease.as_ref().filter(|_| !self.record.lost);
         lease.map_or(NEVER, |lease| lease.times()[3])
     }
 
-    /// Whether the container has, or will have, nothing of it yet.
+    /// Whether no lease has been granted yet.
     pub fn is_new(&self) -> bool {
         self.record.lease.is_none()
     }
 }
 
-/// All leases.
+/// All leases of the daemon.
 #[derive(Default)]
 pub struct Table {
     entries: BTreeMap<Name, Entry>,
     timers: BTreeSet<(Moment, Name)>,
-    /// Those without a lease that wait for an exchange to end.
+    /// Leases to acquire that are queued for an exchange.
     pub turns: VecDeque<Name>,
-    /// Those with a lease that do.
+    /// Held leases that are queued for an exchange.
     pub overdue: VecDeque<Name>,
-    /// Those that have an exchange.
+    /// Leases with an open exchange.
     talking: BTreeSet<Name>,
 }
 
 impl Table {
-    /// Adds a lease, or one that was [taken](Table::take) out, to be looked at when it is `due`.
+    /// Adds a lease, or puts one back that was [taken](Table::take), due at `due`.
     pub fn put(&mut self, name: Name, mut entry: Entry, due: Moment) {
         entry.due = due;
         if due != NEVER {
@@ -124,7 +124,7 @@ impl Table {
         self.entries.insert(name, entry);
     }
 
-    /// Takes a lease out, to be worked on or to be forgotten.
+    /// Removes and returns a lease, to work on it or to forget it.
     pub fn take(&mut self, name: &str) -> Option<Entry> {
         let (name, entry) = self.entries.remove_entry(name)?;
         self.talking.remove(&name);
@@ -132,7 +132,7 @@ impl Table {
         Some(entry)
     }
 
-    /// A lease.
+    /// The lease with this name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
@@ -142,22 +142,22 @@ impl Table {
         self.entries.iter()
     }
 
-    /// When the next one is due.
+    /// When the next lease is due.
     pub fn next(&self) -> Option<Moment> {
         self.timers.first().map(|(due, _)| *due)
     }
 
-    /// The next one that is due by now.
+    /// The next lease that is due by `now`.
     pub fn due(&self, now: Moment) -> Option<Name> {
         self.timers.first().filter(|(due, _)| *due <= now).map(|(_, name)| name.clone())
     }
 
-    /// How many exchanges are open.
+    /// The number of open exchanges.
     pub fn exchanges(&self) -> usize {
         self.talking.len()
     }
 
-    /// Those that have an exchange open.
+    /// The leases with an open exchange.
     pub fn talking(&self) -> impl Iterator<Item = (&Name, &Exchange)> {
         self.talking
             .iter()

@@ -1,4 +1,4 @@
-//! A lease: what a server has granted, and the result of ADD that it makes.
+//! A DHCPv4 lease: what a server has granted, and the result of ADD that follows from it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
@@ -15,47 +15,47 @@ use crate::plugins::ipam::dhcp::reader::Reader;
 use crate::plugins::ipam::dhcp::times::Times;
 use crate::sys::clock::{Moment, NEVER};
 
-/// How long a lease is that does not say so, as with the reference.
+/// The seconds of a lease without a lease time, as in the reference.
 const DEFAULT_TIME: u32 = 60 * 60;
 /// A lease without end.
 const INFINITE: u32 = u32::MAX;
 /// RT_SCOPE_LINK: a destination without a router is on the link.
 const SCOPE_LINK: i64 = 253;
-/// From what any link has to carry (RFC 791) to what Ethernet carries. Less is a mistake of the
-/// server. More is of no use to a route, as the link's own is taken then; and if that is less, the
-/// kernel drops what is between.
+/// From the least that every link must carry (RFC 791) to Ethernet's. A smaller MTU is a mistake of
+/// the server. A larger one is of no use on a route: the link's own applies then; and if that is
+/// smaller, the kernel drops the packets between the two.
 const MTUS: RangeInclusive<u16> = 68..=1500;
-/// The longest name of the DNS.
+/// The longest DNS name.
 const LONGEST_NAME: usize = 253;
 
-/// What a server has granted.
+/// A lease as granted by a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Lease {
     /// The address.
     pub address: Ipv4Addr,
-    /// How long the prefix of the subnet is. A renewal does not change it: the link has the
-    /// address with it.
+    /// The subnet's prefix length. A renewal does not change it: it is part of the address on the
+    /// link.
     pub prefix_len: u8,
-    /// Whom renewals go to.
+    /// The server to send renewals to.
     pub server: Ipv4Addr,
-    /// When it was asked for, which is when its time began to run.
+    /// When it was requested, which is when its time began to run.
     pub acquired: Moment,
-    /// T1: when it is renewed.
+    /// T1: when to renew it.
     pub t1: Moment,
-    /// T2: when any server is asked.
+    /// T2: when to ask any server.
     pub t2: Moment,
-    /// When the address is the client's no more; [`NEVER`] is possible, for all three.
+    /// When it expires. All three times may be [`NEVER`].
     pub expires: Moment,
-    /// What the server has sent with it.
+    /// The options that the server has sent with it.
     pub options: Options,
-    /// Of the exchange that it is from.
+    /// The transaction id of its exchange.
     pub xid: u32,
 }
 
 impl Lease {
-    /// What an ACK grants that answers a request sent at `asked`; None where it has no mask and
-    /// there was no lease `before`.
+    /// The lease that an ACK grants, for a request sent at `asked`; `None` if it has no valid mask
+    /// and there was no lease `before`.
     pub fn of_ack(
         ack: &Message,
         server: Ipv4Addr,
@@ -79,10 +79,10 @@ impl Lease {
         Some(lease)
     }
 
-    /// Sets the times by the options. Where T1 < T2 < end does not hold, what is wrong is as RFC
-    /// 2131, section 4.4.5, has it.
+    /// Sets the times from the options. Where T1 < T2 < expiry does not hold, the defaults of RFC
+    /// 2131, section 4.4.5, replace what is wrong.
     fn set_times(&mut self) {
-        // As with others, no time at all is the same as none told.
+        // As in other clients, a lease time of 0 counts as missing.
         let time = self
             .options
             .long(code::LEASE_TIME)
@@ -104,20 +104,20 @@ impl Lease {
         self.expires = self.acquired + time;
     }
 
-    /// The address with the length of its prefix.
+    /// The address with its prefix length.
     pub fn net(&self) -> Ipv4Net {
         Ipv4Net::new_assert(self.address, self.prefix_len.min(32))
     }
 
-    /// Whether it is none of the two addresses that stand for the whole subnet (RFC 1122, section
-    /// 3.2.1.3).
+    /// Whether the address is neither the network's nor the broadcast address of its subnet (RFC
+    /// 1122, section 3.2.1.3).
     pub fn is_for_a_host(&self) -> bool {
         let net = self.net();
         net.prefix_len() >= 31 || (self.address != net.network() && self.address != net.broadcast())
     }
 
-    /// What ADD returns, by what the server has sent. Nonsense in an option is left out. A
-    /// `priority` of 0 is none.
+    /// The result of ADD, from the server's options. Invalid options are left out. A `priority` of
+    /// 0 means no metric.
     pub fn result(&self, priority: i64) -> AddResult {
         let gateway =
             self.options.addresses(code::ROUTERS).next().filter(|router| !router.is_unspecified());
@@ -135,8 +135,8 @@ impl Lease {
         AddResult { ips: vec![address], routes, dns: self.dns(), ..AddResult::default() }
     }
 
-    /// Those of option 121 in place of all others (RFC 3442), else those of option 33 and the
-    /// default route.
+    /// The routes: those of option 121 replace all others (RFC 3442); without it, those of option
+    /// 33 and the default route.
     fn routes(&self, gateway: Option<Ipv4Addr>) -> Vec<Route> {
         let classless = [code::CLASSLESS_ROUTES, code::CLASSLESS_ROUTES_OF_MICROSOFT];
         let classless =
@@ -164,7 +164,7 @@ impl Lease {
     }
 }
 
-/// A lease as it is journalled.
+/// A lease as journalled.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     address: Ipv4Net,
@@ -211,14 +211,14 @@ impl TryFrom<Stored> for Lease {
     }
 }
 
-/// The length that a mask stands for; None for one with holes, and for that of the whole world.
+/// The prefix length of the subnet mask; `None` if it has holes, or is 0.0.0.0.
 fn prefix_len(options: &Options) -> Option<u8> {
     let mask = options.address(code::SUBNET_MASK)?;
     ipnet::ipv4_mask_to_prefix(mask).ok().filter(|length| *length > 0)
 }
 
-/// The class of a destination of option 33; there is none for the default route, which it must not
-/// have, and for groups.
+/// The classful prefix length of a destination in option 33; `None` for multicast groups, and for
+/// the default route, which the option must not contain.
 fn prefix_len_of_class(to: Ipv4Addr) -> Option<u8> {
     match to.octets()[0] {
         0 | 224.. => None,
@@ -234,8 +234,8 @@ fn route(to: Ipv4Addr, prefix_len: u8, router: Ipv4Addr) -> Route {
     Route { gw: Some(router.into()), scope, ..Route::to(to.into()) }
 }
 
-/// RFC 3442: a prefix length, as many octets of the destination as it needs, a router. None where
-/// it does not come out even.
+/// The routes of RFC 3442: a prefix length, as many octets of the destination as it needs, a
+/// router. `None` if the value ends within a route.
 fn classless_routes(value: &[u8]) -> Option<Vec<Route>> {
     let mut value = Reader::new(value);
     let mut routes = vec![];
@@ -248,8 +248,8 @@ fn classless_routes(value: &[u8]) -> Option<Vec<Route>> {
     Some(routes)
 }
 
-/// The domain, if it is one: it goes to resolv.conf, where a line break would begin another
-/// setting.
+/// The domain, if it is a valid name: it goes to resolv.conf, where a line break would begin
+/// another setting.
 fn domain(value: &[u8]) -> Option<String> {
     let text = str::from_utf8(value).ok()?.trim_end_matches('\0').trim_end_matches('.');
     let is_name = |label: &str| !label.is_empty() && label.bytes().all(is_of_label);
@@ -260,7 +260,8 @@ fn is_of_label(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
 }
 
-/// RFC 3397: names as in messages of the DNS, one after the other. None where one of them is wrong.
+/// The search list of RFC 3397: names as in DNS messages, one after the other. `None` if any of
+/// them is invalid.
 pub(in crate::plugins::ipam::dhcp) fn search(value: &[u8]) -> Option<Vec<String>> {
     let mut at = 0;
     let mut names = vec![];
@@ -272,8 +273,8 @@ pub(in crate::plugins::ipam::dhcp) fn search(value: &[u8]) -> Option<Vec<String>
     Some(names)
 }
 
-/// The name at `at`, and where the next one is. A pointer (RFC 1035, section 4.1.4) leads to where
-/// it was not before, so it ends.
+/// The name at `at`, and the offset of the next one. A pointer (RFC 1035, section 4.1.4) must lead
+/// to an earlier offset than the last, so the loop ends.
 fn name(value: &[u8], at: usize) -> Option<(String, usize)> {
     let (mut name, mut at, mut end, mut before) = (String::new(), at, None, at);
     loop {

@@ -1,4 +1,4 @@
-//! The messages of DHCP as they are on the wire (RFC 2131, section 2).
+//! DHCP messages as they are on the wire (RFC 2131, section 2).
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -7,24 +7,24 @@ use super::options::{Options, code};
 use crate::net::mac::MacAddr;
 use crate::plugins::ipam::dhcp::reader::Reader;
 
-/// Where the options begin, behind the fixed fields and the magic cookie.
+/// The offset of the options, behind the fixed fields and the magic cookie.
 const OPTIONS: usize = 240;
-/// `sname`, the server's name, which may hold options.
+/// `sname`, the server's name, which may contain options.
 const SNAME: std::ops::Range<usize> = 44..108;
-/// `file`, the boot file's name, which may hold options.
+/// `file`, the boot file's name, which may contain options.
 const FILE: std::ops::Range<usize> = 108..236;
-/// What tells DHCP from BOOTP's vendors.
+/// The magic cookie, which distinguishes DHCP options from BOOTP vendor data.
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// The length of a BOOTP message, shorter than which some relays and servers take none.
+/// The length of a BOOTP message; some relays and servers reject shorter ones.
 const SHORTEST: usize = 300;
-/// The room for a hardware address.
+/// The size of the hardware address field.
 const CHADDR: usize = 16;
-/// The highest bit of `flags`.
+/// The broadcast bit of `flags`.
 const BROADCAST: u16 = 0x8000;
 /// Ethernet in `htype`.
 const ETHERNET: u8 = 1;
 
-/// Why bytes are no message.
+/// Why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -34,7 +34,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Who sends a message.
+/// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// A client.
@@ -43,22 +43,22 @@ pub enum Op {
     Reply = 2,
 }
 
-/// What a message is: option 53.
+/// The type of a message: option 53.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageType {
     /// A client looks for servers.
     Discover = 1,
     /// A server offers an address.
     Offer = 2,
-    /// A client asks for an address, or for more time with it.
+    /// A client requests an address, or an extension.
     Request = 3,
     /// A client has found an address to be in use.
     Decline = 4,
-    /// A server gives an address, or more time with it.
+    /// A server grants an address, or an extension.
     Ack = 5,
     /// A server refuses.
     Nak = 6,
-    /// A client needs its address no more.
+    /// A client releases its address.
     Release = 7,
 }
 
@@ -74,16 +74,16 @@ impl MessageType {
     ];
 }
 
-/// A message. The names of a server and of a boot file are not kept.
+/// A message. The names of server and boot file are not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sends it.
+    /// The sender.
     pub op: Op,
-    /// What ties answers to requests.
+    /// The transaction id, which matches answers to requests.
     pub xid: u32,
     /// Seconds since the client began.
     pub secs: u16,
-    /// Whether the client asks for its answer to be broadcast.
+    /// Whether the client asks for a broadcast answer.
     pub broadcast: bool,
     /// The client's address, if it has one and answers ARP for it.
     pub ciaddr: Ipv4Addr,
@@ -91,16 +91,16 @@ pub struct Message {
     pub yiaddr: Ipv4Addr,
     /// The next server to boot from.
     pub siaddr: Ipv4Addr,
-    /// The relay.
+    /// The relay's address.
     pub giaddr: Ipv4Addr,
     /// The client's hardware address, at most 16 octets.
     pub chaddr: MacAddr,
-    /// The options, those of overloaded fields among them.
+    /// The options, including those in overloaded fields.
     pub options: Options,
 }
 
 impl Message {
-    /// A client's message of this type, with nothing else in it.
+    /// A client's message of this type, with no other options.
     pub fn of_client(kind: MessageType, xid: u32, chaddr: &MacAddr) -> Message {
         let none = Ipv4Addr::UNSPECIFIED;
         let mut options = Options::default();
@@ -119,14 +119,14 @@ impl Message {
         }
     }
 
-    /// What the message is; None for BOOTP's and for those that no client gets.
+    /// The type of the message; `None` for BOOTP and for types that no client receives.
     pub fn kind(&self) -> Option<MessageType> {
         let octet = self.options.octet(code::MESSAGE_TYPE)?;
         MessageType::ALL.into_iter().find(|kind| *kind as u8 == octet)
     }
 
-    /// Reads the payload of a datagram. The options have to have an END, in overloaded fields as
-    /// well.
+    /// Parses the payload of a datagram. The options must have an END, also those in overloaded
+    /// fields.
     pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
         const SHORT: Malformed = Malformed("it is shorter than 240 octets");
         let (fixed, options) = bytes.split_at_checked(OPTIONS).ok_or(SHORT)?;
@@ -145,7 +145,7 @@ impl Message {
         Message::read_fields(op, fixed, options).ok_or(SHORT)
     }
 
-    /// Reads the fields in their order (section 2).
+    /// Parses the fields in their order (section 2).
     fn read_fields(op: Op, fixed: &[u8], options: Options) -> Option<Message> {
         let mut fields = Reader::new(fixed);
         let [_, _, length, _] = *fields.take(4)? else { return None };
@@ -166,7 +166,7 @@ impl Message {
     /// The payload of a datagram.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(2 * SHORTEST);
-        // No room is there for InfiniBand's, and none is needed (RFC 4390).
+        // An InfiniBand address does not fit, and none is needed (RFC 4390).
         let chaddr =
             Some(self.chaddr.octets()).filter(|octets| octets.len() <= CHADDR).unwrap_or_default();
         bytes.extend([self.op as u8, ETHERNET, chaddr.len() as u8, 0]);
@@ -187,8 +187,8 @@ impl Message {
     }
 }
 
-/// The options of a message, then those in `file` and in `sname`, where option 52 says that there
-/// are some.
+/// The options of a message, then those in `file` and in `sname`, if option 52 says that these
+/// contain options.
 fn read_options(fixed: &[u8], field: &[u8]) -> Result<Options, Malformed> {
     let mut options = Options::default();
     options.read(field)?;

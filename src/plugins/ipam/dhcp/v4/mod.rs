@@ -1,5 +1,5 @@
-//! DHCP for IPv4 (RFC 2131, RFC 2132), without sockets, clocks or chance of its own: what comes in
-//! is told to [`client::Client`], what has to be done comes out.
+//! DHCP for IPv4 (RFC 2131, RFC 2132), without sockets, clocks or random numbers of its own:
+//! packets and the time go into [`client::Client`], actions come out.
 
 pub mod client;
 pub mod lease;

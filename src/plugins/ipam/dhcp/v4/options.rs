@@ -1,12 +1,11 @@
-//! The options of a message (RFC 2132): codes, values, and how they are written one after the
-//! other.
+//! The options of a message (RFC 2132): their codes, values and encoding.
 
 use std::net::Ipv4Addr;
 
 use super::message::Malformed;
 use crate::plugins::ipam::dhcp::reader::Reader;
 
-/// The codes that are read or written here.
+/// The codes that this program reads or writes.
 pub mod code {
     /// Fills a gap; it has no length.
     pub const PAD: u8 = 0;
@@ -22,45 +21,47 @@ pub mod code {
     pub const DOMAIN: u8 = 15;
     /// The MTU of the link.
     pub const MTU: u8 = 26;
-    /// Pairs of a destination, by its class, and a router.
+    /// Pairs of a classful destination and a router.
     pub const STATIC_ROUTES: u8 = 33;
-    /// The address that the client asks for.
+    /// The address that the client requests.
     pub const REQUESTED_ADDRESS: u8 = 50;
-    /// How long the lease is, in seconds.
+    /// The duration of the lease in seconds.
     pub const LEASE_TIME: u8 = 51;
-    /// Which other fields of the message have options.
+    /// Which other fields of the message contain options.
     pub const OVERLOAD: u8 = 52;
-    /// What the message is.
+    /// The type of the message.
     pub const MESSAGE_TYPE: u8 = 53;
-    /// Which server sends the message, or is meant by it.
+    /// The server that sends the message, or that it is meant for.
     pub const SERVER_ID: u8 = 54;
-    /// Which options the client asks for.
+    /// The codes of the options that the client requests.
     pub const PARAMETER_REQUEST: u8 = 55;
     /// Why a server refuses, or a client declines.
     pub const MESSAGE: u8 = 56;
-    /// The longest message that the client takes.
+    /// The longest message that the client accepts.
     pub const MAX_MESSAGE_SIZE: u8 = 57;
     /// T1: seconds until the lease is renewed.
     pub const RENEWAL_TIME: u8 = 58;
-    /// T2: seconds until any server is asked.
+    /// T2: seconds until the client asks any server.
     pub const REBINDING_TIME: u8 = 59;
-    /// What the client is.
+    /// The vendor and kind of client.
     pub const VENDOR_CLASS: u8 = 60;
-    /// Whose the lease is.
+    /// The identity of the client.
     pub const CLIENT_ID: u8 = 61;
-    /// What kind of user the client has (RFC 3004).
+    /// The user class of the client (RFC 3004).
     pub const USER_CLASS: u8 = 77;
     /// Domains to search (RFC 3397).
     pub const DOMAIN_SEARCH: u8 = 119;
     /// Destinations with their prefix lengths and routers (RFC 3442).
     pub const CLASSLESS_ROUTES: u8 = 121;
-    /// The same from servers that Microsoft's clients asked before there was a number for it.
+    /// The same, from servers for Microsoft's clients, which used this code before 121 was
+    /// assigned.
     pub const CLASSLESS_ROUTES_OF_MICROSOFT: u8 = 249;
     /// The end of the options; it has no length.
     pub const END: u8 = 255;
 }
 
-/// What one length octet can say. Longer values go out in several pieces (RFC 3396).
+/// The longest value that one length octet allows. Longer values are split into several pieces (RFC
+/// 3396).
 const PIECE: usize = 255;
 
 /// Options, each code once, sorted by code.
@@ -74,7 +75,7 @@ impl Options {
         Some(&self.0[at].1)
     }
 
-    /// Sets an option, in place of one of the same code. PAD and END are none and are left out.
+    /// Sets an option, replacing one of the same code. PAD and END are not options and are ignored.
     pub fn set(&mut self, code: u8, value: &[u8]) {
         if let Some(place) = self.place(code) {
             place.clear();
@@ -113,14 +114,14 @@ impl Options {
         self.long(code).map(Ipv4Addr::from_bits)
     }
 
-    /// The addresses that an option lists; what is left over at the end is no address.
+    /// The addresses that an option lists; an incomplete one at the end is ignored.
     pub fn addresses(&self, code: u8) -> impl Iterator<Item = Ipv4Addr> {
         let (whole, _) = self.get(code).unwrap_or_default().as_chunks::<4>();
         whole.iter().map(|octets| Ipv4Addr::from(*octets))
     }
 
-    /// Adds the options of a field, which has to have an END. What an option has already gets
-    /// longer (RFC 3396).
+    /// Adds the options of a field, which must have an END. The value of a repeated option is
+    /// appended (RFC 3396).
     pub(super) fn read(&mut self, field: &[u8]) -> Result<(), Malformed> {
         let cut_off = Malformed("an option is cut off");
         let mut field = Reader::new(field);
@@ -156,7 +157,7 @@ impl Options {
         out.push(code::END);
     }
 
-    /// Where the value of an option is, or will be.
+    /// The value of an option, inserted empty if missing; `None` for PAD and END.
     fn place(&mut self, code: u8) -> Option<&mut Vec<u8>> {
         if matches!(code, code::PAD | code::END) {
             return None;

@@ -1,5 +1,4 @@
-//! Messages, options and leases: what a server has sent, what is torn, and a great many of what
-//! nobody would send.
+//! Messages, options and leases: real ones, truncated ones, and many that no server would send.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -128,7 +127,7 @@ fn long_options_go_out_in_pieces_and_come_back_whole() {
         assert_eq!(message.encode().len(), 300.max(240 + 3 + 2 * pieces + length + 1), "{length}");
         assert_eq!(Message::decode(&message.encode()), Ok(message), "{length}");
     }
-    // Pieces need not be side by side.
+    // Pieces need not be adjacent.
     let torn = Message::decode(&with_options(&[15, 2, b'a', b'b', 53, 1, 5, 0, 15, 1, b'c', 255]))
         .unwrap();
     assert_eq!(torn.options.get(code::DOMAIN), Some(b"abc".as_slice()));
@@ -228,7 +227,7 @@ fn options_of_a_wrong_length_are_none() {
     assert_eq!(options.addresses(6).count(), 0);
 }
 
-/// Seconds of lease, T1 and T2 as sent, and as they come out.
+/// Seconds of lease, T1 and T2 as sent, and the resulting ones.
 #[test]
 fn times_that_cannot_be_are_as_the_rfc_has_them() {
     type Sent = [Option<u32>; 3];
@@ -455,7 +454,7 @@ fn a_torn_journal_is_no_lease() {
     assert!(serde_json::from_str::<Lease>("null").is_err());
 }
 
-/// What must hold of any octets at all; the fuzz target has the same.
+/// Checks what must hold for any octets; the fuzz target checks the same.
 fn take(bytes: &[u8]) -> bool {
     let Ok(message) = Message::decode(bytes) else { return false };
     assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(&message));
@@ -473,7 +472,7 @@ fn take(bytes: &[u8]) -> bool {
     true
 }
 
-/// Splitmix64: the same changes each time.
+/// Splitmix64, with a fixed seed: the same changes in every run.
 struct Changes(u64);
 
 impl Changes {
@@ -484,7 +483,7 @@ impl Changes {
         ((mixed ^ (mixed >> 31)) % limit as u64) as usize
     }
 
-    /// Changes, cuts or lengthens a message; the options most of all, and their lengths there.
+    /// Changes, truncates or extends a message, mostly in its options and their lengths.
     fn change(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(4) {
             let at = if self.below(8) == 0 {

@@ -1,4 +1,5 @@
-//! A lease: what a server or a router has granted, and the result of ADD that it makes.
+//! A DHCPv6 or SLAAC lease: what a server or a router has granted, and the result of ADD that
+//! follows from it.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -13,33 +14,34 @@ use crate::hex;
 use crate::plugins::ipam::dhcp::times::Times;
 use crate::sys::clock::{Moment, NEVER};
 
-/// A time without end.
+/// A lifetime without end.
 const INFINITE: u32 = u32::MAX;
 
-/// What has been granted.
+/// A lease as granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct Lease {
     /// The address.
     pub address: Ipv6Addr,
-    /// How long the prefix is that is on the link. A renewal does not change it: the link has the
-    /// address with it.
+    /// The length of the on-link prefix. A renewal does not change it: it is part of the address on
+    /// the link.
     pub prefix_len: u8,
-    /// The DUID of the server that renewals go to; empty where the address is a router's prefix.
+    /// The DUID of the server to send renewals to; empty for an address made from a router's
+    /// prefix.
     pub server: Vec<u8>,
     /// When it was granted.
     pub acquired: Moment,
-    /// T1: when it is renewed.
+    /// T1: when to renew it.
     pub t1: Moment,
-    /// T2: when any server is asked.
+    /// T2: when to ask any server.
     pub t2: Moment,
-    /// When the address is the client's no more; [`NEVER`] is possible, for all three.
+    /// When it expires. All three times may be [`NEVER`].
     pub expires: Moment,
     /// The default router.
     pub router: Option<Ipv6Addr>,
-    /// What else is reached by it.
+    /// The prefixes that are reached through that router.
     pub routes: Vec<Ipv6Net>,
-    /// The link's MTU in bytes, 0 where no router has told it.
+    /// The link's MTU in bytes; 0 if no router has advertised it.
     pub mtu: u32,
     /// Name servers.
     pub name_servers: Vec<String>,
@@ -48,9 +50,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What was granted at `now`, without what routers tell. T1 and T2 of 0, and those that do not
-    /// come before the end, are half and four fifths of the preferred lifetime (RFC 8415,
-    /// section 21.4).
+    /// The lease granted at `now`, without what routers advertise. If T1 or T2 is 0 or not before
+    /// the end, it is half or four fifths of the preferred lifetime (RFC 8415, section 21.4).
     pub fn of_grant(grant: &Grant, t1: u32, t2: u32, now: Moment) -> Lease {
         let basis = if grant.preferred == 0 { grant.valid } else { grant.preferred };
         let moment = |told: u32, tenths: u32| match told {
@@ -76,11 +77,11 @@ impl Lease {
         }
     }
 
-    /// Adds what the routers of the link tell. What none of them tells this time is as it was
+    /// Adds what the link's routers advertise. What none of them advertises this time stays as
     /// `before`.
     pub fn learn(&mut self, routers: &[Advertisement], before: Option<&Lease>) {
         let known = before.and_then(|lease| lease.router);
-        // The one that is known stays unless another is better.
+        // Keep the known router unless another has a higher preference.
         let default_routers = routers.iter().filter(|router| router.lifetime != 0);
         let best =
             default_routers.min_by_key(|told| (-told.preference, Some(told.router) != known));
@@ -97,7 +98,7 @@ impl Lease {
             prefixes.filter(|prefix| prefix.on_link && prefix.net.contains(&self.address));
         let longest = on_link.map(|prefix| prefix.net.prefix_len()).max();
         self.prefix_len = before.map(|lease| lease.prefix_len).or(longest).unwrap_or(128);
-        // Where the server tells none.
+        // Routers' name servers and domains count only if the server sends none.
         let no_servers = self.name_servers.is_empty();
         let no_domains = self.domains.is_empty();
         for told in routers {
@@ -118,12 +119,12 @@ impl Lease {
         }
     }
 
-    /// The address with the length of its prefix.
+    /// The address with its prefix length.
     pub fn net(&self) -> Ipv6Net {
         Ipv6Net::new_assert(self.address, self.prefix_len.min(128))
     }
 
-    /// What ADD returns. A `priority` of 0 is none.
+    /// The result of ADD. A `priority` of 0 means no metric.
     pub fn result(&self, priority: i64) -> AddResult {
         let router = self.router.map(IpAddr::V6);
         let route = |to: Ipv6Net| Route {
@@ -146,7 +147,7 @@ impl Lease {
     }
 }
 
-/// A lease as it is journalled.
+/// A lease as journalled.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Stored {
@@ -201,7 +202,7 @@ impl From<Stored> for Lease {
     }
 }
 
-/// The moment so many seconds after `now`.
+/// The moment `seconds` after `now`.
 fn after(now: Moment, seconds: u32) -> Moment {
     if seconds == INFINITE { NEVER } else { now + Duration::from_secs(seconds.into()) }
 }

@@ -5,27 +5,27 @@ use std::net::Ipv6Addr;
 use super::options::{self, Options, read_addresses, read_domains};
 use crate::plugins::ipam::dhcp::reader::Reader;
 
-/// All servers and relays of the link (section 7.1).
+/// The group of all servers and relays on the link (section 7.1).
 pub const ALL_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 
-/// What a message is (section 7.3), as far as a client that asks for an address has to do with it.
+/// The type of a message (section 7.3), of those that a client for addresses sends or receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Which servers are there?
+    /// The client looks for servers.
     Solicit = 1,
-    /// A server answers that, and offers.
+    /// A server answers a Solicit with an offer.
     Advertise = 2,
-    /// The client takes an offer.
+    /// The client requests the offer.
     Request = 3,
-    /// The client asks its server for more time.
+    /// The client asks its server to extend the lease.
     Renew = 5,
-    /// The client asks any server for more time.
+    /// The client asks any server to extend the lease.
     Rebind = 6,
-    /// A server's answer to all but Solicit.
+    /// A server's answer to everything but Solicit.
     Reply = 7,
-    /// The client gives its address back.
+    /// The client releases its address.
     Release = 8,
-    /// The client tells that somebody else uses its address.
+    /// The client reports that another host uses its address.
     Decline = 9,
 }
 
@@ -38,21 +38,21 @@ impl Kind {
     }
 }
 
-/// What a server says of a message or of an association (section 21.13).
+/// The status of a message or of an association (section 21.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u16);
 
 impl Status {
-    /// No complaint.
+    /// Success.
     pub const SUCCESS: Status = Status(0);
     /// The server has no address for the client.
     pub const NO_ADDRESSES: Status = Status(2);
-    /// The server knows of no such association.
+    /// The server does not know the association.
     pub const NO_BINDING: Status = Status(3);
-    /// The address is not for the link that the client is on.
+    /// The address does not belong to the client's link.
     pub const NOT_ON_LINK: Status = Status(4);
 
-    /// Of these options; none is success.
+    /// The status in these options; without one, success.
     fn within(options: &Options) -> Status {
         options
             .get(options::STATUS_CODE)
@@ -64,9 +64,9 @@ impl Status {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What it is.
+    /// The message's type.
     pub kind: Kind,
-    /// Of 24 bits; the answer has that of the question.
+    /// The transaction id of 24 bits, which matches answers to requests.
     pub transaction: u32,
     /// Its options.
     pub options: Options,
@@ -75,15 +75,15 @@ pub struct Message {
 /// An identity association (section 21.4): what a server grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Association {
-    /// Seconds until Renew, 0 where that is the client's choice.
+    /// Seconds until Renew; 0 leaves it to the client.
     pub t1: u32,
-    /// Seconds until Rebind, 0 where that is the client's choice.
+    /// Seconds until Rebind; 0 leaves it to the client.
     pub t2: u32,
-    /// The addresses, without those that the server complains of.
+    /// The granted addresses, without those that have an error status.
     pub addresses: Vec<Grant>,
-    /// The first address of all, for people.
+    /// The first address, granted or not, for messages.
     pub offered: Option<Ipv6Addr>,
-    /// What the server says of the association.
+    /// The status of the association.
     pub status: Status,
 }
 
@@ -94,12 +94,12 @@ pub struct Grant {
     pub address: Ipv6Addr,
     /// Seconds for which it may be used for new connections.
     pub preferred: u32,
-    /// Seconds for which it may be used at all; [`u32::MAX`] means for ever.
+    /// Seconds for which it may be used at all; [`u32::MAX`] is infinity.
     pub valid: u32,
 }
 
 impl Message {
-    /// Reads a packet; None where it is of a kind that is of no use to a client, or cut off.
+    /// Parses a packet; `None` if it is truncated, or of a type that a client ignores.
     pub fn decode(packet: &[u8]) -> Option<Message> {
         let kind = Kind::of(*packet.first()?)?;
         let mut packet = Reader::new(packet);
@@ -107,7 +107,7 @@ impl Message {
         Some(Message { kind, transaction, options: Options::decode(packet.rest())? })
     }
 
-    /// The packet.
+    /// Encodes the packet.
     pub fn encode(&self) -> Vec<u8> {
         let mut packet =
             ((self.kind as u32) << 24 | self.transaction & 0xff_ffff).to_be_bytes().to_vec();
@@ -115,12 +115,12 @@ impl Message {
         packet
     }
 
-    /// What the server says of the message as a whole.
+    /// The status of the whole message.
     pub fn status(&self) -> Status {
         Status::within(&self.options)
     }
 
-    /// How much the server wants to be chosen.
+    /// The server's preference.
     pub fn preference(&self) -> u8 {
         self.options
             .get(options::PREFERENCE)
@@ -129,7 +129,7 @@ impl Message {
             .unwrap_or_default()
     }
 
-    /// The association with this id. One whose T1 is behind its T2 is none (section 21.4).
+    /// The association with this id. One with T1 after T2 is invalid (section 21.4).
     pub fn association(&self, iaid: u32) -> Option<Association> {
         let mut values = self.options.all(options::IA_NA).map(Reader::new);
         let mut value = values.find_map(|mut value| (value.u32()? == iaid).then_some(value))?;
@@ -147,20 +147,20 @@ impl Message {
         })
     }
 
-    /// The name servers that the server tells.
+    /// The name servers that the server sends.
     pub fn name_servers(&self) -> Vec<String> {
         self.options.get(options::DNS_SERVERS).map(read_addresses).unwrap_or_default()
     }
 
-    /// The domains to search that the server tells.
+    /// The search domains that the server sends.
     pub fn domains(&self) -> Vec<String> {
         self.options.get(options::DOMAIN_LIST).map(read_domains).unwrap_or_default()
     }
 }
 
 impl Grant {
-    /// An address that is no host's, that the server complains of, or that is preferred for longer
-    /// than it is valid (section 21.6), is none.
+    /// Parses an address. It is invalid if no host can have it, if it has an error status, or if it
+    /// is preferred for longer than it is valid (section 21.6).
     fn read(value: &[u8]) -> Option<Grant> {
         let mut value = Reader::new(value);
         let address = value.ipv6()?;
@@ -179,7 +179,7 @@ impl Grant {
     }
 }
 
-/// The value of an IA_NA that asks for an address, or for any.
+/// The value of an IA_NA option that requests this address, or any.
 pub fn asking_for(iaid: u32, address: Option<Ipv6Addr>) -> Vec<u8> {
     let mut within = Options::default();
     if let Some(address) = address {

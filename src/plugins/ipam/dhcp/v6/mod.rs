@@ -1,6 +1,6 @@
-//! DHCP for IPv6 (RFC 8415), and addresses by router advertisement alone (RFC 4862), without
-//! sockets, clocks or chance of its own: what comes in is told to [`client::Client`], what has to
-//! be done comes out.
+//! DHCP for IPv6 (RFC 8415), and addresses from router advertisements alone (RFC 4862), without
+//! sockets, clocks or random numbers of its own: packets and the time go into [`client::Client`],
+//! actions come out.
 
 pub mod client;
 pub mod lease;

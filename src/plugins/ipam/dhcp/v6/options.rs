@@ -1,4 +1,4 @@
-//! Options of DHCPv6 (RFC 8415, section 21): code and length of 16 bits each, then the value.
+//! DHCPv6 options (RFC 8415, section 21): a code and a length of 16 bits each, then the value.
 
 use crate::plugins::ipam::dhcp::reader::Reader;
 use crate::plugins::ipam::dhcp::v4::lease::search;
@@ -11,19 +11,19 @@ pub const SERVER_ID: u16 = 2;
 pub const IA_NA: u16 = 3;
 /// An address inside an identity association.
 pub const IA_ADDRESS: u16 = 5;
-/// Option Request: the codes that the client wants.
+/// Option Request: the codes of the options that the client requests.
 pub const OPTION_REQUEST: u16 = 6;
-/// How much a server wants to be chosen, 0 to 255.
+/// The preference of a server, 0 to 255.
 pub const PREFERENCE: u16 = 7;
 /// Hundredths of a second since the exchange began.
 pub const ELAPSED_TIME: u16 = 8;
-/// Success or what went wrong, and a text.
+/// A status code and a message.
 pub const STATUS_CODE: u16 = 13;
-/// Addresses of name servers (RFC 3646).
+/// The addresses of name servers (RFC 3646).
 pub const DNS_SERVERS: u16 = 23;
 /// Domains to search (RFC 3646).
 pub const DOMAIN_LIST: u16 = 24;
-/// The longest pause between two Solicit messages, in seconds.
+/// The longest wait between two Solicit messages, in seconds.
 pub const SOL_MAX_RT: u16 = 82;
 
 /// A list of options in the order of the packet.
@@ -31,7 +31,7 @@ pub const SOL_MAX_RT: u16 = 82;
 pub struct Options(Vec<(u16, Vec<u8>)>);
 
 impl Options {
-    /// Reads options up to the end of the bytes; None where one is cut off.
+    /// Parses options up to the end of the bytes; `None` if one is truncated.
     pub fn decode(bytes: &[u8]) -> Option<Options> {
         let mut bytes = Reader::new(bytes);
         let mut options = vec![];
@@ -43,7 +43,7 @@ impl Options {
         Some(Options(options))
     }
 
-    /// Writes the options behind what is in `packet`.
+    /// Appends the options to `packet`.
     pub fn encode(&self, packet: &mut Vec<u8>) {
         for (code, value) in &self.0 {
             packet.extend(code.to_be_bytes());
@@ -52,30 +52,29 @@ impl Options {
         }
     }
 
-    /// Adds an option; its value is a part of a UDP packet, so its length fits in 16 bits.
+    /// Adds an option. Its value is part of a UDP packet, so its length fits in 16 bits.
     pub fn push(&mut self, code: u16, value: Vec<u8>) {
         self.0.push((code, value));
     }
 
-    /// The value of the first option of this code.
+    /// The value of the first option with this code.
     pub fn get(&self, code: u16) -> Option<&[u8]> {
         self.all(code).next()
     }
 
-    /// The values of the options of this code.
+    /// The values of all options with this code.
     pub fn all(&self, code: u16) -> impl Iterator<Item = &[u8]> {
         self.0.iter().filter(move |(found, _)| *found == code).map(|(_, value)| value.as_slice())
     }
 }
 
-/// Addresses one behind the other, as text; what is cut off is left out.
+/// Consecutive addresses as text; an incomplete one at the end is ignored.
 pub fn read_addresses(bytes: &[u8]) -> Vec<String> {
     let mut bytes = Reader::new(bytes);
     std::iter::from_fn(|| bytes.ipv6()).map(|address| address.to_string()).collect()
 }
 
-/// Domains to search. What no resolver's configuration takes is left out, and so is the padding of
-/// RFC 8106.
+/// A list of search domains, empty if one is invalid. Ignores the padding of RFC 8106.
 pub fn read_domains(bytes: &[u8]) -> Vec<String> {
     search(bytes).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! Packets for tests.
 
-/// The octets of hex digits; what stands between is for people.
+/// Decodes hex digits; ignores any other characters.
 pub fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
     digits
@@ -9,7 +9,7 @@ pub fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Twenty thousand packets in which octets of real ones are changed, cut off and repeated; the same
+/// Twenty thousand packets made by changing, truncating and repeating octets of real ones; the same
 /// in every run.
 pub fn changed(real: [Vec<u8>; 2]) -> impl Iterator<Item = Vec<u8>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

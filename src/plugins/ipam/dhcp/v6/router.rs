@@ -1,6 +1,6 @@
-//! Neighbour discovery, as far as a host that looks for its network needs it: Router Solicitation
-//! and Advertisement (RFC 4861, section 4), with the options of RFC 4191 and RFC 8106. DHCPv6 tells
-//! no gateway and no prefix, routers do.
+//! Neighbour discovery, as far as a host needs it to find its network: Router Solicitation and
+//! Advertisement (RFC 4861, section 4), with the options of RFC 4191 and RFC 8106. DHCPv6 has no
+//! gateway and no prefix; routers advertise them.
 
 use std::net::Ipv6Addr;
 
@@ -26,23 +26,23 @@ const DOMAINS: u8 = 31;
 /// The smallest MTU of a link with IPv6 (RFC 8200, section 5).
 const SMALLEST_MTU: u32 = 1280;
 
-/// All routers of the link.
+/// The group of all routers on the link.
 pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-/// What a router tells of the link.
+/// A router's advertisement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advertisement {
     /// Its link-local address.
     pub router: Ipv6Addr,
-    /// Seconds for which it is a default router; 0 where it is none.
+    /// Seconds for which it is a default router; 0 if it is not one.
     pub lifetime: u16,
-    /// How much it wants to be chosen: 1, 0 or -1 (RFC 4191).
+    /// Its preference: 1, 0 or -1 (RFC 4191).
     pub preference: i8,
-    /// The link's MTU in bytes, where it is told.
+    /// The link's MTU in bytes, if advertised.
     pub mtu: Option<u32>,
     /// The link's prefixes.
     pub prefixes: Vec<Prefix>,
-    /// What else is reached by this router.
+    /// Further prefixes that are reached through this router.
     pub routes: Vec<Ipv6Net>,
     /// Name servers.
     pub name_servers: Vec<String>,
@@ -57,25 +57,25 @@ pub struct Prefix {
     pub net: Ipv6Net,
     /// Its addresses are reached without a router.
     pub on_link: bool,
-    /// Hosts may make addresses of it.
+    /// Hosts may make addresses from it.
     pub autonomous: bool,
-    /// Seconds for which these may be used for new connections.
+    /// Seconds for which such an address may be used for new connections.
     pub preferred: u32,
-    /// Seconds for which these may be used at all; [`u32::MAX`] means for ever.
+    /// Seconds for which such an address may be used at all; [`u32::MAX`] is infinity.
     pub valid: u32,
 }
 
-/// What comes in.
+/// A message that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// A router's advertisement.
     Router(Advertisement),
-    /// A neighbour says that it has this address.
+    /// A neighbour claims this address.
     Claim(Ipv6Addr),
 }
 
-/// Reads an ICMPv6 message; None where it is neither, or breaks the rules of RFC 4861, section
-/// 6.1.2. Its hop limit of 255 and its checksum are for the socket to see to.
+/// Parses an ICMPv6 message; `None` if it is neither, or breaks the rules of RFC 4861, section
+/// 6.1.2. The socket must check the hop limit of 255 and the checksum.
 pub fn decode(packet: &[u8], source: Ipv6Addr) -> Option<Heard> {
     match packet {
         [ROUTER_ADVERTISEMENT, 0, ..] if source.is_unicast_link_local() => {
@@ -91,7 +91,7 @@ impl Advertisement {
         let preference = match packet.get(5)? >> 3 & 3 {
             1 => 1,
             3 => -1,
-            _ => 0, // 2 is reserved, and to be taken for medium
+            _ => 0, // 2 is reserved and counts as medium
         };
         let mut told = Advertisement {
             router,
@@ -106,13 +106,13 @@ impl Advertisement {
         let mut rest = Reader::new(packet.get(16..)?);
         while let [kind, length, ..] = rest.rest() {
             let option = rest.take(usize::from(*length) * 8)?;
-            told.take(*kind, option.get(2..)?); // a length of 0 spoils the packet
+            told.take(*kind, option.get(2..)?); // a length of 0 makes the packet invalid
         }
         rest.is_empty().then_some(told)
     }
 
-    /// Takes what an option tells, behind its kind and its length; one that is too short, or that the
-    /// router wants forgotten, tells nothing.
+    /// Takes an option's value, without its type and length. Ignores a truncated one, and one with
+    /// a lifetime of 0.
     fn take(&mut self, kind: u8, option: &[u8]) {
         match kind {
             PREFIX_INFORMATION => self.prefixes.extend(Prefix::read(option)),
@@ -129,12 +129,12 @@ impl Advertisement {
     }
 }
 
-/// The number behind the first two octets.
+/// The 32-bit number after the first two octets.
 fn after_word(option: &[u8]) -> Option<u32> {
     Reader::new(option.get(2..)?).u32()
 }
 
-/// What an option lists behind its lifetime; None where that is over.
+/// The entries of an option after its lifetime; `None` if the lifetime is 0.
 fn read_lasting(option: &[u8]) -> Option<&[u8]> {
     let mut option = Reader::new(option.get(2..)?);
     (option.u32()? != 0).then_some(option.rest())
@@ -161,8 +161,8 @@ impl Prefix {
     }
 }
 
-/// A route whose lifetime is over, or whose preference is the reserved one, is none (RFC 4191,
-/// section 2.3). The default route has a lifetime of its own, in the header.
+/// A route with a lifetime of 0 or the reserved preference is ignored (RFC 4191, section 2.3). The
+/// default route has a lifetime of its own, in the header.
 fn read_route(option: &[u8]) -> Option<Ipv6Net> {
     let told = read_lasting(option)?;
     let [prefix_len, flags] = *option.first_chunk()?;
@@ -174,12 +174,13 @@ fn read_route(option: &[u8]) -> Option<Ipv6Net> {
     (is_whole && prefix_len > 0 && flags >> 3 & 3 != 2).then_some(net)
 }
 
-/// Asks the routers of the link to tell about it.
+/// A Router Solicitation.
 pub fn solicitation(mac: &MacAddr) -> Vec<u8> {
     [&[ROUTER_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], &link_address(mac)[..]].concat()
 }
 
-/// Asks whoever has the address to say so, and the group that he listens to.
+/// A Neighbour Solicitation that the owner of the address will answer, and the multicast group to
+/// send it to.
 pub fn probe(address: Ipv6Addr, mac: &MacAddr) -> (Vec<u8>, Ipv6Addr) {
     let message =
         [&[NEIGHBOUR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], &address.octets()[..], &link_address(mac)]
@@ -189,8 +190,8 @@ pub fn probe(address: Ipv6Addr, mac: &MacAddr) -> (Vec<u8>, Ipv6Addr) {
     (message, group.into())
 }
 
-/// The option that saves the other one a question; only Ethernet's addresses are written in it
-/// without padding.
+/// The option with our link-layer address, which saves the neighbour a solicitation. Only an
+/// Ethernet address fits without padding.
 fn link_address(mac: &MacAddr) -> Vec<u8> {
     match mac.octets() {
         octets @ [_, _, _, _, _, _] => [&[SOURCE_LINK_ADDRESS, 1], octets].concat(),
@@ -208,7 +209,7 @@ mod tests {
     const SLAAC: &str = "86001dfd 40 00 0708 00000000 00000000
         0304 40c0 00000708 00000708 00000000 20010db8000000000000000000000000 0501 0000000005dc
         0101 2229deeaffd8 1f02 0000 00000708 036c616e00000000 1903 0000 00000708 20010db8000000000000000000000053";
-    /// What it advertises with a range for DHCPv6.
+    /// What dnsmasq advertises with a range for DHCPv6.
     const MANAGED: &str = "86001d7d 40 c0 0708 00000000 00000000
         0304 4080 00000708 00000708 00000000 20010db8000000000000000000000000 0501 0000000005dc
         0101 2229deeaffd8 1f02 0000 00000708 036c616e00000000 1903 0000 00000708 20010db8000000000000000000000053";
@@ -264,7 +265,7 @@ mod tests {
         let cases: [(&str, &[&str]); 6] = [
             ("1801 0000 00000708 1802 2008 00000708 20010db900000000", &["2001:db9::/32"]),
             ("1803 8000 00000708 20010db8000000000000000000000001", &["2001:db8::1/128"]),
-            ("1802 2000 00000000 20010db900000000", &[]), // no longer
+            ("1802 2000 00000000 20010db900000000", &[]), // lifetime over
             ("1802 2010 00000708 20010db900000000", &[]), // the reserved preference
             ("1802 8100 00000708 20010db900000000", &[]), // 129 bits
             ("1801 2000 00000708", &[]),                  // too short for its prefix,

@@ -1,4 +1,4 @@
-//! Seeing to a lease: more time is asked for, and what is over is lost (RFC 2131, section 4.4.5).
+//! Keeping a lease: renewal, rebinding and expiry (RFC 2131, section 4.4.5).
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use crate::plugins::ipam::dhcp::v4::message::Message;
 use crate::sys::clock::NEVER;
 use crate::sys::random::Random;
 
-/// The least time between two renewals (RFC 2131, section 4.4.5), unless the lease is short.
+/// The shortest time between two renewals (RFC 2131, section 4.4.5), unless the lease is short.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
-/// Into how many pauses a short lease is cut.
+/// The number of pauses in a short lease.
 const RENEWAL_PAUSES: u32 = 16;
-/// The least time between two renewals of any lease.
+/// The shortest time between two renewals of any lease.
 const SHORTEST_RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Sees to a lease by the clock.
+    /// Does what the times of the lease require by `now`.
     pub(super) fn keep(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
         let Some(lease) = self.lease.clone() else { return vec![] };
         if now >= lease.expires {
@@ -33,8 +33,8 @@ impl Client {
         let of_any = now >= lease.t2;
         let end = if of_any { lease.expires } else { lease.t2.min(lease.expires) };
         self.phase = if of_any { Phase::Rebinding } else { Phase::Renewing };
-        // A new one each time: so an answer tells which request it is to, and the lease's time runs
-        // from there.
+        // A new xid each time, so that an answer identifies its request; the lease's time runs from
+        // that request.
         self.xid = random.word();
         self.asked = now;
         self.secs = seconds(now.saturating_sub(self.began));
@@ -45,8 +45,8 @@ impl Client {
         vec![Action::Send(self.setup.renew(self.xid, self.secs, &lease, of_any))]
     }
 
-    /// A server gives more time. It may be another one than before, and then it is asked the next
-    /// time.
+    /// Takes a server's extension of the lease. Another server may grant it, and then gets the next
+    /// renewal.
     pub(super) fn take_renewal(
         &mut self,
         ack: &Message,
@@ -62,8 +62,8 @@ impl Client {
         }
     }
 
-    /// A server gives no more time. Often it has only forgotten the lease, and offers the same
-    /// address again: then the container does not notice.
+    /// Takes a server's refusal to extend the lease. Often the server has only lost the lease and
+    /// offers the same address again: then the container notices nothing.
     pub(super) fn take_refusal(
         &mut self,
         server: Option<Ipv4Addr>,
@@ -81,8 +81,8 @@ impl Client {
         self.discover(now, random)
     }
 
-    /// The address must leave the link. It may be had again at once: a server that tries an address
-    /// before it offers it has found it in use as long as it was on the link.
+    /// Gives the address up, so that it leaves the link, and tries at once to get it again: a
+    /// server that probes an address before it offers it found it in use while it was on the link.
     pub(super) fn lose(&mut self, reason: Reason, now: Moment, random: &mut Random) -> Vec<Action> {
         self.lost = true;
         self.limit = NEVER;

@@ -1,5 +1,5 @@
-//! The client of RFC 2131, section 4.4: a state machine that is told the time and what has come,
-//! and says what to do.
+//! The client of RFC 2131, section 4.4: a state machine that takes the time and the received
+//! messages, and returns actions.
 
 mod keep;
 mod search;
@@ -21,18 +21,18 @@ use crate::sys::random::Random;
 
 /// How often an offer is requested before it counts as withdrawn.
 const REQUESTS: u32 = 3;
-/// Before the next try after DECLINE (RFC 2131, section 3.1, 5).
+/// The pause before the next search after DECLINE (RFC 2131, section 3.1, 5).
 const AFTER_DECLINE: Duration = Duration::from_secs(10);
-/// The least time that any answer is waited for.
+/// The shortest wait for any answer.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
-/// What has to be done now.
+/// What the caller must do now.
 pub type Action = client::Action<Outgoing, Ipv4Addr, Intent, Lease>;
 
-/// What a client is doing.
+/// The phase of a client.
 #[derive(Clone, Debug)]
 enum Phase {
-    /// It waits for `next`, to look for servers then.
+    /// It waits until `next` to look for servers.
     Waiting,
     Discovering,
     Requesting(Request),
@@ -42,55 +42,55 @@ enum Phase {
     Ended,
 }
 
-/// A request for what was offered.
+/// A request for an offered address.
 #[derive(Clone, Debug)]
 struct Request {
     intent: Intent,
     sent: u32,
-    /// Until when an owner of the address may answer.
+    /// When the probe of the address ends.
     probed_until: Moment,
-    /// What was granted while that was not over.
+    /// The lease, if granted before the probe ended.
     granted: Option<Lease>,
 }
 
-/// A client of one link.
+/// A DHCPv4 client on one link.
 #[derive(Debug)]
 pub struct Client {
     setup: Setup,
     phase: Phase,
-    /// The lease that the container has, or has lost.
+    /// The container's lease, or the one it has lost.
     lease: Option<Lease>,
     lost: bool,
-    /// The address that servers are asked for.
+    /// The address to ask servers for.
     wanted: Option<Ipv4Addr>,
-    /// Of the exchange.
+    /// The transaction id of the exchange.
     xid: u32,
-    /// When the client began to look for a lease or for more time.
+    /// When the search, or the renewal, began.
     began: Moment,
-    /// When the request was sent, from which on the time of the lease runs.
+    /// When the request was sent; the time of the lease runs from there.
     asked: Moment,
     /// `secs` of the exchange.
     secs: u16,
-    /// How long the next answer is waited for.
+    /// How long to wait for the next answer.
     wait: Duration,
-    /// When the phase has to be looked at.
+    /// When the next step of the phase is due.
     next: Moment,
     /// When the search for a lease ends.
     limit: Moment,
-    /// When that for the first lease ends at the latest.
+    /// The latest end of the search for the first lease.
     latest: Moment,
-    /// Until when answers are expected.
+    /// When the client stops listening for answers.
     listening: Option<Moment>,
     /// NAKs in a row.
     refusals: u32,
-    /// What was offered in place of the address that was ours.
+    /// The address that was offered in place of the container's.
     other: Option<Ipv4Addr>,
     /// Why there is no lease yet.
     troubles: Troubles,
 }
 
 impl Client {
-    /// A client that looks for a lease, if possible with the address that is `wanted`.
+    /// Creates a client that tries to acquire a lease, preferably with the address `wanted`.
     pub fn acquire(
         setup: Setup,
         wanted: Option<Ipv4Addr>,
@@ -104,8 +104,8 @@ impl Client {
         (client, actions)
     }
 
-    /// A client that had a lease, or had `lost` it, when the daemon ended. The first
-    /// [`Client::on_time`] finds out by the clock what is due.
+    /// Creates a client for a lease that was held, or `lost`, when the daemon exited. The first
+    /// [`Client::on_time`] finds out what is due.
     pub fn resume(setup: Setup, lease: Lease, lost: bool, now: Moment) -> Client {
         let mut client = Client::new(setup, now);
         client.wanted = Some(lease.address);
@@ -138,24 +138,24 @@ impl Client {
         }
     }
 
-    /// The search for the first lease ends at this time, or before: some of its time is over when
-    /// it begins.
+    /// Ends the search for the first lease at `latest`, if not before: it may have been queued for
+    /// part of its time.
     pub fn end_by(&mut self, latest: Moment) {
         self.latest = latest;
         self.limit = self.limit.min(latest);
     }
 
-    /// When [`Client::on_time`] has to be called, unless something else comes before.
+    /// When [`Client::on_time`] must be called, if nothing happens before.
     pub fn deadline(&self) -> Moment {
         self.next.min(self.limit).min(self.listening.unwrap_or(NEVER))
     }
 
-    /// Whether an answer may come now, or something is due that may send.
+    /// Whether an answer may arrive now, or something is due that may send.
     pub fn needs_sockets(&self, now: Moment) -> bool {
         self.listening.is_some_and(|until| now < until) || now >= self.deadline()
     }
 
-    /// Where the client is.
+    /// The client's state.
     pub fn state(&self) -> State {
         match self.phase {
             Phase::Ended => State::Ended,
@@ -169,12 +169,12 @@ impl Client {
         }
     }
 
-    /// The lease that the container has, or had if it is lost.
+    /// The container's lease, or the one it has lost.
     pub fn lease(&self) -> Option<&Lease> {
         self.lease.as_ref()
     }
 
-    /// Looks at the clock.
+    /// Does what is due by `now`.
     pub fn on_time(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
         self.listening = self.listening.filter(|until| now < *until);
         if now >= self.limit {
@@ -200,7 +200,7 @@ impl Client {
         }
     }
 
-    /// Takes what a server has sent; what is not for us, or is not awaited, is nothing.
+    /// Takes a server's message; ignores those for other clients and those not expected.
     pub fn on_message(
         &mut self,
         message: &Message,
@@ -242,12 +242,12 @@ impl Client {
         }
     }
 
-    /// Takes that `from` has sent what is no message, which an ADD that fails tells.
+    /// Notes that `from` has sent an invalid message, for the error of a failed ADD.
     pub fn on_malformed(&mut self, from: Ipv4Addr) {
         self.troubles.note(format!("what {from} sends is not a DHCP message"));
     }
 
-    /// Takes that `holder` answers ARP for an address.
+    /// Takes an ARP answer: `holder` has an address.
     pub fn on_conflict(
         &mut self,
         address: Ipv4Addr,
@@ -268,7 +268,7 @@ impl Client {
         [decline].into_iter().chain(more).collect()
     }
 
-    /// Ends the client. What it has, or has asked for, is to be given back by this message.
+    /// Ends the client. The returned message releases what it has or has requested.
     pub fn release(&mut self, random: &mut Random) -> Option<Outgoing> {
         let (address, server) = match (&self.phase, &self.lease) {
             (Phase::Requesting(Request { intent, .. }), _) => (intent.address, intent.server),
@@ -289,8 +289,8 @@ impl Client {
         (self.next, self.limit, self.listening) = (NEVER, NEVER, None);
     }
 
-    /// A hardware address may be that of many links (ipvlan), so an echoed client id has to be ours
-    /// (RFC 6842).
+    /// Whether a message is for this client. Links may share a hardware address (ipvlan), so an
+    /// echoed client id must be ours (RFC 6842).
     fn is_for_us(&self, message: &Message) -> bool {
         let id = message.options.get(code::CLIENT_ID);
         message.op == Op::Reply

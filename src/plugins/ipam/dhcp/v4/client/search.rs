@@ -1,4 +1,4 @@
-//! Looking for a lease: from DHCPDISCOVER to DHCPACK (RFC 2131, section 4.4.1).
+//! Acquiring a lease: from DHCPDISCOVER to DHCPACK (RFC 2131, section 4.4.1).
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -15,16 +15,17 @@ use crate::sys::random::Random;
 
 /// How long the owner of an address has to answer a probe.
 const PROBE: Duration = Duration::from_millis(50);
-/// Before the next try after the second NAK in a row; then twice as long each time.
+/// The pause after the second NAK in a row; it doubles with each further one.
 const AFTER_NAK: Duration = Duration::from_secs(1);
-/// How long other servers have to offer the address that was ours, once one has offered another.
+/// How long other servers have to offer the container's address, once its own server has offered
+/// another.
 const AFTER_OTHER_OFFER: Duration = Duration::from_secs(1);
-/// T1 comes early by up to this part of itself, so that containers which were started together are
-/// not renewed together.
+/// T1 comes early by up to this fraction of itself, so that containers started together do not
+/// renew together.
 const T1_SPREAD: u32 = 32;
 
 impl Client {
-    /// Begins an exchange: every server is asked.
+    /// Begins an exchange with a DHCPDISCOVER to all servers.
     pub(super) fn discover(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
         self.phase = Phase::Discovering;
         self.xid = random.word();
@@ -40,21 +41,21 @@ impl Client {
         }
         self.wait_for_answer(now, random);
         if self.lease.is_some() {
-            // This may go on for days, and nothing shall be open in the container for that long.
+            // This may go on for days, and the container must not hold open sockets that long.
             self.listening =
                 Some(self.next.min(now + self.setup.patience.timeout.max(SHORTEST_WAIT)));
         }
         vec![Action::Send(self.setup.discover(self.xid, self.secs, self.wanted))]
     }
 
-    /// Waits, and the next time twice as long.
+    /// Sets the wait for the next answer, which doubles each time.
     fn wait_for_answer(&mut self, now: Moment, random: &mut Random) {
         self.next = now + jittered(self.wait, random);
         self.listening = Some(self.next);
         self.wait = (self.wait * 2).min(self.setup.patience.resend_max);
     }
 
-    /// Does nothing for at least this long, and then looks for servers.
+    /// Waits for at least `pause`, then looks for servers.
     fn pause(&mut self, pause: Duration, now: Moment, random: &mut Random) {
         let pause = pause.max(SHORTEST_WAIT);
         self.phase = Phase::Waiting;
@@ -62,8 +63,8 @@ impl Client {
         self.listening = None;
     }
 
-    /// When the search for a lease ends: what the container has is its own until then, what it has
-    /// lost is looked for for ever.
+    /// When the search for a lease ends: at the expiry of the lease that the container has; never
+    /// for a lost one.
     pub(super) fn end_of_search(&self) -> Moment {
         match &self.lease {
             _ if self.lost => NEVER,
@@ -72,7 +73,7 @@ impl Client {
         }
     }
 
-    /// The first offer is taken. Of a container that has an address, only that address is.
+    /// Takes the first offer. If the container has an address, takes only an offer of that address.
     pub(super) fn take_offer(
         &mut self,
         address: Ipv4Addr,
@@ -86,14 +87,15 @@ impl Client {
         }
         let is_on_link = self.lease.is_some() && !self.lost;
         if let Some(lease) = self.lease.as_ref().filter(|lease| lease.address != address) {
-            // Of others nobody knows whether they have anything to say about the address.
+            // Another server may not know this address at all, so its offer of a different one
+            // means nothing.
             if is_on_link && lease.server == server {
                 self.other = Some(address);
                 self.limit = self.limit.min(now + AFTER_OTHER_OFFER);
             }
             return vec![];
         }
-        self.limit = self.end_of_search(); // no matter what else was offered
+        self.limit = self.end_of_search(); // an earlier offer of another address no longer matters
         let intent = Intent { address, server, xid: self.xid };
         let mut actions = vec![];
         let mut probed_until = Moment::ZERO;
@@ -102,7 +104,7 @@ impl Client {
             probed_until = now + PROBE;
         }
         if self.lease.is_none() {
-            actions.push(Action::Intend(intent)); // a lease that there was is in the journal
+            actions.push(Action::Intend(intent)); // a lease that exists is already in the journal
         }
         self.wait = self.setup.patience.timeout;
         self.asked = now;
@@ -163,7 +165,7 @@ impl Client {
         vec![]
     }
 
-    /// The lease is ours, anew or for longer.
+    /// The lease is granted, new or extended.
     pub(super) fn bind(&mut self, mut lease: Lease, random: &mut Random) -> Vec<Action> {
         if lease.t1 != NEVER {
             lease.t1 -= random.below(lease.t1.saturating_sub(lease.acquired) / T1_SPREAD);
@@ -181,7 +183,7 @@ impl Client {
         }]
     }
 
-    /// The server has thought better of what it has offered.
+    /// The server refuses the address that it has offered.
     pub(super) fn take_nak(
         &mut self,
         nak: &Message,
@@ -205,14 +207,15 @@ impl Client {
         self.search_again(pause, now, random)
     }
 
-    /// Looks for servers after a pause; after the longest where there is no hurry any more.
+    /// Looks for servers after a pause; after the longest one once the lease is lost, since there
+    /// is no hurry.
     pub(super) fn search_again(
         &mut self,
         pause: Duration,
         now: Moment,
         random: &mut Random,
     ) -> Vec<Action> {
-        self.wanted = self.wanted.filter(|_| self.lease.is_some()); // what was only a wish may be the trouble
+        self.wanted = self.wanted.filter(|_| self.lease.is_some()); // a wish without a lease may be what the server refuses
         let pause = if self.lost { self.setup.patience.resend_max } else { pause };
         if pause.is_zero() {
             return self.discover(now, random);
@@ -221,13 +224,13 @@ impl Client {
         vec![]
     }
 
-    /// The search has taken too long.
+    /// Ends the search: its time is over.
     pub(super) fn give_up(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
         if let Some(lease) = &self.lease {
             let other = self.other.filter(|_| now < lease.expires);
             return self.lose(other.map_or(Reason::Expired, Reason::OtherAddress), now, random);
         }
-        // Its acknowledgement may be lost, or yet to come.
+        // The DHCPACK may be lost or still to come, so release what was requested.
         let release = self.release(random).map(Action::Send);
         let within = self.setup.patience.resend_timeout.as_secs();
         let why = format!(
@@ -238,7 +241,7 @@ impl Client {
     }
 }
 
-/// A tenth more or less, so that clients which were started together do not send together.
+/// Adds or subtracts up to a tenth, so that clients started together do not send together.
 pub(super) fn jittered(wait: Duration, random: &mut Random) -> Duration {
     let wait = wait.max(SHORTEST_WAIT);
     wait - wait / 10 + random.below(wait / 5)

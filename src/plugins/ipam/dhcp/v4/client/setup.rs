@@ -1,4 +1,4 @@
-//! What a client is told once, and the messages that it sends.
+//! A client's settings, and the messages that it sends.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -11,50 +11,52 @@ use crate::plugins::ipam::dhcp::v4::message::{Message, MessageType};
 use crate::plugins::ipam::dhcp::v4::options::{Options, code};
 use crate::sys::random::Random;
 
-/// What a message may be long: that of Ethernet.
+/// The longest message to accept: Ethernet's MTU.
 const MAX_MESSAGE_SIZE: u16 = 1500;
 
-/// What a client is and wants.
+/// The settings of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// The hardware address of the link, which is Ethernet.
     pub mac: MacAddr,
-    /// The value of option 61, unless it is provided.
+    /// The value of option 61, unless `provide` has one.
     pub client_id: Vec<u8>,
-    /// Answers have to be broadcast, as the link does not take those to its hardware address.
+    /// Servers must broadcast their answers: the link does not receive frames to its hardware
+    /// address.
     pub broadcast: bool,
-    /// An address is tried by ARP before it is used.
+    /// Probe an address by ARP before using it.
     pub probe: bool,
-    /// Options for the server, in place of ours; those that make a message what it is stay ours.
+    /// Options to send to the server in place of the client's own, except those that define the
+    /// message.
     pub provide: Vec<(u8, Vec<u8>)>,
-    /// Options that the server is asked for.
+    /// Options to request from the server.
     pub request: Vec<u8>,
-    /// How long it tries.
+    /// How long to try.
     pub patience: Patience,
 }
 
 /// How long a client waits for answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// For the first answer; each wait after it is twice as long.
+    /// The wait for the first answer; each further wait doubles.
     pub timeout: Duration,
     /// The longest of these waits.
     pub resend_max: Duration,
-    /// For a lease, in all.
+    /// The total time to acquire a lease.
     pub resend_timeout: Duration,
 }
 
-/// Whom a message goes to.
+/// Where a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Everybody on the link, from no address.
+    /// Every host on the link, from the unspecified address.
     Broadcast,
-    /// One server. If the link does not have `from`, as after an ADD that failed, the packet has
-    /// both addresses and is for everybody on the link.
+    /// One server. If the link does not have `from`, as after a failed ADD, the packet has both IP
+    /// addresses and is broadcast on the link.
     Server {
         /// The leased address.
         from: Ipv4Addr,
-        /// The server's.
+        /// The server's address.
         to: Ipv4Addr,
     },
 }
@@ -64,29 +66,28 @@ pub enum Destination {
 pub struct Outgoing {
     /// The message.
     pub message: Message,
-    /// Whom it goes to.
+    /// Its destination.
     pub to: Destination,
 }
 
-/// An address that is about to be requested. If nobody knows what came of it, it has to be given
-/// back.
+/// An address that is about to be requested. It must be released if the outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// The address.
     pub address: Ipv4Addr,
-    /// Who has offered it.
+    /// The server that has offered it.
     pub server: Ipv4Addr,
-    /// Of the exchange.
+    /// The transaction id of the exchange.
     pub xid: u32,
 }
 
-/// Gives back what was requested, for who does not know whether it was granted.
+/// The message that releases a requested address when the outcome is unknown.
 pub fn release_of(intent: &Intent, setup: &Setup, random: &mut Random) -> Outgoing {
     setup.release(intent.address, intent.server, random.word())
 }
 
 impl Setup {
-    /// DHCPDISCOVER; the server is asked for the address that is `wanted`.
+    /// DHCPDISCOVER; asks for the address `wanted`, if any.
     pub(super) fn discover(&self, xid: u32, secs: u16, wanted: Option<Ipv4Addr>) -> Outgoing {
         let mut message = self.message(MessageType::Discover, xid, secs);
         message.broadcast = self.broadcast;
@@ -96,7 +97,7 @@ impl Setup {
         Outgoing { message, to: Destination::Broadcast }
     }
 
-    /// DHCPREQUEST for what was offered.
+    /// DHCPREQUEST for an offered address.
     pub(super) fn request(&self, secs: u16, intent: &Intent) -> Outgoing {
         let mut message = self.message(MessageType::Request, intent.xid, secs);
         message.broadcast = self.broadcast;
@@ -104,7 +105,7 @@ impl Setup {
         Outgoing { message, to: Destination::Broadcast }
     }
 
-    /// DHCPREQUEST for more time with a lease, of its server or of any.
+    /// DHCPREQUEST to extend a lease, to its server or to any.
     pub(super) fn renew(&self, xid: u32, secs: u16, lease: &Lease, of_any: bool) -> Outgoing {
         let mut message = self.message(MessageType::Request, xid, secs);
         message.ciaddr = lease.address;
@@ -113,14 +114,14 @@ impl Setup {
         Outgoing { message, to: if of_any { Destination::Broadcast } else { server } }
     }
 
-    /// DHCPDECLINE of what was offered and is somebody else's.
+    /// DHCPDECLINE of an offered address that another host has.
     pub(super) fn decline(&self, intent: &Intent) -> Outgoing {
         let mut message = self.bare(MessageType::Decline, intent.xid);
         name_offer(&mut message.options, intent.address, intent.server);
         Outgoing { message, to: Destination::Broadcast }
     }
 
-    /// DHCPRELEASE.
+    /// DHCPRELEASE of a lease.
     pub(super) fn release(&self, address: Ipv4Addr, server: Ipv4Addr, xid: u32) -> Outgoing {
         let mut message = self.bare(MessageType::Release, xid);
         message.ciaddr = address;
@@ -128,14 +129,14 @@ impl Setup {
         Outgoing { message, to: Destination::Server { from: address, to: server } }
     }
 
-    /// The value of option 61. The reference forgets in RELEASE what is provided, and the server
-    /// does not know the lease.
+    /// The value of option 61. The reference leaves the provided one out of RELEASE, so that the
+    /// server does not find the lease.
     pub(super) fn client_id(&self) -> &[u8] {
         let provided = self.provide.iter().rev().find(|(code, _)| *code == code::CLIENT_ID);
         provided.map_or(&self.client_id, |(_, value)| value)
     }
 
-    /// A message that asks for something.
+    /// A message that requests something.
     fn message(&self, kind: MessageType, xid: u32, secs: u16) -> Message {
         let mut message = self.bare(kind, xid);
         message.secs = secs;
@@ -150,7 +151,7 @@ impl Setup {
         message
     }
 
-    /// A message that says who sends it and no more.
+    /// A message that only identifies its sender.
     fn bare(&self, kind: MessageType, xid: u32) -> Message {
         let mut message = Message::of_client(kind, xid, &self.mac);
         message.options.set(code::CLIENT_ID, self.client_id());

@@ -1,6 +1,6 @@
-//! The client (RFC 8415, section 18): a state machine that is told the time and what has come, and
-//! says what to do. Servers grant addresses, routers tell the rest (RFC 4861, section 6.3): both
-//! are asked at once.
+//! The client (RFC 8415, section 18): a state machine that takes the time and the received packets,
+//! and returns actions. Servers grant addresses and routers advertise the rest (RFC 4861, section
+//! 6.3): it asks both at once.
 
 mod routers;
 mod servers;
@@ -25,35 +25,35 @@ use crate::sys::random::Random;
 
 /// SOL_MAX_RT of RFC 8415, section 7.6.
 const SOL_MAX_RT: Duration = Duration::from_secs(3600);
-/// Before servers are asked again after a refusal.
+/// The pause before servers are asked again after a refusal.
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
-/// Before the next look for routers, where the address that was lost is somebody else's now.
+/// The pause before routers are asked again, if another host now has the lost address.
 const AFTER_CONFLICT: Duration = Duration::from_secs(60);
 /// How long the owner of an address has to answer a probe.
 const PROBE: Duration = Duration::from_millis(50);
-/// How long routers have to answer. They take up to half a second, or three where they have just
-/// told others (RFC 4861, section 6.2.6); the second solicitation is sent after four.
+/// How long routers have to answer. They take up to half a second, or three if they have just
+/// advertised to other hosts (RFC 4861, section 6.2.6); the second solicitation is sent after four.
 const ROUTERS: Duration = Duration::from_secs(5);
-/// How long answers are awaited where nothing shall be open for as long as the next one is not
-/// sent.
+/// How long to listen for answers once the container must not hold open sockets until the next
+/// message.
 const LISTENING: Duration = Duration::from_secs(5);
-/// T1 comes early by up to this part of itself, so that containers which were started together are
-/// not renewed together.
+/// T1 comes early by up to this fraction of itself, so that containers started together do not
+/// renew together.
 const T1_SPREAD: u32 = 32;
 
-/// What has to be done now.
+/// What the caller must do now.
 pub type Action = client::Action<Outgoing, Ipv6Addr, Intent, Lease>;
 
-/// What is sent to all on the link whom it is for.
+/// A multicast message on the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outgoing {
     /// A message to the servers.
     Message(Message),
-    /// A question to the routers.
+    /// A solicitation to the routers.
     Routers,
 }
 
-/// A message to servers and the wait for their answer.
+/// A message to servers and its retransmission.
 #[derive(Clone, Debug)]
 struct Exchange {
     kind: Kind,
@@ -61,7 +61,7 @@ struct Exchange {
     timer: Timer,
 }
 
-/// What a server has advertised.
+/// An address that a server has advertised.
 #[derive(Clone, Debug)]
 struct Offer {
     address: Ipv6Addr,
@@ -69,7 +69,7 @@ struct Offer {
     preference: u8,
 }
 
-/// What was granted, while routers or the owner of the address may have something to say.
+/// A granted lease that is not bound yet: it waits for routers and for the probe of its address.
 #[derive(Clone, Debug)]
 struct Settling {
     lease: Lease,
@@ -77,40 +77,40 @@ struct Settling {
     next: Moment,
 }
 
-/// A client of one link.
+/// A DHCPv6 or SLAAC client on one link.
 #[derive(Clone, Debug)]
 pub struct Client {
     setup: Setup,
     state: State,
-    /// With servers.
+    /// The exchange with servers.
     exchange: Option<Exchange>,
     /// The solicitation of routers.
     asking: Option<Timer>,
-    /// Until when these are waited for.
+    /// When to stop waiting for routers.
     routers_until: Moment,
-    /// Those that have answered.
+    /// The routers that have answered.
     routers: Vec<Advertisement>,
-    /// The best one so far, or the one that was taken.
+    /// The best offer so far, or the one that was taken.
     offer: Option<Offer>,
-    /// The address that was probed last, and until when its owner may answer.
+    /// The address that was probed last, and when that probe ends.
     probed: Option<(Ipv6Addr, Moment)>,
-    /// That owner has answered.
+    /// The owner of the probed address has answered.
     conflict: bool,
     settling: Option<Settling>,
-    /// The lease that the container has, or has lost.
+    /// The container's lease, or the one it has lost.
     lease: Option<Lease>,
-    /// The address that servers are asked for.
+    /// The address to ask servers for.
     wanted: Option<Ipv6Addr>,
     /// When the search for a lease ends.
     limit: Moment,
-    /// Until when answers are expected.
+    /// When the client stops listening for answers.
     listening: Option<Moment>,
     sol_max_rt: Duration,
     /// Why there is no lease yet.
     troubles: Troubles,
 }
 
-/// One call: the time, chance, and what is to be done.
+/// One call of the client: the time, random numbers, and the actions to return.
 struct Turn<'a> {
     now: Moment,
     random: &'a mut Random,
@@ -118,7 +118,7 @@ struct Turn<'a> {
 }
 
 impl Client {
-    /// A client that looks for a lease, if possible with the address that is `wanted`.
+    /// Creates a client that tries to acquire a lease, preferably with the address `wanted`.
     pub fn acquire(
         setup: Setup,
         wanted: Option<Ipv6Addr>,
@@ -134,8 +134,8 @@ impl Client {
         (client, actions)
     }
 
-    /// A client that had a lease, or had `lost` it, when the daemon ended. The first
-    /// [`Client::on_time`] finds out by the clock what is due.
+    /// Creates a client for a lease that was held, or `lost`, when the daemon exited. The first
+    /// [`Client::on_time`] finds out what is due.
     pub fn resume(setup: Setup, lease: Lease, lost: bool, now: Moment) -> Client {
         let mut client = Client::new(setup, if lost { State::Expired } else { State::Bound });
         client.wanted = Some(lease.address);
@@ -167,13 +167,13 @@ impl Client {
         }
     }
 
-    /// The search for the first lease ends at this time, or before: some of its time is over when
-    /// it begins.
+    /// Ends the search for the first lease at `latest`, if not before: it may have been queued for
+    /// part of its time.
     pub fn end_by(&mut self, latest: Moment) {
         self.limit = self.limit.min(latest);
     }
 
-    /// When [`Client::on_time`] has to be called, unless something else comes before.
+    /// When [`Client::on_time`] must be called, if nothing happens before.
     pub fn deadline(&self) -> Moment {
         let routers_until = self
             .asking
@@ -192,7 +192,7 @@ impl Client {
         all.into_iter().flatten().min().unwrap_or(NEVER)
     }
 
-    /// When the lease has to be seen to.
+    /// When the lease enters its next stage.
     fn next_stage(&self) -> Option<Moment> {
         let lease = self.lease.as_ref()?;
         match self.state {
@@ -203,30 +203,30 @@ impl Client {
         }
     }
 
-    /// Whether an answer may come now, or something is due that may send. As long as a container
-    /// waits for its first address, it may; later, nothing shall be open in it for days.
+    /// Whether an answer may arrive now, or something is due that may send. Until a container has
+    /// its first address, this is always so; later its sockets must not stay open for days.
     pub fn needs_sockets(&self, now: Moment) -> bool {
         let is_first = self.lease.is_none() && self.state != State::Ended;
         let is_listening = self.listening.is_some_and(|until| now < until);
         is_first || is_listening || self.settling.is_some() || now >= self.deadline()
     }
 
-    /// Where the client is.
+    /// The client's state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// The lease that the container has, or had if it is lost.
+    /// The container's lease, or the one it has lost.
     pub fn lease(&self) -> Option<&Lease> {
         self.lease.as_ref()
     }
 
-    /// Looks at the clock.
+    /// Does what is due by `now`.
     pub fn on_time(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
         self.turn(now, random, |_, _| ())
     }
 
-    /// Takes what a server has sent; what is not for us, or is not awaited, is nothing (RFC 8415,
+    /// Takes a server's message; ignores those for other clients and those not expected (RFC 8415,
     /// section 16).
     pub fn on_message(
         &mut self,
@@ -237,8 +237,8 @@ impl Client {
         self.turn(now, random, |client, turn| client.take_message(message, turn))
     }
 
-    /// Takes what a router tells, if it is awaited. An address that is made of its prefix has the
-    /// second half of the link's own address, as the kernel would take it.
+    /// Takes a router's advertisement, if expected. An address made from its prefix has the second
+    /// half of the link-local address, as the kernel would choose it.
     pub fn on_router(
         &mut self,
         told: Advertisement,
@@ -249,7 +249,7 @@ impl Client {
         self.turn(now, random, |client, turn| client.take_advertisement(told, link_local, turn))
     }
 
-    /// Takes that somebody on the link says that he has an address.
+    /// Takes a neighbour's claim of an address.
     pub fn on_conflict(
         &mut self,
         address: Ipv6Addr,
@@ -261,7 +261,7 @@ impl Client {
         })
     }
 
-    /// Ends the client. What it has, or has asked for, is to be given back by this message.
+    /// Ends the client. The returned message releases what it has or has requested.
     pub fn release(&mut self, random: &mut Random) -> Option<Message> {
         let is_requested = self.settling.is_some() || self.is_sending(Kind::Request);
         let intent = match (self.state, &self.lease, &self.offer) {
@@ -282,7 +282,7 @@ impl Client {
         (self.limit, self.listening) = (NEVER, None);
     }
 
-    /// Takes what has come, and then does what is due.
+    /// Takes an event, then does what is due.
     fn turn(
         &mut self,
         now: Moment,
@@ -295,7 +295,7 @@ impl Client {
         turn.actions
     }
 
-    #[inline(never)] // of four callers
+    #[inline(never)] // the four callers share one copy
     fn do_what_is_due(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
         self.listening = self.listening.filter(|until| now < *until);
@@ -308,7 +308,7 @@ impl Client {
             self.go_on(turn);
         }
         if self.setup.mode == Mode::Dhcp && now >= self.routers_until {
-            self.asking = None; // there is none
+            self.asking = None; // there is no router
         }
         if let Some(timer) = self.asking.as_mut().filter(|timer| now >= timer.due) {
             timer.sends(now, turn.random);
@@ -317,7 +317,7 @@ impl Client {
         }
     }
 
-    /// Looks for whoever has an address for us, from `start` on.
+    /// Looks for a server or a router to get an address from, from `start` on.
     fn search(&mut self, start: Moment) {
         if self.lease.is_none() {
             self.state = State::Selecting;
@@ -344,11 +344,11 @@ impl Client {
         self.routers_until = start + ROUTERS;
     }
 
-    /// The exchange is due: what comes next in it.
+    /// Takes the next step of an exchange that is due.
     fn go_on(&mut self, turn: &mut Turn<'_>) {
         let Some(exchange) = &self.exchange else { return };
         match exchange.kind {
-            // All servers have had their second.
+            // The time for all servers to answer is over.
             Kind::Solicit if self.offer.is_some() => self.request(turn),
             Kind::Decline if exchange.timer.is_exhausted() => self.search(turn.now),
             Kind::Request if exchange.timer.is_exhausted() => {
@@ -361,7 +361,7 @@ impl Client {
         }
     }
 
-    /// After a Request that came to nothing.
+    /// Starts over after a Request that failed.
     fn start_over(&mut self, start: Moment) {
         match self.state {
             State::Renewing => self.begin(Kind::Renew, start),
@@ -397,12 +397,12 @@ impl Client {
         self.listening = Some(turn.now + LISTENING);
     }
 
-    /// Requests what was offered. An address that the link does not have is tried first.
+    /// Requests the offered address. An address that the link does not have is probed first.
     fn request(&mut self, turn: &mut Turn<'_>) {
         let Some(offer) = self.offer.clone() else { return };
         if self.lease.is_none() {
             self.state = State::Requesting;
-            turn.actions.push(Action::Intend(offer.intent())); // a lease that there was is in the journal
+            turn.actions.push(Action::Intend(offer.intent())); // a lease that exists is already in the journal
         }
         if self.asking.is_none() && self.routers.is_empty() {
             self.ask_routers(turn.now);
@@ -411,7 +411,7 @@ impl Client {
         self.begin(Kind::Request, turn.now);
     }
 
-    /// Tries an address, unless that was done in this search or the link has it.
+    /// Probes an address, unless this search has done so or the link has it.
     fn probe(&mut self, address: Ipv6Addr, turn: &mut Turn<'_>) {
         let is_on_link = self.lease.is_some() && self.state != State::Expired;
         let was_probed = self.probed.is_some_and(|(probed, _)| probed == address);
@@ -422,7 +422,7 @@ impl Client {
         }
     }
 
-    /// More time is taken at once; what is new has to be tried, and is told with what routers tell.
+    /// Binds an extension at once; a new lease waits for its probe and for the routers.
     fn take_lease(&mut self, lease: Lease, turn: &mut Turn<'_>) {
         self.exchange = None;
         match self.state {
@@ -434,7 +434,8 @@ impl Client {
         }
     }
 
-    /// Takes what was granted, if nobody has more to say about it.
+    /// Binds a granted lease once the probe is over and a router is known or routers have had their
+    /// time.
     fn settle(&mut self, turn: &mut Turn<'_>) {
         let Some(settling) = &mut self.settling else { return };
         if self.conflict {
@@ -452,7 +453,7 @@ impl Client {
         }
     }
 
-    /// The address is somebody else's.
+    /// Declines the address: another host has it.
     fn decline(&mut self, turn: &mut Turn<'_>) {
         self.conflict = false;
         if let Some((address, _)) = self.probed {
@@ -461,11 +462,11 @@ impl Client {
         match self.setup.mode {
             Mode::Dhcp => self.begin(Kind::Decline, turn.now),
             Mode::Slaac if self.lease.is_some() => self.search(turn.now + AFTER_CONFLICT),
-            Mode::Slaac => self.give_up(turn), // there is no other one to be had
+            Mode::Slaac => self.give_up(turn), // there is no other address to try
         }
     }
 
-    /// The lease is ours, anew or for longer.
+    /// The lease is granted, new or extended.
     fn bind(&mut self, mut lease: Lease, turn: &mut Turn<'_>) {
         lease.learn(&self.routers, self.lease.as_ref());
         if lease.t1 != NEVER {
@@ -489,7 +490,7 @@ impl Client {
         });
     }
 
-    /// Sees to a lease by the clock.
+    /// Does what the times of the lease require.
     fn keep(&mut self, turn: &mut Turn<'_>) {
         let Some(lease) = self.lease.as_ref().filter(|_| self.next_stage().is_some()) else {
             return;
@@ -511,7 +512,8 @@ impl Client {
         }
     }
 
-    /// The address must leave the link. What has expired may be had again at once.
+    /// Gives the address up, so that it leaves the link. After an expiry it is requested again at
+    /// once.
     fn lose(&mut self, reason: Reason, turn: &mut Turn<'_>) {
         self.state = State::Expired;
         self.asking = None;
@@ -522,10 +524,10 @@ impl Client {
         );
     }
 
-    /// The search has taken too long, or can come to nothing.
+    /// Ends the search: its time is over, or it cannot succeed.
     fn give_up(&mut self, turn: &mut Turn<'_>) {
         let is_late = turn.now >= self.limit;
-        // The Reply to a Request may be lost, or yet to come.
+        // The Reply to a Request may be lost or still to come, so release what was requested.
         turn.actions.extend(self.release(turn.random).map(Outgoing::Message).map(Action::Send));
         let within = self.setup.within.as_secs();
         let told = self.troubles.or(match self.setup.mode {
@@ -537,7 +539,7 @@ impl Client {
     }
 }
 
-/// A server as error texts name it: by its DUID.
+/// A server's name in error messages: its DUID.
 fn name_of(server: &[u8]) -> String {
     format!("server {}", hex::encode(server))
 }

@@ -1,5 +1,5 @@
-//! What routers tell (RFC 4861, section 6.3.4), and addresses that are made of it (RFC 4862,
-//! section 5.5.3).
+//! Router advertisements (RFC 4861, section 6.3.4), and addresses made from their prefixes (RFC
+//! 4862, section 5.5.3).
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -9,15 +9,16 @@ use crate::plugins::ipam::dhcp::v6::lease::Lease;
 use crate::plugins::ipam::dhcp::v6::message::Grant;
 use crate::plugins::ipam::dhcp::v6::router::{Advertisement, Prefix};
 
-/// More routers than a link has.
+/// More routers than any real link has.
 const ROUTERS_MAX: usize = 16;
-/// Who can send on the link cannot end an address within this time (RFC 4862, section 5.5.3).
+/// The shortest time that an advertisement can leave an address: any host on the link can send one,
+/// and must not be able to end an address sooner (RFC 4862, section 5.5.3).
 const TWO_HOURS: Duration = Duration::from_secs(2 * 60 * 60);
-/// The only length of a prefix that goes with an identifier of 64 bits.
+/// The only prefix length that fits an identifier of 64 bits.
 const SLAAC_PREFIX_LEN: u8 = 64;
 
 impl Client {
-    /// Takes what a router tells, if it is awaited.
+    /// Takes a router's advertisement, if expected.
     pub(super) fn take_advertisement(
         &mut self,
         told: Advertisement,
@@ -51,7 +52,7 @@ impl Client {
         }
     }
 
-    /// Makes an address of a prefix, or gives the one that there is more time.
+    /// Makes an address from a prefix, or extends the one that is leased.
     fn take_prefix(&mut self, prefix: &Prefix, link_local: Ipv6Addr, turn: &mut Turn<'_>) {
         let identifier = u128::from(link_local) & u128::from(u64::MAX);
         let made = u128::from(prefix.net.network()) | identifier;
@@ -64,7 +65,7 @@ impl Client {
         self.take_lease(lease, turn);
     }
 
-    /// A router has answered when the lease had its time already.
+    /// Takes an advertisement that came after the lease was bound.
     fn learn(&mut self, turn: &mut Turn<'_>) {
         let Some(before) = &self.lease else { return };
         let mut lease = before.clone();

@@ -1,4 +1,4 @@
-//! What servers say (RFC 8415, sections 18.2.9 and 18.2.10).
+//! Messages from servers (RFC 8415, sections 18.2.9 and 18.2.10).
 
 use std::time::Duration;
 
@@ -9,13 +9,14 @@ use crate::plugins::ipam::dhcp::v6::lease::Lease;
 use crate::plugins::ipam::dhcp::v6::message::{Association, Grant, Kind, Message, Status};
 use crate::plugins::ipam::dhcp::v6::options;
 
-/// The preference of a server that waits for no other (RFC 8415, section 18.2.9).
+/// The preference of a server to choose at once, without waiting for others (RFC 8415, section
+/// 18.2.9).
 const AT_ONCE: u8 = 255;
-/// What a server may make of SOL_MAX_RT (RFC 8415, section 21.24), in seconds.
+/// The valid range for SOL_MAX_RT from a server (RFC 8415, section 21.24), in seconds.
 const SOL_MAX_RT_RANGE: std::ops::RangeInclusive<u32> = 60..=86_400;
 
 impl Client {
-    /// Takes what a server has sent; what is not for us, or is not awaited, is nothing (RFC 8415,
+    /// Takes a server's message; ignores those for other clients and those not expected (RFC 8415,
     /// section 16).
     pub(super) fn take_message(&mut self, message: &Message, turn: &mut Turn<'_>) {
         let Some(exchange) = self.exchange.as_ref().filter(|exchange| exchange.timer.sent != 0)
@@ -41,8 +42,8 @@ impl Client {
         }
     }
 
-    /// The best offer is the one of the highest preference, and of these the first. Of a container
-    /// that has had an address, only that address is one.
+    /// Takes an Advertise. The best offer is the one with the highest preference, and the first of
+    /// these. If the container has had an address, only an offer of that address counts.
     fn take_offer(&mut self, message: &Message, server: &[u8], turn: &mut Turn<'_>) {
         let association = message.association(IAID);
         if [Some(message.status()), association.as_ref().map(|told| told.status)]
@@ -71,8 +72,8 @@ impl Client {
         }
     }
 
-    /// An answer to Request, Renew or Rebind (RFC 8415, section 18.2.10). What is none of these is
-    /// waited for again.
+    /// Takes the answer to Request, Renew or Rebind (RFC 8415, section 18.2.10). After any other
+    /// Reply the client keeps waiting.
     fn take_reply(&mut self, message: &Message, server: &[u8], turn: &mut Turn<'_>) {
         let association = message.association(IAID);
         let status = match (message.status(), &association) {
@@ -85,7 +86,7 @@ impl Client {
                 self.take_association(&association, message, server, turn)
             }
             (Status::NO_BINDING, _) if !is_request => {
-                // It has forgotten the lease, or has never known it, and may give it anew.
+                // The server has lost the lease, or never had it, and may grant it again.
                 let address = self.lease.as_ref().map(|lease| lease.address);
                 self.offer = address.map(|address| Offer {
                     address,
@@ -106,7 +107,7 @@ impl Client {
         }
     }
 
-    /// What is granted. With a lease, all that counts is its address.
+    /// Takes a granted address. If there is a lease, only its address counts.
     fn take_association(
         &mut self,
         told: &Association,
@@ -129,7 +130,7 @@ impl Client {
                     turn,
                 );
             }
-            Some(_) => self.take_refusal(server, turn), // its time is over
+            Some(_) => self.take_refusal(server, turn), // its lifetime is over
             None if is_request => {
                 if let Some(other) = told.addresses.first() {
                     let other = Intent { address: other.address, server: server.to_vec() };
@@ -145,8 +146,8 @@ impl Client {
         }
     }
 
-    /// The container cannot have the address, or no longer. Of one that it has, only its own server
-    /// knows that.
+    /// The container cannot have the address, or not any longer. For a leased address, only its own
+    /// server can decide that.
     fn take_refusal(&mut self, server: &[u8], turn: &mut Turn<'_>) {
         let is_its_own = self.lease.as_ref().is_some_and(|lease| lease.server == server);
         match self.state {
@@ -154,7 +155,7 @@ impl Client {
             State::Renewing | State::Rebinding if self.is_sending(Kind::Request) => {
                 self.start_over(turn.now + AFTER_REFUSAL);
             }
-            State::Renewing | State::Rebinding => (), // others are asked as well
+            State::Renewing | State::Rebinding => (), // other servers are asked too
             _ => self.search(turn.now + AFTER_REFUSAL),
         }
     }

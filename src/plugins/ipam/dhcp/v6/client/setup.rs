@@ -1,4 +1,4 @@
-//! What a client is told once, and the messages that it sends.
+//! A client's settings, and the messages that it sends.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -11,34 +11,33 @@ use crate::plugins::ipam::dhcp::v6::message::{Kind, Message, asking_for};
 use crate::plugins::ipam::dhcp::v6::options::{self, Options};
 use crate::sys::random::Random;
 
-/// The one association of a client: each attachment is a client of its own.
+/// The id of a client's only association: each attachment is a client of its own.
 pub(super) const IAID: u32 = 1;
 /// DUID-UUID (RFC 6355).
 const DUID_UUID: [u8; 2] = [0, 4];
 
-/// Who grants the address.
+/// The source of the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// A DHCPv6 server.
     Dhcp,
-    /// Nobody: it is made of a router's prefix (RFC 4862).
+    /// A router's prefix; no server grants it (RFC 4862).
     Slaac,
 }
 
-/// What a client is and wants.
+/// The settings of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Who grants the address.
+    /// The source of the address.
     pub mode: Mode,
     /// The client's DUID.
     pub duid: Vec<u8>,
-    /// How long it tries to get a lease.
+    /// How long to try to get a lease.
     pub within: Duration,
 }
 
-/// An address that is about to be requested. If nobody knows what came of it, it has to be given
-/// back.
+/// An address that is about to be requested. It must be released if the outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// The address.
@@ -48,8 +47,8 @@ pub struct Intent {
     pub server: Vec<u8>,
 }
 
-/// The DUID of the client that this text stands for, the same every time: a UUID of version 8 (RFC
-/// 9562), by hash.
+/// The DUID of the client with this key, always the same: a UUID of version 8 (RFC 9562), made by a
+/// hash.
 pub fn duid(key: &str) -> Vec<u8> {
     let mut uuid = [0; 16];
     uuid.copy_from_slice(&Sha512::digest(key.as_bytes())[..16]);
@@ -58,7 +57,7 @@ pub fn duid(key: &str) -> Vec<u8> {
     [&DUID_UUID[..], &uuid].concat()
 }
 
-/// Gives back what was requested, for who does not know whether it was granted.
+/// The message that releases a requested address when the outcome is unknown.
 pub fn release_of(intent: &Intent, setup: &Setup, random: &mut Random) -> Message {
     setup.message(
         Kind::Release,
@@ -70,8 +69,8 @@ pub fn release_of(intent: &Intent, setup: &Setup, random: &mut Random) -> Messag
 }
 
 impl Setup {
-    /// A message about an address, or about any. No `server` means all of them. `elapsed` is how
-    /// long the exchange lasts.
+    /// A message about an address, or about any if there is none. An empty `server` means all of
+    /// them. `elapsed` is the age of the exchange.
     pub(super) fn message(
         &self,
         kind: Kind,

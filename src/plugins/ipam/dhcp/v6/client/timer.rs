@@ -6,65 +6,65 @@ use crate::plugins::ipam::dhcp::v6::message::Kind;
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
 
-/// How one kind of message is repeated.
+/// The retransmission parameters of one kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// IRT: how long the first answer is waited for.
+    /// IRT: the wait for the first answer.
     first: Duration,
-    /// MRT: the longest that one is.
+    /// MRT: the longest wait.
     longest: Duration,
-    /// MRC: how often the message is sent; 0 where there is no limit.
+    /// MRC: how often the message is sent; 0 means no limit.
     count: u32,
 }
 
 impl Timing {
-    /// Router Solicitation.
+    /// The timing of Router Solicitation.
     pub const ROUTERS: Timing = Timing::of(4, 3600, 0);
 
     const fn of(first: u64, longest: u64, count: u32) -> Timing {
         Timing { first: Duration::from_secs(first), longest: Duration::from_secs(longest), count }
     }
 
-    /// Of a message of DHCP (RFC 8415, section 7.6). Solicit has the longest pause that servers
-    /// have told.
+    /// The timing of a DHCPv6 message (RFC 8415, section 7.6). For Solicit, servers set the longest
+    /// wait.
     pub fn of_kind(kind: Kind, sol_max_rt: Duration) -> Timing {
         match kind {
             Kind::Solicit => Timing { longest: sol_max_rt, ..Timing::of(1, 0, 0) },
             Kind::Renew | Kind::Rebind => Timing::of(10, 600, 0),
             Kind::Request => Timing::of(1, 30, 10),
             Kind::Decline | Kind::Release => Timing::of(1, 0, 4),
-            Kind::Advertise | Kind::Reply => Timing::of(0, 0, 1), // a server's
+            Kind::Advertise | Kind::Reply => Timing::of(0, 0, 1), // only servers send these
         }
     }
 }
 
-/// When a message is sent again.
+/// The retransmission timer of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timer {
     timing: Timing,
-    /// When the message was sent for the first time.
+    /// When the message was first sent.
     pub began: Moment,
-    /// How long the last wait is; zero before the message was sent.
+    /// The last wait; zero before the message was sent.
     wait: Duration,
-    /// When it is sent the next time.
+    /// When to send it next.
     pub due: Moment,
     /// How often it was sent.
     pub sent: u32,
 }
 
 impl Timer {
-    /// The message is sent for the first time at `start`.
+    /// Creates a timer for a message that is first sent at `start`.
     pub fn new(timing: Timing, start: Moment) -> Timer {
         Timer { timing, began: start, wait: Duration::ZERO, due: start, sent: 0 }
     }
 
-    /// Whether the message was sent as often as it may be.
+    /// Whether the message was sent as often as allowed.
     pub fn is_exhausted(&self) -> bool {
         self.timing.count != 0 && self.sent >= self.timing.count
     }
 
-    /// The message is sent now. Each wait is twice the last one, a tenth more or less by chance;
-    /// the first one is not less, so that all servers have their second.
+    /// Notes that the message is sent now. Each wait doubles, plus or minus a random tenth; the
+    /// first is never shortened, so that all servers have their second to answer.
     pub fn sends(&mut self, now: Moment, random: &mut Random) {
         let Timing { first, longest, .. } = self.timing;
         if self.sent == 0 {

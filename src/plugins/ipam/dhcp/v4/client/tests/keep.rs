@@ -1,4 +1,4 @@
-//! Seeing to a lease, and giving it back.
+//! Keeping a lease, and releasing it.
 
 use super::*;
 
@@ -112,7 +112,7 @@ fn a_server_that_forgot_the_lease_gives_it_again_and_nobody_notices() {
         nak.options.set(code::SERVER_ID, &server.octets());
         story.hear(&nak);
         assert_eq!(story.client.state(), State::Selecting);
-        story.hear(&story.reply(MessageType::Offer, OTHER_ADDRESS)); // somebody else's, and is not waited for
+        story.hear(&story.reply(MessageType::Offer, OTHER_ADDRESS)); // another address, and not waited for
         story.offer();
         story.until(at + 5.0);
         story.ack();
@@ -134,7 +134,7 @@ fn a_refusal_by_nobody_or_while_renewing_by_another_server_than_ours_is_nothing(
         story.lines.clear();
         let mut nak = story.reply(MessageType::Nak, Ipv4Addr::UNSPECIFIED);
         let state = story.client.state();
-        nak.options.remove(code::SERVER_ID); // which each one must have
+        nak.options.remove(code::SERVER_ID); // which every message must have
         server.into_iter().for_each(|server| nak.options.set(code::SERVER_ID, &server.octets()));
         story.hear(&nak);
         assert_eq!(story.client.state(), state);
@@ -142,8 +142,8 @@ fn a_refusal_by_nobody_or_while_renewing_by_another_server_than_ours_is_nothing(
     }
 }
 
-/// It may be anybody's: what it refuses and what it offers takes nothing away before the lease is
-/// over.
+/// It may be any server: neither its refusal nor its offer takes the address away before the lease
+/// expires.
 #[test]
 fn another_server_cannot_take_an_address_away() {
     let mut story = Story::bound();
@@ -245,7 +245,7 @@ fn refused_while_it_is_asked_for_again_it_is_asked_for_more_slowly() {
     ]);
 }
 
-/// What was offered before the last refusal is no reason any more.
+/// An offer from before the last refusal is no longer a reason.
 #[test]
 fn the_reason_of_a_loss_is_the_last_one() {
     let mut story = Story::bound();
@@ -349,7 +349,7 @@ fn called_too_early_it_does_nothing() {
     assert_eq!((actions, story.client.state()), (vec![], State::Bound));
 }
 
-/// The machine slept; nothing may be done twice or for what is over.
+/// After a suspend, nothing may be done twice, or for what is over.
 #[test]
 fn called_late_it_does_what_is_due_then() {
     let mut story = Story::bound();

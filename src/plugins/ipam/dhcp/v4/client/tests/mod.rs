@@ -1,7 +1,7 @@
-//! Each transition of RFC 2131 as a transcript: what the clock and servers do, and what the client
-//! does then.
+//! Each transition of RFC 2131 as a transcript: what the clock and the servers do, and what the
+//! client does then.
 //!
-//! Chance gives the shortest waits here: nine tenths of what is set.
+//! The random numbers always give the shortest wait: nine tenths of the configured one.
 
 mod keep;
 mod search;
@@ -41,7 +41,7 @@ fn probing() -> Setup {
     Setup { probe: true, ..setup() }
 }
 
-/// Seconds, with a digit where one is needed.
+/// Seconds, with decimals only if needed.
 fn seconds_of(moment: Moment) -> String {
     format!("{}", moment.as_millis() as f64 / 1000.0)
 }
@@ -82,12 +82,12 @@ fn line(action: &Action) -> String {
     }
 }
 
-/// A client and what has happened.
+/// A client and its transcript.
 struct Story {
     client: Client,
     now: Moment,
     random: Random,
-    /// The message that was sent last.
+    /// The last message sent.
     last: Message,
     lines: Vec<String>,
 }
@@ -107,7 +107,7 @@ impl Story {
         story
     }
 
-    /// A daemon starts anew at `now`.
+    /// A client that a daemon resumes at `now`.
     fn resumed(lease: Lease, lost: bool, now: u64) -> Story {
         let now = Duration::from_secs(now);
         let client = Client::resume(setup(), lease, lost, now);
@@ -133,7 +133,7 @@ impl Story {
         }
     }
 
-    /// What a server says to the last message, with a lease of 1000 seconds.
+    /// A server's answer to the last message, with a lease of 1000 seconds.
     fn reply(&self, kind: MessageType, address: Ipv4Addr) -> Message {
         let mut reply = Message::of_client(kind, self.last.xid, &self.last.chaddr);
         (reply.op, reply.yiaddr) = (Op::Reply, address);
@@ -167,7 +167,7 @@ impl Story {
         self.tell(actions);
     }
 
-    /// Lets time pass until `seconds`, with the client called when it says.
+    /// Advances the clock to `seconds`, calling the client when it is due.
     fn until(&mut self, seconds: f64) {
         let end = Duration::from_secs_f64(seconds);
         for _ in 0..10_000 {

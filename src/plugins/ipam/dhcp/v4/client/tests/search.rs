@@ -1,4 +1,4 @@
-//! Looking for a lease.
+//! Acquiring a lease.
 
 use super::*;
 use crate::plugins::ipam::dhcp::v4::client::search::jittered;
@@ -184,7 +184,7 @@ fn a_lost_message_of_any_kind_is_made_good() {
     story.until(9.0);
     story.offer();
     story.until(20.0);
-    story.ack(); // to the second request; the time runs from the first
+    story.ack(); // answers the second request; the lease's time runs from the first
     story.check(&[
         "0 Discover",
         "9 Discover",
@@ -246,7 +246,7 @@ fn an_acknowledgement_without_a_mask_is_given_back() {
     }
 }
 
-/// One thing is wrong with each.
+/// The addresses are the network's and the broadcast address.
 #[test]
 fn an_address_of_the_whole_subnet_is_given_back() {
     for last in [0, 255] {
@@ -376,7 +376,7 @@ fn an_address_is_probed_and_bound_when_nobody_answers() {
     let mut story = Story::new(probing());
     story.offer();
     story.until(0.06);
-    story.ack(); // who acknowledges later is not waited for
+    story.ack(); // a later acknowledgement is not waited for
     assert_eq!(story.client.state(), State::Bound);
 }
 
@@ -390,7 +390,7 @@ fn an_address_that_somebody_has_is_declined() {
         }
         story.lines.clear();
         story.until(0.04);
-        story.conflict(mac(1)); // our own
+        story.conflict(mac(1)); // our own address
         story.check(&[]);
         story.conflict(mac(7));
         assert_eq!(
@@ -429,7 +429,7 @@ fn what_the_link_has_is_not_probed_and_what_it_lost_is() {
     story.nak();
     story.lines.clear();
     story.offer();
-    story.conflict(mac(7)); // nobody has asked
+    story.conflict(mac(7)); // no probe was sent
     story.check(&["500 Request 10.0.0.5 of 10.0.0.1"]);
     story.until(1000.0);
     story.lines.clear();
@@ -459,7 +459,7 @@ fn waits_are_a_tenth_more_or_less_and_never_nothing() {
     assert!(jittered(Duration::ZERO, &mut random) >= SHORTEST_WAIT * 9 / 10);
 }
 
-/// A timeout of nothing, a longest wait below it: neither is a loop.
+/// Neither a timeout of 0 nor a longest wait below the timeout may cause a loop.
 #[test]
 fn a_strange_patience_ends_as_well() {
     for (timeout, resend_max) in [(0, 0), (10, 0), (0, 62)] {

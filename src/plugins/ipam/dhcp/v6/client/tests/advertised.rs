@@ -1,4 +1,4 @@
-//! Addresses that are made of a router's prefix.
+//! Addresses made from a router's prefix.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Seeing to a lease, and giving it back.
+//! Keeping a lease, and releasing it.
 
 use super::*;
 
@@ -77,7 +77,7 @@ fn a_server_that_has_forgotten_the_lease_is_asked_to_give_it_anew() {
     assert_eq!(run.client.state(), State::Renewing, "the container has its address");
     assert!(matches!(run.reply(31.2, SECOND, &Said::grants(GRANTED)), [Action::Renewed(_)]));
 
-    // It gives another one only: that goes back, and the container has none.
+    // It grants only another address: that one is released, and the container has none.
     let mut run = Run::bound();
     run.time(31.0);
     run.reply(31.1, SERVER, &Said::refuses(Status::NO_BINDING));

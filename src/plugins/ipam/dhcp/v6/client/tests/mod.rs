@@ -1,5 +1,5 @@
-//! Each transition of RFC 8415, sections 15 and 18, and of RFC 4862, by a clock that the tests
-//! turn.
+//! Each transition of RFC 8415, sections 15 and 18, and of RFC 4862, with a clock that the tests
+//! set.
 
 mod advertised;
 mod keep;
@@ -30,7 +30,7 @@ fn setup(mode: Mode) -> Setup {
     Setup { mode, duid: duid("id/net/eth0"), within: Duration::from_secs(208) }
 }
 
-/// What a server says: addresses with their preferred and valid lifetimes, and a status inside the
+/// A server's message: addresses with their preferred and valid lifetimes, and a status inside the
 /// association.
 struct Said<'a> {
     addresses: &'a [(&'a str, u32, u32)],
@@ -74,7 +74,7 @@ impl Said<'_> {
 
 const GRANTED: &[(&str, u32, u32)] = &[(ADDRESS, 60, 120)];
 
-/// A client and what it does; random numbers are 1, 2, 3 and each pause is its shortest.
+/// A client and its actions; random numbers are 1, 2, 3 and each pause is its shortest.
 struct Run {
     client: Client,
     random: Random,
@@ -150,7 +150,7 @@ impl Run {
         (self.client.deadline() - START).as_secs_f64()
     }
 
-    /// The kinds of what was sent last.
+    /// The types of the messages sent last.
     fn sent(&self) -> Vec<Kind> {
         self.messages().iter().map(|message| message.kind).collect()
     }
@@ -185,7 +185,7 @@ fn router(last: u16) -> Advertisement {
     }
 }
 
-/// The address that a message asks for.
+/// The address that a message requests.
 fn asked(message: &Message) -> Option<Ipv6Addr> {
     let value = message.options.get(options::IA_NA).unwrap();
     Some(

@@ -1,4 +1,4 @@
-//! Looking for a lease.
+//! Acquiring a lease.
 
 use super::*;
 
@@ -122,7 +122,8 @@ fn a_message_that_is_not_for_us_or_not_awaited_is_nothing() {
 
 #[test]
 fn each_kind_is_repeated_as_the_rfc_has_it() {
-    // by the shortest pauses: the first is IRT, each one 0.9 of twice the last, up to 0.9 of MRT
+    // with the shortest pauses: the first is IRT, each further one 0.9 of twice the last, up to 0.9
+    // of MRT
     let mut run = Run::acquire(Mode::Dhcp);
     let mut solicits = vec![];
     while run.deadline() < 60.0 {
@@ -236,7 +237,7 @@ fn a_refused_request_is_followed_by_a_new_search_and_not_at_once() {
         run.time(1.2);
         assert_eq!(run.sent(), [Kind::Solicit]);
     }
-    // A status of the whole message, without any association.
+    // A status for the whole message, without an association.
     let mut run = Run::acquire(Mode::Dhcp);
     run.advertise(
         0.1,
@@ -249,7 +250,7 @@ fn a_refused_request_is_followed_by_a_new_search_and_not_at_once() {
     options.push(options::STATUS_CODE, vec![0, 4]);
     run.message(0.2, &Message { kind: Kind::Reply, transaction: run.transaction(), options });
     assert_eq!(run.client.state(), State::Selecting);
-    // UnspecFail and UseMulticast are no refusal: it asks again when that is due.
+    // UnspecFail and UseMulticast are not a refusal: the client retries when that is due.
     for status in [1_u16, 5] {
         let mut run = Run::acquire(Mode::Dhcp);
         run.advertise(
