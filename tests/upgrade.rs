@@ -173,8 +173,8 @@ fn the_reference_deletes_links_and_addresses_that_ours_added() {
     });
 }
 
-/// The reference's DEL may fail over iptables rules that nobody made (see differences.rs). By then
-/// link and address are gone, and the runtime that tries again gets through.
+/// The reference's DEL may fail over iptables rules that nobody made (see tests/differences). By
+/// then link and address are gone, and the runtime that tries again gets through.
 #[test]
 fn a_second_del_of_the_reference_succeeds_where_iptables_is_installed() {
     with_reference(|lab, reference| {

@@ -183,7 +183,7 @@ fn for_each_strict_peer(case: impl Fn(&Lab)) {
     });
 }
 
-/// The same for cases about what is left: of the reference that is in differences.rs.
+/// The same for cases about what is left: of the reference that is in tests/differences.
 fn for_strict_ours(case: impl Fn(&Lab)) {
     for_each_strict_peer(|lab| {
         if lab.peer == Peer::Ours {
@@ -354,7 +354,7 @@ fn the_same_reach_the_same_as_with_the_reference_whatever_the_backend() {
         for backends in BACKENDS {
             for_each_peer("firewall", |lab| {
                 if lab.peer != Peer::Ours && backends[0] == Some("nftables") {
-                    return; // it forgets the neighbours, see differences.rs
+                    return; // it forgets the neighbours, see tests/differences
                 }
                 lab.host.sh(host);
                 without_bridge_netfilter(lab);

@@ -30,7 +30,7 @@ pub fn for_each_peer(plugin: &str, case: impl Fn(&Lab)) {
 }
 
 /// Runs a case that only our plugin is expected to pass. What the reference does instead is in
-/// `differences.rs`.
+/// `tests/differences`.
 pub fn for_ours(plugin: &str, case: impl Fn(&Lab)) {
     if has(&Peer::Ours, plugin) {
         run(Peer::Ours, &case);

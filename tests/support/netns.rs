@@ -122,7 +122,7 @@ impl Lab {
 
     /// Makes this a host without iptables. The reference's DEL, as Debian builds it, fails for
     /// networks masqueraded by nf_tables where iptables 1.8.9 is installed (see
-    /// differences.rs), so cases about that backend hide it.
+    /// tests/differences), so cases about that backend hide it.
     pub fn hide_iptables(&self) {
         self.host.sh(r#"for name in iptables ip6tables iptables-legacy ip6tables-legacy; do
                 file=$(command -v $name) || continue

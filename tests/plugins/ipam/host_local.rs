@@ -540,7 +540,7 @@ fn torn_bookkeeping_does_not_stop_anyone() {
 #[test]
 fn an_empty_reservation_heals() {
     // A crash of the node between creating the file and writing it; with the reference the address
-    // is lost for ever: see differences.rs.
+    // is lost for ever: see tests/differences.
     for_ours("host-local", |lab| {
         let conf = subnet("10.0.0.0/30");
         lab.host.sh(&format!("mkdir -p {STORE} && : > {STORE}/10.0.0.2"));
@@ -590,7 +590,7 @@ fn check_knows_only_what_was_added() {
 
 #[test]
 fn status_says_when_no_address_is_left() {
-    // The reference has no STATUS: see differences.rs.
+    // The reference has no STATUS: see tests/differences.
     for_ours("host-local", |lab| {
         let conf = with(&subnet("10.0.0.0/30"), json!({"cniVersion": "1.1.0"}));
         let attachment = lab.attach(&lab.container(), &conf);

@@ -73,7 +73,7 @@ fn the_container_answers_at_its_addresses_and_del_leaves_nothing() {
             assert!(link["flags"].as_array().unwrap().contains(&json!("UP")));
             ips(&result).iter().for_each(|ip| assert_pings(&container, ip));
             if at == 0 {
-                attachment.check(&result).ok(); // the reference's CHECK does not find /32: see differences.rs
+                attachment.check(&result).ok(); // the reference's CHECK does not find /32: see tests/differences
             }
             assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
             attachment.del();
@@ -195,7 +195,7 @@ fn containers_come_and_go_at_the_same_time() {
 
 #[test]
 fn dns_is_the_network_s_or_that_of_ipam() {
-    // The reference has that of IPAM only: see differences.rs.
+    // The reference has that of IPAM only: see tests/differences.
     let told = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
     let cases = [
         (json!({}), told.clone()),
@@ -243,7 +243,7 @@ fn check_finds_what_has_changed() {
             attachment.del();
         }
     });
-    // The reference does not look at routes: see differences.rs.
+    // The reference does not look at routes: see tests/differences.
     for_ours_with_dummies(|lab| {
         let container = lab.container();
         let attachment = lab.attach(&container, &conf());
@@ -296,13 +296,13 @@ fn del_does_not_need_the_namespace() {
         let container = lab.container();
         let attachment = lab.attach(&container, &conf());
         attachment.add();
-        container.go_stale(); // the reference's fails: see differences.rs
+        container.go_stale(); // the reference's fails: see tests/differences
         attachment.del();
         before.assert_unchanged("ADD");
     });
 }
 
-/// The reference deletes whatever has the name: see differences.rs.
+/// The reference deletes whatever has the name: see tests/differences.
 #[test]
 fn del_spares_an_interface_of_another_kind() {
     for_ours("dummy", |lab| {
@@ -316,7 +316,7 @@ fn del_spares_an_interface_of_another_kind() {
 
 #[test]
 fn gc_frees_what_no_runtime_knows_any_more() {
-    // The reference has no GC: see differences.rs.
+    // The reference has no GC: see tests/differences.
     for_ours_with_dummies(|lab| {
         let conf = with(&conf(), json!({"cniVersion": "1.1.0"}));
         let kept = lab.container();
@@ -377,7 +377,7 @@ fn add_fails_and_nothing_has_changed() {
 }
 
 /// What IPAM does when it has no address: nothing may stay, of the reference the interface does
-/// (see differences.rs).
+/// (see tests/differences).
 #[test]
 fn add_without_an_address_fails_and_nothing_has_changed() {
     for_ours_with_dummies(|lab| {

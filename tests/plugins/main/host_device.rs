@@ -256,7 +256,7 @@ fn one_of_two_containers_gets_the_device_that_both_want() {
 
 #[test]
 fn dns_is_the_network_s_or_that_of_ipam() {
-    // The reference has the network's, and none where IPAM is missing: see differences.rs.
+    // The reference has the network's, and none where IPAM is missing: see tests/differences.
     let told = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
     let cases = [
         (json!({"ipam": {"dns": told}}), told.clone()),

@@ -373,7 +373,7 @@ fn check_finds_what_has_changed() {
     stacked::check_finds_what_has_changed(&IPVLAN, own);
 }
 
-/// CHECK without `master`, as after an ADD without it. The reference fails: see differences.rs.
+/// CHECK without `master`, as after an ADD without it. The reference fails: see tests/differences.
 fn check_without_master(lab: &Lab) -> i32 {
     lab.host.sh("ip route add default via 198.51.100.2");
     let attachment = lab.attach(&lab.container(), &with(&IPVLAN.conf(), json!({"master": null})));
@@ -414,7 +414,7 @@ fn add_fails_and_nothing_has_changed() {
     stacked::add_fails_and_nothing_has_changed(&IPVLAN, failing());
 }
 
-/// The reference takes any: see differences.rs.
+/// The reference takes any: see tests/differences.
 #[test]
 fn an_mtu_that_the_master_has_not_is_refused() {
     stacked::failing_mtu()

@@ -58,7 +58,7 @@ fn del_sets_lo_down() {
 
 #[test]
 fn result_has_the_shape_of_its_version() {
-    // The reference prints the newest shape under an old version's number: see differences.rs.
+    // The reference prints the newest shape under an old version's number: see tests/differences.
     for_ours("loopback", |lab| {
         for version in ["0.1.0", "0.2.0"] {
             let result = lab.attach(&lab.container(), &conf(version)).ifname("lo").add();

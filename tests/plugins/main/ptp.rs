@@ -256,7 +256,7 @@ fn del_does_not_need_the_namespace() {
 
 #[test]
 fn del_without_a_namespace_leaves_no_rule() {
-    // The reference leaves its rules: see differences.rs.
+    // The reference leaves its rules: see tests/differences.
     for_ours("ptp", |lab| {
         for backend in ["nftables", "iptables"] {
             let masqueraded =
@@ -323,7 +323,7 @@ fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
 
 #[test]
 fn attributes_of_routes_are_in_the_container() {
-    // The reference takes mtu and advmss and forgets them: see differences.rs.
+    // The reference takes mtu and advmss and forgets them: see tests/differences.
     for_ours("ptp", |lab| {
         let container = lab.container();
         let routes = json!([{"dst": "10.91.0.0/16", "mtu": 1300, "advmss": 1200, "priority": 5}]);

@@ -560,7 +560,7 @@ pub fn del_does_not_need_the_namespace(kind: &Stacked) {
     });
 }
 
-/// The reference fails: see differences.rs.
+/// The reference fails: see tests/differences.
 pub fn del_with_a_stale_netns_file_leaves_nothing(kind: &Stacked) {
     kind.for_ours(|lab| {
         for changes in [json!({}), json!({"linkInContainer": true})] {

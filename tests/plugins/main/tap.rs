@@ -272,7 +272,7 @@ fn the_mac_comes_from_the_most_specific_source() {
     });
 }
 
-/// The reference forgets mtu and mac where both owner and group are given: see differences.rs.
+/// The reference forgets mtu and mac where both owner and group are given: see tests/differences.
 #[test]
 fn owner_and_group_go_with_everything_else() {
     let all = json!({"mtu": 1400, "mac": "02:00:00:00:00:01", "multiQueue": true, "owner": 0, "group": 0});
@@ -393,7 +393,7 @@ fn two_interfaces_of_a_container_are_two_attachments() {
 
 #[test]
 fn dns_is_the_network_s_or_that_of_ipam() {
-    // The reference has the network's only: see differences.rs.
+    // The reference has the network's only: see tests/differences.
     let told = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
     let cases = [
         (json!({"ipam": {"dns": told}}), told.clone()),
@@ -442,7 +442,7 @@ fn check_finds_what_has_changed() {
     });
 }
 
-/// The reference looks at addresses and routes only: see differences.rs.
+/// The reference looks at addresses and routes only: see tests/differences.
 #[test]
 fn check_looks_at_the_interface_itself() {
     let with_addresses = "ip link add eth0 address 02:00:00:00:00:01 type veth peer name other && \
@@ -518,7 +518,7 @@ fn del_does_not_need_the_namespace() {
 
 #[test]
 fn del_with_a_stale_file_for_the_namespace_succeeds() {
-    // The reference's fails: see differences.rs.
+    // The reference's fails: see tests/differences.
     for_ours_with_taps(|lab| {
         let before = Watch::start(lab, &[]);
         let container = lab.container();
@@ -530,7 +530,7 @@ fn del_with_a_stale_file_for_the_namespace_succeeds() {
     });
 }
 
-/// The reference deletes whatever has the name: see differences.rs.
+/// The reference deletes whatever has the name: see tests/differences.
 #[test]
 fn del_spares_an_interface_of_another_kind() {
     for_ours_with_taps(|lab| {
@@ -544,7 +544,7 @@ fn del_spares_an_interface_of_another_kind() {
 
 #[test]
 fn gc_frees_what_no_runtime_knows_any_more() {
-    // The reference has no GC: see differences.rs.
+    // The reference has no GC: see tests/differences.
     for_ours_with_taps(|lab| {
         let conf = with(&conf(), json!({"cniVersion": "1.1.0"}));
         let kept = lab.container();
@@ -613,7 +613,7 @@ fn add_fails_and_nothing_has_changed() {
     }
 }
 
-/// What the reference does not even notice: see differences.rs.
+/// What the reference does not even notice: see tests/differences.
 #[test]
 fn add_that_the_kernel_cannot_serve_is_refused_and_leaves_nothing() {
     let bridge = "ip link add br0 type veth peer name other";

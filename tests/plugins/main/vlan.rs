@@ -185,13 +185,13 @@ fn a_number_that_is_taken_is_refused_and_the_other_goes_on() {
     });
 }
 
-/// The reference does not set the sysctls: see differences.rs.
+/// The reference does not set the sysctls: see tests/differences.
 #[test]
 fn neighbours_are_told_of_a_new_container() {
     VLAN.for_ours(|lab| neighbours_are_told(lab, &VLAN));
 }
 
-/// The reference's DEL fails: see differences.rs.
+/// The reference's DEL fails: see tests/differences.
 #[test]
 fn del_after_the_master_is_gone_leaves_nothing() {
     VLAN.for_ours(|lab| assert_eq!(del_after_the_master(lab, &VLAN), 0));

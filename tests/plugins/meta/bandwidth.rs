@@ -202,7 +202,7 @@ fn del_leaves_nothing_and_can_be_repeated() {
         assert!(lab.host.link(&interface(&result, 2)).is_some());
         chain.del();
         if lab.peer == Peer::Ours {
-            unlimited.assert_unchanged("ADD"); // the reference leaves the queues to the main plugin: see differences.rs
+            unlimited.assert_unchanged("ADD"); // the reference leaves the queues to the main plugin: see tests/differences
         }
         chain.del();
         chain.main.del();
@@ -293,7 +293,7 @@ fn rates_beyond_32_bits_are_not_cut() {
     });
 }
 
-/// With the reference no packet passes where it does not fit in the bucket: see differences.rs.
+/// With the reference no packet passes where it does not fit in the bucket: see tests/differences.
 #[test]
 fn packets_pass_with_any_rate_and_burst() {
     for_able_ours(|lab| {
@@ -340,7 +340,7 @@ fn a_stream_flows_with_a_burst_of_nothing() {
 }
 
 /// Runtimes have to send a burst and nobody tells them one. The reference lets the first hundreds
-/// of megabytes pass: see differences.rs.
+/// of megabytes pass: see tests/differences.
 #[test]
 fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
     for_able_ours(|lab| {
@@ -394,7 +394,7 @@ fn old_versions_are_limited_too() {
     });
 }
 
-/// One name for both in the reference, so its second ADD fails: see differences.rs.
+/// One name for both in the reference, so its second ADD fails: see tests/differences.
 #[test]
 fn two_interfaces_of_a_container_have_limits_of_their_own() {
     for_able_ours(|lab| {

@@ -162,8 +162,8 @@ const SNAT: [&str; 7] = [
     "stranger: own, own",
 ];
 
-/// `SNAT` as the reference's nftables backend has it, which forgets the neighbours. differences.rs
-/// shows what comes of it.
+/// `SNAT` as the reference's nftables backend has it, which forgets the neighbours.
+/// tests/differences shows what comes of it.
 fn snat_of(peer: &Peer, backend: Option<&str>) -> [&'static str; 7] {
     let forgets = *peer != Peer::Ours && backend == Some("nftables");
     SNAT.map(
@@ -205,7 +205,7 @@ fn neighbours_and_the_container_itself_get_answers_that_the_host_does_not_see() 
     for_each_backend(|lab, backend| {
         without_bridge_netfilter(lab);
         if lab.peer != Peer::Ours && backend == Some("nftables") {
-            return; // See differences.rs.
+            return; // See tests/differences.
         }
         let plain = with(&network(), json!({"hairpinMode": false}));
         let chain = lab.chain(&plain, &portmap(backend, json!([web()])));

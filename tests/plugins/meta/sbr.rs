@@ -313,7 +313,7 @@ fn routes_of_a_ptp_link_move_as_well() {
 /// The kernel itself has link-local routes in main, and needs them for whoever names the interface.
 #[test]
 fn link_local_neighbours_stay_within_reach() {
-    // The reference removes the route: see differences.rs.
+    // The reference removes the route: see tests/differences.
     for_ours("sbr", |lab| {
         let (container, sbr) = two_uplinks(lab, json!({}));
         let address = lab.host.sh("ip -6 -o addr show dev br1 scope link | grep -o 'fe80::[^/]*'");
@@ -393,7 +393,7 @@ fn check_finds_what_has_changed() {
         ("link down and up", "ip link set net1 down; ip link set net1 up", "table 100"),
         ("link gone", "ip link del net1", "net1"),
     ];
-    // The reference looks at nothing: see differences.rs.
+    // The reference looks at nothing: see tests/differences.
     for (what, script, names) in breaks {
         for_ours("sbr", |lab| {
             let (container, sbr) = two_uplinks(lab, json!({}));

@@ -122,7 +122,7 @@ fn addresses_and_routes_go_with_the_interface() {
 /// tables it never keeps.
 #[test]
 fn nothing_is_lost_on_the_way() {
-    // The reference loses some: see differences.rs.
+    // The reference loses some: see tests/differences.
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         for keep in [0, 1] {
@@ -386,7 +386,7 @@ fn check_finds_what_has_changed() {
         ("hardware address", "ip link set net1 address 02:00:00:00:00:07", "02:00:00:00:00:07"),
         ("interface gone", "ip link del net1", "net1"),
     ];
-    // The reference looks for the VRF and the interface only: see differences.rs.
+    // The reference looks for the VRF and the interface only: see tests/differences.
     for_ours("vrf", |lab| {
         for (what, script, names) in breaks {
             let Some(container) = container(lab) else { return };

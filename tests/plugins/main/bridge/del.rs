@@ -142,7 +142,7 @@ fn lose<'a>(container: &Container, attachment: Attachment<'a>, how: &str) -> Att
 
 #[test]
 fn del_without_a_namespace_leaves_nothing_at_all() {
-    // The reference leaves its rules: see differences.rs.
+    // The reference leaves its rules: see tests/differences.
     for_ours("bridge", |lab| {
         for backend in ["nftables", "iptables"] {
             warm_up(lab, &everything(backend));
@@ -173,7 +173,7 @@ fn del_removes_the_link_even_if_the_namespace_has_others() {
 
 #[test]
 fn gc_removes_what_no_runtime_knows_any_more() {
-    // The reference has no GC: see differences.rs.
+    // The reference has no GC: see tests/differences.
     for_ours("bridge", |lab| {
         for backend in ["nftables", "iptables"] {
             let conf = with(&everything(backend), json!({"cniVersion": "1.1.0"}));

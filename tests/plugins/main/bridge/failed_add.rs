@@ -128,7 +128,8 @@ fn fail_at(
     (changes, error)
 }
 
-/// Both peers fail, ours with an error that helps. What the reference leaves is in differences.rs.
+/// Both peers fail, ours with an error that helps. What the reference leaves is in
+/// tests/differences.
 #[track_caller]
 pub fn assert_fails(lab: &Lab, conf: &Value, case: &Case) {
     let container = lab.container();

@@ -94,7 +94,7 @@ fn del_of_one_attachment_keeps_the_other_of_the_same_container_masqueraded() {
         lab.hide_iptables();
         assert!(second_attachment_survives_del_of_the_first(lab, Some("nftables")));
     });
-    // With iptables the reference fails: see differences.rs.
+    // With iptables the reference fails: see tests/differences.
     for_ours("bridge", |lab| {
         assert!(second_attachment_survives_del_of_the_first(lab, None));
         assert!(second_attachment_survives_del_of_the_first(lab, Some("iptables")));

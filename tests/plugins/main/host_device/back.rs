@@ -22,7 +22,7 @@ pub fn records(lab: &Lab) -> Vec<String> {
     found.lines().map(str::to_owned).collect()
 }
 
-/// The reference gives it back down, without addresses: see differences.rs.
+/// The reference gives it back down, without addresses: see tests/differences.
 #[test]
 fn del_leaves_the_device_as_it_was_before_add() {
     let addresses = "ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 10.40.0.10/24 brd + dev dev0 && \
@@ -149,7 +149,7 @@ fn the_container_keeps_nothing() {
     });
 }
 
-/// The reference's fails for each of them: see differences.rs.
+/// The reference's fails for each of them: see tests/differences.
 #[test]
 fn del_of_what_is_not_there_succeeds() {
     for_ours("host-device", |lab| {
@@ -211,7 +211,7 @@ fn del_does_not_need_the_namespace() {
 }
 
 /// A device plugin takes a device away, or its driver is gone, while a container has it. The
-/// reference's DEL fails: see differences.rs.
+/// reference's DEL fails: see tests/differences.
 #[test]
 fn del_needs_neither_sysfs_nor_the_configuration_of_add() {
     let changes = [
@@ -272,7 +272,7 @@ fn del_waits_until_the_device_s_name_is_free_on_the_host() {
 
 #[test]
 fn gc_gives_back_what_no_runtime_knows_any_more() {
-    // The reference has no GC: see differences.rs.
+    // The reference has no GC: see tests/differences.
     for_ours("host-device", |lab| {
         for base in [leased(), layer_two()] {
             device(lab);

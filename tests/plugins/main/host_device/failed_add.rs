@@ -109,7 +109,7 @@ fn a_device_that_is_not_named_clearly_is_refused_and_nothing_is_touched() {
 }
 
 /// What the reference refuses as well. It takes the first of several names, and follows `..`: see
-/// differences.rs.
+/// tests/differences.
 #[test]
 fn a_device_that_is_not_there_is_refused_by_both() {
     for_each_peer("host-device", |lab| {

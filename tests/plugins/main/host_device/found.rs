@@ -136,7 +136,7 @@ fn a_device_of_a_user_space_driver_stays_where_it_is() {
 }
 
 /// The reference reads this name of its own variable from the configuration, and moves nothing: see
-/// differences.rs.
+/// tests/differences.
 #[test]
 fn dpdk_mode_is_no_key() {
     for_ours("host-device", |lab| {

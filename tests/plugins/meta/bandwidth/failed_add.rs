@@ -161,7 +161,7 @@ fn add_that_only_ours_refuses_changes_nothing() {
 }
 
 /// Each thing that ADD makes is in the way once. The reference leaves what it made before: see
-/// differences.rs.
+/// tests/differences.
 #[test]
 fn what_is_in_the_way_is_left_alone() {
     for_able_ours(|lab| {

@@ -165,7 +165,7 @@ fn rules_of_iptables(lab: &Lab) -> Vec<String> {
     [rules("iptables"), rules("ip6tables")].concat()
 }
 
-/// The reference does not look at what containers share: see differences.rs.
+/// The reference does not look at what containers share: see tests/differences.
 #[test]
 fn check_finds_each_rule_of_iptables_that_is_gone() {
     for_ours("portmap", |lab| {
@@ -253,7 +253,7 @@ fn every_object_of_nftables_can_be_found_and_taken_away() {
 }
 
 /// The reference counts the rules of the container, and does not look at what they do or how they
-/// are reached: see differences.rs.
+/// are reached: see tests/differences.
 #[test]
 fn check_finds_each_rule_and_element_of_nftables_that_is_gone() {
     for_ours("portmap", |_| {

@@ -1,5 +1,5 @@
 //! A port of the host leads to one container: who comes second is told who has it. The reference
-//! lets the first rule win and says nothing, see differences.rs.
+//! lets the first rule win and says nothing, see tests/differences.
 
 use serde_json::{Value, json};
 

@@ -53,8 +53,8 @@ fn del_does_not_need_the_namespace() {
     });
 }
 
-/// The reference does nothing without mappings: see differences.rs. Nor does ours need to be told
-/// the backend.
+/// The reference does nothing without mappings: see tests/differences. Nor does ours need to be
+/// told the backend.
 #[test]
 fn del_needs_nothing_but_the_name() {
     for_ours_with_each_backend(|lab, backend| {
@@ -107,7 +107,7 @@ fn the_last_del_leaves_no_table() {
 }
 
 /// The reference's nftables backend removes the rules of all containers of that id: see
-/// differences.rs.
+/// tests/differences.
 #[test]
 fn del_leaves_the_same_container_in_another_network_alone() {
     for_ours_with_each_backend(|lab, backend| {

@@ -268,7 +268,7 @@ fn cve_2019_9946_a_node_port_in_the_same_table_is_not_shadowed() {
 }
 
 /// Between tables the kernel asks the youngest of one priority first, so ours stands behind that of
-/// all the others. See differences.rs.
+/// all the others. See tests/differences.
 #[test]
 fn cve_2019_9946_a_node_port_of_another_table_is_not_shadowed() {
     for_ours("portmap", |lab| {

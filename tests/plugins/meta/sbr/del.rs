@@ -39,7 +39,7 @@ fn del_of_the_chain_leaves_nothing() {
 
 #[test]
 fn del_does_not_need_the_namespace() {
-    // The reference fails, and makes a file at the path: see differences.rs.
+    // The reference fails, and makes a file at the path: see tests/differences.
     for_ours("sbr", |lab| {
         crate::plugins::main::bridge::warm_up(lab, &second());
         let before = Watch::start(lab, &[]);

@@ -78,7 +78,7 @@ fn add_fails_and_nothing_has_changed() {
 
 #[test]
 fn a_second_add_is_refused_and_changes_nothing() {
-    // The reference's leaves a rule: see differences.rs.
+    // The reference's leaves a rule: see tests/differences.
     for table in [json!({}), json!({"table": 5000})] {
         for_ours("sbr", |lab| {
             let (container, sbr) = super::two_uplinks(lab, table.clone());

@@ -69,7 +69,7 @@ fn what_no_pattern_matches_is_refused_and_nothing_is_done() {
 }
 
 /// On ours a pattern must match the whole name, in CHECK as well, and one that cannot be read
-/// allows nothing. See differences.rs.
+/// allows nothing. See tests/differences.
 #[test]
 fn patterns_are_for_whole_names() {
     for_ours("tuning", |lab| {

@@ -98,7 +98,7 @@ fn add_fails_and_nothing_has_changed() {
         ("no previous result", json!({"prevResult": null}), 7, "Required prevResult missing"),
         ("a directory that is a file", json!({"dataDir": "/run/file/x"}), 5, "/run/file/x"),
     ];
-    // The reference takes some of them, and undoes nothing; differences.rs has that.
+    // The reference takes some of them, and undoes nothing; tests/differences has that.
     for_ours("tuning", |lab| {
         lab.host.sh("touch /run/file");
         for (what, changes, code, words) in &cases {

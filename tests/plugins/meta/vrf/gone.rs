@@ -38,7 +38,7 @@ fn del_takes_not_there_as_done() {
 
 #[test]
 fn a_vrf_goes_when_its_interface_is_gone() {
-    // The reference fails: see differences.rs.
+    // The reference fails: see tests/differences.
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
@@ -84,7 +84,7 @@ fn del_does_not_need_the_configuration() {
 
 #[test]
 fn a_vrf_of_others_stays() {
-    // The reference removes it: see differences.rs.
+    // The reference removes it: see tests/differences.
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         container.sh("ip link add blue up type vrf table 20");

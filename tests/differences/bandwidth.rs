@@ -1,0 +1,146 @@
+//! Chapter "bandwidth" of docs/differences.md.
+
+use serde_json::json;
+
+use super::{FAILED, OK};
+use crate::plugins::main::bridge::static_ipam;
+use crate::plugins::meta::bandwidth::{self, bandwidth, can_limit};
+use crate::support::attachment::{for_ours, for_reference, with};
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+use crate::support::traffic::assert_pings;
+
+/// An observation of limits; the same on both, and so no difference, where the kernel has none.
+fn limits_differ<T: PartialEq + Clone + std::fmt::Debug>(
+    observe: impl Fn(&Lab) -> T,
+    ours: T,
+    reference: T,
+) {
+    assert_ne!(ours, reference, "no difference is claimed");
+    let case = |expected: &T, lab: &Lab| {
+        if can_limit(lab) {
+            assert_eq!(observe(lab), *expected, "{:?}", lab.peer);
+        }
+    };
+    for_ours("bandwidth", |lab| case(&ours, lab));
+    for_reference("bandwidth", |lab| case(&reference, lab));
+}
+
+/// Runtimes send 2^31-1 and its like where nobody has said a burst; the bucket of the reference is
+/// full of it.
+#[test]
+fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
+    let limits = json!({"ingressRate": bandwidth::RATE, "ingressBurst": 2_147_483_647_u64});
+    let observe = |lab: &Lab| {
+        let chain = lab.chain(
+            &bandwidth::network(),
+            &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})),
+        );
+        chain.add();
+        let seconds =
+            crate::support::flow::measure(&lab.host, &chain.container, &chain.ips()[0], 1);
+        seconds[0] > 3 * bandwidth::RATE
+    };
+    limits_differ(observe, false, true);
+}
+
+/// The kernel drops what does not fit in the bucket.
+#[test]
+fn a_burst_that_is_shorter_than_a_packet_lets_packets_pass() {
+    let observe = |lab: &Lab| {
+        let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 80});
+        let chain = lab.chain(&bandwidth::network(), &bandwidth(limits));
+        assert_pings(&lab.host, &chain.ips()[0]);
+        chain.add();
+        lab.host.try_sh(&format!("ping -n -q -c3 -i0.2 -W1 {}", chain.ips()[0])).status.success()
+    };
+    limits_differ(observe, true, false);
+}
+
+/// The reference names the ifb by network and container.
+#[test]
+fn two_interfaces_of_a_container_can_be_limited() {
+    let observe = |lab: &Lab| {
+        let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
+        chain.add();
+        let address = json!([{"address": "10.77.0.2/24", "gateway": "10.77.0.1"}]);
+        let network = static_ipam(&bandwidth::network(), address, json!([]));
+        let second = lab.attach(&chain.container, &network).ifname("eth1");
+        let prev_result = second.add();
+        chain.clone().ifname("eth1").conf(json!({"prevResult": prev_result})).try_add().status
+    };
+    limits_differ(observe, OK, FAILED);
+}
+
+/// Something is in the way of the last thing that ADD makes.
+#[test]
+fn an_add_of_limits_that_fails_leaves_nothing() {
+    let observe = |lab: &Lab| {
+        let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
+        lab.host.sh(&format!("tc qdisc add dev {} ingress", bandwidth::host_end(&chain)));
+        let before = Watch::start(lab, &[]);
+        assert_eq!(chain.try_add().status, FAILED);
+        before.changes_now().is_empty()
+    };
+    limits_differ(observe, true, false);
+}
+
+/// The queues of the host's end go with it, if it goes.
+#[test]
+fn del_takes_the_limits_off_the_host_s_end() {
+    let observe = |lab: &Lab| {
+        let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
+        let before = Watch::start(lab, &[]);
+        chain.add();
+        chain.del();
+        before.changes().is_empty()
+    };
+    limits_differ(observe, true, false);
+}
+
+/// Without limits and without prevResult: a nil pointer, and Go's status 2.
+#[test]
+fn no_prev_result_is_no_crash_of_bandwidth() {
+    let observe = |lab: &Lab| {
+        let chain = lab.chain(&bandwidth::network(), &bandwidth(json!({})));
+        chain.clone().conf(json!({"prevResult": null})).try_add().status
+    };
+    limits_differ(observe, FAILED, 2);
+}
+
+/// The kernel knows the host's end, whatever prevResult tells.
+#[test]
+fn limits_need_no_interfaces_in_prev_result() {
+    let observe = |lab: &Lab| {
+        let old = lab.chain(
+            &with(&bandwidth::network(), json!({"cniVersion": "0.2.0"})),
+            &bandwidth::both(),
+        );
+        let new = lab.chain(&bandwidth::network(), &bandwidth::both());
+        (
+            old.try_add().status,
+            new.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().status,
+        )
+    };
+    limits_differ(observe, (OK, OK), (FAILED, FAILED));
+}
+
+/// Releases 1.5 of the reference had the keys; now it limits everything.
+#[test]
+fn some_subnets_alone_can_be_limited() {
+    let observe = |lab: &Lab| {
+        let chain = lab.chain(
+            &bandwidth::network(),
+            &with(&bandwidth::both(), json!({"shapedSubnets": ["10.99.0.0/16"]})),
+        );
+        if !bandwidth::is_able(lab, "htb") {
+            crate::support::attachment::skip("htb");
+            return lab.peer != crate::support::call::Peer::Ours;
+        }
+        chain.add();
+        let seconds =
+            crate::support::flow::measure(&lab.host, &chain.container, &chain.ips()[0], 2);
+        seconds[1] < 3 * bandwidth::RATE
+    };
+    limits_differ(observe, false, true);
+}

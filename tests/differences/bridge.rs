@@ -1,0 +1,113 @@
+//! Chapter "bridge" of docs/differences.md.
+
+use serde_json::json;
+
+use super::{FAILED, OK, check_after_add, differs};
+use crate::plugins::main::bridge;
+use crate::support::attachment::with;
+use crate::support::netns::Lab;
+use crate::support::traffic::assert_pings;
+
+/// CHECK of a bridge without IPAM asks an IPAM plugin without a name, and fails.
+#[test]
+fn check_of_a_layer_two_bridge_succeeds() {
+    differs(
+        "bridge",
+        |lab| check_after_add(lab, &with(&bridge::conf(), json!({"ipam": null}))),
+        OK,
+        FAILED,
+    );
+}
+
+/// The reference compares the counter that a packet capture raises.
+#[test]
+fn check_does_not_mind_a_capture_on_the_bridge() {
+    let observe = |lab: &Lab| {
+        let attachment = lab.attach(&lab.container(), &bridge::conf());
+        let result = attachment.add();
+        lab.host.sh("ip link set br0 promisc on"); // what a capture does
+        attachment.check(&result).status
+    };
+    differs("bridge", observe, OK, FAILED);
+}
+
+/// IPAM's own default route has no gateway and isDefaultGateway adds another: "file exists".
+#[test]
+fn default_gateway_and_a_default_route_of_ipam_go_together() {
+    let conf = with(
+        &bridge::dual_stack(),
+        json!({"isDefaultGateway": true, "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
+    );
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let outcome = lab.attach(&container, &conf).try_add();
+        if outcome.status == OK {
+            assert_pings(&container, crate::support::netns::UPLINK[0]);
+            assert_pings(&container, crate::support::netns::UPLINK[1]);
+            assert_eq!(container.json("ip -j route show default").as_array().unwrap().len(), 1);
+            assert_eq!(container.json("ip -j -6 route show default").as_array().unwrap().len(), 1);
+        }
+        outcome.status
+    };
+    differs("bridge", observe, OK, FAILED);
+}
+
+/// A bridge that has lost its last port has a MAC of zeros; the reference reads that before its own
+/// port comes, and sets it.
+#[test]
+fn a_bridge_without_ports_can_be_used() {
+    let observe = |lab: &Lab| {
+        lab.host
+            .sh("ip link add br0 type bridge; ip link add port type veth peer name peer; ip link set port master br0; ip link del port");
+        let container = lab.container();
+        let outcome = lab.attach(&container, &bridge::conf()).try_add();
+        if outcome.status == OK {
+            assert_pings(&container, "10.10.0.1");
+        }
+        outcome.status
+    };
+    differs("bridge", observe, OK, FAILED);
+}
+
+/// A name with a NUL is refused; the reference makes a bridge of what stands before it, and never
+/// finds it again by its own name.
+#[test]
+fn a_name_with_a_nul_is_refused() {
+    let conf = with(&bridge::conf(), json!({"bridge": "br\u{0}0"}));
+    let observe = |lab: &Lab| {
+        let outcome = lab.attach(&lab.container(), &conf).try_add();
+        (outcome.status, lab.host.link("br").is_some())
+    };
+    differs("bridge", observe, (FAILED, false), (OK, true));
+}
+
+/// The second gateway is not in the way of the first; the reference refuses it, or replaces the
+/// first by it.
+#[test]
+fn gateways_of_two_subnets_are_on_the_bridge_together() {
+    let ranges = json!([[{"subnet": "10.10.0.0/24"}], [{"subnet": "10.20.0.0/24"}]]);
+    for (force, of_reference) in [(false, "10.10.0.1/24"), (true, "10.20.0.1/24")] {
+        let conf = with(
+            &bridge::conf(),
+            json!({"forceAddress": force, "ipam": {"subnet": null, "ranges": ranges}}),
+        );
+        let observe = |lab: &Lab| {
+            lab.attach(&lab.container(), &conf).try_add();
+            lab.host.addresses("br0").join(" ")
+        };
+        differs("bridge", observe, "10.10.0.1/24 10.20.0.1/24".to_owned(), of_reference.to_owned());
+    }
+}
+
+/// macspoofchk of the reference runs the nft program.
+#[test]
+fn macspoofchk_needs_no_nft_program() {
+    let observe = |lab: &Lab| {
+        let mut call = lab
+            .attach(&lab.container(), &with(&bridge::conf(), json!({"macspoofchk": true})))
+            .call("ADD", None);
+        call.wrapper.extend(["env", "PATH=/nonexistent"].map(str::to_owned));
+        call.run().status
+    };
+    differs("bridge", observe, OK, FAILED);
+}

@@ -1,0 +1,186 @@
+//! Chapter "host-device" of docs/differences.md.
+
+use serde_json::{Value, json};
+
+use super::{FAILED, OK, differs, makes};
+use crate::plugins::main::bridge::static_ipam;
+use crate::plugins::main::{host_device, tap};
+use crate::support::attachment::with;
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+
+/// A device that the reference gives back is down and has no address any more.
+#[test]
+fn a_device_comes_back_as_it_was() {
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        let before = Watch::start(lab, &[]);
+        let attachment = lab.attach(&lab.container(), &host_device::conf());
+        attachment.add();
+        attachment.del();
+        (
+            before.changes().is_empty(),
+            host_device::is_up(&lab.host, "dev0"),
+            lab.host.addresses("dev0").len(),
+        )
+    };
+    differs("host-device", observe, (true, true, 3), (false, false, 0));
+}
+
+#[test]
+fn del_of_another_network_leaves_the_device_in_the_container() {
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        let attachment = lab.attach(&lab.container(), &host_device::conf());
+        attachment.add();
+        let late = attachment.clone().conf(json!({"name": "other"})).call("DEL", None).run();
+        let is_back = lab.host.link("dev0").is_some();
+        attachment.call("DEL", None).run();
+        (late.status, is_back, lab.host.link("dev0").is_some())
+    };
+    differs("host-device", observe, (OK, false, true), (OK, true, true));
+}
+
+/// The reference keeps the device in the container when IPAM or an address fails, and a second ADD
+/// does not find it.
+#[test]
+fn a_failed_add_gives_the_device_back() {
+    let refused = with(
+        &host_device::conf(),
+        json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}}),
+    );
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        let attachment = lab.attach(&lab.container(), &refused);
+        assert_eq!(attachment.try_add().status, FAILED);
+        (
+            lab.host.link("dev0").is_some(),
+            attachment.conf(json!({"ipam": {"routes": null}})).try_add().status,
+        )
+    };
+    differs("host-device", observe, (true, OK), (false, FAILED));
+}
+
+/// The interface is looked for, and the namespace, and what has not been found is an error. A
+/// runtime repeats DEL until it succeeds.
+#[test]
+fn del_of_a_device_that_is_back_already_succeeds() {
+    let repeated = |lab: &Lab| {
+        host_device::device(lab);
+        let attachment = lab.attach(&lab.container(), &host_device::conf());
+        attachment.add();
+        attachment.del();
+        attachment.try_del().status
+    };
+    differs("host-device", repeated, OK, FAILED);
+    let without_namespace = |lab: &Lab| {
+        host_device::device(lab);
+        let container = lab.container();
+        let attachment = lab.attach(&container, &host_device::leased());
+        attachment.add();
+        container.vanish();
+        (attachment.try_del().status, lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists())
+    };
+    differs("host-device", without_namespace, (OK, false), (FAILED, true));
+}
+
+/// Without CNI_NETNS the reference does nothing at all, and the lease stays.
+#[test]
+fn del_of_a_device_without_netns_releases_the_address() {
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        let container = lab.container();
+        let attachment = lab.attach(&container, &host_device::leased());
+        attachment.add();
+        container.vanish();
+        attachment.netns(None).del();
+        lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists()
+    };
+    differs("host-device", observe, false, true);
+}
+
+/// The reference asks sysfs for the device before it gives it back.
+#[test]
+fn del_of_a_device_does_not_ask_sysfs() {
+    let conf = with(
+        &host_device::layer_two(),
+        json!({"device": null, "runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
+    );
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        host_device::found::fake_sysfs(lab, "e1000e", "mkdir -p net/dev0");
+        let attachment = lab.attach(&lab.container(), &conf);
+        attachment.add();
+        lab.host.sh("rm -r /sys/bus /sys/devices");
+        (attachment.try_del().status, lab.host.link("dev0").is_some())
+    };
+    differs("host-device", observe, (OK, true), (FAILED, false));
+}
+
+/// The reference takes the first of several in an order of its own.
+#[test]
+fn a_device_is_named_in_one_way_only() {
+    let conf = with(&host_device::layer_two(), json!({"hwaddr": "02:00:00:00:00:99"}));
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        lab.attach(&lab.container(), &conf).try_add().status
+    };
+    differs("host-device", observe, FAILED, OK);
+}
+
+/// The id is put into a path as it is.
+#[test]
+fn a_device_s_id_does_not_lead_out_of_its_directory() {
+    let conf = with(
+        &host_device::layer_two(),
+        json!({"device": null, "pciBusID": "../../../../run/elsewhere"}),
+    );
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        host_device::found::fake_sysfs(
+            lab,
+            "e1000e",
+            "mkdir -p /run/elsewhere/net/dev0 && ln -s /sys/bus/pci/drivers/e1000e /run/elsewhere/driver",
+        );
+        lab.attach(&lab.container(), &conf).try_add().status
+    };
+    differs("host-device", observe, FAILED, OK);
+}
+
+/// A variable of the reference's own, which its reader fills in.
+#[test]
+fn dpdk_mode_is_found_out_and_not_configured() {
+    let conf = with(&host_device::layer_two(), json!({"dpdkMode": true}));
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        let container = lab.container();
+        lab.attach(&container, &conf).add();
+        container.link("eth0").is_some()
+    };
+    differs("host-device", observe, true, false);
+}
+
+/// The reference's host-device and tap drop what IPAM tells, and host-device without IPAM what is
+/// configured.
+#[test]
+fn dns_is_told_by_whoever_knows_it() {
+    let told = json!({"nameservers": ["192.0.2.53"]});
+    let of_ipam = with(&host_device::conf(), json!({"ipam": {"dns": told}}));
+    let own = with(&host_device::layer_two(), json!({"dns": told}));
+    for conf in [of_ipam, own] {
+        let observe = |lab: &Lab| {
+            host_device::device(lab);
+            lab.attach(&lab.container(), &conf).add()["dns"].clone()
+        };
+        differs("host-device", observe, told.clone(), Value::Null);
+    }
+    let of_ipam = static_ipam(&tap::conf(), json!([{"address": "10.50.0.7/24"}]), json!([]));
+    let of_ipam = with(&of_ipam, json!({"ipam": {"dns": told}}));
+    let observe = |lab: &Lab| match tap::makes_taps(lab) {
+        true => lab.attach(&lab.container(), &of_ipam).add()["dns"].clone(),
+        false => Value::Null,
+    };
+    if makes(tap::makes_taps) {
+        differs("tap", observe, told, Value::Null);
+    }
+}

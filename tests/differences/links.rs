@@ -1,0 +1,118 @@
+//! Chapter "Links, addresses and routes" of docs/differences.md.
+
+use serde_json::{Value, json};
+
+use super::{FAILED, OK, check_after_add, differs};
+use crate::plugins::main::bridge::{self, static_ipam};
+use crate::support::attachment::with;
+use crate::support::netns::Lab;
+
+/// CHECK looks for a route to the address's network in the main table; the kernel has none for a
+/// /32.
+#[test]
+fn check_of_a_host_address_succeeds() {
+    let conf = static_ipam(
+        &with(&bridge::conf(), json!({"isGateway": null})),
+        json!([{"address": "10.10.0.7/32"}]),
+        json!([]),
+    );
+    differs("bridge", |lab| check_after_add(lab, &conf), OK, FAILED);
+}
+
+/// CHECK looks for every route in the main table.
+#[test]
+fn check_of_a_route_in_another_table_succeeds() {
+    let conf =
+        with(&bridge::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "table": 100}]}}));
+    differs("bridge", |lab| check_after_add(lab, &conf), OK, FAILED);
+    let conf = with(&conf, json!({"type": "ptp"}));
+    differs("ptp", |lab| check_after_add(lab, &conf), OK, FAILED);
+}
+
+/// The reference's library asks for a queue of no packets at the host's end, by a field that nobody
+/// set.
+#[test]
+fn the_host_s_end_keeps_the_kernel_s_queue_length() {
+    for plugin in ["bridge", "ptp"] {
+        let observe = |lab: &Lab| host_end(lab, plugin)["txqlen"].clone();
+        differs(plugin, observe, json!(1000), Value::Null); // nothing is printed for none
+    }
+}
+
+/// The host's end is found by its alias, so DEL needs no namespace; the reference's has none.
+#[test]
+fn the_host_s_end_says_whose_it_is() {
+    for plugin in ["bridge", "ptp"] {
+        let observe = |lab: &Lab| {
+            let alias = host_end(lab, plugin)["ifalias"].as_str().unwrap_or_default().to_owned();
+            alias.ends_with("net: net1, if: eth0, id: container-1")
+        };
+        differs(plugin, observe, true, false);
+    }
+}
+
+fn host_end(lab: &Lab, plugin: &str) -> Value {
+    let result =
+        lab.attach(&lab.container(), &with(&bridge::conf(), json!({"type": plugin}))).add();
+    let at = result["interfaces"].as_array().unwrap().len() - 2;
+    lab.host.link(&crate::support::attachment::interface(&result, at)).unwrap()
+}
+
+/// Nobody else can have the addresses of a link that was just made, so they are usable when ADD is
+/// done. The reference lets the kernel look for others first where `accept_dad` says so: on its
+/// bridge, and in a container of ptp.
+#[test]
+fn ipv6_addresses_can_be_used_at_once() {
+    let nodad =
+        |flags: &Value| flags.as_array().unwrap().iter().any(|address| address["nodad"] == true);
+    for (plugin, in_container) in [("bridge", false), ("ptp", true)] {
+        let conf = with(&bridge::dual_stack(), json!({"type": plugin}));
+        let observe = |lab: &Lab| {
+            let container = lab.container();
+            lab.attach(&container, &conf).add();
+            let links = match in_container {
+                true => container.json("ip -j -6 addr show dev eth0 scope global"),
+                false => lab.host.json("ip -j -6 addr show dev br0 scope global"),
+            };
+            nodad(&links[0]["addr_info"])
+        };
+        differs(plugin, observe, true, false);
+    }
+}
+
+/// `mtu` and `advmss` of a route are in the result, and not in the kernel.
+#[test]
+fn metrics_of_a_route_are_in_the_kernel() {
+    let conf = with(
+        &bridge::conf(),
+        json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "mtu": 1300, "advmss": 1200}]}}),
+    );
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        lab.attach(&container, &conf).add();
+        container.json("ip -j -d route show 10.99.0.0/16")[0]["metrics"][0].clone()
+    };
+    differs("bridge", observe, json!({"mtu": 1300, "advmss": 1200}), Value::Null);
+}
+
+/// Masquerading or not, an MTU that no veth takes is refused before anything is done; the reference
+/// makes the bridge first.
+#[test]
+fn an_mtu_that_cannot_be_is_a_mistake_of_the_configuration() {
+    let observe = |lab: &Lab| {
+        lab.attach(&lab.container(), &with(&bridge::conf(), json!({"mtu": 100_000})))
+            .try_add()
+            .err()
+            .code
+    };
+    differs("bridge", observe, 7, 999);
+}
+
+/// A negative MTU is a mistake; the reference takes it for none.
+#[test]
+fn a_negative_mtu_is_a_mistake_of_the_configuration() {
+    for plugin in ["bridge", "ptp"] {
+        let conf = with(&bridge::conf(), json!({"type": plugin, "mtu": -1}));
+        differs(plugin, |lab| lab.attach(&lab.container(), &conf).try_add().status, FAILED, OK);
+    }
+}

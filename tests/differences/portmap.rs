@@ -1,0 +1,244 @@
+//! Chapter "portmap" of docs/differences.md.
+
+use serde_json::{Value, json};
+
+use super::{FAILED, OK, differs};
+use crate::plugins::meta::portmap::{self, is_open, network, publish, web};
+use crate::support::attachment::with;
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{TcpServer, connect};
+
+/// The status of an ADD of portmap on `network()` with these changes.
+fn add_portmap(lab: &Lab, backend: Option<&str>, changes: Value) -> i32 {
+    lab.chain(&network(), &with(&portmap::portmap(backend, json!([web()])), changes))
+        .try_add()
+        .status
+}
+
+/// `add_portmap` with one mapping that is changed.
+fn add_mapping(lab: &Lab, backend: &str, changes: Value) -> i32 {
+    add_portmap(
+        lab,
+        Some(backend),
+        json!({"runtimeConfig": {"portMappings": [with(&web(), changes)]}}),
+    )
+}
+
+/// The reference adds a rule that no packet reaches, and says nothing.
+#[test]
+fn a_host_port_that_is_taken_is_an_error() {
+    for backend in portmap::BACKENDS {
+        let observe = |lab: &Lab| {
+            publish(lab, Some(backend), json!([web()]));
+            add_portmap(lab, Some(backend), json!({}))
+        };
+        differs("portmap", observe, FAILED, OK);
+    }
+}
+
+/// The reference uses nftables where there is no iptables.
+#[test]
+fn portmap_uses_nftables_unless_iptables_is_asked_for() {
+    let observe = |lab: &Lab| {
+        publish(lab, None, json!([web()]));
+        portmap::iptables::rules(lab).is_empty()
+    };
+    differs("portmap", observe, true, false);
+}
+
+/// A runtime that calls DEL with what it has in its configuration, as after a restart, leaves the
+/// reference's port open.
+#[test]
+fn del_of_portmap_needs_no_mappings() {
+    for backend in portmap::BACKENDS {
+        let observe = |lab: &Lab| {
+            let chain = publish(lab, Some(backend), json!([web()]));
+            let _server = TcpServer::start(&chain.container, 80);
+            chain.bare().del();
+            is_open(lab, 8080)
+        };
+        differs("portmap", observe, [false; 2], [true; 2]);
+    }
+}
+
+/// One of the tables that the reference made for good.
+#[test]
+fn the_last_del_of_portmap_takes_the_table_away() {
+    let observe = |lab: &Lab| {
+        let before = lab.host.sh("nft -s list ruleset");
+        publish(lab, Some("nftables"), json!([web()])).del();
+        lab.host.sh("nft -s list ruleset") == before
+    };
+    differs("portmap", observe, true, false);
+}
+
+/// The reference looks for rules by the container's id, whatever network they are of.
+#[test]
+fn del_of_portmap_is_for_one_network() {
+    let observe = |lab: &Lab| {
+        let chain = publish(lab, Some("nftables"), json!([web()]));
+        let _server = TcpServer::start(&chain.container, 80);
+        (*chain).clone().conf(json!({"name": "net2"})).del();
+        is_open(lab, 8080)
+    };
+    differs("portmap", observe, [true; 2], [false; 2]);
+}
+
+/// The port is known to be wrong when chains and jumps are there.
+#[test]
+fn a_failed_add_of_portmap_leaves_no_rule() {
+    let observe = |lab: &Lab| {
+        let before = Watch::start(lab, &[]);
+        let chain = lab.chain(
+            &network(),
+            &portmap::portmap(Some("iptables"), json!([with(&web(), json!({"hostPort": 70_000}))])),
+        );
+        chain.try_add().err();
+        chain.main.del();
+        before.changes_now().contains("CNI-")
+    };
+    differs("portmap", observe, false, true);
+}
+
+/// The jumps, the mark and the masquerading are shared, and the reference's CHECK does not look at
+/// them.
+#[test]
+fn check_of_portmap_looks_at_what_is_shared() {
+    for script in ["iptables -t nat -F CNI-HOSTPORT-MASQ", "ip6tables -t nat -F PREROUTING"] {
+        let observe = |lab: &Lab| {
+            let chain = publish(lab, Some("iptables"), json!([web()]));
+            lab.host.sh(script);
+            chain.check(&chain.result).status
+        };
+        differs("portmap", observe, FAILED, OK);
+    }
+}
+
+/// A packet that the kernel's bridge sends from port to port is not seen by the host, so the answer
+/// to a neighbour must come by the gateway.
+#[test]
+fn a_neighbour_reaches_a_port_where_bridges_go_their_own_way() {
+    let observe = |lab: &Lab| {
+        portmap::without_bridge_netfilter(lab);
+        let chain = publish(lab, Some("nftables"), json!([web()]));
+        let _server = TcpServer::start(&chain.container, 80);
+        let neighbour = lab.container();
+        lab.attach(&neighbour, &network()).add();
+        connect(&neighbour, "198.51.100.1:8080")
+    };
+    differs("portmap", observe, Some("10.10.0.1".to_owned()), None);
+}
+
+/// Of two tables with one priority the kernel asks the younger first, and that is the reference's.
+#[test]
+fn a_node_port_of_another_table_goes_first() {
+    for service in portmap::host::SERVICES.iter().filter(|service| service.node_port) {
+        let observe = |lab: &Lab| portmap::host::answering(lab, service, Some("nftables"), true)[1];
+        differs("portmap", observe, "service", "published");
+    }
+}
+
+#[test]
+fn masq_all_is_for_nftables_too() {
+    let observe = |lab: &Lab| {
+        let chained =
+            with(&portmap::portmap(Some("nftables"), json!([web()])), json!({"masqAll": true}));
+        let chain = lab.chain(&network(), &chained);
+        chain.add();
+        let _server = TcpServer::start(&chain.container, 80);
+        connect(&lab.outside, "198.51.100.1:8080").unwrap()
+    };
+    differs("portmap", observe, "10.10.0.1".to_owned(), "198.51.100.2".to_owned());
+}
+
+#[test]
+fn a_mapping_without_a_protocol_is_of_tcp() {
+    for backend in portmap::BACKENDS {
+        differs("portmap", |lab| add_mapping(lab, backend, json!({"protocol": null})), OK, FAILED);
+    }
+}
+
+#[test]
+fn a_protocol_may_have_any_case() {
+    differs("portmap", |lab| add_mapping(lab, "nftables", json!({"protocol": "TCP"})), OK, FAILED);
+}
+
+/// Nothing would be published, or not what was asked for.
+#[test]
+fn a_mapping_that_cannot_be_made_is_refused() {
+    let v4 = with(&network(), json!({"ipam": {"ranges": null, "subnet": "10.10.0.0/24"}}));
+    let without =
+        with(&network(), json!({"ipam": null, "isGateway": null, "isDefaultGateway": null}));
+    let cases = [
+        (v4, json!([with(&web(), json!({"hostIP": "2001:db8:ffff::1"}))])),
+        (without, json!([web()])),
+        (network(), json!([web(), with(&web(), json!({"containerPort": 81}))])),
+    ];
+    for backend in portmap::BACKENDS {
+        for (main, mappings) in &cases {
+            let observe = |lab: &Lab| {
+                lab.chain(main, &portmap::portmap(Some(backend), mappings.clone())).try_add().status
+            };
+            differs("portmap", observe, FAILED, OK);
+        }
+    }
+}
+
+/// The reference writes them in front of the jump that all containers share, and the last ADD
+/// decides for all: a container that has been there for long is cut off.
+#[test]
+fn conditions_of_nftables_are_of_one_container() {
+    let conditions = json!({"conditionsV4": ["ip", "saddr", "192.0.2.1"]});
+    let observe = |lab: &Lab| {
+        let chain = publish(lab, Some("nftables"), json!([web()]));
+        let _server = TcpServer::start(&chain.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        let other = json!([{"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]);
+        let second = lab.chain(
+            &network(),
+            &with(&portmap::portmap(Some("nftables"), other), conditions.clone()),
+        );
+        second.add();
+        let _other_server = TcpServer::start(&second.container, 80);
+        (is_open(lab, 8080), is_open(lab, 9090))
+    };
+    differs("portmap", observe, ([true, true], [false, true]), ([false, true], [false, true]));
+}
+
+/// A bit of a mark means nothing where no mark is set.
+#[test]
+fn a_mark_is_not_taken_for_nftables() {
+    differs(
+        "portmap",
+        |lab| add_portmap(lab, Some("nftables"), json!({"markMasqBit": 5})),
+        FAILED,
+        OK,
+    );
+}
+
+#[test]
+fn a_repeated_add_of_portmap_adds_nothing() {
+    let observe = |lab: &Lab| {
+        let chain = publish(lab, Some("nftables"), json!([web()]));
+        let once = lab.host.sh("nft -s list ruleset");
+        chain.add();
+        lab.host.sh("nft -s list ruleset") == once
+    };
+    differs("portmap", observe, true, false);
+}
+
+/// The kernel would go on sending a known flow to the container; the reference takes flows away at
+/// the next ADD of the port.
+#[test]
+fn del_of_portmap_ends_the_flows_of_udp() {
+    let observe = |lab: &Lab| portmap::udp::flows_after_del(lab);
+    differs("portmap", observe, 0, 4);
+}
+
+/// The same port of another machine is another flow.
+#[test]
+fn flows_of_udp_to_other_machines_are_not_ended() {
+    let observe = |lab: &Lab| portmap::udp::flows_to_others_after_add(lab);
+    differs("portmap", observe, 2, 0);
+}

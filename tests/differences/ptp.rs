@@ -1,0 +1,62 @@
+//! Chapter "ptp" of docs/differences.md.
+
+use serde_json::json;
+
+use super::{FAILED, OK, differs};
+use crate::plugins::main::bridge::static_ipam;
+use crate::plugins::main::ptp;
+use crate::support::netns::Lab;
+use crate::support::traffic::assert_pings;
+
+/// The kernel's route to the whole subnet is not made and removed again, so no packet can take it.
+#[test]
+fn ptp_never_has_its_subnet_on_the_link() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        lab.attach(&container, &ptp::conf()).add();
+        container.json("ip -j addr show dev eth0")[0]["addr_info"][0]["noprefixroute"] == true
+    };
+    differs("ptp", observe, true, false);
+}
+
+/// A reused address is announced, as bridge does it.
+#[test]
+fn ptp_tells_neighbours_of_a_new_container() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        lab.attach(&container, &ptp::conf()).add();
+        container.sh("cat /proc/sys/net/ipv4/conf/eth0/arp_notify").trim().to_owned()
+    };
+    differs("ptp", observe, "1".to_owned(), "0".to_owned());
+}
+
+/// Two addresses of a subnet share their gateway; the reference adds it twice: "file exists".
+#[test]
+fn ptp_takes_two_addresses_of_one_subnet() {
+    let addresses = json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}, {"address": "10.10.0.8/24", "gateway": "10.10.0.1"}]);
+    let conf = static_ipam(&ptp::conf(), addresses, json!([]));
+    differs("ptp", |lab| lab.attach(&lab.container(), &conf).try_add().status, OK, FAILED);
+}
+
+/// ptp with a /32: the reference adds IPAM's routes before the one to the gateway, and takes away a
+/// subnet route that does not exist.
+#[test]
+fn ptp_takes_a_host_address() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let alone = static_ipam(
+            &ptp::conf(),
+            json!([{"address": "10.10.0.7/32", "gateway": "10.10.0.1"}]),
+            json!([{"dst": "0.0.0.0/0"}]),
+        );
+        let attachment = lab.attach(&container, &alone);
+        let outcome = attachment.try_add();
+        if outcome.status == OK {
+            assert_pings(&container, "10.10.0.1");
+            assert_pings(&container, crate::support::netns::UPLINK[0]);
+            assert_eq!(attachment.check(&outcome.ok()).status, OK);
+        }
+        outcome.status
+    };
+    differs("ptp", observe, OK, FAILED);
+}

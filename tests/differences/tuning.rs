@@ -1,0 +1,264 @@
+//! Chapter "tuning" of docs/differences.md.
+
+use serde_json::{Value, json};
+
+use super::{FAILED, OK, differs};
+use crate::plugins::main::bridge;
+use crate::plugins::meta::tuning;
+use crate::support::attachment::with;
+use crate::support::chain::Chain;
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+
+fn tuning_chain<'a>(lab: &'a Lab, changes: Value) -> Chain<'a> {
+    lab.chain(&bridge::conf(), &tuning::tuning(changes))
+}
+
+const ARP_FILTER: &str = "ipv4/conf/eth0/arp_filter";
+
+fn set_arp_filter() -> Value {
+    json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}})
+}
+
+/// Nobody else knows what a sysctl was, and the reference does not write it down.
+#[test]
+fn tuning_gives_sysctls_back() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, set_arp_filter());
+        chain.add();
+        chain.del();
+        tuning::sysctl(&chain.container, ARP_FILTER)
+    };
+    differs("tuning", observe, "0".to_owned(), "1".to_owned());
+}
+
+/// A part of the name is enough for the reference, and CHECK does not ask at all.
+#[test]
+fn a_pattern_of_the_allowlist_is_for_the_whole_name() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, set_arp_filter());
+        let result = chain.add();
+        tuning::allowlist::write(lab, "arp_filter\n");
+        let add = chain.try_add().status;
+        tuning::allowlist::write(lab, "nothing\n");
+        (add, chain.check(&result).status)
+    };
+    differs("tuning", observe, (FAILED, FAILED), (OK, OK));
+}
+
+#[test]
+fn a_pattern_that_is_none_allows_nothing() {
+    let observe = |lab: &Lab| {
+        tuning::allowlist::write(lab, "net.ipv4.conf.IFNAME.arp_filter\n(\n");
+        tuning_chain(lab, set_arp_filter()).try_add().status
+    };
+    differs("tuning", observe, FAILED, OK);
+}
+
+/// Every dot becomes a slash, those of the link's name as well.
+#[test]
+fn a_sysctl_of_a_link_with_a_dot_is_found() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"sysctl": {"net/ipv4/conf/eth0.5/arp_filter": "1"}}));
+        chain.container.sh("ip link add eth0.5 type veth peer name other");
+        chain.try_add().status
+    };
+    differs("tuning", observe, OK, FAILED);
+}
+
+/// Where a pod may choose the name of its interface, it must not get at the settings of all of
+/// them.
+#[test]
+fn ifname_is_never_all_links() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, set_arp_filter());
+        let status = chain.clone().ifname("all").try_add().status;
+        (status, tuning::sysctl(&chain.container, "ipv4/conf/all/arp_filter"))
+    };
+    differs("tuning", observe, (FAILED, "0".to_owned()), (OK, "1".to_owned()));
+}
+
+#[test]
+fn a_failed_tuning_leaves_nothing() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, with(&set_arp_filter(), json!({"txQLen": 5, "mtu": 70_000})));
+        let before = Watch::start(lab, &[&chain.container]);
+        chain.try_add().err();
+        before.changes_now().is_empty()
+    };
+    differs("tuning", observe, true, false);
+}
+
+#[test]
+fn a_repeated_tuning_keeps_the_first_backup() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mtu": 1400}));
+        chain.add();
+        chain.add();
+        chain.del();
+        chain.container.link("eth0").unwrap()["mtu"].clone()
+    };
+    differs("tuning", observe, json!(1500), json!(1400));
+}
+
+/// It would be restored for the next container of that id.
+#[test]
+fn the_backup_goes_with_the_namespace() {
+    let observe = |lab: &Lab| {
+        let (gone, linkless) =
+            (tuning_chain(lab, json!({"mtu": 1400})), tuning_chain(lab, json!({"mtu": 1400})));
+        gone.add();
+        gone.container.vanish();
+        gone.del();
+        linkless.add();
+        linkless.container.sh("ip link del eth0");
+        linkless.del();
+        [gone, linkless].map(|chain| tuning::has_backup(lab, &chain))
+    };
+    differs("tuning", observe, [false, false], [true, true]);
+}
+
+/// The file's name does not tell the network.
+#[test]
+fn del_of_another_network_does_not_restore() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mtu": 1400}));
+        chain.add();
+        chain.clone().conf(json!({"name": "other"})).del();
+        chain.container.link("eth0").unwrap()["mtu"].clone()
+    };
+    differs("tuning", observe, json!(1400), json!(1500));
+}
+
+#[test]
+fn what_del_cannot_restore_is_told() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mtu": 1400}));
+        chain.add();
+        lab.host.sh(&format!("echo '{{\"mtu\": 70000}}' > {}", tuning::backup_of(&chain)));
+        (chain.try_del().status, tuning::has_backup(lab, &chain))
+    };
+    differs("tuning", observe, (FAILED, false), (OK, true));
+}
+
+/// The reference writes to a map that it never made.
+#[test]
+fn sysctls_of_args_need_no_others() {
+    let observe =
+        |lab: &Lab| tuning_chain(lab, json!({"args": {"cni": set_arp_filter()}})).try_add().status;
+    differs("tuning", observe, OK, 2);
+}
+
+#[test]
+fn two_spellings_of_a_sysctl_are_refused() {
+    let twice = json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net/ipv4/conf/IFNAME/arp_filter": "0"}});
+    differs("tuning", |lab| tuning_chain(lab, twice.clone()).try_add().status, FAILED, OK);
+}
+
+/// ADD with false does nothing, and CHECK looks for false also where nothing was said.
+#[test]
+fn promisc_false_is_off() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"promisc": false, "mtu": 1400}));
+        chain.container.sh("ip link set eth0 promisc on");
+        let result = chain.add();
+        let switched_off = chain.check(&result).status;
+        chain.container.sh("ip link set eth0 promisc on");
+        (switched_off, chain.clone().conf(json!({"promisc": null})).check(&result).status)
+    };
+    differs("tuning", observe, (OK, OK), (FAILED, FAILED));
+}
+
+#[test]
+fn check_of_a_list_of_numbers_succeeds() {
+    let observe = |lab: &Lab| {
+        let chain =
+            tuning_chain(lab, json!({"sysctl": {"net.ipv4.ip_local_port_range": "20000 30000"}}));
+        let result = chain.add();
+        chain.check(&result).status
+    };
+    differs("tuning", observe, OK, FAILED);
+}
+
+#[test]
+fn check_of_a_mac_in_capitals_succeeds() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mac": "02-00-00-00-00-AB"}));
+        let result = chain.add();
+        chain.check(&result).status
+    };
+    differs("tuning", observe, OK, FAILED);
+}
+
+#[test]
+fn the_result_of_tuning_tells_the_mtu() {
+    let observe =
+        |lab: &Lab| tuning_chain(lab, json!({"mtu": 1400})).add()["interfaces"][2]["mtu"].clone();
+    differs("tuning", observe, json!(1400), Value::Null);
+}
+
+#[test]
+fn the_host_s_interface_in_the_result_is_left_alone() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mac": tuning::MAC}));
+        let host = json!({"name": "eth0", "mac": "02:00:00:00:00:01"});
+        let previous = json!({"cniVersion": "1.0.0", "interfaces": [host]});
+        chain.clone().conf(json!({"prevResult": previous})).add()["interfaces"][0]["mac"].clone()
+    };
+    differs("tuning", observe, json!("02:00:00:00:00:01"), json!(tuning::MAC));
+}
+
+/// Whoever may write beside the file chooses where the reference writes, as root.
+#[test]
+fn the_backup_is_never_written_through_a_link() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mtu": 1400, "dataDir": "/run/new/data"}));
+        chain.add();
+        let mode = lab.host.sh("stat -c %a /run/new/data").trim().to_owned();
+        chain.del();
+        let file = format!("/run/new/data/{}_eth0.json", chain.container_id);
+        lab.host.sh(&format!("echo precious > /run/victim; ln -s /run/victim {file}"));
+        chain.try_add();
+        (mode, lab.host.sh("cat /run/victim") == "precious\n")
+    };
+    differs("tuning", observe, ("700".to_owned(), true), ("600".to_owned(), false));
+}
+
+#[test]
+fn a_relative_data_dir_is_refused() {
+    // Whoever enters a mount namespace is at its root, so this is the lab's own /run.
+    let observe = |lab: &Lab| {
+        tuning_chain(lab, json!({"mtu": 1400, "dataDir": "run/relative"})).try_add().status
+    };
+    differs("tuning", observe, FAILED, OK);
+}
+
+/// A path of /proc is soon that of another process.
+#[test]
+fn tuning_is_restored_in_its_own_namespace_only() {
+    let observe = |lab: &Lab| {
+        let [old, new] = [(); 2].map(|()| tuning_chain(lab, json!({"mtu": 1400})));
+        old.add();
+        new.container.sh("ip link set eth0 mtu 1450");
+        old.clone().netns(Some(&new.container.netns)).del();
+        new.container.link("eth0").unwrap()["mtu"].clone()
+    };
+    differs("tuning", observe, json!(1450), json!(1500));
+}
+
+/// The backup of `a_b` with `c` is called as that of `a` with `b_c`.
+#[test]
+fn a_backup_of_the_same_name_is_not_overwritten() {
+    let observe = |lab: &Lab| {
+        let [first, second] = [("a_b", "c"), ("a", "b_c")].map(|(id, ifname)| {
+            let container = lab.container();
+            container.sh(&format!("ip link add {ifname} type veth peer name other"));
+            let conf = json!({"name": "n", "cniVersion": "1.0.0", "mtu": 1400, "prevResult": {"cniVersion": "1.0.0"}});
+            let attachment = lab.attach(&container, &tuning::tuning(conf)).id(id).ifname(ifname);
+            (container, attachment)
+        });
+        first.1.add();
+        second.1.try_add().status
+    };
+    differs("tuning", observe, FAILED, OK);
+}

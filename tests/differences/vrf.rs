@@ -1,0 +1,104 @@
+//! Chapter "vrf" of docs/differences.md.
+
+use serde_json::{Value, json};
+
+use super::{FAILED, OK};
+use crate::plugins::meta::vrf;
+use crate::support::attachment::{for_ours, for_reference, with};
+use crate::support::chain::Chained;
+use crate::support::netns::{Container, Lab};
+
+/// Makes one observation on both, where the kernel has VRFs. The interface is to join the VRF
+/// `blue`.
+fn differs_in_vrf<T: PartialEq + std::fmt::Debug>(
+    changes: Value,
+    observe: impl Fn(&Container, &Chained<'_>) -> T,
+    ours: T,
+    reference: T,
+) {
+    assert_ne!(ours, reference, "no difference is claimed");
+    let observe = |lab: &Lab| {
+        let container = vrf::container(lab)?;
+        let changes = with(&json!({"vrfname": "blue"}), changes.clone());
+        let member = vrf::attach(lab, &container, &vrf::network(1, 2), "net1", changes);
+        Some(observe(&container, &member))
+    };
+    let is = |seen: Option<T>, expected: &T, whose: &str| {
+        if let Some(seen) = seen {
+            assert_eq!(&seen, expected, "{whose}");
+        }
+    };
+    for_ours("vrf", |lab| is(observe(lab), &ours, "ours"));
+    for_reference("vrf", |lab| is(observe(lab), &reference, "the reference"));
+}
+
+#[test]
+fn a_vrf_of_others_stays_after_del() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        container.sh("ip link add blue up type vrf table 20");
+        member.add();
+        member.del();
+        container.link("blue").is_some()
+    };
+    differs_in_vrf(json!({}), observe, true, false);
+}
+
+#[test]
+fn del_of_vrf_takes_an_interface_that_is_gone_as_done() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        member.add();
+        container.sh("ip link del net1");
+        (member.try_del().status, container.link("blue").is_some())
+    };
+    differs_in_vrf(json!({}), observe, (OK, false), (FAILED, true));
+}
+
+/// The reference takes it out of whatever master it has.
+#[test]
+fn del_of_vrf_leaves_an_interface_of_another_vrf() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        member.add();
+        container.sh("ip link add red type vrf table 20; ip link set net1 master red");
+        member.del();
+        vrf::master(container, "net1")
+    };
+    differs_in_vrf(json!({}), observe, json!("red"), Value::Null);
+}
+
+/// The reference looks at VRFs only.
+#[test]
+fn a_table_that_a_rule_leads_to_is_no_vrf_s() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        container.sh("ip rule add from 192.0.2.1 lookup 1");
+        member.add();
+        vrf::table(container, "blue")
+    };
+    differs_in_vrf(json!({}), observe, 2, 1);
+}
+
+/// The reference puts back global addresses, and routes of main.
+#[test]
+fn vrf_loses_no_address_and_no_route() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        container.sh(
+            "ip addr add fe80::7/64 dev net1 nodad; ip route add 10.82.0.0/16 dev net1 table 77; \
+            ip route add 10.80.0.0/16 dev net1 scope link metric 9",
+        );
+        member.add();
+        let address = container.sh("ip -o addr show dev net1").contains("fe80::7/64");
+        let routes = ["77", "all"]
+            .map(|table| container.sh(&format!("ip route show table {table} dev net1 || true")));
+        [address, routes[0].contains("10.82.0.0/16"), routes[1].contains("10.80.0.0/16")]
+    };
+    differs_in_vrf(json!({}), observe, [true; 3], [false; 3]);
+}
+
+#[test]
+fn check_of_vrf_looks_at_routes() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        member.add();
+        container.sh("ip route del 10.77.0.0/16 vrf blue");
+        member.check(&member.result).status
+    };
+    differs_in_vrf(json!({}), observe, FAILED, OK);
+}
