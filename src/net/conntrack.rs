@@ -1,4 +1,5 @@
-//! The kernel's table of connections, over netlink: `conntrack -D`, without `conntrack`.
+//! The kernel's connection tracking table over netlink: what `conntrack -D` does, without the
+//! program.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use super::netlink::transport::Transport;
 use super::nfnetlink::{self, Family, Header, NFNL_SUBSYS_CTNETLINK, NLM_F_ACK, NLM_F_DUMP};
 use crate::error::{Error, Result};
 
-/// How often an interrupted dump is begun again; what was seen of it is dealt with each time.
+/// How often an interrupted dump is retried; the flows of each attempt are deleted at once.
 const TRIES: usize = 5;
 
 // linux/netfilter/nfnetlink_conntrack.h: enum cntl_msg_types
@@ -45,21 +46,21 @@ const CTA_FILTER_F_CTA_PROTO_DST_PORT: u32 = 1 << 5;
 /// IPPROTO_UDP.
 const UDP: u8 = 17;
 
-/// A connection, as far as it is looked at.
+/// A tracked connection, reduced to the fields that are used here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Which port it was addressed to.
+    /// The destination port of its first packet.
     pub port: u16,
-    /// Whom it was addressed to.
+    /// The destination address of its first packet.
     pub destination: IpAddr,
-    /// Who answers.
+    /// The source address of the replies.
     pub answering: IpAddr,
-    /// What the kernel deletes it by: attributes as they came.
+    /// The attributes that the kernel deletes it by, as received.
     identity: Vec<(u16, Vec<u8>)>,
 }
 
 impl Flow {
-    /// A flow of UDP.
+    /// Reads a UDP flow; None for other protocols.
     fn read(payload: &[u8]) -> Option<Flow> {
         let attrs = Attrs::after(payload, nfnetlink::HEADER);
         let original = attrs.nested(CTA_TUPLE_ORIG)?;
@@ -83,7 +84,7 @@ impl Flow {
     }
 }
 
-/// A socket to the connections of one namespace, the one it was opened in.
+/// A connection tracking socket of one namespace, the one it was opened in.
 pub struct Conntrack {
     transport: Transport,
 }
@@ -96,17 +97,17 @@ impl Conntrack {
         Ok(Conntrack { transport })
     }
 
-    /// Asks somebody else than the kernel, see [`Transport::over`].
+    /// Talks to a peer other than the kernel, see [`Transport::over`].
     pub fn over(socket: OwnedFd) -> Conntrack {
         Conntrack { transport: Transport::over(socket) }
     }
 
-    /// Makes the kernel forget the UDP flows of one family that were addressed to one of the ports
-    /// and that `is_stale` accepts: the next packet of each is looked at anew. A kernel that
-    /// cannot be asked has nothing to forget.
+    /// Deletes the UDP flows of one family that were sent to one of the ports and that `is_stale`
+    /// accepts: the next packet of each is evaluated again. A kernel that does not support the
+    /// query has nothing to delete.
     ///
-    /// The kernel looks at its whole table of all namespaces for it, which takes milliseconds: so
-    /// once for all ports.
+    /// The kernel walks its whole table of all namespaces for it, which takes milliseconds: make
+    /// one call for all ports.
     pub fn forget_udp(
         &self,
         is_v6: bool,
@@ -151,7 +152,7 @@ impl Conntrack {
             .send(IPCTNL_MSG_CT_DELETE, NLM_F_ACK, family, &body)
             .map_err(|e| Error::kernel(what, e))?;
         match self.transport.acknowledged(seq, |_| ()) {
-            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(()), // it ended by itself
+            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(()), // it expired meanwhile
             done => done.map_err(|refusal| refused(what, refusal)),
         }
     }
@@ -166,8 +167,8 @@ impl Conntrack {
     }
 }
 
-/// Kernels before 5.8 do not filter, so what they send is looked at as well. It is one port that
-/// they can filter by.
+/// Builds the filter of the dump. Kernels before 5.8 ignore it, so the replies are filtered here as
+/// well. The kernel can filter by a single port only.
 fn to_ports(ports: &BTreeSet<u16>) -> Attributes {
     let only = ports.first().filter(|_| ports.len() == 1);
     let mut body = Attributes::default();

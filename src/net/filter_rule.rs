@@ -1,50 +1,51 @@
-//! Rules of the table `filter` of iptables, of the few forms that are written here. The programs of
-//! iptables and netlink have the same.
+//! Rules of the iptables table `filter`, in the few forms that are written here. Shared by the code
+//! that runs the iptables programs and the code that uses netlink.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Where a packet goes that a rule matches.
+/// Where a matching packet goes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// It is accepted.
+    /// The packet is accepted.
     Accept,
-    /// It goes through another chain and comes back.
+    /// The packet traverses another chain and returns.
     Chain(String),
 }
 
-/// A rule of the table `filter`, of the few forms that the reference has for a container's packets.
+/// A rule of the table `filter`, in one of the few forms that the reference uses for a container's
+/// packets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FilterRule {
-    /// Packets from this address.
+    /// Match only packets from this address.
     pub source: Option<IpAddr>,
-    /// Packets to this address.
+    /// Match only packets to this address.
     pub destination: Option<IpAddr>,
-    /// Packets of connections that have been accepted before, or that belong to such.
+    /// Match only packets of established or related connections.
     pub is_of_replies: bool,
-    /// Words for people, which tell one rule from another.
+    /// A comment for people, which distinguishes the rule from others.
     pub comment: Option<String>,
-    /// What becomes of them.
+    /// What happens to matching packets.
     pub target: Target,
 }
 
 impl FilterRule {
-    /// A rule for every packet.
+    /// A rule that matches every packet.
     pub fn to(target: Target) -> FilterRule {
         FilterRule { source: None, destination: None, is_of_replies: false, comment: None, target }
     }
 
-    /// Whether it does what the other one does. nft(8) leaves the comments of iptables out of what
-    /// it lists, so a rule that was loaded from there has none.
+    /// Whether it does the same as `wanted`. nft(8) omits the comments of iptables rules from its
+    /// listings, so a rule that was loaded from one has none.
     pub fn does(&self, wanted: &FilterRule) -> bool {
         self == wanted
             || self.comment.is_none() && *self == FilterRule { comment: None, ..wanted.clone() }
     }
 }
 
-/// As `iptables -S` lists it, without the chain that it is in.
+/// As `iptables -S` lists it, without the chain.
 impl fmt::Display for FilterRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (option, address) in [("-s", self.source), ("-d", self.destination)] {

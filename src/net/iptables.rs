@@ -1,8 +1,8 @@
-//! The host's iptables programs, for who asks for that backend and for what the reference plugins
-//! left.
+//! The host's iptables programs, for configurations that select that backend and for rules that the
+//! reference plugins left.
 //!
-//! Rules of iptables are opaque to everything else: they are read and written by the host's own
-//! programs, in one `iptables-restore` a family. Whether there is anything to read is seen without
+//! iptables rules are opaque to all other code: the host's own programs read and write them, with
+//! one `iptables-restore` per family. Whether there is anything to read is determined without
 //! starting a program.
 
 use std::cell::{OnceCell, RefCell};
@@ -21,22 +21,22 @@ use crate::error::{Code, Error, Result};
 use crate::file_lock::{self, Mode, Patience, Place};
 use crate::plain_file;
 
-/// Where the programs are when PATH, which is the runtime's, does not say.
+/// Where to look for the programs when the PATH, which is the runtime's, does not lead to them.
 const USUAL_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
-/// Seconds to wait for another's lock: those of [`file_lock::PATIENCE`]. kube-proxy alone can have
-/// it for several.
+/// Seconds to wait for another lock holder, as in [`file_lock::PATIENCE`]. kube-proxy alone can
+/// hold the lock for several.
 const PATIENCE: &str = "30";
 /// The lock of iptables-legacy.
 const XTABLES_LOCK: &str = "/run/xtables.lock";
-/// How often a change is planned anew because the rules changed in between.
+/// How often a change is planned again because the rules changed in between.
 const TRIES: usize = 5;
-/// Held while rules are looked at and changed.
+/// The lock that is held while rules are read and changed.
 const LOCK: &str = "/run/cni/iptables/lock";
 const LOCK_DIR: &str = "/run/cni/iptables";
-/// The programs' exit status when another held the lock all the time, among other reasons.
+/// The exit status of the programs when the lock stayed busy, among other reasons.
 const LOCKED: i32 = 4;
 
-/// The variant whose rules are in nf_tables, or the one that has its own kernel tables.
+/// The variant of the programs: with rules in nf_tables, or with kernel tables of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// What `iptables` means on the host.
@@ -54,11 +54,11 @@ pub struct Saved {
     words: Words,
 }
 
-/// The words of each rule of those chains that were asked for a rule.
+/// The words of each rule, cached for the chains that [`Saved::has`] was called with.
 #[derive(Clone, Debug, Default)]
 struct Words(RefCell<HashMap<String, HashSet<Vec<String>>>>);
 
-/// They say no more than the rules do.
+/// A cache that is derived from the rules, so it is irrelevant to equality.
 impl PartialEq for Words {
     fn eq(&self, _: &Words) -> bool {
         true
@@ -68,11 +68,11 @@ impl PartialEq for Words {
 impl Eq for Words {}
 
 impl Saved {
-    /// Reads what iptables-save prints.
+    /// Parses the output of iptables-save.
     pub fn parse(text: &str) -> Saved {
         let mut chains = BTreeMap::<String, Vec<String>>::new();
-        // Not `lines()`: that takes a carriage return at the end of a comment for part of the
-        // line's end.
+        // Not `lines()`: it takes a carriage return at the end of a comment for part of the line
+        // ending.
         for line in text.split('\n') {
             if let Some(chain) = line.strip_prefix(':').and_then(|line| line.split(' ').next()) {
                 chains.entry(chain.to_owned()).or_default();
@@ -85,17 +85,17 @@ impl Saved {
         Saved { chains, words: Words::default() }
     }
 
-    /// The rules of a chain; None where there is no such chain.
+    /// The rules of a chain; None if the chain does not exist.
     pub fn chain(&self, name: &str) -> Option<&[String]> {
         self.chains.get(name).map(Vec::as_slice)
     }
 
-    /// The chains by their names, each with its rules.
+    /// The chains by name, each with its rules.
     pub fn chains(&self) -> impl Iterator<Item = (&str, &[String])> {
         self.chains.iter().map(|(name, rules)| (name.as_str(), rules.as_slice()))
     }
 
-    /// The rules that lead to a chain, each with the chain that it is in.
+    /// The rules that jump or go to a chain, each with the chain that contains it.
     pub fn leading_to(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
         let targets = [format!("-j {name}"), format!("-g {name}")];
         let leads = move |rule: &str| targets.iter().any(|target| rule.ends_with(target.as_str()));
@@ -105,7 +105,7 @@ impl Saved {
         rules.filter(move |(_, rule)| leads(rule))
     }
 
-    /// Whether the chain has the rule, in whatever order its words are shown.
+    /// Whether the chain has the rule, whatever the order of its words.
     pub fn has(&self, chain: &str, rule: &str) -> bool {
         let words = |rule: &str| {
             let mut words: Vec<String> = rule.split_whitespace().map(str::to_owned).collect();
@@ -124,11 +124,11 @@ impl Saved {
     }
 }
 
-/// The host's programs of every family, for one operation or those of a chain. It waits for a stuck
-/// lock holder once; later attempts fail at once, for the same reason.
+/// The host's iptables programs of both families, for one operation or for all those of a plugin
+/// chain. They wait for a stuck lock holder once; later attempts fail at once, for the same reason.
 #[derive(Default)]
 pub struct Programs {
-    /// Until when it waits for the lock.
+    /// When the wait for the lock ends.
     deadline: Deadline,
     given_up: OnceCell<Error>,
 }
@@ -142,7 +142,7 @@ pub struct Iptables<'p> {
 }
 
 impl Programs {
-    /// What the host calls iptables (or ip6tables), for addresses like this one.
+    /// The programs that the host calls iptables (or ip6tables), for the family of this address.
     pub fn for_address(&self, ip: IpAddr) -> Iptables<'_> {
         self.of(ip.is_ipv6(), Variant::Default)
     }
@@ -151,14 +151,14 @@ impl Programs {
         Iptables { programs: self, is_v6, variant }
     }
 
-    /// The programs whose `nat` table may have this chain, of both families; empty where no program
-    /// needs to be asked.
+    /// The programs of both families whose `nat` table may have this chain; empty if no program
+    /// needs to run.
     pub fn with_nat_chain(&self, nft: Option<&Nft>, chain: &str) -> Result<Vec<Iptables<'_>>> {
         self.with_nat(nft, |nft, family| Ok(nft.chain(family, "nat", chain)?.is_some()))
     }
 
-    /// The same, where the chain has rules, as far as that can be seen. No more than `jumps` rules
-    /// lead there.
+    /// Like [`Programs::with_nat_chain`], but only where the chain has rules, as far as that is
+    /// visible. At most `jumps` rules lead to the chain.
     pub fn with_nat_chain_in_use(
         &self,
         nft: Option<&Nft>,
@@ -168,7 +168,8 @@ impl Programs {
         self.with_nat(nft, |nft, family| match nft.chain(family, "nat", chain)? {
             None => Ok(false),
             Some(info) if info.uses > jumps => Ok(true),
-            // So few are read: an administrator may have deleted what leads there.
+            // The uses may all be jumps, or rules whose jumps an administrator deleted. They are
+            // few: read the rules.
             Some(info) => Ok(info.uses > 0 && !nft.rules(family, "nat", chain)?.is_empty()),
         })
     }
@@ -184,34 +185,35 @@ impl Programs {
             if nft.map_or(Ok(false), |nft| is_there(nft, family))? {
                 found.push(self.of(is_v6, Variant::Nft));
             }
-            // A host without the programs can have no rules of ours there, whoever made the table.
+            // A host without the programs has no rules of ours there, whichever program created the
+            // table.
             let legacy = self.legacy_with("nat", is_v6)?;
             found.extend(legacy.filter(|iptables| iptables.require().is_ok()));
         }
         Ok(found)
     }
 
-    /// The programs of iptables-legacy for addresses of one family, where that has a table of this
-    /// name. No program is asked.
+    /// The programs of iptables-legacy for one address family, if that has a table of this name.
+    /// Runs no program.
     pub fn legacy_with(&self, table: &str, is_v6: bool) -> Result<Option<Iptables<'_>>> {
         Ok(has_legacy_table(table, is_v6)?.then_some(self.of(is_v6, Variant::Legacy)))
     }
 
-    /// Waits until no rules are being changed, so that a search for rules finds those of an ADD
-    /// that was killed.
+    /// Waits until no change of the rules is in progress, so that a search also finds the rules of
+    /// an ADD that was killed.
     pub fn settle(&self) -> Result<()> {
         match fs::symlink_metadata(LOCK) {
-            // Nothing has been changed since the host was started, or there is something else in
-            // the directory's place.
+            // No rule was changed since the host booted, or the path of the directory is something
+            // else.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
             Err(e) => Err(Error::io(format_args!("look for {LOCK:?}"), &e)),
             Ok(_) => self.lock().map(drop),
         }
     }
 
-    /// Keeps other processes of ours from changing rules of iptables until it is dropped; the
-    /// kernel ends it with the process and the programs that it has started. One of those goes on
-    /// when the process is killed.
+    /// Keeps other processes of ours from changing iptables rules until the file is dropped. The
+    /// kernel releases the lock when this process and the programs that it started have exited:
+    /// such a program continues when this process is killed.
     fn lock(&self) -> Result<File> {
         self.require_hope()?;
         let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
@@ -225,21 +227,21 @@ impl Programs {
         Ok(file)
     }
 
-    /// Why the first wait was in vain, if one was.
+    /// Fails with the error of the first wait for the lock if that was in vain.
     fn require_hope(&self) -> Result<()> {
         self.given_up.get().cloned().map_or(Ok(()), Err)
     }
 
     fn give_up(&self, error: Error) -> Error {
         if error.code == Code::TRY_AGAIN {
-            let _ = self.given_up.set(error.clone()); // only the first was waited for
+            let _ = self.given_up.set(error.clone()); // only the first attempt waited
         }
         error
     }
 }
 
 impl Iptables<'_> {
-    /// What people call them.
+    /// The name of the programs, for messages.
     pub fn name(&self) -> &'static str {
         match (self.is_v6, self.variant) {
             (false, Variant::Legacy) => "iptables-legacy",
@@ -249,12 +251,12 @@ impl Iptables<'_> {
         }
     }
 
-    /// Code 105 where the host has not got the programs.
+    /// Fails with code 105 if the host lacks the programs.
     pub fn require(&self) -> Result<()> {
         ["-save", "-restore"].iter().try_for_each(|suffix| self.program(suffix).map(drop))
     }
 
-    /// All of a table, with its chains.
+    /// Reads a whole table with its chains.
     pub fn save(&self, table: &str) -> Result<Saved> {
         let output = self.run("-save", &["-t", table], "")?;
         if !output.status.success() {
@@ -263,12 +265,12 @@ impl Iptables<'_> {
         Ok(Saved::parse(&String::from_utf8_lossy(&output.stdout)))
     }
 
-    /// Whether these programs are for addresses like this one.
+    /// Whether these programs are for the family of this address.
     pub fn is_for(&self, ip: IpAddr) -> bool {
         self.is_v6 == ip.is_ipv6()
     }
 
-    /// The rules of a chain as `-A …` lines; None where there is no such chain.
+    /// The rules of a chain as `-A …` lines; None if the chain does not exist.
     pub fn chain(&self, table: &str, chain: &str) -> Result<Option<Vec<String>>> {
         let output = self.run("", &["-w", PATIENCE, "-t", table, "-S", chain], "")?;
         match output.status.code() {
@@ -286,9 +288,9 @@ impl Iptables<'_> {
         }
     }
 
-    /// Does the lines of `iptables-restore` that `plan` finds necessary, all or none. Nobody else
-    /// of ours comes between what the plan sees and what is done. Where another program did,
-    /// and a line fails for it, the plan is made anew.
+    /// Applies the lines of `iptables-restore` that `plan` returns, all or none. A lock keeps other
+    /// processes of ours from changing rules between the plan and the change. If another program
+    /// changed them and a line fails for that reason, the plan is made again.
     pub fn change(&self, table: &str, plan: &dyn Fn() -> Result<Vec<String>>) -> Result<()> {
         let _lock = self.programs.lock()?;
         let attempt = || {
@@ -325,7 +327,7 @@ impl Iptables<'_> {
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(starting)?;
         if let Some(mut stdin) = child.stdin.take() {
-            let _ = stdin.write_all(input.as_bytes()); // one that ends early says why by its status
+            let _ = stdin.write_all(input.as_bytes()); // an early exit reports why by its status
         }
         child.wait_with_output().map_err(starting)
     }
@@ -347,8 +349,8 @@ impl Iptables<'_> {
 
     fn failed(&self, what: &str, object: &str, output: &Output) -> Error {
         let said = String::from_utf8_lossy(&output.stderr);
-        // With the same status iptables-nft says that its transaction was refused, as where another
-        // has removed the chain.
+        // iptables-nft exits with the same status when its transaction is refused, for example
+        // after another process removed the chain.
         let is_locked = output.status.code() == Some(LOCKED) && said.contains("xtables lock");
         let code = if is_locked { Code::TRY_AGAIN } else { Code::HOST_PROGRAM };
         let family = if self.is_v6 { "ip6tables" } else { "iptables" };
@@ -366,7 +368,7 @@ impl Iptables<'_> {
     }
 }
 
-/// Whether iptables-legacy, which has its own tables in the kernel, has this one.
+/// Whether iptables-legacy, which has kernel tables of its own, has this one.
 fn has_legacy_table(table: &str, is_v6: bool) -> Result<bool> {
     let names = format!(
         "/proc/thread-self/net/{}",
@@ -374,7 +376,8 @@ fn has_legacy_table(table: &str, is_v6: bool) -> Result<bool> {
     );
     match fs::read_to_string(&names) {
         Ok(tables) => Ok(tables.lines().any(|found| found == table)),
-        // No such file, no such tables; an ordinary user, who may not read it, can have made none.
+        // No such file means no such tables. An ordinary user may not read it, and cannot have made
+        // any.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             Ok(false)
         }
@@ -382,8 +385,8 @@ fn has_legacy_table(table: &str, is_v6: bool) -> Result<bool> {
     }
 }
 
-/// The program in PATH or where distributions put it. The name is one of ours, never from a
-/// configuration.
+/// Finds a program in PATH or where distributions install it. The name is a constant of ours, never
+/// from a configuration.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(USUAL_PLACES.iter().map(PathBuf::from));

@@ -1,9 +1,9 @@
-//! Sockets for what a host without an address says to its link in IPv6 (ipv6(7), raw(7)): neighbour
-//! discovery, and DHCPv6.
+//! Sockets for the IPv6 messages that a host without an address exchanges with its link (ipv6(7),
+//! raw(7)): neighbour discovery and DHCPv6.
 //!
-//! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of
-//! them waits. The kernel sends from the link-local address, so there has to be one that is not
-//! tentative.
+//! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of the
+//! sockets blocks. The kernel sends from the link-local address, so the link must have one that is
+//! not tentative.
 
 use std::ffi::OsString;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -22,22 +22,23 @@ use crate::error::{Error, Result};
 const CLIENT: u16 = 546;
 /// The port of DHCPv6 servers.
 const SERVER: u16 = 547;
-/// What neighbour discovery is sent with, so that nobody hears it who is not on the link (RFC
+/// The hop limit of neighbour discovery, with which only hosts on the link accept a message (RFC
 /// 4861).
 const HOP_LIMIT: i32 = 255;
-/// The longest message that is read: more than an Ethernet frame has.
+/// The length of the receive buffer: larger than an Ethernet frame.
 const LONGEST: usize = 4096;
 
-/// A socket of one link.
+/// A socket bound to one link.
 pub struct LinkSocket {
     socket: OwnedFd,
     ifindex: u32,
-    /// What it sends to.
+    /// The port it sends to.
     port: u16,
 }
 
 impl LinkSocket {
-    /// For Router and Neighbour Solicitations; it hears the Advertisements that are of this link.
+    /// Opens a socket for Router and Neighbour Solicitations; it receives the Advertisements of
+    /// this link.
     pub fn discovery(ifindex: u32, ifname: &str) -> Result<LinkSocket> {
         let open = || {
             let socket = open(SockType::Raw, Some(SockProtocol::IcmpV6), ifname)?;
@@ -48,12 +49,12 @@ impl LinkSocket {
         open().map_err(|e| Error::kernel(format_args!("open an ICMPv6 socket on {ifname:?}"), e))
     }
 
-    /// For a client of DHCPv6.
+    /// Opens the socket of a DHCPv6 client.
     pub fn dhcp(ifindex: u32, ifname: &str) -> Result<LinkSocket> {
         let open = || {
             let socket = open(SockType::Datagram, None, ifname)?;
             set(&socket, sockopt::Ipv6V6Only, &true)?;
-            set(&socket, sockopt::ReuseAddr, &true)?; // the container may have a client of its own for other links
+            set(&socket, sockopt::ReuseAddr, &true)?; // the container may run a client of its own for other links
             bind(
                 socket.as_raw_fd(),
                 &SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, CLIENT, 0, 0)),
@@ -70,12 +71,12 @@ impl LinkSocket {
         sent.map(drop).map_err(|e| Error::kernel(format_args!("send to {}", to.ip()), e))
     }
 
-    /// The next message and who has sent it, if there is one.
+    /// Receives the next message and its sender, if there is one.
     pub fn receive(&self) -> Result<Option<(Ipv6Addr, Vec<u8>)>> {
         let mut buffer = [0; LONGEST];
         match recvfrom::<SockaddrIn6>(self.socket.as_raw_fd(), &mut buffer) {
             Ok((length, Some(from))) => Ok(Some((from.ip(), buffer[..length].to_vec()))),
-            // poll(2) says when to ask again
+            // poll(2) reports when to try again
             Ok((_, None)) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
             Err(e) => Err(Error::kernel("receive from the link", e)),
         }
@@ -88,7 +89,7 @@ impl AsFd for LinkSocket {
     }
 }
 
-/// A socket that hears nothing of other links.
+/// Opens a socket that receives nothing from other links.
 fn open(kind: SockType, protocol: Option<SockProtocol>, ifname: &str) -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Inet6, kind, flags, protocol)?;

@@ -18,10 +18,10 @@ impl MacAddr {
         MacAddr(octets.to_vec())
     }
 
-    /// A random unicast address, locally administered. A link that gets its address when it is made
-    /// keeps it: udev's MACAddressPolicy only replaces addresses that the kernel chose.
+    /// Generates a random unicast address, locally administered. A link that is created with an
+    /// address keeps it: udev's MACAddressPolicy only replaces addresses that the kernel chose.
     pub fn random() -> MacAddr {
-        // The standard library's only door to the kernel's random numbers; it needs no /dev.
+        // The standard library's only access to the kernel's random numbers; it works without /dev.
         let random = RandomState::new().build_hasher().finish().to_ne_bytes();
         let mut octets = [0; 6];
         octets.copy_from_slice(&random[..6]);
@@ -29,9 +29,9 @@ impl MacAddr {
         MacAddr(octets.to_vec())
     }
 
-    /// A random address for a port of a bridge: locally administered, and greater than nearly all
-    /// others. A bridge that was given no address has the lowest of its ports', so this port
-    /// does not change it.
+    /// Generates a random address for a bridge port: locally administered, and greater than nearly
+    /// all others. A bridge without an address of its own uses the lowest of its ports', so this
+    /// port does not change it.
     pub fn random_of_port() -> MacAddr {
         let MacAddr(mut octets) = MacAddr::random();
         octets[0] = 0xfe;
@@ -43,12 +43,12 @@ impl MacAddr {
         &self.0
     }
 
-    /// Whether no octet is set, which no link can be given.
+    /// Whether all octets are zero, an address that no link can be given.
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|octet| *octet == 0)
     }
 
-    /// Whether it stands for a group of interfaces, as no link can.
+    /// Whether it is a group address, which no link can have.
     pub fn is_multicast(&self) -> bool {
         self.0.first().is_some_and(|octet| octet & 1 == 1)
     }
@@ -63,8 +63,8 @@ impl fmt::Display for MacAddr {
     }
 }
 
-/// Pairs of hex digits with `:` or `-` between, or groups of four with `.`: what Go's ParseMAC
-/// takes.
+/// Pairs of hex digits separated by `:` or `-`, or groups of four separated by `.`: what Go's
+/// ParseMAC accepts.
 impl FromStr for MacAddr {
     type Err = Mistake;
 
@@ -92,7 +92,7 @@ impl FromStr for MacAddr {
     }
 }
 
-/// For `deserialize_with`: an empty text means none.
+/// For `deserialize_with`: an empty string means no address.
 pub fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddr>, D::Error> {
     match String::deserialize(deserializer)?.as_str() {
         "" => Ok(None),

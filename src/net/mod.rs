@@ -1,5 +1,5 @@
 //! The kernel's network: namespaces, netlink, nftables, iptables, sysctls. Knows nothing of CNI.
-//! What is not about networks is in [`sys`](crate::sys).
+//! Kernel interfaces unrelated to networks are in [`sys`](crate::sys).
 
 pub mod conntrack;
 pub mod filter_rule;

@@ -1,4 +1,5 @@
-//! Every network namespace of the machine that can be found, for those who must know what lives.
+//! Finds the network namespaces of the machine, for callers that must know which addresses are in
+//! use.
 
 use std::collections::HashSet;
 use std::fs;
@@ -12,14 +13,15 @@ use nix::errno::Errno;
 use super::netns::Netns;
 use crate::error::{Error, Result};
 
-/// Where runtimes and `ip netns` keep namespaces that no process is in.
+/// Where runtimes and `ip netns` keep namespaces that have no process.
 const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 
-/// Every address on a link of a network namespace other than this thread's: of those that a thread
-/// is in, and those that a file keeps. A thread with more rights than this one tells it by its
-/// /proc/net. The kernel has no list of them; one that only an open file keeps is not found.
+/// Returns every address on a link of a network namespace other than this thread's: of those that a
+/// thread is in, and of those that a file keeps. The addresses of a thread with more rights than
+/// this one are read from its /proc/net. The kernel has no list of namespaces; one that only an
+/// open file descriptor keeps is not found.
 ///
-/// Fails where one may be overlooked that is there.
+/// Fails if a namespace that exists may have been overlooked.
 pub fn addresses_elsewhere() -> Result<HashSet<IpAddr>> {
     let mut seen = HashSet::from([Netns::current()?.identity()?]);
     let mut found = HashSet::new();
@@ -38,7 +40,7 @@ pub fn addresses_elsewhere() -> Result<HashSet<IpAddr>> {
     Ok(found)
 }
 
-/// The namespaces that a file keeps, perhaps more than once.
+/// The namespaces that a file keeps, possibly with duplicates.
 fn kept() -> Result<Vec<PathBuf>> {
     let mut paths = vec![];
     for dir in NAMED {
@@ -58,16 +60,16 @@ fn kept() -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// A thread of each namespace that any is in.
+/// One thread of each namespace that has any.
 #[derive(Default)]
 struct Threads {
     /// Namespaces that can be entered.
     paths: Vec<PathBuf>,
-    /// The `net` of threads that have more rights than this one, which may not be entered.
+    /// The `net` of threads with more rights than this one, whose namespaces it may not enter.
     unreadable: Vec<PathBuf>,
 }
 
-/// A thread may end while it is looked at.
+/// Finds a thread of each namespace. A thread may exit while it is examined.
 fn threads() -> Result<Threads> {
     let mut links = HashSet::new();
     let mut nets = HashSet::from([inode(Path::new("/proc/thread-self/net"))]);
@@ -81,24 +83,24 @@ fn threads() -> Result<Threads> {
                     let net = thread.join("net");
                     found.unreadable.extend(nets.insert(inode(&net)).then_some(net));
                 }
-                Err(_) => (), // it has ended
+                Err(_) => (), // it has exited
             }
         }
     }
     Ok(found)
 }
 
-/// The number of a file that each namespace has one of.
+/// The inode of a file that each namespace has exactly one of.
 fn inode(net: &Path) -> Option<u64> {
     fs::metadata(net.join("dev")).ok().map(|file| file.ino())
 }
 
-/// The addresses that a namespace's /proc/net tells of, which needs no rights: those of links that
-/// are up.
+/// Reads the addresses that a namespace's /proc/net lists, which needs no rights: those of links
+/// that are up.
 fn addresses_in(net: &Path) -> Result<HashSet<IpAddr>> {
     let read = |name: &str| match fs::read_to_string(net.join(name)) {
         Ok(text) => Ok(text),
-        // The thread has ended, or the kernel has not this family.
+        // The thread has exited, or the kernel lacks this family.
         Err(e)
             if e.kind() == io::ErrorKind::NotFound
                 || e.raw_os_error() == Some(Errno::ESRCH as i32) =>
@@ -112,7 +114,7 @@ fn addresses_in(net: &Path) -> Result<HashSet<IpAddr>> {
     Ok(local_in(&trie).into_iter().chain(inet6.lines().filter_map(address_of)).collect())
 }
 
-/// The addresses in fib_trie: `|-- 10.1.0.2`, and on the next line `/32 host LOCAL`.
+/// Parses the addresses in fib_trie: `|-- 10.1.0.2`, and on the next line `/32 host LOCAL`.
 fn local_in(trie: &str) -> Vec<IpAddr> {
     let lines: Vec<&str> = trie.lines().map(str::trim).collect();
     let is_local = |pair: &&[&str]| pair[1].ends_with("host LOCAL");

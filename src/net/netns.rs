@@ -22,28 +22,28 @@ use crate::error::{Code, Error, Result};
 use crate::file_lock::{self, Mode, Range, poll_until};
 use crate::plain_file;
 
-/// NSFS_MAGIC of linux/magic.h: what an open namespace file is on.
+/// NSFS_MAGIC of linux/magic.h: the file system that an open namespace file is on.
 const NSFS: FsType = FsType(0x6e73_6673);
 
-/// What entering needs: setns, a sysctl write, a socket. The default of two megabytes would be
-/// mapped for nothing.
+/// The stack size of a thread that enters a namespace, enough for setns, a sysctl write, a socket.
+/// The default of two megabytes would be mapped for nothing.
 const STACK: usize = 256 * 1024;
 
-/// The file with a byte for each namespace. A namespace's own file can be opened, and so locked, by
-/// any process that sees it.
+/// The lock file, which has a byte for each namespace. A namespace's own file can be opened, and so
+/// locked, by any process that sees it.
 const LOCK: &str = "/run/cni/netns/lock";
 const LOCK_DIR: &str = "/run/cni/netns";
-/// How long others may keep the lock; what is done under it takes milliseconds, unless IPv6
-/// addresses are tried first.
+/// How long to wait for another holder of the lock. The work under it takes milliseconds, unless it
+/// waits for IPv6 duplicate address detection.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
-/// How long to wait for the reference's lock on the namespace's own file, which a process without
-/// any right may have for ever.
+/// How long to wait for the reference's lock on the namespace's own file, which an unprivileged
+/// process may hold indefinitely.
 const REFERENCE_PATIENCE: Duration = Duration::from_millis(500);
-/// Between two looks at a lock.
+/// The pause between two attempts to take a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Which namespace it is, in words that can be written down: a path may lead to another namespace
-/// later, and the kernel uses inode numbers again.
+/// Identifies a namespace in a form that can be stored: a path may lead to another namespace later,
+/// and the kernel reuses inode numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetnsId {
     /// SO_NETNS_COOKIE of socket(7), unique until the next boot; None before Linux 5.14.
@@ -67,7 +67,7 @@ impl fmt::Debug for Netns {
     }
 }
 
-/// The lock of a namespace; it is released with the value.
+/// The held lock of a namespace; it is released on drop.
 #[derive(Debug)]
 pub struct Lock<'a> {
     netns: &'a File,
@@ -76,27 +76,27 @@ pub struct Lock<'a> {
 
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
-        let _ = fs2::FileExt::unlock(self.netns); // which another may have; it goes with the file at the latest
+        let _ = fs2::FileExt::unlock(self.netns); // another process may hold it; closing the file frees it
     }
 }
 
 /// Why a path did not open as a namespace.
 enum Unopened {
-    /// Nothing is there, or something that is no namespace: a bind mount's file after the unmount.
+    /// Nothing exists there, or a file that is no namespace: a bind mount's file after the unmount.
     Gone(Error),
-    /// It may be there, and we cannot tell.
+    /// A namespace may exist, but we cannot tell.
     Refused(Error),
 }
 
 impl Netns {
-    /// Opens the namespace at `path`; code 8.
+    /// Opens the namespace at `path`; fails with code 8.
     pub fn open(path: &str) -> Result<Netns> {
         open(path).map_err(|why| match why {
             Unopened::Gone(error) | Unopened::Refused(error) => error,
         })
     }
 
-    /// Opens the namespace at `path` if there still is one.
+    /// Opens the namespace at `path`; None if it no longer exists.
     pub fn open_if_there(path: &str) -> Result<Option<Netns>> {
         if path.is_empty() {
             return Ok(None);
@@ -108,17 +108,17 @@ impl Netns {
         }
     }
 
-    /// The namespace of this thread.
+    /// Opens the namespace of this thread.
     pub fn current() -> Result<Netns> {
         Netns::open("/proc/thread-self/ns/net")
     }
 
-    /// Whether both are one namespace.
+    /// Whether both are the same namespace.
     pub fn is_same_as(&self, other: &Netns) -> Result<bool> {
         Ok(self.identity()? == other.identity()?)
     }
 
-    /// Device and inode: no two namespaces that are there at the same time have the same.
+    /// Device and inode, which no two namespaces that exist at the same time share.
     pub fn identity(&self) -> Result<(u64, u64)> {
         let found = self
             .file
@@ -127,28 +127,28 @@ impl Netns {
         Ok((found.dev(), found.ino()))
     }
 
-    /// What tells this namespace from every other that was or will be.
+    /// The id that distinguishes this namespace from every other, past or future.
     pub fn id(&self) -> Result<NetnsId> {
         let (device, inode) = self.identity()?;
         Ok(NetnsId { cookie: self.netlink()?.netns_cookie(), device, inode })
     }
 
-    /// Runs `work` inside the namespace. What takes long is the thread that enters, so it brings
-    /// the netlink socket along unless there is one.
+    /// Runs `work` inside the namespace. The expensive part is the thread that enters, so it also
+    /// opens the netlink socket unless there is one.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         if self.netlink.get().is_some() {
             return self.enter(work);
         }
         let (netlink, done) = self.enter(|| Ok((Netlink::open()?, work()?)))?;
-        let _ = self.netlink.set(netlink); // nobody else is here to have set it
+        let _ = self.netlink.set(netlink); // nothing else can have set it
         Ok(done)
     }
 
-    /// Runs `work` on a thread that ends with it: no other code ever runs in the wrong namespace.
+    /// Runs `work` on a thread that then exits: no other code ever runs in the wrong namespace.
     /// Unlike [`Netns::run`] it opens nothing.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let file = &self.file;
-        let path = &self.path; // the rest of it stays on this thread
+        let path = &self.path; // the other fields stay on this thread
         #[expect(clippy::disallowed_methods, reason = "this is the thread that ends")]
         let enter = || {
             let entered = setns(file, CloneFlags::CLONE_NEWNET);
@@ -173,10 +173,10 @@ impl Netns {
             .ok_or_else(|| Error::new(Code::BUG, "a namespace was entered without its socket"))
     }
 
-    /// Waits until no other of our processes that take this lock is at work here.
+    /// Takes the lock of the namespace, after waiting for other processes of ours that hold it.
     ///
-    /// A namespace has the byte of its inode number in a file that only root can open. The number
-    /// is no other namespace's for as long as the lock is held, because the namespace is open.
+    /// The lock is the byte at the namespace's inode number in a file that only root can open. No
+    /// other namespace gets the number while the lock is held, because the namespace is open.
     pub fn lock(&self, deadline: Deadline) -> Result<Lock<'_>> {
         let what = || format!("lock netns {:?}", self.path);
         let failed = |e: io::Error| Error::io(format_args!("{}: {LOCK:?}", what()), &e);
@@ -189,8 +189,8 @@ impl Netns {
         {
             return Err(file_lock::not_free(what(), Path::new(LOCK), None, limit));
         }
-        // The reference's sbr takes flock on the namespace's file. Not an error where that is not
-        // free: continue without.
+        // The reference's sbr takes flock on the namespace's file. If that is not free it is not an
+        // error: continue without.
         let end = deadline.of_wait(REFERENCE_PATIENCE);
         let _ = poll_until(end, LOCK_PAUSE, || Mode::Exclusive.try_take(&self.file));
         Ok(Lock { netns: &self.file, _own: own })
@@ -204,7 +204,8 @@ impl Netns {
 
 fn open(path: &str) -> Result<Netns, Unopened> {
     let what = || format!("open netns {path:?}");
-    // Whatever lies at the path, opening it must not wait (a FIFO) or become our terminal.
+    // Whatever is at the path, opening it must not block (a FIFO) or become our controlling
+    // terminal.
     let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| {
         let error = Error::io(what(), &e).with_code(Code::INVALID_NETNS);

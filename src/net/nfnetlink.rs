@@ -1,5 +1,5 @@
-//! The header that nf_tables and the table of connections share: nfgenmsg behind nlmsghdr, and a
-//! subsystem in a message's type.
+//! The header that nf_tables and connection tracking share: nfgenmsg behind nlmsghdr, and a
+//! subsystem in the message type.
 
 use std::fmt;
 
@@ -15,18 +15,18 @@ pub const HEADER: usize = 4;
 const NFNETLINK_V0: u8 = 0;
 
 // linux/netfilter/nfnetlink.h
-/// The table of connections.
+/// The connection tracking table.
 pub const NFNL_SUBSYS_CTNETLINK: u8 = 1;
 /// nf_tables.
 pub const NFNL_SUBSYS_NFTABLES: u8 = 10;
-/// Begins a transaction, which the resource id says the subsystem of.
+/// Begins a transaction of the subsystem that the resource id names.
 pub const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 /// Ends a transaction.
 pub const NFNL_MSG_BATCH_END: u16 = 0x11;
-/// The generation that a transaction belongs to.
+/// The generation that a transaction is bound to.
 pub const NFNL_BATCH_GENID: u16 = 1;
 
-/// The packets that a message is about (NFPROTO_*).
+/// The family of packets that a message is about (NFPROTO_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// For messages that are about no table.
@@ -41,7 +41,7 @@ pub enum Family {
     Ip6 = 10,
 }
 
-/// As nft(8) has it.
+/// As nft(8) names it.
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -74,7 +74,7 @@ impl Header {
         Header { kind, flags: 0, seq, family: Family::Unspec, resource: subsystem.into() }
     }
 
-    /// Appends the message with this body. Its port is 0: the kernel knows the sender.
+    /// Appends the message with this body. Its port id is 0: the kernel knows the sender.
     pub fn append(&self, body: &[u8], bytes: &mut Vec<u8>) {
         let length = NLMSG_HEADER + HEADER + body.len();
         bytes.extend((length as u32).to_ne_bytes());

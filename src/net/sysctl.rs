@@ -1,5 +1,5 @@
-//! Sysctls of the network, as files below /proc/sys/net. They are those of the namespace of the
-//! thread that opens them.
+//! Network sysctls, as files below /proc/sys/net. They belong to the namespace of the thread that
+//! opens them.
 
 use std::fmt;
 use std::fs;
@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 use crate::error::{Error, Result};
 
-/// One setting of the network. There is no way to name one outside /proc/sys/net.
+/// A network setting. It cannot name a file outside /proc/sys/net.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysctl(String);
 
@@ -24,8 +24,8 @@ impl Sysctl {
         Sysctl("ipv6/conf/all/forwarding".into())
     }
 
-    /// A setting of one link: `net/ipv4/conf/<ifname>/<setting>`. Link names have no `/`, the
-    /// kernel sees to that; a name that has one names nothing.
+    /// A setting of one link: `net/ipv4/conf/<ifname>/<setting>`. The kernel allows no `/` in link
+    /// names; for a name with one, no such setting exists.
     pub fn ipv4_conf(ifname: &str, setting: &'static str) -> Sysctl {
         Sysctl(format!("ipv4/conf/{}/{setting}", element(ifname)))
     }
@@ -35,11 +35,11 @@ impl Sysctl {
         Sysctl(format!("ipv6/conf/{}/{setting}", element(ifname)))
     }
 
-    /// The setting of this name, spelled with dots or slashes in any mixture; None unless it is one
-    /// below `net`.
+    /// Parses the name of a setting, spelled with dots or slashes in any mixture; None unless the
+    /// setting is below `net`.
     ///
-    /// What is between `net.<family>.conf` (or `neigh`) and the setting is the name of a link,
-    /// which may have dots itself: `net.ipv4.conf.eth0.5.arp_filter`. No other name there has
+    /// The part between `net.<family>.conf` (or `neigh`) and the setting is the name of a link,
+    /// which may itself contain dots: `net.ipv4.conf.eth0.5.arp_filter`. No other part contains
     /// one.
     pub fn parse(name: &str) -> Option<Sysctl> {
         let elements: Vec<&str> =
@@ -54,7 +54,7 @@ impl Sysctl {
         }
     }
 
-    /// Reads back what `to_string` says, where dots are always of names.
+    /// Parses the output of `to_string`, where every dot is part of a name.
     pub fn from_text(text: &str) -> Option<Sysctl> {
         let rest = text.strip_prefix("net/")?;
         let is_name =
@@ -62,8 +62,8 @@ impl Sysctl {
         rest.split('/').all(is_name).then(|| Sysctl(rest.to_owned()))
     }
 
-    /// The same with the first `placeholder` replaced by the name of a link; without one it is as
-    /// it was.
+    /// The same setting with the first `placeholder` replaced by the name of a link; unchanged if
+    /// it has no placeholder.
     pub fn of_link(&self, placeholder: &str, ifname: &str) -> Sysctl {
         let mut parts: Vec<String> = self.0.split('/').map(str::to_owned).collect();
         if let Some(part) = parts.iter_mut().find(|part| part.contains(placeholder)) {
@@ -72,12 +72,12 @@ impl Sysctl {
         Sysctl(parts.join("/"))
     }
 
-    /// Whether it is a setting of the link with this name, as [`Sysctl::ipv4_conf`]'s are.
+    /// Whether it is a setting of the link with this name, as [`Sysctl::ipv4_conf`] makes them.
     pub fn is_of_link(&self, ifname: &str) -> bool {
         matches!(self.0.split('/').collect::<Vec<_>>().as_slice(), [_, "conf" | "neigh", link, _] if *link == ifname)
     }
 
-    /// The same setting of the link that has this name now.
+    /// The same setting of the link under its new name.
     pub fn renamed(&self, ifname: &str) -> Sysctl {
         match self.0.split('/').collect::<Vec<_>>().as_slice() {
             [family, group, _, setting] => {
@@ -87,7 +87,7 @@ impl Sysctl {
         }
     }
 
-    /// Whether there is such a setting, in the namespace of this thread.
+    /// Whether the setting exists in the namespace of this thread.
     pub fn exists(&self) -> Result<bool> {
         match fs::metadata(self.path()) {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -99,8 +99,8 @@ impl Sysctl {
         }
     }
 
-    /// `net/bridge/bridge-nf-call-iptables`, or that of IPv6: whether packets inside a bridge come
-    /// by the rules. There only where the kernel has br_netfilter.
+    /// `net/bridge/bridge-nf-call-iptables`, or its IPv6 counterpart: whether bridged packets
+    /// traverse the rules. Exists only if the kernel has br_netfilter.
     pub fn bridge_netfilter(is_v6: bool) -> Sysctl {
         Sysctl(format!("bridge/bridge-nf-call-{}", if is_v6 { "ip6tables" } else { "iptables" }))
     }
@@ -109,16 +109,15 @@ impl Sysctl {
         format!("/proc/sys/net/{}", self.0)
     }
 
-    /// The value, without white space around it.
+    /// Reads the value, without surrounding white space.
     pub fn read(&self) -> Result<String> {
         let value = fs::read_to_string(self.path())
             .map_err(|e| Error::io(format_args!("read sysctl {self}"), &e))?;
         Ok(value.trim().to_owned())
     }
 
-    /// The value, if it is one that can be read: None where the kernel lets no process read it
-    /// (`net/ipv4/route/flush`), and for a secret that has not been set yet. Any other failure
-    /// is one of this moment.
+    /// Reads the value; None if the kernel lets no process read it (`net/ipv4/route/flush`), or if
+    /// it is a secret that has not been set yet. Any other failure is temporary.
     pub fn read_if_readable(&self) -> Result<Option<String>> {
         match self.read() {
             Err(e) if e.is_errno(Errno::EACCES) || e.is_errno(Errno::EPERM) => Ok(None),
@@ -130,20 +129,20 @@ impl Sysctl {
 
     /// Writes the value.
     pub fn write(&self, value: &str) -> Result<()> {
-        // Nothing at all is not written, and a list would stay what it is.
+        // A write of zero bytes has no effect, and a list would keep its value.
         let bytes = if value.is_empty() { "\n" } else { value };
         fs::write(self.path(), bytes)
             .map_err(|e| Error::io(format_args!("write sysctl {self} = {value}"), &e))
     }
 
-    /// Writes the value unless it is that already: so a read-only /proc/sys that has it is no
+    /// Writes the value unless it is set already, so a read-only /proc/sys that has the value is no
     /// error.
     pub fn ensure(&self, value: &str) -> Result<()> {
         if self.read()? == value { Ok(()) } else { self.write(value) }
     }
 }
 
-/// A text as one element of a path: there is no way out of the directory by it.
+/// Turns a text into one path element, so that it cannot leave the directory.
 fn element(text: &str) -> String {
     match text {
         "." | ".." => "_".repeat(text.len()),
@@ -151,7 +150,7 @@ fn element(text: &str) -> String {
     }
 }
 
-/// With slashes: names of links may have dots.
+/// With slashes: names of links may contain dots.
 impl fmt::Display for Sysctl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "net/{}", self.0)

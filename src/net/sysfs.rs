@@ -1,4 +1,4 @@
-//! What sysfs says of the links of a namespace (sysfs(5)), read from a mount of our own that no
+//! What sysfs reports about the links of a namespace (sysfs(5)), read from a private mount that no
 //! path leads to: the one at `/sys` has the links of the namespace that it was mounted in.
 
 use std::fs::{self, File, OpenOptions};
@@ -12,9 +12,9 @@ use nix::libc;
 
 use crate::error::{Error, Result};
 
-/// Where links are.
+/// The directory of the links.
 const LINKS: &str = "class/net";
-/// What the directories of links without hardware begin with.
+/// The prefix of the directories of links without hardware.
 const VIRTUAL: &str = "devices/virtual/";
 
 // linux/mount.h
@@ -23,28 +23,28 @@ const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 const FSMOUNT_CLOEXEC: libc::c_uint = 1;
 const MOUNT_ATTR_RDONLY: libc::c_uint = 1;
 
-/// The links of one namespace in sysfs.
+/// A sysfs mount with the links of one namespace.
 #[derive(Debug)]
 pub struct Sysfs(OwnedFd);
 
-/// What sysfs says of a link.
+/// A link as sysfs describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SysfsLink {
-    /// The inode of its directory. The kernel counts them, so a link has it for life, whatever its
-    /// name, ifindex and namespace are, and no other link gets it before the next boot (since
-    /// Linux 5.5, on machines of 64 bits).
+    /// The inode of its directory. The kernel numbers inodes consecutively, so a link keeps its own
+    /// for life, whatever its name, ifindex and namespace, and no other link gets it before the
+    /// next boot (since Linux 5.5, on 64-bit machines).
     pub inode: u64,
     /// ifindex.
     pub index: u32,
-    /// The directory of its hardware, such as `devices/pci0000:00/0000:00:1f.6`; None where it has
-    /// none.
+    /// The directory of its hardware, such as `devices/pci0000:00/0000:00:1f.6`; None without
+    /// hardware.
     pub hardware: Option<String>,
-    /// Which of the hardware's ports it is, from 0.
+    /// Which port of the hardware it is, from 0.
     pub port: u32,
 }
 
 impl Sysfs {
-    /// Opens it for the namespace of this thread; None where that is refused: before Linux 5.2, by
+    /// Mounts sysfs for the namespace of this thread; None if that is refused: before Linux 5.2, by
     /// a security module, or in a user namespace.
     pub fn open() -> Result<Option<Sysfs>> {
         match mount() {
@@ -56,30 +56,30 @@ impl Sysfs {
         }
     }
 
-    /// The link of this name, if there is one.
+    /// The link of this name, if it exists.
     pub fn link(&self, name: &str) -> Result<Option<SysfsLink>> {
         let what = || format!("read {LINKS}/{name} of sysfs");
         none_if_gone(self.read_link(name)).map_err(|e| Error::io(what(), &e))
     }
 
-    /// The link with a directory of this inode, if it is in the namespace.
+    /// The link whose directory has this inode, if it is in the namespace.
     pub fn link_of_inode(&self, inode: u64) -> Result<Option<SysfsLink>> {
         let what = format!("read {LINKS} of sysfs");
         let entries = fs::read_dir(self.path(LINKS)).map_err(|e| Error::io(&what, &e))?;
         for entry in entries {
             let name = entry.map_err(|e| Error::io(&what, &e))?.file_name();
-            let Some(name) = name.to_str() else { continue }; // links have names of bytes, and iproute2 makes no such one
+            let Some(name) = name.to_str() else { continue }; // link names are bytes; iproute2 makes only UTF-8 ones
             let found = none_if_gone(fs::metadata(self.path(LINKS).join(name)))
                 .map_err(|e| Error::io(&what, &e))?;
             if found.is_some_and(|found| found.ino() == inode) {
-                // By that name there may be another link by now.
+                // Another link may have taken the name meanwhile.
                 return Ok(self.link(name)?.filter(|link| link.inode == inode));
             }
         }
         Ok(None)
     }
 
-    /// The names of the links of this hardware; None where the hardware is not there any more.
+    /// The names of the links of this hardware; None if the hardware no longer exists.
     pub fn links_of_hardware(&self, hardware: &str) -> Result<Option<Vec<String>>> {
         let what = || format!("read {hardware} of sysfs");
         if none_if_gone(fs::metadata(self.path(hardware)))
@@ -91,7 +91,7 @@ impl Sysfs {
         let Some(entries) = none_if_gone(fs::read_dir(self.path(hardware).join("net")))
             .map_err(|e| Error::io(what(), &e))?
         else {
-            return Ok(Some(vec![])); // all are in other namespaces
+            return Ok(Some(vec![])); // all its links are in other namespaces
         };
         let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         names.collect::<io::Result<_>>().map(Some).map_err(|e| Error::io(what(), &e))
@@ -99,7 +99,7 @@ impl Sysfs {
 
     fn read_link(&self, name: &str) -> io::Result<SysfsLink> {
         let path = self.path(LINKS).join(name);
-        // All is read through the open directory: a name may become another link's in between.
+        // Read everything through the open directory: another link may take the name in between.
         let directory =
             OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&path)?;
         let hardware = hardware_of(&fs::read_link(&path)?);
@@ -125,7 +125,7 @@ fn path_of(fd: &impl std::os::fd::AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()))
 }
 
-/// From where a link's entry leads to: `../../devices/pci0000:00/0000:00:1f.6/net/eth0`.
+/// The hardware in the target of a link's entry: `../../devices/pci0000:00/0000:00:1f.6/net/eth0`.
 fn hardware_of(target: &Path) -> Option<String> {
     let place = target.strip_prefix("../..").ok()?.to_str()?;
     let hardware = place.rsplit_once("/net/")?.0;
@@ -159,7 +159,7 @@ fn mount() -> Result<OwnedFd, Errno> {
 
 fn owned(answer: libc::c_long) -> Result<OwnedFd, Errno> {
     let fd = Errno::result(answer)?;
-    // SAFETY: the kernel has just made the descriptor, and nothing else has it.
+    // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
     Ok(unsafe { File::from_raw_fd(fd as libc::c_int) }.into())
 }
 

@@ -1,4 +1,4 @@
-//! Tap interfaces (Documentation/networking/tuntap.rst), made by ioctl on /dev/net/tun.
+//! Tap interfaces (Documentation/networking/tuntap.rst), created by ioctl on /dev/net/tun.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd as _;
@@ -8,17 +8,17 @@ use nix::libc;
 
 use crate::error::{Error, Result};
 
-/// The device that interfaces are made by.
+/// The device whose ioctls create interfaces.
 pub const DEVICE: &str = "/dev/net/tun";
 
-/// The bytes of a name in ifreq, the NUL after it among them.
+/// The size of a name in ifreq, including the NUL at its end.
 const IFNAMSIZ: usize = 16;
 
 // linux/if_tun.h
 const IFF_TAP: libc::c_int = 0x0002;
 const IFF_NO_PI: libc::c_int = 0x1000;
 const IFF_MULTI_QUEUE: libc::c_int = 0x0100;
-/// Fail where there is an interface of that name, in place of opening it.
+/// Fail if an interface of that name exists, instead of opening it.
 const IFF_TUN_EXCL: libc::c_int = 0x8000;
 
 /// ioctl_tun(2): the requests and what they take.
@@ -29,10 +29,10 @@ mod ioctl {
     const LENGTH: usize = size_of::<c_int>();
 
     ioctl_write_ptr_bad!(
-        /// TUNSETIFF: makes or opens the interface of that name.
+        /// TUNSETIFF: creates or opens the interface of that name.
         set_iff, request_code_write!(b'T', 202, LENGTH), libc::ifreq);
     ioctl_write_int_bad!(
-        /// TUNSETPERSIST: it outlives the descriptor.
+        /// TUNSETPERSIST: makes the interface outlive the descriptor.
         set_persist, request_code_write!(b'T', 203, LENGTH));
     ioctl_write_int_bad!(
         /// TUNSETOWNER.
@@ -42,22 +42,23 @@ mod ioctl {
         set_group, request_code_write!(b'T', 206, LENGTH));
 }
 
-/// A tap interface to be made.
+/// A tap interface to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapSpec {
     /// Its name, at most 15 bytes.
     pub name: String,
-    /// The user that may open it without privileges; everyone may where neither is given, if the
-    /// device's mode lets them.
+    /// The user that may open it without privileges. With neither owner nor group every user may,
+    /// if the mode of the device allows it.
     pub owner: Option<u32>,
-    /// The group that may.
+    /// The group that may open it without privileges.
     pub group: Option<u32>,
-    /// It can be opened several times, a queue each.
+    /// Whether it can be opened several times, with a queue each.
     pub multi_queue: bool,
 }
 
-/// Makes a tap interface in the namespace of this thread, without packet information before its
-/// frames. It stays when nobody has it open. An interface of that name is EBUSY.
+/// Creates a tap interface in the namespace of this thread, without packet information before its
+/// frames. It persists while no process has it open. Fails with EBUSY if an interface of that name
+/// exists.
 pub fn create_tap(spec: &TapSpec) -> Result<()> {
     let tun = open()?;
     let created = attach(&tun, spec, IFF_TUN_EXCL);
@@ -68,7 +69,7 @@ pub fn create_tap(spec: &TapSpec) -> Result<()> {
     if let Some(group) = spec.group {
         set_id(&tun, "group", group)?;
     }
-    // Last, so that it goes with the descriptor if anything before has failed.
+    // Last, so that the interface goes with the descriptor if an earlier step failed.
     // SAFETY: TUNSETPERSIST takes a number.
     let persisted = unsafe { ioctl::set_persist(tun.as_raw_fd(), 1) };
     persisted
@@ -76,7 +77,7 @@ pub fn create_tap(spec: &TapSpec) -> Result<()> {
         .map(drop)
 }
 
-/// Whether interfaces can be made at all.
+/// Fails if tap interfaces cannot be created at all.
 pub fn require_device() -> Result<()> {
     open().map(drop)
 }
@@ -112,7 +113,7 @@ fn ifreq(name: &str, flags: libc::c_int) -> Result<libc::ifreq, Errno> {
     Ok(libc::ifreq { ifr_name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags } })
 }
 
-/// EINVAL means that the user namespace does not know the number.
+/// EINVAL means that the user namespace does not map the id.
 fn set_id(tun: &File, field: &str, id: u32) -> Result<()> {
     let number = id.cast_signed();
     let set = match field {

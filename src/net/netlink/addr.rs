@@ -19,7 +19,7 @@ use crate::error::Result;
 
 /// ifaddrmsg.
 const HEADER: usize = 8;
-/// Where its fields stand.
+/// The offsets of its fields.
 const IFA_FAMILY: usize = 0;
 const IFA_PREFIXLEN: usize = 1;
 const IFA_SCOPE: usize = 3;
@@ -36,7 +36,7 @@ const IFA_F_DADFAILED: u32 = 0x08;
 const IFA_F_TENTATIVE: u32 = 0x40;
 const IFA_F_PERMANENT: u32 = 0x80;
 
-/// What somebody has said of an address; the rest is what the kernel tells.
+/// The attributes that the creator of an address chose; the kernel derives the others.
 const KEPT: [u16; 6] =
     [IFA_ADDRESS, IFA_LOCAL, IFA_LABEL, IFA_BROADCAST, IFA_FLAGS, IFA_RT_PRIORITY];
 
@@ -64,13 +64,13 @@ impl Address {
     }
 }
 
-/// An address with all that belongs to it (label, peer, broadcast, flags), as text that can be
-/// kept.
+/// An address with everything that belongs to it (label, peer, broadcast, flags), as text that can
+/// be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAddress(String);
 
 impl KeptAddress {
-    /// Whatever was kept as text.
+    /// Wraps stored text, unchecked.
     pub fn from_text(text: &str) -> KeptAddress {
         KeptAddress(text.to_owned())
     }
@@ -80,7 +80,8 @@ impl KeptAddress {
         &self.0
     }
 
-    /// An address that stays until it is removed; none that the kernel or a router gave the link.
+    /// Reads an address that stays until it is removed; None for one that the kernel or a router
+    /// gave the link.
     fn read(payload: &[u8], index: u32) -> Option<KeptAddress> {
         let attrs = Attrs::after(payload, HEADER);
         let family = *payload.get(IFA_FAMILY)?;
@@ -128,14 +129,14 @@ impl KeptAddress {
 /// How an address is added.
 #[derive(Clone, Copy, Debug)]
 pub struct AddressOptions {
-    /// IPv6: look for another owner before the address is used.
+    /// IPv6: run duplicate address detection before the address is used.
     pub detect_duplicates: bool,
     /// Route the address's subnet to the link.
     pub subnet_on_link: bool,
 }
 
 impl Netlink {
-    /// Adds an address. IPv6 without duplicate address detection can be used at once.
+    /// Adds an address. An IPv6 address without duplicate address detection is usable at once.
     pub fn add_address(&self, link: &Link, net: IpNet, options: AddressOptions) -> Result<()> {
         let mut message = message(link, net);
         let mut flags = AddressFlags::empty();
@@ -155,18 +156,18 @@ impl Netlink {
             .map(drop)
     }
 
-    /// What [`Netlink::restore_address`] gives a link back.
+    /// The addresses of a link, for [`Netlink::restore_address`], in the order to restore them in.
     pub fn keep_addresses(&self, link: &Link) -> Result<Vec<KeptAddress>> {
         let mut all =
             self.list_addresses(link, |payload| KeptAddress::read(payload, link.index))?;
-        // The kernel puts a new address behind the others in IPv4 and in front of them in IPv6,
-        // where the first one counts.
+        // The kernel adds a new address after the others in IPv4 and before them in IPv6, where the
+        // first one counts.
         let v6 = all.iter().position(KeptAddress::is_v6).unwrap_or(all.len());
         all[v6..].reverse();
         Ok(all)
     }
 
-    /// Adds an address that was kept. Text that is none of ours adds nothing.
+    /// Adds an address that was kept. Text in another format adds nothing.
     pub fn restore_address(&self, link: &Link, address: &KeptAddress) -> Result<()> {
         let Some(message) = address.message(link.index) else { return Ok(()) };
         let what = format_args!("give link {:?} an address back", link.name);
@@ -175,7 +176,7 @@ impl Netlink {
 
     /// The addresses of a link, of both families.
     pub fn addresses(&self, link: &Link) -> Result<Vec<Address>> {
-        // Kernels without strict checking send those of all links.
+        // Kernels without strict checking send the addresses of all links.
         let is_of_link = |payload: &&[u8]| read_u32(payload, IFA_INDEX) == Some(link.index);
         self.list_addresses(link, |payload| {
             Some(payload).filter(is_of_link).and_then(Address::read)
@@ -195,7 +196,7 @@ impl Netlink {
         )
     }
 
-    /// 0 is the index of no link, and asks for those of all.
+    /// Index 0 belongs to no link, and requests the addresses of all links.
     fn dump_addresses<T>(
         &self,
         index: u32,

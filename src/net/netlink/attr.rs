@@ -1,5 +1,5 @@
-//! Reading netlink attributes leniently: what is not known is passed over, what is cut off ends the
-//! list. A newer kernel never makes us fail.
+//! Reads netlink attributes leniently: unknown ones are skipped, and a truncated one ends the list.
+//! A newer kernel never causes an error.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -25,7 +25,7 @@ impl<'a> Attrs<'a> {
         self.iter_marked().map(|(kind, _, value)| (kind, value))
     }
 
-    /// The same, with whether each says that it has others in it.
+    /// Every attribute, with whether it is marked as containing others.
     fn iter_marked(self) -> impl Iterator<Item = (u16, bool, &'a [u8])> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -47,8 +47,8 @@ impl<'a> Attrs<'a> {
         self.bytes(kind).map(Attrs)
     }
 
-    /// Whether `other` has all of these attributes with the same values, or with values that
-    /// `is_same` accepts. What is nested here is compared attribute by attribute.
+    /// Whether `other` has all of these attributes with equal values, or with values that `is_same`
+    /// accepts. The content of those marked as nested is compared attribute by attribute.
     pub fn is_within(self, other: Attrs<'_>, is_same: fn(&[u8], &[u8]) -> bool) -> bool {
         self.iter_marked().all(|(kind, is_nested, value)| match (other.bytes(kind), is_nested) {
             (None, _) => false,
@@ -77,7 +77,7 @@ impl<'a> Attrs<'a> {
         self.bytes(kind)?.first().copied()
     }
 
-    /// A number in network byte order, as all of nf_tables.
+    /// A number in network byte order, as in all of nf_tables.
     pub fn be32(self, kind: u16) -> Option<u32> {
         self.u32(kind).map(u32::from_be)
     }
@@ -97,7 +97,7 @@ impl<'a> Attrs<'a> {
         self.iter().filter(|(found, _)| *found == kind).map(|(_, value)| text(value)).collect()
     }
 
-    /// An address of either family, by its length.
+    /// An address; its length decides the family.
     pub fn ip(self, kind: u16) -> Option<IpAddr> {
         read_ip(self.bytes(kind)?)
     }
@@ -108,7 +108,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// The address that these bytes are, by their number.
+/// The address in these bytes, whose number decides the family.
 pub fn read_ip(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = || <[u8; 4]>::try_from(bytes).ok().map(|octets| Ipv4Addr::from(octets).into());
     let v6 = || <[u8; 16]>::try_from(bytes).ok().map(|octets| Ipv6Addr::from(octets).into());

@@ -1,11 +1,11 @@
-//! Writing netlink attributes: numbers in the machine's byte order or the network's, nests, C
+//! Writes netlink attributes: numbers in the machine's byte order or the network's, nests, C
 //! structs.
 
 use std::net::IpAddr;
 
 use rtnetlink::packet_core::NLA_F_NESTED;
 
-/// An address as it stands in attributes, in packets and in keys of sets.
+/// The bytes of an address, as in attributes, packets and keys of sets.
 pub fn octets(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
@@ -32,7 +32,7 @@ impl Attributes {
         self
     }
 
-    /// A number in the machine's byte order, as all of rtnetlink.
+    /// A number in the machine's byte order, as in all of rtnetlink.
     pub fn u32(&mut self, kind: u16, value: u32) -> &mut Attributes {
         self.raw(kind, &value.to_ne_bytes())
     }
@@ -42,7 +42,7 @@ impl Attributes {
         self.raw(kind, &value.to_ne_bytes())
     }
 
-    /// A number in network byte order, as all of nf_tables.
+    /// A number in network byte order, as in all of nf_tables.
     pub fn be32(&mut self, kind: u16, value: u32) -> &mut Attributes {
         self.raw(kind, &value.to_be_bytes())
     }
@@ -65,12 +65,12 @@ impl Attributes {
         self.raw(kind, &bytes)
     }
 
-    /// Attributes inside an attribute that are written already.
+    /// An attribute that contains these attributes, which are serialized already.
     pub fn nested(&mut self, kind: u16, attributes: &[u8]) -> &mut Attributes {
         self.raw(kind | NLA_F_NESTED, attributes)
     }
 
-    /// Attributes inside an attribute.
+    /// An attribute that contains the attributes that `fill` adds.
     pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Attributes)) -> &mut Attributes {
         let start = self.0.len();
         self.0.extend([0; 4]);

@@ -14,7 +14,7 @@ use crate::error::Result;
 
 /// ifinfomsg.
 const HEADER: usize = 16;
-/// Where in it the link stands.
+/// The offset in it of the link's index.
 const IFI_INDEX: usize = 4;
 // linux/if_link.h, linux/if_bridge.h
 const IFLA_AF_SPEC: u16 = 26;
@@ -33,14 +33,14 @@ pub enum VlanFlags {
     NativeUntagged,
 }
 
-/// VLANs from one id to another, both included.
+/// A range of VLAN ids, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VlanRange {
     /// The first id.
     pub first: u16,
     /// The last id.
     pub last: u16,
-    /// How.
+    /// How the port is a member.
     pub flags: VlanFlags,
 }
 
@@ -66,14 +66,14 @@ impl VlanRange {
 }
 
 impl Netlink {
-    /// Makes the port a member: `bridge vlan add dev PORT vid FIRST-LAST`.
+    /// Adds the port to the VLANs: `bridge vlan add dev PORT vid FIRST-LAST`.
     pub fn add_vlans(&self, port: &Link, vlans: VlanRange) -> Result<()> {
         let what =
             format_args!("add VLAN {}-{} to bridge port {:?}", vlans.first, vlans.last, port.name);
         self.request(&Request::new(RTM_SETLINK, &vlans.message(port)), 0, what)
     }
 
-    /// Takes the port out of a VLAN: `bridge vlan del dev PORT vid ID`.
+    /// Removes the port from a VLAN: `bridge vlan del dev PORT vid ID`.
     pub fn delete_vlan(&self, port: &Link, id: u16) -> Result<()> {
         let what = format_args!("delete VLAN {id} of bridge port {:?}", port.name);
         self.request(
@@ -83,7 +83,7 @@ impl Netlink {
         )
     }
 
-    /// The VLANs of a port, for CHECK. The kernel has no filter for this list, so it is read whole.
+    /// The VLANs of a port, for CHECK. The kernel cannot filter this list, so it is read whole.
     pub fn port_vlans(&self, port: &Link) -> Result<Vec<(u16, VlanFlags)>> {
         let mut message = LinkMessage::default();
         message.header.interface_family = AddressFamily::Bridge;
@@ -99,10 +99,10 @@ impl Netlink {
     }
 }
 
-/// The last id that a VLAN can have: what is unfolded has an end, whatever is told.
+/// The largest VLAN id: it bounds the expansion of a range, whatever the message contains.
 const LAST: u16 = 4094;
 
-/// IFLA_BRIDGE_VLAN_INFO: flags and id, ranges as two entries.
+/// Reads IFLA_BRIDGE_VLAN_INFO: flags and id; a range is two entries.
 fn read_vlans(attrs: Attrs<'_>) -> Vec<(u16, VlanFlags)> {
     let mut vlans = vec![];
     let mut first = None;

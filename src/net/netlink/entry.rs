@@ -1,5 +1,5 @@
-//! Addresses and routes whole, as the kernel tells them. What is put back, or into another table,
-//! has lost nothing, not even what only a newer kernel knows.
+//! Addresses and routes with everything that the kernel reports. One that is restored, or copied to
+//! another table, loses nothing, not even attributes that only a newer kernel knows.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,10 +25,10 @@ const ROUTE_HEADER: usize = 12;
 const ADDRESS_HEADER: usize = 8;
 /// rtnexthop.
 const HOP_HEADER: usize = 8;
-/// Where its fields stand.
+/// The offsets of its fields.
 const RTNH_FLAGS: usize = 2;
 const RTNH_IFINDEX: usize = 4;
-/// Where in rta_cacheinfo the time that is left stands.
+/// The offset in rta_cacheinfo of the remaining lifetime.
 const RTA_EXPIRES_LEFT: usize = 8;
 
 // linux/rtnetlink.h
@@ -42,10 +42,10 @@ const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const RTA_EXPIRES: u16 = 23;
 const RTA_NH_ID: u16 = 30;
-/// The one flag of a hop that is a wish; the others are the hop's state, and the kernel refuses to
-/// be told it.
+/// The only flag of a hop that is configuration; the others are the hop's state, and the kernel
+/// refuses them in a request.
 const RTNH_F_ONLINK: u8 = 4;
-/// What rta_cacheinfo counts in, by the second.
+/// The unit of rta_cacheinfo, in ticks per second.
 const USER_HZ: i32 = 100;
 
 // linux/if_addr.h
@@ -55,7 +55,7 @@ const IFA_FLAGS: u16 = 8;
 const IFA_F_TEMPORARY: u32 = 0x01;
 const IFA_F_DADFAILED: u32 = 0x08;
 
-/// What follows a message's header, by type.
+/// The attributes after a message's header, by type.
 type Attributes = Vec<(u16, Vec<u8>)>;
 
 fn owned(attrs: Attrs<'_>) -> Attributes {
@@ -66,9 +66,9 @@ fn find(attributes: &Attributes, kind: u16) -> Option<&[u8]> {
     attributes.iter().find(|(found, _)| *found == kind).map(|(_, value)| value.as_slice())
 }
 
-/// A route all of whose hops go through one link. Of an IPv6 route with several, those that do: the
-/// kernel has each of them as a route of its own, and joins what several links have the same way
-/// to.
+/// A route all of whose hops go through one link. Of an IPv6 route with several hops it has those
+/// through that link: the kernel keeps each hop as a route of its own, and reports the equivalent
+/// routes of several links as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteEntry {
     /// The destination.
@@ -80,8 +80,8 @@ pub struct RouteEntry {
 }
 
 impl RouteEntry {
-    /// What the kernel says, without the routes it keeps for itself and those of other links:
-    /// kernels without strict checking send all.
+    /// Reads a route; None for a route that the kernel maintains itself, and for one of another
+    /// link: kernels without strict checking send all.
     fn read(payload: &[u8], family: AddressFamily, link: &Link) -> Option<RouteEntry> {
         let header =
             RouteHeader::parse(payload).ok().filter(|header| header.address_family == family)?;
@@ -115,7 +115,7 @@ impl RouteEntry {
         }
     }
 
-    /// The next hops; none for what is on the link.
+    /// The next hops; empty if the destination is on the link.
     pub fn gateways(&self) -> Vec<IpAddr> {
         let of_hop =
             |hop: &[u8]| Attrs::of(hop.get(HOP_HEADER..).unwrap_or_default()).ip(RTA_GATEWAY);
@@ -124,23 +124,23 @@ impl RouteEntry {
         find(&self.attributes, RTA_GATEWAY).and_then(read_ip).into_iter().chain(of_hops).collect()
     }
 
-    /// The source address that is preferred.
+    /// The preferred source address.
     pub fn source(&self) -> Option<IpAddr> {
         find(&self.attributes, RTA_PREFSRC).and_then(read_ip)
     }
 
-    /// Whether it is in the table that is looked into by default.
+    /// Whether it is in the main table, which is looked up by default.
     pub fn is_in_main(&self) -> bool {
         self.table == MAIN
     }
 
-    /// The same route for another table.
+    /// The same route in another table.
     #[must_use]
     pub fn in_table(&self, table: u32) -> RouteEntry {
         RouteEntry { table, ..self.clone() }
     }
 
-    /// The same route by another gateway, if it has one of its own.
+    /// The same route through another gateway, if it has a gateway of its own.
     #[must_use]
     pub fn by(&self, gateway: IpAddr) -> RouteEntry {
         let mut route = self.clone();
@@ -150,7 +150,8 @@ impl RouteEntry {
         route
     }
 
-    /// The same route to a gateway that nothing leads to: the kernel takes it for one on the link.
+    /// The same route with a gateway that no route leads to: the kernel assumes it to be on the
+    /// link.
     #[must_use]
     pub fn on_link(&self) -> RouteEntry {
         let mut route = self.clone();
@@ -158,7 +159,7 @@ impl RouteEntry {
         route
     }
 
-    /// Sorts so that each route comes after those that its gateway is reached by.
+    /// Sorts so that each route comes after the routes that its gateway is reached by.
     pub fn sort_by_dependence(routes: &mut [RouteEntry]) {
         routes.sort_by_key(|route| (route.has_gateway(), Reverse(u8::from(route.header.scope))));
     }
@@ -186,12 +187,12 @@ impl RouteEntry {
     }
 }
 
-/// An attribute as the kernel takes it back; None for what it only tells.
+/// An attribute as the kernel accepts it in a request; None for one that it only reports.
 fn lasting(kind: u16, value: &[u8]) -> Option<(u16, Vec<u8>)> {
     match kind {
         RTA_TABLE => None,
-        // The hops follow expanded, and the kernel takes only one of the two. The object goes when
-        // its link goes down.
+        // The hops follow expanded, and the kernel accepts only one of the two. The nexthop object
+        // is removed when its link goes down.
         RTA_NH_ID => None,
         RTA_CACHEINFO => expiry(value),
         RTA_MULTIPATH => Some((kind, with_wishes_only(value))),
@@ -199,10 +200,10 @@ fn lasting(kind: u16, value: &[u8]) -> Option<(u16, Vec<u8>)> {
     }
 }
 
-/// RTA_EXPIRES of what a router announced, from rta_cacheinfo.
+/// RTA_EXPIRES of a route that a router announced, from rta_cacheinfo.
 fn expiry(cacheinfo: &[u8]) -> Option<(u16, Vec<u8>)> {
     let left = read_u32(cacheinfo, RTA_EXPIRES_LEFT)?.cast_signed();
-    let seconds = (left / USER_HZ).max(1); // less than none when the kernel is late to remove it: 0 would be for ever
+    let seconds = (left / USER_HZ).max(1); // negative when the kernel is late to remove it; 0 would mean no expiry
     (left != 0).then(|| (RTA_EXPIRES, seconds.to_ne_bytes().to_vec()))
 }
 
@@ -210,7 +211,7 @@ fn is_hop_through(hop: &[u8], link: &Link) -> bool {
     read_u32(hop, RTNH_IFINDEX) == Some(link.index)
 }
 
-/// Leaves the hops through one link in a list.
+/// Keeps only the hops of a list that go through one link.
 fn keep_hops(list: &mut Vec<u8>, link: &Link) {
     *list = hops(list).filter(|hop| is_hop_through(hop, link)).flatten().copied().collect();
 }
@@ -250,8 +251,8 @@ pub struct AddressEntry {
 }
 
 impl AddressEntry {
-    /// What the kernel says, without addresses that are not to last: those that it makes up for
-    /// privacy, which it will do again, and those that belong to another.
+    /// Reads an address; None for an address that must not be restored: a temporary one, which the
+    /// kernel generates again, and one that belongs to another host.
     fn read(payload: &[u8], link: &Link) -> Option<AddressEntry> {
         let header = AddressHeader::parse(payload).ok()?;
         let header =
@@ -281,7 +282,7 @@ impl AddressEntry {
 }
 
 impl Netlink {
-    /// The routes through a link and no other, of all tables but the kernel's own.
+    /// The routes through this link and no other, in all tables but the kernel's own.
     pub fn routes_through(&self, link: &Link) -> Result<Vec<RouteEntry>> {
         let mut all = vec![];
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -296,7 +297,7 @@ impl Netlink {
         Ok(all)
     }
 
-    /// Puts a route behind any other to its destination; the very same route may be there already.
+    /// Adds a route after any other to its destination; the very same route may exist already.
     pub fn put_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
         done_if_there(self.request(
@@ -306,7 +307,7 @@ impl Netlink {
         ))
     }
 
-    /// Removes exactly this route, if it is there.
+    /// Removes exactly this route, if it exists.
     pub fn delete_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
         let what = format_args!("delete route {}", route.text(link));
         none_if_gone(self.request(&Request::new(RTM_DELROUTE, &route.message()), 0, what)).map(drop)
@@ -323,7 +324,7 @@ impl Netlink {
         })
     }
 
-    /// Gives the link an address that it had; it may have it.
+    /// Restores an address of the link, unless it is still there.
     pub fn put_address(&self, link: &Link, address: &AddressEntry) -> Result<()> {
         let what = format_args!("add address {} to link {:?}", address.net, link.name);
         done_if_there(self.request(

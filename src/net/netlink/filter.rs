@@ -1,5 +1,4 @@
-//! Filters of a qdisc that look at addresses: tc-u32(8), and what they do with packets:
-//! tc-mirred(8).
+//! Filters of a qdisc by address, tc-u32(8), and what they do with packets, tc-mirred(8).
 
 use ipnet::IpNet;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
@@ -17,63 +16,63 @@ const KIND: &str = "u32";
 const TCA_U32_CLASSID: u16 = 1;
 const TCA_U32_SEL: u16 = 5;
 const TCA_U32_ACT: u16 = 7;
-/// Actions are numbered in the order that they are done in.
+/// The number of the first action; actions run in the order of their numbers.
 const FIRST_ACTION: u16 = 1;
 const TCA_ACT_KIND: u16 = 1;
 const TCA_ACT_OPTIONS: u16 = 2;
 const TCA_MIRRED_PARMS: u16 = 2;
 const TC_ACT_STOLEN: u32 = 4;
 const TCA_EGRESS_REDIR: u32 = 1;
-/// Where tcm_info stands in tcmsg.
+/// The offset of tcm_info in tcmsg.
 const TCM_INFO: usize = 16;
-/// tc_u32_sel's first word, but for the number of keys: a match ends the search.
+/// The first word of tc_u32_sel without the number of keys: a match ends the search.
 const TERMINAL: u8 = 1;
-/// tc_u32_sel without keys, and one key.
+/// The size of tc_u32_sel without keys, and of one key.
 const SELECTOR: usize = 16;
 const KEY: usize = 16;
-/// Where in tc_mirred what it does and the link stand.
+/// The offsets in tc_mirred of the action and of the link.
 const MIRRED_ACTION: usize = 20;
 const MIRRED_LINK: usize = 24;
 // linux/if_ether.h
 const ETH_P_ALL: u16 = 3;
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
-/// Where in an IPv4 and in an IPv6 header the source stands; the destination follows it.
+/// The offsets of the source address in an IPv4 and in an IPv6 header; the destination follows it.
 const SOURCE: [u32; 2] = [12, 8];
 
-/// Which address of a packet is looked at.
+/// Which address of a packet a filter looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Where it comes from.
+    /// The source address.
     Source,
-    /// Where it goes to.
+    /// The destination address.
     Destination,
 }
 
 /// What happens to a packet that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is of this class; in the place of received packets it goes on as if there were no
-    /// filters.
+    /// It belongs to this class; on ingress it continues as if there were no filters.
     Class(Handle),
-    /// It leaves by the link of this ifindex, which is 0 when that link has gone.
+    /// It is redirected to the link of this ifindex, which is 0 when that link is gone.
     Redirect(u32),
-    /// Something that we do not do.
+    /// An action that we never use.
     Other,
 }
 
-/// A filter.
+/// A u32 filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// Lower ones are asked first; the filters of one priority are of one protocol.
+    /// Filters with a lower priority are tried first; all filters of one priority are of one
+    /// protocol.
     pub priority: u16,
     protocol: u16,
     keys: Vec<Key>,
-    /// What happens then.
+    /// What happens to a packet that matches.
     pub verdict: Verdict,
 }
 
-/// A word of the packet that has to be as said, where the mask has ones.
+/// A word of the packet that must have this value where the mask has ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     mask: u32,
@@ -82,13 +81,13 @@ struct Key {
 }
 
 impl Filter {
-    /// One that every packet matches.
+    /// A filter that every packet matches.
     pub fn of_all(priority: u16, verdict: Verdict) -> Filter {
         let keys = vec![Key { mask: 0, value: 0, offset: 0 }];
         Filter { priority, protocol: ETH_P_ALL, keys, verdict }
     }
 
-    /// One that packets match that come from, or go to, this subnet.
+    /// A filter for the packets that come from, or go to, this subnet.
     pub fn of_subnet(priority: u16, side: Side, subnet: &IpNet, verdict: Verdict) -> Filter {
         let (protocol, source, words, masks) = match subnet {
             IpNet::V4(net) => {
@@ -110,7 +109,7 @@ impl Filter {
         };
         let mut keys: Vec<Key> = words.iter().zip(&masks).zip(offsets).map(key).collect();
         let asked = keys.iter().filter(|key| key.mask != 0).count();
-        keys.truncate(asked.max(1)); // the kernel wants one
+        keys.truncate(asked.max(1)); // the kernel requires one
         Filter { priority, protocol, keys, verdict }
     }
 
@@ -118,7 +117,7 @@ impl Filter {
         let mut options = Attributes::default();
         let class = match self.verdict {
             Verdict::Class(class) => class,
-            // as the reference has it, for nothing
+            // as the reference sets it, without an effect
             Verdict::Redirect(_) | Verdict::Other => Handle::new(1, 1),
         };
         options.u32(TCA_U32_CLASSID, class.number()).raw(TCA_U32_SEL, &self.selector());
@@ -142,7 +141,8 @@ impl Filter {
         bytes
     }
 
-    /// The kernel tells of the tables of a u32 as well, which select nothing.
+    /// Reads a filter; None for the tables of a u32, which the kernel reports too and which select
+    /// nothing.
     fn read(payload: &[u8]) -> Option<Filter> {
         let attrs = Attrs::after(payload, HEADER);
         let info = read_u32(payload, TCM_INFO)?;
@@ -164,7 +164,8 @@ impl Filter {
     }
 }
 
-/// The reference has a second action behind the one that takes the packet; it is never reached.
+/// Reads what a filter does. The reference adds a second action after the one that takes the
+/// packet; it is never reached.
 fn verdict(options: Attrs<'_>) -> Verdict {
     let Some(action) = options.nested(TCA_U32_ACT).and_then(|actions| actions.nested(FIRST_ACTION))
     else {
@@ -186,8 +187,7 @@ fn verdict(options: Attrs<'_>) -> Verdict {
 
 fn redirect(action: &mut Attributes, link: u32) {
     action.text(TCA_ACT_KIND, "mirred").nest(TCA_ACT_OPTIONS, |options| {
-        // tc_mirred: index, capabilities, what becomes of the packet here, two counts, what it
-        // does, the link
+        // tc_mirred: index, capabilities, what happens to the packet here, two counts, action, link
         options.words(TCA_MIRRED_PARMS, &[0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, link]);
     });
 }
@@ -216,7 +216,7 @@ impl Netlink {
         self.request(&Request::new(RTM_NEWTFILTER, &message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
-    /// The filters of a qdisc, in the order of their priorities; none where there is no such qdisc.
+    /// The filters of a qdisc, in the order of their priorities; empty if there is no such qdisc.
     pub fn filters(&self, link: &Link, qdisc: Handle) -> Result<Vec<Filter>> {
         let mut message = message(link, Handle::of(0), qdisc, KIND, None);
         message.attributes.clear(); // of all kinds

@@ -1,5 +1,4 @@
-//! Links of the kinds that need nothing but themselves, and perhaps a lower link: `ip link add …
-//! type KIND`.
+//! Links of the kinds that need nothing else, or only a lower link: `ip link add … type KIND`.
 
 use std::fmt;
 use std::os::fd::RawFd;
@@ -30,31 +29,30 @@ const IPVLAN_MODE_L2: u16 = 0;
 const IPVLAN_MODE_L3: u16 = 1;
 const IPVLAN_MODE_L3S: u16 = 2;
 
-/// A kind of link, with what is its own.
+/// A kind of link, with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkKind {
-    /// An interface that swallows what is sent.
+    /// An interface that discards what is sent.
     Dummy,
-    /// Takes packets that are redirected to it and gives them back, through a qdisc of its own.
+    /// Passes packets that are redirected to it through a qdisc of its own and returns them.
     Ifb,
     /// Shares the lower link's hardware address.
     Ipvlan(IpvlanMode),
-    /// A hardware address of its own on the lower link.
+    /// Has a hardware address of its own on the lower link.
     Macvlan {
-        /// Whom it talks to.
+        /// Which other links it exchanges packets with.
         mode: MacvlanMode,
-        /// How many broadcasts may wait on the lower link; the kernel's default where none is
-        /// given.
+        /// How many broadcasts may be queued on the lower link; None for the kernel's default.
         broadcast_queue: Option<u32>,
     },
-    /// The lower link's frames with this tag of IEEE 802.1Q.
+    /// Carries the lower link's frames with this IEEE 802.1Q tag.
     Vlan(u16),
-    /// Links with it as their master look for routes in this table only.
+    /// Links with it as their master look up routes in this table only.
     Vrf(u32),
 }
 
 impl LinkKind {
-    /// The kernel's word for it.
+    /// The kernel's name for it.
     pub fn name(&self) -> &'static str {
         match self {
             LinkKind::Dummy => "dummy",
@@ -66,8 +64,8 @@ impl LinkKind {
         }
     }
 
-    /// What the kernel says of a link of one of these kinds. Only what a link is known by is read:
-    /// of a macvlan's queue nothing.
+    /// Reads the kind of a link, if it is one of these. Only what identifies a link is read:
+    /// nothing of a macvlan's queue.
     pub(super) fn read(name: &str, data: Attrs<'_>) -> Option<LinkKind> {
         match name {
             "dummy" => Some(LinkKind::Dummy),
@@ -104,30 +102,30 @@ impl LinkKind {
     }
 }
 
-/// A link to be made.
+/// A link to be created.
 #[derive(Clone, Debug)]
 pub struct LinkSpec {
-    /// What it is.
+    /// Its kind.
     pub kind: LinkKind,
-    /// ifindex of the link it stands on, where it is made.
+    /// ifindex of its lower link, in the namespace of the socket.
     pub lower: Option<u32>,
-    /// MTU in bytes; the kernel's default, for most kinds the lower link's, where none is given.
+    /// MTU in bytes; None for the kernel's default, which for most kinds is the lower link's.
     pub mtu: Option<u32>,
-    /// Its hardware address; the kernel's choice where none is given.
+    /// Its hardware address; None for the kernel's choice.
     pub mac: Option<MacAddr>,
 }
 
 impl Netlink {
-    /// Makes a link that is down, here or in the namespace `netns`: `ip link add link LOWER name
-    /// NAME netns NS type …`. Kernels before 6.13 take no name that a link here has, even where
-    /// the new one is born elsewhere.
+    /// Creates a link that is down, here or in the namespace `netns`: `ip link add link LOWER name
+    /// NAME netns NS type …`. Kernels before 6.13 refuse a name that a link here has, even if the
+    /// new link is created elsewhere.
     pub fn create_link(&self, name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> Result<()> {
         self.create(message(name, netns, spec), name, spec.kind.name())
     }
 
-    /// Whether the kernel has links of this kind, by its word for it. One with an address that
-    /// cannot be, and on no other link, is refused for that where there is the kind, so nothing
-    /// is made.
+    /// Whether the kernel has links of this kind, by its name for it. The request has an invalid
+    /// address and no lower link: a kernel that has the kind refuses it for that, so nothing is
+    /// created.
     pub fn has_kind(&self, kind: &str) -> Result<bool> {
         const NAME: &str = "cni-probe";
         let message =
@@ -173,7 +171,7 @@ const MACVLAN_MODES: [(&str, u32); 4] = [
     ("passthru", MACVLAN_MODE_PASSTHRU),
 ];
 
-/// Links of one lower link talk to each other.
+/// By default the links of one lower link talk to each other.
 impl Default for MacvlanMode {
     fn default() -> MacvlanMode {
         MacvlanMode(MACVLAN_MODE_BRIDGE)

@@ -21,7 +21,7 @@ use crate::net::mac::MacAddr;
 
 /// ifinfomsg.
 const HEADER: usize = 16;
-/// Where its fields stand.
+/// The offsets of its fields.
 const IFI_INDEX: usize = 4;
 const IFI_FLAGS: usize = 8;
 const IFF_UP: u32 = 1;
@@ -66,50 +66,51 @@ const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
 const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
 
-/// What the kernel says of a link.
+/// A link as the kernel reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// ifindex.
     pub index: u32,
     /// Name.
     pub name: String,
-    /// Its other names, which are as good as the first.
+    /// Its alternative names, which are equivalent to the first.
     pub alternative_names: Vec<String>,
     /// Hardware address, as octets; empty where the link has none.
     pub mac: Vec<u8>,
-    /// The hardware address that it was made with; empty where the kernel chose it, and before
+    /// The hardware address that it was created with; empty if the kernel chose it, and before
     /// Linux 5.6.
     pub permanent_mac: Vec<u8>,
     /// MTU in bytes.
     pub mtu: u32,
-    /// The smallest MTU that it takes.
+    /// The smallest MTU that it accepts.
     pub min_mtu: u32,
-    /// The largest MTU that it takes; 0 where there is no limit.
+    /// The largest MTU that it accepts; 0 if there is no limit.
     pub max_mtu: u32,
-    /// How many packets may wait to be sent.
+    /// How many packets may be queued for sending.
     pub txqlen: u32,
     /// `bridge`, `veth`, …; empty for hardware.
     pub kind: String,
-    /// More of it, where it is of a kind that [`LinkKind`] has.
+    /// Its settings, if it is of a kind that [`LinkKind`] has.
     pub detail: Option<LinkKind>,
     /// ifindex of the bridge (or bond, or VRF) it is a port of.
     pub master: Option<u32>,
-    /// ifindex of the veth's other end, in its namespace; of the lower link elsewhere.
+    /// ifindex of the veth's other end, in the namespace of that end; of the lower link for other
+    /// kinds.
     pub lower: Option<u32>,
-    /// That one is in another namespace.
+    /// Whether that link is in another namespace.
     pub lower_is_elsewhere: bool,
     /// The text that was attached to it.
     pub alias: String,
-    /// Set up by the administrator.
+    /// Whether the administrator set it up.
     pub up: bool,
-    /// Hardware addresses are asked for there by ARP.
+    /// Whether it resolves hardware addresses with ARP.
     pub arp: bool,
-    /// IF_OPER_*: up only when it carries.
+    /// IF_OPER_*: up only if it can carry packets.
     pub operstate: u8,
-    /// Set by the administrator to take every packet. A capture that does so as well is not told
-    /// here.
+    /// Whether the administrator set promiscuous mode. A capture that sets it as well is not
+    /// reported here.
     pub promisc: bool,
-    /// Set by the administrator to take every multicast packet.
+    /// Whether the administrator set all-multicast mode.
     pub allmulti: bool,
     /// Bridge port: packets may leave by the port they came in.
     pub hairpin: bool,
@@ -186,7 +187,7 @@ impl Link {
     }
 }
 
-/// A bridge to be made.
+/// A bridge to be created.
 #[derive(Clone, Debug, Default)]
 pub struct BridgeSpec<'a> {
     /// Its name.
@@ -199,7 +200,7 @@ pub struct BridgeSpec<'a> {
     pub vlan_filtering: bool,
 }
 
-/// A veth pair to be made: one end here, the other born in another namespace.
+/// A veth pair to be created: one end here, the other directly in another namespace.
 #[derive(Clone, Debug)]
 pub struct VethSpec<'a> {
     /// The name of the end here.
@@ -219,12 +220,12 @@ pub struct PeerSpec<'a> {
     pub name: &'a str,
     /// Its hardware address.
     pub mac: MacAddr,
-    /// The namespace it is born in; here where none is given.
+    /// The namespace it is created in; None for this one.
     pub netns: Option<RawFd>,
 }
 
-/// What is to be changed of a link, in one message. The kernel moves it first, then renames it, and
-/// may refuse the second after it has done the first.
+/// Changes of a link, made by one message. The kernel moves the link first, then renames it, and
+/// may refuse the rename after it has done the move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkChange<'a> {
     /// The namespace it moves to, where it arrives down and without addresses.
@@ -241,16 +242,16 @@ pub struct LinkChange<'a> {
     pub mtu: Option<u32>,
     /// Hardware address.
     pub mac: Option<MacAddr>,
-    /// Want every packet, or no longer.
+    /// Promiscuous mode on or off.
     pub promisc: Option<bool>,
-    /// Want every multicast packet, or no longer.
+    /// All-multicast mode on or off.
     pub allmulti: Option<bool>,
-    /// How many packets may wait to be sent.
+    /// How many packets may be queued for sending.
     pub txqlen: Option<u32>,
 }
 
 impl Netlink {
-    /// The link of this name, or with this as another name.
+    /// The link with this name or alternative name; fails if there is none.
     pub fn link(&self, name: &str) -> Result<Link> {
         let what = format_args!("find link {name:?}");
         let Some(name) = name_attribute(name) else {
@@ -261,12 +262,12 @@ impl Netlink {
         self.get(&Request::new(RTM_GETLINK, &message), what, Link::read)
     }
 
-    /// The link of this name, if there is one.
+    /// The link of this name, if it exists.
     pub fn find_link(&self, name: &str) -> Result<Option<Link>> {
         none_if_gone(self.link(name))
     }
 
-    /// The link of this ifindex, if there is one.
+    /// The link of this ifindex, if it exists.
     pub fn find_link_by_index(&self, index: u32) -> Result<Option<Link>> {
         let message =
             LinkUnspec::new_with_index(index).append_extra_attribute(without_statistics()).build();
@@ -277,8 +278,8 @@ impl Netlink {
         ))
     }
 
-    /// The first link with this hardware address, if there is one. The kernel has no index of them,
-    /// so all are read.
+    /// The first link with this hardware address, if there is one. The kernel has no index of
+    /// hardware addresses, so all links are read.
     pub fn find_link_by_mac(&self, mac: &MacAddr) -> Result<Option<Link>> {
         let all = self
             .links()
@@ -319,7 +320,7 @@ impl Netlink {
         self.dump(&Request::new(RTM_GETLINK, &message), what, |reply| Link::read(reply.payload))
     }
 
-    /// Makes a bridge that is up from the first moment on: `ip link add NAME up type bridge`.
+    /// Creates a bridge that is up from the start: `ip link add NAME up type bridge`.
     pub fn create_bridge(&self, spec: &BridgeSpec<'_>) -> Result<()> {
         let mut message = LinkBridge::new(spec.name).up();
         if spec.vlan_filtering {
@@ -339,7 +340,7 @@ impl Netlink {
         })
     }
 
-    /// Makes a veth pair: `ip link add NAME type veth peer name PEER netns NS`.
+    /// Creates a veth pair: `ip link add NAME type veth peer name PEER netns NS`.
     pub fn create_veth(&self, spec: &VethSpec<'_>) -> Result<()> {
         let mut peer =
             LinkUnspec::new_with_name(spec.peer.name).address(spec.peer.mac.octets().to_vec());
@@ -381,7 +382,7 @@ impl Netlink {
         )
     }
 
-    /// Removes the link of this name if there is one.
+    /// Removes the link of this name, if it exists.
     pub fn delete_link_by_name(&self, name: &str) -> Result<()> {
         let deleted = self.request(
             &Request::new(RTM_DELLINK, &LinkUnspec::new_with_name(name).build()),
@@ -433,14 +434,14 @@ impl Netlink {
         )
     }
 
-    /// Gives a link another name: `ip link property add NAME altname OTHER`.
+    /// Gives a link an alternative name: `ip link property add NAME altname OTHER`.
     pub fn add_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
         let request = Request::new(RTM_NEWLINKPROP, &alternative_name(link, name));
         let flags = NLM_F_CREATE | NLM_F_EXCL;
         self.request(&request, flags, format_args!("add altname {name:?} to link {:?}", link.name))
     }
 
-    /// Takes a link's other name away, if it has it.
+    /// Removes an alternative name of a link, if the link has it.
     pub fn delete_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
         let request = Request::new(RTM_DELLINKPROP, &alternative_name(link, name));
         let what = format_args!("delete altname {name:?} of link {:?}", link.name);
@@ -459,7 +460,7 @@ impl Netlink {
 }
 
 impl LinkChange<'_> {
-    /// The change as messages name it.
+    /// The change as error messages describe it.
     fn text(&self) -> String {
         let mut parts = vec![];
         parts.extend(self.netns.map(|_| "another netns".to_owned()));
@@ -476,14 +477,14 @@ impl LinkChange<'_> {
     }
 }
 
-/// Statistics are most of what the kernel would send, and of its work.
+/// Excludes statistics, which are most of the reply and of the kernel's work.
 fn without_statistics() -> LinkAttribute {
     LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
 }
 
-/// Asks for a link by its name or by another name, which may be longer and then has an attribute of
-/// its own. None where no link can have such a name: the kernel would read it up to the NUL, or
-/// call it out of range.
+/// The attribute that requests a link by its name or by an alternative name; a longer name has an
+/// attribute of its own. None if no link can have such a name: the kernel would read it up to the
+/// NUL, or refuse it as out of range.
 fn name_attribute(name: &str) -> Option<LinkAttribute> {
     if name.is_empty() || name.len() > ALTERNATIVE_NAME_MAX || name.contains('\0') {
         return None;
@@ -504,7 +505,7 @@ fn alternative_name(link: &Link, name: &str) -> LinkMessage {
         .build()
 }
 
-/// "Not there" as None.
+/// Turns a "not found" error into None.
 pub(super) fn none_if_gone<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),

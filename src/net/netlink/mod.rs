@@ -1,5 +1,5 @@
-//! rtnetlink(7): links, addresses, routes, rules. Messages are built by the rtnetlink crate, sent
-//! and read by us; none of its types leave this folder.
+//! rtnetlink(7): links, addresses, routes, rules. The rtnetlink crate builds the messages, this
+//! folder sends and reads them; none of the crate's types leave it.
 
 mod addr;
 pub mod attr;

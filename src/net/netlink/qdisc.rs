@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 
 /// tcmsg.
 pub(super) const HEADER: usize = 20;
-/// Where its fields stand.
+/// The offsets of its fields.
 const TCM_IFINDEX: usize = 4;
 const TCM_HANDLE: usize = 8;
 const TCM_PARENT: usize = 12;
@@ -33,18 +33,18 @@ const TCA_HTB_DIRECT_QLEN: u16 = 5;
 const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 const HTB_VERSION: u32 = 3;
-/// tc_ratespec's second byte: packets count as Ethernet has them, so the kernel wants no table of
-/// how long each takes.
+/// The second byte of tc_ratespec: packets are counted as on Ethernet, so the kernel needs no table
+/// of transmission times.
 const LINKLAYER_ETHERNET: u32 = u32::from_ne_bytes([0, 1, 0, 0]);
-/// Where in tc_htb_glob the default class stands.
+/// The offset of the default class in tc_htb_glob.
 const HTB_DEFCLS: usize = 8;
-/// Where in a class's or a bucket's parameters a rate, and what follows both rates, stands.
+/// The offsets, in the parameters of a class or a bucket, of a rate and of what follows both rates.
 const RATE: usize = 8;
 const AFTER_RATES: usize = 24;
-/// Packets that may wait where nothing limits them: the kernel's own number would be the link's
+/// How many packets may be queued where nothing limits them: the kernel's default is the link's
 /// queue length, which is 0 for links of the reference.
 const DIRECT_PACKETS: u32 = 1000;
-/// What a class may send before another one's turn; ours have no others.
+/// What a class may send before it is another class's turn; ours have no siblings.
 const QUANTUM: u32 = 10_000;
 
 /// The number of a qdisc or a class, as `major:minor`.
@@ -52,11 +52,11 @@ const QUANTUM: u32 = 10_000;
 pub struct Handle(u32);
 
 impl Handle {
-    /// Where the link's own qdisc is attached.
+    /// The parent of the link's root qdisc.
     pub const ROOT: Handle = Handle(u32::MAX);
-    /// Where the qdisc of what a link receives is attached.
+    /// The parent of the qdisc for received packets.
     pub const INGRESS: Handle = Handle(0xffff_fff1);
-    /// None: the kernel chooses, or all are meant.
+    /// No handle: the kernel chooses one, or all are meant.
     const UNSPECIFIED: Handle = Handle(0);
 
     /// `major:minor`.
@@ -90,45 +90,45 @@ impl fmt::Display for Handle {
     }
 }
 
-/// A token bucket: what may pass.
+/// A token bucket, which limits what may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Bytes a second.
     pub rate: u64,
-    /// How long it takes to fill, in ticks of 64 ns.
+    /// The time it takes to fill, in ticks of 64 ns.
     pub buffer: u32,
-    /// Bytes that may wait.
+    /// Bytes that may be queued.
     pub limit: u32,
 }
 
-/// A class of HTB that has no others to share with.
+/// A class of HTB without siblings to share with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HtbClass {
-    /// Its number.
+    /// Its handle.
     pub handle: Handle,
     /// Bytes a second.
     pub rate: u64,
     /// Bytes a second that it may borrow up to.
     pub ceil: u64,
-    /// How long its bucket takes to fill, in ticks of 64 ns.
+    /// The time its bucket takes to fill, in ticks of 64 ns.
     pub buffer: u32,
 }
 
-/// The qdiscs that we make.
+/// The kinds of qdisc: those that we create, and any other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QdiscKind {
-    /// One bucket for all.
+    /// One token bucket for all packets.
     Tbf(Bucket),
-    /// A tree of classes. What no filter sends to one of them is not limited.
+    /// A tree of classes. Packets that no filter sends to a class are not limited.
     Htb,
-    /// A place for filters of what the link receives.
+    /// A place for filters on what the link receives.
     Ingress,
-    /// Any other, by the kernel's word.
+    /// Any other kind, by the kernel's name.
     Other(String),
 }
 
 impl QdiscKind {
-    /// The kernel's word for it.
+    /// The kernel's name for it.
     pub fn name(&self) -> &str {
         match self {
             QdiscKind::Tbf(_) => "tbf",
@@ -159,7 +159,7 @@ impl QdiscKind {
         let attrs = Attrs::of(options);
         Some(match name.as_str() {
             "tbf" => QdiscKind::Tbf(Bucket::read(attrs)?),
-            // With a default class it is another's, and limits other packets.
+            // An HTB with a default class is not ours, and limits other packets.
             "htb" if read_u32(attrs.bytes(TCA_HTB_INIT)?, HTB_DEFCLS)? == 0 => QdiscKind::Htb,
             "ingress" => QdiscKind::Ingress,
             _ => QdiscKind::Other(name),
@@ -186,7 +186,7 @@ impl Bucket {
 impl HtbClass {
     fn options(&self) -> Vec<u8> {
         let mut options = Attributes::default();
-        // tc_htb_opt: two tc_ratespec, buffer and that of the ceiling, quantum, level, priority
+        // tc_htb_opt: two tc_ratespec, buffer, buffer of the ceiling, quantum, level, priority
         let [rate, ceil] = [short(self.rate), short(self.ceil)];
         options.words(
             TCA_HTB_PARMS,
@@ -220,29 +220,29 @@ impl HtbClass {
     }
 }
 
-/// A rate as the first field for it has it, which kernels with the second one need not look at.
+/// The rate for the 32-bit field, which kernels with the 64-bit field need not read.
 fn short(rate: u64) -> u32 {
     u32::try_from(rate).unwrap_or(u32::MAX)
 }
 
-/// The kernel tells the long field only where the short one does not do.
+/// Reads a rate. The kernel reports the 64-bit field only if the 32-bit one does not suffice.
 fn rate(attrs: Attrs<'_>, long: u16, parameters: &[u8], short: usize) -> Option<u64> {
     attrs.u64(long).or_else(|| read_u32(parameters, short).map(u64::from))
 }
 
-/// A qdisc at its place.
+/// A qdisc and where it is attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Qdisc {
     /// What it is attached to: a place of the link, or a class.
     pub parent: Handle,
-    /// Its own number.
+    /// Its own handle.
     pub handle: Handle,
-    /// What it is.
+    /// Its kind.
     pub kind: QdiscKind,
 }
 
 impl Netlink {
-    /// Makes a qdisc where there is none yet but the kernel's: `tc qdisc add`.
+    /// Creates a qdisc where there is none but the kernel's default: `tc qdisc add`.
     pub fn create_qdisc(&self, link: &Link, qdisc: &Qdisc) -> Result<()> {
         let message =
             message(link, qdisc.handle, qdisc.parent, qdisc.kind.name(), qdisc.kind.options());
@@ -251,14 +251,14 @@ impl Netlink {
         let created =
             self.request(&Request::new(RTM_NEWQDISC, &message), NLM_F_CREATE | NLM_F_EXCL, what);
         created.map_err(|e| match e.is_errno(Errno::ENOENT) {
-            // It must not pass for a link that is not there.
+            // It must not be mistaken for a missing link.
             true => Error::kernel(what, Errno::EOPNOTSUPP)
                 .with_details(format_args!("the kernel has no {}", qdisc.kind.name())),
             false => e,
         })
     }
 
-    /// Removes the qdisc of this kind with this number, if there is one: `tc qdisc del`.
+    /// Removes the qdisc of this kind with this handle, if it exists: `tc qdisc del`.
     pub fn delete_qdisc(
         &self,
         link: &Link,
@@ -269,15 +269,15 @@ impl Netlink {
         let message = message(link, handle, parent, kind, None);
         let what = format_args!("delete qdisc {kind} {handle} of {:?}", link.name);
         match self.request(&Request::new(RTM_DELQDISC, &message), 0, what) {
-            // Another number, another kind.
+            // Another handle, or another kind.
             Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Ok(()),
             deleted => deleted,
         }
     }
 
-    /// The qdisc at a place of the link, unless the kernel has put it there by itself: `tc qdisc
-    /// get`. A list would be of all links of the host. What is asked for comes as an echo; one
-    /// that is not to be shown is an invalid question.
+    /// The qdisc at a place of the link, unless the kernel created it by default: `tc qdisc get`. A
+    /// dump would list the qdiscs of all links of the host. The answer comes as an echo; the kernel
+    /// refuses the request as invalid if the qdisc there is hidden.
     pub fn qdisc_at(&self, link: &Link, parent: Handle) -> Result<Option<Qdisc>> {
         let mut message = message(link, Handle::UNSPECIFIED, parent, "", None);
         message.attributes.clear(); // of any kind
@@ -295,7 +295,7 @@ impl Netlink {
         }
     }
 
-    /// Makes a class of HTB right below the qdisc: `tc class add`.
+    /// Creates a class of HTB directly below the qdisc: `tc class add`.
     pub fn create_htb_class(&self, link: &Link, qdisc: Handle, class: &HtbClass) -> Result<()> {
         let message = message(link, class.handle, qdisc, "htb", Some(class.options()));
         let what = format_args!("add class htb {} to {:?}", class.handle, link.name);
@@ -311,9 +311,10 @@ impl Netlink {
         })
     }
 
-    /// Whether the kernel has this kind of qdisc. Without options it is refused by itself where
-    /// there is one, and as unknown where there is none; nothing is made. Where the loopback
-    /// interface, which is asked to have it, already has another, it is taken to be there.
+    /// Whether the kernel has this kind of qdisc. The request is for the loopback interface and
+    /// lacks options: a kernel with the kind refuses it for that, one without reports the kind as
+    /// unknown, and nothing is created. If the interface already has another qdisc, the kind is
+    /// assumed to exist.
     pub fn has_qdisc(&self, kind: &str) -> Result<bool> {
         let loopback = Link { index: 1, ..Link::default() };
         let message = message(&loopback, Handle::new(1, 0), Handle::ROOT, kind, None);
@@ -326,7 +327,7 @@ impl Netlink {
     }
 }
 
-/// The message about an object of a link.
+/// Builds the message about an object of a link.
 pub(super) fn message(
     link: &Link,
     handle: Handle,
@@ -345,7 +346,7 @@ pub(super) fn message(
     TcMessage::from_parts(header, attributes)
 }
 
-/// What is told of this link; kernels before 6.10 or so tell of all.
+/// The message, if it is about this link; kernels before 6.10 or so report all links.
 pub(super) fn read_of<'a>(link: &Link, payload: &'a [u8]) -> Option<&'a [u8]> {
     (read_u32(payload, TCM_IFINDEX)? == link.index).then_some(payload)
 }

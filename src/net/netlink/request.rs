@@ -1,7 +1,7 @@
-//! Requests as they are sent: nlmsghdr and a body that the rtnetlink crate writes.
+//! Serializes requests: nlmsghdr and a body that the rtnetlink crate writes.
 //!
 //! The crate has an enum of all messages of rtnetlink. Building requests through it would link the
-//! code for every kind of message there is; a type and a body need only those that are sent.
+//! code for every kind of message; a type and a body only link those that are sent.
 
 use rtnetlink::packet_core::{Emitable, NLM_F_REQUEST, NetlinkHeader};
 
@@ -27,7 +27,7 @@ impl Request {
         Request { kind, body: emitted(body) }
     }
 
-    /// The message as it is sent. Its port is 0: the kernel knows the sender.
+    /// The message as it is sent. Its port id is 0: the kernel knows the sender.
     pub(super) fn to_bytes(&self, flags: u16, seq: u32) -> Vec<u8> {
         let mut header = NetlinkHeader::default();
         header.length = (header.buffer_len() + self.body.len()) as u32;

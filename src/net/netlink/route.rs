@@ -24,18 +24,18 @@ use crate::error::{Error, Result};
 
 /// rtmsg.
 const HEADER: usize = 12;
-/// Where its fields stand.
+/// The offsets of its fields.
 const RTM_FAMILY: usize = 0;
 const RTM_DST_LEN: usize = 1;
 const RTM_TABLE: usize = 4;
 const RTM_TYPE: usize = 7;
 const RTM_FLAGS: usize = 8;
-/// rtnexthop, and where in it the link stands.
+/// rtnexthop, and the offset in it of the link's index.
 const HOP_HEADER: usize = 8;
 const RTNH_IFINDEX: usize = 4;
-/// The table that is looked into by default.
+/// The main table, which is looked up by default.
 pub(super) const MAIN: u32 = RT_TABLE_MAIN as u32;
-/// What the kernel keeps itself.
+/// The table that the kernel maintains itself.
 pub(super) const LOCAL: u32 = RT_TABLE_LOCAL as u32;
 
 // linux/rtnetlink.h
@@ -76,24 +76,24 @@ impl fmt::Display for Scope {
 pub struct Route {
     /// The destination.
     pub dst: IpNet,
-    /// The next hop; none for what is on the link.
+    /// The next hop; None if the destination is on the link.
     pub gateway: Option<IpAddr>,
-    /// The table; main where none is given.
+    /// The table; None for main.
     pub table: Option<u32>,
-    /// How far.
+    /// How far the destination is.
     pub scope: Scope,
     /// The metric; lower is preferred.
     pub priority: Option<u32>,
     /// The path's MTU in bytes.
     pub mtu: Option<u32>,
-    /// What TCP says that it takes, in bytes.
+    /// The maximum segment size that TCP advertises, in bytes.
     pub advmss: Option<u32>,
-    /// The source address that is preferred.
+    /// The preferred source address.
     pub source: Option<IpAddr>,
 }
 
 impl Route {
-    /// The route to `dst`, nothing more.
+    /// A route to `dst` without any options.
     pub fn to(dst: IpNet) -> Route {
         let gateway = None;
         let table = None;
@@ -147,14 +147,14 @@ impl Route {
         match u8::try_from(self.table.unwrap_or(MAIN)) {
             Ok(table) => message.header.table = table,
             Err(_) => {
-                message.header.table = RT_TABLE_UNSPEC; // the attribute says which
+                message.header.table = RT_TABLE_UNSPEC; // the attribute has the number
                 attributes.extend(self.table.map(RouteAttribute::Table));
             }
         }
         Ok(message)
     }
 
-    /// What the kernel says, without the routes it keeps for itself.
+    /// Reads a route; None for one that the kernel maintains itself.
     fn read(payload: &[u8]) -> Option<FoundRoute> {
         let attrs = Attrs::after(payload, HEADER);
         let any = match i32::from(*payload.get(RTM_FAMILY)?) {
@@ -206,7 +206,8 @@ fn nexthop_gateways(mut hops: &[u8]) -> Vec<IpAddr> {
 }
 
 impl Netlink {
-    /// Adds a route beside any that has the same destination, another next hop or another metric.
+    /// Adds a route; one with the same destination but another next hop or another metric may
+    /// exist.
     pub fn add_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
         self.request(&Request::new(RTM_NEWROUTE, &route.message(link)?), NLM_F_CREATE, what)
@@ -222,9 +223,9 @@ impl Netlink {
         )
     }
 
-    /// ifindex of the link that the default route goes through: the preferred one, IPv4's before
-    /// IPv6's, the first hop of several. The kernel tells default routes first, so not all
-    /// routes are read; the socket is of no more use then.
+    /// ifindex of the link that the default route goes through: the preferred route, IPv4's before
+    /// IPv6's, the first hop of several. The kernel lists default routes first, so not all routes
+    /// are read; the socket is unusable afterwards.
     pub fn into_default_link(self) -> Result<Option<u32>> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();
@@ -257,7 +258,7 @@ impl Netlink {
         self.ask(ip, |payload| payload.get(RTM_TYPE).map(|kind| *kind == RTN_LOCAL))
     }
 
-    /// Asks for the route that packets to `ip` take.
+    /// Requests the route that packets to `ip` take.
     fn ask<T>(&self, ip: IpAddr, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
         let message = match ip {
             IpAddr::V4(ip) => {
@@ -294,7 +295,7 @@ impl Netlink {
     }
 }
 
-/// With strict checking a question has a destination and nothing that only a route could have.
+/// With strict checking a lookup has a destination and nothing that only a route could have.
 fn asking(mut message: RouteMessage) -> RouteMessage {
     message.header.table = RT_TABLE_UNSPEC;
     message.header.protocol = RouteProtocol::Unspec;

@@ -1,4 +1,4 @@
-//! Rules that say which table a packet's route is looked for in: `ip rule`.
+//! Rules that select the table in which a packet's route is looked up: `ip rule`.
 
 use std::net::IpAddr;
 
@@ -25,25 +25,25 @@ const FRA_TABLE: u16 = 15;
 const FRA_PAD: u16 = 18;
 const FRA_PROTOCOL: u16 = 21;
 const FIB_RULE_INVERT: u32 = 2;
-/// Look into the table.
+/// The action: look the route up in the table.
 const FR_ACT_TO_TBL: u8 = 1;
 
-/// A rule.
+/// A routing policy rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Lower is asked first.
+    /// Rules with a lower priority are tried first.
     pub priority: u32,
-    /// The table that is looked into.
+    /// The table in which routes are looked up.
     pub table: u32,
-    /// The one address whose packets it is about, where nothing else matters to it.
+    /// The single source address that it matches, if it has no other condition.
     pub source: Option<IpAddr>,
-    /// Whether its maker has left a mark, as routing daemons do; this program, the reference and
-    /// `ip rule` do not.
+    /// Whether its creator left a mark, as routing daemons do; this program, the reference and `ip
+    /// rule` do not.
     pub is_signed: bool,
 }
 
 impl Rule {
-    /// What the kernel says; it has no filter for rules but the family.
+    /// Reads a rule; the kernel can filter rules by family only.
     fn read(payload: &[u8], family: AddressFamily) -> Option<Rule> {
         let header = RuleHeader::parse(payload).ok().filter(|header| header.family == family)?;
         let attrs = Attrs::after(payload, HEADER);
@@ -72,7 +72,7 @@ impl Rule {
     }
 }
 
-/// Whether the rule looks at one source address and at nothing else.
+/// Whether the rule matches one source address and has no other condition.
 fn is_plain(header: &RuleHeader, attrs: Attrs<'_>) -> bool {
     let says_nothing = |kind: u16, value: &[u8]| match kind {
         FRA_SRC | FRA_PRIORITY | FRA_TABLE | FRA_PAD | FRA_PROTOCOL => true,
@@ -107,8 +107,8 @@ impl Netlink {
         Ok(all)
     }
 
-    /// Whether the namespace has rules at all, which a kernel without policy routing has not. One
-    /// is read of them; the socket is of no more use then.
+    /// Whether the namespace has rules at all; a kernel without policy routing has none. Reads only
+    /// the first one, and the socket is unusable afterwards.
     pub fn into_has_rules(self) -> Result<bool> {
         let mut message = RuleMessage::default();
         message.header.family = AddressFamily::Inet;
@@ -129,9 +129,9 @@ impl Netlink {
         }
     }
 
-    /// Looks for the routes of what `source` sends in the table: `ip rule add from SOURCE lookup
-    /// TABLE`. The kernel gives it a priority before all of its kind. The same rule must not be
-    /// there.
+    /// Looks up the routes of packets from `source` in the table: `ip rule add from SOURCE lookup
+    /// TABLE`. The kernel gives the rule a priority before all others of its kind. The same rule
+    /// must not exist.
     pub fn add_rule(&self, source: IpAddr, table: u32) -> Result<()> {
         let what = format_args!("add rule from {source} lookup {table}");
         self.request(
@@ -141,7 +141,7 @@ impl Netlink {
         )
     }
 
-    /// Removes the rule about `source` with this priority, if it is there.
+    /// Removes the rule about `source` with this priority, if it exists.
     pub fn delete_rule(&self, source: IpAddr, table: u32, priority: u32) -> Result<()> {
         let mut message = Rule::message(source, table);
         message.attributes.push(RuleAttribute::Priority(priority));

@@ -1,4 +1,4 @@
-//! The socket of rtnetlink: requests, dumps and what the kernel refuses. Each module of messages adds
+//! The rtnetlink socket: requests, dumps, and refusals of the kernel. Each module of messages adds
 //! its own operations to it.
 
 use std::fmt;
@@ -13,8 +13,8 @@ use super::request::Request;
 use super::transport::{Message, Refusal, Transport};
 use crate::error::{Code, Error, Result};
 
-/// How often an interrupted dump is begun again. Each dump here is filtered by the kernel, so it is
-/// short, and what interrupts it is a change of the very thing that is read.
+/// How often an interrupted dump is retried. The kernel filters each dump here, so it is short, and
+/// only a change of the very objects that are read interrupts it.
 const DUMP_TRIES: usize = 20;
 
 /// A socket for the network of one namespace, the one it was opened in.
@@ -30,13 +30,13 @@ impl Netlink {
         Ok(Netlink { transport })
     }
 
-    /// Asks somebody else than the kernel, see [`Transport::over`].
+    /// Talks to a peer other than the kernel, see [`Transport::over`].
     pub fn over(socket: OwnedFd) -> Netlink {
         Netlink { transport: Transport::over(socket) }
     }
 
-    /// The kernel's number of the namespace. No other ever gets it, as may happen with a path and
-    /// even with an inode; None before Linux 5.14.
+    /// The kernel's cookie of the namespace. It is never reused, unlike a path and even an inode;
+    /// None before Linux 5.14.
     pub fn netns_cookie(&self) -> Option<u64> {
         let mut cookie = 0_u64;
         let mut size = u64::BITS / 8;
@@ -49,7 +49,7 @@ impl Netlink {
         (answer == 0).then_some(cookie)
     }
 
-    /// Sends a request and waits for the kernel's word; `what` names it in the error.
+    /// Sends a request and waits for the acknowledgement; `what` names the request in the error.
     pub(super) fn request(
         &self,
         request: &Request,
@@ -60,7 +60,7 @@ impl Netlink {
         self.transport.acknowledged(seq, |_| ()).map_err(|refusal| refused(&what, refusal))
     }
 
-    /// Sends a request that one message answers.
+    /// Sends a request that is answered by one message.
     pub(super) fn get<T>(
         &self,
         request: &Request,
@@ -75,7 +75,7 @@ impl Netlink {
         found.ok_or_else(|| Error::kernel(&what, Errno::EBADMSG))
     }
 
-    /// Reads what `request` asks for and the kernel filters, as one consistent list.
+    /// Dumps what `request` selects, filtered by the kernel, as one consistent list.
     pub(super) fn dump<T>(
         &self,
         request: &Request,
@@ -101,7 +101,7 @@ impl Netlink {
     }
 }
 
-/// The operation, its object, the errno, and what the kernel had to say about it.
+/// Builds an error from the operation, its object, the errno, and the kernel's own text.
 pub(in crate::net) fn refused(what: impl fmt::Display, refusal: Refusal) -> Error {
     let error = Error::kernel(what, refusal.errno);
     if refusal.text.is_empty() {

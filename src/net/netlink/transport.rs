@@ -17,25 +17,25 @@ const HEADER: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 /// The end of a dump.
 const NLMSG_DONE: u16 = 3;
-/// What was dumped changed meanwhile.
+/// The dumped objects changed during the dump.
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// Text of the kernel follows the error.
+/// The kernel's text follows the error.
 const NLM_F_ACK_TLVS: u16 = 0x200;
 // linux/netlink.h: enum nlmsgerr_attrs
 const NLMSGERR_ATTR_MSG: u16 = 1;
-/// The longest datagram that is read. The kernel fills those of a dump up to 32 KiB, but one link
-/// alone can have 64 KiB of other names, which whoever rules a container's namespace can give it.
-/// Memory that is not filled costs nothing.
+/// The longest datagram that is read. The kernel fills those of a dump up to 32 KiB, but a single
+/// link can have 64 KiB of alternative names, which any process that controls a container's
+/// namespace can add. Memory that is not filled costs nothing.
 const BUFFER: usize = 96 * 1024;
-/// What any socket has room for.
+/// The message size that the buffers of any socket have room for.
 const ORDINARY: usize = 64 * 1024;
 
-/// A refusal, with what the kernel said about it.
+/// A refused request, with the kernel's explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The reason.
     pub errno: Errno,
-    /// The extended acknowledgement's text, perhaps empty.
+    /// The text of the extended acknowledgement, possibly empty.
     pub text: String,
 }
 
@@ -56,14 +56,14 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
-/// What a reply means to the request it answers.
+/// What a reply means for the request that it answers.
 enum Reply {
     Acknowledged,
     Done,
     Data,
 }
 
-/// A socket that belongs to the namespace of the thread that opened it, for ever.
+/// A socket that stays in the namespace of the thread that opened it.
 pub struct Transport {
     socket: Socket,
     seq: Cell<u32>,
@@ -77,16 +77,15 @@ impl Transport {
         socket.set_ext_ack(true).map_err(errno_of)?;
         socket.set_cap_ack(true).map_err(errno_of)?;
         let _ = socket.set_netlink_get_strict_chk(true); // kernels before 4.20 do not filter dumps; then we do
-        // From now on the kernel refuses what others send to this socket: who rules a container's
-        // namespace may do so, and would answer in the kernel's place.
+        // From now on the kernel refuses messages of other senders to this socket: a process that
+        // controls a container's namespace can send them, and would answer in the kernel's place.
         socket.connect(&SocketAddr::new(0, 0)).map_err(errno_of)?;
         Ok(Transport::of(socket))
     }
 
-    /// Speaks over a socket of datagrams whose other end is not the kernel: tests answer with what
-    /// they like.
+    /// Uses a datagram socket whose peer is not the kernel: tests send any reply they need.
     pub fn over(socket: OwnedFd) -> Transport {
-        // SAFETY: the descriptor is open, and nobody else's from here on.
+        // SAFETY: the descriptor is open, and nothing else owns it from here on.
         Transport::of(unsafe { Socket::from_raw_fd(socket.into_raw_fd()) })
     }
 
@@ -94,29 +93,29 @@ impl Transport {
         Transport { socket, seq: Cell::new(0), buffer: RefCell::new(Vec::with_capacity(BUFFER)) }
     }
 
-    /// Joins a multicast group, to be told of changes.
+    /// Joins a multicast group, to be notified of changes.
     pub fn join(&mut self, group: u32) -> Result<(), Errno> {
         self.socket.add_membership(group).map_err(errno_of)
     }
 
-    /// The socket, to be polled.
+    /// The socket, for poll(2).
     pub fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// A sequence number that was not used yet.
+    /// A sequence number that is unused so far.
     pub fn next_seq(&self) -> u32 {
         self.next_seqs(1)
     }
 
-    /// The first of so many sequence numbers that were not used yet.
+    /// The first of `count` consecutive sequence numbers that are unused so far.
     pub fn next_seqs(&self, count: u32) -> u32 {
         let first = self.seq.get().wrapping_add(1);
         self.seq.set(self.seq.get().wrapping_add(count));
         first
     }
 
-    /// Sends bytes that are one or more whole messages.
+    /// Sends bytes that are one or more complete messages.
     pub fn send(&self, messages: &[u8]) -> Result<(), Errno> {
         if messages.len() > ORDINARY {
             self.make_room_for(messages.len())?;
@@ -129,25 +128,24 @@ impl Transport {
         }
     }
 
-    /// The kernel takes messages that are sent together in one piece, or not at all, and queues all
-    /// that it answers. An ordinary user has room up to net.core.wmem_max and net.core.rmem_max
-    /// only.
+    /// Enlarges the buffers of the socket. The kernel takes messages that are sent together in one
+    /// piece, or not at all, and queues all its replies. An unprivileged user gets room up to
+    /// net.core.wmem_max and net.core.rmem_max only.
     fn make_room_for(&self, length: usize) -> Result<(), Errno> {
-        let needed = 2 * length; // the kernel has its own bookkeeping in there
+        let needed = 2 * length; // the kernel's own bookkeeping counts too
         setsockopt(&self.socket, sockopt::RcvBufForce, &needed)
             .or_else(|_| setsockopt(&self.socket, sockopt::RcvBuf, &needed))?;
         setsockopt(&self.socket, sockopt::SndBufForce, &needed)
             .or_else(|_| setsockopt(&self.socket, sockopt::SndBuf, &needed))
     }
 
-    /// Waits for the acknowledgement of the request `seq`; what it sends before that goes to
-    /// `each`.
+    /// Waits for the acknowledgement of the request `seq`; messages before it go to `each`.
     pub fn acknowledged(&self, seq: u32, each: impl FnMut(Message<'_>)) -> Result<(), Refusal> {
         self.batch_acknowledged(seq..seq.wrapping_add(1), seq, each)
     }
 
-    /// Waits for the acknowledgement of `last` among the requests of a batch; any refusal in it
-    /// ends the wait.
+    /// Waits for the acknowledgement of `last` among the requests of a batch; any refusal in the
+    /// batch ends the wait.
     pub fn batch_acknowledged(
         &self,
         batch: Range<u32>,
@@ -156,7 +154,7 @@ impl Transport {
     ) -> Result<(), Refusal> {
         self.receive(|message| {
             if !batch.contains(&message.seq) {
-                return Ok(false); // the rest of an exchange that was given up
+                return Ok(false); // the rest of an abandoned exchange
             }
             match message.reply()? {
                 Reply::Acknowledged => Ok(message.seq == last),
@@ -169,7 +167,7 @@ impl Transport {
         })
     }
 
-    /// Reads the one message that answers the request `seq`.
+    /// Reads the single message that answers the request `seq`.
     pub fn one(&self, seq: u32, mut take: impl FnMut(Message<'_>)) -> Result<(), Refusal> {
         self.receive(|message| {
             if message.seq != seq {
@@ -182,8 +180,8 @@ impl Transport {
         })
     }
 
-    /// Reads a dump to its end; false where it was interrupted and may have missed or doubled
-    /// something.
+    /// Reads a dump to its end; returns false if it was interrupted, and entries may be missing or
+    /// duplicate.
     pub fn dump(&self, seq: u32, mut each: impl FnMut(Message<'_>)) -> Result<bool, Refusal> {
         let mut consistent = true;
         self.receive(|message| {
@@ -202,7 +200,7 @@ impl Transport {
         Ok(consistent)
     }
 
-    /// Reads a dump until `enough` says so or it ends. The socket is of no more use then.
+    /// Reads a dump until `enough` returns true or it ends. The socket is unusable afterwards.
     pub fn dump_until(
         &self,
         seq: u32,
@@ -216,7 +214,7 @@ impl Transport {
         })
     }
 
-    /// Reads one datagram of messages that nobody asked for.
+    /// Reads one datagram of unsolicited messages.
     pub fn events(&self, mut each: impl FnMut(Message<'_>)) -> Result<(), Errno> {
         let mut buffer = self.buffer.borrow_mut();
         self.fill(&mut buffer)?;
@@ -224,7 +222,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Hands every message to `take` until it says that it was the last.
+    /// Passes every message to `take` until that returns true.
     fn receive(
         &self,
         mut take: impl FnMut(Message<'_>) -> Result<bool, Refusal>,
@@ -240,8 +238,9 @@ impl Transport {
         }
     }
 
-    /// Where the kernel had more to answer than the socket has room for (ENOBUFS), it answers no
-    /// request until the queue is empty: the next exchange would wait for ever.
+    /// Empties the queue after ENOBUFS, when the kernel had more to answer than the socket has room
+    /// for. Until the queue is empty it answers no request, and the next exchange would wait
+    /// indefinitely.
     fn drain_after(&self, errno: Errno) {
         let mut rest = Vec::with_capacity(BUFFER);
         while errno == Errno::ENOBUFS
@@ -256,8 +255,8 @@ impl Transport {
             buffer.clear();
             match self.socket.recv(buffer, MsgFlags::MSG_TRUNC.bits()).map_err(errno_of) {
                 Err(Errno::EINTR) => (),
-                Ok(0) => return Err(Errno::ENOTCONN), // nobody will ever say more
-                // The rest is lost; to wait for another message would be to wait for ever.
+                Ok(0) => return Err(Errno::ENOTCONN), // the peer has closed the connection
+                // The rest is lost; waiting for another message would block indefinitely.
                 Ok(length) if length > buffer.len() => return Err(Errno::EMSGSIZE),
                 filled => return filled.map(drop),
             }
@@ -269,7 +268,7 @@ impl Message<'_> {
     fn reply(&self) -> Result<Reply, Refusal> {
         match self.kind {
             NLMSG_ERROR => self.refusal().map_or(Ok(Reply::Acknowledged), Err),
-            // A dump that the kernel gave up ends as one that is complete, but for the errno.
+            // A dump that the kernel aborted ends like a complete one, except for the errno.
             NLMSG_DONE => self.refusal().map_or(Ok(Reply::Done), Err),
             _ => Ok(Reply::Data),
         }
@@ -280,8 +279,8 @@ impl Message<'_> {
         if errno == 0 {
             return None;
         }
-        // The header of the request is echoed (NETLINK_CAP_ACK spares us its body), then come
-        // attributes.
+        // The header of the request is echoed (NETLINK_CAP_ACK omits its body), then attributes
+        // follow.
         let text = (self.flags & NLM_F_ACK_TLVS != 0)
             .then(|| Attrs::of(self.payload.get(4 + HEADER..)?).text(NLMSGERR_ATTR_MSG))
             .flatten();
@@ -292,7 +291,7 @@ impl Message<'_> {
     }
 }
 
-/// The messages of a datagram; one that is cut off ends it.
+/// The messages of a datagram; a truncated one ends the list.
 fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -323,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket to a kernel that has said all this already, a datagram each, and then hangs up.
+    /// A socket to a kernel that has sent all this already, in a datagram each, and then closes.
     fn answered(datagrams: &[Vec<u8>]) -> Transport {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, kernel) =
@@ -380,8 +379,8 @@ mod tests {
         );
     }
 
-    /// The kernel lets those speak who rule the namespace, as root does here; it refuses all others
-    /// anyway.
+    /// The kernel delivers messages of senders that control the namespace, as root does here; it
+    /// refuses all others anyway.
     #[test]
     fn nobody_answers_in_the_kernel_s_place() {
         let victim = Transport::open(NETLINK_ROUTE).unwrap();

@@ -1,4 +1,4 @@
-//! Waiting for the kernel's own word that something changed, instead of asking again and again.
+//! Waits for the kernel's notification that something changed, instead of polling.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use super::socket::Netlink;
 use super::transport::Transport;
 use crate::error::{Error, Result};
 
-/// Hears of changes from the moment it is made: begin before the change that is waited for.
+/// Receives changes from its creation on: create it before the change to wait for.
 pub struct Watch {
     transport: Transport,
 }
@@ -38,8 +38,8 @@ impl Watch {
         begin().map_err(listening)
     }
 
-    /// Waits until the link carries; its state is asked for again whenever any link changed. The
-    /// last state seen is returned when time is up.
+    /// Waits until the link is operational; its state is read again whenever any link changes.
+    /// Returns the last state seen when time is up.
     pub fn until_operational(
         &self,
         netlink: &Netlink,
@@ -63,7 +63,7 @@ impl Watch {
             Err(Errno::EINTR) => Ok(true),
             Err(e) => Err(listening(e)),
             Ok(_) => match self.transport.events(|_| ()) {
-                // more changes than fit: then there was one
+                // more changes than fit into the queue: at least one happened
                 Ok(()) | Err(Errno::ENOBUFS) => Ok(true),
                 Err(e) => Err(listening(e)),
             },

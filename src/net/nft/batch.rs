@@ -1,4 +1,4 @@
-//! A transaction of nf_tables: all of it happens, or nothing.
+//! A transaction of nf_tables, which the kernel applies as a whole or not at all.
 
 use super::expr::{Expressions, Verdict};
 use super::uapi::*;
@@ -9,16 +9,16 @@ use crate::net::nfnetlink::{
     NFNL_SUBSYS_NFTABLES, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL,
 };
 
-/// User data that tells nft(8) how to read keys of one `ifname`: in the byte order of the machine.
+/// User data that tells nft(8) the byte order of keys that are one `ifname`: the machine's.
 const HOST_BYTE_ORDER: [u8; 6] = {
     let order = 1_u32.to_ne_bytes();
     [NFTNL_UDATA_SET_KEYBYTEORDER, 4, order[0], order[1], order[2], order[3]]
 };
 
-/// A table's name.
+/// A table: its family and its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// The family it sees packets of.
+    /// The family of packets that it sees.
     pub family: Family,
     /// Its name.
     pub name: &'static str,
@@ -31,11 +31,11 @@ pub struct Hook {
     pub kind: &'static str,
     /// NF_INET_* or NF_BR_*: 0 prerouting, 4 postrouting.
     pub number: u32,
-    /// Lower comes first.
+    /// Chains with a lower priority come first.
     pub priority: i32,
 }
 
-/// The types of nft(8) that a set's keys are listed as; a number each.
+/// The types of nft(8) that a set's keys are listed as, with their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyType {
     /// `ipv4_addr`, 4 bytes.
@@ -55,7 +55,7 @@ pub enum KeyType {
 }
 
 impl KeyType {
-    /// The bytes that a key takes in a register: fields are padded to whole words.
+    /// The bytes that a key field takes in a register: fields are padded to whole words.
     fn length(self) -> u32 {
         match self {
             KeyType::Ipv4 | KeyType::Protocol | KeyType::Service | KeyType::Mark => 4,
@@ -65,14 +65,14 @@ impl KeyType {
     }
 }
 
-/// What the elements of a set have besides their keys.
+/// What the elements of a set hold besides their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// Nothing: it is a set.
+    /// Nothing: a plain set.
     Keys,
-    /// A verdict each: it is a verdict map.
+    /// A verdict each: a verdict map.
     Verdicts,
-    /// A value each, of these fields: it is a map.
+    /// A value each, of these fields: a map.
     Values(&'static [KeyType]),
 }
 
@@ -83,13 +83,13 @@ pub struct Set {
     pub name: &'static str,
     /// The fields of its keys.
     pub key: &'static [KeyType],
-    /// What else its elements have.
+    /// What its elements hold besides their keys.
     pub holds: Holds,
 }
 
 impl Set {
     fn key_length(&self) -> u32 {
-        // One field alone is not padded: ether_addr has 6 bytes then.
+        // A single field is not padded: ether_addr has 6 bytes then.
         match self.key {
             [KeyType::Ether] => 6,
             fields => fields.iter().map(|field| field.length()).sum(),
@@ -97,17 +97,17 @@ impl Set {
     }
 }
 
-/// How nft(8) writes down a concatenation of types: six bits each.
+/// The number of a concatenation of types in nft(8): six bits for each.
 fn concatenation(fields: &[KeyType]) -> u32 {
     fields.iter().fold(0, |types, field| types << 6 | *field as u32)
 }
 
-/// What an element has besides its key.
+/// What an element holds besides its key.
 #[derive(Clone, Copy, Debug)]
 pub enum Holding<'a> {
     /// Nothing.
     Key,
-    /// What becomes of a packet.
+    /// What happens to a packet.
     Verdict(&'a Verdict),
     /// The fields of a map's value, each padded to whole words.
     Value(&'a [u8]),
@@ -128,7 +128,7 @@ impl Operation {
     }
 }
 
-/// Operations to be done together.
+/// Operations that the kernel applies together.
 #[derive(Debug, Default)]
 pub struct Batch {
     operations: Vec<Operation>,
@@ -137,7 +137,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A batch that only happens while the rules are those of this generation.
+    /// A batch that is only applied while the ruleset is of this generation.
     pub fn of_generation(generation: u32) -> Batch {
         Batch { generation: Some(generation), ..Batch::default() }
     }
@@ -155,7 +155,7 @@ impl Batch {
         self
     }
 
-    /// Adds a table unless it is there. One that somebody has switched off works again.
+    /// Adds a table unless it exists. A dormant one becomes active again.
     pub fn table(&mut self, table: Table, comment: &str) -> &mut Batch {
         self.push(NFT_MSG_NEWTABLE, NLM_F_CREATE, table.family, |body| {
             body.text(NFTA_TABLE_NAME, table.name).be32(NFTA_TABLE_FLAGS, 0);
@@ -163,15 +163,14 @@ impl Batch {
         })
     }
 
-    /// Removes a table with all that is in it.
+    /// Removes a table with everything in it.
     pub fn delete_table(&mut self, table: Table) -> &mut Batch {
         self.push(NFT_MSG_DELTABLE, 0, table.family, |body| {
             body.text(NFTA_TABLE_NAME, table.name);
         })
     }
 
-    /// Adds a chain that packets enter by themselves, unless it is there; what no rule decides is
-    /// accepted.
+    /// Adds a base chain, which packets enter from a hook, with policy accept, unless it exists.
     pub fn base_chain(&mut self, table: Table, name: &str, hook: Hook) -> &mut Batch {
         self.push(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table.family, |body| {
             body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, name);
@@ -183,7 +182,7 @@ impl Batch {
         })
     }
 
-    /// Adds a chain unless it is there.
+    /// Adds a chain unless it exists.
     pub fn chain(&mut self, table: Table, name: &str) -> &mut Batch {
         self.push(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table.family, |body| {
             body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, name);
@@ -216,7 +215,7 @@ impl Batch {
         self.rule_of(table, chain, &expressions)
     }
 
-    /// Adds a rule that is written already at the end of a chain.
+    /// Adds a rule of these expressions at the end of a chain.
     pub fn rule_of(&mut self, table: Table, chain: &str, expressions: &Expressions) -> &mut Batch {
         self.push(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, table.family, |body| {
             rule_chain(body, table, chain);
@@ -224,8 +223,8 @@ impl Batch {
         })
     }
 
-    /// Adds a rule to a chain of iptables, as its first or its last one. The kernel tells it back,
-    /// with its handle.
+    /// Adds a rule to a chain of iptables, as the first or the last one. The kernel echoes it with
+    /// its handle.
     pub fn xtables_rule(
         &mut self,
         table: Table,
@@ -239,7 +238,7 @@ impl Batch {
         self.push(NFT_MSG_NEWRULE, flags | NLM_F_ECHO, table.family, |body| {
             rule_chain(body, table, chain);
             body.nested(NFTA_RULE_EXPRESSIONS, expressions.bytes());
-            // What the extensions of x_tables are told of the rule's own protocol: any.
+            // The protocol of the rule that extensions of x_tables see: any.
             body.nest(NFTA_RULE_COMPAT, |compat| {
                 compat.be32(NFTA_RULE_COMPAT_PROTO, 0).be32(NFTA_RULE_COMPAT_FLAGS, 0);
             });
@@ -254,7 +253,7 @@ impl Batch {
         })
     }
 
-    /// Adds a set or a map unless it is there.
+    /// Adds a set or a map unless it exists.
     pub fn set(&mut self, table: Table, set: &Set) -> &mut Batch {
         self.sets += 1;
         let id = self.sets;
@@ -282,7 +281,7 @@ impl Batch {
         })
     }
 
-    /// Adds an element; one with its key must not be there.
+    /// Adds an element; fails if one with its key exists.
     pub fn element(
         &mut self,
         table: Table,
@@ -306,7 +305,7 @@ impl Batch {
         })
     }
 
-    /// Adds an element that may be there already, as somebody else may have added it.
+    /// Adds an element that may exist already, because another process may have added it.
     pub fn shared_element(
         &mut self,
         table: Table,
@@ -327,8 +326,8 @@ impl Batch {
         self.push(NFT_MSG_DELSETELEM, 0, table.family, |body| element_key(body, table, set, key))
     }
 
-    /// The bytes to be sent in one piece; the messages are numbered from `first`. The last
-    /// operation alone asks for an acknowledgement: errors come anyway, and thousands of
+    /// Serializes the batch to be sent in one piece, with messages numbered from `first`. Only the
+    /// last operation requests an acknowledgement: errors are sent anyway, and thousands of
     /// acknowledgements would overflow the socket.
     pub(super) fn serialize(&self, first: u32) -> Serialized {
         let mut begin = Attributes::default();
@@ -354,19 +353,19 @@ impl Batch {
         of_kind.map(|operation| Attrs::of(operation.body.bytes()))
     }
 
-    /// The names of the chains that it adds, in their order.
+    /// The names of the chains that it adds, in order.
     pub(super) fn chains(&self) -> impl Iterator<Item = String> {
         self.bodies(NFT_MSG_NEWCHAIN).filter_map(|body| body.text(NFTA_CHAIN_NAME))
     }
 
-    /// The rules that it adds to a chain, in their order.
+    /// The rules that it adds to a chain, in order.
     pub(super) fn rules_of(&self, chain: &str) -> impl Iterator<Item = Attrs<'_>> {
         self.bodies(NFT_MSG_NEWRULE)
             .filter(move |body| body.text(NFTA_RULE_CHAIN).as_deref() == Some(chain))
             .filter_map(|body| body.nested(NFTA_RULE_EXPRESSIONS))
     }
 
-    /// The uses of a chain as the kernel counts them: its rules, and those that lead to it.
+    /// The use count of a chain as the kernel computes it: its rules, and those that lead to it.
     pub(super) fn uses_of(&self, chain: &str) -> u32 {
         let expressions = self
             .bodies(NFT_MSG_NEWRULE)
@@ -376,12 +375,12 @@ impl Batch {
         (self.rules_of(chain).count() + expressions.filter(|found| leads(*found)).count()) as u32
     }
 
-    /// Forgets the operations; what is left is the generation.
+    /// Discards the operations but keeps the generation.
     pub(super) fn clear(&mut self) {
         self.operations.clear();
     }
 
-    /// How many sequence numbers the batch takes.
+    /// How many sequence numbers the batch needs.
     pub(super) fn messages(&self) -> u32 {
         self.operations.len() as u32 + 2
     }
@@ -392,17 +391,17 @@ impl Batch {
     }
 }
 
-/// A batch as the kernel takes it.
+/// A batch in the form that the kernel receives.
 pub(super) struct Serialized {
     pub bytes: Vec<u8>,
     /// The number of the operation that is acknowledged.
     pub last: u32,
-    /// Where the message begins that makes the kernel keep what it did.
+    /// The offset of the message that makes the kernel commit the batch.
     end: usize,
 }
 
 impl Serialized {
-    /// What the kernel takes back again.
+    /// The batch without its end, which the kernel rolls back.
     pub fn without_end(mut self) -> Serialized {
         self.bytes.truncate(self.end);
         self
@@ -420,12 +419,12 @@ pub(super) fn element_key(body: &mut Attributes, table: Table, set: &str, key: &
     one_element(body, table, set, |element| element_value(element, NFTA_SET_ELEM_KEY, key));
 }
 
-/// Attributes that name a set, for what is about its elements.
+/// Attributes that name a set, for messages about its elements.
 pub(super) fn set_name(body: &mut Attributes, table: Table, set: &str) {
     body.text(NFTA_SET_ELEM_LIST_TABLE, table.name).text(NFTA_SET_ELEM_LIST_SET, set);
 }
 
-/// Attributes that name a chain, for what is about its rules.
+/// Attributes that name a chain, for messages about its rules.
 pub(super) fn rule_chain(body: &mut Attributes, table: Table, chain: &str) {
     body.text(NFTA_RULE_TABLE, table.name).text(NFTA_RULE_CHAIN, chain);
 }

@@ -4,14 +4,14 @@ use super::uapi::*;
 use super::wire::Attributes;
 use crate::net::netlink::attr::Attrs;
 
-/// A register of the rule's virtual machine: 1 to 4 have 128 bits, and from [`WORD`] on the same
-/// are numbered by words.
+/// A register of the rule's virtual machine: 1 to 4 have 128 bits each, and from [`WORD`] on the
+/// same registers are numbered by words.
 pub type Register = u32;
 
 /// The first word of register 1, for keys of several fields.
 pub const WORD: Register = NFT_REG32_00;
 
-/// Where a payload's offset begins (`enum nft_payload_bases`).
+/// What a payload's offset is relative to (`enum nft_payload_bases`).
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub enum Header {
@@ -39,18 +39,18 @@ pub enum Meta {
     L4Proto = NFT_META_L4PROTO,
 }
 
-/// What becomes of a packet.
+/// What happens to a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It passes this hook of this table.
     Accept,
     /// It is dropped.
     Drop,
-    /// It goes on behind the chain that this one was reached from.
+    /// It returns to the chain that this one was called from.
     Return,
-    /// It goes on in another chain, and behind this rule where that one does not decide.
+    /// It continues in another chain, and after this rule if that chain does not decide.
     Jump(String),
-    /// It goes on in another chain and does not come back.
+    /// It continues in another chain and does not return.
     Goto(String),
 }
 
@@ -72,8 +72,8 @@ impl Verdict {
     }
 }
 
-/// The expressions of a rule under construction, each seeing what the one before it left in the
-/// registers.
+/// The expressions of a rule under construction, each of which sees what the one before it left in
+/// the registers.
 #[derive(Clone, Debug, Default)]
 pub struct Expressions(Attributes);
 
@@ -82,7 +82,7 @@ impl Expressions {
         self.0.bytes()
     }
 
-    /// The same, to be read.
+    /// The expressions, for reading.
     pub(super) fn attrs(&self) -> Attrs<'_> {
         Attrs::of(self.bytes())
     }
@@ -129,12 +129,12 @@ impl Expressions {
         })
     }
 
-    /// Goes on only if the register holds these bytes.
+    /// Continues only if the register holds these bytes.
     pub fn equal(&mut self, register: Register, bytes: &[u8]) -> &mut Expressions {
         self.compare(register, NFT_CMP_EQ, bytes)
     }
 
-    /// Goes on only if the register holds other bytes.
+    /// Continues only if the register holds other bytes.
     pub fn not_equal(&mut self, register: Register, bytes: &[u8]) -> &mut Expressions {
         self.compare(register, NFT_CMP_NEQ, bytes)
     }
@@ -154,14 +154,14 @@ impl Expressions {
         })
     }
 
-    /// Loads the destination that a connection was begun with, 4 or 16 bytes; `family` is
+    /// Loads the destination address that a connection was opened to, 4 or 16 bytes; `family` is
     /// NFPROTO_IPV4 or NFPROTO_IPV6.
     pub fn original_destination(&mut self, family: u8, into: Register) -> &mut Expressions {
         const NFPROTO_IPV4: u8 = 2;
         self.original(if family == NFPROTO_IPV4 { NFT_CT_DST_IP } else { NFT_CT_DST_IP6 }, into)
     }
 
-    /// Loads the destination port that a connection was begun with, 2 bytes.
+    /// Loads the destination port that a connection was opened to, 2 bytes.
     pub fn original_port(&mut self, into: Register) -> &mut Expressions {
         self.original(NFT_CT_PROTO_DST, into)
     }
@@ -173,7 +173,7 @@ impl Expressions {
         })
     }
 
-    /// Loads what the routing table says of the destination (RTN_*), in the machine's byte order.
+    /// Loads the type of the destination in the routing table (RTN_*), in the machine's byte order.
     pub fn type_of_destination(&mut self, into: Register) -> &mut Expressions {
         self.push("fib", |fib| {
             fib.be32(NFTA_FIB_DREG, into).be32(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE);
@@ -188,7 +188,7 @@ impl Expressions {
         })
     }
 
-    /// Goes on only if an extension of x_tables says so.
+    /// Continues only if an extension of x_tables matches.
     pub fn xtables_match(&mut self, name: &str, revision: u32, info: &[u8]) -> &mut Expressions {
         self.push("match", |extension| {
             extension.text(NFTA_MATCH_NAME, name).be32(NFTA_MATCH_REV, revision);
@@ -196,7 +196,8 @@ impl Expressions {
         })
     }
 
-    /// Goes on only if the set has (or with `inverted`, has not) what begins in the register.
+    /// Continues only if the set contains (with `inverted`: lacks) the key that begins in the
+    /// register.
     pub fn in_set(&mut self, set: &str, register: Register, inverted: bool) -> &mut Expressions {
         self.push("lookup", |lookup| {
             lookup.text(NFTA_LOOKUP_SET, set).be32(NFTA_LOOKUP_SREG, register);
@@ -204,7 +205,7 @@ impl Expressions {
         })
     }
 
-    /// Does what the map says about what begins in the register.
+    /// Applies the map's verdict for the key that begins in the register.
     pub fn verdict_of(&mut self, map: &str, register: Register) -> &mut Expressions {
         self.push("lookup", |lookup| {
             lookup.text(NFTA_LOOKUP_SET, map).be32(NFTA_LOOKUP_SREG, register);
@@ -212,7 +213,7 @@ impl Expressions {
         })
     }
 
-    /// Loads what the map has for what begins in the register, or ends.
+    /// Loads the map's value for the key that begins in the register, or ends the rule.
     pub fn value_of(&mut self, map: &str, register: Register, into: Register) -> &mut Expressions {
         self.push("lookup", |lookup| {
             lookup.text(NFTA_LOOKUP_SET, map).be32(NFTA_LOOKUP_SREG, register);
@@ -220,7 +221,7 @@ impl Expressions {
         })
     }
 
-    /// Ends with a verdict.
+    /// Ends the rule with a verdict.
     pub fn verdict(&mut self, verdict: &Verdict) -> &mut Expressions {
         self.push("immediate", |immediate| {
             immediate.be32(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
@@ -228,8 +229,8 @@ impl Expressions {
         })
     }
 
-    /// Sends the connection to the address and port in these registers; `family` is NFPROTO_IPV4 or
-    /// NFPROTO_IPV6.
+    /// Translates the connection's destination to the address and port in these registers; `family`
+    /// is NFPROTO_IPV4 or NFPROTO_IPV6.
     pub fn destination_nat(
         &mut self,
         family: u8,
@@ -242,7 +243,7 @@ impl Expressions {
         })
     }
 
-    /// Gives the connection the address of the link it leaves by as its source.
+    /// Translates the connection's source to the address of the link that it leaves by.
     pub fn masquerade(&mut self) -> &mut Expressions {
         self.push("masq", |_| ())
     }

@@ -1,20 +1,19 @@
-//! What the expressions of a rule do, however they are written.
+//! Compares what the expressions of rules do, in whatever form they are written.
 //!
-//! nft(8) does not load a file the way the kernel had the rules when it listed them: it loads a
-//! prefix that ends on a byte boundary as a shorter field without a mask, and asks for the packet's
-//! family as late as it can. Registers have two numberings, and the kernel adds attributes of its
-//! own.
+//! nft(8) does not load a listing in the form that the kernel had the rules in: it loads a prefix
+//! that ends on a byte boundary as a shorter field without a mask, and checks the packet's family
+//! as late as possible. Registers have two numberings, and the kernel adds attributes of its own.
 
 use super::uapi::*;
 use crate::net::netlink::attr::Attrs;
 
-/// Whether the expressions that were found do what the given ones do.
+/// Whether the found expressions do the same as the given ones.
 pub(super) fn is_same(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     are_same(&steps(&list(given)), &steps(&list(found)))
 }
 
-/// Whether they are what nft(8) loads where it has listed the given ones. It cannot say that a map
-/// must have something without a use for the value, and leaves that lookup out.
+/// Whether the found expressions are what nft(8) loads from its listing of the given ones. It has
+/// no syntax for a lookup in a map whose value is unused, and omits such a lookup.
 pub(super) fn is_same_as_listed(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     let mut given = list(given);
     while let Some(lookup) = (0..given.len()).find(|at| is_unused_lookup(&given, *at)) {
@@ -25,8 +24,8 @@ pub(super) fn is_same_as_listed(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     are_same(&steps(&given), &steps(&list(found)))
 }
 
-/// The same as [`is_same`] for a chain that is reached by packets of one family only: earlier
-/// versions did not ask for the family there.
+/// Like [`is_same`], for a chain that only packets of one family reach: earlier versions did not
+/// check the family there.
 pub(super) fn is_same_within_family(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     let given = list(given);
     let found = list(found);
@@ -36,26 +35,27 @@ pub(super) fn is_same_within_family(given: Attrs<'_>, found: Attrs<'_>) -> bool 
         || given.first().is_some_and(Step::asks_for_family) && are_same(&given[1..], &found)
 }
 
-/// The register that `payload`, `meta`, `ct` and `fib` load into has the same number in each.
+/// The destination register of `payload`, `meta`, `ct` and `fib`: the attribute has the same number
+/// in each.
 const LOAD_DREG: u16 = NFTA_PAYLOAD_DREG;
 /// Words in one of the registers from NFT_REG_1 to NFT_REG_4.
 const WORDS: u32 = 4;
 
-/// One thing that a rule does.
+/// One step of a rule.
 #[derive(Debug)]
 enum Step<'a> {
-    /// It goes on only if something about the packet is so.
+    /// The rule continues only if a condition about the packet holds.
     Condition(Condition<'a>),
     /// Any other expression.
     Other(Attrs<'a>),
 }
 
-/// Something that is loaded, perhaps masked, and compared.
+/// A load, possibly a mask, and a comparison.
 #[derive(Debug)]
 struct Condition<'a> {
     register: u32,
     load: Load<'a>,
-    /// As long as what is compared, or empty where all bits count.
+    /// As long as the compared value; all ones if every bit counts.
     mask: Vec<u8>,
     how: u32,
     value: Vec<u8>,
@@ -63,9 +63,9 @@ struct Condition<'a> {
 
 #[derive(Debug)]
 enum Load<'a> {
-    /// Of the packet itself: the header and the offset. The length is that of the value.
+    /// From the packet itself: the header and the offset. The length is that of the value.
     Payload(u32, u32),
-    /// Of anything else: the expression.
+    /// From anything else: the expression.
     Other(Attrs<'a>),
 }
 
@@ -81,7 +81,7 @@ fn is_load(expression: &Attrs<'_>) -> bool {
     ["payload", "meta", "ct", "fib"].iter().any(|name| is_named(*expression, name))
 }
 
-/// Whether it looks for a value and nothing takes it.
+/// Whether the expression is a lookup whose value is not used.
 fn is_unused_lookup(expressions: &[Attrs<'_>], at: usize) -> bool {
     let into = expressions[at].nested(NFTA_EXPR_DATA);
     let into = into.and_then(|lookup| lookup.be32(NFTA_LOOKUP_DREG));
@@ -91,7 +91,7 @@ fn is_unused_lookup(expressions: &[Attrs<'_>], at: usize) -> bool {
         && !is_used
 }
 
-/// Conditions that stand together may do so in any order.
+/// Compares two lists of steps; adjacent conditions may be in any order.
 fn are_same(given: &[Step<'_>], found: &[Step<'_>]) -> bool {
     let mut found: Vec<&Step<'_>> = found.iter().collect();
     let is_each_found = given.iter().all(|given| {
@@ -150,8 +150,8 @@ impl Step<'_> {
 }
 
 impl<'a> Condition<'a> {
-    /// Reads a load, perhaps `bitwise`, and `cmp` at the beginning of a list, and how many
-    /// expressions they are.
+    /// Reads a load, an optional `bitwise`, and a `cmp` at the beginning of a list, and returns the
+    /// condition with its number of expressions.
     fn read(expressions: &[Attrs<'a>]) -> Option<(Condition<'a>, usize)> {
         let of = |at: usize, name: &str| {
             let expression =
@@ -183,7 +183,7 @@ impl<'a> Condition<'a> {
         Some((Condition { register, load, mask, how, value }.trimmed(), taken))
     }
 
-    /// Without the bytes at the end of a field that do not count.
+    /// Removes the bytes at the end of a field that the mask ignores.
     fn trimmed(mut self) -> Condition<'a> {
         let is_field = matches!(self.load, Load::Payload(..));
         while is_field
@@ -209,7 +209,7 @@ impl<'a> Condition<'a> {
     }
 }
 
-/// The mask of a `bitwise` that does no more than to mask the register.
+/// The mask of a `bitwise` that only masks the register in place.
 fn read_mask(bitwise: Attrs<'_>, register: u32) -> Option<Vec<u8>> {
     let is_register = |kind| bitwise.be32(kind).map(word) == Some(register);
     let op = bitwise.be32(NFTA_BITWISE_OP).unwrap_or(NFT_BITWISE_MASK_XOR);
@@ -220,7 +220,7 @@ fn read_mask(bitwise: Attrs<'_>, register: u32) -> Option<Vec<u8>> {
     (is_in_place && is_mask).then_some(mask)
 }
 
-/// A register as the number of its first word.
+/// The number of a register's first word.
 fn word(register: u32) -> u32 {
     match register {
         NFT_REG_1..=NFT_REG_4 => NFT_REG32_00 + (register - NFT_REG_1) * WORDS,
@@ -228,8 +228,8 @@ fn word(register: u32) -> u32 {
     }
 }
 
-/// Whether two attributes that are not equal name the same register: its number, and that of its
-/// first word.
+/// Whether two attributes that are not equal name the same register: one by its number, the other
+/// by that of its first word.
 fn is_same_register(given: &[u8], found: &[u8]) -> bool {
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
     match (number(given), number(found)) {

@@ -1,5 +1,5 @@
-//! nf_tables over netlink: what `nft` does, without `nft`. All or nothing by batch; lookups by key,
-//! never whole tables.
+//! nf_tables over netlink: what `nft` does, without `nft`. Batches are applied as a whole or not at
+//! all; lookups are by key, never of whole tables.
 
 pub mod batch;
 pub mod expr;

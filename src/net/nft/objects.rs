@@ -9,26 +9,26 @@ use crate::error::Result;
 use crate::net::netlink::attr::Attrs;
 use crate::net::nfnetlink::Family;
 
-/// NFT_NAME_MAXLEN, with the NUL.
+/// NFT_NAME_MAXLEN, including the NUL.
 const NAME_MAX: usize = 256;
 
 /// A chain as the kernel has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainInfo {
-    /// Its rules and the references to it, counted together.
+    /// The number of its rules and of the references to it, counted together.
     pub uses: u32,
-    /// Whether packets enter by it and it drops what no rule of its decides.
+    /// Whether it is a base chain with policy drop.
     pub is_dropping: bool,
 }
 
 /// A rule as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleInfo {
-    /// What it is removed by.
+    /// The handle that it is removed by.
     pub handle: u64,
-    /// Its comment, perhaps empty.
+    /// Its comment, possibly empty.
     pub comment: String,
-    /// What it compares something of a packet with, one after the other.
+    /// The values that it compares fields of a packet with, in order.
     pub compared: Vec<Vec<u8>>,
     /// Its expressions, as the kernel lists them.
     expressions: Vec<u8>,
@@ -45,18 +45,18 @@ impl RuleInfo {
         })
     }
 
-    /// Whether it does what these expressions say.
+    /// Whether it does the same as these expressions.
     pub fn does(&self, expressions: Attrs<'_>) -> bool {
         meaning::is_same(expressions, Attrs::of(&self.expressions))
     }
 
-    /// Whether it does at least that, as a rule does that nft(8) has listed and loaded again.
+    /// Whether it does at least the same, as a rule does that nft(8) has listed and loaded again.
     pub fn does_as_listed(&self, expressions: Attrs<'_>) -> bool {
         self.does(expressions)
             || meaning::is_same_as_listed(expressions, Attrs::of(&self.expressions))
     }
 
-    /// Whether it does that to packets of one family, and no others get to it.
+    /// Whether it does the same to packets of one family, when no others reach it.
     pub fn does_within_family(&self, expressions: Attrs<'_>) -> bool {
         meaning::is_same_within_family(expressions, Attrs::of(&self.expressions))
     }
@@ -69,9 +69,9 @@ pub struct ElementInfo {
     pub key: Vec<u8>,
     /// The chain that its verdict names.
     pub chain: Option<String>,
-    /// Its value, in a map; empty elsewhere.
+    /// Its value, in a map; empty otherwise.
     pub value: Vec<u8>,
-    /// Its comment, perhaps empty.
+    /// Its comment, possibly empty.
     pub comment: String,
 }
 
@@ -97,12 +97,12 @@ impl ElementInfo {
 }
 
 impl Nft {
-    /// Whether there is such a table.
+    /// Whether the table exists.
     pub fn has_table(&self, table: Table) -> Result<bool> {
         Ok(self.table_flags(table)?.is_some())
     }
 
-    /// Whether there is such a table, and nobody has switched it off (NFT_TABLE_F_DORMANT).
+    /// Whether the table exists and is not dormant (NFT_TABLE_F_DORMANT).
     pub fn is_in_force(&self, table: Table) -> Result<bool> {
         Ok(self.table_flags(table)?.is_some_and(|flags| flags & NFT_TABLE_F_DORMANT == 0))
     }
@@ -117,7 +117,7 @@ impl Nft {
         })
     }
 
-    /// The chain of this name, if there is one. A longer name than the kernel takes is none's.
+    /// The chain of this name, if it exists. No chain has a name that is too long for the kernel.
     pub fn chain(&self, family: Family, table: &str, chain: &str) -> Result<Option<ChainInfo>> {
         if chain.len() >= NAME_MAX {
             return Ok(None);
@@ -129,8 +129,7 @@ impl Nft {
         self.get(NFT_MSG_GETCHAIN, family, what, name, ChainInfo::read)
     }
 
-    /// The chains of a family, each with its table, that packets enter by a hook (NF_INET_*) and
-    /// that drop what no rule of theirs decides.
+    /// The base chains of a family on a hook (NF_INET_*) with policy drop, each with its table.
     pub fn dropping_chains(&self, family: Family, hook: u32) -> Result<Vec<(String, String)>> {
         let read = |attrs: Attrs<'_>| {
             let at = attrs.nested(NFTA_CHAIN_HOOK)?.be32(NFTA_HOOK_HOOKNUM)?;
@@ -146,14 +145,14 @@ impl Nft {
         )
     }
 
-    /// The element with this key, if there is one.
+    /// The element with this key, if it exists.
     pub fn element(&self, table: Table, set: &str, key: &[u8]) -> Result<Option<ElementInfo>> {
         let what = format_args!("find an element of set {set:?} of table {:?}", table.name);
         let name = |body: &mut Attributes| element_key(body, table, set, key);
         self.get(NFT_MSG_GETSETELEM, table.family, what, name, |attrs| elements_of(attrs).next())
     }
 
-    /// All elements of a set; none where it is not there.
+    /// All elements of a set; empty if the set does not exist.
     pub fn elements(&self, table: Table, set: &str) -> Result<Vec<ElementInfo>> {
         let what = format_args!("list set {set:?} of table {:?}", table.name);
         let name = |body: &mut Attributes| set_name(body, table, set);
@@ -162,8 +161,8 @@ impl Nft {
         })
     }
 
-    /// Whether the set has an element that `other` accepts, looking no further than it must: a dump
-    /// that is not read to its end costs no more than its first page.
+    /// Whether the set has an element that `other` accepts. It reads no further than necessary: a
+    /// dump that is not read to its end costs no more than its first page.
     pub fn has_element(
         &self,
         table: Table,
@@ -177,7 +176,7 @@ impl Nft {
         })
     }
 
-    /// The rules of a chain; none where it is not there.
+    /// The rules of a chain; empty if the chain does not exist.
     pub fn rules(&self, family: Family, table: &str, chain: &str) -> Result<Vec<RuleInfo>> {
         let what = format_args!("list chain {chain:?} of table {table:?}");
         let name = |body: &mut Attributes| {
@@ -192,7 +191,7 @@ impl Nft {
     }
 }
 
-/// Whether a base chain drops what no rule of its decides.
+/// Whether a base chain has policy drop.
 fn drops(chain: Attrs<'_>) -> bool {
     chain.be32(NFTA_CHAIN_POLICY) == Some(NF_DROP as u32)
 }

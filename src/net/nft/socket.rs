@@ -1,4 +1,4 @@
-//! The socket of nf_tables: transactions, questions and lists. Each module of objects adds its own
+//! The nf_tables socket: transactions, lookups and dumps. Each module of objects adds its own
 //! operations to it.
 
 use std::fmt;
@@ -16,13 +16,13 @@ use crate::net::netlink::refused;
 use crate::net::netlink::transport::{Message, Transport};
 use crate::net::nfnetlink::{self, Family, Header, NFNL_SUBSYS_NFTABLES, NLM_F_DUMP};
 
-/// How often a dump is begun again that another transaction interrupted.
+/// How often a dump is retried that another transaction interrupted.
 const DUMP_TRIES: usize = 20;
-/// How often a transaction is planned again because another came between. Each time another process
-/// has got on.
+/// How often a transaction is planned again after another one was committed in between. Each time
+/// another process has made progress.
 const TRIES: usize = 1000;
 
-/// A socket to nf_tables of one namespace, the one it was opened in.
+/// An nf_tables socket of one namespace, the one it was opened in.
 pub struct Nft {
     transport: Transport,
 }
@@ -35,7 +35,7 @@ impl Nft {
         Ok(Nft { transport })
     }
 
-    /// The same where the kernel has nf_tables; elsewhere nothing of ours can be there.
+    /// Opens a socket if the kernel has nf_tables; otherwise no objects of ours can exist.
     pub fn open_if_there() -> Result<Option<Nft>> {
         match Nft::open().and_then(|nft| nft.generation().map(|_| nft)) {
             Err(error) if is_without_nf_tables(&error) => Ok(None),
@@ -43,12 +43,12 @@ impl Nft {
         }
     }
 
-    /// Asks somebody else than the kernel, see [`Transport::over`].
+    /// Talks to a peer other than the kernel, see [`Transport::over`].
     pub fn over(socket: OwnedFd) -> Nft {
         Nft { transport: Transport::over(socket) }
     }
 
-    /// The number of the rule set, which every transaction changes; fails where the kernel has no
+    /// The generation of the ruleset, which every transaction changes; fails if the kernel lacks
     /// nf_tables.
     pub fn generation(&self) -> Result<u32> {
         let what = "read the generation of nf_tables";
@@ -62,19 +62,19 @@ impl Nft {
         found.ok_or_else(|| Error::kernel(what, Errno::EBADMSG))
     }
 
-    /// Does all of a batch or nothing; `what` names it in the error.
+    /// Applies a batch as a whole or not at all; `what` names it in the error.
     pub fn commit(&self, batch: &Batch, what: impl fmt::Display) -> Result<()> {
         self.commit_with(batch, what, |_| ())
     }
 
-    /// Whether the kernel would do a batch. One that has no end it looks at and takes back, as for
-    /// `nft --check`: nothing changes, and who watches the ruleset is told nothing.
+    /// Whether the kernel would apply a batch. It validates and rolls back a batch without an end,
+    /// as for `nft --check`: nothing changes, and monitors of the ruleset are not notified.
     pub fn rehearse(&self, batch: &Batch, what: impl fmt::Display) -> Result<()> {
         self.send_batch(batch, Serialized::without_end, what, |_| ())
     }
 
-    /// Plans and commits until no other transaction came between. The kernel looks at the generation
-    /// before anything else, so whatever else it refuses is refused for good.
+    /// Plans and commits, and retries if another transaction was committed in between. The kernel
+    /// checks the generation before anything else, so any other refusal is final.
     pub fn again<T>(&self, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             match attempt() {
@@ -86,7 +86,7 @@ impl Nft {
             .with_details(format_args!("the rules changed during each of {TRIES} tries")))
     }
 
-    /// The same as [`Nft::commit`]; what the kernel tells back goes to `each`.
+    /// Like [`Nft::commit`]; the kernel's echoes go to `each`.
     pub(super) fn commit_with(
         &self,
         batch: &Batch,
@@ -115,7 +115,7 @@ impl Nft {
             .map_err(|refusal| refused(&what, refusal))
     }
 
-    /// Asks for one object; None where the kernel says that there is none.
+    /// Requests one object; None if the kernel reports that it does not exist.
     pub(super) fn get<T>(
         &self,
         kind: u16,
@@ -138,7 +138,7 @@ impl Nft {
         }
     }
 
-    /// Reads a list that is consistent.
+    /// Dumps a list that is consistent.
     pub(super) fn dump<T>(
         &self,
         kind: u16,
@@ -167,8 +167,8 @@ impl Nft {
             .with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
     }
 
-    /// Whether a list has something that `is_one` accepts, reading no more pages of it than it must.
-    /// The rest stays in the socket, so the list gets one of its own.
+    /// Whether a list has an entry that `is_one` accepts. It reads no more pages than necessary,
+    /// and the rest stays in the socket, so the list has a socket of its own.
     pub(super) fn dump_has(
         kind: u16,
         family: Family,
@@ -203,8 +203,8 @@ impl Nft {
     }
 }
 
-/// Whether the kernel has no netfilter sockets, or has them and nothing that answers for nf_tables.
-/// For any other reason, too many open files for one, there may be something of ours.
+/// Whether the kernel lacks netfilter sockets, or has them without nf_tables. After any other
+/// error, too many open files for example, objects of ours may exist.
 fn is_without_nf_tables(error: &Error) -> bool {
     let reasons = [
         Errno::EPROTONOSUPPORT,

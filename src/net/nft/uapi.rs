@@ -1,4 +1,4 @@
-//! Numbers of nf_tables, by the message or the expression that they belong to.
+//! Constants of nf_tables, by the message or the expression that they belong to.
 
 // linux/netfilter/nf_tables.h: enum nf_tables_msg_types
 pub const NFT_MSG_NEWTABLE: u16 = 0;

@@ -1,11 +1,11 @@
-//! nf_tables' netlink attributes: those of every netlink family, addresses, and comments.
+//! Attributes of nf_tables: those of every netlink family, addresses, and comments.
 
 use super::uapi::NFTNL_UDATA_COMMENT;
 pub use crate::net::netlink::attr::read_ip;
 pub use crate::net::netlink::attributes::{Attributes, octets};
 
 impl Attributes {
-    /// What nft(8) shows as `comment`: its user data, at most 255 bytes with the NUL.
+    /// User data that nft(8) shows as `comment`, at most 255 bytes with the NUL.
     pub fn comment(&mut self, kind: u16, text: &str) -> &mut Attributes {
         let end =
             (0..=text.len().min(254)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);

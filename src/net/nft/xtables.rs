@@ -1,6 +1,5 @@
 //! Rules in the tables of iptables-nft, `ip filter` and `ip6 filter`, written and read over netlink
-//! in the form that iptables itself gives them: `iptables -S` lists them, `iptables -D` removes
-//! them.
+//! in iptables' own form: `iptables -S` lists them, `iptables -D` removes them.
 
 use std::fmt;
 
@@ -16,7 +15,7 @@ use crate::net::nfnetlink::{self, Family};
 
 /// The size of `struct xt_comment_info`.
 const COMMENT_INFO: usize = 256;
-/// The size of `struct xt_conntrack_mtinfo3`, and where in it the fields are that we fill.
+/// The size of `struct xt_conntrack_mtinfo3`, and the offsets of the fields that we set.
 const CONNTRACK_INFO: usize = 168;
 const MATCH_FLAGS: usize = 146;
 const STATE_MASK: usize = 150;
@@ -28,9 +27,9 @@ const REPLIES: u16 = 0b110;
 /// A rule as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listed {
-    /// What it is removed by.
+    /// The handle that it is removed by.
     pub handle: u64,
-    /// What it says; None where it says more than our rules do.
+    /// Its content; None if it has more than our rules do.
     pub rule: Option<FilterRule>,
 }
 
@@ -40,8 +39,8 @@ pub fn filter_table(is_v6: bool) -> Table {
 }
 
 impl Nft {
-    /// Does all of a batch or nothing. Returns the handles of the rules that it adds to chains of
-    /// iptables, in their order.
+    /// Applies a batch as a whole or not at all. Returns the handles of the rules that it adds to
+    /// chains of iptables, in order.
     pub fn commit_rules(&self, batch: &Batch, what: impl fmt::Display) -> Result<Vec<u64>> {
         let mut handles = vec![];
         self.commit_with(batch, what, |echo| {
@@ -51,7 +50,7 @@ impl Nft {
         Ok(handles)
     }
 
-    /// The rule of a chain of iptables that has this handle, if there is one.
+    /// The rule of an iptables chain that has this handle, if it exists.
     pub fn filter_rule(&self, table: Table, chain: &str, handle: u64) -> Result<Option<Listed>> {
         let what = format_args!("find rule {handle} of chain {chain:?} of table {:?}", table.name);
         let name = |body: &mut Attributes| {
@@ -63,8 +62,8 @@ impl Nft {
         })
     }
 
-    /// Whether a chain of iptables has the rule, looking no further than it must: what stands at
-    /// the top of a long chain is found in the first page of a dump.
+    /// Whether an iptables chain has the rule. It reads no further than necessary: a rule at the
+    /// top of a long chain is found in the first page of a dump.
     pub fn has_filter_rule(&self, table: Table, chain: &str, rule: &FilterRule) -> Result<bool> {
         let what = format_args!("look into chain {chain:?} of table {:?}", table.name);
         let name = |body: &mut Attributes| rule_chain(body, table, chain);
@@ -73,7 +72,7 @@ impl Nft {
         })
     }
 
-    /// The rules of a chain of iptables; none where it is not there.
+    /// The rules of an iptables chain; empty if the chain does not exist.
     pub fn filter_rules(&self, table: Table, chain: &str) -> Result<Vec<Listed>> {
         let what = format_args!("list chain {chain:?} of table {:?}", table.name);
         let name = |body: &mut Attributes| rule_chain(body, table, chain);
@@ -85,18 +84,18 @@ impl Nft {
     }
 }
 
-/// Kernels that do not filter send the rules of every chain.
+/// Whether a rule is in this chain: kernels that do not filter send the rules of every chain.
 fn is_in(attrs: Attrs<'_>, table: Table, chain: &str) -> bool {
     attrs.text(NFTA_RULE_TABLE).as_deref() == Some(table.name)
         && attrs.text(NFTA_RULE_CHAIN).as_deref() == Some(chain)
 }
 
-/// Adds a rule to a chain, as its first or its last one.
+/// Adds a rule to a chain, as the first or the last one.
 pub fn add_rule(batch: &mut Batch, table: Table, chain: &str, is_first: bool, rule: &FilterRule) {
     batch.xtables_rule(table, chain, is_first, |expressions| write_rule(expressions, rule));
 }
 
-/// The order of iptables: addresses, extensions, the counter, what becomes of the packet.
+/// Writes a rule in the order of iptables: addresses, extensions, the counter, the target.
 fn write_rule(expressions: &mut Expressions, rule: &FilterRule) {
     for (address, offset) in [(rule.source, SOURCE), (rule.destination, DESTINATION)] {
         let Some(address) = address else { continue };
@@ -122,15 +121,15 @@ fn write_rule(expressions: &mut Expressions, rule: &FilterRule) {
     });
 }
 
-/// Where the source address is in the header of IPv4 and of IPv6.
+/// The offsets of the source address in the headers of IPv4 and IPv6.
 const SOURCE: [u32; 2] = [12, 8];
-/// Where the destination address is.
+/// The offsets of the destination address.
 const DESTINATION: [u32; 2] = [16, 24];
 
-/// The rule in a message of the kernel, if it says no more than ours do.
+/// Reads a rule from a message of the kernel; None if it has more than our rules do.
 fn read_rule(attrs: Attrs<'_>) -> Option<FilterRule> {
     let mut rule = FilterRule::to(Target::Accept);
-    // Some versions of iptables keep the comment beside the rule.
+    // Some versions of iptables store the comment as user data of the rule.
     rule.comment = attrs.bytes(NFTA_RULE_USERDATA).and_then(read_comment);
     let mut loaded = None;
     let mut target = None;
@@ -195,7 +194,7 @@ fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
     Some(())
 }
 
-/// What nft(8) makes of the conntrack match when it loads its own listing: `ct state
+/// Reads the form that nft(8) gives the conntrack match when it loads its own listing: `ct state
 /// established,related`.
 fn read_state(load: Attrs<'_>, rest: &[Attrs<'_>]) -> Option<()> {
     let [bitwise, cmp] = rest else { return None };

@@ -1,4 +1,4 @@
-//! Who has an address: ARP (RFC 826), asked as RFC 5227 has it.
+//! Finds out which host has an address: ARP (RFC 826), with the probes of RFC 5227.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,19 +11,19 @@ use super::filter::Filter;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 
-/// Ethernet and IPv4, with the lengths of their addresses.
+/// The types Ethernet and IPv4, with the lengths of their addresses.
 const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
-/// What asks.
+/// The operation code of a request.
 const REQUEST: [u8; 2] = [0, 1];
-/// The length of what is about Ethernet and IPv4.
+/// The length of an ARP packet for Ethernet and IPv4.
 const LENGTH: usize = 28;
 
-/// That somebody has an address.
+/// A host's claim to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The address.
     pub address: Ipv4Addr,
-    /// Who has it.
+    /// The hardware address of the host that claims it.
     pub mac: MacAddr,
 }
 
@@ -33,7 +33,7 @@ pub struct ArpSocket {
 }
 
 impl ArpSocket {
-    /// Opens a socket in the namespace of this thread. It hears nothing before
+    /// Opens a socket in the namespace of this thread. It receives nothing before
     /// [`ArpSocket::probe`].
     pub fn open(ifindex: u32) -> Result<ArpSocket> {
         let link = Link::open(ifindex, libc::ETH_P_ARP);
@@ -42,7 +42,7 @@ impl ArpSocket {
         Ok(ArpSocket { link })
     }
 
-    /// Asks who has the address, without a claim to it, and hears from now on who says so.
+    /// Probes for the address, without claiming it, and from now on receives the claims to it.
     pub fn probe(&self, address: Ipv4Addr, mac: &MacAddr) -> Result<()> {
         let probe = || {
             self.link.hear(&Filter::claims_of(address))?;
@@ -51,7 +51,7 @@ impl ArpSocket {
         probe().map_err(|e| Error::kernel(format_args!("probe for {address}"), e))
     }
 
-    /// The next claim to the address that was probed for. None where nothing has come, or nothing
+    /// The next claim to the address that was probed for. None if nothing has arrived, or nothing
     /// of use.
     pub fn receive(&self) -> Result<Option<Claim>> {
         let mut buffer = [0; LENGTH];
@@ -66,7 +66,7 @@ impl AsFd for ArpSocket {
     }
 }
 
-/// A request whose sender has no address yet.
+/// An ARP request whose sender has no address yet.
 fn probe(address: Ipv4Addr, mac: &MacAddr) -> Option<[u8; LENGTH]> {
     let mut packet = [0; LENGTH];
     packet[..6].copy_from_slice(&KIND);
@@ -76,7 +76,7 @@ fn probe(address: Ipv4Addr, mac: &MacAddr) -> Option<[u8; LENGTH]> {
     Some(packet)
 }
 
-/// What a packet claims: whatever has a sender's address says who has it, requests as well.
+/// The claim in a packet: any packet with a sender address is one, requests included.
 pub fn claim(packet: &[u8]) -> Option<Claim> {
     let packet: &[u8; LENGTH] = packet.try_into().ok()?;
     let address = Ipv4Addr::new(packet[14], packet[15], packet[16], packet[17]);

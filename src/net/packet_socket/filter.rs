@@ -1,5 +1,5 @@
-//! What a socket hears, decided in the kernel (Documentation/networking/filter.rst): the daemon is
-//! not woken for the rest of a link's traffic.
+//! Packet filters of sockets, which run in the kernel (Documentation/networking/filter.rst): the
+//! daemon is not woken for the rest of a link's traffic.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -10,23 +10,23 @@ use nix::libc::{
     BPF_LD, BPF_LDX, BPF_MSH, BPF_RET, BPF_W, sock_filter,
 };
 
-/// Where a filter finds whom the frame was for.
+/// Where a filter finds the packet type: which host the frame was for.
 const PACKET_TYPE: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
-/// Another hardware address, or a VLAN that nobody has here.
+/// The frame was for another hardware address, or for a VLAN that does not exist here.
 const OTHERS: u32 = 3; // PACKET_OTHERHOST
-/// More fragments follow, or this is not the first.
+/// The bits of a fragment: more fragments follow, or this is not the first.
 const FRAGMENT: u32 = 0x3fff;
 const UDP: u32 = 17;
-/// Where a filter finds the hop limit, on a socket whose packets begin behind the header of IPv6.
+/// Where a filter finds the hop limit, on a socket whose packets begin after the IPv6 header.
 const HOP_LIMIT: u32 = (libc::SKF_NET_OFF + 7).cast_unsigned();
 const ROUTER_ADVERTISEMENT: u32 = 134;
 const NEIGHBOUR_ADVERTISEMENT: u32 = 136;
 
-/// A program. A packet that is too short for a load is dropped.
+/// A filter program. A packet that is too short for a load is dropped.
 pub struct Filter(Vec<sock_filter>);
 
 impl Filter {
-    /// Whole IPv4 packets with UDP to a port.
+    /// Passes unfragmented IPv4 packets with UDP to a port.
     pub fn datagrams_to(port: u16) -> Filter {
         let mut filter = Filter::for_us();
         filter.add(BPF_LD | BPF_B | BPF_ABS, 0);
@@ -42,7 +42,7 @@ impl Filter {
         filter.pass()
     }
 
-    /// ARP from whoever has an address.
+    /// Passes ARP packets from any host that claims the address.
     pub fn claims_of(address: Ipv4Addr) -> Filter {
         let mut filter = Filter::for_us();
         filter.add(BPF_LD | BPF_W | BPF_ABS, 14);
@@ -50,8 +50,9 @@ impl Filter {
         filter.pass()
     }
 
-    /// Advertisements of routers and neighbours, to a raw ICMPv6 socket, from nowhere but the link:
-    /// what is forwarded has no hop limit of 255 any more (RFC 4861, sections 6.1.2 and 7.1.2).
+    /// Passes Router and Neighbour Advertisements to a raw ICMPv6 socket, and only those sent on
+    /// the link: a forwarded packet no longer has a hop limit of 255 (RFC 4861, sections 6.1.2 and
+    /// 7.1.2).
     pub fn advertisements() -> Filter {
         let mut filter = Filter(vec![]);
         filter.add(BPF_LD | BPF_B | BPF_ABS, HOP_LIMIT);
@@ -62,7 +63,7 @@ impl Filter {
         filter.pass()
     }
 
-    /// The beginning of every program for packets.
+    /// The beginning of every program for packets: drops frames for other hosts.
     fn for_us() -> Filter {
         let mut filter = Filter(vec![]);
         filter.add(BPF_LD | BPF_B | BPF_ABS, PACKET_TYPE);
@@ -94,7 +95,7 @@ impl Filter {
         self
     }
 
-    /// Makes a socket hear no more than this, in place of what it has heard.
+    /// Makes a socket receive only what the filter passes, in place of an earlier filter.
     pub fn attach(&self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         let len = u16::try_from(self.0.len()).map_err(|_| Errno::EINVAL)?;
         let program = libc::sock_fprog { len, filter: self.0.as_ptr().cast_mut() };

@@ -1,17 +1,17 @@
-//! Datagrams as the link has them: the headers of IPv4 (RFC 791) and UDP (RFC 768).
+//! IPv4 datagrams as they are on the link: the headers of IPv4 (RFC 791) and UDP (RFC 768).
 
 use std::net::Ipv4Addr;
 
-/// The header of IPv4 without options.
+/// The length of an IPv4 header without options.
 const HEADER: usize = 20;
-/// The header of UDP.
+/// The length of a UDP header.
 const UDP_HEADER: usize = 8;
 const UDP: u8 = 17;
 const TIME_TO_LIVE: u8 = 64;
-/// More fragments follow, or this is not the first.
+/// The bits of a fragment: more fragments follow, or this is not the first.
 const FRAGMENT: u16 = 0x3fff;
 
-/// A packet with both headers; None where the payload is too long for one.
+/// Builds a packet with both headers; None if the payload is too long for one.
 pub fn datagram(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> Option<Vec<u8>> {
     let udp_length = u16::try_from(UDP_HEADER + payload.len()).ok()?;
     let length = udp_length.checked_add(HEADER as u16)?;
@@ -26,15 +26,15 @@ pub fn datagram(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> O
         packet.extend(field.to_be_bytes());
     }
     packet.extend(payload);
-    // 0 says that there is none.
+    // 0 would mean that there is no checksum.
     let checksum =
         Some(!sum(&packet[HEADER..], pseudo_sum(&packet, udp_length))).filter(|sum| *sum != 0);
     packet[HEADER + 6..HEADER + 8].copy_from_slice(&checksum.unwrap_or(u16::MAX).to_be_bytes());
     Some(packet)
 }
 
-/// The sender and the payload of a whole packet that is a datagram to `port`; None for others, and
-/// for damaged ones.
+/// The sender and the payload of an unfragmented packet that is a datagram to `port`; None for
+/// other packets, and for damaged ones.
 pub fn payload(packet: &[u8], port: u16) -> Option<(Ipv4Addr, &[u8])> {
     let (fixed, _) = packet.split_first_chunk::<HEADER>()?;
     let header =
@@ -43,7 +43,7 @@ pub fn payload(packet: &[u8], port: u16) -> Option<(Ipv4Addr, &[u8])> {
     if fixed[0] >> 4 != 4 || fixed[9] != UDP || !is_whole || sum(header, 0) != u16::MAX {
         return None;
     }
-    // Ethernet fills short frames up.
+    // Ethernet pads short frames.
     let udp = packet.get(header.len()..usize::from(short(fixed, 2)?))?;
     let length = short(udp, 4)?;
     let udp = udp.get(..usize::from(length))?;
@@ -54,16 +54,16 @@ pub fn payload(packet: &[u8], port: u16) -> Option<(Ipv4Addr, &[u8])> {
     Some((Ipv4Addr::new(fixed[12], fixed[13], fixed[14], fixed[15]), payload))
 }
 
-/// A sender on this machine, or in a virtual one, leaves the checksum to a network card that the
-/// packet never comes to. Then the field has the sum of the pseudo header. PACKET_AUXDATA says so
-/// as well, unless a bridge between has lost it.
+/// Checks the checksum of a datagram. A sender on this machine, or in a virtual one, leaves it to a
+/// network card that the packet never reaches: then the field has the sum of the pseudo header.
+/// PACKET_AUXDATA reports that as well, unless a bridge in between has lost it.
 fn is_intact(udp: &[u8], pseudo_sum: u16) -> bool {
     let field = short(udp, 6).unwrap_or_default();
     field == 0 || field == pseudo_sum || sum(udp, pseudo_sum) == u16::MAX
 }
 
-/// The sum over what UDP has a part in of the other header: both addresses, the protocol, the
-/// length.
+/// The sum of the pseudo header, the part of the IPv4 header that UDP covers: both addresses, the
+/// protocol, the length.
 fn pseudo_sum(packet: &[u8], udp_length: u16) -> u16 {
     let first = u32::from(sum(packet.get(12..HEADER).unwrap_or_default(), 0))
         + u32::from(UDP)
@@ -71,7 +71,7 @@ fn pseudo_sum(packet: &[u8], udp_length: u16) -> u16 {
     folded(first)
 }
 
-/// The sum of RFC 1071, of 16 bits each, carried on from another one.
+/// The sum of RFC 1071, over 16 bits each, continued from another one.
 fn sum(octets: &[u8], from: u16) -> u16 {
     let (pairs, last) = octets.as_chunks::<2>();
     let last = last.first().map_or(0, |octet| u32::from(*octet) << 8);
@@ -118,7 +118,7 @@ mod tests {
             let mut packet = datagram(FROM, TO, &payload_).unwrap();
             assert_eq!(payload(&packet, 68), Some((FROM.0, payload_.as_slice())));
             assert_eq!(payload(&packet, 67), None);
-            packet.extend([0; 18]); // as Ethernet does
+            packet.extend([0; 18]); // padding, as Ethernet adds
             assert_eq!(payload(&packet, 68), Some((FROM.0, payload_.as_slice())));
         }
     }

@@ -1,7 +1,8 @@
-//! DHCP's packets (packet(7)), on links that have no address yet, and on those that have one.
+//! Packet sockets for DHCP (packet(7)), on links that have no address yet and on those that have
+//! one.
 //!
-//! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of
-//! them waits.
+//! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of the
+//! sockets blocks.
 
 mod arp;
 pub(in crate::net) mod filter;
@@ -22,13 +23,13 @@ pub use self::arp::{ArpSocket, Claim, claim};
 use self::filter::Filter;
 use crate::error::{Error, Result};
 
-/// The port of clients.
+/// The port of DHCP clients.
 const CLIENT: u16 = 68;
-/// The port of servers.
+/// The port of DHCP servers.
 const SERVER: u16 = 67;
-/// The hardware address of everybody on an Ethernet.
+/// The Ethernet broadcast address.
 const EVERYBODY: [u8; 6] = [0xff; 6];
-/// The longest packet that is read. Clients say that they take 1500 octets.
+/// The length of the longest packet that is read. Clients announce that they accept 1500 octets.
 const LONGEST: usize = 4096;
 
 /// A packet socket of one link and one protocol; the kernel makes and removes the Ethernet header.
@@ -40,8 +41,8 @@ struct Link {
 }
 
 impl Link {
-    /// A socket that hears nothing yet: packets of other links, and those that the filter would
-    /// drop, must not get in before.
+    /// Opens a socket that receives nothing yet: packets of other links, and those that the filter
+    /// would drop, must not be queued before.
     fn open(ifindex: u32, protocol: c_int) -> Result<Link, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
@@ -49,18 +50,18 @@ impl Link {
         Ok(Link { socket, ifindex, protocol: protocol as u16 })
     }
 
-    /// From now on hears what the filter lets pass.
+    /// Begins to receive what the filter passes.
     fn hear(&self, filter: &Filter) -> Result<(), Errno> {
         filter.attach(self.socket.as_fd())?;
         bind(self.socket.as_raw_fd(), &self.everybody()?)
     }
 
-    /// Sends a packet to everybody.
+    /// Broadcasts a packet.
     fn send(&self, packet: &[u8]) -> Result<(), Errno> {
         sendto(self.socket.as_raw_fd(), packet, &self.everybody()?, MsgFlags::empty()).map(drop)
     }
 
-    /// The next packet, if there is one. What does not fit is cut off.
+    /// Receives the next packet, if there is one; a longer one is truncated.
     fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, Errno> {
         loop {
             match recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty()) {
@@ -90,7 +91,8 @@ impl Link {
     }
 }
 
-/// IPv4 packets for DHCP clients that come over one link, whomever they are addressed to.
+/// A socket for the IPv4 packets to DHCP clients that arrive on one link, whatever their
+/// destination address.
 pub struct PacketSocket {
     link: Link,
 }
@@ -106,21 +108,21 @@ impl PacketSocket {
         open().map_err(|e| Error::kernel(format_args!("open a packet socket on link {ifindex}"), e))
     }
 
-    /// Sends a datagram to all servers of the link, from no address.
+    /// Broadcasts a datagram to all servers of the link, from the unspecified address.
     pub fn broadcast(&self, payload: &[u8]) -> Result<()> {
         self.send(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, payload)
     }
 
     /// Sends a datagram to one server, from an address that the link need not have. The frame is
-    /// for everybody, as nobody would answer our ARP; so it gets to servers on the link only.
+    /// broadcast, as no host would answer our ARP request; so it only reaches servers on the link.
     pub fn send(&self, from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Result<()> {
         let packet = ipv4::datagram((from, CLIENT), (to, SERVER), payload);
         let sent = packet.ok_or(Errno::EMSGSIZE).and_then(|packet| self.link.send(&packet));
         sent.map_err(|e| Error::kernel(format_args!("send a datagram to {to}"), e))
     }
 
-    /// The sender and the payload of the next datagram. None where nothing has come, or something
-    /// damaged: ask again when poll(2) says so.
+    /// Receives the sender and the payload of the next datagram. None if nothing has arrived, or
+    /// something damaged: try again when poll(2) reports more.
     pub fn receive(&self) -> Result<Option<(Ipv4Addr, Vec<u8>)>> {
         let mut buffer = [0; LONGEST];
         let packet =
@@ -137,12 +139,12 @@ impl AsFd for PacketSocket {
 }
 
 /// Sends a datagram to one server, by the routes of this thread's namespace, from an address that
-/// the link has. As long as the socket is there, the kernel takes answers for wanted; they are to
-/// be had from a [`PacketSocket`].
+/// the link has. As long as the returned socket exists, the kernel does not reject the answers;
+/// read them from a [`PacketSocket`].
 ///
-/// Without that address it is EADDRNOTAVAIL, except in a namespace that never had any: there the
-/// kernel lets it pass, and whether the datagram arrives is left open. What is known not to be on
-/// the link is for [`PacketSocket::send`].
+/// Without that address it fails with EADDRNOTAVAIL, except in a namespace that never had any:
+/// there the kernel sends the datagram, and its arrival is left open. For an address that is known
+/// not to be on the link use [`PacketSocket::send`].
 pub fn unicast(from: Ipv4Addr, to: Ipv4Addr, ifname: &str, payload: &[u8]) -> Result<UdpSocket> {
     let send = || {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;

@@ -1,4 +1,4 @@
-//! One of our tables in the kernel, and what an owner has there.
+//! One of our tables in the kernel, and the elements of one owner in it.
 
 use super::element::{Owner, SharedChain};
 use super::layout::Layout;
@@ -13,7 +13,7 @@ pub struct OurTable<'a> {
     pub(super) layout: &'a Layout,
 }
 
-/// What an owner has, and is to have, in one of our tables.
+/// The elements that an owner has, and is to have, in one of our tables.
 #[derive(Clone, Copy)]
 pub struct Claims<'a> {
     pub(super) ours: OurTable<'a>,
@@ -28,7 +28,7 @@ impl Layout {
 }
 
 impl<'a> OurTable<'a> {
-    /// What one owner has there.
+    /// The elements of one owner in this table.
     pub fn of(self, owner: &'a Owner) -> Claims<'a> {
         Claims { ours: self, owner }
     }
@@ -61,7 +61,7 @@ impl<'a> OurTable<'a> {
         self.nft.rules(self.table().family, self.table().name, chain)
     }
 
-    /// Whether a shared chain has its rules and no others.
+    /// Whether a shared chain has exactly its rules.
     pub(super) fn is_intact(&self, chain: &SharedChain) -> Result<bool> {
         let found = self.rules(&chain.name)?;
         let is_each = found

@@ -1,53 +1,54 @@
-//! Owners, and the elements that are to be theirs.
+//! Owners, and the elements that they are to have.
 
 use std::collections::HashSet;
 
 use crate::net::nft::batch::{Batch, Table};
 use crate::net::nft::expr::Expressions;
 
-/// The comment of elements that are not one owner's alone.
+/// The comment of elements that owners share.
 pub(super) const SHARED: &str = "shared";
 
-/// All have as many, so that the count of a chain's uses says how many elements lead to it.
+/// Every shared chain has the same number of rules, so that its use count tells how many elements
+/// lead to it.
 const RULES_OF_SHARED_CHAIN: usize = 2;
 
-/// An attachment, as far as a table knows it.
+/// An attachment, as a table identifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The first half is the owner's group, for [`OurTable::holdings`](super::OurTable::holdings).
     pub id: [u8; 16],
-    /// The comment of its elements, which tells them from another's.
+    /// The comment of its elements, which distinguishes them from those of other owners.
     pub comment: String,
 }
 
-/// An element that is to have an owner.
+/// An element that an owner is to have.
 #[derive(Clone, Debug, Default)]
 pub struct OwnedElement {
     /// The name of the set or map.
     pub set: &'static str,
     /// The key.
     pub key: Vec<u8>,
-    /// In a verdict map: the chain that packets go to which it matches.
+    /// In a verdict map: the chain that matching packets go to.
     pub chain: Option<SharedChain>,
-    /// Whether others may have it at the same time. It goes with the last of them.
+    /// Whether several owners may have it at the same time. It is removed with the last of them.
     pub is_shared: bool,
     /// In a map of values: its value.
     pub value: Option<Vec<u8>>,
-    /// What no other owner may have beside it.
+    /// The elements of other owners that exclude this one.
     pub rivals: Vec<Rival>,
 }
 
-/// Elements of others that one cannot stand beside.
+/// Elements of another owner that cannot coexist with one of ours.
 #[derive(Clone, Debug)]
 pub enum Rival {
-    /// The one with this key.
+    /// The element with this key.
     Key {
         /// The name of its set.
         set: &'static str,
         /// Its key.
         key: Vec<u8>,
     },
-    /// Each whose key ends so.
+    /// Every element whose key ends like this.
     Suffix {
         /// The name of their set.
         set: &'static str,
@@ -56,12 +57,12 @@ pub enum Rival {
     },
 }
 
-/// A chain that elements of many owners lead to; it goes with the last of them.
+/// A chain that elements of many owners lead to; it is removed with the last of them.
 #[derive(Clone, Debug)]
 pub struct SharedChain {
-    /// Its name, which says all about its rules.
+    /// Its name, which determines its rules.
     pub name: String,
-    /// Its rules, written when it is made.
+    /// Its rules, written when it is created.
     pub rules: [Expressions; RULES_OF_SHARED_CHAIN],
 }
 
@@ -74,7 +75,7 @@ impl SharedChain {
     }
 }
 
-/// The chains that elements lead to, each once.
+/// The chains that the elements lead to, each once.
 pub(super) fn chains_of(elements: &[OwnedElement]) -> impl Iterator<Item = &SharedChain> {
     let mut seen = HashSet::new();
     elements

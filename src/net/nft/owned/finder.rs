@@ -1,5 +1,5 @@
-//! Elements found by their keys: asked for one by one, or where there are many to ask for, listed
-//! once.
+//! Finds elements by their keys: by a lookup each, or if there are many to find, by one dump of the
+//! set.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,8 +8,9 @@ use super::claims::OurTable;
 use crate::error::Result;
 use crate::net::nft::ElementInfo;
 
-/// For so many, reading a whole set takes less time than to ask for each. The kernel begins at the
-/// set's first element again for each page of a list, so for more it takes longer.
+/// The numbers of lookups for which one dump of the set takes less time. For each page of a dump
+/// the kernel begins at the set's first element again, so for even more elements a dump takes
+/// longer.
 const MANY: Range<usize> = 1000..20_000;
 
 /// Finds elements of one table.
@@ -20,12 +21,12 @@ pub(super) struct Finder<'n> {
 }
 
 impl<'n> Finder<'n> {
-    /// One that will be asked for about so many.
+    /// A finder for about `count` lookups.
     pub fn new(ours: OurTable<'n>, count: usize) -> Finder<'n> {
         Finder { ours, are_many: MANY.contains(&count), listed: HashMap::new() }
     }
 
-    /// The element with this key, if there is one.
+    /// The element with this key, if it exists.
     pub fn find(&mut self, set: &str, key: &[u8]) -> Result<Option<ElementInfo>> {
         if !self.are_many {
             return self.ours.element(set, key);

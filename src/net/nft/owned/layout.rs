@@ -1,27 +1,27 @@
-//! What our tables consist of, beside the elements.
+//! What our tables consist of, apart from the elements.
 
 use crate::net::nft::batch::{Batch, Holds, KeyType, Set, Table};
 
-/// The set that says which elements are whose: its keys are an owner's id and a number, its comments
-/// name an element.
+/// The ledger, the set that records which owner has which element: its keys are an owner's id and a
+/// number, its comments name an element.
 pub(super) const LEDGER: Set =
     Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
 
-/// One of our tables, as it is to be.
+/// The layout of one of our tables.
 #[derive(Clone, Copy)]
 pub struct Layout {
     /// The table.
     pub table: Table,
     /// Shown by `nft list`.
     pub comment: &'static str,
-    /// Its sets and maps, beside the one that says which elements are whose.
+    /// Its sets and maps, apart from the ledger.
     pub sets: &'static [&'static Set],
-    /// Writes its constant chains and rules; doing so again changes nothing.
+    /// Writes its constant chains and rules; writing them again changes nothing.
     pub lay_out: fn(&mut Batch, Table),
 }
 
 impl Layout {
-    /// Adds the table with all it has but elements.
+    /// Adds the table with everything except elements.
     pub(super) fn write(&self, batch: &mut Batch) {
         batch.table(self.table, self.comment).set(self.table, &LEDGER);
         for set in self.sets {
@@ -30,7 +30,7 @@ impl Layout {
         (self.lay_out)(batch, self.table);
     }
 
-    /// The constant chains and rules alone.
+    /// Only the constant chains and rules.
     pub(super) fn chains_and_rules(&self) -> Batch {
         let mut batch = Batch::default();
         (self.lay_out)(&mut batch, self.table);

@@ -1,5 +1,5 @@
-//! The set that says which elements are whose: its keys are an owner's id and a number, its
-//! comments name an element.
+//! The ledger, the set that records which owner has which element: its keys are an owner's id and a
+//! number, its comments name an element.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,19 +10,20 @@ use crate::error::Result;
 use crate::net::nft::ElementInfo;
 use crate::net::nft::batch::{Batch, Holding};
 
-/// No owner has this id. Its first entry is made with the table and says that no entry has been
-/// lost since; behind it come those of shared elements that have lost their owners.
+/// The id of no owner. Its first entry is made with the table and means that no entry has been lost
+/// since; the following entries are those of shared elements that have lost their owners.
 pub(super) const NO_OWNER: [u8; 16] = [0; 16];
 const WHOLE: &str = "no entry was lost while this one is here";
 
 impl OurTable<'_> {
-    /// Whether the ledger has lost nothing by a flush. One of an earlier version does not say so.
+    /// Whether the ledger has lost nothing to a flush. A ledger of an earlier version has no such
+    /// mark.
     pub(super) fn is_ledger_whole(&self) -> Result<bool> {
         Ok(self.element(LEDGER.name, &key_of(&NO_OWNER, 0))?.is_some())
     }
 
-    /// Whether nothing but the elements themselves says which are the owner's, who has these
-    /// entries.
+    /// Whether the owner, whose ledger entries these are, may have lost some, so that only the
+    /// elements themselves show which of them it has.
     pub(super) fn is_lost(&self, entries: &[(u32, String)]) -> Result<bool> {
         let has_gap = (0..).zip(entries).any(|(place, (number, _))| place != *number);
         Ok(has_gap
@@ -33,8 +34,8 @@ impl OurTable<'_> {
 }
 
 impl Claims<'_> {
-    /// Gives back to a ledger that was flushed what the elements of owners other than this one say,
-    /// and marks it as whole.
+    /// Restores the entries of a ledger that was flushed from the elements of owners other than
+    /// this one, and marks the ledger as whole.
     pub(super) fn restore_ledger(&self, batch: &mut Batch) -> Result<()> {
         if self.ours.is_ledger_whole()? {
             return Ok(());
@@ -71,8 +72,8 @@ impl Claims<'_> {
         Ok(())
     }
 
-    /// The owner's entries of the ledger, with their numbers. One that is missing does not hide
-    /// those behind it; where there is none, two questions show it.
+    /// The owner's ledger entries, with their numbers. A single missing entry does not hide those
+    /// after it; an owner without entries costs two lookups.
     pub(super) fn entries(&self) -> Result<Vec<(u32, String)>> {
         let mut entries = vec![];
         let mut number = 0;
@@ -88,13 +89,13 @@ impl Claims<'_> {
         }
     }
 
-    /// Whether the owner has any entry, as far as two questions show it.
+    /// Whether the owner has any entry, as far as two lookups show.
     pub(super) fn has_entry(&self) -> Result<bool> {
         Ok(self.ledger_entry(0)?.is_some() || self.ledger_entry(1)?.is_some())
     }
 
-    /// Whether a shared element is another owner's as well. He adds his entry without a look at
-    /// ours; but that changes the generation, which our removal is bound to.
+    /// Whether another owner has a shared element as well. Such an owner adds its entry without
+    /// checking ours; but that changes the generation, which our removal is bound to.
     pub(super) fn is_another_s(&self, entry: &str) -> Result<bool> {
         let names_it = |found: &ElementInfo| {
             found.comment == entry && owner_of(&found.key) != Some(self.owner.id)
@@ -120,12 +121,12 @@ fn number_in(key: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(key.get(16..20)?.try_into().ok()?))
 }
 
-/// Whether an entry of the ledger is another owner's.
+/// Whether a ledger entry is another owner's.
 pub(super) fn is_entry_of_other(key: &[u8], owner: &Owner) -> bool {
     owner_of(key).is_some_and(|id| id != owner.id && id != NO_OWNER)
 }
 
-/// The id as nft(8) shows it in hex: marks are in the machine's byte order.
+/// Converts an id so that nft(8) shows it in hex: marks are in the machine's byte order.
 pub(super) fn as_marks(mut id: [u8; 16]) -> [u8; 16] {
     if cfg!(target_endian = "little") {
         id.chunks_exact_mut(4).for_each(<[u8]>::reverse);
@@ -133,7 +134,7 @@ pub(super) fn as_marks(mut id: [u8; 16]) -> [u8; 16] {
     id
 }
 
-/// The owner's id in a key of the ledger.
+/// The owner's id in a ledger key.
 pub(super) fn owner_of(key: &[u8]) -> Option<[u8; 16]> {
     key.get(..16)?.try_into().ok().map(as_marks)
 }
@@ -145,13 +146,14 @@ pub(super) fn named_in(comment: &str) -> Option<[u8; 16]> {
     (0..16).map(byte).collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
-/// A removal by id alone does not know the whole comment; every comment begins with the id in hex.
+/// Whether the comment names the owner. A removal by id alone does not know the whole comment;
+/// every comment begins with the id in hex.
 pub(super) fn is_of(comment: &str, owner: &Owner) -> bool {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     comment.starts_with(&format!("{}-{}", hex(&owner.id[..8]), hex(&owner.id[8..])))
 }
 
-/// `<set> <key in hex>`, which a person can read in `nft list` as well.
+/// Writes an entry as `<set> <key in hex>`, which is readable in `nft list` as well.
 pub(super) fn write_entry(element: &OwnedElement) -> String {
     entry_of(element.set, &element.key)
 }
@@ -160,7 +162,7 @@ fn entry_of(set: &str, key: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut entry = format!("{set} ");
     for byte in key {
-        let _ = write!(entry, "{byte:02x}"); // text has room for everything
+        let _ = write!(entry, "{byte:02x}"); // writing to a String does not fail
     }
     entry
 }

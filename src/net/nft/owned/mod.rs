@@ -1,14 +1,14 @@
-//! Elements with an owner: made together, found again by their owner alone, removed only while they
-//! are still its own.
+//! Elements with an owner: created together, found again by their owner alone, removed only while
+//! they are still its own.
 //!
-//! Each of our tables has constant chains and rules; what varies are elements of its sets and maps.
-//! One more set, `attachments`, says for every owner which elements it has: its keys are the
-//! owner's id and a running number, its comments name an element. So removing costs the same
-//! however many there are, and needs nothing but the id.
+//! Each of our tables has constant chains and rules; the elements of its sets and maps vary. One
+//! more set, the ledger `attachments`, records for every owner which elements it has: its keys are
+//! the owner's id and a running number, its comments name an element. So the cost of a removal does
+//! not depend on the number of owners, and it needs nothing but the id.
 //!
-//! Every removal is bound to the generation of the rule set that it was planned on: if anything
-//! changed in between, another may own the element by now, the kernel refuses, and the transaction
-//! is planned again.
+//! Every removal is bound to the generation of the ruleset that it was planned on: if anything
+//! changed in between, another owner may have the element by now, so the kernel refuses, and the
+//! transaction is planned again.
 
 mod claims;
 mod element;

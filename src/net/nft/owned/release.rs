@@ -1,4 +1,4 @@
-//! What owners have, and how it is removed.
+//! Lists and removes the elements of owners.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,15 +16,14 @@ use crate::net::nft::batch::{Batch, Table};
 /// How an owner's elements are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search {
-    /// By the ledger: it costs the same however many owners there are.
+    /// Through the ledger: the cost does not depend on the number of owners.
     Ledger,
-    /// By the comment of each element there is, for an owner whose entries of the ledger may be
-    /// gone.
+    /// By the comment of every element, for an owner whose ledger entries may be lost.
     Comments,
 }
 
 impl OurTable<'_> {
-    /// What each owner has, of one group or of all: the owners that the ledger has, and those that
+    /// The elements of each owner, of one group or of all: the owners in the ledger, and those that
     /// elements name. Reads each set once.
     pub fn holdings(&self, group: Option<[u8; 8]>) -> Result<Vec<Owned>> {
         let mut held: BTreeMap<[u8; 16], Owned> = BTreeMap::new();
@@ -48,7 +47,8 @@ impl OurTable<'_> {
 }
 
 impl Claims<'_> {
-    /// Removes all that belongs to the owner, and returns it. The table goes with the last element.
+    /// Removes all elements of the owner, and returns them. The table is removed with its last
+    /// element.
     pub fn release(&self, search: Search) -> Result<Vec<Released>> {
         let mut released = self.release_by_ledger()?;
         if search == Search::Comments {
@@ -91,7 +91,7 @@ impl Claims<'_> {
         })
     }
 
-    /// Commits what `plan` plans, bound to the generation that it is planned on.
+    /// Commits what `plan` plans, bound to the generation that it was planned on.
     fn deleting<T>(&self, plan: impl Fn(&mut Batch) -> Result<T>) -> Result<T> {
         let what = format!("delete elements of table {:?}", self.ours.table().name);
         self.ours.nft.again(&what, || {
@@ -101,7 +101,7 @@ impl Claims<'_> {
         })
     }
 
-    /// Whether there are other owners, by the ledger unless that was flushed.
+    /// Whether there are other owners, according to the ledger unless that was flushed.
     fn has_others(&self) -> Result<bool> {
         if self.ours.is_ledger_whole()? {
             self.is_in_ledger_with_others()
@@ -110,7 +110,7 @@ impl Claims<'_> {
         }
     }
 
-    /// Whether there are other owners, by the ledger or by their elements.
+    /// Whether there are other owners, according to the ledger or to their elements.
     fn is_of_others(&self) -> Result<bool> {
         let is_another_s =
             |found: &ElementInfo| found.comment != SHARED && !is_of(&found.comment, self.owner);
@@ -126,8 +126,8 @@ impl Claims<'_> {
         self.ours.has_element(LEDGER.name, |found| is_entry_of_other(&found.key, self.owner))
     }
 
-    /// The elements, by set and key, that belong to the owner alone; also those of the ledger that
-    /// have gone from their sets and that no other owner has.
+    /// The elements, by set and key, that belong to the owner alone; also those of its ledger
+    /// entries that are gone from their sets and that no other owner has.
     pub fn belongings(&self, search: Search) -> Result<Vec<(String, Vec<u8>)>> {
         let keys = self.keys()?;
         let mut elements = vec![];
@@ -143,7 +143,8 @@ impl Claims<'_> {
         Ok(elements)
     }
 
-    /// What the ledger has as the owner's, or the elements themselves where it has lost anything.
+    /// The elements of the owner's ledger entries, and those that name the owner if any entry is
+    /// lost.
     pub(super) fn keys(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let entries = self.entries()?;
         let mut keys: Vec<_> = entries.iter().filter_map(|(_, entry)| read_entry(entry)).collect();
@@ -153,7 +154,7 @@ impl Claims<'_> {
         Ok(keys)
     }
 
-    /// Adds what elements of all sets say that they are the owner's, each once.
+    /// Adds the elements of all sets that name the owner, each once.
     fn add_all(&self, keys: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
         let known: HashSet<(String, Vec<u8>)> = keys.iter().cloned().collect();
         let all = self.all()?.into_iter().map(|element| (element.set, element.key));
@@ -216,7 +217,7 @@ impl Claims<'_> {
         Ok(())
     }
 
-    /// The elements of all sets that say that they are the owner's.
+    /// The elements of all sets that name the owner.
     fn all(&self) -> Result<Vec<Released>> {
         let mut all = vec![];
         for set in self.ours.layout.sets {
@@ -228,14 +229,14 @@ impl Claims<'_> {
     }
 }
 
-/// What an owner has.
+/// The elements of one owner.
 #[derive(Clone, Debug)]
 pub struct Owned {
     /// The owner's id.
     pub id: [u8; 16],
-    /// The comment of its elements; empty where it only has shared ones.
+    /// The comment of its elements; empty if it has only shared ones.
     pub comment: String,
-    /// The elements that are its alone.
+    /// The elements that belong to it alone.
     pub elements: Vec<Released>,
 }
 
@@ -269,7 +270,7 @@ impl Released {
     }
 }
 
-/// What goes with an owner's elements.
+/// The planned removal of an owner's elements.
 #[derive(Default)]
 pub(super) struct Plan {
     /// The elements.
@@ -278,18 +279,18 @@ pub(super) struct Plan {
     pub keys: HashSet<(String, Vec<u8>)>,
     /// Chains that no other element leads to.
     pub unused: Vec<String>,
-    /// To one at least another owner's element leads: so this one is not the last, and the ledger need
-    /// not be asked.
+    /// Whether an element of another owner leads to at least one of the chains: then this owner is
+    /// not the last, and the ledger need not be read.
     pub is_any_shared: bool,
 }
 
 impl Plan {
-    /// Whether the element goes.
+    /// Whether the element is removed.
     pub fn has(&self, element: &OwnedElement) -> bool {
         self.keys.contains(&(element.set.to_owned(), element.key.clone()))
     }
 
-    /// Deletes the chains that none of the elements leads to that come in place of these.
+    /// Deletes the unused chains, except those that the new elements lead to.
     pub fn delete_unused(&self, batch: &mut Batch, table: Table, elements: &[OwnedElement]) {
         let is_wanted = |name: &str| chains_of(elements).any(|chain| chain.name == name);
         for chain in self.unused.iter().filter(|chain| !is_wanted(chain)) {

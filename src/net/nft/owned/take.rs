@@ -1,4 +1,4 @@
-//! How an owner comes by its elements, and gives back what it took.
+//! How an owner acquires its elements, and how that is undone.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,31 +16,31 @@ use crate::net::nft::batch::{Batch, Holding};
 use crate::net::nft::expr::Verdict;
 use crate::net::nft::{ElementInfo, RuleInfo};
 
-/// An element that could not be made.
+/// An element that could not be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Its place in the list.
+    /// Its index in the list.
     pub element: usize,
-    /// The comment of its owner, or what it cannot stand beside.
+    /// The comment of its owner, or of the rival that excludes it.
     pub by: String,
 }
 
-/// What a claim has replaced.
+/// The elements that a claim has replaced.
 #[derive(Clone, Debug, Default)]
 pub struct Replaced {
-    /// What the owner had before.
+    /// The earlier elements of the owner.
     own: Vec<OwnedElement>,
-    /// What was another's, each with that one's comment.
+    /// The elements of other owners, each with its owner's comment.
     others: Vec<(OwnedElement, String)>,
 }
 
 impl Replaced {
-    /// Whether all elements are new, and the owner is.
+    /// Whether the claim replaced nothing: all elements are new, and the owner is.
     pub fn is_empty(&self) -> bool {
         self.own.is_empty() && self.others.is_empty()
     }
 
-    /// What the owner had before.
+    /// The earlier elements of the owner.
     pub fn own(&self) -> &[OwnedElement] {
         &self.own
     }
@@ -50,8 +50,8 @@ impl Replaced {
 type BySuffix = HashMap<Vec<u8>, String>;
 
 impl OurTable<'_> {
-    /// Whether elements can be added: the table is there, or the kernel can make it. What it lacks
-    /// is in the error.
+    /// Checks whether elements can be added: the table exists, or the kernel can create it. The
+    /// error says what the kernel lacks.
     pub fn require(&self) -> Result<()> {
         if self.incomplete_chain()?.is_none() {
             return Ok(());
@@ -68,9 +68,9 @@ impl OurTable<'_> {
 }
 
 impl Claims<'_> {
-    /// Makes the owner's elements. Those it had are replaced; one that another owner still has
-    /// changes hands, for this one was given what it stands for. Returns what was there in their
-    /// place, for [`Claims::give_back`].
+    /// Creates the owner's elements. Its earlier ones are replaced; an element that another owner
+    /// still has is transferred, because this owner was given what it stands for. Returns what was
+    /// replaced, for [`Claims::give_back`].
     pub fn take(&self, elements: &[OwnedElement]) -> Result<Replaced> {
         if self.only_elements_are_missing(elements)? {
             let mut batch = Batch::default();
@@ -105,9 +105,10 @@ impl Claims<'_> {
         self.ours.nft.commit(&batch, self.adding()).map(|()| replaced)
     }
 
-    /// Takes back a claim to elements of sets: the owner's go, and what they replaced is as it was.
-    /// What another has been given since stays with it. Returns what is nobody's now: its owner
-    /// before the claim has gone in between, and left it.
+    /// Undoes a claim to elements of sets: the owner's are removed, and what they replaced is
+    /// restored. An element that another owner has been given since stays with it. Returns the
+    /// elements that have no owner now: their earlier owner was released since the claim, and left
+    /// them.
     pub fn give_back(&self, replaced: &Replaced) -> Result<Vec<OwnedElement>> {
         let what = format!("give back elements of table {:?}", self.ours.table().name);
         self.ours.nft.again(&what, || self.try_give_back(&what, replaced))
@@ -138,19 +139,19 @@ impl Claims<'_> {
             }
         }
         if own.is_empty() && !is_any_back {
-            return self.release(Search::Ledger).map(|_| left); // perhaps with the table
+            return self.release(Search::Ledger).map(|_| left); // possibly with the table
         }
         self.add_elements(&mut batch, 0, &own);
         self.ours.nft.commit(&batch, what).map(|()| left)
     }
 
-    /// Whether no other owner has the element for itself.
+    /// Whether no other owner has the element exclusively.
     fn is_free(&self, element: &OwnedElement) -> Result<bool> {
         let found = self.ours.element(element.set, &element.key)?;
         Ok(found.is_none_or(|found| element.is_shared || is_of(&found.comment, self.owner)))
     }
 
-    /// Whether the ledger still has the element as that of the owner that the comment names.
+    /// Whether the ledger still records the element for the owner that the comment names.
     fn is_known_of(&self, comment: &str, element: &OwnedElement) -> Result<bool> {
         let Some(id) = named_in(comment) else { return Ok(false) };
         let named = Owner { id, comment: comment.to_owned() };
@@ -158,7 +159,7 @@ impl Claims<'_> {
         Ok(entries.iter().any(|(_, entry)| *entry == write_entry(element)))
     }
 
-    /// The elements of sets that the owner has, those too that it shares.
+    /// The owner's elements of sets, including those that it shares.
     fn own_elements(&self) -> Result<Vec<OwnedElement>> {
         let keys = self.keys()?;
         let mut own = vec![];
@@ -175,17 +176,17 @@ impl Claims<'_> {
         Ok(own)
     }
 
-    /// Makes the owner's elements, in place of those it had, unless another has one of them or a
-    /// rival of one.
+    /// Creates the owner's elements in place of its earlier ones, unless another owner has one of
+    /// them or a rival of one.
     ///
-    /// What is looked at and what is made is of one generation of the rule set, so of two that want
-    /// the same one gets it.
+    /// The check and the creation are bound to one generation of the ruleset, so of two owners that
+    /// want the same element only one gets it.
     pub fn take_free(&self, elements: &[OwnedElement]) -> Result<Option<Taken>> {
         let attempt = |is_damaged| {
             self.ours.nft.again(&self.adding(), || self.try_free(elements, is_damaged))
         };
         match attempt(false) {
-            // A set is gone, or the ledger has lost what the owner has.
+            // A set is gone, or the ledger has lost the owner's entries.
             Err(error) if needs_plan(&error) => attempt(true),
             done => done,
         }
@@ -205,8 +206,8 @@ impl Claims<'_> {
             self.plan_lay_out(&mut batch)?;
         }
         before.delete_unused(&mut batch, table, elements);
-        // Another owner has none of them, unless it leads to a chain; the owner itself has those
-        // that go already.
+        // No other owner has any of them, except elements that lead to a chain; the owner's earlier
+        // ones are being removed already.
         let may_be_there = |element: &&OwnedElement| {
             (is_damaged || element.chain.is_some()) && !before.has(element)
         };
@@ -225,11 +226,11 @@ impl Claims<'_> {
         self.ours.nft.commit(&batch, self.adding()).map(|()| None)
     }
 
-    /// The first of these elements that another has, or has a rival of.
+    /// The first of these elements that another owner has, or has a rival of.
     pub fn first_taken(&self, elements: &[OwnedElement]) -> Result<Option<Taken>> {
         let mut finder = Finder::new(self.ours, elements.len());
         let mut by_suffix = HashMap::new();
-        // What elements with a chain lead to is shared, so no owner has it for itself.
+        // What elements with a chain lead to is shared, so no owner has it exclusively.
         let own = elements.iter().enumerate().filter(|(_, element)| element.chain.is_none());
         for (number, element) in own {
             let mut by = self.other_at(&mut finder, element.set, &element.key)?;
@@ -259,7 +260,7 @@ impl Claims<'_> {
         found.comment != self.owner.comment
     }
 
-    /// The comment of the element with this key, where another has it.
+    /// The comment of the element with this key, if another owner has it.
     fn other_at(&self, finder: &mut Finder<'_>, set: &str, key: &[u8]) -> Result<Option<String>> {
         let found = finder.find(set, key)?.filter(|found| self.is_another_s_own(found));
         Ok(found.map(|found| found.comment))
@@ -276,7 +277,7 @@ impl Claims<'_> {
         Ok(by_suffix.collect())
     }
 
-    /// Adds elements to those that the owner has. One that is another's changes hands.
+    /// Adds elements to those that the owner has. An element of another owner is transferred.
     pub fn take_more(&self, elements: &[OwnedElement]) -> Result<()> {
         match self.try_more(Batch::default(), elements) {
             Err(error) if error.is_not_found() => {
@@ -302,9 +303,9 @@ impl Claims<'_> {
         self.ours.nft.commit(&batch, self.adding())
     }
 
-    /// Whether table, chains and rules are there and the owner has nothing yet. A batch that fails
-    /// makes the kernel wait for all its processors, which takes longer than anything else
-    /// here, so none is tried that can be seen to fail.
+    /// Whether table, chains and rules exist and the owner has nothing yet. A batch that fails
+    /// makes the kernel wait for all its processors, which takes longer than anything else here, so
+    /// a batch is not tried if it can be seen to fail.
     fn only_elements_are_missing(&self, elements: &[OwnedElement]) -> Result<bool> {
         if !self.ours.is_laid_out()? {
             return Ok(false);
@@ -317,13 +318,13 @@ impl Claims<'_> {
         Ok(self.ledger_entry(0)?.is_none())
     }
 
-    /// Plans whatever the table may lack but elements.
+    /// Plans whatever the table may lack, except elements.
     fn plan_lay_out(&self, batch: &mut Batch) -> Result<()> {
         self.ours.layout.write(batch);
         self.restore_ledger(batch)
     }
 
-    /// Adds elements and their entries in the ledger, which are numbered from `first`.
+    /// Adds elements and their ledger entries, which are numbered from `first`.
     fn add_elements(&self, batch: &mut Batch, first: u32, elements: &[OwnedElement]) {
         for (number, element) in (first..).zip(elements) {
             self.add_element(batch, element);
@@ -353,8 +354,8 @@ impl Claims<'_> {
     }
 }
 
-/// The table is not laid out yet, or an element is there already: what is there has to be read
-/// first.
+/// Whether the table is not laid out yet, or an element exists already: then the present state has
+/// to be read first.
 fn needs_plan(error: &Error) -> bool {
     error.is_exists() || [Errno::ENOENT, Errno::EBUSY].iter().any(|errno| error.is_errno(*errno))
 }

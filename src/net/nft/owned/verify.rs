@@ -1,4 +1,4 @@
-//! Whether a table and an owner's elements are still as they were made.
+//! Checks whether a table and an owner's elements are still as they were created.
 
 use std::collections::HashSet;
 
@@ -10,12 +10,12 @@ use crate::error::Result;
 use crate::net::netlink::attr::Attrs;
 use crate::net::nft::{ElementInfo, RuleInfo};
 
-/// How a rule that was found is compared with one that is wanted.
+/// How a rule that was found is compared with the wanted one.
 pub(super) type Compare = fn(&RuleInfo, Attrs<'_>) -> bool;
 
 impl OurTable<'_> {
-    /// What keeps the table from doing what it was made for: it is switched off, or a constant
-    /// chain is not there or has other rules.
+    /// What keeps the table from working: it is dormant, or a constant chain is missing or has
+    /// other rules.
     pub fn damage(&self) -> Result<Option<String>> {
         let table = self.table().name;
         match self.changed_chain(RuleInfo::does_as_listed)? {
@@ -29,16 +29,16 @@ impl OurTable<'_> {
         }
     }
 
-    /// Whether the table works, its constant chains have as many rules as they should, and its
-    /// ledger has lost nothing. That they are there is not enough: `nft flush table` leaves
-    /// chains without rules.
+    /// Whether the table is active, its constant chains have as many rules as they should, and its
+    /// ledger has lost nothing. Their existence is not enough: `nft flush table` leaves chains
+    /// without rules.
     pub(super) fn is_laid_out(&self) -> Result<bool> {
         Ok(self.incomplete_chain()?.is_none()
             && self.nft.is_in_force(self.table())?
             && self.is_ledger_whole()?)
     }
 
-    /// The first constant chain that is not there or has other rules, as `does` compares them.
+    /// The first constant chain that is missing or has other rules, as `does` compares them.
     pub(super) fn changed_chain(&self, does: Compare) -> Result<Option<String>> {
         if let Some(chain) = self.incomplete_chain()? {
             return Ok(Some(chain));
@@ -55,8 +55,8 @@ impl OurTable<'_> {
         Ok(None)
     }
 
-    /// The first constant chain that is not there or lacks some of its uses. It costs less than to
-    /// read all rules.
+    /// The first constant chain that is missing or has another use count. It costs less than
+    /// reading all rules.
     pub(super) fn incomplete_chain(&self) -> Result<Option<String>> {
         let wanted = self.layout.chains_and_rules();
         for name in wanted.chains() {
@@ -68,7 +68,7 @@ impl OurTable<'_> {
         Ok(None)
     }
 
-    /// Which of these elements are not there, for whatever owner.
+    /// The elements that do not exist, whichever owner they would have.
     pub fn absent<'e>(&self, elements: &'e [OwnedElement]) -> Result<Vec<&'e OwnedElement>> {
         let mut finder = Finder::new(*self, elements.len());
         let mut absent = vec![];
@@ -82,8 +82,8 @@ impl OurTable<'_> {
 }
 
 impl Claims<'_> {
-    /// Which of these elements are missing, or are another's and do something else; also those that
-    /// the owner would not find again, and those that lead to a chain without its rules.
+    /// The elements that are missing, or belong to another owner and do something else; also those
+    /// that the owner would not find again, and those that lead to a chain without its rules.
     pub fn missing<'e>(&self, elements: &'e [OwnedElement]) -> Result<Vec<&'e OwnedElement>> {
         let entries: HashSet<String> =
             self.entries()?.into_iter().map(|(_, entry)| entry).collect();
