@@ -9,7 +9,6 @@
 //! earlier version attached the container. Then name and alias decide, as for the reference, but a
 //! link that belongs to another attachment by its record is never touched.
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::cni::attachment::{Key, hex};
@@ -154,8 +153,31 @@ fn unless_claimed(
     }
 }
 
+/// A record of [`LENDER`], as far as it matters here.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Lent {
+    identity: LentIdentity,
+}
+
+/// What is known of a device of the host. Records of earlier versions lack it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LentIdentity {
+    /// The kind, which no process can change.
+    kind: Option<String>,
+}
+
+impl Lent {
+    /// Whether the link may be this device.
+    fn may_be(&self, link: &Link) -> bool {
+        self.identity.kind.as_ref().is_none_or(|kind| *kind == link.kind)
+    }
+}
+
 /// Whether a link of the namespace at `path` belongs, or may belong, to an attachment other than
-/// `key`, by the records. If the namespace has a device of the host, any link may be that device.
+/// `key`, by the records. If the namespace has a device of the host, any link of its kind may be
+/// that device.
 pub fn is_claimed(link: &Link, key: &Key, netns: &Netns, path: &str) -> Result<bool> {
     for plugin in MAKERS {
         let others = Records::of_plugin(plugin).others_in::<Made>(netns, path, key)?;
@@ -163,5 +185,6 @@ pub fn is_claimed(link: &Link, key: &Key, netns: &Netns, path: &str) -> Result<b
             return Ok(true);
         }
     }
-    Ok(!Records::of_plugin(LENDER).others_in::<IgnoredAny>(netns, path, key)?.is_empty())
+    let lent = Records::of_plugin(LENDER).others_in::<Lent>(netns, path, key)?;
+    Ok(lent.iter().any(|device| device.kept.may_be(link)))
 }

@@ -145,9 +145,10 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     }
 }
 
-/// The container's end of a pair that the reference made, which marks neither end: a link of that
-/// name with its other end on the host, unless that end's alias, or a record, says that it belongs
-/// to another attachment or is a device of the host.
+/// The container's end of a pair without an alias: the reference marks neither end, and an ADD of
+/// ours may have been killed before it did. It is a link of that name with its other end on the
+/// host, unless that end's alias, or a record, says that it belongs to another attachment or is a
+/// device of the host. An end with our own name for it, which no container can change, is ours.
 fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<Option<Link>> {
     let name = at.key.ifname.as_str();
     let Some(link) = netns.netlink()?.find_link(name)?.filter(|link| link.name == name) else {
@@ -156,11 +157,14 @@ fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<
     let Some(other) = end_on_host(host, &link)? else { return Ok(None) };
     let is_another_s =
         link_alias::is_of_any(&other.alias) && !link_alias::is_of(&other.alias, &at.key);
-    if is_another_s || link_record::is_claimed(&link, &at.key, netns, &at.netns_path)? {
-        Ok(None)
-    } else {
-        Ok(Some(link))
-    }
+    let is_refused = is_another_s
+        || !has_name_of(&other, &at.key)
+            && link_record::is_claimed(&link, &at.key, netns, &at.netns_path)?;
+    Ok(Some(link).filter(|_| !is_refused))
+}
+
+fn has_name_of(end: &Link, key: &Key) -> bool {
+    (0..NAMES).any(|attempt| end.name == host_name(key, attempt))
 }
 
 /// The host's end of the pair that a container's link belongs to, if it is one of a pair and the

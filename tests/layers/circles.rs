@@ -96,7 +96,7 @@ fn imports(folder: &str, files: &[(String, String)]) -> BTreeMap<String, BTreeSe
     for (file, text) in files {
         let module = module_of(file);
         let Some(own) = inside(&module) else { continue };
-        let code = code(text.split("#[cfg(test)]\nmod tests").next().unwrap());
+        let code = code(text.split("#[cfg(test)]").next().unwrap());
         let imported = imports.entry(own.clone()).or_default();
         imported.extend(named(&code, &module).iter().filter_map(|path| inside(path)).map(known));
         if own == OWN {

@@ -2,6 +2,7 @@
 //! comes back, are in modules of their own.
 
 mod back;
+mod beside;
 pub mod failed_add;
 pub mod found;
 mod hidden;
