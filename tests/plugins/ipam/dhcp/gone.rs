@@ -149,9 +149,15 @@ fn descriptors_and_threads_belong_to_no_lease() {
         let _server = Scripted::start(lab, json!({}));
         let daemon = Daemon::start(lab);
         let threads = || std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().count();
-        wait_until("it is at rest", 3, || threads() == 1);
-        let before = daemon.descriptors();
         let container = lab.container();
+        lab.attach(&container, &conf()).status().ok(); // it has opened all that it needs
+        let mut counts = vec![];
+        wait_until("it is at rest", 3, || {
+            counts.push(daemon.descriptors());
+            let last = &counts[counts.len().saturating_sub(10)..];
+            last.len() == 10 && last.iter().all(|count| *count == last[0]) && threads() == 1
+        });
+        let before = daemon.descriptors();
         let attachments: Vec<_> = (0..8)
             .map(|n| lab.attach(&container, &with(&conf(), json!({}))).ifname(&format!("eth{n}")))
             .collect();
