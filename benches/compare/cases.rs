@@ -114,7 +114,7 @@ impl Bench {
     }
 }
 
-/// A network name that differs between the sides, whose files share the same directories.
+/// A network name for one side: both keep their files in the same directories.
 fn network(plugins: &Plugins, case: &str) -> String {
     format!("{case}-{}", plugins.side.name())
 }
@@ -322,7 +322,7 @@ fn attachment<'a>(plugins: &'a Plugins, containers: &Pool, number: usize) -> Att
     }
 }
 
-/// CHECK of one attachment, whose ADD and DEL are not timed.
+/// CHECK of one attachment. Its ADD and DEL are not timed.
 fn check(bench: &Bench) -> Result<Vec<Lane>> {
     let lane = |plugins: &Plugins| {
         let containers = Pool::new(bench.runs)?;

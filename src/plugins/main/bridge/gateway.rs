@@ -215,7 +215,8 @@ fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
     }
 }
 
-/// `<bridge>.<vlan>`: a veth pair on the host whose other end is a port of the bridge in the VLAN.
+/// `<bridge>.<vlan>`: a veth pair on the host, with the other end as a port of the bridge in the
+/// VLAN.
 /// It stays for later containers.
 #[derive(Clone)]
 struct VlanInterface<'a> {
