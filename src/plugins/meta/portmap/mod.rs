@@ -10,6 +10,7 @@ mod conf;
 mod iptables;
 mod mapping;
 mod nft;
+mod of_reference;
 
 pub use self::conf::Conf;
 
@@ -92,7 +93,7 @@ impl Plugin for Portmap {
         let handles = cx.handles();
         let mut errors = ErrorList::default();
         let mut released = errors.push(nft::delete(handles, &at.key)).unwrap_or_default();
-        errors.push(nft::delete_of_reference(handles, &at.key));
+        errors.push(of_reference::delete(handles, &at.key));
         released.extend(errors.push(iptables::delete(handles, &at.key)).unwrap_or_default());
         forget_flows_of(&released);
         errors.finish()
@@ -131,7 +132,7 @@ impl Plugin for Portmap {
 /// Refuses ports that are taken, also those taken by another backend or by the reference.
 fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
     nft::refuse_taken(handles, key, forwards)?;
-    nft::refuse_taken_by_reference(handles, key, forwards)?;
+    of_reference::refuse_taken(handles, key, forwards)?;
     iptables::refuse_taken(handles, key, forwards)
 }
 

@@ -38,14 +38,15 @@ use ipnet::IpNet;
 
 use super::conf::Conf;
 use super::mapping::{Forward, Protocol, Released};
+use super::of_reference;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Code, Error, Result};
+use crate::net::nft::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Register, Verdict, WORD};
 use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, Search, SharedChain, Taken};
 use crate::net::nft::wire::{octets, read_ip};
-use crate::net::nft::{Family, Nft, RuleInfo};
 use crate::plugin::Handles;
 use crate::steps::nft_owner;
 
@@ -201,7 +202,7 @@ pub fn verify(handles: &Handles, key: &Key, conf: &Conf, forwards: &[Forward]) -
     let elements = elements(key, conf, forwards);
     let damage = LAYOUT.on(nft).damage()?;
     match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
-        Some(_) if is_made_by_reference(nft, key, forwards)? => Ok(()),
+        Some(_) if of_reference::is_complete(nft, key, forwards)? => Ok(()),
         Some(element) => {
             let what = format!(
                 "{} is not published: no element in map {:?}",
@@ -514,88 +515,4 @@ fn lay_out_guard(batch: &mut Batch, table: Table) {
         rule.connection_status(1).mask(1, &DST_NAT.to_ne_bytes()).equal(1, &[0; 4]);
         rule.verdict(&Verdict::Drop);
     });
-}
-
-// ---- rules of the reference ----
-
-/// The tables of the reference, and the chains in them with rules of containers.
-const REFERENCE: [Table; 2] = [
-    Table { family: Family::Ip, name: "cni_hostport" },
-    Table { family: Family::Ip6, name: "cni_hostport" },
-];
-const REFERENCE_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
-
-/// Whether the reference made as many rules as there are ports: its rules name the container's ID
-/// only.
-fn is_made_by_reference(nft: &Nft, key: &Key, forwards: &[Forward]) -> Result<bool> {
-    for (table, is_v6) in REFERENCE.into_iter().zip([false, true]) {
-        let wanted = forwards.iter().filter(|forward| forward.to.addr().is_ipv6() == is_v6).count();
-        if rules_of_reference(nft, table, REFERENCE_CHAINS[0], key)?.len() < wanted {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Refuses with code 102 a port that a rule of the reference leads elsewhere.
-pub fn refuse_taken_by_reference(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
-    let Some(nft) = handles.nft()? else { return Ok(()) };
-    for (table, is_v6) in REFERENCE.into_iter().zip([false, true]) {
-        // The jump to the chain counts as a use.
-        if nft
-            .chain(table.family, table.name, REFERENCE_CHAINS[0])?
-            .is_none_or(|chain| chain.uses <= 1)
-        {
-            continue;
-        }
-        let rules = nft.rules(table.family, table.name, REFERENCE_CHAINS[0])?;
-        for forward in forwards.iter().filter(|forward| forward.to.addr().is_ipv6() == is_v6) {
-            let takes = |rule: &&RuleInfo| {
-                rule.comment != key.container_id.as_str() && redirects(rule, forward)
-            };
-            if let Some(rule) = rules.iter().find(takes) {
-                return Err(forward.taken(&format!("container {}", rule.comment)));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether a rule of the reference matches the forward's port. The rule is `[ip daddr A] tcp dport
-/// P dnat to …`.
-fn redirects(rule: &RuleInfo, forward: &Forward) -> bool {
-    let has = |value: &[u8]| rule.compared.iter().any(|compared| compared == value);
-    let at = rule.compared.iter().find_map(|compared| read_ip(compared));
-    has(&[forward.protocol as u8])
-        && has(&forward.host_port.to_be_bytes())
-        && (at.is_none() || forward.at.is_none() || at == forward.at)
-}
-
-/// Removes the rules that the reference made for the same container.
-pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
-    let Some(nft) = handles.nft()? else { return Ok(()) };
-    let mut errors = ErrorList::default();
-    for (table, chain) in
-        REFERENCE.into_iter().flat_map(|table| REFERENCE_CHAINS.map(|chain| (table, chain)))
-    {
-        for handle in errors.push(rules_of_reference(nft, table, chain, key)).unwrap_or_default() {
-            let mut batch = Batch::default();
-            batch.delete_rule(table, chain, handle);
-            let deleted = nft.commit(&batch, "delete a port rule of the reference plugins");
-            errors.push(deleted.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) }));
-        }
-    }
-    errors.finish()
-}
-
-fn rules_of_reference(nft: &Nft, table: Table, chain: &str, key: &Key) -> Result<Vec<u64>> {
-    if nft.chain(table.family, table.name, chain)?.is_none() {
-        return Ok(vec![]);
-    }
-    let rules = nft.rules(table.family, table.name, chain)?;
-    Ok(rules
-        .iter()
-        .filter(|rule| rule.comment == key.container_id.as_str())
-        .map(|rule| rule.handle)
-        .collect())
 }

@@ -2,30 +2,16 @@
 //! Each implementation restores from the other's file. We add a member that the reference ignores,
 //! with the owner of the file, the attributes that were set, and the sysctls.
 
-use std::ffi::OsStr;
-use std::fs::{self, DirEntry};
-use std::io;
-use std::path::{Component, Path, PathBuf};
-
-use nix::unistd::{AccessFlags, access};
 use serde::Serialize;
 
 use super::attributes::Attributes;
 use super::sysctls::same;
-use crate::cni::attachment::{Key, NetworkName};
-use crate::cni::conf::{Config, ValidAttachments};
+use crate::cni::attachment::Key;
 use crate::cni::decode;
 use crate::cni::json::{self, Value};
-use crate::cni::valid::{Holder, Stale};
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::Result;
 use crate::net::mac::MacAddr;
 use crate::net::sysctl::Sysctl;
-use crate::plain_file;
-
-const DEFAULT_DIR: &str = "/run/cni/tuning";
-
-/// The largest file that is read; none of ours is longer.
-const LIMIT: usize = 256 * 1024;
 
 /// The name of our member.
 const OURS: &str = "cni-multi";
@@ -217,217 +203,10 @@ struct Ours<'a> {
     sysctl: Vec<(String, &'a str, &'a str)>,
 }
 
-/// The directory of the backups.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backups(PathBuf);
-
-impl Backups {
-    /// Reads the directory from a configuration, even if the rest of it is invalid: DEL and GC must
-    /// find the files.
-    pub fn of(config: &Config) -> Result<Backups> {
-        Backups::parse(&decode::member::<String>(&config.value, "dataDir")?)
-    }
-
-    /// Parses `dataDir`. `..` is resolved without a look at the disk, as Go's library does.
-    pub fn parse(data_dir: &str) -> Result<Backups> {
-        let data_dir = if data_dir.is_empty() { DEFAULT_DIR } else { data_dir };
-        if !data_dir.starts_with('/') || data_dir.contains('\0') {
-            return Err(Error::config("dataDir", format_args!("{data_dir:?} is not usable"))
-                .expecting("an absolute path"));
-        }
-        let mut dir = PathBuf::from("/");
-        for component in Path::new(data_dir).components() {
-            match component {
-                Component::ParentDir => drop(dir.pop()),
-                Component::Normal(name) => dir.push(name),
-                Component::RootDir | Component::CurDir | Component::Prefix(_) => (),
-            }
-        }
-        Ok(Backups(dir))
-    }
-
-    /// Returns the directory for DEL and GC. It is `None` if ADD would have refused it, so that
-    /// none of our files can be there.
-    pub fn if_usable(config: &Config) -> Option<Backups> {
-        Backups::of(config).ok().filter(|backups| backups.require_no_symlink().is_ok())
-    }
-
-    /// Returns the content of the attachment's file, if there is one.
-    pub fn text(&self, key: &Key) -> Result<Option<Vec<u8>>> {
-        self.require_no_symlink()?;
-        let path = self.path(key);
-        match plain_file::read(&path, LIMIT) {
-            Ok(text) => Ok(Some(text)),
-            Err(e) if is_nowhere(&e) => Ok(None),
-            Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
-        }
-    }
-
-    /// Whether another attachment has a backup of an interface with this name in this namespace. If
-    /// so, a file without a namespace, which the reference wrote, belongs to a container that had
-    /// the path before.
-    pub fn has_another_in(&self, netns: Option<u64>, key: &Key) -> Result<bool> {
-        let ending = format!("_{}.json", key.ifname);
-        let is_other = |path: &Path| {
-            *path != self.path(key)
-                && path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&ending))
-        };
-        let is_there = |backup: &Backup| {
-            backup.netns.is_some()
-                && backup.netns == netns
-                && backup.key.as_ref().is_some_and(|of| of.ifname == key.ifname)
-        };
-        for entry in self.entries()? {
-            let path = self.listed(entry)?;
-            if is_other(&path) && read_if_any(&path)?.as_ref().is_some_and(is_there) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn entries(&self) -> Result<impl Iterator<Item = io::Result<DirEntry>>> {
-        let entries = match fs::read_dir(&self.0) {
-            Err(e) if is_nowhere(&e) => None,
-            entries => Some(
-                entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
-            ),
-        };
-        Ok(entries.into_iter().flatten())
-    }
-
-    fn listed(&self, entry: io::Result<DirEntry>) -> Result<PathBuf> {
-        let entry = entry.map_err(|e| Error::io(format_args!("list {}", self.0.display()), &e))?;
-        Ok(entry.path())
-    }
-
-    /// Writes the backup, in place of an earlier one.
-    pub fn write(&self, key: &Key, backup: &Backup) -> Result<()> {
-        self.put(key, &backup.text())
-    }
-
-    /// Restores a file to its previous content; `None` removes it.
-    pub fn put_back(&self, key: &Key, text: Option<&[u8]>) -> Result<()> {
-        match text {
-            Some(text) => self.put(key, text),
-            None => self.remove(key),
-        }
-    }
-
-    fn put(&self, key: &Key, text: &[u8]) -> Result<()> {
-        self.require_no_symlink()?;
-        let path = self.path(key);
-        let put = || {
-            plain_file::make_private_directory(&self.0)?; // the reference creates it without search permission
-            plain_file::put(&path, text)
-        };
-        put().map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
-    }
-
-    /// Whether a directory has the name of the attachment's file. It cannot be ours, and it cannot
-    /// be removed as a file.
-    pub fn is_in_the_way(&self, key: &Key) -> bool {
-        fs::symlink_metadata(self.path(key)).is_ok_and(|found| found.is_dir())
-    }
-
-    /// Removes the attachment's file; a missing file is not an error.
-    pub fn remove(&self, key: &Key) -> Result<()> {
-        let path = self.path(key);
-        plain_file::take(&path)
-            .or_else(|e| if is_nowhere(&e) { Ok(()) } else { Err(e) })
-            .map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
-    }
-
-    /// Removes the files of this network's stale attachments. The reference's files name no owner,
-    /// and one for the same container and interface may be another network's, so they stay until
-    /// DEL. Drafts are always ours.
-    pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-        let mut errors = ErrorList::default();
-        let is_stale = |key: &Key| {
-            key.network == *network
-                && !valid.contains(key.container_id.as_str(), key.ifname.as_str())
-        };
-        for entry in self.entries()? {
-            let Some(path) = errors.push(self.listed(entry)) else { continue };
-            let is_draft = path.extension() == Some(OsStr::new(plain_file::DRAFT));
-            let Some(backup) = errors.push(read_if_any(&path)) else { continue };
-            match backup.and_then(|backup| backup.key) {
-                Some(key) if self.path(&key) == path && is_stale(&key) => {
-                    let stale = || Stale {
-                        what: "backup".to_owned(),
-                        holder: Holder::of(&key),
-                        ..Stale::default()
-                    };
-                    errors.push(valid.remove(stale, || self.remove(&key)));
-                }
-                // Nothing is restored from a draft, so one without an owner need not stay.
-                key if is_draft && key.as_ref().is_none_or(is_stale) => {
-                    let holder = key.as_ref().map(Holder::of).unwrap_or_default();
-                    let what = format!("torn backup {}", path.display());
-                    let stale = || Stale { what, holder, is_torn: true, ..Stale::default() };
-                    // Ignore the error: a directory of this name is not ours.
-                    let _ = valid.remove(stale, || {
-                        plain_file::remove(&path).map_err(|e| Error::io("remove", &e))
-                    });
-                }
-                _ => (),
-            }
-        }
-        errors.finish()
-    }
-
-    /// Whether files can be written, as far as that can be known without writing one.
-    pub fn status(&self) -> Result<()> {
-        self.require_no_symlink().map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
-        let there = self.0.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
-        let what = || format!("dataDir: {} cannot be written", self.0.display());
-        if !there.is_dir() {
-            return Err(Error::new(Code::NOT_AVAILABLE, what())
-                .with_details(format_args!("{there:?} is not a directory")));
-        }
-        access(there, AccessFlags::W_OK | AccessFlags::X_OK)
-            .map_err(|errno| Error::system(Code::NOT_AVAILABLE, what(), errno as i32))
-    }
-
-    /// A process that may write to the parent directory must not choose where ours is.
-    fn require_no_symlink(&self) -> Result<()> {
-        match fs::symlink_metadata(&self.0) {
-            Ok(found) if found.is_symlink() => Err(Error::config(
-                "dataDir",
-                format_args!("{} is a symbolic link", self.0.display()),
-            )
-            .expecting("a directory")),
-            _ => Ok(()), // later operations report any other problem
-        }
-    }
-
-    /// The attachment's file.
-    pub fn path(&self, key: &Key) -> PathBuf {
-        self.0.join(format!("{}_{}.json", key.container_id, key.ifname))
-    }
-}
-
-/// Reads a backup. Returns `None` if the file is gone or cannot be parsed.
-fn read_if_any(path: &Path) -> Result<Option<Backup>> {
-    match plain_file::read(path, LIMIT) {
-        Ok(text) => Ok(Backup::understood(&text)),
-        Err(e) if is_nowhere(&e) || plain_file::is_no_file(e.raw_os_error()) => Ok(None),
-        Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
-    }
-}
-
-/// Whether there is no such file, and perhaps cannot be one: a part of its path is a file, or its
-/// name is too long.
-fn is_nowhere(e: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
-    matches!(e.kind(), NotFound | NotADirectory | InvalidFilename)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
 
     fn key(network: &str, id: &str) -> Key {
         Key::parse(network, id, "eth0").unwrap()
@@ -515,87 +294,6 @@ mod tests {
         assert_eq!(
             Backup { before: mtu(1600), ..again }.after_earlier(reference, &mtu(1600), &[]).before,
             mtu(1600)
-        );
-    }
-
-    #[test]
-    fn directories_are_absolute_and_without_dots() {
-        let dir = |text: &str| {
-            Backups::parse(text)
-                .map(|backups| backups.0.display().to_string())
-                .map_err(|e| e.msg.clone())
-        };
-        assert_eq!(dir("").unwrap(), DEFAULT_DIR);
-        assert_eq!(dir("/run/../../a/./b/../c/").unwrap(), "/a/c");
-        assert_eq!(
-            dir("x/y").unwrap_err(),
-            "dataDir: \"x/y\" is not usable, expected an absolute path"
-        );
-        assert!(dir("/a\0b").is_err());
-    }
-
-    #[test]
-    fn nothing_is_written_through_symlinks() {
-        let scratch = Scratch::new();
-        let victims = scratch.path().join("victims");
-        let of = key("net", "c");
-        fs::create_dir(&victims).unwrap();
-        std::os::unix::fs::symlink(&victims, scratch.path().join("link")).unwrap();
-        let linked = Backups(scratch.path().join("link"));
-        assert!(
-            linked.write(&of, &Backup::default()).is_err()
-                && linked.text(&of).is_err()
-                && linked.status().is_err()
-        );
-        assert_eq!(fs::read_dir(&victims).unwrap().count(), 0);
-
-        let backups = Backups(scratch.path().join("new/dir"));
-        backups.write(&of, &Backup::default()).unwrap();
-        fs::write(victims.join("file"), "precious").unwrap();
-        backups.remove(&of).unwrap();
-        std::os::unix::fs::symlink(victims.join("file"), backups.path(&of)).unwrap();
-        assert!(backups.text(&of).is_err());
-        backups.write(&of, &Backup::default()).unwrap();
-        assert_eq!(fs::read_to_string(victims.join("file")).unwrap(), "precious");
-        assert_eq!(fs::read_dir(&backups.0).unwrap().count(), 1, "no draft stays");
-    }
-
-    #[test]
-    fn gc_removes_what_says_that_it_is_of_the_network_and_not_valid() {
-        let scratch = Scratch::new();
-        let backups = Backups(scratch.path().to_owned());
-        for of in [key("net", "valid"), key("net", "stale"), key("other", "alien")] {
-            backups.write(&of, &Backup { key: Some(of.clone()), ..Backup::default() }).unwrap();
-        }
-        backups
-            .write(&key("net", "reference"), &Backup { before: mtu(1500), ..Backup::default() })
-            .unwrap();
-        backups.put(&key("net", "torn"), b"{").unwrap();
-        let draft = |of: Key| backups.path(&of).with_extension("draft");
-        fs::copy(backups.path(&key("net", "valid")), draft(key("net", "valid"))).unwrap();
-        fs::copy(backups.path(&key("net", "stale")), draft(key("net", "killed"))).unwrap();
-        fs::copy(backups.path(&key("other", "alien")), draft(key("other", "alien"))).unwrap();
-        fs::write(draft(key("net", "torn")), "{").unwrap();
-        let text = br#"{"name":"net","cni.dev/valid-attachments":[{"containerID":"valid","ifname":"eth0"}]}"#;
-        let config = Config::parse(text.to_vec()).unwrap();
-        backups
-            .collect_garbage(&config.name, &config.valid_attachments().unwrap().unwrap())
-            .unwrap();
-        let mut left: Vec<_> = fs::read_dir(scratch.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        left.sort();
-        assert_eq!(
-            left,
-            [
-                "alien_eth0.draft",
-                "alien_eth0.json",
-                "reference_eth0.json",
-                "torn_eth0.json",
-                "valid_eth0.draft",
-                "valid_eth0.json"
-            ]
         );
     }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::attributes::{Attributes, MTU_MOST};
-use super::backup::Backups;
+use super::backups::Backups;
 use super::sysctls::PLACEHOLDER;
 use crate::error::{Error, Result};
 use crate::net::mac::{self, MacAddr};

@@ -4,13 +4,15 @@
 mod allowlist;
 mod attributes;
 pub mod backup;
+mod backups;
 mod conf;
 mod sysctls;
 
 use nix::errno::Errno;
 
 use self::attributes::Attributes;
-use self::backup::{Backup, Backups, SavedSysctl};
+use self::backup::{Backup, SavedSysctl};
+use self::backups::Backups;
 pub use self::conf::Conf;
 use self::sysctls::Change;
 use crate::cni::attachment::Key;

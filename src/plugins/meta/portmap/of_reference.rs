@@ -1,0 +1,87 @@
+//! Rules of published ports that the reference plugin made with nftables. They name the container's
+//! ID and nothing else.
+
+use super::mapping::Forward;
+use crate::cni::attachment::Key;
+use crate::error::{ErrorList, Result};
+use crate::net::nft::batch::{Batch, Table};
+use crate::net::nft::wire::read_ip;
+use crate::net::nft::{Family, Nft, RuleInfo};
+use crate::plugin::Handles;
+
+/// Its tables, and the chains in them with rules of containers.
+const TABLES: [Table; 2] = [
+    Table { family: Family::Ip, name: "cni_hostport" },
+    Table { family: Family::Ip6, name: "cni_hostport" },
+];
+const CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
+
+/// Whether the reference made as many rules as there are ports: its rules name the container's ID
+/// only.
+pub fn is_complete(nft: &Nft, key: &Key, forwards: &[Forward]) -> Result<bool> {
+    for (table, is_v6) in TABLES.into_iter().zip([false, true]) {
+        let wanted = forwards.iter().filter(|forward| forward.to.addr().is_ipv6() == is_v6).count();
+        if rules_of(nft, table, CHAINS[0], key)?.len() < wanted {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Refuses with code 102 a port that a rule of the reference leads elsewhere.
+pub fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
+    for (table, is_v6) in TABLES.into_iter().zip([false, true]) {
+        // The jump to the chain counts as a use.
+        if nft.chain(table.family, table.name, CHAINS[0])?.is_none_or(|chain| chain.uses <= 1) {
+            continue;
+        }
+        let rules = nft.rules(table.family, table.name, CHAINS[0])?;
+        for forward in forwards.iter().filter(|forward| forward.to.addr().is_ipv6() == is_v6) {
+            let takes = |rule: &&RuleInfo| {
+                rule.comment != key.container_id.as_str() && redirects(rule, forward)
+            };
+            if let Some(rule) = rules.iter().find(takes) {
+                return Err(forward.taken(&format!("container {}", rule.comment)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a rule of the reference matches the forward's port. The rule is `[ip daddr A] tcp dport
+/// P dnat to …`.
+fn redirects(rule: &RuleInfo, forward: &Forward) -> bool {
+    let has = |value: &[u8]| rule.compared.iter().any(|compared| compared == value);
+    let at = rule.compared.iter().find_map(|compared| read_ip(compared));
+    has(&[forward.protocol as u8])
+        && has(&forward.host_port.to_be_bytes())
+        && (at.is_none() || forward.at.is_none() || at == forward.at)
+}
+
+/// Removes the rules that the reference made for the same container.
+pub fn delete(handles: &Handles, key: &Key) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
+    let mut errors = ErrorList::default();
+    for (table, chain) in TABLES.into_iter().flat_map(|table| CHAINS.map(|chain| (table, chain))) {
+        for handle in errors.push(rules_of(nft, table, chain, key)).unwrap_or_default() {
+            let mut batch = Batch::default();
+            batch.delete_rule(table, chain, handle);
+            let deleted = nft.commit(&batch, "delete a port rule of the reference plugins");
+            errors.push(deleted.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) }));
+        }
+    }
+    errors.finish()
+}
+
+fn rules_of(nft: &Nft, table: Table, chain: &str, key: &Key) -> Result<Vec<u64>> {
+    if nft.chain(table.family, table.name, chain)?.is_none() {
+        return Ok(vec![]);
+    }
+    let rules = nft.rules(table.family, table.name, chain)?;
+    Ok(rules
+        .iter()
+        .filter(|rule| rule.comment == key.container_id.as_str())
+        .map(|rule| rule.handle)
+        .collect())
+}
