@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 
 use nix::errno::Errno;
 
@@ -73,10 +74,12 @@ pub struct Error(Box<Report>);
 pub struct Report {
     /// The code of the error object.
     pub code: Code,
-    /// What was attempted, with the object.
+    /// What was attempted, with the object, in the reference plugin's sentence where it has one.
     pub msg: String,
-    /// Cause, hint, what was undone; may be empty.
-    pub details: String,
+    /// Our own sentence, where `msg` is the reference plugin's; else empty.
+    own_msg: String,
+    /// What the reader can do, further causes, what was undone; may be empty.
+    pub advice: String,
     /// The errno, where the error came from the system.
     pub errno: Option<i32>,
     /// The errnos of the further errors that `details` reports, one for each: see
@@ -92,7 +95,8 @@ impl Error {
         Error(Box::new(Report {
             code,
             msg: msg.into(),
-            details: String::new(),
+            own_msg: String::new(),
+            advice: String::new(),
             errno: None,
             also: vec![],
             mistake: None,
@@ -149,15 +153,15 @@ impl Error {
         }
     }
 
+    /// For `map_err`: a failed operation on the file or directory at a path.
+    pub fn at_path(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |error| Error::io(format_args!("{verb} {}", path.display()), &error)
+    }
+
     /// The same error with more details appended.
     #[must_use]
     pub fn with_details(mut self, more: impl fmt::Display) -> Error {
-        let more = more.to_string();
-        if self.details.is_empty() {
-            self.details = more;
-        } else if !more.is_empty() {
-            self.details = format!("{}; {more}", self.details);
-        }
+        self.advice = joined(&self.advice, &more.to_string());
         self
     }
 
@@ -192,8 +196,8 @@ impl Error {
     #[must_use]
     pub fn saying(mut self, sentence: impl fmt::Display) -> Error {
         let own = std::mem::replace(&mut self.msg, sentence.to_string());
-        let details = std::mem::replace(&mut self.details, own);
-        self.with_details(details)
+        self.own_msg = joined(&own, &self.own_msg);
+        self
     }
 
     /// The same mistake in a library's words, which say everything.
@@ -222,10 +226,10 @@ impl Error {
         self
     }
 
-    /// The advice about a mistake: the details without the mistake itself.
-    pub fn advice(&self) -> &str {
-        let mistake = self.mistake.as_ref().map(Mistake::to_string).unwrap_or_default();
-        self.details.strip_prefix(&mistake).unwrap_or(&self.details).trim_start_matches("; ")
+    /// The details of the error object: our own sentence, where the message is another, and the
+    /// advice.
+    pub fn details(&self) -> String {
+        joined(&self.own_msg, &self.advice)
     }
 
     /// Whether the cause is temporary, such as a busy system or a lack of resources: a retry may
@@ -297,15 +301,17 @@ impl DerefMut for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.msg)?;
-        if !self.details.is_empty() {
-            write!(f, "; {}", self.details)?;
-        }
-        Ok(())
+        f.write_str(&joined(&self.msg, &self.details()))
     }
 }
 
 impl std::error::Error for Error {}
+
+/// Both sentences, or the one that is not empty.
+fn joined(one: &str, other: &str) -> String {
+    let semicolon = if one.is_empty() || other.is_empty() { "" } else { "; " };
+    [one, semicolon, other].concat()
+}
 
 /// The system's text for an errno, spelled as in Go's libraries: lower case, no number. go-cni
 /// ignores a DEL failure that contains "no such file or directory" or "not found", so the spelling
@@ -385,10 +391,10 @@ mod tests {
             "invalid VLAN ID 5000; vlan: 5000 is out of range, expected 0 to 4094; try 5"
         );
         assert_eq!(
-            (error.mistake.as_ref().unwrap().path.as_str(), error.advice()),
+            (error.mistake.as_ref().unwrap().path.as_str(), error.advice.as_str()),
             ("vlan", "try 5")
         );
-        assert_eq!(Error::config("vlan", "odd").with_details("try 5").advice(), "try 5");
+        assert_eq!(Error::config("vlan", "odd").with_details("try 5").advice, "try 5");
         assert_eq!(Error::check("gone").saying("not found").to_string(), "not found; gone");
     }
 

@@ -7,7 +7,7 @@
 //! | layer | what it is |
 //! |---|---|
 //! | [`error`], [`deadline`], [`rollback`], [`plain_file`], [`file_lock`] | the one error type; how long an operation waits; the undo stack; files that other programs may have written; locks with a timeout |
-//! | [`hex`], [`sys`] | octets as digits; the process and its machine: capabilities, system calls, signals, clocks, local sockets |
+//! | [`hex`], [`family`], [`sys`] | octets as digits; IPv4 or IPv6; the process and its machine: capabilities, system calls, signals, clocks, local sockets |
 //! | [`cni`] | the protocol: environment, configuration, versions, results, delegation. Knows no kernel |
 //! | [`net`] | the kernel: namespaces, netlink, nftables, iptables, sysctls. Knows no CNI |
 //! | [`service`] | what a daemon stands on: event loop, socket, journal, confinement, log, metrics. Knows no CNI and no network |
@@ -32,6 +32,7 @@ pub mod cni;
 pub mod commands;
 pub mod deadline;
 pub mod error;
+pub mod family;
 pub mod file_lock;
 pub mod hex;
 pub mod net;

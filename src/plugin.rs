@@ -12,8 +12,9 @@ use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::env::{Command, Environment};
 use crate::cni::result::AddResult;
-use crate::deadline::Deadline;
+use crate::deadline::{Clock, Deadline};
 use crate::error::{Code, Error, Result, errno_text};
+use crate::file_lock::Hope;
 use crate::net::iptables::Programs;
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
@@ -235,19 +236,49 @@ pub struct Context<'a> {
 
 /// The open handles to the kernel, each opened on first use, and the deadline of the operation. The
 /// plugins of a chain that run in one process share them.
-#[derive(Default)]
 pub struct Handles {
-    deadline: Deadline,
+    clock: Clock,
     host: OnceCell<Netlink>,
     container: RefCell<Option<(String, Rc<Netns>)>>,
     nft: OnceCell<Option<Nft>>,
     iptables: Programs,
+    hope_of_undo: Hope,
+}
+
+/// Nothing is open, and the operation begins now.
+impl Default for Handles {
+    fn default() -> Handles {
+        Handles::with(Clock::default())
+    }
 }
 
 impl Handles {
+    fn with(clock: Clock) -> Handles {
+        let iptables = Programs::new(clock.clone());
+        Handles {
+            clock,
+            host: OnceCell::new(),
+            container: RefCell::default(),
+            nft: OnceCell::new(),
+            iptables,
+            hope_of_undo: Hope::default(),
+        }
+    }
+
+    /// The clock of everything that works with these handles.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// The deadline of everything that works with these handles.
     pub fn deadline(&self) -> Deadline {
-        self.deadline
+        self.clock.deadline()
+    }
+
+    /// Begins the next operation of this process, which has its whole time again. A holder of a
+    /// lock that a whole wait was in vain for is not awaited once more.
+    pub fn begin_next(&self) {
+        self.clock.restart();
     }
 
     /// The namespace at this path; calls `open` unless it is the one requested last.
@@ -277,6 +308,11 @@ impl Handles {
     /// As [`Handles::nft`], but fails without nf_tables.
     pub fn require_nft(&self) -> Result<&Nft> {
         self.nft()?.ok_or_else(|| Error::kernel("open a netfilter socket", Errno::EOPNOTSUPP))
+    }
+
+    /// Whether undos of this operation may still wait for the lock that they take.
+    pub fn hope_of_undo(&self) -> &Hope {
+        &self.hope_of_undo
     }
 
     /// The host's iptables programs.
@@ -309,7 +345,7 @@ impl<'a> Context<'a> {
 
     /// The deadline of this operation; calls within it inherit the rest.
     pub fn deadline(&self) -> Deadline {
-        self.handles.deadline
+        self.handles.deadline()
     }
 
     /// The netlink socket of the current namespace, the host's.
@@ -413,8 +449,7 @@ mod tests {
     fn a_nested_call_inherits_the_deadline() {
         let config = Config::parse(br#"{"cniVersion":"1.1.0","name":"n"}"#.to_vec()).unwrap();
         let env = Environment::default();
-        let handles =
-            Rc::new(Handles { deadline: Deadline::after(Duration::ZERO), ..Handles::default() });
+        let handles = Rc::new(Handles::with(Clock::new(Deadline::after(Duration::ZERO))));
         let context = || Context::new(&[], &config, &env, "", vec![]);
         let patience = Duration::from_secs(30);
         assert_eq!(context().deadline().limit(patience), patience);

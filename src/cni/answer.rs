@@ -31,7 +31,7 @@ impl<'a> ErrorObject<'a> {
             cni_version,
             code: error.code.0,
             msg: error.msg.as_str().into(),
-            details: error.details.as_str().into(),
+            details: error.details().into(),
         }
     }
 }

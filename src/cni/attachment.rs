@@ -284,7 +284,7 @@ mod tests {
             assert!(ContainerId::parse(bad).is_err(), "{bad:?}");
         }
         assert_eq!(ContainerId::parse("").unwrap_err().code, Code::UNKNOWN_CONTAINER);
-        assert_eq!(ContainerId::parse("1234%%%").unwrap_err().details, "1234%%%");
+        assert_eq!(ContainerId::parse("1234%%%").unwrap_err().details(), "1234%%%");
         assert!(
             ContainerId::parse("a51debf7e1eb").is_ok() && NetworkName::parse("a_b.c-d").is_ok()
         );

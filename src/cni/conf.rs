@@ -63,12 +63,12 @@ impl Config {
         Ok(decode::member::<Ipam>(&self.value, "ipam")?.r#type)
     }
 
-    /// `prevResult`, if there is one. It is an error if its version is of another family than the
+    /// `prevResult`, if there is one. It is an error if its version is of another shape than the
     /// configuration's.
     pub fn prev_result(&self) -> Result<Option<AddResult>> {
         let Some(value) = self.value.get("prevResult") else { return Ok(None) };
         let document =
-            Document::parse_as_family_of(value, &self.version).and_then(Document::into_add_result);
+            Document::parse_as_shape_of(value, &self.version).and_then(Document::into_add_result);
         document.map(Some).map_err(|problem| {
             let problem = problem.to_string();
             let problem = problem.strip_prefix("could not parse prevResult: ").unwrap_or(&problem);

@@ -19,7 +19,7 @@ use super::env::Environment;
 use super::json::Value;
 use super::result::Document;
 use super::version;
-use crate::deadline::Deadline;
+use crate::deadline::{Clock, Deadline};
 use crate::error::{Code, Error, Result, errno_text};
 
 /// Finds a plugin by name: in the first directory of `path` whose entry is a regular file, symlinks
@@ -63,16 +63,11 @@ pub fn is_this_binary(program: &Path) -> bool {
 /// stdout. Its stderr is always copied to ours.
 ///
 /// The error object of a failed plugin becomes the error, with its code. Without one the code is
-/// 104, or 11 if the file stays open for writing. There is no timeout: the state that a killed
-/// plugin leaves behind is unknown.
-pub fn exec(
-    program: &Path,
-    env: &Environment,
-    stdin: &[u8],
-    deadline: Deadline,
-) -> Result<Vec<u8>> {
-    let child = spawn(program, &mut command(program, env), deadline)?;
-    let output = converse(child, stdin, &Manner::Patient).map_err(|e| {
+/// 104, or 11 if the file stays open for writing. There is no timeout, as the state that a killed
+/// plugin leaves behind is unknown: the time it takes is not time that `clock` has lost.
+pub fn exec(program: &Path, env: &Environment, stdin: &[u8], clock: &Clock) -> Result<Vec<u8>> {
+    let child = spawn(program, &mut command(program, env), clock.deadline())?;
+    let output = clock.outside(|| converse(child, stdin, &Manner::Patient)).map_err(|e| {
         Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE)
     })?;
     if output.status.success() {
@@ -127,7 +122,7 @@ pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -
 /// which require every variable for any command.
 pub fn versions(program: &Path, env: &Environment) -> Result<Vec<String>> {
     let (env, stdin) = version_request(env);
-    read_answer(exec(program, &env, &stdin, Deadline::default()))
+    read_answer(exec(program, &env, &stdin, &Clock::default()))
 }
 
 /// As [`versions`], with a timeout. The plugin's stderr is kept for the error message.
@@ -310,7 +305,7 @@ mod tests {
     }
 
     fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> {
-        super::exec(program, env, stdin, Deadline::default())
+        super::exec(program, env, stdin, &Clock::default())
     }
 
     #[test]
@@ -407,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_gets_stdin_and_the_whole_environment_and_nothing_else() {
+    fn a_delegate_gets_stdin_the_environment_and_nothing_else() {
         let plugins = Plugins::new("pass");
         let program = plugins.script(
             "echo",

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::attachment::{ContainerId, Hash8, IfName, Key, attachment_hash, unhex8};
+use super::attachment::{ContainerId, Hash8, IfName, Key, NetworkName, attachment_hash, unhex8};
 use super::json::Value;
 use crate::error::{Code, Error, Mistake, Problem, Result};
 
@@ -195,6 +195,11 @@ impl ValidAttachments {
             || !self.spared.is_empty() && self.contains_hash(&attachment_hash(container_id, ifname))
     }
 
+    /// Whether this is an attachment to the network that is not valid.
+    pub fn is_stale(&self, network: &NetworkName, key: &Key) -> bool {
+        key.network == *network && !self.contains(key.container_id.as_str(), key.ifname.as_str())
+    }
+
     fn is_listed(&self, container_id: &str, ifname: &str) -> bool {
         let names = |valid: &ValidAttachment| {
             (valid.container_id.as_str(), valid.ifname.as_str()).cmp(&(container_id, ifname))
@@ -296,7 +301,8 @@ impl ValidAttachments {
 }
 
 /// Reads a list in which every entry names an attachment. A wrong type is code 7 here, as is any
-/// other mistake in the list.
+/// other mistake in the list, and a name must not be missing: the decoder would give code 6 and an
+/// empty name.
 fn read_list(key: &'static str, value: &Value) -> Result<Vec<ValidAttachment>> {
     let Value::Array(entries) = value else {
         let found = Mistake::of(Problem::Found(value.kind().to_owned()));

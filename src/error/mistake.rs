@@ -69,7 +69,7 @@ pub enum Kind {
 pub trait Word: Sized {
     /// The start of the reference plugin's sentence about an unknown word, which ends with that
     /// word; empty if it has none.
-    const REFUSAL: &'static str;
+    const REFUSAL: &'static str = "";
     /// The words.
     const WORDS: &'static [&'static str];
 

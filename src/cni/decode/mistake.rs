@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::de::{self, Unexpected};
 
-use super::Path;
+use super::path::{Path, kind_of};
 use crate::cni::json::Value;
-use crate::error::{Code, Error, Expected, Kind, Mistake, Problem};
+use crate::error::{Code, Error, Expected, Mistake, Problem};
 
 /// A value that could not be decoded.
 #[derive(Debug)]
@@ -94,22 +94,6 @@ impl de::Error for Failure {
                 .expecting(kind_of(expected)),
         };
         Failure::new(Code::INVALID_CONFIG, mistake)
-    }
-}
-
-/// The JSON kind for serde's words.
-pub fn kind_of(expected: &dyn de::Expected) -> Kind {
-    match expected.to_string().as_str() {
-        "a boolean" => Kind::Boolean,
-        "u8" => Kind::Natural(u8::MAX.into()),
-        "u16" => Kind::Natural(u16::MAX.into()),
-        "u32" => Kind::Natural(u32::MAX.into()),
-        "u64" => Kind::Natural(u64::MAX),
-        "i64" => Kind::Integer,
-        "a string" => Kind::Text,
-        "a sequence" => Kind::List,
-        "a map" | "an object" => Kind::Object,
-        other => Kind::Other(other.to_owned()),
     }
 }
 

@@ -9,23 +9,25 @@
 //! place, so that unknown keys and schemas come from the same types.
 
 mod mistake;
+mod path;
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess,
-    Visitor,
+    self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer,
+    MapAccess, SeqAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
 pub use self::mistake::describe;
-use self::mistake::{Failure, kind_of, unexpected};
+use self::mistake::{Failure, unexpected};
+use self::path::Path;
+pub use self::path::{Observer, Shape};
 use super::json::Value;
-use crate::error::{Code, Kind, Result, Word};
+use crate::error::{Code, Result, Word};
 
 /// Decodes `value`. A value of the wrong type is code 6; a value that its type rejects is code 7.
 pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T> {
@@ -46,9 +48,33 @@ pub fn member<T: DeserializeOwned + Default>(root: &Value, key: &'static str) ->
     T::deserialize(Node { value, path }).map_err(|failure| failure.at(path).into_error())
 }
 
+/// For `deserialize_with`: a value that its type rejects counts as not given.
+pub fn or_default<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(from_value(&value).unwrap_or_default())
+}
+
+/// For `deserialize_with`: the items of a list that their type accepts; none of another value.
+pub fn readable_items<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(value.items().iter().filter_map(|item| from_value(item).ok()).collect())
+}
+
 /// Decodes one of the words of a type, for `Deserialize` and for `deserialize_with`.
 pub fn word<'de, D: Deserializer<'de>, T: Word>(deserializer: D) -> Result<T, D::Error> {
-    deserializer.deserialize_enum(T::REFUSAL, T::WORDS, WordVisitor(PhantomData))
+    word_or(deserializer, T::REFUSAL)
+}
+
+/// As [`word`], with another start of the sentence about an unknown word than [`Word::REFUSAL`].
+pub fn word_or<'de, D: Deserializer<'de>, T: Word>(
+    deserializer: D,
+    refusal: &'static str,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_enum(refusal, T::WORDS, WordVisitor(PhantomData))
 }
 
 /// Finds the value that a word stands for.
@@ -63,78 +89,6 @@ impl<T: Word> Visitor<'_> for WordVisitor<T> {
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
         T::of(text).ok_or_else(|| E::unknown_variant(text, T::WORDS))
-    }
-}
-
-/// A record of what the types expected, place by place, while a document was decoded.
-#[derive(Debug, Default)]
-pub struct Observer(RefCell<Vec<(String, Shape)>>);
-
-/// What a type expects at its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// An object with these keys; others have no meaning.
-    Keys(&'static [&'static str]),
-    /// A value of this kind.
-    Kind(Kind),
-}
-
-impl Observer {
-    /// Records the keys of an object that is read without a type.
-    pub fn tell(&self, path: &str, keys: &'static [&'static str]) {
-        self.0.borrow_mut().push((path.to_owned(), Shape::Keys(keys)));
-    }
-
-    /// Every decoded place in order, possibly more than once.
-    pub fn take(&self) -> Vec<(String, Shape)> {
-        self.0.take()
-    }
-}
-
-/// The place of a value in the document.
-#[derive(Clone, Copy)]
-enum Path<'a> {
-    Root(Option<&'a Observer>),
-    Key(&'a Path<'a>, &'a str),
-    Index(&'a Path<'a>, usize),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Path::Root(_) => Ok(()),
-            Path::Key(Path::Root(_), key) => f.write_str(key),
-            Path::Key(parent, key) => write!(f, "{parent}.{key}"),
-            Path::Index(parent, index) => write!(f, "{parent}[{index}]"),
-        }
-    }
-}
-
-impl Path<'_> {
-    /// Not inlined: one function for all decoded types.
-    #[inline(never)]
-    fn tell_keys(&self, keys: &'static [&'static str]) {
-        if let Some(observer) = self.observer() {
-            observer.0.borrow_mut().push((self.to_string(), Shape::Keys(keys)));
-        }
-    }
-
-    /// See [`Path::tell_keys`].
-    #[inline(never)]
-    fn tell_kind(&self, kind: &dyn de::Expected) {
-        if let Some(observer) = self.observer() {
-            observer.0.borrow_mut().push((self.to_string(), Shape::Kind(kind_of(kind))));
-        }
-    }
-
-    fn observer(&self) -> Option<&Observer> {
-        let mut path = self;
-        loop {
-            match path {
-                Path::Root(observer) => return *observer,
-                Path::Key(parent, _) | Path::Index(parent, _) => path = parent,
-            }
-        }
     }
 }
 
@@ -444,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_match_without_case_at_every_level_but_map_keys_keep_theirs() {
+    fn keys_match_in_any_case_but_keys_of_maps_are_exact() {
         let conf =
             decode(r#"{"HostPort":80,"INNER":{"ISGATEWAY":true},"Sysctl":{"Net.A":"1"},"Ranges":[[{"MTU":9}]]}"#)
                 .unwrap();

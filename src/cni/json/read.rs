@@ -8,7 +8,7 @@ use serde::de::{
 };
 use serde_json::Number;
 
-use super::{MOST_VALUES, Value};
+use super::value::{MOST_VALUES, Value};
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {

@@ -6,12 +6,14 @@ use serde::ser::{
 };
 use serde_json::Error;
 
-use super::Value;
+use super::value::Value;
 
 impl Value {
     /// The tree of a value of any type.
     pub fn of(value: &(impl Serialize + ?Sized)) -> Value {
-        value.serialize(Tree).unwrap_or_default() // no type of ours has keys other than strings
+        let tree = value.serialize(Tree);
+        debug_assert!(tree.is_ok(), "a type that has no JSON: {tree:?}");
+        tree.unwrap_or_default() // no type of ours has keys other than strings
     }
 }
 

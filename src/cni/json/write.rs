@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::ser::Formatter;
 
-use super::Value;
+use super::value::Value;
 
 /// The characters that Go escapes in strings beyond what JSON requires, so that strings are safe
 /// inside HTML and JavaScript.
@@ -42,7 +42,8 @@ fn written(value: &(impl Serialize + ?Sized), layout: Layout) -> String {
     let mut text = vec![];
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, layout);
     // A Vec accepts every write, and no type of ours has keys other than strings.
-    let _ = value.serialize(&mut serializer);
+    let done = value.serialize(&mut serializer);
+    debug_assert!(done.is_ok(), "a type that has no JSON: {done:?}");
     String::from_utf8(text).unwrap_or_default()
 }
 

@@ -1,9 +1,9 @@
 //! The result of CNI 0.3.0 and later: lists of interfaces, addresses and routes. The fields of
-//! interfaces and addresses depend on the family, [`super::v04`] or [`super::v1`].
+//! interfaces and addresses depend on the shape, [`super::v04`] or [`super::v1`].
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dns, Route};
+use super::fields::{Dns, Route};
 
 /// A result whose addresses refer to its interfaces.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ impl<I, A> Default for Result<I, A> {
 }
 
 impl<I, A> Result<I, A> {
-    /// Converts to the other family, which has the same lists.
+    /// Converts to the other shape, which has the same lists.
     pub(super) fn convert<J: From<I>, B: From<A>>(self) -> Result<J, B> {
         Result {
             cni_version: self.cni_version,

@@ -7,10 +7,10 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::{lists, v1, v02};
+use super::lists;
 use crate::cni::addr;
 
-/// A result of this family.
+/// A result of this shape.
 pub type Result = lists::Result<Interface, IpConfig>;
 
 /// An interface: what 1.x says about it, without MTU, socket and PCI address.
@@ -43,44 +43,4 @@ pub struct IpConfig {
     /// The gateway of the address.
     #[serde(default, with = "addr::ip", skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
-}
-
-impl Result {
-    /// Lists IPv4 before IPv6, for addresses and for routes; there are no interfaces to refer to.
-    pub(super) fn from_v02(from: v02::Result) -> Self {
-        let mut to = Result { cni_version: from.cni_version, dns: from.dns, ..Result::default() };
-        for (version, ip) in [("4", from.ip4), ("6", from.ip6)] {
-            let Some(ip) = ip else { continue };
-            to.ips.push(IpConfig {
-                version: version.to_owned(),
-                interface: None,
-                address: ip.ip,
-                gateway: ip.gateway,
-            });
-            to.routes.extend(ip.routes);
-        }
-        to
-    }
-}
-
-/// Drops the fields for which 0.4.0 has no keys.
-impl From<v1::Interface> for Interface {
-    fn from(from: v1::Interface) -> Self {
-        Interface { name: from.name, mac: from.mac, sandbox: from.sandbox }
-    }
-}
-
-impl From<v1::IpConfig> for IpConfig {
-    fn from(from: v1::IpConfig) -> Self {
-        let version = match from.address {
-            IpNet::V4(_) => "4",
-            IpNet::V6(_) => "6",
-        };
-        IpConfig {
-            version: version.to_owned(),
-            interface: from.interface,
-            address: from.address,
-            gateway: from.gateway,
-        }
-    }
 }

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::{AddResult, is_zero, lists, v04};
+use super::fields::is_zero;
+use super::lists;
 use crate::cni::addr;
 use crate::cni::json::Value;
 
@@ -57,7 +58,7 @@ pub struct IpConfig {
 
 impl Result {
     /// The tree as the reference prints it, from a Go map: sorted at every level, and without an
-    /// empty `dns`, unlike in the older families. That path also makes the reference round integers
+    /// empty `dns`, unlike in the older shapes. That path also makes the reference round integers
     /// beyond 2^53 to doubles; ours stay exact.
     pub(super) fn to_value(&self) -> Value {
         let mut value = Value::of(self);
@@ -68,33 +69,9 @@ impl Result {
     }
 }
 
-impl From<Result> for AddResult {
-    fn from(result: Result) -> Self {
-        AddResult {
-            interfaces: result.interfaces,
-            ips: result.ips,
-            routes: result.routes,
-            dns: result.dns,
-        }
-    }
-}
-
-impl From<v04::Interface> for Interface {
-    fn from(from: v04::Interface) -> Self {
-        Interface { name: from.name, mac: from.mac, sandbox: from.sandbox, ..Interface::default() }
-    }
-}
-
 impl IpConfig {
     /// An address without gateway, not yet on an interface: what IPAM returns.
     pub fn new(address: IpNet) -> Self {
         IpConfig { interface: None, address, gateway: None }
-    }
-}
-
-/// Drops `version`, which follows from the address.
-impl From<v04::IpConfig> for IpConfig {
-    fn from(from: v04::IpConfig) -> Self {
-        IpConfig { interface: from.interface, address: from.address, gateway: from.gateway }
     }
 }

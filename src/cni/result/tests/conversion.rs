@@ -25,7 +25,7 @@ fn round_trip_without_gateways() {
 }
 
 #[test]
-fn conversion_within_a_family_loses_nothing() {
+fn conversion_within_a_shape_loses_nothing() {
     for (own, others) in [("0.4.0", &VERSIONS[2..5]), ("1.1.0", &VERSIONS[5..7])] {
         let document = full_result().into_document(own).unwrap();
         for other in others {
@@ -116,7 +116,7 @@ fn no_version_means_0_1_0_as_a_target() {
 }
 
 #[test]
-fn document_without_label_is_of_the_newest_version_of_its_family() {
+fn document_without_version_has_the_newest_of_its_shape() {
     let v02 = Document::V02(v02::Result::default());
     assert_eq!(v02.convert("0.2.0").unwrap().cni_version(), "0.2.0");
     let v04 = Document::V04(v04::Result::default());

@@ -1,8 +1,12 @@
 //! Results of every version, read and written.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cni::addr;
 
 mod conversion;
 mod fields;
@@ -34,7 +38,7 @@ fn parse(json: &str) -> Document {
 }
 
 fn prev_result(config_version: &str, json: &Value) -> Result<Document, String> {
-    Document::parse_as_family_of(json, config_version).map_err(|err| err.to_string())
+    Document::parse_as_shape_of(json, config_version).map_err(|err| err.to_string())
 }
 
 fn cidr(text: &str) -> IpNet {

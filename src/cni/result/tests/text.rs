@@ -2,7 +2,7 @@
 
 use super::*;
 
-// One result in each of the three families.
+// One result in each of the three shapes.
 const EXAMPLE_1_1_0: &str = r#"{
     "cniVersion": "1.1.0",
     "interfaces": [
@@ -64,7 +64,7 @@ const EXAMPLE_0_2_0: &str = r#"{
 }"#;
 
 #[test]
-fn one_result_prints_as_documented_in_each_family() {
+fn one_result_prints_as_documented_in_each_shape() {
     for text in [EXAMPLE_1_1_0, EXAMPLE_0_4_0, EXAMPLE_0_2_0] {
         assert_eq!(parse(text).to_text(), text);
     }

@@ -3,21 +3,21 @@
 use super::*;
 
 #[test]
-fn version_chooses_the_family() {
-    for (version, family) in [
-        ("", Some(Family::V02)),
-        ("0.1.0", Some(Family::V02)),
-        ("0.2.0", Some(Family::V02)),
-        ("0.3.0", Some(Family::V04)),
-        ("0.3.1", Some(Family::V04)),
-        ("0.4.0", Some(Family::V04)),
-        ("1.0.0", Some(Family::V1)),
-        ("1.1.0", Some(Family::V1)),
+fn version_chooses_the_shape() {
+    for (version, shape) in [
+        ("", Some(Shape::V02)),
+        ("0.1.0", Some(Shape::V02)),
+        ("0.2.0", Some(Shape::V02)),
+        ("0.3.0", Some(Shape::V04)),
+        ("0.3.1", Some(Shape::V04)),
+        ("0.4.0", Some(Shape::V04)),
+        ("1.0.0", Some(Shape::V1)),
+        ("1.1.0", Some(Shape::V1)),
         ("0.4", None),
         ("1.0.1", None),
         ("1.2.0", None),
     ] {
-        assert_eq!(Family::of(version), family, "{version}");
+        assert_eq!(Shape::of(version), shape, "{version}");
     }
 }
 
@@ -51,7 +51,7 @@ fn parse_goes_by_own_version_then_by_the_assumed_one() {
 
 // Each row was verified with the reference `portmap` plugin.
 #[test]
-fn prev_result_is_of_the_family_of_the_configuration() {
+fn prev_result_is_of_the_shape_of_the_configuration() {
     for (config_version, document, version) in [
         ("1.1.0", json!({"cniVersion": "1.0.0"}), "1.0.0"),
         ("1.0.0", json!({}), "1.0.0"),
@@ -67,8 +67,8 @@ fn prev_result_is_of_the_family_of_the_configuration() {
 }
 
 #[test]
-fn prev_result_of_another_family_is_refused_in_the_words_of_the_reference() {
-    for (config_version, version, families) in [
+fn prev_result_of_another_shape_fails_as_in_the_reference() {
+    for (config_version, version, shapes) in [
         ("1.0.0", "0.4.0", "[1.0.0 1.1.0]"),
         ("1.0.0", "0.2.0", "[1.0.0 1.1.0]"),
         ("1.0.0", "5678.456", "[1.0.0 1.1.0]"),
@@ -78,7 +78,7 @@ fn prev_result_of_another_family_is_refused_in_the_words_of_the_reference() {
         ("0.2.0", "1.0.0", "[ 0.1.0 0.2.0]"),
     ] {
         let expected = format!(
-            "could not parse prevResult: result type supports {families} but unmarshalled CNIVersion is {version:?}"
+            "could not parse prevResult: result type supports {shapes} but unmarshalled CNIVersion is {version:?}"
         );
         assert_eq!(prev_result(config_version, &json!({"cniVersion": version})), Err(expected));
     }

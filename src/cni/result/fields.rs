@@ -1,0 +1,75 @@
+//! What results of every shape and the configurations of plugins have in common.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::cni::addr;
+
+/// A route, in results of every shape and in the configurations of plugins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Route {
+    /// The destination. It is the one required field: a default here would be the default route.
+    #[serde(with = "addr::cidr")]
+    pub dst: IpNet,
+    /// The next hop; without one the plugin chooses it, usually the gateway of the address.
+    #[serde(default, with = "addr::ip", skip_serializing_if = "Option::is_none")]
+    pub gw: Option<IpAddr>,
+    /// The MTU along the route, 0 if absent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mtu: i64,
+    /// The TCP segment size to advertise, 0 if absent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub advmss: i64,
+    /// The metric, 0 if absent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i64,
+    /// The routing table; 0 is a table (`unspec`), not an absent one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<i64>,
+    /// The scope; 0 is a scope (`global`), not an absent one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<i64>,
+}
+
+impl Route {
+    /// A route with only a destination.
+    pub fn to(dst: IpNet) -> Self {
+        Route { dst, gw: None, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
+    }
+}
+
+/// For a number that is omitted if it is 0.
+pub(super) fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// Resolver settings, in results of every shape and in the configurations of plugins.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Dns {
+    /// Addresses of name servers, the preferred one first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nameservers: Vec<String>,
+    /// The local domain.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub domain: String,
+    /// Domains to search, the preferred one first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub search: Vec<String>,
+    /// Options as in `resolv.conf`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
+
+impl Dns {
+    /// Whether nothing is set.
+    pub fn is_empty(&self) -> bool {
+        self.nameservers.is_empty()
+            && self.domain.is_empty()
+            && self.search.is_empty()
+            && self.options.is_empty()
+    }
+}
