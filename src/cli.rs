@@ -37,11 +37,7 @@ pub struct Invocation<'a> {
 pub fn run(mut invocation: Invocation<'_>) -> u8 {
     let called = invocation.args.first().map(basename).unwrap_or_default();
     if let Some(entry) = registry::find(&called) {
-        if is_command(entry, invocation.args.get(1), &invocation.env) {
-            invocation.args.splice(..1, [NAME.into(), entry.name.into()]);
-            return operate(invocation, Some(entry.name));
-        }
-        return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
+        return run_plugin(entry, 1, invocation);
     }
     if called == cnitool::NAME {
         return cnitool::run(&invocation.args, PLUGINS, &invocation.env, &mut invocation.io);
@@ -51,15 +47,23 @@ pub fn run(mut invocation: Invocation<'_>) -> u8 {
     }
     let first = invocation.args.get(1).map(|arg| arg.to_string_lossy().into_owned());
     if let Some(entry) = first.as_deref().and_then(registry::find) {
-        if is_command(entry, invocation.args.get(2), &invocation.env) {
-            return operate(invocation, Some(entry.name));
-        }
-        return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
+        return run_plugin(entry, 2, invocation);
     }
     if first.as_deref() == Some(cnitool::NAME) {
         return cnitool::run(&invocation.args[1..], PLUGINS, &invocation.env, &mut invocation.io);
     }
     operate(invocation, first.as_deref())
+}
+
+/// Runs the plugin, or its own command; `word` is the argument after the plugin's name.
+fn run_plugin(entry: &'static Entry, word: usize, mut invocation: Invocation<'_>) -> u8 {
+    if !is_command(entry, invocation.args.get(word), &invocation.env) {
+        return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
+    }
+    if word == 1 {
+        invocation.args.splice(..1, [NAME.into(), entry.name.into()]);
+    }
+    operate(invocation, Some(entry.name))
 }
 
 /// The last element of argv[0]; matched exactly, so `xbridge` is not `bridge`.
@@ -92,23 +96,27 @@ fn unknown_plugin(name: &str, io: &mut Streams<'_>) -> u8 {
 /// The operator's command line.
 fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
     let commands = commands();
-    let is_ours = |word: &str| {
-        word.starts_with('-')
-            || word == "help"
-            || commands.get_subcommands().any(|c| c.get_name() == word)
-    };
-    if let Some(word) = first.filter(|word| !is_ours(word)) {
+    if let Some(word) = first.filter(|word| !is_known(word, &commands)) {
         return unknown_plugin(word, &mut invocation.io);
     }
     match commands.try_get_matches_from(&invocation.args) {
         Ok(matches) => dispatch(&matches, &mut invocation),
-        Err(asked) => {
-            let to: &mut dyn Write =
-                if asked.use_stderr() { invocation.io.stderr } else { invocation.io.stdout };
-            let _ = write!(to, "{asked}"); // unread help is not an error
-            u8::from(asked.use_stderr()) * 2
-        }
+        Err(asked) => print_advice(&asked, &mut invocation.io),
     }
+}
+
+fn is_known(word: &str, commands: &Command) -> bool {
+    word.starts_with('-')
+        || word == "help"
+        || commands.get_subcommands().any(|command| command.get_name() == word)
+}
+
+/// Prints the help that was asked for, or the mistake in the command line.
+fn print_advice(asked: &clap::Error, io: &mut Streams<'_>) -> u8 {
+    let is_mistake = asked.use_stderr();
+    let to: &mut dyn Write = if is_mistake { io.stderr } else { io.stdout };
+    let _ = write!(to, "{asked}"); // unread help is not an error
+    u8::from(is_mistake) * 2
 }
 
 /// The whole command line, as the binary parses it and the manual describes it.
@@ -149,12 +157,13 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
         Some((name, matches)) => commands_of_plugins()
             .find(|command| command.name == name)
             .map_or(2, |command| (command.run)(matches, &invocation.env, &mut invocation.io)),
-        // Nomad runs every file of the directory and takes the first word that parses as a version.
-        None => print(
-            &format!("{NAME} {}\n\n{}", env!("CARGO_PKG_VERSION"), commands().render_help()),
-            &mut invocation.io,
-        ),
+        None => print(&overview(), &mut invocation.io),
     }
+}
+
+/// Nomad runs every file of the directory and takes the first word that parses as a version.
+fn overview() -> String {
+    format!("{NAME} {}\n\n{}", env!("CARGO_PKG_VERSION"), commands().render_help())
 }
 
 fn plugin_list(long: bool) -> String {

@@ -1,18 +1,22 @@
-//! flock(2) with a timeout: the lock holder may be stopped, or hang on a disk that does not answer.
+//! Locks of files with a timeout, of the whole file (flock(2)) or of a range of its bytes: the lock
+//! holder may be stopped, or hang on a disk that does not answer.
 //!
 //! A free lock is taken by one system call. For a held one, a thread waits in the kernel and the
-//! caller waits for the thread with a timeout. So waiters are served in order of arrival, and each
-//! starts as soon as the one before unlocks. With polling, late arrivals would overtake and every
+//! caller waits for the thread with a timeout. So a waiter starts as soon as the holder unlocks, and
+//! flock(2) serves waiters in order of arrival. With polling, late arrivals would overtake and every
 //! hand-over would cost half a pause. With a signal to end the wait, the signal would affect the
-//! whole process, and would be lost if it came just before the wait.
+//! whole process, and would be lost if it came just before the wait. A thread that is no
+//! longer waited for has a file of its own: once it gets the lock it closes the file, which unlocks.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -62,14 +66,9 @@ impl Mode {
     }
 
     fn wait(self, file: &File) -> io::Result<()> {
-        loop {
-            let locked = match self {
-                Mode::Exclusive => fs2::FileExt::lock_exclusive(file),
-                Mode::Shared => fs2::FileExt::lock_shared(file),
-            };
-            if !locked.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::Interrupted) {
-                return locked;
-            }
+        match self {
+            Mode::Exclusive => fs2::FileExt::lock_exclusive(file),
+            Mode::Shared => fs2::FileExt::lock_shared(file),
         }
     }
 }
@@ -90,9 +89,13 @@ impl Range {
         Range { start: (number & i64::MAX as u64).cast_signed(), length: 1 }
     }
 
-    fn as_flock(self) -> libc::flock {
+    fn as_flock(self, mode: Mode) -> libc::flock {
+        let kind = match mode {
+            Mode::Exclusive => libc::F_WRLCK,
+            Mode::Shared => libc::F_RDLCK,
+        };
         libc::flock {
-            l_type: libc::F_WRLCK as libc::c_short,
+            l_type: kind as libc::c_short,
             l_whence: libc::SEEK_SET as libc::c_short,
             l_start: self.start,
             l_len: self.length,
@@ -101,18 +104,52 @@ impl Range {
     }
 
     /// Takes the lock if it is free; returns whether it did.
-    pub fn try_take(self, file: &File) -> io::Result<bool> {
-        match fcntl(file, FcntlArg::F_OFD_SETLK(&self.as_flock())) {
+    pub fn try_take(self, file: &File, mode: Mode) -> io::Result<bool> {
+        match fcntl(file, FcntlArg::F_OFD_SETLK(&self.as_flock(mode))) {
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
             taken => Ok(taken.map(|_| true)?),
         }
     }
 
-    /// Whether no other open file description has any of the bytes locked.
-    pub fn is_free(self, file: &File) -> io::Result<bool> {
-        let mut found = self.as_flock();
+    fn wait(self, file: &File, mode: Mode) -> io::Result<()> {
+        Ok(fcntl(file, FcntlArg::F_OFD_SETLKW(&self.as_flock(mode))).map(drop)?)
+    }
+
+    /// Whether no other open file description has any of the bytes locked for itself alone.
+    pub fn is_shareable(self, file: &File) -> io::Result<bool> {
+        let mut found = self.as_flock(Mode::Shared);
         fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))?;
         Ok(found.l_type == libc::F_UNLCK as libc::c_short)
+    }
+}
+
+/// A lock of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// Of the whole file.
+    Whole(Mode),
+    /// Of some of its bytes.
+    Bytes(Range, Mode),
+}
+
+impl Lock {
+    fn try_take(self, file: &File) -> io::Result<bool> {
+        match self {
+            Lock::Whole(mode) => mode.try_take(file),
+            Lock::Bytes(range, mode) => range.try_take(file, mode),
+        }
+    }
+
+    fn wait(self, file: &File) -> io::Result<()> {
+        loop {
+            let locked = match self {
+                Lock::Whole(mode) => mode.wait(file),
+                Lock::Bytes(range, mode) => range.wait(file, mode),
+            };
+            if !locked.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::Interrupted) {
+                return locked;
+            }
+        }
     }
 }
 
@@ -125,6 +162,15 @@ struct Handover {
 }
 
 impl Handover {
+    /// Starts a thread that waits for the lock.
+    fn start(file: File, lock: Lock) -> io::Result<Arc<Handover>> {
+        let handover = Arc::new(Handover::default());
+        let waiting = handover.clone();
+        let wait = move || waiting.give(lock.wait(&file).map(|()| file));
+        thread::Builder::new().stack_size(STACK).spawn(wait)?;
+        Ok(handover)
+    }
+
     fn give(&self, locked: io::Result<File>) {
         *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = Some(locked);
         self.arrived.notify_one();
@@ -159,6 +205,26 @@ impl Patience {
     }
 }
 
+/// Whether it is worth waiting for a lock: an operation waits for a stuck holder once, and its later
+/// attempts fail at once with the same error.
+#[derive(Debug, Default)]
+pub struct Hope(RefCell<Option<Error>>);
+
+impl Hope {
+    /// Fails with the error of the first wait if that was in vain.
+    pub fn require(&self) -> Result<()> {
+        self.0.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    /// Records the error of an attempt, and returns it.
+    pub fn give_up(&self, error: Error) -> Error {
+        if error.code == Code::TRY_AGAIN {
+            self.0.borrow_mut().get_or_insert_with(|| error.clone()); // only the first one waited
+        }
+        error
+    }
+}
+
 /// Locks the file at `path` until it is closed. Code 11 on timeout.
 pub fn take(file: File, path: &Path, mode: Mode, patience: Patience) -> Result<File> {
     let failed = |e: io::Error| Error::io(format_args!("lock {path:?}"), &e);
@@ -166,13 +232,8 @@ pub fn take(file: File, path: &Path, mode: Mode, patience: Patience) -> Result<F
         return Ok(file);
     }
     let place = Place::of(&file).map_err(failed)?;
-    let handover = Arc::new(Handover::default());
-    let waiting = handover.clone();
-    let wait = move || waiting.give(mode.wait(&file).map(|()| file));
-    thread::Builder::new()
-        .stack_size(STACK)
-        .spawn(wait)
-        .map_err(|e| Error::io("start a thread", &e))?;
+    let handover =
+        Handover::start(file, Lock::Whole(mode)).map_err(|e| Error::io("start a thread", &e))?;
     let limit = patience.deadline.limit(Duration::MAX);
     let mut seen = Seen::default();
     let mut waited = Duration::ZERO;
@@ -187,20 +248,27 @@ pub fn take(file: File, path: &Path, mode: Mode, patience: Patience) -> Result<F
     Err(not_free(format_args!("lock {path:?}"), path, seen.holder, waited))
 }
 
-/// Polls `is_free`, for locks that the kernel cannot wait for; returns whether it was free before
-/// the moment `end`.
-pub fn poll_until(
-    end: Instant,
-    pause: Duration,
-    is_free: impl Fn() -> io::Result<bool>,
-) -> io::Result<bool> {
-    loop {
-        let found_free = is_free()?;
-        if found_free || Instant::now() > end {
-            return Ok(found_free);
-        }
-        thread::sleep(pause);
+/// Locks the file until it is closed; None on timeout. For locks with holders that /proc/locks does
+/// not name.
+pub fn take_within(file: File, lock: Lock, limit: Duration) -> io::Result<Option<File>> {
+    if lock.try_take(&file)? {
+        return Ok(Some(file));
     }
+    if limit.is_zero() {
+        return Ok(None);
+    }
+    Handover::start(file, lock)?.wait(limit).transpose()
+}
+
+/// Like [`take_within`], for a file that has other locks or outlives this one: returns a file of
+/// its own that has the lock.
+pub fn take_beside(file: &File, lock: Lock, limit: Duration) -> io::Result<Option<File>> {
+    let mut options = File::options();
+    let options = match lock {
+        Lock::Bytes(_, Mode::Exclusive) => options.write(true), // as fcntl(2) requires
+        Lock::Bytes(_, Mode::Shared) | Lock::Whole(_) => options.read(true),
+    };
+    take_within(options.open(format!("/proc/self/fd/{}", file.as_raw_fd()))?, lock, limit)
 }
 
 /// The holder seen last, and the number of looks in a row that found no other.
@@ -279,6 +347,8 @@ impl Place {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::scratch::Scratch;
 
@@ -319,15 +389,51 @@ mod tests {
         let other = open(&dir);
         let first = Range::byte(u64::MAX);
         let all = Range { start: 0, length: 0 };
-        assert!(
-            first.try_take(&one).unwrap() && first.try_take(&one).unwrap(),
-            "its own is free for a file"
-        );
-        assert!(!first.try_take(&other).unwrap() && !all.try_take(&other).unwrap());
-        assert!(!all.is_free(&other).unwrap() && all.is_free(&one).unwrap());
-        assert!(Range::byte(7).try_take(&other).unwrap());
+        let take = |range: Range, file: &File| range.try_take(file, Mode::Exclusive).unwrap();
+        assert!(take(first, &one) && take(first, &one), "its own is free for a file");
+        assert!(!take(first, &other) && !take(all, &other));
+        assert!(!all.is_shareable(&other).unwrap() && all.is_shareable(&one).unwrap());
+        assert!(take(Range::byte(7), &other));
         drop(one);
-        assert!(all.try_take(&other).unwrap());
+        assert!(take(all, &other));
+    }
+
+    #[test]
+    fn a_shared_range_keeps_out_only_exclusive_locks() {
+        let dir = Scratch::new();
+        let byte = Range::byte(0);
+        let shared = Lock::Bytes(byte, Mode::Shared);
+        let one = take_beside(&open(&dir), shared, Duration::ZERO).unwrap().unwrap();
+        assert!(byte.is_shareable(&open(&dir)).unwrap());
+        assert!(take_beside(&open(&dir), shared, Duration::ZERO).unwrap().is_some());
+        let other = open(&dir);
+        assert!(!byte.try_take(&other, Mode::Exclusive).unwrap());
+        drop(one);
+        assert!(byte.try_take(&other, Mode::Exclusive).unwrap());
+    }
+
+    #[test]
+    fn a_range_in_use_is_taken_when_its_holder_closes_the_file() {
+        let dir = Scratch::new();
+        let byte = Lock::Bytes(Range::byte(3), Mode::Exclusive);
+        let first = take_within(open(&dir), byte, Duration::ZERO).unwrap().unwrap();
+        assert!(take_within(open(&dir), byte, Duration::ZERO).unwrap().is_none());
+        let other = open(&dir);
+        assert!(take_beside(&other, byte, SHORT).unwrap().is_none());
+        thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                let file = take_beside(&other, byte, LONG).unwrap().unwrap();
+                (file, Instant::now())
+            });
+            thread::sleep(SHORT);
+            let released = Instant::now();
+            drop(first);
+            let (second, taken) = second.join().unwrap();
+            assert!(taken >= released);
+            assert!(!byte.try_take(&other).unwrap(), "the other file has it");
+            drop(second);
+        });
+        assert!(take_within(other, byte, LONG).unwrap().is_some());
     }
 
     #[test]
@@ -354,33 +460,41 @@ mod tests {
             format!("{own} has it"),
             format!("`fuser -v {}/lock` names its owner", dir.path().display()),
         ];
-        assert!(told.contains(&error.details), "{error}");
+        assert!(told.contains(&error.details()), "{error}");
         drop(first);
         drop(lock(&dir, Mode::Exclusive, LONG).unwrap());
     }
 
     #[test]
     fn waits_of_one_operation_end_with_its_deadline() {
-        let dirs = [Scratch::new(), Scratch::new()];
-        let _held = dirs.each_ref().map(|dir| lock(dir, Mode::Exclusive, LONG).unwrap());
-        let of_one = Duration::from_secs(3);
-        let whole = Duration::from_millis(3500);
-        let patience = Patience { of_one, deadline: Deadline::after(whole) };
-        let begin = Instant::now();
-        let waited = dirs.each_ref().map(|dir| {
-            let path = dir.path().join("lock");
-            let error = take(open(dir), &path, Mode::Exclusive, patience).unwrap_err();
-            assert_eq!(error.code, Code::TRY_AGAIN);
-            begin.elapsed()
-        });
-        assert!(waited[0] >= of_one, "{waited:?}");
-        let byte = Range::byte(1);
-        let [one, other] = [open(&dirs[0]), open(&dirs[0])];
+        let dir = Scratch::new();
+        let _held = lock(&dir, Mode::Exclusive, LONG).unwrap();
+        let byte = Lock::Bytes(Range::byte(1), Mode::Exclusive);
+        let one = open(&dir);
         assert!(byte.try_take(&one).unwrap());
-        let end = patience.deadline.of_wait(of_one);
-        assert!(!poll_until(end, SHORT, || byte.try_take(&other)).unwrap());
-        // each wait after the deadline has a second; three patient ones would take nine
-        assert!(begin.elapsed() < Duration::from_secs(6), "{waited:?}, {:?}", begin.elapsed());
+        // Five seconds are left to each wait after the deadline.
+        let patience =
+            Patience { of_one: Duration::from_secs(60), deadline: Deadline::after(Duration::ZERO) };
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            let of_file = scope.spawn(|| {
+                let path = dir.path().join("lock");
+                take(open(&dir), &path, Mode::Exclusive, patience).unwrap_err()
+            });
+            assert!(take_within(open(&dir), byte, patience.limit()).unwrap().is_none());
+            assert_eq!(of_file.join().unwrap().code, Code::TRY_AGAIN);
+        });
+        assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn a_wait_in_vain_is_not_repeated() {
+        let hope = Hope::default();
+        hope.give_up(Error::new(Code::IO, "no file"));
+        assert!(hope.require().is_ok());
+        hope.give_up(Error::new(Code::TRY_AGAIN, "first"));
+        hope.give_up(Error::new(Code::TRY_AGAIN, "second"));
+        assert_eq!(hope.require().unwrap_err().msg, "first");
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! Octets in journals and on sockets: two hex digits each. Usable as `#[serde(with)]`.
+//! Octets as text, two hex digits each: in journals, on sockets, in comments of nftables. Usable as `#[serde(with)]`.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serializer};
 
 /// Encodes octets as lower-case digits.
 pub fn encode(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+    let digits = octets.iter().flat_map(|octet| [octet >> 4, octet & 0xf]);
+    digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 
 /// Decodes digits of either case; None for a non-digit or an odd number of digits.

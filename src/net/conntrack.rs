@@ -12,8 +12,9 @@ use super::netlink::attr::Attrs;
 use super::netlink::attributes::Attributes;
 use super::netlink::refused;
 use super::netlink::transport::Transport;
-use super::nfnetlink::{self, Family, Header, NFNL_SUBSYS_CTNETLINK, NLM_F_ACK, NLM_F_DUMP};
+use super::nfnetlink::{self, Header, NFNL_SUBSYS_CTNETLINK, NLM_F_ACK, NLM_F_DUMP};
 use crate::error::{Error, Result};
+use crate::family::Family;
 
 /// How often an interrupted dump is retried; the flows of each attempt are deleted at once.
 const TRIES: usize = 5;
@@ -110,17 +111,15 @@ impl Conntrack {
     /// one call for all ports.
     pub fn forget_udp(
         &self,
-        is_v6: bool,
+        family: Family,
         ports: &BTreeSet<u16>,
         is_stale: impl Fn(&Flow) -> bool,
     ) -> Result<()> {
-        let family = if is_v6 { Family::Ip6 } else { Family::Ip };
+        let list = message(IPCTNL_MSG_CT_GET, family).with(NLM_F_DUMP);
         let what = format!("list the UDP flows to {ports:?}");
         for _ in 0..TRIES {
             let mut flows = vec![];
-            let seq = self
-                .send(IPCTNL_MSG_CT_GET, NLM_F_DUMP, family, &to_ports(ports))
-                .map_err(|e| Error::kernel(&what, e))?;
+            let seq = self.send(list, &to_ports(ports)).map_err(|e| Error::kernel(&what, e))?;
             let listed = self.transport.dump(seq, |reply| {
                 let found = Flow::read(reply.payload);
                 flows.extend(found.filter(|flow| ports.contains(&flow.port) && is_stale(flow)));
@@ -141,6 +140,7 @@ impl Conntrack {
 
     fn forget(&self, family: Family, flow: &Flow) -> Result<()> {
         let what = format_args!("delete the UDP flow to {}", flow.destination);
+        let delete = message(IPCTNL_MSG_CT_DELETE, family).with(NLM_F_ACK);
         let mut body = Attributes::default();
         for (kind, bytes) in &flow.identity {
             match *kind {
@@ -148,23 +148,24 @@ impl Conntrack {
                 kind => body.raw(kind, bytes),
             };
         }
-        let seq = self
-            .send(IPCTNL_MSG_CT_DELETE, NLM_F_ACK, family, &body)
-            .map_err(|e| Error::kernel(what, e))?;
+        let seq = self.send(delete, &body).map_err(|e| Error::kernel(what, e))?;
         match self.transport.acknowledged(seq, |_| ()) {
             Err(refusal) if refusal.errno == Errno::ENOENT => Ok(()), // it expired meanwhile
             done => done.map_err(|refusal| refused(what, refusal)),
         }
     }
 
-    fn send(&self, kind: u16, flags: u16, family: Family, body: &Attributes) -> Result<u32, Errno> {
+    fn send(&self, header: Header, body: &Attributes) -> Result<u32, Errno> {
         let seq = self.transport.next_seq();
         let mut bytes = vec![];
-        Header::new(NFNL_SUBSYS_CTNETLINK, kind, flags, seq, family)
-            .append(body.bytes(), &mut bytes);
+        header.append(seq, body.bytes(), &mut bytes);
         self.transport.send(&bytes)?;
         Ok(seq)
     }
+}
+
+fn message(kind: u16, family: Family) -> Header {
+    Header::new(NFNL_SUBSYS_CTNETLINK, kind, family.into())
 }
 
 /// Builds the filter of the dump. Kernels before 5.8 ignore it, so the replies are filtered here as

@@ -5,7 +5,7 @@
 //! one `iptables-restore` per family. Whether there is anything to read is determined without
 //! starting a program.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -15,17 +15,15 @@ use std::process::{Command, Output, Stdio};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
-use super::nft::{Family, Nft};
-use crate::deadline::Deadline;
+use super::nft::{NfFamily, Nft};
+use crate::deadline::Clock;
 use crate::error::{Code, Error, Result};
-use crate::file_lock::{self, Mode, Patience, Place};
+use crate::family::Family;
+use crate::file_lock::{self, Hope, Mode, Patience, Place};
 use crate::plain_file;
 
 /// Where to look for the programs when the PATH, which is the runtime's, does not lead to them.
 const USUAL_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
-/// Seconds to wait for another lock holder, as in [`file_lock::PATIENCE`]. kube-proxy alone can
-/// hold the lock for several.
-const PATIENCE: &str = "30";
 /// The lock of iptables-legacy.
 const XTABLES_LOCK: &str = "/run/xtables.lock";
 /// How often a change is planned again because the rules changed in between.
@@ -129,26 +127,31 @@ impl Saved {
 #[derive(Default)]
 pub struct Programs {
     /// When the wait for the lock ends.
-    deadline: Deadline,
-    given_up: OnceCell<Error>,
+    clock: Clock,
+    hope: Hope,
 }
 
 /// The programs of one address family.
 #[derive(Clone, Copy)]
 pub struct Iptables<'p> {
     programs: &'p Programs,
-    is_v6: bool,
+    family: Family,
     variant: Variant,
 }
 
 impl Programs {
-    /// The programs that the host calls iptables (or ip6tables), for the family of this address.
-    pub fn for_address(&self, ip: IpAddr) -> Iptables<'_> {
-        self.of(ip.is_ipv6(), Variant::Default)
+    /// Programs whose waits end with the deadline of this clock.
+    pub fn new(clock: Clock) -> Programs {
+        Programs { clock, hope: Hope::default() }
     }
 
-    fn of(&self, is_v6: bool, variant: Variant) -> Iptables<'_> {
-        Iptables { programs: self, is_v6, variant }
+    /// The programs that the host calls iptables (or ip6tables), for the family of this address.
+    pub fn for_address(&self, ip: IpAddr) -> Iptables<'_> {
+        self.of(Family::of(ip), Variant::Default)
+    }
+
+    fn of(&self, family: Family, variant: Variant) -> Iptables<'_> {
+        Iptables { programs: self, family, variant }
     }
 
     /// The programs of both families whose `nat` table may have this chain; empty if no program
@@ -177,17 +180,17 @@ impl Programs {
     fn with_nat(
         &self,
         nft: Option<&Nft>,
-        is_there: impl Fn(&Nft, Family) -> Result<bool>,
+        is_there: impl Fn(&Nft, NfFamily) -> Result<bool>,
     ) -> Result<Vec<Iptables<'_>>> {
         self.settle()?;
         let mut found = vec![];
-        for (is_v6, family) in [(false, Family::Ip), (true, Family::Ip6)] {
-            if nft.map_or(Ok(false), |nft| is_there(nft, family))? {
-                found.push(self.of(is_v6, Variant::Nft));
+        for family in Family::ALL {
+            if nft.map_or(Ok(false), |nft| is_there(nft, family.into()))? {
+                found.push(self.of(family, Variant::Nft));
             }
             // A host without the programs has no rules of ours there, whichever program created the
             // table.
-            let legacy = self.legacy_with("nat", is_v6)?;
+            let legacy = self.legacy_with("nat", family)?;
             found.extend(legacy.filter(|iptables| iptables.require().is_ok()));
         }
         Ok(found)
@@ -195,8 +198,8 @@ impl Programs {
 
     /// The programs of iptables-legacy for one address family, if that has a table of this name.
     /// Runs no program.
-    pub fn legacy_with(&self, table: &str, is_v6: bool) -> Result<Option<Iptables<'_>>> {
-        Ok(has_legacy_table(table, is_v6)?.then_some(self.of(is_v6, Variant::Legacy)))
+    pub fn legacy_with(&self, table: &str, family: Family) -> Result<Option<Iptables<'_>>> {
+        Ok(has_legacy_table(table, family)?.then_some(self.of(family, Variant::Legacy)))
     }
 
     /// Waits until no change of the rules is in progress, so that a search also finds the rules of
@@ -215,39 +218,33 @@ impl Programs {
     /// kernel releases the lock when this process and the programs that it started have exited:
     /// such a program continues when this process is killed.
     fn lock(&self) -> Result<File> {
-        self.require_hope()?;
+        self.hope.require()?;
         let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
         let path = Path::new(LOCK);
         plain_file::make_private_directory(Path::new(LOCK_DIR)).map_err(failed)?;
         let file = plain_file::open_or_create(path).map_err(failed)?;
-        let file =
-            file_lock::take(file, path, Mode::Exclusive, Patience::of_operation(self.deadline))
-                .map_err(|error| self.give_up(error))?;
+        let patience = Patience::of_operation(self.clock.deadline());
+        let file = file_lock::take(file, path, Mode::Exclusive, patience)
+            .map_err(|error| self.hope.give_up(error))?;
         fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
         Ok(file)
     }
 
-    /// Fails with the error of the first wait for the lock if that was in vain.
-    fn require_hope(&self) -> Result<()> {
-        self.given_up.get().cloned().map_or(Ok(()), Err)
-    }
-
-    fn give_up(&self, error: Error) -> Error {
-        if error.code == Code::TRY_AGAIN {
-            let _ = self.given_up.set(error.clone()); // only the first attempt waited
-        }
-        error
+    /// How many seconds the programs wait for the lock of all iptables programs, which kube-proxy
+    /// alone can hold for several.
+    fn seconds(&self) -> String {
+        self.clock.deadline().limit(file_lock::PATIENCE).as_secs().to_string()
     }
 }
 
 impl Iptables<'_> {
     /// The name of the programs, for messages.
     pub fn name(&self) -> &'static str {
-        match (self.is_v6, self.variant) {
-            (false, Variant::Legacy) => "iptables-legacy",
-            (true, Variant::Legacy) => "ip6tables-legacy",
-            (false, _) => "iptables",
-            (true, _) => "ip6tables",
+        match (self.family, self.variant) {
+            (Family::V4, Variant::Legacy) => "iptables-legacy",
+            (Family::V6, Variant::Legacy) => "ip6tables-legacy",
+            (Family::V4, _) => "iptables",
+            (Family::V6, _) => "ip6tables",
         }
     }
 
@@ -267,12 +264,13 @@ impl Iptables<'_> {
 
     /// Whether these programs are for the family of this address.
     pub fn is_for(&self, ip: IpAddr) -> bool {
-        self.is_v6 == ip.is_ipv6()
+        self.family == Family::of(ip)
     }
 
     /// The rules of a chain as `-A …` lines; None if the chain does not exist.
     pub fn chain(&self, table: &str, chain: &str) -> Result<Option<Vec<String>>> {
-        let output = self.run("", &["-w", PATIENCE, "-t", table, "-S", chain], "")?;
+        let seconds = self.programs.seconds();
+        let output = self.run("", &["-w", &seconds, "-t", table, "-S", chain], "")?;
         match output.status.code() {
             Some(0) => {
                 let text = String::from_utf8_lossy(&output.stdout);
@@ -309,7 +307,8 @@ impl Iptables<'_> {
 
     fn restore(&self, table: &str, lines: &[String]) -> Result<()> {
         let text = format!("*{table}\n{}\nCOMMIT\n", lines.join("\n"));
-        let output = self.run("-restore", &["--noflush", "-w", PATIENCE], &text)?;
+        let seconds = self.programs.seconds();
+        let output = self.run("-restore", &["--noflush", "-w", &seconds], &text)?;
         if output.status.success() {
             Ok(())
         } else {
@@ -318,7 +317,7 @@ impl Iptables<'_> {
     }
 
     fn run(&self, suffix: &str, args: &[&str], input: &str) -> Result<Output> {
-        self.programs.require_hope()?;
+        self.programs.hope.require()?;
         let program = self.program(suffix)?;
         let starting = |e: std::io::Error| {
             Error::io(format_args!("run {}", program.display()), &e).with_code(Code::HOST_PROGRAM)
@@ -333,13 +332,12 @@ impl Iptables<'_> {
     }
 
     fn program(&self, suffix: &str) -> Result<PathBuf> {
-        let family = if self.is_v6 { "ip6tables" } else { "iptables" };
+        let ip = self.family.word();
+        let plain = format!("{ip}tables{suffix}");
         let names = match self.variant {
-            Variant::Default => vec![format!("{family}{suffix}")],
-            Variant::Nft => vec![format!("{family}-nft{suffix}"), format!("{family}{suffix}")],
-            Variant::Legacy => {
-                vec![format!("{family}-legacy{suffix}"), format!("{family}{suffix}")]
-            }
+            Variant::Default => vec![plain],
+            Variant::Nft => vec![format!("{ip}tables-nft{suffix}"), plain],
+            Variant::Legacy => vec![format!("{ip}tables-legacy{suffix}"), plain],
         };
         names.iter().find_map(|name| find_program(name)).ok_or_else(|| {
             Error::new(Code::HOST_PROGRAM, format!("program {:?} not found", names[0]))
@@ -353,10 +351,10 @@ impl Iptables<'_> {
         // after another process removed the chain.
         let is_locked = output.status.code() == Some(LOCKED) && said.contains("xtables lock");
         let code = if is_locked { Code::TRY_AGAIN } else { Code::HOST_PROGRAM };
-        let family = if self.is_v6 { "ip6tables" } else { "iptables" };
-        let error = Error::new(code, format!("{what} {object:?}: {family}: {}", output.status))
+        let ip = self.family.word();
+        let error = Error::new(code, format!("{what} {object:?}: {ip}tables: {}", output.status))
             .with_details(said.trim());
-        self.programs.give_up(
+        self.programs.hope.give_up(
             match Place::at(Path::new(XTABLES_LOCK))
                 .filter(|_| is_locked)
                 .and_then(|lock| lock.holder())
@@ -369,11 +367,8 @@ impl Iptables<'_> {
 }
 
 /// Whether iptables-legacy, which has kernel tables of its own, has this one.
-fn has_legacy_table(table: &str, is_v6: bool) -> Result<bool> {
-    let names = format!(
-        "/proc/thread-self/net/{}",
-        if is_v6 { "ip6_tables_names" } else { "ip_tables_names" }
-    );
+fn has_legacy_table(table: &str, family: Family) -> Result<bool> {
+    let names = format!("/proc/thread-self/net/{}_tables_names", family.word());
     match fs::read_to_string(&names) {
         Ok(tables) => Ok(tables.lines().any(|found| found == table)),
         // No such file means no such tables. An ordinary user may not read it, and cannot have made
@@ -406,7 +401,7 @@ mod tests {
             let status = std::os::unix::process::ExitStatusExt::from_raw(LOCKED << 8);
             let output = Output { status, stdout: vec![], stderr: said.into() };
             Programs::default()
-                .of(false, Variant::Default)
+                .of(Family::V4, Variant::Default)
                 .failed("change the rules of table", "filter", &output)
                 .code
         };

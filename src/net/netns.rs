@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::netlink::Netlink;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::file_lock::{self, Mode, Range, poll_until};
+use crate::file_lock::{self, Lock as FileLock, Mode, Range};
 use crate::plain_file;
 
 /// NSFS_MAGIC of linux/magic.h: the file system that an open namespace file is on.
@@ -39,8 +39,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 /// How long to wait for the reference's lock on the namespace's own file, which an unprivileged
 /// process may hold indefinitely.
 const REFERENCE_PATIENCE: Duration = Duration::from_millis(500);
-/// The pause between two attempts to take a lock.
-const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Identifies a namespace in a form that can be stored: a path may lead to another namespace later,
 /// and the kernel reuses inode numbers.
@@ -72,6 +70,7 @@ impl fmt::Debug for Netns {
 pub struct Lock<'a> {
     netns: &'a File,
     _own: File,
+    _reference_s: Option<File>,
 }
 
 impl Drop for Lock<'_> {
@@ -184,16 +183,21 @@ impl Netns {
         let own = plain_file::open_or_create(Path::new(LOCK)).map_err(failed)?;
         let byte = Range::byte(self.identity()?.1);
         let limit = deadline.limit(LOCK_PATIENCE);
-        if !poll_until(Instant::now() + limit, LOCK_PAUSE, || byte.try_take(&own))
+        let own = file_lock::take_within(own, FileLock::Bytes(byte, Mode::Exclusive), limit)
             .map_err(failed)?
-        {
-            return Err(file_lock::not_free(what(), Path::new(LOCK), None, limit));
+            .ok_or_else(|| file_lock::not_free(what(), Path::new(LOCK), None, limit))?;
+        let reference_s =
+            self.lock_as_reference(deadline.limit(REFERENCE_PATIENCE)).unwrap_or(None);
+        Ok(Lock { netns: &self.file, _own: own, _reference_s: reference_s })
+    }
+
+    /// Takes flock on the namespace's file, as the reference's sbr does; returns the file that has
+    /// it unless that is our own. A lock that is not free is not an error: continue without.
+    fn lock_as_reference(&self, limit: Duration) -> io::Result<Option<File>> {
+        if Mode::Exclusive.try_take(&self.file)? {
+            return Ok(None);
         }
-        // The reference's sbr takes flock on the namespace's file. If that is not free it is not an
-        // error: continue without.
-        let end = deadline.of_wait(REFERENCE_PATIENCE);
-        let _ = poll_until(end, LOCK_PAUSE, || Mode::Exclusive.try_take(&self.file));
-        Ok(Lock { netns: &self.file, _own: own })
+        file_lock::take_beside(&self.file, FileLock::Whole(Mode::Exclusive), limit)
     }
 
     /// The descriptor for IFLA_NET_NS_FD.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::family::Family;
 pub use rtnetlink::packet_core::{
     NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST,
 };
@@ -26,9 +27,10 @@ pub const NFNL_MSG_BATCH_END: u16 = 0x11;
 /// The generation that a transaction is bound to.
 pub const NFNL_BATCH_GENID: u16 = 1;
 
-/// The family of packets that a message is about (NFPROTO_*).
+/// What packets a message is about, as nfgenmsg numbers it (NFPROTO_*). It is not
+/// [`Family`]: tables of both address families and of frames exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum NfFamily {
     /// For messages that are about no table.
     Unspec = 0,
     /// IPv4 and IPv6.
@@ -41,46 +43,65 @@ pub enum Family {
     Ip6 = 10,
 }
 
+impl From<Family> for NfFamily {
+    fn from(family: Family) -> NfFamily {
+        match family {
+            Family::V4 => NfFamily::Ip,
+            Family::V6 => NfFamily::Ip6,
+        }
+    }
+}
+
 /// As nft(8) names it.
-impl fmt::Display for Family {
+impl fmt::Display for NfFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Family::Unspec => "unspec",
-            Family::Inet => "inet",
-            Family::Ip => "ip",
-            Family::Bridge => "bridge",
-            Family::Ip6 => "ip6",
+            NfFamily::Unspec => "unspec",
+            NfFamily::Inet => "inet",
+            NfFamily::Ip => "ip",
+            NfFamily::Bridge => "bridge",
+            NfFamily::Ip6 => "ip6",
         })
     }
 }
 
-/// A message's two headers.
+/// What a message's two headers say: its type, what it is about, and its flags.
+#[derive(Clone, Copy, Debug)]
 pub struct Header {
     kind: u16,
     flags: u16,
-    seq: u32,
-    family: Family,
+    family: NfFamily,
     resource: u16,
 }
 
 impl Header {
-    /// The header of a subsystem's message.
-    pub fn new(subsystem: u8, kind: u16, flags: u16, seq: u32, family: Family) -> Header {
-        Header { kind: u16::from(subsystem) << 8 | kind, flags, seq, family, resource: 0 }
+    /// The header of a subsystem's message, without flags.
+    pub fn new(subsystem: u8, kind: u16, family: NfFamily) -> Header {
+        Header { kind: u16::from(subsystem) << 8 | kind, flags: 0, family, resource: 0 }
     }
 
     /// The header of NFNL_MSG_BATCH_BEGIN or NFNL_MSG_BATCH_END.
-    pub fn of_batch(kind: u16, seq: u32, subsystem: u8) -> Header {
-        Header { kind, flags: 0, seq, family: Family::Unspec, resource: subsystem.into() }
+    pub fn of_batch(kind: u16, subsystem: u8) -> Header {
+        Header { kind, flags: 0, family: NfFamily::Unspec, resource: subsystem.into() }
     }
 
-    /// Appends the message with this body. Its port id is 0: the kernel knows the sender.
-    pub fn append(&self, body: &[u8], bytes: &mut Vec<u8>) {
+    /// The header with these flags (NLM_F_*) as well.
+    pub fn with(self, flags: u16) -> Header {
+        Header { flags: self.flags | flags, ..self }
+    }
+
+    /// The type of the message within its subsystem.
+    pub fn kind(self) -> u16 {
+        self.kind & 0xff
+    }
+
+    /// Appends the message with this number and body. Its port id is 0: the kernel knows the sender.
+    pub fn append(self, seq: u32, body: &[u8], bytes: &mut Vec<u8>) {
         let length = NLMSG_HEADER + HEADER + body.len();
         bytes.extend((length as u32).to_ne_bytes());
         bytes.extend(self.kind.to_ne_bytes());
         bytes.extend((self.flags | NLM_F_REQUEST).to_ne_bytes());
-        bytes.extend(self.seq.to_ne_bytes());
+        bytes.extend(seq.to_ne_bytes());
         bytes.extend([0; 4]);
         bytes.extend([self.family as u8, NFNETLINK_V0]);
         bytes.extend(self.resource.to_be_bytes());

@@ -8,20 +8,19 @@ use std::io::ErrorKind;
 use nix::errno::Errno;
 
 use crate::error::{Error, Result};
+use crate::family::Family;
 
 /// A network setting. It cannot name a file outside /proc/sys/net.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysctl(String);
 
 impl Sysctl {
-    /// `net/ipv4/ip_forward`.
-    pub fn ipv4_forward() -> Sysctl {
-        Sysctl("ipv4/ip_forward".into())
-    }
-
-    /// `net/ipv6/conf/all/forwarding`.
-    pub fn ipv6_forward() -> Sysctl {
-        Sysctl("ipv6/conf/all/forwarding".into())
+    /// `net/ipv4/ip_forward`, or `net/ipv6/conf/all/forwarding`.
+    pub fn forwarding(family: Family) -> Sysctl {
+        Sysctl(match family {
+            Family::V4 => "ipv4/ip_forward".into(),
+            Family::V6 => "ipv6/conf/all/forwarding".into(),
+        })
     }
 
     /// A setting of one link: `net/ipv4/conf/<ifname>/<setting>`. The kernel allows no `/` in link
@@ -101,8 +100,8 @@ impl Sysctl {
 
     /// `net/bridge/bridge-nf-call-iptables`, or its IPv6 counterpart: whether bridged packets
     /// traverse the rules. Exists only if the kernel has br_netfilter.
-    pub fn bridge_netfilter(is_v6: bool) -> Sysctl {
-        Sysctl(format!("bridge/bridge-nf-call-{}", if is_v6 { "ip6tables" } else { "iptables" }))
+    pub fn bridge_netfilter(family: Family) -> Sysctl {
+        Sysctl(format!("bridge/bridge-nf-call-{}tables", family.word()))
     }
 
     fn path(&self) -> String {
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placeholder_becomes_one_element_whatever_the_link_is_called() {
+    fn a_placeholder_is_one_path_element_for_any_link_name() {
         let of = |name: &str, ifname: &str| {
             Sysctl::parse(name).unwrap().of_link("IFNAME", ifname).to_string()
         };

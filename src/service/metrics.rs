@@ -48,7 +48,7 @@ impl Registry {
         about: &'static str,
         label: Option<Label>,
     ) -> Family {
-        self.register(Kind::Counter, name, about, label)
+        self.register(Values::zero(Kind::Counter, name, about, label))
     }
 
     /// Registers a gauge, or one for each value of a label.
@@ -58,18 +58,11 @@ impl Registry {
         about: &'static str,
         label: Option<Label>,
     ) -> Family {
-        self.register(Kind::Gauge, name, about, label)
+        self.register(Values::zero(Kind::Gauge, name, about, label))
     }
 
-    fn register(
-        &mut self,
-        kind: Kind,
-        name: &'static str,
-        about: &'static str,
-        label: Option<Label>,
-    ) -> Family {
-        let count = label.as_ref().map_or(1, |(_, values)| values.len());
-        self.families.push(Values { kind, name, about, label, values: vec![0; count] });
+    fn register(&mut self, values: Values) -> Family {
+        self.families.push(values);
         Family(self.families.len() - 1)
     }
 
@@ -94,6 +87,11 @@ impl Registry {
 }
 
 impl Values {
+    fn zero(kind: Kind, name: &'static str, about: &'static str, label: Option<Label>) -> Values {
+        let count = label.as_ref().map_or(1, |(_, values)| values.len());
+        Values { kind, name, about, label, values: vec![0; count] }
+    }
+
     /// Writing to a String cannot fail.
     fn write(&self, prefix: &str, text: &mut String) {
         let (kind, suffix) = match self.kind {

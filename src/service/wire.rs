@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Identity;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::sys::local_stream::LocalStream;
 
@@ -70,7 +71,7 @@ pub enum Said<A> {
 
 impl From<&Error> for ErrorObject {
     fn from(error: &Error) -> ErrorObject {
-        ErrorObject { code: error.code.0, msg: error.msg.clone(), details: error.details.clone() }
+        ErrorObject { code: error.code.0, msg: error.msg.clone(), details: error.details() }
     }
 }
 
@@ -88,13 +89,16 @@ impl Identity {
 
     /// Decodes a request. Code 6 if it is not of this protocol.
     pub fn read_request<Q: DeserializeOwned>(&self, line: &[u8]) -> Result<Q> {
-        let text = String::from_utf8_lossy(line);
-        let unread = |e: serde_json::Error| {
-            Error::new(Code::DECODE, e.to_string()).context("read the request")
-        };
-        let head: Head = serde_json::from_str(&text).map_err(unread)?;
+        self.verify_request(line)?;
+        decode(line).map_err(|e| e.context("read the request"))
+    }
+
+    /// Checks that a request is of this protocol, for a daemon that decodes the rest itself. Code 6
+    /// if not.
+    pub fn verify_request(&self, line: &[u8]) -> Result<()> {
+        let head: Head = decode(line).map_err(|e| e.context("read the request"))?;
         if head.protocol == Some(self.protocol) {
-            serde_json::from_str(&text).map_err(unread)
+            Ok(())
         } else {
             Err(self.other_version("the client", head.protocol, "daemon"))
         }
@@ -128,13 +132,11 @@ impl Identity {
         if !line.ends_with(b"\n") {
             return Err(self.hung_up(socket));
         }
-        let text = String::from_utf8_lossy(line);
-        let unread = |e: serde_json::Error| Error::new(Code::DECODE, e.to_string()).context(&asked);
-        let head: Head = serde_json::from_str(&text).map_err(unread)?;
+        let head: Head = decode(line).map_err(|e| e.context(&asked))?;
         if head.protocol != Some(self.protocol) {
             return Err(self.other_version("the daemon", head.protocol, "client").context(&asked));
         }
-        let line: Line<Words<A>> = serde_json::from_str(&text).map_err(unread)?;
+        let line: Line<Words<A>> = decode(line).map_err(|e| e.context(&asked))?;
         Ok(match line.said {
             Words::Answer(answer) => Said::Answer(Ok(answer)),
             Words::Error(told) => Said::Answer(Err(told.into())),
@@ -145,9 +147,13 @@ impl Identity {
     }
 
     /// Connects to the daemon that listens at `socket`; see [`Identity::unreached`].
-    pub fn connect<'a>(&'static self, socket: &'a Path) -> io::Result<Connected<'a>> {
-        let stream = LocalStream::connect(&UnixAddr::new(socket)?, PATIENCE)?;
-        Ok(Connected { identity: self, stream, socket })
+    pub fn connect<'a>(
+        &'static self,
+        socket: &'a Path,
+        deadline: Deadline,
+    ) -> io::Result<Connected<'a>> {
+        let stream = LocalStream::connect(&UnixAddr::new(socket)?, deadline.limit(PATIENCE))?;
+        Ok(Connected { identity: self, stream, socket, deadline })
     }
 
     /// The error for a connection that could not be made.
@@ -183,6 +189,19 @@ impl Identity {
     }
 }
 
+/// Decodes a line, or a part of it.
+fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
+    let text = String::from_utf8_lossy(line);
+    serde_json::from_str(&text).map_err(|e| Error::new(Code::DECODE, e.to_string()))
+}
+
+/// How long to wait for an answer that the daemon has announced within `patience`. Its operator has
+/// set that time, which may be longer than an operation; only what is added to it ends with the
+/// operation's deadline.
+fn announced(patience: Duration, deadline: Deadline) -> Duration {
+    deadline.limit(patience + PATIENCE).max(patience)
+}
+
 /// Encodes a line. Strings, numbers and lists of them always serialise.
 fn line<T: Serialize>(identity: &Identity, said: &T) -> String {
     serde_json::to_string(&Line { said, protocol: identity.protocol }).unwrap_or_default()
@@ -193,15 +212,16 @@ pub struct Connected<'a> {
     identity: &'static Identity,
     stream: LocalStream,
     socket: &'a Path,
+    deadline: Deadline,
 }
 
 impl<'a> Connected<'a> {
     /// Sends a request; the answer may be awaited later.
     pub fn ask<Q: Serialize>(mut self, request: &Q) -> Result<Asked<'a>> {
         let line = self.identity.request_line(request) + "\n";
-        let Connected { identity, socket, .. } = self;
+        let Connected { identity, socket, deadline, .. } = self;
         self.stream.write_all(line.as_bytes()).map_err(|e| identity.broken(socket, &e))?;
-        Ok(Asked { identity, stream: BufReader::new(self.stream), socket })
+        Ok(Asked { identity, stream: BufReader::new(self.stream), socket, deadline })
     }
 }
 
@@ -210,20 +230,23 @@ pub struct Asked<'a> {
     identity: &'static Identity,
     stream: BufReader<LocalStream>,
     socket: &'a Path,
+    deadline: Deadline,
 }
 
 impl Asked<'_> {
     /// Waits for the answer. The inner result is the daemon's answer, the outer one reports that
     /// there was none. Code 11 means that the daemon ended meanwhile.
     pub fn answer<A: DeserializeOwned>(mut self) -> Result<Result<A>> {
-        self.stream.get_mut().allow(PATIENCE);
+        self.stream.get_mut().allow(self.deadline.limit(PATIENCE));
         loop {
             let mut line = vec![];
             let read = (&mut self.stream).take(ANSWER_MAX).read_until(b'\n', &mut line);
             read.map_err(|e| self.identity.broken(self.socket, &e))?;
             match self.identity.read_answer(&line, self.socket)? {
                 Said::Answer(answer) => return Ok(answer),
-                Said::Patience(patience) => self.stream.get_mut().allow(patience + PATIENCE),
+                Said::Patience(patience) => {
+                    self.stream.get_mut().allow(announced(patience, self.deadline))
+                }
             }
         }
     }
@@ -237,4 +260,19 @@ pub fn is_not_running(error: &Error) -> bool {
 
 fn is_nobody(error: &Error) -> bool {
     error.is_errno(Errno::ENOENT) || error.is_errno(Errno::ECONNREFUSED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announced_answer_may_take_longer_than_the_operation() {
+        let seconds = Duration::from_secs;
+        let cases = [(500, 55, 85), (60, 55, 60), (0, 55, 55), (60, 213, 213), (0, 0, 5)];
+        for (left, patience, expected) in cases {
+            let wait = announced(seconds(patience), Deadline::after(seconds(left)));
+            assert_eq!(wait.as_secs_f64().round() as u64, expected, "{left} {patience}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ use nix::unistd::geteuid;
 use super::local_stream::LocalStream;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
+use crate::hex;
 
 /// The timeout of a whole call, and of connecting, whatever arrives in between.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -112,8 +113,7 @@ impl Bus {
 
     fn greet(stream: LocalStream, deadline: Deadline) -> io::Result<Bus> {
         let mut bus = Bus { stream: BufReader::new(stream), serial: 0, deadline };
-        let user: String =
-            geteuid().to_string().bytes().map(|digit| format!("{digit:02x}")).collect();
+        let user = hex::encode(geteuid().to_string().as_bytes());
         bus.stream.get_mut().write_all(format!("\0AUTH EXTERNAL {user}\r\n").as_bytes())?;
         let mut line = vec![];
         (&mut bus.stream).take(LINE_MAX).read_until(b'\n', &mut line)?;

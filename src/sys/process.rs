@@ -33,8 +33,8 @@ pub fn another_runs(name: &str) -> bool {
 /// terminal.
 const REQUESTS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// A guard that blocks SIGINT, SIGTERM and SIGHUP in this thread and in the threads it starts.
-/// Programs that it starts receive them as usual.
+/// A guard that blocks SIGINT, SIGTERM and SIGHUP in this thread, and in the threads and programs it
+/// starts: Ctrl-C signals a whole process group, and a plugin would end in the middle of its work.
 pub struct Uninterrupted {
     before: SigSet,
 }

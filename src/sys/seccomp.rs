@@ -2,9 +2,9 @@
 //! rejects all other calls.
 
 use nix::errno::Errno;
-use nix::libc::{
-    self, BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter,
-};
+use nix::libc::{self, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO};
+
+use super::bpf::{Program, Test, Width};
 
 /// The offsets of the call's number, its architecture, and the first of six arguments in a filter's
 /// input (`seccomp_data` of linux/seccomp.h). The low half of an argument, the significant one,
@@ -52,15 +52,12 @@ pub enum Is {
 pub fn allow_only(always: &[libc::c_long], some: &[Call]) -> Result<(), Errno> {
     let mut program = beginning()?;
     for number in always {
-        program.extend([unless(BPF_JEQ, *number as u32, 1), answer(libc::SECCOMP_RET_ALLOW)]);
+        program.answer_if(Test::Is(*number as u32), SECCOMP_RET_ALLOW);
     }
     for call in some {
-        let tests = tests(&call.is);
-        program.push(unless(BPF_JEQ, call.number as u32, tests.len() as u8 + 1));
-        program.push(load(ARGUMENTS + 8 * call.argument));
-        program.extend(tests);
+        program.when(Test::Is(call.number as u32), call.checks())?;
     }
-    program.push(answer(REFUSE));
+    program.answer(REFUSE);
     install(&program, libc::SECCOMP_FILTER_FLAG_LOG)
 }
 
@@ -68,64 +65,54 @@ pub fn allow_only(always: &[libc::c_long], some: &[Call]) -> Result<(), Errno> {
 /// time: the audit log does not show it.
 pub fn hide(number: libc::c_long) -> Result<(), Errno> {
     let mut program = beginning()?;
-    program.extend([
-        unless(BPF_JEQ, number as u32, 1),
-        answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
-    ]);
-    program.push(answer(libc::SECCOMP_RET_ALLOW));
+    program.answer_if(Test::Is(number as u32), SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
+    program.answer(SECCOMP_RET_ALLOW);
     install(&program, 0)
 }
 
 /// Installs a filter. If there are several, the kernel applies the strictest result.
-fn install(program: &[sock_filter], flags: libc::c_ulong) -> Result<(), Errno> {
-    let len = u16::try_from(program.len()).map_err(|_| Errno::EINVAL)?;
-    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
-    // SAFETY: the kernel reads a sock_fprog and the `len` instructions that it points to, and keeps
-    // a copy.
+fn install(program: &Program, flags: libc::c_ulong) -> Result<(), Errno> {
+    let program = program.as_fprog()?;
+    // SAFETY: the kernel reads a sock_fprog and the instructions of our program, which it points
+    // to, and keeps a copy.
     let set = unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
     };
     Errno::result(set).map(drop)
 }
 
-const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+const REFUSE: u32 = SECCOMP_RET_ERRNO | libc::EPERM as u32;
 
 /// Refuses calls of another architecture, and loads the call's number.
-fn beginning() -> Result<Vec<sock_filter>, Errno> {
+fn beginning() -> Result<Program, Errno> {
     let own = OWN_ARCHITECTURE.ok_or(Errno::ENOSYS)?;
-    Ok(vec![load(ARCHITECTURE), when(BPF_JEQ, own, 1), answer(REFUSE), load(NUMBER)])
+    let mut program = Program::default();
+    program.load(Width::Word, ARCHITECTURE).answer_unless(Test::Is(own), REFUSE);
+    program.load(Width::Word, NUMBER);
+    Ok(program)
 }
 
-/// The instructions that check a loaded argument.
-fn tests(is: &Is) -> Vec<sock_filter> {
-    let allow = answer(libc::SECCOMP_RET_ALLOW);
-    let refuse = answer(REFUSE);
-    match is {
-        Is::OneOf(values) => {
-            let one = |value: &libc::c_int| [unless(BPF_JEQ, *value as u32, 1), allow];
-            values.iter().flat_map(one).chain([refuse]).collect()
-        }
-        Is::With(bits) => vec![unless(BPF_JSET, *bits as u32, 1), allow, refuse],
-        Is::Without(bits) => vec![unless(BPF_JSET, *bits as u32, 1), refuse, allow],
+impl Call {
+    /// The steps that check the argument.
+    fn checks(&self) -> Program {
+        let mut checks = Program::default();
+        checks.load(Width::Word, ARGUMENTS + 8 * self.argument);
+        match self.is {
+            Is::OneOf(values) => {
+                for value in values {
+                    checks.answer_if(Test::Is(*value as u32), SECCOMP_RET_ALLOW);
+                }
+                checks.answer(REFUSE)
+            }
+            Is::With(bits) => {
+                checks.answer_if(Test::HasAny(bits as u32), SECCOMP_RET_ALLOW).answer(REFUSE)
+            }
+            Is::Without(bits) => {
+                checks.answer_if(Test::HasAny(bits as u32), REFUSE).answer(SECCOMP_RET_ALLOW)
+            }
+        };
+        checks
     }
-}
-
-fn load(at: u32) -> sock_filter {
-    sock_filter { code: (BPF_LD | BPF_W | BPF_ABS) as u16, jt: 0, jf: 0, k: at }
-}
-
-/// Skips `over` instructions if the test succeeds.
-fn when(test: u32, k: u32, over: u8) -> sock_filter {
-    sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt: over, jf: 0, k }
-}
-
-/// Skips `over` instructions if the test fails.
-fn unless(test: u32, k: u32, over: u8) -> sock_filter {
-    sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt: 0, jf: over, k }
-}
-
-fn answer(k: u32) -> sock_filter {
-    sock_filter { code: (BPF_RET | BPF_K) as u16, jt: 0, jf: 0, k }
 }
 
 #[cfg(test)]
@@ -173,7 +160,7 @@ mod tests {
     ];
 
     #[test]
-    fn calls_are_refused_unless_they_and_their_arguments_are_allowed() {
+    fn calls_are_refused_unless_allowed_with_their_arguments() {
         let answers = answers(
             || allow_only(&ALWAYS, &SOME),
             [

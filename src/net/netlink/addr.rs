@@ -5,17 +5,16 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use rtnetlink::AddressMessageBuilder;
-use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
-use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::address::{
-    AddressAttribute, AddressFlags, AddressMessage, AddressScope,
-};
+use rtnetlink::packet_core::DefaultNla;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 
 use super::attr::{Attrs, read_u32};
-use super::link::{Link, none_if_gone};
+use super::link::Link;
 use super::request::{RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR, Request};
 use super::socket::Netlink;
 use crate::error::Result;
+use crate::family::Family;
+use crate::hex;
 
 /// ifaddrmsg.
 const HEADER: usize = 8;
@@ -90,10 +89,9 @@ impl KeptAddress {
         let is_permanent = attrs.u32(IFA_FLAGS)? & IFA_F_PERMANENT != 0;
         let is_made_by_kernel =
             matches!(attrs.ip(IFA_ADDRESS)?, IpAddr::V6(ip) if ip.is_unicast_link_local());
-        let mut text = format!("{family:02x}{prefix:02x}{scope:02x}");
+        let mut text = hex::encode(&[family, prefix, scope]);
         for (kind, value) in attrs.iter().filter(|(kind, _)| KEPT.contains(kind)) {
-            text.push_str(&format!(" {kind:02x}"));
-            text.extend(value.iter().map(|byte| format!("{byte:02x}")));
+            text += &format!(" {kind:02x}{}", hex::encode(value));
         }
         (read_u32(payload, IFA_INDEX)? == index && is_permanent && !is_made_by_kernel)
             .then_some(KeptAddress(text))
@@ -104,26 +102,23 @@ impl KeptAddress {
     }
 
     fn message(&self, index: u32) -> Option<AddressMessage> {
-        let bytes = |text: &str| {
-            let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-            (0..text.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()
-        };
-        let mut words = self.0.split(' ').map(bytes);
+        let mut words = self.0.split(' ').map(hex::decode);
         let header = words.next()??;
+        let [family, prefix_len, scope, ..] = header[..] else { return None };
         let mut message = AddressMessage::default();
-        message.header.family = AddressFamily::from(*header.first()?);
-        message.header.prefix_len = *header.get(1)?;
-        message.header.scope = AddressScope::from(*header.get(2)?);
+        message.header.family = family.into();
+        message.header.prefix_len = prefix_len;
+        message.header.scope = scope.into();
         message.header.index = index;
-        for word in words {
-            let word = word?;
-            let (kind, value) = word.split_first()?;
-            message
-                .attributes
-                .push(AddressAttribute::Other(DefaultNla::new(u16::from(*kind), value.to_vec())));
-        }
+        message.attributes = words.map(|word| kept_attribute(&word?)).collect::<Option<_>>()?;
         Some(message)
     }
+}
+
+/// The attribute of an address's text: its type, then the value.
+fn kept_attribute(word: &[u8]) -> Option<AddressAttribute> {
+    let (kind, value) = word.split_first()?;
+    Some(AddressAttribute::Other(DefaultNla::new(u16::from(*kind), value.to_vec())))
 }
 
 /// How an address is added.
@@ -146,14 +141,13 @@ impl Netlink {
             message.attributes.push(AddressAttribute::Flags(flags));
         }
         let what = format_args!("add address {net} to link {:?}", link.name);
-        self.request(&Request::new(RTM_NEWADDR, &message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.add(&Request::new(RTM_NEWADDR, &message), what)
     }
 
     /// Removes an address if it is there.
     pub fn delete_address(&self, link: &Link, net: IpNet) -> Result<()> {
         let what = format_args!("delete address {net} of link {:?}", link.name);
-        none_if_gone(self.request(&Request::new(RTM_DELADDR, &message(link, net)), 0, what))
-            .map(drop)
+        self.remove(&Request::new(RTM_DELADDR, &message(link, net)), what)
     }
 
     /// The addresses of a link, for [`Netlink::restore_address`], in the order to restore them in.
@@ -171,7 +165,7 @@ impl Netlink {
     pub fn restore_address(&self, link: &Link, address: &KeptAddress) -> Result<()> {
         let Some(message) = address.message(link.index) else { return Ok(()) };
         let what = format_args!("give link {:?} an address back", link.name);
-        self.request(&Request::new(RTM_NEWADDR, &message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.add(&Request::new(RTM_NEWADDR, &message), what)
     }
 
     /// The addresses of a link, of both families.
@@ -204,13 +198,11 @@ impl Netlink {
         read: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<Vec<T>> {
         let mut all = vec![];
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        for family in Family::ALL {
             let mut message = AddressMessage::default();
-            message.header.family = family;
+            message.header.family = family.into();
             message.header.index = index;
-            all.extend(
-                self.dump(&Request::new(RTM_GETADDR, &message), what, |reply| read(reply.payload))?,
-            );
+            all.extend(self.dump(&Request::new(RTM_GETADDR, &message), what, &read)?);
         }
         Ok(all)
     }
@@ -235,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_kept_with_its_attributes_and_without_what_the_kernel_tells() {
+    fn address_keeps_its_attributes_without_the_kernel_s_own() {
         // 10.1.2.3/24 of link 7, permanent, label eth0, and IFA_CACHEINFO, which is not kept
         let mut payload = vec![2, 24, 0x80, 0, 7, 0, 0, 0];
         payload.extend([

@@ -93,8 +93,7 @@ impl Netlink {
             let attrs = Attrs::after(payload, HEADER).nested(IFLA_AF_SPEC)?;
             (read_u32(payload, IFI_INDEX)? == port.index).then(|| read_vlans(attrs))
         };
-        let lists =
-            self.dump(&Request::new(RTM_GETLINK, &message), what, |reply| of_port(reply.payload))?;
+        let lists = self.dump(&Request::new(RTM_GETLINK, &message), what, of_port)?;
         Ok(lists.into_iter().flatten().collect())
     }
 }

@@ -2,22 +2,23 @@
 //! another table, loses nothing, not even attributes that only a newer kernel knows.
 
 use std::cmp::Reverse;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use nix::libc::RTM_F_CLONED;
-use rtnetlink::packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, RouteMessage};
 
 use super::attr::{Attrs, read_ip, read_u16, read_u32};
 use super::attributes::octets;
-use super::link::{Link, none_if_gone};
+use super::link::Link;
 use super::request::{RTM_DELROUTE, RTM_GETADDR, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
 use super::route::{LOCAL, MAIN};
 use super::socket::Netlink;
 use crate::error::Result;
+use crate::family::Family;
 
 /// rtmsg.
 const ROUTE_HEADER: usize = 12;
@@ -82,21 +83,17 @@ pub struct RouteEntry {
 impl RouteEntry {
     /// Reads a route; None for a route that the kernel maintains itself, and for one of another
     /// link: kernels without strict checking send all.
-    fn read(payload: &[u8], family: AddressFamily, link: &Link) -> Option<RouteEntry> {
-        let header =
-            RouteHeader::parse(payload).ok().filter(|header| header.address_family == family)?;
+    fn read(payload: &[u8], family: Family, link: &Link) -> Option<RouteEntry> {
+        let is_of_family = |header: &RouteHeader| header.address_family == family.into();
+        let header = RouteHeader::parse(payload).ok().filter(is_of_family)?;
         let mut attributes = owned(Attrs::after(payload, ROUTE_HEADER));
-        if family == AddressFamily::Inet6 {
+        if family == Family::V6 {
             attributes
                 .iter_mut()
                 .filter(|(kind, _)| *kind == RTA_MULTIPATH)
                 .for_each(|(_, hops)| keep_hops(hops, link));
         }
-        let any: IpAddr = match family {
-            AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
-            _ => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let dst = find(&attributes, RTA_DST).map_or(Some(any), read_ip)?;
+        let dst = find(&attributes, RTA_DST).map_or(Some(family.unspecified()), read_ip)?;
         let dst = IpNet::new(dst, header.destination_prefix_length).ok()?;
         let table = find(&attributes, RTA_TABLE).and_then(|bytes| read_u32(bytes, 0));
         let table = table.unwrap_or(u32::from(header.table));
@@ -285,13 +282,13 @@ impl Netlink {
     /// The routes through this link and no other, in all tables but the kernel's own.
     pub fn routes_through(&self, link: &Link) -> Result<Vec<RouteEntry>> {
         let mut all = vec![];
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        for family in Family::ALL {
             let mut message = RouteMessage::default();
-            message.header.address_family = family;
+            message.header.address_family = family.into();
             message.attributes = vec![RouteAttribute::Oif(link.index)];
             let what = format_args!("list the routes through link {:?}", link.name);
-            all.extend(self.dump(&Request::new(RTM_GETROUTE, &message), what, |reply| {
-                RouteEntry::read(reply.payload, family, link)
+            all.extend(self.dump(&Request::new(RTM_GETROUTE, &message), what, |payload| {
+                RouteEntry::read(payload, family, link)
             })?);
         }
         Ok(all)
@@ -310,7 +307,7 @@ impl Netlink {
     /// Removes exactly this route, if it exists.
     pub fn delete_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
         let what = format_args!("delete route {}", route.text(link));
-        none_if_gone(self.request(&Request::new(RTM_DELROUTE, &route.message()), 0, what)).map(drop)
+        self.remove(&Request::new(RTM_DELROUTE, &route.message()), what)
     }
 
     /// The IPv6 addresses of a link.
@@ -319,19 +316,15 @@ impl Netlink {
         message.header.family = AddressFamily::Inet6;
         message.header.index = link.index;
         let what = format_args!("list the IPv6 addresses of link {:?}", link.name);
-        self.dump(&Request::new(RTM_GETADDR, &message), what, |reply| {
-            AddressEntry::read(reply.payload, link)
+        self.dump(&Request::new(RTM_GETADDR, &message), what, |payload| {
+            AddressEntry::read(payload, link)
         })
     }
 
     /// Restores an address of the link, unless it is still there.
     pub fn put_address(&self, link: &Link, address: &AddressEntry) -> Result<()> {
         let what = format_args!("add address {} to link {:?}", address.net, link.name);
-        done_if_there(self.request(
-            &Request::new(RTM_NEWADDR, &address.message()),
-            NLM_F_CREATE | NLM_F_EXCL,
-            what,
-        ))
+        done_if_there(self.add(&Request::new(RTM_NEWADDR, &address.message()), what))
     }
 }
 
@@ -375,7 +368,7 @@ mod tests {
     }
 
     fn read(attributes: &[Vec<u8>]) -> Option<RouteEntry> {
-        RouteEntry::read(&payload(attributes), AddressFamily::Inet, &link())
+        RouteEntry::read(&payload(attributes), Family::V4, &link())
     }
 
     #[test]
@@ -400,7 +393,7 @@ mod tests {
         payload[0] = 10;
         payload[1] = 0;
         payload.extend(attribute(RTA_MULTIPATH, &list));
-        let read = |link: &Link| RouteEntry::read(&payload, AddressFamily::Inet6, link);
+        let read = |link: &Link| RouteEntry::read(&payload, Family::V6, link);
         assert_eq!(
             find(&read(&link()).unwrap().attributes, RTA_MULTIPATH),
             Some(hop(0, 7, [2; 4]).as_slice())

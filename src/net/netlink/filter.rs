@@ -1,7 +1,6 @@
 //! Filters of a qdisc by address, tc-u32(8), and what they do with packets, tc-mirred(8).
 
 use ipnet::IpNet;
-use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
@@ -213,7 +212,7 @@ impl Netlink {
         let mut message = message(link, Handle::of(0), qdisc, KIND, Some(filter.options()));
         message.header.info = u32::from(filter.priority) << 16 | u32::from(filter.protocol.to_be());
         let what = format_args!("add filter {} of {qdisc} to {:?}", filter.priority, link.name);
-        self.request(&Request::new(RTM_NEWTFILTER, &message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.add(&Request::new(RTM_NEWTFILTER, &message), what)
     }
 
     /// The filters of a qdisc, in the order of their priorities; empty if there is no such qdisc.
@@ -221,8 +220,8 @@ impl Netlink {
         let mut message = message(link, Handle::of(0), qdisc, KIND, None);
         message.attributes.clear(); // of all kinds
         let what = format_args!("list the filters of {:?}", link.name);
-        self.dump(&Request::new(RTM_GETTFILTER, &message), what, |reply| {
-            read_of(link, reply.payload).and_then(Filter::read)
+        self.dump(&Request::new(RTM_GETTFILTER, &message), what, |payload| {
+            read_of(link, payload).and_then(Filter::read)
         })
     }
 }

@@ -115,6 +115,13 @@ pub struct LinkSpec {
     pub mac: Option<MacAddr>,
 }
 
+impl LinkSpec {
+    /// A link of this kind without a lower link, with the kernel's defaults.
+    pub fn of(kind: LinkKind) -> LinkSpec {
+        LinkSpec { kind, lower: None, mtu: None, mac: None }
+    }
+}
+
 impl Netlink {
     /// Creates a link that is down, here or in the namespace `netns`: `ip link add link LOWER name
     /// NAME netns NS type …`. Kernels before 6.13 refuse a name that a link here has, even if the

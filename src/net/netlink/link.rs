@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use nix::errno::Errno;
-use rtnetlink::packet_core::{DefaultNla, NLA_F_NESTED, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_core::{DefaultNla, NLA_F_NESTED};
 use rtnetlink::packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
 };
@@ -15,7 +15,7 @@ use super::kind::LinkKind;
 use super::request::{
     RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_NEWLINK, RTM_NEWLINKPROP, RTM_SETLINK, Request,
 };
-use super::socket::Netlink;
+use super::socket::{Netlink, none_if_gone};
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 
@@ -168,6 +168,11 @@ impl Link {
         MacAddr::new(&self.mac)
     }
 
+    /// Its kind for messages; hardware has none.
+    pub fn kind_text(&self) -> &str {
+        if self.kind.is_empty() { "device" } else { &self.kind }
+    }
+
     /// Whether it carries packets.
     pub fn is_operational(&self) -> bool {
         self.operstate == IF_OPER_UP
@@ -291,9 +296,7 @@ impl Netlink {
     pub fn links(&self) -> Result<Vec<Link>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![without_statistics()];
-        self.dump(&Request::new(RTM_GETLINK, &message), "list the links", |reply| {
-            Link::read(reply.payload)
-        })
+        self.dump(&Request::new(RTM_GETLINK, &message), "list the links", Link::read)
     }
 
     /// The links of one kind.
@@ -317,7 +320,7 @@ impl Netlink {
     ) -> Result<Vec<Link>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![without_statistics(), filter];
-        self.dump(&Request::new(RTM_GETLINK, &message), what, |reply| Link::read(reply.payload))
+        self.dump(&Request::new(RTM_GETLINK, &message), what, Link::read)
     }
 
     /// Creates a bridge that is up from the start: `ip link add NAME up type bridge`.
@@ -357,9 +360,8 @@ impl Netlink {
     }
 
     pub(super) fn create(&self, message: LinkMessage, name: &str, kind: &str) -> Result<()> {
-        let created = self.request(
+        let created = self.add(
             &Request::new(RTM_NEWLINK, &message),
-            NLM_F_CREATE | NLM_F_EXCL,
             format_args!("create link {name:?} ({kind})"),
         );
         created.map_err(|e| {
@@ -384,12 +386,8 @@ impl Netlink {
 
     /// Removes the link of this name, if it exists.
     pub fn delete_link_by_name(&self, name: &str) -> Result<()> {
-        let deleted = self.request(
-            &Request::new(RTM_DELLINK, &LinkUnspec::new_with_name(name).build()),
-            0,
-            format_args!("delete link {name:?}"),
-        );
-        none_if_gone(deleted).map(drop)
+        let message = LinkUnspec::new_with_name(name).build();
+        self.remove(&Request::new(RTM_DELLINK, &message), format_args!("delete link {name:?}"))
     }
 
     /// Changes a link: `ip link set`.
@@ -434,18 +432,22 @@ impl Netlink {
         )
     }
 
+    /// Sets a link up: `ip link set NAME up`.
+    pub fn set_up(&self, link: &Link) -> Result<()> {
+        self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
+    }
+
     /// Gives a link an alternative name: `ip link property add NAME altname OTHER`.
     pub fn add_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
         let request = Request::new(RTM_NEWLINKPROP, &alternative_name(link, name));
-        let flags = NLM_F_CREATE | NLM_F_EXCL;
-        self.request(&request, flags, format_args!("add altname {name:?} to link {:?}", link.name))
+        self.add(&request, format_args!("add altname {name:?} to link {:?}", link.name))
     }
 
     /// Removes an alternative name of a link, if the link has it.
     pub fn delete_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
         let request = Request::new(RTM_DELLINKPROP, &alternative_name(link, name));
         let what = format_args!("delete altname {name:?} of link {:?}", link.name);
-        none_if_gone(self.request(&request, 0, what)).map(drop)
+        self.remove(&request, what)
     }
 
     /// Changes the flags of a bridge's port: `bridge link set`.
@@ -503,13 +505,4 @@ fn alternative_name(link: &Link, name: &str) -> LinkMessage {
     LinkUnspec::new_with_index(link.index)
         .append_extra_attribute(LinkAttribute::Other(list))
         .build()
-}
-
-/// Turns a "not found" error into None.
-pub(super) fn none_if_gone<T>(result: Result<T>) -> Result<Option<T>> {
-    match result {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use nix::errno::Errno;
-use rtnetlink::packet_core::{DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL};
+use rtnetlink::packet_core::{DefaultNla, NLM_F_ACK, NLM_F_ECHO};
 use rtnetlink::packet_route::tc::{TcAttribute, TcHeader, TcMessage};
 
 use super::attr::{Attrs, read_u32};
@@ -248,8 +248,7 @@ impl Netlink {
             message(link, qdisc.handle, qdisc.parent, qdisc.kind.name(), qdisc.kind.options());
         let what =
             format_args!("add qdisc {} {} to {:?}", qdisc.kind.name(), qdisc.handle, link.name);
-        let created =
-            self.request(&Request::new(RTM_NEWQDISC, &message), NLM_F_CREATE | NLM_F_EXCL, what);
+        let created = self.add(&Request::new(RTM_NEWQDISC, &message), what);
         created.map_err(|e| match e.is_errno(Errno::ENOENT) {
             // It must not be mistaken for a missing link.
             true => Error::kernel(what, Errno::EOPNOTSUPP)
@@ -299,15 +298,15 @@ impl Netlink {
     pub fn create_htb_class(&self, link: &Link, qdisc: Handle, class: &HtbClass) -> Result<()> {
         let message = message(link, class.handle, qdisc, "htb", Some(class.options()));
         let what = format_args!("add class htb {} to {:?}", class.handle, link.name);
-        self.request(&Request::new(RTM_NEWTCLASS, &message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.add(&Request::new(RTM_NEWTCLASS, &message), what)
     }
 
     /// The classes of a link's HTB.
     pub fn htb_classes(&self, link: &Link) -> Result<Vec<HtbClass>> {
         let message = TcMessage::with_index(link.index as i32);
         let what = format_args!("list the classes of {:?}", link.name);
-        self.dump(&Request::new(RTM_GETTCLASS, &message), what, |reply| {
-            read_of(link, reply.payload).and_then(HtbClass::read)
+        self.dump(&Request::new(RTM_GETTCLASS, &message), what, |payload| {
+            read_of(link, payload).and_then(HtbClass::read)
         })
     }
 
@@ -319,7 +318,7 @@ impl Netlink {
         let loopback = Link { index: 1, ..Link::default() };
         let message = message(&loopback, Handle::new(1, 0), Handle::ROOT, kind, None);
         let what = format_args!("ask for qdisc {kind}");
-        match self.request(&Request::new(RTM_NEWQDISC, &message), NLM_F_CREATE | NLM_F_EXCL, what) {
+        match self.add(&Request::new(RTM_NEWQDISC, &message), what) {
             Err(e) if e.is_errno(Errno::ENOENT) => Ok(false),
             Err(e) if e.is_errno(Errno::EPERM) => Err(e),
             _ => Ok(true),

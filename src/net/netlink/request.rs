@@ -4,6 +4,9 @@
 //! code for every kind of message; a type and a body only link those that are sent.
 
 use rtnetlink::packet_core::{Emitable, NLM_F_REQUEST, NetlinkHeader};
+use rtnetlink::packet_route::AddressFamily;
+
+use crate::family::Family;
 
 // linux/rtnetlink.h
 pub(super) use nix::libc::{
@@ -35,6 +38,16 @@ impl Request {
         header.flags = NLM_F_REQUEST | flags;
         header.sequence_number = seq;
         [emitted(&header), self.body.clone()].concat()
+    }
+}
+
+/// As headers of addresses, routes and rules have it.
+impl From<Family> for AddressFamily {
+    fn from(family: Family) -> AddressFamily {
+        match family {
+            Family::V4 => AddressFamily::Inet,
+            Family::V6 => AddressFamily::Inet6,
+        }
     }
 }
 

@@ -10,8 +10,7 @@ use nix::libc::{
     RTN_UNICAST,
 };
 use rtnetlink::RouteMessageBuilder;
-use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
-use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP};
 use rtnetlink::packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
@@ -21,6 +20,7 @@ use super::link::Link;
 use super::request::{RTM_GETROUTE, RTM_NEWROUTE, Request};
 use super::socket::{Netlink, refused};
 use crate::error::{Error, Result};
+use crate::family::Family;
 
 /// rtmsg.
 const HEADER: usize = 12;
@@ -157,11 +157,12 @@ impl Route {
     /// Reads a route; None for one that the kernel maintains itself.
     fn read(payload: &[u8]) -> Option<FoundRoute> {
         let attrs = Attrs::after(payload, HEADER);
-        let any = match i32::from(*payload.get(RTM_FAMILY)?) {
-            AF_INET => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            AF_INET6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        let family = match i32::from(*payload.get(RTM_FAMILY)?) {
+            AF_INET => Family::V4,
+            AF_INET6 => Family::V6,
             _ => return None,
         };
+        let any = family.unspecified();
         let dst = IpNet::new(attrs.ip(RTA_DST).unwrap_or(any), *payload.get(RTM_DST_LEN)?).ok()?;
         let table = attrs.u32(RTA_TABLE).unwrap_or(u32::from(*payload.get(RTM_TABLE)?));
         let mut gateways: Vec<IpAddr> = attrs.ip(RTA_GATEWAY).into_iter().collect();
@@ -216,20 +217,16 @@ impl Netlink {
     /// Adds a route that must be the only one to its destination with its metric.
     pub fn add_only_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        self.request(
-            &Request::new(RTM_NEWROUTE, &route.message(link)?),
-            NLM_F_CREATE | NLM_F_EXCL,
-            what,
-        )
+        self.add(&Request::new(RTM_NEWROUTE, &route.message(link)?), what)
     }
 
     /// ifindex of the link that the default route goes through: the preferred route, IPv4's before
     /// IPv6's, the first hop of several. The kernel lists default routes first, so not all routes
     /// are read; the socket is unusable afterwards.
     pub fn into_default_link(self) -> Result<Option<u32>> {
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        for family in Family::ALL {
             let mut message = RouteMessage::default();
-            message.header.address_family = family;
+            message.header.address_family = family.into();
             message.header.table = MAIN as u8;
             let what = "find the default route";
             let seq = self
@@ -278,16 +275,16 @@ impl Netlink {
     /// The routes of all tables, for CHECK; a container has few.
     pub fn routes(&self) -> Result<Vec<FoundRoute>> {
         let mut all = vec![];
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        for family in Family::ALL {
             let mut message = RouteMessage::default();
-            message.header.address_family = family;
+            message.header.address_family = family.into();
             all.extend(self.dump(
                 &Request::new(RTM_GETROUTE, &message),
                 "list the routes",
-                |reply| {
-                    let is_cached = read_u32(reply.payload, RTM_FLAGS)
-                        .is_some_and(|flags| flags & RTM_F_CLONED != 0);
-                    Route::read(reply.payload).filter(|_| !is_cached)
+                |payload| {
+                    let is_cached =
+                        read_u32(payload, RTM_FLAGS).is_some_and(|flags| flags & RTM_F_CLONED != 0);
+                    Route::read(payload).filter(|_| !is_cached)
                 },
             )?);
         }

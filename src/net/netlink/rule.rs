@@ -2,17 +2,18 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use nix::errno::Errno;
 use nix::libc::RTPROT_UNSPEC;
-use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use rtnetlink::packet_core::NLM_F_DUMP;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
 
 use super::attr::Attrs;
-use super::link::none_if_gone;
 use super::request::{RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE, Request};
 use super::socket::{Netlink, refused};
 use crate::error::{Error, Result};
+use crate::family::Family;
 
 /// fib_rule_hdr.
 const HEADER: usize = 12;
@@ -44,8 +45,9 @@ pub struct Rule {
 
 impl Rule {
     /// Reads a rule; the kernel can filter rules by family only.
-    fn read(payload: &[u8], family: AddressFamily) -> Option<Rule> {
-        let header = RuleHeader::parse(payload).ok().filter(|header| header.family == family)?;
+    fn read(payload: &[u8], family: Family) -> Option<Rule> {
+        let header =
+            RuleHeader::parse(payload).ok().filter(|header| header.family == family.into())?;
         let attrs = Attrs::after(payload, HEADER);
         let source = attrs.ip(FRA_SRC).filter(|_| is_plain(&header, attrs));
         let table = attrs.u32(FRA_TABLE).unwrap_or(u32::from(header.table));
@@ -60,11 +62,8 @@ impl Rule {
 
     fn message(source: IpAddr, table: u32) -> RuleMessage {
         let mut message = RuleMessage::default();
-        let (family, length) = match source {
-            IpAddr::V4(_) => (AddressFamily::Inet, 32),
-            IpAddr::V6(_) => (AddressFamily::Inet6, 128),
-        };
-        (message.header.family, message.header.src_len) = (family, length);
+        message.header.family = Family::of(source).into();
+        message.header.src_len = IpNet::from(source).prefix_len();
         message.header.action = RuleAction::ToTable;
         message.header.table = u8::try_from(table).unwrap_or_default(); // RT_TABLE_UNSPEC: the attribute says which
         message.attributes = vec![RuleAttribute::Source(source), RuleAttribute::Table(table)];
@@ -91,16 +90,16 @@ impl Netlink {
     /// The rules of both families.
     pub fn rules(&self) -> Result<Vec<Rule>> {
         let mut all = vec![];
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        for family in Family::ALL {
             let mut message = RuleMessage::default();
-            message.header.family = family;
+            message.header.family = family.into();
             let listed =
-                self.dump(&Request::new(RTM_GETRULE, &message), "list the rules", |reply| {
-                    Rule::read(reply.payload, family)
+                self.dump(&Request::new(RTM_GETRULE, &message), "list the rules", |payload| {
+                    Rule::read(payload, family)
                 });
             match listed {
                 // A kernel without IPv6 has no rules for it.
-                Err(e) if family == AddressFamily::Inet6 && e.is_errno(Errno::EAFNOSUPPORT) => (),
+                Err(e) if family == Family::V6 && e.is_errno(Errno::EAFNOSUPPORT) => (),
                 listed => all.extend(listed?),
             }
         }
@@ -134,11 +133,7 @@ impl Netlink {
     /// must not exist.
     pub fn add_rule(&self, source: IpAddr, table: u32) -> Result<()> {
         let what = format_args!("add rule from {source} lookup {table}");
-        self.request(
-            &Request::new(RTM_NEWRULE, &Rule::message(source, table)),
-            NLM_F_CREATE | NLM_F_EXCL,
-            what,
-        )
+        self.add(&Request::new(RTM_NEWRULE, &Rule::message(source, table)), what)
     }
 
     /// Removes the rule about `source` with this priority, if it exists.
@@ -146,7 +141,7 @@ impl Netlink {
         let mut message = Rule::message(source, table);
         message.attributes.push(RuleAttribute::Priority(priority));
         let what = format_args!("delete rule {priority} from {source} lookup {table}");
-        none_if_gone(self.request(&Request::new(RTM_DELRULE, &message), 0, what)).map(drop)
+        self.remove(&Request::new(RTM_DELRULE, &message), what)
     }
 }
 
@@ -160,7 +155,7 @@ mod tests {
         payload.extend(32765u32.to_ne_bytes());
         payload.extend([8, 0, 14, 0, 255, 255, 255, 255]);
         payload.extend(more);
-        Rule::read(&payload, AddressFamily::Inet)
+        Rule::read(&payload, Family::V4)
     }
 
     #[test]

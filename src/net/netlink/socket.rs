@@ -7,10 +7,10 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
 use nix::libc;
-use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP};
+use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 
 use super::request::Request;
-use super::transport::{Message, Refusal, Transport};
+use super::transport::{Refusal, Transport};
 use crate::error::{Code, Error, Result};
 
 /// How often an interrupted dump is retried. The kernel filters each dump here, so it is short, and
@@ -60,6 +60,16 @@ impl Netlink {
         self.transport.acknowledged(seq, |_| ()).map_err(|refusal| refused(&what, refusal))
     }
 
+    /// Adds an object that must not exist.
+    pub(super) fn add(&self, request: &Request, what: fmt::Arguments<'_>) -> Result<()> {
+        self.request(request, NLM_F_CREATE | NLM_F_EXCL, what)
+    }
+
+    /// Removes an object, if it exists.
+    pub(super) fn remove(&self, request: &Request, what: fmt::Arguments<'_>) -> Result<()> {
+        none_if_gone(self.request(request, 0, what)).map(drop)
+    }
+
     /// Sends a request that is answered by one message.
     pub(super) fn get<T>(
         &self,
@@ -80,12 +90,12 @@ impl Netlink {
         &self,
         request: &Request,
         what: impl fmt::Display,
-        read: impl Fn(Message<'_>) -> Option<T>,
+        read: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<Vec<T>> {
         for _ in 0..DUMP_TRIES {
             let seq = self.send(request, NLM_F_DUMP).map_err(|e| Error::kernel(&what, e))?;
             let mut list = vec![];
-            let consistent = self.transport.dump(seq, |reply| list.extend(read(reply)));
+            let consistent = self.transport.dump(seq, |reply| list.extend(read(reply.payload)));
             if consistent.map_err(|refusal| refused(&what, refusal))? {
                 return Ok(list);
             }
@@ -108,5 +118,14 @@ pub(in crate::net) fn refused(what: impl fmt::Display, refusal: Refusal) -> Erro
         error
     } else {
         error.with_details(format_args!("kernel: {}", refusal.text))
+    }
+}
+
+/// Turns a "not found" error into None.
+pub(super) fn none_if_gone<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
 }

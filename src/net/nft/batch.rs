@@ -5,8 +5,8 @@ use super::uapi::*;
 use super::wire::Attributes;
 use crate::net::netlink::attr::Attrs;
 use crate::net::nfnetlink::{
-    Family, Header, NFNL_BATCH_GENID, NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END,
-    NFNL_SUBSYS_NFTABLES, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL,
+    Header, NFNL_BATCH_GENID, NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, NFNL_SUBSYS_NFTABLES,
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, NfFamily,
 };
 
 /// User data that tells nft(8) the byte order of keys that are one `ifname`: the machine's.
@@ -19,9 +19,16 @@ const HOST_BYTE_ORDER: [u8; 6] = {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
     /// The family of packets that it sees.
-    pub family: Family,
+    pub family: NfFamily,
     /// Its name.
     pub name: &'static str,
+}
+
+impl Table {
+    /// The header of a message about the table or something in it (NFT_MSG_*).
+    fn message(self, kind: u16) -> Header {
+        Header::new(NFNL_SUBSYS_NFTABLES, kind, self.family)
+    }
 }
 
 /// Where a base chain hooks in.
@@ -113,19 +120,39 @@ pub enum Holding<'a> {
     Value(&'a [u8]),
 }
 
-#[derive(Debug)]
-struct Operation {
-    kind: u16,
-    flags: u16,
-    family: Family,
-    body: Attributes,
+/// An element to add.
+#[derive(Clone, Copy, Debug)]
+pub struct Element<'a> {
+    /// The name of its set.
+    pub set: &'a str,
+    /// Its key: the fields, each padded to whole words.
+    pub key: &'a [u8],
+    /// What it holds besides.
+    pub holding: Holding<'a>,
+    /// Its comment.
+    pub comment: &'a str,
 }
 
-impl Operation {
-    fn header(&self, more_flags: u16, seq: u32) -> Header {
-        let flags = self.flags | more_flags;
-        Header::new(NFNL_SUBSYS_NFTABLES, self.kind, flags, seq, self.family)
+impl Element<'_> {
+    fn write(&self, body: &mut Attributes, table: Table) {
+        one_element(body, table, self.set, |element| {
+            element_value(element, NFTA_SET_ELEM_KEY, self.key);
+            match self.holding {
+                Holding::Key => (),
+                Holding::Verdict(verdict) => {
+                    element.nest(NFTA_SET_ELEM_DATA, |data| verdict.write(data));
+                }
+                Holding::Value(value) => element_value(element, NFTA_SET_ELEM_DATA, value),
+            }
+            element.comment(NFTA_SET_ELEM_USERDATA, self.comment);
+        });
     }
+}
+
+#[derive(Debug)]
+struct Operation {
+    header: Header,
+    body: Attributes,
 }
 
 /// Operations that the kernel applies together.
@@ -142,22 +169,16 @@ impl Batch {
         Batch { generation: Some(generation), ..Batch::default() }
     }
 
-    fn push(
-        &mut self,
-        kind: u16,
-        flags: u16,
-        family: Family,
-        fill: impl FnOnce(&mut Attributes),
-    ) -> &mut Batch {
+    fn push(&mut self, header: Header, fill: impl FnOnce(&mut Attributes)) -> &mut Batch {
         let mut body = Attributes::default();
         fill(&mut body);
-        self.operations.push(Operation { kind, flags, family, body });
+        self.operations.push(Operation { header, body });
         self
     }
 
     /// Adds a table unless it exists. A dormant one becomes active again.
     pub fn table(&mut self, table: Table, comment: &str) -> &mut Batch {
-        self.push(NFT_MSG_NEWTABLE, NLM_F_CREATE, table.family, |body| {
+        self.push(table.message(NFT_MSG_NEWTABLE).with(NLM_F_CREATE), |body| {
             body.text(NFTA_TABLE_NAME, table.name).be32(NFTA_TABLE_FLAGS, 0);
             body.comment(NFTA_TABLE_USERDATA, comment);
         })
@@ -165,14 +186,14 @@ impl Batch {
 
     /// Removes a table with everything in it.
     pub fn delete_table(&mut self, table: Table) -> &mut Batch {
-        self.push(NFT_MSG_DELTABLE, 0, table.family, |body| {
+        self.push(table.message(NFT_MSG_DELTABLE), |body| {
             body.text(NFTA_TABLE_NAME, table.name);
         })
     }
 
     /// Adds a base chain, which packets enter from a hook, with policy accept, unless it exists.
     pub fn base_chain(&mut self, table: Table, name: &str, hook: Hook) -> &mut Batch {
-        self.push(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table.family, |body| {
+        self.push(table.message(NFT_MSG_NEWCHAIN).with(NLM_F_CREATE), |body| {
             body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, name);
             body.text(NFTA_CHAIN_TYPE, hook.kind).be32(NFTA_CHAIN_POLICY, NF_ACCEPT as u32);
             body.nest(NFTA_CHAIN_HOOK, |attributes| {
@@ -184,21 +205,21 @@ impl Batch {
 
     /// Adds a chain unless it exists.
     pub fn chain(&mut self, table: Table, name: &str) -> &mut Batch {
-        self.push(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table.family, |body| {
+        self.push(table.message(NFT_MSG_NEWCHAIN).with(NLM_F_CREATE), |body| {
             body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, name);
         })
     }
 
     /// Removes a chain with its rules.
     pub fn delete_chain(&mut self, table: Table, name: &str) -> &mut Batch {
-        self.push(NFT_MSG_DELCHAIN, 0, table.family, |body| {
+        self.push(table.message(NFT_MSG_DELCHAIN), |body| {
             body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, name);
         })
     }
 
     /// Removes all rules of a chain.
     pub fn flush_chain(&mut self, table: Table, name: &str) -> &mut Batch {
-        self.push(NFT_MSG_DELRULE, 0, table.family, |body| {
+        self.push(table.message(NFT_MSG_DELRULE), |body| {
             rule_chain(body, table, name);
         })
     }
@@ -217,7 +238,7 @@ impl Batch {
 
     /// Adds a rule of these expressions at the end of a chain.
     pub fn rule_of(&mut self, table: Table, chain: &str, expressions: &Expressions) -> &mut Batch {
-        self.push(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, table.family, |body| {
+        self.push(table.message(NFT_MSG_NEWRULE).with(NLM_F_CREATE | NLM_F_APPEND), |body| {
             rule_chain(body, table, chain);
             body.nested(NFTA_RULE_EXPRESSIONS, expressions.bytes());
         })
@@ -235,7 +256,7 @@ impl Batch {
         let mut expressions = Expressions::default();
         fill(&mut expressions);
         let flags = if is_first { NLM_F_CREATE } else { NLM_F_CREATE | NLM_F_APPEND };
-        self.push(NFT_MSG_NEWRULE, flags | NLM_F_ECHO, table.family, |body| {
+        self.push(table.message(NFT_MSG_NEWRULE).with(flags | NLM_F_ECHO), |body| {
             rule_chain(body, table, chain);
             body.nested(NFTA_RULE_EXPRESSIONS, expressions.bytes());
             // The protocol of the rule that extensions of x_tables see: any.
@@ -247,7 +268,7 @@ impl Batch {
 
     /// Removes one rule.
     pub fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) -> &mut Batch {
-        self.push(NFT_MSG_DELRULE, 0, table.family, |body| {
+        self.push(table.message(NFT_MSG_DELRULE), |body| {
             rule_chain(body, table, chain);
             body.be64(NFTA_RULE_HANDLE, handle);
         })
@@ -257,7 +278,7 @@ impl Batch {
     pub fn set(&mut self, table: Table, set: &Set) -> &mut Batch {
         self.sets += 1;
         let id = self.sets;
-        self.push(NFT_MSG_NEWSET, NLM_F_CREATE, table.family, |body| {
+        self.push(table.message(NFT_MSG_NEWSET).with(NLM_F_CREATE), |body| {
             let flags = if set.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
             body.text(NFTA_SET_TABLE, table.name).text(NFTA_SET_NAME, set.name);
             body.be32(NFTA_SET_FLAGS, flags);
@@ -282,48 +303,20 @@ impl Batch {
     }
 
     /// Adds an element; fails if one with its key exists.
-    pub fn element(
-        &mut self,
-        table: Table,
-        set: &str,
-        key: &[u8],
-        holding: Holding<'_>,
-        comment: &str,
-    ) -> &mut Batch {
-        self.push(NFT_MSG_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, table.family, |body| {
-            one_element(body, table, set, |element| {
-                element_value(element, NFTA_SET_ELEM_KEY, key);
-                match holding {
-                    Holding::Key => (),
-                    Holding::Verdict(verdict) => {
-                        element.nest(NFTA_SET_ELEM_DATA, |data| verdict.write(data));
-                    }
-                    Holding::Value(value) => element_value(element, NFTA_SET_ELEM_DATA, value),
-                }
-                element.comment(NFTA_SET_ELEM_USERDATA, comment);
-            });
-        })
+    pub fn element(&mut self, table: Table, element: &Element<'_>) -> &mut Batch {
+        let header = table.message(NFT_MSG_NEWSETELEM).with(NLM_F_CREATE | NLM_F_EXCL);
+        self.push(header, |body| element.write(body, table))
     }
 
     /// Adds an element that may exist already, because another process may have added it.
-    pub fn shared_element(
-        &mut self,
-        table: Table,
-        set: &str,
-        key: &[u8],
-        comment: &str,
-    ) -> &mut Batch {
-        self.push(NFT_MSG_NEWSETELEM, NLM_F_CREATE, table.family, |body| {
-            one_element(body, table, set, |element| {
-                element_value(element, NFTA_SET_ELEM_KEY, key);
-                element.comment(NFTA_SET_ELEM_USERDATA, comment);
-            });
-        })
+    pub fn shared_element(&mut self, table: Table, element: &Element<'_>) -> &mut Batch {
+        let header = table.message(NFT_MSG_NEWSETELEM).with(NLM_F_CREATE);
+        self.push(header, |body| element.write(body, table))
     }
 
     /// Removes an element.
     pub fn delete_element(&mut self, table: Table, set: &str, key: &[u8]) -> &mut Batch {
-        self.push(NFT_MSG_DELSETELEM, 0, table.family, |body| element_key(body, table, set, key))
+        self.push(table.message(NFT_MSG_DELSETELEM), |body| element_key(body, table, set, key))
     }
 
     /// Serializes the batch to be sent in one piece, with messages numbered from `first`. Only the
@@ -335,21 +328,22 @@ impl Batch {
             begin.be32(NFNL_BATCH_GENID, generation);
         }
         let mut bytes = vec![];
-        Header::of_batch(NFNL_MSG_BATCH_BEGIN, first, NFNL_SUBSYS_NFTABLES)
-            .append(begin.bytes(), &mut bytes);
+        let begins = Header::of_batch(NFNL_MSG_BATCH_BEGIN, NFNL_SUBSYS_NFTABLES);
+        begins.append(first, begin.bytes(), &mut bytes);
         let last = first.wrapping_add(self.operations.len() as u32);
         for (operation, seq) in self.operations.iter().zip(first.wrapping_add(1)..) {
             let ack = if seq == last { NLM_F_ACK } else { 0 };
-            operation.header(ack, seq).append(operation.body.bytes(), &mut bytes);
+            operation.header.with(ack).append(seq, operation.body.bytes(), &mut bytes);
         }
         let end = bytes.len();
-        Header::of_batch(NFNL_MSG_BATCH_END, last.wrapping_add(1), NFNL_SUBSYS_NFTABLES)
-            .append(&[], &mut bytes);
+        let ends = Header::of_batch(NFNL_MSG_BATCH_END, NFNL_SUBSYS_NFTABLES);
+        ends.append(last.wrapping_add(1), &[], &mut bytes);
         Serialized { bytes, last, end }
     }
 
     fn bodies(&self, kind: u16) -> impl Iterator<Item = Attrs<'_>> {
-        let of_kind = self.operations.iter().filter(move |operation| operation.kind == kind);
+        let of_kind =
+            self.operations.iter().filter(move |operation| operation.header.kind() == kind);
         of_kind.map(|operation| Attrs::of(operation.body.bytes()))
     }
 
@@ -448,7 +442,7 @@ mod tests {
 
     #[test]
     fn uses_of_a_chain_are_its_rules_and_those_that_lead_to_it() {
-        let table = Table { family: Family::Inet, name: "t" };
+        let table = Table { family: NfFamily::Inet, name: "t" };
         let mut batch = Batch::default();
         batch.chain(table, "ports").chain(table, "input");
         for verdict in [Verdict::Goto("ports".into()), Verdict::Jump("ports".into()), Verdict::Drop]

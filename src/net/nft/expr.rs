@@ -2,7 +2,9 @@
 
 use super::uapi::*;
 use super::wire::Attributes;
+use crate::family::Family;
 use crate::net::netlink::attr::Attrs;
+use crate::net::nfnetlink::NfFamily;
 
 /// A register of the rule's virtual machine: 1 to 4 have 128 bits each, and from [`WORD`] on the
 /// same registers are numbered by words.
@@ -101,6 +103,11 @@ impl Expressions {
         })
     }
 
+    /// Continues only for packets of this family.
+    pub fn family(&mut self, family: Family) -> &mut Expressions {
+        self.meta(Meta::NfProto, 1).equal(1, &[NfFamily::from(family) as u8])
+    }
+
     /// Loads bytes of a packet.
     pub fn payload(
         &mut self,
@@ -154,11 +161,15 @@ impl Expressions {
         })
     }
 
-    /// Loads the destination address that a connection was opened to, 4 or 16 bytes; `family` is
-    /// NFPROTO_IPV4 or NFPROTO_IPV6.
-    pub fn original_destination(&mut self, family: u8, into: Register) -> &mut Expressions {
-        const NFPROTO_IPV4: u8 = 2;
-        self.original(if family == NFPROTO_IPV4 { NFT_CT_DST_IP } else { NFT_CT_DST_IP6 }, into)
+    /// Loads the destination address that a connection was opened to, 4 or 16 bytes.
+    pub fn original_destination(&mut self, family: Family, into: Register) -> &mut Expressions {
+        self.original(
+            match family {
+                Family::V4 => NFT_CT_DST_IP,
+                Family::V6 => NFT_CT_DST_IP6,
+            },
+            into,
+        )
     }
 
     /// Loads the destination port that a connection was opened to, 2 bytes.
@@ -229,16 +240,16 @@ impl Expressions {
         })
     }
 
-    /// Translates the connection's destination to the address and port in these registers; `family`
-    /// is NFPROTO_IPV4 or NFPROTO_IPV6.
+    /// Translates the connection's destination to the address and port in these registers.
     pub fn destination_nat(
         &mut self,
-        family: u8,
+        family: Family,
         address: Register,
         port: Register,
     ) -> &mut Expressions {
         self.push("nat", |nat| {
-            nat.be32(NFTA_NAT_TYPE, NFT_NAT_DNAT).be32(NFTA_NAT_FAMILY, u32::from(family));
+            nat.be32(NFTA_NAT_TYPE, NFT_NAT_DNAT)
+                .be32(NFTA_NAT_FAMILY, NfFamily::from(family) as u32);
             nat.be32(NFTA_NAT_REG_ADDR_MIN, address).be32(NFTA_NAT_REG_PROTO_MIN, port);
         })
     }

@@ -13,4 +13,4 @@ pub mod xtables;
 
 pub use self::objects::{ChainInfo, ElementInfo, RuleInfo};
 pub use self::socket::Nft;
-pub use crate::net::nfnetlink::Family;
+pub use crate::net::nfnetlink::NfFamily;

@@ -2,12 +2,12 @@
 
 use super::batch::{Table, element_key, set_name};
 use super::meaning;
-use super::socket::Nft;
+use super::socket::{Nft, Query};
 use super::uapi::*;
 use super::wire::{Attributes, read_comment};
 use crate::error::Result;
 use crate::net::netlink::attr::Attrs;
-use crate::net::nfnetlink::Family;
+use crate::net::nfnetlink::NfFamily;
 
 /// NFT_NAME_MAXLEN, including the NUL.
 const NAME_MAX: usize = 256;
@@ -112,13 +112,13 @@ impl Nft {
         let name = |body: &mut Attributes| {
             body.text(NFTA_TABLE_NAME, table.name);
         };
-        self.get(NFT_MSG_GETTABLE, table.family, what, name, |attrs| {
+        self.get(&Query::new(NFT_MSG_GETTABLE, table.family, what, name), |attrs| {
             Some(attrs.be32(NFTA_TABLE_FLAGS).unwrap_or_default())
         })
     }
 
     /// The chain of this name, if it exists. No chain has a name that is too long for the kernel.
-    pub fn chain(&self, family: Family, table: &str, chain: &str) -> Result<Option<ChainInfo>> {
+    pub fn chain(&self, family: NfFamily, table: &str, chain: &str) -> Result<Option<ChainInfo>> {
         if chain.len() >= NAME_MAX {
             return Ok(None);
         }
@@ -126,37 +126,35 @@ impl Nft {
         let name = |body: &mut Attributes| {
             body.text(NFTA_CHAIN_TABLE, table).text(NFTA_CHAIN_NAME, chain);
         };
-        self.get(NFT_MSG_GETCHAIN, family, what, name, ChainInfo::read)
+        self.get(&Query::new(NFT_MSG_GETCHAIN, family, what, name), ChainInfo::read)
     }
 
     /// The base chains of a family on a hook (NF_INET_*) with policy drop, each with its table.
-    pub fn dropping_chains(&self, family: Family, hook: u32) -> Result<Vec<(String, String)>> {
+    pub fn dropping_chains(&self, family: NfFamily, hook: u32) -> Result<Vec<(String, String)>> {
         let read = |attrs: Attrs<'_>| {
             let at = attrs.nested(NFTA_CHAIN_HOOK)?.be32(NFTA_HOOK_HOOKNUM)?;
             let name = (attrs.text(NFTA_CHAIN_TABLE)?, attrs.text(NFTA_CHAIN_NAME)?);
             (at == hook && drops(attrs)).then_some(name)
         };
-        self.dump(
-            NFT_MSG_GETCHAIN,
-            family,
-            "list chains",
-            |_| (),
-            |attrs, list| list.extend(read(attrs)),
-        )
+        let what = format_args!("list chains");
+        let query = Query::new(NFT_MSG_GETCHAIN, family, what, |_| ());
+        self.dump(&query, |attrs, list| list.extend(read(attrs)))
     }
 
     /// The element with this key, if it exists.
     pub fn element(&self, table: Table, set: &str, key: &[u8]) -> Result<Option<ElementInfo>> {
         let what = format_args!("find an element of set {set:?} of table {:?}", table.name);
         let name = |body: &mut Attributes| element_key(body, table, set, key);
-        self.get(NFT_MSG_GETSETELEM, table.family, what, name, |attrs| elements_of(attrs).next())
+        self.get(&Query::new(NFT_MSG_GETSETELEM, table.family, what, name), |attrs| {
+            elements_of(attrs).next()
+        })
     }
 
     /// All elements of a set; empty if the set does not exist.
     pub fn elements(&self, table: Table, set: &str) -> Result<Vec<ElementInfo>> {
         let what = format_args!("list set {set:?} of table {:?}", table.name);
         let name = |body: &mut Attributes| set_name(body, table, set);
-        self.dump(NFT_MSG_GETSETELEM, table.family, what, name, |attrs, list| {
+        self.dump(&Query::new(NFT_MSG_GETSETELEM, table.family, what, name), |attrs, list| {
             list.extend(elements_of(attrs))
         })
     }
@@ -171,18 +169,18 @@ impl Nft {
     ) -> Result<bool> {
         let what = format_args!("look into set {set:?} of table {:?}", table.name);
         let name = |body: &mut Attributes| set_name(body, table, set);
-        Nft::dump_has(NFT_MSG_GETSETELEM, table.family, what, name, |attrs| {
+        Nft::dump_has(&Query::new(NFT_MSG_GETSETELEM, table.family, what, name), |attrs| {
             elements_of(attrs).any(|element| other(&element))
         })
     }
 
     /// The rules of a chain; empty if the chain does not exist.
-    pub fn rules(&self, family: Family, table: &str, chain: &str) -> Result<Vec<RuleInfo>> {
+    pub fn rules(&self, family: NfFamily, table: &str, chain: &str) -> Result<Vec<RuleInfo>> {
         let what = format_args!("list chain {chain:?} of table {table:?}");
         let name = |body: &mut Attributes| {
             body.text(NFTA_RULE_TABLE, table).text(NFTA_RULE_CHAIN, chain);
         };
-        self.dump(NFT_MSG_GETRULE, family, what, name, |attrs, list| {
+        self.dump(&Query::new(NFT_MSG_GETRULE, family, what, name), |attrs, list| {
             // Kernels that do not filter send the rules of every chain.
             if attrs.text(NFTA_RULE_CHAIN).as_deref() == Some(chain) {
                 list.extend(RuleInfo::read(attrs));

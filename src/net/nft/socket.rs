@@ -14,7 +14,7 @@ use crate::error::{Code, Error, Result};
 use crate::net::netlink::attr::Attrs;
 use crate::net::netlink::refused;
 use crate::net::netlink::transport::{Message, Transport};
-use crate::net::nfnetlink::{self, Family, Header, NFNL_SUBSYS_NFTABLES, NLM_F_DUMP};
+use crate::net::nfnetlink::{self, Header, NFNL_SUBSYS_NFTABLES, NLM_F_DUMP, NfFamily};
 
 /// How often a dump is retried that another transaction interrupted.
 const DUMP_TRIES: usize = 20;
@@ -51,14 +51,9 @@ impl Nft {
     /// The generation of the ruleset, which every transaction changes; fails if the kernel lacks
     /// nf_tables.
     pub fn generation(&self) -> Result<u32> {
-        let what = "read the generation of nf_tables";
-        let found = self.get(
-            NFT_MSG_GETGEN,
-            Family::Unspec,
-            what,
-            |_| (),
-            |attrs| attrs.be32(NFTA_GEN_ID),
-        )?;
+        let what = format_args!("read the generation of nf_tables");
+        let query = Query::new(NFT_MSG_GETGEN, NfFamily::Unspec, what, |_| ());
+        let found = self.get(&query, |attrs| attrs.be32(NFTA_GEN_ID))?;
         found.ok_or_else(|| Error::kernel(what, Errno::EBADMSG))
     }
 
@@ -118,89 +113,91 @@ impl Nft {
     /// Requests one object; None if the kernel reports that it does not exist.
     pub(super) fn get<T>(
         &self,
-        kind: u16,
-        family: Family,
-        what: impl fmt::Display,
-        name: impl FnOnce(&mut Attributes),
+        query: &Query<'_>,
         read: impl Fn(Attrs<'_>) -> Option<T>,
     ) -> Result<Option<T>> {
-        let mut body = Attributes::default();
-        name(&mut body);
-        let seq = self.send(kind, 0, family, &body).map_err(|e| Error::kernel(&what, e))?;
+        let seq = self.ask(query, 0)?;
         let mut found = None;
-        match self
-            .transport
-            .one(seq, |reply| found = read(Attrs::after(reply.payload, nfnetlink::HEADER)))
-        {
+        let answered = self.transport.one(seq, |reply| found = read(content(&reply)));
+        match answered {
             Ok(()) => Ok(found),
             Err(refusal) if refusal.errno == Errno::ENOENT => Ok(None),
-            Err(refusal) => Err(refused(&what, refusal)),
+            Err(refusal) => Err(refused(query.what, refusal)),
         }
     }
 
     /// Dumps a list that is consistent.
     pub(super) fn dump<T>(
         &self,
-        kind: u16,
-        family: Family,
-        what: impl fmt::Display,
-        name: impl FnOnce(&mut Attributes),
+        query: &Query<'_>,
         read: impl Fn(Attrs<'_>, &mut Vec<T>),
     ) -> Result<Vec<T>> {
-        let mut body = Attributes::default();
-        name(&mut body);
         for _ in 0..DUMP_TRIES {
-            let seq =
-                self.send(kind, NLM_F_DUMP, family, &body).map_err(|e| Error::kernel(&what, e))?;
+            let seq = self.ask(query, NLM_F_DUMP)?;
             let mut list = vec![];
-            let each = |reply: Message<'_>| {
-                read(Attrs::after(reply.payload, nfnetlink::HEADER), &mut list)
-            };
-            match self.transport.dump(seq, each) {
+            match self.transport.dump(seq, |reply| read(content(&reply), &mut list)) {
                 Ok(true) => return Ok(list),
                 Ok(false) => (),
                 Err(refusal) if refusal.errno == Errno::ENOENT => return Ok(vec![]),
-                Err(refusal) => return Err(refused(&what, refusal)),
+                Err(refusal) => return Err(refused(query.what, refusal)),
             }
         }
-        Err(Error::system(Code::TRY_AGAIN, &what, Errno::EINTR as i32)
+        Err(Error::system(Code::TRY_AGAIN, query.what, Errno::EINTR as i32)
             .with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
     }
 
     /// Whether a list has an entry that `is_one` accepts. It reads no more pages than necessary,
     /// and the rest stays in the socket, so the list has a socket of its own.
-    pub(super) fn dump_has(
-        kind: u16,
-        family: Family,
-        what: impl fmt::Display,
-        name: impl FnOnce(&mut Attributes),
-        is_one: impl Fn(Attrs<'_>) -> bool,
-    ) -> Result<bool> {
+    pub(super) fn dump_has(query: &Query<'_>, is_one: impl Fn(Attrs<'_>) -> bool) -> Result<bool> {
         let page = Nft::open()?;
-        let mut body = Attributes::default();
-        name(&mut body);
-        let seq =
-            page.send(kind, NLM_F_DUMP, family, &body).map_err(|e| Error::kernel(&what, e))?;
+        let seq = page.ask(query, NLM_F_DUMP)?;
         let mut found = false;
         let looked = page.transport.dump_until(seq, |reply| {
-            found |= is_one(Attrs::after(reply.payload, nfnetlink::HEADER));
+            found |= is_one(content(&reply));
             found
         });
         match looked {
             Ok(()) => Ok(found),
             Err(refusal) if refusal.errno == Errno::ENOENT => Ok(false),
-            Err(refusal) => Err(refused(what, refusal)),
+            Err(refusal) => Err(refused(query.what, refusal)),
         }
     }
 
-    fn send(&self, kind: u16, flags: u16, family: Family, body: &Attributes) -> Result<u32, Errno> {
+    /// Sends the query with these flags; returns its number.
+    fn ask(&self, query: &Query<'_>, flags: u16) -> Result<u32> {
         let seq = self.transport.next_seq();
         let mut bytes = vec![];
-        Header::new(NFNL_SUBSYS_NFTABLES, kind, flags, seq, family)
-            .append(body.bytes(), &mut bytes);
-        self.transport.send(&bytes)?;
+        query.header.with(flags).append(seq, query.body.bytes(), &mut bytes);
+        self.transport.send(&bytes).map_err(|e| Error::kernel(query.what, e))?;
         Ok(seq)
     }
+}
+
+/// A request for objects.
+pub(super) struct Query<'a> {
+    header: Header,
+    /// What it is for, in errors.
+    what: fmt::Arguments<'a>,
+    body: Attributes,
+}
+
+impl<'a> Query<'a> {
+    /// A query of this type (NFT_MSG_GET*). `name` writes the attributes that name the objects.
+    pub(super) fn new(
+        kind: u16,
+        family: NfFamily,
+        what: fmt::Arguments<'a>,
+        name: impl FnOnce(&mut Attributes),
+    ) -> Query<'a> {
+        let mut body = Attributes::default();
+        name(&mut body);
+        Query { header: Header::new(NFNL_SUBSYS_NFTABLES, kind, family), what, body }
+    }
+}
+
+/// The attributes of an answer.
+fn content<'a>(reply: &Message<'a>) -> Attrs<'a> {
+    Attrs::after(reply.payload, nfnetlink::HEADER)
 }
 
 /// Whether the kernel lacks netfilter sockets, or has them without nf_tables. After any other

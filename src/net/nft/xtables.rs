@@ -5,13 +5,14 @@ use std::fmt;
 
 use super::batch::{Batch, Table, rule_chain};
 use super::expr::{Expressions, Header, Verdict};
-use super::socket::Nft;
+use super::socket::{Nft, Query};
 use super::uapi::*;
 use super::wire::{Attributes, octets, read_comment};
 use crate::error::Result;
+use crate::family::Family;
 use crate::net::filter_rule::{FilterRule, Target};
 use crate::net::netlink::attr::{Attrs, read_u16};
-use crate::net::nfnetlink::{self, Family};
+use crate::net::nfnetlink;
 
 /// The size of `struct xt_comment_info`.
 const COMMENT_INFO: usize = 256;
@@ -34,8 +35,8 @@ pub struct Listed {
 }
 
 /// The table `filter` of one address family.
-pub fn filter_table(is_v6: bool) -> Table {
-    Table { family: if is_v6 { Family::Ip6 } else { Family::Ip }, name: "filter" }
+pub fn filter_table(family: Family) -> Table {
+    Table { family: family.into(), name: "filter" }
 }
 
 impl Nft {
@@ -57,7 +58,7 @@ impl Nft {
             rule_chain(body, table, chain);
             body.be64(NFTA_RULE_HANDLE, handle);
         };
-        self.get(NFT_MSG_GETRULE, table.family, what, name, |attrs| {
+        self.get(&Query::new(NFT_MSG_GETRULE, table.family, what, name), |attrs| {
             Some(Listed { handle, rule: read_rule(attrs) })
         })
     }
@@ -67,7 +68,7 @@ impl Nft {
     pub fn has_filter_rule(&self, table: Table, chain: &str, rule: &FilterRule) -> Result<bool> {
         let what = format_args!("look into chain {chain:?} of table {:?}", table.name);
         let name = |body: &mut Attributes| rule_chain(body, table, chain);
-        Nft::dump_has(NFT_MSG_GETRULE, table.family, what, name, |attrs| {
+        Nft::dump_has(&Query::new(NFT_MSG_GETRULE, table.family, what, name), |attrs| {
             is_in(attrs, table, chain) && read_rule(attrs).is_some_and(|found| found.does(rule))
         })
     }
@@ -80,7 +81,9 @@ impl Nft {
             let handle = attrs.be64(NFTA_RULE_HANDLE)?;
             is_in(attrs, table, chain).then(|| Listed { handle, rule: read_rule(attrs) })
         };
-        self.dump(NFT_MSG_GETRULE, table.family, what, name, |attrs, list| list.extend(read(attrs)))
+        self.dump(&Query::new(NFT_MSG_GETRULE, table.family, what, name), |attrs, list| {
+            list.extend(read(attrs))
+        })
     }
 }
 
@@ -101,7 +104,7 @@ fn write_rule(expressions: &mut Expressions, rule: &FilterRule) {
         let Some(address) = address else { continue };
         let bytes = octets(address);
         expressions
-            .payload(Header::Network, offset[usize::from(address.is_ipv6())], bytes.len() as u32, 1)
+            .payload(Header::Network, offset[Family::of(address) as usize], bytes.len() as u32, 1)
             .equal(1, &bytes);
     }
     if let Some(comment) = &rule.comment {
@@ -164,7 +167,7 @@ fn read_rule(attrs: Attrs<'_>) -> Option<FilterRule> {
 
 fn read_address(rule: &mut FilterRule, (header, offset): (u32, u32), cmp: Attrs<'_>) -> Option<()> {
     let address = cmp.nested(NFTA_CMP_DATA)?.ip(NFTA_DATA_VALUE)?;
-    let family = usize::from(address.is_ipv6());
+    let family = Family::of(address) as usize;
     if header != Header::Network as u32 || cmp.be32(NFTA_CMP_OP)? != NFT_CMP_EQ {
         return None;
     }

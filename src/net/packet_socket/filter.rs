@@ -1,14 +1,13 @@
-//! Packet filters of sockets, which run in the kernel (Documentation/networking/filter.rst): the
-//! daemon is not woken for the rest of a link's traffic.
+//! Packet filters of sockets, which run in the kernel: the daemon is not woken for the rest of a
+//! link's traffic.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::libc::{
-    self, BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K,
-    BPF_LD, BPF_LDX, BPF_MSH, BPF_RET, BPF_W, sock_filter,
-};
+use nix::libc;
+
+use crate::sys::bpf::{Program, Test, Width};
 
 /// Where a filter finds the packet type: which host the frame was for.
 const PACKET_TYPE: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
@@ -22,87 +21,50 @@ const HOP_LIMIT: u32 = (libc::SKF_NET_OFF + 7).cast_unsigned();
 const ROUTER_ADVERTISEMENT: u32 = 134;
 const NEIGHBOUR_ADVERTISEMENT: u32 = 136;
 
-/// A filter program. A packet that is too short for a load is dropped.
-pub struct Filter(Vec<sock_filter>);
+/// The answers: how much of the packet the socket receives.
+const DROP: u32 = 0;
+const PASS: u32 = u32::MAX;
+
+/// A filter.
+pub struct Filter(Program);
 
 impl Filter {
     /// Passes unfragmented IPv4 packets with UDP to a port.
     pub fn datagrams_to(port: u16) -> Filter {
-        let mut filter = Filter::for_us();
-        filter.add(BPF_LD | BPF_B | BPF_ABS, 0);
-        filter.add(BPF_ALU | BPF_AND | BPF_K, 0xf0);
-        filter.drop_unless(BPF_JEQ, 4 << 4);
-        filter.add(BPF_LD | BPF_B | BPF_ABS, 9);
-        filter.drop_unless(BPF_JEQ, UDP);
-        filter.add(BPF_LD | BPF_H | BPF_ABS, 6);
-        filter.drop_if(BPF_JSET, FRAGMENT);
-        filter.add(BPF_LDX | BPF_B | BPF_MSH, 0); // the length of the header
-        filter.add(BPF_LD | BPF_H | BPF_IND, 2);
-        filter.drop_unless(BPF_JEQ, port.into());
-        filter.pass()
+        let mut program = for_us();
+        program.load(Width::Byte, 0).mask(0xf0).answer_unless(Test::Is(4 << 4), DROP);
+        program.load(Width::Byte, 9).answer_unless(Test::Is(UDP), DROP);
+        program.load(Width::Half, 6).answer_if(Test::HasAny(FRAGMENT), DROP);
+        program.load_after_ipv4_header(Width::Half, 2);
+        program.answer_unless(Test::Is(port.into()), DROP).answer(PASS);
+        Filter(program)
     }
 
     /// Passes ARP packets from any host that claims the address.
     pub fn claims_of(address: Ipv4Addr) -> Filter {
-        let mut filter = Filter::for_us();
-        filter.add(BPF_LD | BPF_W | BPF_ABS, 14);
-        filter.drop_unless(BPF_JEQ, address.to_bits());
-        filter.pass()
+        let mut program = for_us();
+        program.load(Width::Word, 14).answer_unless(Test::Is(address.to_bits()), DROP).answer(PASS);
+        Filter(program)
     }
 
     /// Passes Router and Neighbour Advertisements to a raw ICMPv6 socket, and only those sent on
     /// the link: a forwarded packet no longer has a hop limit of 255 (RFC 4861, sections 6.1.2 and
     /// 7.1.2).
     pub fn advertisements() -> Filter {
-        let mut filter = Filter(vec![]);
-        filter.add(BPF_LD | BPF_B | BPF_ABS, HOP_LIMIT);
-        filter.drop_unless(BPF_JEQ, 255);
-        filter.add(BPF_LD | BPF_B | BPF_ABS, 0);
-        filter.pass_if(BPF_JEQ, ROUTER_ADVERTISEMENT);
-        filter.drop_unless(BPF_JEQ, NEIGHBOUR_ADVERTISEMENT);
-        filter.pass()
-    }
-
-    /// The beginning of every program for packets: drops frames for other hosts.
-    fn for_us() -> Filter {
-        let mut filter = Filter(vec![]);
-        filter.add(BPF_LD | BPF_B | BPF_ABS, PACKET_TYPE);
-        filter.drop_if(BPF_JEQ, OTHERS);
-        filter
-    }
-
-    fn add(&mut self, code: u32, k: u32) {
-        self.0.push(sock_filter { code: code as u16, jt: 0, jf: 0, k });
-    }
-
-    fn drop_unless(&mut self, test: u32, k: u32) {
-        self.0.push(sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt: 1, jf: 0, k });
-        self.add(BPF_RET | BPF_K, 0);
-    }
-
-    fn drop_if(&mut self, test: u32, k: u32) {
-        self.0.push(sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt: 0, jf: 1, k });
-        self.add(BPF_RET | BPF_K, 0);
-    }
-
-    fn pass_if(&mut self, test: u32, k: u32) {
-        self.0.push(sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt: 0, jf: 1, k });
-        self.add(BPF_RET | BPF_K, u32::MAX);
-    }
-
-    fn pass(mut self) -> Filter {
-        self.add(BPF_RET | BPF_K, u32::MAX);
-        self
+        let mut program = Program::default();
+        program.load(Width::Byte, HOP_LIMIT).answer_unless(Test::Is(255), DROP);
+        program.load(Width::Byte, 0).answer_if(Test::Is(ROUTER_ADVERTISEMENT), PASS);
+        program.answer_unless(Test::Is(NEIGHBOUR_ADVERTISEMENT), DROP).answer(PASS);
+        Filter(program)
     }
 
     /// Makes a socket receive only what the filter passes, in place of an earlier filter.
     pub fn attach(&self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-        let len = u16::try_from(self.0.len()).map_err(|_| Errno::EINVAL)?;
-        let program = libc::sock_fprog { len, filter: self.0.as_ptr().cast_mut() };
+        let program = self.0.as_fprog()?;
         let (program, size) =
             ((&raw const program).cast(), size_of_val(&program) as libc::socklen_t);
-        // SAFETY: the kernel reads a sock_fprog and the `len` instructions that it points to, and
-        // keeps a copy.
+        // SAFETY: the kernel reads a sock_fprog and the instructions of our program, which it points
+        // to, and keeps a copy.
         let set = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -114,4 +76,11 @@ impl Filter {
         };
         Errno::result(set).map(drop)
     }
+}
+
+/// The beginning of every program for packets: drops frames for other hosts.
+fn for_us() -> Program {
+    let mut program = Program::default();
+    program.load(Width::Byte, PACKET_TYPE).answer_if(Test::Is(OTHERS), DROP);
+    program
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::net::nft::batch::{Batch, Table};
+use crate::net::nft::batch::{Batch, Element, Holding, Table};
 use crate::net::nft::expr::Expressions;
 
 /// The comment of elements that owners share.
@@ -36,6 +36,13 @@ pub struct OwnedElement {
     pub value: Option<Vec<u8>>,
     /// The elements of other owners that exclude this one.
     pub rivals: Vec<Rival>,
+}
+
+impl OwnedElement {
+    /// The element as a batch adds it.
+    pub(super) fn holding<'a>(&'a self, holding: Holding<'a>, comment: &'a str) -> Element<'a> {
+        Element { set: self.set, key: &self.key, holding, comment }
+    }
 }
 
 /// Elements of another owner that cannot coexist with one of ours.

@@ -7,8 +7,9 @@ use super::claims::{Claims, OurTable};
 use super::element::{OwnedElement, Owner, SHARED};
 use super::layout::LEDGER;
 use crate::error::Result;
+use crate::hex;
 use crate::net::nft::ElementInfo;
-use crate::net::nft::batch::{Batch, Holding};
+use crate::net::nft::batch::{Batch, Element, Holding};
 
 /// The id of no owner. Its first entry is made with the table and means that no entry has been lost
 /// since; the following entries are those of shared elements that have lost their owners.
@@ -16,6 +17,12 @@ pub(super) const NO_OWNER: [u8; 16] = [0; 16];
 const WHOLE: &str = "no entry was lost while this one is here";
 
 impl OurTable<'_> {
+    /// Plans an entry of the ledger.
+    pub(super) fn enter(&self, batch: &mut Batch, key: &[u8], entry: &str) {
+        let element = Element { set: LEDGER.name, key, holding: Holding::Key, comment: entry };
+        batch.element(self.table(), &element);
+    }
+
     /// Whether the ledger has lost nothing to a flush. A ledger of an earlier version has no such
     /// mark.
     pub(super) fn is_ledger_whole(&self) -> Result<bool> {
@@ -63,12 +70,11 @@ impl Claims<'_> {
                 let Some(id) = lost else { continue };
                 let number = next.entry(id).or_default();
                 let key = key_of(&id, *number);
-                batch.element(self.ours.table(), LEDGER.name, &key, Holding::Key, &entry);
+                self.ours.enter(batch, &key, &entry);
                 *number += 1;
             }
         }
-        let key = key_of(&NO_OWNER, 0);
-        batch.element(self.ours.table(), LEDGER.name, &key, Holding::Key, WHOLE);
+        self.ours.enter(batch, &key_of(&NO_OWNER, 0), WHOLE);
         Ok(())
     }
 
@@ -141,16 +147,14 @@ pub(super) fn owner_of(key: &[u8]) -> Option<[u8; 16]> {
 
 /// The owner's id that a comment begins with.
 pub(super) fn named_in(comment: &str) -> Option<[u8; 16]> {
-    let digits: String = comment.get(..33)?.replace('-', "");
-    let byte = |at: usize| u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok();
-    (0..16).map(byte).collect::<Option<Vec<u8>>>()?.try_into().ok()
+    hex::decode(&comment.get(..33)?.replace('-', ""))?.try_into().ok()
 }
 
 /// Whether the comment names the owner. A removal by id alone does not know the whole comment;
 /// every comment begins with the id in hex.
 pub(super) fn is_of(comment: &str, owner: &Owner) -> bool {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    comment.starts_with(&format!("{}-{}", hex(&owner.id[..8]), hex(&owner.id[8..])))
+    let (first, second) = owner.id.split_at(8);
+    comment.starts_with(&format!("{}-{}", hex::encode(first), hex::encode(second)))
 }
 
 /// Writes an entry as `<set> <key in hex>`, which is readable in `nft list` as well.
@@ -159,19 +163,12 @@ pub(super) fn write_entry(element: &OwnedElement) -> String {
 }
 
 fn entry_of(set: &str, key: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut entry = format!("{set} ");
-    for byte in key {
-        let _ = write!(entry, "{byte:02x}"); // writing to a String does not fail
-    }
-    entry
+    format!("{set} {}", hex::encode(key))
 }
 
 pub(super) fn read_entry(entry: &str) -> Option<(String, Vec<u8>)> {
-    let (set, hex) = entry.split_once(' ')?;
-    let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
-    let key = (0..hex.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?;
-    Some((set.to_owned(), key))
+    let (set, key) = entry.split_once(' ')?;
+    Some((set.to_owned(), hex::decode(key)?))
 }
 
 #[cfg(test)]

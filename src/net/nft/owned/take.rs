@@ -8,7 +8,6 @@ use nix::errno::Errno;
 use super::claims::{Claims, OurTable};
 use super::element::{OwnedElement, Owner, Rival, SHARED, chains_of};
 use super::finder::Finder;
-use super::layout::LEDGER;
 use super::ledger::{is_of, ledger_key, named_in, write_entry};
 use super::release::Search;
 use crate::error::{Error, Result};
@@ -132,7 +131,7 @@ impl Claims<'_> {
                 continue;
             }
             if self.is_known_of(comment, element)? {
-                batch.element(table, element.set, &element.key, Holding::Key, comment);
+                batch.element(table, &element.holding(Holding::Key, comment));
                 is_any_back = true;
             } else {
                 left.push(element.clone());
@@ -328,16 +327,14 @@ impl Claims<'_> {
     fn add_elements(&self, batch: &mut Batch, first: u32, elements: &[OwnedElement]) {
         for (number, element) in (first..).zip(elements) {
             self.add_element(batch, element);
-            let key = ledger_key(self.owner, number);
-            let entry = write_entry(element);
-            batch.element(self.ours.table(), LEDGER.name, &key, Holding::Key, &entry);
+            self.ours.enter(batch, &ledger_key(self.owner, number), &write_entry(element));
         }
     }
 
     fn add_element(&self, batch: &mut Batch, element: &OwnedElement) {
         let table = self.ours.table();
         if element.is_shared {
-            batch.shared_element(table, element.set, &element.key, SHARED);
+            batch.shared_element(table, &element.holding(Holding::Key, SHARED));
             return;
         }
         let verdict = element.chain.as_ref().map(|chain| Verdict::Goto(chain.name.clone()));
@@ -346,7 +343,7 @@ impl Claims<'_> {
             (None, Some(value)) => Holding::Value(value),
             (None, None) => Holding::Key,
         };
-        batch.element(table, element.set, &element.key, holding, &self.owner.comment);
+        batch.element(table, &element.holding(holding, &self.owner.comment));
     }
 
     fn adding(&self) -> String {
