@@ -9,8 +9,9 @@ use nix::errno::Errno;
 use crate::cni::result::{self, AddResult};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
+use crate::family::Family;
 use crate::net::netlink::{
-    AddressOptions, FoundRoute, Link, LinkChange, Netlink, Route, Scope, Watch,
+    Address, AddressOptions, FoundRoute, Link, Netlink, Route, Scope, Watch,
 };
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context};
@@ -44,6 +45,17 @@ pub struct Wiring {
     pub routes_first: Vec<Route>,
 }
 
+impl Wiring {
+    /// The whole subnet is on the link.
+    pub fn to_subnet(detection: DuplicateDetection) -> Wiring {
+        Wiring { detection, subnet_on_link: true, routes_first: vec![] }
+    }
+
+    fn detects(&self) -> bool {
+        self.detection != DuplicateDetection::Off
+    }
+}
+
 /// Gives the interface the addresses and routes of the result, and sets it up.
 pub fn configure(
     cx: &Context<'_>,
@@ -51,31 +63,37 @@ pub fn configure(
     result: &AddResult,
     wiring: &Wiring,
 ) -> Result<()> {
-    let detection = wiring.detection;
     let routes = planned_routes(result)?;
     let has_v6 = result.ips.iter().any(|ip| ip.address.addr().is_ipv6());
-    prepare(at, has_v6, detection)?;
+    prepare(at, has_v6, wiring.detection)?;
     let container = at.netlink()?;
     let link = &container.link(at.ifname())?;
-    let detects = detection != DuplicateDetection::Off;
-    let watch = (has_v6 && detects).then(|| at.run(Watch::ipv6_addresses)).transpose()?;
+    let watch = (has_v6 && wiring.detects()).then(|| at.run(Watch::ipv6_addresses)).transpose()?;
     for ip in &result.ips {
-        let options =
-            AddressOptions { detect_duplicates: detects, subnet_on_link: wiring.subnet_on_link };
-        let added = container.add_address(link, ip.address, options);
-        let what = format_args!("failed to add IP addr {} to {:?}", ip.address, link.name);
-        added.map_err(|e| if_taken(e.worded(what), ip.address))?;
+        add_address(container, link, ip.address, wiring)?;
     }
-    let set_up =
-        container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() });
-    set_up.map_err(|e| e.worded(format_args!("failed to set {:?} UP", link.name)))?;
+    container
+        .set_up(link)
+        .map_err(|e| e.worded(format_args!("failed to set {:?} UP", link.name)))?;
     if let Some(watch) = watch {
         settle(container, link, &watch, cx.deadline())?;
     }
-    let refused =
-        |e: Error, route| if_unreachable(e.worded(adding(route, link)), cx, result, route);
-    let add = |route| container.add_route(link, route).map_err(|e| refused(e, route));
-    wiring.routes_first.iter().chain(&routes).try_for_each(add)
+    for route in wiring.routes_first.iter().chain(&routes) {
+        let added = container.add_route(link, route).map_err(|e| e.worded(adding(route, link)));
+        added.map_err(|e| if_unreachable(e, cx, result, route))?;
+    }
+    Ok(())
+}
+
+fn add_address(container: &Netlink, link: &Link, address: IpNet, wiring: &Wiring) -> Result<()> {
+    let options = AddressOptions {
+        detect_duplicates: wiring.detects(),
+        subnet_on_link: wiring.subnet_on_link,
+    };
+    container.add_address(link, address, options).map_err(|e| {
+        let what = format!("failed to add IP addr {address} to {:?}", link.name);
+        if_taken(e.worded(what), address)
+    })
 }
 
 /// The reference's words for a route that cannot be added.
@@ -95,42 +113,42 @@ fn adding(route: &Route, link: &Link) -> String {
 /// plugins accept such a gateway, as the reference's do, because another route may lead to it.
 fn if_unreachable(error: Error, cx: &Context<'_>, result: &AddResult, route: &Route) -> Error {
     let is_outside = |gateway: &IpAddr| !result.ips.iter().any(|ip| ip.address.contains(gateway));
-    let Some(gateway) =
-        route.gateway.filter(|gateway| error.is_unreachable() && is_outside(gateway))
-    else {
-        return error;
-    };
-    let way_out = match gateway {
-        IpAddr::V4(gateway) => {
-            format!(
-                r#"{{"dst": "{gateway}/32", "gw": "0.0.0.0", "scope": 253}} before the other routes"#
-            )
-        }
-        IpAddr::V6(_) => "one of fe80::/10".to_owned(),
-    };
-    let of_family = result
-        .ips
-        .iter()
-        .map(|ip| ip.address.trunc())
-        .filter(|net| net.addr().is_ipv6() == gateway.is_ipv6());
+    match route.gateway.filter(is_outside) {
+        Some(gateway) if error.is_unreachable() => error.with_details(format_args!(
+            "{}: {gateway} is not in {}, expected an address of the subnet, or {}",
+            gateway_field::of(cx.config, result, gateway),
+            subnets_of_family(result, gateway),
+            way_out_for(gateway),
+        )),
+        _ => error,
+    }
+}
+
+fn subnets_of_family(result: &AddResult, gateway: IpAddr) -> String {
+    let nets = result.ips.iter().map(|ip| ip.address.trunc());
+    let of_family = nets.filter(|net| Family::of_net(*net) == Family::of(gateway));
     let subnets: Vec<String> = of_family.map(|net| net.to_string()).collect();
-    error.with_details(format_args!(
-        "{}: {gateway} is not in {}, expected an address of the subnet, or {way_out}",
-        gateway_field::of(cx.config, result, gateway),
-        subnets.join(", "),
-    ))
+    subnets.join(", ")
+}
+
+/// What makes the kernel accept a gateway outside the subnet.
+fn way_out_for(gateway: IpAddr) -> String {
+    match gateway {
+        IpAddr::V4(gateway) => format!(
+            r#"{{"dst": "{gateway}/32", "gw": "0.0.0.0", "scope": 253}} before the other routes"#
+        ),
+        IpAddr::V6(_) => "one of fe80::/10".to_owned(),
+    }
 }
 
 /// Reports an address conflict: all ipvlans of one lower link share its address table, so the
 /// kernel knows the addresses of the others.
 fn if_taken(error: Error, address: IpNet) -> Error {
-    if error.is_errno(Errno::EADDRINUSE) {
-        error
-            .with_code(Code::CONFLICT)
-            .with_details(format_args!("another interface has {}", address.addr()))
-    } else {
-        error
+    if !error.is_errno(Errno::EADDRINUSE) {
+        return error;
     }
+    let details = format!("another interface has {}", address.addr());
+    error.with_code(Code::CONFLICT).with_details(details)
 }
 
 /// Writes the settings that must be in place before the first address and before the link is up.
@@ -164,13 +182,10 @@ fn prepare(at: &Attachment, has_v6: bool, detection: DuplicateDetection) -> Resu
 /// Enables IPv6 on the interface: container runtimes disable it in new namespaces, and a request
 /// for an IPv6 address needs it.
 pub fn enable_ipv6(ifname: &str) -> Result<()> {
-    let disable = Sysctl::ipv6_conf(ifname, "disable_ipv6");
-    match disable.ensure("0") {
-        Err(e) if e.is_not_found() => Err(e
-            .context(format_args!("enable IPv6 for interface {ifname:?}"))
-            .with_details("does the kernel have IPv6?")),
-        done => done.map_err(|e| e.context(format_args!("enable IPv6 for interface {ifname:?}"))),
-    }
+    Sysctl::ipv6_conf(ifname, "disable_ipv6").ensure("0").map_err(|e| {
+        let hint = if e.is_not_found() { "does the kernel have IPv6?" } else { "" };
+        e.context(format_args!("enable IPv6 for interface {ifname:?}")).with_details(hint)
+    })
 }
 
 /// Waits for duplicate address detection of the link's tentative addresses, if it has any.
@@ -186,20 +201,25 @@ pub fn settle_if_tentative(at: &Attachment, link: &Link, deadline: Deadline) -> 
 fn settle(container: &Netlink, link: &Link, watch: &Watch, deadline: Deadline) -> Result<()> {
     let limit = deadline.limit(DAD_PATIENCE);
     let end = Instant::now() + limit;
-    loop {
-        let addresses = container.addresses(link)?;
-        if let Some(taken) = addresses.iter().find(|address| address.dad_failed) {
-            return Err(unsettled(link, duplicate(Code::CONFLICT, link, taken.net)));
+    while has_tentative(container, link)? {
+        if watch.until(end)? {
+            continue;
         }
-        if !addresses.iter().any(|address| address.tentative) {
-            return Ok(());
+        if container.link(&link.name)?.is_operational() {
+            return Err(unsettled(link, still_tentative(link, limit)));
         }
-        if !watch.until(end)? {
-            return match container.link(&link.name)?.is_operational() {
-                true => Err(unsettled(link, still_tentative(link, limit))),
-                false => Ok(()), // nothing is sent or received before it has a carrier
-            };
-        }
+        return Ok(()); // nothing is sent or received before it has a carrier
+    }
+    Ok(())
+}
+
+/// Whether the link has an address that may not be used yet. Fails for one that another machine
+/// has.
+fn has_tentative(container: &Netlink, link: &Link) -> Result<bool> {
+    let addresses = container.addresses(link)?;
+    match addresses.iter().find(|address| address.dad_failed) {
+        Some(taken) => Err(unsettled(link, duplicate(Code::CONFLICT, link, taken.net))),
+        None => Ok(addresses.iter().any(|address| address.tentative)),
     }
 }
 
@@ -226,53 +246,52 @@ fn duplicate(code: Code, link: &Link, address: IpNet) -> Error {
 /// The result's routes as the kernel takes them: a route without a gateway of its own gets the
 /// first gateway of its family.
 pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
-    let gateway_of = |is_v6: bool| {
-        result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv6() == is_v6)
-    };
-    let v4 = gateway_of(false);
-    let v6 = gateway_of(true);
-    let plan = |(index, route): (usize, &result::Route)| {
-        let path = format!("routes[{index}]");
-        if route.dst.addr() != route.dst.network() {
-            return Err(Error::config(
-                format_args!("{path}.dst"),
-                format_args!("{} has host bits set", route.dst),
-            )
-            .expecting(format_args!("{}", route.dst.trunc())));
-        }
-        let gateway = route.gw.or(if route.dst.addr().is_ipv6() { v6 } else { v4 });
-        if gateway.is_some_and(|gateway| gateway.is_ipv6() != route.dst.addr().is_ipv6()) {
-            let problem = format!("it is not of the family of {}", route.dst);
-            return Err(Error::config(format_args!("{path}.gw"), problem)
-                .saying("gateway, source, and destination ip are not the same IP family"));
-        }
-        let scope = match route.scope {
-            None => Scope::UNIVERSE,
-            Some(scope) => Scope(
-                u8::try_from(scope)
-                    .map_err(|_| out_of_range(&path, "scope", scope, i64::from(u8::MAX)))?,
-            ),
-        };
-        Ok(Route {
-            gateway,
-            scope,
-            table: route
-                .table
-                .map(|table| number(&path, "table", table))
-                .transpose()?
-                .filter(|table| *table != 0),
-            priority: Some(number(&path, "priority", route.priority)?)
-                .filter(|priority| *priority != 0),
-            mtu: Some(number(&path, "mtu", route.mtu)?).filter(|mtu| *mtu != 0),
-            advmss: Some(number(&path, "advmss", route.advmss)?).filter(|advmss| *advmss != 0),
-            ..Route::to(route.dst)
-        })
-    };
-    result.routes.iter().enumerate().map(plan).collect()
+    let gateways: Vec<IpAddr> = result.ips.iter().filter_map(|ip| ip.gateway).collect();
+    let routes = result.routes.iter().enumerate();
+    routes.map(|(index, route)| plan(&format!("routes[{index}]"), route, &gateways)).collect()
 }
 
-fn number(path: &str, field: &str, value: i64) -> Result<u32> {
-    u32::try_from(value).map_err(|_| out_of_range(path, field, value, i64::from(u32::MAX)))
+/// The route at `path` of the result.
+fn plan(path: &str, route: &result::Route, gateways: &[IpAddr]) -> Result<Route> {
+    if route.dst.addr() != route.dst.network() {
+        let problem = format!("{} has host bits set", route.dst);
+        return Err(Error::config(format_args!("{path}.dst"), problem)
+            .expecting(format_args!("{}", route.dst.trunc())));
+    }
+    let of_table = |table| number(path, "table", table);
+    Ok(Route {
+        gateway: gateway_of(path, route, gateways)?,
+        scope: route.scope.map_or(Ok(Scope::UNIVERSE), |scope| scope_of(path, scope))?,
+        table: route.table.map_or(Ok(None), of_table)?,
+        priority: number(path, "priority", route.priority)?,
+        mtu: number(path, "mtu", route.mtu)?,
+        advmss: number(path, "advmss", route.advmss)?,
+        ..Route::to(route.dst)
+    })
+}
+
+fn gateway_of(path: &str, route: &result::Route, all: &[IpAddr]) -> Result<Option<IpAddr>> {
+    let is_of_family = |gateway: &IpAddr| Family::of(*gateway) == Family::of_net(route.dst);
+    let gateway = route.gw.or_else(|| all.iter().copied().find(is_of_family));
+    if gateway.as_ref().is_none_or(is_of_family) {
+        return Ok(gateway);
+    }
+    let problem = format!("it is not of the family of {}", route.dst);
+    Err(Error::config(format_args!("{path}.gw"), problem)
+        .saying("gateway, source, and destination ip are not the same IP family"))
+}
+
+fn scope_of(path: &str, scope: i64) -> Result<Scope> {
+    let number = u8::try_from(scope);
+    number.map(Scope).map_err(|_| out_of_range(path, "scope", scope, u8::MAX.into()))
+}
+
+/// A number of a route; 0 leaves it to the kernel.
+fn number(path: &str, field: &str, value: i64) -> Result<Option<u32>> {
+    match u32::try_from(value) {
+        Ok(number) => Ok(Some(number).filter(|number| *number != 0)),
+        Err(_) => Err(out_of_range(path, field, value, u32::MAX.into())),
+    }
 }
 
 fn out_of_range(path: &str, field: &str, value: i64, most: i64) -> Error {
@@ -290,28 +309,33 @@ pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) ->
     }
     let addresses = container.addresses(link)?;
     for ip in result.ips.iter().filter(|ip| ip.interface.is_none_or(|of| of == index as i64)) {
-        let there = addresses.iter().find(|address| address.net == ip.address);
-        if there.is_none() {
-            return Err(Error::check(format!(
-                "Failed to match addr {} on interface {}",
-                ip.address, link.name
-            )));
-        }
-        if there.is_some_and(|address| address.dad_failed) {
-            return Err(duplicate(Code::CHECK_FAILED, link, ip.address));
-        }
+        verify_address(&addresses, link, ip.address)?;
     }
-    let found = if result.routes.is_empty() { vec![] } else { container.routes()? };
-    match result.routes.iter().find(|route| !found.iter().any(|found| is_route(found, route))) {
-        Some(missing) => {
-            let gateway = missing.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
-            Err(Error::check(format!(
-                "Expected Route {}{gateway} not found in routing table",
-                missing.dst
-            )))
+    verify_routes(container, &result.routes)
+}
+
+fn verify_address(present: &[Address], link: &Link, wanted: IpNet) -> Result<()> {
+    match present.iter().find(|address| address.net == wanted) {
+        None => {
+            let name = &link.name;
+            Err(Error::check(format!("Failed to match addr {wanted} on interface {name}")))
         }
+        Some(found) if found.dad_failed => Err(duplicate(Code::CHECK_FAILED, link, wanted)),
+        Some(_) => Ok(()),
+    }
+}
+
+fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()> {
+    let found = if wanted.is_empty() { vec![] } else { container.routes()? };
+    match wanted.iter().find(|route| !found.iter().any(|found| is_route(found, route))) {
+        Some(missing) => Err(missing_route(missing)),
         None => Ok(()),
     }
+}
+
+fn missing_route(route: &result::Route) -> Error {
+    let gateway = route.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
+    Error::check(format!("Expected Route {}{gateway} not found in routing table", route.dst))
 }
 
 fn is_route(found: &FoundRoute, wanted: &result::Route) -> bool {

@@ -9,15 +9,16 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, Interface};
+use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, LinkSpec, Netlink};
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::addresses::{self, DuplicateDetection, Wiring};
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_record::{self, PluginLinks};
-use crate::steps::{link_alias, prev_result};
+use crate::steps::{interface, link_alias, prev_result};
 
 /// The namespace that a link's lower link is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,32 +29,61 @@ pub enum Birthplace {
     Container,
 }
 
-/// Creates the link, down, with the name in CNI_IFNAME.
-pub fn create<'a>(
-    cx: &'a Context<'_>,
-    at: &'a Attachment,
-    links: PluginLinks,
-    birthplace: Birthplace,
-    spec: &LinkSpec,
-    rb: &mut Rollback<'a>,
-) -> Result<Link> {
-    require_free_name(at)?;
-    links.forget(at)?;
-    let (netlink, netns, born_as) = match birthplace {
-        Birthplace::Host => {
-            (cx.host()?, Some(at.netns()?.fd()), link_record::passing_name(&at.key))
-        }
-        Birthplace::Container => (at.netlink()?, None, at.ifname().to_owned()),
-    };
-    if birthplace == Birthplace::Host
-        && let Some(leftover) = links.find_leftover(&at.key, at.netns()?, &at.netns_path)?
-    {
-        link_record::delete_link(at.netlink()?, leftover.index)?;
+/// A link that is to be created in the container.
+pub struct Plan {
+    /// The links that it is one of.
+    pub links: PluginLinks,
+    /// The namespace that it is created from.
+    pub birthplace: Birthplace,
+    /// Its kind, its lower link and their properties.
+    pub spec: LinkSpec,
+}
+
+impl Plan {
+    /// Creates the link, down, with the name in CNI_IFNAME.
+    pub fn create<'a>(
+        &self,
+        cx: &'a Context<'_>,
+        at: &'a Attachment,
+        rb: &mut Rollback<'a>,
+    ) -> Result<Link> {
+        require_free_name(at)?;
+        self.links.forget(at)?;
+        let born_as = match self.birthplace {
+            Birthplace::Host => self.create_from_host(cx.host()?, at)?,
+            Birthplace::Container => self.create_inside(at)?,
+        };
+        own(at, self.links, born_as, rb)
     }
-    let created = netlink.create_link(&born_as, netns, spec);
-    let what = format_args!("failed to create {}", spec.kind.name());
-    created.map_err(|e| with_lower_link(netlink, spec, e.worded(what)))?;
-    own(at, links, born_as, rb)
+
+    /// Creates the link with a temporary name, in place of one that an earlier ADD has left.
+    fn create_from_host(&self, host: &Netlink, at: &Attachment) -> Result<String> {
+        let netns = at.netns()?;
+        if let Some(leftover) = self.links.find_leftover(&at.key, netns, &at.netns_path)? {
+            link_record::delete_link(at.netlink()?, leftover.index)?;
+        }
+        let born_as = link_record::passing_name(&at.key);
+        let created = host.create_link(&born_as, Some(netns.fd()), &self.spec);
+        created.map_err(|e| self.explain(host, e))?;
+        Ok(born_as)
+    }
+
+    fn create_inside(&self, at: &Attachment) -> Result<String> {
+        let container = at.netlink()?;
+        let created = container.create_link(at.ifname(), None, &self.spec);
+        created.map_err(|e| self.explain(container, e))?;
+        Ok(at.ifname().to_owned())
+    }
+
+    /// Adds the lower link's name to the error: the kernel often refuses a link because of what is
+    /// already on its lower link.
+    fn explain(&self, netlink: &Netlink, error: Error) -> Error {
+        let error = error.worded(format_args!("failed to create {}", self.spec.kind.name()));
+        match self.spec.lower.map(|index| netlink.find_link_by_index(index)) {
+            Some(Ok(Some(lower))) => error.with_details(format_args!("on link {:?}", lower.name)),
+            _ => error,
+        }
+    }
 }
 
 /// Gives a link that was just created its name and our alias, and records which link it is.
@@ -92,15 +122,6 @@ fn undo_creation<'a>(
     index
 }
 
-/// Adds the lower link's name to the error: the kernel often refuses a link because of what is
-/// already on its lower link.
-fn with_lower_link(netlink: &Netlink, spec: &LinkSpec, error: Error) -> Error {
-    match spec.lower.map(|index| netlink.find_link_by_index(index)) {
-        Some(Ok(Some(lower))) => error.with_details(format_args!("on link {:?}", lower.name)),
-        _ => error,
-    }
-}
-
 /// Requires CNI_IFNAME to be a free name that a new interface of the container can have; called
 /// before any change.
 pub fn require_free_name(at: &Attachment) -> Result<()> {
@@ -134,55 +155,88 @@ pub fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
         )
         .with_details(format_args!(
             "it is a {} with address {}",
-            if link.kind.is_empty() { "device" } else { &link.kind },
+            link.kind_text(),
             link.mac()
         ))),
     }
 }
 
-/// The interface entry of the result; it is always the first.
-pub fn interface(link: &Link, at: &Attachment) -> Interface {
-    let name = link.name.clone();
-    let mac = link.mac().to_string();
-    Interface { name, mac, sandbox: at.netns_path.clone(), ..Interface::default() }
+/// How the container's interface gets its addresses.
+pub struct Addressing<'a> {
+    cx: &'a Context<'a>,
+    source: Source<'a>,
+    detection: DuplicateDetection,
 }
 
-/// Sets the link up, with the addresses of the IPAM plugin or, on layer 2, without any. Returns a
-/// result with this one interface.
-pub fn set_up<'a>(
-    at: &'a Attachment,
-    link: &Link,
-    ipam: Option<&Ipam<'a>>,
-    detection: DuplicateDetection,
-    rb: &mut Rollback<'a>,
-) -> Result<AddResult> {
-    match ipam {
-        Some(ipam) => configure(ipam.context(), at, link, ipam.add(at, rb)?, detection),
-        None => {
-            at.netlink()?
-                .change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-            Ok(AddResult { interfaces: vec![interface(link, at)], ..AddResult::default() })
-        }
+/// Where the addresses are from.
+enum Source<'a> {
+    /// The IPAM plugin.
+    Ipam(Ipam<'a>),
+    /// The result of the plugin before this one.
+    Previous(AddResult),
+    /// It has none: the network is a layer 2 network.
+    Nowhere,
+}
+
+impl<'a> Addressing<'a> {
+    /// By the IPAM plugin, which must accept the configuration before anything is changed.
+    pub fn by_ipam(cx: &'a Context<'a>, detection: DuplicateDetection) -> Result<Addressing<'a>> {
+        let source = Source::Ipam(Ipam::require_valid(cx)?);
+        Ok(Addressing { cx, source, detection })
     }
-}
 
-/// Sets the link up with these addresses and routes.
-pub fn configure(
-    cx: &Context<'_>,
-    at: &Attachment,
-    link: &Link,
-    mut result: AddResult,
-    detection: DuplicateDetection,
-) -> Result<AddResult> {
-    result.interfaces = vec![interface(link, at)];
-    result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
-    addresses::configure(
-        cx,
-        at,
-        &result,
-        &Wiring { detection, subnet_on_link: true, routes_first: vec![] },
-    )?;
-    Ok(result)
+    /// As [`Addressing::by_ipam`], but without `ipam.type` the interface has no addresses.
+    pub fn by_ipam_if_any(
+        cx: &'a Context<'a>,
+        detection: DuplicateDetection,
+    ) -> Result<Addressing<'a>> {
+        let source = Ipam::find_unless_layer_two(cx)?.map_or(Source::Nowhere, Source::Ipam);
+        Ok(Addressing { cx, source, detection })
+    }
+
+    /// With the addresses of the plugin before this one.
+    pub fn taken_over(
+        cx: &'a Context<'a>,
+        previous: AddResult,
+        detection: DuplicateDetection,
+    ) -> Addressing<'a> {
+        Addressing { cx, source: Source::Previous(previous), detection }
+    }
+
+    /// Sets the link up, with its addresses and routes. Returns a result with this one interface.
+    pub fn set_up(
+        &self,
+        at: &'a Attachment,
+        link: &Link,
+        rb: &mut Rollback<'a>,
+    ) -> Result<AddResult> {
+        let result = self.result(at, &link.mac(), rb)?;
+        match self.source {
+            Source::Nowhere => at.netlink()?.set_up(link)?,
+            Source::Ipam(_) | Source::Previous(_) => {
+                addresses::configure(self.cx, at, &result, &Wiring::to_subnet(self.detection))?
+            }
+        }
+        Ok(result)
+    }
+
+    /// The result with the container's interface and its addresses, which are allocated now. There
+    /// is no more to do for a device that is not a link.
+    pub fn result(
+        &self,
+        at: &'a Attachment,
+        mac: &MacAddr,
+        rb: &mut Rollback<'a>,
+    ) -> Result<AddResult> {
+        let mut result = match &self.source {
+            Source::Ipam(ipam) => ipam.add(at, rb)?,
+            Source::Previous(previous) => previous.clone(),
+            Source::Nowhere => AddResult::default(),
+        };
+        result.interfaces = vec![interface::in_container(at, mac)];
+        interface::assign_addresses(&mut result, 0);
+        Ok(result)
+    }
 }
 
 /// Compares the container's interface with prevResult: kind, hardware address, addresses and

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::cni::result::Dns;
+use crate::cni::result::{AddResult, Dns};
 
 /// `dns` of a configuration. An empty list counts as given: it means "none".
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -15,21 +15,22 @@ pub struct DnsConf {
 }
 
 impl DnsConf {
-    /// All of these settings if any is given, else `of_ipam`.
-    pub fn or(&self, of_ipam: Dns) -> Dns {
-        if self.nameservers.is_none()
-            && self.search.is_none()
-            && self.options.is_none()
-            && self.domain.is_empty()
-        {
-            return of_ipam;
-        }
-        let list = |given: &Option<Vec<String>>| given.clone().unwrap_or_default();
+    /// The result with these settings in place of its own, if any is given.
+    pub fn put_into(&self, result: AddResult) -> AddResult {
+        if self.is_given() { AddResult { dns: self.to_dns(), ..result } } else { result }
+    }
+
+    fn is_given(&self) -> bool {
+        let has_list = [&self.nameservers, &self.search, &self.options].iter().any(|l| l.is_some());
+        has_list || !self.domain.is_empty()
+    }
+
+    fn to_dns(&self) -> Dns {
         Dns {
-            nameservers: list(&self.nameservers),
+            nameservers: self.nameservers.clone().unwrap_or_default(),
             domain: self.domain.clone(),
-            search: list(&self.search),
-            options: list(&self.options),
+            search: self.search.clone().unwrap_or_default(),
+            options: self.options.clone().unwrap_or_default(),
         }
     }
 }
@@ -41,10 +42,11 @@ mod tests {
     #[test]
     fn one_setting_replaces_all_of_ipam_s_and_an_empty_list_is_one() {
         let of_ipam = Dns { domain: "ipam".into(), ..Dns::default() };
-        assert_eq!(DnsConf::default().or(of_ipam.clone()), of_ipam);
+        let result = AddResult { dns: of_ipam.clone(), ..AddResult::default() };
+        assert_eq!(DnsConf::default().put_into(result.clone()).dns, of_ipam);
         let empty = DnsConf { nameservers: Some(vec![]), ..DnsConf::default() };
-        assert!(empty.or(of_ipam.clone()).is_empty());
+        assert!(empty.put_into(result.clone()).dns.is_empty());
         let domain = DnsConf { domain: "d".into(), ..DnsConf::default() };
-        assert_eq!(domain.or(of_ipam).domain, "d");
+        assert_eq!(domain.put_into(result).dns.domain, "d");
     }
 }

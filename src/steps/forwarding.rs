@@ -3,13 +3,14 @@
 
 use crate::cni::result::AddResult;
 use crate::error::Result;
+use crate::family::Family;
 use crate::net::sysctl::Sysctl;
 
 /// Turns forwarding on for each family of the result's addresses.
 pub fn ensure(result: &AddResult) -> Result<()> {
-    for (is_v6, sysctl) in [(false, Sysctl::ipv4_forward()), (true, Sysctl::ipv6_forward())] {
-        if result.ips.iter().any(|ip| ip.address.addr().is_ipv6() == is_v6) {
-            sysctl.ensure("1")?;
+    for family in Family::ALL {
+        if result.ips.iter().any(|ip| Family::of_net(ip.address) == family) {
+            Sysctl::forwarding(family).ensure("1")?;
         }
     }
     Ok(())

@@ -45,15 +45,20 @@ pub fn strongest<const N: usize>(places: [(&str, Option<&MacAddr>); N]) -> Resul
     let Some((path, mac)) = places.into_iter().find_map(|(path, mac)| Some((path, mac?))) else {
         return Ok(None);
     };
-    if mac.octets().len() != 6 {
-        return Err(Error::config(path, format_args!("{mac} has {} octets", mac.octets().len()))
-            .expecting("6"));
+    validate(path, mac)?;
+    Ok(Some(mac.clone()))
+}
+
+fn validate(path: &str, mac: &MacAddr) -> Result<()> {
+    let octets = mac.octets().len();
+    if octets != 6 {
+        return Err(Error::config(path, format_args!("{mac} has {octets} octets")).expecting("6"));
     }
     if mac.is_zero() || mac.is_multicast() {
         return Err(Error::config(path, format_args!("{mac} is not the address of one interface"))
             .expecting("a unicast address"));
     }
-    Ok(Some(mac.clone()))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -61,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_place_that_has_one_counts_and_is_named_when_it_is_wrong() {
+    fn first_address_given_counts_and_error_names_its_place() {
         let mac = |text: &str| text.parse::<MacAddr>().unwrap();
         let good = mac("02:00:00:00:00:01");
         let other = mac("02:00:00:00:00:02");

@@ -32,24 +32,8 @@ impl<'a> Ipam<'a> {
         if name.is_empty() {
             return Ok(None);
         }
-        let compiled_in = cx.plugins.iter().find(|entry| entry.name == name);
-        let delegate = match (delegate::find(&name, &cx.path), compiled_in) {
-            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => {
-                Delegate::Ourselves(entry)
-            }
-            (Ok(program), _) => Delegate::Program(program),
-            (Err(_), Some(entry)) => Delegate::Ourselves(entry),
-            (Err(error), None) => return Err(not_found(&name, &error)),
-        };
-        if let Delegate::Ourselves(entry) = &delegate
-            && entry.kind != Kind::Ipam
-        {
-            return Err(Error::config(
-                "ipam.type",
-                format_args!("{name:?} is a {} plugin", entry.kind.as_str()),
-            )
-            .expecting("an ipam plugin"));
-        }
+        let delegate = Delegate::find(cx, &name)?;
+        delegate.require_ipam()?;
         Ok(Some(Ipam { cx, delegate }))
     }
 
@@ -100,19 +84,15 @@ impl<'a> Ipam<'a> {
             }
             Delegate::Program(program) => {
                 rb.undo("release the addresses", release);
-                let of_program = |e: Error| e.context(format_args!("result of plugin {program:?}"));
-                read_result(&execute(self.cx, program, Call::Add(at))?, &self.cx.config.version)
-                    .map_err(of_program)?
+                add_by(program, self.cx, at)?
             }
         };
-        if result.ips.is_empty() {
-            return Err(Error::new(
-                Code::ADDRESS_UNAVAILABLE,
-                "IPAM plugin returned missing IP config",
-            )
-            .with_details(format_args!("the plugin is {}", self.name())));
-        }
-        Ok(result)
+        if result.ips.is_empty() { Err(self.without_addresses()) } else { Ok(result) }
+    }
+
+    fn without_addresses(&self) -> Error {
+        Error::new(Code::ADDRESS_UNAVAILABLE, "IPAM plugin returned missing IP config")
+            .with_details(format_args!("the plugin is {}", self.name()))
     }
 
     /// CHECK.
@@ -158,6 +138,29 @@ impl<'a> Ipam<'a> {
 }
 
 impl Delegate {
+    fn find(cx: &Context<'_>, name: &str) -> Result<Delegate> {
+        let compiled_in = cx.plugins.iter().find(|entry| entry.name == name);
+        match (delegate::find(name, &cx.path), compiled_in) {
+            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => {
+                Ok(Delegate::Ourselves(entry))
+            }
+            (Ok(program), _) => Ok(Delegate::Program(program)),
+            (Err(_), Some(entry)) => Ok(Delegate::Ourselves(entry)),
+            (Err(error), None) => Err(not_found(name, &error)),
+        }
+    }
+
+    /// Refuses a plugin of ours that is of another kind.
+    fn require_ipam(&self) -> Result<()> {
+        match self {
+            Delegate::Ourselves(entry) if entry.kind != Kind::Ipam => {
+                let problem = format!("{:?} is a {} plugin", entry.name, entry.kind.as_str());
+                Err(Error::config("ipam.type", problem).expecting("an ipam plugin"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Runs an operation without a result.
     fn run(&self, cx: &Context<'_>, call: Call<'_>) -> Result<()> {
         match (self, call) {
@@ -174,7 +177,7 @@ impl Delegate {
 /// Runs another program; returns its stdout.
 fn execute(cx: &Context<'_>, program: &Path, call: Call<'_>) -> Result<Vec<u8>> {
     let env = cx.env.with("CNI_COMMAND", call.command().as_str());
-    delegate::exec(program, &env, &cx.config.text, cx.deadline())
+    delegate::exec(program, &env, &cx.config.text, cx.handles().clock())
 }
 
 fn not_found(name: &str, error: &Error) -> Error {
@@ -183,7 +186,7 @@ fn not_found(name: &str, error: &Error) -> Error {
         format_args!("{name:?} is not a plugin of ours, and not in a directory of CNI_PATH"),
     )
     .with_code(error.code)
-    .with_details(&error.details)
+    .with_details(error.details())
     .saying(&error.msg)
 }
 
@@ -199,16 +202,16 @@ pub fn require_type(cx: &Context<'_>) -> Result<()> {
 /// For ADD: without an IPAM plugin the network is a layer 2 network, whose result the oldest
 /// versions cannot express.
 pub fn require_type_or_layer_two(cx: &Context<'_>) -> Result<()> {
-    let config_version = cx.config.version.as_str();
-    if cx.config.ipam_type()?.is_empty()
-        && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES
-    {
-        return Err(Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses")
-            .with_details(format_args!(
-                "a result without addresses has no form in cniVersion {config_version}"
-            )));
+    if !cx.config.ipam_type()?.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let version = cx.config.version.as_str();
+    if version::Number::parse(version)? >= version::WITH_MANY_ADDRESSES {
+        return Ok(());
+    }
+    let details = format!("a result without addresses has no form in cniVersion {version}");
+    Err(Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses")
+        .with_details(details))
 }
 
 /// CHECK of the IPAM plugin, if the configuration names one.
@@ -216,13 +219,12 @@ pub fn check_if_any(cx: &Context<'_>, at: &Attachment) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.check(at))
 }
 
+/// What deletes a link, or links.
+type Delete<'a> = &'a mut dyn FnMut() -> Result<()>;
+
 /// DEL of the IPAM plugin, if any, and of the link. The link is deleted first, since the next ADD
 /// may be allocated the same addresses; unless the plugin needs the link to release them.
-pub fn del_with_link(
-    cx: &Context<'_>,
-    at: &Detachment,
-    delete_link: &mut dyn FnMut() -> Result<()>,
-) -> Result<()> {
+pub fn del_with_link(cx: &Context<'_>, at: &Detachment, delete_link: Delete<'_>) -> Result<()> {
     around(Ipam::find(cx), &|ipam| ipam.del(at), delete_link)
 }
 
@@ -230,7 +232,7 @@ pub fn del_with_link(
 pub fn gc_with_links(
     cx: &Context<'_>,
     valid: &ValidAttachments,
-    delete_links: &mut dyn FnMut() -> Result<()>,
+    delete_links: Delete<'_>,
 ) -> Result<()> {
     around(Ipam::find(cx), &|ipam| ipam.gc(valid), delete_links)
 }
@@ -238,7 +240,7 @@ pub fn gc_with_links(
 fn around(
     ipam: Result<Option<Ipam<'_>>>,
     release: &dyn Fn(&Ipam<'_>) -> Result<()>,
-    delete: &mut dyn FnMut() -> Result<()>,
+    delete: Delete<'_>,
 ) -> Result<()> {
     let mut errors = ErrorList::default();
     let ipam = errors.push(ipam).flatten();
@@ -261,6 +263,13 @@ pub fn status_if_any(cx: &Context<'_>) -> Result<()> {
 /// GC of the IPAM plugin, if any, for plugins whose links disappear with their namespaces.
 pub fn gc_if_any(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.gc(valid))
+}
+
+/// ADD of another program.
+fn add_by(program: &Path, cx: &Context<'_>, at: &Attachment) -> Result<AddResult> {
+    let stdout = execute(cx, program, Call::Add(at))?;
+    let result = read_result(&stdout, &cx.config.version);
+    result.map_err(|e| e.context(format_args!("result of plugin {program:?}")))
 }
 
 fn read_result(stdout: &[u8], config_version: &str) -> Result<AddResult> {

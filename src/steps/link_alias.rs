@@ -30,16 +30,21 @@ pub fn is_of(alias: &str, key: &Key) -> bool {
     alias.starts_with(&format!("{ALIAS}{}", key.identity()))
 }
 
+/// Whether a link with this alias belongs to another attachment, of any network.
+pub fn is_of_another(alias: &str, key: &Key) -> bool {
+    is_of_any(alias) && !is_of(alias, key)
+}
+
 /// Removes the host's links of this kind that belong to attachments to this network which are not
 /// valid.
 pub fn collect_garbage(cx: &Context<'_>, kind: &str, valid: &ValidAttachments) -> Result<()> {
     let host = cx.host()?;
     let network = &cx.config.name;
     let mut errors = ErrorList::default();
-    for link in host.links_of_kind(kind)? {
-        if is_of_network(&link.alias, network) && !is_of_valid(&link.alias, valid) {
-            errors.push(valid.remove(|| stale(&link), || host.delete_link_by_name(&link.name)));
-        }
+    let mut links = host.links_of_kind(kind)?;
+    links.retain(|link| is_of_network(&link.alias, network) && !is_of_valid(&link.alias, valid));
+    for link in links {
+        errors.push(valid.remove(|| stale(&link), || host.delete_link_by_name(&link.name)));
     }
     errors.finish()
 }
@@ -59,10 +64,9 @@ pub fn is_of_valid(alias: &str, valid: &ValidAttachments) -> bool {
 /// neither, so while the host has its end the other end's namespace exists as well, or is being
 /// taken down by the kernel; nothing distinguishes the two.
 pub fn stale(link: &Link) -> Stale {
-    let holder = Holder::of_comment(link.alias.strip_prefix(ALIAS).unwrap_or_default());
     Stale {
         what: format!("link {}", link.name),
-        holder,
+        holder: Holder::of_comment(link.alias.strip_prefix(ALIAS).unwrap_or_default()),
         is_alive: link.kind == "veth",
         ..Stale::default()
     }

@@ -11,11 +11,13 @@ use crate::plugin::Context;
 pub fn require(cx: &Context<'_>, kind: &str) -> Result<()> {
     match cx.host()?.has_kind(kind) {
         Ok(true) => Ok(()),
-        Ok(false) => {
-            let module = if kind == "vlan" { "8021q" } else { kind };
-            Err(Error::new(Code::NOT_AVAILABLE, format!("the kernel has no links of type {kind}"))
-                .with_details(format_args!("is the module {module} available?")))
-        }
+        Ok(false) => Err(missing(kind)),
         Err(error) => Err(error.with_code(Code::NOT_AVAILABLE)),
     }
+}
+
+fn missing(kind: &str) -> Error {
+    let module = if kind == "vlan" { "8021q" } else { kind };
+    Error::new(Code::NOT_AVAILABLE, format!("the kernel has no links of type {kind}"))
+        .with_details(format_args!("is the module {module} available?"))
 }

@@ -13,9 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::cni::attachment::{Key, hex};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::decode;
+use crate::cni::json::Value;
 use crate::error::Result;
 use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
+use crate::net::sysfs::Sysfs;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::link_alias;
@@ -113,8 +116,7 @@ impl PluginLinks {
     /// Whether the link may belong to the attachment by its kind and alias. The reference writes no
     /// alias.
     fn may_be_of(self, link: &Link, key: &Key) -> bool {
-        link.kind == self.kind
-            && (!link_alias::is_of_any(&link.alias) || link_alias::is_of(&link.alias, key))
+        link.kind == self.kind && !link_alias::is_of_another(&link.alias, key)
     }
 
     /// Removes the records of this network's attachments that are not valid. Their links are in a
@@ -136,12 +138,12 @@ pub fn delete_link(netlink: &Netlink, index: u32) -> Result<()> {
 
 /// The link of exactly this name. An altname does not count: any link of the container can have it
 /// beside its own name.
-fn find_named(netlink: &Netlink, name: &str) -> Result<Option<Link>> {
+pub fn find_named(netlink: &Netlink, name: &str) -> Result<Option<Link>> {
     Ok(netlink.find_link(name)?.filter(|link| link.name == name))
 }
 
 /// The link, unless it belongs to another attachment by its record.
-fn unless_claimed(
+pub fn unless_claimed(
     link: Option<Link>,
     key: &Key,
     netns: &Netns,
@@ -160,31 +162,78 @@ struct Lent {
     identity: LentIdentity,
 }
 
+impl Lent {
+    /// What a record says. One of another shape, of a later version for example, says nothing, and
+    /// any link may be its device.
+    fn of(kept: &Value) -> Lent {
+        decode::from_value(kept).unwrap_or_default()
+    }
+}
+
 /// What is known of a device of the host. Records of earlier versions lack it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct LentIdentity {
     /// The kind, which no process can change.
     kind: Option<String>,
+    /// The inode of its directory in sysfs, which no other link ever has. None if sysfs could not
+    /// be mounted.
+    inode: Option<u64>,
 }
 
-impl Lent {
-    /// Whether the link may be this device.
-    fn may_be(&self, link: &Link) -> bool {
-        self.identity.kind.as_ref().is_none_or(|kind| *kind == link.kind)
+impl LentIdentity {
+    /// Whether the link may be this device. Only its inode can tell it from another link of its
+    /// kind.
+    fn may_be(&self, link: &Link, netns: &Netns) -> Result<bool> {
+        if self.kind.as_ref().is_some_and(|kind| *kind != link.kind) {
+            return Ok(false);
+        }
+        let Some(inode) = self.inode else { return Ok(true) };
+        Ok(inode_of(link, netns)?.is_none_or(|of_link| of_link == inode))
     }
 }
 
+/// The inode of a link in the namespace; None if sysfs cannot be mounted, or if the link has just
+/// got another name.
+fn inode_of(link: &Link, netns: &Netns) -> Result<Option<u64>> {
+    let Some(sysfs) = netns.run(Sysfs::open)? else { return Ok(None) };
+    let found = sysfs.link(&link.name)?.filter(|found| found.index == link.index);
+    Ok(found.map(|found| found.inode))
+}
+
 /// Whether a link of the namespace at `path` belongs, or may belong, to an attachment other than
-/// `key`, by the records. If the namespace has a device of the host, any link of its kind may be
-/// that device.
-pub fn is_claimed(link: &Link, key: &Key, netns: &Netns, path: &str) -> Result<bool> {
+/// `key`, by the records.
+fn is_claimed(link: &Link, key: &Key, netns: &Netns, path: &str) -> Result<bool> {
     for plugin in MAKERS {
         let others = Records::of_plugin(plugin).others_in::<Made>(netns, path, key)?;
         if others.iter().any(|other| other.kept.index == link.index) {
             return Ok(true);
         }
     }
-    let lent = Records::of_plugin(LENDER).others_in::<Lent>(netns, path, key)?;
-    Ok(lent.iter().any(|device| device.kept.may_be(link)))
+    for device in Records::of_plugin(LENDER).others_in::<Value>(netns, path, key)? {
+        if Lent::of(&device.kept).identity.may_be(link, netns)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_of_another_shape_names_no_kind() {
+        for (kept, kind) in [
+            (r#"{"identity":{"kind":"macvlan","inode":7}}"#, Some("macvlan")),
+            (r#"{"identity":{"kind":["macvlan"]}}"#, None),
+            (r#"{"identity":"macvlan"}"#, None),
+            (r#"{}"#, None),
+            ("[]", None),
+        ] {
+            let kept = Value::parse(kept.as_bytes()).unwrap();
+            assert_eq!(Lent::of(&kept).identity.kind.as_deref(), kind, "{kept:?}");
+        }
+    }
 }

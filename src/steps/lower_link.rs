@@ -1,7 +1,7 @@
 //! The lower link of a macvlan, ipvlan or vlan: `master` of the configuration.
 
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::{Link, Netlink};
+use crate::net::netlink::{Link, LinkKind, LinkSpec, Netlink};
 use crate::plugin::{Attachment, Context};
 use crate::steps::container_link::Birthplace;
 
@@ -35,25 +35,27 @@ impl<'a> LowerLink<'a> {
     }
 
     fn find_in(&self, netlink: &Netlink, another: impl Fn() -> Result<Netlink>) -> Result<Link> {
-        let place = self.place_text();
         if !self.name.is_empty() {
-            return netlink.find_link(self.name)?.ok_or_else(|| {
-                Error::config(
-                    "master",
-                    format_args!("{:?} is not a link of the {place}", self.name),
-                )
-                .expecting("the name of one")
-                .saying(format_args!("failed to lookup master {:?}: Link not found", self.name))
-            });
+            return netlink.find_link(self.name)?.ok_or_else(|| self.not_found());
         }
-        let index = another()?.into_default_link()?;
-        let link = index.map(|index| netlink.find_link_by_index(index)).transpose()?.flatten();
-        link.ok_or_else(|| {
-            let problem = format!("the {place} has no default route");
-            Error::config("master", problem)
-                .expecting("one or the name of a link")
-                .saying("no default route interface found")
-        })
+        let Some(index) = another()?.into_default_link()? else {
+            return Err(self.no_default_route());
+        };
+        netlink.find_link_by_index(index)?.ok_or_else(|| self.no_default_route())
+    }
+
+    fn not_found(&self) -> Error {
+        let name = self.name;
+        let problem = format!("{name:?} is not a link of the {}", self.place_text());
+        Error::config("master", problem)
+            .expecting("the name of one")
+            .saying(format_args!("failed to lookup master {name:?}: Link not found"))
+    }
+
+    fn no_default_route(&self) -> Error {
+        Error::config("master", format_args!("the {} has no default route", self.place_text()))
+            .expecting("one or the name of a link")
+            .saying("no default route interface found")
     }
 
     fn place_text(&self) -> &'static str {
@@ -72,33 +74,34 @@ impl<'a> LowerLink<'a> {
         let lower = self.find(cx, at).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
         // If the configured lower link is of the same kind, the kernel puts the new link on that
         // one's own lower link.
-        let bears =
-            upper.lower.is_some_and(|index| index == lower.index || Some(index) == lower.lower);
-        if bears {
-            Ok(())
-        } else {
-            Err(Error::check(format!(
+        match upper.lower {
+            Some(index) if index == lower.index || Some(index) == lower.lower => Ok(()),
+            _ => Err(Error::check(format!(
                 "interface {:?} does not stand on {:?}",
                 upper.name, self.name
-            )))
+            ))),
         }
     }
 
     /// STATUS: whether the lower link exists, where that can be checked without a container.
     pub fn status(&self, cx: &Context<'_>) -> Result<()> {
-        match self.place {
-            Birthplace::Host => {
-                let found = self.find_in(cx.host()?, Netlink::open);
-                found.map(drop).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
-            }
-            Birthplace::Container => Ok(()),
+        if self.place == Birthplace::Container {
+            return Ok(());
         }
+        let found = self.find_in(cx.host()?, Netlink::open);
+        found.map(drop).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
     }
+}
+
+/// A link of this kind on top of the lower link, with `mtu` of the configuration.
+pub fn upper(lower: &Link, kind: LinkKind, mtu: i64) -> Result<LinkSpec> {
+    let mtu = mtu_within(mtu, lower)?;
+    Ok(LinkSpec { lower: Some(lower.index), mtu, ..LinkSpec::of(kind) })
 }
 
 /// `mtu` of a configuration, limited by the lower link's MTU; 0 leaves it to the kernel, which
 /// takes the lower link's.
-pub fn mtu_within(mtu: i64, lower: &Link) -> Result<Option<u32>> {
+fn mtu_within(mtu: i64, lower: &Link) -> Result<Option<u32>> {
     match u32::try_from(mtu) {
         Ok(0) => Ok(None),
         Ok(fitting) if (MTU_LEAST..=i64::from(lower.mtu)).contains(&mtu) => Ok(Some(fitting)),

@@ -2,11 +2,13 @@
 
 pub mod addresses;
 pub mod allocation;
+pub mod backend;
 pub mod container_link;
 pub mod dns;
 pub mod forwarding;
 pub mod gateway_field;
 pub mod hardware_address;
+pub mod interface;
 pub mod ipam;
 pub mod link_alias;
 pub mod link_kind;

@@ -6,8 +6,8 @@ use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
-use crate::net::nft::Family;
-use crate::net::nft::batch::{Holds, KeyType};
+use crate::net::nft::NfFamily;
+use crate::net::nft::batch::{Holds, KeyType, Table};
 use crate::net::nft::owned::{Layout, Owned, Owner, Released, Search};
 use crate::net::nft::wire::read_ip;
 use crate::plugin::Handles;
@@ -66,15 +66,24 @@ pub fn invalid(
 
 /// Describes what an owner has in a table as something that GC removes.
 pub fn stale_of(layout: &Layout, held: &Owned) -> Stale {
+    let Table { family, name } = layout.table;
     let holder = Holder::of_comment(&held.comment);
-    let holder = Holder { hash: Some(member_of(held.id)), ..holder };
-    let what = format!("elements of table {} {}", layout.table.family, layout.table.name);
-    let mut addresses: Vec<IpAddr> =
-        held.elements.iter().filter_map(|element| address_in(layout, element)).collect();
+    Stale {
+        what: format!("elements of table {family} {name}"),
+        holder: Holder { hash: Some(member_of(held.id)), ..holder },
+        addresses: addresses_in(layout, &held.elements),
+        needs_link: family == NfFamily::Bridge, // frames arrive by the port
+        ..Stale::default()
+    }
+}
+
+/// The containers' addresses in elements, each once.
+fn addresses_in(layout: &Layout, elements: &[Released]) -> Vec<IpAddr> {
+    let found = elements.iter().filter_map(|element| address_in(layout, element));
+    let mut addresses: Vec<IpAddr> = found.collect();
     addresses.sort_unstable();
     addresses.dedup();
-    let needs_link = layout.table.family == Family::Bridge; // frames arrive by the port
-    Stale { what, holder, addresses, needs_link, ..Stale::default() }
+    addresses
 }
 
 /// The container's address in an element: the first field of the value in a map that leads to

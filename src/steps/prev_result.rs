@@ -29,32 +29,34 @@ pub fn container_interface<'a>(
     result: &'a AddResult,
     at: &Attachment,
 ) -> Result<(usize, &'a Interface)> {
-    let named = |(_, interface): &(usize, &Interface)| {
-        interface.name == at.ifname() && !interface.sandbox.is_empty()
+    let ifname = at.ifname();
+    let is_it = |interface: &Interface| interface.name == ifname && !interface.sandbox.is_empty();
+    let Some(index) = result.interfaces.iter().position(is_it) else {
+        let reason = Error::check(format!("prevResult has no interface {ifname:?} in a sandbox"));
+        return Err(not_found(ifname, reason));
     };
-    let Some((index, interface)) = result.interfaces.iter().enumerate().find(named) else {
-        let ifname = at.ifname();
-        return Err(Error::check(format!("prevResult has no interface {ifname:?} in a sandbox"))
-            .saying(format_args!("Container Interface name in prevResult: {ifname} not found")));
-    };
-    if interface.sandbox != at.netns_path {
-        let msg = format!(
-            "Sandbox in prevResult {} doesn't match configured netns: {}",
-            interface.sandbox, at.netns_path
-        );
-        return Err(Error::check(msg));
+    let interface = &result.interfaces[index];
+    if interface.sandbox == at.netns_path {
+        return Ok((index, interface));
     }
-    Ok((index, interface))
+    Err(Error::check(format!(
+        "Sandbox in prevResult {} doesn't match configured netns: {}",
+        interface.sandbox, at.netns_path
+    )))
+}
+
+fn not_found(name: &str, reason: Error) -> Error {
+    reason.saying(format_args!("Container Interface name in prevResult: {name} not found"))
 }
 
 /// The link that an interface of prevResult names. Verifies its hardware address, and its kind if
 /// one is expected.
 pub fn verify_link(netlink: &Netlink, interface: &Interface, kind: Option<&str>) -> Result<Link> {
     let name = &interface.name;
-    let link = netlink.find_link(name)?.ok_or_else(|| {
-        Error::check(format!("interface {name:?} is not there"))
-            .saying(format_args!("Container Interface name in prevResult: {name} not found"))
-    })?;
+    let Some(link) = netlink.find_link(name)? else {
+        let reason = Error::check(format!("interface {name:?} is not there"));
+        return Err(not_found(name, reason));
+    };
     if let Some(kind) = kind.filter(|kind| link.kind != *kind) {
         let found = if link.kind.is_empty() { "hardware" } else { &link.kind };
         return Err(Error::check(format!("it is of type {found}"))

@@ -1,6 +1,7 @@
 //! What DEL has to know and cannot learn elsewhere: one file per attachment, in a directory below
 //! /run/cni, which is gone after a restart of the host, as the attachments are.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,20 @@ struct Document<T> {
     kept: T,
 }
 
+impl<T> Document<T> {
+    fn of(at: &Attachment, kept: T) -> Result<Document<T>> {
+        let Key { network, container_id, ifname } = &at.key;
+        Ok(Document {
+            network: network.to_string(),
+            container_id: container_id.to_string(),
+            ifname: ifname.to_string(),
+            netns: at.netns_path.clone(),
+            namespace: Some(at.netns()?.id()?),
+            kept,
+        })
+    }
+}
+
 /// A record with the attachment that it names.
 pub struct Found<T> {
     /// The attachment.
@@ -81,10 +96,9 @@ impl<T> Found<T> {
 impl<T> Found<T> {
     /// Describes the record as something that GC removes.
     pub fn as_stale(&self) -> Stale {
-        let holder = Holder::of(&self.key);
         Stale {
             what: "record".to_owned(),
-            holder,
+            holder: Holder::of(&self.key),
             netns_path: self.netns_path.clone(),
             ..Stale::default()
         }
@@ -104,18 +118,9 @@ impl Records {
 
     /// Keeps something for the attachment, in place of the attachment's earlier record.
     pub fn write<T: Serialize>(&self, at: &Attachment, kept: &T) -> Result<()> {
-        let key = &at.key;
-        let document = Document {
-            network: key.network.to_string(),
-            container_id: key.container_id.to_string(),
-            ifname: key.ifname.to_string(),
-            netns: at.netns_path.clone(),
-            namespace: Some(at.netns()?.id()?),
-            kept,
-        };
-        let path = self.path(key);
-        self.replace(&path, json::plain_text(&document).as_bytes())
-            .map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
+        let text = json::plain_text(&Document::of(at, kept)?);
+        let path = self.path(&at.key);
+        self.replace(&path, text.as_bytes()).map_err(|e| failed("write", &path, &e))
     }
 
     fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
@@ -137,30 +142,23 @@ impl Records {
         match plain_file::read(&path, LIMIT) {
             Ok(text) => Ok(understood(&text)),
             Err(e) if is_nowhere(&e) => Ok(None),
-            Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
+            Err(e) => Err(failed("read", &path, &e)),
         }
     }
 
     /// The records of all attachments.
     pub fn all<T: DeserializeOwned>(&self) -> Result<Vec<Found<T>>> {
-        let mut all = vec![];
-        for path in self.paths("", RECORD)? {
-            match plain_file::read(&path, LIMIT) {
-                Ok(text) => all.extend(understood(&text)),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => (), // removed by a concurrent DEL
-                Err(e) if plain_file::is_no_file(e.raw_os_error()) => (), // not ours
-                Err(e) => return Err(Error::io(format_args!("read {}", path.display()), &e)),
-            }
-        }
-        Ok(all)
+        let paths = self.paths("", RECORD)?;
+        paths.iter().filter_map(|path| found(path).transpose()).collect()
     }
 
     /// Removes the attachment's record.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);
-        let taken =
-            plain_file::take(&path).or_else(|e| if is_nowhere(&e) { Ok(()) } else { Err(e) });
-        taken.map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+        match plain_file::take(&path) {
+            Err(e) if is_nowhere(&e) => Ok(()),
+            taken => taken.map_err(|e| failed("remove", &path, &e)),
+        }
     }
 
     /// The records of this network's attachments that are not valid.
@@ -184,10 +182,7 @@ impl Records {
                 && !valid.contains(stale.key.container_id.as_str(), stale.key.ifname.as_str())
         };
         let paths = self.paths(&prefix_of(network), RECORD)?;
-        Ok(paths
-            .iter()
-            .filter_map(|path| found(path).map(|found| found.filter(is_stale)).transpose())
-            .collect())
+        Ok(paths.iter().filter_map(|path| found_if(path, is_stale)).collect())
     }
 
     /// The records of other attachments in this namespace, which is at `path`.
@@ -198,16 +193,14 @@ impl Records {
         key: &Key,
     ) -> Result<Vec<Found<T>>> {
         let own = self.path(key);
-        let paths = self.paths("", RECORD)?;
-        if paths.iter().all(|path| *path == own) {
+        let mut paths = self.paths("", RECORD)?;
+        paths.retain(|path| *path != own);
+        if paths.is_empty() {
             return Ok(vec![]);
         }
         let namespace = netns.id()?;
         let is_there = |other: &Found<T>| other.is_in(namespace, path);
-        let others = paths.into_iter().filter(|path| *path != own);
-        others
-            .filter_map(|path| found(&path).map(|found| found.filter(is_there)).transpose())
-            .collect()
+        paths.iter().filter_map(|path| found_if(path, is_there)).collect()
     }
 
     /// When the record was written; None without a record.
@@ -216,7 +209,7 @@ impl Records {
         match fs::metadata(&path).and_then(|file| file.modified()) {
             Ok(time) => Ok(Some(time)),
             Err(e) if is_nowhere(&e) => Ok(None),
-            Err(e) => Err(Error::io(format_args!("look at {}", path.display()), &e)),
+            Err(e) => Err(failed("look at", &path, &e)),
         }
     }
 
@@ -224,18 +217,15 @@ impl Records {
     fn paths(&self, prefix: &str, ending: &str) -> Result<Vec<PathBuf>> {
         let entries = match fs::read_dir(&self.0) {
             Err(e) if is_nowhere(&e) => return Ok(vec![]),
-            entries => {
-                entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?
-            }
+            entries => entries.map_err(|e| failed("open", &self.0, &e))?,
         };
-        let is_one = |path: &PathBuf| {
+        let listed: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
+        let mut paths = listed.map_err(|e| failed("list", &self.0, &e))?;
+        paths.retain(|path| {
             path.extension().is_some_and(|extension| extension == ending)
                 && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
-        };
-        let listed = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>();
-        let listed =
-            listed.map_err(|e| Error::io(format_args!("list {}", self.0.display()), &e))?;
-        Ok(listed.into_iter().filter(is_one).collect())
+        });
+        Ok(paths)
     }
 
     /// Removes the records of this network's attachments that are not valid: for GC of a plugin
@@ -247,11 +237,9 @@ impl Records {
     ) -> Result<()> {
         let mut errors = ErrorList::default();
         for found in self.each_stale::<T>(network, valid)? {
-            errors.push(
-                found.and_then(|found| {
-                    valid.remove(|| found.as_stale(), || self.remove(&found.key))
-                }),
-            );
+            let forget =
+                |found: Found<T>| valid.remove(|| found.as_stale(), || self.remove(&found.key));
+            errors.push(found.and_then(forget));
         }
         errors.push(self.forget_torn::<T>(network, valid));
         errors.finish()
@@ -268,21 +256,10 @@ impl Records {
         let mut torn = self.paths(&prefix_of(network), RECORD)?;
         torn.retain(|path| errors.push(found::<T>(path)).is_some_and(|found| found.is_none()));
         torn.extend(self.paths(&prefix_of(network), plain_file::DRAFT)?);
+        torn.retain(|path| !valid.contains_identity(&identity_in(path)));
         for path in torn {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            if valid.contains_identity(&name) {
-                continue;
-            }
-            let what = || Stale {
-                what: format!("torn record {}", path.display()),
-                holder: Holder::of_comment(&name),
-                is_torn: true,
-                ..Stale::default()
-            };
-            let remove = || plain_file::remove(&path);
-            errors.push(valid.remove(what, || {
-                remove().map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
-            }));
+            let remove = || plain_file::remove(&path).map_err(|e| failed("remove", &path, &e));
+            errors.push(valid.remove(|| as_torn(&path), remove));
         }
         errors.finish()
     }
@@ -290,6 +267,25 @@ impl Records {
     fn path(&self, key: &Key) -> PathBuf {
         self.0.join(format!("{}.{RECORD}", key.identity()))
     }
+}
+
+/// The [`Key::identity`] in the name of a file.
+fn identity_in(path: &Path) -> Cow<'_, str> {
+    path.file_stem().unwrap_or_default().to_string_lossy()
+}
+
+/// Describes what a crash has left as something that GC removes.
+fn as_torn(path: &Path) -> Stale {
+    Stale {
+        what: format!("torn record {}", path.display()),
+        holder: Holder::of_comment(&identity_in(path)),
+        is_torn: true,
+        ..Stale::default()
+    }
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
+    Error::io(format_args!("{what} {}", path.display()), error)
 }
 
 /// The prefix of the names of a network's files.
@@ -308,16 +304,26 @@ fn found<T: DeserializeOwned>(path: &Path) -> Result<Option<Found<T>>> {
     match plain_file::read(path, LIMIT) {
         Ok(text) => Ok(understood(&text)),
         Err(e) if is_nowhere(&e) || plain_file::is_no_file(e.raw_os_error()) => Ok(None),
-        Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
+        Err(e) => Err(failed("read", path, &e)),
     }
+}
+
+/// The same, if the record is one of these.
+fn found_if<T: DeserializeOwned>(
+    path: &Path,
+    is_one: impl Fn(&Found<T>) -> bool,
+) -> Option<Result<Found<T>>> {
+    found(path).map(|found| found.filter(is_one)).transpose()
 }
 
 fn understood<T: DeserializeOwned>(text: &[u8]) -> Option<Found<T>> {
     let document = document(text)?;
-    let key = Key::parse(&document.network, &document.container_id, &document.ifname).ok()?;
-    let netns_path = document.netns;
-    let namespace = document.namespace;
-    Some(Found { key, netns_path, namespace, kept: decode::from_value(&document.kept).ok()? })
+    Some(Found {
+        key: Key::parse(&document.network, &document.container_id, &document.ifname).ok()?,
+        kept: decode::from_value(&document.kept).ok()?,
+        netns_path: document.netns,
+        namespace: document.namespace,
+    })
 }
 
 /// One function for all types of records: serde_json's reader is compiled once more for each type
@@ -364,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn record_of_another_namespace_does_not_lead_to_the_one_at_its_path() {
+    fn record_of_another_namespace_does_not_match_the_one_at_path() {
         let scratch = Scratch::new();
         let records = Records::in_dir(scratch.path());
         let of = key("net", "one");
@@ -383,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn gc_removes_what_is_of_its_network_and_not_valid_and_sees_no_torn_file() {
+    fn gc_removes_stale_records_of_its_network_and_skips_torn_files() {
         let scratch = Scratch::new();
         let records = Records::in_dir(scratch.path());
         for of in [key("net", "valid"), key("net", "stale"), key("other", "stale")] {

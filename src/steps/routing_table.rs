@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::{LinkKind, Netlink, Rule};
+use crate::net::netlink::{Link, LinkKind, Netlink, Rule};
 
 /// RT_TABLE_MAIN: the table that is searched unless a rule says otherwise.
 pub const MAIN: u32 = 254;
@@ -43,18 +43,10 @@ impl Used {
     pub fn find(container: &Netlink, rules: &[Rule]) -> Result<Used> {
         let routes = container.routes()?;
         let vrfs = container.links_of_kind("vrf")?;
-        let of_vrf = |kind| match kind {
-            Some(LinkKind::Vrf(table)) => Some(table),
-            _ => None,
-        };
-        let of_rules = rules.iter().map(|rule| rule.table);
-        let of_routes = routes.iter().map(|route| route.table);
-        Ok(Used(
-            of_rules
-                .chain(of_routes)
-                .chain(vrfs.into_iter().filter_map(|link| of_vrf(link.detail)))
-                .collect(),
-        ))
+        let mut used: BTreeSet<u32> = rules.iter().map(|rule| rule.table).collect();
+        used.extend(routes.iter().map(|route| route.table));
+        used.extend(vrfs.iter().filter_map(table_of_vrf));
+        Ok(Used(used))
     }
 
     /// The first free number from `first` on; it counts as used from now on.
@@ -64,6 +56,14 @@ impl Used {
             free.ok_or_else(|| Error::new(Code::CONFLICT, "every routing table is in use"))?;
         self.0.insert(free);
         Ok(free)
+    }
+}
+
+/// The table of a VRF; None for other links.
+pub fn table_of_vrf(link: &Link) -> Option<u32> {
+    match link.detail {
+        Some(LinkKind::Vrf(table)) => Some(table),
+        _ => None,
     }
 }
 

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
+use crate::family::Family;
 use crate::net::netlink::{FoundRoute, Link, Netlink, Route, RouteEntry, Rule};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
@@ -46,13 +47,13 @@ pub fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpCo
     let interface = |ip: &IpConfig| result.interfaces.get(usize::try_from(ip.interface?).ok()?);
     let is_its = |ip: &&IpConfig| interface(ip).is_none_or(|interface| interface.name == ifname);
     let found: Vec<&IpConfig> = result.ips.iter().filter(is_its).collect();
-    if found.is_empty() {
-        Err(Error::config("prevResult.ips", format_args!("no address is of interface {ifname:?}"))
-            .with_details("sbr routes by addresses; does the plugin before it have an IPAM plugin?")
-            .saying(format_args!("No IP addresses supplied on interface: {ifname}")))
-    } else {
-        Ok(found)
-    }
+    if found.is_empty() { Err(without_addresses(ifname)) } else { Ok(found) }
+}
+
+fn without_addresses(ifname: &str) -> Error {
+    Error::config("prevResult.ips", format_args!("no address is of interface {ifname:?}"))
+        .with_details("sbr routes by addresses; does the plugin before it have an IPAM plugin?")
+        .saying(format_args!("No IP addresses supplied on interface: {ifname}"))
 }
 
 /// Adds rules that lead packets from the addresses to one table, which is left unchanged.
@@ -75,22 +76,41 @@ pub fn lead<'a>(
 pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<'a>) -> Result<()> {
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
-    let rules = container.rules()?;
-    refuse_rules(at, &rules, |rule| is_about(rule, ips))?;
-    let mut used = Used::find(container, &rules)?;
-    let tables = ips.iter().map(|_| used.take_free(FIRST_TABLE)).collect::<Result<Vec<u32>>>()?;
-    let rules = ips.iter().zip(&tables).map(|(ip, table)| (ip.address.addr(), *table)).collect();
-    remember(at, Made { rules, tables: tables.clone(), link: Some(link.index) }, rb)?;
-
-    let mut routes = container.routes_through(&link)?;
-    routes.retain(|route| route.is_in_main() && ips.iter().any(|ip| is_same_family(ip, route)));
-    RouteEntry::sort_by_dependence(&mut routes);
+    let tables = take_tables(at, ips)?;
+    remember(at, Made::with_tables(&link, ips, &tables), rb)?;
+    let routes = routes_in_main(container, &link, ips)?;
     for (ip, id) in ips.iter().zip(tables) {
         let table = OwnTable { id, ip, routes: copies(&routes, ip, ips) };
         table.fill(container, &link, rb)?;
         add_rule(container, ip.address.addr(), id, rb)?;
     }
     leave_main(container, &link, routes, rb)
+}
+
+/// A free table for each of the addresses, unless there are rules for them.
+fn take_tables(at: &Attachment, ips: &[&IpConfig]) -> Result<Vec<u32>> {
+    let container = at.netlink()?;
+    let rules = container.rules()?;
+    refuse_rules(at, &rules, |rule| is_about(rule, ips))?;
+    let mut used = Used::find(container, &rules)?;
+    ips.iter().map(|_| used.take_free(FIRST_TABLE)).collect()
+}
+
+impl Made {
+    /// A rule for each address that leads to a table of its own.
+    fn with_tables(link: &Link, ips: &[&IpConfig], tables: &[u32]) -> Made {
+        let sources = ips.iter().map(|ip| ip.address.addr());
+        let rules = sources.zip(tables.iter().copied()).collect();
+        Made { rules, tables: tables.to_vec(), link: Some(link.index) }
+    }
+}
+
+/// The link's routes in the main table, of the families of the addresses.
+fn routes_in_main(container: &Netlink, link: &Link, ips: &[&IpConfig]) -> Result<Vec<RouteEntry>> {
+    let mut routes = container.routes_through(link)?;
+    routes.retain(|route| route.is_in_main() && ips.iter().any(|ip| is_same_family(ip, route)));
+    RouteEntry::sort_by_dependence(&mut routes);
+    Ok(routes)
 }
 
 /// Deletes routes from the main table.
@@ -119,20 +139,18 @@ fn refuse_rules(
     rules: &[Rule],
     is_in_the_way: impl Fn(&Rule) -> bool,
 ) -> Result<()> {
-    match rules.iter().find(|rule| is_in_the_way(rule)) {
-        None => Ok(()),
-        Some(rule) => {
-            if records().read::<Made>(&at.key)?.is_none() {
-                records().write(at, &Made::default())?;
-            }
-            let source = rule.source.map(|ip| ip.to_string()).unwrap_or_default();
-            let msg =
-                format!("address {source} has a rule already: it leads to table {}", rule.table);
-            Err(Error::new(Code::CONFLICT, msg).with_details(
-                "was the interface attached before, or does another have this address?",
-            ))
-        }
+    let Some(rule) = rules.iter().find(|rule| is_in_the_way(rule)) else { return Ok(()) };
+    if records().read::<Made>(&at.key)?.is_none() {
+        records().write(at, &Made::default())?;
     }
+    Err(in_the_way(rule))
+}
+
+fn in_the_way(rule: &Rule) -> Error {
+    let source = rule.source.map(|ip| ip.to_string()).unwrap_or_default();
+    let msg = format!("address {source} has a rule already: it leads to table {}", rule.table);
+    Error::new(Code::CONFLICT, msg)
+        .with_details("was the interface attached before, or does another have this address?")
 }
 
 fn is_about(rule: &Rule, ips: &[&IpConfig]) -> bool {
@@ -168,7 +186,7 @@ fn add_rule<'a>(
 }
 
 fn is_same_family(ip: &IpConfig, route: &RouteEntry) -> bool {
-    ip.address.addr().is_ipv6() == route.dst.addr().is_ipv6()
+    Family::of_net(ip.address) == Family::of_net(route.dst)
 }
 
 /// Link-local destinations are distinguished by the interface that the sender names; the kernel
@@ -217,26 +235,23 @@ impl OwnTable<'_> {
         }
         let has_default = self.routes.iter().any(|route| route.dst.prefix_len() == 0);
         match self.ip.gateway {
-            Some(gateway) if !has_default => {
-                let added = container.add_route(link, &default_route(self.ip, table));
-                let place = format_args!("in table {table}, through {:?}", link.name);
-                added.map_err(|e| {
-                    e.worded(format_args!("Failed to add default route to {gateway}"))
-                        .with_details(place)
-                })
-            }
+            Some(gateway) if !has_default => self.add_default_route(container, link, gateway),
             _ => Ok(()),
         }
+    }
+
+    fn add_default_route(&self, container: &Netlink, link: &Link, gateway: IpAddr) -> Result<()> {
+        let table = self.id;
+        container.add_route(link, &default_route(self.ip, table)).map_err(|e| {
+            e.worded(format_args!("Failed to add default route to {gateway}"))
+                .with_details(format_args!("in table {table}, through {:?}", link.name))
+        })
     }
 }
 
 fn default_route(ip: &IpConfig, table: u32) -> Route {
-    let any = if ip.address.addr().is_ipv6() {
-        IpNet::V6(Default::default())
-    } else {
-        IpNet::V4(Default::default())
-    };
-    Route { gateway: ip.gateway, table: Some(table), ..Route::to(any) }
+    let dst = Family::of_net(ip.address).whole();
+    Route { gateway: ip.gateway, table: Some(table), ..Route::to(dst) }
 }
 
 /// Removes the listed rules.
@@ -255,10 +270,10 @@ fn empty_tables(container: &Netlink, link: &Link, tables: &[u32]) -> Result<()> 
     if tables.is_empty() {
         return Ok(());
     }
+    let mut routes = container.routes_through(link)?;
+    routes.retain(|route| tables.contains(&route.table));
     let mut errors = ErrorList::default();
-    for route in
-        container.routes_through(link)?.iter().filter(|route| tables.contains(&route.table))
-    {
+    for route in &routes {
         errors.push(container.delete_route(link, route));
     }
     errors.finish()
@@ -273,27 +288,14 @@ pub fn delete(at: &Detachment, configured: Option<u32>) -> Result<()> {
 }
 
 fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<()> {
-    let container = netns.netlink()?;
-    let named = || container.find_link(at.key.ifname.as_str());
-    let (link, mut made) = match records().find::<Made>(&at.key)? {
-        Some(record) if !record.is_of(netns)? => return Ok(()), // deleted with their namespace
-        Some(record) => {
-            let link =
-                record.kept.link.map_or_else(named, |index| container.find_link_by_index(index))?;
-            (link, record.kept)
-        }
-        None => {
-            let link = named()?;
-            let made = find_unrecorded(container, link.as_ref(), at, configured)?;
-            (link, made)
-        }
-    };
+    let Some((link, mut made)) = find_made(netns, at, configured)? else { return Ok(()) };
     // Leave what a later ADD for another interface of this container, which has the address now,
     // has made again.
     for other in records().others_in::<Made>(netns, &at.netns_path, &at.key)? {
         made.rules.retain(|rule| !other.kept.rules.contains(rule));
         made.tables.retain(|table| !other.kept.tables.contains(table));
     }
+    let container = netns.netlink()?;
     let mut errors = ErrorList::default();
     errors.push(delete_rules(container, &made.rules));
     if let Some(link) = link {
@@ -302,43 +304,103 @@ fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<
     errors.finish()
 }
 
+/// What ADD made, with the interface if it still exists; None if it was deleted with its namespace.
+fn find_made(
+    netns: &Netns,
+    at: &Detachment,
+    configured: Option<u32>,
+) -> Result<Option<(Option<Link>, Made)>> {
+    let container = netns.netlink()?;
+    let named = || container.find_link(at.key.ifname.as_str());
+    let Some(record) = records().find::<Made>(&at.key)? else {
+        let link = named()?;
+        let made = find_unrecorded(container, link.as_ref(), at, configured)?;
+        return Ok(Some((link, made)));
+    };
+    if !record.is_of(netns)? {
+        return Ok(None);
+    }
+    let link = record.kept.link.map_or_else(named, |index| container.find_link_by_index(index))?;
+    Ok(Some((link, record.kept)))
+}
+
 /// Finds what the reference made: rules for addresses of the interface that carry no signature, and
-/// tables that belong to the addresses. A table with routes of another interface does not belong to
-/// them.
+/// tables that belong to the addresses.
 fn find_unrecorded(
     container: &Netlink,
     link: Option<&Link>,
     at: &Detachment,
     configured: Option<u32>,
 ) -> Result<Made> {
-    let (found, own) = match link {
-        Some(link) => (container.addresses(link)?, container.routes_through(link)?),
-        None => (vec![], vec![]),
+    let ips = known_addresses(container, link, at)?;
+    let tables = match configured {
+        Some(table) => Tables::Configured(table),
+        None => Tables::find(container, link)?,
     };
+    let mut rules = vec![];
+    for rule in container.rules()?.iter().filter(|rule| !rule.is_signed) {
+        if let Some(source) = rule.source
+            && ips.contains(&source)
+            && tables.may_have(rule.table)
+        {
+            rules.push((source, rule.table));
+        }
+    }
+    let made = match configured {
+        Some(_) => vec![],
+        None => rules.iter().map(|(_, table)| *table).collect(),
+    };
+    Ok(Made { rules, tables: made, link: None })
+}
+
+/// The addresses of the interface, and those in prevResult.
+fn known_addresses(
+    container: &Netlink,
+    link: Option<&Link>,
+    at: &Detachment,
+) -> Result<Vec<IpAddr>> {
+    let found = link.map_or(Ok(vec![]), |link| container.addresses(link))?;
     let mut ips: Vec<IpAddr> = found.iter().map(|address| address.net.addr()).collect();
-    let told = at
-        .prev_result
-        .iter()
-        .filter_map(|result| addresses(result, at.key.ifname.as_str()).ok())
-        .flatten();
-    ips.extend(told.map(|ip| ip.address.addr()));
-    let all = container.routes()?;
-    let has_no_other = |table: u32| {
-        all.iter().filter(|route| route.table == table).count()
-            == own.iter().filter(|of| of.table == table).count()
-    };
-    let is_meant = |table: u32| match configured {
-        Some(configured) => table == configured,
-        None => table >= FIRST_TABLE && table != routing_table::MAIN && has_no_other(table),
-    };
-    let rules =
-        container.rules()?.into_iter().filter(|rule| !rule.is_signed && is_meant(rule.table));
-    let rules = rules
-        .filter_map(|rule| Some((rule.source.filter(|source| ips.contains(source))?, rule.table)));
-    let rules: Vec<(IpAddr, u32)> = rules.collect();
-    let tables =
-        if configured.is_some() { vec![] } else { rules.iter().map(|(_, table)| *table).collect() };
-    Ok(Made { rules, tables, link: None })
+    let results = at.prev_result.iter();
+    let told = results.filter_map(|result| addresses(result, at.key.ifname.as_str()).ok());
+    ips.extend(told.flatten().map(|ip| ip.address.addr()));
+    Ok(ips)
+}
+
+/// The tables that a rule of the reference may lead to.
+enum Tables {
+    /// The configured one.
+    Configured(u32),
+    /// One without routes of another interface.
+    Own {
+        /// The tables of the interface's routes.
+        of_link: Vec<u32>,
+        /// The tables of all routes.
+        of_all: Vec<u32>,
+    },
+}
+
+impl Tables {
+    fn find(container: &Netlink, link: Option<&Link>) -> Result<Tables> {
+        let own = link.map_or(Ok(vec![]), |link| container.routes_through(link))?;
+        let all = container.routes()?;
+        Ok(Tables::Own {
+            of_link: own.iter().map(|route| route.table).collect(),
+            of_all: all.iter().map(|route| route.table).collect(),
+        })
+    }
+
+    fn may_have(&self, table: u32) -> bool {
+        match self {
+            Tables::Configured(configured) => table == *configured,
+            Tables::Own { of_link, of_all } => {
+                let count = |tables: &[u32]| tables.iter().filter(|of| **of == table).count();
+                table >= FIRST_TABLE
+                    && table != routing_table::MAIN
+                    && count(of_all) == count(of_link)
+            }
+        }
+    }
 }
 
 /// Compares rules and tables with those that ADD makes of the result.
@@ -349,7 +411,8 @@ pub fn verify(at: &Attachment, result: &AddResult, configured: Option<u32>) -> R
         return Err(Error::check(format!("interface {:?} not found", at.ifname())));
     };
     let rules = container.rules()?;
-    let (routes, all) = (container.routes_through(&link)?, container.routes()?);
+    let routes = container.routes_through(&link)?;
+    let all = container.routes()?;
     for ip in &ips {
         let table = verify_rule(&rules, ip, configured)?;
         if configured.is_none() {
@@ -367,13 +430,10 @@ fn verify_rule(rules: &[Rule], ip: &IpConfig, configured: Option<u32>) -> Result
     let is_it = |rule: &&Rule| {
         rule.source == Some(source) && configured.is_none_or(|table| rule.table == table)
     };
-    match (rules.iter().find(is_it), configured) {
-        (Some(rule), _) => Ok(rule.table),
-        (None, Some(table)) => {
-            Err(Error::check(format!("no rule leads what {source} sends to table {table}")))
-        }
-        (None, None) => Err(Error::check(format!("no rule leads what {source} sends to a table"))),
-    }
+    rules.iter().find(is_it).map(|rule| rule.table).ok_or_else(|| {
+        let table = configured.map_or("a table".to_owned(), |table| format!("table {table}"));
+        Error::check(format!("no rule leads what {source} sends to {table}"))
+    })
 }
 
 /// Verifies that the table has routes of the interface, and a default route if the address has a
@@ -390,16 +450,13 @@ fn verify_table(
             "table {table} of address {source} has no route of the interface"
         )));
     }
-    let is_default = |route: &&FoundRoute| {
-        route.table == table
-            && route.dst.prefix_len() == 0
-            && route.dst.addr().is_ipv6() == source.is_ipv6()
-    };
-    match (ip.gateway, all.iter().find(is_default)) {
-        (Some(gateway), None) => Err(Error::check(format!(
+    let is_default =
+        |route: &FoundRoute| route.table == table && route.dst == Family::of(source).whole();
+    match ip.gateway.filter(|_| !all.iter().any(is_default)) {
+        Some(gateway) => Err(Error::check(format!(
             "table {table} of address {source} has no default route through {gateway}"
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

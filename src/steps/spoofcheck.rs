@@ -16,17 +16,17 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
-use crate::net::nft::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Search};
+use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::Handles;
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
 
 /// The table.
 pub const LAYOUT: Layout = Layout {
-    table: Table { family: Family::Bridge, name: "cni_multi_spoofcheck" },
+    table: Table { family: NfFamily::Bridge, name: "cni_multi_spoofcheck" },
     comment: "cni-multi: containers send with their own hardware address",
     sets: &[&PORTS, &ALLOWED],
     lay_out,
@@ -42,55 +42,65 @@ const HOOK: Hook = Hook { kind: "filter", number: 0, priority: -300 };
 const IFNAME: usize = 16;
 
 /// The table of the reference, and the chain in it that has a rule per attachment.
-const REFERENCE: Table = Table { family: Family::Bridge, name: "nat" };
+const REFERENCE: Table = Table { family: NfFamily::Bridge, name: "nat" };
 const REFERENCE_CHAIN: &str = "PREROUTING";
 
 /// STATUS: fails with code 50 if the kernel cannot do it.
 pub fn status(handles: &Handles) -> Result<()> {
     let ready = handles.require_nft().and_then(|nft| LAYOUT.on(nft).require());
-    ready.map_err(|e| e.context("macspoofchk").with_code(Code::NOT_AVAILABLE))
+    ready.map_err(|e| of_spoofcheck(e).with_code(Code::NOT_AVAILABLE))
 }
 
-/// Drops frames that arrive by the bridge's port with a source address other than `mac`.
+/// A port of the bridge, and the one address that frames which arrive by it may have.
+pub struct Port<'a> {
+    /// The port's name.
+    pub name: &'a str,
+    /// The hardware address of the container's interface.
+    pub mac: &'a MacAddr,
+}
+
+/// Drops frames that arrive by the port with another source address.
 pub fn create<'a>(
     handles: &'a Handles,
     key: &'a Key,
-    port: &str,
-    mac: &MacAddr,
+    port: &Port<'_>,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let nft = handles.require_nft().map_err(|e| e.context("macspoofchk"))?;
-    LAYOUT
-        .on(nft)
-        .of(&nft_owner::of(key))
-        .take(&elements(port, mac))
-        .map_err(|e| e.context("macspoofchk"))?;
+    let nft = handles.require_nft().map_err(of_spoofcheck)?;
+    LAYOUT.on(nft).of(&nft_owner::of(key)).take(&port.elements()).map_err(of_spoofcheck)?;
     rb.undo("delete the spoof check", || delete(handles, key));
     Ok(())
 }
 
+fn of_spoofcheck(error: Error) -> Error {
+    error.context("macspoofchk")
+}
+
 /// Verifies that the check is in place.
-pub fn verify(handles: &Handles, key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
+pub fn verify(handles: &Handles, key: &Key, port: &Port<'_>) -> Result<()> {
     let nft = handles.require_nft()?;
-    let elements = elements(port, mac);
+    let elements = port.elements();
     match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
         Some(_) if is_made_by_reference(handles, key)? => Ok(()),
         Some(element) => Err(Error::check(format!(
-            "macspoofchk of port {port:?}: no element in set {:?}",
-            element.set
+            "macspoofchk of port {:?}: no element in set {:?}",
+            port.name, element.set
         ))),
-        None => LAYOUT
-            .on(nft)
-            .damage()?
-            .map_or(Ok(()), |damage| Err(Error::check(damage).context("macspoofchk"))),
+        None => verify_table(nft),
+    }
+}
+
+fn verify_table(nft: &Nft) -> Result<()> {
+    match LAYOUT.on(nft).damage()? {
+        Some(damage) => Err(of_spoofcheck(Error::check(damage))),
+        None => Ok(()),
     }
 }
 
 /// Removes the check of an attachment.
 pub fn delete(handles: &Handles, key: &Key) -> Result<()> {
-    nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger)
-        .map(drop)
-        .map_err(|e| e.context("macspoofchk"))
+    let released = nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger);
+    released.map(drop).map_err(of_spoofcheck)
 }
 
 /// Removes the checks of this network's attachments that are not valid.
@@ -99,14 +109,18 @@ pub fn collect_garbage(
     network: &NetworkName,
     valid: &ValidAttachments,
 ) -> Result<()> {
-    nft_owner::release_invalid(handles, &LAYOUT, network, valid)
-        .map(drop)
-        .map_err(|e| e.context("macspoofchk"))
+    let released = nft_owner::release_invalid(handles, &LAYOUT, network, valid);
+    released.map(drop).map_err(of_spoofcheck)
 }
 
 fn is_made_by_reference(handles: &Handles, key: &Key) -> Result<bool> {
     let Some(nft) = handles.nft()? else { return Ok(false) };
-    Ok(nft.chain(REFERENCE.family, REFERENCE.name, &chains_of_reference(key)[0])?.is_some())
+    has_chain(nft, &chains_of_reference(key)[0])
+}
+
+/// Whether the table of the reference has this chain.
+fn has_chain(nft: &Nft, name: &str) -> Result<bool> {
+    Ok(nft.chain(REFERENCE.family, REFERENCE.name, name)?.is_some())
 }
 
 fn chains_of_reference(key: &Key) -> [String; 2] {
@@ -122,14 +136,14 @@ fn id_of_reference(key: &Key) -> String {
 /// two chains.
 pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
-    let id = id_of_reference(key);
     let chains = chains_of_reference(key);
-    if nft.chain(REFERENCE.family, REFERENCE.name, &chains[0])?.is_none() {
+    if !has_chain(nft, &chains[0])? {
         return Ok(());
     }
+    let comment = format!("macspoofchk-{}", id_of_reference(key));
     let mut batch = Batch::default();
     for rule in nft.rules(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)? {
-        if rule.comment == format!("macspoofchk-{id}") {
+        if rule.comment == comment {
             batch.delete_rule(REFERENCE, REFERENCE_CHAIN, rule.handle);
         }
     }
@@ -139,14 +153,18 @@ pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
     nft.commit(&batch, "delete the spoof check of the reference plugins")
 }
 
-fn elements(port: &str, mac: &MacAddr) -> Vec<OwnedElement> {
-    let mut name = port.as_bytes().to_vec();
-    name.resize(IFNAME, 0);
-    let mut allowed = name.clone();
-    allowed.extend(mac.octets());
-    allowed.resize(allowed.len().next_multiple_of(4), 0);
-    let element = |set: &Set, key| OwnedElement { set: set.name, key, ..OwnedElement::default() };
-    vec![element(&PORTS, name), element(&ALLOWED, allowed)]
+impl Port<'_> {
+    fn elements(&self) -> Vec<OwnedElement> {
+        let mut name = self.name.as_bytes().to_vec();
+        name.resize(IFNAME, 0);
+        let mut allowed = [&name, self.mac.octets()].concat();
+        allowed.resize(allowed.len().next_multiple_of(4), 0);
+        vec![element(&PORTS, name), element(&ALLOWED, allowed)]
+    }
+}
+
+fn element(set: &Set, key: Vec<u8>) -> OwnedElement {
+    OwnedElement { set: set.name, key, ..OwnedElement::default() }
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {

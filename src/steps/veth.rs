@@ -60,14 +60,14 @@ pub fn create<'a>(
     container_link::refuse_pattern(at)?;
     let host = cx.host()?;
     let mac = wishes.mac.clone().unwrap_or_else(MacAddr::random);
-    let name = create_under_free_name(host, at, wishes.mtu, &mac)?;
+    let netns = Some(at.netns()?.fd());
+    let peer = PeerSpec { name: at.ifname(), mac: mac.clone(), netns };
+    let name = create_under_free_name(host, at, wishes.mtu, &peer)?;
     let undone = name.clone();
     rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&undone));
     let made = host.link(&name)?;
-    host.change_link(
-        &made,
-        &LinkChange { alias: Some(&link_alias::of(&at.key)), ..LinkChange::default() },
-    )?;
+    let alias = link_alias::of(&at.key);
+    host.change_link(&made, &LinkChange { alias: Some(&alias), ..LinkChange::default() })?;
     Ok(Pair { host: made, mac })
 }
 
@@ -75,14 +75,12 @@ fn create_under_free_name(
     host: &Netlink,
     at: &Attachment,
     mtu: Option<u32>,
-    peer_mac: &MacAddr,
+    peer: &PeerSpec<'_>,
 ) -> Result<String> {
     for attempt in 0..NAMES {
         let name = host_name(&at.key, attempt);
-        let peer =
-            PeerSpec { name: at.ifname(), mac: peer_mac.clone(), netns: Some(at.netns()?.fd()) };
-        match host.create_veth(&VethSpec { name: &name, mac: MacAddr::random_of_port(), peer, mtu })
-        {
+        let mac = MacAddr::random_of_port();
+        match host.create_veth(&VethSpec { name: &name, mac, peer: peer.clone(), mtu }) {
             // The kernel does not report which of the two names is taken.
             Err(error) if error.is_exists() => {
                 container_link::refuse_taken_name(at.netlink()?, at.ifname())?
@@ -92,17 +90,23 @@ fn create_under_free_name(
             }
         }
     }
-    Err(Error::new(Code::CONFLICT, format!("no name is free for the veth of {:?}", at.ifname()))
-        .with_details(format_args!(
+    Err(no_free_name(&at.key))
+}
+
+fn no_free_name(key: &Key) -> Error {
+    let ifname = key.ifname.as_str();
+    Error::new(Code::CONFLICT, format!("no name is free for the veth of {ifname:?}")).with_details(
+        format_args!(
             "{NAMES} links of the host have the names it could have, the first is {:?}",
-            host_name(&at.key, 0)
-        )))
+            host_name(key, 0)
+        ),
+    )
 }
 
 /// The host's end of a pair, found from the container's end.
 pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Option<Link>> {
-    let other =
-        container.lower.map(|index| cx.host()?.find_link_by_index(index)).transpose()?.flatten();
+    let Some(index) = container.lower else { return Ok(None) };
+    let other = cx.host()?.find_link_by_index(index)?;
     Ok(other.filter(|link| link.kind == KIND))
 }
 
@@ -111,9 +115,22 @@ pub fn other_end_missing(container: &Link) -> Error {
     Error::check(format!("interface {:?} has no other end on the host", container.name))
 }
 
-/// The error of a CHECK that finds a link of the host without the gateway's address of the
-/// container.
-pub fn gateway_missing(gateway: IpAddr, link: &Link, container: &Link) -> Error {
+/// Verifies that a link of the host has the addresses of the container's gateways.
+pub fn verify_gateways(
+    host: &Netlink,
+    link: &Link,
+    gateways: &[IpAddr],
+    container: &Link,
+) -> Result<()> {
+    let present = host.addresses(link)?;
+    let has = |gateway| present.iter().any(|address| address.net.addr() == gateway);
+    match gateways.iter().find(|gateway| !has(**gateway)) {
+        Some(missing) => Err(gateway_missing(*missing, link, container)),
+        None => Ok(()),
+    }
+}
+
+fn gateway_missing(gateway: IpAddr, link: &Link, container: &Link) -> Error {
     Error::check(format!("{gateway} is not on {:?} of the host", link.name))
         .saying(format_args!("Failed to find Gateway {gateway} for interface {}", container.name))
 }
@@ -125,9 +142,9 @@ pub fn others_joined(host: &Netlink, bridge: &Link, key: &Key) -> Result<bool> {
 
 /// The bridge's ports that belong to other attachments.
 pub fn others(host: &Netlink, bridge: &Link, key: &Key) -> Result<Vec<Link>> {
-    let is_of_other =
-        |port: &Link| link_alias::is_of_any(&port.alias) && !link_alias::is_of(&port.alias, key);
-    Ok(host.ports(bridge)?.into_iter().filter(is_of_other).collect())
+    let mut ports = host.ports(bridge)?;
+    ports.retain(|port| link_alias::is_of_another(&port.alias, key));
+    Ok(ports)
 }
 
 /// Removes the pair of an attachment: by the host's end, which we named, or else by the container's
@@ -150,17 +167,16 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
 /// host, unless that end's alias, or a record, says that it belongs to another attachment or is a
 /// device of the host. An end with our own name for it, which no container can change, is ours.
 fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<Option<Link>> {
-    let name = at.key.ifname.as_str();
-    let Some(link) = netns.netlink()?.find_link(name)?.filter(|link| link.name == name) else {
+    let key = &at.key;
+    let Some(link) = link_record::find_named(netns.netlink()?, key.ifname.as_str())? else {
         return Ok(None);
     };
-    let Some(other) = end_on_host(host, &link)? else { return Ok(None) };
-    let is_another_s =
-        link_alias::is_of_any(&other.alias) && !link_alias::is_of(&other.alias, &at.key);
-    let is_refused = is_another_s
-        || !has_name_of(&other, &at.key)
-            && link_record::is_claimed(&link, &at.key, netns, &at.netns_path)?;
-    Ok(Some(link).filter(|_| !is_refused))
+    match end_on_host(host, &link)? {
+        None => Ok(None),
+        Some(other) if link_alias::is_of_another(&other.alias, key) => Ok(None),
+        Some(other) if has_name_of(&other, key) => Ok(Some(link)),
+        Some(_) => link_record::unless_claimed(Some(link), key, netns, &at.netns_path),
+    }
 }
 
 fn has_name_of(end: &Link, key: &Key) -> bool {
@@ -170,8 +186,11 @@ fn has_name_of(end: &Link, key: &Key) -> bool {
 /// The host's end of the pair that a container's link belongs to, if it is one of a pair and the
 /// other end is on the host.
 fn end_on_host(host: &Netlink, link: &Link) -> Result<Option<Link>> {
-    let other = link.lower.filter(|_| link.kind == KIND && link.lower_is_elsewhere);
-    let other = other.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
+    if link.kind != KIND || !link.lower_is_elsewhere {
+        return Ok(None);
+    }
+    let Some(index) = link.lower else { return Ok(None) };
+    let other = host.find_link_by_index(index)?;
     Ok(other.filter(|other| other.kind == KIND && other.lower == Some(link.index)))
 }
 

@@ -71,15 +71,24 @@ pub fn release_all(store: &mut impl Store, ips: &[IpAddr]) -> Result<()> {
     errors.finish()
 }
 
-/// Reserves one address from each range set, a `requested` one where a set contains any. A
-/// reservation is released if any later step fails.
+/// What an attachment needs.
+pub struct Need<'a> {
+    /// One address from each of these.
+    pub sets: &'a [RangeSet],
+    /// Addresses to take where a set contains any.
+    pub requested: &'a [IpAddr],
+    /// The attachment.
+    pub owner: &'a Owner,
+}
+
+/// Reserves one address from each range set, a requested one where a set contains any. A reservation
+/// is released if any later step fails.
 pub fn allocate(
-    sets: &[RangeSet],
-    requested: &[IpAddr],
-    owner: &Owner,
+    need: &Need<'_>,
     store: &mut impl Store,
     rb: &mut Rollback<'_>,
 ) -> Result<Vec<IpConfig>> {
+    let Need { sets, requested, owner } = *need;
     let mut requested = without_repeats(requested);
     let mut ips = vec![];
     for (number, set) in sets.iter().enumerate() {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::cni::addr;
 use crate::error::{Error, Result};
+use crate::family::Family;
 
 /// A range as configured.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -102,8 +103,8 @@ impl Range {
         self.contains(other.start) || self.contains(other.end) || other.contains(self.start)
     }
 
-    fn is_ipv4(&self) -> bool {
-        self.start.is_ipv4()
+    fn family(&self) -> Family {
+        Family::of(self.start)
     }
 
     /// The address with the subnet's prefix length, as results contain it.
@@ -164,7 +165,7 @@ impl RangeSet {
         };
         for (i, range) in ranges.iter().enumerate() {
             let at = format!("{at}[{i}]");
-            if range.is_ipv4() != first.is_ipv4() {
+            if range.family() != first.family() {
                 let problem = format!("{} and {} are of two families", first.subnet, range.subnet);
                 return Err(Error::config(at, problem).saying("mixed address families"));
             }
@@ -176,9 +177,9 @@ impl RangeSet {
         Ok(RangeSet(ranges))
     }
 
-    /// Whether the set contains IPv4 addresses.
-    pub fn is_ipv4(&self) -> bool {
-        self.0.first().is_some_and(Range::is_ipv4)
+    /// Whether the set contains addresses of this family.
+    pub fn is_of(&self, family: Family) -> bool {
+        self.0.first().is_some_and(|range| range.family() == family)
     }
 
     /// The range that contains the address.
@@ -463,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_a_gateway_has_no_candidates_and_the_end_stays_the_end() {
+    fn a_set_of_only_a_gateway_has_no_candidates_and_keeps_its_end() {
         let gateway = set(&["10.0.0.0/29 10.0.0.2 10.0.0.2 10.0.0.2"]);
         assert!(walk(&gateway, None).is_empty() && walk(&gateway, Some("10.0.0.2")).is_empty());
         let single = set(&["10.0.0.0/29 10.0.0.2 10.0.0.2"]);

@@ -34,7 +34,8 @@ impl Memory {
         let requested: Vec<IpAddr> = requested.iter().map(|text| ip(text)).collect();
         let owner = Owner::new(id, "eth0");
         let sets = std::slice::from_ref(set);
-        let ips = transaction(|rb| allocate(sets, &requested, &owner, self, rb))?;
+        let need = Need { sets, requested: &requested, owner: &owner };
+        let ips = transaction(|rb| allocate(&need, self, rb))?;
         Ok(ips.iter().map(|ip| ip.address.to_string()).collect())
     }
 

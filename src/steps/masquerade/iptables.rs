@@ -21,6 +21,7 @@ use crate::cni::attachment::{Key, NetworkName, iptables_chain as chain_of};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
+use crate::family::Family;
 use crate::net::iptables::Iptables;
 use crate::plugin::Handles;
 
@@ -44,13 +45,7 @@ pub fn create(
         iptables.change("nat", &|| {
             let present = Present::read(&iptables, &wanted.chain)?;
             let mut lines = wanted.missing_from(&present);
-            let mut others: Vec<&String> =
-                present.leading.iter().filter(|rule| !wanted.has(rule)).collect();
-            if !others.is_empty() {
-                let on_links = on_links()?;
-                others.retain(|rule| !on_links.iter().any(|ip| is_from(rule, *ip)));
-            }
-            lines.extend(others.into_iter().map(|rule| deletion(rule)));
+            lines.extend(wanted.deletions_of_others(&present, on_links)?);
             Ok(lines)
         })?;
     }
@@ -63,13 +58,7 @@ pub fn is_complete(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<
     let chain = key.iptables_chain();
     let programs = programs_with(handles, &chain)?;
     for of_family in by_family(addresses) {
-        let rules = Rules::of(key, &of_family);
-        let ip = of_family[0].addr();
-        let mut is_complete = false;
-        for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
-            is_complete |= rules.missing_from(&Present::read(iptables, &chain)?).is_empty();
-        }
-        if !is_complete {
+        if !Rules::of(key, &of_family).are_in_any(&programs)? {
             return Ok(false);
         }
     }
@@ -176,6 +165,7 @@ fn programs_with<'h>(handles: &'h Handles, chain: &str) -> Result<Vec<Iptables<'
 }
 
 /// What the kernel has: the chain, and the rules that lead to it.
+#[derive(Default)]
 struct Present {
     chain: Option<Vec<String>>,
     leading: Vec<String>,
@@ -183,18 +173,10 @@ struct Present {
 
 impl Present {
     fn read(iptables: &Iptables<'_>, name: &str) -> Result<Present> {
-        let chain = iptables.chain("nat", name)?;
-        let leads_here = |line: &String| has(line, "-j", name);
-        let leading = match chain {
-            Some(_) => iptables
-                .chain("nat", POSTROUTING)?
-                .unwrap_or_default()
-                .into_iter()
-                .filter(leads_here)
-                .collect(),
-            None => vec![],
-        };
-        Ok(Present { chain, leading })
+        let Some(chain) = iptables.chain("nat", name)? else { return Ok(Present::default()) };
+        let mut leading = iptables.chain("nat", POSTROUTING)?.unwrap_or_default();
+        leading.retain(|line| has(line, "-j", name));
+        Ok(Present { chain: Some(chain), leading })
     }
 }
 
@@ -210,31 +192,21 @@ impl Rules {
         Rules { chain: key.iptables_chain(), comment: comment(key), addresses: addresses.to_vec() }
     }
 
+    /// Whether one of the programs lists all of them.
+    fn are_in_any(&self, programs: &[Iptables<'_>]) -> Result<bool> {
+        let ip = self.addresses[0].addr();
+        let mut is_complete = false;
+        for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
+            let present = Present::read(iptables, &self.chain)?;
+            is_complete |= self.missing_from(&present).is_empty();
+        }
+        Ok(is_complete)
+    }
+
     /// The `iptables-restore --noflush` lines that add the missing rules.
     fn missing_from(&self, present: &Present) -> Vec<String> {
+        let mut lines = self.missing_from_chain(present.chain.as_deref());
         let Rules { chain, comment, .. } = self;
-        let multicast = if self.addresses[0].addr().is_ipv6() { "ff00::/8" } else { "224.0.0.0/4" };
-        let rules = present.chain.as_deref().unwrap_or_default();
-        let mut lines = vec![];
-        if present.chain.is_none() {
-            lines.push(format!("-N {chain}"));
-        }
-        for net in self.addresses.iter().map(IpNet::trunc) {
-            if !rules
-                .iter()
-                .any(|rule| has(rule, "-d", &net.to_string()) && has(rule, "-j", "ACCEPT"))
-            {
-                // At the front: masquerading comes after the networks of every attachment.
-                lines.push(format!(
-                    "-I {chain} 1 -d {net} -j ACCEPT -m comment --comment {comment}"
-                ));
-            }
-        }
-        if !rules.iter().any(|rule| has(rule, "-j", "MASQUERADE")) {
-            lines.push(format!(
-                "-A {chain} ! -d {multicast} -j MASQUERADE -m comment --comment {comment}"
-            ));
-        }
         for ip in self.addresses.iter().map(IpNet::addr) {
             if !present.leading.iter().any(|rule| is_from(rule, ip)) {
                 lines.push(format!(
@@ -245,10 +217,53 @@ impl Rules {
         lines
     }
 
+    fn missing_from_chain(&self, present: Option<&[String]>) -> Vec<String> {
+        let Rules { chain, comment, .. } = self;
+        let rules = present.unwrap_or_default();
+        let mut lines = vec![];
+        if present.is_none() {
+            lines.push(format!("-N {chain}"));
+        }
+        for net in self.addresses.iter().map(IpNet::trunc) {
+            if !rules.iter().any(|rule| accepts(rule, net)) {
+                // At the front: masquerading comes after the networks of every attachment.
+                lines.push(format!(
+                    "-I {chain} 1 -d {net} -j ACCEPT -m comment --comment {comment}"
+                ));
+            }
+        }
+        if !rules.iter().any(|rule| has(rule, "-j", "MASQUERADE")) {
+            let multicast = Family::of_net(self.addresses[0]).multicast();
+            lines.push(format!(
+                "-A {chain} ! -d {multicast} -j MASQUERADE -m comment --comment {comment}"
+            ));
+        }
+        lines
+    }
+
+    /// The lines that delete rules for addresses which no link of the container has.
+    fn deletions_of_others(
+        &self,
+        present: &Present,
+        on_links: &dyn Fn() -> Result<Vec<IpAddr>>,
+    ) -> Result<Vec<String>> {
+        let mut others: Vec<&String> =
+            present.leading.iter().filter(|rule| !self.has(rule)).collect();
+        if !others.is_empty() {
+            let on_links = on_links()?;
+            others.retain(|rule| !on_links.iter().any(|ip| is_from(rule, *ip)));
+        }
+        Ok(others.into_iter().map(|rule| deletion(rule)).collect())
+    }
+
     /// Whether this rule leads to the chain from one of the addresses.
     fn has(&self, leading: &str) -> bool {
         self.addresses.iter().any(|net| is_from(leading, net.addr()))
     }
+}
+
+fn accepts(rule: &str, net: IpNet) -> bool {
+    has(rule, "-d", &net.to_string()) && has(rule, "-j", "ACCEPT")
 }
 
 /// The lines that remove those rules in `present` that are to be removed.
@@ -270,8 +285,9 @@ fn deletion(rule: &str) -> String {
 }
 
 fn by_family(addresses: &[IpNet]) -> Vec<Vec<IpNet>> {
-    let (v6, v4): (Vec<IpNet>, Vec<IpNet>) = addresses.iter().partition(|net| net.addr().is_ipv6());
-    [v4, v6].into_iter().filter(|nets| !nets.is_empty()).collect()
+    let of =
+        |family| addresses.iter().copied().filter(|net| Family::of_net(*net) == family).collect();
+    Family::ALL.into_iter().map(of).filter(|nets: &Vec<_>| !nets.is_empty()).collect()
 }
 
 /// Whether an `-S` line has an option with this value.
@@ -324,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_added_again_and_a_second_network_comes_in_front() {
+    fn existing_rules_are_kept_and_a_second_network_s_come_first() {
         let present = Present {
             chain: Some(vec![
                 format!("-A {CHAIN} -d 10.1.2.0/24 -m comment --comment {C} -j ACCEPT"),

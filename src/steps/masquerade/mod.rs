@@ -10,126 +10,121 @@ mod nft;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer};
+use serde::Deserializer;
 
 use self::iptables::Addresses;
 pub use self::nft::LAYOUT;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
-use crate::cni::decode;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, ErrorList, Result, Word, warn};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::Address;
 use crate::plugin::{Attachment, Context, Detachment, Handles};
 use crate::rollback::Rollback;
-use crate::steps::veth;
+use crate::steps::backend::Backend;
+use crate::steps::{ipam, veth};
 
-/// `ipMasqBackend`. The default is nftables, or iptables on a kernel without nf_tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// nftables over netlink.
-    Nftables,
-    /// The host's iptables programs.
-    Iptables,
+/// For `deserialize_with`: the value of `ipMasqBackend`.
+pub fn backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Backend>, D::Error> {
+    Backend::decode(deserializer, "unknown ipmasq backend")
 }
 
-impl Word for Backend {
-    const REFUSAL: &'static str = "unknown ipmasq backend";
-    const WORDS: &'static [&'static str] = &["nftables", "iptables"];
+/// Masquerading as a configuration wants it.
+pub struct Masquerade<'a> {
+    handles: &'a Handles,
+    /// The configured backend, if any.
+    backend: Option<Backend>,
+}
 
-    fn of(word: &str) -> Option<Backend> {
-        match word {
-            "nftables" => Some(Backend::Nftables),
-            "iptables" => Some(Backend::Iptables),
-            _ => None,
+impl<'a> Masquerade<'a> {
+    /// Masquerading by this backend, or by the host's default.
+    pub fn by(backend: Option<Backend>, cx: &'a Context<'_>) -> Masquerade<'a> {
+        Masquerade { handles: cx.handles(), backend }
+    }
+
+    /// The configured backend, or this host's default.
+    fn resolve(&self) -> Result<Backend> {
+        self.backend.map_or_else(|| Backend::of_host(self.handles, "masquerade"), Ok)
+    }
+
+    /// STATUS: fails with code 50 if the backend cannot work.
+    pub fn status(&self) -> Result<()> {
+        let ready = self.resolve().and_then(|backend| match backend {
+            Backend::Iptables => iptables::require(self.handles),
+            Backend::Nftables => nft::require(self.handles),
+        });
+        ready.map_err(|e| of_masquerade(e).with_code(Code::NOT_AVAILABLE))
+    }
+
+    /// Masquerades the addresses of the result.
+    pub fn create(
+        &self,
+        at: &'a Attachment,
+        result: &AddResult,
+        rb: &mut Rollback<'a>,
+    ) -> Result<()> {
+        let addresses = addresses(result);
+        let created = match self.resolve()? {
+            Backend::Iptables => self.create_by_iptables(at, &addresses, rb),
+            Backend::Nftables => self.create_by_nft(&at.key, &addresses, rb),
+        };
+        created.map_err(of_masquerade)
+    }
+
+    fn create_by_iptables(
+        &self,
+        at: &'a Attachment,
+        addresses: &[IpNet],
+        rb: &mut Rollback<'a>,
+    ) -> Result<()> {
+        let handles = self.handles;
+        let own = addresses.iter().map(IpNet::addr).collect();
+        let made = Addresses { own, on_links: None };
+        rb.undo("delete the masquerading rules", move || {
+            iptables::delete(handles, &at.key, &|| Ok(made.clone()))
+        });
+        let on_links = || Ok(ips(&at.netlink()?.all_addresses()?));
+        iptables::create(handles, &at.key, addresses, &on_links)
+    }
+
+    fn create_by_nft(
+        &self,
+        key: &'a Key,
+        addresses: &[IpNet],
+        rb: &mut Rollback<'a>,
+    ) -> Result<()> {
+        let handles = self.handles;
+        nft::create(handles, key, addresses)?;
+        rb.undo("delete the masquerading elements", move || nft::delete(handles, key));
+        Ok(())
+    }
+
+    /// Whether everything that [`create`](Self::create) made is present.
+    pub fn verify(&self, key: &Key, result: &AddResult) -> Result<()> {
+        let handles = self.handles;
+        let addresses = addresses(result);
+        let by_iptables = iptables::is_complete(handles, key, &addresses);
+        if by_iptables == Ok(true) || nft::is_made_by_reference(handles, key, addresses.len())? {
+            return Ok(()); // attached by the reference, or with iptables when that was configured
+        }
+        match self.resolve()? {
+            Backend::Iptables => by_iptables.and_then(|_| Err(missing_rules(key))),
+            Backend::Nftables => nft::verify(handles, key, &addresses),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Backend {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
-        decode::word(deserializer)
-    }
+fn of_masquerade(error: Error) -> Error {
+    error.context("masquerade")
 }
 
-/// The configured backend, or this host's default. A fallback is reported, because the rules have
-/// to be looked for elsewhere then.
-fn resolve(handles: &Handles, configured: Option<Backend>) -> Result<Backend> {
-    if let Some(backend) = configured {
-        return Ok(backend);
-    }
-    if handles.nft()?.is_some() {
-        return Ok(Backend::Nftables);
-    }
-    warn("masquerade with iptables, this kernel has no nf_tables");
-    Ok(Backend::Iptables)
-}
-
-/// STATUS: fails with code 50 if the backend cannot work.
-pub fn status(handles: &Handles, backend: Option<Backend>) -> Result<()> {
-    let ready = resolve(handles, backend).and_then(|backend| match backend {
-        Backend::Iptables => iptables::require(handles),
-        Backend::Nftables => nft::require(handles),
-    });
-    ready.map_err(|e| e.context("masquerade").with_code(Code::NOT_AVAILABLE))
+fn missing_rules(key: &Key) -> Error {
+    Error::check(format!("masquerading rules of chain {} are missing", key.iptables_chain()))
 }
 
 /// The addresses of a result, with their prefixes.
 fn addresses(result: &AddResult) -> Vec<IpNet> {
     result.ips.iter().map(|ip| ip.address).collect()
-}
-
-/// Masquerades the addresses of the result.
-pub fn create<'a>(
-    handles: &'a Handles,
-    backend: Option<Backend>,
-    at: &'a Attachment,
-    result: &AddResult,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let key = &at.key;
-    let addresses = addresses(result);
-    let created = match resolve(handles, backend)? {
-        Backend::Iptables => {
-            let made =
-                Addresses { own: addresses.iter().map(IpNet::addr).collect(), on_links: None };
-            rb.undo("delete the masquerading rules", move || {
-                iptables::delete(handles, key, &|| Ok(made.clone()))
-            });
-            iptables::create(handles, key, &addresses, &|| {
-                Ok(ips(&at.netlink()?.all_addresses()?))
-            })
-        }
-        Backend::Nftables => {
-            nft::create(handles, key, &addresses)?;
-            rb.undo("delete the masquerading elements", move || nft::delete(handles, key));
-            Ok(())
-        }
-    };
-    created.map_err(|e| e.context("masquerade"))
-}
-
-/// Whether everything that `create` made is present.
-pub fn verify(
-    handles: &Handles,
-    backend: Option<Backend>,
-    key: &Key,
-    result: &AddResult,
-) -> Result<()> {
-    let addresses = addresses(result);
-    let by_iptables = iptables::is_complete(handles, key, &addresses);
-    if by_iptables == Ok(true) || nft::is_made_by_reference(handles, key, addresses.len())? {
-        return Ok(()); // attached by the reference, or with iptables when that was configured
-    }
-    match resolve(handles, backend)? {
-        Backend::Iptables => by_iptables.and_then(|_| {
-            Err(Error::check(format!(
-                "masquerading rules of chain {} are missing",
-                key.iptables_chain()
-            )))
-        }),
-        Backend::Nftables => nft::verify(handles, key, &addresses),
-    }
 }
 
 /// Removes all masquerading for this attachment, ours or the reference's. Call it before the link
@@ -140,24 +135,36 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     errors.push(nft::delete(handles, &at.key));
     errors.push(nft::delete_of_reference(handles, &at.key));
     errors.push(iptables::delete(handles, &at.key, &|| known_addresses(cx, at)));
-    errors.finish().map_err(|e| e.context("masquerade"))
+    errors.finish().map_err(of_masquerade)
+}
+
+/// DEL of a plugin that connects the container by a veth pair and masquerades.
+pub fn del_with_pair(cx: &Context<'_>, at: &Detachment) -> Result<()> {
+    let mut errors = ErrorList::default();
+    // First, so that the kernel's cleanup of it overlaps with the deletion of the link, which
+    // waits for the same grace periods.
+    errors.push(delete(cx, at));
+    errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
+    errors.finish()
 }
 
 /// The addresses on the container's links, and those in prevResult.
 fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Result<Addresses> {
-    let told: Vec<IpAddr> = at
-        .prev_result
-        .iter()
-        .flat_map(|result| result.ips.iter().map(|ip| ip.address.addr()))
-        .collect();
-    let Some(netns) = &at.netns else { return Ok(Addresses { own: told, on_links: None }) };
+    let Some(netns) = &at.netns else {
+        return Ok(Addresses { own: told_addresses(at), on_links: None });
+    };
     let container = netns.netlink()?;
     let mut own = match veth::find_container_end(cx, container, &at.key)? {
         Some(link) => ips(&container.addresses(&link)?),
         None => vec![],
     };
-    own.extend(told);
+    own.extend(told_addresses(at));
     Ok(Addresses { own, on_links: Some(ips(&container.all_addresses()?)) })
+}
+
+fn told_addresses(at: &Detachment) -> Vec<IpAddr> {
+    let ips = at.prev_result.iter().flat_map(|result| &result.ips);
+    ips.map(|ip| ip.address.addr()).collect()
 }
 
 fn ips(addresses: &[Address]) -> Vec<IpAddr> {
@@ -173,5 +180,5 @@ pub fn collect_garbage(
     let mut errors = ErrorList::default();
     errors.push(nft::collect_garbage(handles, network, valid));
     errors.push(iptables::collect_garbage(handles, network, valid));
-    errors.finish().map_err(|e| e.context("masquerade"))
+    errors.finish().map_err(of_masquerade)
 }

@@ -24,17 +24,18 @@ use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
+use crate::family::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
-use crate::net::nft::expr::{Expressions, Header, Meta, Verdict};
+use crate::net::nft::expr::{Expressions, Header, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Search, SharedChain};
 use crate::net::nft::wire::{octets, read_ip};
-use crate::net::nft::{Family, Nft, RuleInfo};
+use crate::net::nft::{NfFamily, Nft, RuleInfo};
 use crate::plugin::Handles;
 use crate::steps::nft_owner;
 
 /// The table.
 pub const LAYOUT: Layout = Layout {
-    table: Table { family: Family::Inet, name: "cni_multi_masquerade" },
+    table: Table { family: NfFamily::Inet, name: "cni_multi_masquerade" },
     comment: "cni-multi: containers leave with the host's address",
     sets: &[&MASQ4, &MASQ6],
     lay_out,
@@ -47,7 +48,7 @@ const BASE_CHAIN: &str = "postrouting";
 const HOOK: Hook = Hook { kind: "nat", number: 4, priority: 100 };
 
 /// The table of the reference, and the chain in it that has a rule per address.
-const REFERENCE: Table = Table { family: Family::Inet, name: "cni_plugins_masquerade" };
+const REFERENCE: Table = Table { family: NfFamily::Inet, name: "cni_plugins_masquerade" };
 const REFERENCE_CHAIN: &str = "masq_checks";
 
 /// Masquerades these addresses, except for packets to their own networks.
@@ -70,17 +71,16 @@ pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<()> {
         return Err(Error::check(damage));
     }
     match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
-        Some(element) => {
-            let address =
-                addresses.iter().find(|net| octets(net.addr()) == element.key).map(IpNet::addr);
-            let address = address.map(|ip| ip.to_string()).unwrap_or_default();
-            Err(Error::check(format!(
-                "address {address} is not masqueraded: no element in map {:?}",
-                element.set
-            )))
-        }
+        Some(element) => Err(unmasqueraded(element, addresses)),
         None => Ok(()),
     }
+}
+
+fn unmasqueraded(element: &OwnedElement, addresses: &[IpNet]) -> Error {
+    let address = addresses.iter().find(|net| octets(net.addr()) == element.key);
+    let address = address.map(|net| net.addr().to_string()).unwrap_or_default();
+    let map = element.set;
+    Error::check(format!("address {address} is not masqueraded: no element in map {map:?}"))
 }
 
 /// Removes the elements of an attachment, and the table with the last element of all.
@@ -114,39 +114,40 @@ fn collect_garbage_of_reference(
         |comment: &str| comment.starts_with(&of_network) && !valid.contains_identity(comment);
     let mut errors = ErrorList::default();
     for rule in rules_of_reference(nft, is_stale)? {
-        let stale = || Stale {
-            what: format!("rule of table {} {}", REFERENCE.family, REFERENCE.name),
-            holder: Holder::of_comment(&rule.comment),
-            addresses: rule.compared.iter().filter_map(|value| read_ip(value)).collect(),
-            ..Stale::default()
-        };
-        errors.push(valid.remove(stale, || delete_rule_of_reference(nft, &rule)));
+        errors.push(valid.remove(|| as_stale(&rule), || delete_rule_of_reference(nft, &rule)));
     }
     errors.finish()
+}
+
+/// Describes a rule of the reference as something that GC removes.
+fn as_stale(rule: &RuleInfo) -> Stale {
+    Stale {
+        what: format!("rule of table {} {}", REFERENCE.family, REFERENCE.name),
+        holder: Holder::of_comment(&rule.comment),
+        addresses: rule.compared.iter().filter_map(|value| read_ip(value)).collect(),
+        ..Stale::default()
+    }
 }
 
 /// Whether the reference made a rule for each of the addresses.
 pub fn is_made_by_reference(handles: &Handles, key: &Key, addresses: usize) -> Result<bool> {
     let Some(nft) = handles.nft()? else { return Ok(false) };
-    let identity = key.identity();
-    Ok(addresses > 0
-        && rules_of_reference(nft, |comment| comment.starts_with(&identity))?.len() >= addresses)
+    Ok(addresses > 0 && rules_of_reference_for(nft, key)?.len() >= addresses)
 }
 
 /// Removes the rules that the reference made for the same attachment.
 pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
-    let identity = key.identity();
-    delete_rules_of_reference(handles, |comment| comment.starts_with(&identity))
-}
-
-/// Removes the reference's rules whose comments match.
-fn delete_rules_of_reference(handles: &Handles, is_one: impl Fn(&str) -> bool) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     let mut errors = ErrorList::default();
-    for rule in rules_of_reference(nft, is_one)? {
+    for rule in rules_of_reference_for(nft, key)? {
         errors.push(delete_rule_of_reference(nft, &rule));
     }
     errors.finish()
+}
+
+fn rules_of_reference_for(nft: &Nft, key: &Key) -> Result<Vec<RuleInfo>> {
+    let identity = key.identity();
+    rules_of_reference(nft, |comment| comment.starts_with(&identity))
 }
 
 fn delete_rule_of_reference(nft: &Nft, rule: &RuleInfo) -> Result<()> {
@@ -170,17 +171,17 @@ fn rules_of_reference(nft: &Nft, is_one: impl Fn(&str) -> bool) -> Result<Vec<Ru
 }
 
 fn elements(addresses: &[IpNet]) -> Vec<OwnedElement> {
-    let element = |address: &IpNet| {
-        let set = if address.addr().is_ipv6() { MASQ6.name } else { MASQ4.name };
-        let net = address.trunc();
-        OwnedElement {
-            set,
-            key: octets(address.addr()),
-            chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade(net) }),
-            ..OwnedElement::default()
-        }
-    };
     addresses.iter().map(element).collect()
+}
+
+fn element(address: &IpNet) -> OwnedElement {
+    let net = address.trunc();
+    OwnedElement {
+        set: if address.addr().is_ipv6() { MASQ6.name } else { MASQ4.name },
+        key: octets(address.addr()),
+        chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade(net) }),
+        ..OwnedElement::default()
+    }
 }
 
 /// `net-10.1.0.0/24`: `nft` accepts letters, digits, `.`, `/`, `-` and `_`, so an IPv6 address has
@@ -196,25 +197,20 @@ fn mask(net: IpNet) -> Vec<u8> {
 
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
-    for multicast in ["224.0.0.0/4", "ff00::/8"].iter().filter_map(|text| text.parse().ok()) {
+    for family in Family::ALL {
         batch.rule(table, BASE_CHAIN, |rule| {
-            destination_in(rule, multicast);
+            destination_in(rule, family.multicast());
             rule.verdict(&Verdict::Return);
         });
     }
-    for (family, offset, length, map) in [(IPV4, 12, 4, MASQ4.name), (IPV6, 8, 16, MASQ6.name)] {
+    for (family, offset, length, map) in
+        [(Family::V4, 12, 4, MASQ4.name), (Family::V6, 8, 16, MASQ6.name)]
+    {
         batch.rule(table, BASE_CHAIN, |rule| {
-            rule.meta(Meta::NfProto, 1)
-                .equal(1, &[family])
-                .payload(Header::Network, offset, length, 1)
-                .verdict_of(map, 1);
+            rule.family(family).payload(Header::Network, offset, length, 1).verdict_of(map, 1);
         });
     }
 }
-
-/// NFPROTO_IPV4 and NFPROTO_IPV6.
-const IPV4: u8 = 2;
-const IPV6: u8 = 10;
 
 fn inside_or_masquerade(net: IpNet) -> [Expressions; 2] {
     let mut inside = Expressions::default();
@@ -227,10 +223,14 @@ fn inside_or_masquerade(net: IpNet) -> [Expressions; 2] {
 
 /// `ip daddr NET`.
 fn destination_in(rule: &mut Expressions, net: IpNet) {
-    let (family, offset) = if net.addr().is_ipv6() { (IPV6, 24) } else { (IPV4, 16) };
+    let family = Family::of_net(net);
+    let offset = match family {
+        Family::V4 => 16,
+        Family::V6 => 24,
+    };
     let address = octets(net.network());
-    rule.meta(Meta::NfProto, 1).equal(1, &[family]);
-    rule.payload(Header::Network, offset, address.len() as u32, 1)
+    rule.family(family)
+        .payload(Header::Network, offset, address.len() as u32, 1)
         .mask(1, &mask(net))
         .equal(1, &address);
 }
