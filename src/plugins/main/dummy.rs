@@ -10,7 +10,7 @@ use crate::net::netlink::{LinkKind, LinkSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
-use crate::steps::container_link::{self, Birthplace};
+use crate::steps::container_link::{self, Addressing, Birthplace, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::Ipam;
 use crate::steps::link_kind;
@@ -50,15 +50,14 @@ impl Plugin for Dummy {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let ipam = Ipam::require_valid(cx)?;
+        let addressing = Addressing::by_ipam(cx, DuplicateDetection::Off)?;
         at.netns()?;
-        let wanted = LinkSpec { kind: LinkKind::Dummy, lower: None, mtu: None, mac: None };
+        let spec = LinkSpec::of(LinkKind::Dummy);
+        let plan = Plan { links: LINKS, birthplace: Birthplace::Container, spec };
         transaction(|rb| {
-            let link = container_link::create(cx, at, LINKS, Birthplace::Container, &wanted, rb)?;
-            let mut result =
-                container_link::set_up(at, &link, Some(&ipam), DuplicateDetection::Off, rb)?;
-            result.dns = conf.dns.or(result.dns);
-            Ok(result)
+            let link = plan.create(cx, at, rb)?;
+            let result = addressing.set_up(at, &link, rb)?;
+            Ok(conf.dns.put_into(result))
         })
     }
 

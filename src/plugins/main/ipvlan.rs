@@ -10,11 +10,11 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::decode;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, Result};
-use crate::net::netlink::{IpvlanMode, Link, LinkKind, LinkSpec};
+use crate::net::netlink::{IpvlanMode, Link, LinkKind};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
-use crate::rollback::{Rollback, transaction};
+use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
-use crate::steps::container_link;
+use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_kind;
@@ -73,18 +73,14 @@ impl Plugin for Ipvlan {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let previous = cx.config.prev_result()?;
-        let source = Source::find(cx, previous.as_ref())?;
+        let addressing = addressing(cx, previous.as_ref())?;
         at.netns()?;
-        let name = conf.master_after(previous.as_ref())?;
-        let lower = LowerLink::new(name, conf.link_in_container);
-        let wanted = conf.wanted(&lower.find(cx, at)?)?;
+        let master = conf.lower_link(conf.master_after(previous.as_ref())?).find(cx, at)?;
+        let plan = conf.plan(&master)?;
         transaction(|rb| {
-            let link = container_link::create(cx, at, LINKS, lower.place, &wanted, rb)?;
-            let addresses = source.addresses(at, rb)?;
-            let mut result =
-                container_link::configure(cx, at, &link, addresses, DuplicateDetection::Shared)?;
-            result.dns = conf.dns.or(result.dns);
-            Ok(result)
+            let link = plan.create(cx, at, rb)?;
+            let result = addressing.set_up(at, &link, rb)?;
+            Ok(conf.dns.put_into(result))
         })
     }
 
@@ -92,7 +88,7 @@ impl Plugin for Ipvlan {
         ipam::check_if_any(cx, at)?;
         let link = container_link::verify(cx, at, Some(KIND))?;
         verify_mode(&link, conf.mode)?;
-        LowerLink::new(&conf.master, conf.link_in_container).verify(cx, at, &link)
+        conf.lower_link(&conf.master).verify(cx, at, &link)
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -103,7 +99,7 @@ impl Plugin for Ipvlan {
         let ipam = Ipam::find(cx)?;
         link_kind::require(cx, KIND)?;
         if ipam.is_some() || !conf.master.is_empty() {
-            LowerLink::new(&conf.master, conf.link_in_container).status(cx)?; // else it is chained, and its master does not exist yet
+            conf.lower_link(&conf.master).status(cx)?; // else it is chained, and its master does not exist yet
         }
         ipam.map_or(Ok(()), |ipam| ipam.status())
     }
@@ -113,31 +109,21 @@ impl Plugin for Ipvlan {
     }
 }
 
-/// The source of the addresses.
-enum Source<'a> {
-    Ipam(Ipam<'a>),
-    Previous(AddResult),
-}
-
-impl<'a> Source<'a> {
-    fn find(cx: &'a Context<'a>, previous: Option<&AddResult>) -> Result<Source<'a>> {
-        match previous {
-            Some(previous) if !previous.ips.is_empty() && cx.config.ipam_type()?.is_empty() => {
-                Ok(Source::Previous(previous.clone()))
-            }
-            _ => Ipam::require_valid(cx).map(Source::Ipam),
+/// Without an IPAM plugin, the addresses of the plugin before this one.
+fn addressing<'a>(cx: &'a Context<'a>, previous: Option<&AddResult>) -> Result<Addressing<'a>> {
+    match previous {
+        Some(previous) if !previous.ips.is_empty() && cx.config.ipam_type()?.is_empty() => {
+            Ok(Addressing::taken_over(cx, previous.clone(), DuplicateDetection::Shared))
         }
-    }
-
-    fn addresses(&self, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<AddResult> {
-        match self {
-            Source::Ipam(ipam) => ipam.add(at, rb),
-            Source::Previous(previous) => Ok(previous.clone()),
-        }
+        _ => Addressing::by_ipam(cx, DuplicateDetection::Shared),
     }
 }
 
 impl Conf {
+    fn lower_link<'a>(&self, name: &'a str) -> LowerLink<'a> {
+        LowerLink::new(name, self.link_in_container)
+    }
+
     /// The name of the master, which may be empty.
     fn master_after<'a>(&'a self, previous: Option<&'a AddResult>) -> Result<&'a str> {
         match previous.map(|previous| previous.interfaces.as_slice()) {
@@ -154,14 +140,9 @@ impl Conf {
         }
     }
 
-    fn wanted(&self, master: &Link) -> Result<LinkSpec> {
-        let mtu = lower_link::mtu_within(self.mtu, master)?;
-        Ok(LinkSpec {
-            kind: LinkKind::Ipvlan(self.mode),
-            lower: Some(master.index),
-            mtu,
-            mac: None,
-        })
+    fn plan(&self, master: &Link) -> Result<Plan> {
+        let spec = lower_link::upper(master, LinkKind::Ipvlan(self.mode), self.mtu)?;
+        Ok(Plan { links: LINKS, birthplace: self.lower_link(&self.master).place, spec })
     }
 }
 

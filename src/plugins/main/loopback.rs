@@ -1,15 +1,18 @@
 //! `loopback`: sets `lo` of the container up. <https://www.cni.dev/plugins/current/main/loopback/>
 
+use ipnet::IpNet;
 use nix::errno::Errno;
 use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface, IpConfig};
 use crate::error::{Code, Error, Result};
+use crate::family::Family;
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
+use crate::steps::interface;
 use crate::steps::records::Records;
 
 /// The link's name in results, whatever CNI_IFNAME says: Nomad calls with `eth0`.
@@ -112,27 +115,25 @@ fn set_up(container: &Netlink, lo: &Link, up: bool) -> Result<()> {
 /// is not a plain loopback interface.
 fn loopback_addresses(at: &Attachment, lo: &Link) -> Result<Vec<IpConfig>> {
     let addresses = at.netlink()?.addresses(lo)?;
-    if let Some(other) = addresses.iter().find(|address| !address.net.addr().is_loopback()) {
-        return Err(Error::new(
-            Code::CONFLICT,
-            format!(
-                "loopback interface found with non-loopback address {:?}",
-                other.net.addr().to_string()
-            ),
-        ));
+    let nets: Vec<IpNet> = addresses.iter().map(|address| address.net).collect();
+    if let Some(other) = nets.iter().find(|net| !net.addr().is_loopback()) {
+        return Err(not_a_loopback(*other));
     }
-    let first =
-        |is_v6: bool| addresses.iter().find(|address| address.net.addr().is_ipv6() == is_v6);
-    let ip = |net| IpConfig { interface: Some(0), ..IpConfig::new(net) };
-    Ok([first(false), first(true)].into_iter().flatten().map(|address| ip(address.net)).collect())
+    let first = |family| nets.iter().find(|net| Family::of_net(**net) == family);
+    Ok(Family::ALL.into_iter().filter_map(first).map(|net| IpConfig::new(*net)).collect())
+}
+
+fn not_a_loopback(net: IpNet) -> Error {
+    let address = net.addr().to_string();
+    Error::new(
+        Code::CONFLICT,
+        format!("loopback interface found with non-loopback address {address:?}"),
+    )
 }
 
 fn result(at: &Attachment, lo: &Link, ips: Vec<IpConfig>) -> AddResult {
-    let interface = Interface {
-        name: LO.into(),
-        mac: lo.mac().to_string(),
-        sandbox: at.netns_path.clone(),
-        ..Interface::default()
-    };
-    AddResult { interfaces: vec![interface], ips, ..AddResult::default() }
+    let interface = Interface { name: LO.into(), ..interface::in_container(at, &lo.mac()) };
+    let mut result = AddResult { interfaces: vec![interface], ips, ..AddResult::default() };
+    interface::assign_addresses(&mut result, 0);
+    result
 }

@@ -12,7 +12,7 @@ use crate::net::netlink::{Link, LinkKind, LinkSpec, MacvlanMode};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
-use crate::steps::container_link;
+use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam::{self, Ipam};
@@ -74,16 +74,13 @@ impl Plugin for Macvlan {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let ipam = Ipam::find_unless_layer_two(cx)?;
+        let addressing = Addressing::by_ipam_if_any(cx, DuplicateDetection::Shared)?;
         at.netns()?;
-        let master = conf.lower_link().find(cx, at)?;
-        let wanted = conf.wanted(&master)?;
+        let plan = conf.plan(&conf.lower_link().find(cx, at)?)?;
         transaction(|rb| {
-            let link = container_link::create(cx, at, LINKS, conf.lower_link().place, &wanted, rb)?;
-            let mut result =
-                container_link::set_up(at, &link, ipam.as_ref(), DuplicateDetection::Shared, rb)?;
-            result.dns = conf.dns.or(result.dns);
-            Ok(result)
+            let link = plan.create(cx, at, rb)?;
+            let result = addressing.set_up(at, &link, rb)?;
+            Ok(conf.dns.put_into(result))
         })
     }
 
@@ -115,14 +112,15 @@ impl Conf {
         LowerLink::new(&self.master, self.link_in_container)
     }
 
-    fn wanted(&self, master: &Link) -> Result<LinkSpec> {
+    fn plan(&self, master: &Link) -> Result<Plan> {
+        let spec = lower_link::upper(master, self.kind(), self.mtu)?;
+        let spec = LinkSpec { mac: self.mac.clone(), ..spec };
+        Ok(Plan { links: LINKS, birthplace: self.lower_link().place, spec })
+    }
+
+    fn kind(&self) -> LinkKind {
         let broadcast_queue = Some(self.bcqueuelen).filter(|length| *length != 0);
-        Ok(LinkSpec {
-            kind: LinkKind::Macvlan { mode: self.mode, broadcast_queue },
-            lower: Some(master.index),
-            mtu: lower_link::mtu_within(self.mtu, master)?,
-            mac: self.mac.clone(),
-        })
+        LinkKind::Macvlan { mode: self.mode, broadcast_queue }
     }
 }
 

@@ -3,21 +3,26 @@
 //!
 //! This is the model plugin: read it to learn how the others are built.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, Interface, IpConfig};
+use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::net::mac::MacAddr;
-use crate::net::netlink::{AddressOptions, Link, LinkChange, Route, Scope};
+use crate::net::netlink::{AddressOptions, Link, Netlink, Route, Scope};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
 use crate::steps::addresses::{self, DuplicateDetection, Wiring};
+use crate::steps::backend::Backend;
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
-use crate::steps::masquerade::{self, Backend};
-use crate::steps::{forwarding, link_kind, prev_result, router_advertisements, veth};
+use crate::steps::masquerade::{self, Masquerade};
+use crate::steps::{forwarding, interface, link_kind, prev_result, router_advertisements, veth};
+
+/// The index of the container's interface in the result.
+const CONTAINER: i64 = 1;
 
 /// The plugin.
 pub struct Ptp;
@@ -29,6 +34,7 @@ pub struct Conf {
     /// Masquerade what leaves the container's subnet. Default false.
     ip_masq: bool,
     /// `nftables` (default) or `iptables`.
+    #[serde(deserialize_with = "masquerade::backend")]
     ip_masq_backend: Option<Backend>,
     /// MTU of the pair in bytes; 0, the default, leaves it to the kernel.
     mtu: u32,
@@ -59,17 +65,17 @@ impl Plugin for Ptp {
             let mut result = ipam.add(at, rb)?;
             require_gateways(&result)?;
             let pair = veth::create(cx, at, &conf.wishes(), rb)?;
-            result.interfaces = vec![on_host(&pair.host), in_container(&pair.mac, at)];
-            result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
+            result.interfaces =
+                vec![interface::on_host(&pair.host), interface::in_container(at, &pair.mac)];
+            interface::assign_addresses(&mut result, CONTAINER);
             set_host_end_up(cx, &pair.host)?;
             addresses::configure(cx, at, &result, &through_gateways(&result))?;
             route_to_container(cx, &pair.host, &result)?;
             forwarding::ensure(&result).map_err(|e| e.context("Could not enable IP forwarding"))?;
             if conf.ip_masq {
-                masquerade::create(cx.handles(), conf.ip_masq_backend, at, &result, rb)?;
+                conf.masquerade(cx).create(at, &result, rb)?;
             }
-            result.dns = conf.dns.or(result.dns);
-            Ok(result)
+            Ok(conf.dns.put_into(result))
         })
     }
 
@@ -81,25 +87,20 @@ impl Plugin for Ptp {
         verify_host_end(cx, &container, &result)?;
         addresses::verify(at, &container, &result, index)?;
         if conf.ip_masq {
-            masquerade::verify(cx.handles(), conf.ip_masq_backend, &at.key, &result)?;
+            conf.masquerade(cx).verify(&at.key, &result)?;
         }
         Ok(())
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        let mut errors = ErrorList::default();
-        // First, so that the kernel's cleanup of it overlaps with the deletion of the link, which
-        // waits for the same grace periods.
-        errors.push(masquerade::delete(cx, at));
-        errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
-        errors.finish()
+        masquerade::del_with_pair(cx, at)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let ipam = Ipam::require(cx)?;
         link_kind::require(cx, veth::KIND)?;
         if conf.ip_masq {
-            masquerade::status(cx.handles(), conf.ip_masq_backend)?;
+            conf.masquerade(cx).status()?;
         }
         ipam.status()
     }
@@ -113,6 +114,10 @@ impl Plugin for Ptp {
 }
 
 impl Conf {
+    fn masquerade<'a>(&self, cx: &'a Context<'_>) -> Masquerade<'a> {
+        Masquerade::by(self.ip_masq_backend, cx)
+    }
+
     fn wishes(&self) -> veth::Wishes {
         veth::Wishes { mtu: Some(self.mtu).filter(|mtu| *mtu != 0), mac: None }
     }
@@ -122,49 +127,39 @@ impl Conf {
 /// gateways' addresses.
 fn require_gateways(result: &AddResult) -> Result<()> {
     match result.ips.iter().find(|ip| ip.gateway.is_none()) {
-        Some(ip) => Err(Error::new(
-            Code::INVALID_CONFIG,
-            format!("address {} has no gateway", ip.address),
-        )
-        .with_details(
-            "ptp gives the gateway's address to the host's end; set a gateway in the ipam section",
-        )),
+        Some(ip) => Err(without_gateway(ip)),
         None => Ok(()),
     }
 }
 
-fn on_host(link: &Link) -> Interface {
-    Interface { name: link.name.clone(), mac: link.mac().to_string(), ..Interface::default() }
-}
-
-fn in_container(mac: &MacAddr, at: &Attachment) -> Interface {
-    let name = at.ifname().to_owned();
-    let sandbox = at.netns_path.clone();
-    Interface { name, mac: mac.to_string(), sandbox, ..Interface::default() }
+fn without_gateway(ip: &IpConfig) -> Error {
+    Error::new(Code::INVALID_CONFIG, format!("address {} has no gateway", ip.address)).with_details(
+        "ptp gives the gateway's address to the host's end; set a gateway in the ipam section",
+    )
 }
 
 /// Sets the host's end up, after it was set to ignore router advertisements from the container.
 fn set_host_end_up(cx: &Context<'_>, link: &Link) -> Result<()> {
     router_advertisements::ignore(&link.name)?;
-    cx.host()?.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
+    cx.host()?.set_up(link)
 }
 
 /// The wiring of the container: its gateway is on the link, and the rest of its subnet is reached
 /// through the gateway, because two containers of one subnet are not on one link.
 fn through_gateways(result: &AddResult) -> Wiring {
-    let mut routes = vec![];
-    for ip in &result.ips {
-        let source = Some(ip.address.addr());
-        let Some(gateway) = ip.gateway else { continue };
-        let gateway_net = IpNet::from(gateway);
-        routes.push(Route { scope: Scope::LINK, source, ..Route::to(gateway_net) });
-        if ip.address.trunc() != gateway_net
-            && ip.address.prefix_len() != ip.address.max_prefix_len()
-        {
-            routes.push(Route { gateway: Some(gateway), source, ..Route::to(ip.address.trunc()) });
-        }
+    let routes_first = result.ips.iter().flat_map(routes_through_gateway).collect();
+    Wiring { detection: DuplicateDetection::Off, subnet_on_link: false, routes_first }
+}
+
+fn routes_through_gateway(ip: &IpConfig) -> Vec<Route> {
+    let Some(gateway) = ip.gateway else { return vec![] };
+    let source = Some(ip.address.addr());
+    let subnet = ip.address.trunc();
+    let to_gateway = Route { scope: Scope::LINK, source, ..Route::to(gateway.into()) };
+    if subnet == IpNet::from(gateway) || subnet.prefix_len() == subnet.max_prefix_len() {
+        return vec![to_gateway];
     }
-    Wiring { detection: DuplicateDetection::Off, subnet_on_link: false, routes_first: routes }
+    vec![to_gateway, Route { gateway: Some(gateway), source, ..Route::to(subnet) }]
 }
 
 /// Gives the host's end the gateways' addresses, and the host a route to each of the container's.
@@ -172,26 +167,28 @@ fn route_to_container(cx: &Context<'_>, link: &Link, result: &AddResult) -> Resu
     let host = cx.host()?;
     for ip in &result.ips {
         if let Some(gateway) = ip.gateway {
-            let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
-            match host.add_address(link, IpNet::from(gateway), options) {
-                Err(e) if e.is_exists() => (), // two addresses of one subnet share their gateway
-                added => added.map_err(|e| {
-                    e.worded(format_args!("failed to add IP addr ({gateway}) to veth"))
-                })?,
-            }
+            add_gateway(host, link, gateway)?;
         }
-        let route = Route { scope: Scope::HOST, ..Route::to(IpNet::from(ip.address.addr())) };
-        let refused = |e: Error| {
-            if e.is_exists() {
-                taken(ip, e)
-            } else {
-                e.with_details(format_args!("to {}", route.dst))
-            }
-        };
-        host.add_only_route(link, &route)
-            .map_err(|e| refused(e).worded("failed to add route on host"))?;
+        add_host_route(host, link, ip).map_err(|e| e.worded("failed to add route on host"))?;
     }
     Ok(())
+}
+
+fn add_gateway(host: &Netlink, link: &Link, gateway: IpAddr) -> Result<()> {
+    let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
+    match host.add_address(link, gateway.into(), options) {
+        Err(e) if e.is_exists() => Ok(()), // two addresses of one subnet share their gateway
+        added => {
+            added.map_err(|e| e.worded(format_args!("failed to add IP addr ({gateway}) to veth")))
+        }
+    }
+}
+
+fn add_host_route(host: &Netlink, link: &Link, ip: &IpConfig) -> Result<()> {
+    let route = Route { scope: Scope::HOST, ..Route::to(ip.address.addr().into()) };
+    host.add_only_route(link, &route).map_err(|e| {
+        if e.is_exists() { taken(ip, e) } else { e.with_details(format_args!("to {}", route.dst)) }
+    })
 }
 
 fn taken(ip: &IpConfig, error: Error) -> Error {
@@ -208,10 +205,6 @@ fn verify_host_end(cx: &Context<'_>, container: &Link, result: &AddResult) -> Re
     if !link.up {
         return Err(Error::check(format!("the host's end {:?} is down", link.name)));
     }
-    let addresses = cx.host()?.addresses(&link)?;
-    let has = |gateway| addresses.iter().any(|address| address.net.addr() == gateway);
-    match result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| !has(*gateway)) {
-        Some(missing) => Err(veth::gateway_missing(missing, &link, container)),
-        None => Ok(()),
-    }
+    let gateways: Vec<IpAddr> = result.ips.iter().filter_map(|ip| ip.gateway).collect();
+    veth::verify_gateways(cx.host()?, &link, &gateways, container)
 }

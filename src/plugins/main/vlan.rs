@@ -6,11 +6,11 @@ use serde::Deserialize;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::{Link, LinkKind, LinkSpec};
+use crate::net::netlink::{Link, LinkKind};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
-use crate::steps::container_link;
+use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_kind;
@@ -76,17 +76,13 @@ impl Plugin for Vlan {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let ipam = Ipam::require_valid(cx)?;
+        let addressing = Addressing::by_ipam(cx, DuplicateDetection::Shared)?;
         at.netns()?;
-        let master = conf.lower_link().find(cx, at)?;
-        let wanted = conf.wanted(&master)?;
+        let plan = conf.plan(&conf.lower_link().find(cx, at)?)?;
         transaction(|rb| {
-            let link = container_link::create(cx, at, LINKS, conf.lower_link().place, &wanted, rb);
-            let link = link.map_err(|e| if e.is_exists() { conf.taken(e) } else { e })?;
-            let mut result =
-                container_link::set_up(at, &link, Some(&ipam), DuplicateDetection::Shared, rb)?;
-            result.dns = conf.dns.or(result.dns);
-            Ok(result)
+            let link = plan.create(cx, at, rb).map_err(|e| conf.if_taken(e))?;
+            let result = addressing.set_up(at, &link, rb)?;
+            Ok(conf.dns.put_into(result))
         })
     }
 
@@ -122,13 +118,16 @@ impl Conf {
         u16::try_from(self.vlan_id).unwrap_or_default()
     }
 
-    fn wanted(&self, master: &Link) -> Result<LinkSpec> {
-        let mtu = lower_link::mtu_within(self.mtu, master)?;
-        Ok(LinkSpec { kind: LinkKind::Vlan(self.id()), lower: Some(master.index), mtu, mac: None })
+    fn plan(&self, master: &Link) -> Result<Plan> {
+        let spec = lower_link::upper(master, LinkKind::Vlan(self.id()), self.mtu)?;
+        Ok(Plan { links: LINKS, birthplace: self.lower_link().place, spec })
     }
 
-    /// The error for a VLAN that exists: a link has each VLAN once, across all containers.
-    fn taken(&self, error: Error) -> Error {
+    /// Explains that the VLAN exists: a link has each VLAN once, across all containers.
+    fn if_taken(&self, error: Error) -> Error {
+        if !error.is_exists() {
+            return error;
+        }
         let problem = format_args!(
             "vlanId: {} of {:?} is taken by another interface",
             self.vlan_id, self.master

@@ -41,19 +41,16 @@ impl Plugin for Vrf {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let result = prev_result::require_chained(cx, "missing prevResult from earlier plugin")?;
-        let table = conf.table()?;
+        let wanted = conf.wanted()?;
         let _lock = at.netns()?.lock(cx.deadline())?; // concurrent ADDs to this netns may use the same VRF
-        transaction(|rb| vrf::join(cx, at, &conf.vrfname, table, rb))?;
+        transaction(|rb| vrf::join(cx, at, &wanted, rb))?;
         Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        vrf::verify(
-            at,
-            &conf.vrfname,
-            conf.table()?,
-            &prev_result::require_chained(cx, "missing prevResult from earlier plugin")?,
-        )
+        let wanted = conf.wanted()?;
+        let result = prev_result::require_chained(cx, "missing prevResult from earlier plugin")?;
+        vrf::verify(at, &wanted, &result)
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -86,6 +83,10 @@ impl Conf {
             return Err(refused("it contains % or NUL"));
         }
         IfName::parse(&self.vrfname).map(drop).map_err(|e| refused(&e.to_string()))
+    }
+
+    fn wanted(&self) -> Result<vrf::Wanted<'_>> {
+        Ok(vrf::Wanted { name: &self.vrfname, table: self.table()? })
     }
 
     fn table(&self) -> Result<Option<u32>> {

@@ -1,5 +1,9 @@
 //! CHECK of `bridge`: compares prevResult with the kernel.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
 use super::conf::Conf;
 use super::member::Member;
 use super::{gateway, vlan};
@@ -7,14 +11,12 @@ use crate::cni::result::AddResult;
 use crate::error::{Error, Result};
 use crate::net::netlink::Link;
 use crate::plugin::Context;
-use crate::steps::ipam::Ipam;
-use crate::steps::{addresses, masquerade, prev_result, spoofcheck, veth};
+use crate::steps::{addresses, ipam, prev_result, spoofcheck, veth};
 
 /// Verifies that everything ADD made is still as it was made.
 pub fn all(member: Member<'_>) -> Result<()> {
     let Member { cx, conf, at } = member;
-    let ipam = Ipam::find(cx)?;
-    ipam.as_ref().map_or(Ok(()), |ipam| ipam.check(at))?;
+    ipam::check_if_any(cx, at)?;
     let result = prev_result::require(cx)?;
     let (index, interface) = prev_result::container_interface(&result, at)?;
     let bridge = bridge(cx, conf, &result)?;
@@ -24,11 +26,14 @@ pub fn all(member: Member<'_>) -> Result<()> {
         return Ok(());
     }
     addresses::verify(at, &container, &result, index)?;
-    if ipam.is_some() && conf.is_gateway() {
+    if cx.config.ipam_type()?.is_empty() {
+        return Ok(());
+    }
+    if conf.is_gateway() {
         gateway_addresses(member, &bridge, &container, &result)?;
     }
-    if ipam.is_some() && conf.ip_masq {
-        masquerade::verify(cx.handles(), conf.ip_masq_backend, &at.key, &result)?;
+    if conf.ip_masq {
+        conf.masquerade(cx).verify(&at.key, &result)?;
     }
     Ok(())
 }
@@ -37,19 +42,10 @@ pub fn all(member: Member<'_>) -> Result<()> {
 /// created here follows its ports.
 fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
     let name = &conf.bridge;
-    let told = result.interfaces.iter().find(|interface| interface.name == *name);
-    let told = told.ok_or_else(|| {
-        Error::check("prevResult does not have it")
-            .saying(format_args!("CNI created bridge {name} in host namespace was not found"))
-    })?;
-    if !told.sandbox.is_empty() {
-        return Err(Error::check(format!("prevResult has it in {:?}", told.sandbox))
-            .saying(format_args!("Interface {name} should not be in sandbox")));
-    }
-    let link = cx
-        .host()?
-        .find_link(name)?
-        .ok_or_else(|| Error::check(format!("Interface name {name} not found")))?;
+    require_in_result(name, result)?;
+    let Some(link) = cx.host()?.find_link(name)? else {
+        return Err(Error::check(format!("Interface name {name} not found")));
+    };
     if link.kind != "bridge" {
         return Err(Error::check(format!("Interface {name} does not have link type of bridge")));
     }
@@ -62,37 +58,53 @@ fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
     Ok(link)
 }
 
+/// Requires the result to have the bridge, on the host.
+fn require_in_result(name: &str, result: &AddResult) -> Result<()> {
+    let Some(told) = result.interfaces.iter().find(|interface| interface.name == name) else {
+        return Err(Error::check("prevResult does not have it")
+            .saying(format_args!("CNI created bridge {name} in host namespace was not found")));
+    };
+    if told.sandbox.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::check(format!("prevResult has it in {:?}", told.sandbox))
+            .saying(format_args!("Interface {name} should not be in sandbox")))
+    }
+}
+
 /// Verifies that the host's end is a port of the bridge with its flags, its VLANs and its spoof
 /// check.
 fn port(member: Member<'_>, bridge: &Link, container: &Link) -> Result<()> {
     let Member { cx, conf, at } = member;
-    let not_found = |e: Error| {
-        e.saying(format_args!("CNI veth created for bridge {} was not found", bridge.name))
-    };
-    let port = veth::host_end(cx, container)?
-        .ok_or_else(|| not_found(veth::other_end_missing(container)))?;
-    let name = &port.name;
-    if port.master != Some(bridge.index) {
-        return Err(not_found(Error::check(format!(
-            "{name:?} is not a port of bridge {:?}",
-            bridge.name
-        ))));
-    }
-    for (flag, found, wanted) in [
-        ("hairpin", port.hairpin, conf.hairpin_mode),
-        ("isolated", port.isolated, conf.port_isolation),
-    ] {
-        if found != wanted {
-            return Err(Error::check(format!(
-                "bridge port {name:?} has {flag} {found}, expected {wanted}"
-            )));
-        }
-    }
+    let port = find_port(cx, bridge, container)?;
+    verify_flag(&port, "hairpin", port.hairpin, conf.hairpin_mode)?;
+    verify_flag(&port, "isolated", port.isolated, conf.port_isolation)?;
     vlan::verify(cx.host()?, &port, &vlan::plan(conf))?;
     if conf.macspoofchk {
-        spoofcheck::verify(cx.handles(), &at.key, name, &container.mac())?;
+        let port = spoofcheck::Port { name: &port.name, mac: &container.mac() };
+        spoofcheck::verify(cx.handles(), &at.key, &port)?;
     }
     Ok(())
+}
+
+/// The host's end, which must be a port of the bridge.
+fn find_port(cx: &Context<'_>, bridge: &Link, container: &Link) -> Result<Link> {
+    let reason = match veth::host_end(cx, container)? {
+        Some(port) if port.master == Some(bridge.index) => return Ok(port),
+        Some(port) => {
+            Error::check(format!("{:?} is not a port of bridge {:?}", port.name, bridge.name))
+        }
+        None => veth::other_end_missing(container),
+    };
+    Err(reason.saying(format_args!("CNI veth created for bridge {} was not found", bridge.name)))
+}
+
+fn verify_flag(port: &Link, flag: &str, found: bool, wanted: bool) -> Result<()> {
+    if found == wanted {
+        return Ok(());
+    }
+    let name = &port.name;
+    Err(Error::check(format!("bridge port {name:?} has {flag} {found}, expected {wanted}")))
 }
 
 fn gateway_addresses(
@@ -102,16 +114,13 @@ fn gateway_addresses(
     result: &AddResult,
 ) -> Result<()> {
     let host = member.cx.host()?;
-    let link = match member.conf.gateway_interface() {
-        Some(name) => host
-            .find_link(&name)?
-            .ok_or_else(|| Error::check(format!("gateway interface {name:?} not found")))?,
-        None => bridge.clone(),
-    };
-    let present = host.addresses(&link)?;
-    let has = |ip| present.iter().any(|address| address.net.addr() == ip);
-    match gateway::addresses(result).into_iter().find(|net| !has(net.addr())) {
-        Some(missing) => Err(veth::gateway_missing(missing.addr(), &link, container)),
-        None => Ok(()),
-    }
+    let link = find_gateway_link(member, bridge)?;
+    let gateways: Vec<IpAddr> = gateway::addresses(result).iter().map(IpNet::addr).collect();
+    veth::verify_gateways(host, &link, &gateways, container)
+}
+
+fn find_gateway_link(member: Member<'_>, bridge: &Link) -> Result<Link> {
+    let Some(name) = member.conf.gateway_interface() else { return Ok(bridge.clone()) };
+    let found = member.cx.host()?.find_link(&name)?;
+    found.ok_or_else(|| Error::check(format!("gateway interface {name:?} not found")))
 }

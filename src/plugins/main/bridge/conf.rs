@@ -6,13 +6,14 @@ use super::vlan::Trunk;
 use crate::cni::attachment::IfName;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::Link;
+use crate::net::netlink::{BridgeSpec, Link};
 use crate::plugin::{Context, PluginConf};
 use crate::steps::addresses::DuplicateDetection;
+use crate::steps::backend::Backend;
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam;
-use crate::steps::masquerade::Backend;
+use crate::steps::masquerade::{self, Masquerade};
 use crate::steps::veth::{self, Wishes};
 
 /// The keys of the configuration.
@@ -31,7 +32,8 @@ pub struct Conf {
     /// Masquerade what leaves the containers' subnet. Default false.
     pub ip_masq: bool,
     /// `nftables` (default) or `iptables`.
-    pub ip_masq_backend: Option<Backend>,
+    #[serde(deserialize_with = "masquerade::backend")]
+    ip_masq_backend: Option<Backend>,
     /// MTU of bridge and pair in bytes; 0, the default, leaves it to the kernel.
     mtu: u32,
     /// Let a container reach itself through the bridge. Default false.
@@ -103,14 +105,7 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         self.validate_bridge()?;
         veth::validate_mtu(self.mtu)?;
-        if !(0..=VLAN_MAX).contains(&self.vlan) {
-            let vlan = self.vlan;
-            return Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX)
-                .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")));
-        }
-        for (index, trunk) in self.vlan_trunk.iter().flatten().enumerate() {
-            trunk.validate(&format!("vlanTrunk[{index}]"))?;
-        }
+        self.validate_vlans()?;
         if self.hairpin_mode && self.promisc_mode {
             return Err(Error::exclusive("hairpinMode", "promiscMode")
                 .saying("cannot set hairpin mode and promiscuous mode at the same time"));
@@ -139,22 +134,30 @@ impl Conf {
         IfName::parse(&self.bridge).map(drop).map_err(|e| refused(&e.to_string()))
     }
 
+    fn validate_vlans(&self) -> Result<()> {
+        let vlan = self.vlan;
+        if !(0..=VLAN_MAX).contains(&vlan) {
+            return Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX)
+                .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")));
+        }
+        for (index, trunk) in self.vlan_trunk.iter().flatten().enumerate() {
+            trunk.validate(&format!("vlanTrunk[{index}]"))?;
+        }
+        Ok(())
+    }
+
     /// Checks the name of the gateway's interface in a VLAN, which consists of the bridge's name
     /// and the VLAN.
     fn validate_gateway_interface(&self) -> Result<()> {
-        match self
-            .gateway_interface()
-            .filter(|name| self.is_gateway() && IfName::parse(name).is_err())
-        {
-            Some(name) => Err(Error::config(
-                "bridge",
-                format_args!(
-                    "{:?} is too long: the gateway's interface would be {name:?}, of more than 15 bytes",
-                    self.bridge
-                ),
-            )),
-            None => Ok(()),
+        let Some(name) = self.gateway_interface() else { return Ok(()) };
+        if !self.is_gateway() || IfName::parse(&name).is_ok() {
+            return Ok(());
         }
+        let problem = format!(
+            "{:?} is too long: the gateway's interface would be {name:?}, of more than 15 bytes",
+            self.bridge
+        );
+        Err(Error::config("bridge", problem))
     }
 
     /// The hardware address: `runtimeConfig.mac` overrides `args.cni.mac`, which overrides
@@ -183,9 +186,24 @@ impl Conf {
         self.is_gateway || self.is_default_gateway
     }
 
+    /// The masquerading that `ipMasq` turns on.
+    pub fn masquerade<'a>(&self, cx: &'a Context<'_>) -> Masquerade<'a> {
+        Masquerade::by(self.ip_masq_backend, cx)
+    }
+
     /// The configured MTU, if any.
-    pub fn mtu(&self) -> Option<u32> {
+    fn mtu(&self) -> Option<u32> {
         Some(self.mtu).filter(|mtu| *mtu != 0)
+    }
+
+    /// The bridge with this hardware address.
+    pub fn bridge_spec(&self, mac: MacAddr) -> BridgeSpec<'_> {
+        BridgeSpec {
+            name: &self.bridge,
+            mtu: self.mtu(),
+            mac: Some(mac),
+            vlan_filtering: self.filters_vlans(),
+        }
     }
 
     /// The requested properties of the veth pair.
@@ -205,7 +223,7 @@ impl Conf {
     }
 
     /// Whether the bridge has to filter by VLAN.
-    pub fn filters_vlans(&self) -> bool {
+    fn filters_vlans(&self) -> bool {
         self.vlan != 0 || self.vlan_trunk.is_some()
     }
 

@@ -12,6 +12,7 @@ use super::{guard, port, vlan};
 use crate::cni::attachment::{Key, hex};
 use crate::cni::result::{AddResult, Route};
 use crate::error::{Code, Error, Result};
+use crate::family::Family;
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{
     AddressOptions, Link, LinkChange, Netlink, PeerSpec, VethSpec, VlanFlags, VlanRange,
@@ -26,39 +27,38 @@ pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
     if !conf.is_gateway() {
         return Ok(());
     }
-    for ip in &mut result.ips {
-        if ip.gateway.is_none() {
-            ip.gateway = Some(first_of(ip.address)?);
-        }
+    for ip in result.ips.iter_mut().filter(|ip| ip.gateway.is_none()) {
+        ip.gateway = Some(first_of(ip.address)?);
     }
     if conf.is_default_gateway {
-        for ip in &result.ips {
-            let to_all = any(ip.address.addr().is_ipv6());
-            // A default route without a gateway of its own takes this one anyway; a second route
-            // would be the same.
-            if !result.routes.iter().any(|route| {
-                route.dst.prefix_len() == 0 && route.dst.addr().is_ipv6() == to_all.addr().is_ipv6()
-            }) {
-                result.routes.push(Route { gw: ip.gateway, ..Route::to(to_all) });
-            }
-        }
+        add_default_routes(result);
     }
     Ok(())
 }
 
+/// Adds a default route for each family that has none. A default route without a gateway of its own
+/// takes the family's gateway anyway, so a second route would be the same.
+fn add_default_routes(result: &mut AddResult) {
+    for ip in &result.ips {
+        let to_all = Family::of_net(ip.address).whole();
+        if !result.routes.iter().any(|route| route.dst.trunc() == to_all) {
+            result.routes.push(Route { gw: ip.gateway, ..Route::to(to_all) });
+        }
+    }
+}
+
 /// The address after the network's own.
 fn first_of(net: IpNet) -> Result<IpAddr> {
-    let next = match net.network() {
-        IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|next| IpAddr::V4(next.into())),
-        IpAddr::V6(ip) => u128::from(ip).checked_add(1).map(|next| IpAddr::V6(next.into())),
-    };
-    next.ok_or_else(|| {
+    next(net.network()).ok_or_else(|| {
         Error::new(Code::INVALID_CONFIG, format!("no address can be the gateway of {net}"))
     })
 }
 
-fn any(is_v6: bool) -> IpNet {
-    if is_v6 { IpNet::V6(ipnet::Ipv6Net::default()) } else { IpNet::V4(ipnet::Ipv4Net::default()) }
+fn next(ip: IpAddr) -> Option<IpAddr> {
+    match ip {
+        IpAddr::V4(ip) => Some(IpAddr::V4(u32::from(ip).checked_add(1)?.into())),
+        IpAddr::V6(ip) => Some(IpAddr::V6(u128::from(ip).checked_add(1)?.into())),
+    }
 }
 
 /// The addresses of the bridge: each gateway, with the prefix length of the container's address.
@@ -114,7 +114,7 @@ struct Gateway<'a> {
 impl<'a> Gateway<'a> {
     fn ensure_addresses(&self, rb: &mut Rollback<'a>) -> Result<()> {
         for net in &self.wanted {
-            if !self.host.addresses(&self.link)?.iter().any(|address| address.net == *net) {
+            if !self.present()?.contains(net) {
                 self.clear_the_way(*net, rb)?;
                 self.add_address(*net, rb)?;
             }
@@ -122,42 +122,48 @@ impl<'a> Gateway<'a> {
         Ok(())
     }
 
+    /// The addresses that the link has.
+    fn present(&self) -> Result<Vec<IpNet>> {
+        Ok(self.host.addresses(&self.link)?.iter().map(|address| address.net).collect())
+    }
+
     /// Deals with addresses that conflict with `net`: an error, unless `forceAddress` is set and
     /// they are deleted.
     fn clear_the_way(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
-        let present = self.host.addresses(&self.link)?.into_iter().map(|address| address.net);
-        for other in
-            present.filter(|other| is_in_the_way(*other, net) && !self.wanted.contains(other))
-        {
+        let mut present = self.present()?;
+        present.retain(|other| is_in_the_way(*other, net) && !self.wanted.contains(other));
+        for other in present {
             if !self.force {
-                let msg =
-                    format!("{:?} already has an IP address different from {net}", self.link.name);
-                return Err(Error::new(Code::CONFLICT, msg)
-                    .with_details(format_args!("it has {other}; forceAddress replaces it")));
+                return Err(self.conflict(other, net));
             }
-            self.host.delete_address(&self.link, other)?;
-            self.undo(
-                rb,
-                format_args!("restore address {other} of {:?}", self.link.name),
-                move |host, link| host.add_address(link, other, AT_ONCE),
-            );
+            self.delete_address(other, rb)?;
         }
+        Ok(())
+    }
+
+    fn conflict(&self, other: IpNet, net: IpNet) -> Error {
+        let name = &self.link.name;
+        let msg = format!("{name:?} already has an IP address different from {net}");
+        Error::new(Code::CONFLICT, msg)
+            .with_details(format_args!("it has {other}; forceAddress replaces it"))
+    }
+
+    fn delete_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
+        self.host.delete_address(&self.link, net)?;
+        let what = format!("restore address {net} of {:?}", self.link.name);
+        self.undo(rb, what, move |host, link| host.add_address(link, net, AT_ONCE));
         Ok(())
     }
 
     fn add_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
         match self.host.add_address(&self.link, net, AT_ONCE) {
             Err(e) if e.is_exists() => return Ok(()), // lost race with another ADD
-            added => {
-                let what = format_args!("could not add IP address {net} to {:?}", self.link.name);
-                added.map_err(|e| e.worded(what))?;
-            }
+            added => added.map_err(|e| {
+                e.worded(format_args!("could not add IP address {net} to {:?}", self.link.name))
+            })?,
         }
-        self.undo(
-            rb,
-            format_args!("delete address {net} of {:?}", self.link.name),
-            move |host, link| host.delete_address(link, net),
-        );
+        let what = format!("delete address {net} of {:?}", self.link.name);
+        self.undo(rb, what, move |host, link| host.delete_address(link, net));
         self.pin_mac()
     }
 
@@ -170,12 +176,11 @@ impl<'a> Gateway<'a> {
             none if none.is_zero() => self.host.link(&self.link.name)?.mac(),
             before => before,
         };
-        match mac.is_zero() {
-            true => Ok(()), // it has no ports
-            false => self
-                .host
-                .change_link(&self.link, &LinkChange { mac: Some(mac), ..LinkChange::default() }),
+        if mac.is_zero() {
+            return Ok(()); // it has no ports
         }
+        let change = LinkChange { mac: Some(mac), ..LinkChange::default() };
+        self.host.change_link(&self.link, &change)
     }
 
     /// Registers an undo that is skipped if other attachments have joined the bridge: they rely on
@@ -186,16 +191,14 @@ impl<'a> Gateway<'a> {
         what: impl fmt::Display,
         undo: impl FnOnce(&Netlink, &Link) -> Result<()> + 'a,
     ) {
-        let host = self.host;
-        let key = self.key;
+        let Gateway { cx, host, key, .. } = *self;
         let bridge = self.bridge.clone();
         let link = self.link.clone();
-        let deadline = self.cx.deadline();
-        rb.undo(what, move || {
-            guard::undo(deadline, || {
-                if veth::others_joined(host, &bridge, key)? { Ok(()) } else { undo(host, &link) }
-            })
-        });
+        let undo_unless_joined = move || match veth::others_joined(host, &bridge, key)? {
+            true => Ok(()),
+            false => undo(host, &link),
+        };
+        rb.undo(what, move || guard::undo(cx.handles(), undo_unless_joined));
     }
 }
 
@@ -244,27 +247,33 @@ impl<'a> VlanInterface<'a> {
 
     fn create(&self, rb: &mut Rollback<'a>) -> Result<Link> {
         let host = self.member.cx.host()?;
-        let name = &self.name;
-        let peer_name = peer_name(name);
-        let peer = PeerSpec { name: &peer_name, mac: MacAddr::random_of_port(), netns: None };
-        let spec = VethSpec { name, mac: MacAddr::random(), peer, mtu: Some(self.bridge.mtu) };
-        match host.create_veth(&spec) {
-            Err(e) if e.is_exists() => return host.link(name), // lost race with another ADD
+        match self.create_pair(host) {
+            Err(e) if e.is_exists() => return host.link(&self.name), // lost race with another ADD
             created => created?,
         }
-        let link = host.link(name)?;
+        let link = host.link(&self.name)?;
         let index = link.index;
-        self.undo(rb, format_args!("delete link {name:?}"), move || host.delete_link(index));
+        let what = format!("delete link {:?}", self.name);
+        self.undo(rb, what, move || host.delete_link(index));
         Ok(link)
+    }
+
+    fn create_pair(&self, host: &Netlink) -> Result<()> {
+        let peer_name = peer_name(&self.name);
+        host.create_veth(&VethSpec {
+            name: &self.name,
+            mac: MacAddr::random(),
+            peer: PeerSpec { name: &peer_name, mac: MacAddr::random_of_port(), netns: None },
+            mtu: Some(self.bridge.mtu),
+        })
     }
 
     /// Must run before the link is up: the containers of the VLAN can reach it.
     fn ignore_advertisements(&self, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
         if let Some(before) = router_advertisements::accepted_by(&link.name)? {
             let name = link.name.clone();
-            self.undo(rb, format_args!("restore accept_ra of {:?}", link.name), move || {
-                router_advertisements::restore(&name, &before)
-            });
+            let what = format!("restore accept_ra of {name:?}");
+            self.undo(rb, what, move || router_advertisements::restore(&name, &before));
         }
         router_advertisements::ignore(&link.name)
     }
@@ -273,21 +282,24 @@ impl<'a> VlanInterface<'a> {
     /// an interface that is down is incomplete: another ADD is creating it, or was killed before
     /// the end. An interface that we did not create is left alone.
     fn connect(&self, link: &Link) -> Result<()> {
-        let Member { cx, conf, .. } = self.member;
-        let host = cx.host()?;
-        let Some(peer) =
-            host.find_link(&peer_name(&link.name))?.filter(|peer| link.lower == Some(peer.index))
-        else {
+        let host = self.member.cx.host()?;
+        let peer = host.find_link(&peer_name(&link.name))?;
+        let Some(peer) = peer.filter(|peer| link.lower == Some(peer.index)) else {
             return Ok(());
         };
         if link.up && peer.master == Some(self.bridge.index) {
             return Ok(());
         }
+        self.make_port(host, &peer)?;
+        host.set_up(link)
+    }
+
+    fn make_port(&self, host: &Netlink, peer: &Link) -> Result<()> {
+        let conf = self.member.conf;
         router_advertisements::ignore(&peer.name)?;
-        port::enslave(host, &self.bridge, &peer)?;
+        port::enslave(host, &self.bridge, peer)?;
         let vlans = [VlanRange::one(conf.vlan(), VlanFlags::NativeUntagged)];
-        vlan::set(host, &peer, &vlans, conf.left_vlan(&self.bridge))?;
-        host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
+        vlan::set(host, peer, &vlans, conf.left_vlan(&self.bridge))
     }
 
     /// Registers an undo that is skipped if other attachments use the interface.
@@ -298,10 +310,9 @@ impl<'a> VlanInterface<'a> {
         undo: impl FnOnce() -> Result<()> + 'a,
     ) {
         let interface = self.clone();
-        rb.undo(what, move || {
-            let deadline = interface.member.cx.deadline();
-            guard::undo(deadline, || if interface.is_used()? { Ok(()) } else { undo() })
-        });
+        let undo_unless_used = move || if interface.is_used()? { Ok(()) } else { undo() };
+        let handles = self.member.cx.handles();
+        rb.undo(what, move || guard::undo(handles, undo_unless_used));
     }
 
     /// Whether other attachments are in the VLAN and rely on the interface as it is.
@@ -348,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_route_is_added_once_a_family_and_not_beside_another() {
+    fn a_default_route_is_added_once_per_family_and_not_twice() {
         let mut conf = Conf::default();
         conf.is_default_gateway = true;
         let mut both = result(&["10.1.2.3/24", "10.2.2.3/24", "fd00::7/64"], &["0.0.0.0/0"]);

@@ -22,22 +22,18 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::sync::OnceLock;
 
 use nix::errno::Errno;
 
 use crate::deadline::Deadline;
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
 use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
+use crate::plugin::Handles;
 
 const PARENT: &str = "/run/cni";
 const DIR: &str = "/run/cni/bridge";
 const LOCK: &str = "/run/cni/bridge/lock";
-
-/// The first failure to get the lock for an undo: a process waits for a stuck holder once, however
-/// much it has to undo.
-static GIVEN_UP: OnceLock<Error> = OnceLock::new();
 
 /// Takes the lock that keeps undos away from the bridge until it is dropped.
 pub fn joining(deadline: Deadline) -> Result<Option<File>> {
@@ -45,15 +41,11 @@ pub fn joining(deadline: Deadline) -> Result<Option<File>> {
 }
 
 /// Runs `work` while no other ADD is joining the bridge.
-pub fn undo(deadline: Deadline, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    if let Some(error) = GIVEN_UP.get() {
-        return Err(error.clone());
-    }
-    let _lock = lock(Mode::Exclusive, deadline).inspect_err(|error| {
-        if error.code == Code::TRY_AGAIN {
-            let _ = GIVEN_UP.set(error.clone()); // only the first one waited
-        }
-    })?;
+pub fn undo(handles: &Handles, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let hope = handles.hope_of_undo();
+    hope.require()?;
+    let lock = lock(Mode::Exclusive, handles.deadline());
+    let _lock = lock.map_err(|error| hope.give_up(error))?;
     work()
 }
 

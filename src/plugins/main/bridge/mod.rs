@@ -21,12 +21,14 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{BridgeSpec, Link, LinkChange, Watch};
+use crate::net::netlink::{Link, LinkChange, Watch};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{self, Wiring};
 use crate::steps::ipam::{self, Ipam};
-use crate::steps::{forwarding, link_kind, masquerade, router_advertisements, spoofcheck, veth};
+use crate::steps::{
+    forwarding, interface, link_kind, masquerade, router_advertisements, spoofcheck, veth,
+};
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "bridge";
@@ -51,7 +53,7 @@ impl Plugin for Bridge {
         transaction(|rb| {
             let (bridge, pair) = join(member, rb)?;
             if conf.macspoofchk {
-                spoofcheck::create(cx.handles(), &at.key, &pair.host.name, &pair.mac, rb)?;
+                drop_spoofed(member, &pair, rb)?;
             }
             let mut result = match &ipam {
                 Some(ipam) => configure(member, ipam, &bridge, rb)?,
@@ -59,8 +61,7 @@ impl Plugin for Bridge {
             };
             let host_end = carrying(cx, conf, &bridge, &pair)?;
             result.interfaces = interfaces(member, &bridge, &host_end, &pair.mac)?;
-            result.dns = conf.dns.or(result.dns);
-            Ok(result)
+            Ok(conf.dns.put_into(result))
         })
     }
 
@@ -70,10 +71,7 @@ impl Plugin for Bridge {
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
-        // First, so that the kernel's cleanup of it overlaps with the deletion of the link, which
-        // waits for the same grace periods.
-        errors.push(masquerade::delete(cx, at));
-        errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
+        errors.push(masquerade::del_with_pair(cx, at));
         errors.push(spoofcheck::delete(cx.handles(), &at.key));
         errors.push(spoofcheck::delete_of_reference(cx.handles(), &at.key));
         errors.finish()
@@ -82,16 +80,13 @@ impl Plugin for Bridge {
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let ipam = Ipam::find(cx)?;
         link_kind::require(cx, veth::KIND)?;
-        match cx.host()?.find_link(&conf.bridge)? {
-            Some(found) => require_bridge(&found).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?,
-            None => link_kind::require(cx, KIND)?,
-        }
+        status_of_bridge(cx, conf)?;
         if conf.macspoofchk {
             spoofcheck::status(cx.handles())?;
         }
         let Some(ipam) = ipam else { return Ok(()) };
         if conf.ip_masq {
-            masquerade::status(cx.handles(), conf.ip_masq_backend)?;
+            conf.masquerade(cx).status()?;
         }
         ipam.status()
     }
@@ -103,6 +98,18 @@ impl Plugin for Bridge {
         errors.push(masquerade::collect_garbage(cx.handles(), &cx.config.name, valid));
         errors.finish()
     }
+}
+
+fn status_of_bridge(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+    match cx.host()?.find_link(&conf.bridge)? {
+        Some(found) => require_bridge(&found).map_err(|e| e.with_code(Code::NOT_AVAILABLE)),
+        None => link_kind::require(cx, KIND),
+    }
+}
+
+fn drop_spoofed<'a>(member: Member<'a>, pair: &veth::Pair, rb: &mut Rollback<'a>) -> Result<()> {
+    let port = spoofcheck::Port { name: &pair.host.name, mac: &pair.mac };
+    spoofcheck::create(member.cx.handles(), &member.at.key, &port, rb)
 }
 
 /// Adds the attachment to the bridge. Returns the bridge as it was before it had the port, and the
@@ -132,9 +139,8 @@ fn require_bridge(link: &Link) -> Result<()> {
     if link.kind == KIND {
         return Ok(());
     }
-    let kind = if link.kind.is_empty() { "device" } else { &link.kind };
     Err(Error::new(Code::CONFLICT, format!("{:?} already exists but is not a bridge", link.name))
-        .with_details(format_args!("it is a {kind}")))
+        .with_details(format_args!("it is a {}", link.kind_text())))
 }
 
 /// Sets the bridge up, promiscuous if configured, and makes it ignore router advertisements. A
@@ -146,26 +152,20 @@ fn set_up_bridge<'a>(
     bridge: &Link,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let host = cx.host()?;
-    let up = (!bridge.up).then_some(true);
-    let promisc = (conf.promisc_mode && !bridge.promisc).then_some(true);
-    let accept_ra = router_advertisements::accepted_by(&bridge.name)?;
-    let is_changed = up.is_some() || promisc.is_some() || accept_ra.is_some();
-    let ports = if is_changed { host.ports(bridge)? } else { vec![] };
-    let before = Before {
-        link: bridge.clone(),
-        promisc: promisc.map(|_| false),
-        accept_ra,
-        ports: ports.iter().map(|port| port.index).collect(),
+    let change = LinkChange {
+        up: (!bridge.up).then_some(true),
+        promisc: (conf.promisc_mode && !bridge.promisc).then_some(true),
+        ..LinkChange::default()
     };
+    let before = Before::read(cx, bridge, &change)?;
     rb.undo(format_args!("restore bridge {:?}", bridge.name), move || {
-        guard::undo(cx.deadline(), || before.restore(cx))
+        guard::undo(cx.handles(), || before.restore(cx))
     });
     router_advertisements::ignore(&bridge.name)?;
-    match (up, promisc) {
-        (None, None) => Ok(()),
-        _ => host.change_link(bridge, &LinkChange { up, promisc, ..LinkChange::default() }),
+    if change == LinkChange::default() {
+        return Ok(());
     }
+    cx.host()?.change_link(bridge, &change)
 }
 
 /// The state of the bridge before this ADD.
@@ -180,28 +180,45 @@ struct Before {
 }
 
 impl Before {
+    /// Reads the state before this change.
+    fn read(cx: &Context<'_>, bridge: &Link, change: &LinkChange<'_>) -> Result<Before> {
+        let accept_ra = router_advertisements::accepted_by(&bridge.name)?;
+        let is_changed = accept_ra.is_some() || *change != LinkChange::default();
+        let ports = if is_changed { cx.host()?.ports(bridge)? } else { vec![] };
+        Ok(Before {
+            link: bridge.clone(),
+            promisc: change.promisc.map(|promisc| !promisc),
+            accept_ra,
+            ports: ports.iter().map(|port| port.index).collect(),
+        })
+    }
+
     /// Restores the bridge's former state, unless it has new ports: another ADD then relies on the
-    /// state that this one has set up. A bridge without an address of its own took that of our
-    /// port, and lost it with the port.
+    /// state that this one has set up.
     fn restore(&self, cx: &Context<'_>) -> Result<()> {
         let host = cx.host()?;
         if host.ports(&self.link)?.iter().any(|port| !self.ports.contains(&port.index)) {
             return Ok(());
         }
         let now = host.link(&self.link.name)?;
-        let then = self.link.mac();
-        let mac = (now.mac() != then && !then.is_zero()).then_some(then);
-        let change = LinkChange {
+        let mut errors = ErrorList::default();
+        errors.push(host.change_link(&self.link, &self.missing_on(&now)));
+        if let Some(accept_ra) = &self.accept_ra {
+            errors.push(router_advertisements::restore(&self.link.name, accept_ra));
+        }
+        errors.finish()
+    }
+
+    /// The change that makes the bridge what it was. A bridge without an address of its own took
+    /// that of our port, and lost it with the port.
+    fn missing_on(&self, now: &Link) -> LinkChange<'static> {
+        let mac = self.link.mac();
+        LinkChange {
             up: Some(self.link.up),
             promisc: self.promisc,
-            mac,
+            mac: (now.mac() != mac && !mac.is_zero()).then_some(mac),
             ..LinkChange::default()
-        };
-        let mut errors = ErrorList::default();
-        errors.push(host.change_link(&self.link, &change));
-        let accept_ra = |value: &String| router_advertisements::restore(&self.link.name, value);
-        errors.push(self.accept_ra.as_ref().map_or(Ok(()), accept_ra));
-        errors.finish()
+        }
     }
 }
 
@@ -210,25 +227,17 @@ fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
     // It is up from the start: another ADD that finds it down would take it for one that was not
     // created here, and set it down again when it fails. With an address of its own the bridge does
     // not take that of one port or another, which neighbours would have to learn again each time.
-    let mac = Some(MacAddr::random());
-    let spec = BridgeSpec {
-        name: &conf.bridge,
-        mtu: conf.mtu(),
-        mac,
-        vlan_filtering: conf.filters_vlans(),
-    };
-    match host.create_bridge(&spec) {
+    match host.create_bridge(&conf.bridge_spec(MacAddr::random())) {
         Err(e) if e.is_exists() => return host.link(&conf.bridge), // lost race with another ADD
-        created => {
-            let what =
-                format_args!("failed to create bridge {0:?}: could not add {0:?}", conf.bridge);
-            created.map_err(|e| e.worded(what))?;
-        }
+        created => created.map_err(|e| {
+            let name = &conf.bridge;
+            e.worded(format_args!("failed to create bridge {name:?}: could not add {name:?}"))
+        })?,
     }
     let bridge = host.link(&conf.bridge)?;
     let made = bridge.clone();
     rb.undo(format_args!("delete bridge {:?}", conf.bridge), move || {
-        guard::undo(cx.deadline(), || delete_unused(cx, &made))
+        guard::undo(cx.handles(), || delete_unused(cx, &made))
     });
     Ok(bridge)
 }
@@ -248,16 +257,15 @@ fn configure<'a>(
 ) -> Result<AddResult> {
     let Member { cx, conf, at } = member;
     let mut result = ipam.add(at, rb)?;
-    result.ips.iter_mut().for_each(|ip| ip.interface = Some(CONTAINER));
+    interface::assign_addresses(&mut result, CONTAINER);
     gateway::plan(conf, &mut result)?;
-    let wiring = Wiring { detection: conf.detection(), subnet_on_link: true, routes_first: vec![] };
-    addresses::configure(cx, at, &result, &wiring)?;
+    addresses::configure(cx, at, &result, &Wiring::to_subnet(conf.detection()))?;
     if conf.is_gateway() {
         gateway::ensure(member, bridge, &result, rb)?;
         forwarding::ensure(&result).map_err(|e| e.context("failed to enable forwarding"))?;
     }
     if conf.ip_masq {
-        masquerade::create(cx.handles(), conf.ip_masq_backend, at, &result, rb)?;
+        conf.masquerade(cx).create(at, &result, rb)?;
     }
     Ok(result)
 }
@@ -266,10 +274,7 @@ fn configure<'a>(
 fn set_up_container_end(conf: &Conf, at: &Attachment) -> Result<AddResult> {
     if !conf.disable_container_interface {
         let container = at.netlink()?;
-        container.change_link(
-            &container.link(at.ifname())?,
-            &LinkChange { up: Some(true), ..LinkChange::default() },
-        )?;
+        container.set_up(&container.link(at.ifname())?)?;
     }
     Ok(AddResult::default())
 }
@@ -279,27 +284,26 @@ fn carrying(cx: &Context<'_>, conf: &Conf, bridge: &Link, pair: &veth::Pair) -> 
     let host = cx.host()?;
     let link = host.link(&pair.host.name)?;
     if link.master != Some(bridge.index) {
-        // The undo of the ADD that created the bridge saw no ports yet.
-        return Err(Error::new(
-            Code::TRY_AGAIN,
-            format!("bridge {:?} was deleted meanwhile", bridge.name),
-        )
-        .with_details(format_args!("{:?} is not its port any more", link.name)));
+        return Err(deleted_meanwhile(bridge, &link));
     }
     if conf.disable_container_interface || link.is_operational() {
         return Ok(link);
     }
     let end = cx.deadline().of_wait(CARRIER_PATIENCE);
     let link = Watch::links()?.until_operational(host, &pair.host.name, end)?;
-    if link.is_operational() {
-        Ok(link)
-    } else {
-        Err(Error::new(
-            Code::KERNEL,
-            format!("bridge port in error state: {}", link.operstate_text()),
-        )
-        .with_details(format_args!("{:?} did not carry within {CARRIER_PATIENCE:?}", link.name)))
-    }
+    if link.is_operational() { Ok(link) } else { Err(without_carrier(&link)) }
+}
+
+/// The undo of the ADD that created the bridge saw no ports yet.
+fn deleted_meanwhile(bridge: &Link, port: &Link) -> Error {
+    Error::new(Code::TRY_AGAIN, format!("bridge {:?} was deleted meanwhile", bridge.name))
+        .with_details(format_args!("{:?} is not its port any more", port.name))
+}
+
+fn without_carrier(port: &Link) -> Error {
+    let state = port.operstate_text();
+    Error::new(Code::KERNEL, format!("bridge port in error state: {state}"))
+        .with_details(format_args!("{:?} did not carry within {CARRIER_PATIENCE:?}", port.name))
 }
 
 /// The interfaces of the result: bridge, host's end, container's end, and the gateway's own
@@ -311,21 +315,12 @@ fn interfaces(
     container_mac: &MacAddr,
 ) -> Result<Vec<Interface>> {
     let Member { cx, conf, at } = member;
-    let container = Interface {
-        name: at.ifname().to_owned(),
-        mac: container_mac.to_string(),
-        sandbox: at.netns_path.clone(),
-        ..Interface::default()
-    };
-    let bridge = cx.host()?.link(&bridge.name)?; // with its current hardware address
-    let mut all = vec![host_interface(&bridge), host_interface(host_end), container];
+    let host = cx.host()?;
+    let bridge = host.link(&bridge.name)?; // with its current hardware address
+    let container = interface::in_container(at, container_mac);
+    let mut all = vec![interface::on_host(&bridge), interface::on_host(host_end), container];
     if let Some(name) = conf.gateway_interface().filter(|_| conf.is_gateway()) {
-        all.extend(cx.host()?.find_link(&name)?.map(|link| host_interface(&link)));
+        all.extend(host.find_link(&name)?.iter().map(interface::on_host));
     }
     Ok(all)
-}
-
-/// The result's entry for a link of the host.
-fn host_interface(link: &Link) -> Interface {
-    Interface { name: link.name.clone(), mac: link.mac().to_string(), ..Interface::default() }
 }

@@ -27,13 +27,17 @@ pub fn attach<'a>(
     }
     let plan = vlan::plan(conf);
     if !plan.is_empty() && !bridge.vlan_filtering {
-        warn(format_args!(
-            "bridge {:?} was made without VLAN filtering: its ports see every VLAN until vlan_filtering is set",
-            bridge.name
-        ));
+        warn_of_missing_filter(&bridge);
     }
     vlan::set(host, port, &plan, conf.left_vlan(&bridge))?;
     Ok(bridge)
+}
+
+fn warn_of_missing_filter(bridge: &Link) {
+    warn(format_args!(
+        "bridge {:?} was made without VLAN filtering: its ports see every VLAN until vlan_filtering is set",
+        bridge.name
+    ));
 }
 
 /// Makes the host's end a port. A bridge that another ADD created is deleted by that ADD's rollback

@@ -26,11 +26,12 @@ impl Trunk {
     /// Checks the entry at `path`.
     pub fn validate(&self, path: &str) -> Result<()> {
         for (key, id) in [("minID", self.min_id), ("maxID", self.max_id), ("id", self.id)] {
-            if let Some(id) = id.filter(|id| !(1..=VLAN_MAX).contains(id)) {
-                return Err(Error::out_of_range(format_args!("{path}.{key}"), id, 1..=VLAN_MAX)
-                    .saying(format_args!("incorrect trunk {key} parameter")));
-            }
+            id.map_or(Ok(()), |id| validate_id(path, key, id))?;
         }
+        self.validate_range(path)
+    }
+
+    fn validate_range(&self, path: &str) -> Result<()> {
         match (self.min_id, self.max_id) {
             (Some(min), Some(max)) if min > max => Err(Error::config(
                 format_args!("{path}.minID"),
@@ -49,6 +50,14 @@ impl Trunk {
         let range = self.min_id.zip(self.max_id).map(|(min, max)| min..=max);
         range.into_iter().flatten().chain(self.id).filter_map(|id| u16::try_from(id).ok())
     }
+}
+
+fn validate_id(path: &str, key: &str, id: i64) -> Result<()> {
+    if (1..=VLAN_MAX).contains(&id) {
+        return Ok(());
+    }
+    Err(Error::out_of_range(format_args!("{path}.{key}"), id, 1..=VLAN_MAX)
+        .saying(format_args!("incorrect trunk {key} parameter")))
 }
 
 /// The VLANs that a port must be a member of; empty if the configuration has no VLANs.
@@ -96,15 +105,18 @@ pub fn verify(host: &Netlink, port: &Link, plan: &[VlanRange]) -> Result<()> {
         return Ok(());
     }
     let found = host.port_vlans(port)?;
-    let wanted =
-        plan.iter().flat_map(|vlans| (vlans.first..=vlans.last).map(|id| (id, vlans.flags)));
-    match wanted.into_iter().find(|vlan| !found.contains(vlan)) {
+    match plan.iter().flat_map(memberships).find(|vlan| !found.contains(vlan)) {
         Some((id, flags)) => Err(Error::check(format!(
             "bridge port {:?} is not a member ({flags:?}) of VLAN {id}",
             port.name
         ))),
         None => Ok(()),
     }
+}
+
+fn memberships(vlans: &VlanRange) -> impl Iterator<Item = (u16, VlanFlags)> {
+    let VlanRange { first, last, flags } = *vlans;
+    (first..=last).map(move |id| (id, flags))
 }
 
 #[cfg(test)]

@@ -45,17 +45,14 @@ pub struct Belongings {
 impl Belongings {
     /// Reads the state of the link before it leaves the host.
     pub fn of(host: &Netlink, link: &Link, identity: Identity) -> Result<Belongings> {
+        let addresses = host.keep_addresses(link)?;
         Ok(Belongings {
             device: link.name.clone(),
             identity: Some(identity),
             up: link.up,
             mac: link.mac().to_string(),
             mtu: link.mtu,
-            addresses: host
-                .keep_addresses(link)?
-                .iter()
-                .map(|address| address.as_text().to_owned())
-                .collect(),
+            addresses: addresses.iter().map(|address| address.as_text().to_owned()).collect(),
             txqlen: Some(link.txqlen),
             promisc: Some(link.promisc),
             allmulti: Some(link.allmulti),
@@ -64,33 +61,47 @@ impl Belongings {
         })
     }
 
+    /// Whether they are of the device with this identity.
+    pub fn is_of(&self, identity: &Identity) -> bool {
+        self.identity.as_ref().is_some_and(|own| own.is_same_as(identity))
+    }
+
+    /// Whether a record of an earlier version is of this link of the host. Such a record does not
+    /// identify its device.
+    pub fn is_of_earlier_version(&self, link: &Link) -> bool {
+        self.identity.is_none() && self.device == link.name && link.alias == link.name
+    }
+
     /// Restores the state of a link that is back on the host.
     pub fn restore(&self, host: &Netlink, link: &Link) -> Result<()> {
+        let restored = self.restore_all(host, link);
+        if restored.as_ref().is_err_and(|error| error.may_pass()) {
+            return restored; // the next DEL finds it by its alias; a permanent refusal is reported once
+        }
+        let alias = LinkChange { alias: Some(&self.alias), ..LinkChange::default() };
+        let settled = host.change_link(link, &alias);
+        restored.and(settled)
+    }
+
+    /// Restores all that can be restored.
+    fn restore_all(&self, host: &Netlink, link: &Link) -> Result<()> {
         let mut errors = ErrorList::default();
         let change = self.missing_on(link);
         if change != LinkChange::default() {
             errors.push(host.change_link(link, &change));
         }
-        for name in
-            self.alternative_names.iter().filter(|name| !link.alternative_names.contains(name))
-        {
-            errors.push(unless_there(host.add_alternative_name(link, name)));
+        for name in &self.alternative_names {
+            if !link.alternative_names.contains(name) {
+                errors.push(unless_there(host.add_alternative_name(link, name)));
+            }
         }
         if self.up {
-            errors.push(
-                host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() }),
-            );
+            errors.push(host.set_up(link));
         }
         for address in &self.addresses {
             errors.push(unless_there(host.restore_address(link, &KeptAddress::from_text(address))));
         }
-        let restored = errors.finish();
-        if restored.as_ref().is_err_and(|error| error.may_pass()) {
-            return restored; // the next DEL finds it by its alias; a permanent refusal is reported once
-        }
-        let settled = host
-            .change_link(link, &LinkChange { alias: Some(&self.alias), ..LinkChange::default() });
-        restored.and(settled)
+        errors.finish()
     }
 
     /// The change that makes the link what it was, except for being up.

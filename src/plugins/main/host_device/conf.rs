@@ -45,27 +45,9 @@ const DEVICES: &str = "/sys/devices/";
 
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        for (path, id) in [
-            ("pciBusID", &self.pci_bus_id),
-            ("runtimeConfig.deviceID", &self.runtime_config.device_id),
-        ] {
-            if id.contains('/') || id == "." || id == ".." || id.contains('\0') {
-                return Err(Error::config(path, format_args!("{id:?} is not a device id"))
-                    .expecting("one like 0000:00:1f.6"));
-            }
-        }
-        let is_below_devices = self.kernelpath.starts_with(DEVICES)
-            && !self.kernelpath.split('/').any(|part| part == "..");
-        if !self.kernelpath.is_empty() && !is_below_devices {
-            let path = &self.kernelpath;
-            return Err(Error::config(
-                "kernelpath",
-                format_args!("{path:?} is not below {DEVICES}"),
-            )
-            .saying(format_args!(
-                "kernel device path {path:?} must be absolute and begin with {DEVICES}"
-            )));
-        }
+        validate_id("pciBusID", &self.pci_bus_id)?;
+        validate_id("runtimeConfig.deviceID", &self.runtime_config.device_id)?;
+        self.validate_kernelpath()?;
         self.selector().map(drop)
     }
 
@@ -74,19 +56,30 @@ impl PluginConf for Conf {
     }
 }
 
+fn validate_id(path: &str, id: &str) -> Result<()> {
+    if id == "." || id == ".." || id.contains(['/', '\0']) {
+        return Err(Error::config(path, format_args!("{id:?} is not a device id"))
+            .expecting("one like 0000:00:1f.6"));
+    }
+    Ok(())
+}
+
 impl Conf {
+    fn validate_kernelpath(&self) -> Result<()> {
+        let path = &self.kernelpath;
+        let is_below = path.starts_with(DEVICES) && !path.split('/').any(|part| part == "..");
+        if path.is_empty() || is_below {
+            return Ok(());
+        }
+        let sentence =
+            format!("kernel device path {path:?} must be absolute and begin with {DEVICES}");
+        Err(Error::config("kernelpath", format_args!("{path:?} is not below {DEVICES}"))
+            .saying(sentence))
+    }
+
     /// The one way in which the configuration selects the device.
     pub fn selector(&self) -> Result<Selector<'_>> {
-        let text = |text: &'_ String| !text.is_empty();
-        let id = &self.runtime_config.device_id;
-        let given = [
-            text(&self.device).then_some(Selector::Name(&self.device)),
-            self.hwaddr.as_ref().map(Selector::Mac),
-            text(&self.kernelpath).then_some(Selector::KernelPath(&self.kernelpath)),
-            (text(&self.pci_bus_id) && id.is_empty()).then_some(Selector::Pci(&self.pci_bus_id)),
-            text(id).then_some(Selector::Id(id)),
-        ];
-        match given.into_iter().flatten().collect::<Vec<_>>().as_slice() {
+        match self.selectors().as_slice() {
             [] => Err(Error::config("device", "nothing chooses a device")
                 .expecting("one of four keys")
                 .saying("specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"")),
@@ -94,4 +87,21 @@ impl Conf {
             [one, other, ..] => Err(Error::exclusive(other.path(), one.path())),
         }
     }
+
+    fn selectors(&self) -> Vec<Selector<'_>> {
+        let id = given(&self.runtime_config.device_id);
+        let pci = given(&self.pci_bus_id).filter(|_| id.is_none());
+        let all = [
+            given(&self.device).map(Selector::Name),
+            self.hwaddr.as_ref().map(Selector::Mac),
+            given(&self.kernelpath).map(Selector::KernelPath),
+            pci.map(Selector::Pci),
+            id.map(Selector::Id),
+        ];
+        all.into_iter().flatten().collect()
+    }
+}
+
+fn given(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
 }

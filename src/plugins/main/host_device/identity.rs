@@ -33,16 +33,14 @@ pub struct Identity {
 
 impl Identity {
     fn new(link: &Link, in_sysfs: Option<SysfsLink>) -> Identity {
-        let (inode, hardware, port) =
-            in_sysfs.map_or((None, None, 0), |it| (Some(it.inode), it.hardware, it.port));
         Identity {
-            inode,
+            inode: in_sysfs.as_ref().map(|it| it.inode),
             kind: link.kind.clone(),
             permanent_mac: MacAddr::new(&link.permanent_mac).to_string(),
             other_end: link.lower,
             other_end_is_elsewhere: link.lower_is_elsewhere,
-            hardware,
-            port,
+            port: in_sysfs.as_ref().map_or(0, |it| it.port),
+            hardware: in_sysfs.and_then(|it| it.hardware),
         }
     }
 
@@ -59,6 +57,18 @@ impl Identity {
         (&self.kind, &self.permanent_mac, self.other_end)
     }
 
+    /// Whether the attributes do not tell it from another device of its kind.
+    fn is_only_a_kind(&self) -> bool {
+        self.permanent_mac.is_empty() && self.other_end.is_none()
+    }
+
+    /// Whether both are links of one port of the hardware.
+    fn is_of_same_port(&self, other: &Identity) -> bool {
+        !self.permanent_mac.is_empty()
+            && self.permanent_mac == other.permanent_mac
+            && self.port == other.port
+    }
+
     /// Whether the kernel returns it to the host when its namespace is deleted; other devices are
     /// deleted with the namespace (`default_device_exit_net` of net/core/dev.c).
     pub fn returns_by_itself(&self) -> bool {
@@ -69,6 +79,11 @@ impl Identity {
     pub fn kind(&self) -> &str {
         if self.kind.is_empty() { "device" } else { &self.kind }
     }
+}
+
+fn moved(link: &Link) -> Error {
+    let msg = format!("look at link {:?}: it moved or got another name", link.name);
+    Error::new(Code::TRY_AGAIN, msg)
 }
 
 /// The links of one namespace, found by identity.
@@ -99,10 +114,7 @@ impl<'a> Links<'a> {
         let Some(sysfs) = &self.sysfs else { return Ok(Identity::new(link, None)) };
         match sysfs.link(&link.name)? {
             Some(found) if found.index == link.index => Ok(Identity::new(link, Some(found))),
-            _ => Err(Error::new(
-                Code::TRY_AGAIN,
-                format!("look at link {:?}: it moved or got another name", link.name),
-            )),
+            _ => Err(moved(link)),
         }
     }
 
@@ -113,28 +125,30 @@ impl<'a> Links<'a> {
             let found = sysfs.link_of_inode(inode)?;
             return found.map_or(Ok(None), |found| self.netlink.find_link_by_index(found.index));
         }
-        let is_told_by_kind_only =
-            identity.permanent_mac.is_empty() && identity.other_end.is_none();
-        let is_it = |link: &Link| {
-            Identity::new(link, None).attributes() == identity.attributes()
-                && (!is_told_by_kind_only || link.alias == alias)
-        };
-        Ok(self.netlink.links()?.into_iter().find(is_it))
+        let mut links = self.netlink.links()?;
+        links.retain(|link| Identity::new(link, None).attributes() == identity.attributes());
+        if identity.is_only_a_kind() {
+            links.retain(|link| link.alias == alias);
+        }
+        Ok(links.into_iter().next())
     }
 
     /// For the host's links: whether the device certainly does not exist any more.
     pub fn prove_gone(&self, identity: &Identity) -> Result<bool> {
-        match (&identity.hardware, &self.sysfs) {
-            (Some(hardware), Some(sysfs)) => match sysfs.links_of_hardware(hardware)? {
-                None => Ok(true), // it was removed from the machine
-                Some(names) => self.is_any_a_successor(&names, identity, sysfs),
-            },
-            (Some(_), None) => Ok(false),
-            // A veth is deleted with its other end, a macvlan with its lower link.
-            (None, _) => match identity.other_end.filter(|_| !identity.other_end_is_elsewhere) {
-                Some(index) => Ok(self.netlink.find_link_by_index(index)?.is_none()),
-                None => Ok(false),
-            },
+        let Some(hardware) = &identity.hardware else { return self.prove_other_end_gone(identity) };
+        let Some(sysfs) = &self.sysfs else { return Ok(false) };
+        match sysfs.links_of_hardware(hardware)? {
+            None => Ok(true), // it was removed from the machine
+            Some(names) => self.is_any_a_successor(&names, identity, sysfs),
+        }
+    }
+
+    /// For a device without hardware: a veth is deleted with its other end, a macvlan with its
+    /// lower link.
+    fn prove_other_end_gone(&self, identity: &Identity) -> Result<bool> {
+        match identity.other_end.filter(|_| !identity.other_end_is_elsewhere) {
+            Some(index) => Ok(self.netlink.find_link_by_index(index)?.is_none()),
+            None => Ok(false),
         }
     }
 
@@ -146,10 +160,7 @@ impl<'a> Links<'a> {
                 continue;
             };
             let now = Identity::new(&link, Some(found));
-            if !now.permanent_mac.is_empty()
-                && now.permanent_mac == of.permanent_mac
-                && now.port == of.port
-            {
+            if now.is_of_same_port(of) {
                 return Ok(!now.is_same_as(of));
             }
         }

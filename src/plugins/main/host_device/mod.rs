@@ -14,13 +14,14 @@ pub use self::conf::Conf;
 
 use self::selector::Device;
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, Interface};
+use crate::cni::result::AddResult;
 use crate::error::Result;
+use crate::net::mac::MacAddr;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
-use crate::rollback::{Rollback, transaction};
+use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
-use crate::steps::ipam::{self, Ipam};
-use crate::steps::{container_link, prev_result};
+use crate::steps::container_link::{self, Addressing};
+use crate::steps::{ipam, prev_result};
 
 /// The plugin.
 pub struct HostDevice;
@@ -32,25 +33,18 @@ impl Plugin for HostDevice {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let ipam = Ipam::find_unless_layer_two(cx)?;
+        let addressing = Addressing::by_ipam_if_any(cx, DuplicateDetection::Shared)?;
         container_link::require_free_name(at)?;
         let device = selector::find(cx.host()?, conf.selector()?)?;
         transaction(|rb| {
-            let mut result = match &device {
+            let result = match &device {
                 Device::Link(device) => {
                     let link = passage::enter(cx, at, device, rb)?;
-                    container_link::set_up(
-                        at,
-                        &link,
-                        ipam.as_ref(),
-                        DuplicateDetection::Shared,
-                        rb,
-                    )?
+                    addressing.set_up(at, &link, rb)?
                 }
-                Device::OfUserSpace => tell(at, ipam.as_ref(), rb)?,
+                Device::OfUserSpace => addressing.result(at, &MacAddr::new(&[]), rb)?,
             };
-            result.dns = conf.dns.or(result.dns);
-            Ok(result)
+            Ok(conf.dns.put_into(result))
         })
     }
 
@@ -76,18 +70,4 @@ impl Plugin for HostDevice {
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         ipam::gc_with_links(cx, valid, &mut || passage::collect_garbage(cx, valid))
     }
-}
-
-/// The result for a device that is not a link.
-fn tell<'a>(
-    at: &'a Attachment,
-    ipam: Option<&Ipam<'a>>,
-    rb: &mut Rollback<'a>,
-) -> Result<AddResult> {
-    let mut result = ipam.map_or(Ok(AddResult::default()), |ipam| ipam.add(at, rb))?;
-    let name = at.ifname().to_owned();
-    let sandbox = at.netns_path.clone();
-    result.interfaces = vec![Interface { name, sandbox, ..Interface::default() }];
-    result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
-    Ok(result)
 }

@@ -5,6 +5,7 @@
 //! name and nearly everything else of the link, so only the device with that identity goes back to
 //! the host.
 
+use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,8 @@ use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context};
 use crate::rollback::Rollback;
-use crate::steps::link_alias;
 use crate::steps::records::{Found, Records};
+use crate::steps::{link_alias, link_record};
 
 /// Kinds of links that stay on their lower link when it moves to another namespace, and send and
 /// receive there.
@@ -52,51 +53,48 @@ pub fn enter<'a>(
     records().write(at, &Belongings::of(cx.host()?, device, identity.clone())?)?;
     // Before the move: the kernel may move the link and then refuse the name.
     rb.undo(format_args!("give {:?} back", device.name), || leave(cx, &at.key, Some(at.netns()?)));
-    let change = LinkChange {
-        netns: Some(at.netns()?.fd()),
-        name: Some(at.ifname()),
-        alias: Some(&device.name),
-        ..LinkChange::default()
-    };
-    let moved = cx.host()?.change_link(device, &change);
-    if moved.as_ref().is_err_and(|error| error.is_not_found()) {
-        records().remove(&at.key)?; // lost race: the other ADD has a record of its own
-    }
-    moved?;
-    for ended in records_of(&identity, &at.key)? {
+    move_in(cx.host()?, at, device)?;
+    for ended in others_of(&identity, &at.key)? {
         records().remove(&ended.key)?;
     }
     at.netlink()?.link(at.ifname())
 }
 
+fn move_in(host: &Netlink, at: &Attachment, device: &Link) -> Result<()> {
+    let naming = Naming { name: at.ifname(), alias: &device.name };
+    let moved = host.change_link(device, &naming.in_netns(at.netns()?));
+    if moved.as_ref().is_err_and(|error| error.is_not_found()) {
+        records().remove(&at.key)?; // lost race: the other ADD has a record of its own
+    }
+    moved
+}
+
 /// Restores the state of a device that came back to the host without a DEL of its attachment, or by
 /// a DEL that was killed.
 fn finish_return(host: &Links<'_>, key: &Key, device: &Link, identity: &Identity) -> Result<Link> {
-    let own = records().find::<Belongings>(key)?;
-    let is_of_earlier_version = |own: &Found<Belongings>| {
-        own.kept.identity.is_none() && own.kept.device == device.name && device.alias == device.name
-    };
-    let of_earlier_version = own.filter(is_of_earlier_version);
+    let own = records().find::<Belongings>(key)?.map(|found| found.kept);
+    let of_earlier_version = own.filter(|own| own.is_of_earlier_version(device));
+    let of_device = records_of(identity)?.into_iter().map(|found| found.kept);
     let mut device = device.clone();
-    for found in of_earlier_version.into_iter().chain(records_of(identity, None)?) {
-        if is_unfinished(host.netlink(), &device, &found.kept)? {
-            device = settle(host.netlink(), &device, &found.kept)?;
+    for kept in of_earlier_version.into_iter().chain(of_device) {
+        if is_unfinished(host.netlink(), &device, &kept)? {
+            device = settle(host.netlink(), &device, &kept)?;
         }
     }
     Ok(device)
 }
 
-/// The records of this device, except that of `except`.
-fn records_of<'k>(
-    identity: &Identity,
-    except: impl Into<Option<&'k Key>>,
-) -> Result<Vec<Found<Belongings>>> {
-    let except = except.into();
+/// The records of this device.
+fn records_of(identity: &Identity) -> Result<Vec<Found<Belongings>>> {
     let mut found = records().all::<Belongings>()?;
-    found.retain(|found| {
-        Some(&found.key) != except
-            && found.kept.identity.as_ref().is_some_and(|other| other.is_same_as(identity))
-    });
+    found.retain(|found| found.kept.is_of(identity));
+    Ok(found)
+}
+
+/// The records of this device, except that of the attachment.
+fn others_of(identity: &Identity, key: &Key) -> Result<Vec<Found<Belongings>>> {
+    let mut found = records_of(identity)?;
+    found.retain(|found| found.key != *key);
     Ok(found)
 }
 
@@ -131,24 +129,13 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
 /// Returns the device of a record to the host, from the namespace of its ADD if that can be
 /// reached. The record is kept while the device may be in a container.
 fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<()> {
-    let host = Links::of_host(cx)?;
-    let kept = &found.kept;
     let netns = match netns {
-        Some(netns) if kept.identity.is_some() || is_youngest_in(netns, found)? => Some(netns),
+        Some(netns) if found.kept.identity.is_some() || is_youngest_in(netns, found)? => {
+            Some(netns)
+        }
         _ => None,
     };
-    if let Some(netns) = netns
-        && let Some(link) = find_inside(netns, found)?
-    {
-        let device = bring(&host, netns, &link, kept)?;
-        kept.restore(host.netlink(), &device)?;
-    } else if let Some(link) = find_returned(&host, found, netns, cx.deadline())? {
-        if is_unfinished(host.netlink(), &link, kept)? {
-            settle(host.netlink(), &link, kept)?;
-        }
-    } else {
-        require_gone(&host, found, netns)?;
-    }
+    Return { host: Links::of_host(cx)?, found, netns, deadline: cx.deadline() }.run()?;
     records().remove(&found.key)
 }
 
@@ -156,42 +143,142 @@ fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>)
 /// which namespace was at its path, and that may be another container's by now.
 fn is_youngest_in(netns: &Netns, found: &Found<Belongings>) -> Result<bool> {
     let written = records().written(&found.key)?;
-    for other in records().others_in::<Belongings>(netns, &found.netns_path, &found.key)? {
-        let is_of_another = other.key.container_id != found.key.container_id;
-        if is_of_another && records().written(&other.key)? > written {
+    let mut others = records().others_in::<Belongings>(netns, &found.netns_path, &found.key)?;
+    others.retain(|other| other.key.container_id != found.key.container_id);
+    for other in others {
+        if records().written(&other.key)? > written {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// The device in the container.
-fn find_inside(netns: &Netns, found: &Found<Belongings>) -> Result<Option<Link>> {
-    let kept = &found.kept;
-    if let Some(identity) = &kept.identity {
-        return Links::of_netns(netns)?.find(identity, &kept.device);
+/// The return of a recorded device to the host.
+struct Return<'a> {
+    host: Links<'a>,
+    found: &'a Found<Belongings>,
+    /// The namespace of its ADD, if that can be reached.
+    netns: Option<&'a Netns>,
+    deadline: Deadline,
+}
+
+impl Return<'_> {
+    /// Returns the device from the container, or finishes its return if it is on the host already.
+    /// Fails if it may be elsewhere.
+    fn run(&self) -> Result<()> {
+        let host = self.host.netlink();
+        let kept = &self.found.kept;
+        if let Some(netns) = self.netns
+            && let Some(link) = self.find_inside(netns)?
+        {
+            return kept.restore(host, &bring(&self.host, netns, &link, kept)?);
+        }
+        match self.find_returned()? {
+            Some(link) if is_unfinished(host, &link, kept)? => settle(host, &link, kept).map(drop),
+            Some(_) => Ok(()),
+            None => self.require_gone(),
+        }
     }
-    let container = netns.netlink()?;
-    if let Some(link) = find_by_alias(container, &found.key)?
-        && link.alias == kept.device
-    {
-        return Ok(Some(link));
+
+    /// The device in the container.
+    fn find_inside(&self, netns: &Netns) -> Result<Option<Link>> {
+        let kept = &self.found.kept;
+        match &kept.identity {
+            Some(identity) => Links::of_netns(netns)?.find(identity, &kept.device),
+            None => self.find_inside_by_alias(netns.netlink()?),
+        }
     }
-    // The kernel may have moved the link before it refused the new name.
-    let stray = container.find_link(&kept.device)?;
-    Ok(stray.filter(|link| link.mac().to_string() == kept.mac && !may_be_of_container(link)))
+
+    /// The same for a record of an earlier version.
+    fn find_inside_by_alias(&self, container: &Netlink) -> Result<Option<Link>> {
+        let kept = &self.found.kept;
+        let renamed = find_by_alias(container, &self.found.key)?;
+        if let Some(link) = renamed.filter(|link| link.alias == kept.device) {
+            return Ok(Some(link));
+        }
+        // The kernel may have moved the link before it refused the new name.
+        let stray = container.find_link(&kept.device)?;
+        Ok(stray.filter(|link| link.mac().to_string() == kept.mac && !may_be_of_container(link)))
+    }
+
+    /// The device if it is already on the host: the kernel returned it when the container's
+    /// namespace was deleted, or a DEL that was killed moved it. Waits for hardware of a namespace
+    /// that was just deleted.
+    fn find_returned(&self) -> Result<Option<Link>> {
+        let Some(identity) = &self.found.kept.identity else {
+            return self.find_returned_by_alias();
+        };
+        let end = self.deadline.of_wait(RETURN_PATIENCE);
+        loop {
+            let device = self.host.find(identity, &self.found.kept.device)?;
+            let may_come = self.is_coming(identity) && Instant::now() < end;
+            if device.is_some() || !may_come || self.is_known_to_be_gone(identity)? {
+                return Ok(device);
+            }
+            thread::sleep(RETURN_PAUSE);
+        }
+    }
+
+    /// The same for a record of an earlier version: the device still has its name in the container,
+    /// and its alias. If a killed DEL moved it, it already has its own name.
+    fn find_returned_by_alias(&self) -> Result<Option<Link>> {
+        let host = self.host.netlink();
+        let device = &self.found.kept.device;
+        let link = match host.find_link(device)? {
+            Some(link) => Some(link),
+            None => host.find_link(self.found.key.ifname.as_str())?,
+        };
+        Ok(link.filter(|link| link.alias == *device))
+    }
+
+    /// Whether the kernel gives the device to the host by itself, now that its namespace is gone.
+    fn is_coming(&self, identity: &Identity) -> bool {
+        self.netns.is_none() && identity.returns_by_itself()
+    }
+
+    /// Whether the device is gone, or has moved to another attachment since.
+    fn is_known_to_be_gone(&self, identity: &Identity) -> Result<bool> {
+        Ok(!others_of(identity, &self.found.key)?.is_empty() || self.host.prove_gone(identity)?)
+    }
+
+    /// For a device that is neither in its namespace nor on the host: fails unless the device
+    /// certainly does not exist any more.
+    fn require_gone(&self) -> Result<()> {
+        let Some(identity) = &self.found.kept.identity else {
+            return self.require_name_on_host();
+        };
+        if self.is_known_to_be_gone(identity)? {
+            return Ok(());
+        }
+        match self.netns {
+            Some(netns) => Err(missing_inside(self.found, netns, identity.kind())?),
+            None if self.is_coming(identity) => Err(not_yet_back(self.found)),
+            None => Ok(()), // it was deleted with the namespace
+        }
+    }
+
+    /// The same for a record of an earlier version, which does not identify its device.
+    fn require_name_on_host(&self) -> Result<()> {
+        match self.netns {
+            Some(netns) if self.host.netlink().find_link(&self.found.kept.device)?.is_none() => {
+                Err(missing_inside(self.found, netns, "link")?)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The device in the container, found without a record: a link with the attachment's name whose
 /// alias says that it came from the host.
 fn find_by_alias(container: &Netlink, key: &Key) -> Result<Option<Link>> {
-    let is_device = |link: &Link| {
-        link.name == key.ifname.as_str()
-            && !link_alias::is_of_any(&link.alias)
-            && IfName::parse(&link.alias).is_ok()
-            && !may_be_of_container(link)
-    };
-    Ok(container.find_link(key.ifname.as_str())?.filter(is_device))
+    let named = link_record::find_named(container, key.ifname.as_str())?;
+    Ok(named.filter(is_lent_by_reference))
+}
+
+fn is_lent_by_reference(link: &Link) -> bool {
+    !link_alias::is_of_any(&link.alias)
+        && IfName::parse(&link.alias).is_ok()
+        && !may_be_of_container(link)
 }
 
 /// Moves a device back that the reference moved in. A device with a record belongs to another
@@ -199,11 +286,11 @@ fn find_by_alias(container: &Netlink, key: &Key) -> Result<Option<Link>> {
 fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
     let Some(link) = find_by_alias(netns.netlink()?, key)? else { return Ok(()) };
     let identity = Links::of_netns(netns)?.identify(&link)?;
-    if !records_of(&identity, None)?.is_empty() {
+    if !records_of(&identity)?.is_empty() {
         return Ok(());
     }
     let host = Links::of_host(cx)?;
-    let device = move_out(&host, netns, &link, Naming { name: &link.alias, alias: "" })?;
+    let device = move_out(&host, netns, &link, &Naming { name: &link.alias, alias: "" })?;
     if host.identify(&device)?.is_same_as(&identity) {
         Ok(())
     } else {
@@ -214,7 +301,7 @@ fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
 /// Moves the device of a record to the host.
 fn bring(host: &Links<'_>, netns: &Netns, link: &Link, kept: &Belongings) -> Result<Link> {
     // The alias marks a device whose state is not restored yet.
-    let moved = move_out(host, netns, link, Naming { name: &kept.device, alias: &kept.device })?;
+    let moved = move_out(host, netns, link, &Naming { name: &kept.device, alias: &kept.device })?;
     let Some(identity) = &kept.identity else { return Ok(moved) };
     match host.find(identity, &kept.device)? {
         Some(device) if device.index == moved.index => Ok(device),
@@ -222,68 +309,75 @@ fn bring(host: &Links<'_>, netns: &Netns, link: &Link, kept: &Belongings) -> Res
     }
 }
 
-/// The names of a device on the host.
+/// The names that a device gets with a move.
 struct Naming<'a> {
     name: &'a str,
     alias: &'a str,
 }
 
+impl Naming<'_> {
+    /// The move.
+    fn in_netns(&self, netns: &Netns) -> LinkChange<'_> {
+        LinkChange {
+            netns: Some(netns.fd()),
+            name: Some(self.name),
+            alias: Some(self.alias),
+            ..LinkChange::default()
+        }
+    }
+}
+
 /// Moves a link from the container to the host, without the altnames and the upper links that the
 /// container added; returns the link on the host.
-fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, naming: Naming<'_>) -> Result<Link> {
-    let Naming { name, alias } = naming;
-    refuse_taken_name(host.netlink(), link, name)?;
+fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, naming: &Naming<'_>) -> Result<Link> {
+    refuse_taken_name(host.netlink(), link, naming.name)?;
     let container = netns.netlink()?;
     delete_uppers(container, link)?;
     let here = Netns::current()?;
-    let change = LinkChange {
-        netns: Some(here.fd()),
-        name: Some(name),
-        alias: Some(alias),
-        ..LinkChange::default()
-    };
-    for tries_left in (0..MOVE_TRIES).rev() {
+    move_without_altnames(container, link, &naming.in_netns(&here))?;
+    host.netlink().link(naming.name)
+}
+
+fn move_without_altnames(container: &Netlink, link: &Link, change: &LinkChange<'_>) -> Result<()> {
+    for _ in 1..MOVE_TRIES {
         drop_alternative_names(container, link)?;
-        match container.change_link(link, &change) {
-            // The container has just added a conflicting name.
-            Err(e) if e.is_exists() && tries_left > 0 => continue,
-            moved => moved?,
+        match container.change_link(link, change) {
+            Err(e) if e.is_exists() => (), // the container has just added a conflicting name
+            moved => return moved,
         }
-        break;
     }
-    host.netlink().link(name)
+    drop_alternative_names(container, link)?;
+    container.change_link(link, change)
 }
 
 /// Fails if the host has another link with the device's name.
 fn refuse_taken_name(host: &Netlink, link: &Link, name: &str) -> Result<()> {
     match host.find_link(name)? {
         Some(other) if other.index != link.index || other.name != link.name => {
-            let msg = format!(
-                "move {:?} back to the host: the host has another link named {name:?}",
-                link.name
-            );
-            Err(Error::new(Code::CONFLICT, msg)
+            let why = format_args!("the host has another link named {name:?}");
+            Err(unmoved(Code::CONFLICT, &link.name, why)
                 .with_details("it stays in the container; rename the other link"))
         }
         _ => Ok(()),
     }
 }
 
+fn unmoved(code: Code, name: &str, why: impl fmt::Display) -> Error {
+    Error::new(code, format!("move {name:?} back to the host: {why}"))
+}
+
 /// Deletes the links on top of the device: they would continue to send and receive through it on
 /// the host.
 fn delete_uppers(container: &Netlink, link: &Link) -> Result<()> {
-    let is_upper = |upper: &Link| {
-        upper.lower == Some(link.index)
-            && !upper.lower_is_elsewhere
-            && UPPER_KINDS.contains(&upper.kind.as_str())
-    };
-    for upper in container.links()?.iter().filter(|upper| is_upper(upper)) {
-        match container.delete_link(upper.index) {
-            Err(e) if e.is_not_found() => (),
-            deleted => deleted?,
-        }
-    }
-    Ok(())
+    let links = container.links()?;
+    let mut uppers = links.iter().filter(|upper| is_on(upper, link));
+    uppers.try_for_each(|upper| link_record::delete_link(container, upper.index))
+}
+
+fn is_on(upper: &Link, lower: &Link) -> bool {
+    upper.lower == Some(lower.index)
+        && !upper.lower_is_elsewhere
+        && UPPER_KINDS.contains(&upper.kind.as_str())
 }
 
 /// Removes altnames: they could prevent the move or come along to the host. The altnames that the
@@ -298,53 +392,13 @@ fn drop_alternative_names(namespace: &Netlink, link: &Link) -> Result<()> {
 /// Sends back a link that arrived in the device's place: the container exchanged the two, with the
 /// same ifindex, during the move.
 fn send_back(host: &Links<'_>, netns: &Netns, arrived: &Link) -> Error {
-    let name = &arrived.name;
-    let error = Error::new(
-        Code::TRY_AGAIN,
-        format!("move {name:?} back to the host: another link arrived"),
-    );
-    match host
-        .netlink()
-        .change_link(arrived, &LinkChange { netns: Some(netns.fd()), ..LinkChange::default() })
-    {
+    let error = unmoved(Code::TRY_AGAIN, &arrived.name, "another link arrived");
+    let back = LinkChange { netns: Some(netns.fd()), ..LinkChange::default() };
+    match host.netlink().change_link(arrived, &back) {
         Ok(()) => {
             error.with_details("it is in the container again; the container exchanged the two")
         }
         Err(e) => error.with_details(format_args!("it is on the host: {}", e.msg)),
-    }
-}
-
-/// The device if it is already on the host: the kernel returned it when the container's namespace
-/// was deleted, or a DEL that was killed moved it. Waits for hardware of a namespace that was just
-/// deleted.
-fn find_returned(
-    host: &Links<'_>,
-    found: &Found<Belongings>,
-    netns: Option<&Netns>,
-    deadline: Deadline,
-) -> Result<Option<Link>> {
-    let kept = &found.kept;
-    let Some(identity) = &kept.identity else {
-        return find_returned_by_alias(host.netlink(), found);
-    };
-    let end = deadline.of_wait(RETURN_PATIENCE);
-    loop {
-        let device = host.find(identity, &kept.device)?;
-        let may_come = netns.is_none() && identity.returns_by_itself() && Instant::now() < end;
-        if device.is_some() || !may_come || is_known_to_be_gone(host, found, identity)? {
-            return Ok(device);
-        }
-        thread::sleep(RETURN_PAUSE);
-    }
-}
-
-/// The same for a record of an earlier version: the device still has its name in the container, and
-/// its alias. If a killed DEL moved it, it already has its own name.
-fn find_returned_by_alias(host: &Netlink, found: &Found<Belongings>) -> Result<Option<Link>> {
-    let is_it = |link: &Link| link.alias == found.kept.device;
-    match host.find_link(&found.kept.device)? {
-        Some(link) => Ok(Some(link).filter(is_it)),
-        None => Ok(host.find_link(found.key.ifname.as_str())?.filter(is_it)),
     }
 }
 
@@ -366,48 +420,14 @@ fn settle(host: &Netlink, link: &Link, kept: &Belongings) -> Result<Link> {
     host.link(&kept.device)
 }
 
-/// For a device that is neither in its namespace nor on the host: fails unless the device certainly
-/// does not exist any more.
-fn require_gone(host: &Links<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<()> {
-    let kept = &found.kept;
-    let Some(identity) = &kept.identity else {
-        // Such a record does not identify its device.
-        return match netns {
-            Some(netns) if host.netlink().find_link(&kept.device)?.is_none() => {
-                Err(missing_inside(found, netns, "link")?)
-            }
-            _ => Ok(()),
-        };
-    };
-    if is_known_to_be_gone(host, found, identity)? {
-        return Ok(());
-    }
-    match netns {
-        Some(netns) => Err(missing_inside(found, netns, identity.kind())?),
-        None if identity.returns_by_itself() => Err(not_yet_back(found)),
-        None => Ok(()), // it was deleted with the namespace
-    }
-}
-
-/// Whether the device is gone, or has moved to another attachment since.
-fn is_known_to_be_gone(
-    host: &Links<'_>,
-    found: &Found<Belongings>,
-    identity: &Identity,
-) -> Result<bool> {
-    Ok(!records_of(identity, &found.key)?.is_empty() || host.prove_gone(identity)?)
-}
-
 fn missing_inside(found: &Found<Belongings>, netns: &Netns, kind: &str) -> Result<Error> {
-    let key = &found.key;
     let kept = &found.kept;
-    let instead = match netns.netlink()?.find_link(key.ifname.as_str())? {
-        Some(link) => {
-            format!("{:?} there is another link, with address {}", key.ifname.as_str(), link.mac())
-        }
-        None => format!("no link there is named {:?}", key.ifname.as_str()),
+    let ifname = found.key.ifname.as_str();
+    let instead = match netns.netlink()?.find_link(ifname)? {
+        Some(link) => format!("{ifname:?} there is another link, with address {}", link.mac()),
+        None => format!("no link there is named {ifname:?}"),
     };
-    let msg = format!("failed to find {:?} in containerNS: Link not found", key.ifname.as_str());
+    let msg = format!("failed to find {ifname:?} in containerNS: Link not found");
     Ok(Error::new(Code::TRY_AGAIN, msg).with_details(format_args!(
         "the {kind} {:?} with address {} went into netns {:?} and is neither there nor on the host; {instead}; \
          move it back into that namespace, or delete the namespace, and repeat; its record stays in /run/cni/host-device",
@@ -417,8 +437,7 @@ fn missing_inside(found: &Found<Belongings>, netns: &Netns, kind: &str) -> Resul
 
 fn not_yet_back(found: &Found<Belongings>) -> Error {
     let kept = &found.kept;
-    let msg = format!("move {:?} back to the host: it is not there yet", kept.device);
-    Error::new(Code::TRY_AGAIN, msg).with_details(format_args!(
+    unmoved(Code::TRY_AGAIN, &kept.device, "it is not there yet").with_details(format_args!(
         "netns {:?} is gone, and the kernel gives its device with address {} to the host when no process uses it any more; \
          repeat then; its record stays in /run/cni/host-device",
         found.netns_path, kept.mac

@@ -68,72 +68,93 @@ impl fmt::Display for Selector<'_> {
             Selector::Name(text)
             | Selector::KernelPath(text)
             | Selector::Pci(text)
-            | Selector::Id(text) => {
-                write!(f, "{text:?}")
-            }
+            | Selector::Id(text) => fmt::Debug::fmt(text, f),
         }
     }
 }
+
+/// Advice for a device that is not found.
+const ELSEWHERE: &str = "a device that is in a container already is not on the host";
 
 /// Finds the device. Reports a mistake in the configuration if it is not on the host.
 pub fn find(host: &Netlink, selector: Selector<'_>) -> Result<Device> {
-    let link = match selector {
-        Selector::Name(name) => host.find_link(name)?,
-        Selector::Mac(mac) => host.find_link_by_mac(mac)?,
-        Selector::KernelPath(path) => {
-            host.find_link(&link_in(&Path::new(path).join("net"), selector)?)?
-        }
-        Selector::Pci(id) => return find_on_pci(host, &Path::new(PCI_DEVICES).join(id), selector),
-        Selector::Id(id) => return find_by_id(host, id, selector),
-    };
-    found(link, selector)
+    match selector {
+        Selector::Name(name) => selector.require(host.find_link(name)?),
+        Selector::Mac(mac) => selector.require(host.find_link_by_mac(mac)?),
+        Selector::KernelPath(path) => selector.find_in(host, &Path::new(path).join("net")),
+        Selector::Pci(id) => selector.find_on_pci(host, &Path::new(PCI_DEVICES).join(id)),
+        Selector::Id(id) => selector.find_by_id(host, id),
+    }
 }
 
-fn found(link: Option<Link>, selector: Selector<'_>) -> Result<Device> {
-    link.map(Box::new).map(Device::Link).ok_or_else(|| {
-        selector
-            .mistake("is not a link of the host")
+impl Selector<'_> {
+    fn require(self, link: Option<Link>) -> Result<Device> {
+        let link = link.ok_or_else(|| self.not_on_host())?;
+        Ok(Device::Link(Box::new(link)))
+    }
+
+    fn not_on_host(self) -> Error {
+        self.mistake("is not a link of the host")
             .expecting("one that is")
-            .with_details("a device that is in a container already is not on the host")
-            .saying(match selector {
+            .with_details(ELSEWHERE)
+            .saying(match self {
                 Selector::Name(_) => "failed to find host device: Link not found",
                 _ => "failed to find host device: failed to find physical interface",
             })
-    })
+    }
+
+    /// The first link in a directory `net` of sysfs.
+    fn find_in(self, host: &Netlink, net: &Path) -> Result<Device> {
+        self.require(host.find_link(&self.first_name_in(net)?)?)
+    }
+
+    fn first_name_in(self, net: &Path) -> Result<String> {
+        let place = net.display();
+        let entries = fs::read_dir(net)
+            .map_err(|e| self.mistake(format_args!("has no network interface: {place}: {e}")))?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        names.min().ok_or_else(|| {
+            self.mistake(format_args!("has no network interface in {place}"))
+                .with_details(ELSEWHERE)
+        })
+    }
+
+    fn find_by_id(self, host: &Netlink, id: &str) -> Result<Device> {
+        let pci = Path::new(PCI_DEVICES).join(id);
+        let auxiliary = Path::new(AUXILIARY_DEVICES).join(id);
+        if pci.exists() {
+            return self.find_on_pci(host, &pci);
+        }
+        if auxiliary.exists() {
+            return self.find_in(host, &auxiliary.join("net"));
+        }
+        Err(self
+            .mistake("is not a device of the PCI or the auxiliary bus")
+            .expecting("one")
+            .saying(format_args!("runtime config DeviceID {id} not found or unsupported")))
+    }
+
+    fn find_on_pci(self, host: &Netlink, device: &Path) -> Result<Device> {
+        if !device.exists() {
+            return Err(self
+                .mistake("is not a device of the PCI bus")
+                .expecting("one like 0000:00:1f.6"));
+        }
+        let driver = fs::read_link(device.join("driver"))
+            .map_err(|e| self.mistake(format_args!("has no driver: {e}")))?;
+        if is_of_user_space(&driver) {
+            return Ok(Device::OfUserSpace);
+        }
+        let net = net_directory(device).ok_or_else(|| {
+            self.mistake("has no network interface")
+                .expecting(format_args!("a directory net in {}", device.display()))
+        })?;
+        self.find_in(host, &net)
+    }
 }
 
-fn find_by_id(host: &Netlink, id: &str, selector: Selector<'_>) -> Result<Device> {
-    let pci = Path::new(PCI_DEVICES).join(id);
-    let auxiliary = Path::new(AUXILIARY_DEVICES).join(id);
-    if pci.exists() {
-        return find_on_pci(host, &pci, selector);
-    }
-    if auxiliary.exists() {
-        return found(host.find_link(&link_in(&auxiliary.join("net"), selector)?)?, selector);
-    }
-    Err(selector
-        .mistake("is not a device of the PCI or the auxiliary bus")
-        .expecting("one")
-        .saying(format_args!("runtime config DeviceID {id} not found or unsupported")))
-}
-
-fn find_on_pci(host: &Netlink, device: &Path, selector: Selector<'_>) -> Result<Device> {
-    if !device.exists() {
-        return Err(selector
-            .mistake("is not a device of the PCI bus")
-            .expecting("one like 0000:00:1f.6"));
-    }
-    let driver = fs::read_link(device.join("driver"));
-    let driver = driver.map_err(|e| selector.mistake(format_args!("has no driver: {e}")))?;
-    if driver.file_name().is_some_and(|name| OF_USER_SPACE.iter().any(|known| name == *known)) {
-        return Ok(Device::OfUserSpace);
-    }
-    let net = net_directory(device).ok_or_else(|| {
-        selector
-            .mistake("has no network interface")
-            .expecting(format_args!("a directory net in {}", device.display()))
-    })?;
-    found(host.find_link(&link_in(&net, selector)?)?, selector)
+fn is_of_user_space(driver: &Path) -> bool {
+    driver.file_name().is_some_and(|name| OF_USER_SPACE.iter().any(|known| name == *known))
 }
 
 /// The directory of a PCI device's links: its own, or that of the virtio device on it.
@@ -143,21 +164,10 @@ fn net_directory(device: &Path) -> Option<PathBuf> {
         return Some(own);
     }
     let entries = fs::read_dir(device).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let is_virtio = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtio"))
-    };
-    entries.filter(is_virtio).map(|path| path.join("net")).filter(|net| net.exists()).min()
+    let virtio = entries.filter(|path| is_virtio(path)).map(|path| path.join("net"));
+    virtio.filter(|net| net.exists()).min()
 }
 
-/// The name of the first link in a directory `net` of sysfs.
-fn link_in(net: &Path, selector: Selector<'_>) -> Result<String> {
-    let entries = fs::read_dir(net).map_err(|e| {
-        selector.mistake(format_args!("has no network interface: {}: {e}", net.display()))
-    })?;
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.min().ok_or_else(|| {
-        selector
-            .mistake(format_args!("has no network interface in {}", net.display()))
-            .with_details("a device that is in a container already is not on the host")
-    })
+fn is_virtio(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtio"))
 }

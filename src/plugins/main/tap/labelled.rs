@@ -4,8 +4,9 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use clap::{Arg, ArgAction, ArgMatches};
 
@@ -27,27 +28,36 @@ const NEXT_CONTEXT: &str = "/proc/thread-self/attr/exec";
 /// Creates the tap in the namespace of this thread. The context stays set for every program that
 /// the thread executes, and the thread ends soon.
 pub fn create_tap(spec: &TapSpec, context: &str) -> Result<()> {
-    let refused = |e: std::io::Error| {
-        Error::config("selinuxContext", format_args!("{context:?} is refused: {e}"))
-            .with_details("expected a context of this host's policy; without SELinux there is none")
-    };
-    if !fs::exists(SELINUX).unwrap_or(false) {
-        return Err(refused(std::io::Error::other("the host runs no SELinux")));
-    }
-    fs::write(NEXT_CONTEXT, context).map_err(refused)?;
-    let again = Command::new("/proc/self/exe")
-        .arg0("cni-multi")
-        .args(arguments(spec))
-        .stdin(Stdio::null())
-        .output();
+    set_next_context(context).map_err(|e| refused(context, &e))?;
+    let again = execute_again(spec);
     let output =
         again.map_err(|e| Error::io("execute this program in another SELinux context", &e))?;
     if output.status.success() {
-        Ok(())
-    } else {
-        Err(Error::new(Code::KERNEL, String::from_utf8_lossy(&output.stderr).trim_end().to_owned())
-            .with_details(format_args!("in SELinux context {context:?}")))
+        return Ok(());
     }
+    let reason = String::from_utf8_lossy(&output.stderr);
+    Err(Error::new(Code::KERNEL, reason.trim_end())
+        .with_details(format_args!("in SELinux context {context:?}")))
+}
+
+fn set_next_context(context: &str) -> io::Result<()> {
+    if !fs::exists(SELINUX).unwrap_or(false) {
+        return Err(io::Error::other("the host runs no SELinux"));
+    }
+    fs::write(NEXT_CONTEXT, context)
+}
+
+fn refused(context: &str, error: &io::Error) -> Error {
+    Error::config("selinuxContext", format_args!("{context:?} is refused: {error}"))
+        .with_details("expected a context of this host's policy; without SELinux there is none")
+}
+
+fn execute_again(spec: &TapSpec) -> io::Result<Output> {
+    Command::new("/proc/self/exe")
+        .arg0("cni-multi")
+        .args(arguments(spec))
+        .stdin(Stdio::null())
+        .output()
 }
 
 fn arguments(spec: &TapSpec) -> Vec<OsString> {

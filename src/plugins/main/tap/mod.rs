@@ -14,11 +14,12 @@ use crate::net::tuntap::{self, TapSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin, PluginConf};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::DuplicateDetection;
+use crate::steps::container_link::{self, Addressing};
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
-use crate::steps::ipam::{self, Ipam};
+use crate::steps::ipam;
 use crate::steps::link_record::PluginLinks;
-use crate::steps::{container_link, veth};
+use crate::steps::veth;
 
 /// The kernel's name for this kind of link.
 const KIND: &str = "tun";
@@ -72,16 +73,14 @@ impl Plugin for Tap {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let ipam = Ipam::find_unless_layer_two(cx)?;
+        let addressing = Addressing::by_ipam_if_any(cx, DuplicateDetection::Off)?;
         transaction(|rb| {
             let bridge = conf.find_bridge(at.netlink()?)?;
             let link = create(conf, at, rb)?;
             conf.equip(at, &link, bridge)?;
             let link = at.netlink()?.link(at.ifname())?; // with its address
-            let mut result =
-                container_link::set_up(at, &link, ipam.as_ref(), DuplicateDetection::Off, rb)?;
-            result.dns = conf.dns.or(result.dns);
-            Ok(result)
+            let result = addressing.set_up(at, &link, rb)?;
+            Ok(conf.dns.put_into(result))
         })
     }
 
@@ -109,15 +108,20 @@ impl Plugin for Tap {
 fn create<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Link> {
     container_link::require_free_name(at)?;
     LINKS.forget(at)?;
-    let spec = conf.wanted(at.ifname());
-    at.run(|| match conf.selinux_context.as_str() {
-        "" => tuntap::create_tap(&spec),
-        context => labelled::create_tap(&spec, context),
-    })?;
+    let ifname = at.ifname();
+    at.run(|| conf.create_tap(ifname))?;
     container_link::own(at, LINKS, at.ifname().to_owned(), rb)
 }
 
 impl Conf {
+    fn create_tap(&self, ifname: &str) -> Result<()> {
+        let spec = self.wanted(ifname);
+        match self.selinux_context.as_str() {
+            "" => tuntap::create_tap(&spec),
+            context => labelled::create_tap(&spec, context),
+        }
+    }
+
     fn wanted(&self, ifname: &str) -> TapSpec {
         TapSpec {
             name: ifname.to_owned(),
@@ -132,32 +136,33 @@ impl Conf {
         if self.bridge.is_empty() {
             return Ok(None);
         }
-        match container.find_link(&self.bridge)? {
+        let name = &self.bridge;
+        match container.find_link(name)? {
             Some(link) if link.kind == "bridge" => Ok(Some(link)),
             Some(link) => {
-                let kind = if link.kind.is_empty() { "device" } else { &link.kind };
-                Err(Error::config("bridge", format_args!("{:?} is a {kind}", self.bridge))
-                    .expecting("a bridge"))
+                let problem = format!("{name:?} is a {}", link.kind_text());
+                Err(Error::config("bridge", problem).expecting("a bridge"))
             }
-            None => Err(Error::config(
-                "bridge",
-                format_args!("{:?} is not a link of the container", self.bridge),
-            )
-            .expecting("the name of a bridge there")),
+            None => {
+                let problem = format!("{name:?} is not a link of the container");
+                Err(Error::config("bridge", problem).expecting("the name of a bridge there"))
+            }
         }
     }
 
     /// Sets the properties that an ioctl cannot set.
     fn equip(&self, at: &Attachment, link: &Link, bridge: Option<Link>) -> Result<()> {
-        let mtu = Some(self.mtu).filter(|mtu| *mtu != 0);
-        let master = bridge.map(|bridge| bridge.index);
-        if mtu.is_none() && master.is_none() && self.mac.is_none() {
-            return Ok(());
+        let change = LinkChange {
+            mtu: Some(self.mtu).filter(|mtu| *mtu != 0),
+            master: bridge.map(|bridge| bridge.index),
+            mac: self.mac.clone(),
+            ..LinkChange::default()
+        };
+        if change == LinkChange::default() {
+            Ok(())
+        } else {
+            at.netlink()?.change_link(link, &change)
         }
-        at.netlink()?.change_link(
-            link,
-            &LinkChange { mtu, master, mac: self.mac.clone(), ..LinkChange::default() },
-        )
     }
 
     fn verify_bridge(&self, at: &Attachment, link: &Link) -> Result<()> {

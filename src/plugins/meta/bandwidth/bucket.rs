@@ -1,6 +1,5 @@
 //! A limit in the kernel's units: the reference's numbers, unless no packet would pass with them.
 
-use super::conf::Limit;
 use crate::net::netlink::Bucket;
 
 /// What runtimes send if no burst is configured: cri-dockerd and older kubelets, containerd, CRI-O.
@@ -24,6 +23,15 @@ const NANOSECONDS: u64 = 1_000_000_000;
 /// The maximum rate in bytes per second. No link is as fast, and above it the kernel's arithmetic
 /// overflows.
 pub const FASTEST: u64 = 100_000_000_000_000_000;
+
+/// A limit of one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The rate in bits per second.
+    pub rate: u64,
+    /// The burst in bits.
+    pub burst: u64,
+}
 
 impl Limit {
     /// Returns the bucket for a link of this MTU.
@@ -164,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_nobody_has_said_is_50_milliseconds_or_a_packet_of_tcp() {
+    fn burst_defaults_to_50_milliseconds_or_one_tcp_packet() {
         for burst in UNSAID {
             assert_eq!(holds(Limit { rate: 8_000_000, burst }.bucket(1500)), GSO_PACKET, "{burst}");
             assert_eq!(

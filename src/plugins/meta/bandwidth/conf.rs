@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::bucket::least_rate;
+use super::bucket::{Limit, least_rate};
 use crate::cni::addr;
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
@@ -61,15 +61,6 @@ pub struct Limits {
     pub traffic: Traffic,
     /// The prefix of the keys' paths, for errors.
     path: &'static str,
-}
-
-/// A limit of one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// The rate in bits per second.
-    pub rate: u64,
-    /// The burst in bits.
-    pub burst: u64,
 }
 
 /// Which traffic is limited.

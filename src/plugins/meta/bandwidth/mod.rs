@@ -121,36 +121,38 @@ fn require_able(cx: &Context<'_>) -> Result<()> {
 
 /// Returns the host's end of the container's veth pair, which prevResult must have.
 fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Link> {
-    let container = at.netlink()?.link(at.ifname())?;
-    if container.kind != "veth" {
-        let found = if container.kind.is_empty() { "hardware" } else { &container.kind };
-        let ifname = at.ifname();
-        let problem = format!("it is of type {found}, bandwidth can limit veth only");
-        return Err(Error::new(Code::INVALID_CONFIG, problem).saying(format_args!(
-            "container interface {ifname} has no veth peer: interface {ifname:?} was not a veth interface"
-        )));
-    }
+    let ifname = at.ifname();
+    let container = at.netlink()?.link(ifname)?;
+    require_veth(&container, ifname)?;
     let Some(link) = other_end(cx.host()?, &container)? else {
-        let problem = format!("the other end of {:?} is not on the host", at.ifname());
-        return Err(Error::new(Code::INVALID_CONFIG, problem)
-            .saying("no veth peer of container interface found in host ns"));
+        let problem = format!("the other end of {ifname:?} is not on the host");
+        return Err(Error::new(Code::INVALID_CONFIG, problem).saying(NO_PEER));
     };
     let is_told =
         |interface: &Interface| interface.sandbox.is_empty() && interface.name == link.name;
     // Results before 0.3.0 have no interfaces.
     if result.interfaces.is_empty() || result.interfaces.iter().any(is_told) {
-        Ok(link)
-    } else {
-        Err(Error::config(
-            "prevResult.interfaces",
-            format_args!(
-                "the veth peer {:?} of the container's {:?} is not among them",
-                link.name,
-                at.ifname()
-            ),
-        )
-        .saying("no veth peer of container interface found in host ns"))
+        return Ok(link);
     }
+    let name = &link.name;
+    let problem =
+        format_args!("the veth peer {name:?} of the container's {ifname:?} is not among them");
+    Err(Error::config("prevResult.interfaces", problem).saying(NO_PEER))
+}
+
+/// The reference's sentence.
+const NO_PEER: &str = "no veth peer of container interface found in host ns";
+
+fn require_veth(container: &Link, ifname: &str) -> Result<()> {
+    let found = match container.kind.as_str() {
+        "veth" => return Ok(()),
+        "" => "hardware",
+        kind => kind,
+    };
+    let problem = format!("it is of type {found}, bandwidth can limit veth only");
+    Err(Error::new(Code::INVALID_CONFIG, problem).saying(format_args!(
+        "container interface {ifname} has no veth peer: interface {ifname:?} was not a veth interface"
+    )))
 }
 
 /// Finds the host's end for DEL: by the name that we give it, else through the container, whose

@@ -2,8 +2,8 @@
 
 use ipnet::IpNet;
 
-use super::bucket::{FASTEST, is_of_add};
-use super::conf::{Limit, Traffic};
+use super::bucket::{FASTEST, Limit, is_of_add};
+use super::conf::Traffic;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{
     Bucket, Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict,

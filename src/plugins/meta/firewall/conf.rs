@@ -4,12 +4,13 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer};
 
-use super::table::ZONE_MAX;
+use super::zone::Zone;
 use super::{firewalld, rules};
 use crate::cni::attachment::IfName;
 use crate::cni::decode;
 use crate::cni::result::AddResult;
-use crate::error::{Error, Mistake, Result, Word, warn};
+use crate::error::{Error, Result, Word, warn};
+use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 
 /// The configuration of `firewall`.
@@ -73,19 +74,8 @@ impl Default for ChainName {
     }
 }
 
-/// The name of a firewalld zone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Zone(pub String);
-
-impl Default for Zone {
-    fn default() -> Zone {
-        Zone("trusted".to_owned())
-    }
-}
-
 /// An empty string means that no backend is configured.
 impl Word for Option<Backend> {
-    const REFUSAL: &'static str = "";
     const WORDS: &'static [&'static str] = &["nftables", "iptables", "firewalld"];
 
     fn of(word: &str) -> Option<Option<Backend>> {
@@ -129,24 +119,6 @@ impl<'de> Deserialize<'de> for ChainName {
             Some(mistake) => Err(mistake.refuse()),
             None => Ok(ChainName(name)),
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for Zone {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Zone, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        if name.len() > ZONE_MAX {
-            let mistake = Mistake::new(format_args!("zone {name:?} has {} bytes", name.len()))
-                .expecting(format_args!("at most {ZONE_MAX}"));
-            return Err(mistake.refuse());
-        }
-        let is_of_zone = |c: char| c.is_ascii_alphanumeric() || "_-/".contains(c);
-        if name.chars().all(is_of_zone) {
-            return Ok(Zone(name));
-        }
-        let mistake = Mistake::new(format_args!("zone {name:?}"))
-            .expecting("letters, digits, \"_\", \"-\" and \"/\"");
-        Err(mistake.refuse())
     }
 }
 
@@ -209,8 +181,8 @@ impl Wish {
     }
 
     /// Returns the addresses of one family.
-    pub fn ips_of_family(&self, is_v6: bool) -> Vec<IpAddr> {
-        self.ips.iter().copied().filter(|ip| ip.is_ipv6() == is_v6).collect()
+    pub fn ips_of(&self, family: Family) -> Vec<IpAddr> {
+        self.ips.iter().copied().filter(|ip| Family::of(*ip) == family).collect()
     }
 }
 

@@ -12,6 +12,7 @@ mod netlink;
 mod programs;
 mod rules;
 mod table;
+mod zone;
 
 use std::net::IpAddr;
 
@@ -22,8 +23,9 @@ use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
+use crate::family::Family;
 use crate::net::iptables::Iptables;
-use crate::net::nft::Family;
+use crate::net::nft::NfFamily;
 use crate::net::nft::owned::{Owner, Replaced, Search};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
@@ -320,9 +322,8 @@ fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
 
 /// Warns of packets between containers of one bridge that no rule sees, if they are to be dropped.
 fn tell_what_passes_unseen(conf: &Conf) {
-    let passes =
-        |is_v6: &bool| !Sysctl::bridge_netfilter(*is_v6).read().is_ok_and(|value| value == "1");
-    if conf.ingress_policy == Policy::Isolated && [false, true].iter().any(passes) {
+    let passes = |family| !Sysctl::bridge_netfilter(family).read().is_ok_and(|value| value == "1");
+    if conf.ingress_policy == Policy::Isolated && Family::ALL.into_iter().any(passes) {
         warn(
             "firewall: the host does not see what containers of one bridge send each other, unless br_netfilter shows it: \
              ingressPolicy \"isolated\" needs net/bridge/bridge-nf-call-iptables = 1 and net/bridge/bridge-nf-call-ip6tables = 1",
@@ -334,11 +335,11 @@ fn tell_what_passes_unseen(conf: &Conf) {
 /// ours. They may accept containers by rules of their own, so that is not an error.
 fn tell_what_drops(handles: &Handles) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
-    for (family, name) in [(Family::Inet, "inet"), (Family::Ip, "ip"), (Family::Ip6, "ip6")] {
+    for family in [NfFamily::Inet, NfFamily::Ip, NfFamily::Ip6] {
         for (table, chain) in nft.dropping_chains(family, FORWARD_HOOK)? {
             if (table.as_str(), chain.as_str()) != ("filter", rules::FORWARD) {
                 warn(format_args!(
-                    "firewall: chain {chain:?} of nftables table \"{name} {table}\" drops what it does not accept, and no other \
+                    "firewall: chain {chain:?} of nftables table \"{family} {table}\" drops what it does not accept, and no other \
                      table can change that: it must accept the containers' packets itself"
                 ));
             }

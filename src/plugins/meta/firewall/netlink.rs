@@ -9,6 +9,7 @@ use super::conf::Wish;
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1};
 use super::table::{Held, RuleHandle};
 use crate::error::Result;
+use crate::family::Family;
 use crate::net::filter_rule::{FilterRule, Target};
 use crate::net::nft::Nft;
 use crate::net::nft::batch::{Batch, Table};
@@ -65,11 +66,11 @@ impl AddedTo {
 
     /// Returns the rules of addresses.
     fn accepts(&self) -> impl Iterator<Item = RuleHandle> {
-        let is_v6 = self.table == filter_table(true);
+        let table = self.table;
         let numbered = self.rules.iter().zip(&self.handles);
         numbered
             .filter(|((_, rule), _)| rule.target == Target::Accept)
-            .map(move |(_, handle)| RuleHandle { is_v6, handle: *handle })
+            .map(move |(_, handle)| RuleHandle { table, handle: *handle })
     }
 
     /// Returns the rules that were added to a chain.
@@ -152,7 +153,7 @@ pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()
     let nft = handles.require_nft()?;
     for (table, ips) in tables_with_forward(nft, wish)? {
         let filter = Filter { nft, table };
-        let is_noted = noted.iter().any(|rule| filter_table(rule.is_v6) == table);
+        let is_noted = noted.iter().any(|rule| rule.table == table);
         if is_noted || !filter.passes_all()? {
             filter.verify_jumps(&wish.admin_chain)?;
             filter.verify_accepts(&ips, noted)?;
@@ -172,12 +173,12 @@ pub fn remove(handles: &Handles, held: &Held) -> Result<()> {
     let what = "remove from the tables of iptables-nft";
     nft.again(what, || {
         let mut batch = Batch::of_generation(nft.generation()?);
-        for is_v6 in [false, true] {
-            let ips = held.ips.iter().filter(|ip| ip.is_ipv6() == is_v6);
+        for family in Family::ALL {
+            let ips = held.ips.iter().filter(|ip| Family::of(**ip) == family);
             let theirs: Vec<FilterRule> = ips.flat_map(|ip| rules::of_address(*ip)).collect();
-            let filter = Filter { nft, table: filter_table(is_v6) };
+            let filter = Filter { nft, table: filter_table(family) };
             if !theirs.is_empty() && !filter.plan_remove_noted(&mut batch, &theirs, &held.rules)? {
-                let is_noted = held.is_any_noted(|ip| ip.is_ipv6() == is_v6);
+                let is_noted = held.is_any_noted(|ip| Family::of(ip) == family);
                 filter.plan_remove(&mut batch, &theirs, is_noted)?;
             }
         }
@@ -192,9 +193,9 @@ const FEW: usize = 32;
 /// Returns the table of each family with addresses, if packets are forwarded through it.
 fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>)>> {
     let mut found = vec![];
-    for is_v6 in [false, true] {
-        let table = filter_table(is_v6);
-        let ips = wish.ips_of_family(is_v6);
+    for family in Family::ALL {
+        let table = filter_table(family);
+        let ips = wish.ips_of(family);
         if !ips.is_empty() && nft.chain(table.family, table.name, FORWARD)?.is_some() {
             found.push((table, ips));
         }
@@ -296,14 +297,14 @@ impl Filter<'_> {
         if is_there {
             Ok(())
         } else {
-            let family = if self.table == filter_table(true) { "ip6" } else { "ip" };
-            Err(rules::not_found(&format!("table \"{family} filter\""), chain, rule))
+            let place = format!("table \"{} filter\"", self.table.family);
+            Err(rules::not_found(&place, chain, rule))
         }
     }
 
     /// Returns those of the recorded rules that are in this table.
     fn noted_rules(&self, noted: &[RuleHandle]) -> Result<Vec<Listed>> {
-        let of_table = noted.iter().filter(|rule| filter_table(rule.is_v6) == self.table);
+        let of_table = noted.iter().filter(|rule| rule.table == self.table);
         if of_table.clone().count() >= MANY {
             let handles: HashSet<u64> = of_table.map(|rule| rule.handle).collect();
             let mut rules = self.rules(CNI_FORWARD)?;

@@ -7,6 +7,7 @@ use super::conf::{Isolation, Policy, Wish};
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1, STAGE_2};
 use super::table::Held;
 use crate::error::{Error, ErrorList, Result};
+use crate::family::Family;
 use crate::net::iptables::{Iptables, Saved};
 use crate::plugin::Handles;
 
@@ -14,9 +15,8 @@ const FILTER: &str = "filter";
 
 /// Returns the programs for these addresses: the host's default `iptables`, once per family.
 pub fn of_host<'h>(handles: &'h Handles, ips: &[IpAddr]) -> Vec<Iptables<'h>> {
-    let first = |is_v6| ips.iter().copied().find(|ip| ip.is_ipv6() == is_v6);
-    let firsts = [first(false), first(true)].into_iter().flatten();
-    firsts.map(|ip| handles.iptables().for_address(ip)).collect()
+    let first = |family| ips.iter().copied().find(|ip| Family::of(*ip) == family);
+    Family::ALL.into_iter().filter_map(first).map(|ip| handles.iptables().for_address(ip)).collect()
 }
 
 /// Returns the programs of iptables-legacy for these addresses, if it has tables that packets are
@@ -37,10 +37,8 @@ pub fn legacy_that_cannot_be_written(handles: &Handles) -> Result<Vec<&'static s
 }
 
 fn legacy(handles: &Handles) -> Result<Vec<Iptables<'_>>> {
-    [false, true]
-        .into_iter()
-        .filter_map(|is_v6| handles.iptables().legacy_with(FILTER, is_v6).transpose())
-        .collect()
+    let with_filter = |family| handles.iptables().legacy_with(FILTER, family).transpose();
+    Family::ALL.into_iter().filter_map(with_filter).collect()
 }
 
 /// Requires that the host's programs can list its rules. Only IPv4 is tried: a host with one family
@@ -407,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_taken_back_as_far_as_it_is_needed_by_nobody_else() {
+    fn undo_removes_what_was_added_unless_others_need_it() {
         let wish = wish(&["10.1.0.7"]);
         let wanted = wanted(&Programs::default().for_address(wish.ips[0]), &wish, None);
         let added = missing(Saved::default(), &wanted, &wish, None);

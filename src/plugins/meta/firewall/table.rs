@@ -30,18 +30,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::conf::{Isolation, Policy, Wish};
 use super::rules;
+use super::zone::{IFNAME, ZONE_MAX};
 use crate::cni::attachment::Key;
 use crate::error::{Error, Result};
-use crate::net::nft::Family;
+use crate::family::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced, Search};
+use crate::net::nft::xtables::filter_table;
+use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::Handles;
 use crate::steps::nft_owner;
 
 /// The layout of the table. GC reads the owners from it.
 pub const LAYOUT: Layout = Layout {
-    table: Table { family: Family::Inet, name: "cni_multi_firewall" },
+    table: Table { family: NfFamily::Inet, name: "cni_multi_firewall" },
     comment: "cni-multi: addresses of containers, and bridges that are kept from each other",
     sets: &[
         &CONTAINERS4,
@@ -78,10 +81,6 @@ const ISOLATED: Set = Set { name: "isolated", key: &[KeyType::IfName; 2], holds:
 const BASE_CHAIN: &str = "forward";
 /// NF_INET_FORWARD, and filter of nft(8).
 const HOOK: Hook = Hook { kind: "filter", number: 2, priority: 0 };
-/// IFNAMSIZ.
-const IFNAME: usize = 16;
-/// The longest zone name that can be recorded. firewalld's own limit is 17.
-pub const ZONE_MAX: usize = 2 * IFNAME;
 
 /// What is recorded besides the addresses.
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,12 +144,7 @@ pub fn verify(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Re
     let Some(nft) = handles.nft()? else { return notes.require(handles) };
     let isolation = notes.isolation;
     if !LAYOUT.on(nft).of(&nft_owner::of(key)).has_anything()? {
-        let is_isolated = nft.chain(Family::Ip, "filter", rules::STAGE_2)?.is_some()
-            || nft.chain(Family::Ip6, "filter", rules::STAGE_2)?.is_some();
-        return match isolation.filter(|_| !is_isolated) {
-            Some(isolation) => Err(missing(&of_bridge(isolation)[0], Some(isolation))),
-            None => Ok(()),
-        };
+        return verify_unrecorded(nft, isolation);
     }
     if let Some(element) = LAYOUT.on(nft).absent(&elements(&wish.ips, notes))?.first() {
         return Err(missing(element, isolation));
@@ -158,6 +152,16 @@ pub fn verify(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Re
     // The chain has no effect on open bridges.
     match isolation.map_or(Ok(None), |_| LAYOUT.on(nft).damage())? {
         Some(damage) => Err(Error::check(damage)),
+        None => Ok(()),
+    }
+}
+
+/// Verifies the isolation of an attachment that is not in our table: the reference made it.
+fn verify_unrecorded(nft: &Nft, isolation: Option<&Isolation>) -> Result<()> {
+    let is_isolated = nft.chain(NfFamily::Ip, "filter", rules::STAGE_2)?.is_some()
+        || nft.chain(NfFamily::Ip6, "filter", rules::STAGE_2)?.is_some();
+    match isolation.filter(|_| !is_isolated) {
+        Some(isolation) => Err(missing(&of_bridge(isolation)[0], Some(isolation))),
         None => Ok(()),
     }
 }
@@ -218,8 +222,8 @@ impl Held {
 /// handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleHandle {
-    /// Whether it is in the IPv6 table.
-    pub is_v6: bool,
+    /// The table `filter` that it is in.
+    pub table: Table,
     /// The kernel's handle.
     pub handle: u64,
 }
@@ -247,7 +251,7 @@ pub fn held(handles: &Handles, owner: &Owner, told: &[IpAddr], search: Search) -
 /// Records rules that were made for the attachment.
 pub fn note_rules(handles: &Handles, key: &Key, rules: &[RuleHandle]) -> Result<()> {
     let element = |rule: &RuleHandle| {
-        let set = if rule.is_v6 { ACCEPTS6 } else { ACCEPTS4 };
+        let set = if rule.table == filter_table(Family::V6) { ACCEPTS6 } else { ACCEPTS4 };
         let halves = [(rule.handle >> 32) as u32, rule.handle as u32];
         OwnedElement {
             set: set.name,
@@ -263,7 +267,8 @@ pub fn note_rules(handles: &Handles, key: &Key, rules: &[RuleHandle]) -> Result<
 fn rule_handle(set: &str, key: &[u8]) -> Option<RuleHandle> {
     let half =
         |at: usize| Some(u64::from(u32::from_ne_bytes(key.get(at..at + 4)?.try_into().ok()?)));
-    Some(RuleHandle { is_v6: set == ACCEPTS6.name, handle: half(0)? << 32 | half(4)? })
+    let family = if set == ACCEPTS6.name { Family::V6 } else { Family::V4 };
+    Some(RuleHandle { table: filter_table(family), handle: half(0)? << 32 | half(4)? })
 }
 
 /// Removes the elements of an attachment, and with the last element the table.

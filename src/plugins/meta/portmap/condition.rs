@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use crate::cni::attachment::IfName;
 use crate::error::{Error, Result};
+use crate::family::Family;
 use crate::net::nft::expr::{Expressions, Header, Meta};
 use crate::net::nft::wire::octets;
 
@@ -37,7 +38,7 @@ enum What {
 impl Condition {
     /// Parses the words of the field at `path`, which together are one text about packets of one
     /// family.
-    pub fn parse(path: &str, words: &[String], is_v6: bool) -> Result<Vec<Condition>> {
+    pub fn parse(path: &str, words: &[String], family: Family) -> Result<Vec<Condition>> {
         let text = words.join(" ");
         let mut rest = text.split_whitespace();
         let mut conditions = vec![];
@@ -52,17 +53,17 @@ impl Condition {
             let problem = format!("{} conditions", conditions.len());
             return Err(Error::config(path, problem).expecting(format_args!("at most {MOST}")));
         }
-        if conditions.iter().any(|condition| condition.is_of_other_family(is_v6)) {
-            let family = if is_v6 { "ip6" } else { "ip" };
+        if conditions.iter().any(|condition| condition.is_of_other_than(family)) {
+            let word = family.word();
             return Err(Error::config(path, format_args!("{text:?} is never true"))
-                .expecting(format_args!("{family} saddr and daddr")));
+                .expecting(format_args!("{word} saddr and daddr")));
         }
         Ok(conditions)
     }
 
-    fn is_of_other_family(&self, is_v6: bool) -> bool {
+    fn is_of_other_than(&self, family: Family) -> bool {
         match &self.what {
-            What::Source(net) | What::Destination(net) => net.addr().is_ipv6() != is_v6,
+            What::Source(net) | What::Destination(net) => Family::of_net(*net) != family,
             What::CameBy(_) | What::Mark(_) => false,
         }
     }
@@ -75,16 +76,11 @@ impl Condition {
             value = rest.next()?;
         }
         let value = value.trim_matches('"');
+        let family = Family::ALL.into_iter().find(|family| family.word() == first);
         let what = match (first, second) {
-            ("ip" | "ip6", "saddr") => What::Source(network(value, first == "ip6")?),
-            ("ip" | "ip6", "daddr") => What::Destination(network(value, first == "ip6")?),
-            ("iifname", _) => What::CameBy(
-                IfName::parse(value)
-                    .ok()
-                    .filter(|name| !name.as_str().ends_with('*'))?
-                    .as_str()
-                    .to_owned(),
-            ),
+            ("ip" | "ip6", "saddr") => What::Source(network(value, family?)?),
+            ("ip" | "ip6", "daddr") => What::Destination(network(value, family?)?),
+            ("iifname", _) => What::CameBy(link_name(value)?),
             ("meta", "mark") => What::Mark(number(value)?),
             _ => return None,
         };
@@ -115,10 +111,16 @@ impl Condition {
     }
 }
 
-fn network(text: &str, is_v6: bool) -> Option<IpNet> {
+fn network(text: &str, family: Family) -> Option<IpNet> {
     let net =
         text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
-    Some(net).filter(|net| net.addr().is_ipv6() == is_v6)
+    Some(net).filter(|net| Family::of_net(*net) == family)
+}
+
+/// The name of one link: not a pattern for several.
+fn link_name(text: &str) -> Option<String> {
+    IfName::parse(text).ok()?;
+    Some(text.to_owned()).filter(|name| !name.ends_with('*'))
 }
 
 fn number(text: &str) -> Option<u32> {
@@ -130,8 +132,10 @@ fn number(text: &str) -> Option<u32> {
 
 /// Loads the network of a packet's address; returns the value to compare it with.
 fn load_address(rule: &mut Expressions, net: IpNet, is_destination: bool) -> Vec<u8> {
-    let length = if net.addr().is_ipv6() { 16 } else { 4 };
-    let source = if net.addr().is_ipv6() { 8 } else { 12 };
+    let (source, length) = match Family::of_net(net) {
+        Family::V4 => (12, 4),
+        Family::V6 => (8, 16),
+    };
     let offset = if is_destination { source + length } else { source };
     rule.payload(Header::Network, offset, length, 1).mask(1, &octets(net.netmask()));
     octets(net.network())
@@ -146,7 +150,7 @@ mod tests {
         Condition::parse(
             "conditionsV4",
             &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(),
-            false,
+            Family::V4,
         )
     }
 

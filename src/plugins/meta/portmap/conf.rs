@@ -4,9 +4,10 @@ use serde::{Deserialize, Deserializer};
 
 use super::condition::Condition;
 use super::mapping::{Given, Mapping};
-use crate::cni::decode;
-use crate::error::{Error, Result, Word, warn};
+use crate::error::{Error, Result};
+use crate::family::Family;
 use crate::plugin::{Context, Handles, PluginConf};
+use crate::steps::backend::Backend;
 
 /// The default bit of the reference's mark.
 const MARK_BIT: i64 = 13;
@@ -39,39 +40,12 @@ const ORDERS: [&str; 18] = [
     "wait",
 ];
 
-/// The program or interface that redirects packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// nftables over netlink.
-    Nftables,
-    /// The host's iptables programs.
-    Iptables,
-}
-
-impl Word for Backend {
-    const REFUSAL: &'static str = "unrecognized backend";
-    const WORDS: &'static [&'static str] = &["nftables", "iptables"];
-
-    fn of(word: &str) -> Option<Backend> {
-        match word {
-            "nftables" => Some(Backend::Nftables),
-            "iptables" => Some(Backend::Iptables),
-            _ => None,
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Backend {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
-        decode::word(deserializer)
-    }
-}
-
 /// The configuration of `portmap`.
 #[derive(Debug, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
     /// `nftables` or `iptables`. Default: nftables, unless a key requires iptables.
+    #[serde(deserialize_with = "backend")]
     backend: Option<Backend>,
     /// Masquerade packets whose answers would otherwise bypass the host: from the container itself,
     /// from its network, and from 127.0.0.1. Default true.
@@ -121,6 +95,10 @@ impl Default for Conf {
     }
 }
 
+fn backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Backend>, D::Error> {
+    Backend::decode(deserializer, "unrecognized backend")
+}
+
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         if let Some(bit) = self.mark_masq_bit.filter(|bit| !(0..=31).contains(bit)) {
@@ -136,8 +114,8 @@ impl PluginConf for Conf {
         self.validate_backend()?;
         if self.is_for_nftables() {
             self.conditions = [
-                Condition::parse("conditionsV4", &self.conditions_v4, false)?,
-                Condition::parse("conditionsV6", &self.conditions_v6, true)?,
+                Condition::parse("conditionsV4", &self.conditions_v4, Family::V4)?,
+                Condition::parse("conditionsV6", &self.conditions_v6, Family::V6)?,
             ];
         }
         self.mappings =
@@ -147,6 +125,14 @@ impl PluginConf for Conf {
 }
 
 impl Conf {
+    /// Returns the additional conditions for packets of one family.
+    pub fn conditions_of(&self, family: Family) -> &[String] {
+        match family {
+            Family::V4 => &self.conditions_v4,
+            Family::V6 => &self.conditions_v6,
+        }
+    }
+
     /// Validates the chain name, which becomes a word in a program's input.
     fn validate_chain(&self) -> Result<()> {
         let chain = &self.external_set_mark_chain;
@@ -231,16 +217,13 @@ impl Conf {
         self.backend != Some(Backend::Iptables) && self.keys_of_iptables().is_empty()
     }
 
-    /// Returns the backend on this host. A fallback is reported, because the operator then has to
-    /// look for the rules elsewhere.
+    /// Returns the backend on this host.
     pub fn backend(&self, handles: &Handles) -> Result<Backend> {
         if !self.is_for_nftables() {
             return Ok(Backend::Iptables);
         }
-        if self.backend.is_none() && self.keys_of_nftables().is_empty() && handles.nft()?.is_none()
-        {
-            warn("publish ports with iptables, this kernel has no nf_tables");
-            return Ok(Backend::Iptables);
+        if self.backend.is_none() && self.keys_of_nftables().is_empty() {
+            return Backend::of_host(handles, "publish ports");
         }
         Ok(Backend::Nftables)
     }

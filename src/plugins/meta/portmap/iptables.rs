@@ -18,11 +18,13 @@ use std::rc::Rc;
 use ipnet::IpNet;
 
 use super::conf::Conf;
-use super::mapping::{Forward, Protocol, Released};
+use super::mapping::{Forward, Mapping, Protocol, Released};
+use super::publication::Publication;
 use crate::cni::attachment::{Key, NetworkName, iptables_chain};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
+use crate::family::Family;
 use crate::net::iptables::{Iptables, Saved};
 use crate::plugin::Handles;
 use crate::rollback::Rollback;
@@ -77,83 +79,91 @@ fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
 /// restored if a later step fails.
 pub fn create<'a>(
     handles: &'a Handles,
-    key: &'a Key,
-    conf: &'a Conf,
-    forwards: &[Forward],
+    ports: &Publication<'a>,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    if conf.mappings.len() > MOST {
-        let problem = format_args!(
-            "{} ports, expected at most {MOST} with backend \"iptables\"",
-            conf.mappings.len()
-        );
-        let error = Error::config("runtimeConfig.portMappings", problem);
-        return Err(error.with_details("backend \"nftables\" takes every port there is"));
-    }
-    for of_family in by_family(forwards) {
-        let iptables = handles.iptables().for_address(of_family[0].to.addr());
+    require_not_too_many(ports.conf.mappings.len())?;
+    for (address, of_family) in ports.by_family() {
+        let iptables = handles.iptables().for_address(address);
         let before = Rc::new(RefCell::new(Saved::default()));
         iptables.change(NAT, &|| {
             let saved = iptables.save(NAT)?;
-            refuse_taken_in(&saved, key, &of_family)?;
-            require_external_chain(conf, &saved)?;
-            let lines =
-                [shared_rules(conf, &saved), own_lines(key, conf, &of_family, &saved)].concat();
+            refuse_taken_in(&saved, &of_family)?;
+            require_external_chain(of_family.conf, &saved)?;
+            let shared = shared_rules(of_family.conf, &saved);
+            let lines = [shared, own_lines(&of_family, &saved)].concat();
             before.replace(saved);
             Ok(lines)
         })?;
         rb.undo("put back the port rules", move || {
             iptables
-                .change(NAT, &|| Ok(lines_back(key, conf, &before.borrow(), &iptables.save(NAT)?)))
+                .change(NAT, &|| Ok(lines_back(&of_family, &before.borrow(), &iptables.save(NAT)?)))
         });
     }
     Ok(())
 }
 
+fn require_not_too_many(count: usize) -> Result<()> {
+    if count <= MOST {
+        return Ok(());
+    }
+    let problem = format_args!("{count} ports, expected at most {MOST} with backend \"iptables\"");
+    Err(Error::config("runtimeConfig.portMappings", problem)
+        .with_details("backend \"nftables\" takes every port there is"))
+}
+
 /// Returns the lines that make the container's chain and the rules that lead to it. Rules of
 /// another interface of the container in the same network stay: the name of the chain does not
 /// distinguish the interfaces.
-fn own_lines(key: &Key, conf: &Conf, forwards: &[Forward], saved: &Saved) -> Vec<String> {
-    let chain = chain(key);
-    let is_v6 = forwards[0].to.addr().is_ipv6();
-    let is_replaced = |rule: &str| {
-        let of_port = |forward: &Forward| is_about(rule, forward.protocol, forward.host_port);
-        forwards
-            .iter()
-            .any(|forward| of_port(forward) || rule.contains(&format!(" {}", destination(forward))))
-    };
-    let others = saved.chain(&chain).unwrap_or_default().iter().filter(|rule| !is_replaced(rule));
-    let rules = own_rules(conf, forwards).into_iter().chain(others.cloned());
+fn own_lines(ports: &Publication<'_>, saved: &Saved) -> Vec<String> {
+    let chain = chain(ports.key);
+    let is_replaced = |rule: &str| ports.forwards.iter().any(|forward| is_of(rule, forward));
+    let others = rules_in(saved, &chain).iter().filter(|rule| !is_replaced(rule));
+    let rules = own_rules(ports).into_iter().chain(others.cloned());
     let mut lines = vec![format!(":{chain} - [0:0]")];
     lines.extend(rules.map(|rule| format!("-A {chain} {rule}")));
-    for (protocol, ports) in entry_ports(conf) {
-        let old = entries_of(saved, key, protocol, &ports);
+    for entry in entries(ports.conf) {
+        let old = entry.found_in(saved, ports.key);
         lines.extend(old.iter().map(|rule| format!("-D {DNAT} {rule}")));
-        lines.push(entry(key, conf, protocol, &ports, is_v6));
+        lines.push(entry.line(ports));
     }
     lines
 }
 
+/// Whether a rule of the container's chain is about the forward's port, or leads to its destination.
+fn is_of(rule: &str, forward: &Forward) -> bool {
+    is_about(rule, forward.protocol, forward.host_port)
+        || rule.contains(&format!(" {}", destination(forward)))
+}
+
+fn rules_in<'s>(saved: &'s Saved, chain: &str) -> &'s [String] {
+    saved.chain(chain).unwrap_or_default()
+}
+
 /// Returns the lines that restore everything of ours from `now` to `before`.
-fn lines_back(key: &Key, conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
-    let chain = chain(key);
+fn lines_back(ports: &Publication<'_>, before: &Saved, now: &Saved) -> Vec<String> {
+    let chain = chain(ports.key);
     let mut lines = removal(&chain, now);
     if let Some(rules) = before.chain(&chain) {
         lines.push(format!(":{chain} - [0:0]"));
         lines.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
         lines.extend(before.leading_to(&chain).map(|(from, rule)| format!("-A {from} {rule}")));
-    } else if now.chain(&chain).is_some() {
-        lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
+    } else {
+        lines.extend(chain_removal(&chain, now));
     }
-    let is_another_s = |rule: &&String| !rule.ends_with(&format!(" -j {chain}"));
+    let is_own = |rule: &String| rule.ends_with(&format!(" -j {chain}"));
     // A foreign portmap plugin that is running, as in the middle of an upgrade, relies on chains
     // that it has seen.
-    if !now.chain(DNAT).unwrap_or_default().iter().any(|rule| is_another_s(&rule))
-        && !another_runs("portmap")
-    {
-        lines.extend(shared_lines_back(conf, before, now));
+    if rules_in(now, DNAT).iter().all(is_own) && !another_runs("portmap") {
+        lines.extend(shared_lines_back(ports.conf, before, now));
     }
     lines
+}
+
+/// Returns the lines that remove a chain to which no rule leads any more.
+fn chain_removal(chain: &str, saved: &Saved) -> Vec<String> {
+    let lines = || vec![format!("-F {chain}"), format!("-X {chain}")];
+    saved.chain(chain).map(|_| lines()).unwrap_or_default()
 }
 
 /// Returns the lines that remove what all containers share, as far as it was not there before.
@@ -171,53 +181,47 @@ fn shared_lines_back(conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
 
 /// Returns what CHECK misses, if anything. Runs no program if the kernel shows that there are no
 /// rules.
-pub fn missing(
-    handles: &Handles,
-    key: &Key,
-    conf: &Conf,
-    forwards: &[Forward],
-) -> Result<Option<Error>> {
-    let programs = programs_with(handles, &chain(key))?;
-    for of_family in by_family(forwards) {
-        let address = of_family[0].to.addr();
-        let mut missing = Some(format!("chain {} not found in iptables table {NAT}", chain(key)));
+pub fn missing(handles: &Handles, ports: &Publication<'_>) -> Result<Option<Error>> {
+    let chain = chain(ports.key);
+    let programs = programs_with(handles, &chain)?;
+    for (address, of_family) in ports.by_family() {
+        let mut missing = Some(no_chain(&chain));
         for iptables in programs.iter().filter(|iptables| iptables.is_for(address)) {
             if missing.is_some() {
-                missing = first_missing(&iptables.save(NAT)?, key, conf, &of_family);
+                missing = first_missing(&iptables.save(NAT)?, &of_family);
             }
         }
         if let Some(missing) = missing {
-            let family = if address.is_ipv6() { "ipv6" } else { "ipv4" };
-            return Ok(Some(Error::check(format!("could not check {family} dnat: {missing}"))));
+            let version = u8::from(Family::of(address));
+            return Ok(Some(Error::check(format!("could not check ipv{version} dnat: {missing}"))));
         }
     }
     Ok(None)
 }
 
 /// Returns the first thing that the saved rules lack, in the reference's words.
-fn first_missing(saved: &Saved, key: &Key, conf: &Conf, forwards: &[Forward]) -> Option<String> {
-    let chain = chain(key);
-    let no_rule = |rule: &str, chain: &str| {
-        format!("rule [{rule}] in chain {chain} not found in table {NAT}")
-    };
+fn first_missing(saved: &Saved, ports: &Publication<'_>) -> Option<String> {
+    let chain = chain(ports.key);
     if saved.chain(&chain).is_none() {
-        return Some(format!("chain {chain} not found in iptables table {NAT}"));
+        return Some(no_chain(&chain));
     }
-    if let Some(rule) = own_rules(conf, forwards).iter().find(|rule| !saved.has(&chain, rule)) {
+    if let Some(rule) = own_rules(ports).iter().find(|rule| !saved.has(&chain, rule)) {
         return Some(no_rule(rule, &chain));
     }
-    let is_lost = |(protocol, ports): &&(Protocol, Vec<u16>)| {
-        entries_of(saved, key, *protocol, ports).is_empty()
-    };
-    if let Some((protocol, ports)) = entry_ports(conf).iter().find(is_lost) {
-        return Some(no_rule(
-            &format!("-p {protocol} --dports {} -j {chain}", listed(ports)),
-            DNAT,
-        ));
+    let is_lost = |entry: &&Entry| entry.found_in(saved, ports.key).is_empty();
+    if let Some(Entry { protocol, ports }) = entries(ports.conf).iter().find(is_lost) {
+        return Some(no_rule(&format!("-p {protocol} --dports {ports} -j {chain}"), DNAT));
     }
-    shared_rules(conf, saved)
-        .first()
-        .map(|line| format!("what `{line}` makes not found in table {NAT}"))
+    let first = shared_rules(ports.conf, saved).into_iter().next();
+    first.map(|line| format!("what `{line}` makes not found in table {NAT}"))
+}
+
+fn no_chain(chain: &str) -> String {
+    format!("chain {chain} not found in iptables table {NAT}")
+}
+
+fn no_rule(rule: &str, chain: &str) -> String {
+    format!("rule [{rule}] in chain {chain} not found in table {NAT}")
 }
 
 /// Closes the ports and returns them. The shared chains stay, as with the reference.
@@ -239,11 +243,7 @@ fn delete_chain(handles: &Handles, chain: &str) -> Result<Vec<Released>> {
         errors.push(iptables.change(NAT, &|| {
             let saved = iptables.save(NAT)?;
             released.replace(released_from(chain, &saved));
-            let mut lines = removal(chain, &saved);
-            if saved.chain(chain).is_some() {
-                lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
-            }
-            Ok(lines)
+            Ok([removal(chain, &saved), chain_removal(chain, &saved)].concat())
         }));
         all.append(&mut released.take());
     }
@@ -257,7 +257,7 @@ fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
         let to = rule.rsplit_once("--to-destination ")?.1.parse::<SocketAddr>().ok()?.ip();
         Some(Released { protocol: Protocol::of(protocol)?, host_port, to })
     };
-    saved.chain(chain).unwrap_or_default().iter().filter_map(released).collect()
+    rules_in(saved, chain).iter().filter_map(released).collect()
 }
 
 /// Closes the ports of this network's containers that have no valid attachment. Comments of rules
@@ -273,9 +273,8 @@ pub fn collect_garbage(
     let of_valid = || valid.containers().map(|id| chain_of(network.as_str(), id, DN)).collect();
     for iptables in programs_with(handles, DNAT)? {
         let saved = errors.push(iptables.save(NAT)).unwrap_or_default();
-        let entries = saved.chain(DNAT).unwrap_or_default();
-        let mut stale: Vec<&str> =
-            entries.iter().filter_map(|rule| chain_in(rule, network)).collect();
+        let entries = rules_in(&saved, DNAT).iter();
+        let mut stale: Vec<&str> = entries.filter_map(|rule| chain_in(rule, network)).collect();
         stale.retain(|chain| !chains.get_or_init(of_valid).contains(*chain));
         stale.dedup();
         for chain in stale {
@@ -289,7 +288,7 @@ pub fn collect_garbage(
 /// Describes a container's chain for GC.
 fn stale_chain(chain: &str, saved: &Saved) -> Stale {
     let leads_there = |rule: &&String| rule.contains(&format!("-j {chain}"));
-    let leading = saved.chain(DNAT).unwrap_or_default().iter().find(leads_there);
+    let leading = rules_in(saved, DNAT).iter().find(leads_there);
     let id = leading.and_then(|rule| rule.split("\\\" id: \\\"").nth(1)?.split('\\').next());
     Stale {
         what: format!("chain {chain} of iptables"),
@@ -307,12 +306,6 @@ pub fn require(handles: &Handles) -> Result<()> {
 
 fn programs_with<'h>(handles: &'h Handles, chain: &str) -> Result<Vec<Iptables<'h>>> {
     handles.iptables().with_nat_chain(handles.nft()?, chain)
-}
-
-fn by_family(forwards: &[Forward]) -> Vec<Vec<Forward>> {
-    let (v6, v4): (Vec<Forward>, Vec<Forward>) =
-        forwards.iter().cloned().partition(|forward| forward.to.addr().is_ipv6());
-    [v4, v6].into_iter().filter(|of_family| !of_family.is_empty()).collect()
 }
 
 /// Returns the chains that all containers share, with their rules and the rules that lead to them.
@@ -338,55 +331,68 @@ fn shared(conf: &Conf) -> (Vec<&'static str>, Vec<(&'static str, String)>) {
 fn shared_rules(conf: &Conf, saved: &Saved) -> Vec<String> {
     let (chains, rules) = shared(conf);
     let chains = chains.into_iter().filter(|chain| saved.chain(chain).is_none());
-    let rules =
-        rules.into_iter().filter(|(chain, rule)| !saved.has(chain, rule)).map(|(chain, rule)| {
-            match chain {
-                // Masquerading comes before foreign rules in the chain, as in the reference.
-                POSTROUTING => format!("-I {chain} 1 {rule}"),
-                _ => format!("-A {chain} {rule}"),
-            }
-        });
+    let rules = rules.into_iter().filter(|(chain, rule)| !saved.has(chain, rule));
+    let rules = rules.map(|(chain, rule)| match chain {
+        // Masquerading comes before foreign rules in the chain, as in the reference.
+        POSTROUTING => format!("-I {chain} 1 {rule}"),
+        _ => format!("-A {chain} {rule}"),
+    });
     chains.map(|chain| format!("-N {chain}")).chain(rules).collect()
 }
 
 /// Returns the rules of the container's chain for one family, as `iptables-save` shows them.
-fn own_rules(conf: &Conf, forwards: &[Forward]) -> Vec<String> {
+fn own_rules(ports: &Publication<'_>) -> Vec<String> {
     let mut rules = vec![];
-    for forward in forwards {
+    for forward in &ports.forwards {
         let at = forward.at.map(|ip| format!("-d {} ", IpNet::from(ip))).unwrap_or_default();
         let base = format!("{at}-p {0} -m {0} --dport {1}", forward.protocol, forward.host_port);
-        rules.extend(marks(conf, forward, &base));
+        rules.extend(marks(ports.conf, forward, &base));
         rules.push(format!("{base} -j DNAT --to-destination {}", destination(forward)));
     }
     rules
 }
 
-/// Returns the line with the rule that leads to the container's chain.
-fn entry(key: &Key, conf: &Conf, protocol: Protocol, ports: &[u16], is_v6: bool) -> String {
-    let chain = chain(key);
-    let comment = comment(key);
-    let ports = listed(ports);
-    let conditions = if is_v6 { &conf.conditions_v6 } else { &conf.conditions_v4 };
-    let conditions: String = conditions.iter().map(|word| format!("{} ", quoted(word))).collect();
-    format!(
-        "-A {DNAT} -p {protocol} -m comment --comment {comment} -m multiport --dports {ports} {conditions}-j {chain}"
-    )
+/// A rule that leads to the container's chain.
+struct Entry {
+    protocol: Protocol,
+    /// The ports, as xt_multiport lists them.
+    ports: String,
 }
 
-fn listed(ports: &[u16]) -> String {
-    ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
+impl Entry {
+    fn new(protocol: Protocol, ports: &[u16]) -> Entry {
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        Entry { protocol, ports: ports.join(",") }
+    }
+
+    /// Returns the line that adds it, for a publication of one family.
+    fn line(&self, of: &Publication<'_>) -> String {
+        let Entry { protocol, ports } = self;
+        let chain = chain(of.key);
+        let comment = comment(of.key);
+        let conditions = conditions(of);
+        format!(
+            "-A {DNAT} -p {protocol} -m comment --comment {comment} -m multiport --dports {ports} {conditions}-j {chain}"
+        )
+    }
+
+    /// Returns the existing rules of that kind. Conditions and comments are not listed as they were
+    /// written.
+    fn found_in<'s>(&self, saved: &'s Saved, key: &Key) -> Vec<&'s str> {
+        let of_protocol = format!("-p {} ", self.protocol);
+        let has_ports = |rule: &str| rule.split(' ').any(|word| word == self.ports);
+        let target = format!(" -j {}", chain(key));
+        let mut found: Vec<&str> = rules_in(saved, DNAT).iter().map(String::as_str).collect();
+        found.retain(|rule| rule.ends_with(&target) && rule.contains(&of_protocol));
+        found.retain(|rule| has_ports(rule));
+        found
+    }
 }
 
-/// Returns the existing entries of that kind. Conditions and comments are not listed as they were
-/// written.
-fn entries_of<'s>(saved: &'s Saved, key: &Key, protocol: Protocol, ports: &[u16]) -> Vec<&'s str> {
-    let of_protocol = format!("-p {protocol} ");
-    let ports = listed(ports);
-    let is_it =
-        |rule: &str| rule.contains(&of_protocol) && rule.split(' ').any(|word| word == ports);
-    let target = format!(" -j {}", chain(key));
-    let entries = saved.chain(DNAT).unwrap_or_default().iter().map(String::as_str);
-    entries.filter(|rule| rule.ends_with(&target) && is_it(rule)).collect()
+/// Returns the words of the conditions for a publication of one family, each followed by a space.
+fn conditions(ports: &Publication<'_>) -> String {
+    let family = ports.forwards.first().map(Forward::family).unwrap_or_default();
+    ports.conf.conditions_of(family).iter().map(|word| quoted(word) + " ").collect()
 }
 
 /// Returns the rules that mark packets for masquerading: from sources whose answers would bypass
@@ -414,14 +420,14 @@ fn destination(forward: &Forward) -> String {
     }
 }
 
-/// Returns the ports of each protocol in pieces that fit in one rule, with those of the other
-/// family too, as in the reference.
-fn entry_ports(conf: &Conf) -> Vec<(Protocol, Vec<u16>)> {
+/// Returns the rules that lead to the container's chain: for each protocol as many as its ports
+/// need, with those of the other family too, as in the reference.
+fn entries(conf: &Conf) -> Vec<Entry> {
     let mut entries = vec![];
     for protocol in [Protocol::Sctp, Protocol::Tcp, Protocol::Udp] {
         let of_protocol = conf.mappings.iter().filter(|mapping| mapping.protocol() == protocol);
-        let ports: Vec<u16> = of_protocol.map(super::mapping::Mapping::host_port).collect();
-        entries.extend(ports.chunks(PORTS).map(|ports| (protocol, ports.to_vec())));
+        let ports: Vec<u16> = of_protocol.map(Mapping::host_port).collect();
+        entries.extend(ports.chunks(PORTS).map(|ports| Entry::new(protocol, ports)));
     }
     entries
 }
@@ -453,32 +459,33 @@ fn removal(chain: &str, saved: &Saved) -> Vec<String> {
 
 /// Refuses with code 102 a port that a rule of another container leads elsewhere. Runs no program
 /// if there is no such rule.
-pub fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
+pub fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let programs = handles.iptables().with_nat_chain_in_use(handles.nft()?, DNAT, JUMPS)?;
-    for of_family in by_family(forwards) {
-        let ip = of_family[0].to.addr();
-        for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
-            refuse_taken_in(&iptables.save(NAT)?, key, &of_family)?;
+    for (address, of_family) in ports.by_family() {
+        for iptables in programs.iter().filter(|iptables| iptables.is_for(address)) {
+            refuse_taken_in(&iptables.save(NAT)?, &of_family)?;
         }
     }
     Ok(())
 }
 
-fn refuse_taken_in(saved: &Saved, key: &Key, forwards: &[Forward]) -> Result<()> {
-    let own = chain(key);
-    for (chain, rules) in saved.chains().filter(|(chain, _)| chain.starts_with(DN) && *chain != own)
-    {
-        for (protocol, port, at) in rules.iter().filter_map(|rule| redirected(rule)) {
-            let overlaps = |forward: &&Forward| {
-                (forward.protocol.as_str(), forward.host_port) == (protocol, port)
-                    && (forward.at.is_none() || at.is_none() || forward.at == at)
-            };
-            if let Some(forward) = forwards.iter().find(overlaps) {
-                return Err(forward.taken(&holder(saved, chain)));
-            }
+fn refuse_taken_in(saved: &Saved, ports: &Publication<'_>) -> Result<()> {
+    let own = chain(ports.key);
+    let is_another_s = |chain: &str| chain.starts_with(DN) && chain != own;
+    for (chain, rules) in saved.chains().filter(|(chain, _)| is_another_s(chain)) {
+        let mut redirected = rules.iter().filter_map(|rule| redirected(rule));
+        let taken = |port| ports.forwards.iter().find(|forward| overlaps(forward, port));
+        if let Some(forward) = redirected.find_map(taken) {
+            return Err(forward.taken(&holder(saved, chain)));
         }
     }
     Ok(())
+}
+
+/// Whether a forward is for a port that a rule redirects; see [`redirected`].
+fn overlaps(forward: &Forward, (protocol, port, at): (&str, u16, Option<IpAddr>)) -> bool {
+    (forward.protocol.as_str(), forward.host_port) == (protocol, port)
+        && (forward.at.is_none() || at.is_none() || forward.at == at)
 }
 
 /// Returns the owner of a container's chain, from the comment of the rule that leads to it.

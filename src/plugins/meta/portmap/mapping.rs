@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::error::{Code, Error, Expected, Result};
+use crate::family::Family;
 
 /// A transport protocol with ports. The value is its number in IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,6 +40,14 @@ impl Protocol {
             "sctp" => Some(Protocol::Sctp),
             _ => None,
         }
+    }
+
+    fn read(path: &str, name: &str) -> Result<Protocol> {
+        Protocol::of(name).ok_or_else(|| {
+            let problem = format_args!("{name:?} is not a protocol with ports");
+            Error::config(format_args!("{path}.protocol"), problem)
+                .expecting(Expected::OneOf(Protocol::WORDS))
+        })
     }
 
     /// Returns its name in rules.
@@ -74,10 +83,7 @@ pub enum Host {
     /// All addresses of both families.
     Any,
     /// All addresses of one family, given as an unspecified address.
-    AnyOf {
-        /// Whether the family is IPv6.
-        is_v6: bool,
-    },
+    AnyOf(Family),
     /// One address.
     At(IpAddr),
 }
@@ -91,26 +97,26 @@ impl Host {
             format!("{text:?} is not an IP address, expected one of the host's or none")
         })?;
         let ip = ip.to_canonical(); // no packet carries ::ffff:10.0.0.1
-        Ok(if ip.is_unspecified() { Host::AnyOf { is_v6: ip.is_ipv6() } } else { Host::At(ip) })
+        Ok(if ip.is_unspecified() { Host::AnyOf(Family::of(ip)) } else { Host::At(ip) })
     }
 
     /// Returns the claims that conflict with this one, because they include the same port.
     fn rivals(self) -> Vec<Claim> {
-        let all_of = |is_v6| [Claim::Whole(Host::AnyOf { is_v6 }), Claim::Whole(Host::Any)];
+        let all_of = |family| [Claim::Whole(Host::AnyOf(family)), Claim::Whole(Host::Any)];
         match self {
-            Host::At(ip) => [&[Claim::Whole(self)][..], &all_of(ip.is_ipv6())].concat(),
-            Host::AnyOf { is_v6 } => [&[Claim::SomeOf { is_v6 }][..], &all_of(is_v6)].concat(),
+            Host::At(ip) => [&[Claim::Whole(self)][..], &all_of(Family::of(ip))].concat(),
+            Host::AnyOf(family) => [&[Claim::SomeOf(family)][..], &all_of(family)].concat(),
             Host::Any => {
-                let some_of = [false, true].map(|is_v6| Claim::SomeOf { is_v6 });
-                [&some_of[..], &all_of(false), &all_of(true)].concat()
+                let some_of = Family::ALL.map(Claim::SomeOf);
+                [&some_of[..], &all_of(Family::V4), &all_of(Family::V6)].concat()
             }
         }
     }
 
     fn claims(self) -> Vec<Claim> {
         match self {
-            Host::At(ip) => vec![Claim::Whole(self), Claim::SomeOf { is_v6: ip.is_ipv6() }],
-            Host::Any | Host::AnyOf { .. } => vec![Claim::Whole(self)],
+            Host::At(ip) => vec![Claim::Whole(self), Claim::SomeOf(Family::of(ip))],
+            Host::Any | Host::AnyOf(_) => vec![Claim::Whole(self)],
         }
     }
 }
@@ -121,7 +127,7 @@ enum Claim {
     /// The port at everything that [`Host`] names.
     Whole(Host),
     /// The port at one or more addresses of the family.
-    SomeOf { is_v6: bool },
+    SomeOf(Family),
 }
 
 /// A valid mapping.
@@ -147,14 +153,7 @@ impl Mapping {
             let rivals =
                 mapping.host.rivals().into_iter().filter_map(|claim| claimed.get(&of_port(claim)));
             if let Some(same) = rivals.min().map(|same| &mappings[*same]) {
-                return Err(Error::config(
-                    format_args!("{}.hostPort", mapping.path),
-                    format_args!(
-                        "{} of {} is mapped by {} already",
-                        mapping.host_port, mapping.protocol, same.path
-                    ),
-                )
-                .expecting("each port once"));
+                return Err(mapping.mapped_already(same));
             }
             for claim in mapping.host.claims() {
                 claimed.entry(of_port(claim)).or_insert(index);
@@ -164,29 +163,19 @@ impl Mapping {
         Ok(mappings)
     }
 
+    fn mapped_already(&self, same: &Mapping) -> Error {
+        let Mapping { path, host_port, protocol, .. } = self;
+        let problem = format_args!("{host_port} of {protocol} is mapped by {} already", same.path);
+        Error::config(format_args!("{path}.hostPort"), problem).expecting("each port once")
+    }
+
     fn read(path: String, given: &Given) -> Result<Mapping> {
-        let at = |field: &str| format!("{path}.{field}");
-        let port = |field: &str, port: i64| {
-            let valid = u16::try_from(port).ok().filter(|port| *port != 0);
-            let which = if field == "hostPort" { "host" } else { "container" };
-            valid.ok_or_else(|| {
-                Error::config(at(field), format_args!("{port} is not a port"))
-                    .expecting(1..=i64::from(u16::MAX))
-                    .saying(format_args!("Invalid {which} port number: {port}"))
-            })
-        };
+        let host = Host::parse(&given.host_ip);
         Ok(Mapping {
-            container_port: port("containerPort", given.container_port)?,
-            host_port: port("hostPort", given.host_port)?,
-            protocol: Protocol::of(&given.protocol).ok_or_else(|| {
-                Error::config(
-                    at("protocol"),
-                    format_args!("{:?} is not a protocol with ports", given.protocol),
-                )
-                .expecting(Expected::OneOf(Protocol::WORDS))
-            })?,
-            host: Host::parse(&given.host_ip)
-                .map_err(|problem| Error::config(at("hostIP"), problem))?,
+            container_port: port(&path, "container", given.container_port)?,
+            host_port: port(&path, "host", given.host_port)?,
+            protocol: Protocol::read(&path, &given.protocol)?,
+            host: host.map_err(|problem| Error::config(format_args!("{path}.hostIP"), problem))?,
             path,
         })
     }
@@ -200,6 +189,16 @@ impl Mapping {
     pub fn host_port(&self) -> u16 {
         self.host_port
     }
+}
+
+/// Reads the port of the host or of the container.
+fn port(path: &str, which: &str, port: i64) -> Result<u16> {
+    let valid = u16::try_from(port).ok().filter(|port| *port != 0);
+    valid.ok_or_else(|| {
+        Error::config(format_args!("{path}.{which}Port"), format_args!("{port} is not a port"))
+            .expecting(1..=i64::from(u16::MAX))
+            .saying(format_args!("Invalid {which} port number: {port}"))
+    })
 }
 
 /// A mapping for one family, with its destination.
@@ -226,9 +225,14 @@ impl Forward {
         Error::new(Code::CONFLICT, msg).with_details(format_args!("it is published for {holder}"))
     }
 
+    /// The family of the container's address.
+    pub fn family(&self) -> Family {
+        Family::of_net(self.to)
+    }
+
     /// Whether packets to this address of the host are forwarded.
     pub fn answers_at(&self, ip: IpAddr) -> bool {
-        ip.is_ipv6() == self.to.addr().is_ipv6() && self.at.is_none_or(|at| at == ip)
+        Family::of(ip) == self.family() && self.at.is_none_or(|at| at == ip)
     }
 }
 
@@ -258,14 +262,18 @@ pub struct Released {
 /// container lacks leads nowhere, which is an error; all addresses of such a family yield no
 /// forward.
 pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Result<Vec<Forward>> {
+    let of = |family| match family {
+        Family::V4 => v4,
+        Family::V6 => v6,
+    };
     let mut forwards = vec![];
     for mapping in mappings {
         let (at, families) = match mapping.host {
             Host::Any => (None, vec![v4, v6]),
-            Host::AnyOf { is_v6 } => (None, vec![if is_v6 { v6 } else { v4 }]),
+            Host::AnyOf(family) => (None, vec![of(family)]),
             Host::At(ip) => {
-                let to = if ip.is_ipv6() { v6 } else { v4 };
-                (Some(ip), vec![Some(to.ok_or_else(|| lacks_family(mapping, ip))?)])
+                let to = of(Family::of(ip)).ok_or_else(|| lacks_family(mapping, ip))?;
+                (Some(ip), vec![Some(to)])
             }
         };
         forwards.extend(families.into_iter().flatten().map(|to| Forward {
@@ -281,7 +289,7 @@ pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Resul
 }
 
 fn lacks_family(mapping: &Mapping, ip: IpAddr) -> Error {
-    let family = if ip.is_ipv6() { "IPv6" } else { "IPv4" };
+    let family = Family::of(ip);
     Error::config(
         format_args!("{}.hostIP", mapping.path),
         format_args!("\"{ip}\" leads nowhere: the container has no {family} address"),

@@ -36,13 +36,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::conf::Conf;
 use super::mapping::{Forward, Protocol, Released};
 use super::of_reference;
+use super::publication::Publication;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, Result};
-use crate::net::nft::Family;
+use crate::family::Family;
+use crate::net::nft::NfFamily;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Register, Verdict, WORD};
 use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, Search, SharedChain, Taken};
@@ -52,7 +53,7 @@ use crate::steps::nft_owner;
 
 /// The layout of the table.
 pub const LAYOUT: Layout = Layout {
-    table: Table { family: Family::Inet, name: "cni_multi_portmap" },
+    table: Table { family: NfFamily::Inet, name: "cni_multi_portmap" },
     comment: "cni-multi: published ports of containers",
     sets: &[
         &V4.at_address,
@@ -91,8 +92,7 @@ const DST_NAT: u32 = 1 << 5;
 
 /// The sets and rules of one address family.
 struct OfFamily {
-    /// NFPROTO_*.
-    number: u8,
+    ip: Family,
     /// Bytes of an address.
     length: u32,
     /// The offset of the source address in the header; the destination follows.
@@ -113,7 +113,7 @@ struct OfFamily {
 use KeyType::{Ipv4, Ipv6, Protocol as L4Proto, Service};
 
 static V4: OfFamily = OfFamily {
-    number: 2,
+    ip: Family::V4,
     length: 4,
     source: 12,
     at_address: Set {
@@ -137,7 +137,7 @@ static V4: OfFamily = OfFamily {
 };
 
 static V6: OfFamily = OfFamily {
-    number: 10,
+    ip: Family::V6,
     length: 16,
     source: 8,
     at_address: Set {
@@ -162,7 +162,10 @@ static V6: OfFamily = OfFamily {
 
 impl OfFamily {
     fn of(ip: IpAddr) -> &'static OfFamily {
-        if ip.is_ipv6() { &V6 } else { &V4 }
+        match Family::of(ip) {
+            Family::V4 => &V4,
+            Family::V6 => &V6,
+        }
     }
 
     /// Returns the number of words that an address fills in registers.
@@ -172,22 +175,19 @@ impl OfFamily {
 }
 
 /// Opens the ports, all or none. A port of another attachment is an error with code 102.
-pub fn create(handles: &Handles, key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
-    let elements = elements(key, conf, forwards);
+pub fn create(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let nft = handles.require_nft()?;
-    match LAYOUT.on(nft).of(&nft_owner::of(key)).take_free(&elements)? {
-        Some(taken) => Err(explain(&taken, forwards)),
-        None => Ok(()),
-    }
+    let owner = nft_owner::of(ports.key);
+    let taken = LAYOUT.on(nft).of(&owner).take_free(&elements(ports))?;
+    taken.map_or(Ok(()), |taken| Err(explain(&taken, &ports.forwards)))
 }
 
 /// Refuses with code 102 a port that an element of another attachment leads elsewhere.
-pub fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
+pub fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
-    match LAYOUT.on(nft).of(&nft_owner::of(key)).first_taken(&port_elements(forwards))? {
-        Some(taken) => Err(explain(&taken, forwards)),
-        None => Ok(()),
-    }
+    let owner = nft_owner::of(ports.key);
+    let taken = LAYOUT.on(nft).of(&owner).first_taken(&port_elements(&ports.forwards))?;
+    taken.map_or(Ok(()), |taken| Err(explain(&taken, &ports.forwards)))
 }
 
 /// Requires that ports can be opened.
@@ -197,19 +197,16 @@ pub fn require(handles: &Handles) -> Result<()> {
 }
 
 /// Verifies that the kernel has every element.
-pub fn verify(handles: &Handles, key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
+pub fn verify(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let nft = handles.require_nft()?;
-    let elements = elements(key, conf, forwards);
+    let elements = elements(ports);
     let damage = LAYOUT.on(nft).damage()?;
-    match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
-        Some(_) if of_reference::is_complete(nft, key, forwards)? => Ok(()),
+    match LAYOUT.on(nft).of(&nft_owner::of(ports.key)).missing(&elements)?.first() {
+        Some(_) if of_reference::is_complete(nft, ports)? => Ok(()),
         Some(element) => {
-            let what = format!(
-                "{} is not published: no element in map {:?}",
-                port_of(element),
-                element.set
-            );
-            Err(rules_missing(what))
+            let port = port_of(element);
+            let map = element.set;
+            Err(rules_missing(format!("{port} is not published: no element in map {map:?}")))
         }
         None => damage.map_or(Ok(()), |damage| Err(rules_missing(damage))),
     }
@@ -276,33 +273,33 @@ fn port_of(element: &OwnedElement) -> String {
     }
 }
 
-fn elements(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
-    let mut elements = port_elements(forwards);
-    elements.extend(conditional_elements(key, conf, forwards));
-    elements.extend(snat_elements(conf, forwards));
+fn elements(ports: &Publication<'_>) -> Vec<OwnedElement> {
+    let mut elements = port_elements(&ports.forwards);
+    elements.extend(conditional_elements(ports));
+    elements.extend(snat_elements(ports));
     elements
 }
 
 /// Returns one element per port.
 fn port_elements(forwards: &[Forward]) -> Vec<OwnedElement> {
-    let element = |forward: &Forward| {
-        let family = OfFamily::of(forward.to.addr());
-        let (set, rival) = match forward.at {
-            Some(_) => {
-                (&family.at_address, Rival::Key { set: family.at_all.name, key: port_key(forward) })
-            }
-            None => (
-                &family.at_all,
-                Rival::Suffix { set: family.at_address.name, suffix: port_key(forward) },
-            ),
-        };
-        let value = [octets(forward.to.addr()), padded(forward.container_port).to_vec()].concat();
-        let set = set.name;
-        let value = Some(value);
-        let rivals = vec![rival];
-        OwnedElement { set, key: key_of(forward), value, rivals, ..OwnedElement::default() }
+    forwards.iter().map(port_element).collect()
+}
+
+fn port_element(forward: &Forward) -> OwnedElement {
+    let OfFamily { at_address, at_all, .. } = OfFamily::of(forward.to.addr());
+    let port = port_key(forward);
+    let (set, rival) = match forward.at {
+        Some(_) => (at_address.name, Rival::Key { set: at_all.name, key: port }),
+        None => (at_all.name, Rival::Suffix { set: at_address.name, suffix: port }),
     };
-    forwards.iter().map(element).collect()
+    let value = [octets(forward.to.addr()), padded(forward.container_port).to_vec()].concat();
+    OwnedElement {
+        set,
+        key: key_of(forward),
+        value: Some(value),
+        rivals: vec![rival],
+        ..OwnedElement::default()
+    }
 }
 
 /// Returns `[daddr .] inet_proto . inet_service`.
@@ -316,18 +313,17 @@ fn port_key(forward: &Forward) -> Vec<u8> {
 
 /// If there are conditions, returns one more element per port, which leads to the chain with the
 /// conditions.
-fn conditional_elements(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
+fn conditional_elements(ports: &Publication<'_>) -> Vec<OwnedElement> {
     let element = |forward: &Forward| {
         let family = OfFamily::of(forward.to.addr());
-        let set = if forward.at.is_some() {
-            &family.conditional_at_address
-        } else {
-            &family.conditional_at_all
+        let set = match forward.at {
+            Some(_) => family.conditional_at_address.name,
+            None => family.conditional_at_all.name,
         };
-        let chain = Some(conditional_chain(key, conf, family)?);
-        Some(OwnedElement { set: set.name, key: key_of(forward), chain, ..OwnedElement::default() })
+        let chain = Some(conditional_chain(ports, family)?);
+        Some(OwnedElement { set, key: key_of(forward), chain, ..OwnedElement::default() })
     };
-    forwards.iter().filter_map(element).collect()
+    ports.forwards.iter().filter_map(element).collect()
 }
 
 /// A port as a field: in network byte order, padded to a word.
@@ -337,22 +333,26 @@ fn padded(port: u16) -> [u8; 4] {
 }
 
 /// Returns one element per address of the container.
-fn snat_elements(conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
+fn snat_elements(ports: &Publication<'_>) -> Vec<OwnedElement> {
     let mut elements: Vec<OwnedElement> = vec![];
-    for forward in forwards.iter().filter(|_| conf.snat) {
-        let family = OfFamily::of(forward.to.addr());
-        let set = family.snat.name;
-        let key = octets(forward.to.addr());
-        if !elements.iter().any(|element| element.key == key) {
-            let chain = Some(if conf.masq_all {
-                everyone()
-            } else {
-                neighbours(family, forward.to.trunc())
-            });
-            elements.push(OwnedElement { set, key, chain, ..OwnedElement::default() });
+    for forward in ports.forwards.iter().filter(|_| ports.conf.snat) {
+        let element = snat_element(forward, ports.conf.masq_all);
+        if !elements.iter().any(|other| other.key == element.key) {
+            elements.push(element);
         }
     }
     elements
+}
+
+fn snat_element(forward: &Forward, masq_all: bool) -> OwnedElement {
+    let family = OfFamily::of(forward.to.addr());
+    let chain = if masq_all { everyone() } else { neighbours(family, forward.to.trunc()) };
+    OwnedElement {
+        set: family.snat.name,
+        key: octets(forward.to.addr()),
+        chain: Some(chain),
+        ..OwnedElement::default()
+    }
 }
 
 /// Masquerades the sources whose answers would bypass the host: the container's own network with
@@ -360,7 +360,7 @@ fn snat_elements(conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
 fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
     let masquerade_from = |net: IpNet| {
         let mut rule = Expressions::default();
-        rule.meta(Meta::NfProto, 1).equal(1, &[family.number]);
+        rule.family(family.ip);
         rule.payload(Header::Network, family.source, family.length, 1)
             .mask(1, &octets(net.netmask()));
         rule.equal(1, &octets(net.network())).masquerade();
@@ -380,17 +380,17 @@ fn everyone() -> SharedChain {
 
 /// If the attachment has conditions, returns its own chain, which redirects the packets that meet
 /// them.
-fn conditional_chain(key: &Key, conf: &Conf, family: &OfFamily) -> Option<SharedChain> {
-    let conditions = &conf.conditions[usize::from(family.number == V6.number)];
+fn conditional_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<SharedChain> {
+    let conditions = &ports.conf.conditions[family.ip as usize];
     let rule = |redirect: fn(&mut Expressions, &OfFamily)| {
         let mut rule = Expressions::default();
         // Without this, nft(8) lists the conditions as raw bytes, and cannot read its own listing.
-        rule.meta(Meta::NfProto, 1).equal(1, &[family.number]);
+        rule.family(family.ip);
         conditions.iter().for_each(|condition| condition.write(&mut rule));
         redirect(&mut rule, family);
         rule
     };
-    let name = format!("if{}-{}", if family.number == V6.number { 6 } else { 4 }, key.identity());
+    let name = format!("if{}-{}", u8::from(family.ip), ports.key.identity());
     (!conditions.is_empty())
         .then(|| SharedChain { name, rules: [rule(to_value_at_address), rule(to_value_at_all)] })
 }
@@ -417,7 +417,7 @@ fn lay_out(batch: &mut Batch, table: Table) {
     for family in [&V4, &V6] {
         for came_by in [came_by_address, came_by_port] {
             batch.rule(table, POSTROUTING, |rule| {
-                rule.meta(Meta::NfProto, 1).equal(1, &[family.number]);
+                rule.family(family.ip);
                 came_by(is_redirected(rule), family);
                 rule.payload(Header::Network, family.source + family.length, family.length, 1);
                 rule.verdict_of(family.snat.name, 1);
@@ -430,7 +430,7 @@ fn lay_out(batch: &mut Batch, table: Table) {
 /// Matches connections that began at a port which we forward at one address. Other programs
 /// redirect to containers as well.
 fn came_by_address(rule: &mut Expressions, family: &OfFamily) {
-    rule.original_destination(family.number, 1);
+    rule.original_destination(family.ip, 1);
     rule.meta(Meta::L4Proto, WORD + family.words()).original_port(WORD + family.words() + 1);
     rule.value_of(family.at_address.name, 1, 1);
 }
@@ -456,7 +456,7 @@ fn lay_out_ports(batch: &mut Batch, table: Table, family: &OfFamily) {
     ];
     for redirect in redirects {
         batch.rule(table, PORTS, |rule| {
-            rule.meta(Meta::NfProto, 1).equal(1, &[family.number]);
+            rule.family(family.ip);
             redirect(rule, family);
         });
     }
@@ -466,7 +466,7 @@ fn lay_out_ports(batch: &mut Batch, table: Table, family: &OfFamily) {
 fn to_value_at_address(rule: &mut Expressions, family: &OfFamily) {
     load_address_and_port(rule, family);
     rule.value_of(family.at_address.name, 1, 1).destination_nat(
-        family.number,
+        family.ip,
         1,
         WORD + family.words(),
     );
@@ -475,11 +475,7 @@ fn to_value_at_address(rule: &mut Expressions, family: &OfFamily) {
 /// `dnat to meta l4proto . th dport map @port4`.
 fn to_value_at_all(rule: &mut Expressions, family: &OfFamily) {
     load_port(rule, 1, WORD + 1);
-    rule.value_of(family.at_all.name, 1, 1).destination_nat(
-        family.number,
-        1,
-        WORD + family.words(),
-    );
+    rule.value_of(family.at_all.name, 1, 1).destination_nat(family.ip, 1, WORD + family.words());
 }
 
 fn load_address_and_port(rule: &mut Expressions, family: &OfFamily) {
@@ -499,7 +495,7 @@ fn is_redirected(rule: &mut Expressions) -> &mut Expressions {
 
 /// `ip daddr 127.0.0.0/8`. The kernel itself refuses packets to ::1 that come from elsewhere.
 fn is_to_loopback(rule: &mut Expressions) -> &mut Expressions {
-    rule.meta(Meta::NfProto, 1).equal(1, &[V4.number]);
+    rule.family(Family::V4);
     rule.payload(Header::Network, V4.source + V4.length, V4.length, 1);
     rule.mask(1, &octets(V4.loopback.netmask())).equal(1, &octets(V4.loopback.network()))
 }

@@ -2,26 +2,28 @@
 //! ID and nothing else.
 
 use super::mapping::Forward;
+use super::publication::Publication;
 use crate::cni::attachment::Key;
 use crate::error::{ErrorList, Result};
+use crate::family::Family;
 use crate::net::nft::batch::{Batch, Table};
 use crate::net::nft::wire::read_ip;
-use crate::net::nft::{Family, Nft, RuleInfo};
+use crate::net::nft::{NfFamily, Nft, RuleInfo};
 use crate::plugin::Handles;
 
 /// Its tables, and the chains in them with rules of containers.
 const TABLES: [Table; 2] = [
-    Table { family: Family::Ip, name: "cni_hostport" },
-    Table { family: Family::Ip6, name: "cni_hostport" },
+    Table { family: NfFamily::Ip, name: "cni_hostport" },
+    Table { family: NfFamily::Ip6, name: "cni_hostport" },
 ];
 const CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
 
 /// Whether the reference made as many rules as there are ports: its rules name the container's ID
 /// only.
-pub fn is_complete(nft: &Nft, key: &Key, forwards: &[Forward]) -> Result<bool> {
-    for (table, is_v6) in TABLES.into_iter().zip([false, true]) {
-        let wanted = forwards.iter().filter(|forward| forward.to.addr().is_ipv6() == is_v6).count();
-        if rules_of(nft, table, CHAINS[0], key)?.len() < wanted {
+pub fn is_complete(nft: &Nft, ports: &Publication<'_>) -> Result<bool> {
+    for (table, family) in TABLES.into_iter().zip(Family::ALL) {
+        let wanted = ports.of_family(family).count();
+        if rules_of(nft, table, CHAINS[0], ports.key)?.len() < wanted {
             return Ok(false);
         }
     }
@@ -29,18 +31,17 @@ pub fn is_complete(nft: &Nft, key: &Key, forwards: &[Forward]) -> Result<bool> {
 }
 
 /// Refuses with code 102 a port that a rule of the reference leads elsewhere.
-pub fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
+pub fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
-    for (table, is_v6) in TABLES.into_iter().zip([false, true]) {
+    for (table, family) in TABLES.into_iter().zip(Family::ALL) {
         // The jump to the chain counts as a use.
         if nft.chain(table.family, table.name, CHAINS[0])?.is_none_or(|chain| chain.uses <= 1) {
             continue;
         }
         let rules = nft.rules(table.family, table.name, CHAINS[0])?;
-        for forward in forwards.iter().filter(|forward| forward.to.addr().is_ipv6() == is_v6) {
-            let takes = |rule: &&RuleInfo| {
-                rule.comment != key.container_id.as_str() && redirects(rule, forward)
-            };
+        let own = ports.key.container_id.as_str();
+        for forward in ports.of_family(family) {
+            let takes = |rule: &&RuleInfo| rule.comment != own && redirects(rule, forward);
             if let Some(rule) = rules.iter().find(takes) {
                 return Err(forward.taken(&format!("container {}", rule.comment)));
             }

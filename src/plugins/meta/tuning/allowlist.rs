@@ -7,7 +7,7 @@ use std::path::Path;
 
 use regex_lite::Regex;
 
-use super::conf::Setting;
+use super::sysctls::Setting;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
 

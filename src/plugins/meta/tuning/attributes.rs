@@ -1,22 +1,43 @@
 //! The attributes of a link that can be tuned.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::error::{Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, Netlink};
 
-/// A set of attributes of a link. One that is `None` is not in the set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A set of attributes of a link. One that is `None` is not in the set. In files they have the
+/// reference's names and order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Attributes {
-    /// The hardware address.
+    /// The hardware address; in a file, one that cannot be parsed is not in the set.
+    #[serde(
+        serialize_with = "serialize_mac",
+        deserialize_with = "valid_mac",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub mac: Option<MacAddr>,
     /// Promiscuous mode: receive every packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub promisc: Option<bool>,
     /// MTU in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// Receive every multicast packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub allmulti: Option<bool>,
     /// Length of the transmit queue, in packets.
+    #[serde(rename = "txQLen", skip_serializing_if = "Option::is_none")]
     pub txqlen: Option<u32>,
+}
+
+fn serialize_mac<S: Serializer>(mac: &Option<MacAddr>, serializer: S) -> Result<S::Ok, S::Error> {
+    mac.as_ref().map(MacAddr::to_string).serialize(serializer)
+}
+
+fn valid_mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddr>, D::Error> {
+    Ok(String::deserialize(deserializer)?.parse().ok())
 }
 
 /// The largest MTU: the kernel stores the MTU of any link as an `int`.
@@ -102,47 +123,49 @@ impl Attributes {
     /// Restores the link's attributes, each by its own message, so that a refused one does not
     /// prevent the others.
     pub fn restore(&self, netlink: &Netlink, link: &Link) -> Result<()> {
+        let Attributes { mac, promisc, allmulti, txqlen, .. } = self.clone();
         let none = Attributes::default;
+        let each = [
+            Attributes { mac, ..none() },
+            Attributes { promisc, ..none() },
+            Attributes { allmulti, ..none() },
+            Attributes { txqlen, ..none() },
+        ];
         let mut errors = ErrorList::default();
         errors.push(self.set_mtu(netlink, link));
-        errors.push(Attributes { mac: self.mac.clone(), ..none() }.set_all_but_mtu(netlink, link));
-        errors.push(Attributes { promisc: self.promisc, ..none() }.set_all_but_mtu(netlink, link));
-        errors
-            .push(Attributes { allmulti: self.allmulti, ..none() }.set_all_but_mtu(netlink, link));
-        errors.push(Attributes { txqlen: self.txqlen, ..none() }.set_all_but_mtu(netlink, link));
+        for one in each {
+            errors.push(one.set_all_but_mtu(netlink, link));
+        }
         errors.finish()
     }
 
     /// Compares with the link, and reports the first difference.
     pub fn verify(&self, link: &Link) -> Result<()> {
-        let found = self.on(link);
-        let words = |attributes: &Attributes| {
-            [
-                ("Ethernet", attributes.mac.as_ref().map(MacAddr::to_string)),
-                ("promisc", attributes.promisc.map(|on| on.to_string())),
-                ("MTU", attributes.mtu.map(|mtu| mtu.to_string())),
-                ("all-multicast mode", attributes.allmulti.map(|on| on.to_string())),
-                ("Transmit Queue Length", attributes.txqlen.map(|length| length.to_string())),
-            ]
-        };
-        for ((what, expected), (_, found)) in words(self).into_iter().zip(words(&found)) {
-            if let (Some(expected), Some(found)) = (expected, found)
-                && expected != found
-            {
-                let name = &link.name;
-                return Err(Error::check(match what {
-                    "promisc" => {
-                        format!(
-                            "Error: Tuning link {name} configured promisc is {expected}, current value is {found}"
-                        )
-                    }
-                    _ => format!(
-                        "Error: Tuning configured {what} of {name} is {expected}, current value is {found}"
-                    ),
-                }));
+        let name = &link.name;
+        for ((what, expected), (_, found)) in self.words().into_iter().zip(self.on(link).words()) {
+            let (Some(expected), Some(found)) = (expected, found) else { continue };
+            if expected != found {
+                let subject = match what {
+                    "promisc" => format!("link {name} configured promisc"),
+                    _ => format!("configured {what} of {name}"),
+                };
+                return Err(Error::check(format!(
+                    "Error: Tuning {subject} is {expected}, current value is {found}"
+                )));
             }
         }
         Ok(())
+    }
+
+    /// Returns the values, each with its name in the reference's errors.
+    fn words(&self) -> [(&'static str, Option<String>); 5] {
+        [
+            ("Ethernet", self.mac.as_ref().map(MacAddr::to_string)),
+            ("promisc", self.promisc.map(|on| on.to_string())),
+            ("MTU", self.mtu.map(|mtu| mtu.to_string())),
+            ("all-multicast mode", self.allmulti.map(|on| on.to_string())),
+            ("Transmit Queue Length", self.txqlen.map(|length| length.to_string())),
+        ]
     }
 }
 

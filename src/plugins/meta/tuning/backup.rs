@@ -2,7 +2,7 @@
 //! Each implementation restores from the other's file. We add a member that the reference ignores,
 //! with the owner of the file, the attributes that were set, and the sysctls.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::attributes::Attributes;
 use super::sysctls::same;
@@ -10,7 +10,6 @@ use crate::cni::attachment::Key;
 use crate::cni::decode;
 use crate::cni::json::{self, Value};
 use crate::error::Result;
-use crate::net::mac::MacAddr;
 use crate::net::sysctl::Sysctl;
 
 /// The name of our member.
@@ -105,102 +104,79 @@ impl Backup {
 
     fn parse(text: &[u8]) -> Result<Backup> {
         let value = Value::parse(text)?;
-        let mut key = None;
-        let mut netns = None;
-        let mut link = None;
-        let mut after = Attributes::default();
-        let mut sysctls = vec![];
-        if let Some(ours) = value.get(OURS) {
-            let text = |name| decode::member::<String>(ours, name);
-            key = Some(Key::parse(&text("network")?, &text("containerID")?, &text("ifname")?)?);
-            netns = decode::member(ours, "netnsCookie")?;
-            link = decode::member(ours, "ifindex")?;
-            after = ours.get("set").map(attributes).transpose()?.unwrap_or_default();
-            let saved: Vec<(String, String, String)> = decode::member(ours, "sysctl")?;
-            let known = |(name, before, after): (String, String, String)| {
-                Some(SavedSysctl { sysctl: Sysctl::from_text(&name)?, before, after })
-            };
-            sysctls = saved.into_iter().filter_map(known).collect();
+        let backup = Backup { before: decode::from_value(&value)?, ..Backup::default() };
+        match decode::member::<Option<Ours>>(&value, OURS)? {
+            Some(ours) => ours.complete(backup),
+            None => Ok(backup),
         }
-        Ok(Backup { key, netns, link, before: attributes(&value)?, after, sysctls })
     }
 
     /// Returns the content of the file.
     pub fn text(&self) -> Vec<u8> {
-        let sysctl = self
-            .sysctls
-            .iter()
-            .map(|saved| (saved.sysctl.to_string(), &*saved.before, &*saved.after))
-            .collect();
-        let ours = self.key.as_ref().map(|key| Ours {
-            network: key.network.as_str(),
-            container_id: key.container_id.as_str(),
-            ifname: key.ifname.as_str(),
-            netns: self.netns,
-            ifindex: self.link,
-            set: Members::of(&self.after),
-            sysctl,
-        });
-        let document = Document { before: Members::of(&self.before), ours };
+        let ours = self.key.as_ref().map(|key| Ours::of(key, self));
+        let document = Document { before: &self.before, ours };
         // Indented by one space, as in the reference.
         json::indented_text(&document, " ").into_bytes()
     }
 }
 
-fn attributes(value: &Value) -> Result<Attributes> {
-    let mac: String = decode::member(value, "mac")?;
-    Ok(Attributes {
-        mac: mac.parse::<MacAddr>().ok(),
-        promisc: decode::member(value, "promisc")?,
-        mtu: decode::member(value, "mtu")?,
-        allmulti: decode::member(value, "allmulti")?,
-        txqlen: decode::member(value, "txQLen")?,
-    })
-}
-
-/// The format of the file.
+/// The format of the file. It is not read as one type: serde flattens by the exact spelling of
+/// keys, and the reference accepts any case.
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
-    before: Members,
+    before: &'a Attributes,
     #[serde(rename = "cni-multi", skip_serializing_if = "Option::is_none")]
-    ours: Option<Ours<'a>>,
+    ours: Option<Ours>,
 }
 
-/// The reference's member names, in its order.
-#[derive(Serialize)]
-struct Members {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mac: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    promisc: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mtu: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    allmulti: Option<bool>,
-    #[serde(rename = "txQLen", skip_serializing_if = "Option::is_none")]
-    txqlen: Option<u32>,
-}
-
-impl Members {
-    fn of(attributes: &Attributes) -> Members {
-        let Attributes { mac, promisc, mtu, allmulti, txqlen } = attributes.clone();
-        Members { mac: mac.map(|mac| mac.to_string()), promisc, mtu, allmulti, txqlen }
-    }
-}
-
-#[derive(Serialize)]
-struct Ours<'a> {
-    network: &'a str,
+/// Our member.
+#[derive(Serialize, Deserialize)]
+struct Ours {
+    network: String,
     #[serde(rename = "containerID")]
-    container_id: &'a str,
-    ifname: &'a str,
+    container_id: String,
+    ifname: String,
     #[serde(rename = "netnsCookie", skip_serializing_if = "Option::is_none")]
     netns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ifindex: Option<u32>,
-    set: Members,
-    sysctl: Vec<(String, &'a str, &'a str)>,
+    #[serde(default)]
+    set: Attributes,
+    /// The name, the previous value and the value that was set.
+    #[serde(default)]
+    sysctl: Vec<(String, String, String)>,
+}
+
+impl Ours {
+    fn of(key: &Key, backup: &Backup) -> Ours {
+        let Backup { netns, link, after, sysctls, .. } = backup.clone();
+        let saved = |saved: SavedSysctl| (saved.sysctl.to_string(), saved.before, saved.after);
+        Ours {
+            network: key.network.to_string(),
+            container_id: key.container_id.to_string(),
+            ifname: key.ifname.to_string(),
+            netns,
+            ifindex: link,
+            set: after,
+            sysctl: sysctls.into_iter().map(saved).collect(),
+        }
+    }
+
+    /// The backup, with what this member adds to it. Names outside of `net` are left out.
+    fn complete(self, backup: Backup) -> Result<Backup> {
+        let known = |(name, before, after): (String, String, String)| {
+            Some(SavedSysctl { sysctl: Sysctl::from_text(&name)?, before, after })
+        };
+        Ok(Backup {
+            key: Some(Key::parse(&self.network, &self.container_id, &self.ifname)?),
+            netns: self.netns,
+            link: self.ifindex,
+            after: self.set,
+            sysctls: self.sysctl.into_iter().filter_map(known).collect(),
+            ..backup
+        })
+    }
 }
 
 #[cfg(test)]
@@ -250,6 +226,18 @@ mod tests {
             ..backup
         };
         assert_eq!(Backup::parse(&ours.text()).unwrap(), ours);
+    }
+
+    #[test]
+    fn keys_of_a_backup_match_without_case_and_a_wrong_mac_is_none() {
+        let text = br#"{"MTU":1500,"TxqLen":7,"mac":"x","mtu":null,"later":{},
+            "CNI-Multi":{"Network":"net","containerid":"c","ifname":"eth0"}}"#;
+        let before = Attributes { txqlen: Some(7), ..mtu(1500) };
+        let expected = Backup { key: Some(key("net", "c")), before, ..Backup::default() };
+        assert_eq!(Backup::understood(text), Some(expected));
+        for damaged in ["", "{", r#"{"mtu":"x"}"#, r#"{"cni-multi":{"network":"net"}}"#] {
+            assert_eq!(Backup::understood(damaged.as_bytes()), None, "{damaged}");
+        }
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Backups {
         match plain_file::read(&path, LIMIT) {
             Ok(text) => Ok(Some(text)),
             Err(e) if is_nowhere(&e) => Ok(None),
-            Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
+            Err(e) => Err(Error::at_path("read", &path)(e)),
         }
     }
 
@@ -92,16 +92,13 @@ impl Backups {
     fn entries(&self) -> Result<impl Iterator<Item = io::Result<DirEntry>>> {
         let entries = match fs::read_dir(&self.0) {
             Err(e) if is_nowhere(&e) => None,
-            entries => Some(
-                entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
-            ),
+            entries => Some(entries.map_err(Error::at_path("open", &self.0))?),
         };
         Ok(entries.into_iter().flatten())
     }
 
     fn listed(&self, entry: io::Result<DirEntry>) -> Result<PathBuf> {
-        let entry = entry.map_err(|e| Error::io(format_args!("list {}", self.0.display()), &e))?;
-        Ok(entry.path())
+        entry.map(|entry| entry.path()).map_err(Error::at_path("list", &self.0))
     }
 
     /// Writes the backup, in place of an earlier one.
@@ -124,7 +121,7 @@ impl Backups {
             plain_file::make_private_directory(&self.0)?; // the reference creates it without search permission
             plain_file::put(&path, text)
         };
-        put().map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
+        put().map_err(Error::at_path("write", &path))
     }
 
     /// Whether a directory has the name of the attachment's file. It cannot be ours, and it cannot
@@ -138,7 +135,7 @@ impl Backups {
         let path = self.path(key);
         plain_file::take(&path)
             .or_else(|e| if is_nowhere(&e) { Ok(()) } else { Err(e) })
-            .map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+            .map_err(Error::at_path("remove", &path))
     }
 
     /// Removes the files of this network's stale attachments. The reference's files name no owner,
@@ -146,37 +143,28 @@ impl Backups {
     /// DEL. Drafts are always ours.
     pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        let is_stale = |key: &Key| {
-            key.network == *network
-                && !valid.contains(key.container_id.as_str(), key.ifname.as_str())
-        };
+        let is_stale = |key: &Key| valid.is_stale(network, key);
         for entry in self.entries()? {
             let Some(path) = errors.push(self.listed(entry)) else { continue };
-            let is_draft = path.extension() == Some(OsStr::new(plain_file::DRAFT));
             let Some(backup) = errors.push(read_if_any(&path)) else { continue };
             match backup.and_then(|backup| backup.key) {
                 Some(key) if self.path(&key) == path && is_stale(&key) => {
-                    let stale = || Stale {
-                        what: "backup".to_owned(),
-                        holder: Holder::of(&key),
-                        ..Stale::default()
-                    };
-                    errors.push(valid.remove(stale, || self.remove(&key)));
+                    errors.push(self.remove_stale(&key, valid));
                 }
                 // Nothing is restored from a draft, so one without an owner need not stay.
-                key if is_draft && key.as_ref().is_none_or(is_stale) => {
-                    let holder = key.as_ref().map(Holder::of).unwrap_or_default();
-                    let what = format!("torn backup {}", path.display());
-                    let stale = || Stale { what, holder, is_torn: true, ..Stale::default() };
-                    // Ignore the error: a directory of this name is not ours.
-                    let _ = valid.remove(stale, || {
-                        plain_file::remove(&path).map_err(|e| Error::io("remove", &e))
-                    });
+                key if is_draft(&path) && key.as_ref().is_none_or(is_stale) => {
+                    remove_draft(&path, key.as_ref(), valid);
                 }
                 _ => (),
             }
         }
         errors.finish()
+    }
+
+    fn remove_stale(&self, key: &Key, valid: &ValidAttachments) -> Result<()> {
+        let what = "backup".to_owned();
+        let stale = || Stale { what, holder: Holder::of(key), ..Stale::default() };
+        valid.remove(stale, || self.remove(key))
     }
 
     /// Whether files can be written, as far as that can be known without writing one.
@@ -210,12 +198,25 @@ impl Backups {
     }
 }
 
+fn is_draft(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new(plain_file::DRAFT))
+}
+
+/// Removes a draft of a stale attachment, or of an unknown one.
+fn remove_draft(path: &Path, key: Option<&Key>, valid: &ValidAttachments) {
+    let holder = key.map(Holder::of).unwrap_or_default();
+    let what = format!("torn backup {}", path.display());
+    let stale = || Stale { what, holder, is_torn: true, ..Stale::default() };
+    let remove = || plain_file::remove(path).map_err(|e| Error::io("remove", &e));
+    let _ = valid.remove(stale, remove); // a directory of this name is not ours
+}
+
 /// Reads a backup. Returns `None` if the file is gone or cannot be parsed.
 fn read_if_any(path: &Path) -> Result<Option<Backup>> {
     match plain_file::read(path, LIMIT) {
         Ok(text) => Ok(Backup::understood(&text)),
         Err(e) if is_nowhere(&e) || plain_file::is_no_file(e.raw_os_error()) => Ok(None),
-        Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
+        Err(e) => Err(Error::at_path("read", path)(e)),
     }
 }
 

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::attributes::{Attributes, MTU_MOST};
 use super::backups::Backups;
-use super::sysctls::PLACEHOLDER;
+use super::sysctls::{PLACEHOLDER, Setting};
 use crate::error::{Error, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::sysctl::Sysctl;
@@ -63,19 +63,6 @@ struct Overrides {
     promisc: Option<bool>,
     allmulti: Option<bool>,
     tx_q_len: Option<u32>,
-}
-
-/// A sysctl to set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// Its path in the configuration, for errors.
-    pub path: String,
-    /// The name as the configuration spells it, which the allowlist must match.
-    pub name: String,
-    /// The sysctl, still with the placeholder for the link's name.
-    pub sysctl: Sysctl,
-    /// Its new value.
-    pub value: String,
 }
 
 impl PluginConf for Conf {
@@ -209,7 +196,7 @@ mod tests {
         assert_eq!(parsed(text).unwrap(), ["net/ipv4/conf/eth0/x = 2"]);
         let twins = r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1","net.ipv4.conf.eth0.x":"2"}}"#;
         assert_eq!(
-            parsed(twins).unwrap_err().details,
+            parsed(twins).unwrap_err().details(),
             "sysctl.net.ipv4.conf.eth0.x: sysctl.net.ipv4.conf.IFNAME.x is the same sysctl"
         );
         let others = r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1","net.ipv4.conf.eth1.x":"2"}}"#;

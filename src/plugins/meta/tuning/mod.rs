@@ -72,19 +72,11 @@ impl Plugin for Tuning {
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let Some(backups) = Backups::if_usable(cx.config) else { return Ok(()) };
         if backups.is_in_the_way(&at.key) {
-            // With an error, every DEL of this attachment would fail.
-            warn(format_args!(
-                "tuning: a directory is where the backup of {} {} should be",
-                at.key.container_id, at.key.ifname
-            ));
+            tell_of_directory(&at.key);
             return Ok(());
         }
         let mut errors = ErrorList::default();
-        let text = match backups.text(&at.key) {
-            Err(e) if !plain_file::is_no_file(e.errno) => return Err(e), // keep the file: the next DEL reads it
-            text => errors.push(text).flatten(),
-        };
-        let backup = text.as_deref().and_then(Backup::understood);
+        let backup = backup_for_del(&backups, &at.key, &mut errors)?;
         if backup.as_ref().is_some_and(|backup| !backup.may_be_of(&at.key)) {
             return errors.finish(); // another network's backup, with the same container ID and interface name
         }
@@ -116,6 +108,25 @@ impl Plugin for Tuning {
         Backups::if_usable(cx.config)
             .map_or(Ok(()), |backups| backups.collect_garbage(&cx.config.name, valid))
     }
+}
+
+/// Warns that a directory has the name of the backup. With an error, every DEL of this attachment
+/// would fail.
+fn tell_of_directory(key: &Key) {
+    let Key { container_id, ifname, .. } = key;
+    warn(format_args!(
+        "tuning: a directory is where the backup of {container_id} {ifname} should be"
+    ));
+}
+
+/// Reads the backup. A file that may be readable later is an error, so that the next DEL reads it;
+/// what can never be one is reported by `errors`.
+fn backup_for_del(backups: &Backups, key: &Key, errors: &mut ErrorList) -> Result<Option<Backup>> {
+    let text = match backups.text(key) {
+        Err(e) if !plain_file::is_no_file(e.errno) => return Err(e),
+        text => errors.push(text).flatten(),
+    };
+    Ok(text.as_deref().and_then(Backup::understood))
 }
 
 /// Returns the container's link. Sysctls need no link, so without attributes it may be missing, and

@@ -2,7 +2,6 @@
 
 use nix::errno::Errno;
 
-use super::conf::Setting;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
@@ -11,6 +10,19 @@ use crate::rollback::Rollback;
 
 /// The placeholder for the link's name in configurations.
 pub const PLACEHOLDER: &str = "IFNAME";
+
+/// A sysctl to set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its path in the configuration, for errors.
+    pub path: String,
+    /// The name as the configuration spells it, which the allowlist must match.
+    pub name: String,
+    /// The sysctl, still with the placeholder for the link's name.
+    pub sysctl: Sysctl,
+    /// Its new value.
+    pub value: String,
+}
 
 /// A sysctl to set, with its previous value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,22 +107,23 @@ pub fn write<'a>(at: &'a Attachment, changes: &[Change], rb: &mut Rollback<'a>) 
     if changes.is_empty() {
         return Ok(());
     }
-    let (tried, outcome) = at.run(|| {
-        let mut errors = changes
-            .iter()
-            .map(write_one)
-            .zip(1..)
-            .filter_map(|(set, tried)| Some((tried, set.err()?)));
-        Ok(errors.next().map_or((changes.len(), Ok(())), |(tried, error)| (tried, Err(error))))
-    })?;
+    let (tried, outcome) = at.run(|| Ok(write_all(changes)))?;
     // Undo the refused one too: the kernel writes a list number by number, up to the one that it
     // cannot parse.
-    let undone: Vec<(Sysctl, String)> = changes[..tried]
-        .iter()
-        .filter_map(|change| Some((change.sysctl.clone(), change.to_undo()?.to_owned())))
-        .collect();
+    let before = |change: &Change| Some((change.sysctl.clone(), change.to_undo()?.to_owned()));
+    let undone: Vec<(Sysctl, String)> = tried.iter().filter_map(before).collect();
     rb.undo("give sysctls back", move || restore(at.netns()?, &undone));
     outcome
+}
+
+/// Sets the sysctls up to the first that is refused; returns those that were tried.
+fn write_all(changes: &[Change]) -> (&[Change], Result<()>) {
+    for (tried, change) in (1..).zip(changes) {
+        if let Err(error) = write_one(change) {
+            return (&changes[..tried], Err(error));
+        }
+    }
+    (changes, Ok(()))
 }
 
 fn write_one(change: &Change) -> Result<()> {

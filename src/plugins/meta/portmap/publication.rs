@@ -1,0 +1,73 @@
+//! The ports of one attachment, as they are to be published.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::conf::Conf;
+use super::mapping::{self, Forward};
+use crate::cni::attachment::Key;
+use crate::cni::result::{AddResult, IpConfig};
+use crate::error::{Error, Result};
+use crate::family::Family;
+use crate::plugin::Attachment;
+
+/// What an attachment's ports lead to.
+pub struct Publication<'a> {
+    /// The attachment.
+    pub key: &'a Key,
+    /// Its configuration.
+    pub conf: &'a Conf,
+    /// The mappings, each with its destination.
+    pub forwards: Vec<Forward>,
+}
+
+impl<'a> Publication<'a> {
+    /// Plans the forwards to the container's first address of each family.
+    pub fn plan(conf: &'a Conf, result: &AddResult, at: &'a Attachment) -> Result<Publication<'a>> {
+        let v4 = first_address(result, at, Family::V4);
+        let v6 = first_address(result, at, Family::V6);
+        if !conf.mappings.is_empty() && v4.or(v6).is_none() {
+            let problem = format!(
+                "interface {:?} has no address, expected one for the ports to lead to",
+                at.ifname()
+            );
+            return Err(Error::config("prevResult.ips", problem));
+        }
+        Ok(Publication { key: &at.key, conf, forwards: mapping::plan(&conf.mappings, v4, v6)? })
+    }
+
+    /// Whether there is nothing to publish.
+    pub fn is_empty(&self) -> bool {
+        self.forwards.is_empty()
+    }
+
+    /// The forwards of one family.
+    pub fn of_family(&self, family: Family) -> impl Iterator<Item = &Forward> {
+        self.forwards.iter().filter(move |forward| forward.family() == family)
+    }
+
+    /// The same publication for each family that it has forwards of, with that family's address of
+    /// the container.
+    pub fn by_family(&self) -> Vec<(IpAddr, Publication<'a>)> {
+        let of_family = |family| {
+            let forwards: Vec<Forward> = self.of_family(family).cloned().collect();
+            let address = forwards.first()?.to.addr();
+            Some((address, Publication { forwards, ..*self }))
+        };
+        Family::ALL.into_iter().filter_map(of_family).collect()
+    }
+}
+
+/// Returns the first address of a family that the container's interface has, or that no interface
+/// is named for.
+fn first_address(result: &AddResult, at: &Attachment, family: Family) -> Option<IpNet> {
+    let is_in_container = |ip: &&IpConfig| {
+        let named = ip.interface.and_then(|index| usize::try_from(index).ok());
+        named
+            .and_then(|index| result.interfaces.get(index))
+            .is_none_or(|interface| interface.name == at.ifname() && !interface.sandbox.is_empty())
+    };
+    let addresses = result.ips.iter().filter(is_in_container).map(|ip| ip.address);
+    addresses.into_iter().find(|address| Family::of_net(*address) == family)
+}
