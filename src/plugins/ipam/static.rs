@@ -16,6 +16,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
+use crate::family::Family;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::steps::prev_result;
 
@@ -106,7 +107,7 @@ impl IpNetOfGo {
         let bytes = STANDARD.decode(&self.mask).ok()?;
         let of_v4 = || <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from);
         let of_v6 = || <[u8; 16]>::try_from(bytes.as_slice()).ok().map(IpAddr::from);
-        let mask = of_v4().or_else(of_v6).filter(|mask| mask.is_ipv4() == ip.is_ipv4())?;
+        let mask = of_v4().or_else(of_v6).filter(|mask| Family::of(*mask) == Family::of(ip))?;
         ipnet::ip_mask_to_prefix(mask).ok()
     }
 }
@@ -281,8 +282,9 @@ fn ip_config(address: IpNet, gateway: Option<IpAddr>) -> IpConfig {
 
 /// Results before CNI 0.3.0 have room for only one address per family.
 fn refuse_several_of_a_family(ips: &[IpConfig], config_version: &str) -> Result<()> {
-    let ipv4 = ips.iter().filter(|ip| ip.address.addr().is_ipv4()).count();
-    if ipv4.max(ips.len() - ipv4) > 1
+    let has_several =
+        |family| ips.iter().filter(|ip| Family::of_net(ip.address) == family).count() > 1;
+    if Family::ALL.into_iter().any(has_several)
         && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES
     {
         let msg =

@@ -1,7 +1,11 @@
-//! What the clients of both families share: their states and the actions that they return.
+//! What the clients of both families share: their states, what an event gives them, and the actions
+//! that they return.
 
 use std::fmt;
 use std::net::Ipv4Addr;
+
+use crate::sys::clock::Moment;
+use crate::sys::random::Random;
 
 /// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +79,23 @@ impl Troubles {
     }
 }
 
+/// One call of a client: the time, random numbers, and the actions to return.
+pub struct Turn<'a, A> {
+    /// The time of the event.
+    pub now: Moment,
+    /// The source of transaction ids and of spread.
+    pub random: &'a mut Random,
+    /// What the caller must do, in this order.
+    pub actions: Vec<A>,
+}
+
+impl<'a, A> Turn<'a, A> {
+    /// Begins a call.
+    pub fn new(now: Moment, random: &'a mut Random) -> Turn<'a, A> {
+        Turn { now, random, actions: vec![] }
+    }
+}
+
 /// What the caller must do now, in this order. A client's messages are `S`, its addresses `A`, its
 /// intents `I` and its leases `L`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,21 +120,21 @@ pub enum Action<S, A, I, L> {
 
 impl<S, A, I, L> Action<S, A, I, L> {
     /// Converts the contents into those of another client type.
-    pub fn map<T, B, J, M>(
-        self,
-        send: fn(S) -> T,
-        address: fn(A) -> B,
-        intent: fn(I) -> J,
-        lease: fn(L) -> M,
-    ) -> Action<T, B, J, M> {
+    pub fn convert<T, B, J, M>(self) -> Action<T, B, J, M>
+    where
+        T: From<S>,
+        B: From<A>,
+        J: From<I>,
+        M: From<L>,
+    {
         match self {
-            Action::Send(message) => Action::Send(send(message)),
-            Action::Probe(probed) => Action::Probe(address(probed)),
-            Action::Intend(intended) => Action::Intend(intent(intended)),
-            Action::Bound(bound) => Action::Bound(lease(bound)),
-            Action::Renewed(renewed) => Action::Renewed(lease(renewed)),
+            Action::Send(message) => Action::Send(message.into()),
+            Action::Probe(address) => Action::Probe(address.into()),
+            Action::Intend(intent) => Action::Intend(intent.into()),
+            Action::Bound(lease) => Action::Bound(lease.into()),
+            Action::Renewed(lease) => Action::Renewed(lease.into()),
             Action::Lost(reason) => Action::Lost(reason),
-            Action::Regained(regained) => Action::Regained(lease(regained)),
+            Action::Regained(lease) => Action::Regained(lease.into()),
             Action::GaveUp(why) => Action::GaveUp(why),
         }
     }

@@ -316,7 +316,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(error.msg, "value too long for option \"12\"");
         assert_eq!(
-            error.details,
+            error.details(),
             "ipam.provide[0].fromArg: 256 bytes are too long, expected at most 255"
         );
         assert_eq!(error.code, Code::INVALID_CONFIG);

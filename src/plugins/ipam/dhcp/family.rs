@@ -6,43 +6,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::client::{self, State};
+use super::client::{self, State, Turn};
 use super::{v4, v6};
 use crate::cni::result::AddResult;
+use crate::family::Family;
 use crate::hex;
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
-
-/// An address family.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "u8", into = "u8")]
-pub enum Family {
-    /// IPv4.
-    #[default]
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both families.
-    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
-}
-
-impl From<u8> for Family {
-    fn from(version: u8) -> Family {
-        if version == 6 { Family::V6 } else { Family::V4 }
-    }
-}
-
-impl From<Family> for u8 {
-    fn from(family: Family) -> u8 {
-        match family {
-            Family::V4 => 4,
-            Family::V6 => 6,
-        }
-    }
-}
 
 /// A lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,8 +170,8 @@ impl Client {
     /// Does what is due by `now`.
     pub fn on_time(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
         match self {
-            Client::V4(client) => of_v4(client.on_time(now, random)),
-            Client::V6(client) => of_v6(client.on_time(now, random)),
+            Client::V4(client) => of_v4(client.on_time(Turn::new(now, random))),
+            Client::V6(client) => of_v6(client.on_time(Turn::new(now, random))),
         }
     }
 
@@ -209,23 +179,23 @@ impl Client {
     pub fn on_heard(&mut self, heard: Heard, now: Moment, random: &mut Random) -> Vec<Action> {
         match (self, heard) {
             (Client::V4(client), Heard::V4(message)) => {
-                of_v4(client.on_message(&message, now, random))
+                of_v4(client.on_message(&message, Turn::new(now, random)))
             }
             (Client::V4(client), Heard::ClaimV4(claim)) => {
-                of_v4(client.on_conflict(claim.address, claim.mac, now, random))
+                of_v4(client.on_conflict(claim.address, claim.mac, Turn::new(now, random)))
             }
             (Client::V4(client), Heard::Malformed(IpAddr::V4(from))) => {
                 client.on_malformed(from);
                 vec![]
             }
             (Client::V6(client), Heard::V6(message)) => {
-                of_v6(client.on_message(&message, now, random))
+                of_v6(client.on_message(&message, Turn::new(now, random)))
             }
             (Client::V6(client), Heard::Router(told, own)) => {
-                of_v6(client.on_router(told, own, now, random))
+                of_v6(client.on_router(told, own, Turn::new(now, random)))
             }
             (Client::V6(client), Heard::ClaimV6(address)) => {
-                of_v6(client.on_conflict(address, now, random))
+                of_v6(client.on_conflict(address, Turn::new(now, random)))
             }
             _ => vec![], // an exchange has sockets of its client's family
         }
@@ -242,17 +212,49 @@ impl Client {
 
 /// Converts the actions of a DHCPv4 client.
 pub fn of_v4(actions: Vec<v4::client::Action>) -> Vec<Action> {
-    let of =
-        |action: v4::client::Action| action.map(Outgoing::V4, IpAddr::V4, Intent::V4, Lease::V4);
-    actions.into_iter().map(of).collect()
+    actions.into_iter().map(v4::client::Action::convert).collect()
 }
 
 /// Converts the actions of a DHCPv6 client.
 pub fn of_v6(actions: Vec<v6::client::Action>) -> Vec<Action> {
-    let send = |outgoing| match outgoing {
-        v6::client::Outgoing::Message(message) => Outgoing::V6(message),
-        v6::client::Outgoing::Routers => Outgoing::Routers,
-    };
-    let of = |action: v6::client::Action| action.map(send, IpAddr::V6, Intent::V6, Lease::V6);
-    actions.into_iter().map(of).collect()
+    actions.into_iter().map(v6::client::Action::convert).collect()
+}
+
+impl From<v4::client::Outgoing> for Outgoing {
+    fn from(outgoing: v4::client::Outgoing) -> Outgoing {
+        Outgoing::V4(outgoing)
+    }
+}
+
+impl From<v6::client::Outgoing> for Outgoing {
+    fn from(outgoing: v6::client::Outgoing) -> Outgoing {
+        match outgoing {
+            v6::client::Outgoing::Message(message) => Outgoing::V6(message),
+            v6::client::Outgoing::Routers => Outgoing::Routers,
+        }
+    }
+}
+
+impl From<v4::client::Intent> for Intent {
+    fn from(intent: v4::client::Intent) -> Intent {
+        Intent::V4(intent)
+    }
+}
+
+impl From<v6::client::Intent> for Intent {
+    fn from(intent: v6::client::Intent) -> Intent {
+        Intent::V6(intent)
+    }
+}
+
+impl From<v4::lease::Lease> for Lease {
+    fn from(lease: v4::lease::Lease) -> Lease {
+        Lease::V4(lease)
+    }
+}
+
+impl From<v6::lease::Lease> for Lease {
+    fn from(lease: v6::lease::Lease) -> Lease {
+        Lease::V6(lease)
+    }
 }

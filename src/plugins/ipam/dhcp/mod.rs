@@ -8,6 +8,7 @@
 pub mod client;
 mod conf;
 pub mod daemon;
+mod domains;
 mod family;
 mod operator;
 mod reader;
@@ -16,7 +17,6 @@ pub mod v4;
 pub mod v6;
 pub mod wire;
 
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,14 +25,15 @@ use nix::errno::Errno;
 
 pub use self::conf::DEFAULT_SOCKET;
 use self::conf::{Conf, socket_path};
-use self::family::Family;
-use self::wire::{Described, Request, Terms, Wish, is_not_running};
+use self::daemon::orphans;
+use self::wire::{Described, Peer, Request, Terms, Wish, is_not_running};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Document};
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, Result};
+use crate::family::Family;
 use crate::net::netlink::{Link, LinkChange, Watch};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
@@ -52,7 +53,7 @@ const RESTART_PAUSE: Duration = Duration::from_millis(2);
 pub struct Dhcp;
 
 impl Plugin for Dhcp {
-    const NAME: &'static str = "dhcp";
+    const NAME: &'static str = operator::NAME;
     const KIND: Kind = Kind::Ipam;
     const ABOUT: &'static str = "addresses of the network's DHCP server, which a daemon keeps";
     const NEEDS_LINK: bool = true;
@@ -60,8 +61,8 @@ impl Plugin for Dhcp {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let socket = socket_path(cx.config)?;
-        wire::ask_for::<()>(&socket, &Request::Status)?; // before any change, and before the wait for the carrier
+        let daemon = peer(cx)?;
+        daemon.ask::<()>(&Request::Status)?; // before any change, and before the wait for the carrier
         set_up(cx, conf, at)?;
         let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
         let netns = netns.to_string_lossy();
@@ -72,7 +73,7 @@ impl Plugin for Dhcp {
             Request::Add(Wish { key: at.key.clone(), netns: netns.clone().into_owned(), terms })
         });
         let wishes: Vec<Request> = wishes.collect();
-        let error = match leased(&socket, &wishes) {
+        let error = match leased(&daemon, &wishes) {
             Ok(Ok(result)) => return Ok(result),
             // the daemon has released what it requested
             Ok(Err(error)) if wishes.len() == 1 => return Err(error),
@@ -80,7 +81,7 @@ impl Plugin for Dhcp {
         };
         // Release now, while the interface still exists to send from: a daemon that died may have
         // left a request behind, and the other family may have a lease.
-        Err(match release(cx, &socket, &at.key) {
+        Err(match release(&daemon, &at.key) {
             Ok(()) => error,
             Err(failed) => error.with_details(format_args!("undo: {failed}")),
         })
@@ -90,38 +91,38 @@ impl Plugin for Dhcp {
     /// one.
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let result = cx.config.prev_result()?.unwrap_or_default();
-        let socket = socket_path(cx.config)?;
+        let daemon = peer(cx)?;
         conf.leases.iter().try_for_each(|v6| {
             let family = if v6.is_some() { Family::V6 } else { Family::V4 };
             let request = Request::Check { key: at.key.clone(), family };
-            verify(&wire::ask_for(&socket, &request)?, &result)
+            verify(&daemon.ask(&request)?, &result)
         })
     }
 
     /// Releases the leases, without a daemon too. The reference fails without one, and the
     /// container cannot be removed.
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
-        release(cx, &any_socket_path(cx), &at.key)
+        release(&any_peer(cx), &at.key)
     }
 
     fn status(cx: &Context<'_>, _: &Conf) -> Result<()> {
-        let answer = wire::ask_for(&socket_path(cx.config)?, &Request::Status);
+        let answer = peer(cx)?.ask(&Request::Status);
         answer.map_err(|e| e.with_code(Code::NOT_AVAILABLE))
     }
 
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
-        let socket = any_socket_path(cx);
+        let daemon = any_peer(cx);
         let network = &cx.config.name;
         let of_orphans = |error: Error| {
-            daemon::orphans::gc(&socket, network, valid).map_err(|e| e.with_details(&error.msg))
+            orphans::gc(&daemon.socket, network, valid).map_err(|e| e.with_details(&error.msg))
         };
-        let stale = match valid.is_watched().then(|| wire::ask_for(&socket, &Request::Leases)) {
+        let stale = match valid.is_watched().then(|| daemon.ask(&Request::Leases)) {
             Some(Err(error)) if is_not_running(&error) => return of_orphans(error),
             Some(leases) => stale(leases?, network, valid),
             None => vec![],
         };
         if !valid.is_look() {
-            match wire::ask_for(&socket, &Request::gc(network, valid)) {
+            match daemon.ask(&Request::gc(network, valid)) {
                 Err(error) if is_not_running(&error) => return of_orphans(error),
                 done => done?,
             }
@@ -153,14 +154,14 @@ fn stale(leases: Vec<Described>, network: &NetworkName, valid: &ValidAttachments
 }
 
 /// Releases the leases of an attachment: through the daemon, or from its journal if no daemon runs.
-fn release(cx: &Context<'_>, socket: &Path, key: &Key) -> Result<()> {
-    let deadline = cx.deadline().of_wait(RESTART_PATIENCE);
+fn release(daemon: &Peer, key: &Key) -> Result<()> {
+    let deadline = daemon.deadline.of_wait(RESTART_PATIENCE);
     loop {
         // The daemon may exit during the request, and may start during the work on its journal.
         let del = Request::Del(key.clone());
-        let again = match wire::begin_to_ask(socket, &del).and_then(|asked| asked.answer()) {
+        let again = match daemon.begin_to_ask(&del).and_then(|asked| asked.answer()) {
             Ok(answer) => return answer,
-            Err(error) if is_not_running(&error) => match daemon::orphans::del(socket, key) {
+            Err(error) if is_not_running(&error) => match orphans::del(&daemon.socket, key) {
                 Err(error) if error.code == Code::CONFLICT => error,
                 done => return done,
             },
@@ -174,17 +175,21 @@ fn release(cx: &Context<'_>, socket: &Path, key: &Key) -> Result<()> {
     }
 }
 
-/// The socket path for DEL and GC: with an invalid `daemonSocketPath`, ADD cannot have succeeded,
-/// so the default will do.
-fn any_socket_path(cx: &Context<'_>) -> std::path::PathBuf {
-    socket_path(cx.config).unwrap_or_else(|_| Path::new(DEFAULT_SOCKET).to_owned())
+/// The daemon of the configuration.
+fn peer(cx: &Context<'_>) -> Result<Peer> {
+    Ok(Peer { socket: socket_path(cx.config)?, deadline: cx.deadline() })
+}
+
+/// The daemon for DEL and GC: with an invalid `daemonSocketPath`, ADD cannot have succeeded, so the
+/// default socket will do.
+fn any_peer(cx: &Context<'_>) -> Peer {
+    peer(cx).unwrap_or_else(|_| Peer { socket: DEFAULT_SOCKET.into(), deadline: cx.deadline() })
 }
 
 /// The daemon's answers to `wishes`, which it works on in parallel. The two results are those of
-/// [`wire::Asked::answer`].
-fn leased(socket: &Path, wishes: &[Request]) -> Result<Result<AddResult>> {
-    let asked: Result<Vec<_>> =
-        wishes.iter().map(|wish| wire::begin_to_ask(socket, wish)).collect();
+/// [`Asked::answer`](crate::service::wire::Asked::answer).
+fn leased(daemon: &Peer, wishes: &[Request]) -> Result<Result<AddResult>> {
+    let asked: Result<Vec<_>> = wishes.iter().map(|wish| daemon.begin_to_ask(wish)).collect();
     let mut all = AddResult::default();
     for asked in asked? {
         let mut result = match asked.answer()? {

@@ -1,24 +1,27 @@
 //! `cni-multi dhcp …`: runs the DHCP daemon, and queries its leases and metrics.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use super::conf::DEFAULT_SOCKET;
 use super::daemon;
 use super::daemon::flags::{Flags, Refused, usage};
-use super::wire::{self, Request};
-use super::{DEFAULT_SOCKET, Dhcp};
-
+use super::wire::{Peer, Request};
 use crate::cni::env::Environment;
+use crate::cni::json::Value;
+use crate::deadline::Deadline;
 use crate::error::{Result, warn};
-use crate::plugin::{OperatorCommand, Plugin as _};
+use crate::plugin::OperatorCommand;
 use crate::terminal::Streams;
 use crate::terminal::table;
 use crate::terminal::visible::visible;
 
+/// The plugin's name, which the command has too.
+pub const NAME: &str = "dhcp";
+
 /// `cni-multi dhcp` with a subcommand.
-pub const COMMAND: OperatorCommand =
-    OperatorCommand { name: Dhcp::NAME, command_line: command, run };
+pub const COMMAND: OperatorCommand = OperatorCommand { name: NAME, command_line: command, run };
 
 /// The subcommand that the reference's `dhcp` has too.
 const DAEMON: &str = "daemon";
@@ -54,7 +57,7 @@ fn command() -> Command {
         .help("CONTAINER/NETWORK/INTERFACE, as leases prints it");
     let flags =
         Arg::new("flags").value_name("FLAGS").action(ArgAction::Append).trailing_var_arg(true);
-    Command::new(Dhcp::NAME)
+    Command::new(NAME)
         .about("Keep the leases of containers, and look at them")
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -100,17 +103,17 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
 
 fn operate(verb: &str, matches: &ArgMatches) -> Result<String> {
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
-    let ask = |request: &Request| wire::ask(Path::new(text("socketpath")), request);
+    let peer = Peer { socket: PathBuf::from(text("socketpath")), deadline: Deadline::default() };
     Ok(match verb {
         "leases" => {
-            let leases = ask(&Request::Leases)?;
+            let leases: Value = peer.ask(&Request::Leases)?;
             table::of_rows(leases.items().to_vec(), &COLUMNS, text("output") == "json")
         }
         "release" => {
-            ask(&Request::Release(text("key").to_owned()))?;
+            peer.ask::<()>(&Request::Release(text("key").to_owned()))?;
             String::new()
         }
-        _ => ask(&Request::Metrics)?.as_str().map(str::to_owned).unwrap_or_default(),
+        _ => peer.ask(&Request::Metrics)?,
     })
 }
 

@@ -2,16 +2,18 @@
 //! `{"protocol":1,"op":"add",…}` is answered by a CNI result, and so on.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::decode::{from_value, member};
 use crate::cni::json::Value;
-use crate::error::{Error, Result};
-use crate::plugins::ipam::dhcp::family::Family;
+use crate::deadline::Deadline;
+use crate::error::{Code, Error, Expected, Mistake, Problem, Result};
+use crate::family::Family;
 use crate::plugins::ipam::dhcp::v6::client::Mode;
 use crate::service::Identity;
 use crate::service::wire::Asked;
@@ -30,8 +32,12 @@ pub static DAEMON: Identity = Identity {
 /// The CNI version of the result that answers an ADD.
 pub const RESULT_VERSION: &str = "1.1.0";
 
+/// The operations of [`Request`].
+const OPERATIONS: [&str; 8] =
+    ["add", "check", "del", "gc", "status", "leases", "release", "metrics"];
+
 /// A request to the daemon.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Request {
     /// Acquire a lease for an attachment; answered by a CNI result.
@@ -42,31 +48,34 @@ pub enum Request {
         #[serde(flatten)]
         key: Key,
         /// The family of its address.
-        #[serde(default)]
         family: Family,
     },
     /// Release the leases of an attachment.
     Del(Key),
     /// Release the leases of a network except those of these attachments.
+    ///
+    /// A malformed pair refuses the request, and no lease is released. By the specification a GC
+    /// must go on when a resource cannot be removed, but this list says what to keep: the pair may
+    /// stand for any container, and its lease would be released while it lives. The plugins refuse
+    /// the list of the configuration for the same reason ([`ValidAttachments::of_config`]).
     Gc {
         /// The network.
         network: NetworkName,
         /// Container id and interface of each.
-        #[serde(default)]
-        valid: Vec<(String, String)>,
+        valid: Vec<(ContainerId, IfName)>,
     },
     /// Whether a daemon with this protocol runs.
     Status,
     /// List all leases; answered by a list of [`Described`].
     Leases,
     /// Release one lease and take its address off the interface; the key is one from `Leases`.
-    Release(#[serde(with = "by_key")] String),
+    Release(#[serde(serialize_with = "by_key")] String),
     /// Counters, in the Prometheus text format.
     Metrics,
 }
 
 /// A request for a lease.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Wish {
     /// The attachment that it is for.
     #[serde(flatten)]
@@ -120,21 +129,8 @@ pub struct Described {
 }
 
 /// Serialises a lease's key as `{"key":…}`.
-mod by_key {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    struct ByKey {
-        key: String,
-    }
-
-    pub fn serialize<S: Serializer>(key: &str, serializer: S) -> Result<S::Ok, S::Error> {
-        ByKey { key: key.to_owned() }.serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-        ByKey::deserialize(deserializer).map(|by_key| by_key.key)
-    }
+fn by_key<S: Serializer>(key: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map([("key", key)])
 }
 
 /// Serialises options for a server as pairs of a code and octets in hex.
@@ -162,11 +158,56 @@ mod options {
 }
 
 impl Request {
-    /// A GC request for a network.
+    /// A GC request for a network. The names of the configuration's list have been checked. A
+    /// spared one may be any text on the host, but the daemon has leases of valid names only.
     pub fn gc(network: &NetworkName, valid: &ValidAttachments) -> Request {
-        let valid = valid.names().into_iter().map(|valid| (valid.container_id, valid.ifname));
+        let names = valid.names();
+        let valid = names.iter().filter_map(|valid| {
+            Some((
+                ContainerId::parse(&valid.container_id).ok()?,
+                IfName::parse(&valid.ifname).ok()?,
+            ))
+        });
         Request::Gc { network: network.clone(), valid: valid.collect() }
     }
+
+    /// Decodes a request's line. Code 6 if it is none; a mistake has its path.
+    pub fn read(line: &[u8]) -> Result<Request> {
+        DAEMON.verify_request(line)?;
+        let request = Value::parse(line).and_then(|line| Request::of(&line));
+        request.map_err(|e| e.with_code(Code::DECODE).context("read the request"))
+    }
+
+    /// Decodes each part from the line itself: serde would first copy the members of a flattened
+    /// part, and forget where they were.
+    fn of(line: &Value) -> Result<Request> {
+        let op: String = required(line, "op")?;
+        Ok(match op.as_str() {
+            "add" => Request::Add(Wish {
+                key: from_value(line)?,
+                netns: required(line, "netns")?,
+                terms: from_value(line)?,
+            }),
+            "check" => Request::Check { key: from_value(line)?, family: member(line, "family")? },
+            "del" => Request::Del(from_value(line)?),
+            "gc" => {
+                Request::Gc { network: required(line, "network")?, valid: member(line, "valid")? }
+            }
+            "status" => Request::Status,
+            "leases" => Request::Leases,
+            "release" => Request::Release(required(line, "key")?),
+            "metrics" => Request::Metrics,
+            _ => {
+                let unknown = Mistake::new(format_args!("{op:?} is unknown")).at("op");
+                return Err(unknown.expecting(Expected::OneOf(&OPERATIONS)).into());
+            }
+        })
+    }
+}
+
+fn required<T: DeserializeOwned>(line: &Value, key: &'static str) -> Result<T> {
+    let given: Option<T> = member(line, key)?;
+    given.ok_or_else(|| Mistake::of(Problem::Missing).at(key).into())
 }
 
 impl Terms {
@@ -181,26 +222,33 @@ impl Terms {
 pub const TO_THE_REFERENCE: &str = "HTTP/1.0 400 this is the DHCP daemon of cni-multi, which serves the dhcp plugin of \
                                     cni-multi only\r\nConnection: close\r\n\r\n";
 
-/// Sends an operator's request to the daemon at `socket`.
-pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
-    ask_for(socket, request)
+/// The daemon that listens at a socket, and until when to wait for it.
+pub struct Peer {
+    /// The socket's path.
+    pub socket: PathBuf,
+    /// The end of the operation that asks.
+    pub deadline: Deadline,
 }
 
-/// Sends a request to the daemon at `socket` and waits for the answer.
-pub fn ask_for<A: DeserializeOwned>(socket: &Path, request: &Request) -> Result<A> {
-    begin_to_ask(socket, request)?.answer()?
-}
+impl Peer {
+    /// Sends a request and waits for the answer.
+    pub fn ask<A: DeserializeOwned>(&self, request: &Request) -> Result<A> {
+        self.begin_to_ask(request)?.answer()?
+    }
 
-/// Sends a request; the caller may wait for the answer later.
-pub fn begin_to_ask<'a>(socket: &'a Path, request: &Request) -> Result<Asked<'a>> {
-    let connected = DAEMON.connect(socket);
-    connected.map_err(|e| DAEMON.unreached(socket, &e).saying(dialling(socket, &e)))?.ask(request)
-}
+    /// Sends a request; the caller may wait for the answer later.
+    pub fn begin_to_ask(&self, request: &Request) -> Result<Asked<'_>> {
+        let socket = &self.socket;
+        let connected = DAEMON.connect(socket, self.deadline);
+        connected.map_err(|e| DAEMON.unreached(socket, &e).saying(self.dialling(&e)))?.ask(request)
+    }
 
-/// The reference's error message for an unreachable daemon.
-fn dialling(socket: &Path, error: &io::Error) -> String {
-    let what = format!("error dialing DHCP daemon: dial unix {}: connect", socket.display());
-    Error::io(what, error).msg.clone()
+    /// The reference's error message for an unreachable daemon.
+    fn dialling(&self, error: &io::Error) -> String {
+        let socket = self.socket.display();
+        let what = format!("error dialing DHCP daemon: dial unix {socket}: connect");
+        Error::io(what, error).msg.clone()
+    }
 }
 
 #[cfg(test)]
@@ -208,18 +256,22 @@ fn dialling(socket: &Path, error: &io::Error) -> String {
 mod tests {
     use std::io::{BufRead as _, BufReader, Write as _};
     use std::os::unix::net::UnixListener;
-    use std::time::Duration;
+    use std::path::Path;
+    use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::error::Code;
     use crate::scratch::Scratch;
 
     fn key() -> Key {
         Key::parse("net", "one", "eth0").unwrap()
     }
 
+    fn valid(id: &str, ifname: &str) -> (ContainerId, IfName) {
+        (ContainerId::parse(id).unwrap(), IfName::parse(ifname).unwrap())
+    }
+
     fn parse(line: &str) -> Result<Request> {
-        DAEMON.read_request(line.as_bytes())
+        Request::read(line.as_bytes())
     }
 
     #[test]
@@ -248,7 +300,7 @@ mod tests {
             Request::Del(key()),
             Request::Gc {
                 network: NetworkName::parse("net").unwrap(),
-                valid: vec![("a".to_owned(), "eth0".to_owned())],
+                valid: vec![valid("a", "eth0")],
             },
             Request::Status,
             Request::Leases,
@@ -270,26 +322,46 @@ mod tests {
                 r#"{"protocol":2,"op":"status"}"#.to_owned(),
                 "the client speaks protocol 2, this daemon 1",
             ),
-            (r#"{"protocol":1,"op":"fly"}"#.to_owned(), "read the request: unknown variant `fly`"),
+            (
+                r#"{"protocol":1,"op":"fly"}"#.to_owned(),
+                "read the request: op: \"fly\" is unknown, expected \"add\", \"check\", ",
+            ),
+            (r#"{"protocol":1}"#.to_owned(), "read the request: op: missing"),
             (
                 r#"{"protocol":1,"op":"del","network":"n"}"#.to_owned(),
-                "read the request: missing field `containerID`",
+                "read the request: containerID: missing",
             ),
             (
                 format!(r#"{{"op":"add",{named},"provide":[[300,""]]}}"#),
-                "read the request: invalid value: integer `300`, expected u8",
+                "read the request: provide[0][0]: 300 is out of range, expected an integer from 0 to 255",
             ),
             (
                 format!(r#"{{"op":"add",{named},"provide":[[12,"0"]]}}"#),
-                "read the request: \"0\": expected pairs of hex digits",
+                "read the request: provide[0][1]: \"0\": expected pairs of hex digits",
             ),
             (
                 format!(r#"{{"op":"add",{named},"request":["x"]}}"#),
-                "read the request: invalid type: string \"x\", expected u8",
+                "read the request: request[0]: expected an integer from 0 to 255, found string \"x\"",
             ),
             (
                 format!(r#"{{"op":"add",{named},"priority":1.5}}"#),
-                "read the request: invalid type: floating point `1.5`, expected i64",
+                "read the request: priority: expected an integer, found number 1.5",
+            ),
+            (
+                format!(r#"{{"op":"add",{named},"v6":"both"}}"#),
+                "read the request: v6: \"both\" is unknown, expected \"dhcp\" or \"slaac\"",
+            ),
+            (
+                format!(r#"{{"op":"gc",{named},"valid":[["a","eth0"],["b"]]}}"#),
+                "read the request: valid[1]: invalid length 1",
+            ),
+            (
+                format!(r#"{{"op":"gc",{named},"valid":[["a",7]]}}"#),
+                "read the request: valid[0][1]: expected a string, found integer 7",
+            ),
+            (
+                format!(r#"{{"op":"gc",{named},"valid":[["../a","eth0"]]}}"#),
+                "read the request: valid[0][0]: invalid characters in containerID",
             ),
             ("[".to_owned(), "read the request: EOF"),
         ];
@@ -319,10 +391,7 @@ mod tests {
             ),
             (
                 r#"{"network":"net","valid":[["a","eth0"]],"protocol":1,"op":"gc"}"#,
-                Request::Gc {
-                    network: key().network,
-                    valid: vec![("a".to_owned(), "eth0".to_owned())],
-                },
+                Request::Gc { network: key().network, valid: vec![valid("a", "eth0")] },
             ),
             (r#"{"protocol":1,"op":"status"}"#, Request::Status),
             (
@@ -337,6 +406,10 @@ mod tests {
         }
     }
 
+    fn peer(socket: &Path) -> Peer {
+        Peer { socket: socket.to_owned(), deadline: Deadline::default() }
+    }
+
     /// The result of a request to a daemon that answers with this text.
     fn asked(answer: &'static str) -> Result<Value> {
         let scratch = Scratch::new();
@@ -347,7 +420,7 @@ mod tests {
             stream.read_until(b'\n', &mut vec![]).unwrap();
             stream.get_mut().write_all(answer.as_bytes()).unwrap();
         });
-        let answer = ask(&path, &Request::Status);
+        let answer = peer(&path).ask(&Request::Status);
         daemon.join().unwrap();
         answer
     }
@@ -393,14 +466,27 @@ mod tests {
     fn nobody_there_is_told_with_what_to_start() {
         let scratch = Scratch::new();
         let path = scratch.path().join("dhcp.sock");
-        let error = ask(&path, &Request::Status).unwrap_err();
+        let error = peer(&path).ask::<()>(&Request::Status).unwrap_err();
         assert!(
             is_not_running(&error)
                 && error.msg.ends_with("dhcp.sock: connect: no such file or directory"),
             "{error}"
         );
-        assert!(error.details.contains("cni-dhcp.socket"), "{error}");
+        assert!(error.details().contains("cni-dhcp.socket"), "{error}");
         drop(UnixListener::bind(&path).unwrap());
-        assert!(is_not_running(&ask(&path, &Request::Status).unwrap_err()), "a stale socket");
+        let error = peer(&path).ask::<()>(&Request::Status).unwrap_err();
+        assert!(is_not_running(&error), "a stale socket");
+    }
+
+    #[test]
+    fn a_silent_daemon_is_awaited_until_the_deadline() {
+        let scratch = Scratch::new();
+        let socket = scratch.path().join("dhcp.sock");
+        let _silent = UnixListener::bind(&socket).unwrap();
+        let began = Instant::now();
+        let late = Peer { socket, deadline: Deadline::after(Duration::ZERO) };
+        let error = late.ask::<()>(&Request::Status).unwrap_err();
+        assert!(error.msg.ends_with("no answer within 5 s"), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
 }

@@ -10,6 +10,7 @@ use crate::cni::conf::Config;
 use crate::cni::result::Route;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
+use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 use crate::steps::allocation::files::Place;
 use crate::steps::allocation::ranges::{Range, RangeConf, RangeSet};
@@ -170,8 +171,8 @@ fn push_set(
 
 /// Results before CNI 0.3.0 have room for only one address per family.
 fn refuse_several_of_a_family(sets: &[RangeSet], config_version: &str) -> Result<()> {
-    let ipv4 = sets.iter().filter(|set| set.is_ipv4()).count();
-    if ipv4.max(sets.len() - ipv4) > 1
+    let has_several = |family| sets.iter().filter(|set| set.is_of(family)).count() > 1;
+    if Family::ALL.into_iter().any(has_several)
         && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES
     {
         let msg =

@@ -22,7 +22,7 @@ use crate::steps::allocation::files::{FileStore, Place, lease};
 use crate::steps::allocation::owner::{Lease, Owner};
 use crate::steps::allocation::ranges::RangeSet;
 use crate::steps::allocation::search::{Pool, first_free};
-use crate::steps::allocation::{self, Store as _, held_by_attachment, release_all};
+use crate::steps::allocation::{self, Need, Store as _, held_by_attachment, release_all};
 
 /// The `host-local` plugin.
 pub struct HostLocal;
@@ -37,9 +37,8 @@ impl Plugin for HostLocal {
         let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv_conf::read)?;
         let owner = owner(&at.key);
         let mut store = FileStore::create(&conf::place(cx), &owner.container_id)?;
-        let allocated = transaction(|rb| {
-            allocation::allocate(&conf.sets, &conf.requested, &owner, &mut store, rb)
-        });
+        let need = Need { sets: &conf.sets, requested: &conf.requested, owner: &owner };
+        let allocated = transaction(|rb| allocation::allocate(&need, &mut store, rb));
         let ips = allocated.inspect_err(|_| store.forget_what_is_gone())?;
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
     }

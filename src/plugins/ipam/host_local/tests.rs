@@ -243,7 +243,7 @@ fn addresses_go_round() {
 }
 
 #[test]
-fn a_second_add_is_refused_and_another_interface_is_another_attachment() {
+fn a_second_add_fails_unless_it_is_for_another_interface() {
     let net = Net::small();
     net.add_to("a", "eth0").unwrap();
     let refused = (

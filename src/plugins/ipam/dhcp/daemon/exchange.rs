@@ -8,7 +8,8 @@ use super::exchange_v4::{self, ExchangeV4};
 use super::exchange_v6::{self, ExchangeV6};
 use super::interface::{Absent, Place};
 use crate::error::Result;
-use crate::plugins::ipam::dhcp::family::{Family, Heard, Outgoing};
+use crate::family::Family;
+use crate::plugins::ipam::dhcp::family::{Heard, Outgoing};
 
 /// The sockets that are open while answers are expected.
 pub enum Exchange {

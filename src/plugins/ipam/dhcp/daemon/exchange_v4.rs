@@ -37,7 +37,8 @@ impl ExchangeV4 {
         let mut master = None;
         let mut master_here = None;
         let mut is_readdressed = false;
-        place.visit(prefix, &mut |_, link| {
+        place.visit(prefix, &mut |at| {
+            let link = at.link;
             packets = Some(PacketSocket::open(link.index)?);
             is_readdressed = link.mac() != place.mac;
             match link.lower.filter(|_| link.kind == "ipvlan") {
@@ -59,20 +60,20 @@ impl ExchangeV4 {
             message.broadcast |= self.is_readdressed;
             return Ok(self.packets.broadcast(&message.encode())?);
         };
-        let payload = outgoing.message.encode();
-        self.unicast = by_routes(from, to, &payload, place, prefix);
+        let datagram = Datagram { from, to, payload: outgoing.message.encode() };
+        self.unicast = by_routes(&datagram, place, prefix);
         match self.unicast {
             Some(_) => Ok(()),
-            None => Ok(self.packets.send(from, to, &payload)?),
+            None => Ok(self.packets.send(from, to, &datagram.payload)?),
         }
     }
 
     /// Probes the link by ARP for a host that has the address.
     pub fn probe(&mut self, address: Ipv4Addr, place: &Place, prefix: &str) -> Result<(), Absent> {
         let arp = &mut self.arp;
-        place.visit(prefix, &mut |_, link| {
-            let socket = arp.take().map_or_else(|| ArpSocket::open(link.index), Ok)?;
-            socket.probe(address, &link.mac())?;
+        place.visit(prefix, &mut |at| {
+            let socket = arp.take().map_or_else(|| ArpSocket::open(at.link.index), Ok)?;
+            socket.probe(address, &at.link.mac())?;
             *arp = Some(socket);
             Ok(())
         })
@@ -115,10 +116,11 @@ fn listen_too(ifindex: u32) -> Option<PacketSocket> {
 
 /// Sends the message that releases a lease. As a rule no exchange is open for it.
 pub fn send_once(outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
-    if let Destination::Server { from, to } = outgoing.to
-        && by_routes(from, to, &outgoing.message.encode(), place, prefix).is_some()
-    {
-        return Ok(());
+    if let Destination::Server { from, to } = outgoing.to {
+        let datagram = Datagram { from, to, payload: outgoing.message.encode() };
+        if by_routes(&datagram, place, prefix).is_some() {
+            return Ok(());
+        }
     }
     let mut exchange = ExchangeV4::open(place, prefix)?;
     let sent = exchange.send(outgoing, place, prefix);
@@ -126,21 +128,23 @@ pub fn send_once(outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(),
     sent
 }
 
-/// Sends a datagram to a server as any program of the container would. `None` if the interface does
-/// not have the address; the datagram can then only be sent to the link.
-fn by_routes(
+/// A message to one server.
+struct Datagram {
     from: Ipv4Addr,
     to: Ipv4Addr,
-    payload: &[u8],
-    place: &Place,
-    prefix: &str,
-) -> Option<UdpSocket> {
+    payload: Vec<u8>,
+}
+
+/// Sends a datagram to a server as any program of the container would. `None` if the interface does
+/// not have the address; the datagram can then only be sent to the link.
+fn by_routes(datagram: &Datagram, place: &Place, prefix: &str) -> Option<UdpSocket> {
+    let Datagram { from, to, payload } = datagram;
     let mut sent = None;
-    let _ = place.visit(prefix, &mut |netlink, link| {
+    let _ = place.visit(prefix, &mut |at| {
         // A successful bind proves nothing: in a namespace that never had an address, any can be
         // bound.
-        if netlink.addresses(link)?.iter().any(|address| address.net.addr() == from) {
-            sent = Some(packet_socket::unicast(from, to, &link.name, payload)?);
+        if at.netlink.addresses(at.link)?.iter().any(|address| address.net.addr() == *from) {
+            sent = Some(packet_socket::unicast(*from, *to, &at.link.name, payload)?);
         }
         Ok(())
     }); // on failure the caller sends on the link: it needs no routes and no namespace path

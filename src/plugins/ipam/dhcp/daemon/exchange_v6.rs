@@ -43,11 +43,12 @@ impl ExchangeV6 {
     /// Opens the sockets, if the interface still exists.
     pub fn open(place: &Place, prefix: &str) -> Result<ExchangeV6, Absent> {
         let mut opened = None;
-        place.visit(prefix, &mut |netlink, link| {
+        place.visit(prefix, &mut |at| {
+            let link = at.link;
             let servers = LinkSocket::dhcp(link.index, &link.name)?;
             let neighbours = LinkSocket::discovery(link.index, &link.name)?;
             let watch = Watch::ipv6_addresses()?; // before the look, so that no change is missed
-            let link_local = match usable(netlink, link)? {
+            let link_local = match usable(at.netlink, link)? {
                 Some(address) => LinkLocal::Usable(address),
                 None => LinkLocal::Awaited(Box::new(Awaited {
                     netlink: Netlink::open()?,
@@ -119,7 +120,8 @@ impl ExchangeV6 {
 
 /// Sends the message that releases a lease.
 pub fn send_once(message: &Message, place: &Place, prefix: &str) -> Result<(), Absent> {
-    place.visit(prefix, &mut |_, link| {
+    place.visit(prefix, &mut |at| {
+        let link = at.link;
         LinkSocket::dhcp(link.index, &link.name)?.send(&message.encode(), ALL_SERVERS)
     })
 }

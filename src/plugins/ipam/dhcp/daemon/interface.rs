@@ -67,8 +67,16 @@ impl From<Absent> for Error {
     }
 }
 
-/// The work to do in the namespace, with a netlink socket in it and the interface as it is now.
-pub type Visit<'a> = &'a mut (dyn FnMut(&Netlink, &Link) -> Result<()> + Send);
+/// An interface during a visit.
+pub struct Visited<'a> {
+    /// A netlink socket in its namespace.
+    pub netlink: &'a Netlink,
+    /// The interface as it is now.
+    pub link: &'a Link,
+}
+
+/// The work to do in the namespace.
+pub type Visit<'a> = &'a mut (dyn FnMut(&Visited<'_>) -> Result<()> + Send);
 
 impl Place {
     /// Finds the interface that a lease is requested for, and sets it up.
@@ -120,7 +128,7 @@ impl Place {
             let is_ours = |link: &Link| cookies.is_some() || link.mac() == self.mac;
             let link = netlink.find_link_by_index(self.ifindex)?.filter(is_ours);
             let Some(link) = link else { return Ok(Err(Absent::Gone("its interface is gone"))) };
-            work(&netlink, &link).map(Ok)
+            work(&Visited { netlink: &netlink, link: &link }).map(Ok)
         })?
     }
 
@@ -162,66 +170,53 @@ mod octets {
     }
 }
 
-/// Takes an address off the interface. Returns the IPv4 routes that go with it, for [`put_back`];
-/// IPv6 routes stay.
-pub fn take_off(netlink: &Netlink, link: &Link, address: IpAddr) -> Result<Vec<RouteEntry>> {
-    let mut routes = if address.is_ipv4() { netlink.routes_through(link)? } else { vec![] };
-    routes.retain(|route| route.dst.addr().is_ipv4());
-    for found in netlink.addresses(link)?.iter().filter(|found| found.net.addr() == address) {
-        netlink.delete_address(link, found.net)?;
-    }
-    Ok(routes)
-}
-
-/// Puts the address back on the interface, with the routes that went with it; after a restart of
-/// the daemon, with those in the lease.
-pub fn put_back(
-    netlink: &Netlink,
-    link: &Link,
-    lease: &Lease,
-    priority: i64,
-    routes: &[RouteEntry],
-) -> Result<()> {
-    let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
-    match netlink.add_address(link, lease.net(), options) {
-        Err(e) if !e.is_exists() => return Err(e),
-        _ => (),
-    }
-    if !routes.is_empty() {
-        return routes.iter().try_for_each(|route| netlink.put_route(link, route));
-    }
-    add_routes(netlink, link, lease, priority)
-}
-
-fn add_routes(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64) -> Result<()> {
-    for route in addresses::planned_routes(&lease.result(priority, link.mtu))? {
-        match netlink.add_route(link, &route) {
-            Err(e) if !e.is_exists() => return Err(e),
-            _ => (),
+impl Visited<'_> {
+    /// Takes an address off the interface. Returns the IPv4 routes that go with it, for
+    /// [`Visited::put_back`]; IPv6 routes stay.
+    pub fn take_off(&self, address: IpAddr) -> Result<Vec<RouteEntry>> {
+        let Visited { netlink, link } = self;
+        let mut routes = if address.is_ipv4() { netlink.routes_through(link)? } else { vec![] };
+        routes.retain(|route| route.dst.addr().is_ipv4());
+        for found in netlink.addresses(link)?.iter().filter(|found| found.net.addr() == address) {
+            netlink.delete_address(link, found.net)?;
         }
+        Ok(routes)
     }
-    Ok(())
+
+    /// Puts the address back on the interface, with the routes that went with it; after a restart
+    /// of the daemon, with those in the lease.
+    pub fn put_back(&self, lease: &Lease, priority: i64, routes: &[RouteEntry]) -> Result<()> {
+        let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
+        or_exists(self.netlink.add_address(self.link, lease.net(), options))?;
+        if routes.is_empty() {
+            return self.add_routes(lease, priority);
+        }
+        routes.iter().try_for_each(|route| self.netlink.put_route(self.link, route))
+    }
+
+    fn add_routes(&self, lease: &Lease, priority: i64) -> Result<()> {
+        let routes = addresses::planned_routes(&lease.result(priority, self.link.mtu))?;
+        routes.iter().try_for_each(|route| or_exists(self.netlink.add_route(self.link, route)))
+    }
+
+    /// Moves the routes from the previous router to the lease's, in whichever tables they are;
+    /// without a router on either side, adds the lease's routes.
+    pub fn reroute(&self, before: Option<Ipv6Addr>, lease: &Lease, priority: i64) -> Result<()> {
+        let (Some(before), Some(router)) = (before, lease.router()) else {
+            return self.add_routes(lease, priority);
+        };
+        let Visited { netlink, link } = self;
+        let mut routes = netlink.routes_through(link)?;
+        routes.retain(|route| route.gateways() == [IpAddr::V6(before)]);
+        for route in &routes {
+            netlink.put_route(link, &route.by(router.into()))?;
+            netlink.delete_route(link, route)?;
+        }
+        Ok(())
+    }
 }
 
-/// Moves the routes from the previous router to the lease's, in whichever tables they are; without
-/// a router on either side, adds the lease's routes.
-pub fn reroute(
-    netlink: &Netlink,
-    link: &Link,
-    before: Option<Ipv6Addr>,
-    lease: &Lease,
-    priority: i64,
-) -> Result<()> {
-    let (Some(before), Some(router)) = (before, lease.router()) else {
-        return add_routes(netlink, link, lease, priority);
-    };
-    for route in netlink
-        .routes_through(link)?
-        .iter()
-        .filter(|route| route.gateways() == [IpAddr::V6(before)])
-    {
-        netlink.put_route(link, &route.by(router.into()))?;
-        netlink.delete_route(link, route)?;
-    }
-    Ok(())
+/// Treats an object that exists as added.
+fn or_exists(added: Result<()>) -> Result<()> {
+    added.or_else(|e| if e.is_exists() { Ok(()) } else { Err(e) })
 }

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::interface::Place;
 use crate::cni::attachment::{Key, NetworkName, hex};
-use crate::plugins::ipam::dhcp::family::{Family, Intent, Lease};
-use crate::plugins::ipam::dhcp::wire::Terms;
+use crate::family::Family;
+use crate::plugins::ipam::dhcp::family::{Intent, Lease};
+use crate::plugins::ipam::dhcp::wire::{Terms, Wish};
 use crate::service::journal;
 
 /// The daemon's journal.
@@ -38,6 +39,12 @@ pub struct Record {
 }
 
 impl Record {
+    /// A lease that is about to be acquired.
+    pub fn wanted(wish: Wish, place: Place) -> Record {
+        let Wish { key, terms, .. } = wish;
+        Record { key, place, terms, lost: false, lease: None, intent: None }
+    }
+
     /// The family of the lease.
     pub fn family(&self) -> Family {
         self.terms.family()

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::Daemon;
 use super::exchange::Exchange;
-use super::interface::{self, Absent};
+use super::interface::Absent;
 use super::metrics::{Count, state_text};
 use super::release::{acquire, give_back, resume};
-use super::table::{Entry, Name, Undone, name_of};
+use super::table::{Entry, Undone};
 use crate::error::{Code, Error, Result};
 use crate::plugins::ipam::dhcp::client::{Reason, State};
 use crate::plugins::ipam::dhcp::family::{Action, Heard, Lease};
@@ -61,39 +61,37 @@ impl Daemon {
     }
 
     fn resume(&mut self, mut entry: Entry, now: Moment) {
-        let name = name_of(&entry.record.key, entry.record.family());
         let Some(lease) = entry.record.lease.clone() else {
             // No plugin has received this lease, and no connection waits for it any more.
-            return self.let_go(&name, entry);
+            return self.let_go(entry);
         };
         // Looks for the namespace only when the lease is due: its mounts may not be in place yet.
         entry.client = Some(resume(&entry.record, &lease, &self.flags, now));
-        self.settle(name, entry, now);
+        self.settle(entry, now);
     }
 
     /// Starts to acquire a lease if there is room for another exchange; otherwise queues it.
-    pub(super) fn acquire(&mut self, name: Name, mut entry: Entry, now: Moment) {
+    pub(super) fn acquire(&mut self, mut entry: Entry, now: Moment) {
         if self.table.exchanges() >= EXCHANGES_MAX {
-            self.table.turns.push_back(name.clone());
+            self.table.turns.push_back(entry.name.clone());
             let limit = entry.limit;
-            return self.table.put(name, entry, limit);
+            return self.table.put(entry, limit);
         }
         match Exchange::open(&entry.record.place, &self.flags.hostprefix, entry.record.family()) {
             Ok(exchange) => entry.exchange = Some(exchange),
-            Err(absent) => return self.forget(&name, entry, End::Failed(absent.into())),
+            Err(absent) => return self.forget(entry, End::Failed(absent.into())),
         }
-        self.begin(name, entry, now);
+        self.begin(entry, now);
     }
 
     /// Requests a lease, once the exchange can send.
-    fn begin(&mut self, name: Name, mut entry: Entry, now: Moment) {
+    fn begin(&mut self, mut entry: Entry, now: Moment) {
         if !entry.exchange.as_ref().is_some_and(Exchange::is_ready) {
-            return self.settle(name, entry, now);
+            return self.settle(entry, now);
         }
-        let (client, actions) =
-            acquire(&entry.record, &self.flags, (entry.wanted, entry.limit), now, &mut self.random);
+        let (client, actions) = acquire(&entry, &self.flags, now, &mut self.random);
         entry.client = Some(client);
-        self.go_on(name, entry, actions, now);
+        self.go_on(entry, actions, now);
     }
 
     /// Starts queued leases while there is room.
@@ -103,8 +101,8 @@ impl Daemon {
             && let Some(name) = self.table.overdue.pop_front()
         {
             match self.table.take(&name) {
-                Some(entry) if entry.client.is_some() => self.look(name, entry, since_boot()),
-                Some(entry) => self.settle(name, entry, since_boot()),
+                Some(entry) if entry.client.is_some() => self.look(entry, since_boot()),
+                Some(entry) => self.settle(entry, since_boot()),
                 None => (),
             }
         }
@@ -112,8 +110,8 @@ impl Daemon {
             && let Some(name) = self.table.turns.pop_front()
         {
             match self.table.take(&name) {
-                Some(entry) if entry.client.is_none() => self.acquire(name, entry, since_boot()),
-                Some(entry) => self.settle(name, entry, since_boot()),
+                Some(entry) if entry.client.is_none() => self.acquire(entry, since_boot()),
+                Some(entry) => self.settle(entry, since_boot()),
                 None => (),
             }
         }
@@ -122,7 +120,6 @@ impl Daemon {
     /// Handles a lease that is due.
     pub(super) fn on_time(&mut self, name: &str, now: Moment) {
         let Some(entry) = self.table.take(name) else { return };
-        let name = name.to_owned();
         if entry.client.is_none() {
             let msg = match entry.exchange {
                 None => {
@@ -135,18 +132,18 @@ impl Daemon {
                     )
                 }
             };
-            return self.forget(&name, entry, End::Failed(Error::new(Code::TRY_AGAIN, msg)));
+            return self.forget(entry, End::Failed(Error::new(Code::TRY_AGAIN, msg)));
         }
-        self.look(name, entry, now);
+        self.look(entry, now);
     }
 
     /// Lets the client do what is due, with sockets if it may need them.
-    fn look(&mut self, name: Name, mut entry: Entry, now: Moment) {
+    fn look(&mut self, mut entry: Entry, now: Moment) {
         if entry.unsaved {
-            self.save(&name, &mut entry);
+            self.save(&mut entry);
         }
-        if let Err(end) = self.change_interface(&name, &mut entry) {
-            return self.forget(&name, entry, end);
+        if let Err(end) = self.change_interface(&mut entry) {
+            return self.forget(entry, end);
         }
         let needs = entry.client.as_ref().is_some_and(|client| client.needs_sockets(now));
         let place = &entry.record.place;
@@ -154,9 +151,9 @@ impl Daemon {
         let opened = match (&entry.exchange, needs) {
             // But the expiry of a lease never queues: what cannot be sent now is sent again later.
             (None, true) if is_full && now < entry.end() => {
-                self.table.overdue.push_back(name.clone());
+                self.table.overdue.push_back(entry.name.clone());
                 let end = entry.end();
-                return self.table.put(name, entry, end);
+                return self.table.put(entry, end);
             }
             (None, true) if !is_full => {
                 let exchange = Exchange::open(place, &self.flags.hostprefix, entry.record.family());
@@ -166,33 +163,30 @@ impl Daemon {
         };
         match opened {
             Ok(()) => (),
-            Err(Absent::Gone(why)) => return self.forget(&name, entry, End::Gone(why)),
+            Err(Absent::Gone(why)) => return self.forget(entry, End::Gone(why)),
             // The lease's time runs on regardless; what is not sent now is sent again later.
-            Err(Absent::Failed(error)) => {
-                self.log(&name, format_args!("problem={:?}", error.to_string()))
-            }
+            Err(Absent::Failed(error)) => self.log_problem(&entry.name, &error),
         }
         let Some(client) = &mut entry.client else { return };
         let actions = client.on_time(now, &mut self.random);
-        self.go_on(name, entry, actions, now);
+        self.go_on(entry, actions, now);
     }
 
     /// Handles a readable socket of an exchange.
     pub(super) fn receive(&mut self, name: &str) {
         let Some(mut entry) = self.table.take(name) else { return };
         let now = since_boot();
-        let name = name.to_owned();
-        match self.heard(&name, &mut entry, now) {
-            Ok(_) if entry.client.is_none() => self.begin(name, entry, now),
-            Ok(actions) => self.go_on(name, entry, actions, now),
+        match self.heard(&mut entry, now) {
+            Ok(_) if entry.client.is_none() => self.begin(entry, now),
+            Ok(actions) => self.go_on(entry, actions, now),
             Err(error) => {
                 // The sockets report an error both for a link that was set down and for one that
                 // was deleted.
-                match entry.record.place.visit(&self.flags.hostprefix, &mut |_, _| Ok(())) {
-                    Err(Absent::Gone(why)) => self.forget(&name, entry, End::Gone(why)),
+                match entry.record.place.visit(&self.flags.hostprefix, &mut |_| Ok(())) {
+                    Err(Absent::Gone(why)) => self.forget(entry, End::Gone(why)),
                     _ => {
-                        self.log(&name, format_args!("problem={:?}", error.to_string()));
-                        self.settle(name, entry, now);
+                        self.log_problem(&entry.name, &error);
+                        self.settle(entry, now);
                     }
                 }
             }
@@ -200,7 +194,7 @@ impl Daemon {
     }
 
     /// Passes received packets to the client.
-    fn heard(&mut self, name: &str, entry: &mut Entry, now: Moment) -> Result<Vec<Action>> {
+    fn heard(&mut self, entry: &mut Entry, now: Moment) -> Result<Vec<Action>> {
         let Some(exchange) = &mut entry.exchange else { return Ok(vec![]) };
         let mut actions = vec![];
         for heard in exchange.hear()? {
@@ -209,7 +203,7 @@ impl Daemon {
                     self.metrics.count(Count::Malformed);
                     if !std::mem::replace(&mut entry.told_malformed, true) {
                         self.log(
-                            name,
+                            &entry.name,
                             format_args!("problem=\"what {from} sends is not a DHCP message\""),
                         );
                     }
@@ -226,25 +220,19 @@ impl Daemon {
     }
 
     /// Performs the client's actions, and puts the lease back into the table unless one ended it.
-    fn go_on(&mut self, name: Name, mut entry: Entry, actions: Vec<Action>, now: Moment) {
+    fn go_on(&mut self, mut entry: Entry, actions: Vec<Action>, now: Moment) {
         for action in actions {
-            if let Err(end) = self.perform(&name, &mut entry, action, now) {
-                return self.forget(&name, entry, end);
+            if let Err(end) = self.perform(&mut entry, action, now) {
+                return self.forget(entry, end);
             }
         }
         if entry.asked_by.is_empty() && entry.is_new() {
-            return self.let_go(&name, entry); // no connection waits for it any more
+            return self.let_go(entry); // no connection waits for it any more
         }
-        self.settle(name, entry, now);
+        self.settle(entry, now);
     }
 
-    fn perform(
-        &mut self,
-        name: &str,
-        entry: &mut Entry,
-        action: Action,
-        now: Moment,
-    ) -> Result<(), End> {
+    fn perform(&mut self, entry: &mut Entry, action: Action, now: Moment) -> Result<(), End> {
         match action {
             Action::Send(outgoing) => {
                 let Some(exchange) = &mut entry.exchange else { return Ok(()) };
@@ -253,14 +241,14 @@ impl Daemon {
                     Err(Absent::Gone(why)) => return Err(End::Gone(why)),
                     Err(Absent::Failed(error)) => {
                         self.metrics.count(Count::Unsent);
-                        self.log(name, format_args!("problem={:?}", error.to_string()));
+                        self.log_problem(&entry.name, &error);
                     }
                 }
             }
             Action::Probe(address) => {
                 let Some(exchange) = &mut entry.exchange else { return Ok(()) };
                 let probed = exchange.probe(address, &entry.record.place, &self.flags.hostprefix);
-                self.changed(name, probed)?;
+                self.changed(&entry.name, probed)?;
             }
             Action::Intend(intent) => {
                 entry.record.intent = Some(intent);
@@ -269,20 +257,20 @@ impl Daemon {
                     End::Failed(error)
                 })?;
             }
-            Action::Bound(lease) => self.bound(name, entry, lease, now)?,
+            Action::Bound(lease) => self.bound(entry, lease, now)?,
             Action::Renewed(lease) => {
                 let before = entry.record.lease.as_ref().and_then(Lease::router);
                 let router = lease.router();
                 entry.record.lease = Some(lease);
-                self.save(name, entry);
-                self.tell_state(name, entry, State::Bound);
+                self.save(entry);
+                self.tell_state(entry, State::Bound);
                 if router != before {
                     entry.undone = Some(Undone::Reroute(before));
-                    self.change_interface(name, entry)?;
+                    self.change_interface(entry)?;
                 }
             }
-            Action::Lost(reason) => self.lost(name, entry, reason)?,
-            Action::Regained(lease) => self.regained(name, entry, lease)?,
+            Action::Lost(reason) => self.lost(entry, reason)?,
+            Action::Regained(lease) => self.regained(entry, lease)?,
             Action::GaveUp(why) => {
                 let ifname = entry.record.key.ifname.as_str();
                 let msg = format!("lease an address for interface {ifname:?}: {why}");
@@ -296,13 +284,7 @@ impl Daemon {
     }
 
     /// Journals a new lease, then answers the connections that wait for it.
-    fn bound(
-        &mut self,
-        name: &str,
-        entry: &mut Entry,
-        lease: Lease,
-        now: Moment,
-    ) -> Result<(), End> {
+    fn bound(&mut self, entry: &mut Entry, lease: Lease, now: Moment) -> Result<(), End> {
         entry.record.intent = None;
         entry.record.lease = Some(lease);
         self.journal.write(&entry.record).map_err(End::Failed)?;
@@ -311,7 +293,7 @@ impl Daemon {
         for id in std::mem::take(&mut entry.asked_by) {
             is_heard |= self.hub.connections.answer(id, &answer, now);
         }
-        self.tell_state(name, entry, State::Bound);
+        self.tell_state(entry, State::Bound);
         if is_heard {
             Ok(())
         } else {
@@ -320,52 +302,47 @@ impl Daemon {
     }
 
     /// Takes the address off the interface: the server may soon grant it to another client.
-    fn lost(&mut self, name: &str, entry: &mut Entry, reason: Reason) -> Result<(), End> {
+    fn lost(&mut self, entry: &mut Entry, reason: Reason) -> Result<(), End> {
         entry.record.lost = true;
         let address =
             entry.record.lease.as_ref().map(|lease| lease.net().to_string()).unwrap_or_default();
         self.log(
-            name,
+            &entry.name,
             format_args!("state=expired address={address} reason={:?}", reason.to_string()),
         );
         self.metrics.transition(State::Expired);
         entry.state = Some(State::Expired);
         entry.undone = Some(Undone::TakeOff);
-        let done = self.change_interface(name, entry);
-        self.save(name, entry);
+        let done = self.change_interface(entry);
+        self.save(entry);
         done
     }
 
-    fn regained(&mut self, name: &str, entry: &mut Entry, lease: Lease) -> Result<(), End> {
+    fn regained(&mut self, entry: &mut Entry, lease: Lease) -> Result<(), End> {
         entry.record.lost = false;
         entry.record.lease = Some(lease);
         entry.undone = Some(Undone::PutBack);
-        self.save(name, entry);
-        self.tell_state(name, entry, State::Bound);
-        self.change_interface(name, entry)
+        self.save(entry);
+        self.tell_state(entry, State::Bound);
+        self.change_interface(entry)
     }
 
     /// Makes the pending change at the interface. If that fails, it stays pending.
-    fn change_interface(&mut self, name: &str, entry: &mut Entry) -> Result<(), End> {
+    fn change_interface(&mut self, entry: &mut Entry) -> Result<(), End> {
         let (Some(undone), Some(lease)) = (entry.undone, &entry.record.lease) else {
             return Ok(());
         };
         let routes = &mut entry.routes;
         let priority = entry.record.terms.priority;
-        let done =
-            entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| match undone {
-                Undone::TakeOff => {
-                    interface::take_off(netlink, link, lease.address()).map(|taken| *routes = taken)
-                }
-                Undone::PutBack => interface::put_back(netlink, link, lease, priority, routes),
-                Undone::Reroute(before) => {
-                    interface::reroute(netlink, link, before, lease, priority)
-                }
-            });
+        let done = entry.record.place.visit(&self.flags.hostprefix, &mut |at| match undone {
+            Undone::TakeOff => at.take_off(lease.address()).map(|taken| *routes = taken),
+            Undone::PutBack => at.put_back(lease, priority, routes),
+            Undone::Reroute(before) => at.reroute(before, lease, priority),
+        });
         if done.is_ok() {
             entry.undone = None;
         }
-        self.changed(name, done)
+        self.changed(&entry.name, done)
     }
 
     /// Checks the outcome of a visit: logs a failure, and ends a lease without an interface.
@@ -374,74 +351,74 @@ impl Daemon {
             Ok(()) => Ok(()),
             Err(Absent::Gone(why)) => Err(End::Gone(why)),
             Err(Absent::Failed(error)) => {
-                self.log(name, format_args!("problem={:?}", error.to_string()));
+                self.log_problem(name, &error);
                 Ok(())
             }
         }
     }
 
     /// Journals a lease that is held even if that fails; a failed write is retried.
-    fn save(&mut self, name: &str, entry: &mut Entry) {
+    fn save(&mut self, entry: &mut Entry) {
         let written = self.journal.write(&entry.record);
         entry.unsaved = written.is_err();
         if let Err(error) = written {
             self.metrics.count(Count::JournalFailures);
-            self.log(name, format_args!("problem={:?}", error.to_string()));
+            self.log_problem(&entry.name, &error);
         }
     }
 
     /// Puts a lease back into the table: closes sockets it does not need, and sets when it is due.
-    pub(super) fn settle(&mut self, name: Name, mut entry: Entry, now: Moment) {
+    pub(super) fn settle(&mut self, mut entry: Entry, now: Moment) {
         let Some((state, due, needs)) = entry
             .client
             .as_ref()
             .map(|client| (client.state(), client.deadline(), client.needs_sockets(now)))
         else {
             let limit = entry.limit;
-            return self.table.put(name, entry, limit);
+            return self.table.put(entry, limit);
         };
         if !needs {
             entry.close();
         }
         if entry.state != Some(state) {
-            self.tell_state(&name, &mut entry, state);
+            self.tell_state(&mut entry, state);
         }
         let due = if entry.unsaved || entry.undone.is_some() { due.min(now + AGAIN) } else { due };
         // After a failure to open sockets, do not retry at once.
         let due = if due <= now { now + Duration::from_millis(100) } else { due };
-        self.table.put(name, entry, due);
+        self.table.put(entry, due);
     }
 
     /// Logs a change of state.
-    fn tell_state(&mut self, name: &str, entry: &mut Entry, state: State) {
+    fn tell_state(&mut self, entry: &mut Entry, state: State) {
         entry.state = Some(state);
         self.metrics.transition(state);
         let text = state_text(Some(state));
         match entry.record.lease.as_ref().filter(|_| state == State::Bound) {
-            Some(lease) => self.log(name, format_args!("state={text} {}", Times(lease))),
-            None => self.log(name, format_args!("state={text}")),
+            Some(lease) => self.log(&entry.name, format_args!("state={text} {}", Times(lease))),
+            None => self.log(&entry.name, format_args!("state={text}")),
         }
     }
 
     /// Forgets a lease that has ended or was never acquired, and answers the connections that wait
     /// for it.
-    fn forget(&mut self, name: &str, mut entry: Entry, end: End) {
+    fn forget(&mut self, mut entry: Entry, end: End) {
         let error = match end {
             End::Gone(why) => {
                 self.metrics.count(Count::Gone);
-                self.log(name, format_args!("state=gone reason={why:?}"));
+                self.log(&entry.name, format_args!("state=gone reason={why:?}"));
                 entry.record.intent = None;
                 entry.record.lease = None; // nothing can be sent from there
-                Error::new(Code::UNKNOWN_CONTAINER, format!("lease {name}: {why}"))
+                Error::new(Code::UNKNOWN_CONTAINER, format!("lease {}: {why}", entry.name))
             }
             End::Failed(error) => {
                 self.metrics.count(Count::AcquireFailures);
-                self.log(name, format_args!("state=failed reason={:?}", error.to_string()));
+                self.log(&entry.name, format_args!("state=failed reason={:?}", error.to_string()));
                 error
             }
         };
         let asked_by = std::mem::take(&mut entry.asked_by);
-        self.let_go(name, entry);
+        self.let_go(entry);
         self.tell(asked_by, &error); // last: the client may look at what is left
     }
 
@@ -455,7 +432,7 @@ impl Daemon {
     }
 
     /// Releases a lease and forgets it.
-    pub(super) fn let_go(&mut self, name: &str, mut entry: Entry) {
+    pub(super) fn let_go(&mut self, mut entry: Entry) {
         let given_back =
             give_back(&entry.record, entry.exchange.as_mut(), &self.flags, &mut self.random);
         entry.close();
@@ -463,18 +440,20 @@ impl Daemon {
             Ok(true) => {
                 self.metrics.count(Count::Sent);
                 self.metrics.count(Count::Released);
-                self.log(name, format_args!("state=released"));
+                self.log(&entry.name, format_args!("state=released"));
             }
-            Ok(false) => self.log(name, format_args!("state=ended")),
-            Err(Absent::Gone(why)) => self.log(name, format_args!("state=ended reason={why:?}")),
+            Ok(false) => self.log(&entry.name, format_args!("state=ended")),
+            Err(Absent::Gone(why)) => {
+                self.log(&entry.name, format_args!("state=ended reason={why:?}"))
+            }
             Err(Absent::Failed(error)) => {
                 self.metrics.count(Count::Unsent);
-                self.log(name, format_args!("state=ended problem={:?}", error.to_string()));
+                self.log(&entry.name, format_args!("state=ended problem={:?}", error.to_string()));
             }
         }
         if let Err(error) = self.journal.remove(&entry.record.name()) {
             self.metrics.count(Count::JournalFailures);
-            self.log(name, format_args!("problem={:?}", error.to_string()));
+            self.log_problem(&entry.name, &error);
         }
     }
 }

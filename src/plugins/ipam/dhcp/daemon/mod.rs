@@ -28,7 +28,7 @@ use self::flags::Flags;
 use self::journal::Journal;
 use self::metrics::Metrics;
 use self::table::{Name, Table};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plugins::ipam::dhcp::wire::DAEMON;
 use crate::service::event_loop::{self, Hub, Place, Service};
 use crate::sys::clock::Moment;
@@ -74,6 +74,11 @@ impl Daemon {
     /// Logs a line about a lease.
     fn log(&self, name: &str, text: impl fmt::Display) {
         self.hub.log.about("lease", name, text);
+    }
+
+    /// Logs a failure that a lease survives.
+    fn log_problem(&self, name: &str, error: &Error) {
+        self.log(name, format_args!("problem={:?}", error.to_string()));
     }
 }
 

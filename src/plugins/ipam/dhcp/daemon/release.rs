@@ -8,11 +8,11 @@ use super::exchange::{Exchange, send_once};
 use super::flags::Flags;
 use super::interface::Absent;
 use super::journal::Record;
-use super::table::name_of;
+use super::table::{Entry, name_of};
 use crate::cni::attachment::Key;
-use crate::plugins::ipam::dhcp::family::{
-    Action, Client, Family, Intent, Lease, Outgoing, of_v4, of_v6,
-};
+use crate::family::Family;
+use crate::plugins::ipam::dhcp::client::Turn;
+use crate::plugins::ipam::dhcp::family::{Action, Client, Intent, Lease, Outgoing, of_v4, of_v6};
 use crate::plugins::ipam::dhcp::v4::client::{self, Patience, Setup};
 use crate::plugins::ipam::dhcp::v6;
 use crate::plugins::ipam::dhcp::v6::client::Mode;
@@ -22,27 +22,32 @@ use crate::sys::random::Random;
 /// The longest client id, without its type octet.
 const CLIENT_ID_MAX: usize = 254;
 
-/// A client that tries to acquire a lease until `limit`, preferably with the address `wanted`.
+/// A client that tries to acquire the lease of an entry until its limit, preferably with the address
+/// that it had.
 pub fn acquire(
-    record: &Record,
+    entry: &Entry,
     flags: &Flags,
-    (wanted, limit): (Option<IpAddr>, Moment),
     now: Moment,
     random: &mut Random,
 ) -> (Client, Vec<Action>) {
-    match record.terms.v6 {
-        None => {
-            let wanted = if let Some(IpAddr::V4(wanted)) = wanted { Some(wanted) } else { None };
+    let record = &entry.record;
+    match record.family() {
+        Family::V4 => {
+            let wanted =
+                if let Some(IpAddr::V4(wanted)) = entry.wanted { Some(wanted) } else { None };
+            let turn = Turn::new(now, random);
             let (mut client, actions) =
-                client::Client::acquire(setup_of(record, flags), wanted, now, random);
-            client.end_by(limit);
+                client::Client::acquire(setup_of(record, flags), wanted, turn);
+            client.end_by(entry.limit);
             (Client::V4(Box::new(client)), of_v4(actions))
         }
-        Some(_) => {
-            let wanted = if let Some(IpAddr::V6(wanted)) = wanted { Some(wanted) } else { None };
+        Family::V6 => {
+            let wanted =
+                if let Some(IpAddr::V6(wanted)) = entry.wanted { Some(wanted) } else { None };
+            let turn = Turn::new(now, random);
             let (mut client, actions) =
-                v6::client::Client::acquire(setup_of_v6(record, flags), wanted, now, random);
-            client.end_by(limit);
+                v6::client::Client::acquire(setup_of_v6(record, flags), wanted, turn);
+            client.end_by(entry.limit);
             (Client::V6(Box::new(client)), of_v6(actions))
         }
     }

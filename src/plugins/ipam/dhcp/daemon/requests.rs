@@ -1,19 +1,20 @@
 //! The requests to the daemon, and their answers.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::Daemon;
-use super::interface::{self, Absent, Place};
+use super::interface::{Absent, Place};
 use super::journal::{Record, forget_all_torn, forget_torn};
 use super::metrics::state_text;
 use super::table::{Entry, name_of};
-use crate::cni::attachment::{Key, NetworkName};
-use crate::cni::json::Value;
+use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::error::{Code, Error, Result};
+use crate::family::Family;
 use crate::plugins::ipam::dhcp::client::State;
-use crate::plugins::ipam::dhcp::family::{Family, Lease};
-use crate::plugins::ipam::dhcp::wire::{self, DAEMON, Described, Request, Wish};
+use crate::plugins::ipam::dhcp::family::Lease;
+use crate::plugins::ipam::dhcp::wire::{self, DAEMON, Described, Request};
 use crate::sys::clock::{Moment, NEVER, since_boot};
 
 /// The start of a request of the reference's plugin.
@@ -30,9 +31,7 @@ pub fn result_text(record: &Record) -> String {
     let document = result
         .into_document(wire::RESULT_VERSION)
         .map_err(|e| Error::new(Code::BUG, e.to_string()));
-    DAEMON.answer_line(
-        &document.and_then(|document| Value::parse(document.to_compact_text().as_bytes())),
-    )
+    DAEMON.answer_line(&document.map(|document| document.to_value()))
 }
 
 /// The answer to a failed request.
@@ -53,9 +52,9 @@ impl Daemon {
             self.hub.connections.answer(id, wire::TO_THE_REFERENCE, now);
             return;
         }
-        let answer = match DAEMON.read_request(line) {
+        let answer = match Request::read(line) {
             Ok(Request::Add(wish)) => match Place::find(&self.flags.hostprefix, &wish) {
-                Ok(place) => return self.add(id, wish, place, now),
+                Ok(place) => return self.add(id, Record::wanted(wish, place), now),
                 Err(error) => error_text(&error),
             },
             Ok(request) => self.answer(request, now),
@@ -85,40 +84,35 @@ impl Daemon {
     }
 
     /// Answers an ADD with the lease that the same interface has; otherwise acquires one.
-    fn add(&mut self, id: u64, wish: Wish, place: Place, now: Moment) {
-        let name = name_of(&wish.key, wish.terms.family());
-        let mut wanted = None;
-        if let Some(mut entry) = self.table.take(&name) {
-            if entry.record.place.is_same(&place) && !entry.record.lost {
-                if entry.is_new() {
-                    self.promise(id, &mut entry);
-                } else {
-                    self.hub.connections.answer(id, &result_text(&entry.record), now);
-                }
-                return self.settle(name, entry, now);
-            }
-            // The container was recreated, or has lost its address. To the server it is the same
-            // client.
-            let error = Error::new(
-                Code::TRY_AGAIN,
-                format!("lease {name}: another ADD has come in between"),
-            );
-            self.tell(std::mem::take(&mut entry.asked_by), &error);
-            entry.close();
-            wanted = entry.record.lease.map(|lease| lease.address());
-        }
-        let record = Record {
-            key: wish.key,
-            place,
-            terms: wish.terms,
-            lease: None,
-            lost: false,
-            intent: None,
-        };
+    fn add(&mut self, id: u64, record: Record, now: Moment) {
         let mut entry = Entry::new(record, now + self.flags.resendtimeout);
-        entry.wanted = wanted;
+        if let Some(before) = self.table.take(&entry.name) {
+            if before.record.place.is_same(&entry.record.place) && !before.record.lost {
+                return self.add_again(id, before, now);
+            }
+            entry.wanted = self.replace(before);
+        }
         self.promise(id, &mut entry);
-        self.acquire(name, entry, now);
+        self.acquire(entry, now);
+    }
+
+    /// Answers an ADD of an interface that has a lease, or is acquiring one.
+    fn add_again(&mut self, id: u64, mut entry: Entry, now: Moment) {
+        if entry.is_new() {
+            self.promise(id, &mut entry);
+        } else {
+            self.hub.connections.answer(id, &result_text(&entry.record), now);
+        }
+        self.settle(entry, now);
+    }
+
+    /// Forgets a lease for a new ADD, and returns its address: the container was recreated, or has
+    /// lost its address. To the server it is the same client.
+    fn replace(&mut self, mut entry: Entry) -> Option<IpAddr> {
+        let msg = format!("lease {}: another ADD has come in between", entry.name);
+        self.tell(std::mem::take(&mut entry.asked_by), &Error::new(Code::TRY_AGAIN, msg));
+        entry.close();
+        entry.record.lease.map(|lease| lease.address())
     }
 
     /// Reports to a connection how long it may have to wait, and adds it to those waiting.
@@ -139,9 +133,9 @@ impl Daemon {
         let Some(mut entry) = self.table.take(&name) else { return };
         entry.asked_by.retain(|other| *other != id);
         if entry.asked_by.is_empty() {
-            self.let_go(&name, entry)
+            self.let_go(entry)
         } else {
-            self.settle(name, entry, since_boot())
+            self.settle(entry, since_boot())
         }
     }
 
@@ -150,7 +144,7 @@ impl Daemon {
         let unknown = || Error::check(format!("the DHCP daemon has no lease {name}"));
         let entry = self.table.get(&name).filter(|entry| !entry.is_new()).ok_or_else(unknown)?;
         if let Err(Absent::Gone(why)) =
-            entry.record.place.visit(&self.flags.hostprefix, &mut |_, _| Ok(()))
+            entry.record.place.visit(&self.flags.hostprefix, &mut |_| Ok(()))
         {
             return Err(Error::check(format!("lease {name}: {why}")));
         }
@@ -161,7 +155,7 @@ impl Daemon {
     fn end(&mut self, name: &str) {
         let Some(mut entry) = self.table.take(name) else { return };
         let asked_by = std::mem::take(&mut entry.asked_by);
-        self.let_go(name, entry);
+        self.let_go(entry);
         self.tell(
             asked_by,
             &Error::new(Code::TRY_AGAIN, format!("lease {name}: a DEL has come in between")),
@@ -169,9 +163,9 @@ impl Daemon {
     }
 
     /// GC. A lease that a connection waits for is not stale: its ADD is under way.
-    fn gc(&mut self, network: &NetworkName, valid: &[(String, String)]) {
-        let listed: HashSet<(&str, &str)> =
-            valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str())).collect();
+    fn gc(&mut self, network: &NetworkName, valid: &[(ContainerId, IfName)]) {
+        let names = || valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str()));
+        let listed: HashSet<(&str, &str)> = names().collect();
         let is_valid =
             |key: &Key| listed.contains(&(key.container_id.as_str(), key.ifname.as_str()));
         let stale = self.table.iter().filter(|(_, entry)| {
@@ -182,11 +176,7 @@ impl Daemon {
         for name in stale.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.end(&name);
         }
-        forget_all_torn(
-            &self.journal,
-            network,
-            valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str())),
-        );
+        forget_all_torn(&self.journal, network, names());
     }
 
     /// An operator's release: the container still runs, so the address is taken off its interface.
@@ -199,9 +189,7 @@ impl Daemon {
         let address = entry.record.lease.as_ref().map(Lease::address);
         self.end(name); // first, since the message is sent from the address
         let Some(address) = address else { return Ok(()) };
-        let taken = place.visit(&self.flags.hostprefix, &mut |netlink, link| {
-            interface::take_off(netlink, link, address).map(drop)
-        });
+        let taken = place.visit(&self.flags.hostprefix, &mut |at| at.take_off(address).map(drop));
         match taken {
             Err(Absent::Failed(error)) => {
                 Err(error.context(format_args!("take {address} off the interface")))

@@ -6,9 +6,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::exchange::Exchange;
 use super::journal::Record;
 use crate::cni::attachment::Key;
+use crate::family::Family;
 use crate::net::netlink::RouteEntry;
 use crate::plugins::ipam::dhcp::client::State;
-use crate::plugins::ipam::dhcp::family::{Client, Family};
+use crate::plugins::ipam::dhcp::family::Client;
 use crate::sys::clock::{Moment, NEVER};
 
 /// The name of a lease: `<container id>/<network>/<interface>`, with `/6` appended for IPv6.
@@ -34,6 +35,8 @@ pub enum Undone {
 
 /// A lease, or one that is being acquired.
 pub struct Entry {
+    /// The lease's name.
+    pub name: Name,
     /// The lease as journalled.
     pub record: Record,
     /// The lease's client; `None` while the lease is queued.
@@ -63,6 +66,7 @@ impl Entry {
     /// A new entry in the queue.
     pub fn new(record: Record, limit: Moment) -> Entry {
         Entry {
+            name: name_of(&record.key, record.family()),
             record,
             client: None,
             state: None,
@@ -113,15 +117,15 @@ pub struct Table {
 
 impl Table {
     /// Adds a lease, or puts one back that was [taken](Table::take), due at `due`.
-    pub fn put(&mut self, name: Name, mut entry: Entry, due: Moment) {
+    pub fn put(&mut self, mut entry: Entry, due: Moment) {
         entry.due = due;
         if due != NEVER {
-            self.timers.insert((due, name.clone()));
+            self.timers.insert((due, entry.name.clone()));
         }
         if entry.exchange.is_some() {
-            self.talking.insert(name.clone());
+            self.talking.insert(entry.name.clone());
         }
-        self.entries.insert(name, entry);
+        self.entries.insert(entry.name.clone(), entry);
     }
 
     /// Removes and returns a lease, to work on it or to forget it.

@@ -1,9 +1,8 @@
 //! DHCP messages as they are on the wire (RFC 2131, section 2).
 
-use std::fmt;
 use std::net::Ipv4Addr;
 
-use super::options::{Options, code};
+use super::options::{Malformed, Options, code};
 use crate::net::mac::MacAddr;
 use crate::plugins::ipam::dhcp::reader::Reader;
 
@@ -23,16 +22,6 @@ const CHADDR: usize = 16;
 const BROADCAST: u16 = 0x8000;
 /// Ethernet in `htype`.
 const ETHERNET: u8 = 1;
-
-/// Why bytes are not a valid message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
 
 /// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

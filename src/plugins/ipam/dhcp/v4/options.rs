@@ -1,8 +1,8 @@
 //! The options of a message (RFC 2132): their codes, values and encoding.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 
-use super::message::Malformed;
 use crate::plugins::ipam::dhcp::reader::Reader;
 
 /// The codes that this program reads or writes.
@@ -63,6 +63,16 @@ pub mod code {
 /// The longest value that one length octet allows. Longer values are split into several pieces (RFC
 /// 3396).
 const PIECE: usize = 255;
+
+/// Why bytes are not a valid message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
 
 /// Options, each code once, sorted by code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

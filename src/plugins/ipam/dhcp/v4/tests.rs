@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::lease::Lease;
-use super::message::{Malformed, Message, MessageType, Op};
-use super::options::{Options, code};
+use super::message::{Message, MessageType, Op};
+use super::options::{Malformed, Options, code};
 use crate::cni::result::AddResult;
 use crate::net::mac::MacAddr;
 use crate::sys::clock::NEVER;
@@ -346,7 +346,7 @@ fn an_mtu_is_that_of_the_routes_unless_it_cannot_be() {
 }
 
 #[test]
-fn a_domain_has_nothing_in_it_that_resolv_conf_would_take_for_more() {
+fn a_domain_cannot_add_directives_to_resolv_conf() {
     let long = "a.".repeat(126) + "ab";
     for (sent, expected) in [
         ("example.org", "example.org"),

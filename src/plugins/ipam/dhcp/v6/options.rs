@@ -1,7 +1,7 @@
 //! DHCPv6 options (RFC 8415, section 21): a code and a length of 16 bits each, then the value.
 
+use crate::plugins::ipam::dhcp::domains::search;
 use crate::plugins::ipam::dhcp::reader::Reader;
-use crate::plugins::ipam::dhcp::v4::lease::search;
 
 /// Client Identifier: a DUID.
 pub const CLIENT_ID: u16 = 1;

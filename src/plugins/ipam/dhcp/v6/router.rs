@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_in_an_option_is_left_out_and_a_torn_list_spoils_the_packet() {
+    fn bad_option_is_left_out_and_torn_option_list_fails_the_packet() {
         let told =
             advertised(0, "0501 0000 000004ff 0304 8180 00000708 00000708 00000000 20010db8000000000000000000000000")
                 .unwrap();

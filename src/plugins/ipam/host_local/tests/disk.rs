@@ -54,7 +54,7 @@ fn a_lease_written_over_in_place_is_its_new_owner_s() {
 }
 
 #[test]
-fn the_index_is_sealed_after_every_operation_and_made_anew_after_a_foreign_one() {
+fn index_is_sealed_after_each_change_and_rebuilt_after_foreign() {
     let net = Net::small();
     net.add("a").unwrap();
     assert!(net.is_sealed());

@@ -3,11 +3,10 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use super::{Action, Client, Moment, Phase, Reason, SHORTEST_WAIT, seconds};
+use super::{Action, Client, Phase, Reason, SHORTEST_WAIT, Turn, seconds};
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
 use crate::plugins::ipam::dhcp::v4::message::Message;
 use crate::sys::clock::NEVER;
-use crate::sys::random::Random;
 
 /// The shortest time between two renewals (RFC 2131, section 4.4.5), unless the lease is short.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
@@ -17,16 +16,22 @@ const RENEWAL_PAUSES: u32 = 16;
 const SHORTEST_RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Does what the times of the lease require by `now`.
-    pub(super) fn keep(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
-        let Some(lease) = self.lease.clone() else { return vec![] };
+    /// Does what the times of the lease require by now.
+    pub(super) fn keep(&mut self, turn: &mut Turn<'_>) {
+        let Some(lease) = self.lease.clone() else { return };
+        let now = turn.now;
         if now >= lease.expires {
-            return self.lose(Reason::Expired, now, random);
-        }
-        if now < lease.t1.min(lease.t2) {
+            self.lose(Reason::Expired, turn)
+        } else if now < lease.t1.min(lease.t2) {
             self.next = lease.t1.min(lease.t2);
-            return vec![];
+        } else {
+            self.renew(&lease, turn);
         }
+    }
+
+    /// Asks its server to extend the lease; from T2 on, any server.
+    fn renew(&mut self, lease: &Lease, turn: &mut Turn<'_>) {
+        let now = turn.now;
         if matches!(self.phase, Phase::Bound) {
             self.began = now;
         }
@@ -35,14 +40,14 @@ impl Client {
         self.phase = if of_any { Phase::Rebinding } else { Phase::Renewing };
         // A new xid each time, so that an answer identifies its request; the lease's time runs from
         // that request.
-        self.xid = random.word();
+        self.exchange.xid = turn.random.word();
         self.asked = now;
-        self.secs = seconds(now.saturating_sub(self.began));
+        self.exchange.secs = seconds(now.saturating_sub(self.began));
         let shortest = lease.expires.saturating_sub(lease.acquired) / RENEWAL_PAUSES;
         let pause = ((end - now) / 2).max(shortest.max(SHORTEST_RENEWAL_PAUSE).min(RENEWAL_PAUSE));
         self.next = end.min(now + pause);
         self.listening = Some(self.next.min(now + self.setup.patience.timeout.max(SHORTEST_WAIT)));
-        vec![Action::Send(self.setup.renew(self.xid, self.secs, &lease, of_any))]
+        turn.actions.push(Action::Send(self.setup.renew(self.exchange, lease, of_any)));
     }
 
     /// Takes a server's extension of the lease. Another server may grant it, and then gets the next
@@ -51,42 +56,38 @@ impl Client {
         &mut self,
         ack: &Message,
         server: Option<Ipv4Addr>,
-        random: &mut Random,
-    ) -> Vec<Action> {
+        turn: &mut Turn<'_>,
+    ) {
         let Some(before) = self.lease.as_ref().filter(|lease| lease.address == ack.yiaddr) else {
-            return vec![];
+            return;
         };
-        match Lease::of_ack(ack, server.unwrap_or(before.server), self.asked, Some(before)) {
-            Some(lease) => self.bind(lease, random),
-            None => vec![],
+        let server = server.unwrap_or(before.server);
+        if let Some(lease) = Lease::of_ack(ack, server, self.asked, Some(before)) {
+            self.bind(lease, turn);
         }
     }
 
     /// Takes a server's refusal to extend the lease. Often the server has only lost the lease and
     /// offers the same address again: then the container notices nothing.
-    pub(super) fn take_refusal(
-        &mut self,
-        server: Option<Ipv4Addr>,
-        now: Moment,
-        random: &mut Random,
-    ) -> Vec<Action> {
+    pub(super) fn take_refusal(&mut self, server: Option<Ipv4Addr>, turn: &mut Turn<'_>) {
         let its_server = self.lease.as_ref().map(|lease| lease.server);
         let is_its_own = server == its_server || matches!(self.phase, Phase::Rebinding);
         if server.is_none() || !is_its_own {
-            return vec![];
+            return;
         }
-        self.began = now;
+        self.began = turn.now;
         self.limit = self.end_of_search();
         self.refusals = 1;
-        self.discover(now, random)
+        self.discover(turn);
     }
 
     /// Gives the address up, so that it leaves the link, and tries at once to get it again: a
     /// server that probes an address before it offers it found it in use while it was on the link.
-    pub(super) fn lose(&mut self, reason: Reason, now: Moment, random: &mut Random) -> Vec<Action> {
+    pub(super) fn lose(&mut self, reason: Reason, turn: &mut Turn<'_>) {
         self.lost = true;
         self.limit = NEVER;
-        self.began = now;
-        [Action::Lost(reason)].into_iter().chain(self.discover(now, random)).collect()
+        self.began = turn.now;
+        turn.actions.push(Action::Lost(reason));
+        self.discover(turn);
     }
 }

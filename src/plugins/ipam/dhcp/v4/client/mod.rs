@@ -10,6 +10,7 @@ mod tests;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use self::setup::Exchange;
 pub use self::setup::{Destination, Intent, Outgoing, Patience, Setup, release_of};
 use super::lease::Lease;
 use super::message::{Message, MessageType, Op};
@@ -28,6 +29,9 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 /// What the caller must do now.
 pub type Action = client::Action<Outgoing, Ipv4Addr, Intent, Lease>;
+
+/// One call of the client.
+pub type Turn<'a> = client::Turn<'a, Action>;
 
 /// The phase of a client.
 #[derive(Clone, Debug)]
@@ -63,14 +67,11 @@ pub struct Client {
     lost: bool,
     /// The address to ask servers for.
     wanted: Option<Ipv4Addr>,
-    /// The transaction id of the exchange.
-    xid: u32,
+    exchange: Exchange,
     /// When the search, or the renewal, began.
     began: Moment,
     /// When the request was sent; the time of the lease runs from there.
     asked: Moment,
-    /// `secs` of the exchange.
-    secs: u16,
     /// How long to wait for the next answer.
     wait: Duration,
     /// When the next step of the phase is due.
@@ -94,14 +95,13 @@ impl Client {
     pub fn acquire(
         setup: Setup,
         wanted: Option<Ipv4Addr>,
-        now: Moment,
-        random: &mut Random,
+        mut turn: Turn<'_>,
     ) -> (Client, Vec<Action>) {
-        let mut client = Client::new(setup, now);
+        let mut client = Client::new(setup, turn.now);
         client.wanted = wanted;
         client.limit = client.end_of_search();
-        let actions = client.discover(now, random);
-        (client, actions)
+        client.discover(&mut turn);
+        (client, turn.actions)
     }
 
     /// Creates a client for a lease that was held, or `lost`, when the daemon exited. The first
@@ -123,10 +123,9 @@ impl Client {
             lease: None,
             lost: false,
             wanted: None,
-            xid: 0,
+            exchange: Exchange::default(),
             began: now,
             asked: now,
-            secs: 0,
             wait: Duration::ZERO,
             next: now,
             limit: NEVER,
@@ -174,71 +173,72 @@ impl Client {
         self.lease.as_ref()
     }
 
-    /// Does what is due by `now`.
-    pub fn on_time(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
-        self.listening = self.listening.filter(|until| now < *until);
-        if now >= self.limit {
-            return self.give_up(now, random);
+    /// Does what is due by now.
+    pub fn on_time(&mut self, mut turn: Turn<'_>) -> Vec<Action> {
+        self.listening = self.listening.filter(|until| turn.now < *until);
+        if turn.now >= self.limit {
+            self.give_up(&mut turn);
+        } else if turn.now >= self.next {
+            self.go_on(&mut turn);
         }
-        if now < self.next {
-            return vec![];
-        }
+        turn.actions
+    }
+
+    /// Takes the next step of the phase.
+    fn go_on(&mut self, turn: &mut Turn<'_>) {
         match self.phase.clone() {
-            Phase::Ended => vec![],
-            Phase::Waiting => self.discover(now, random),
-            Phase::Discovering => self.send_discover(now, random),
-            Phase::Requesting(Request { granted: Some(lease), .. }) => self.bind(lease, random),
+            Phase::Ended => (),
+            Phase::Waiting => self.discover(turn),
+            Phase::Discovering => self.send_discover(turn),
+            Phase::Requesting(Request { granted: Some(lease), .. }) => self.bind(lease, turn),
             Phase::Requesting(request) if request.sent < REQUESTS => {
-                self.send_request(request, now, random)
+                self.send_request(request, turn)
             }
             Phase::Requesting(request) => {
                 self.troubles
                     .note(format!("no answer of {} to DHCPREQUEST", request.intent.server));
-                self.search_again(Duration::ZERO, now, random)
+                self.search_again(Duration::ZERO, turn)
             }
-            Phase::Bound | Phase::Renewing | Phase::Rebinding => self.keep(now, random),
+            Phase::Bound | Phase::Renewing | Phase::Rebinding => self.keep(turn),
         }
     }
 
     /// Takes a server's message; ignores those for other clients and those not expected.
-    pub fn on_message(
-        &mut self,
-        message: &Message,
-        now: Moment,
-        random: &mut Random,
-    ) -> Vec<Action> {
-        if !self.is_for_us(message) {
-            return vec![];
+    pub fn on_message(&mut self, message: &Message, mut turn: Turn<'_>) -> Vec<Action> {
+        if self.is_for_us(message) {
+            self.take_message(message, &mut turn);
         }
+        turn.actions
+    }
+
+    fn take_message(&mut self, message: &Message, turn: &mut Turn<'_>) {
+        let Some(kind) = message.kind() else { return };
         let server =
             message.options.address(code::SERVER_ID).filter(|server| !server.is_unspecified());
-        match (self.phase.clone(), message.kind()) {
-            (Phase::Discovering, Some(MessageType::Offer)) => match server {
-                Some(server) => self.take_offer(message.yiaddr, server, now, random),
-                None => {
-                    self.troubles.note(format!(
-                        "an offer of {} does not say by which server",
-                        message.yiaddr
-                    ));
-                    vec![]
-                }
+        match (self.phase.clone(), kind) {
+            (Phase::Discovering, MessageType::Offer) => match server {
+                Some(server) => self.take_offer(message.yiaddr, server, turn),
+                None => self
+                    .troubles
+                    .note(format!("an offer of {} does not say by which server", message.yiaddr)),
             },
-            (Phase::Requesting(request), Some(kind)) if server == Some(request.intent.server) => {
-                match kind {
-                    MessageType::Ack if request.granted.is_none() => {
-                        self.take_ack(message, request, now, random)
-                    }
-                    MessageType::Nak => self.take_nak(message, request.intent.server, now, random),
-                    _ => vec![],
-                }
+            (Phase::Requesting(request), MessageType::Ack)
+                if server == Some(request.intent.server) && request.granted.is_none() =>
+            {
+                self.take_ack(message, request, turn)
             }
-            (Phase::Renewing | Phase::Rebinding, Some(MessageType::Ack)) => {
-                self.take_renewal(message, server, random)
+            (Phase::Requesting(Request { intent, .. }), MessageType::Nak)
+                if server == Some(intent.server) =>
+            {
+                self.take_nak(message, intent.server, turn)
             }
-            (Phase::Renewing | Phase::Rebinding, Some(MessageType::Nak)) => {
-                self.take_refusal(server, now, random)
+            (Phase::Renewing | Phase::Rebinding, MessageType::Ack) => {
+                self.take_renewal(message, server, turn)
             }
-            _ => vec![],
+            (Phase::Renewing | Phase::Rebinding, MessageType::Nak) => {
+                self.take_refusal(server, turn)
+            }
+            _ => (),
         }
     }
 
@@ -252,20 +252,20 @@ impl Client {
         &mut self,
         address: Ipv4Addr,
         holder: MacAddr,
-        now: Moment,
-        random: &mut Random,
+        mut turn: Turn<'_>,
     ) -> Vec<Action> {
-        let Phase::Requesting(Request { intent, probed_until, .. }) = &self.phase else {
-            return vec![];
-        };
-        if intent.address != address || *probed_until == Moment::ZERO || holder == self.setup.mac {
-            return vec![];
+        if let Phase::Requesting(request) = &self.phase
+            && request.intent.address == address
+            && request.probed_until != Moment::ZERO
+            && holder != self.setup.mac
+        {
+            let intent = request.intent;
+            turn.actions.push(Action::Send(self.setup.decline(&intent)));
+            self.troubles
+                .note(format!("{address}, which {} offers, is in use by {holder}", intent.server));
+            self.search_again(AFTER_DECLINE, &mut turn);
         }
-        let decline = Action::Send(self.setup.decline(intent));
-        self.troubles
-            .note(format!("{address}, which {} offers, is in use by {holder}", intent.server));
-        let more = self.search_again(AFTER_DECLINE, now, random);
-        [decline].into_iter().chain(more).collect()
+        turn.actions
     }
 
     /// Ends the client. The returned message releases what it has or has requested.
@@ -294,7 +294,7 @@ impl Client {
     fn is_for_us(&self, message: &Message) -> bool {
         let id = message.options.get(code::CLIENT_ID);
         message.op == Op::Reply
-            && message.xid == self.xid
+            && message.xid == self.exchange.xid
             && message.chaddr == self.setup.mac
             && id.is_none_or(|id| id == self.setup.client_id())
     }

@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::{
-    Action, Client, Intent, Moment, Phase, Reason, Request, SHORTEST_WAIT, release_of, seconds,
+    Action, Client, Intent, Moment, Phase, Reason, Request, SHORTEST_WAIT, Turn, release_of,
+    seconds,
 };
 use crate::plugins::ipam::dhcp::client::Troubles;
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
@@ -26,40 +27,41 @@ const T1_SPREAD: u32 = 32;
 
 impl Client {
     /// Begins an exchange with a DHCPDISCOVER to all servers.
-    pub(super) fn discover(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
+    pub(super) fn discover(&mut self, turn: &mut Turn<'_>) {
         self.phase = Phase::Discovering;
-        self.xid = random.word();
+        self.exchange.xid = turn.random.word();
         self.wait = self.setup.patience.timeout;
         self.other = None;
-        self.send_discover(now, random)
+        self.send_discover(turn);
     }
 
-    pub(super) fn send_discover(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
-        self.secs = seconds(now.saturating_sub(self.began));
+    pub(super) fn send_discover(&mut self, turn: &mut Turn<'_>) {
+        self.exchange.secs = seconds(turn.now.saturating_sub(self.began));
         if self.lost {
             self.wait = self.setup.patience.resend_max;
         }
-        self.wait_for_answer(now, random);
+        self.wait_for_answer(turn);
         if self.lease.is_some() {
             // This may go on for days, and the container must not hold open sockets that long.
-            self.listening =
-                Some(self.next.min(now + self.setup.patience.timeout.max(SHORTEST_WAIT)));
+            let patience = self.setup.patience.timeout.max(SHORTEST_WAIT);
+            self.listening = Some(self.next.min(turn.now + patience));
         }
-        vec![Action::Send(self.setup.discover(self.xid, self.secs, self.wanted))]
+        let discover = self.setup.discover(self.exchange, self.wanted);
+        turn.actions.push(Action::Send(discover));
     }
 
     /// Sets the wait for the next answer, which doubles each time.
-    fn wait_for_answer(&mut self, now: Moment, random: &mut Random) {
-        self.next = now + jittered(self.wait, random);
+    fn wait_for_answer(&mut self, turn: &mut Turn<'_>) {
+        self.next = turn.now + jittered(self.wait, turn.random);
         self.listening = Some(self.next);
         self.wait = (self.wait * 2).min(self.setup.patience.resend_max);
     }
 
     /// Waits for at least `pause`, then looks for servers.
-    fn pause(&mut self, pause: Duration, now: Moment, random: &mut Random) {
+    fn pause(&mut self, pause: Duration, turn: &mut Turn<'_>) {
         let pause = pause.max(SHORTEST_WAIT);
         self.phase = Phase::Waiting;
-        self.next = now + pause + random.below(pause / 5);
+        self.next = turn.now + pause + turn.random.below(pause / 5);
         self.listening = None;
     }
 
@@ -74,16 +76,10 @@ impl Client {
     }
 
     /// Takes the first offer. If the container has an address, takes only an offer of that address.
-    pub(super) fn take_offer(
-        &mut self,
-        address: Ipv4Addr,
-        server: Ipv4Addr,
-        now: Moment,
-        random: &mut Random,
-    ) -> Vec<Action> {
+    pub(super) fn take_offer(&mut self, address: Ipv4Addr, server: Ipv4Addr, turn: &mut Turn<'_>) {
         if matches!(address.octets()[0], 0 | 127 | 224..) {
             self.troubles.note(format!("{server} offers {address}, which no host can have"));
-            return vec![];
+            return;
         }
         let is_on_link = self.lease.is_some() && !self.lost;
         if let Some(lease) = self.lease.as_ref().filter(|lease| lease.address != address) {
@@ -91,84 +87,70 @@ impl Client {
             // means nothing.
             if is_on_link && lease.server == server {
                 self.other = Some(address);
-                self.limit = self.limit.min(now + AFTER_OTHER_OFFER);
+                self.limit = self.limit.min(turn.now + AFTER_OTHER_OFFER);
             }
-            return vec![];
+            return;
         }
         self.limit = self.end_of_search(); // an earlier offer of another address no longer matters
-        let intent = Intent { address, server, xid: self.xid };
-        let mut actions = vec![];
+        let intent = Intent { address, server, xid: self.exchange.xid };
         let mut probed_until = Moment::ZERO;
         if self.setup.probe && !is_on_link {
-            actions.push(Action::Probe(address));
-            probed_until = now + PROBE;
+            turn.actions.push(Action::Probe(address));
+            probed_until = turn.now + PROBE;
         }
         if self.lease.is_none() {
-            actions.push(Action::Intend(intent)); // a lease that exists is already in the journal
+            turn.actions.push(Action::Intend(intent)); // a lease that exists is already in the journal
         }
         self.wait = self.setup.patience.timeout;
-        self.asked = now;
-        let request = Request { intent, sent: 0, probed_until, granted: None };
-        actions.extend(self.send_request(request, now, random));
-        actions
+        self.asked = turn.now;
+        self.send_request(Request { intent, sent: 0, probed_until, granted: None }, turn);
     }
 
-    pub(super) fn send_request(
-        &mut self,
-        mut request: Request,
-        now: Moment,
-        random: &mut Random,
-    ) -> Vec<Action> {
+    pub(super) fn send_request(&mut self, mut request: Request, turn: &mut Turn<'_>) {
         request.sent += 1;
-        self.wait_for_answer(now, random);
-        let message = Action::Send(self.setup.request(self.secs, &request.intent));
+        self.wait_for_answer(turn);
+        turn.actions.push(Action::Send(self.setup.request(self.exchange.secs, &request.intent)));
         self.phase = Phase::Requesting(request);
-        vec![message]
     }
 
-    pub(super) fn take_ack(
-        &mut self,
-        ack: &Message,
-        mut request: Request,
-        now: Moment,
-        random: &mut Random,
-    ) -> Vec<Action> {
+    pub(super) fn take_ack(&mut self, ack: &Message, mut request: Request, turn: &mut Turn<'_>) {
         if ack.yiaddr != request.intent.address {
             let Intent { address, server, .. } = request.intent;
             self.troubles
                 .note(format!("{server} grants {} where it has offered {address}", ack.yiaddr));
-            return vec![];
+            return;
         }
-        let server = request.intent.server;
-        let granted = match Lease::of_ack(ack, server, self.asked, self.lease.as_ref()) {
-            None => Err("DHCP option Subnet Mask not found in DHCPACK".to_owned()),
-            Some(lease) if !lease.is_for_a_host() => {
-                Err(format!("{server} gives {}, which no host can have", lease.net()))
+        match self.granted(ack, request.intent.server) {
+            Ok(lease) if turn.now >= request.probed_until => self.bind(lease, turn),
+            Ok(lease) => {
+                self.next = request.probed_until;
+                self.listening = Some(self.next);
+                request.granted = Some(lease);
+                self.phase = Phase::Requesting(request);
             }
-            Some(lease) => Ok(lease),
-        };
-        let lease = match granted {
-            Ok(lease) => lease,
             Err(why) => {
                 self.end();
-                let release = Action::Send(release_of(&request.intent, &self.setup, random));
-                return vec![release, Action::GaveUp(why)];
+                let release = release_of(&request.intent, &self.setup, turn.random);
+                turn.actions.extend([Action::Send(release), Action::GaveUp(why)]);
             }
-        };
-        if now >= request.probed_until {
-            return self.bind(lease, random);
         }
-        self.next = request.probed_until;
-        self.listening = Some(self.next);
-        request.granted = Some(lease);
-        self.phase = Phase::Requesting(request);
-        vec![]
+    }
+
+    /// The lease that the ACK grants, or why no host can use it.
+    fn granted(&self, ack: &Message, server: Ipv4Addr) -> Result<Lease, String> {
+        let lease = Lease::of_ack(ack, server, self.asked, self.lease.as_ref())
+            .ok_or("DHCP option Subnet Mask not found in DHCPACK")?;
+        if lease.is_for_a_host() {
+            Ok(lease)
+        } else {
+            Err(format!("{server} gives {}, which no host can have", lease.net()))
+        }
     }
 
     /// The lease is granted, new or extended.
-    pub(super) fn bind(&mut self, mut lease: Lease, random: &mut Random) -> Vec<Action> {
+    pub(super) fn bind(&mut self, mut lease: Lease, turn: &mut Turn<'_>) {
         if lease.t1 != NEVER {
-            lease.t1 -= random.below(lease.t1.saturating_sub(lease.acquired) / T1_SPREAD);
+            lease.t1 -= turn.random.below(lease.t1.saturating_sub(lease.acquired) / T1_SPREAD);
         }
         self.phase = Phase::Bound;
         (self.next, self.limit, self.listening) = (lease.t1, NEVER, None);
@@ -176,21 +158,15 @@ impl Client {
         self.refusals = 0;
         self.troubles = Troubles::default();
         let was_lost = std::mem::take(&mut self.lost);
-        vec![match self.lease.replace(lease.clone()) {
+        turn.actions.push(match self.lease.replace(lease.clone()) {
             None => Action::Bound(lease),
             Some(_) if was_lost => Action::Regained(lease),
             Some(_) => Action::Renewed(lease),
-        }]
+        });
     }
 
     /// The server refuses the address that it has offered.
-    pub(super) fn take_nak(
-        &mut self,
-        nak: &Message,
-        server: Ipv4Addr,
-        now: Moment,
-        random: &mut Random,
-    ) -> Vec<Action> {
+    pub(super) fn take_nak(&mut self, nak: &Message, server: Ipv4Addr, turn: &mut Turn<'_>) {
         let why = nak
             .options
             .get(code::MESSAGE)
@@ -198,46 +174,38 @@ impl Client {
         let why = why.as_deref().unwrap_or("no reason given");
         self.troubles.note(format!("{server} has refused DHCPREQUEST: {why}"));
         self.refusals += 1;
-        let doubled = AFTER_NAK * 2_u32.saturating_pow(self.refusals.saturating_sub(2).min(16));
-        let pause = if self.refusals == 1 {
-            Duration::ZERO
-        } else {
-            doubled.min(self.setup.patience.resend_max)
-        };
-        self.search_again(pause, now, random)
+        self.search_again(self.pause_after_nak(), turn);
+    }
+
+    /// None after the first NAK in a row; it doubles with each further one.
+    fn pause_after_nak(&self) -> Duration {
+        let Some(doublings) = self.refusals.checked_sub(2) else { return Duration::ZERO };
+        let doubled = AFTER_NAK * 2_u32.saturating_pow(doublings.min(16));
+        doubled.min(self.setup.patience.resend_max)
     }
 
     /// Looks for servers after a pause; after the longest one once the lease is lost, since there
     /// is no hurry.
-    pub(super) fn search_again(
-        &mut self,
-        pause: Duration,
-        now: Moment,
-        random: &mut Random,
-    ) -> Vec<Action> {
+    pub(super) fn search_again(&mut self, pause: Duration, turn: &mut Turn<'_>) {
         self.wanted = self.wanted.filter(|_| self.lease.is_some()); // a wish without a lease may be what the server refuses
         let pause = if self.lost { self.setup.patience.resend_max } else { pause };
-        if pause.is_zero() {
-            return self.discover(now, random);
-        }
-        self.pause(pause, now, random);
-        vec![]
+        if pause.is_zero() { self.discover(turn) } else { self.pause(pause, turn) }
     }
 
     /// Ends the search: its time is over.
-    pub(super) fn give_up(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
+    pub(super) fn give_up(&mut self, turn: &mut Turn<'_>) {
         if let Some(lease) = &self.lease {
-            let other = self.other.filter(|_| now < lease.expires);
-            return self.lose(other.map_or(Reason::Expired, Reason::OtherAddress), now, random);
+            let other = self.other.filter(|_| turn.now < lease.expires);
+            return self.lose(other.map_or(Reason::Expired, Reason::OtherAddress), turn);
         }
         // The DHCPACK may be lost or still to come, so release what was requested.
-        let release = self.release(random).map(Action::Send);
+        turn.actions.extend(self.release(turn.random).map(Action::Send));
         let within = self.setup.patience.resend_timeout.as_secs();
         let why = format!(
             "no more tries within {within}s: {}",
             self.troubles.or("no answer to DHCPDISCOVER")
         );
-        release.into_iter().chain([Action::GaveUp(why)]).collect()
+        turn.actions.push(Action::GaveUp(why));
     }
 }
 

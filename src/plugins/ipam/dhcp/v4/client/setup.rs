@@ -81,6 +81,15 @@ pub struct Intent {
     pub xid: u32,
 }
 
+/// What the messages of an exchange have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Exchange {
+    /// The transaction id.
+    pub xid: u32,
+    /// Seconds since the search, or the renewal, began.
+    pub secs: u16,
+}
+
 /// The message that releases a requested address when the outcome is unknown.
 pub fn release_of(intent: &Intent, setup: &Setup, random: &mut Random) -> Outgoing {
     setup.release(intent.address, intent.server, random.word())
@@ -88,8 +97,8 @@ pub fn release_of(intent: &Intent, setup: &Setup, random: &mut Random) -> Outgoi
 
 impl Setup {
     /// DHCPDISCOVER; asks for the address `wanted`, if any.
-    pub(super) fn discover(&self, xid: u32, secs: u16, wanted: Option<Ipv4Addr>) -> Outgoing {
-        let mut message = self.message(MessageType::Discover, xid, secs);
+    pub(super) fn discover(&self, exchange: Exchange, wanted: Option<Ipv4Addr>) -> Outgoing {
+        let mut message = self.message(MessageType::Discover, exchange);
         message.broadcast = self.broadcast;
         if let Some(wanted) = wanted {
             message.options.set(code::REQUESTED_ADDRESS, &wanted.octets());
@@ -99,15 +108,16 @@ impl Setup {
 
     /// DHCPREQUEST for an offered address.
     pub(super) fn request(&self, secs: u16, intent: &Intent) -> Outgoing {
-        let mut message = self.message(MessageType::Request, intent.xid, secs);
+        let exchange = Exchange { xid: intent.xid, secs };
+        let mut message = self.message(MessageType::Request, exchange);
         message.broadcast = self.broadcast;
         name_offer(&mut message.options, intent.address, intent.server);
         Outgoing { message, to: Destination::Broadcast }
     }
 
     /// DHCPREQUEST to extend a lease, to its server or to any.
-    pub(super) fn renew(&self, xid: u32, secs: u16, lease: &Lease, of_any: bool) -> Outgoing {
-        let mut message = self.message(MessageType::Request, xid, secs);
+    pub(super) fn renew(&self, exchange: Exchange, lease: &Lease, of_any: bool) -> Outgoing {
+        let mut message = self.message(MessageType::Request, exchange);
         message.ciaddr = lease.address;
         message.options.remove(code::REQUESTED_ADDRESS);
         let server = Destination::Server { from: lease.address, to: lease.server };
@@ -137,9 +147,9 @@ impl Setup {
     }
 
     /// A message that requests something.
-    fn message(&self, kind: MessageType, xid: u32, secs: u16) -> Message {
-        let mut message = self.bare(kind, xid);
-        message.secs = secs;
+    fn message(&self, kind: MessageType, exchange: Exchange) -> Message {
+        let mut message = self.bare(kind, exchange.xid);
+        message.secs = exchange.secs;
         message.options.set(code::MAX_MESSAGE_SIZE, &MAX_MESSAGE_SIZE.to_be_bytes());
         if !self.request.is_empty() {
             message.options.set(code::PARAMETER_REQUEST, &self.request);

@@ -1,81 +1,96 @@
-//! Router advertisements (RFC 4861, section 6.3.4), and addresses made from their prefixes (RFC
-//! 4862, section 5.5.3).
+//! The routers of the link: when they are asked (RFC 7559), and what they have answered.
 
-use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use super::{Action, Client, Mode, State, Turn};
-use crate::plugins::ipam::dhcp::v6::lease::Lease;
-use crate::plugins::ipam::dhcp::v6::message::Grant;
-use crate::plugins::ipam::dhcp::v6::router::{Advertisement, Prefix};
+use super::setup::Mode;
+use super::timer::{Timer, Timing};
+use crate::plugins::ipam::dhcp::v6::router::Advertisement;
+use crate::sys::clock::{Moment, NEVER};
+use crate::sys::random::Random;
 
+/// How long routers have to answer. They take up to half a second, or three if they have just
+/// advertised to other hosts (RFC 4861, section 6.2.6); the second solicitation is sent after four.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// More routers than any real link has.
 const ROUTERS_MAX: usize = 16;
-/// The shortest time that an advertisement can leave an address: any host on the link can send one,
-/// and must not be able to end an address sooner (RFC 4862, section 5.5.3).
-const TWO_HOURS: Duration = Duration::from_secs(2 * 60 * 60);
-/// The only prefix length that fits an identifier of 64 bits.
-const SLAAC_PREFIX_LEN: u8 = 64;
 
-impl Client {
-    /// Takes a router's advertisement, if expected.
-    pub(super) fn take_advertisement(
-        &mut self,
-        told: Advertisement,
-        link_local: Ipv6Addr,
-        turn: &mut Turn<'_>,
-    ) {
-        if self.asking.is_none() && self.settling.is_none() {
-            return;
-        }
-        let autonomous = told.prefixes.iter().find(|prefix| {
-            let held = self.lease.as_ref().map(|lease| lease.address);
-            let is_fit = prefix.net.prefix_len() == SLAAC_PREFIX_LEN
-                && held.is_none_or(|held| prefix.net.contains(&held));
-            prefix.autonomous && prefix.preferred != 0 && is_fit
-        });
-        let autonomous = autonomous.copied();
-        if self.setup.mode == Mode::Slaac && autonomous.is_none() {
-            self.troubles
-                .note(format!("{} advertises no prefix that addresses are made of", told.router));
-        }
-        self.routers.retain(|known| known.router != told.router);
-        if self.routers.len() < ROUTERS_MAX {
-            self.routers.push(told);
-        }
-        match (self.setup.mode, autonomous) {
-            (Mode::Slaac, Some(prefix)) if self.settling.is_none() => {
-                self.take_prefix(&prefix, link_local, turn)
-            }
-            _ if self.state == State::Bound => self.learn(turn),
-            _ => (),
+/// The routers of the link.
+#[derive(Clone, Debug)]
+pub struct Routers {
+    /// Their solicitation.
+    asking: Option<Timer>,
+    /// When to stop waiting for them.
+    until: Moment,
+    /// Those that have answered.
+    known: Vec<Advertisement>,
+}
+
+impl Default for Routers {
+    fn default() -> Routers {
+        Routers { asking: None, until: NEVER, known: vec![] }
+    }
+}
+
+impl Routers {
+    /// Asks them anew, from `start` on.
+    pub fn ask(&mut self, start: Moment) {
+        self.asking = Some(Timer::new(Timing::ROUTERS, start));
+        self.until = start + PATIENCE;
+        self.known.clear();
+    }
+
+    /// Asks them, unless that is under way or one has answered.
+    pub fn ask_if_unknown(&mut self, start: Moment) {
+        if self.asking.is_none() && self.known.is_empty() {
+            self.ask(start);
         }
     }
 
-    /// Makes an address from a prefix, or extends the one that is leased.
-    fn take_prefix(&mut self, prefix: &Prefix, link_local: Ipv6Addr, turn: &mut Turn<'_>) {
-        let identifier = u128::from(link_local) & u128::from(u64::MAX);
-        let made = u128::from(prefix.net.network()) | identifier;
-        let address = self.lease.as_ref().map_or(made.into(), |lease| lease.address);
-        let grant = Grant { address, preferred: prefix.preferred, valid: prefix.valid };
-        let mut lease = Lease::of_grant(&grant, 0, 0, turn.now);
-        if let Some(before) = self.lease.as_ref().filter(|_| self.state != State::Expired) {
-            lease.expires = lease.expires.max(before.expires.min(turn.now + TWO_HOURS));
-        }
-        self.take_lease(lease, turn);
+    /// Stops asking.
+    pub fn stop(&mut self) {
+        self.asking = None;
     }
 
-    /// Takes an advertisement that came after the lease was bound.
-    fn learn(&mut self, turn: &mut Turn<'_>) {
-        let Some(before) = &self.lease else { return };
-        let mut lease = before.clone();
-        lease.learn(&self.routers, Some(before));
-        if self.routers.iter().any(|told| told.lifetime != 0) {
-            (self.asking, self.listening) = (None, None);
-        }
-        if lease != *before {
-            self.lease = Some(lease.clone());
-            turn.actions.push(Action::Renewed(lease));
+    /// When to ask again, or to stop waiting. Without servers, waiting does not stop.
+    pub fn due(&self, mode: Mode) -> Option<Moment> {
+        let due = self.asking.as_ref()?.due;
+        Some(if mode == Mode::Dhcp { due.min(self.until) } else { due })
+    }
+
+    /// Whether they are being asked.
+    pub fn are_asked(&self) -> bool {
+        self.asking.is_some()
+    }
+
+    /// When to stop waiting for them.
+    pub fn until(&self) -> Moment {
+        self.until
+    }
+
+    /// Notes that they are asked now, if that is due.
+    pub fn go_on(&mut self, now: Moment, random: &mut Random) -> bool {
+        let Some(timer) = self.asking.as_mut().filter(|timer| now >= timer.due) else {
+            return false;
+        };
+        timer.sends(now, random);
+        true
+    }
+
+    /// Those that have answered.
+    pub fn known(&self) -> &[Advertisement] {
+        &self.known
+    }
+
+    /// Whether one of them is a default router.
+    pub fn has_default(&self) -> bool {
+        self.known.iter().any(|told| told.lifetime != 0)
+    }
+
+    /// Takes an advertisement.
+    pub fn learn(&mut self, told: Advertisement) {
+        self.known.retain(|known| known.router != told.router);
+        if self.known.len() < ROUTERS_MAX {
+            self.known.push(told);
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha512};
 
 use crate::hex;
+use crate::plugins::ipam::dhcp::v6::lease::Lease;
 use crate::plugins::ipam::dhcp::v6::message::{Kind, Message, asking_for};
 use crate::plugins::ipam::dhcp::v6::options::{self, Options};
 use crate::sys::random::Random;
@@ -18,12 +19,24 @@ const DUID_UUID: [u8; 2] = [0, 4];
 
 /// The source of the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", try_from = "String")]
 pub enum Mode {
     /// A DHCPv6 server.
     Dhcp,
     /// A router's prefix; no server grants it (RFC 4862).
     Slaac,
+}
+
+impl TryFrom<String> for Mode {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Mode, String> {
+        match word.as_str() {
+            "dhcp" => Ok(Mode::Dhcp),
+            "slaac" => Ok(Mode::Slaac),
+            _ => Err(format!("{word:?} is unknown, expected \"dhcp\" or \"slaac\"")),
+        }
+    }
 }
 
 /// The settings of a client.
@@ -57,32 +70,47 @@ pub fn duid(key: &str) -> Vec<u8> {
     [&DUID_UUID[..], &uuid].concat()
 }
 
+impl Intent {
+    /// What releases or declines a lease.
+    pub(super) fn of(lease: &Lease) -> Intent {
+        Intent { address: lease.address, server: lease.server.clone() }
+    }
+}
+
 /// The message that releases a requested address when the outcome is unknown.
 pub fn release_of(intent: &Intent, setup: &Setup, random: &mut Random) -> Message {
-    setup.message(
-        Kind::Release,
-        random.word(),
-        Duration::ZERO,
-        &intent.server,
-        Some(intent.address),
-    )
+    setup.message(Content::about(Kind::Release, intent), random.word(), Duration::ZERO)
+}
+
+/// What a message says.
+pub(super) struct Content {
+    kind: Kind,
+    /// Empty means all servers.
+    server: Vec<u8>,
+    /// None means any address.
+    address: Option<Ipv6Addr>,
+}
+
+impl Content {
+    /// A message to one server about its address.
+    pub(super) fn about(kind: Kind, intent: &Intent) -> Content {
+        Content { kind, server: intent.server.clone(), address: Some(intent.address) }
+    }
+
+    /// A message to all servers.
+    pub(super) fn to_all(kind: Kind, address: Option<Ipv6Addr>) -> Content {
+        Content { kind, server: vec![], address }
+    }
 }
 
 impl Setup {
-    /// A message about an address, or about any if there is none. An empty `server` means all of
-    /// them. `elapsed` is the age of the exchange.
-    pub(super) fn message(
-        &self,
-        kind: Kind,
-        transaction: u32,
-        elapsed: Duration,
-        server: &[u8],
-        address: Option<Ipv6Addr>,
-    ) -> Message {
+    /// A message of an exchange that began `elapsed` ago.
+    pub(super) fn message(&self, content: Content, transaction: u32, elapsed: Duration) -> Message {
+        let Content { kind, server, address } = content;
         let mut options = Options::default();
         options.push(options::CLIENT_ID, self.duid.clone());
         if !server.is_empty() {
-            options.push(options::SERVER_ID, server.to_vec());
+            options.push(options::SERVER_ID, server);
         }
         let hundredths = u16::try_from(elapsed.as_millis() / 10).unwrap_or(u16::MAX);
         options.push(options::ELAPSED_TIME, hundredths.to_be_bytes().to_vec());

@@ -103,7 +103,7 @@ fn a_renewal_needs_no_mask_and_no_server() {
 }
 
 #[test]
-fn a_server_that_forgot_the_lease_gives_it_again_and_nobody_notices() {
+fn a_server_that_forgot_the_lease_grants_it_again_unnoticed() {
     for (at, server) in [(500.0, SERVER), (875.0, SERVER), (875.0, OTHER_SERVER)] {
         let mut story = Story::bound();
         story.until(at);
@@ -127,7 +127,7 @@ fn a_server_that_forgot_the_lease_gives_it_again_and_nobody_notices() {
 }
 
 #[test]
-fn a_refusal_by_nobody_or_while_renewing_by_another_server_than_ours_is_nothing() {
+fn nak_without_server_or_of_another_while_renewing_is_ignored() {
     for (at, server) in [(500.0, Some(OTHER_SERVER)), (500.0, None), (875.0, None)] {
         let mut story = Story::bound();
         story.until(at);
@@ -167,7 +167,7 @@ fn another_server_cannot_take_an_address_away() {
 }
 
 #[test]
-fn when_its_server_offers_only_another_address_ours_is_lost_and_asked_for_slowly() {
+fn lease_is_lost_when_its_server_offers_another_address() {
     let mut story = Story::bound();
     story.until(500.0);
     story.nak();
@@ -224,7 +224,7 @@ fn a_refused_address_that_nobody_offers_is_lost_by_its_end() {
 }
 
 #[test]
-fn refused_while_it_is_asked_for_again_it_is_asked_for_more_slowly() {
+fn a_request_that_is_refused_again_is_retried_more_slowly() {
     let mut story = Story::bound();
     story.until(500.0);
     story.lines.clear();
@@ -259,7 +259,7 @@ fn the_reason_of_a_loss_is_the_last_one() {
 }
 
 #[test]
-fn a_lost_address_that_is_refused_or_not_granted_is_asked_for_slowly() {
+fn a_lost_address_that_is_not_granted_is_retried_slowly() {
     let mut story = Story::bound();
     story.until(1000.0);
     story.lines.clear();
@@ -345,7 +345,7 @@ fn a_daemon_that_starts_again_does_what_is_due() {
 fn called_too_early_it_does_nothing() {
     let mut story = Story::bound();
     story.now = Duration::from_secs(400);
-    let actions = story.client.on_time(story.now, &mut story.random);
+    let actions = story.client.on_time(Turn::new(story.now, &mut story.random));
     assert_eq!((actions, story.client.state()), (vec![], State::Bound));
 }
 
@@ -354,16 +354,16 @@ fn called_too_early_it_does_nothing() {
 fn called_late_it_does_what_is_due_then() {
     let mut story = Story::bound();
     story.now = Duration::from_secs(900);
-    let actions = story.client.on_time(story.now, &mut story.random);
+    let actions = story.client.on_time(Turn::new(story.now, &mut story.random));
     story.tell(actions);
     story.now = Duration::from_secs(99_999);
-    let actions = story.client.on_time(story.now, &mut story.random);
+    let actions = story.client.on_time(Turn::new(story.now, &mut story.random));
     story.tell(actions);
     story.check(&["900 Request ci 10.0.0.5", "99999 lost: expired", "99999 Discover 10.0.0.5"]);
     let mut story = Story::new(setup());
     story.lines.clear();
     story.now = Duration::from_secs(99_999);
-    let actions = story.client.on_time(story.now, &mut story.random);
+    let actions = story.client.on_time(Turn::new(story.now, &mut story.random));
     story.tell(actions);
     story.check(&["99999 gave up: no more tries within 208s: no answer to DHCPDISCOVER"]);
 }
@@ -405,7 +405,7 @@ fn leases_that_began_together_are_not_renewed_together() {
         let mut story = Story::new(setup());
         story.offer();
         let ack = story.reply(MessageType::Ack, ADDRESS);
-        story.client.on_message(&ack, story.now, &mut random);
+        story.client.on_message(&ack, Turn::new(story.now, &mut random));
         story.client.lease().unwrap().t1.as_secs_f64()
     };
     let all: Vec<f64> = std::iter::repeat_with(&mut t1).take(100).collect();

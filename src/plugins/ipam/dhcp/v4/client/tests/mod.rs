@@ -100,7 +100,7 @@ impl Story {
     fn wanting(setup: Setup, wanted: Option<Ipv4Addr>) -> Story {
         let now = Duration::ZERO;
         let mut random = Random::counting();
-        let (client, actions) = Client::acquire(setup, wanted, now, &mut random);
+        let (client, actions) = Client::acquire(setup, wanted, Turn::new(now, &mut random));
         let last = Message::of_client(MessageType::Discover, 0, &mac(9));
         let mut story = Story { client, now, random, last, lines: vec![] };
         story.tell(actions);
@@ -146,7 +146,7 @@ impl Story {
     }
 
     fn hear(&mut self, message: &Message) {
-        let actions = self.client.on_message(message, self.now, &mut self.random);
+        let actions = self.client.on_message(message, Turn::new(self.now, &mut self.random));
         self.tell(actions);
     }
 
@@ -163,7 +163,8 @@ impl Story {
     }
 
     fn conflict(&mut self, holder: MacAddr) {
-        let actions = self.client.on_conflict(ADDRESS, holder, self.now, &mut self.random);
+        let turn = Turn::new(self.now, &mut self.random);
+        let actions = self.client.on_conflict(ADDRESS, holder, turn);
         self.tell(actions);
     }
 
@@ -177,7 +178,7 @@ impl Story {
             }
             self.now = self.now.max(self.client.deadline());
             assert!(self.client.needs_sockets(self.now), "nothing is due at {:?}", self.now);
-            let actions = self.client.on_time(self.now, &mut self.random);
+            let actions = self.client.on_time(Turn::new(self.now, &mut self.random));
             self.tell(actions);
         }
         panic!("a busy loop at {:?}: {}", self.now, self.lines[self.lines.len() - 20..].join("\n"));

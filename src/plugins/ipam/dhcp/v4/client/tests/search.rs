@@ -66,7 +66,7 @@ fn messages_have_what_the_rfc_and_the_reference_have() {
 }
 
 #[test]
-fn what_is_provided_is_sent_and_does_not_change_what_a_message_is() {
+fn provided_options_are_sent_and_keep_the_message_type() {
     let provide = [
         (12, "host"),
         (50, "wish"),

@@ -50,7 +50,7 @@ fn nothing_is_open_while_an_answer_is_no_longer_awaited() {
 }
 
 #[test]
-fn a_renewal_does_not_wait_for_routers_and_another_one_is_told_later() {
+fn a_renewal_does_not_wait_for_routers_and_reports_them_later() {
     let mut run = Run::bound();
     run.time(31.0);
     let [Action::Renewed(lease)] = run.reply(31.1, SERVER, &Said::grants(GRANTED)) else {
@@ -65,7 +65,7 @@ fn a_renewal_does_not_wait_for_routers_and_another_one_is_told_later() {
 }
 
 #[test]
-fn a_server_that_has_forgotten_the_lease_is_asked_to_give_it_anew() {
+fn a_server_that_forgot_the_lease_gets_a_new_request() {
     let mut run = Run::bound();
     run.time(31.0);
     run.reply(31.1, SECOND, &Said::refuses(Status::NO_BINDING));
@@ -99,7 +99,7 @@ fn a_server_that_has_forgotten_the_lease_is_asked_to_give_it_anew() {
 }
 
 #[test]
-fn an_address_that_is_not_renewed_stays_and_one_whose_time_is_set_to_nothing_goes() {
+fn address_not_renewed_stays_and_lifetime_zero_removes_it() {
     let mut run = Run::bound();
     run.time(31.0);
     for said in
@@ -128,7 +128,7 @@ fn another_server_cannot_take_an_address_away() {
 }
 
 #[test]
-fn an_expired_address_leaves_and_is_regained_if_it_is_offered_again() {
+fn an_expired_address_leaves_and_returns_when_offered_again() {
     let mut run = Run::bound();
     for at in [31.0, 49.0, 120.9] {
         run.time(at);
@@ -160,7 +160,7 @@ fn an_expired_address_leaves_and_is_regained_if_it_is_offered_again() {
 }
 
 #[test]
-fn a_lost_address_is_looked_for_ever_more_rarely_and_nothing_is_open_in_between() {
+fn search_for_a_lost_address_backs_off_with_sockets_closed() {
     let mut run = Run::bound();
     run.time(121.0);
     let mut at = 121.0;
@@ -216,10 +216,9 @@ fn a_lease_without_end_is_never_renewed() {
     assert!(matches!(run.actions[..], [Action::Bound(_)]));
     run.time(10.0);
     assert_eq!(run.client.deadline(), NEVER);
-    assert_eq!(
-        run.client.on_time(START + Duration::from_secs(u32::MAX.into()), &mut Random::counting()),
-        []
-    );
+    let mut random = Random::counting();
+    let late = Turn::new(START + Duration::from_secs(u32::MAX.into()), &mut random);
+    assert_eq!(run.client.on_time(late), []);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod keep;
 mod search;
 
 use super::setup::IAID;
+use super::timer::Timer;
 use super::*;
 use crate::plugins::ipam::dhcp::reader::Reader;
 use crate::plugins::ipam::dhcp::v6::message::Status;
@@ -84,7 +85,8 @@ struct Run {
 impl Run {
     fn acquire(mode: Mode) -> Run {
         let mut random = Random::counting();
-        let (client, actions) = Client::acquire(setup(mode), None, START, &mut random);
+        let turn = Turn::new(START, &mut random);
+        let (client, actions) = Client::acquire(setup(mode), None, turn);
         Run { client, random, actions }
     }
 
@@ -108,12 +110,13 @@ impl Run {
     }
 
     fn time(&mut self, at: f64) -> &[Action] {
-        self.actions = self.client.on_time(seconds(at), &mut self.random);
+        self.actions = self.client.on_time(Turn::new(seconds(at), &mut self.random));
         &self.actions
     }
 
     fn message(&mut self, at: f64, message: &Message) -> &[Action] {
-        self.actions = self.client.on_message(message, seconds(at), &mut self.random);
+        let turn = Turn::new(seconds(at), &mut self.random);
+        self.actions = self.client.on_message(message, turn);
         &self.actions
     }
 
@@ -128,22 +131,19 @@ impl Run {
     }
 
     fn router(&mut self, at: f64, told: Advertisement) -> &[Action] {
-        self.actions = self.client.on_router(
-            told,
-            ip("fe80::858:aff:fe01:203"),
-            seconds(at),
-            &mut self.random,
-        );
+        let turn = Turn::new(seconds(at), &mut self.random);
+        self.actions = self.client.on_router(told, ip("fe80::858:aff:fe01:203"), turn);
         &self.actions
     }
 
     fn conflict(&mut self, at: f64, address: &str) -> &[Action] {
-        self.actions = self.client.on_conflict(ip(address), seconds(at), &mut self.random);
+        let turn = Turn::new(seconds(at), &mut self.random);
+        self.actions = self.client.on_conflict(ip(address), turn);
         &self.actions
     }
 
     fn transaction(&self) -> u32 {
-        self.client.exchange.as_ref().unwrap().transaction
+        self.client.phase.exchange().unwrap().transaction
     }
 
     fn deadline(&self) -> f64 {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn servers_and_routers_are_asked_and_a_lease_is_made_of_both_answers() {
+fn a_lease_combines_the_answers_of_servers_and_routers() {
     let mut run = Run::acquire(Mode::Dhcp);
     assert_eq!(run.client.state(), State::Selecting);
     let [Action::Send(Outgoing::Message(solicit)), Action::Send(Outgoing::Routers)] =
@@ -61,7 +61,7 @@ fn servers_and_routers_are_asked_and_a_lease_is_made_of_both_answers() {
 }
 
 #[test]
-fn the_server_of_the_highest_preference_is_taken_and_255_at_once() {
+fn server_of_highest_preference_is_taken_and_255_at_once() {
     let preferring = |more| Said { more, ..Said::grants(GRANTED) };
     let mut run = Run::acquire(Mode::Dhcp);
     assert_eq!(run.advertise(0.1, SERVER, &preferring(&[(options::PREFERENCE, &[1])])), []);
@@ -224,7 +224,7 @@ fn without_an_answer_it_gives_up_in_time_and_says_why() {
 }
 
 #[test]
-fn a_refused_request_is_followed_by_a_new_search_and_not_at_once() {
+fn a_refused_request_starts_a_new_search_after_a_delay() {
     for status in [Status::NO_ADDRESSES, Status::NOT_ON_LINK, Status::NO_BINDING] {
         let mut run = Run::acquire(Mode::Dhcp);
         run.advertise(
@@ -288,7 +288,7 @@ fn a_network_without_routers_gives_an_address_after_a_while() {
 }
 
 #[test]
-fn a_router_that_is_none_by_default_tells_its_prefix_and_is_not_waited_for_alone() {
+fn router_of_lifetime_zero_gives_prefixes_without_being_awaited() {
     let mut run = Run::acquire(Mode::Dhcp);
     run.advertise(
         0.1,
@@ -364,7 +364,7 @@ fn an_address_in_use_is_declined_and_another_asked_for() {
 }
 
 #[test]
-fn an_address_that_was_not_advertised_is_probed_when_it_is_granted() {
+fn an_address_not_advertised_is_probed_once_granted() {
     let mut run = Run::acquire(Mode::Dhcp);
     run.router(0.0, router(1));
     run.advertise(

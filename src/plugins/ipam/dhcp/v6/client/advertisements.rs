@@ -1,0 +1,88 @@
+//! Router advertisements (RFC 4861, section 6.3.4), and addresses made from their prefixes (RFC
+//! 4862, section 5.5.3).
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use super::phase::{Holding, Stage};
+use super::{Action, Client, LISTENING, Mode, Outgoing, Turn};
+use crate::plugins::ipam::dhcp::v6::lease::Lease;
+use crate::plugins::ipam::dhcp::v6::message::Grant;
+use crate::plugins::ipam::dhcp::v6::router::{Advertisement, Prefix};
+
+/// The shortest time that an advertisement can leave an address: any host on the link can send one,
+/// and must not be able to end an address sooner (RFC 4862, section 5.5.3).
+const TWO_HOURS: Duration = Duration::from_secs(2 * 60 * 60);
+/// The only prefix length that fits an identifier of 64 bits.
+const SLAAC_PREFIX_LEN: u8 = 64;
+
+impl Client {
+    /// Asks the routers again when that is due.
+    pub(super) fn go_on_with_routers(&mut self, turn: &mut Turn<'_>) {
+        if self.setup.mode == Mode::Dhcp && turn.now >= self.routers.until() {
+            self.routers.stop(); // there is no router
+        }
+        if self.routers.go_on(turn.now, turn.random) {
+            turn.actions.push(Action::Send(Outgoing::Routers));
+            self.listening = Some(turn.now + LISTENING);
+        }
+    }
+
+    /// Takes a router's advertisement, if expected.
+    pub(super) fn take_advertisement(
+        &mut self,
+        told: Advertisement,
+        link_local: Ipv6Addr,
+        turn: &mut Turn<'_>,
+    ) {
+        if !self.routers.are_asked() && !self.phase.is_settling() {
+            return;
+        }
+        let autonomous = told.prefixes.iter().find(|prefix| self.can_use(prefix)).copied();
+        if self.setup.mode == Mode::Slaac && autonomous.is_none() {
+            self.troubles
+                .note(format!("{} advertises no prefix that addresses are made of", told.router));
+        }
+        self.routers.learn(told);
+        match (self.setup.mode, autonomous) {
+            (Mode::Slaac, Some(prefix)) if !self.phase.is_settling() => {
+                self.take_prefix(&prefix, link_local, turn)
+            }
+            _ => self.learn(turn),
+        }
+    }
+
+    /// Whether an address can be made from the prefix: the container's, if it has or had one.
+    fn can_use(&self, prefix: &Prefix) -> bool {
+        let is_fit = prefix.net.prefix_len() == SLAAC_PREFIX_LEN
+            && self.lease().is_none_or(|lease| prefix.net.contains(&lease.address));
+        prefix.autonomous && prefix.preferred != 0 && is_fit
+    }
+
+    /// Makes an address from a prefix, or extends the one that is leased.
+    fn take_prefix(&mut self, prefix: &Prefix, link_local: Ipv6Addr, turn: &mut Turn<'_>) {
+        let identifier = u128::from(link_local) & u128::from(u64::MAX);
+        let made = u128::from(prefix.net.network()) | identifier;
+        let address = self.lease().map_or(made.into(), |lease| lease.address);
+        let grant = Grant { address, preferred: prefix.preferred, valid: prefix.valid };
+        let mut lease = Lease::of_grant(&grant, 0, 0, turn.now);
+        if let Holding::Lease(before, _) = &self.holding {
+            lease.expires = lease.expires.max(before.expires.min(turn.now + TWO_HOURS));
+        }
+        self.take_lease(lease, turn);
+    }
+
+    /// Adds what an advertisement says that came after the lease was bound.
+    fn learn(&mut self, turn: &mut Turn<'_>) {
+        let Holding::Lease(lease, Stage::Bound) = &mut self.holding else { return };
+        let before = lease.clone();
+        lease.learn(self.routers.known(), Some(&before));
+        if *lease != before {
+            turn.actions.push(Action::Renewed(lease.clone()));
+        }
+        if self.routers.has_default() {
+            self.routers.stop();
+            self.listening = None;
+        }
+    }
+}
