@@ -41,9 +41,10 @@ pub struct Runtime<'a> {
     pub handles: Rc<Handles>,
 }
 
-/// An attachment to a network.
+/// A command for the plugins of a network, about one attachment.
 #[derive(Clone, Copy)]
-struct Attached<'a> {
+struct Operation<'a> {
+    command: Command,
     list: &'a NetworkList,
     at: &'a Parameters,
 }
@@ -93,30 +94,26 @@ impl Runtime<'_> {
         on_failure: OnFailure,
     ) -> Result<Document> {
         let _uninterrupted = Uninterrupted::begin(); // SIGINT etc. take effect between plugins
-        // If the namespace is gone, its leftovers in the cache are nothing that an undo could
-        // delete.
-        let was_there = match self.has_interface(at)? {
-            Some(has_interface) => has_interface,
-            None => self.cache.contains(&at.key)?,
-        };
+        let was_there = self.was_there(at)?;
         let mut result = None;
-        let attached = Attached { list, at };
-        match (self.add_all(Command::Add, attached, &mut result), on_failure) {
-            (Ok(result), _) => Ok(result),
-            (Err(error), OnFailure::Leave) => Err(error),
-            // DEL would remove an interface that existed before, which may be in use, and by
-            // another owner.
-            (Err(error), OnFailure::Undo) if was_there => {
-                let ifname = at.key.ifname.as_str();
-                Err(error.with_details(format_args!(
-                    "not undone, because {ifname:?} was there before; `net del` removes it"
-                )))
-            }
-            (Err(error), OnFailure::Undo) => {
-                let error = self.undo_add(attached, result.as_ref(), error);
+        let add = Operation { command: Command::Add, list, at };
+        self.add_all(add, &mut result).map_err(|error| match on_failure {
+            OnFailure::Leave => error,
+            OnFailure::Undo if was_there => not_undone(error, at),
+            OnFailure::Undo => {
+                let error = self.undo_add(add, result.as_ref(), error);
                 let _ = Uninterrupted::was_interrupted(); // drop the signal: report the undo first
-                Err(error)
+                error
             }
+        })
+    }
+
+    /// Whether the attachment was there before this ADD. If the namespace is gone, its leftovers in
+    /// the cache are nothing that an undo could delete.
+    fn was_there(&self, at: &Parameters) -> Result<bool> {
+        match self.has_interface(at)? {
+            Some(has_interface) => Ok(has_interface),
+            None => self.cache.contains(&at.key),
         }
     }
 
@@ -127,7 +124,8 @@ impl Runtime<'_> {
         require_check(list, "GET")?;
         let held = self.hold(Some(at))?;
         let mut result = self.cached_result(list, at)?;
-        self.within(&held.env).add_all(Command::Get, Attached { list, at }, &mut result)
+        let get = Operation { command: Command::Get, list, at };
+        self.within(&held.env).add_all(get, &mut result)
     }
 
     /// CHECK: every plugin gets the result that ADD returned. Runs no plugin if the network
@@ -140,13 +138,11 @@ impl Runtime<'_> {
         let held = self.hold(Some(at))?;
         let result = self.cached_result(list, at)?;
         let mut alone = self.within(&held.env);
-        let attached = Attached { list, at };
-        for plugin in &list.plugins {
-            alone
-                .run_attached(Command::Check, attached, plugin, result.as_ref())
-                .map_err(|error| error.with_details(reported_by(plugin)))?;
-        }
-        Ok(())
+        let check = Operation { command: Command::Check, list, at };
+        list.plugins.iter().try_for_each(|plugin| {
+            let checked = alone.run_attached(check, plugin, result.as_ref());
+            checked.map(drop).map_err(|error| reported_by(plugin, error))
+        })
     }
 
     /// DEL: in reverse order, each plugin with the result that ADD returned, as far as it can be
@@ -159,21 +155,25 @@ impl Runtime<'_> {
 
     pub(super) fn del_all(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         let _uninterrupted = Uninterrupted::begin();
-        let result = match wants_result(list)? {
-            true => self.cache.result(&at.key, &list.version).unwrap_or_else(|error| {
-                if error.code != Code::IO {
-                    let _ = self.cache.delete(&at.key); // it could only disturb a later call
-                }
-                None
-            }),
-            false => None,
-        };
+        let result = if wants_result(list)? { self.usable_result(list, at) } else { None };
+        let del = Operation { command: Command::Del, list, at };
         for plugin in list.plugins.iter().rev() {
-            self.run_attached(Command::Del, Attached { list, at }, plugin, result.as_ref())
+            self.run_attached(del, plugin, result.as_ref())
                 .map_err(|error| failed(error, plugin, "delete"))?;
         }
         let _ = self.cache.delete(&at.key); // if it stays, another DEL is harmless
         Ok(())
+    }
+
+    /// The result of ADD for a DEL, which does without one that cannot be read. A file that can
+    /// never be used is removed.
+    fn usable_result(&self, list: &NetworkList, at: &Parameters) -> Option<Document> {
+        self.cache.result(&at.key, &list.version).unwrap_or_else(|error| {
+            if error.code != Code::IO {
+                let _ = self.cache.delete(&at.key); // it could only disturb a later call
+            }
+            None
+        })
     }
 
     /// STATUS: returns the error of the first plugin that cannot serve ADD. Versions before 1.1.0
@@ -182,12 +182,11 @@ impl Runtime<'_> {
         if !version::Number::parse(&list.version).is_ok_and(|number| number >= version::WITH_GC) {
             return Ok(());
         }
-        for plugin in &list.plugins {
-            let ready =
-                self.run(Command::Status, &plugin.kind, None, &derive::for_status(list, plugin));
-            ready.map_err(|error| error.with_details(reported_by(plugin)))?;
-        }
-        Ok(())
+        let env = self.environment(Command::Status, None);
+        list.plugins.iter().try_for_each(|plugin| {
+            let ready = self.run(&plugin.kind, &env, &derive::for_status(list, plugin));
+            ready.map(drop).map_err(|error| reported_by(plugin, error))
+        })
     }
 
     fn cached_result(&self, list: &NetworkList, at: &Parameters) -> Result<Option<Document>> {
@@ -208,14 +207,13 @@ impl Runtime<'_> {
     /// fails.
     fn add_all(
         &mut self,
-        command: Command,
-        attached: Attached<'_>,
+        operation: Operation<'_>,
         result: &mut Option<Document>,
     ) -> Result<Document> {
-        let Attached { list, at } = attached;
+        let Operation { command, list, at } = operation;
         let what = if command == Command::Add { "add" } else { "get" };
         for plugin in &list.plugins {
-            let added = self.add_one(command, attached, plugin, result.as_ref());
+            let added = self.add_one(operation, plugin, result.as_ref());
             *result = Some(added.map_err(|error| failed(error, plugin, what))?);
             if Uninterrupted::was_interrupted() {
                 return Err(Error::new(Code::TRY_AGAIN, "interrupted"));
@@ -224,97 +222,79 @@ impl Runtime<'_> {
         let result = result
             .clone()
             .ok_or_else(|| Error::new(Code::INVALID_CONFIG, "no plugin configs found"))?;
-        let written = self.cache.write(at, &list.document, &result);
+        let written = self.cache.write(at, &list.document, &result).map(|()| result);
         written.map_err(|error| {
             error.context(format_args!("failed to set network {:?} cached result", list.name))
-        })?;
-        Ok(result)
+        })
     }
 
     /// Runs ADD or GET of one plugin. The result is converted to the network's version, since the
     /// next plugin may refuse any other.
     fn add_one(
         &mut self,
-        command: Command,
-        attached: Attached<'_>,
+        operation: Operation<'_>,
         plugin: &PluginConfig,
         result: Option<&Document>,
     ) -> Result<Document> {
-        let stdout = self.run_attached(command, attached, plugin, result)?;
-        let version = &attached.list.version;
+        let stdout = self.run_attached(operation, plugin, result)?;
+        let version = &operation.list.version;
         let result = delegate::parse_result(&stdout, version)?;
         result.convert(version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
     }
 
     /// Runs DEL for all plugins, including those that ADD did not reach, whether or not one fails.
     /// Plugins that fail alike are reported once.
-    fn undo_add(
-        &mut self,
-        attached: Attached<'_>,
-        result: Option<&Document>,
-        error: Error,
-    ) -> Error {
-        let list = attached.list;
+    fn undo_add(&mut self, add: Operation<'_>, result: Option<&Document>, error: Error) -> Error {
+        let list = add.list;
         if result.is_none() && self.begins_here(list) {
             return error.with_details(UNDONE);
         }
         let result = result.filter(|_| wants_result(list).unwrap_or(false));
-        let mut failures: Vec<(String, Error)> = vec![];
+        let del = Operation { command: Command::Del, ..add };
+        let mut failures = Failures::default();
         for plugin in list.plugins.iter().rev() {
-            let Err(failure) = self.run_attached(Command::Del, attached, plugin, result) else {
-                continue;
-            };
-            match failures.iter_mut().find(|(_, known)| *known == failure) {
-                Some((plugins, _)) => *plugins += &format!(", {}", describe(plugin)),
-                None => failures.push((describe(plugin), failure)),
+            if let Err(failure) = self.run_attached(del, plugin, result) {
+                failures.add(plugin, failure);
             }
         }
-        if failures.is_empty() {
-            return error.with_details(UNDONE);
-        }
-        failures.into_iter().fold(error, |error, (plugins, failure)| {
-            error.with_details(format_args!("undo: plugin {plugins} failed (delete): {failure}"))
-        })
+        failures.report(error)
     }
 
     fn run_attached(
         &mut self,
-        command: Command,
-        Attached { list, at }: Attached<'_>,
+        operation: Operation<'_>,
         plugin: &PluginConfig,
         result: Option<&Document>,
     ) -> Result<Vec<u8>> {
+        let Operation { command, list, at } = operation;
         let config = derive::for_attachment(list, plugin, result, &at.capability_args);
-        self.run(command, &plugin.kind, Some(at), &config)
+        let env = self.environment(command, Some(at));
+        self.run(&plugin.kind, &env, &config)
     }
 
     /// One plugin execution, in this process or another; returns its stdout.
-    pub(super) fn run(
+    pub(super) fn run(&mut self, kind: &str, env: &Environment, config: &[u8]) -> Result<Vec<u8>> {
+        match self.find(kind)? {
+            Program::File(program) => delegate::exec(&program, env, config, self.handles.clock()),
+            Program::Own(entry) => self.run_own(entry, env, config),
+        }
+    }
+
+    fn run_own(
         &mut self,
-        command: Command,
-        kind: &str,
-        at: Option<&Parameters>,
+        entry: &'static Entry,
+        env: &Environment,
         mut config: &[u8],
     ) -> Result<Vec<u8>> {
-        let env = self.environment(command, at);
-        let entry = match self.find(kind)? {
-            Program::File(program) => {
-                return delegate::exec(&program, &env, config, self.handles.deadline());
-            }
-            Program::Own(entry) => entry,
-        };
         let mut stdout = vec![];
         let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
-        let plugins = self.plugins;
-        let handles = &self.handles;
-        match (Execution { entry, plugins, env: &env, handles }).run(&mut io) {
+        let execution = Execution { entry, plugins: self.plugins, env, handles: &self.handles };
+        match execution.run(&mut io) {
             0 => Ok(stdout),
-            status => Err(delegate::parse_error(
-                Path::new(entry.name),
-                &stdout,
-                b"",
-                &format!("exit status {status}"),
-            )),
+            status => {
+                let status = format!("exit status {status}");
+                Err(delegate::parse_error(Path::new(entry.name), &stdout, b"", &status))
+            }
         }
     }
 
@@ -410,10 +390,42 @@ fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
     error.context(format_args!("plugin {} failed ({what})", describe(plugin)))
 }
 
-/// The details that name the plugin. libcni returns the errors of CHECK and STATUS unchanged, so
-/// the message stays the plugin's.
-fn reported_by(plugin: &PluginConfig) -> String {
-    format!("reported by plugin {}", describe(plugin))
+/// The error with details that name the plugin. libcni returns the errors of CHECK and STATUS
+/// unchanged, so the message stays the plugin's.
+fn reported_by(plugin: &PluginConfig, error: Error) -> Error {
+    error.with_details(format_args!("reported by plugin {}", describe(plugin)))
+}
+
+/// The error of an ADD that is not undone: DEL would remove an interface that existed before, which
+/// may be in use, and by another owner.
+fn not_undone(error: Error, at: &Parameters) -> Error {
+    let ifname = at.key.ifname.as_str();
+    error.with_details(format_args!(
+        "not undone, because {ifname:?} was there before; `net del` removes it"
+    ))
+}
+
+/// The failures of an undo, each with the plugins that failed so.
+#[derive(Default)]
+struct Failures(Vec<(String, Error)>);
+
+impl Failures {
+    fn add(&mut self, plugin: &PluginConfig, failure: Error) {
+        match self.0.iter_mut().find(|(_, known)| *known == failure) {
+            Some((plugins, _)) => *plugins += &format!(", {}", describe(plugin)),
+            None => self.0.push((describe(plugin), failure)),
+        }
+    }
+
+    /// The error of the ADD, with the outcome of its undo.
+    fn report(self, error: Error) -> Error {
+        if self.0.is_empty() {
+            return error.with_details(UNDONE);
+        }
+        self.0.into_iter().fold(error, |error, (plugins, failure)| {
+            error.with_details(format_args!("undo: plugin {plugins} failed (delete): {failure}"))
+        })
+    }
 }
 
 fn describe(plugin: &PluginConfig) -> String {
@@ -485,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_goes_before_what_is_compiled_in_and_this_binary_runs_here() {
+    fn foreign_file_precedes_compiled_in_plugin_and_ours_runs_here() {
         let dir = Scratch::new();
         dir.write("other/bridge", "");
         std::fs::create_dir(dir.path().join("own")).unwrap();

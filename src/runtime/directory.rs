@@ -90,8 +90,7 @@ fn read(file: &Path) -> Result<Vec<u8>> {
 
 /// The files of the directory with one of these endings, sorted. A missing directory is empty.
 fn files_ending(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
-    let names =
-        file_names(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
+    let names = file_names(dir).map_err(Error::at_path("open", dir))?;
     let ends_so = |name: &OsString| endings.iter().any(|ending| ends_with(name, ending));
     Ok(names.into_iter().filter(ends_so).map(|name| dir.join(name)).collect())
 }
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_of_the_directory_with_the_three_endings_are_looked_at() {
+    fn directory_is_searched_for_files_of_three_extensions() {
         let dir = Scratch::new();
         for name in ["a.CONFLIST", "a.conflist.bak", "a.txt", "sub/a.conflist", "dir.conflist/x"] {
             dir.write(name, "not even JSON");
@@ -190,7 +189,7 @@ mod tests {
             error.msg,
             "error parsing configuration list: EOF while parsing a value at line 1 column 0"
         );
-        assert_eq!(error.details, format!("the file is {}/00.conflist", dir.path().display()));
+        assert_eq!(error.details(), format!("the file is {}/00.conflist", dir.path().display()));
         std::os::unix::fs::symlink("/nonexistent", dir.path().join("-.conflist")).unwrap();
         let file = dir.path().join("-.conflist");
         let error = find(dir.path(), "some-net").unwrap_err();
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_of_the_network_s_directory_come_after_the_inlined_ones() {
+    fn plugins_of_the_network_s_directory_follow_the_inlined() {
         let dir = Scratch::new();
         let load = |keys: &str| {
             dir.write("n.conflist", &format!(r#"{{"name":"some-net"{keys}}}"#));

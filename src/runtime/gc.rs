@@ -84,16 +84,12 @@ impl Runtime<'_> {
         let mut alone = self.within(&held.env);
         let mut watch = |_: &Event<'_>| ();
         let mut sweep = Sweep::new(Extent::Detach, &mut watch);
-        let attachments = sweep
-            .errors
-            .push(alone.cache.attachments(&NetworkName::parse(&list.name)?))
-            .unwrap_or_default();
+        let network = NetworkName::parse(&list.name)?;
+        let attachments = sweep.errors.push(alone.cache.attachments(&network));
         let wanted = ValidAttachments::new(valid.unwrap_or_default().to_vec());
-        let is_stale = |at: &Parameters| {
-            !wanted.contains(at.key.container_id.as_str(), at.key.ifname.as_str())
-        };
-        let stale = attachments.into_iter().filter(is_stale);
-        alone.detach(list, &stale.collect::<Vec<_>>(), &mut sweep);
+        let mut stale = attachments.unwrap_or_default();
+        stale.retain(|at| wanted.is_stale(&network, &at.key));
+        alone.detach(list, &stale, &mut sweep);
         alone.collect(list, valid, sweep.errors)
     }
 
@@ -116,13 +112,7 @@ impl Runtime<'_> {
         for error in std::mem::take(&mut census.unreadable) {
             sweep.errors.push::<()>(Err(error));
         }
-        for file in &census.unclear {
-            let _ = writeln!(
-                alone.stderr,
-                "left alone, because nothing tells which namespace it is of: {}",
-                file.display()
-            );
-        }
+        alone.tell_unclear(&census);
         alone.detach(list, &census.dead, &mut sweep);
         if has_gc(list) {
             let mut kept = Kept::of(list, &census);
@@ -132,6 +122,16 @@ impl Runtime<'_> {
             alone.collect_rest(kept, &mut sweep);
         }
         sweep.errors.finish()
+    }
+
+    fn tell_unclear(&mut self, census: &Census) {
+        for file in &census.unclear {
+            let _ = writeln!(
+                self.stderr,
+                "left alone, because nothing tells which namespace it is of: {}",
+                file.display()
+            );
+        }
     }
 
     /// Asks the plugins which objects without a record they would remove, and keeps those that may
@@ -152,12 +152,9 @@ impl Runtime<'_> {
             );
         }
         let verdicts = living.judge(&candidates, &kept.listed);
+        let judged: Vec<(Stale, Verdict)> = candidates.into_iter().zip(verdicts).collect();
         for verdict in [Verdict::Lives, Verdict::Unknown] {
-            let of_verdict = candidates
-                .iter()
-                .zip(&verdicts)
-                .filter(|(stale, given)| **given == verdict && !stale.is_call && !stale.is_torn);
-            let stay: Vec<Stale> = of_verdict.map(|(stale, _)| stale.clone()).collect();
+            let stay = staying(&judged, verdict);
             (sweep.watch)(&Event::Spared(&census.network, &stay, verdict));
             kept.spared.extend(stay.into_iter().map(|stale| stale.holder));
         }
@@ -190,16 +187,12 @@ impl Runtime<'_> {
             if known.contains(&at.key.network) || !is_gone(&at.netns) {
                 continue;
             }
-            match directory::of_document(document, conf_dir) {
-                Ok(list) if list.disable_gc => (),
-                Ok(list) => alone.detach(&list, &[at], &mut sweep),
-                Err(error) => {
-                    let msg = format!(
-                        "network {:?} has no configuration any more",
-                        at.key.network.as_str()
-                    );
-                    sweep.errors.push::<()>(Err(error.context(msg)));
-                }
+            let network = at.key.network.as_str();
+            let list = directory::of_document(document, conf_dir).map_err(|error| {
+                error.context(format_args!("network {network:?} has no configuration any more"))
+            });
+            if let Some(list) = sweep.errors.push(list).filter(|list| !list.disable_gc) {
+                alone.detach(&list, &[at], &mut sweep);
             }
         }
         sweep.errors.finish()
@@ -224,6 +217,7 @@ impl Runtime<'_> {
                 "failed to delete stale attachment {} {}",
                 at.key.container_id, at.key.ifname
             );
+            self.handles.begin_next();
             let succeeded = sweep.extent == Extent::Look
                 || sweep
                     .errors
@@ -239,13 +233,11 @@ impl Runtime<'_> {
         valid: Option<&[ValidAttachment]>,
         mut errors: ErrorList,
     ) -> Result<()> {
-        if has_gc(list) {
-            for plugin in &list.plugins {
-                let collected =
-                    self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));
-                let what = format_args!("failed to GC plugin {}", plugin.kind).to_string();
-                errors.push(collected.map_err(|error| error.context(what)));
-            }
+        let env = self.environment(Command::Gc, None);
+        for plugin in list.plugins.iter().filter(|_| has_gc(list)) {
+            self.handles.begin_next();
+            let collected = self.run(&plugin.kind, &env, &derive::for_gc(list, plugin, valid));
+            errors.push(collected.map_err(|error| not_collected(plugin, error)));
         }
         errors.finish()
     }
@@ -257,6 +249,7 @@ impl Runtime<'_> {
         plugin: &PluginConfig,
         valid: &ValidAttachments,
     ) -> Result<()> {
+        self.handles.begin_next();
         let config = derive::for_gc(list, plugin, Some(&valid.names()));
         let env = self.environment(Command::Gc, None);
         let collected = self.find(&plugin.kind).and_then(|program| match program {
@@ -266,12 +259,23 @@ impl Runtime<'_> {
                 Execution { entry, plugins, env: &env, handles }.collect(config, valid)
             }
             Program::File(program) => valid.call(&program, || {
-                delegate::exec(&program, &env, &config, self.handles.deadline()).map(drop)
+                delegate::exec(&program, &env, &config, self.handles.clock()).map(drop)
             }),
         });
-        collected
-            .map_err(|error| error.context(format_args!("failed to GC plugin {}", plugin.kind)))
+        collected.map_err(|error| not_collected(plugin, error))
     }
+}
+
+fn not_collected(plugin: &PluginConfig, error: Error) -> Error {
+    error.context(format_args!("failed to GC plugin {}", plugin.kind))
+}
+
+/// The objects with this verdict that a GC keeps. A torn object is of use to no container, and
+/// another program decides itself.
+fn staying(judged: &[(Stale, Verdict)], verdict: Verdict) -> Vec<Stale> {
+    let stays = |stale: &Stale| !stale.is_call && !stale.is_torn;
+    let of_verdict = judged.iter().filter(|(stale, given)| *given == verdict && stays(stale));
+    of_verdict.map(|(stale, _)| stale.clone()).collect()
 }
 
 /// Whether the network's version has GC. An invalid version counts as an old one, as for libcni.

@@ -23,7 +23,7 @@ use crate::net::nft::Nft;
 use crate::net::nft::owned::{Layout, Owned, Owner, Search};
 use crate::plugins::meta::{firewall, portmap};
 use crate::steps::allocation::files::lease::{self, Content};
-use crate::steps::{link_alias, masquerade, nft_owner, spoofcheck};
+use crate::steps::{allocation, link_alias, masquerade, nft_owner, spoofcheck};
 
 /// The directory of host-local's leases unless a configuration sets another `dataDir`.
 const LEASES: &str = "/var/lib/cni/networks";
@@ -82,23 +82,23 @@ pub fn leave(
         .collect::<Result<_>>()?;
     let evidence = Evidence::look(host, cache)?;
     let mut errors = ErrorList::default();
-    for (layout, owned) in held {
-        for owned in owned {
-            let stale = nft_owner::stale_of(layout, &owned);
-            let verdict = evidence.judge(&owned, &stale);
-            let owner = Owner { id: owned.id, comment: String::new() };
-            let done = match (verdict, extent) {
-                (Verdict::Gone, Extent::Detach) => {
-                    layout.on(&nft).of(&owner).release(Search::Comments).map(drop)
-                }
-                _ => Ok(()),
-            };
-            if errors.push(done).is_some() {
-                watch(&Left { table: name(layout), holder: stale.holder, verdict });
-            }
+    for (layout, owned) in
+        held.iter().flat_map(|(layout, all)| all.iter().map(|one| (*layout, one)))
+    {
+        let stale = nft_owner::stale_of(layout, owned);
+        let verdict = evidence.judge(owned, &stale);
+        let removes = verdict == Verdict::Gone && extent == Extent::Detach;
+        let done = if removes { release(&nft, layout, owned) } else { Ok(()) };
+        if errors.push(done).is_some() {
+            watch(&Left { table: name(layout), holder: stale.holder, verdict });
         }
     }
     errors.finish()
+}
+
+fn release(nft: &Nft, layout: &Layout, owned: &Owned) -> Result<()> {
+    let owner = Owner { id: owned.id, comment: String::new() };
+    layout.on(nft).of(&owner).release(Search::Comments).map(drop)
 }
 
 fn name(layout: &Layout) -> String {
@@ -160,33 +160,40 @@ fn is_of(lease: &Holder, holder: &Holder) -> bool {
 /// Every lease in host-local's default directory.
 fn leases(dir: &Path) -> Result<HashMap<Hash8, HashMap<IpAddr, Holder>>> {
     let mut all = HashMap::new();
-    let unread = |dir: &Path, e: io::Error| Error::io(format_args!("open {}", dir.display()), &e);
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(all),
-        entries => entries.map_err(|e| unread(dir, e))?,
+        entries => entries.map_err(Error::at_path("open", dir))?,
     };
     for entry in entries {
-        let entry = entry.map_err(|e| unread(dir, e))?;
-        let Some(network) =
-            entry.file_name().to_str().and_then(|name| NetworkName::parse(name).ok())
-        else {
+        let entry = entry.map_err(Error::at_path("open", dir))?;
+        let name = entry.file_name();
+        let Some(network) = name.to_str().and_then(|name| NetworkName::parse(name).ok()) else {
             continue;
         };
-        let mut of_network = HashMap::new();
-        let ips = match lease::addresses(&entry.path()) {
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => continue,
-            ips => ips.map_err(|e| unread(&entry.path(), e))?,
-        };
-        for ip in ips {
-            if let Some(Content::Owned(owner)) = lease::read(&entry.path(), ip)? {
-                let hash = owner
-                    .ifname
-                    .as_ref()
-                    .map(|ifname| attachment_hash(&owner.container_id, ifname));
-                of_network.insert(ip, Holder { hash, ..Holder::of_container(&owner.container_id) });
-            }
+        if let Some(of_network) = leases_of_network(&entry.path())? {
+            all.insert(Key::network_hash(&network), of_network);
         }
-        all.insert(Key::network_hash(&network), of_network);
     }
     Ok(all)
+}
+
+/// The leases in a network's directory; None if it is none.
+fn leases_of_network(dir: &Path) -> Result<Option<HashMap<IpAddr, Holder>>> {
+    let ips = match lease::addresses(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(None),
+        ips => ips.map_err(Error::at_path("open", dir))?,
+    };
+    let mut leases = HashMap::new();
+    for ip in ips {
+        if let Some(Content::Owned(owner)) = lease::read(dir, ip)? {
+            leases.insert(ip, holder_of(&owner));
+        }
+    }
+    Ok(Some(leases))
+}
+
+fn holder_of(owner: &allocation::owner::Owner) -> Holder {
+    let hash = |ifname: &String| attachment_hash(&owner.container_id, ifname);
+    let hash = owner.ifname.as_ref().map(hash);
+    Holder { hash, ..Holder::of_container(&owner.container_id) }
 }

@@ -156,32 +156,35 @@ pub fn choose_version(list: &Value) -> Result<String> {
             return invalid("cniVersion", format!("invalid cniVersion type {}", go_type(other)));
         }
     };
-    let mut spoken = vec![];
-    match member(list, "cniVersions") {
+    let mut spoken = match member(list, "cniVersions") {
         None => return Ok(single),
-        Some(Value::Array(versions)) => {
-            for (index, version) in versions.iter().enumerate() {
-                let Value::String(version) = version else {
-                    let found = go_type(version);
-                    return invalid(
-                        &format!("cniVersions[{index}]"),
-                        format!("invalid type for cniVersions index {index}: {found}"),
-                    );
-                };
-                let entry = format!("invalid cniVersions entry {version} at index {index}");
-                spoken.extend(if_spoken(version, &format!("cniVersions[{index}]"), &entry)?);
-            }
-        }
+        Some(Value::Array(versions)) => spoken_of(versions)?,
         Some(other) => {
             let problem = format!("invalid type for cniVersions: {}", go_type(other));
             return invalid("cniVersions", problem);
         }
-    }
+    };
     if !single.is_empty() {
         let entry = format!("invalid cniVersion {single}");
         spoken.extend(if_spoken(&single, "cniVersion", &entry)?);
     }
     Ok(spoken.into_iter().max_by_key(|(number, _)| *number).map_or(single, |(_, version)| version))
+}
+
+/// The supported ones among the entries of `cniVersions`.
+fn spoken_of(versions: &[Value]) -> Result<Vec<(version::Number, String)>> {
+    let mut spoken = vec![];
+    for (index, version) in versions.iter().enumerate() {
+        let path = format!("cniVersions[{index}]");
+        let Value::String(version) = version else {
+            let found = go_type(version);
+            let problem = format!("invalid type for cniVersions index {index}: {found}");
+            return invalid(&path, problem);
+        };
+        let entry = format!("invalid cniVersions entry {version} at index {index}");
+        spoken.extend(if_spoken(version, &path, &entry)?);
+    }
+    Ok(spoken)
 }
 
 /// The version, unless it is newer than the newest supported one.

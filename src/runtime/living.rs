@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::cache::{self, Cache};
 use crate::cni::attachment::{Hash8, Key, NetworkName};
@@ -79,9 +79,7 @@ impl Living {
     /// alive on one interface is alive on all. `alive` are the containers that are known to be
     /// alive.
     pub fn judge(&self, all: &[Stale], alive: &[ValidAttachment]) -> Vec<Verdict> {
-        let mut lives = Group::default();
-        lives.containers.extend(alive.iter().map(|valid| valid.container_id.clone()));
-        self.recorded.iter().for_each(|key| lives.insert(&Holder::of(key)));
+        let mut lives = self.known_alive(alive);
         let mut gone = Group::default();
         let alone: Vec<Verdict> = all.iter().map(|stale| self.judge_alone(stale)).collect();
         for (stale, verdict) in all.iter().zip(&alone) {
@@ -97,6 +95,14 @@ impl Living {
             verdict => verdict,
         };
         all.iter().zip(alone).map(together).collect()
+    }
+
+    /// The containers that are alive whatever the objects say: these, and those with a record.
+    fn known_alive(&self, alive: &[ValidAttachment]) -> Group {
+        let mut group = Group::default();
+        group.containers.extend(alive.iter().map(|valid| valid.container_id.clone()));
+        self.recorded.iter().for_each(|key| group.insert(&Holder::of(key)));
+        group
     }
 
     fn judge_alone(&self, stale: &Stale) -> Verdict {
@@ -157,38 +163,45 @@ impl Group {
 /// namespace. libcni's callers choose the directory: cri-dockerd has /var/lib/cni/cache. An
 /// unreadable file counts for every attachment that its name may stand for.
 fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
-    let usual = Path::new(cache::DEFAULT_DIR);
-    let mut caches = vec![own.clone(), Cache::new(usual)];
-    match fs::read_dir(usual) {
-        Ok(entries) => {
-            let below = entries.filter_map(|entry| Some(entry.ok()?.path()));
-            caches.extend(
-                below
-                    .filter(|dir| dir.join("results").is_dir())
-                    .map(|dir: PathBuf| Cache::new(dir)),
-            );
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => (),
-        Err(e) => return Err(Error::io(format_args!("open {}", usual.display()), &e)),
-    }
-    let of_file = |found: cache::Found| match (
-        network.and_then(|network| found.attachment(network)),
-        network,
-    ) {
-        (Some(at), Some(network)) => {
-            (at.key.network == *network && !is_gone(&at.netns)).then_some(vec![at.key])
-        }
-        (None, Some(network)) => Some(found.readings(network)),
-        (_, None) => {
-            let at = found.record.ok()?.at?;
-            (!is_gone(&at.netns)).then_some(vec![at.key])
-        }
-    };
     let mut keys = vec![];
-    for cache in caches {
-        keys.extend(cache.all()?.into_iter().filter_map(of_file).flatten());
+    for cache in caches(own)? {
+        let files = cache.all()?.into_iter();
+        keys.extend(files.flat_map(|found| match network {
+            Some(network) => alive_in(network, &found),
+            None => alive(found),
+        }));
     }
     Ok(keys)
+}
+
+/// The operator's cache, and every cache below /var/lib/cni.
+fn caches(own: &Cache) -> Result<Vec<Cache>> {
+    let usual = Path::new(cache::DEFAULT_DIR);
+    let mut caches = vec![own.clone(), Cache::new(usual)];
+    let entries = match fs::read_dir(usual) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(caches),
+        entries => entries.map_err(Error::at_path("open", usual))?,
+    };
+    let below = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    caches.extend(below.filter(|dir| dir.join("results").is_dir()).map(Cache::new));
+    Ok(caches)
+}
+
+/// The attachments to the network that the file may stand for, unless its namespace is gone.
+fn alive_in(network: &NetworkName, found: &cache::Found) -> Vec<Key> {
+    match found.attachment(network) {
+        Some(at) if at.key.network == *network && !is_gone(&at.netns) => vec![at.key],
+        Some(_) => vec![],
+        None => found.readings(network),
+    }
+}
+
+/// The attachment that the file names, unless its namespace is gone.
+fn alive(found: cache::Found) -> Vec<Key> {
+    match found.record.ok().and_then(|record| record.at) {
+        Some(at) if !is_gone(&at.netns) => vec![at.key],
+        _ => vec![],
+    }
 }
 
 /// Whether there is nothing at the path. An unreadable path, and an empty one, counts as existing.

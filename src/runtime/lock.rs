@@ -15,16 +15,16 @@
 //! A plugin may call a runtime for its own container, as Multus does: the places that an ancestor
 //! holds are in its environment, and it does not wait for them.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::cache::{Cache, create_dir};
 use super::parameters::Parameters;
 use crate::cni::attachment::hash8;
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result, warn};
-use crate::file_lock::{Patience, Range, poll_until};
+use crate::file_lock::{self, Lock, Mode, Patience, Range};
 use crate::plain_file;
 
 /// The length of a range up to the largest offset.
@@ -34,9 +34,6 @@ const TO_THE_END: i64 = 0;
 /// first, so no two operations deadlock.
 const NAMESPACES: i64 = 1 << 61;
 
-/// The pause between two attempts to take the lock.
-const PAUSE: Duration = Duration::from_millis(10);
-
 /// The variable with the places that this process's ancestors hold. Its name does not begin with
 /// `CNI_`, because those names are the protocol's.
 const HELD: &str = "HELD_BY_CNI_MULTI";
@@ -45,7 +42,7 @@ const HELD: &str = "HELD_BY_CNI_MULTI";
 pub(super) struct Held {
     /// The environment for programs that run under the lock.
     pub env: Environment,
-    _file: Option<File>,
+    _files: Vec<File>,
 }
 
 /// Bytes of the file, and what they stand for.
@@ -57,7 +54,7 @@ struct Place {
 impl Held {
     /// Holds no lock, so it keeps no operation waiting.
     pub fn nothing(env: &Environment) -> Held {
-        Held { env: env.clone(), _file: None }
+        Held { env: env.clone(), _files: vec![] }
     }
 }
 
@@ -79,51 +76,83 @@ impl Cache {
         else {
             return Ok(Held::nothing(env));
         };
-        let inherited = env.get(HELD);
-        let cache = format!(" {}:{}:", metadata.dev(), metadata.ino());
-        let is_ancestor_s = |start| inherited.contains(&format!("{cache}{start} "));
+        let ancestors = Ancestors::of(env, &metadata);
         let tell = |error: Error| {
             error.with_details(format_args!("`fuser -v {}` names its owner", path.display()))
         };
         // An operation that an ancestor waits for must not wait for a GC that waits for the
         // ancestor.
-        if at.is_some() && !inherited.contains(&cache) {
+        if at.is_some() && !ancestors.hold_any() {
             gate().wait_until_free(&file, patience.limit()).map_err(tell)?;
         }
-        let mut held = inherited.clone();
+        let mut held = ancestors.places.clone();
+        let mut files = vec![];
         for place in places(at) {
-            let is_held = is_ancestor_s(place.range.start) || is_ancestor_s(gate().range.start);
-            place.wait(&file, (!is_held).then(|| patience.limit())).map_err(tell)?;
-            held += &format!("{cache}{} ", place.range.start);
+            let is_held = ancestors.hold(&place) || ancestors.hold(&gate());
+            let patience = (!is_held).then(|| patience.limit());
+            files.extend(place.take(&file, patience).map_err(tell)?);
+            held += &ancestors.entry(&place);
         }
-        Ok(Held { env: env.with(HELD, held), _file: Some(file) })
+        files.push(file);
+        Ok(Held { env: env.with(HELD, held), _files: files })
+    }
+}
+
+/// The places that this process's ancestors hold.
+struct Ancestors {
+    /// Those of every cache, as in the environment.
+    places: String,
+    /// How an entry of this cache begins.
+    cache: String,
+}
+
+impl Ancestors {
+    fn of(env: &Environment, lock: &Metadata) -> Ancestors {
+        Ancestors { places: env.get(HELD), cache: format!(" {}:{}:", lock.dev(), lock.ino()) }
+    }
+
+    fn hold_any(&self) -> bool {
+        self.places.contains(&self.cache)
+    }
+
+    fn hold(&self, place: &Place) -> bool {
+        self.places.contains(&self.entry(place))
+    }
+
+    fn entry(&self, place: &Place) -> String {
+        format!("{}{} ", self.cache, place.range.start)
     }
 }
 
 impl Place {
-    /// Takes the place. Without patience its holder is an ancestor, which will hold it for as long
-    /// as this takes.
-    fn wait(&self, file: &File, patience: Option<Duration>) -> Result<()> {
+    /// Takes the place; returns the file that has it if it had to wait. Without patience the holder
+    /// is an ancestor, which will hold the place for as long as this takes.
+    fn take(&self, file: &File, patience: Option<Duration>) -> Result<Option<File>> {
         // No lock support in the file system is not an error: continue unlocked.
-        self.poll(|| self.range.try_take(file).unwrap_or(true), patience)
-    }
-
-    /// Waits until the place is free, and does not take it.
-    fn wait_until_free(&self, file: &File, patience: Duration) -> Result<()> {
-        self.poll(|| self.range.is_free(file).unwrap_or(true), Some(patience))
-    }
-
-    fn poll(&self, is_free: impl Fn() -> bool, patience: Option<Duration>) -> Result<()> {
-        let found_free = is_free();
-        let Some(patience) = patience.filter(|_| !found_free) else { return Ok(()) };
-        warn("waiting for another operation on the same container, or gc");
-        match poll_until(Instant::now() + patience, PAUSE, || Ok(is_free())) {
-            Ok(false) => {
-                let msg = format!("{} has not ended for {patience:?}", self.what);
-                Err(Error::new(Code::TRY_AGAIN, msg))
-            }
-            _ => Ok(()),
+        let is_taken = self.range.try_take(file, Mode::Exclusive).unwrap_or(true);
+        match patience.filter(|_| !is_taken) {
+            Some(patience) => self.wait(file, Mode::Exclusive, patience).map(Some),
+            None => Ok(None),
         }
+    }
+
+    /// Waits until no process has the place for itself. Operations that wait for it do not keep
+    /// each other waiting.
+    fn wait_until_free(&self, file: &File, patience: Duration) -> Result<()> {
+        if self.range.is_shareable(file).unwrap_or(true) {
+            return Ok(());
+        }
+        self.wait(file, Mode::Shared, patience).map(drop)
+    }
+
+    /// Waits for the holder, and takes the place with a file of its own: an operation that gives up
+    /// releases with its file what that has.
+    fn wait(&self, file: &File, mode: Mode, patience: Duration) -> Result<File> {
+        warn("waiting for another operation on the same container, or gc");
+        let msg = || format!("{} has not ended for {patience:?}", self.what);
+        file_lock::take_beside(file, Lock::Bytes(self.range, mode), patience)
+            .map_err(|e| Error::io(format_args!("wait for {}", self.what), &e))?
+            .ok_or_else(|| Error::new(Code::TRY_AGAIN, msg()))
     }
 }
 
@@ -136,7 +165,7 @@ fn gate() -> Place {
 /// gone.
 fn places(at: Option<&Parameters>) -> Vec<Place> {
     let Some(at) = at else {
-        let all = Range { start: 0, length: TO_THE_END };
+        let all = Range { start: 1, length: TO_THE_END };
         return vec![gate(), Place { range: all, what: "an operation on a container".into() }];
     };
     let id = at.key.container_id.as_str();
@@ -250,7 +279,7 @@ mod tests {
         thread::scope(|scope| {
             let gc = scope.spawn(|| cache.lock(within(LONG), None, &env));
             while lock("b /y", &env).is_ok() {
-                thread::sleep(PAUSE);
+                thread::sleep(Duration::from_millis(10));
             }
             assert!(lock("b /y", &first.env).is_ok(), "an ancestor waits for it");
             drop(first);
@@ -284,11 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn where_no_lock_can_be_there_is_none_and_nothing_is_waited_for_or_followed() {
+    fn lock_that_cannot_exist_is_skipped_without_wait_or_follow() {
         let dir = Scratch::new();
         dir.write("file", "");
         let held = |cache: &Cache| {
-            cache.lock(within(LONG), None, &Environment::default()).unwrap()._file.is_some()
+            cache.lock(within(LONG), None, &Environment::default()).unwrap()._files.len() == 1
         };
         assert!(!held(&Cache::new(dir.path().join("file"))));
         let cache = Cache::new(dir.path());

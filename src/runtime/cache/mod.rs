@@ -57,7 +57,7 @@ impl Cache {
         let file = self.file(&at.key);
         let written = create_dir(&self.results())
             .and_then(|()| self.replace(&at.key, &file, text.as_bytes()));
-        written.map_err(|e| Error::io(format_args!("write {}", file.display()), &e))
+        written.map_err(Error::at_path("write", &file))
     }
 
     /// Writes a draft and renames it. The draft is outside the directory of results, since readers
@@ -120,7 +120,7 @@ impl Cache {
         match read(&file) {
             Ok(text) => Ok(names_another(&text, key)),
             Err(e) if is_none(&e) => Ok(false),
-            Err(e) => Err(Error::io(format_args!("read {}", file.display()), &e)),
+            Err(e) => Err(Error::at_path("read", &file)(e)),
         }
     }
 
@@ -130,7 +130,7 @@ impl Cache {
         let file = self.file(key);
         let text = match read(&file) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(|e| Error::io(format_args!("read {}", file.display()), &e))?,
+            read => read.map_err(Error::at_path("read", &file))?,
         };
         if names_another(&text, key) {
             return Ok(None);
@@ -154,8 +154,7 @@ impl Cache {
             return Ok(());
         }
         let file = self.file(key);
-        plain_file::remove(&file)
-            .map_err(|e| Error::io(format_args!("remove {}", file.display()), &e))
+        plain_file::remove(&file).map_err(Error::at_path("remove", &file))
     }
 
     /// The record of one attachment; None if it has no file. Runtimes that may have lost a
@@ -172,14 +171,8 @@ impl Cache {
     /// included, since they may belong to a container that is alive.
     pub fn all(&self) -> Result<Vec<Found>> {
         let dir = self.results();
-        let names = directory::names(&dir, |_| true)
-            .map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
-        let found = |file: PathBuf| {
-            let written = fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
-            let record = record_of(&file, read(&file));
-            Found { file, written, record }
-        };
-        Ok(names.into_iter().map(|name| dir.join(name)).map(found).collect())
+        let names = directory::names(&dir, |_| true).map_err(Error::at_path("open", &dir))?;
+        Ok(names.into_iter().map(|name| found(dir.join(name))).collect())
     }
 
     /// Every attachment to the network. Files that do not name their attachment are skipped.
@@ -196,6 +189,12 @@ fn is_none(e: &io::Error) -> bool {
     use ErrorKind::{InvalidFilename, NotADirectory, NotFound};
     matches!(e.kind(), NotFound | NotADirectory | InvalidFilename)
         || plain_file::is_no_file(e.raw_os_error())
+}
+
+fn found(file: PathBuf) -> Found {
+    let written = fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
+    let record = record_of(&file, read(&file));
+    Found { file, written, record }
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {

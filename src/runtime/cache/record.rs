@@ -6,9 +6,10 @@ use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::decode;
 use crate::cni::json::{self, Value};
 use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
@@ -39,8 +40,8 @@ pub struct Record {
     pub document: Vec<u8>,
     /// The result of ADD, in the version of that ADD.
     pub result: Result<Option<Document>>,
-    /// The result's interfaces that are in a namespace, each with the namespace's path.
-    sandboxes: Vec<(String, String)>,
+    /// The result's interfaces.
+    links: Vec<Link>,
 }
 
 impl Found {
@@ -81,139 +82,191 @@ impl Found {
 }
 
 impl Record {
+    fn of(content: Content) -> Result<Record> {
+        match content {
+            Content::Entry(entry) => Record::of_entry(*entry),
+            Content::Bare(result) => Ok(Record {
+                at: None,
+                document: vec![],
+                result: Ok(document_of(Some(&result))?),
+                links: links_of(&result),
+            }),
+            // The kind that was found is not printed: the file may belong to any program.
+            Content::Foreign(_) => {
+                Err(Error::new(Code::DECODE, format!("wrong kind, expected {KIND:?}")))
+            }
+        }
+    }
+
+    /// A file without a namespace is from an older libcni; its result names the namespace.
+    fn of_entry(entry: Entry) -> Result<Record> {
+        let key = entry.key()?;
+        let document = STANDARD
+            .decode(entry.config)
+            .map_err(|_| Error::new(Code::DECODE, "config is not base64"))?;
+        let result = entry.result.as_ref();
+        let links = result.map(links_of).unwrap_or_default();
+        let mut record = Record { at: None, document, result: document_of(result), links };
+        let netns = match entry.netns {
+            none if none.is_empty() => record.sandbox(&key).unwrap_or_default(),
+            path => path,
+        };
+        let capability_args = entry.capability_args.unwrap_or(Value::Object(vec![]));
+        record.at = Some(Parameters { key, netns, args: entry.cni_args, capability_args });
+        Ok(record)
+    }
+
     /// The namespace of the attachment's interface, according to the result.
     fn sandbox(&self, key: &Key) -> Option<String> {
-        let own = self.sandboxes.iter().find(|(link, _)| link == key.ifname.as_str());
-        own.map(|(_, sandbox)| sandbox.clone())
+        let own = |link: &&Link| link.name == key.ifname.as_str() && !link.sandbox.is_empty();
+        self.links.iter().find(own).map(|link| link.sandbox.clone())
     }
 }
 
-/// Whether the file names an attachment other than this one.
-pub(super) fn names_another(text: &[u8], key: &Key) -> bool {
-    let Some(value) = Value::parse(text).ok().filter(is_ours) else { return false };
-    let own = [
-        ("networkName", key.network.as_str()),
-        ("containerId", key.container_id.as_str()),
-        ("ifName", key.ifname.as_str()),
-    ];
-    own.iter().any(|(member, name)| {
-        value.get(member).and_then(Value::as_str).is_some_and(|told| told != *name)
-    })
+/// The content of a file, as its member `kind` decides.
+enum Content {
+    /// A file of libcni or of ours.
+    Entry(Box<Entry>),
+    /// The bare result that libcni 0.7 wrote.
+    Bare(Value),
+    /// A file of any other kind.
+    Foreign(Value),
 }
 
-/// A file as it is written, in the order of libcni's struct; libcni omits empty members.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry<'a> {
-    kind: &'static str,
-    container_id: &'a str,
-    #[serde(skip_serializing_if = "String::is_empty")]
+impl Content {
+    fn parse(text: &[u8]) -> Result<Content> {
+        let value = Value::parse(text)?;
+        match value.get("kind") {
+            None => Ok(Content::Bare(value)),
+            Some(kind) if kind.as_str() == Some(KIND) => {
+                decode::from_value(&value).map(Content::Entry)
+            }
+            Some(_) => Ok(Content::Foreign(value)),
+        }
+    }
+}
+
+/// A file of libcni, in the order of libcni's struct; libcni omits empty members. A member that is
+/// read as another type counts as absent: whatever else the file says, DEL needs.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Entry {
+    kind: String,
+    #[serde(deserialize_with = "decode::or_default")]
+    container_id: Option<String>,
+    /// The network's document, in base64.
+    #[serde(deserialize_with = "decode::or_default", skip_serializing_if = "String::is_empty")]
     config: String,
-    if_name: &'a str,
-    network_name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    netns: &'a str,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    cni_args: &'a [(String, String)],
-    #[serde(skip_serializing_if = "is_empty")]
-    capability_args: Value,
-    result: Value,
+    #[serde(deserialize_with = "decode::or_default")]
+    if_name: Option<String>,
+    #[serde(deserialize_with = "decode::or_default")]
+    network_name: Option<String>,
+    #[serde(deserialize_with = "decode::or_default", skip_serializing_if = "String::is_empty")]
+    netns: String,
+    #[serde(deserialize_with = "decode::readable_items", skip_serializing_if = "Vec::is_empty")]
+    cni_args: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capability_args: Option<Value>,
+    result: Option<Value>,
 }
 
-fn is_empty(value: &Value) -> bool {
-    !matches!(value, Value::Object(members) if !members.is_empty())
+impl Entry {
+    fn key(&self) -> Result<Key> {
+        let text = |name: &Option<String>| name.clone().unwrap_or_default();
+        Key::parse(&text(&self.network_name), &text(&self.container_id), &text(&self.if_name))
+    }
+
+    /// Whether the file names an attachment other than this one.
+    fn names_another(&self, key: &Key) -> bool {
+        let names = [
+            (&self.network_name, key.network.as_str()),
+            (&self.container_id, key.container_id.as_str()),
+            (&self.if_name, key.ifname.as_str()),
+        ];
+        names.iter().any(|(told, own)| told.as_ref().is_some_and(|told| told != own))
+    }
+}
+
+/// Where a result's interfaces are, as far as that can be read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Links {
+    #[serde(deserialize_with = "decode::readable_items")]
+    interfaces: Vec<Link>,
+}
+
+/// An interface of a result.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Link {
+    #[serde(deserialize_with = "decode::or_default")]
+    name: String,
+    /// The path of its namespace; empty for the host's.
+    #[serde(deserialize_with = "decode::or_default")]
+    sandbox: String,
+}
+
+fn links_of(result: &Value) -> Vec<Link> {
+    decode::from_value(result).map(|links: Links| links.interfaces).unwrap_or_default()
 }
 
 /// The text of an attachment's file.
 pub(super) fn text_of(at: &Parameters, document: &[u8], result: &Document) -> String {
+    let Parameters { key, netns, args, capability_args } = at.clone();
     json::text(&Entry {
-        kind: KIND,
-        container_id: at.key.container_id.as_str(),
+        kind: KIND.to_owned(),
+        container_id: Some(key.container_id.to_string()),
         config: STANDARD.encode(document),
-        if_name: at.key.ifname.as_str(),
-        network_name: at.key.network.as_str(),
-        netns: &at.netns,
-        cni_args: &at.args,
-        capability_args: at.capability_args.clone().sorted(),
-        result: result.to_value().sorted(),
+        if_name: Some(key.ifname.to_string()),
+        network_name: Some(key.network.to_string()),
+        netns,
+        cni_args: args,
+        capability_args: Some(capability_args.sorted()).filter(has_members),
+        result: Some(result.to_value().sorted()),
     })
+}
+
+fn has_members(value: &Value) -> bool {
+    matches!(value, Value::Object(members) if !members.is_empty())
+}
+
+/// Whether the file names an attachment other than this one.
+pub(super) fn names_another(text: &[u8], key: &Key) -> bool {
+    matches!(Content::parse(text), Ok(Content::Entry(entry)) if entry.names_another(key))
 }
 
 /// The result in a file's content: a member in our files, or the whole file that libcni 0.7 wrote.
 pub(super) fn result_of(text: &[u8]) -> Result<Option<Document>> {
-    let invalid = |problem: String| {
-        Error::new(Code::DECODE, format!("decoding version from network config: {problem}"))
-    };
-    let value = Value::parse(text).map_err(|e| invalid(e.to_string()))?;
-    let result = if is_ours(&value) { value.get("result") } else { Some(&value) };
+    match Content::parse(text).map_err(|e| no_version(e.to_string()))? {
+        Content::Entry(entry) => document_of(entry.result.as_ref()),
+        Content::Bare(result) | Content::Foreign(result) => document_of(Some(&result)),
+    }
+}
+
+fn document_of(result: Option<&Value>) -> Result<Option<Document>> {
     match result {
         None => Ok(None),
         Some(result @ Value::Object(_)) => Document::parse(result, "")
             .map(Some)
             .map_err(|e| Error::new(Code::DECODE, e.to_string())),
-        Some(other) => Err(invalid(format!("expected an object, found {}", other.kind()))),
+        Some(other) => Err(no_version(format!("expected an object, found {}", other.kind()))),
     }
 }
 
-fn is_ours(value: &Value) -> bool {
-    value.get("kind").and_then(Value::as_str) == Some(KIND)
+/// libcni's error for what is no result.
+fn no_version(problem: String) -> Error {
+    Error::new(Code::DECODE, format!("decoding version from network config: {problem}"))
 }
 
 /// Parses a file that was read, or passes on the read error. The messages are libcni's, with the
 /// file in place of the network.
 pub(super) fn record_of(file: &Path, read: io::Result<Vec<u8>>) -> Result<Record> {
-    let text = read.map_err(|e| Error::io(format_args!("read {}", file.display()), &e))?;
-    let record = Value::parse(&text).and_then(|value| match value.get("kind") {
-        None => Ok(Record {
-            at: None,
-            document: vec![],
-            result: Ok(result_of(&text)?),
-            sandboxes: sandboxes(&value),
-        }),
-        Some(_) if is_ours(&value) => of_value(&value, result_of(&text)),
-        // The kind that was found is not printed: the file may belong to any program.
-        Some(_) => Err(Error::new(Code::DECODE, format!("wrong kind, expected {KIND:?}"))),
-    });
-    record.map_err(|error| error.context(format_args!("read {}", file.display())))
+    let text = read.map_err(Error::at_path("read", file))?;
+    Content::parse(&text)
+        .and_then(Record::of)
+        .map_err(|error| error.context(format_args!("read {}", file.display())))
 }
 
-/// Parses a file of ours. A file without a namespace is from an older libcni; its result names the
-/// namespace.
-fn of_value(value: &Value, result: Result<Option<Document>>) -> Result<Record> {
-    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-    let key = Key::parse(text("networkName"), text("containerId"), text("ifName"))?;
-    let args = match value.get("cniArgs") {
-        Some(Value::Array(pairs)) => pairs.iter().filter_map(pair).collect(),
-        _ => vec![],
-    };
-    let capability_args = value.get("capabilityArgs").cloned().unwrap_or(Value::Object(vec![]));
-    let document = STANDARD
-        .decode(text("config"))
-        .map_err(|_| Error::new(Code::DECODE, "config is not base64"))?;
-    let sandboxes = value.get("result").map(sandboxes).unwrap_or_default();
-    let mut record = Record { at: None, document, result, sandboxes };
-    let netns = match text("netns") {
-        "" => record.sandbox(&key).unwrap_or_default(),
-        path => path.to_owned(),
-    };
-    record.at = Some(Parameters { key, netns, args, capability_args });
-    Ok(record)
-}
-
-fn sandboxes(result: &Value) -> Vec<(String, String)> {
-    let Some(Value::Array(links)) = result.get("interfaces") else { return vec![] };
-    let text = |link: &Value, key: &str| {
-        link.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    let links = links.iter().map(|link| (text(link, "name"), text(link, "sandbox")));
-    links.filter(|(_, sandbox)| !sandbox.is_empty()).collect()
-}
-
-fn pair(value: &Value) -> Option<(String, String)> {
-    let Value::Array(pair) = value else { return None };
-    let [Value::String(key), Value::String(value)] = pair.as_slice() else { return None };
-    Some((key.clone(), value.clone()))
-}
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,10 +292,34 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_tell_the_namespace_has_a_result_that_does() {
+    fn record_without_namespace_takes_it_from_its_result() {
         let text = r#"{"kind":"cniCacheV1","containerId":"id","ifName":"eth0","networkName":"n","result":
             {"cniVersion":"1.0.0","interfaces":[{"name":"eth0"},{"name":"eth0","sandbox":"/run/netns/x"}]}}"#;
         let record = record_of(Path::new("f"), Ok(text.into())).unwrap();
         assert_eq!(record.at.unwrap().netns, "/run/netns/x");
+    }
+
+    /// A runtime that edits a file, or a libcni of another version, costs no attachment its DEL.
+    #[test]
+    fn members_that_cannot_be_read_count_as_absent() {
+        let names = r#""kind":"cniCacheV1","containerId":"id","IFNAME":"eth0","NetworkName":"n""#;
+        let read = |members: &str| {
+            let text = format!("{{{names},{members}}}");
+            record_of(Path::new("f"), Ok(text.into())).map(|record| record.at.unwrap())
+        };
+        let bare = read(r#""later":1"#).unwrap();
+        assert_eq!((bare.netns.as_str(), bare.args.len()), ("", 0));
+        assert_eq!(bare.capability_args, Value::Object(vec![]));
+        for members in [
+            r#""netns":7,"config":{},"cniArgs":"a","capabilityArgs":null"#,
+            r#""cniArgs":["a",["b"],[1,"c"]],"result":null"#,
+            r#""result":{"interfaces":[5,{"name":1},{"name":"eth0","sandbox":{}}]}"#,
+            r#""result":{"interfaces":{}},"netns":null"#,
+        ] {
+            assert_eq!(read(members).unwrap(), bare, "{members}");
+        }
+        let last = read(r#""netns":"a","Netns":"b","cniArgs":[["c","d"],7]"#).unwrap();
+        assert_eq!((last.netns.as_str(), last.args), ("b", vec![("c".into(), "d".into())]));
+        assert!(read(r#""containerid":7"#).is_err(), "the last spelling counts, and is no id");
     }
 }

@@ -106,7 +106,7 @@ fn a_file_that_is_no_result_is_an_error() {
 }
 
 #[test]
-fn the_attachments_of_a_network_are_listed_and_foreign_files_are_not() {
+fn list_has_attachments_of_the_network_and_no_foreign_files() {
     let dir = Scratch::new();
     let cache = Cache::new(dir.path());
     let network = NetworkName::parse("n").unwrap();
@@ -170,7 +170,7 @@ fn every_file_is_told_of_and_what_is_wrong_with_it() {
 }
 
 #[test]
-fn a_bare_result_s_attachment_is_told_by_its_interface_where_the_id_is_certain() {
+fn bare_result_is_matched_by_interface_when_the_id_is_certain() {
     let dir = Scratch::new();
     let cache = Cache::new(dir.path());
     let result = r#"{"cniVersion":"0.3.1","interfaces":[{"name":"br0"},{"name":"net-1","sandbox":"/run/netns/x"}],"dns":{}}"#;
