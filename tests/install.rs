@@ -1,148 +1,23 @@
-//! install.sh as an operator runs it, on directories of its own, with small scripts in the place of
-//! the binary; and the binary's own `install`, which has to leave the same files.
+//! `cni-multi install`, and install.sh, which calls it, run as an operator runs them: on private
+//! directories, with copies of the binary under test as other builds and versions.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use self::place::{ANOTHER, MISSING, Place, listed_by, script, write_script};
 use crate::support::call;
+use crate::support::netns::is_root;
 
-/// A plugin directory below a directory of the test's own, which is removed with it.
-struct Place {
-    root: PathBuf,
-    dir: PathBuf,
-}
+mod faults;
+mod going_back;
+mod place;
+mod plan;
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.root); // a leftover in the temporary directory harms nobody
-    }
-}
-
-impl Place {
-    fn new() -> Place {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let unique = format!(
-            "cni-multi-install-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let root = std::env::temp_dir().join(unique);
-        let dir = root.join("bin");
-        fs::create_dir_all(&dir).unwrap();
-        Place { root, dir }
-    }
-
-    /// A directory as the reference leaves it: two plugins, one of them a symlink, and one of
-    /// someone else.
-    fn with_foreign_plugins() -> Place {
-        let place = Place::new();
-        write_script(&place.dir.join("bridge"), "echo reference bridge");
-        symlink("/bin/true", place.dir.join("portmap")).unwrap();
-        fs::write(place.dir.join("calico"), "another vendor's").unwrap();
-        place
-    }
-
-    /// A stand-in for the binary that lists `names` and says `word` when it runs as a plugin.
-    fn binary(&self, word: &str, names: &[&str]) -> PathBuf {
-        let path = self.root.join(format!("build-{word}"));
-        write_script(
-            &path,
-            &format!(
-                "if [ \"${{0##*/}} $1\" = \"cni-multi list\" ]; then printf '%s\\n' {}; else echo {word}; fi",
-                names.join(" ")
-            ),
-        );
-        path
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        Command::new(script())
-            .arg("--dir")
-            .arg(&self.dir)
-            .args(args)
-            .current_dir(&self.root)
-            .output()
-            .unwrap()
-    }
-
-    #[track_caller]
-    fn ok(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert!(output.status.success(), "install.sh {args:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    #[track_caller]
-    fn err(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert_eq!(output.status.code(), Some(1), "install.sh {args:?}: {output:?}");
-        String::from_utf8(output.stderr).unwrap()
-    }
-
-    #[track_caller]
-    fn install(&self, binary: &Path) -> String {
-        self.ok(&["--binary", binary.to_str().unwrap()])
-    }
-
-    /// What the plugin of this name says: whose it is.
-    #[track_caller]
-    fn says(&self, name: &str) -> String {
-        let output = Command::new(self.dir.join(name)).output().unwrap();
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    }
-
-    fn link(&self, name: &str) -> Option<String> {
-        fs::read_link(self.dir.join(name)).ok().map(|target| target.to_str().unwrap().to_owned())
-    }
-
-    fn snapshot(&self) -> BTreeMap<String, String> {
-        let mut files = BTreeMap::new();
-        collect(&self.dir, "", &mut files);
-        files
-    }
-}
-
-/// Every path below `dir` with its kind, mode and content.
-fn collect(dir: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let name = format!("{prefix}{}", path.file_name().unwrap().to_str().unwrap());
-        let metadata = path.symlink_metadata().unwrap();
-        let content = if metadata.is_symlink() {
-            format!("-> {}", fs::read_link(&path).unwrap().display())
-        } else if metadata.is_dir() {
-            collect(&path, &format!("{name}/"), files);
-            "directory".to_owned()
-        } else {
-            let content = fs::read(&path).unwrap();
-            let text = String::from_utf8(content)
-                .unwrap_or_else(|binary| format!("{} bytes", binary.as_bytes().len()));
-            format!("{:o} {text}", metadata.permissions().mode())
-        };
-        files.insert(name, content);
-    }
-}
-
-fn script() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh")
-}
-
-fn write_script(path: &Path, body: &str) {
-    fs::write(path, format!("#!/bin/sh\n{body}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-fn is_root() -> bool {
-    Command::new("id").arg("-u").output().unwrap().stdout == b"0\n"
-}
-
-/// Flags of the caller, or a linker, can make a binary that crashes at its start.
+/// The caller's compiler flags, or a linker, can produce a binary that crashes at start.
 #[test]
-fn a_build_that_does_not_run_is_told_with_the_flags_that_took_part() {
+fn a_build_that_does_not_run_is_reported_with_its_flags() {
     let place = Place::new();
     let tools = place.root.join("tools");
     let target = place.root.join("target");
@@ -173,24 +48,27 @@ fn a_build_that_does_not_run_is_told_with_the_flags_that_took_part() {
 }
 
 #[test]
-fn every_listed_name_is_a_link_that_survives_a_move_of_the_directory() {
-    let place = Place::new();
-    let report = place.install(&place.binary("new", &["bridge", "host-local"]));
-    assert!(report.contains("bridge host-local"), "{report}");
-    assert_eq!(place.link("bridge").as_deref(), Some("cni-multi"));
-    assert_eq!(place.link("host-local").as_deref(), Some("cni-multi"));
-    let names: Vec<String> = place.snapshot().into_keys().collect();
-    assert_eq!(names, ["bridge", "cni-multi", "host-local"]);
+fn every_listed_name_is_a_link_that_survives_a_moved_directory() {
+    let mut place = Place::new();
+    let build = place.root.join("a build of another name");
+    fs::rename(place.build("new"), &build).unwrap();
+    let mut listed = listed_by(&build);
+    let report = place.install(&build);
+    assert!(report.contains(&listed.join(" ")), "{report}");
+    assert!(listed.iter().all(|name| place.link(name).as_deref() == Some("cni-multi")));
+    listed.push("cni-multi".to_owned());
+    listed.sort();
+    assert_eq!(place.names(), listed);
     let moved = place.root.join("moved");
     fs::rename(&place.dir, &moved).unwrap();
-    let output = Command::new(moved.join("bridge")).output().unwrap();
-    assert_eq!(output.stdout, b"new\n");
+    place.dir = moved;
+    assert_eq!((place.says("bridge"), place.says("host-local")), ("new".into(), "new".into()));
 }
 
 #[test]
 fn a_missing_directory_is_made() {
     let place = Place::new();
-    let binary = place.binary("new", &["bridge"]);
+    let binary = place.build("new");
     let dir = place.root.join("opt/cni/bin");
     place.ok(&["--dir", dir.to_str().unwrap(), "--binary", binary.to_str().unwrap()]);
     assert!(dir.join("bridge").exists());
@@ -215,7 +93,7 @@ fn the_binary_under_test_installs_and_answers_version() {
 #[test]
 fn foreign_plugins_are_kept_and_other_files_untouched() {
     let place = Place::with_foreign_plugins();
-    place.install(&place.binary("new", &["bridge", "portmap", "vlan"]));
+    place.install(&place.build("new"));
     assert_eq!(place.says("bridge"), "new");
     let files = place.snapshot();
     assert_eq!(files["calico"], "100644 another vendor's");
@@ -227,8 +105,8 @@ fn foreign_plugins_are_kept_and_other_files_untouched() {
 fn uninstall_leaves_what_was_there_before() {
     let place = Place::with_foreign_plugins();
     let before = place.snapshot();
-    place.install(&place.binary("old", &["bridge", "portmap", "vlan"]));
-    place.install(&place.binary("new", &["bridge", "portmap", "vlan", "vrf"]));
+    place.install(&place.build("old"));
+    place.install(&place.other("new"));
     place.ok(&["--uninstall"]);
     assert_eq!(place.snapshot(), before);
     assert!(place.ok(&["--uninstall"]).contains("nothing to do"));
@@ -237,7 +115,7 @@ fn uninstall_leaves_what_was_there_before() {
 #[test]
 fn uninstall_spares_a_plugin_that_came_later() {
     let place = Place::with_foreign_plugins();
-    place.install(&place.binary("new", &["bridge", "vlan"]));
+    place.install(&place.build("new"));
     fs::remove_file(place.dir.join("bridge")).unwrap();
     write_script(&place.dir.join("bridge"), "echo a package upgrade");
     let report = place.ok(&["--uninstall"]);
@@ -249,10 +127,10 @@ fn uninstall_spares_a_plugin_that_came_later() {
 #[test]
 fn the_first_replaced_file_of_a_name_is_the_one_that_is_kept() {
     let place = Place::with_foreign_plugins();
-    place.install(&place.binary("old", &["bridge"]));
+    place.install(&place.build("old"));
     fs::remove_file(place.dir.join("bridge")).unwrap();
     write_script(&place.dir.join("bridge"), "echo a package upgrade");
-    let report = place.install(&place.binary("new", &["bridge"]));
+    let report = place.install(&place.build("new"));
     assert!(report.contains("stays the one that is kept"), "{report}");
     assert_eq!(place.says("bridge"), "new");
     place.ok(&["--uninstall"]);
@@ -262,12 +140,12 @@ fn the_first_replaced_file_of_a_name_is_the_one_that_is_kept() {
 #[test]
 fn rollback_brings_back_the_previous_binary_and_its_names() {
     let place = Place::with_foreign_plugins();
-    place.install(&place.binary("old", &["bridge", "portmap", "vlan"]));
+    place.install(&place.build("old"));
     let before = place.snapshot();
-    place.install(&place.binary("new", &["bridge", "vrf"]));
-    assert_eq!((place.says("bridge"), place.says("vrf")), ("new".to_owned(), "new".to_owned()));
+    place.install(&place.other("new"));
+    assert_eq!((place.says("bridge"), place.says(ANOTHER)), ("new".to_owned(), "new".to_owned()));
     assert_eq!(
-        place.link("portmap").as_deref(),
+        place.link(MISSING).as_deref(),
         Some("/bin/true"),
         "the new binary has no portmap: the replaced one is back"
     );
@@ -280,8 +158,8 @@ fn rollback_brings_back_the_previous_binary_and_its_names() {
 #[test]
 fn rollback_twice_is_one_step_back() {
     let place = Place::with_foreign_plugins();
-    place.install(&place.binary("old", &["bridge"]));
-    place.install(&place.binary("new", &["bridge"]));
+    place.install(&place.build("old"));
+    place.install(&place.build("new"));
     place.ok(&["--rollback"]);
     let after = place.snapshot();
     assert!(place.ok(&["--rollback"]).contains("was rolled back already"));
@@ -292,21 +170,21 @@ fn rollback_twice_is_one_step_back() {
 #[test]
 fn rollback_goes_on_after_it_was_interrupted() {
     let place = Place::new();
-    place.install(&place.binary("old", &["bridge", "vlan"]));
-    place.install(&place.binary("new", &["bridge"]));
+    place.install(&place.other("old"));
+    place.install(&place.build("new"));
     fs::write(place.dir.join(".cni-multi/rolled-back"), "").unwrap();
     fs::rename(place.dir.join(".cni-multi/previous"), place.dir.join("cni-multi")).unwrap();
     place.ok(&["--rollback"]);
-    assert_eq!(place.says("vlan"), "old");
+    assert_eq!(place.says(ANOTHER), "old");
 }
 
 #[test]
 fn an_install_after_a_rollback_can_be_rolled_back() {
     let place = Place::new();
-    place.install(&place.binary("old", &["bridge"]));
-    place.install(&place.binary("new", &["bridge"]));
+    place.install(&place.build("old"));
+    place.install(&place.build("new"));
     place.ok(&["--rollback"]);
-    place.install(&place.binary("newer", &["bridge"]));
+    place.install(&place.build("newer"));
     place.ok(&["--rollback"]);
     assert_eq!(place.says("bridge"), "old");
 }
@@ -315,7 +193,7 @@ fn an_install_after_a_rollback_can_be_rolled_back() {
 fn rollback_of_a_first_install_restores_the_replaced_plugins() {
     let place = Place::with_foreign_plugins();
     let before = place.snapshot();
-    place.install(&place.binary("new", &["bridge", "portmap", "vlan"]));
+    place.install(&place.build("new"));
     place.ok(&["--rollback"]);
     assert_eq!(place.snapshot(), before);
     assert!(place.ok(&["--rollback"]).contains("nothing to do"));
@@ -324,7 +202,7 @@ fn rollback_of_a_first_install_restores_the_replaced_plugins() {
 #[test]
 fn rollback_with_nothing_to_go_back_to_is_refused() {
     let place = Place::new();
-    place.install(&place.binary("new", &["bridge"]));
+    place.install(&place.build("new"));
     let before = place.snapshot();
     let error = place.err(&["--rollback"]);
     assert!(error.contains("no previous binary and no replaced plugins"), "{error}");
@@ -334,8 +212,8 @@ fn rollback_with_nothing_to_go_back_to_is_refused() {
 #[test]
 fn rollback_to_a_binary_that_does_not_run_changes_nothing() {
     let place = Place::new();
-    place.install(&place.binary("old", &["bridge"]));
-    place.install(&place.binary("new", &["bridge"]));
+    place.install(&place.build("old"));
+    place.install(&place.build("new"));
     write_script(&place.dir.join(".cni-multi/previous"), "exit 1");
     let before = place.snapshot();
     let error = place.err(&["--rollback"]);
@@ -346,8 +224,8 @@ fn rollback_to_a_binary_that_does_not_run_changes_nothing() {
 #[test]
 fn the_same_binary_again_does_not_become_its_own_predecessor() {
     let place = Place::new();
-    place.install(&place.binary("old", &["bridge"]));
-    let new = place.binary("new", &["bridge"]);
+    place.install(&place.build("old"));
+    let new = place.build("new");
     place.install(&new);
     place.install(&new);
     place.ok(&["--rollback"]);
@@ -357,8 +235,8 @@ fn the_same_binary_again_does_not_become_its_own_predecessor() {
 #[test]
 fn dry_run_changes_nothing_and_says_what_it_would_do() {
     let place = Place::with_foreign_plugins();
-    let old = place.binary("old", &["bridge", "vlan"]);
-    let new = place.binary("new", &["bridge", "vrf"]);
+    let old = place.other("old");
+    let new = place.build("new");
     let mut before = place.snapshot();
     let plan = place.ok(&["--dry-run", "--binary", old.to_str().unwrap()]);
     assert!(plan.lines().all(|line| line.starts_with("would ")), "{plan}");
@@ -378,24 +256,20 @@ fn dry_run_changes_nothing_and_says_what_it_would_do() {
 fn a_binary_that_is_not_cni_multi_changes_nothing() {
     let place = Place::with_foreign_plugins();
     let before = place.snapshot();
-    let fails = place.root.join("fails");
+    let (fails, lists) = (place.root.join("fails"), place.root.join("lists"));
     write_script(&fails, "exit 3");
+    write_script(&lists, "echo bridge");
     let cases = [
-        (fails, "does not run here"),
-        (place.binary("dots", &["bridge", "../../etc/passwd"]), "printed '../../etc/passwd'"),
-        (place.binary("self", &["cni-multi"]), "printed 'cni-multi'"),
-        (place.binary("hidden", &[".cni-multi"]), "printed '.cni-multi'"),
-        (place.binary("none", &[]), "printed ''"),
+        (fails, "fails does not run here: `cni-multi list` failed"),
+        (lists, "lists does not know `install --dry-run`"),
         (place.root.join("absent"), "absent is not a file"),
     ];
     for (binary, expected) in cases {
-        let error = place.err(&["--binary", binary.to_str().unwrap()]);
-        assert!(
-            error.contains(expected)
-                || (expected == "printed ''" && error.contains("printed nothing")),
-            "{expected}: {error}"
-        );
-        assert_eq!(place.snapshot(), before, "{expected}");
+        for args in [&[][..], &["--rollback"], &["--uninstall"]] {
+            let error = place.err(&[&["--binary", binary.to_str().unwrap()], args].concat());
+            assert!(error.contains(expected), "{expected}: {error}");
+            assert_eq!(place.snapshot(), before, "{expected}");
+        }
     }
 }
 
@@ -404,9 +278,9 @@ fn a_directory_at_a_plugins_name_is_refused_before_any_change() {
     let place = Place::with_foreign_plugins();
     fs::create_dir(place.dir.join("vlan")).unwrap();
     let before = place.snapshot();
-    let error =
-        place.err(&["--binary", place.binary("new", &["bridge", "vlan"]).to_str().unwrap()]);
-    assert!(error.contains("bin/vlan is a directory; nothing was changed"), "{error}");
+    let error = place.err(&["--binary", place.build("new").to_str().unwrap()]);
+    let expected = format!("{}: vlan is a directory; nothing was changed\n", place.dir.display());
+    assert_eq!(error, expected);
     assert_eq!(place.snapshot(), before);
 }
 
@@ -415,7 +289,7 @@ fn a_file_in_the_place_of_the_directory_is_named() {
     let place = Place::new();
     let file = place.root.join("file");
     fs::write(&file, "").unwrap();
-    let binary = place.binary("new", &["bridge"]);
+    let binary = place.build("new");
     for dir in [file.clone(), file.join("below")] {
         let error =
             place.err(&["--dir", dir.to_str().unwrap(), "--binary", binary.to_str().unwrap()]);
@@ -423,13 +297,13 @@ fn a_file_in_the_place_of_the_directory_is_named() {
     }
 }
 
-/// Root writes whatever the mode says, so root's case is a read-only mount.
+/// Root can write regardless of the mode, so the case of root is a read-only mount.
 #[test]
 fn a_read_only_directory_is_named_and_stays_as_it_is() {
     let place = Place::with_foreign_plugins();
     let before = place.snapshot();
     let dir = place.dir.to_str().unwrap();
-    let binary = place.binary("new", &["bridge"]);
+    let binary = place.build("new");
     let prepare = if is_root() {
         format!("mount --bind -o ro {dir} {dir}")
     } else {
@@ -448,15 +322,15 @@ fn a_read_only_directory_is_named_and_stays_as_it_is() {
     fs::set_permissions(&place.dir, fs::Permissions::from_mode(0o755)).unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains(&format!("{dir} cannot be written")), "{error}");
+    assert!(error.starts_with(&format!("{dir}: cannot be written: ")), "{error}");
     assert_eq!(place.snapshot(), before);
 }
 
 #[test]
 fn no_name_is_missing_at_any_moment() {
     let place = Place::with_foreign_plugins();
-    let old = place.binary("old", &["bridge", "portmap"]);
-    let new = place.binary("new", &["bridge", "portmap", "vlan"]);
+    let old = place.build("old");
+    let new = place.other("new");
     let done = AtomicBool::new(false);
     let looks = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
@@ -481,21 +355,20 @@ fn no_name_is_missing_at_any_moment() {
     assert!(looks > 100, "the watcher looked only {looks} times");
 }
 
-/// The kernel refuses to write to a program that runs (ETXTBSY) and to replace nothing by rename.
-/// A shell is the binary here: it runs the file `list` of the working directory when told `list`.
+/// The kernel refuses to write to a running program (ETXTBSY), but permits replacing it by rename.
 #[test]
 fn a_binary_that_is_running_is_replaced() {
     let place = Place::new();
-    let shell = place.root.join("shell");
-    fs::copy("/bin/sh", &shell).unwrap();
-    fs::write(place.root.join("list"), "echo bridge").unwrap();
-    place.install(&shell);
-    let mut running = Command::new(place.dir.join("bridge"))
-        .args(["-c", "read word"])
-        .stdin(std::process::Stdio::piped())
+    place.install(&place.build("old"));
+    let mut add = call::Call::new(&call::Peer::Ours, "", "ADD", "");
+    add.program = place.dir.join("bridge");
+    let mut running = Command::new(&add.program)
+        .envs(&add.env)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    place.install(&place.binary("new", &["bridge"]));
+    place.install(&place.build("new"));
     assert_eq!(place.says("bridge"), "new");
     place.ok(&["--uninstall"]);
     assert!(running.try_wait().unwrap().is_none(), "the running one goes on");
@@ -507,19 +380,20 @@ fn a_binary_that_is_running_is_replaced() {
 fn installs_at_the_same_time_take_turns() {
     let place = Place::with_foreign_plugins();
     let before = place.snapshot();
-    let builds: Vec<PathBuf> = ["one", "two", "three", "four"]
-        .iter()
-        .map(|word| place.binary(word, &["bridge", "portmap", word]))
-        .collect();
+    let builds =
+        [place.build("one"), place.other("two"), place.build("three"), place.other("four")];
     std::thread::scope(|scope| {
         for build in &builds {
             scope.spawn(|| place.install(build));
         }
     });
     let files = place.snapshot();
-    let winner = place.says("bridge");
-    assert_eq!(place.says(&winner), winner, "the links are those of the binary: {files:?}");
-    assert_eq!(files.values().filter(|content| *content == "-> cni-multi").count(), 3, "{files:?}");
+    let winner = place.root.join(format!("cni-multi-{}", place.says("bridge")));
+    let mut links = place.names();
+    links.retain(|name| place.link(name).as_deref() == Some("cni-multi"));
+    let mut listed = listed_by(&winner);
+    listed.sort();
+    assert_eq!(links, listed, "the links are those of the binary: {files:?}");
     assert!(
         !files
             .keys()
@@ -535,9 +409,8 @@ fn what_a_killed_run_left_is_cleared_by_the_next() {
     let place = Place::new();
     fs::create_dir_all(place.dir.join(".cni-multi/replaced")).unwrap();
     fs::write(place.dir.join(".cni-multi/new.99"), "half a binary").unwrap();
-    place.install(&place.binary("new", &["bridge"]));
-    let names: Vec<String> = place.snapshot().into_keys().collect();
-    assert_eq!(names, ["bridge", "cni-multi"]);
+    place.install(&place.build("new"));
+    assert!(place.names().iter().all(|name| !name.contains('/')), "{:?}", place.names());
 }
 
 #[test]
@@ -546,9 +419,15 @@ fn a_wrong_option_is_named() {
     assert!(place.err(&["--force"]).contains("--force is not an option"));
     assert!(place.err(&["--binary"]).contains("--binary wants a path"));
     assert!(place.err(&["--manual"]).contains("--manual wants a path"));
+    let error = place.err(&["--rollback", "--uninstall"]);
+    assert!(error.contains("--rollback and --uninstall exclude each other"), "{error}");
+    let output = place.command(&["--force"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("'--force'") && said.contains("try '--help'"), "{said}");
 }
 
-/// What it writes is looked at in net::manual.
+/// net::manual checks the manual pages that it writes.
 #[test]
 fn the_manual_is_announced_and_the_plugin_directory_left_alone() {
     let place = Place::with_foreign_plugins();
@@ -564,19 +443,19 @@ fn the_manual_is_announced_and_the_plugin_directory_left_alone() {
 
 // --- `cni-multi install` ---
 
-/// Who does it.
+/// The program that performs a step.
 #[derive(Clone, Copy, Debug)]
 enum By {
     Script,
     Binary,
 }
 
-/// What is done to a directory that has plugins of others.
+/// A step on a directory that contains plugins of other vendors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
-    /// Another cni-multi, with fewer names and one more, is installed by the script.
+    /// Installs another cni-multi with one plugin name fewer and one more.
     Other,
-    /// A package writes its file over a link.
+    /// A package overwrites a link with its file.
     Foreign,
     Install,
     Rollback,
@@ -585,34 +464,23 @@ enum Step {
 use Step::{Foreign, Install, Other, Rollback, Uninstall};
 
 impl Place {
-    fn command(&self, args: &[&str]) -> Output {
-        Command::new(call::binary())
-            .arg("install")
-            .arg("--dir")
-            .arg(&self.dir)
-            .args(args)
-            .output()
-            .unwrap()
-    }
-
-    /// What it said at last, with the directory as `DIR`.
+    /// The output of the last step, with the directory as `DIR`.
     #[track_caller]
     fn take(&self, step: Step, by: By) -> String {
-        let binary = call::binary();
+        let binary = if step == Other { self.other("other") } else { call::binary() };
         let (script, command): (Vec<&str>, Vec<&str>) = match step {
-            Other => (vec!["--binary", "build-other"], vec![]),
             Foreign => {
                 fs::remove_file(self.dir.join("bridge")).unwrap();
                 write_script(&self.dir.join("bridge"), "echo a package upgrade");
                 return String::new();
             }
-            Install => (vec!["--binary", binary.to_str().unwrap()], vec![]),
+            Install | Other => (vec!["--binary", binary.to_str().unwrap()], vec![]),
             Rollback => (vec!["--rollback"], vec!["--rollback"]),
             Uninstall => (vec!["--uninstall"], vec!["--uninstall"]),
         };
         let output = match by {
-            By::Binary if step != Other => self.command(&command),
-            _ => self.run(&script),
+            By::Binary => self.command_of(&binary, &command),
+            By::Script => self.run(&script),
         };
         assert!(output.status.success(), "{step:?} {by:?}: {output:?}");
         let text =
@@ -622,7 +490,7 @@ impl Place {
 }
 
 #[test]
-fn the_binary_installs_as_the_script_does_and_either_takes_back_what_the_other_did() {
+fn binary_and_script_install_alike_and_undo_each_other() {
     let sequences: [&[Step]; 9] = [
         &[Install, Uninstall, Uninstall],
         &[Install, Rollback, Rollback],
@@ -643,11 +511,6 @@ fn the_binary_installs_as_the_script_does_and_either_takes_back_what_the_other_d
         ];
         let outcomes = ways.map(|way| {
             let place = Place::with_foreign_plugins();
-            // The kernel tells a script its path, whatever it was called.
-            write_script(
-                &place.root.join("build-other"),
-                "[ \"$1\" = list ] && printf '%s\\n' bridge portmap another",
-            );
             let by = way.iter().cycle();
             steps
                 .iter()
@@ -680,22 +543,26 @@ fn taking_back_where_nothing_is_says_so_and_makes_nothing() {
 fn the_binary_installs_all_that_it_lists() {
     let place = Place::new();
     place.take(Install, By::Binary);
-    let listed = Command::new(call::binary()).arg("list").output().unwrap();
-    let mut expected: Vec<String> =
-        String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect();
+    let mut expected = listed_by(&call::binary());
     expected.push("cni-multi".to_owned());
     expected.sort();
-    assert_eq!(place.snapshot().into_keys().collect::<Vec<_>>(), expected);
+    assert_eq!(place.names(), expected);
     assert_eq!(place.link("host-local").as_deref(), Some("cni-multi"));
 }
 
 #[test]
-fn what_the_script_refuses_the_binary_refuses_and_changes_nothing() {
+fn binary_refuses_what_the_script_refuses_and_changes_nothing() {
     fn prepare(place: &Place) {
-        place.install(&place.binary("other", &["bridge", "vlan"]));
+        place.install(&place.build("other"));
+    }
+    /// Installs a previous binary that runs these lines for `list`.
+    fn prepare_previous(place: &Place, list: &str) {
+        prepare(place);
+        fs::create_dir(place.dir.join(".cni-multi")).unwrap();
+        write_script(&place.dir.join(".cni-multi/previous"), list);
     }
     type Case = (fn(&Place), &'static [&'static str], &'static str);
-    let cases: [Case; 4] = [
+    let cases: [Case; 8] = [
         (
             |place| fs::create_dir(place.dir.join("vlan")).unwrap(),
             &[],
@@ -707,39 +574,50 @@ fn what_the_script_refuses_the_binary_refuses_and_changes_nothing() {
             "no previous binary and no replaced plugins to go back to; --uninstall removes cni-multi",
         ),
         (
-            |place| {
-                prepare(place);
-                fs::create_dir(place.dir.join(".cni-multi")).unwrap();
-                write_script(&place.dir.join(".cni-multi/previous"), "exit 1");
-            },
+            |place| prepare_previous(place, "exit 1"),
             &["--rollback"],
-            ".cni-multi/previous is not cni-multi, or does not run here",
+            ".cni-multi/previous does not run here; `cni-multi list` failed: exit status: 1",
         ),
         (
-            |place| {
-                prepare(place);
-                fs::create_dir(place.dir.join(".cni-multi")).unwrap();
-                write_script(&place.dir.join(".cni-multi/previous"), "printf '%s\\n' bridge ../x");
-            },
+            |place| prepare_previous(place, "echo bridge ; echo ../x"),
             &["--rollback"],
-            ".cni-multi/previous is not cni-multi, or does not run here",
+            ".cni-multi/previous is not cni-multi: `cni-multi list` printed \"../x\"",
+        ),
+        (
+            |place| prepare_previous(place, "echo ../../etc/passwd"),
+            &["--rollback"],
+            ".cni-multi/previous is not cni-multi: `cni-multi list` printed \"../../etc/passwd\"",
+        ),
+        (
+            |place| prepare_previous(place, "echo cni-multi"),
+            &["--rollback"],
+            ".cni-multi/previous is not cni-multi: `cni-multi list` printed \"cni-multi\"",
+        ),
+        (
+            |place| prepare_previous(place, "echo .cni-multi"),
+            &["--rollback"],
+            ".cni-multi/previous is not cni-multi: `cni-multi list` printed \".cni-multi\"",
+        ),
+        (
+            |place| prepare_previous(place, ":"),
+            &["--rollback"],
+            ".cni-multi/previous is not cni-multi: `cni-multi list` printed nothing",
         ),
     ];
     for (prepare, args, expected) in cases {
         let place = Place::new();
         prepare(&place);
         let before = place.snapshot();
-        assert!(
-            !place
-                .run(&[args, &["--binary", call::binary().to_str().unwrap()]].concat())
-                .status
-                .success()
-        );
+        let binary = call::binary();
+        let by_script = place.run(&[args, &["--binary", binary.to_str().unwrap()]].concat());
         assert_eq!(place.snapshot(), before, "install.sh: {expected}");
-        let output = place.command(args);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(said, format!("{}: {expected}\n", place.dir.display()));
-        assert_eq!((output.status.code(), place.snapshot()), (Some(1), before), "{expected}");
+        let by_binary = place.command(args);
+        for output in [by_script, by_binary] {
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(said, format!("{}: {expected}\n", place.dir.display()));
+            assert_eq!(output.status.code(), Some(1), "{expected}");
+        }
+        assert_eq!(place.snapshot(), before, "{expected}");
     }
 }
 
@@ -757,7 +635,7 @@ fn the_binary_names_a_directory_that_it_cannot_make() {
     );
 }
 
-/// A package's script may run in a root that has no /proc.
+/// A package's script may run in a root directory without /proc.
 #[test]
 fn the_binary_finds_itself_without_proc() {
     let place = Place::new();
@@ -774,9 +652,9 @@ fn the_binary_finds_itself_without_proc() {
 }
 
 #[test]
-fn no_name_is_missing_while_the_binary_and_the_script_take_turns() {
+fn no_name_is_missing_while_binary_and_script_take_turns() {
     let place = Place::with_foreign_plugins();
-    let other = place.binary("other", &["bridge", "portmap"]);
+    let other = place.build("other");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
@@ -813,17 +691,19 @@ fn no_name_is_missing_while_the_binary_and_the_script_take_turns() {
     assert!(!files.keys().any(|name| name.ends_with(".0")), "{files:?}");
 }
 
-/// A run that was killed between the two steps of keeping a binary has left two names of one file.
+/// An install that is killed between the two steps of keeping the old binary leaves two names for
+/// one file.
 #[test]
 fn a_rollback_by_the_binary_uses_up_what_it_goes_back_to() {
     let place = Place::new();
-    write_script(&place.root.join("build-other"), "[ \"$1\" = list ] && echo bridge");
-    place.take(Other, By::Script);
+    place.take(Install, By::Script);
     fs::create_dir(place.dir.join(".cni-multi")).unwrap();
     fs::hard_link(place.dir.join("cni-multi"), place.dir.join(".cni-multi/previous")).unwrap();
     place.take(Rollback, By::Binary);
-    let names: Vec<String> = place.snapshot().into_keys().collect();
-    assert_eq!(names, [".cni-multi", ".cni-multi/rolled-back", "bridge", "cni-multi"]);
+    let names = place.names();
+    let of_state: Vec<&String> = names.iter().filter(|name| name.starts_with('.')).collect();
+    assert_eq!(of_state, [".cni-multi", ".cni-multi/rolled-back"]);
+    assert!(names.contains(&"cni-multi".to_owned()));
 }
 
 #[test]
@@ -847,13 +727,13 @@ fn the_binary_waits_for_no_fifo_at_a_name_of_its_own() {
 }
 
 #[test]
-fn ordinary_users_can_start_what_the_binary_installs_whatever_the_umask() {
+fn installed_plugins_run_for_ordinary_users_with_any_umask() {
     let place = Place::new();
     let dir = place.root.join("opt/cni/bin");
     let line = "umask 077 && exec \"$@\"";
     let mut shell = Command::new("sh");
     shell.args(["-c", line, "sh"]).arg(call::binary()).args(["install", "--dir"]).arg(&dir);
-    assert!(shell.status().unwrap().success());
+    assert!(shell.output().unwrap().status.success());
     for path in [place.root.join("opt"), dir.clone(), dir.join("cni-multi")] {
         assert_eq!(
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
@@ -865,7 +745,7 @@ fn ordinary_users_can_start_what_the_binary_installs_whatever_the_umask() {
 }
 
 #[test]
-fn the_binary_is_not_told_to_go_back_in_two_ways() {
+fn the_binary_refuses_to_go_back_in_two_ways() {
     let place = Place::with_foreign_plugins();
     place.take(Install, By::Binary);
     let before = place.snapshot();

@@ -20,6 +20,7 @@ use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::directory;
+use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
 use crate::terminal::Streams;
 use crate::terminal::visible::visible;
@@ -35,8 +36,8 @@ const COMMANDS: [(&str, &str); 5] = [
     ("add", "Attach a network namespace to a network and print the result"),
     ("check", "Verify an attachment"),
     ("del", "Detach a network namespace from a network"),
-    ("gc", "Detach whatever is attached to a network, and remove what is left of it"),
-    ("status", "Ask whether a network can take attachments"),
+    ("gc", "Detach every attachment of a network, and remove what is left of it"),
+    ("status", "Ask the plugins of a network whether they can serve an add"),
 ];
 
 /// The completion script for each shell.
@@ -57,7 +58,7 @@ pub fn command() -> Command {
             .arg(ifname.help("Interface name (defaults to env var CNI_IFNAME or 'eth0')"))
     });
     let completion = Command::new("completion")
-        .about("Print what lets a shell complete commands and networks")
+        .about("Print the completion script for a shell")
         .arg(Arg::new("shell").required(true).value_parser(COMPLETIONS.map(|(shell, _)| shell)));
     Command::new(NAME)
         .about(ABOUT)
@@ -118,7 +119,7 @@ impl Invocation<'_> {
         let (network, netns) = self.subject()?;
         let list = directory::find(Path::new(&self.variable("NETCONFPATH", CONF_DIR)), network)?;
         let at = self.parameters(network, netns)?;
-        let mut runtime = Runtime {
+        let runtime = Runtime {
             plugins,
             env: self.env,
             path: plugin_path("", self.env)?,
@@ -126,12 +127,21 @@ impl Invocation<'_> {
             stderr,
             handles: Rc::default(),
         };
+        self.operate(runtime, &list, &at)
+    }
+
+    fn operate(
+        &self,
+        mut runtime: Runtime<'_>,
+        list: &NetworkList,
+        at: &Parameters,
+    ) -> Result<String> {
         match self.verb {
-            "add" => runtime.add(&list, &at, OnFailure::Leave).map(|result| result.to_text()),
-            "check" => runtime.check(&list, &at).map(nothing),
-            "del" => runtime.del(&list, &at).map(nothing),
-            "gc" => runtime.gc(&list, None).map(nothing),
-            "status" => runtime.status(&list).map(nothing),
+            "add" => runtime.add(list, at, OnFailure::Leave).map(|result| result.to_text()),
+            "check" => runtime.check(list, at).map(nothing),
+            "del" => runtime.del(list, at).map(nothing),
+            "gc" => runtime.gc(list, None).map(nothing),
+            "status" => runtime.status(list).map(nothing),
             other => Err(Error::new(Code::BUG, format!("{NAME} has no command {other:?}"))),
         }
     }

@@ -5,12 +5,10 @@
 //! configurations, which report what they expect at each place, and the plugins' checks report the
 //! numbers and words that they accept. So there is no second table of keys.
 
-use std::rc::Rc;
-
 use clap::{Arg, ArgMatches, Command};
 
-use super::validate::{a_result, put, try_out};
-use crate::cni::decode::{Observer, Shape};
+use super::validate::{Trial, put};
+use crate::cni::decode::Shape;
 use crate::cni::json::Value;
 use crate::cni::version;
 use crate::error;
@@ -31,11 +29,11 @@ const FLAGS: [&str; 3] = ["disableCheck", "disableGC", "loadOnlyInlinedPlugins"]
 /// The command line.
 pub fn command() -> Command {
     Command::new("schema")
-        .about("Print the JSON Schema of a plugin's configuration, or of a whole list")
+        .about("Print the JSON Schema of a plugin's configuration, or of a plugin list")
         .arg(
             Arg::new("plugin")
                 .value_name("PLUGIN")
-                .help("A plugin's name; without it, the schema of a .conflist"),
+                .help("Name of a plugin; without it, print the schema of a .conflist"),
         )
 }
 
@@ -44,7 +42,8 @@ pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>
     let name = matches.get_one::<String>("plugin").map(String::as_str).unwrap_or_default();
     let entry = plugins.iter().find(|entry| entry.name == name);
     if !name.is_empty() && entry.is_none() {
-        let _ = writeln!(io.stderr, "there is no plugin {name:?}; `cni-multi list` names them"); // see the exit status
+        let _ =
+            writeln!(io.stderr, "no plugin is named {name:?}; `cni-multi list` lists the plugins"); // see the exit status
         return 2;
     }
     let schema = Author { plugins }.document(entry);
@@ -126,17 +125,8 @@ impl Author {
     /// may have. An IPAM plugin's schema describes the object of the plugin that calls it.
     fn plugin(&self, entry: &Entry) -> Members {
         let learnt = self.learn(entry, &[]);
-        let is_ipam = entry.kind == Kind::Ipam;
-        let kind = if is_ipam { of_type("string") } else { constant(entry.name) };
-        let mut properties = vec![("type", kind)];
-        properties.extend(common());
-        properties.push(("prevResult", of_type("object")));
-        properties.push(("capabilities", self.capabilities(entry)));
-        // The keys below `ipam` belong to another plugin.
-        for key in learnt.keys.iter().copied().filter(|key| is_ipam || *key != "ipam") {
-            properties.push((key, self.value(entry, &[Step::Key(key)])));
-        }
         let calls_ipam = entry.kind == Kind::Main && learnt.keys.contains(&"ipam");
+        let mut properties = self.properties(entry, &learnt);
         if calls_ipam {
             let is_required = learnt.required.iter().any(|key| key == "ipam");
             properties.push(("ipam", self.ipam(is_required)));
@@ -149,6 +139,20 @@ impl Author {
             schema.push(("allOf", self.rules(is_ipam_plugin, |kind| has("ipam", kind))));
         }
         schema
+    }
+
+    /// The schemas of a plugin's keys, except those below `ipam`, which belong to another plugin.
+    fn properties(&self, entry: &Entry, learnt: &Learnt) -> Members {
+        let is_ipam = entry.kind == Kind::Ipam;
+        let kind = if is_ipam { of_type("string") } else { constant(entry.name) };
+        let mut properties = vec![("type", kind)];
+        properties.extend(common());
+        properties.push(("prevResult", of_type("object")));
+        properties.push(("capabilities", self.capabilities(entry)));
+        for key in learnt.keys.iter().copied().filter(|key| is_ipam || *key != "ipam") {
+            properties.push((key, self.value(entry, &[Step::Key(key)])));
+        }
+        properties
     }
 
     /// The capabilities that the plugin reads.
@@ -292,11 +296,10 @@ impl Author {
 
     /// Decodes and checks a document; returns the expectations at each place, and the mistake.
     fn ask(&self, entry: &Entry, mut document: Value) -> (Vec<(String, Shape)>, Option<Mistake>) {
-        document.set("prevResult", a_result(version::CURRENT)); // the plugin may be any of a list
-        let observer = Rc::new(Observer::default());
-        let checked =
-            try_out(entry, self.plugins, document, "network", version::CURRENT, &observer);
-        (observer.take(), checked.err().and_then(|error| error.mistake.clone()))
+        let trial = Trial::new(self.plugins, "network", version::CURRENT);
+        document.set("prevResult", trial.result()); // the plugin may be any of a list
+        let checked = trial.of(entry, document);
+        (trial.observed(), checked.err().and_then(|error| error.mistake.clone()))
     }
 }
 

@@ -1,13 +1,13 @@
 //! An attachment as displayed: the content of its cache file, and the state of its namespace.
 
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::net::netns::Netns;
-use crate::runtime::cache::{Cache, Found};
+use crate::runtime::cache::{Cache, Found, Record};
 use crate::runtime::parameters::Parameters;
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
@@ -35,28 +35,48 @@ pub fn all(cache: &Cache, networks: &[NetworkName]) -> Result<Vec<Attached>> {
     Ok(all)
 }
 
+/// What a record contains, as far as it can be read.
+#[derive(Default)]
+struct Contents {
+    at: Option<Parameters>,
+    document: Vec<u8>,
+    result: Value,
+    /// Why a part of it cannot be read; else empty.
+    problem: String,
+}
+
+impl Contents {
+    /// The contents of a record; `named` is the attachment that the file's name indicates.
+    fn of(record: Result<Record>, named: Option<Parameters>) -> Contents {
+        let unreadable =
+            |error: Error| Contents { problem: error.to_string(), ..Contents::default() };
+        let Record { at, document, result, .. } = match record {
+            Ok(record) => record,
+            Err(error) => return unreadable(error),
+        };
+        match result {
+            Err(error) => Contents { at, document, ..unreadable(error) },
+            Ok(result) => {
+                let result = result.map_or(Value::Null, |result| result.to_value());
+                Contents { at: at.or(named), document, result, problem: String::new() }
+            }
+        }
+    }
+}
+
 impl Attached {
     fn of(found: Found, networks: &[NetworkName]) -> Attached {
-        let read = networks.iter().find_map(|network| found.attachment(network));
+        let named = networks.iter().find_map(|network| found.attachment(network));
         let file = found.file.to_string_lossy().into_owned();
         let file_name = file.rsplit('/').next().unwrap_or_default().to_owned();
-        let (at, document, mut problem, result) = match found.record {
-            Err(error) => (None, vec![], error.to_string(), None),
-            Ok(record) => match record.result {
-                Err(error) => (record.at, record.document, error.to_string(), None),
-                Ok(result) => (record.at.or(read), record.document, String::new(), result),
-            },
-        };
-        let result = result.map_or(Value::Null, |result| result.to_value());
+        let Contents { at, document, result, mut problem } = Contents::of(found.record, named);
         if at.is_none() && problem.is_empty() {
             problem = format!("no owner is recorded: {file_name}");
         }
         let mut members = place(at.as_ref());
         put(&mut members, "addresses", table::texts(addresses(&result, "")));
-        if let Some(age) =
-            found.written.and_then(|written| SystemTime::now().duration_since(written).ok())
-        {
-            put(&mut members, "ageSeconds", Value::Number(age.as_secs().into()));
+        if let Some(age) = found.written.and_then(age) {
+            put(&mut members, "ageSeconds", Value::number(age.as_secs()));
         }
         put_text(&mut members, "file", &file);
         put_text(&mut members, PROBLEM, &problem);
@@ -99,29 +119,27 @@ fn state(netns: &str) -> &'static str {
     }
 }
 
+/// The time since `written`; None for a time to come.
+fn age(written: SystemTime) -> Option<Duration> {
+    SystemTime::now().duration_since(written).ok()
+}
+
 /// The addresses of a result of any version; with an interface's name, only those that may belong
 /// to that interface.
 pub fn addresses(result: &Value, ifname: &str) -> Vec<String> {
-    let items =
-        |key| if let Some(Value::Array(items)) = result.get(key) { items.as_slice() } else { &[] };
-    let mut found = vec![];
-    for ip in items("ips") {
-        let interface = match ip.get("interface") {
-            Some(Value::Number(index)) => {
-                index.as_u64().and_then(|index| items("interfaces").get(index as usize))
-            }
-            _ => None,
-        };
-        let owner = interface.and_then(|interface| interface.get("name")).and_then(Value::as_str);
-        if ifname.is_empty() || owner.is_none_or(|owner| owner == ifname) {
-            found.extend(ip.get("address").and_then(Value::as_str).map(str::to_owned));
-        }
-    }
-    for key in ["ip4", "ip6"] {
-        let ip = result.get(key).and_then(|config| config.get("ip"));
-        found.extend(ip.and_then(Value::as_str).map(str::to_owned));
-    }
-    found
+    let may_belong =
+        |ip: &&Value| ifname.is_empty() || owner(result, ip).is_none_or(|owner| owner == ifname);
+    let ips = result.get("ips").map_or(&[][..], Value::items).iter().filter(may_belong);
+    let addresses = ips.filter_map(|ip| ip.get("address"));
+    let old = ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key)?.get("ip"));
+    addresses.chain(old).filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The name of the interface that an address belongs to, if the result has it.
+fn owner<'a>(result: &'a Value, ip: &Value) -> Option<&'a str> {
+    let index = ip.get("interface")?.as_u64()?;
+    let interface = result.get("interfaces")?.items().get(index as usize)?;
+    interface.get("name")?.as_str()
 }
 
 #[cfg(test)]

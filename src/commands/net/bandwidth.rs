@@ -31,7 +31,7 @@ pub fn limits(values: &[&str]) -> Result<Value> {
 
 /// The number for each of the keys; 0 if not given.
 fn parse(text: &str) -> Result<[u64; 4], String> {
-    const EXPECTED: &str = "expected ingress=RATE, egress=RATE or both with a comma between, such as ingress=10M,egress=5M";
+    const EXPECTED: &str = "expected ingress=RATE, egress=RATE or both separated by a comma, such as ingress=10M,egress=5M";
     let mut limits = [0; 4];
     for piece in text.split(',') {
         let (name, value) = piece.split_once('=').ok_or(EXPECTED)?;
@@ -72,7 +72,7 @@ fn bits(text: &str) -> Result<u64, String> {
     match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
         Some(bits @ 1..) if !digits.starts_with('+') => Ok(bits),
         _ => Err(format!(
-            "{text:?} is not a number of bits, expected a whole number above 0, with k, M or G after it or nothing"
+            "{text:?} is not a number of bits, expected a whole number above 0, optionally with k, M or G"
         )),
     }
 }
@@ -105,10 +105,10 @@ mod tests {
     fn mistakes_name_the_value_and_what_was_expected() {
         let no_number = |text: &str| {
             format!(
-                "{text:?} is not a number of bits, expected a whole number above 0, with k, M or G after it or nothing"
+                "{text:?} is not a number of bits, expected a whole number above 0, optionally with k, M or G"
             )
         };
-        let expected = "expected ingress=RATE, egress=RATE or both with a comma between, such as ingress=10M,egress=5M";
+        let expected = "expected ingress=RATE, egress=RATE or both separated by a comma, such as ingress=10M,egress=5M";
         let cases = [
             ("10M", expected.to_owned()),
             ("", expected.to_owned()),

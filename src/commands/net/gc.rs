@@ -17,6 +17,7 @@ use crate::runtime::chain::Runtime;
 use crate::runtime::directory;
 use crate::runtime::gc::{Event, Extent, Step, Sweep, Unrecorded};
 use crate::runtime::leave;
+use crate::runtime::list::NetworkList;
 use crate::runtime::living::Verdict;
 use crate::terminal::Streams;
 use crate::terminal::table::{self, Members, put_text};
@@ -70,11 +71,8 @@ fn collect_all(
             is_all_known = false;
             continue;
         };
-        let name = NetworkName::parse(&list.name)
-            .map_err(|error| error.with_details(format_args!("the file is {}", file.display())));
-        let Some(name) = errors.push(name).filter(|name| !known.contains(name)) else {
-            continue;
-        };
+        let name = errors.push(name_of(&list, &file));
+        let Some(name) = name.filter(|name| !known.contains(name)) else { continue };
         known.push(name);
         errors.push(report.watch(|sweep| runtime.gc_dead(&list, unrecorded, sweep)));
     }
@@ -84,10 +82,15 @@ fn collect_all(
         // Another process may be writing that file, and its content may differ from that at ADD.
         let _ = writeln!(
             runtime.stderr,
-            "networks without a configuration are left alone, as a file cannot be read"
+            "networks without a configuration are skipped, because a file cannot be read"
         );
     }
     errors.finish()
+}
+
+fn name_of(list: &NetworkList, file: &Path) -> Result<NetworkName> {
+    NetworkName::parse(&list.name)
+        .map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
 }
 
 /// `--leave`: removes the elements of gone attachments from our nftables tables.
@@ -143,24 +146,26 @@ impl Report<'_> {
     fn tell(&mut self, event: &Event<'_>) {
         match event {
             Event::Step(step) => self.step(step),
-            Event::Removed(network, all) => {
-                for call in all.iter().filter(|stale| stale.is_call) {
-                    self.line(&format!("{} {}\n", self.verb("call"), call.what));
-                }
-                let (torn, whole): (Vec<&Stale>, Vec<&Stale>) =
-                    all.iter().filter(|stale| !stale.is_call).partition(|stale| stale.is_torn);
-                for stale in torn {
-                    self.line(&format!("{} {}\n", self.verb("remove"), stale.what));
-                }
-                for (holder, what) in by_holder(&whole) {
-                    self.removed(Subject { network: network.as_str(), holder }, &what);
-                }
-            }
+            Event::Removed(network, all) => self.removed_all(network.as_str(), all),
             Event::Spared(network, all, verdict) => {
-                for (holder, what) in by_holder(&all.iter().collect::<Vec<_>>()) {
+                for (holder, what) in by_holder(&mut all.iter()) {
                     self.spared(Subject { network: network.as_str(), holder }, &what, *verdict);
                 }
             }
+        }
+    }
+
+    /// Reports the calls, what belongs to no attachment any more, and the rest by attachment.
+    fn removed_all(&mut self, network: &str, all: &[Stale]) {
+        for call in all.iter().filter(|stale| stale.is_call) {
+            self.line(&format!("{} {}\n", self.verb("call"), call.what));
+        }
+        let objects = || all.iter().filter(|stale| !stale.is_call);
+        for torn in objects().filter(|stale| stale.is_torn) {
+            self.line(&format!("{} {}\n", self.verb("remove"), torn.what));
+        }
+        for (holder, what) in by_holder(&mut objects().filter(|stale| !stale.is_torn)) {
+            self.removed(Subject { network, holder }, &what);
         }
     }
 
@@ -255,20 +260,23 @@ impl Report<'_> {
 }
 
 /// Groups the objects by holder, in the order of each holder's first object.
-fn by_holder<'s>(all: &[&'s Stale]) -> Vec<(&'s Holder, Vec<String>)> {
+fn by_holder<'s>(all: &mut dyn Iterator<Item = &'s Stale>) -> Vec<(&'s Holder, Vec<String>)> {
     let mut together: Vec<(&Holder, Vec<String>)> = vec![];
     for stale in all {
-        let is_same = |holder: &Holder| match (holder.hash, stale.holder.hash) {
-            (Some(one), Some(other)) => one == other,
-            (None, None) => holder == &stale.holder,
-            _ => false,
-        };
-        match together.iter_mut().find(|(holder, _)| is_same(holder)) {
+        match together.iter_mut().find(|(holder, _)| is_same(holder, &stale.holder)) {
             Some((_, what)) => what.push(stale.what.clone()),
             None => together.push((&stale.holder, vec![stale.what.clone()])),
         }
     }
     together
+}
+
+fn is_same(one: &Holder, other: &Holder) -> bool {
+    match (one.hash, other.hash) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => one == other,
+        _ => false,
+    }
 }
 
 /// The attachment that a line reports.
@@ -283,8 +291,7 @@ struct Subject<'a> {
 impl fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Subject { network, holder } = self;
-        let unknown =
-            if holder.container_id.is_empty() { "an attachment of unknown name" } else { "" };
+        let unknown = if holder.container_id.is_empty() { "an unknown attachment" } else { "" };
         let cut = if holder.is_cut { "…" } else { "" };
         let id = format!("{}{cut}", holder.container_id);
         let words = [*network, unknown, id.as_str(), holder.ifname.as_str()];

@@ -50,46 +50,51 @@ const COMMANDS: [(&str, &str, &str); 8] = [
     ),
     (
         "del",
-        "Detach",
+        "Detach a namespace",
         "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
          output",
     ),
     (
         "gc",
-        "Detach what has no namespace any more, in one network or in all",
+        "Detach attachments without a namespace, in one network or in all",
         "network? conf-dir plugin-path cache-dir unrecorded leave dry-run output",
     ),
     (
         "status",
-        "Ask whether the network can take attachments",
+        "Ask the plugins whether they can serve an add",
         "network conf-dir plugin-path cache-dir output",
     ),
-    ("list", "The networks, their plugins and files", "conf-dir output"),
-    ("ps", "Who is attached", "network? container-id conf-dir cache-dir output"),
+    ("list", "List networks, their plugins and their files", "conf-dir output"),
+    ("ps", "List attachments", "network? container-id conf-dir cache-dir output"),
     (
         "inspect",
-        "All that is known of an attachment, and what the kernel has of it",
+        "Show the record of an attachment, and its state in the kernel",
         "network netns? ifname container-id conf-dir cache-dir output",
     ),
 ];
 
 /// Every argument with its short form, the name of its value (empty for a flag), and its purpose.
 const ARGUMENTS: [(&str, &str, &str, &str); 18] = [
-    ("network", "", "NETWORK", "The network's name in its configuration"),
-    ("netns", "", "NETNS", "The namespace: a path, or a name that `ip netns` knows"),
-    ("ifname", "i", "NAME", "The interface's name in the namespace [CNI_IFNAME, else eth0]"),
-    ("container-id", "", "ID", "The container's id [made from the path of the namespace]"),
+    ("network", "", "NETWORK", "Name of the network, as in its configuration"),
+    ("netns", "", "NETNS", "Namespace: a path, or a name from `ip netns`"),
+    ("ifname", "i", "NAME", "Name of the interface in the namespace [CNI_IFNAME, else eth0]"),
+    ("container-id", "", "ID", "Id of the container [derived from the path of the namespace]"),
     ("args", "", "K=V;K=V", "Arguments for plugins [CNI_ARGS]"),
     (
         "publish",
         "p",
         "[ADDR:]HOST:CONTAINER[/PROTO]",
-        "Lead a port of the host, or a range, to the container",
+        "Forward a port of the host, or a range, to the container",
     ),
-    ("ip", "", "ADDR[/PREFIX]", "Ask for this address"),
-    ("mac", "", "MAC", "Ask for this hardware address"),
-    ("bandwidth", "", "ingress=RATE,egress=RATE", "Limit it, in bits a second: 500k, 10M, 1G"),
-    ("capability-args", "", "JSON", "Other arguments by capability, an object [CAP_ARGS]"),
+    ("ip", "", "ADDR[/PREFIX]", "Request this address"),
+    ("mac", "", "MAC", "Request this hardware address"),
+    (
+        "bandwidth",
+        "",
+        "ingress=RATE,egress=RATE",
+        "Limit the bandwidth, in bits per second: 500k, 10M, 1G",
+    ),
+    ("capability-args", "", "JSON", "Arguments by capability, as a JSON object [CAP_ARGS]"),
     (
         "conf-dir",
         "",
@@ -100,24 +105,19 @@ const ARGUMENTS: [(&str, &str, &str, &str); 18] = [
         "plugin-path",
         "",
         "DIRS",
-        "Directories of plugins, with : between them [CNI_PATH, else where this binary is]",
+        "Plugin directories, colon-separated [CNI_PATH, else the directory of this binary]",
     ),
-    ("cache-dir", "", "DIR", "Where results are kept [/var/lib/cni]"),
-    ("no-undo", "", "", "Leave what a failed add has done, for del"),
+    ("cache-dir", "", "DIR", "Cache directory, with the results of add [/var/lib/cni]"),
+    ("no-undo", "", "", "Keep the changes of a failed add, until del"),
     (
         "unrecorded",
         "",
         "",
-        "Take also what no record tells of and may be of a container that lives",
+        "Also remove objects without a record, even of a container that may be alive",
     ),
-    (
-        "leave",
-        "",
-        "",
-        "Only remove what is left in cni-multi's nftables tables of attachments that are gone, for other plugins",
-    ),
-    ("dry-run", "", "", "Only say what would be done"),
-    ("output", "o", "FORMAT", "table, or json for what is printed and for errors [table]"),
+    ("leave", "", "", "Only remove elements of gone attachments from cni-multi's nftables tables"),
+    ("dry-run", "", "", "Only print what would be done"),
+    ("output", "o", "FORMAT", "Output format: table, or json for output and errors [table]"),
 ];
 
 /// The arguments that may be repeated; each value counts.
@@ -219,11 +219,8 @@ fn run_plugins(
     if verb == "status" {
         runtime.status(&list)?;
         let ready = [("network", Value::text(&list.name)), ("ready", Value::Bool(true))];
-        return Ok(if operator.wants_json() {
-            table::json(&Value::object(ready))
-        } else {
-            String::new()
-        });
+        let json = operator.wants_json().then(|| table::json(&Value::object(ready)));
+        return Ok(json.unwrap_or_default());
     }
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
     match verb {
@@ -237,8 +234,9 @@ fn run_plugins(
 /// since plugins may have written to stderr before.
 fn error_text(error: &Error, as_json: bool) -> String {
     if !as_json {
-        let end = if error.details.is_empty() { "" } else { "\n" };
-        return format!("{}\n{}{end}", visible(&error.msg), visible(&error.details));
+        let details = error.details();
+        let end = if details.is_empty() { "" } else { "\n" };
+        return format!("{}\n{}{end}", visible(&error.msg), visible(&details));
     }
     table::json(&ErrorObject::of(error, version::CURRENT))
 }

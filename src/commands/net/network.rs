@@ -23,7 +23,7 @@ pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
             return error;
         }
         let names: Vec<&str> = names.iter().map(NetworkName::as_str).collect();
-        error.with_details(format_args!("there is: {}", names.join(", ")))
+        error.with_details(format_args!("available networks: {}", names.join(", ")))
     })
 }
 

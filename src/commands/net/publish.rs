@@ -45,7 +45,7 @@ fn parse(text: &str) -> Result<Vec<PortMapping<'_>>, String> {
     let (to, places) = parse_ports(container)?;
     if count != places {
         return Err(format!(
-            "{count} ports of the host and {places} of the container, expected as many"
+            "{count} ports on the host and {places} in the container, expected equal numbers"
         ));
     }
     let mapping = |offset| PortMapping {
@@ -123,7 +123,7 @@ mod tests {
             ("80:", "\"\" is not a port or range of ports, expected 1 to 65535"),
             ("80-:80", "\"80-\" is not a port or range of ports, expected 1 to 65535"),
             ("90-80:90-80", "\"90-80\" is not a port or range of ports, expected 1 to 65535"),
-            ("80-81:80", "2 ports of the host and 1 of the container, expected as many"),
+            ("80-81:80", "2 ports on the host and 1 in the container, expected equal numbers"),
             ("80:80/TCP", "\"TCP\" is not a protocol, expected tcp, udp or sctp"),
             ("80:80/", "\"\" is not a protocol, expected tcp, udp or sctp"),
             (

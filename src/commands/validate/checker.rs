@@ -3,10 +3,9 @@
 
 use std::path::Path;
 
-use super::document::Document;
+use super::document::{Document, Spot};
 use super::finding::{Finding, Note};
-use super::network::{Network, Plugin};
-use crate::cni::decode::describe;
+use super::network::Network;
 use crate::cni::json::Value;
 use crate::plugin::Entry;
 use crate::runtime::chain::Runtime;
@@ -22,7 +21,7 @@ pub struct Checker<'a> {
     /// The findings so far.
     pub findings: Vec<Finding>,
     /// The plugins that were looked up, and the versions of those that reported them.
-    pub asked: Vec<(String, Option<String>)>,
+    pub asked: Vec<(String, Option<Vec<String>>)>,
 }
 
 impl<'a> Checker<'a> {
@@ -37,21 +36,24 @@ impl<'a> Checker<'a> {
         self.findings
     }
 
+    /// The plugin of this name, if it is compiled in.
     pub fn own(&self, kind: &str) -> Option<&'static Entry> {
         self.runtime.plugins.iter().find(|entry| entry.name == kind)
     }
 
-    pub fn keys(&self, document: usize, path: &str) -> Vec<String> {
-        self.documents[document].keys(path).into_iter().map(str::to_owned).collect()
+    /// The keys of the object here.
+    pub fn keys(&self, spot: &Spot) -> Vec<String> {
+        self.documents[spot.document].keys(&spot.path).into_iter().map(str::to_owned).collect()
     }
 
-    /// The place of a plugin's value, as `file:line`.
-    pub fn place(&self, plugin: &Plugin, path: &str) -> String {
-        let document = &self.documents[plugin.document];
-        [&document.file, ":", &document.position(document.find(path).value.start).0.to_string()]
-            .concat()
+    /// The place of a value, as `file:line`.
+    pub fn place(&self, spot: &Spot) -> String {
+        let document = &self.documents[spot.document];
+        let (line, _) = document.position(document.find(&spot.path).value.start);
+        [&document.file, ":", &line.to_string()].concat()
     }
 
+    /// The number of errors so far.
     pub fn errors(&self) -> usize {
         self.findings.iter().filter(|finding| finding.is_error()).count()
     }
@@ -59,30 +61,21 @@ impl<'a> Checker<'a> {
     /// Records a finding.
     #[inline(never)]
     pub fn tell(&mut self, note: Note<'_>) {
-        self.findings.push(Finding::new(&note, &self.documents[note.document]));
+        self.findings.push(Finding::new(&note, &self.documents[note.spot.document]));
     }
 
-    pub fn tell_wrong_type(&mut self, document: usize, path: &str, found: &Value, expected: &str) {
-        let found = &describe(found);
-        self.tell(Note {
-            code: "wrong-type",
-            document,
-            path,
-            message: &["found ", found],
-            expected,
-            ..NOTHING
-        });
+    /// Reports a value of another type; `found` describes it.
+    pub fn tell_wrong_type(&mut self, spot: &Spot, found: &str, expected: &str) {
+        self.tell(Note::new("wrong-type", spot, &["found ", found]).expecting(expected));
     }
 
+    /// Reports a file as a whole.
     pub fn tell_of_file(&mut self, code: &'static str, file: &Path, message: &str) {
         self.findings.push(Finding::of_file(code, file.to_string_lossy().into_owned(), message));
     }
 }
 
-/// The empty note, for fields that a finding does not set.
-pub const NOTHING: Note<'static> =
-    Note { code: "", document: 0, path: "", is_key: false, message: &[], expected: "", hint: &[] };
-
+/// The question for the word that was probably meant.
 pub fn did_you_mean(near: &str) -> [&str; 3] {
     ["did you mean \"", near, "\"?"]
 }

@@ -5,6 +5,28 @@ use std::ops::Range;
 
 use crate::cni::json::{SyntaxError, Value};
 
+/// A value in one of the documents.
+#[derive(Clone, Default)]
+pub struct Spot {
+    /// The number of the document.
+    pub document: usize,
+    /// The path of the value in it; empty is the whole.
+    pub path: String,
+}
+
+impl Spot {
+    /// The whole document.
+    pub fn whole(document: usize) -> Spot {
+        Spot { document, path: String::new() }
+    }
+
+    /// The value at this path below; the same value if that is empty.
+    pub fn at(&self, path: &str) -> Spot {
+        let path = if path.is_empty() { self.path.clone() } else { below(&self.path, path) };
+        Spot { path, ..*self }
+    }
+}
+
 /// A file's text, the value that it holds and the places of its parts.
 #[derive(Default)]
 pub struct Document {
@@ -34,8 +56,14 @@ enum Content {
     #[default]
     Nothing,
     List(Vec<Item>),
-    /// The members, and their indices sorted by key without case.
-    Object(Vec<Member>, Vec<usize>),
+    Object(Object),
+}
+
+/// The members of an object.
+struct Object {
+    members: Vec<Member>,
+    /// The indices of the members, sorted by key without case.
+    order: Vec<usize>,
 }
 
 struct Member {
@@ -54,22 +82,30 @@ pub struct Place {
     pub is_exact: bool,
 }
 
+/// A part of the document on the way along a path.
+struct Step<'a, 'p> {
+    item: &'a Item,
+    /// The text of its key, if it has one.
+    key: Option<Range<usize>>,
+    /// The path that is left.
+    rest: &'p str,
+}
+
 impl Document {
     /// Parses a text; returns the problem and its offset if it is not JSON.
     pub fn parse(file: String, bytes: &[u8]) -> (Document, Option<(usize, String)>) {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
-        match Value::read(&text) {
+        let mut document = Document { file, text, lines, ..Document::default() };
+        match Value::read(&document.text) {
             Ok(value) => {
-                let root = Scanner { text: text.as_bytes(), at: 0 }.item();
-                (Document { file, text, value, is_list: false, root, lines }, None)
+                document.root = Scanner { text: document.text.as_bytes(), at: 0 }.item();
+                document.value = value;
+                (document, None)
             }
             Err(error) => {
-                let offset = offset_of(&error, &text);
-                (
-                    Document { file, text, lines, ..Document::default() },
-                    Some((offset, error.problem)),
-                )
+                let offset = offset_of(&error, &document.text);
+                (document, Some((offset, error.problem)))
             }
         }
     }
@@ -82,60 +118,60 @@ impl Document {
 
     /// Whether two words are the same key in the object at this path.
     fn is_key(&self, path: &str, one: &str, other: &str) -> bool {
-        let is_twin = |word: &str| {
-            TWINS
-                .iter()
-                .any(|(list, twin)| name_of(path).eq_ignore_ascii_case(list) && *twin == word)
-        };
         if path.is_empty() && self.is_list {
-            one == other
-        } else {
-            one.eq_ignore_ascii_case(other) && is_twin(one) == is_twin(other)
+            return one == other;
         }
+        one.eq_ignore_ascii_case(other) && is_twin(path, one) == is_twin(path, other)
+    }
+
+    /// As [`Document::is_key`], but in some maps the case of a key is significant.
+    fn is_duplicate(&self, path: &str, one: &str, other: &str) -> bool {
+        if WITH_CASE.iter().any(|map| name_of(path).eq_ignore_ascii_case(map)) {
+            return one == other;
+        }
+        self.is_key(path, one, other)
     }
 
     /// The place of the value at this path. Keys match as in decoding: without case, and the last
     /// one counts. A key may contain dots, so the document determines where a step of the path
     /// ends.
     pub fn find(&self, path: &str) -> Place {
-        let (item, key, rest) = self.follow(path);
+        let Step { item, key, rest } = self.follow(path);
         Place { value: item.span.clone(), key, is_exact: rest.is_empty() }
     }
 
-    /// The text to underline for a value: all of it if it fits on a line, else its key or its
-    /// start.
-    pub fn on_one_line(&self, value: Range<usize>, key: Option<Range<usize>>) -> Range<usize> {
-        let is_line = self
-            .text
-            .get(value.clone())
-            .is_some_and(|text| text.len() < 80 && !text.contains('\n'));
-        match key {
-            _ if is_line => value,
-            Some(key) => key,
-            None => value.start..value.start + 1,
+    /// The text to underline for the value at this path, or for its key: a value that does not fit
+    /// on a line is marked at its key or its start.
+    pub fn span(&self, path: &str, is_key: bool) -> Range<usize> {
+        let place = self.find(path);
+        if place.is_exact && !is_key && self.is_short(&place.value) {
+            return place.value;
         }
+        place.key.unwrap_or(place.value.start..place.value.start + 1)
+    }
+
+    /// Whether a text fits on a line.
+    fn is_short(&self, span: &Range<usize>) -> bool {
+        let text = self.text.get(span.clone());
+        text.is_some_and(|text| text.len() < 80 && !text.contains('\n'))
     }
 
     /// The keys of the object at this path; empty if there is no object.
     pub fn keys(&self, path: &str) -> Vec<&str> {
-        match self.follow(path) {
-            (Item { content: Content::Object(members, _), .. }, _, "") => {
-                members.iter().map(|member| member.key.as_str()).collect()
-            }
-            _ => vec![],
-        }
+        let Step { item, rest: "", .. } = self.follow(path) else { return vec![] };
+        let Content::Object(object) = &item.content else { return vec![] };
+        object.members.iter().map(|member| member.key.as_str()).collect()
     }
 
-    fn follow<'a, 'p>(&'a self, path: &'p str) -> (&'a Item, Option<Range<usize>>, &'p str) {
-        let mut found = (&self.root, None, path);
+    fn follow<'a, 'p>(&'a self, path: &'p str) -> Step<'a, 'p> {
+        let mut found = Step { item: &self.root, key: None, rest: path };
         loop {
-            let step = found.2.strip_prefix('.').unwrap_or(found.2);
-            let next = match &found.0.content {
-                Content::List(items) => step_into_list(items, step),
-                Content::Object(members, order) => {
-                    let at = &path[..path.len() - found.2.len()];
-                    let is_key = |one: &str, other: &str| self.is_key(at, one, other);
-                    step_into_object(members, order, step, &is_key)
+            let rest = found.rest.strip_prefix('.').unwrap_or(found.rest);
+            let next = match &found.item.content {
+                Content::List(items) => step_into_list(items, rest),
+                Content::Object(object) => {
+                    let at = &path[..path.len() - found.rest.len()];
+                    self.step_into_object(object, at, rest)
                 }
                 Content::Nothing => None,
             };
@@ -146,58 +182,59 @@ impl Document {
         }
     }
 
-    /// The path of every key that occurs in an object more than once. In some maps the case of a
-    /// key is significant.
+    /// Follows the next key of a path, of the object at `at`. A key may contain the dots and
+    /// brackets that end a step: the longest key wins, and the last of several.
+    fn step_into_object<'a, 'p>(
+        &self,
+        object: &'a Object,
+        at: &str,
+        path: &'p str,
+    ) -> Option<Step<'a, 'p>> {
+        let ends: Vec<usize> = path.match_indices(['.', '[']).map(|(end, _)| end).collect();
+        let keys = ends.into_iter().chain([path.len()]).rev().filter(|end| *end > 0);
+        keys.map(|end| path.split_at(end)).find_map(|(key, rest)| {
+            let mut spellings = object.spellings(key);
+            let Member { item, span, .. } = spellings.find(|it| self.is_key(at, key, &it.key))?;
+            Some(Step { item, key: Some(span.clone()), rest })
+        })
+    }
+
+    /// The path of every key that occurs in an object more than once.
     pub fn duplicates(&self) -> Vec<String> {
         let mut found = vec![];
         self.root.walk(String::new(), &mut |path, item| {
-            let Content::Object(members, order) = &item.content else { return };
-            let has_case = WITH_CASE.iter().any(|map| name_of(path).eq_ignore_ascii_case(map));
-            let is_key = |one: &Member, other: &Member| {
-                if has_case {
-                    one.key == other.key
-                } else {
-                    self.is_key(path, &one.key, &other.key)
-                }
-            };
-            for group in
-                order.chunk_by(|&a, &b| without_case(&members[a].key, &members[b].key).is_eq())
-            {
-                let last = |&(i, at): &(usize, &usize)| {
-                    let is_twin = |other: &usize| is_key(&members[*other], &members[*at]);
-                    group[..i].iter().any(is_twin) && !group[i + 1..].iter().any(is_twin)
-                };
-                found.extend(
-                    group
-                        .iter()
-                        .enumerate()
-                        .filter(last)
-                        .map(|(_, at)| below(path, &members[*at].key)),
-                );
+            if let Content::Object(object) = &item.content {
+                found.extend(self.duplicates_of(path, object));
             }
         });
         found
     }
 
+    fn duplicates_of(&self, path: &str, object: &Object) -> Vec<String> {
+        let mut found = vec![];
+        for group in object.groups() {
+            for (i, member) in group.iter().enumerate() {
+                let is_twin = |other: &&Member| self.is_duplicate(path, &other.key, &member.key);
+                if group[..i].iter().any(is_twin) && !group[i + 1..].iter().any(is_twin) {
+                    found.push(below(path, &member.key));
+                }
+            }
+        }
+        found
+    }
+
     /// Line and column, counted from 1; columns count characters.
     pub fn position(&self, offset: usize) -> (usize, usize) {
-        let offset = if self.text.is_char_boundary(offset) { offset } else { self.text.len() };
         let line = self.lines.partition_point(|start| *start <= offset);
-        let before = self.text.get(self.start_of(line)..offset).unwrap_or_default();
-        (line + 1, before.chars().count() + 1)
+        (line + 1, self.line(offset).0.chars().count() + 1)
     }
 
     /// The parts of the offset's line before and after it, without the newline.
     pub fn line(&self, offset: usize) -> (&str, &str) {
-        let offset = if self.text.is_char_boundary(offset) { offset } else { self.text.len() };
-        let start = self.start_of(self.lines.partition_point(|start| *start <= offset));
-        let behind =
-            self.text.get(offset..).unwrap_or_default().split('\n').next().unwrap_or_default();
-        (self.text.get(start..offset).unwrap_or_default(), behind.trim_end_matches('\r'))
-    }
-
-    fn start_of(&self, line: usize) -> usize {
-        line.checked_sub(1).and_then(|line| self.lines.get(line)).copied().unwrap_or_default()
+        let (before, after) = self.text.split_at_checked(offset).unwrap_or((&self.text, ""));
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let end = after.find('\n').unwrap_or(after.len());
+        (&before[start..], after[..end].trim_end_matches('\r'))
     }
 }
 
@@ -207,6 +244,11 @@ const WITH_CASE: [&str; 2] = ["sysctl", "capabilities"];
 /// Keys that differ only in case from another key of the same object and are decoded separately,
 /// each with the name of the object that holds it.
 const TWINS: [(&str, &str); 1] = [("addresses", "Address")];
+
+/// Whether a word is one of the twins of the object at this path.
+fn is_twin(path: &str, word: &str) -> bool {
+    TWINS.iter().any(|(list, twin)| name_of(path).eq_ignore_ascii_case(list) && *twin == word)
+}
 
 /// The name of the value at a path; for an item of a list, the list's: `addresses` of
 /// `ipam.addresses[0]`.
@@ -225,33 +267,15 @@ pub fn below(path: &str, key: &str) -> String {
     [path, if path.is_empty() { "" } else { "." }, key].concat()
 }
 
-type Step<'a, 'p> = Option<(&'a Item, Option<Range<usize>>, &'p str)>;
-
-fn step_into_list<'a, 'p>(items: &'a [Item], step: &'p str) -> Step<'a, 'p> {
-    let (index, rest) = step.strip_prefix('[')?.split_once(']')?;
-    Some((items.get(index.parse::<usize>().ok()?)?, None, rest))
+/// The path of an item.
+pub fn item(path: &str, index: usize) -> String {
+    [path, "[", &index.to_string(), "]"].concat()
 }
 
-fn step_into_object<'a, 'p>(
-    members: &'a [Member],
-    order: &[usize],
-    step: &'p str,
-    is_key: &dyn Fn(&str, &str) -> bool,
-) -> Step<'a, 'p> {
-    // A key may contain the dots and brackets that end a step: the longest key wins, and the last
-    // of several.
-    let ends = step.match_indices(['.', '[']).map(|(at, _)| at).chain([step.len()]);
-    for (key, rest) in
-        ends.filter_map(|end| step.split_at_checked(end)).collect::<Vec<_>>().into_iter().rev()
-    {
-        let end = order.partition_point(|at| without_case(&members[*at].key, key).is_le());
-        let group = order[..end].iter().rev().map(|at| &members[*at]);
-        let mut spellings = group.take_while(|member| without_case(&member.key, key).is_eq());
-        if let Some(member) = spellings.find(|member| !key.is_empty() && is_key(key, &member.key)) {
-            return Some((&member.item, Some(member.span.clone()), rest));
-        }
-    }
-    None
+fn step_into_list<'a, 'p>(items: &'a [Item], path: &'p str) -> Option<Step<'a, 'p>> {
+    let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
+    let item = items.get(index.parse::<usize>().ok()?)?;
+    Some(Step { item, key: None, rest })
 }
 
 impl Item {
@@ -260,16 +284,39 @@ impl Item {
         match &self.content {
             Content::Nothing => (),
             Content::List(items) => {
-                items.iter().enumerate().for_each(|(i, item)| {
-                    item.walk([&path, "[", &i.to_string(), "]"].concat(), visit)
-                });
+                for (i, child) in items.iter().enumerate() {
+                    child.walk(item(&path, i), visit);
+                }
             }
-            Content::Object(members, _) => {
-                members
-                    .iter()
-                    .for_each(|member| member.item.walk(below(&path, &member.key), visit));
+            Content::Object(object) => {
+                for member in &object.members {
+                    member.item.walk(below(&path, &member.key), visit);
+                }
             }
         }
+    }
+}
+
+impl Object {
+    fn new(members: Vec<Member>) -> Object {
+        let mut order: Vec<usize> = (0..members.len()).collect();
+        order.sort_by(|a, b| without_case(&members[*a].key, &members[*b].key));
+        Object { members, order }
+    }
+
+    /// The members with this key in any case, the last one first.
+    fn spellings<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a Member> {
+        let compared = |at: usize| without_case(&self.members[at].key, key);
+        let end = self.order.partition_point(|at| compared(*at).is_le());
+        let group = self.order[..end].iter().rev();
+        group.take_while(move |at| compared(**at).is_eq()).map(|at| &self.members[*at])
+    }
+
+    /// The members, those with one key in any case together.
+    fn groups(&self) -> Vec<Vec<&Member>> {
+        let sorted: Vec<&Member> = self.order.iter().map(|at| &self.members[*at]).collect();
+        let groups = sorted.chunk_by(|one, other| without_case(&one.key, &other.key).is_eq());
+        groups.map(<[&Member]>::to_vec).collect()
     }
 }
 
@@ -290,27 +337,22 @@ impl Scanner<'_> {
     fn item(&mut self) -> Item {
         let first = self.peek();
         let start = self.at;
-        let content = match first {
-            b'{' => {
-                let members = self.members();
-                let mut order: Vec<usize> = (0..members.len()).collect();
-                order.sort_by(|a, b| without_case(&members[*a].key, &members[*b].key));
-                Content::Object(members, order)
-            }
-            b'[' => Content::List(self.items()),
-            b'"' => {
-                self.string();
-                Content::Nothing
-            }
-            _ => {
-                let is_plain = |byte: &u8| !byte.is_ascii_whitespace() && !b",:]}".contains(byte);
-                while self.text.get(self.at).is_some_and(is_plain) {
-                    self.at += 1;
-                }
-                Content::Nothing
-            }
-        };
+        let mut content = Content::Nothing;
+        match first {
+            b'{' => content = Content::Object(Object::new(self.members())),
+            b'[' => content = Content::List(self.items()),
+            b'"' => self.string(),
+            _ => self.word(),
+        }
         Item { span: start..self.at, content }
+    }
+
+    /// A number, `true`, `false` or `null`.
+    fn word(&mut self) {
+        let is_plain = |byte: &u8| !byte.is_ascii_whitespace() && !b",:]}".contains(byte);
+        while self.text.get(self.at).is_some_and(is_plain) {
+            self.at += 1;
+        }
     }
 
     fn items(&mut self) -> Vec<Item> {
@@ -334,8 +376,7 @@ impl Scanner<'_> {
             let start = self.at;
             self.string();
             let span = start..self.at;
-            let key = self.text.get(span.clone()).and_then(|key| Value::parse(key).ok());
-            let key = key.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
+            let key = self.key(&span);
             self.is_next(b':');
             members.push(Member { key, span, item: self.item() });
             self.is_next(b',');
@@ -344,13 +385,16 @@ impl Scanner<'_> {
         members
     }
 
+    /// The key that a string spells.
+    fn key(&self, span: &Range<usize>) -> String {
+        let key = self.text.get(span.clone()).and_then(|key| Value::parse(key).ok());
+        key.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+
     fn string(&mut self) {
         self.at += 1;
         while let Some(byte) = self.text.get(self.at) {
-            self.at += match byte {
-                b'\\' => 2,
-                _ => 1,
-            };
+            self.at += if *byte == b'\\' { 2 } else { 1 };
             if *byte == b'"' {
                 break;
             }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::checker::{Checker, NOTHING};
-use super::document::Document;
+use super::checker::Checker;
+use super::document::{Document, Spot};
 use super::finding::{Finding, Note};
 use super::picks;
+use crate::cni::decode::describe;
 use crate::error::{Error, Result};
 use crate::plain_file;
 use crate::runtime::directory::file_names;
@@ -14,7 +15,7 @@ use crate::runtime::directory::file_names;
 pub const STDIN: &str = "<stdin>";
 
 /// The byte order mark (BOM) that some editors write before a text.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 impl Checker<'_> {
     /// The bytes of a file, if it is readable.
@@ -26,45 +27,40 @@ impl Checker<'_> {
     pub fn read(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
         let extension = picks::extension(Path::new(&file));
         let (mut read, problem) = Document::parse(file, bytes);
-        read.is_list =
-            extension.map_or(read.member("plugins").is_some(), |extension| extension == "conflist");
-        let kind = read.value.kind();
-        let is_empty = read.text.trim_ascii().is_empty();
+        let has_plugins = read.member("plugins").is_some();
+        read.is_list = extension.map_or(has_plugins, |extension| extension == "conflist");
         self.documents.push(read);
-        let document = self.documents.len() - 1;
+        let whole = Spot::whole(self.documents.len() - 1);
+        let document = &self.documents[whole.document];
         if let Some((offset, problem)) = problem {
-            let is_marked = bytes.starts_with(BYTE_ORDER_MARK);
-            let (problem, hint): (_, &[&str]) = match () {
-                () if is_empty => ("the file is empty", &[]),
-                () if is_marked => {
-                    ("the file begins with a byte order mark", &["save it without one"])
-                }
-                () => (problem.as_str(), &[]),
-            };
-            let note = Note { code: "syntax", document, message: &[problem], hint, ..NOTHING };
-            self.findings.push(Finding::at(&note, &self.documents[document], offset));
+            self.findings.push(syntax_error(document, offset, &problem));
             return None;
         }
-        if kind != "object" {
-            let found = self.documents[document].value.clone();
-            self.tell_wrong_type(document, "", &found, "an object");
+        if document.value.kind() != "object" {
+            self.tell_wrong_type(&whole, &describe(&document.value), "an object");
             return None;
         }
-        for path in self.documents[document].duplicates() {
-            let (path, hint): (&str, &[&str]) = (&path, &["the last one counts"]);
-            let message = &["the key stands more than once"];
-            self.tell(Note {
-                code: "duplicate-key",
-                document,
-                path,
-                is_key: true,
-                message,
-                hint,
-                ..NOTHING
-            });
+        for path in document.duplicates() {
+            let message = &["duplicate key"];
+            let spot = whole.at(&path);
+            let note = Note::new("duplicate-key", &spot, message).of_key();
+            self.tell(note.hint(&["the last one counts"]));
         }
-        Some(document)
+        Some(whole.document)
     }
+}
+
+/// The finding about a text that stops being JSON at this offset.
+fn syntax_error(document: &Document, offset: usize, problem: &str) -> Finding {
+    let (problem, hint): (_, &[&str]) = if document.text.trim_ascii().is_empty() {
+        ("the file is empty", &[])
+    } else if document.text.starts_with(BYTE_ORDER_MARK) {
+        ("the file begins with a byte order mark", &["save it without one"])
+    } else {
+        (problem, &[])
+    };
+    let whole = Spot::default();
+    Finding::at(&Note::new("syntax", &whole, &[problem]).hint(hint), document, offset)
 }
 
 /// The bytes of a file.

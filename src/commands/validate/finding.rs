@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::document::Document;
+use super::document::{Document, Spot};
 use crate::terminal::visible::{push_visible, visible};
 
 /// The codes of findings that work but probably are not what was meant. Every other code is a
@@ -30,22 +30,51 @@ const WARNINGS: [&str; 16] = [
 const WIDTH: usize = 120;
 
 /// The content of a finding: plain pieces of text, which keeps the code at each report small.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct Note<'a> {
     /// What kind of thing; docs/validate.md has them all.
-    pub code: &'static str,
-    /// The number of the document.
-    pub document: usize,
-    /// The path of the value in it; empty is the whole.
-    pub path: &'a str,
+    code: &'static str,
+    /// What it concerns.
+    pub spot: &'a Spot,
     /// Whether it concerns the key rather than its value.
-    pub is_key: bool,
+    is_key: bool,
     /// What is wrong, without the path.
-    pub message: &'a [&'a str],
+    message: &'a [&'a str],
     /// What was expected instead; may be empty.
-    pub expected: &'a str,
+    expected: &'a str,
     /// Advice; may be empty.
-    pub hint: &'a [&'a str],
+    hint: &'a [&'a str],
+}
+
+impl<'a> Note<'a> {
+    /// A note about the value here.
+    pub fn new(code: &'static str, spot: &'a Spot, message: &'a [&'a str]) -> Note<'a> {
+        Note { code, spot, is_key: false, message, expected: "", hint: &[] }
+    }
+
+    /// The same about the value's key.
+    #[must_use]
+    pub fn of_key(self) -> Note<'a> {
+        Note { is_key: true, ..self }
+    }
+
+    /// The same with what was expected.
+    #[must_use]
+    pub fn expecting(self, expected: &'a str) -> Note<'a> {
+        Note { expected, ..self }
+    }
+
+    /// The same with advice.
+    #[must_use]
+    pub fn hint(self, hint: &'a [&'a str]) -> Note<'a> {
+        Note { hint, ..self }
+    }
+
+    /// The message, with the path.
+    fn text(&self) -> String {
+        let colon = if self.spot.path.is_empty() { "" } else { ": " };
+        [&self.spot.path, colon, &self.message.concat()].concat()
+    }
 }
 
 /// A finding about a file.
@@ -74,50 +103,51 @@ struct Shown {
 
 impl Shown {
     fn new(document: &Document, offset: usize, width: usize) -> Shown {
-        let (before, behind) = document.line(offset);
-        // A minified file may be a single line of any length: examine no more of it than is shown.
-        let length = before.chars().chain(behind.chars()).take(WIDTH + 1).count();
-        let context = if length <= WIDTH { WIDTH } else { WIDTH / 3 };
-        let start =
-            before.char_indices().rev().take(context).last().map_or(before.len(), |(at, _)| at);
-        let before = &before[start..];
+        let (before, after) = document.line(offset);
+        let before = nearest_part(before, after);
         let mut shown = Shown::default();
-        for letter in before.chars() {
-            // Keep tabs, so that the markers align under their letters with any tab width.
-            if letter == '\t' {
-                shown.line.push(letter);
-                shown.padding.push(letter);
-            } else {
-                shown.padding.push_str(&" ".repeat(push_visible(&mut shown.line, letter)));
-            }
-        }
-        for (i, letter) in behind.chars().take(WIDTH - before.chars().count()).enumerate() {
+        before.chars().for_each(|letter| shown.push_before(letter));
+        for (i, letter) in after.chars().take(WIDTH - before.chars().count()).enumerate() {
             let columns = push_visible(&mut shown.line, letter);
             shown.carets += if i < width { columns } else { 0 };
         }
         shown.carets = shown.carets.max(1);
         shown
     }
+
+    /// Adds a letter before the marked part. Tabs are kept, so that the markers align under their
+    /// letters with any tab width.
+    fn push_before(&mut self, letter: char) {
+        if letter == '\t' {
+            self.line.push(letter);
+            self.padding.push(letter);
+        } else {
+            self.padding.push_str(&" ".repeat(push_visible(&mut self.line, letter)));
+        }
+    }
+}
+
+/// The part of a line before the marked text that is shown: all of it if the line is short enough.
+/// A minified file may be a single line of any length: no more of it is examined than is shown.
+fn nearest_part<'a>(before: &'a str, after: &str) -> &'a str {
+    let length = before.chars().chain(after.chars()).take(WIDTH + 1).count();
+    let context = if length <= WIDTH { WIDTH } else { WIDTH / 3 };
+    let start = before.char_indices().rev().take(context).last();
+    &before[start.map_or(before.len(), |(at, _)| at)..]
 }
 
 impl Finding {
     /// A finding about a part of the document's text.
     pub fn new(note: &Note<'_>, document: &Document) -> Finding {
-        let place = document.find(note.path);
-        let span = match (place.is_exact, note.is_key, place.key) {
-            (true, false, key) => document.on_one_line(place.value, key),
-            (_, _, Some(key)) => key,
-            (_, _, None) => place.value.start..place.value.start + 1,
-        };
+        let span = document.span(&note.spot.path, note.is_key);
         let width = document.text.get(span.clone()).map_or(1, |text| text.chars().count());
-        let colon = if note.path.is_empty() { "" } else { ": " };
         Finding {
             code: note.code,
             file: document.file.clone(),
             place: document.position(span.start),
             width,
-            path: note.path.to_owned(),
-            message: [note.path, colon, &note.message.concat()].concat(),
+            path: note.spot.path.clone(),
+            message: note.text(),
             expected: note.expected.to_owned(),
             hint: note.hint.concat(),
             shown: Shown::new(document, span.start, width),
@@ -133,8 +163,9 @@ impl Finding {
 
     /// A finding about a file as a whole.
     pub fn of_file(code: &'static str, file: String, message: &str) -> Finding {
-        let note = Note { code, message: &[message], ..Note::default() };
-        Finding { file, place: (0, 0), width: 0, ..Finding::new(&note, &Document::default()) }
+        let finding =
+            Finding::new(&Note::new(code, &Spot::default(), &[message]), &Document::default());
+        Finding { file, place: (0, 0), width: 0, ..finding }
     }
 
     /// Whether it is a certain failure.
@@ -149,33 +180,41 @@ impl Finding {
     /// Writes the finding for people: the place in the format of compilers, the line, and the wrong
     /// part underlined.
     pub fn tell(&self, out: &mut String) {
-        let line = self.place.0.to_string();
-        let column = self.place.1.to_string();
-        let is_of_file = self.place.0 == 0;
-        let place = if is_of_file { String::new() } else { [":", &line, ":", &column].concat() };
         let file = visible(&self.file);
         let message = visible(&self.message);
+        let place = self.place_text();
         push(out, &[&file, &place, ": ", self.severity(), ": ", &message, " [", self.code, "]\n"]);
-        if is_of_file {
-            return;
+        if !place.is_empty() {
+            self.tell_line(out);
+            self.tell_advice(out);
+            out.push('\n');
         }
-        push(out, &[&"   "[line.len().min(3)..], &line, " | ", &self.shown.line, "\n"]);
-        push(
-            out,
-            &[
-                &" ".repeat(line.len().max(3)),
-                " | ",
-                &self.shown.padding,
-                &"^".repeat(self.shown.carets),
-            ],
-        );
+    }
+
+    /// Line and column; empty for the file as a whole.
+    fn place_text(&self) -> String {
+        match self.place {
+            (0, _) => String::new(),
+            (line, column) => [":", &line.to_string(), ":", &column.to_string()].concat(),
+        }
+    }
+
+    /// Writes the line, and the markers below it.
+    fn tell_line(&self, out: &mut String) {
+        let Shown { line, padding, carets } = &self.shown;
+        let number = self.place.0.to_string();
+        push(out, &[&"   "[number.len().min(3)..], &number, " | ", line, "\n"]);
+        push(out, &[&" ".repeat(number.len().max(3)), " | ", padding, &"^".repeat(*carets)]);
+    }
+
+    /// Writes what was expected, and the hint.
+    fn tell_advice(&self, out: &mut String) {
         if !self.expected.is_empty() {
             push(out, &[" expected ", &visible(&self.expected)]);
         }
         if !self.hint.is_empty() {
             push(out, &[if self.expected.is_empty() { " " } else { "; " }, &visible(&self.hint)]);
         }
-        out.push('\n');
     }
 }
 

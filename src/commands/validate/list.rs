@@ -1,16 +1,16 @@
 //! The checks of a network: its keys, its plugins and their order.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::checker::{Checker, NOTHING, is_true};
+use super::checker::{Checker, is_true};
+use super::document::{Spot, item};
 use super::files::{STDIN, files_of};
 use super::finding::Note;
-use super::names::LIST_KEYS;
-use super::network::{A_LIST, Network, Plugin};
+use super::keys::KnownKeys;
+use super::network::{Network, Plugin};
 use super::picks;
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
-use crate::error::Result;
 use crate::plugin::Kind;
 use crate::runtime::list::NetworkList;
 use crate::steps::veth::validate_mtu;
@@ -23,116 +23,118 @@ impl Checker<'_> {
         let text = self.documents[document].text.clone().into_bytes();
         let loaded = if is_list { NetworkList::parse(text) } else { NetworkList::of_single(text) };
         let before = self.errors();
-        let network = self.check_network(document);
+        let mut network = self.check_network(document);
         // If our own checks find no error, report libcni's.
-        if let (Err(error), true) = (&loaded, self.errors() == before) {
+        if let Err(error) = &loaded
+            && self.errors() == before
+        {
             let path = error.mistake.as_ref().map_or("", |mistake| &mistake.path);
-            let message = &[error.msg.as_str()];
-            self.tell(Note { code: "not-loaded", document, path, message, ..NOTHING });
+            let spot = Spot::whole(document).at(path);
+            self.tell(Note::new("not-loaded", &spot, &[&error.msg]));
         }
-        self.networks[network].loads &= loaded.is_ok();
-        Some(network)
+        network.loads &= loaded.is_ok();
+        self.networks.push(network);
+        Some(self.networks.len() - 1)
     }
 
-    fn check_network(&mut self, document: usize) -> usize {
-        let of = &self.documents[document];
-        let is_list = of.is_list;
-        let has_type = of.member("type").is_some();
-        let has_plugins = of.member("plugins").is_some();
-        let network =
-            |name, plugins| Network { name, document, plugins, loads: true, is_served: true };
-        if !is_list && has_plugins {
-            let message = &["a list of plugins in a file that is read as one plugin"];
-            let hint = &["name the file .conflist"];
-            self.tell(Note {
-                code: "list-in-plugin",
-                document,
-                path: "plugins",
-                is_key: true,
-                message,
-                hint,
-                ..NOTHING
-            });
-            self.networks.push(Network { loads: false, ..network(String::new(), vec![]) });
-            return self.networks.len() - 1;
-        }
-        let name = self.check_name(document);
-        let version = self.check_version(document);
-        let mut network = network(name, vec![]);
-        if !is_list {
-            let value = self.documents[document].value.clone();
-            network.plugins.push(Plugin { document, path: String::new(), value, is_first: true });
-        } else if has_type && !has_plugins {
-            let message = &["a single plugin in a file that is read as a list"];
-            let hint = &["name the file .conf"];
-            self.tell(Note {
-                code: "plugin-in-list",
-                document,
-                path: "type",
-                message,
-                hint,
-                ..NOTHING
-            });
+    fn check_network(&mut self, document: usize) -> Network {
+        let mut network = Network::new(document);
+        let is_list = self.documents[document].is_list;
+        let has_plugins = self.documents[document].member("plugins").is_some();
+        if has_plugins && !is_list {
             network.loads = false;
+            self.tell_list_in_plugin(document);
+            return network;
+        }
+        network.name = self.check_name(document);
+        network.version = self.check_version(document);
+        if is_list {
+            self.check_list(&mut network);
         } else {
-            self.unknown_keys(document, "", &LIST_KEYS, A_LIST, true);
-            self.add_plugins(&mut network);
-            self.check_order(&network.plugins);
-            self.check_tuned_mtu(&network.plugins);
+            network.plugins.push(self.whole_file(document));
         }
-        for plugin in &network.plugins {
-            network.is_served &= self.check_plugin(plugin, &network.name, &version);
+        let served = network.plugins.iter().filter(|plugin| self.check_plugin(plugin, &network));
+        network.is_served = served.count() == network.plugins.len();
+        network
+    }
+
+    fn tell_list_in_plugin(&mut self, document: usize) {
+        let spot = Spot::whole(document).at("plugins");
+        let message = &["a list of plugins in a file that is read as a single plugin"];
+        let note = Note::new("list-in-plugin", &spot, message).of_key();
+        self.tell(note.hint(&["name the file .conflist"]));
+    }
+
+    /// Checks the keys of a list and the order of its plugins, and adds them to the network.
+    fn check_list(&mut self, network: &mut Network) {
+        let whole = Spot::whole(network.document);
+        let of = &self.documents[network.document];
+        if of.member("type").is_some() && of.member("plugins").is_none() {
+            let message = &["a single plugin in a file that is read as a list"];
+            let spot = whole.at("type");
+            let note = Note::new("plugin-in-list", &spot, message);
+            self.tell(note.hint(&["name the file .conf"]));
+            network.loads = false;
+            return;
         }
-        self.networks.push(network);
-        self.networks.len() - 1
+        self.check_keys(&whole, &KnownKeys::of_list());
+        self.add_plugins(network);
+        self.check_order(&network.plugins);
+        self.check_tuned_mtu(&network.plugins);
     }
 
     /// Adds the plugins in the list, and those that packages install into the directory named after
     /// the network.
     fn add_plugins(&mut self, network: &mut Network) {
-        let document = network.document;
-        if let Some(Value::Array(items)) = self.documents[document].member("plugins") {
-            let plugin = |(i, item): (usize, &Value)| Plugin {
-                document,
-                path: ["plugins[", &i.to_string(), "]"].concat(),
-                value: item.clone(),
-                is_first: i == 0,
-            };
-            network.plugins.extend(items.iter().enumerate().map(plugin));
-        }
-        let only_inlined = match self.documents[document].member("loadOnlyInlinedPlugins") {
-            Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
-            other => is_true(other),
-        };
-        let file = self.documents[document].file.as_str();
-        let dir = Path::new(file).parent().map(|parent| parent.join(&network.name));
-        let files = dir
-            .filter(|_| !only_inlined && file != STDIN && NetworkName::parse(&network.name).is_ok())
-            .map(|dir| files_of(&dir));
-        for file in files.and_then(Result::ok).unwrap_or_default() {
-            if picks::extension(&file) != Some("conf") {
-                continue;
-            }
+        network.plugins = self.inlined(network.document);
+        for file in self.installed(network) {
             let bytes = self.read_file(&file);
             match bytes.and_then(|bytes| self.read(file.to_string_lossy().into_owned(), &bytes)) {
                 Some(document) => {
-                    let value = self.documents[document].value.clone();
                     let is_first = network.plugins.is_empty();
-                    network.plugins.push(Plugin { document, path: String::new(), value, is_first });
+                    network.plugins.push(Plugin { is_first, ..self.whole_file(document) });
                 }
                 None => network.loads = false,
             }
         }
         if network.plugins.is_empty() {
-            self.tell(Note {
-                code: "no-plugins",
-                document,
-                path: "plugins",
-                message: &["there are none"],
-                ..NOTHING
-            });
+            let spot = Spot::whole(network.document).at("plugins");
+            self.tell(Note::new("no-plugins", &spot, &["missing or empty"]));
             network.loads = false;
         }
+    }
+
+    /// The plugin that a file holds, as the first of its network.
+    fn whole_file(&self, document: usize) -> Plugin {
+        let value = self.documents[document].value.clone();
+        Plugin { spot: Spot::whole(document), value, is_first: true }
+    }
+
+    /// The plugins in the list itself.
+    fn inlined(&self, document: usize) -> Vec<Plugin> {
+        let list = self.documents[document].member("plugins");
+        let plugin = |(i, value): (usize, &Value)| Plugin {
+            spot: Spot::whole(document).at(&item("plugins", i)),
+            value: value.clone(),
+            is_first: i == 0,
+        };
+        list.map_or(&[][..], Value::items).iter().enumerate().map(plugin).collect()
+    }
+
+    /// The files of plugins in the directory named after the network.
+    fn installed(&self, network: &Network) -> Vec<PathBuf> {
+        let of = &self.documents[network.document];
+        let only_inlined = match of.member("loadOnlyInlinedPlugins") {
+            Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
+            other => is_true(other),
+        };
+        if only_inlined || of.file == STDIN || NetworkName::parse(&network.name).is_err() {
+            return vec![];
+        }
+        let parent = Path::new(&of.file).parent();
+        let files = parent.and_then(|parent| files_of(&parent.join(&network.name)).ok());
+        let is_plugin = |file: &PathBuf| picks::extension(file) == Some("conf");
+        files.into_iter().flatten().filter(is_plugin).collect()
     }
 
     /// Reports an MTU that the previous plugin's interface cannot have. tuning reports it when the
@@ -143,37 +145,34 @@ impl Checker<'_> {
             return;
         }
         for plugin in plugins.iter().filter(|plugin| plugin.text("type") == "tuning") {
-            let given = plugin.value.get("args").and_then(|args| args.get("cni")?.get("mtu"));
-            let (key, value) = match given {
-                Some(value) => ("args.cni.mtu", Some(value)),
+            let (path, mtu) = match plugin.arg("mtu") {
+                Some(mtu) => ("args.cni.mtu", Some(mtu)),
                 None => ("mtu", plugin.value.get("mtu")),
             };
-            let mtu =
-                value.and_then(|value| value.to_text().parse::<u32>().ok()).unwrap_or_default();
-            let Err(error) = validate_mtu(mtu) else { continue };
-            self.tell_mistake(plugin, key, &error, None);
+            let mtu: Option<u32> = mtu.and_then(|mtu| mtu.to_text().parse().ok());
+            if let Err(error) = validate_mtu(mtu.unwrap_or_default()) {
+                self.tell_mistake(&plugin.at(path), &error, None);
+            }
         }
     }
 
     /// Reports plugins that cannot work at their position in the list.
     fn check_order(&mut self, plugins: &[Plugin]) {
-        for (i, plugin) in plugins.iter().enumerate() {
+        for plugin in plugins {
             let Some(entry) = self.own(plugin.text("type")) else { continue };
             let (message, hint) = match entry.kind {
-                Kind::Meta if i == 0 => (
-                    " changes what another plugin made, and is the first",
-                    "a plugin that makes an interface goes before it",
+                Kind::Meta if plugin.is_first => (
+                    " changes what another plugin made, but is the first",
+                    "put a plugin that creates an interface before it",
                 ),
                 Kind::Ipam => (
-                    " gives addresses to another plugin, and is one of the list",
-                    "it belongs into \"ipam\" of a plugin that makes an interface",
+                    " allocates addresses for another plugin, but is in the list",
+                    "move it to \"ipam\" of a plugin that creates an interface",
                 ),
                 _ => continue,
             };
-            let document = plugin.document;
-            let path = &plugin.at("type");
-            let (message, hint): (&[&str], &[&str]) = (&[entry.name, message], &[hint]);
-            self.tell(Note { code: "order", document, path, message, hint, ..NOTHING });
+            let spot = plugin.at("type");
+            self.tell(Note::new("order", &spot, &[entry.name, message]).hint(&[hint]));
         }
     }
 }

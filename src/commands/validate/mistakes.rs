@@ -1,9 +1,10 @@
 //! All mistakes of one plugin, although its checks report one at a time.
 
-use super::checker::{Checker, NOTHING};
-use super::finding::{Note, push};
+use super::checker::Checker;
+use super::document::{Spot, item};
+use super::finding::Note;
 use super::network::Plugin;
-use super::paths::{parent, put, remove, touches};
+use super::paths::{last_item, parent, put, remove, split_at_item, touches};
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Expected, Kind, Mistake, Problem, Result};
 
@@ -16,35 +17,18 @@ const FEW: usize = 4;
 impl Checker<'_> {
     /// Every mistake that `check` finds: removes the value of each mistake and calls `check` again.
     /// Later mistakes at the same place, such as that the value is missing, are consequences.
-    pub fn mistakes(
-        &mut self,
-        plugin: &Plugin,
-        rest: &mut Rest,
-        check: &dyn Fn(&Value) -> Result<()>,
-    ) {
+    pub fn mistakes(&mut self, rest: &mut Rest, check: &dyn Fn(&Value) -> Result<()>) {
         for _ in 0..ROUNDS {
             let Err(error) = check(&rest.value) else { return };
-            let current = place(&error);
-            let path = rest.as_written(current);
-            let follows = rest
-                .removed
-                .iter()
-                .filter(|gone| touches(gone, &path))
-                .min_by_key(|gone| gone.len());
-            let is_new = follows.is_none();
-            // If the removal did not help, remove the parent as well.
-            let mut gone = follows.map_or(path.as_str(), |gone| parent(gone)).to_owned();
-            if is_new {
-                self.tell_mistake(plugin, &path, &error, narrowed(&error, check));
-            }
-            let mut taken = rest.take_out(&gone);
-            if is_new && !taken && !path.is_empty() {
-                put(&mut rest.value, current, Value::text("x")); // fill in what is missing, so that later keys are checked
-            }
-            while !gone.is_empty() && !taken && !is_new {
-                gone.truncate(parent(&gone).len());
-                taken = rest.take_out(&gone);
-            }
+            let path = rest.as_written(place(&error));
+            let gone = match rest.cause_of(&path) {
+                Some(cause) => rest.take_out_above(&cause),
+                None => {
+                    self.tell_mistake(&rest.spot.at(&path), &error, narrowed(&error, check));
+                    rest.take_out_or_fill(&path, place(&error));
+                    path
+                }
+            };
             if gone.is_empty() {
                 return;
             }
@@ -52,29 +36,22 @@ impl Checker<'_> {
         }
     }
 
-    /// Reports the error about the value at this path of the plugin, with `expected` if that is
-    /// more exact than what the error has. An error without a mistake concerns the whole object.
-    pub fn tell_mistake(
-        &mut self,
-        plugin: &Plugin,
-        path: &str,
-        error: &Error,
-        expected: Option<Expected>,
-    ) {
-        let (problem, said) = match &error.mistake {
-            Some(mistake) => (mistake.problem.to_string(), mistake.expected.clone()),
-            None => (error.msg.clone(), Expected::Unsaid),
-        };
-        self.tell(Note {
-            code: if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" },
-            document: plugin.document,
-            path: &plugin.at(path),
-            message: &[&problem],
-            expected: &expected.unwrap_or(said).to_string(),
-            hint: &[error.advice()],
-            ..NOTHING
-        });
+    /// Reports the error about the value here, with `expected` if that is more exact than what the
+    /// error has. An error without a mistake concerns the whole object.
+    pub fn tell_mistake(&mut self, spot: &Spot, error: &Error, expected: Option<Expected>) {
+        let mistake = error.mistake.as_ref();
+        let expected = expected.or(mistake.map(|mistake| mistake.expected.clone()));
+        let expected = expected.map(|expected| expected.to_string()).unwrap_or_default();
+        let hint = if mistake.is_some() { error.advice.clone() } else { error.details() };
+        let code = if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" };
+        self.tell(Note::new(code, spot, &[&problem(error)]).expecting(&expected).hint(&[&hint]));
     }
+}
+
+/// What is wrong, without the place.
+pub fn problem(error: &Error) -> String {
+    let mistake = error.mistake.as_ref();
+    mistake.map_or_else(|| error.msg.clone(), |mistake| mistake.problem.to_string())
 }
 
 /// The place of the mistake; the whole object if it has none.
@@ -116,56 +93,92 @@ fn expected_of(path: &str, value: Value, check: &dyn Fn(&Value) -> Result<()>) -
 pub struct Rest {
     /// The remaining object.
     pub value: Value,
+    /// The whole object's place in the file.
+    spot: Spot,
     removed: Vec<String>,
     /// The removed items: the path of the list, and the index.
     items: Vec<(String, usize)>,
 }
 
 impl Rest {
-    /// A rest from which nothing is removed yet.
-    pub fn new(value: Value) -> Rest {
-        Rest { value, removed: vec![], items: vec![] }
+    /// The rest of the plugin's object, from which nothing is removed yet.
+    pub fn of(plugin: &Plugin) -> Rest {
+        let spot = plugin.spot.clone();
+        Rest { value: plugin.value.clone(), spot, removed: vec![], items: vec![] }
     }
 
-    /// The path in the file for a path in the remaining object.
-    fn as_written(&self, path: &str) -> String {
-        self.renumbered(path, false).unwrap_or_else(|| path.to_owned())
+    /// The removed value that a mistake at this path of the file is a consequence of.
+    fn cause_of(&self, path: &str) -> Option<String> {
+        let causes = self.removed.iter().filter(|gone| touches(gone, path));
+        causes.min_by_key(|gone| gone.len()).cloned()
+    }
+
+    /// Removes the parent of a value, or the next one above that can be removed, because the
+    /// removal of the value did not help; returns its path.
+    fn take_out_above(&mut self, path: &str) -> String {
+        let mut gone = parent(path);
+        while !self.take_out(gone) && !gone.is_empty() {
+            gone = parent(gone);
+        }
+        gone.to_owned()
+    }
+
+    /// Removes the value at this path of the file; if it is missing, fills it in at its path in the
+    /// remaining object, so that later keys are checked.
+    fn take_out_or_fill(&mut self, path: &str, current: &str) {
+        if !self.take_out(path) && !path.is_empty() {
+            put(&mut self.value, current, Value::text("x"));
+        }
     }
 
     /// Removes the value at this path of the file; false if there is none.
     fn take_out(&mut self, path: &str) -> bool {
-        let Some(current) = self.renumbered(path, true) else { return false };
+        let Some(current) = self.in_rest(path) else { return false };
         let taken = remove(&mut self.value, &current);
-        if let (true, Some((list, index))) =
-            (taken, path.strip_suffix(']').and_then(|path| path.rsplit_once('[')))
-        {
-            self.items.extend(index.parse().map(|index| (list.to_owned(), index)));
+        if taken && let Some((list, index)) = last_item(path) {
+            self.items.push((list.to_owned(), index));
         }
         taken
     }
 
-    /// Translates the indices of a path from the file to the remaining object, or back. None if an
-    /// item of the path has been removed.
-    fn renumbered(&self, path: &str, is_of_file: bool) -> Option<String> {
-        let mut of_file = String::new();
-        let mut other = String::new();
+    /// The path in the file for a path in the remaining object.
+    fn as_written(&self, path: &str) -> String {
+        self.in_file(path).unwrap_or_else(|| path.to_owned())
+    }
+
+    fn in_file(&self, path: &str) -> Option<String> {
+        let mut in_file = String::new();
         let mut rest = path;
-        while let Some((head, more)) = rest.split_once('[') {
-            let (index, more) = more.split_once(']')?;
-            let index: usize = index.parse().ok()?;
-            of_file.push_str(head);
-            let is_left =
-                |at: &usize| !self.items.iter().any(|(list, gone)| *list == of_file && gone == at);
-            let (before, after) = match is_of_file {
-                true if !is_left(&index) => return None,
-                true => (index, (0..index).filter(is_left).count()),
-                false => (0..).filter(is_left).nth(index).map(|index| (index, index))?,
-            };
-            push(&mut of_file, &["[", &before.to_string(), "]"]);
-            push(&mut other, &[head, "[", &after.to_string(), "]"]);
+        while rest.contains('[') {
+            let (head, index, more) = split_at_item(rest)?;
+            in_file.push_str(head);
+            let index = (0..).filter(|index| self.has(&in_file, *index)).nth(index)?;
+            in_file = item(&in_file, index);
             rest = more;
         }
-        other.push_str(rest);
-        Some(other)
+        Some(in_file + rest)
+    }
+
+    /// The path in the remaining object for a path in the file; None if an item of it has been
+    /// removed.
+    fn in_rest(&self, path: &str) -> Option<String> {
+        let mut in_rest = String::new();
+        let mut rest = path;
+        while rest.contains('[') {
+            let (head, index, more) = split_at_item(rest)?;
+            let list = &path[..path.len() - rest.len() + head.len()];
+            if !self.has(list, index) {
+                return None;
+            }
+            in_rest.push_str(head);
+            in_rest = item(&in_rest, (0..index).filter(|before| self.has(list, *before)).count());
+            rest = more;
+        }
+        Some(in_rest + rest)
+    }
+
+    /// Whether the item of the file's list has not been removed.
+    fn has(&self, list: &str, index: usize) -> bool {
+        !self.items.iter().any(|(other, gone)| other == list && *gone == index)
     }
 }

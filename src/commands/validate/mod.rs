@@ -1,15 +1,17 @@
 //! `cni-multi validate FILE|DIR`: reports every configuration mistake without accessing the kernel.
 //!
 //! [`document`] locates values in a text, and [`files`] reads texts. [`list`] checks the
-//! [`network`] in a file, with [`names`], [`plugin`], [`mistakes`] and [`programs`]; [`directory`]
-//! checks all files of a directory, [`together`] compares several networks, and [`picks`]
-//! determines which file a runtime would use.
+//! [`network`] in a file, with [`names`], [`plugin`], [`mistakes`], [`keys`], [`capabilities`] and
+//! [`programs`]; [`directory`] checks all files of a directory, [`together`] compares several
+//! networks, and [`picks`] determines which file a runtime would use.
 
+mod capabilities;
 mod checker;
 mod directory;
 mod document;
 mod files;
 mod finding;
+mod keys;
 mod list;
 mod mistakes;
 mod names;
@@ -22,6 +24,7 @@ mod programs;
 mod together;
 mod trial;
 
+use std::io::Read;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -32,7 +35,8 @@ use self::checker::Checker;
 use self::files::bytes_of;
 use self::finding::{Finding, push};
 pub use self::paths::put;
-pub use self::trial::{a_result, try_out};
+use self::picks::Pick;
+pub use self::trial::Trial;
 use super::{CONF_DIR, plugin_path};
 use crate::cni::env::Environment;
 use crate::cni::json;
@@ -43,6 +47,9 @@ use crate::runtime::chain::Runtime;
 use crate::terminal::Streams;
 use crate::terminal::visible::visible;
 
+/// The argument that stands for stdin.
+const STDIN_ARGUMENT: &str = "-";
+
 /// The command line.
 pub fn command() -> Command {
     let option =
@@ -52,20 +59,20 @@ pub fn command() -> Command {
         .arg(
             Arg::new("file")
                 .value_name("FILE|DIR")
-                .help("What to look at, - for stdin [/etc/cni/net.d]"),
+                .help("File or directory to check, - for stdin [/etc/cni/net.d]"),
         )
         .arg(option(
             "plugin-path",
             "DIRS",
-            "Directories of plugins, with : between them [CNI_PATH, else where this binary is]",
+            "Plugin directories, colon-separated [CNI_PATH, else the directory of this binary]",
         ))
         .arg(
             Arg::new("strict")
                 .long("strict")
                 .action(ArgAction::SetTrue)
-                .help("Fail on warnings, too"),
+                .help("Treat warnings as errors"),
         )
-        .arg(option("output", "FORMAT", "text or json [text]").short('o'))
+        .arg(option("output", "FORMAT", "Output format: text or json [text]").short('o'))
 }
 
 /// Runs the command. Exit status 0: no errors; 1: errors, or warnings with `--strict`; 2: the check
@@ -96,68 +103,79 @@ fn look(
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> Result<(bool, String)> {
-    let argument =
-        |name: &str| matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
-    let output = argument("output");
-    if !["", "text", "json"].contains(&output) {
-        return Err(Error::config("--output", "expected text or json"));
-    }
-    let path = plugin_path(argument("plugin-path"), env)?;
+    let as_json = wants_json(matches)?;
+    let path = plugin_path(argument(matches, "plugin-path"), env)?;
     let cache = Cache::new("");
     let handles = Rc::default();
-    let mut checker =
-        Checker::new(Runtime { plugins, env, path, cache, stderr: io.stderr, handles });
-    let mut picks = vec![];
-    match matches.get_one::<String>("file").map_or(CONF_DIR, String::as_str) {
-        "" => {
-            return Err(Error::config(
-                "FILE|DIR",
-                "empty, expected the name of a file or directory",
-            ));
-        }
-        "-" => {
-            let mut bytes = vec![];
-            io.stdin.read_to_end(&mut bytes).map_err(|e| Error::io("read stdin", &e))?;
-            checker.check(files::STDIN.to_owned(), &bytes);
-        }
-        file => {
-            let file = Path::new(file);
-            if file.is_dir() {
-                picks = checker.check_dir(file)?;
-            } else {
-                let bytes = bytes_of(file).map_err(|e| e.context(file.display()))?;
-                checker.check(file.to_string_lossy().into_owned(), &bytes);
-            }
-        }
-    }
+    let runtime = Runtime { plugins, env, path, cache, stderr: io.stderr, handles };
+    let mut checker = Checker::new(runtime);
+    let file = matches.get_one::<String>("file").map_or(CONF_DIR, String::as_str);
+    let picks = check_argument(&mut checker, file, io.stdin)?;
     together::check(&mut checker);
     let findings = checker.into_findings();
     let fails = findings.iter().any(|finding| finding.is_error() || matches.get_flag("strict"));
-    Ok((
-        fails,
-        match output {
-            "json" => json::plain_text(&Report { findings: &findings, picks: &picks }) + "\n",
-            _ => as_text(&findings, &picks),
-        },
-    ))
+    let report = Report { findings: &findings, picks: &picks };
+    Ok((fails, if as_json { json::plain_text(&report) + "\n" } else { report.text() }))
 }
 
-fn as_text(findings: &[Finding], picks: &[picks::Pick]) -> String {
-    let mut text = String::new();
-    findings.iter().for_each(|finding| finding.tell(&mut text));
-    if !picks.is_empty() {
-        text.push_str("which file a runtime takes:\n");
-    }
-    for pick in picks {
-        let blanks = "          ".get(pick.runtime.len()..).unwrap_or_default();
-        push(&mut text, &["  ", pick.runtime, blanks, "  ", &visible(&pick.reason), "\n"]);
-    }
-    text
+fn argument<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
+    matches.get_one::<String>(name).map(String::as_str).unwrap_or_default()
 }
 
-/// The report for tools.
+fn wants_json(matches: &ArgMatches) -> Result<bool> {
+    match argument(matches, "output") {
+        "" | "text" => Ok(false),
+        "json" => Ok(true),
+        _ => Err(Error::config("--output", "expected text or json")),
+    }
+}
+
+/// Checks a file, a directory or stdin; the picks are a directory's.
+fn check_argument(
+    checker: &mut Checker<'_>,
+    argument: &str,
+    stdin: &mut dyn Read,
+) -> Result<Vec<Pick>> {
+    let file = Path::new(argument);
+    let bytes = match argument {
+        "" => {
+            let problem = "empty, expected the name of a file or directory";
+            return Err(Error::config("FILE|DIR", problem));
+        }
+        STDIN_ARGUMENT => read_all(stdin)?,
+        _ if file.is_dir() => return checker.check_dir(file),
+        _ => bytes_of(file).map_err(|e| e.context(file.display()))?,
+    };
+    let name = if argument == STDIN_ARGUMENT { files::STDIN } else { argument };
+    checker.check(name.to_owned(), &bytes);
+    Ok(vec![])
+}
+
+fn read_all(stdin: &mut dyn Read) -> Result<Vec<u8>> {
+    let mut bytes = vec![];
+    stdin.read_to_end(&mut bytes).map_err(|e| Error::io("read stdin", &e))?;
+    Ok(bytes)
+}
+
+/// What the command prints.
 #[derive(Serialize)]
 struct Report<'a> {
     findings: &'a [Finding],
-    picks: &'a [picks::Pick],
+    picks: &'a [Pick],
+}
+
+impl Report<'_> {
+    /// The report for people.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        self.findings.iter().for_each(|finding| finding.tell(&mut text));
+        if !self.picks.is_empty() {
+            text.push_str("which file each runtime uses:\n");
+        }
+        for Pick { runtime, reason, .. } in self.picks {
+            let blanks = "          ".get(runtime.len()..).unwrap_or_default();
+            push(&mut text, &["  ", runtime, blanks, "  ", &visible(reason), "\n"]);
+        }
+        text
+    }
 }

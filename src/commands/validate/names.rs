@@ -1,153 +1,119 @@
 //! Names and versions.
 
-use super::checker::{Checker, NOTHING};
+use super::checker::Checker;
+use super::document::{Document, Spot, item};
 use super::finding::Note;
+use super::mistakes::problem;
 use super::network::Network;
 use crate::cni::attachment::NetworkName;
+use crate::cni::decode::describe;
 use crate::cni::json::Value;
 use crate::cni::version;
 use crate::runtime::list::choose_version;
-
-/// The keys of a list, case-sensitive: libcni reads them without a decoder.
-pub const LIST_KEYS: [&str; 7] = [
-    "cniVersion",
-    "cniVersions",
-    "name",
-    "disableCheck",
-    "disableGC",
-    "loadOnlyInlinedPlugins",
-    "plugins",
-];
 
 /// The longest portable name: the limit in the specification's schema.
 const NAME_MAX: usize = 200;
 
 impl Checker<'_> {
+    /// The network's name; empty if there is none.
     pub fn check_name(&mut self, document: usize) -> String {
+        let spot = Spot::whole(document).at("name");
         let name = match self.documents[document].member("name") {
             Some(Value::String(name)) => name.clone(),
             Some(other) => {
-                let found = other.clone();
-                self.tell_wrong_type(document, "name", &found, "a string");
+                self.tell_wrong_type(&spot, &describe(other), "a string");
                 return String::new();
             }
             None => String::new(),
         };
-        let problem = match NetworkName::parse(&name) {
-            Err(error) => {
-                let problem = error.mistake.as_ref().map(|mistake| mistake.problem.to_string());
-                problem.unwrap_or_else(|| error.msg.clone())
-            }
-            Ok(_) if name.len() > NAME_MAX => {
-                let message = &["the name is longer than is portable"];
-                let expected = "at most 200 characters";
-                self.tell(Note {
-                    code: "long-name",
-                    document,
-                    path: "name",
-                    message,
-                    expected,
-                    ..NOTHING
-                });
-                return name;
-            }
-            Ok(_) => return name,
-        };
-        let expected = "at most 200 letters, digits, \"_\", \".\" and \"-\"";
-        self.tell(Note {
-            code: "invalid-name",
-            document,
-            path: "name",
-            message: &[&problem],
-            expected,
-            ..NOTHING
-        });
+        if let Err(error) = NetworkName::parse(&name) {
+            let expected = "at most 200 letters, digits, \"_\", \".\" and \"-\"";
+            self.tell(Note::new("invalid-name", &spot, &[&problem(&error)]).expecting(expected));
+        } else if name.len() > NAME_MAX {
+            let message = &["the name is too long to be portable"];
+            self.tell(Note::new("long-name", &spot, message).expecting("at most 200 characters"));
+        }
         name
     }
 
     /// The version that its plugins are called with; empty if there is no valid one.
     pub fn check_version(&mut self, document: usize) -> String {
         let of = &self.documents[document];
-        // libcni's choice from a list's versions; None if it rejects the list.
-        let chosen = if of.is_list {
-            choose_version(&of.value).ok()
-        } else {
-            of.member("cniVersion").and_then(Value::as_str).map(str::to_owned)
-        };
-        let mut given = vec![("cniVersion".to_owned(), of.member("cniVersion"))];
-        if let (true, Some(Value::Array(versions))) = (of.is_list, of.member("cniVersions")) {
-            let entry = |(i, version)| {
-                (["cniVersions[", &usize::to_string(&i), "]"].concat(), Some(version))
-            };
-            given.extend(versions.iter().enumerate().map(entry));
-        }
-        let given: Vec<(String, String)> = given
-            .into_iter()
-            .filter_map(|(path, version)| {
-                let is_text =
-                    |version: &&Value| version.kind() != "string" || version.as_str() != Some("");
-                version
-                    .filter(is_text)
-                    .map(|version| (path, version.as_str().unwrap_or(version::CURRENT).to_owned()))
-            })
-            .collect();
-        let is_given = !given.is_empty();
+        let chosen = chosen_version(of);
+        let given = given_versions(of);
         for (path, version) in &given {
-            let number = version::Number::parse(version);
-            let is_to_come = number.is_ok_and(|number| {
-                version::Number::parse(version::CURRENT).is_ok_and(|newest| number > newest)
-            });
             let is_chosen = chosen.as_ref().is_none_or(|chosen| chosen == version);
-            if version::ALL.contains(&version.as_str()) || is_to_come && !is_chosen {
-                continue; // a list may name future versions, if it also has a current one
+            if !is_known(version) && (is_chosen || !is_to_come(version)) {
+                self.tell_unknown_version(&Spot::whole(document).at(path), is_chosen);
             }
-            let (code, message) = if is_chosen {
-                ("unknown-version", "no version that is spoken here")
-            } else {
-                ("unused-version", "no version that is spoken here, and not the one that is chosen")
-            };
-            let (message, expected): (&[&str], _) = (&[message], &version::ALL.join(", "));
-            self.tell(Note { code, document, path, message, expected, ..NOTHING });
         }
-        let chosen = chosen.unwrap_or_default();
-        if !is_given {
-            let (message, hint): (&[&str], &[&str]) = (
-                &["missing, which means ", version::ABSENT],
-                &["the newest is ", version::CURRENT],
-            );
-            self.tell(Note {
-                code: "no-version",
-                document,
-                path: "cniVersion",
-                message,
-                hint,
-                ..NOTHING
-            });
+        if given.is_empty() {
+            let message = &["missing, which means ", version::ABSENT];
+            let spot = Spot::whole(document).at("cniVersion");
+            let note = Note::new("no-version", &spot, message);
+            self.tell(note.hint(&["the newest is ", version::CURRENT]));
             return version::ABSENT.to_owned();
         }
-        if version::ALL.contains(&chosen.as_str()) { chosen } else { String::new() }
+        chosen.filter(|version| is_known(version)).unwrap_or_default()
+    }
+
+    fn tell_unknown_version(&mut self, spot: &Spot, is_chosen: bool) {
+        let (code, message) = if is_chosen {
+            ("unknown-version", "unknown version")
+        } else {
+            ("unused-version", "unknown version; another one is used")
+        };
+        self.tell(Note::new(code, spot, &[message]).expecting(&version::ALL.join(", ")));
     }
 
     /// Checks for networks of the same name in one directory, from `first` on.
     pub fn check_names(&mut self, first: usize) {
         for i in first..self.networks.len() {
             let Network { name, document, .. } = &self.networks[i];
-            let other = self.networks[first..i]
-                .iter()
-                .find(|other| other.name == *name && !name.is_empty());
-            if let Some(other) = other {
-                let (document, file) = (*document, self.documents[other.document].file.clone());
-                let message = &[&file, " has a network of this name as well"];
-                let hint = &["a runtime takes one of them"];
-                self.tell(Note {
-                    code: "duplicate-name",
-                    document,
-                    path: "name",
-                    message,
-                    hint,
-                    ..NOTHING
-                });
-            }
+            let mut before = self.networks[first..i].iter();
+            let Some(other) = before.find(|it| it.name == *name && !name.is_empty()) else {
+                continue;
+            };
+            let file = self.documents[other.document].file.clone();
+            let message = &[file.as_str(), " has a network of the same name"];
+            let spot = Spot::whole(*document).at("name");
+            let note = Note::new("duplicate-name", &spot, message);
+            self.tell(note.hint(&["a runtime uses only one of them"]));
         }
     }
+}
+
+/// The version of a single plugin, or libcni's choice from a list's; None if it rejects the list.
+fn chosen_version(document: &Document) -> Option<String> {
+    if document.is_list {
+        return choose_version(&document.value).ok();
+    }
+    document.member("cniVersion").and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The versions that a document names, each with its path. A value of another type, which another
+/// check reports, counts as the newest version.
+fn given_versions(document: &Document) -> Vec<(String, String)> {
+    let single = document.member("cniVersion").map(|version| ("cniVersion".to_owned(), version));
+    let mut given: Vec<(String, &Value)> = single.into_iter().collect();
+    if document.is_list
+        && let Some(versions) = document.member("cniVersions")
+    {
+        let path = |i| item("cniVersions", i);
+        given.extend(versions.items().iter().enumerate().map(|(i, version)| (path(i), version)));
+    }
+    given.retain(|(_, version)| version.as_str() != Some(""));
+    let text = |version: &Value| version.as_str().unwrap_or(version::CURRENT).to_owned();
+    given.into_iter().map(|(path, version)| (path, text(version))).collect()
+}
+
+fn is_known(version: &str) -> bool {
+    version::ALL.contains(&version)
+}
+
+/// Whether a version is newer than the newest known one. A list may name such versions, if it also
+/// has a known one.
+fn is_to_come(version: &str) -> bool {
+    let Ok(number) = version::Number::parse(version) else { return false };
+    version::Number::parse(version::CURRENT).is_ok_and(|newest| number > newest)
 }

@@ -1,15 +1,14 @@
 //! A network: the plugin list, or the single plugin, of a file.
 
-use super::document::below;
+use super::document::Spot;
 use crate::cni::json::Value;
-
-/// The name of a list in messages about its keys.
-pub const A_LIST: &str = "a list of plugins";
 
 /// A network, as far as it could be read.
 pub struct Network {
     /// Its `name`.
     pub name: String,
+    /// The version that its plugins are called with; empty if there is no valid one.
+    pub version: String,
     /// The document that holds it.
     pub document: usize,
     /// Its plugins, in order.
@@ -20,12 +19,19 @@ pub struct Network {
     pub is_served: bool,
 }
 
+impl Network {
+    /// A network of which nothing is known yet.
+    pub fn new(document: usize) -> Network {
+        let name = String::new();
+        let version = String::new();
+        Network { name, version, document, plugins: vec![], loads: true, is_served: true }
+    }
+}
+
 /// A plugin of a network.
 pub struct Plugin {
-    /// The document that holds it.
-    pub document: usize,
-    /// Its path in that document.
-    pub path: String,
+    /// Its place.
+    pub spot: Spot,
     /// Its object.
     pub value: Value,
     /// Whether it is the first of its network.
@@ -38,17 +44,23 @@ impl Plugin {
         self.value.get(key).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// `ipam.type`, empty if there is none.
-    pub fn ipam_type(&self) -> &str {
-        self.value
-            .get("ipam")
-            .and_then(|ipam| ipam.get("type"))
-            .and_then(Value::as_str)
-            .unwrap_or_default()
+    /// A member of `ipam`.
+    pub fn ipam(&self, key: &str) -> Option<&Value> {
+        self.value.get("ipam")?.get(key)
     }
 
-    /// The path of one of its keys.
-    pub fn at(&self, key: &str) -> String {
-        if key.is_empty() { self.path.clone() } else { below(&self.path, key) }
+    /// The string at this key of `ipam`, empty if there is none.
+    pub fn ipam_text(&self, key: &str) -> &str {
+        self.ipam(key).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// A member of `args.cni`.
+    pub fn arg(&self, key: &str) -> Option<&Value> {
+        self.value.get("args")?.get("cni")?.get(key)
+    }
+
+    /// The place of the value at this path below.
+    pub fn at(&self, path: &str) -> Spot {
+        self.spot.at(path)
     }
 }

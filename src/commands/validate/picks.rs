@@ -32,128 +32,123 @@ pub fn extension(file: &Path) -> Option<&'static str> {
     })
 }
 
-/// A file's name, and its network if it loads.
-type Loaded<'a> = (&'a str, Option<&'a Network>);
+/// A file as a runtime finds it.
+struct Loaded<'a> {
+    /// The name of the file.
+    file: Cow<'a, str>,
+    /// Its network, if it loads.
+    network: Option<&'a Network>,
+}
+
+impl<'a> Loaded<'a> {
+    fn of(file: &'a Path, network: Option<&'a Network>) -> Loaded<'a> {
+        Loaded { file: file.file_name().unwrap_or_default().to_string_lossy(), network }
+    }
+
+    /// The network's name; empty if the file does not load.
+    fn name(&self) -> &str {
+        self.network.map_or("", |network| &network.name)
+    }
+
+    fn is_list(&self) -> bool {
+        self.file.ends_with("list")
+    }
+
+    fn is_served(&self) -> bool {
+        self.network.is_some_and(|network| network.is_served)
+    }
+
+    /// What a runtime does with the file.
+    fn pick(&self, runtime: &'static str, reason: &[&str]) -> Pick {
+        let network = self.name().to_owned();
+        Pick { runtime, network, file: self.file.to_string(), reason: reason.concat() }
+    }
+}
 
 /// The picks from the files of a directory, which are sorted by name, each with its network if it
 /// is JSON.
 pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<Pick> {
-    let mut picks: Vec<Pick> = vec![];
-    let files: Vec<(Cow<'_, str>, Option<&Network>)> = files
-        .iter()
-        .map(|(file, network)| {
-            let network =
-                network.and_then(|network| networks.get(network)).filter(|network| network.loads);
-            (file.file_name().unwrap_or_default().to_string_lossy(), network)
-        })
-        .collect();
+    let network = |index: Option<usize>| networks.get(index?).filter(|network| network.loads);
     let files: Vec<Loaded<'_>> =
-        files.iter().map(|(file, network)| (file.as_ref(), *network)).collect();
-    let Some(first) = files.first() else { return picks };
-    push_containerd(&mut picks, first);
-    push_crio(&mut picks, &files);
-    push_podman(&mut picks, &files);
-    push_cnitool(&mut picks, &files);
+        files.iter().map(|(file, index)| Loaded::of(file, network(*index))).collect();
+    let Some(first) = files.first() else { return vec![] };
+    let mut picks = vec![containerd(first), crio(&files)];
+    picks.extend(podman(&files));
+    picks.extend(cnitool(&files));
     picks
 }
 
 /// go-cni: sorts all kinds of files together and loads the first max_conf_num, which is 1.
-fn push_containerd(picks: &mut Vec<Pick>, (file, network): &Loaded<'_>) {
-    let name = network.map_or("", |network| &network.name);
-    let loaded: &[&str] = &["\"", name, "\" of ", file, ": the first file by name"];
-    let not_loaded: &[&str] = &["none: ", file, " is the first file by name, and does not load"];
-    push(picks, "containerd", file, name, if network.is_some() { loaded } else { not_loaded });
+fn containerd(first: &Loaded<'_>) -> Pick {
+    let file = &first.file;
+    let loaded: &[&str] = &["\"", first.name(), "\" of ", file, ": the first file by name"];
+    let not_loaded: &[&str] = &["none: ", file, " is the first file by name, but does not load"];
+    first.pick("containerd", if first.network.is_some() { loaded } else { not_loaded })
 }
 
 /// ocicni: the same order, but skips files that do not load or whose plugins are not all available.
-fn push_crio(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
-    match files
-        .iter()
-        .find_map(|(file, network)| Some((file, network.filter(|network| network.is_served)?)))
-    {
-        Some((file, network)) => {
-            let why = ": the first file whose plugins are all there, unless cni_default_network names another";
-            push(picks, "CRI-O", file, &network.name, &["\"", &network.name, "\" of ", file, why]);
-        }
-        None => push(
-            picks,
-            "CRI-O",
-            "",
-            "",
-            &["none: there is no file that loads and whose plugins are all there"],
-        ),
-    }
+fn crio(files: &[Loaded<'_>]) -> Pick {
+    let Some(first) = files.iter().find(|file| file.is_served()) else {
+        let none = Loaded { file: Cow::default(), network: None };
+        let reason = "none: no file loads and has all of its plugins available";
+        return none.pick("CRI-O", &[reason]);
+    };
+    let why = ": the first file with all of its plugins available, unless cni_default_network names another";
+    first.pick("CRI-O", &["\"", first.name(), "\" of ", &first.file, why])
 }
 
 /// Podman: lists only; skips files that do not load or cannot be used.
-fn push_podman(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
-    let mut seen: Vec<(&str, &str)> = vec![];
-    for &(file, network) in files.iter().filter(|(file, _)| is_list(file)) {
-        let name = network.map_or("", |network| &network.name);
-        let problem = match network {
-            None => " is ignored: it does not load",
-            Some(_) if NetworkName::parse(name).is_err() => {
-                " is ignored: no network can have its name"
-            }
-            Some(network) if !network.is_served => {
-                " is ignored: not all of its plugins are there and speak its version"
-            }
-            Some(_) => {
-                push_first(picks, &mut seen, "podman", (name, file));
-                continue;
-            }
-        };
-        push(picks, "podman", file, name, &[file, problem]);
-    }
+fn podman(files: &[Loaded<'_>]) -> Vec<Pick> {
+    let mut seen = FirstOfNames { runtime: "podman", seen: vec![] };
+    let lists = files.iter().filter(|file| file.is_list());
+    lists
+        .map(|file| {
+            let problem = match file.network {
+                None => " is ignored: it does not load",
+                Some(_) if NetworkName::parse(file.name()).is_err() => {
+                    " is ignored: the network's name is invalid"
+                }
+                Some(_) if !file.is_served() => {
+                    " is ignored: some of its plugins are missing or do not support its version"
+                }
+                Some(_) => return seen.pick(file),
+            };
+            file.pick("podman", &[&file.file, problem])
+        })
+        .collect()
 }
 
 /// libcni: searches by name, lists before single plugins; the first file that does not load ends
 /// the search.
-fn push_cnitool(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
-    let mut seen: Vec<(&str, &str)> = vec![];
-    let (lists, singles): (Vec<_>, Vec<_>) = files.iter().partition(|(file, _)| is_list(file));
-    for (file, network) in lists.into_iter().chain(singles) {
-        let Some(network) = network else {
-            push(
-                picks,
-                "cnitool",
-                file,
-                "",
-                &[file, " does not load, and no network behind it is found"],
-            );
+fn cnitool(files: &[Loaded<'_>]) -> Vec<Pick> {
+    let mut seen = FirstOfNames { runtime: "cnitool", seen: vec![] };
+    let mut picks = vec![];
+    let (lists, singles): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.is_list());
+    for file in lists.into_iter().chain(singles) {
+        if file.network.is_none() {
+            let end = " does not load, which ends the search";
+            picks.push(file.pick("cnitool", &[&file.file, end]));
             break;
-        };
-        push_first(picks, &mut seen, "cnitool", (&network.name, file));
+        }
+        picks.push(seen.pick(file));
     }
+    picks
 }
 
-fn is_list(file: &str) -> bool {
-    file.ends_with("list")
-}
-
-/// Adds the first file of each name.
-fn push_first<'a>(
-    picks: &mut Vec<Pick>,
-    seen: &mut Vec<(&'a str, &'a str)>,
+/// A runtime that takes the first file of each name.
+struct FirstOfNames<'a> {
     runtime: &'static str,
-    (name, file): (&'a str, &'a str),
-) {
-    match seen.iter().find(|(other, _)| *other == name) {
-        Some((_, first)) => {
-            push(picks, runtime, file, name, &[file, " is ignored: \"", name, "\" is in ", first])
-        }
-        None => {
-            push(picks, runtime, file, name, &["\"", name, "\": ", file]);
-            seen.push((name, file));
-        }
-    }
+    seen: Vec<&'a Loaded<'a>>,
 }
 
-fn push(picks: &mut Vec<Pick>, runtime: &'static str, file: &str, network: &str, reason: &[&str]) {
-    picks.push(Pick {
-        runtime,
-        network: network.to_owned(),
-        file: file.to_owned(),
-        reason: reason.concat(),
-    });
+impl<'a> FirstOfNames<'a> {
+    fn pick(&mut self, file: &'a Loaded<'a>) -> Pick {
+        let name = file.name();
+        if let Some(first) = self.seen.iter().find(|other| other.name() == name) {
+            let reason = &[&file.file, " is ignored: \"", name, "\" is in ", &first.file];
+            return file.pick(self.runtime, reason);
+        }
+        self.seen.push(file);
+        file.pick(self.runtime, &["\"", name, "\": ", &file.file])
+    }
 }

@@ -2,80 +2,68 @@
 
 use std::time::Duration;
 
-use super::checker::{Checker, NOTHING, did_you_mean};
+use super::checker::{Checker, did_you_mean};
+use super::document::Spot;
 use super::finding::Note;
 use super::nearest::nearest;
-use super::network::Plugin;
 use crate::cni::delegate;
+use crate::error::Error;
 
 /// The timeout of a program that is asked for its versions.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Checker<'_> {
-    /// Whether the program `kind` named by `key` is in the runtime's path and supports the version.
-    pub fn check_program(&mut self, plugin: &Plugin, key: &str, kind: &str, version: &str) -> bool {
-        let document = plugin.document;
-        let path = &plugin.at(key);
-        let spoken = match self.asked.iter().find(|(asked, _)| asked == kind) {
-            Some((_, spoken)) => spoken.clone(),
-            None => {
-                let spoken = self.ask(document, path, kind);
-                self.asked.push((kind.to_owned(), spoken.clone()));
-                spoken
-            }
-        };
-        let Some(spoken) = spoken else { return false };
-        let speaks = version.is_empty() || spoken.split(", ").any(|spoken| spoken == version);
-        if !speaks {
-            let message = &[kind, " does not speak version ", version];
-            self.tell(Note {
-                code: "version-of-plugin",
-                document,
-                path,
-                message,
-                expected: &spoken,
-                ..NOTHING
-            });
+    /// Whether the program `kind`, which the configuration names here, is in the runtime's path and
+    /// supports the version.
+    pub fn check_program(&mut self, spot: &Spot, kind: &str, version: &str) -> bool {
+        let Some(versions) = self.versions(spot, kind) else { return false };
+        if version.is_empty() {
+            return false;
         }
-        speaks && !version.is_empty()
+        let speaks = versions.iter().any(|spoken| spoken == version);
+        if !speaks {
+            let message = &[kind, " does not support version ", version];
+            let expected = versions.join(", ");
+            self.tell(Note::new("version-of-plugin", spot, message).expecting(&expected));
+        }
+        speaks
+    }
+
+    /// The versions of a plugin, which is asked once.
+    fn versions(&mut self, spot: &Spot, kind: &str) -> Option<Vec<String>> {
+        if let Some((_, known)) = self.asked.iter().find(|(asked, _)| asked == kind) {
+            return known.clone();
+        }
+        let versions = self.ask(spot, kind);
+        self.asked.push((kind.to_owned(), versions.clone()));
+        versions
     }
 
     /// The versions of a plugin, if it exists and reports them.
-    fn ask(&mut self, document: usize, path: &str, kind: &str) -> Option<String> {
+    fn ask(&mut self, spot: &Spot, kind: &str) -> Option<Vec<String>> {
         if let Err(error) = delegate::find(kind, &self.runtime.directories()) {
+            return self.tell_missing(spot, kind, &error);
+        }
+        let answer = self.runtime.versions_within(kind, PATIENCE);
+        let unanswered = |error: Error| {
+            let message = &["it does not report its versions: ", error.msg.as_str()];
+            self.tell(Note::new("no-answer", spot, message).hint(&[&error.details()]));
+        };
+        answer.map_err(unanswered).ok()
+    }
+
+    /// Reports that no directory has the program; returns the versions of a plugin that is compiled
+    /// in.
+    fn tell_missing(&mut self, spot: &Spot, kind: &str, error: &Error) -> Option<Vec<String>> {
+        let message = &[error.msg.as_str()];
+        let Some(own) = self.own(kind) else {
             let near = nearest(kind, self.runtime.plugins.iter().map(|entry| entry.name));
-            let (code, hint) = match (self.own(kind), near) {
-                (Some(_), _) => (
-                    "not-on-path",
-                    ["`cni-multi net` has it, other runtimes do not find it", "", ""],
-                ),
-                (None, Some(near)) => ("no-plugin", did_you_mean(near)),
-                (None, None) => ("no-plugin", Default::default()),
-            };
-            self.tell(Note {
-                code,
-                document,
-                path,
-                message: &[&error.msg],
-                hint: &hint,
-                ..NOTHING
-            });
-            return self.own(kind).map(|entry| entry.versions.join(", "));
-        }
-        match self.runtime.versions_within(kind, PATIENCE) {
-            Ok(versions) => Some(versions.join(", ")),
-            Err(error) => {
-                let message = &["it does not tell its versions: ", &error.msg];
-                self.tell(Note {
-                    code: "no-answer",
-                    document,
-                    path,
-                    message,
-                    hint: &[&error.details],
-                    ..NOTHING
-                });
-                None
-            }
-        }
+            let hint = near.map(did_you_mean).unwrap_or_default();
+            self.tell(Note::new("no-plugin", spot, message).hint(&hint));
+            return None;
+        };
+        let hint = &["only `cni-multi net` can run it: it is compiled in"];
+        self.tell(Note::new("not-on-path", spot, message).hint(hint));
+        Some(own.versions.iter().map(ToString::to_string).collect())
     }
 }

@@ -1,7 +1,8 @@
 //! Conflicts between networks: addresses that two of them allocate, a bridge that two of them
 //! share.
 
-use super::checker::{Checker, NOTHING, is_true};
+use super::checker::{Checker, is_true};
+use super::document::{Spot, item};
 use super::finding::Note;
 use super::network::Plugin;
 use crate::cni::addr;
@@ -10,8 +11,9 @@ use crate::steps::allocation::ranges::{Range, RangeConf};
 
 /// A range of addresses that a network allocates.
 struct Pool {
-    at: Place,
-    path: String,
+    /// The index of the network.
+    network: usize,
+    spot: Spot,
     range: Range,
     data_dir: String,
     link: Option<String>,
@@ -19,151 +21,160 @@ struct Pool {
     is_bridge: bool,
 }
 
-/// A plugin, as the index of its network and its index in that network.
-type Place = (usize, usize);
-
 /// A bridge as one network configures it.
 struct Bridge {
-    at: Place,
+    /// The index of the network.
+    network: usize,
+    spot: Spot,
     name: String,
     link: Option<String>,
     filters_vlans: bool,
+    forces_address: bool,
     gateways: Vec<String>,
 }
 
 /// Compares every two networks. Each conflict is reported once per pair, at the later network with
 /// the earlier one that it concerns.
 pub fn check(checker: &mut Checker<'_>) {
-    let (mut pools, mut bridges): (Vec<Pool>, Vec<Bridge>) = (vec![], vec![]);
-    for (network, list) in checker.networks.iter().enumerate().filter(|(_, list)| list.loads) {
-        for (plugin, conf) in list.plugins.iter().enumerate() {
-            let at = (network, plugin);
-            let ranges = ranges(conf);
-            if conf.text("type") == "bridge" {
-                let own =
-                    ranges.iter().filter(|(_, range)| range.gateway.is_ipv4() && is_gateway(conf));
-                let gateways = own.map(|(_, range)| range.gateway.to_string()).collect();
-                let name = bridge(conf).to_owned();
-                let link = link(conf);
-                let filters_vlans = filters_vlans(conf);
-                bridges.push(Bridge { at, name, link, filters_vlans, gateways });
+    let mut pools = vec![];
+    let mut bridges = vec![];
+    for (index, network) in checker.networks.iter().enumerate().filter(|(_, it)| it.loads) {
+        for plugin in &network.plugins {
+            let ranges = ranges(plugin);
+            if plugin.text("type") == "bridge" {
+                bridges.push(Bridge::of(index, plugin, &ranges));
             }
-            let of = |(path, range): (String, Range)| Pool {
-                at,
-                path: conf.at(&path),
-                range,
-                data_dir: data_dir(conf).to_owned(),
-                link: link(conf),
-                is_routed: is_routed(conf),
-                is_bridge: conf.text("type") == "bridge",
-            };
-            pools.extend(ranges.into_iter().map(of));
+            pools.extend(ranges.into_iter().map(|range| Pool::of(index, plugin, range)));
         }
     }
-    for (i, pool) in pools.iter().enumerate() {
-        if let Some((other, what)) =
-            pools[..i].iter().find_map(|other| Some((other, overlap(checker, other, pool)?)))
-        {
-            let name = checker.networks[other.at.0].name.clone();
-            let place = checker.place(plugin(checker, other.at), &other.path);
-            let document = plugin(checker, pool.at).document;
-            let path = pool.path.as_str();
-            let subnets = [pool.range.subnet.to_string(), other.range.subnet.to_string()];
-            let message =
-                &[&subnets[0], " overlaps with ", &subnets[1], " of network \"", &name, "\""];
-            checker.tell(Note {
-                code: "overlap",
-                document,
-                path,
-                message,
-                hint: &[what, "; see ", &place],
-                ..NOTHING
-            });
+    check_pools(checker, &pools);
+    check_bridges(checker, &bridges);
+}
+
+impl Pool {
+    fn of(network: usize, plugin: &Plugin, (path, range): (String, Range)) -> Pool {
+        Pool {
+            network,
+            spot: plugin.at(&path),
+            range,
+            data_dir: plugin.ipam_text("dataDir").to_owned(),
+            link: link(plugin),
+            is_routed: is_routed(plugin),
+            is_bridge: plugin.text("type") == "bridge",
         }
     }
+
+    /// Whether some address is in both.
+    fn meets(&self, other: &Pool) -> bool {
+        self.range.contains(other.range.start) || other.range.contains(self.range.start)
+    }
+
+    fn is_of_one_subnet(&self, other: &Pool) -> bool {
+        let one = &self.range.subnet;
+        let other = &other.range.subnet;
+        one.contains(&other.addr()) || other.contains(&one.addr())
+    }
+}
+
+impl Bridge {
+    fn of(network: usize, plugin: &Plugin, ranges: &[(String, Range)]) -> Bridge {
+        let own = ranges.iter().filter(|(_, range)| range.gateway.is_ipv4() && is_gateway(plugin));
+        Bridge {
+            network,
+            spot: plugin.at("bridge"),
+            name: bridge(plugin).to_owned(),
+            link: link(plugin),
+            filters_vlans: filters_vlans(plugin),
+            forces_address: is_true(plugin.value.get("forceAddress")),
+            gateways: own.map(|(_, range)| range.gateway.to_string()).collect(),
+        }
+    }
+
+    /// Whether the two are one link with different addresses.
+    fn has_other_gateway(&self, other: &Bridge) -> bool {
+        let is_shared = self.gateways.iter().any(|gateway| other.gateways.contains(gateway));
+        let is_any = !self.gateways.is_empty() && !other.gateways.is_empty();
+        self.link == other.link && is_any && !is_shared
+    }
+}
+
+fn check_pools(checker: &mut Checker<'_>, pools: &[Pool]) {
+    for (i, here) in pools.iter().enumerate() {
+        let mut before = pools[..i].iter();
+        let conflict = before.find_map(|there| Some((there, overlap(checker, there, here)?)));
+        let Some((there, conflict)) = conflict else { continue };
+        let name = checker.networks[there.network].name.clone();
+        let place = checker.place(&there.spot);
+        let [ours, theirs] = [here, there].map(|pool| pool.range.subnet.to_string());
+        let message = &[&ours, " overlaps with ", &theirs, " of network \"", &name, "\""];
+        let note = Note::new("overlap", &here.spot, message);
+        checker.tell(note.hint(&[conflict, "; see ", &place]));
+    }
+}
+
+fn check_bridges(checker: &mut Checker<'_>, bridges: &[Bridge]) {
     for (i, here) in bridges.iter().enumerate() {
-        let others = || {
-            bridges[..i]
-                .iter()
-                .filter(|there| there.name == here.name && !is_one_name(checker, there.at, here.at))
+        let is_other = |there: &&Bridge| {
+            there.name == here.name && !is_one_name(checker, there.network, here.network)
         };
-        let gateway = others().find(|there| has_other_gateway(there, here));
-        let vlans = others().find(|there| there.filters_vlans != here.filters_vlans);
-        if let Some(there) = gateway {
+        let others = || bridges[..i].iter().filter(is_other);
+        let other_vlans = |there: &&Bridge| there.filters_vlans != here.filters_vlans;
+        if let Some(there) = others().find(|there| there.has_other_gateway(here)) {
             tell_gateways(checker, there, here);
-        } else if let Some(there) = vlans {
+        } else if let Some(there) = others().find(other_vlans) {
             tell_vlans(checker, there, here);
         }
     }
 }
 
-fn plugin<'a>(checker: &'a Checker<'_>, at: Place) -> &'a Plugin {
-    &checker.networks[at.0].plugins[at.1]
-}
-
 /// Whether the two have the same name, so that a runtime never uses both.
-fn is_one_name(checker: &Checker<'_>, one: Place, other: Place) -> bool {
-    checker.networks[one.0].name == checker.networks[other.0].name
+fn is_one_name(checker: &Checker<'_>, one: usize, other: usize) -> bool {
+    checker.networks[one].name == checker.networks[other].name
 }
 
 /// The host-local ranges, each with the path of its subnet.
 fn ranges(plugin: &Plugin) -> Vec<(String, Range)> {
-    let Some(ipam) = plugin.value.get("ipam").filter(|_| plugin.ipam_type() == "host-local") else {
+    let Some(ipam) = plugin.value.get("ipam").filter(|_| plugin.ipam_text("type") == "host-local")
+    else {
         return vec![];
     };
     let mut confs = vec![("ipam".to_owned(), ipam)];
-    if let Some(Value::Array(sets)) = ipam.get("ranges") {
-        for (i, set) in sets.iter().enumerate() {
-            let Value::Array(set) = set else { continue };
-            confs.extend(set.iter().enumerate().map(|(j, conf)| {
-                (["ipam.ranges[", &i.to_string(), "][", &j.to_string(), "]"].concat(), conf)
-            }));
-        }
+    for (i, set) in ipam.get("ranges").map_or(&[][..], Value::items).iter().enumerate() {
+        let set_path = item("ipam.ranges", i);
+        confs.extend(set.items().iter().enumerate().map(|(j, conf)| (item(&set_path, j), conf)));
     }
-    let range = |(path, conf): (String, &Value)| {
-        let text = |key| conf.get(key).and_then(Value::as_str).unwrap_or_default();
-        let ip = |key| addr::parse_ip(text(key)).ok();
-        let subnet = Some(addr::parse_cidr(text("subnet")).ok()?);
-        let range_start = ip("rangeStart")?;
-        let range_end = ip("rangeEnd")?;
-        let gateway = ip("gateway")?;
-        Some((
-            path + ".subnet",
-            Range::new(&RangeConf { subnet, range_start, range_end, gateway }, "").ok()?,
-        ))
-    };
+    let range = |(path, conf): (String, &Value)| Some((path + ".subnet", range(conf)?));
     confs.into_iter().filter_map(range).collect()
+}
+
+/// The range of an object with a subnet.
+fn range(conf: &Value) -> Option<Range> {
+    let text = |key| conf.get(key).and_then(Value::as_str).unwrap_or_default();
+    let ip = |key| addr::parse_ip(text(key)).ok();
+    let conf = RangeConf {
+        subnet: Some(addr::parse_cidr(text("subnet")).ok()?),
+        range_start: ip("rangeStart")?,
+        range_end: ip("rangeEnd")?,
+        gateway: ip("gateway")?,
+    };
+    Range::new(&conf, "").ok()
 }
 
 /// The conflict of two pools, if there is one.
 fn overlap(checker: &Checker<'_>, one: &Pool, other: &Pool) -> Option<&'static str> {
-    if one.at.0 == other.at.0
-        || is_one_name(checker, one.at, other.at) && one.data_dir == other.data_dir
-    {
-        return None;
-    }
+    let is_one_store =
+        one.data_dir == other.data_dir && is_one_name(checker, one.network, other.network);
     let is_one_link = one.link.is_some() && one.link == other.link;
     let meet_on_host = one.is_routed && other.is_routed;
-    if !is_one_link && !meet_on_host {
-        return None; // two independent links
+    if one.network == other.network || is_one_store || !is_one_link && !meet_on_host {
+        return None;
     }
-    let x = &one.range;
-    let y = &other.range;
-    if x.contains(y.start) || y.contains(x.start) {
-        return Some("each network keeps leases of its own, so an address may be given twice");
+    if one.meets(other) {
+        return Some("the networks keep separate leases, so an address may be allocated twice");
     }
-    let is_one_subnet = x.subnet.contains(&y.subnet.addr()) || y.subnet.contains(&x.subnet.addr());
-    (is_one_subnet && !is_one_link && one.is_bridge && other.is_bridge)
-        .then_some("the host has two routes to it")
-}
-
-fn data_dir(plugin: &Plugin) -> &str {
-    plugin
-        .value
-        .get("ipam")
-        .and_then(|ipam| ipam.get("dataDir"))
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    let are_bridges = one.is_bridge && other.is_bridge;
+    (one.is_of_one_subnet(other) && !is_one_link && are_bridges)
+        .then_some("the host has two routes to the subnet")
 }
 
 /// Whether the host has routes to the containers.
@@ -193,45 +204,26 @@ fn bridge(plugin: &Plugin) -> &str {
     }
 }
 
-fn has_other_gateway(there: &Bridge, here: &Bridge) -> bool {
-    let is_shared = here.gateways.iter().any(|gateway| there.gateways.contains(gateway));
-    here.link == there.link && !there.gateways.is_empty() && !here.gateways.is_empty() && !is_shared
-}
-
-fn tell_gateways(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
-    let (network, place, document, path) = places(checker, there, here);
-    let is_forced = [there, here]
-        .iter()
-        .any(|bridge| is_true(plugin(checker, bridge.at).value.get("forceAddress")));
-    let code = if is_forced { "bridge-gateway-replaced" } else { "bridge-gateway" };
-    let theirs = there.gateways.join(", ");
-    let ours = here.gateways.join(", ");
-    let message =
-        &["it is the gateway ", &ours, " here and ", &theirs, " in network \"", &network, "\""];
-    checker.tell(Note { code, document, path: &path, message, hint: &["see ", &place], ..NOTHING });
-}
-
-fn tell_vlans(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
-    let (network, place, document, path) = places(checker, there, here);
-    let message = &["it is to filter by VLAN in this network or in \"", &network, "\" only"];
-    let hint = &["whichever makes the bridge decides; see ", &place];
-    checker.tell(Note { code: "bridge-vlan", document, path: &path, message, hint, ..NOTHING });
-}
-
-/// The other network and the place where it names the bridge; the document and the path of the name
-/// here.
-fn places(checker: &Checker<'_>, there: &Bridge, here: &Bridge) -> (String, String, usize, String) {
-    let a = plugin(checker, there.at);
-    let b = plugin(checker, here.at);
-    (
-        checker.networks[there.at.0].name.clone(),
-        checker.place(a, &a.at("bridge")),
-        b.document,
-        b.at("bridge"),
-    )
-}
-
 fn filters_vlans(plugin: &Plugin) -> bool {
     let vlan = plugin.value.get("vlan").map(Value::to_text).unwrap_or_default();
     plugin.value.get("vlanTrunk").is_some() || !["", "0"].contains(&vlan.as_str())
+}
+
+fn tell_gateways(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
+    let is_forced = there.forces_address || here.forces_address;
+    let code = if is_forced { "bridge-gateway-replaced" } else { "bridge-gateway" };
+    let network = checker.networks[there.network].name.clone();
+    let place = checker.place(&there.spot);
+    let [ours, theirs] = [here, there].map(|bridge| bridge.gateways.join(", "));
+    let message =
+        &["the gateway is ", &ours, " here, but ", &theirs, " in network \"", &network, "\""];
+    checker.tell(Note::new(code, &here.spot, message).hint(&["see ", &place]));
+}
+
+fn tell_vlans(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
+    let network = checker.networks[there.network].name.clone();
+    let place = checker.place(&there.spot);
+    let message = &["only one of this network and \"", &network, "\" enables VLAN filtering"];
+    let hint = &["the network that creates the bridge decides; see ", &place];
+    checker.tell(Note::new("bridge-vlan", &here.spot, message).hint(hint));
 }

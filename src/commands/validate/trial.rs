@@ -6,60 +6,94 @@ use super::checker::is_true;
 use super::paths::put;
 use crate::cni::attachment::NetworkName;
 use crate::cni::conf::Config;
-use crate::cni::decode::Observer;
+use crate::cni::decode::{Observer, Shape};
 use crate::cni::json::Value;
-use crate::error::Result;
+use crate::cni::version;
+use crate::error::{Error, Result};
 use crate::plugin::{Context, Entry};
-
-/// Decodes and checks a plugin's object as ADD does, without doing anything.
-pub fn try_out(
-    entry: &Entry,
-    plugins: &'static [Entry],
-    mut value: Value,
-    network: &str,
-    version: &str,
-    observer: &Rc<Observer>,
-) -> Result<()> {
-    let name = NetworkName::parse(network).or_else(|_| NetworkName::parse("network"))?; // the fallback is valid
-    value.set("name", Value::text(name.as_str()));
-    value.set("cniVersion", Value::text(version));
-    let text = vec![];
-    let version = version.to_owned();
-    let observer = Some(Rc::clone(observer));
-    let config = Config { text, value, name, version, observer };
-    let env = [("CNI_IFNAME".into(), "eth0".into())].into_iter().collect();
-    entry.validate(&Context::new(plugins, &config, &env, "", vec![]))
-}
 
 /// The values that runtimes supply by capabilities when configurations leave them out.
 const SUPPLIED: [(&str, &str); 2] =
     [("ipRanges", "[[{\"subnet\":\"192.0.2.0/24\"}]]"), ("deviceID", "\"0000:00:00.0\"")];
 
-/// The object with the values that a runtime supplies by its declared capabilities; None if it
-/// declares none of those.
-pub fn supplied(value: &Value) -> Option<Value> {
-    let Some(Value::Object(declared)) = value.get("capabilities") else { return None };
-    let mut all = vec![];
-    for (capability, value) in SUPPLIED {
-        if declared.iter().any(|(key, declared)| key == capability && is_true(Some(declared))) {
-            all.push((capability, Value::parse(value.as_bytes()).ok()?));
+/// A network in which plugins' objects are tried.
+pub struct Trial<'a> {
+    plugins: &'static [Entry],
+    network: &'a str,
+    version: &'a str,
+    observer: Rc<Observer>,
+}
+
+impl<'a> Trial<'a> {
+    /// A trial in the network of this name; an empty version stands for the newest.
+    pub fn new(plugins: &'static [Entry], network: &'a str, version: &'a str) -> Trial<'a> {
+        let version = if version.is_empty() { version::CURRENT } else { version };
+        Trial { plugins, network, version, observer: Rc::default() }
+    }
+
+    /// Adds what a runtime adds to a plugin's object.
+    pub fn prepare(&self, value: &mut Value, is_first: bool) {
+        if value.get("runtimeConfig").is_none() {
+            value.set("runtimeConfig", Value::Object(vec![])); // so that reads of it are observed
+        }
+        if !is_first {
+            value.set("prevResult", self.result());
         }
     }
+
+    /// Decodes and checks a plugin's object as ADD does, without doing anything.
+    pub fn of(&self, entry: &Entry, mut value: Value) -> Result<()> {
+        let name = NetworkName::parse(self.network).or_else(|_| NetworkName::parse("network"))?; // the fallback is valid
+        value.set("name", Value::text(name.as_str()));
+        value.set("cniVersion", Value::text(self.version));
+        let version = self.version.to_owned();
+        let observer = Some(Rc::clone(&self.observer));
+        let config = Config { text: vec![], value, name, version, observer };
+        let env = [("CNI_IFNAME".into(), "eth0".into())].into_iter().collect();
+        entry.validate(&Context::new(self.plugins, &config, &env, "", vec![]))
+    }
+
+    /// Tries an object of a file: as it is, and with what a runtime may supply.
+    pub fn of_file(&self, entry: &Entry, value: &Value) -> Result<()> {
+        let Err(error) = self.of(entry, value.clone()) else { return Ok(()) };
+        let Some(completed) = supplied(value) else { return Err(error) };
+        self.of(entry, completed).map_err(|other| if is_supplied(&other) { error } else { other })
+    }
+
+    /// What the plugins expected at each place since the last call.
+    pub fn observed(&self) -> Vec<(String, Shape)> {
+        self.observer.take()
+    }
+
+    /// A result as a plugin may get it from the plugins before it.
+    pub fn result(&self) -> Value {
+        let address = || Value::text("192.0.2.2/24");
+        let ip = Value::object([("version", Value::text("4")), ("address", address())]);
+        Value::object([
+            ("cniVersion", Value::text(self.version)),
+            ("ips", Value::Array(vec![ip])),
+            ("ip4", Value::object([("ip", address())])),
+        ])
+    }
+}
+
+/// The object with the values that a runtime supplies by its declared capabilities; None if it
+/// declares none of those.
+fn supplied(value: &Value) -> Option<Value> {
+    let Some(Value::Object(declared)) = value.get("capabilities") else { return None };
     let mut completed = value.clone();
-    let is_any = !all.is_empty();
-    all.into_iter().for_each(|(capability, value)| {
-        put(&mut completed, &["runtimeConfig.", capability].concat(), value)
-    });
+    let mut is_any = false;
+    for (capability, text) in SUPPLIED {
+        if declared.iter().any(|(key, value)| key == capability && is_true(Some(value))) {
+            let path = ["runtimeConfig.", capability].concat();
+            put(&mut completed, &path, Value::parse(text.as_bytes()).ok()?);
+            is_any = true;
+        }
+    }
     is_any.then_some(completed)
 }
 
-/// A result as a plugin may get it from the plugins before it.
-pub fn a_result(version: &str) -> Value {
-    let address = || Value::text("192.0.2.2/24");
-    let ip = Value::object(vec![("version", Value::text("4")), ("address", address())]);
-    Value::object(vec![
-        ("cniVersion", Value::text(version)),
-        ("ips", Value::Array(vec![ip])),
-        ("ip4", Value::object(vec![("ip", address())])),
-    ])
+/// Whether the mistake is in a value that runtimes supply.
+fn is_supplied(error: &Error) -> bool {
+    error.mistake.as_ref().is_some_and(|mistake| mistake.path.starts_with("runtimeConfig"))
 }

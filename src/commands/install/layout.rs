@@ -1,0 +1,123 @@
+//! The files of an installation, and what is at their names now. Every name is relative to the
+//! plugin directory, which is the working directory.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::plain_file;
+
+/// The binary's name, and the target of the links to it.
+pub const BINARY: &str = "cni-multi";
+/// The directory for files that runtimes must not see.
+pub const STATE: &str = ".cni-multi";
+/// Its content: the previously installed binary, the mark of a rollback, and the replaced foreign
+/// files by name.
+pub const PREVIOUS: &str = ".cni-multi/previous";
+pub const ROLLED_BACK: &str = ".cni-multi/rolled-back";
+pub const REPLACED: &str = ".cni-multi/replaced";
+/// The lock: accessible to its owner only, and removed afterwards.
+pub const LOCK: &str = ".cni-multi/lock";
+/// Drafts: files that are renamed from here once complete.
+pub const NEW: &str = ".cni-multi/new.0";
+pub const LINK: &str = ".cni-multi/link.0";
+pub const KEEP: &str = ".cni-multi/keep.0";
+
+/// Prefixes of drafts. An earlier installer appended its process id instead of the 0.
+const DRAFTS: [&str; 3] = ["new.", "link.", "keep."];
+
+/// Whether anything of an installation exists, complete or interrupted.
+pub fn is_installed() -> bool {
+    exists(BINARY) || names_in(STATE).iter().any(|name| name != "lock")
+}
+
+/// Whether a file of that name exists, including a dangling link.
+pub fn exists(name: &str) -> bool {
+    Path::new(name).symlink_metadata().is_ok()
+}
+
+/// The target of the link with this name; empty if there is none.
+pub fn target(name: &str) -> String {
+    fs::read_link(name)
+        .ok()
+        .and_then(|to| to.into_os_string().into_string().ok())
+        .unwrap_or_default()
+}
+
+/// Whether the name is a link to the binary in this directory, `dir`.
+pub fn is_our_link(name: &str, dir: &str) -> bool {
+    let to = target(name);
+    to.strip_prefix("./").unwrap_or(&to) == BINARY || to == [dir, "/", BINARY].concat()
+}
+
+/// Where the replaced file of this name is kept.
+pub fn kept(name: &str) -> String {
+    [REPLACED, "/", name].concat()
+}
+
+/// Whether any replaced file is kept.
+pub fn is_anything_kept() -> bool {
+    !names_in(REPLACED).is_empty()
+}
+
+/// Whether both names lead to the same content.
+pub fn is_same(name: &str, other: &str) -> bool {
+    content(name).is_ok_and(|there| is_content(other, &there))
+}
+
+/// Whether the name leads to this content.
+pub fn is_content(name: &str, expected: &[u8]) -> bool {
+    content(name).is_ok_and(|there| there == expected)
+}
+
+/// The content of a program that a link may lead to. A FIFO is rejected, because opening it would
+/// block.
+pub fn content(name: &str) -> io::Result<Vec<u8>> {
+    if fs::metadata(name)?.is_file() {
+        fs::read(name)
+    } else {
+        Err(io::Error::other("not a regular file"))
+    }
+}
+
+/// The names in a directory, sorted; none if it does not exist.
+pub fn names_in(dir: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(dir) else { return vec![] };
+    // a name that is not UTF-8 is not ours
+    let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
+    let mut names: Vec<String> = entries.filter_map(name).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Removes drafts, including those left by killed runs, which is safe under the lock. The lock file
+/// goes last.
+pub fn clean_up() {
+    for name in names_in(STATE) {
+        if DRAFTS.iter().any(|draft| name.starts_with(draft)) {
+            let _ = fs::remove_file([STATE, "/", &name].concat()); // the next run removes it
+        }
+    }
+    let _ = fs::remove_file(LOCK); // the next run removes it
+    for emptied in [REPLACED, STATE] {
+        let _ = fs::remove_dir(emptied); // removed only if empty
+    }
+}
+
+/// rename(2) keeps both names if they are the same file, as after a killed run; this removes the
+/// first one in any case.
+pub fn rename(from: &str, to: &str) -> Result<()> {
+    attempt("replace", to, fs::rename(from, to))?;
+    remove(from)
+}
+
+/// Removes a file; a missing file is not an error.
+pub fn remove(name: &str) -> Result<()> {
+    attempt("remove", name, plain_file::remove(Path::new(name)))
+}
+
+/// The result, with the attempted action and its file added to the error.
+pub fn attempt<T>(what: &str, name: &str, done: io::Result<T>) -> Result<T> {
+    done.map_err(|error| Error::io(format_args!("{what} {name}"), &error))
+}

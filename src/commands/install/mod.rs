@@ -1,0 +1,434 @@
+//! `cni-multi install`: installs the binary where runtimes look for plugins, and goes back.
+//!
+//! It needs neither a shell nor a program of the host, so that a container with a directory of the
+//! host mounted can run it. install.sh builds the binary and then calls this. What is installed:
+//!
+//! * `DIR/cni-multi`: the binary
+//! * `DIR/<plugin>`: a link to it for each name that `cni-multi list` prints; relative, so that the
+//!   directory may be mounted somewhere else in a container
+//! * `DIR/.cni-multi/previous`: the binary of the installation before this one
+//! * `DIR/.cni-multi/replaced/`: files of other owners that had a plugin's name, for example those
+//!   of containernetworking/plugins. The first one of a name is kept.
+//!
+//! Files of other names are not touched. One rename replaces each name, so a runtime that starts a
+//! plugin meanwhile finds the old one or the new one.
+//!
+//! A rollback goes one step back, however often it is run: the previous binary takes the place of
+//! the present one, and the names that it lists are linked. Without a previous binary, but with
+//! replaced files, it uninstalls. The present binary does all of that: the previous one need not
+//! know this command.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgAction, ArgMatches};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::chdir;
+
+use self::layout::{
+    BINARY, NEW, PREVIOUS, REPLACED, ROLLED_BACK, STATE, attempt, clean_up, exists,
+    is_anything_kept, is_content, is_installed, is_our_link, is_same, kept, names_in, target,
+};
+use self::program::list_names;
+use self::step::{Step, write_program};
+use crate::error::{Code, Error, Result};
+use crate::plugin::Entry;
+use crate::runtime::leave;
+use crate::sys::process::Uninterrupted;
+use crate::terminal::Streams;
+use crate::terminal::visible::visible;
+
+mod layout;
+mod lock;
+mod program;
+mod step;
+
+/// The default plugin directory of runtimes.
+const PLUGIN_DIR: &str = "/opt/cni/bin";
+
+/// The command line.
+pub fn command() -> clap::Command {
+    clap::Command::new("install")
+        .about("Install this binary into a directory of plugins, with a link for each plugin")
+        .arg(Arg::new("dir").long("dir").value_name("DIR").help("The directory [/opt/cni/bin]"))
+        .arg(
+            flag("rollback", "Go one step back: to the binary before, or the plugins before")
+                .conflicts_with("uninstall"),
+        )
+        .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
+        .arg(flag("dry-run", "Only print what would be done"))
+        .arg(
+            // install.sh of earlier builds calls it after --uninstall
+            flag("left", "Only say what stays in nftables when cni-multi goes")
+                .conflicts_with_all(["uninstall", "rollback", "dir", "dry-run"]),
+        )
+}
+
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+/// Runs the command; `called` is argv[0], the path of this binary if /proc is missing.
+pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Streams<'_>) -> u8 {
+    if matches.get_flag("left") {
+        return print_left(io.stdout);
+    }
+    let typed = matches.get_one::<String>("dir").map_or(PLUGIN_DIR, String::as_str);
+    let mut work = Work {
+        dir: absolute(typed),
+        is_dry: matches.get_flag("dry-run"),
+        out: io.stdout,
+        is_heard: true,
+        steps: 0,
+    };
+    match Task::of(matches, called, plugins).and_then(|task| work.perform(&task)) {
+        Ok(()) => u8::from(!work.is_heard),
+        Err(error) => {
+            let text = visible(&format!("{}: {error}", work.dir));
+            let _ = writeln!(io.stderr, "{text}"); // the status reports it too
+            1
+        }
+    }
+}
+
+fn print_left(out: &mut dyn Write) -> u8 {
+    let line = left();
+    u8::from(!line.is_empty() && writeln!(out, "{line}").is_err())
+}
+
+/// One line about what stays in nftables; empty if nothing does.
+fn left() -> String {
+    match leave::count() {
+        Ok(counts) => leave::summary(&counts).unwrap_or_default(),
+        Err(error) => {
+            visible(&format!("whether anything stays in nftables cannot be told: {error}"))
+        }
+    }
+}
+
+/// The directory as sentences name it, and as an absolute link to the binary in it begins.
+fn absolute(typed: &str) -> String {
+    let path = std::path::absolute(typed).unwrap_or_default();
+    let without_last_slash: PathBuf = path.components().collect();
+    without_last_slash.to_string_lossy().into_owned()
+}
+
+/// The requested action.
+enum Task {
+    Install(New),
+    Rollback,
+    Uninstall,
+}
+
+/// What is to be installed: this binary.
+struct New {
+    content: Vec<u8>,
+    /// The names of its plugins.
+    names: Vec<String>,
+}
+
+impl New {
+    fn of(called: &Path, plugins: &[Entry]) -> Result<New> {
+        let own = fs::read("/proc/self/exe").or_else(|_| fs::read(called));
+        let content = attempt("read", "this binary", own)?;
+        let names = plugins.iter().map(|entry| entry.name.to_owned()).collect();
+        Ok(New { content, names })
+    }
+}
+
+impl Task {
+    fn of(matches: &ArgMatches, called: &Path, plugins: &[Entry]) -> Result<Task> {
+        if matches.get_flag("rollback") {
+            return Ok(Task::Rollback);
+        }
+        if matches.get_flag("uninstall") {
+            return Ok(Task::Uninstall);
+        }
+        New::of(called, plugins).map(Task::Install)
+    }
+}
+
+/// The work in one plugin directory, which becomes the working directory.
+struct Work<'a> {
+    dir: String,
+    is_dry: bool,
+    out: &'a mut dyn Write,
+    /// Whether everything could be printed. A closed pipe does not stop an installation half-way.
+    is_heard: bool,
+    /// The number of steps taken.
+    steps: usize,
+}
+
+impl Work<'_> {
+    fn say(&mut self, line: &str) {
+        self.is_heard &= writeln!(self.out, "{}", visible(line)).is_ok();
+    }
+
+    /// Takes a step, or announces it in a dry run.
+    fn act(&mut self, step: Step<'_>) -> Result<()> {
+        if self.is_dry {
+            self.say(&["would ", &step.sentence(&self.dir)].concat());
+            return Ok(());
+        }
+        let unfinished =
+            if self.steps > 0 { "run it again to complete what it has begun" } else { "" };
+        step.take().map_err(|error| error.with_details(unfinished))?;
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn nothing_to_do(&mut self) -> Result<()> {
+        self.say(&format!("Nothing is installed in {}; nothing to do.", self.dir));
+        Ok(())
+    }
+
+    /// Performs the task; a missing directory is created for an installation only.
+    fn perform(&mut self, task: &Task) -> Result<()> {
+        umask(Mode::from_bits_truncate(0o022)); // unprivileged runtimes read it, too
+        match task {
+            _ if exists(&self.dir) => self.perform_inside(task),
+            Task::Install(new) if self.is_dry => self.announce(new),
+            Task::Install(_) => self.perform_anew(task),
+            _ => self.nothing_to_do(),
+        }
+    }
+
+    /// Creates the directory and performs the task in it. If that fails, the created directories
+    /// are removed.
+    fn perform_anew(&mut self, task: &Task) -> Result<()> {
+        let missing = missing_directories(&self.dir);
+        attempt("make", &self.dir, fs::create_dir_all(&self.dir))
+            .and_then(|()| self.perform_inside(task))
+            .inspect_err(|_| remove_empty(&missing))
+    }
+
+    /// Announces an installation into a directory that does not exist.
+    fn announce(&mut self, new: &New) -> Result<()> {
+        self.say(&["would make ", &self.dir].concat());
+        self.act(Step::RenameNew)?;
+        new.names.iter().try_for_each(|name| self.act(Step::Link(name)))
+    }
+
+    fn perform_inside(&mut self, task: &Task) -> Result<()> {
+        attempt("enter", &self.dir, chdir(self.dir.as_str()).map_err(io::Error::from))?;
+        if self.is_dry {
+            require_readable_state()?;
+            return self.perform_steps(task);
+        }
+        if !matches!(task, Task::Install(_)) && !exists(BINARY) && !exists(STATE) {
+            return self.nothing_to_do();
+        }
+        self.perform_locked(task)
+    }
+
+    /// Performs the task under the directory's lock, and leaves no drafts.
+    fn perform_locked(&mut self, task: &Task) -> Result<()> {
+        let waiting = format!("another install is at work in {}, waiting for it", self.dir);
+        let dir = self.dir.clone();
+        let _lock = lock::take(&dir, &mut || self.say(&waiting))?;
+        let _uninterrupted = Uninterrupted::begin(); // SIGINT etc. take effect afterwards
+        let done = self.perform_steps(task);
+        clean_up();
+        let synced = File::open(".").and_then(|dir| dir.sync_all());
+        done.and(attempt("write to disk", &self.dir, synced))
+    }
+
+    fn perform_steps(&mut self, task: &Task) -> Result<()> {
+        match task {
+            Task::Install(new) => self.install(new),
+            _ if !is_installed() => self.nothing_to_do(),
+            Task::Rollback => self.roll_back(),
+            Task::Uninstall => self.remove_all(),
+        }
+    }
+
+    fn install(&mut self, new: &New) -> Result<()> {
+        let names = if self.is_dry { new.names.clone() } else { write_new(&new.content)? };
+        refuse_directories(&names)?;
+        self.keep_previous(&new.content)?;
+        self.keep_foreign(&names)?;
+        self.act(Step::RenameNew)?;
+        self.link_names(&names)?;
+        self.finish("cni-multi is installed in", &names);
+        Ok(())
+    }
+
+    fn roll_back(&mut self) -> Result<()> {
+        if exists(PREVIOUS) {
+            return self.return_to_previous();
+        }
+        if exists(ROLLED_BACK) {
+            return self.complete_rollback();
+        }
+        if is_anything_kept() {
+            return self.remove_all();
+        }
+        let problem = "no previous binary and no replaced plugins to go back to";
+        Err(Error::new(Code::IO, problem).with_details("--uninstall removes cni-multi"))
+    }
+
+    fn return_to_previous(&mut self) -> Result<()> {
+        let names = list_names(PREVIOUS, PREVIOUS)?;
+        refuse_directories(&names)?;
+        // Mark it first: a run interrupted after the rename must count as a rollback.
+        self.act(Step::MarkRollback)?;
+        self.keep_foreign(&names)?;
+        self.act(Step::RenamePrevious)?;
+        self.link_names(&names)?;
+        self.finish("The previous cni-multi is back in", &names);
+        Ok(())
+    }
+
+    /// Links what an interrupted rollback may have left unlinked.
+    fn complete_rollback(&mut self) -> Result<()> {
+        self.say(&format!(
+            "{} was rolled back already; --uninstall goes back to before cni-multi.",
+            self.dir
+        ));
+        let names = list_names(BINARY, BINARY)?;
+        self.link_names(&names)?;
+        self.finish("The previous cni-multi is back in", &names);
+        Ok(())
+    }
+
+    /// Uninstalls. Restores the replaced files before it removes the binary, so that a name common
+    /// to both is never missing.
+    fn remove_all(&mut self) -> Result<()> {
+        self.unlink_others(&[])?;
+        for name in names_in(REPLACED) {
+            self.restore(&name)?;
+        }
+        self.act(Step::RemoveBinary)?;
+        if self.is_dry {
+            return Ok(());
+        }
+        self.say(&format!("cni-multi is removed from {}.", self.dir));
+        let left = left();
+        if !left.is_empty() {
+            self.say(&left);
+        }
+        Ok(())
+    }
+
+    /// Restores a replaced file unless its name is in use by another owner.
+    fn restore(&mut self, name: &str) -> Result<()> {
+        if is_our_link(name, &self.dir) {
+            return Ok(()); // in a dry run: `unlink_others` has announced it
+        }
+        if !exists(name) {
+            return self.act(Step::Restore(name));
+        }
+        if is_same(name, &kept(name)) {
+            return self.act(Step::DropKept(name));
+        }
+        self.say(&format!(
+            "{dir}/{name} is not a link to cni-multi and stays; what was replaced earlier stays in \
+             {dir}/{REPLACED}/{name}",
+            dir = self.dir
+        ));
+        Ok(())
+    }
+
+    /// Keeps the replaced binary for a rollback, unless it is this same build.
+    fn keep_previous(&mut self, new: &[u8]) -> Result<()> {
+        if !exists(BINARY) {
+            return Ok(());
+        }
+        if target(BINARY).is_empty() && is_content(BINARY, new) {
+            self.say(&format!("{}/{BINARY} is this build already", self.dir));
+            return Ok(());
+        }
+        self.act(Step::KeepPrevious)?;
+        if exists(ROLLED_BACK) { self.act(Step::ForgetRollback) } else { Ok(()) }
+    }
+
+    /// Keeps replaced files. If several files had a name in succession, the first one is restored.
+    fn keep_foreign(&mut self, names: &[String]) -> Result<()> {
+        for name in names {
+            let is_foreign = exists(name) && !is_our_link(name, &self.dir);
+            if is_foreign && !exists(&kept(name)) {
+                self.act(Step::KeepForeign(name))?;
+            } else if is_foreign && !is_same(name, &kept(name)) {
+                self.say(&format!(
+                    "{dir}/{name} came after {dir}/{REPLACED}/{name}, which stays the one that is kept",
+                    dir = self.dir
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the links, and removes those with other names.
+    fn link_names(&mut self, names: &[String]) -> Result<()> {
+        for name in names.iter().filter(|name| target(name) != BINARY) {
+            self.act(Step::Link(name))?;
+        }
+        self.unlink_others(names)
+    }
+
+    /// Removes our links that are not in `names`, and restores the files that they replaced.
+    fn unlink_others(&mut self, names: &[String]) -> Result<()> {
+        for name in names_in(".") {
+            if names.contains(&name) || !is_our_link(&name, &self.dir) {
+                continue;
+            }
+            let is_kept = exists(&kept(&name));
+            self.act(if is_kept { Step::Restore(&name) } else { Step::Unlink(&name) })?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, done: &str, names: &[String]) {
+        if self.is_dry {
+            return;
+        }
+        self.say(&format!("{done} {}, with these plugins: {}", self.dir, names.join(" ")));
+        if is_anything_kept() {
+            let dir = &self.dir;
+            self.say(&format!(
+                "What had these names before is kept in {dir}/{REPLACED} for --uninstall."
+            ));
+        }
+    }
+}
+
+/// The directory and those of its parents that do not exist, the innermost first.
+fn missing_directories(dir: &str) -> Vec<PathBuf> {
+    let parents = Path::new(dir).ancestors();
+    parents.take_while(|path| path.symlink_metadata().is_err()).map(Path::to_owned).collect()
+}
+
+fn remove_empty(directories: &[PathBuf]) {
+    for directory in directories {
+        let _ = fs::remove_dir(directory); // another process may use it by now
+    }
+}
+
+/// A dry run takes no lock, so nothing else would notice that the state is closed to this user.
+fn require_readable_state() -> Result<()> {
+    match fs::read_dir(STATE) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => attempt("read", STATE, Err(error)),
+        _ => Ok(()),
+    }
+}
+
+fn refuse_directories(names: &[String]) -> Result<()> {
+    let Some(name) = names.iter().map(String::as_str).chain([BINARY]).find(is_directory) else {
+        return Ok(());
+    };
+    let problem = [name, " is a directory; nothing was changed"].concat();
+    Err(Error::new(Code::CONFLICT, problem))
+}
+
+fn is_directory(name: &&str) -> bool {
+    Path::new(name).symlink_metadata().is_ok_and(|there| there.is_dir())
+}
+
+/// Writes the new binary beside its later name, and lists its names from there: a directory that is
+/// mounted noexec would be of no use to a runtime.
+fn write_new(content: &[u8]) -> Result<Vec<String>> {
+    attempt("make", REPLACED, fs::create_dir_all(REPLACED))?;
+    attempt("write", NEW, write_program(NEW, content, 0o755))?;
+    list_names(NEW, "the copy of this binary")
+}

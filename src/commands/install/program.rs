@@ -1,0 +1,42 @@
+//! A cni-multi in the plugin directory, asked for the names of its plugins.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Output, Stdio};
+
+use super::layout::BINARY;
+use crate::error::{Code, Error, Result};
+
+/// The names that the binary lists; errors call it `what`. A name that could leave the directory or
+/// hide in it is rejected.
+pub fn list_names(binary: &str, what: &str) -> Result<Vec<String>> {
+    let does_not_run = format!("{what} does not run here");
+    let listed = start_list(binary).map_err(|error| Error::io(&does_not_run, &error))?;
+    if !listed.status.success() {
+        let details = format!("`cni-multi list` failed: {}", listed.status);
+        return Err(Error::new(Code::IO, does_not_run).with_details(details));
+    }
+    let printed = String::from_utf8_lossy(&listed.stdout);
+    let names: Vec<String> = printed.lines().map(str::to_owned).collect();
+    match names.iter().find(|name| !is_plugin_name(name)) {
+        Some(name) => Err(is_another_program(what, &format!("{name:?}"))),
+        None if names.is_empty() => Err(is_another_program(what, "nothing")),
+        None => Ok(names),
+    }
+}
+
+fn start_list(binary: &str) -> io::Result<Output> {
+    let mut list = Command::new(["./", binary].concat());
+    list.arg0(BINARY).arg("list").stderr(Stdio::inherit());
+    list.stdin(Stdio::inherit()).output() // /dev/null may be missing
+}
+
+fn is_another_program(what: &str, printed: &str) -> Error {
+    let problem = format!("{what} is not cni-multi: `cni-multi list` printed {printed}");
+    Error::new(Code::IO, problem)
+}
+
+fn is_plugin_name(name: &str) -> bool {
+    let is_letter = |letter: u8| matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    !name.is_empty() && name != BINARY && !name.starts_with('-') && name.bytes().all(is_letter)
+}

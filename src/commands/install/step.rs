@@ -1,0 +1,113 @@
+//! The steps of an installation: what each one changes, and the sentence with which a dry run
+//! announces it.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use super::layout::{
+    BINARY, KEEP, LINK, NEW, PREVIOUS, REPLACED, ROLLED_BACK, attempt, content, kept, remove,
+    rename,
+};
+use crate::error::Result;
+use crate::plain_file;
+
+/// One change of the plugin directory. After each, every plugin has a file.
+pub enum Step<'a> {
+    /// Keeps the present binary for a rollback.
+    KeepPrevious,
+    /// Removes the mark of a rollback.
+    ForgetRollback,
+    /// Keeps a file of another owner that has this plugin's name.
+    KeepForeign(&'a str),
+    /// Gives the new binary its name.
+    RenameNew,
+    /// Replaces the name by a link to the binary.
+    Link(&'a str),
+    /// Marks the rollback.
+    MarkRollback,
+    /// Gives the previous binary its name back.
+    RenamePrevious,
+    /// Gives a replaced file its name back.
+    Restore(&'a str),
+    /// Removes a link to the binary.
+    Unlink(&'a str),
+    /// Removes a kept file that is back already.
+    DropKept(&'a str),
+    /// Removes the binary, and what is kept of it.
+    RemoveBinary,
+}
+
+impl Step<'_> {
+    /// The step in words; `dir` is the plugin directory.
+    pub fn sentence(&self, dir: &str) -> String {
+        match self {
+            Step::KeepPrevious => format!("keep {dir}/{BINARY} as {dir}/{PREVIOUS}"),
+            Step::ForgetRollback => "forget that the install before was rolled back".to_owned(),
+            Step::KeepForeign(name) => format!("move {dir}/{name} to {dir}/{REPLACED}/{name}"),
+            Step::RenameNew => format!("rename the new binary to {dir}/{BINARY}"),
+            Step::Link(name) => format!("link {dir}/{name} to {BINARY}"),
+            Step::MarkRollback => format!("mark the rollback in {dir}/{ROLLED_BACK}"),
+            Step::RenamePrevious => format!("rename {dir}/{PREVIOUS} to {dir}/{BINARY}"),
+            Step::Restore(name) => format!("move {dir}/{REPLACED}/{name} back to {dir}/{name}"),
+            Step::Unlink(name) => format!("remove the link {dir}/{name}"),
+            Step::DropKept(name) => {
+                format!("remove {dir}/{REPLACED}/{name}, which {dir}/{name} still is")
+            }
+            Step::RemoveBinary => {
+                format!("remove {dir}/{BINARY}, {dir}/{PREVIOUS} and {dir}/{ROLLED_BACK}")
+            }
+        }
+    }
+
+    /// Takes the step.
+    pub fn take(&self) -> Result<()> {
+        match self {
+            Step::KeepPrevious => keep(BINARY, PREVIOUS),
+            Step::ForgetRollback => remove(ROLLED_BACK),
+            Step::KeepForeign(name) => keep(name, &kept(name)),
+            Step::RenameNew => rename(NEW, BINARY),
+            Step::Link(name) => link(name),
+            Step::MarkRollback => attempt("write", ROLLED_BACK, fs::write(ROLLED_BACK, "")),
+            Step::RenamePrevious => rename(PREVIOUS, BINARY),
+            Step::Restore(name) => rename(&kept(name), name),
+            Step::Unlink(name) => remove(name),
+            Step::DropKept(name) => remove(&kept(name)),
+            Step::RemoveBinary => [BINARY, PREVIOUS, ROLLED_BACK].into_iter().try_for_each(remove),
+        }
+    }
+}
+
+/// Gives a file a second name; it has a name at every moment.
+fn keep(name: &str, kept: &str) -> Result<()> {
+    remove(KEEP)?;
+    attempt("keep", name, fs::hard_link(name, KEEP).or_else(|_| copy(name, KEEP)))?;
+    rename(KEEP, kept)
+}
+
+/// Copies a file if hard links are unsupported, or not permitted: a root without all capabilities
+/// may be unable to link another user's symlink.
+fn copy(name: &str, to: &str) -> io::Result<()> {
+    match fs::read_link(name) {
+        Ok(leads_to) => symlink(leads_to, to),
+        Err(_) => {
+            let mode = fs::metadata(name)?.permissions().mode();
+            write_program(to, &content(name)?, mode & 0o777) // set-user-ID would change its owner
+        }
+    }
+}
+
+/// Writes a file and syncs it before it gets its name: after a power loss there must be no empty
+/// file there.
+pub fn write_program(name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+    plain_file::create_anew(Path::new(name), content)?;
+    fs::set_permissions(name, Permissions::from_mode(mode))?;
+    File::open(name)?.sync_all()
+}
+
+fn link(name: &str) -> Result<()> {
+    remove(LINK)?;
+    attempt("link", name, symlink(BINARY, LINK))?;
+    rename(LINK, name)
+}
