@@ -1,5 +1,5 @@
-//! The shape of the source: which layer may know which (`src/lib.rs` has the map), what is done
-//! where, and that everything of a plugin is there.
+//! The layering of the source: which layer may know which (`src/lib.rs` has the map), which words
+//! are confined to which files, and that each plugin has all its parts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,10 +9,11 @@ use cni_multi::registry::PLUGINS;
 
 mod circles;
 mod error_texts;
+mod test_names;
 
-/// From the bottom up. Those of one line do not know each other.
+/// From the bottom up. Layers on one line do not know each other.
 const LAYERS: [&[&str]; 13] = [
-    &["error", "hex", "deadline", "scratch"],
+    &["error", "family", "hex", "deadline", "scratch"],
     &["rollback", "plain_file", "file_lock"],
     &["sys"],
     &["cni", "net", "service"],
@@ -27,7 +28,7 @@ const LAYERS: [&[&str]; 13] = [
     &["cli"],
 ];
 
-/// Words that a source file may have only if its path begins with one of these.
+/// Words that only source files with one of these path prefixes may contain.
 const CONFINED: [(&str, &[&str]); 10] = [
     ("unsafe", &["net/", "sys/"]),
     ("rtnetlink", &["net/"]),
@@ -41,14 +42,15 @@ const CONFINED: [(&str, &[&str]); 10] = [
     ("process::exit", &[]),
 ];
 
-/// A plugin never sees who runs it, not even in a comment's link.
+/// Modules above the plugins. A plugin never refers to its callers, not even by a link in a
+/// comment.
 const ABOVE_PLUGINS: [&str; 5] = ["registry", "runner", "runtime", "commands", "cli"];
 
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every Rust file below a directory: its path there, and its text.
+/// Every Rust file below a directory: its path relative to the directory, and its text.
 pub fn sources(dir: &Path) -> Vec<(String, String)> {
     let mut found = vec![];
     let mut open: Vec<PathBuf> = vec![dir.to_owned()];
@@ -64,7 +66,7 @@ pub fn sources(dir: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// The text without comments and without what stands in quotes, so that only code is judged.
+/// The text without comments and string literals, so that only code is checked.
 pub fn code(text: &str) -> String {
     let mut code = String::new();
     for line in text.lines() {
@@ -91,7 +93,7 @@ fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// What stands behind each whole word `word` of the code.
+/// The code after each occurrence of the whole word `word`.
 pub fn after<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
     let whole = move |at: usize| {
         let (before, behind) = (&code[..at], &code[at + word.len()..]);
@@ -103,7 +105,7 @@ pub fn after<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> 
         .map(move |(at, _)| &code[at + word.len()..])
 }
 
-/// The names that a path goes on with: one, or each of a list `{a::b, c}`.
+/// The names that continue a path: one, or each of a list `{a::b, c}`.
 fn names(rest: &str) -> Vec<String> {
     let word = |text: &str| text.chars().take_while(|c| is_of_word(*c)).collect::<String>();
     let Some(list) = rest.strip_prefix('{') else { return vec![word(rest)] };
@@ -125,8 +127,8 @@ fn names(rest: &str) -> Vec<String> {
     names
 }
 
-/// The modules of the crate's root that a piece of code names: `crate::a::…`, `crate::{a::…, b}`,
-/// and `super::a` where `a` is a layer.
+/// The modules of the crate root that this code names: `crate::a::…`, `crate::{a::…, b}`, and
+/// `super::a` if `a` is a layer.
 fn imports(code: &str) -> BTreeSet<String> {
     let mut named: BTreeSet<String> = after(code, "crate::").flat_map(names).collect();
     named.extend(after(code, "super::").flat_map(names).filter(|name| rank(name).is_some()));
@@ -142,7 +144,7 @@ fn layer_of(path: &str) -> &str {
     path.split('/').next().unwrap().trim_end_matches(".rs")
 }
 
-/// Every rule that a file breaks.
+/// The rules that a file breaks.
 fn violations(path: &str, text: &str) -> Vec<String> {
     let (code, layer) = (code(text), layer_of(path));
     let mut broken = vec![];
@@ -173,7 +175,7 @@ fn violations(path: &str, text: &str) -> Vec<String> {
     broken
 }
 
-/// Plugins do not import each other: two that need one thing have a step for it.
+/// Plugins do not import each other: what two of them need is a step.
 fn other_plugins(path: &str, code: &str) -> Vec<String> {
     let module = module_of(path);
     let [_, group, own, ..] = module.as_slice() else { return vec![] }; // plugins/main/mod.rs lists them
@@ -204,7 +206,7 @@ fn module_of(path: &str) -> Vec<&str> {
     path.strip_suffix("/mod").unwrap_or(path).split('/').collect()
 }
 
-/// The command line takes what the registry has: a plugin brings its commands along.
+/// The command line gets plugins from the registry: a plugin brings its own commands.
 fn plugins_by_name(path: &str, code: &str, text: &str) -> Vec<String> {
     let imported = imports(code).contains("plugins").then(|| "plugins".to_owned());
     let quoted = PLUGINS.iter().map(|entry| entry.name.to_owned());
@@ -222,7 +224,7 @@ fn every_layer_knows_only_those_below_it() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// A rule that cannot fail holds nothing.
+/// Proves that each rule can fail.
 #[test]
 fn each_rule_can_be_broken() {
     let cases = [
@@ -306,9 +308,10 @@ fn what_is_allowed_breaks_no_rule() {
     }
 }
 
-/// Links in comments count as knowing, where the layers are to be exchanged freely.
+/// In steps and plugins even a link in a comment counts as knowing a caller, since the layers above
+/// have to stay replaceable.
 #[test]
-fn steps_and_plugins_do_not_even_mention_who_runs_them() {
+fn steps_and_plugins_do_not_even_mention_their_callers() {
     for (path, text) in sources(&root().join("src")) {
         for above in ABOVE_PLUGINS.iter().filter(|_| matches!(layer_of(&path), "steps" | "plugins"))
         {
@@ -334,13 +337,13 @@ fn plugin_files() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_plugin_has_a_line_in_the_registry_and_a_file_of_its_name() {
+fn every_plugin_has_a_registry_line_and_a_file_of_its_name() {
     let registered =
         PLUGINS.iter().map(|entry| format!("{}/{}", entry.kind.as_str(), entry.name)).collect();
     assert_eq!(plugin_files(), registered);
 }
 
-/// `static` is a word of the language, so its module is `static_`.
+/// `static` is a Rust keyword, so the plugin's module is `static_`.
 #[test]
 fn every_plugin_has_tests_of_its_name() {
     for plugin in plugin_files() {

@@ -1,15 +1,15 @@
-//! Commands read the fields of errors and never their texts: a text could not be improved without
-//! breaking them.
+//! Commands read the fields of errors and never parse their texts; otherwise no text could be
+//! improved without breaking a command.
 
 use super::{code, is_of_word, root, sources};
 
-/// Fields and variables with texts of errors.
+/// Fields and variables that hold error texts.
 const TEXTS: [&str; 7] = ["msg", "details", "problem", "expected", "sentence", "message", "advice"];
 
-/// Names of errors, whose `to_string` is such a text.
+/// Variable names of errors; their `to_string` is such a text.
 const ERRORS: [&str; 6] = ["error", "err", "e", "failure", "mistake", "refusal"];
 
-/// What looks into a text.
+/// Functions that inspect a text.
 const MATCHERS: [&str; 22] = [
     "split",
     "split_once",
@@ -35,13 +35,13 @@ const MATCHERS: [&str; 22] = [
     "eq_ignore_ascii_case",
 ];
 
-/// Methods of a mistake's fields that return data.
+/// Methods of a mistake's fields that return data, not text.
 const DATA: [&str; 2] = ["ranges", "words"];
 
-/// Variants that are texts.
+/// Enum variants that hold a text.
 const TEXT_VARIANTS: [&str; 2] = ["Problem", "Expected"];
 
-/// The words and signs of a piece of code.
+/// The words and punctuation of the code.
 fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = vec![];
     let mut rest = code.trim_start();
@@ -56,7 +56,7 @@ fn tokens(code: &str) -> Vec<&str> {
     tokens
 }
 
-/// Where the bracket at `open` is closed.
+/// The index of the bracket that closes the one at `open`.
 fn close(tokens: &[&str], open: usize) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -72,8 +72,7 @@ fn close(tokens: &[&str], open: usize) -> usize {
     tokens.len()
 }
 
-/// The methods that are called on what is at `at`, one on the result of the other, and where that
-/// ends.
+/// The chain of methods called on the token at `at`, and the index where the chain ends.
 fn chain<'a>(tokens: &[&'a str], at: usize) -> (Vec<&'a str>, usize) {
     let (mut methods, mut at) = (vec![], at + 1);
     loop {
@@ -93,7 +92,7 @@ fn is_field(tokens: &[&str], at: usize) -> bool {
     at > 0 && tokens[at - 1] == "."
 }
 
-/// Whether what is at `at` is a text of an error.
+/// Whether the token at `at` is an error text.
 fn is_text(tokens: &[&str], at: usize, bound: &[&str]) -> bool {
     let is_named =
         TEXTS.contains(&tokens[at]) || bound.contains(&tokens[at]) && !is_field(tokens, at);
@@ -104,7 +103,7 @@ fn is_text(tokens: &[&str], at: usize, bound: &[&str]) -> bool {
     is_named || is_of_error
 }
 
-/// Whether these tokens have the field of an error that is a text.
+/// Whether these tokens contain a field with an error text.
 fn has_field(tokens: &[&str]) -> bool {
     (0..tokens.len()).any(|at| {
         let is_of_error = is_text(tokens, at, &[]) && is_field(tokens, at);
@@ -112,15 +111,15 @@ fn has_field(tokens: &[&str]) -> bool {
     })
 }
 
-/// The variable that `let` at `at` binds to a text of an error.
+/// The variable that the `let` at `at` binds to an error text.
 fn bound<'a>(tokens: &[&'a str], at: usize) -> Option<&'a str> {
     let name = *tokens[at + 1..].iter().find(|token| !["mut", "("].contains(token))?;
     let end = tokens[at..].iter().position(|token| *token == ";")? + at;
     has_field(&tokens[at..end]).then_some(name)
 }
 
-/// Whether `match` at `at` has a text of an error as its subject. Problems and expectations are
-/// enums until they become text.
+/// Whether the `match` at `at` has an error text as its subject. Problems and expectations are
+/// enums until they are converted to text.
 fn is_match_on_text(tokens: &[&str], at: usize) -> bool {
     let end = tokens[at..].iter().position(|token| *token == "{").unwrap_or(0) + at;
     let subject = &tokens[at..end];
@@ -134,14 +133,14 @@ fn is_text_variant(tokens: &[&str], at: usize) -> bool {
     tokens[at] == "Text" && at > 2 && TEXT_VARIANTS.contains(&tokens[at - 3])
 }
 
-/// Whether the method at `at` looks for a text of an error in another text.
+/// Whether the method at `at` searches another text for an error text.
 fn looks_for_text(tokens: &[&str], at: usize) -> bool {
     MATCHERS.contains(&tokens[at])
         && tokens.get(at + 1) == Some(&"(")
         && has_field(&tokens[at + 2..close(tokens, at + 1)])
 }
 
-/// Whether the text of an error at `at` is looked into or compared.
+/// Whether the error text at `at` is inspected or compared.
 fn is_looked_into(tokens: &[&str], at: usize, bound: &[&str]) -> bool {
     if !is_text(tokens, at, bound) {
         return false;
@@ -156,7 +155,7 @@ fn is_looked_into(tokens: &[&str], at: usize, bound: &[&str]) -> bool {
     is_own && matches!(tokens.get(end..end + 2), Some(["=" | "!", "="])) && !is_with_variant
 }
 
-/// What matches on a text of an error.
+/// Every place that matches on an error text.
 fn matches_on_texts(text: &str) -> Vec<String> {
     let code = code(text);
     let tokens = tokens(&code);
@@ -189,7 +188,7 @@ fn commands_do_not_match_on_texts_of_errors() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// A rule that cannot fail holds nothing.
+/// Proves that the rule can fail.
 #[test]
 fn each_way_to_match_on_a_text_is_found() {
     for text in [
@@ -203,7 +202,7 @@ fn each_way_to_match_on_a_text_is_found() {
         "let text = error.details.clone(); let is = text.starts_with(\"a\");",
         "let told = error.to_string(); told.split_once(\": \")",
         "error.to_string().find(\"at line\")",
-        "error.advice().is_empty() || error.advice().ends_with(\"x\")",
+        "error.advice.is_empty() || error.advice.ends_with(\"x\")",
         "mistake.expected.to_string().split(\" or \")",
         "known.iter().any(|known| known.starts_with(&error.msg))",
         "if error.msg == \"no name\" {}",
@@ -218,7 +217,7 @@ fn each_way_to_match_on_a_text_is_found() {
 #[test]
 fn reading_fields_is_no_match_on_a_text() {
     for text in [
-        "self.tell(Note { message: &[&error.msg], hint: &[error.advice()], ..NOTHING });",
+        "self.tell(Note { message: &[&error.msg], hint: &[&error.advice], ..NOTHING });",
         "if mistake.problem == Problem::Missing { required.push(key); }",
         "match &mistake.problem { Problem::Found(_) => (), _ => () }",
         "let least = mistake.expected.ranges().first().map(|range| *range.start());",

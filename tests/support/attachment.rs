@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::call::{Call, Outcome, Peer, farm};
 use super::netns::{Container, Lab};
 
-/// What `cniVersion` may be: nothing, or any version there is.
+/// Every value of `cniVersion`: absent, and each released version.
 pub const EVERY_VERSION: [Option<&str>; 8] = [
     None,
     Some("0.1.0"),
@@ -19,8 +19,8 @@ pub const EVERY_VERSION: [Option<&str>; 8] = [
     Some("1.1.0"),
 ];
 
-/// Runs a case in a lab of its own for each peer that has the plugin: ours once it is built, the
-/// reference where `CNI_REFERENCE` is set.
+/// Runs a case in a lab of its own for each peer that has the plugin: ours once it is built, and
+/// the reference where `CNI_REFERENCE` is set.
 pub fn for_each_peer(plugin: &str, case: impl Fn(&Lab)) {
     let peers: Vec<Peer> = Peer::all().into_iter().filter(|peer| has(peer, plugin)).collect();
     if peers.is_empty() {
@@ -29,8 +29,8 @@ pub fn for_each_peer(plugin: &str, case: impl Fn(&Lab)) {
     peers.into_iter().for_each(|peer| run(peer, &case));
 }
 
-/// Runs a case that only our plugin is expected to pass. What the reference does instead is in
-/// `tests/differences`.
+/// Runs a case that only our plugin is expected to pass. `tests/differences` records what the
+/// reference does instead.
 pub fn for_ours(plugin: &str, case: impl Fn(&Lab)) {
     if has(&Peer::Ours, plugin) {
         run(Peer::Ours, &case);
@@ -39,7 +39,7 @@ pub fn for_ours(plugin: &str, case: impl Fn(&Lab)) {
     }
 }
 
-/// Runs a case that shows how the reference differs, where it is installed.
+/// Runs a case that shows how the reference differs, if the reference is installed.
 pub fn for_reference(plugin: &str, case: impl Fn(&Lab)) {
     match reference_with(plugin) {
         Some(peer) => run(peer, &case),
@@ -47,7 +47,7 @@ pub fn for_reference(plugin: &str, case: impl Fn(&Lab)) {
     }
 }
 
-/// The reference where it is the one that is described: plugins before 1.6 have another behaviour.
+/// The reference, if its version is the one described: plugins before 1.6 behave differently.
 pub fn reference_with(plugin: &str) -> Option<Peer> {
     Peer::reference().filter(|peer| has(peer, plugin))
 }
@@ -57,8 +57,8 @@ fn run(peer: Peer, case: &impl Fn(&Lab)) {
     case(&Lab::new(peer));
 }
 
-/// An old reference (before 1.6) has another behaviour than the one described; only the upgrade
-/// tests use it.
+/// A reference before 1.6 behaves differently from the one described; only the upgrade tests use
+/// one.
 fn has(peer: &Peer, plugin: &str) -> bool {
     match peer {
         Peer::Ours => farm().join(plugin).exists(),
@@ -69,20 +69,20 @@ fn has(peer: &Peer, plugin: &str) -> bool {
     }
 }
 
-/// Says that there is no reference plugin to compare with, or none that has what the case is about.
-/// It is not a feature of a kernel, so no other tier could do better; tests/run says at its
-/// beginning whether there is a reference.
+/// Reports that there is no reference plugin to compare with, or none with the feature of the case.
+/// This is not a missing kernel feature, so no other tier could run the comparison; tests/run says
+/// at its start whether there is a reference.
 pub fn not_compared(needs: &str) {
     eprintln!("not compared: CNI_REFERENCE names no plugins with {needs}");
 }
 
-/// Says that a test did not run and why: to stderr, and to the file `CNI_SKIP_LOG` for whoever
-/// counts.
+/// Reports that a test did not run, with the reason: to stderr, and to the file `CNI_SKIP_LOG`,
+/// which tests/run reads.
 pub fn skip(needs: &str) {
     let test = std::thread::current().name().unwrap_or("?").to_owned();
     let line = format!("SKIP {test}: needs {needs}");
     let mut stderr = std::io::stderr();
-    writeln!(stderr, "{line}").unwrap(); // eprintln! would be shown for failed tests only
+    writeln!(stderr, "{line}").unwrap(); // eprintln! output is shown for failed tests only
     if let Some(log) = std::env::var_os("CNI_SKIP_LOG") {
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         writeln!(file, "{line}").unwrap();
@@ -117,7 +117,7 @@ pub struct Attachment<'a> {
 }
 
 impl Lab {
-    /// An attachment to be made; the plugin is the configuration's `type`.
+    /// An attachment before its ADD; the plugin is the configuration's `type`.
     pub fn attach(&self, container: &Container, conf: &Value) -> Attachment<'_> {
         Attachment {
             lab: self,
@@ -132,7 +132,7 @@ impl Lab {
 }
 
 impl Lab {
-    /// The same for a container that is not the lab's.
+    /// As `attach`, for a container that the lab did not create.
     pub fn attach_at(&self, id: &str, netns: &str, conf: &Value) -> Attachment<'_> {
         let (container_id, ifname, netns) =
             (id.to_owned(), "eth0".to_owned(), Some(netns.to_owned()));
@@ -175,13 +175,13 @@ impl Attachment<'_> {
         self
     }
 
-    /// The plugins of another peer do it: an upgrade or a rollback.
+    /// Runs the plugins of another peer: an upgrade or a rollback.
     pub fn by(mut self, peer: &Peer) -> Self {
         self.by = peer.clone();
         self
     }
 
-    /// The call as a runtime would make it, to be changed by cases about the call itself.
+    /// The call as a runtime would make it; cases about the call itself change it.
     pub fn call(&self, command: &str, prev_result: Option<&Value>) -> Call {
         let mut conf = self.conf.clone();
         if let Some(prev) = prev_result {
@@ -207,7 +207,7 @@ impl Attachment<'_> {
         self.call("ADD", None).run()
     }
 
-    /// ADD that succeeds; its result.
+    /// ADD that has to succeed; returns its result.
     #[track_caller]
     pub fn add(&self) -> Value {
         self.try_add().ok()
@@ -221,7 +221,7 @@ impl Attachment<'_> {
         self.call("DEL", None).run()
     }
 
-    /// DEL that succeeds and says nothing.
+    /// DEL that has to succeed with an empty stdout.
     #[track_caller]
     pub fn del(&self) {
         assert_eq!(self.try_del().ok(), Value::Null, "DEL has no result");
@@ -231,8 +231,8 @@ impl Attachment<'_> {
         self.call("STATUS", None).run()
     }
 
-    /// CHECK is there from version 0.4.0 on, STATUS and GC from 1.1.0, and each succeeds on what
-    /// ADD made.
+    /// CHECK exists from version 0.4.0 on, STATUS and GC from 1.1.0; each has to succeed on what
+    /// ADD created.
     #[track_caller]
     pub fn assert_operations_of(&self, version: &str, result: &Value) {
         let (check, others) =
@@ -251,7 +251,7 @@ impl Attachment<'_> {
         }
     }
 
-    /// GC with the attachments that are still wanted.
+    /// GC with the attachments that are still valid.
     pub fn gc(&self, valid: &[(&str, &str)]) -> Outcome {
         let valid: Vec<Value> =
             valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname})).collect();
@@ -267,7 +267,7 @@ pub fn ips(result: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The interface of a result with this place in the list.
+/// The name of the interface at this index of a result.
 pub fn interface(result: &Value, at: usize) -> String {
     result["interfaces"][at]["name"]
         .as_str()

@@ -1,11 +1,11 @@
-//! Two calls at a time: one is stopped at a system call while the other runs.
+//! Runs two calls at a time: one is stopped at a system call while the other runs.
 
 use std::time::{Duration, Instant};
 
 use super::call::{Call, Outcome};
 use super::tracer::{Then, trace};
 
-/// The numbers of the program's own system calls that change something, begin another program or
+/// The numbers of the program's own system calls that change something, start another program or
 /// wait for it.
 pub fn stops(call: &Call) -> Vec<usize> {
     let mut stops = vec![];
@@ -22,8 +22,9 @@ pub fn stops(call: &Call) -> Vec<usize> {
     stops
 }
 
-/// What came of a call that was stopped before the system call of this number, and of the other
-/// one. The first goes on when the other is done, or `is_held` up by the first, or after the limit.
+/// The outcomes of a call that is stopped before the system call of this number, and of the other
+/// call. The first call continues when the other has finished, when `is_held` says that the first
+/// blocks it, or after the limit.
 pub fn run_beside(
     stopped: &Call,
     number: usize,
@@ -44,7 +45,7 @@ pub fn run_beside(
             }
             Then::Go
         });
-        // Two runs may differ by a few system calls, so the stop may not have come.
+        // Two runs may differ by a few system calls, so the stop may never have been reached.
         [traced.outcome, running.map_or_else(|| other.run(), |running| running.join().unwrap())]
     })
 }

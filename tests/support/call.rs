@@ -1,4 +1,4 @@
-//! One execution of one plugin, as a runtime would do it: environment and stdin in, stdout, stderr
+//! One execution of one plugin, as a runtime would do it: environment and stdin in; stdout, stderr
 //! and status out.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// Whose plugins a case runs: the same case on both is how we compare.
+/// The plugins that a case runs. Ours and the reference are compared by running the same case on
+/// both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// The symlink farm of the binary under test.
@@ -27,7 +28,7 @@ impl Peer {
         }
     }
 
-    /// The reference plugins, where they are installed: `CNI_REFERENCE` names their directory
+    /// The reference plugins, if they are installed: `CNI_REFERENCE` names their directory
     /// (tests/run sets it).
     pub fn reference() -> Option<Peer> {
         let dir = PathBuf::from(std::env::var_os("CNI_REFERENCE")?);
@@ -40,14 +41,14 @@ impl Peer {
     }
 }
 
-/// The binary under test: `CNI_MULTI` where the release build is tested, else the one cargo built
-/// for this run.
+/// The binary under test: `CNI_MULTI` if it is set, as it is for the release build, else the one
+/// that cargo built for this run.
 pub fn binary() -> PathBuf {
     std::env::var_os("CNI_MULTI")
         .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_cni-multi")), PathBuf::from)
 }
 
-/// A directory of symlinks, one a plugin, as install.sh makes it; made once a test process.
+/// A directory of symlinks, one per plugin, as install.sh makes it; created once per test process.
 pub fn farm() -> &'static Path {
     static FARM: OnceLock<PathBuf> = OnceLock::new();
     FARM.get_or_init(|| {
@@ -56,14 +57,14 @@ pub fn farm() -> &'static Path {
         let listed = Command::new(binary()).arg("list").output().unwrap();
         for name in String::from_utf8(listed.stdout).unwrap().lines() {
             let link = dir.join(name);
-            let _ = std::fs::remove_file(&link); // an earlier process had the same id
+            let _ = std::fs::remove_file(&link); // an earlier process may have had the same id
             std::os::unix::fs::symlink(binary(), link).unwrap();
         }
         dir
     })
 }
 
-/// What came back.
+/// The result of one execution.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub status: i32,
@@ -72,7 +73,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// When the process has ended.
+    /// Waits for the process to end.
     pub fn of(child: Child) -> Outcome {
         let output = child.wait_with_output().unwrap();
         Outcome {
@@ -116,13 +117,13 @@ pub struct ErrorObject {
 }
 
 impl ErrorObject {
-    /// Message and details, all that a reader gets to see.
+    /// Message and details: all the text that an operator sees.
     pub fn text(&self) -> String {
         format!("{}: {}", self.msg, self.details)
     }
 }
 
-/// A call to be made. `new` fills in what every runtime sends; change what the case is about.
+/// A call to be made. `new` fills in what every runtime sends; a case changes the part it is about.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub program: PathBuf,
@@ -156,7 +157,7 @@ impl Call {
         self
     }
 
-    /// Programs in this directory of the host come before those of the same names.
+    /// Puts this directory of the host first in PATH.
     pub fn with_programs(mut self, dir: &str) -> Call {
         let path = std::env::var("PATH").unwrap_or_default();
         self.wrapper.extend(["env".to_owned(), format!("PATH={dir}:{path}")]);
@@ -177,7 +178,7 @@ impl Call {
         Outcome::of(self.spawn())
     }
 
-    /// The process, which has got its stdin.
+    /// Starts the process and writes its stdin.
     pub fn spawn(&self) -> Child {
         let line: Vec<String> = self
             .wrapper

@@ -1,28 +1,28 @@
-//! A main plugin and one that is chained after it, as a runtime runs them.
+//! A main plugin and a plugin chained after it, run as a runtime runs them.
 
 use serde_json::{Value, json};
 
 use super::attachment::{Attachment, ips, with};
 use super::netns::{Container, Lab};
 
-/// An interface, and what is chained after the plugin that made it. It derefs to the attachment of
+/// An interface and the plugin chained after the one that created it. Derefs to the attachment of
 /// the chained plugin.
 pub struct Chained<'a> {
     pub main: Attachment<'a>,
-    /// What the main plugin answered.
+    /// The result of the main plugin's ADD.
     pub result: Value,
     chained: Attachment<'a>,
 }
 
-/// The same with a container of its own.
+/// As `Chained`, with a container of its own.
 pub struct Chain<'a> {
     pub container: Container,
     interface: Chained<'a>,
 }
 
 impl Lab {
-    /// ADD of the main plugin to a new container. The chained plugin, which gets the network's name
-    /// and version and the result, is up to the case.
+    /// Runs ADD of the main plugin in a new container. The chained plugin gets the network's name
+    /// and version and the result; the case runs it.
     #[track_caller]
     pub fn chain(&self, main: &Value, chained: &Value) -> Chain<'_> {
         let container = self.container();
@@ -30,7 +30,7 @@ impl Lab {
         Chain { container, interface }
     }
 
-    /// The same in a container that is there.
+    /// As `chain`, in an existing container.
     #[track_caller]
     pub fn chain_in(
         &self,
@@ -61,20 +61,20 @@ impl<'a> Chained<'a> {
         ips(&self.result)
     }
 
-    /// With changes to what the chained plugin gets, be it from the runtime.
+    /// Changes the configuration of the chained plugin, including the keys that the runtime adds.
     pub fn changed(self, changes: Value) -> Chained<'a> {
         Chained { chained: self.chained.conf(changes), ..self }
     }
 
-    /// One more plugin that is chained after those, with the same result before it.
+    /// One more plugin chained after these, with the same prevResult.
     pub fn also(&self, conf: &Value) -> Attachment<'a> {
         let mut attachment = self.chained.clone();
         attachment.conf = of_network(&self.main.conf, conf, &self.result);
         attachment
     }
 
-    /// The chained plugin's attachment as a runtime knows it that has lost all but the network's
-    /// configuration.
+    /// The chained plugin's attachment as seen by a runtime that has lost everything but the
+    /// network configuration.
     pub fn bare(&self) -> Attachment<'a> {
         self.chained.clone().netns(None).conf(json!({"prevResult": null, "runtimeConfig": null}))
     }

@@ -1,9 +1,9 @@
-//! A network with DHCP servers, and the daemon of whose plugins are tested.
+//! A network with DHCP servers, and the DHCP daemon of the peer under test.
 //!
-//! The network is a veth pair, `lan` at both ends: a bridge port or a master on the pretend host,
-//! the servers' interface in the namespace outside. Servers are real ones (`servers`), or one of
-//! our own that does what those never do (`scripted`). Their files are outside the lab, so that
-//! snapshots do not see them.
+//! The network is a veth pair named `lan` at both ends: on the pretend host it is a bridge port or
+//! a master, in the namespace outside it is the servers' interface. The servers are real ones
+//! (`servers`), or one of our own for behaviour that those never show (`scripted`). Their files are
+//! outside the lab, so that snapshots do not include them.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -25,15 +25,15 @@ pub mod scripted;
 pub mod servers;
 pub mod servers_v6;
 
-/// Where the daemon listens by default, and where ours keeps its leases then.
+/// The daemon's default socket, and where ours then keeps its leases.
 pub const SOCKET: &str = "/run/cni/dhcp.sock";
 pub const JOURNAL: &str = "/run/cni/dhcp.leases";
 
-/// The servers' own address.
+/// The servers' address.
 pub const SERVER: &str = "10.60.0.1";
 
-/// Makes the network. The kernel may take a second to notice that both ends are up, and until then
-/// nothing is sent.
+/// Creates the network. The kernel may take a second to report the carrier of both ends, and until
+/// then it sends nothing.
 const LAN: &str = r"
 ip link add lan type veth peer name lan netns outside
 ip -n outside addr add 10.60.0.1/16 dev lan
@@ -42,7 +42,7 @@ ip link set lan up
 until ip link show lan | grep -q 'state UP' && ip -n outside link show lan | grep -q 'state UP'; do sleep 0.01; done
 ";
 
-/// How containers are on the network.
+/// How containers are attached to the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Bridge,
@@ -51,7 +51,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A configuration whose addresses come by DHCP.
+    /// A configuration that gets its addresses by DHCP.
     pub fn conf(self) -> Value {
         let base = json!({"cniVersion": "1.1.0", "name": "net1", "ipam": {"type": "dhcp"}});
         with(
@@ -64,7 +64,7 @@ impl Kind {
         )
     }
 
-    /// Whether this kernel has such links.
+    /// Whether this kernel supports the link kind.
     pub fn is_in(self, lab: &Lab) -> bool {
         self != Kind::Ipvlan
             || lab
@@ -76,7 +76,7 @@ impl Kind {
 }
 
 impl Lab {
-    /// Connects the pretend host with the servers' namespace, for attachments of this kind.
+    /// Connects the pretend host to the servers' namespace, for attachments of this kind.
     pub fn lan(&self, kind: Kind) {
         self.host.sh(&format!("set -e; {LAN}"));
         if kind == Kind::Bridge {
@@ -95,7 +95,7 @@ impl Lab {
     }
 }
 
-/// Waits for something to become true; says what it was that did not.
+/// Waits for a condition; panics with `what` on timeout.
 #[track_caller]
 pub fn wait_until(what: &str, seconds: u64, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience(seconds);
@@ -105,15 +105,15 @@ pub fn wait_until(what: &str, seconds: u64, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A program in a namespace of the lab. It is killed when this is dropped, or when this test
-/// process ends in any other way.
+/// A program in a namespace of the lab. It is killed when this is dropped, and by the kernel when
+/// the test process ends in any other way.
 pub struct Process {
     child: Child,
     output: PathBuf,
 }
 
 impl Process {
-    /// Its stdout and stderr go to `output`.
+    /// Starts the program; its stdout and stderr go to `output`.
     pub fn start(at: &Namespace, line: &[String], stdin: Stdio, output: PathBuf) -> Process {
         let file = File::options().create(true).append(true).open(&output).unwrap();
         let mut command: Command = at.command("setpriv");
@@ -126,7 +126,7 @@ impl Process {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub fn output(&self) -> String {
         std::fs::read_to_string(&self.output).unwrap()
     }
@@ -141,7 +141,8 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// The status after a signal such as `TERM`; it has to end within some seconds.
+    /// Sends a signal such as `TERM` and returns the exit status; the process has to end within
+    /// seconds.
     #[track_caller]
     pub fn end_by(&mut self, signal: &str) -> i32 {
         let sent = Command::new("kill")
@@ -152,7 +153,7 @@ impl Process {
         self.wait()
     }
 
-    /// The status of a process that ends by itself.
+    /// Waits for a process that ends by itself; returns its exit status.
     #[track_caller]
     pub fn wait(&mut self) -> i32 {
         wait_until("the process ends", 10, || self.child.try_wait().unwrap().is_some());
@@ -178,11 +179,11 @@ pub struct Daemon<'a> {
     scratch: Scratch,
 }
 
-/// Flags for cases in which nobody answers: the attempt is over within three seconds.
+/// Flags for cases without an answering server: the attempt times out within three seconds.
 pub const HASTY: [&str; 6] = ["-timeout", "1s", "-resendmax", "2s", "-resendtimeout", "3s"];
 
 impl<'a> Daemon<'a> {
-    /// Started as a runtime's host would; it listens when this returns.
+    /// Starts the daemon as the runtime's host would; returns when it listens.
     #[track_caller]
     pub fn start(lab: &'a Lab) -> Daemon<'a> {
         Daemon::with_flags(lab, &[])
@@ -195,7 +196,7 @@ impl<'a> Daemon<'a> {
         daemon
     }
 
-    /// Run by another program, such as `setpriv … --`.
+    /// Starts the daemon under another program, such as `setpriv … --`.
     #[track_caller]
     pub fn wrapped(lab: &'a Lab, wrapper: &[&str]) -> Daemon<'a> {
         let daemon = Daemon::launch_wrapped(lab, wrapper);
@@ -203,7 +204,7 @@ impl<'a> Daemon<'a> {
         daemon
     }
 
-    /// The status and the log of one that ends by itself, run by another program.
+    /// The exit status and the log of a daemon that refuses to start under another program.
     #[track_caller]
     pub fn refused(lab: &'a Lab, wrapper: &[&str]) -> (i32, String) {
         let mut daemon = Daemon::launch_wrapped(lab, wrapper);
@@ -218,7 +219,7 @@ impl<'a> Daemon<'a> {
         Daemon { lab, args: vec![], process, scratch }
     }
 
-    /// With the listener that systemd would have made; it is bound to the usual socket already.
+    /// Starts the daemon with a listener on its default socket, as systemd does.
     pub fn activated(lab: &'a Lab, listener: std::os::fd::OwnedFd, flags: &[&str]) -> Daemon<'a> {
         let mut line = vec!["sh".to_owned(), "-c".to_owned()];
         line.push(r#"export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@" 3<&0 </dev/null"#.to_owned());
@@ -229,7 +230,7 @@ impl<'a> Daemon<'a> {
         Daemon { lab, args: flags.iter().map(|s| (*s).to_owned()).collect(), process, scratch }
     }
 
-    /// Started, and not waited for.
+    /// Starts the daemon without waiting for it.
     pub fn launch(lab: &'a Lab, flags: &[&str], stdin: Stdio) -> Daemon<'a> {
         let scratch = Scratch::new();
         let process =
@@ -237,7 +238,7 @@ impl<'a> Daemon<'a> {
         Daemon { lab, args: flags.iter().map(|s| (*s).to_owned()).collect(), process, scratch }
     }
 
-    /// Where its flags say that it listens.
+    /// The socket path that its flags name.
     fn socket(&self) -> &str {
         let mut args = self.args.iter().map(|arg| arg.trim_start_matches('-'));
         let given =
@@ -250,14 +251,14 @@ impl<'a> Daemon<'a> {
         let socket = self.lab.path(self.socket());
         wait_until("the daemon listens", 10, || UnixStream::connect(&socket).is_ok());
         if self.lab.peer != Peer::Ours {
-            // It minds signals only when it answers.
+            // The reference handles signals only once it answers requests.
             let mut stream = UnixStream::connect(&socket).unwrap();
             stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
             assert_ne!(stream.read(&mut [0; 16]).unwrap(), 0);
         }
     }
 
-    /// Starts again after an end of any kind, with the same flags.
+    /// Restarts the daemon with the same flags, however it ended.
     #[track_caller]
     pub fn start_again(&mut self) {
         self.process.kill();
@@ -268,19 +269,19 @@ impl<'a> Daemon<'a> {
         self.wait_for_socket();
     }
 
-    /// `kill -9`, then a new one.
+    /// `kill -9`, then a restart.
     #[track_caller]
     pub fn crash_and_start_again(&mut self) {
         self.process.kill();
         self.start_again();
     }
 
-    /// What it has written.
+    /// Its log so far.
     pub fn log(&self) -> String {
         self.process.output()
     }
 
-    /// A number of `/proc/PID/status`, such as `VmHWM` or `voluntary_ctxt_switches`.
+    /// A numeric field of `/proc/PID/status`, such as `VmHWM` or `voluntary_ctxt_switches`.
     pub fn status(&self, field: &str) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -288,7 +289,7 @@ impl<'a> Daemon<'a> {
             .unwrap_or_else(|| panic!("{field}: {text}"))
     }
 
-    /// How many descriptors it has.
+    /// The number of open file descriptors.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }

@@ -1,5 +1,5 @@
-//! How fast a stream of TCP is, second by second: by what arrives, not by what is read, since TCP
-//! keeps back what comes behind a gap.
+//! The rate of a TCP stream, second by second, counted by what arrives at the namespace and not by
+//! what the receiver reads, since TCP holds back the data after a gap.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -7,15 +7,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::extent::is_emulated;
 use super::netns::{Lab, Namespace};
 use super::patience;
 
-/// The test that sends or receives when this is set: this very program, run again in a namespace.
+/// When this variable is set, the test below sends or receives: this test program, run again in a
+/// namespace.
 const ROLE: &str = "CNI_LAB_FLOW_ROLE";
 const ROLE_TEST: &str = "support::flow::a_stream_is_measured_second_by_second";
 
-/// What a queue counts and IP does not, and what each further packet of a super-packet brings: the
-/// Ethernet header; that of TCP with timestamps.
+/// Bytes that a queue counts and the IP counters do not: the Ethernet header of each packet, and
+/// the TCP header with timestamps that each further packet of a super-packet adds.
 const ETHERNET: u64 = 14;
 const TCP: u64 = 32;
 
@@ -27,7 +29,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// From one namespace to an address of another: as fast as it can, for so many seconds.
+    /// Streams from one namespace to an address of another, as fast as it can, for this many
+    /// seconds.
     pub fn start(from: &Namespace, to: &Namespace, address: &str, seconds: usize) -> Flow {
         const PORT: u16 = 5001;
         let mut receiver = again(to, &format!("receive {PORT} {seconds}"));
@@ -45,8 +48,8 @@ impl Flow {
         Flow { receiver, sender, _stdin: stdin }
     }
 
-    /// Waits for the end; the bits of each second as a queue counted them, the first one from the
-    /// first byte on.
+    /// Waits for the end; returns the bits of each second as a queue counts them. The first second
+    /// starts with the first byte.
     pub fn finish(mut self) -> Vec<u64> {
         let mut said = String::new();
         self.receiver.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -72,9 +75,9 @@ pub fn measure(from: &Namespace, to: &Namespace, address: &str, seconds: usize) 
     Flow::start(from, to, address, seconds).finish()
 }
 
-/// The bits of each second of a stream that has so many a second after the first one, within a
-/// twentieth. A machine that has too much else to do makes a stream slower, never faster, so a slow
-/// one gets more chances.
+/// Asserts that a stream has this rate after the first second, within a twentieth, and returns the
+/// bits of each second. A busy machine makes a stream slower, never faster, so a slow result is
+/// retried.
 #[track_caller]
 pub fn assert_rate(from: &Namespace, to: &Namespace, address: &str, rate: u64) -> Vec<u64> {
     let mut tried = vec![];
@@ -88,12 +91,6 @@ pub fn assert_rate(from: &Namespace, to: &Namespace, address: &str, rate: u64) -
         tried.push(seconds);
     }
     panic!("{tried:?} bits a second, expected {rate}");
-}
-
-/// The virtual machine may be too slow for any limit; that nothing is faster than it holds there
-/// too.
-pub fn is_emulated() -> bool {
-    std::env::var_os("CNI_VM").is_some()
 }
 
 fn again(at: &Namespace, role: &str) -> Child {
@@ -120,7 +117,7 @@ fn a_stream_is_measured_second_by_second() {
     }
 }
 
-/// The pipe closes when whoever started us is gone.
+/// Ends when stdin closes, which means that the parent process is gone.
 fn end_with_parent() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
@@ -148,7 +145,7 @@ fn receive(port: u16, count: usize) {
     eprintln!("received {}", seconds.iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
 }
 
-/// The bytes that have come to this namespace, as queues count them.
+/// The bytes that this namespace has received, as queues count them.
 fn received() -> u64 {
     let (v4, v4_more) = (
         counters_in_rows("/proc/self/net/snmp", "Ip:"),
@@ -160,7 +157,7 @@ fn received() -> u64 {
     let of = |counters: &HashMap<String, u64>, name: &str| {
         counters.get(name).copied().unwrap_or_default()
     };
-    // A super-packet of several is one that is received.
+    // The IP counters count a super-packet of several packets as one.
     let bytes = |octets, packets, received: u64, headers| {
         octets + packets * ETHERNET + (packets - received.min(packets)) * headers
     };
@@ -173,7 +170,7 @@ fn received() -> u64 {
         )
 }
 
-/// A row of names and one of values, which begin alike.
+/// Parses a row of names and a row of values that start with the same word.
 fn counters_in_rows(path: &str, head: &str) -> HashMap<String, u64> {
     let text = std::fs::read_to_string(path).unwrap();
     let mut rows =
@@ -197,5 +194,5 @@ fn send(to: SocketAddr) {
         std::thread::sleep(Duration::from_millis(20));
     };
     let buffer = vec![0; 64 * 1024];
-    while stream.write_all(&buffer).is_ok() {} // until the receiver has enough
+    while stream.write_all(&buffer).is_ok() {} // until the receiver closes the stream
 }

@@ -1,33 +1,39 @@
-//! What every tier of the tests shares.
+//! Code that every test tier shares.
 
 pub mod attachment;
 pub mod beside;
 pub mod call;
 pub mod chain;
+pub mod contract;
 pub mod dhcp;
+pub mod extent;
+pub mod failed_add;
 pub mod flow;
 pub mod netns;
+pub mod networks;
 pub mod peers;
 pub mod probe;
 pub mod scratch;
 pub mod shells;
 pub mod snapshot;
 pub mod stdin;
+pub mod subject;
 pub mod tracer;
 pub mod traffic;
 
 use std::time::Duration;
 
-/// A time limit for what takes `seconds` at most on a machine that has nothing else to do. An
-/// emulated one (`tests/vm/run`, which sets `CNI_VM` for the tests) is several times slower, and so
-/// is one where many processes take turns; a limit that is too long costs nothing where things
-/// work.
+use extent::is_emulated;
+
+/// A timeout for work that takes `seconds` at most on an idle machine. An emulated machine is
+/// several times slower, and so is one with many processes per processor; a timeout that is too
+/// long costs nothing when the work succeeds.
 pub fn patience(seconds: u64) -> Duration {
-    let slowness = if std::env::var_os("CNI_VM").is_some() { 5 } else { 1 };
+    let slowness = if is_emulated() { 5 } else { 1 };
     Duration::from_secs(seconds * slowness * waiting_a_processor())
 }
 
-/// How many processes take turns on each processor, as far as it makes a difference.
+/// The number of processes per processor, from 1 to 10.
 fn waiting_a_processor() -> u64 {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let running: f64 =

@@ -1,8 +1,8 @@
-//! A laboratory of network namespaces: a pretend host, containers on demand and a peer outside.
+//! A lab of network namespaces: a pretend host, containers on demand and a peer outside.
 //!
 //! The machine's own network is never touched. A lab lives as long as its holder process, which
-//! waits on a pipe from this test process: when the test ends, in whatever way, the pipe closes,
-//! the holder ends, and the kernel takes the namespaces down. Root gets a network and a mount
+//! waits on a pipe from this test process: when the test process ends, in whatever way, the pipe
+//! closes, the holder ends, and the kernel destroys the namespaces. Root gets a network and a mount
 //! namespace; an ordinary user gets a user namespace around them.
 
 use std::io::{BufRead as _, BufReader};
@@ -15,14 +15,14 @@ use serde_json::Value;
 
 use super::call::{Peer, farm};
 
-/// Where the host's uplink and the peer behind it are. The peer has no route to any container
-/// subnet.
+/// The addresses of the host's uplink and of the peer behind it. The peer has no route to any
+/// container subnet.
 pub const UPLINK: [&str; 2] = ["198.51.100.1", "2001:db8:ffff::1"];
 pub const OUTSIDE: [&str; 2] = ["198.51.100.2", "2001:db8:ffff::2"];
 
-/// Makes the pretend host, in namespaces that are already new. `/run` and `/var/lib/cni` are its
-/// own, so locks and state files of two labs never meet; DAD is off because a test should not wait
-/// a second for every address of a bridge.
+/// Sets up the pretend host, in namespaces that are already new. `/run` and `/var/lib/cni` are
+/// private mounts, so two labs never share locks or state files. DAD is off, so that a test does
+/// not wait a second for every address of a bridge.
 const HOST: &str = r#"
 set -e
 for tool in ip tc bridge nft iptables ip6tables ping; do
@@ -52,19 +52,20 @@ END
 until ip link show uplink | grep -q 'state UP' && ip -n outside link show uplink | grep -q 'state UP'; do sleep 0.01; done
 "#;
 
-/// The reference waits for DAD in the container, a second or two for each ADD with IPv6; the cases
-/// would take minutes. Where only ours adds, a container is as the kernel makes it.
+/// The reference waits for DAD in the container, a second or two for each ADD with IPv6; over all
+/// cases that adds up to minutes. If only ours runs ADD, a container keeps the kernel's default.
 const NO_DAD: &str = "sh -c 'echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad'";
 
-/// What a holder does when its namespace is ready: say so, and wait for the pipe to close.
+/// The end of a holder's script: report that the namespace is ready, and wait for the pipe to
+/// close.
 const HOLD: &str = "\necho ready\nexec cat >/dev/null\n";
 
 pub struct Lab {
-    /// Whose plugins are tested here.
+    /// The peer under test in this lab.
     pub peer: Peer,
     pub host: Namespace,
     pub outside: Namespace,
-    /// What is run first in a new container.
+    /// The command that runs first in a new container.
     prepare: &'static str,
     holder: Holder,
     made: AtomicU32,
@@ -84,7 +85,7 @@ impl Lab {
         Lab { peer, prepare, host, outside, holder, made: AtomicU32::new(0) }
     }
 
-    /// A container whose namespace is a bind-mounted file, as containerd and podman make them.
+    /// A container with its namespace bind-mounted at a file, as containerd and podman make them.
     pub fn container(&self) -> Container {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let netns = format!("/run/netns/c{number}");
@@ -98,7 +99,7 @@ impl Lab {
         }
     }
 
-    /// A container whose namespace is named by a process, as Docker and nerdctl do it:
+    /// A container with a namespace named by a process, as Docker and nerdctl do it:
     /// `/proc/PID/ns/net`.
     pub fn container_of_process(&self) -> Container {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
@@ -115,14 +116,14 @@ impl Lab {
         }
     }
 
-    /// A lab where the reference adds too.
+    /// A lab in which the reference runs ADD too.
     pub fn without_dad(self) -> Lab {
         Lab { prepare: NO_DAD, ..self }
     }
 
-    /// Makes this a host without iptables. The reference's DEL, as Debian builds it, fails for
-    /// networks masqueraded by nf_tables where iptables 1.8.9 is installed (see
-    /// tests/differences), so cases about that backend hide it.
+    /// Hides iptables from the pretend host. The reference's DEL, as Debian builds it, fails for
+    /// networks masqueraded by nf_tables where iptables 1.8.9 is installed (see tests/differences),
+    /// so cases about that backend hide it.
     pub fn hide_iptables(&self) {
         self.host.sh(r#"for name in iptables ip6tables iptables-legacy ip6tables-legacy; do
                 file=$(command -v $name) || continue
@@ -130,18 +131,17 @@ impl Lab {
             done"#);
     }
 
-    /// The process that the lab's namespaces live with.
+    /// The process that keeps the lab's namespaces alive.
     pub fn pid(&self) -> u32 {
         self.holder.pid()
     }
 
-    /// A file of the pretend host, as this process can open it.
+    /// The path by which this process can open a file of the pretend host.
     pub fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.holder.pid()))
     }
 
-    /// CNI_PATH for `peer`. While our binary is being built up, a delegate that it lacks is
-    /// the reference's.
+    /// CNI_PATH for `peer`. A delegate that our binary does not have yet comes from the reference.
     pub fn cni_path(&self, peer: &Peer) -> String {
         let own = peer.dir().to_str().unwrap().to_owned();
         match Peer::reference() {
@@ -167,7 +167,7 @@ impl Namespace {
         command
     }
 
-    /// Where this very process finds the network namespace.
+    /// The path by which this process finds the network namespace.
     pub fn path(&self) -> String {
         let named = self.enter.iter().find_map(|word| word.strip_prefix("--net="));
         let of_holder = || {
@@ -181,7 +181,7 @@ impl Namespace {
         self.command("sh").args(["-c", script]).output().unwrap()
     }
 
-    /// What a shell script prints; it has to succeed.
+    /// Runs a shell script that has to succeed; returns its stdout.
     #[track_caller]
     pub fn sh(&self, script: &str) -> String {
         let output = self.try_sh(script);
@@ -190,7 +190,8 @@ impl Namespace {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command prints as JSON; nothing is an empty array, as iproute2 means it.
+    /// Runs a command that prints JSON. Empty output becomes an empty array: iproute2 prints
+    /// nothing for an empty list.
     #[track_caller]
     pub fn json(&self, command: &str) -> Value {
         let text = self.sh(command);
@@ -200,14 +201,14 @@ impl Namespace {
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("`{command}` printed {text:?}: {e}"))
     }
 
-    /// The attributes of a link, or None where there is no such link.
+    /// The attributes of a link, or None if there is no such link.
     pub fn link(&self, name: &str) -> Option<Value> {
         let output = self.try_sh(&format!("ip -j -d link show dev {name}"));
         let text = String::from_utf8(output.stdout).unwrap();
         output.status.success().then(|| serde_json::from_str::<Value>(&text).unwrap()[0].clone())
     }
 
-    /// Addresses with their prefixes, link-local ones left out.
+    /// Addresses with their prefixes, without link-local ones.
     pub fn addresses(&self, link: &str) -> Vec<String> {
         let links = self.json(&format!("ip -j addr show dev {link}"));
         let infos = links[0]["addr_info"].as_array().unwrap().clone();
@@ -231,8 +232,8 @@ pub struct Container {
 }
 
 impl Container {
-    /// Destroys the namespace, as runtimes do: also when somebody has it open. The path names
-    /// nothing any more.
+    /// Destroys the namespace as runtimes do, even if a process has it open. The path no longer
+    /// exists.
     pub fn vanish(&self) {
         if let Some(holder) = self.holder.lock().unwrap().take() {
             drop(holder);
@@ -256,7 +257,7 @@ impl std::ops::Deref for Container {
     }
 }
 
-/// A process that keeps namespaces alive; they go when this is dropped.
+/// A process that keeps namespaces alive; dropping this destroys them.
 struct Holder {
     child: Child,
     _stdin: ChildStdin,
@@ -293,14 +294,14 @@ impl Drop for Holder {
     }
 }
 
-/// The command line that enters the namespaces of `pid`, and the network namespace at `netns` (a
-/// path in its mount namespace) instead of its own.
+/// The command line that enters the namespaces of `pid`; `netns` (a path in its mount namespace)
+/// replaces its network namespace.
 fn enter(pid: u32, netns: Option<&str>) -> Vec<String> {
     let mut line = vec!["nsenter".to_owned(), format!("--target={pid}"), "--mount".to_owned()];
     line.push(match netns {
         None => "--net".to_owned(),
-        // nsenter opens the file before it enters anything, so the path goes through the root of
-        // that process.
+        // nsenter opens the file before it enters any namespace, so the path goes through the root
+        // of that process.
         Some(path) if path.starts_with("/proc/") => format!("--net={path}"),
         Some(path) => format!("--net=/proc/{pid}/root{path}"),
     });

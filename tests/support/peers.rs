@@ -1,6 +1,7 @@
-//! A case for both peers is two tests, `ours` and `reference`, so a failure says whose it is.
+//! Turns a case for both peers into two tests, `ours` and `reference`, so that a failure names the
+//! peer.
 
-/// Makes two tests of each case, a function that takes the peer.
+/// Generates both tests of each case; a case is a function that takes the peer.
 macro_rules! peers {
     ($($case:ident),+ $(,)?) => {$(
         mod $case {

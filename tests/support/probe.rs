@@ -1,12 +1,12 @@
-//! A snapshot that a sweep can afford at each of thousands of points: the facts of `snapshot`,
-//! asked of the kernel without any program.
+//! A snapshot cheap enough for a sweep to take at each of thousands of points: the facts of
+//! `snapshot`, read from the kernel without starting a program.
 //!
-//! It goes by raw netlink dumps, not by our own `net`, which is what is tested. A thread enters
-//! each namespace once and its sockets stay there, so the namespace lives as long as the probe.
-//! Facts are the kernel's own attributes by number, less precise than those of `Watch` in what
-//! comes late by itself: carriers, states of links and of bridge ports. A sweep ends with a
-//! `Watch`, which has those too. Without the right to enter a namespace from a thread (an ordinary
-//! user who is in no namespace of their own) it is a `Watch`.
+//! It uses raw netlink dumps, not our own `net`, which is under test. A thread enters each
+//! namespace once and its sockets stay there, so the namespace lives as long as the probe. Facts
+//! are raw attributes, shown by number. They leave out more than a `Watch` does of what the kernel
+//! updates late: carriers, states of links and of bridge ports. A sweep therefore ends with a
+//! `Watch`. If a thread may not enter a namespace (an ordinary user outside a user namespace of
+//! their own), a `Watch` takes the probe's place.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,16 +18,16 @@ use self::dump::Socket;
 use self::route::AWAITED;
 use super::netns::{Lab, Namespace};
 use super::patience;
-use super::snapshot::{Watch, difference, last_of};
+use super::snapshot::{Change, Watch, difference, last_of, lines};
 
 mod dump;
 mod nft;
 mod route;
 
-/// For how long things have to stay as they are before a sweep relies on that.
+/// How long the facts have to stay equal before a sweep relies on them.
 const AT_REST: Duration = Duration::from_millis(1300);
 
-/// The kernel's own settings that are not of one link; those of links are attributes of theirs.
+/// The scopes of sysctls that belong to no single link; those of a link are among its attributes.
 const SYSCTLS: [&str; 2] = ["all", "default"];
 const SYSCTL_KEYS: [&str; 13] = [
     "arp_notify",
@@ -45,7 +45,7 @@ const SYSCTL_KEYS: [&str; 13] = [
     "ndisc_notify",
 ];
 
-/// A thread in a namespace, which says what is there.
+/// A thread in a namespace that reports its facts.
 struct Inside {
     namespace: Namespace,
     ask: Sender<()>,
@@ -53,12 +53,12 @@ struct Inside {
 }
 
 impl Inside {
-    /// None where a thread may not enter.
+    /// None if a thread may not enter the namespace.
     fn of(namespace: &Namespace) -> Option<Inside> {
         let ((ask, asked), (tell, answer), (ready, is_ready)) = (channel(), channel(), channel());
         let path = namespace.path();
         std::thread::spawn(move || {
-            let _ = ready.send(enter(&path)); // whoever asked waits for it
+            let _ = ready.send(enter(&path)); // the receiver waits for it
             let Ok(sockets) = Sockets::open() else { return };
             while asked.recv().is_ok() && tell.send(sockets.facts()).is_ok() {}
         });
@@ -66,11 +66,11 @@ impl Inside {
         is_ready.recv().unwrap().ok().map(|()| inside)
     }
 
-    /// What it says to the question that was asked.
+    /// The thread's answer to the last request.
     fn answer(&self) -> Vec<String> {
         let mut facts =
             self.answer.recv().expect("the thread in the namespace says above why it ended");
-        // Rules of the old kind are rare, and there is no dump of them.
+        // Legacy iptables rules are rare, and netlink has no dump of them.
         if facts.iter().any(|fact| fact.starts_with("legacy ")) {
             facts.push(
                 self.namespace
@@ -89,7 +89,7 @@ fn enter(path: &str) -> Result<(), nix::Error> {
     nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET)
 }
 
-/// Of the namespace of the thread that opened them.
+/// Sockets in the namespace of the thread that opened them.
 struct Sockets {
     route: Socket,
     netfilter: Socket,
@@ -124,14 +124,14 @@ impl Sockets {
     }
 }
 
-/// Files of the pretend host, as `snapshot` has them, and directories, links and sockets as well.
+/// The files of the pretend host, as in `snapshot`, and also directories, links and sockets.
 fn files(dir: &Path, name: &str, facts: &mut Vec<String>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
         let (base, name) = (entry.file_name(), format!("{name}/{}", entry.file_name().display()));
         let base = base.to_string_lossy();
-        let Ok(about) = fs::symlink_metadata(&path) else { continue }; // gone meanwhile
+        let Ok(about) = fs::symlink_metadata(&path) else { continue }; // deleted meanwhile
         let is_empty_index = name.contains("/.cni-multi/") && about.is_file() && about.len() == 0;
         if name == "/run/netns" || base == "xtables.lock" || base == "lock" || is_empty_index {
             continue;
@@ -141,7 +141,7 @@ fn files(dir: &Path, name: &str, facts: &mut Vec<String>) {
         }
         facts.push(format!("file {name} {:o}", about.permissions().mode()));
         let content = if about.is_file() { fs::read(&path).unwrap_or_default() } else { vec![] };
-        // The order of lines is no state.
+        // The order of lines is not state.
         facts.extend(
             String::from_utf8_lossy(&content).lines().map(|line| format!("file {name}: {line}")),
         );
@@ -151,7 +151,7 @@ fn files(dir: &Path, name: &str, facts: &mut Vec<String>) {
     }
 }
 
-/// Pretend host and some namespaces of containers, together; to be used as `Watch` is.
+/// The pretend host together with some containers' namespaces; used like `Watch`.
 pub struct Probe<'a> {
     lab: &'a Lab,
     inside: Vec<Inside>,
@@ -160,7 +160,7 @@ pub struct Probe<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// Remembers how things are, when they have become what they will be.
+    /// Takes the first snapshot, once the kernel has settled.
     pub fn start(lab: &'a Lab, containers: &[&'a Namespace]) -> Probe<'a> {
         let namespaces = std::iter::once(&lab.host).chain(containers.iter().copied());
         let inside: Option<Vec<Inside>> = namespaces.map(Inside::of).collect();
@@ -187,7 +187,7 @@ impl<'a> Probe<'a> {
         without_awaited(self.raw())
     }
 
-    /// One list a namespace; that of the pretend host has its files too.
+    /// One list of facts per namespace; that of the pretend host includes its files.
     fn raw(&self) -> Vec<Vec<String>> {
         self.inside.iter().for_each(|inside| inside.ask.send(()).unwrap());
         let mut all: Vec<Vec<String>> = self.inside.iter().map(Inside::answer).collect();
@@ -201,22 +201,23 @@ impl<'a> Probe<'a> {
     }
 
     /// What has changed so far.
-    pub fn changes_now(&self) -> String {
+    pub fn changes_now(&self) -> Vec<Change> {
         if let Some(watch) = &self.instead {
-            return watch.changes_now();
+            return watch.each_change_now();
         }
-        self.before.iter().zip(self.now()).map(|(before, now)| difference(before, &now)).collect()
+        let now = self.now();
+        self.before.iter().zip(&now).flat_map(|(before, now)| difference(before, now)).collect()
     }
 
-    /// What has changed; waits a little for things to become as they were.
-    pub fn changes(&self) -> String {
+    /// What has changed, after waiting a little for the previous state to come back.
+    pub fn changes(&self) -> Vec<Change> {
         last_of(Duration::from_millis(5), || self.changes_now())
     }
 
     #[track_caller]
     pub fn assert_unchanged(&self, since: &str) {
         let changes = self.changes();
-        assert!(changes.is_empty(), "not as before {since}:\n{changes}");
+        assert!(changes.is_empty(), "not as before {since}:\n{}", lines(&changes));
     }
 }
 
@@ -225,7 +226,8 @@ fn without_awaited(mut facts: Vec<Vec<String>>) -> Vec<Vec<String>> {
     facts
 }
 
-/// Whatever an ADD may do is seen; otherwise "nothing is left" would say nothing.
+/// The probe detects everything that an ADD may change; otherwise "nothing is left" would prove
+/// nothing.
 #[test]
 fn a_probe_sees_every_kind_of_change() {
     let changes = [
@@ -283,17 +285,17 @@ fn a_probe_sees_every_kind_of_change() {
             continue;
         }
         lab.host.sh(script);
-        let changes = probe.changes_now();
+        let changes = lines(&probe.changes_now());
         assert!(changes.contains(&format!("+ {kind} ")), "`{script}` is not seen in\n{changes}");
     }
 }
 
-/// What a `Watch` sees and calls nothing, is nothing here either: traffic, time, and an attachment
-/// that has come and gone.
+/// What a `Watch` ignores, the probe ignores as well: traffic, time, and an attachment that was
+/// added and deleted.
 #[test]
 fn a_probe_sees_no_change_where_there_is_none() {
     let lab = Lab::new(super::call::Peer::Ours);
-    let conf = crate::plugins::main::bridge::dual_stack();
+    let conf = crate::support::networks::bridge::dual_stack();
     let (container, other) = (lab.container(), lab.container());
     lab.attach(&other, &conf).add();
     lab.host.sh(

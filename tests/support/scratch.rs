@@ -11,7 +11,7 @@ impl Scratch {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir =
             std::env::temp_dir().join(format!("cni-multi-test-{}-{next}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir); // an earlier process had the same id
+        let _ = std::fs::remove_dir_all(&dir); // an earlier process may have had the same id
         std::fs::create_dir_all(&dir).unwrap();
         Scratch(dir)
     }
@@ -28,6 +28,6 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0); // nothing depends on it
+        let _ = std::fs::remove_dir_all(&self.0); // a leftover affects no other test
     }
 }

@@ -1,4 +1,5 @@
-//! What shells offer at the end of a line that is being typed, asked of the shells themselves.
+//! The completions that shells offer for the end of a command line, as the shells themselves
+//! compute them.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use super::attachment::skip;
 use super::patience;
 use super::scratch::Scratch;
 
-/// A shell that completes.
+/// A shell with completion.
 #[derive(Clone, Copy, Debug)]
 pub enum Shell {
     Bash,
@@ -16,7 +17,7 @@ pub enum Shell {
     Zsh,
 }
 
-/// Calls the function that bash calls for the command, as bash would.
+/// Calls the completion function that bash has for the command, as bash would.
 const BASH: &str = r#"set -u
 source "$1"
 read -ra COMP_WORDS <<<"$2"
@@ -29,8 +30,8 @@ printf '%s\n' "${COMPREPLY[@]}"
 
 const FISH: &str = "source $argv[1]; complete -C $argv[2]";
 
-/// zsh completes at a terminal only. One is made, the line is typed there with a tab behind it, and
-/// taken back.
+/// zsh completes at a terminal only. This creates one, types the line there with a tab after it,
+/// and deletes the line again.
 const ZSH: &str = r#"zmodload zsh/zpty
 zpty shell zsh -d -i
 zpty -r shell shown '*READY*' || exit
@@ -39,8 +40,8 @@ while zpty -r shell more; do shown+=$more; done
 [[ -e $OFFERED ]] && cat $OFFERED || print -r -- $shown >&2
 "#;
 
-/// What that zsh begins with: it writes down what is offered, except what completions only ask
-/// about (`-O` and the like).
+/// The startup file of that zsh: it records the offers, except those of completions that only query
+/// (`-O` and the like).
 const ZSHRC: &str = r#"PROMPT=READY
 autoload -Uz compinit
 compinit -D -u
@@ -56,7 +57,7 @@ source $COMPLETION
 impl Shell {
     pub const ALL: [Shell; 3] = [Shell::Bash, Shell::Fish, Shell::Zsh];
 
-    /// Its name, which is that of its program.
+    /// The shell's name, which is also its program.
     pub fn name(self) -> &'static str {
         match self {
             Shell::Bash => "bash",
@@ -65,7 +66,7 @@ impl Shell {
         }
     }
 
-    /// Those that are installed; for each of the others a skip.
+    /// The installed shells; each missing one is a skip.
     pub fn installed() -> Vec<Shell> {
         let is_there = |shell: &Shell| Command::new(shell.name()).arg("--version").output().is_ok();
         let (there, missing): (Vec<_>, Vec<_>) = Shell::ALL.into_iter().partition(is_there);
@@ -73,8 +74,8 @@ impl Shell {
         there
     }
 
-    /// What is offered for the last word of the line, sorted, where `file` says how the command is
-    /// completed. `start` makes the command that runs a program where the line is typed.
+    /// The offers for the last word of the line, sorted, when `file` defines the command's
+    /// completion. `start` creates the command that runs a program where the line is typed.
     #[track_caller]
     pub fn offers(self, file: &Path, line: &str, start: &dyn Fn(&str) -> Command) -> Vec<String> {
         let home = Scratch::new();

@@ -1,12 +1,13 @@
-//! What a kernel and a disk look like, as text that can be compared.
+//! The state of a kernel and of its files, as text that can be compared.
 //!
 //! Left out: what changes by itself (interface indexes, statistics, timers, neighbours, the DAD
-//! state) and what an ADD is documented to leave: forwarding switched on, and host-local's `lock`
-//! and `last_reserved_ip.N`. The bridge stays after DEL by contract as well; the cases take
-//! their first snapshot after an ADD and DEL of *another* container, rather than leave the bridge
-//! out by name, so that its addresses, its MAC and its ports are compared too, and nothing of the
-//! first cycle can hide a leak of the second: every leak names its container.
+//! state) and what ADD is documented to leave: forwarding switched on, and host-local's `lock` and
+//! `last_reserved_ip.N`. The bridge stays after DEL by contract as well, but it is not left out by
+//! name: the cases take their first snapshot after ADD and DEL of *another* container, so that the
+//! bridge's addresses, MAC and ports are compared too. The first cycle cannot hide a leak of the
+//! second, because every leak names its container.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -17,10 +18,10 @@ use super::patience;
 /// Sections of the script below are separated by lines that start with this.
 const MARK: &str = "@@ ";
 
-/// JSON sections are normalised, one document a title; `text` ones are taken line by line. iptables
-/// of the nf_tables variant is part of the ruleset. As few programs as possible: in the virtual
-/// machine starting one takes longer than all that it does. Routes of all tables are those of both
-/// families, rules are not.
+/// JSON sections are normalised, one document per title; `text` sections are split into lines.
+/// Rules of iptables-nft are part of the nftables ruleset. The script starts as few programs as
+/// possible: in the virtual machine starting one takes longer than its work. `route show table all`
+/// covers both address families, `rule` does not.
 const SCRIPT: &str = r#"
 s() { echo "@@ $1"; }
 s link,address,route,rule; printf 'link\naddress\nroute show table all\nrule\n' | ip -j -d -batch -
@@ -38,9 +39,9 @@ for k in arp_notify route_localnet proxy_arp rp_filter accept_local arp_ignore a
 grep -s '' "$@"; true
 "#;
 
-/// Files that a plugin may write, with their modes, and what is in them; the namespaces' own mount
-/// points and the lock of iptables are not state. Pages of our host-local index that have become
-/// empty stay, as `lock` does; there are 256 of them.
+/// Files that a plugin may write, with their modes and contents; the mount points of namespaces and
+/// the lock of iptables are not state. Empty pages of our host-local index stay, as `lock` does;
+/// there are 256 of them.
 const FILES: &str = r#"
 echo "@@ file/text"
 find /run /var/lib/cni -path /run/netns -prune -o -type f ! -name xtables.lock ! -name lock ! -name 'last_reserved_ip.*' ! \( -path '*/.cni-multi/*' -empty \) \
@@ -48,7 +49,7 @@ find /run /var/lib/cni -path /run/netns -prune -o -type f ! -name xtables.lock !
 true
 "#;
 
-/// One line a fact, sorted within its section.
+/// One line per fact, sorted within its section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot(Vec<String>);
 
@@ -57,7 +58,7 @@ impl Snapshot {
         Snapshot::parse(&namespace.sh(SCRIPT))
     }
 
-    /// The pretend host with its files.
+    /// The pretend host, including its files.
     pub fn of_host(lab: &Lab) -> Snapshot {
         Snapshot::parse(&lab.host.sh(&format!("{SCRIPT}{FILES}")))
     }
@@ -77,7 +78,7 @@ impl Snapshot {
                     .map(|line| format!("{title}: {line}"))
                     .collect();
                 if title == "file" {
-                    facts.sort(); // neither the order of a directory nor that of a file's lines is state
+                    facts.sort(); // the order of files and of lines is not state
                 }
                 lines.extend(facts);
                 continue;
@@ -85,7 +86,7 @@ impl Snapshot {
             let documents = serde_json::Deserializer::from_str(body).into_iter::<Value>();
             for (title, document) in titles.split(',').zip(documents) {
                 if title == "vlan" && document.is_err() {
-                    continue; // half a list: the kernel's bridges have no VLANs
+                    continue; // incomplete: this kernel's bridges have no VLANs
                 }
                 let facts = document.unwrap_or_else(|e| panic!("section {title} is {body:?}: {e}"));
                 let mut facts: Vec<String> = facts
@@ -101,16 +102,15 @@ impl Snapshot {
         Snapshot(lines)
     }
 
-    /// How long to wait for what the kernel has not reported yet; None where all links have been as
-    /// they are for long.
+    /// How long to wait for changes that the kernel reports late; None if none is expected.
     fn may_change_within(&self) -> Option<Duration> {
         let is_of = |line: &String, kind: &str| line.contains(&format!("\"info_kind\":\"{kind}\""));
-        // The address fe80::… of an ifb comes with its routes, a little later than the link.
+        // The address fe80::… of an ifb appears with its routes, a little later than the link.
         let is_late = |line: &String| {
             ["bridge", "macvlan", "ipvlan", "vlan", "ifb"].iter().any(|kind| is_of(line, kind))
         };
         let is_new = |line: &String| {
-            // The other end may have just been set up, or the link itself.
+            // The other end, or the link itself, may just have been set up.
             is_of(line, "veth") && line.contains("\"NO-CARRIER\"")
                 || is_late(line) && line.contains("\"operstate\":\"UNKNOWN\"")
         };
@@ -120,9 +120,9 @@ impl Snapshot {
         (self.0.iter().any(is_late) || self.awaits_something()).then_some(Duration::from_millis(50))
     }
 
-    /// Whether something is known to be missing. On a busy machine the kernel's workers come
-    /// seconds later: one gives an IPv6 address of a link with a carrier its local route,
-    /// another (linkwatch) brings a link's state up to its carrier.
+    /// Whether a fact is known to be missing. On a busy machine the kernel's workers run seconds
+    /// late: one adds the local route for the IPv6 address of a link with a carrier, another
+    /// (linkwatch) updates a link's state to match its carrier.
     fn awaits_something(&self) -> bool {
         let facts = |title: &'static str| {
             self.0.iter().filter_map(move |line| {
@@ -146,39 +146,71 @@ impl Snapshot {
             || facts("address: ").filter(|link| is(link, "LOWER_UP")).any(awaits_route)
     }
 
-    /// What is in one and not in the other, as `-` and `+` lines; empty when they are equal.
+    /// The facts in only one of the two, as `-` and `+` lines; empty if they are equal.
     pub fn difference(&self, later: &Snapshot) -> String {
+        lines(&self.changes_to(later))
+    }
+
+    /// As `difference`, as a list.
+    pub fn changes_to(&self, later: &Snapshot) -> Vec<Change> {
         difference(&self.0, &later.0)
     }
 }
 
-/// What is in one list of facts and not in the other, as `-` and `+` lines.
-pub fn difference(before: &[String], later: &[String]) -> String {
-    let only = |mark: &str, a: &[String], b: &[String]| -> String {
-        let mut rest = b.to_vec();
-        a.iter()
-            .filter(|line| match rest.iter().position(|r| r == *line) {
-                Some(at) => {
-                    rest.remove(at);
-                    false
-                }
-                None => true,
-            })
-            .map(|line| format!("{mark} {line}\n"))
-            .collect()
-    };
-    if before == later {
-        return String::new();
-    }
-    only("-", before, later) + &only("+", later, before)
+/// A fact that exists either before or later, but not both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Gone(String),
+    New(String),
 }
 
-/// The part of a line that does not change by itself, if it says anything.
+impl Change {
+    /// The first word of the fact: `link`, `route`, `nft` and so on.
+    pub fn kind(&self) -> &str {
+        let (Change::Gone(fact) | Change::New(fact)) = self;
+        fact.split([' ', ':']).next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Gone(fact) => write!(f, "- {fact}"),
+            Change::New(fact) => write!(f, "+ {fact}"),
+        }
+    }
+}
+
+/// One change per line.
+pub fn lines(changes: &[Change]) -> String {
+    changes.iter().map(|change| format!("{change}\n")).collect()
+}
+
+/// The facts in only one of the two lists.
+pub fn difference(before: &[String], later: &[String]) -> Vec<Change> {
+    if before == later {
+        return vec![];
+    }
+    let gone = only_in(before, later).map(|fact| Change::Gone(fact.clone()));
+    let new = only_in(later, before).map(|fact| Change::New(fact.clone()));
+    gone.chain(new).collect()
+}
+
+/// Compares as multisets: a fact counts only as far as it occurs more often than in `others`.
+fn only_in<'a>(facts: &'a [String], others: &[String]) -> impl Iterator<Item = &'a String> {
+    let mut rest = others.to_vec();
+    facts.iter().filter(move |fact| {
+        let common = rest.iter().position(|other| other == *fact);
+        common.map(|at| rest.swap_remove(at)).is_none()
+    })
+}
+
+/// The part of a line that does not change by itself, or None if there is none.
 fn lasting_line(title: &str, line: &str) -> Option<String> {
     let line = line.trim_end();
     match title {
         _ if line.is_empty() => None,
-        // The queue that a link has by nature.
+        // A link's default queue.
         "qdisc" if line.contains(" 0: ") => None,
         "qdisc" => Some(
             line.split(' ')
@@ -190,7 +222,7 @@ fn lasting_line(title: &str, line: &str) -> Option<String> {
                 .collect::<Vec<_>>()
                 .join(" "),
         ),
-        // Comments have the time, and counters are no rule.
+        // Comments contain the time, and packet counters are not part of a rule.
         "legacy" if line.starts_with('#') => None,
         "legacy" => Some(line.split(" [").next().unwrap_or(line).to_owned()),
         _ => Some(line.to_owned()),
@@ -225,7 +257,7 @@ fn lasting(value: &Value) -> Value {
     }
 }
 
-/// Pretend host and some namespaces of containers, together.
+/// The pretend host together with some containers' namespaces.
 pub struct Watch<'a> {
     lab: &'a Lab,
     containers: Vec<&'a Namespace>,
@@ -233,7 +265,7 @@ pub struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Remembers how things are now.
+    /// Takes the first snapshot, once the kernel has settled.
     pub fn start(lab: &'a Lab, containers: &[&'a Namespace]) -> Watch<'a> {
         let mut watch = Watch { lab, containers: containers.to_vec(), before: vec![] };
         watch.before = watch.settled();
@@ -246,8 +278,8 @@ impl<'a> Watch<'a> {
             .collect()
     }
 
-    /// The kernel reports carrier changes of some links late (linkwatch, up to a second); two equal
-    /// snapshots in a row are a state, unless something is known to be missing.
+    /// The kernel reports carrier changes of some links late (linkwatch, up to a second). Two equal
+    /// snapshots in a row count as settled, unless a fact is known to be missing.
     fn settled(&self) -> Vec<Snapshot> {
         let deadline = Instant::now() + patience(5);
         let mut last = self.now();
@@ -265,12 +297,18 @@ impl<'a> Watch<'a> {
 
     /// What has changed so far.
     pub fn changes_now(&self) -> String {
-        self.before.iter().zip(self.now()).map(|(before, now)| before.difference(&now)).collect()
+        lines(&self.each_change_now())
     }
 
-    /// What has changed; waits a little for things to become as they were.
+    /// As `changes_now`, as a list.
+    pub fn each_change_now(&self) -> Vec<Change> {
+        let now = self.now();
+        self.before.iter().zip(&now).flat_map(|(before, now)| before.changes_to(now)).collect()
+    }
+
+    /// What has changed, after waiting a little for the previous state to come back.
     pub fn changes(&self) -> String {
-        last_of(Duration::from_millis(50), || self.changes_now())
+        lines(&last_of(Duration::from_millis(50), || self.each_change_now()))
     }
 
     #[track_caller]
@@ -280,9 +318,9 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// The changes that are there in the end: the kernel does some things by itself, a little later.
-/// Looks again after each pause.
-pub fn last_of(pause: Duration, changes_now: impl Fn() -> String) -> String {
+/// The changes that remain in the end: the kernel finishes some work asynchronously. Checks again
+/// after each pause.
+pub fn last_of(pause: Duration, changes_now: impl Fn() -> Vec<Change>) -> Vec<Change> {
     let deadline = Instant::now() + patience(3);
     loop {
         let changes = changes_now();
@@ -293,7 +331,8 @@ pub fn last_of(pause: Duration, changes_now: impl Fn() -> String) -> String {
     }
 }
 
-/// Whatever an ADD may do is seen; otherwise "nothing is left" would say nothing.
+/// The snapshot detects everything that an ADD may change; otherwise "nothing is left" would prove
+/// nothing.
 #[test]
 fn a_snapshot_sees_every_kind_of_change() {
     let changes = [
@@ -321,7 +360,7 @@ fn a_snapshot_sees_every_kind_of_change() {
     ];
     let lab = Lab::new(super::call::Peer::Ours);
     for (section, script) in changes {
-        // A user namespace may have such rules and not be allowed to list the tables.
+        // A user namespace may have legacy rules without permission to list the tables.
         let sees_legacy = "iptables-legacy -t nat -S && cat /proc/net/ip_tables_names";
         if section == "legacy" && !lab.host.try_sh(sees_legacy).status.success() {
             super::attachment::skip("iptables-legacy");

@@ -1,4 +1,4 @@
-//! Calls whose stdin is something else than a text.
+//! Calls with a stdin other than a pipe that carries the configuration.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::call::{Call, Outcome};
 use super::patience;
 
-/// The process of a call, its stdin being up to the case.
+/// Starts a call with the stdin of the case.
 pub fn spawn(call: &Call, stdin: impl Into<Stdio>) -> Child {
     Command::new(&call.program)
         .args(&call.args)
@@ -19,7 +19,8 @@ pub fn spawn(call: &Call, stdin: impl Into<Stdio>) -> Child {
         .unwrap()
 }
 
-/// Runs the call with a pipe that nobody writes to or closes; it may not wait for one.
+/// Runs the call with a pipe that is never written to or closed; the call must not wait for its
+/// stdin.
 #[track_caller]
 pub fn with_silent_stdin(call: &Call) -> Outcome {
     let (reader, writer) = std::io::pipe().unwrap();

@@ -1,9 +1,9 @@
-//! A call under ptrace: each system call that it makes, before and after, and a chance to come
-//! between.
+//! Runs a call under ptrace and stops it before and after each system call, so that a test can
+//! intervene.
 //!
-//! Counting starts with the program itself, not with what enters the namespace before it, and goes
-//! over all threads and processes that it starts. Numbers are those of one run: threads take turns
-//! as they like, so two runs may differ where there are several.
+//! Counting starts with the program itself, not with the commands that enter its namespace, and
+//! covers all its threads and child processes. The numbers are valid for one run: thread scheduling
+//! may order the calls differently in the next run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -21,51 +21,51 @@ use nix::unistd::Pid;
 
 use super::call::{Call, Outcome};
 
-/// x86-64's answer to a call before it has one.
+/// -ENOSYS, the value of rax at the entry of a system call on x86-64.
 const NO_ANSWER_YET: i64 = -38;
 
-/// A system call that is about to be made, or has just been made.
+/// A stop at the entry or the exit of a system call.
 pub struct Stop {
-    /// 1 for the first of the program.
+    /// 1 for the first call of the program.
     pub number: usize,
     /// As in `libc::SYS_*`.
     pub call: i64,
     pub args: [u64; 6],
-    /// None before the call; afterwards what it returned, a negative errno where it failed.
+    /// None at the entry; at the exit the return value, a negative errno on failure.
     pub result: Option<i64>,
-    /// Whether it is the program's own, and not that of another one which it has started.
+    /// Whether the program itself makes the call, not a program that it has started.
     pub is_own: bool,
     task: Pid,
 }
 
-/// What becomes of the call that is about to be made, or of all processes.
+/// What to do with the call at which the tracer has stopped, or with the processes.
 pub enum Then {
     Go,
-    /// The program is told that the call returned this, a negative errno where it failed. One that
-    /// is about to be made is not made.
+    /// Makes the call return this value, a negative errno for a failure. At the entry, the call is
+    /// also skipped.
     Answer(i64),
-    /// SIGKILL for every process.
+    /// Sends SIGKILL to every process.
     Kill,
-    /// SIGKILL for the program alone; what it has started lives on.
+    /// Sends SIGKILL to the program alone; the processes that it has started live on.
     KillProgram,
 }
 
 impl Then {
-    /// The call that is about to be made fails.
+    /// Fails the call that is about to be made.
     pub fn fail(errno: Errno) -> Then {
         Then::Answer(-i64::from(errno as i32))
     }
 }
 
-/// What came of it.
+/// The result of a traced call.
 pub struct Traced {
-    /// How many calls there were.
+    /// The number of system calls.
     pub calls: usize,
     pub killed: bool,
     pub outcome: Outcome,
 }
 
-/// Whether a process waits for the lock (flock) of this file.
+/// Whether a process is blocked on the lock (flock) of this file.
 pub fn is_waited_for(lock: &Path) -> bool {
     let Ok(lock) = std::fs::metadata(lock) else { return false };
     let place = format!(":{} ", lock.ino());
@@ -74,7 +74,7 @@ pub fn is_waited_for(lock: &Path) -> bool {
 }
 
 impl Stop {
-    /// So much of the program's memory, as far as it goes.
+    /// Up to `length` bytes of the program's memory.
     pub fn memory(&self, address: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let read = self
@@ -93,26 +93,26 @@ impl Stop {
         File::options().read(true).write(write).open(format!("/proc/{}/mem", self.task))
     }
 
-    /// A path or another string that an argument points to.
+    /// The path or other string to which an argument points.
     pub fn text(&self, arg: usize) -> String {
         let bytes = self.memory(self.args[arg], 4096);
         String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
             .into_owned()
     }
 
-    /// What a descriptor is, in the words of /proc: a path, or `socket:[7]`.
+    /// The target of a file descriptor as /proc shows it: a path, or `socket:[7]`.
     pub fn descriptor(&self, arg: usize) -> String {
         let link = std::fs::read_link(format!("/proc/{}/fd/{}", self.task, self.args[arg]));
         link.map(|target| target.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// Whether a descriptor is one of a directory.
+    /// Whether a file descriptor refers to a directory.
     pub fn is_directory(&self, arg: usize) -> bool {
         std::fs::metadata(format!("/proc/{}/fd/{}", self.task, self.args[arg]))
             .is_ok_and(|file| file.is_dir())
     }
 
-    /// Its name and what it is about, for people.
+    /// The call's name and its object, for messages.
     pub fn describe(&self) -> String {
         let about = match self.call {
             libc::SYS_openat | libc::SYS_unlinkat | libc::SYS_mkdirat | libc::SYS_newfstatat => {
@@ -138,7 +138,7 @@ impl Stop {
         format!("{} ({about})", name_of(self.call))
     }
 
-    /// The type of the first netlink message that is sent.
+    /// The type of the first netlink message sent.
     pub fn netlink_type(&self) -> u16 {
         match self.memory(self.args[1], 6)[..] {
             [_, _, _, _, low, high] => u16::from_le_bytes([low, high]),
@@ -146,16 +146,16 @@ impl Stop {
         }
     }
 
-    /// Whether what is sent begins with a header of netlink. The first bytes of any other message
-    /// of ours are none of its length.
+    /// Whether the data sent starts with a netlink header. No other message of ours starts with
+    /// bytes that match its length.
     pub fn is_netlink(&self) -> bool {
         let header = self.memory(self.args[1], 4);
         let length = header.try_into().map_or(0, u32::from_ne_bytes);
         (16..=self.args[2]).contains(&length.into())
     }
 
-    /// Whether it may leave something behind in the kernel or on the disk. Between two such calls a
-    /// kill is like the other.
+    /// Whether the call may change the kernel or the disk. A kill at any point between two such
+    /// calls has the same effect.
     pub fn changes(&self) -> bool {
         match self.call {
             libc::SYS_openat => self.args[2] & (libc::O_CREAT | libc::O_TRUNC) as u64 != 0,
@@ -197,9 +197,10 @@ impl Stop {
     }
 }
 
-/// Runs the call; `decide` is asked at each stop.
+/// Runs the call; `decide` is called at each stop.
 pub fn trace(call: &Call, decide: impl FnMut(&Stop) -> Then + Send) -> Traced {
-    // A thread of its own: its children are those of the call, and nobody else waits for them.
+    // ptrace and wait work per thread: this thread's only children are those of the call, and no
+    // other code waits for them.
     std::thread::scope(|scope| scope.spawn(|| run(call, decide)).join().unwrap())
 }
 
@@ -234,7 +235,7 @@ fn read(pipe: &mut impl std::io::Read) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Starts what stops itself, to be traced from there.
+/// Starts a process that stops itself, so that tracing starts there.
 fn start(call: &Call) -> Child {
     let mut command = Command::new("sh");
     command
@@ -247,14 +248,15 @@ fn start(call: &Call) -> Child {
     command.spawn().unwrap()
 }
 
-/// Where a task is.
+/// The position of a task.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Before the program that is counted.
+    /// Before the exec of the program under test.
     Outside,
-    /// Between two calls.
+    /// Between two system calls.
     Between,
-    /// In a call of this number; its answer where it is not the kernel's.
+    /// In the system call of this number, with the tracer's return value if it overrides the
+    /// kernel's.
     Inside(usize, Option<i64>),
 }
 
@@ -298,7 +300,7 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         kill(self.root, Signal::SIGCONT).unwrap();
         let mut status = ExitStatus::from_raw(0);
         loop {
-            // Not those of other threads of this process, which run other tests.
+            // Ignore the children of other threads, which run other tests.
             match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
                 Err(Errno::EINTR) => (),
                 Err(Errno::ECHILD) => return status,
@@ -327,9 +329,9 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
                 self.on_birth(task, event)
             }
             WaitStatus::Stopped(_, of) => signal = Some(of),
-            _ => (), // a new task's first stop, or one for all of them
+            _ => (), // a new task's first stop, or a group stop
         }
-        // It may have been killed meanwhile.
+        // The task may have been killed meanwhile.
         let _ = if self.place(task) == Place::Outside {
             ptrace::cont(task, signal)
         } else {
@@ -337,14 +339,14 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         };
     }
 
-    /// A task is seen for the first time before or after its birth is told; it is where its parent
-    /// is.
+    /// The first stop of a task may come before or after the event of its creation; it starts in
+    /// its parent's position.
     fn place(&mut self, task: Pid) -> Place {
         let begun = self.places.values().any(|place| *place != Place::Outside);
         *self.places.entry(task).or_insert(if begun { Place::Between } else { Place::Outside })
     }
 
-    /// Asked of the kernel once for each task.
+    /// Read from /proc once per task.
     fn is_own(&mut self, task: Pid) -> bool {
         let root = format!("Tgid:\t{}", self.root);
         *self.own.entry(task).or_insert_with(|| {
@@ -366,7 +368,7 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         let line = std::fs::read(format!("/proc/{task}/cmdline")).unwrap_or_default();
         let is_it = line.split(|byte| *byte == 0).next() == Some(self.program.as_bytes());
         if is_it && self.place(task) == Place::Outside {
-            // The call that has started it is not one of its own.
+            // The execve that started the program is not one of its calls.
             self.places.insert(task, Place::Inside(0, None));
         }
     }
@@ -375,7 +377,7 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         let Ok(mut registers) = ptrace::getregs(task) else { return }; // killed meanwhile
         let answer = registers.rax.cast_signed();
         let (number, result) = match self.place(task) {
-            // What a new task does first is to return from the call that has made it.
+            // A new task first returns from the clone that created it.
             Place::Between if answer != NO_ANSWER_YET => return,
             Place::Between | Place::Outside => {
                 self.calls += 1;
@@ -407,11 +409,11 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         match (self.decide)(&stop) {
             Then::Answer(answer) if result.is_some() => registers.rax = answer.cast_unsigned(),
             Then::Answer(answer) => {
-                registers.orig_rax = u64::MAX; // no such call, so none is made
+                registers.orig_rax = u64::MAX; // no such call: the kernel does nothing
                 self.places.insert(task, Place::Inside(number, Some(answer)));
             }
             kill @ (Then::Kill | Then::KillProgram) => {
-                registers.orig_rax = u64::MAX; // a call that is about to be made is not made any more
+                registers.orig_rax = u64::MAX; // skip the call that is about to be made
                 let _ = ptrace::setregs(task, registers);
                 return self.kill(matches!(kill, Then::Kill));
             }
@@ -428,7 +430,7 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
     }
 }
 
-/// Whether a netlink message of this type only asks: the third of each four of rtnetlink,
+/// Whether a netlink message of this type only reads: every fourth type of rtnetlink (RTM_GET…),
 /// NFT_MSG_GET…, and IPCTNL_MSG_CT_GET.
 fn is_question(kind: u16) -> bool {
     const CONNTRACK: u16 = 1;
@@ -441,7 +443,7 @@ fn is_question(kind: u16) -> bool {
     }
 }
 
-/// The name of a call that our programs make; of another one, its number.
+/// The name of a system call that our programs make; the number of any other.
 fn name_of(call: i64) -> String {
     macro_rules! named {
         ($($name:literal $number:ident)*) => {

@@ -1,4 +1,4 @@
-//! Packets: what proves that a network works.
+//! Test traffic: pings and TCP, UDP and SCTP connections, which prove that a network works.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,11 +11,11 @@ use super::attachment::ips;
 use super::netns::{Lab, Namespace};
 use super::patience;
 
-/// How many seconds a connection may take to work: an address can be tentative, a neighbour
+/// The seconds within which a connection has to work: an address can be tentative, a neighbour
 /// unresolved.
 const PATIENCE: u64 = 6;
 
-/// One ping that is answered within a second.
+/// Whether one ping is answered within a second.
 fn ping_once(from: &Namespace, to: &str, options: &str) -> bool {
     from.try_sh(&format!("ping -n -q -c1 -W1 {options} {to}")).status.success()
 }
@@ -25,7 +25,7 @@ pub fn assert_pings(from: &Namespace, to: &str) {
     assert_pings_with(from, to, "");
 }
 
-/// Ping with options such as `-M do -s 1472`, or `-I ADDRESS`.
+/// As `assert_pings`, with options such as `-M do -s 1472` or `-I ADDRESS`.
 #[track_caller]
 pub fn assert_pings_with(from: &Namespace, to: &str, options: &str) {
     let deadline = Instant::now() + patience(PATIENCE);
@@ -40,27 +40,28 @@ pub fn assert_pings_with(from: &Namespace, to: &str, options: &str) {
     }
 }
 
-/// One ping that is answered within a second; "no" is only worth something next to a "yes".
+/// Whether one ping is answered within a second. A "no" proves something only next to a "yes".
 pub fn is_answered(from: &Namespace, to: &str, options: &str) -> bool {
     ping_once(from, to, options)
 }
 
-/// Whether broadcasts to the network, given by its first three numbers, arrive: for frames that
+/// Whether broadcasts to the network, given by its first three numbers, arrive. For frames that
 /// pass in one direction only.
 pub fn hears_broadcasts(at: &Namespace, from: &Namespace, network: &str) -> bool {
     let ear = Ear::listen(at);
-    from.try_sh(&format!("ping -n -q -b -c3 -i0.2 -W0.2 {network}.255")); // nobody answers a broadcast
+    from.try_sh(&format!("ping -n -q -b -c3 -i0.2 -W0.2 {network}.255")); // a broadcast gets no answer
     ear.heard().iter().any(|source| source.starts_with(network))
 }
 
-/// Three pings in a row stay unanswered. Only worth something next to a ping that is answered.
+/// Asserts that three pings in a row stay unanswered. This proves something only next to a ping
+/// that is answered.
 #[track_caller]
 pub fn assert_no_ping(from: &Namespace, to: &str) {
     let output = from.try_sh(&format!("ping -n -q -c3 -i0.1 -W0.3 {to}"));
     assert!(!output.status.success(), "{to} answers, and should not");
 }
 
-/// Notes every source address that arrives in a namespace, until it is dropped.
+/// Records every source address that arrives in a namespace, until dropped.
 pub struct Ear<'a>(&'a Namespace);
 
 impl<'a> Ear<'a> {
@@ -76,7 +77,7 @@ END"#);
         Ear(at)
     }
 
-    /// The sources of pings and connections that came since.
+    /// The sources of pings and connections since the start.
     pub fn heard(&self) -> Vec<String> {
         let mut sources = Vec::new();
         for set in ["v4", "v6"] {
@@ -105,7 +106,7 @@ impl Drop for Ear<'_> {
     }
 }
 
-/// Two containers of a network with both families ping each other and talk TCP, each seen by its
+/// Two containers of a dual-stack network ping each other and connect by TCP; each sees the other's
 /// own address.
 pub fn assert_two_containers_talk(lab: &Lab, dual_stack: &Value) {
     let (a, b) = (lab.container(), lab.container_of_process());
@@ -117,8 +118,8 @@ pub fn assert_two_containers_talk(lab: &Lab, dual_stack: &Value) {
     assert_eq!(connect(&a, &format!("[{}]:80", second[1])), Some(first[1].clone()));
 }
 
-/// The container reaches the peer outside, which has no route back: so it must have come with the
-/// host's own address.
+/// The container reaches the peer outside, which has no route back, so its packets must carry the
+/// host's address.
 #[track_caller]
 pub fn assert_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     let family = usize::from(source.contains(':'));
@@ -131,8 +132,7 @@ pub fn assert_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     );
 }
 
-/// The container's packets reach the peer outside with their own source address, and stay without
-/// answer.
+/// The container's packets reach the peer outside with their own source address, and get no answer.
 #[track_caller]
 pub fn assert_not_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     let family = usize::from(source.contains(':'));
@@ -152,15 +152,15 @@ pub fn assert_not_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     }
 }
 
-/// A TCP server in a namespace that answers every connection with the address it came from. It ends
+/// A TCP server in a namespace that answers every connection with the client's address. It ends
 /// when dropped.
 pub struct TcpServer {
     child: Child,
     _stdin: ChildStdin,
 }
 
-/// The test that is a server or a client when this is set: this very program, run again in a
-/// namespace (entering one needs unsafe code).
+/// When this variable is set, the test below acts as a server or a client: this test program, run
+/// again in a namespace (entering one in this process needs unsafe code).
 const ROLE: &str = "CNI_LAB_TCP_ROLE";
 const ROLE_TEST: &str = "support::traffic::tcp_server_answers_with_the_address_it_sees";
 
@@ -198,14 +198,14 @@ impl Drop for TcpServer {
     }
 }
 
-/// The address that the server at `to` (`10.1.2.3:80`) sees when `from` connects; None when nobody
-/// answers.
+/// The address that the server at `to` (`10.1.2.3:80`) sees when `from` connects; None without an
+/// answer.
 pub fn connect(from: &Namespace, to: &str) -> Option<String> {
     seen(from, &format!("connect {to}"))
 }
 
-/// `connect` by UDP, always from the same port, so that the kernel takes all questions to one
-/// server for one flow.
+/// As `connect`, by UDP. The source port is fixed, so that conntrack sees all requests to one
+/// server as one flow.
 pub fn ask_by_udp(from: &Namespace, to: &str) -> Option<String> {
     seen(from, &format!("ask {to}"))
 }
@@ -218,7 +218,7 @@ fn seen(from: &Namespace, role: &str) -> Option<String> {
         .find_map(|l| l.strip_prefix("seen ").map(str::to_owned))
 }
 
-/// `TcpServer` for UDP.
+/// As `TcpServer`, for UDP.
 pub struct UdpServer(#[expect(dead_code, reason = "serves until it is dropped")] TcpServer);
 
 impl UdpServer {
@@ -227,11 +227,11 @@ impl UdpServer {
     }
 }
 
-/// `TcpServer` for SCTP, by socat: the standard library has not got it.
+/// As `TcpServer`, for SCTP. It runs socat, since the standard library has no SCTP.
 pub struct SctpServer(Child);
 
 impl SctpServer {
-    /// None where the kernel has not got it either.
+    /// None if the kernel has no SCTP.
     pub fn start(at: &Namespace, port: u16) -> Option<SctpServer> {
         let listen = format!("SCTP6-LISTEN:{port},ipv6only=0,fork,reuseaddr");
         let mut command = at.command("socat");
@@ -240,7 +240,7 @@ impl SctpServer {
         let deadline = Instant::now() + patience(PATIENCE);
         while at.sh(&format!("ss -HlnS 'sport = :{port}'")).is_empty() {
             if server.0.try_wait().unwrap().is_some() {
-                return None; // it cannot have the socket
+                return None; // the kernel refuses the socket
             }
             assert!(Instant::now() < deadline, "socat does not listen on port {port}");
         }
@@ -255,7 +255,7 @@ impl Drop for SctpServer {
     }
 }
 
-/// `connect` by SCTP.
+/// As `connect`, by SCTP.
 pub fn connect_by_sctp(from: &Namespace, to: &str) -> Option<String> {
     let client =
         format!("timeout 10 socat -t0 SCTP:{to} SYSTEM:'echo; read answer; echo $answer >&2' 2>&1");
@@ -320,7 +320,7 @@ fn say(answer: std::io::Result<String>) {
     );
 }
 
-/// The pipe closes when whoever started us is gone.
+/// Ends when stdin closes, which means that the parent process is gone.
 fn serve_until_the_end_of_stdin() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
@@ -333,12 +333,13 @@ fn serve_udp(port: u16) {
     let socket = UdpSocket::bind(("::", port)).unwrap();
     serve_until_the_end_of_stdin();
     loop {
-        let Ok((_, from)) = socket.recv_from(&mut [0; 16]) else { continue }; // an error of an earlier answer
-        let _ = socket.send_to(from.ip().to_canonical().to_string().as_bytes(), from); // the client may have gone
+        let Ok((_, from)) = socket.recv_from(&mut [0; 16]) else { continue }; // an earlier answer's error
+        let _ = socket.send_to(from.ip().to_canonical().to_string().as_bytes(), from); // the client may be gone
     }
 }
 
-/// One question; a packet may be lost while a neighbour is resolved, so there is a second one.
+/// Sends a request, and a second one after a timeout: a packet may be lost while the neighbour is
+/// resolved.
 fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     let socket = UdpSocket::bind((any, 5000))?;
@@ -362,7 +363,7 @@ fn serve(port: u16) {
     for connection in listener.incoming() {
         let mut connection = connection.unwrap();
         let seen = connection.peer_addr().unwrap().ip().to_canonical();
-        let _ = writeln!(connection, "{seen}"); // the client may have gone
+        let _ = writeln!(connection, "{seen}"); // the client may be gone
     }
 }
 

@@ -1,9 +1,9 @@
-//! A DHCP server that does as it is told: silence, refusals, nonsense, leases of seconds. It writes
-//! down all that it hears.
+//! A DHCP server with scripted behaviour: silence, refusals, malformed answers, leases of seconds.
+//! It records every packet that it receives.
 //!
-//! It runs in the namespace outside as this very program again. Its script comes line by line on
-//! stdin, each a whole JSON object, and each packet goes to stdout. Encoding and decoding are its
-//! own: what is tested must not be its own judge.
+//! It runs in the namespace outside as a second process of this test program. Its script comes on
+//! stdin, one whole JSON object per line, and each packet goes to stderr. It has its own encoder
+//! and decoder, so that the code under test does not check itself.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -19,7 +19,7 @@ use crate::support::attachment::with;
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
 
-/// The test that is a server when this is set.
+/// When this variable is set, the test below acts as the server.
 const ROLE: &str = "CNI_LAB_DHCP_ROLE";
 const ROLE_TEST: &str = "support::dhcp::scripted::the_scripted_server_keeps_to_its_script";
 
@@ -31,12 +31,12 @@ pub const ACK: u64 = 5;
 pub const NAK: u64 = 6;
 pub const RELEASE: u64 = 7;
 
-/// What a server does that is told nothing else.
+/// The default script.
 ///
-/// `discover`, `request`, `renew` and `rebind` say what each kind of packet is answered with:
-/// `offer`, `ack`, `nak` or `silence`. `addresses` are given out in this order, to each client id
-/// its own; `address` is what everybody gets instead. `options` are hexadecimal. `delay` are
-/// milliseconds before each answer, `before` the kinds of nonsense (see `spoil`) that are sent
+/// `discover`, `request`, `renew` and `rebind` name the answer to each kind of packet: `offer`,
+/// `ack`, `nak` or `silence`. `addresses` are handed out in this order, one per client id;
+/// `address`, if set, goes to every client instead. `options` are hexadecimal. `delay` is the time
+/// before each answer in milliseconds, `before` the malformed answers (see `spoil`) that are sent
 /// first.
 fn usual() -> Value {
     let addresses: Vec<String> = (50..250).map(|last| format!("10.60.0.{last}")).collect();
@@ -47,7 +47,7 @@ fn usual() -> Value {
     })
 }
 
-/// The server, as the test sees it.
+/// The server, as seen by the test.
 pub struct Scripted {
     child: Child,
     stdin: ChildStdin,
@@ -56,7 +56,7 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Started with these changes to the usual script.
+    /// Starts the server with these changes to the default script.
     pub fn start(lab: &Lab, script: Value) -> Scripted {
         let program = std::env::current_exe().unwrap();
         let mut command = lab.outside.command("setpriv");
@@ -92,7 +92,7 @@ impl Scripted {
         server
     }
 
-    /// Changes the script; it is in force when this returns.
+    /// Changes the script; the change is in force when this returns.
     #[track_caller]
     pub fn change(&self, changes: Value) {
         let mut script = self.script.lock().unwrap();
@@ -105,19 +105,20 @@ impl Scripted {
         });
     }
 
-    /// Every packet so far, in order. What was answered before this is called is in it: the server
-    /// says that it has heard a packet before it answers, and is asked for a word here.
+    /// Every packet so far, in order. It includes every packet that was answered before this call:
+    /// the server reports a packet before it answers, and this call waits for a reply of the
+    /// server.
     pub fn heard(&self) -> Vec<Value> {
         self.change(json!({}));
         self.told()
     }
 
-    /// The packets of one type.
+    /// The received packets of one type.
     pub fn heard_of(&self, kind: u64) -> Vec<Value> {
         of_type(self.heard(), kind)
     }
 
-    /// Waits for so many packets of a type, counted from the beginning.
+    /// Waits until this many packets of a type have been received since the start.
     #[track_caller]
     pub fn wait_for(&self, kind: u64, count: usize, seconds: u64) -> Vec<Value> {
         let told = || of_type(self.told(), kind);
@@ -125,7 +126,7 @@ impl Scripted {
         told()
     }
 
-    /// What has been said of packets until now.
+    /// The packets reported so far.
     fn told(&self) -> Vec<Value> {
         self.heard.lock().unwrap().iter().filter(|line| line["script"].is_null()).cloned().collect()
     }
@@ -135,8 +136,8 @@ fn of_type(packets: Vec<Value>, kind: u64) -> Vec<Value> {
     packets.into_iter().filter(|packet| packet["type"] == kind).collect()
 }
 
-/// Waits for the first RELEASE of our daemon. That of the reference has no source address, and no
-/// socket hears such a one.
+/// Waits for the first RELEASE of our daemon. The reference sends its RELEASE without a source
+/// address, and no socket receives such a packet.
 #[track_caller]
 pub fn wait_for_release(lab: &Lab, server: &Scripted) {
     if lab.peer == Peer::Ours {
@@ -154,7 +155,7 @@ impl Drop for Scripted {
     }
 }
 
-/// An option of a packet that was heard, in hexadecimal.
+/// An option of a received packet, in hexadecimal.
 pub fn option(packet: &Value, code: u8) -> Option<String> {
     packet["options"][code.to_string()].as_str().map(str::to_owned)
 }
@@ -175,7 +176,7 @@ fn the_scripted_server_keeps_to_its_script() {
     let lab = Lab::new(Peer::Ours);
     lab.lan(super::Kind::Macvlan);
     let server = Scripted::start(&lab, json!({"discover": "silence"}));
-    // The packet of a client that nobody knows, as the shell can send one.
+    // A DISCOVER of an unknown client, sent by the shell.
     let discover =
         [&[1, 1, 6, 0, 1, 2, 3, 4][..], &[0; 228], &[99, 130, 83, 99, 53, 1, 1, 255], &[0; 56]]
             .concat();
@@ -190,15 +191,15 @@ fn the_scripted_server_keeps_to_its_script() {
 
 // --- the server's own process ---
 
-/// What all its threads share.
+/// The state that all server threads share.
 struct Room {
     script: Mutex<Value>,
     given: Mutex<BTreeMap<String, Ipv4Addr>>,
     start: Instant,
 }
 
-/// Unicast comes to the socket of the server's address, broadcast to that of the broadcast address;
-/// so each packet's destination is known.
+/// Unicast arrives on the socket of the server's address, broadcast on that of the broadcast
+/// address, so the destination of each packet is known.
 fn serve() {
     let mut lines = BufReader::new(std::io::stdin()).lines();
     let mut next =
@@ -223,7 +224,7 @@ fn serve() {
         *room.script.lock().unwrap() = script;
         say(json!({"script": number}));
     }
-    std::process::abort(); // whoever started us is gone
+    std::process::abort(); // stdin has closed: the test process is gone
 }
 
 fn say(line: Value) {
@@ -233,7 +234,7 @@ fn say(line: Value) {
 fn listen(room: &Room, socket: &UdpSocket, name: &str, answers: &UdpSocket) {
     let mut buffer = [0; 2048];
     loop {
-        let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue }; // an error of an earlier answer
+        let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue }; // an earlier answer's error
         let bytes = &buffer[..length];
         let mut packet = decode(bytes);
         packet["at"] = json!(room.start.elapsed().as_millis() as u64);
@@ -250,11 +251,11 @@ fn listen(room: &Room, socket: &UdpSocket, name: &str, answers: &UdpSocket) {
         for kind in script["before"].as_array().unwrap() {
             let _ = answers.send_to(&spoil(kind.as_str().unwrap(), &answer), to); // an empty one may be refused
         }
-        let _ = answers.send_to(&answer.encode(), to); // the client may have gone
+        let _ = answers.send_to(&answer.encode(), to); // the client may be gone
     }
 }
 
-/// What is read of a packet; what it lacks is null.
+/// Decodes a packet; a missing part is null.
 fn decode(bytes: &[u8]) -> Value {
     let mut packet = json!({"length": bytes.len()});
     if bytes.len() < 240 {
@@ -295,7 +296,7 @@ fn first_of(hex: &str) -> u64 {
     bytes(hex).first().copied().unwrap_or_default().into()
 }
 
-/// An answer that is about to be sent.
+/// An answer to be sent.
 #[derive(Clone)]
 struct Answer {
     op: u8,
@@ -317,7 +318,7 @@ impl Answer {
         bytes.extend([99, 130, 83, 99, 53, 1, self.kind, 54, 4]);
         bytes.extend(self.server.octets());
         for (code, value) in &self.options {
-            // RFC 3396: what does not fit into one goes on in the next.
+            // RFC 3396: a value longer than 255 bytes continues in another option of the same code.
             for part in value.chunks(255) {
                 bytes.extend([*code, part.len() as u8]);
                 bytes.extend(part);
@@ -341,7 +342,7 @@ fn answer(room: &Room, script: &Value, packet: &Value, bytes: &[u8]) -> Option<A
             return None;
         }
         DECLINE => {
-            // Somebody has the address: it stays taken.
+            // DECLINE means another host uses the address: keep it taken.
             let mut given = room.given.lock().unwrap();
             let bad = given.remove(&client)?;
             given.insert(format!("declined {bad}"), bad);
@@ -370,7 +371,8 @@ fn answer(room: &Room, script: &Value, packet: &Value, bytes: &[u8]) -> Option<A
     })
 }
 
-/// A client keeps its address; a new one gets the one that it asks for, or the next that is free.
+/// A client keeps its address; a new one gets the address it asks for if that is free, else the
+/// next free one.
 fn address_for(room: &Room, script: &Value, packet: &Value, client: &str) -> Option<Ipv4Addr> {
     let mut given = room.given.lock().unwrap();
     if let Some(address) = given.get(client) {
@@ -404,7 +406,7 @@ fn options(script: &Value) -> BTreeMap<u8, Vec<u8>> {
     options
 }
 
-/// Kinds of nonsense. Each has an address that nobody is to get.
+/// The kinds of malformed answer. Each carries an address that no client may accept.
 pub const NONSENSE: [&str; 12] = [
     "empty",
     "short",
@@ -426,13 +428,13 @@ fn spoil(kind: &str, answer: &Answer) -> Vec<u8> {
         "xid" => spoiled.xid[0] ^= 0xff,
         "chaddr" => spoiled.chaddr[5] ^= 0xff,
         "request" => spoiled.op = 1,
-        // An offer of another server is a good one; an acknowledgement of a server that was not
-        // chosen is not.
+        // An offer of another server is valid; an acknowledgement of a server that was not chosen
+        // is not.
         "other server" if answer.kind == ACK as u8 => {
             spoiled.server = Ipv4Addr::new(10, 60, 0, 252)
         }
         "other server" => spoiled.xid[3] ^= 0xff,
-        "other type" => spoiled.kind = 13, // DHCPLEASEACTIVE, of which no client has heard
+        "other type" => spoiled.kind = 13, // DHCPLEASEACTIVE, unknown to every client
         _ => {}
     }
     let mut bytes = spoiled.encode();

@@ -1,4 +1,4 @@
-//! The servers that people have: dnsmasq and Kea, as Debian packages them.
+//! The DHCP servers that people run: dnsmasq and Kea, as Debian packages them.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -27,7 +27,7 @@ impl Program {
         }
     }
 
-    /// Whether it is installed.
+    /// Whether the program is installed.
     pub fn is_there(self) -> bool {
         let found = std::process::Command::new("sh")
             .args(["-c", &format!("command -v {}", self.command())])
@@ -35,8 +35,8 @@ impl Program {
         found.unwrap().status.success()
     }
 
-    /// Seconds after which a client renews here: the shortest that dnsmasq takes, whose leases are
-    /// two minutes at least.
+    /// The renewal time of clients in seconds: the shortest that dnsmasq accepts, and its leases
+    /// last two minutes at least.
     pub fn t1(self) -> u64 {
         match self {
             Program::Dnsmasq => 3,
@@ -45,7 +45,7 @@ impl Program {
     }
 }
 
-/// A server in the namespace outside, with some addresses of 10.60.0.0/24.
+/// A server in the namespace outside that hands out addresses of 10.60.0.0/24.
 pub struct Server<'a> {
     lab: &'a Lab,
     program: Program,
@@ -68,8 +68,8 @@ impl<'a> Server<'a> {
         Server::run(lab, program, line, scratch)
     }
 
-    /// Thousands of addresses, 10.60.16.0 to 10.60.31.255, whose leases need nothing for the first
-    /// hours. Its answers are unicast, so each is heard by one.
+    /// Hands out thousands of addresses, 10.60.16.0 to 10.60.31.255; their leases need no renewal
+    /// for hours. Its answers are unicast, so each reaches one client only.
     pub fn for_many(lab: &'a Lab) -> Server<'a> {
         let scratch = Scratch::new();
         let line =
@@ -94,7 +94,7 @@ impl<'a> Server<'a> {
         assert!(!self.log().contains("DHCPSRV_NO_SOCKETS_OPEN"), "{}", self.log());
     }
 
-    /// Kills it and starts another that knows the same leases.
+    /// Kills the server and starts another one with the same leases.
     #[track_caller]
     pub fn restart(&mut self) {
         self.stop();
@@ -108,14 +108,14 @@ impl<'a> Server<'a> {
         self.process.kill();
     }
 
-    /// What it has printed since it was started.
+    /// Its output since it was started.
     pub fn log(&self) -> String {
         self.process.output()
     }
 
-    /// Our daemon has given all its leases back. The reference may say so when the link is gone
-    /// already, and says it without a source address, so that only a server with a packet
-    /// socket could hear it.
+    /// Our daemon has released all its leases. The reference may release one after its link is
+    /// gone, and sends the RELEASE without a source address, so that only a server with a packet
+    /// socket could receive it.
     #[track_caller]
     pub fn assert_has_no_lease(&self) {
         if self.lab.peer == Peer::Ours {
@@ -123,12 +123,12 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// The leases that it has written down: when each address' lease ends, in seconds since 1970.
+    /// The leases in its lease file: when each address' lease ends, in seconds since 1970.
     pub fn leases(&self) -> BTreeMap<String, u64> {
         let read = || std::fs::read_to_string(self.scratch.join("leases")).unwrap_or_default(); // none before the first lease
         let mut text = read();
         loop {
-            // It may be in the middle of writing.
+            // The server may be in the middle of writing.
             std::thread::sleep(Duration::from_millis(5));
             let again = read();
             if again == text && (text.is_empty() || text.ends_with('\n')) {
@@ -142,20 +142,20 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Waits until a server says that it has started.
+/// Waits until the server's output contains this sign of its start.
 #[track_caller]
 pub fn wait_for(server: &Process, sign: &str) {
     wait_until("the server has started", 10, || server.output().contains(sign));
 }
 
-/// Each line: expiry, hardware address, address, name, client id.
+/// Columns: expiry, hardware address, address, name, client id.
 fn dnsmasq_leases(text: &str) -> BTreeMap<String, u64> {
     let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     lines.map(|columns| (columns[2].to_owned(), columns[0].parse().unwrap())).collect()
 }
 
-/// A journal: later lines replace earlier ones. address, hwaddr, client_id, valid_lifetime, expire,
-/// …, state (0: assigned).
+/// A journal: later lines replace earlier ones. Columns: address, hwaddr, client_id,
+/// valid_lifetime, expire, …, state (0: assigned).
 fn kea_leases(text: &str) -> BTreeMap<String, u64> {
     let mut leases = BTreeMap::new();
     for line in text.lines().skip(1) {
@@ -170,7 +170,7 @@ fn kea_leases(text: &str) -> BTreeMap<String, u64> {
     leases
 }
 
-/// No name service, no ping before an offer, no configuration of the machine.
+/// No DNS, no ping before an offer, no configuration file of the machine.
 fn dnsmasq(scratch: &Scratch, range: &str, [t1, t2]: [u64; 2]) -> Vec<String> {
     [
         "dnsmasq --keep-in-foreground --conf-file=/dev/null --port=0 --interface=lan --bind-interfaces --no-ping",
@@ -197,7 +197,7 @@ fn kea(scratch: &Scratch, first: &str, last: &str) -> Vec<String> {
     let file = scratch.join("kea.json");
     std::fs::write(&file, conf.to_string()).unwrap();
     let mut line = vec!["env".to_owned()];
-    // Its own directories are the machine's.
+    // Its default directories are the machine's.
     line.extend(["PIDFILE", "LOCKFILE"].map(|kind| format!("KEA_{kind}_DIR={}", scratch.text())));
     line.extend(["kea-dhcp4", "-c", file.to_str().unwrap()].map(str::to_owned));
     line

@@ -1,4 +1,4 @@
-//! IPv6 on the network: a router (radvd), and a server (Kea, or dnsmasq that is both).
+//! IPv6 on the network: a router (radvd), a DHCPv6 server (Kea), or dnsmasq as both.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -11,10 +11,10 @@ use crate::support::attachment::skip;
 use crate::support::netns::Lab;
 use crate::support::scratch::Scratch;
 
-/// The servers' own address.
+/// The servers' address.
 pub const SERVER_V6: &str = "2001:db8::1";
 
-/// Whether the programs are installed; where one is not, the case is skipped.
+/// Whether the programs are installed; skips the case if one is missing.
 pub fn are_there(programs: &[&str]) -> bool {
     let find = |program: &&&str| {
         let found = std::process::Command::new("sh")
@@ -32,8 +32,8 @@ pub fn are_there(programs: &[&str]) -> bool {
 }
 
 impl Lab {
-    /// Gives the servers' interface its address, and waits until its link-local one can be used.
-    /// The pretend host does not listen to routers.
+    /// Gives the servers' interface its address, and waits until its link-local address is usable.
+    /// The pretend host ignores router advertisements.
     pub fn lan_v6(&self) {
         self.host.sh("for link in lan br0; do ip link show $link >/dev/null 2>&1 && sysctl -qw net.ipv6.conf.$link.accept_ra=0; done; true");
         self.outside.sh(&format!(
@@ -52,7 +52,7 @@ pub struct Router<'a> {
 }
 
 impl<'a> Router<'a> {
-    /// For hosts that have their addresses of a server.
+    /// For hosts that get their addresses from a DHCPv6 server.
     pub fn start(lab: &'a Lab) -> Router<'a> {
         Router::advertising(
             lab,
@@ -60,7 +60,7 @@ impl<'a> Router<'a> {
         )
     }
 
-    /// For hosts that make their addresses, which are of use for so many seconds.
+    /// For hosts that form their own addresses (SLAAC), with these lifetimes in seconds.
     pub fn with_prefix(lab: &'a Lab, preferred: u32, valid: u32) -> Router<'a> {
         let lifetimes = format!("AdvPreferredLifetime {preferred}; AdvValidLifetime {valid};");
         Router::advertising(lab, &format!("AdvAutonomous on; {lifetimes}"))
@@ -83,7 +83,7 @@ impl<'a> Router<'a> {
         Router { lab, line, process, scratch }
     }
 
-    /// Ends without a word to anybody.
+    /// Stops without a final advertisement.
     pub fn stop(&mut self) {
         self.process.kill();
     }
@@ -95,7 +95,7 @@ impl<'a> Router<'a> {
     }
 }
 
-/// kea-dhcp6, which renews after two seconds.
+/// kea-dhcp6; its clients renew after two seconds.
 pub struct Kea {
     _process: Process,
     scratch: Scratch,
@@ -119,7 +119,7 @@ impl Kea {
         let file = scratch.join("kea.json");
         std::fs::write(&file, conf.to_string()).unwrap();
         let mut line = vec!["env".to_owned()];
-        // Its own directories are the machine's.
+        // Its default directories are the machine's.
         line.extend(
             ["PIDFILE", "LOCKFILE"].map(|kind| format!("KEA_{kind}_DIR={}", scratch.text())),
         );
@@ -129,10 +129,10 @@ impl Kea {
         Kea { _process: process, scratch }
     }
 
-    /// The leases that it has written down: when each address' lease ends, in seconds since 1970.
+    /// The leases in its lease file: when each address' lease ends, in seconds since 1970.
     ///
-    /// A journal: later lines replace earlier ones. address, duid, valid_lifetime, expire, …, state
-    /// (0: assigned, 1: declined).
+    /// A journal: later lines replace earlier ones. Columns: address, duid, valid_lifetime, expire,
+    /// …, state (0: assigned, 1: declined).
     pub fn leases(&self) -> BTreeMap<String, u64> {
         let text = std::fs::read_to_string(self.scratch.join("leases")).unwrap_or_default(); // none before the first lease
         let mut leases = BTreeMap::new();
@@ -141,7 +141,7 @@ impl Kea {
             let (Some(address), Some(expires), Some(state)) =
                 (columns.first(), columns.get(3), columns.get(13))
             else {
-                continue; // it is in the middle of writing
+                continue; // the server is in the middle of writing
             };
             match (columns[2], *state) {
                 ("0", _) => drop(leases.remove(*address)),
@@ -153,14 +153,14 @@ impl Kea {
     }
 }
 
-/// dnsmasq with addresses of both families, which is the router as well.
+/// dnsmasq with addresses of both families; it is the router too.
 pub struct Dnsmasq {
     _process: Process,
     scratch: Scratch,
 }
 
 impl Dnsmasq {
-    /// 10.60.0.50 to 10.60.0.59 and 2001:db8::50 to 2001:db8::59.
+    /// Hands out 10.60.0.50 to 10.60.0.59 and 2001:db8::50 to 2001:db8::59.
     pub fn start(lab: &Lab) -> Dnsmasq {
         let scratch = Scratch::new();
         let line = [
@@ -176,8 +176,7 @@ impl Dnsmasq {
         Dnsmasq { _process: process, scratch }
     }
 
-    /// The addresses that it has written down: each line is expiry, hardware address or IAID,
-    /// address, …
+    /// The addresses in its lease file. Columns: expiry, hardware address or IAID, address, …
     pub fn leases(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.scratch.join("leases")).unwrap_or_default();
         let columns = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());

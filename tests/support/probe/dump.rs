@@ -1,4 +1,4 @@
-//! Netlink dumps and what is in their messages, as text.
+//! Netlink dumps and the contents of their messages, as text.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,16 +12,16 @@ const INTERRUPTED: u16 = 0x10;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
-/// The types of attributes have flags above these bits.
+/// Flags occupy the bits of an attribute's type above these.
 const TYPE: u16 = 0x3fff;
 
-/// Asks for dumps.
+/// A netlink socket for dumps.
 pub struct Socket {
     socket: netlink_sys::Socket,
     buffer: RefCell<Vec<u8>>,
 }
 
-/// What follows a message's header.
+/// The bytes after a message's header.
 pub type Payload = Vec<u8>;
 
 impl Socket {
@@ -30,7 +30,7 @@ impl Socket {
         Ok(Socket { socket, buffer: RefCell::new(Vec::with_capacity(128 * 1024)) })
     }
 
-    /// All messages of a dump. What the kernel has no dump of is empty.
+    /// All messages of a dump; empty if the kernel does not support the dump.
     pub fn dump(&self, kind: u16, body: &[u8]) -> Vec<Payload> {
         loop {
             if let Some(messages) = self.try_dump(kind, body) {
@@ -39,7 +39,7 @@ impl Socket {
         }
     }
 
-    /// None where something changed meanwhile, so that the whole may be inconsistent.
+    /// None if the kernel reports a change during the dump, which makes it possibly inconsistent.
     fn try_dump(&self, kind: u16, body: &[u8]) -> Option<Vec<Payload>> {
         let length = u32::try_from(HEADER + body.len()).unwrap();
         let mut request = length.to_ne_bytes().to_vec();
@@ -63,7 +63,7 @@ impl Socket {
     }
 }
 
-/// The messages of a datagram: type, flags and what follows.
+/// The messages of a datagram: type, flags and payload.
 fn split(mut bytes: &[u8]) -> Vec<(u16, u16, &[u8])> {
     let mut messages = vec![];
     while bytes.len() >= HEADER {
@@ -78,14 +78,14 @@ fn split(mut bytes: &[u8]) -> Vec<(u16, u16, &[u8])> {
     messages
 }
 
-/// A number in the machine's order.
+/// A number in native byte order.
 pub fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
     let mut whole = [0; 8];
     whole[..length].copy_from_slice(&bytes[at..at + length]);
     u64::from_le_bytes(whole)
 }
 
-/// The attributes in a payload behind so many bytes, in the kernel's order.
+/// The attributes of a payload after a fixed part of `behind` bytes, in the kernel's order.
 pub fn attributes(payload: &[u8], behind: usize) -> Vec<(u16, &[u8])> {
     let mut rest = payload.get(behind..).unwrap_or_default();
     let mut found = vec![];
@@ -104,7 +104,7 @@ pub fn attribute(payload: &[u8], behind: usize, kind: u16) -> Option<&[u8]> {
         .map(|(_, value)| value)
 }
 
-/// A value for people: a name as it is, all else as bytes.
+/// A value in readable form: a printable string as it is, any other value as hexadecimal.
 pub fn show(value: &[u8]) -> String {
     match value.split_last() {
         Some((0, text))
@@ -117,7 +117,7 @@ pub fn show(value: &[u8]) -> String {
     }
 }
 
-/// Attributes as `number=value`, without some of them.
+/// Attributes as `number=value`, except those listed in `without`.
 pub fn show_without(attributes: &[(u16, &[u8])], without: &[u16]) -> String {
     let lasting = attributes.iter().filter(|(kind, _)| !without.contains(kind));
     lasting.map(|(kind, value)| format!(" {kind}={}", show(value))).collect()

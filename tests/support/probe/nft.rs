@@ -1,4 +1,5 @@
-//! Tables, chains, rules, sets and their elements, without handles, counts and times.
+//! Facts of nftables: tables, chains, rules, sets and their elements, without handles, counters and
+//! timers.
 
 use super::dump::{Socket, attribute, attributes, show, show_without};
 
@@ -11,7 +12,7 @@ const GET_ELEMENT: u16 = SUBSYSTEM | 13;
 const GET_OBJECT: u16 = SUBSYSTEM | 19;
 const GET_FLOWTABLE: u16 = SUBSYSTEM | 23;
 
-/// nfgenmsg, in front of the attributes.
+/// The size of nfgenmsg, which precedes the attributes.
 const HEADER: usize = 4;
 
 pub fn facts(socket: &Socket) -> Vec<String> {
@@ -41,7 +42,7 @@ pub fn facts(socket: &Socket) -> Vec<String> {
     facts
 }
 
-/// Its table and chain, and its expressions.
+/// A rule's table and chain, and its expressions.
 fn rule_fact(rule: &[u8]) -> String {
     const HANDLE: u16 = 3;
     const EXPRESSIONS: u16 = 4;
@@ -57,7 +58,7 @@ fn rule_fact(rule: &[u8]) -> String {
     fact
 }
 
-/// What counts or remembers is shown by its name only.
+/// An expression that counts or keeps state is shown by its name only.
 fn show_expressions(list: &[u8]) -> String {
     const NAME: u16 = 1;
     const DATA: u16 = 2;
@@ -75,7 +76,7 @@ fn element_facts(socket: &Socket, set: &[u8]) -> Vec<String> {
     const TABLE: u16 = 1;
     const NAME: u16 = 2;
     const ELEMENTS: u16 = 3;
-    // When it ends, what it counts, and padding.
+    // Expiry, counters, and padding.
     const PASSING: [u16; 4] = [5, 7, 8, 11];
     let of = |kind| attribute(set, HEADER, kind).unwrap_or_default();
     let mut request = vec![set[0], 0, 0, 0];

@@ -1,4 +1,4 @@
-//! Links, addresses, routes, rules and queues of a namespace.
+//! Facts of rtnetlink: links, addresses, routes, rules and queues of a namespace.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,15 @@ const GET_RULE: u16 = 34;
 const GET_QDISC: u16 = 38;
 const GET_FILTER: u16 = 46;
 
-/// The fixed parts in front of the attributes: ifinfomsg, ifaddrmsg, rtmsg, fib_rule_hdr, tcmsg.
+/// The sizes of the fixed parts before the attributes: ifinfomsg, ifaddrmsg, rtmsg, fib_rule_hdr,
+/// tcmsg.
 const LINK: usize = 16;
 const ADDRESS: usize = 8;
 const ROUTE: usize = 12;
 const RULE: usize = 12;
 const QUEUE: usize = 20;
 
-/// IFLA_EXT_MASK: with the VLANs of bridge ports, without statistics.
+/// Bits of IFLA_EXT_MASK: include the VLANs of bridge ports; leave out statistics.
 const VLANS: u32 = 2;
 const NO_STATISTICS: u32 = 8;
 
@@ -60,13 +61,14 @@ fn name(link: &[u8]) -> String {
     attribute(link, LINK, 3).map(show).unwrap_or_default()
 }
 
-/// The name of the link that an attribute names by its index.
+/// The name of the link that an attribute refers to by its index.
 fn named(value: &[u8], names: &Names) -> String {
     let index = number(value, 0, 4) as u32;
     names.get(&index).cloned().unwrap_or_else(|| "elsewhere".to_owned())
 }
 
-/// Statistics, the state and what follows from it, and numbers of namespaces.
+/// Attributes that change by themselves: statistics, the state and what follows from it, and
+/// namespace ids.
 const PASSING_OF_LINK: [u16; 11] = [7, 14, 16, 17, 23, 33, 35, 37, 43, 47, 48];
 
 fn link_fact(link: &[u8], names: &Names) -> String {
@@ -75,8 +77,8 @@ fn link_fact(link: &[u8], names: &Names) -> String {
     const IFLA_LINKINFO: u16 = 18;
     const IFLA_AF_SPEC: u16 = 26;
     const LINK_NETNSID: u16 = 37;
-    // UP, BROADCAST, LOOPBACK, POINTOPOINT, NOARP, PROMISC, ALLMULTI, MULTICAST: not what a carrier
-    // makes of them.
+    // UP, BROADCAST, LOOPBACK, POINTOPOINT, NOARP, PROMISC, ALLMULTI, MULTICAST: the flags that do
+    // not depend on the carrier.
     const LASTING_FLAGS: u64 = 0x1 | 0x2 | 0x8 | 0x10 | 0x80 | 0x100 | 0x200 | 0x1000;
     let (attributes, flags) = (attributes(link, LINK), number(link, 8, 4) & LASTING_FLAGS);
     let elsewhere = attributes.iter().any(|(kind, _)| *kind == LINK_NETNSID);
@@ -95,17 +97,18 @@ fn link_fact(link: &[u8], names: &Names) -> String {
     fact
 }
 
-/// What a link is, and what it is to its master; without timers, counts and states.
+/// The kind of a link, and its settings as a port of its master; without timers, counters and
+/// states.
 fn kind_of_link(info: &[u8]) -> String {
     const DATA: u16 = 2;
     const STATISTICS: u16 = 3;
     const PORT: u16 = 5;
     let is_bridge = attribute(info, 0, 1).map(show).as_deref() == Some("bridge");
     let is_port = attribute(info, 0, 4).map(show).as_deref() == Some("bridge");
-    // The root port and its cost, topology changes, timers, how many neighbours were learnt.
+    // The root port and its cost, topology changes, timers, the number of learnt neighbours.
     let passing_of_bridge: Vec<u16> = (12..=19).chain([48]).collect();
-    // The state, the root, the designated port, its number, topology changes, timers, how many
-    // groups are listened to.
+    // The state, the root, the designated port, the port's number, topology changes, timers, the
+    // number of multicast groups.
     let passing_of_port: Vec<u16> = (13..=23).chain([1, 38, 41]).collect();
     let mut text = String::new();
     for (kind, value) in attributes(info, 0) {
@@ -124,8 +127,8 @@ fn kind_of_link(info: &[u8]) -> String {
     text
 }
 
-/// /proc/sys/net/ipv4/conf/LINK and the same of IPv6, all of them but forwarding, which an ADD is
-/// documented to leave.
+/// The sysctls of a link, /proc/sys/net/ipv4/conf/LINK and its IPv6 counterpart, except forwarding,
+/// which ADD is documented to leave switched on.
 fn settings(families: &[u8]) -> String {
     let mut text = String::new();
     for (family, value) in attributes(families, 0) {
@@ -146,11 +149,11 @@ fn vlans(port: &[u8]) -> String {
         .unwrap_or_default()
 }
 
-/// What a fact begins with that says that another one will follow by itself: a route of an address
-/// that has no duplicate.
+/// The prefix of a fact which says that the kernel will add another fact by itself: the route of an
+/// address once its duplicate address detection ends.
 pub const AWAITED: &str = "awaited";
 
-/// Addresses whose duplicates are still being looked for.
+/// Reports an address that is still tentative.
 fn awaited(address: &[u8], names: &Names) -> Option<String> {
     const FLAGS: u16 = 8;
     const TENTATIVE: u64 = 0x40;
@@ -161,7 +164,7 @@ fn awaited(address: &[u8], names: &Names) -> Option<String> {
 fn address_fact(address: &[u8], names: &Names) -> String {
     const FLAGS: u16 = 8;
     const TIMES: u16 = 6;
-    // A duplicate is looked for, and whether one was found.
+    // Tentative, optimistic, and the result of duplicate address detection.
     const PASSING_FLAGS: u64 = 0x40 | 0x08 | 0x04;
     let attributes = attributes(address, ADDRESS);
     let of = named(&address[4..], names);
@@ -190,7 +193,7 @@ fn route_fact(route: &[u8], names: &Names) -> String {
     const INCOMING: u16 = 3;
     const OUTGOING: u16 = 4;
     const TIMES: u16 = 12;
-    // What a carrier makes of it.
+    // The flags that follow from the carrier.
     const DEAD_OR_LINK_DOWN: u64 = 0x1 | 0x10;
     let flags = number(route, 8, 4) & !DEAD_OR_LINK_DOWN;
     let mut fact = format!("route head={} flags={flags:x}", show(&route[..8]));
@@ -208,10 +211,10 @@ fn rule_fact(rule: &[u8]) -> String {
     format!("rule head={}{}", show(&rule[..RULE]), show_without(&attributes(rule, RULE), &[]))
 }
 
-/// A queue that somebody made, and its filters. Queues that a link has by nature have no handle.
+/// A queue that a program created, and its filters. A link's default queues have no handle.
 fn queue_facts(socket: &Socket, queue: &[u8], names: &Names) -> Vec<String> {
     const STATISTICS: [u16; 3] = [3, 4, 7];
-    // The ingress and egress sides of clsact, whose own handle is ffff:.
+    // The ingress and egress sides of clsact, which itself has the handle ffff:.
     const SIDES: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
     let of = named(&queue[4..], names);
     let handle = number(queue, 8, 4) as u32;

@@ -1,0 +1,39 @@
+//! How much a test tries, and on which kind of machine.
+
+/// How much of a sweep runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// The sample of `tests/run`, which sets `CNI_SHORT`.
+    Ordinary,
+    /// The complete set of `tests/run --all`.
+    Whole,
+    /// Everything: `tests/faults/run` sets `CNI_LONG`.
+    Long,
+}
+
+pub fn extent() -> Extent {
+    let is_set = |name| std::env::var_os(name).is_some();
+    match (is_set("CNI_LONG"), is_set("CNI_SHORT")) {
+        (true, _) => Extent::Long,
+        (false, true) => Extent::Ordinary,
+        (false, false) => Extent::Whole,
+    }
+}
+
+pub fn is_long() -> bool {
+    extent() == Extent::Long
+}
+
+/// In the ordinary form every `one_of`th item; in the others all of them. Callers with different
+/// turns start at different offsets, so that together they cover every item.
+pub fn sample<T>(all: Vec<T>, one_of: usize, turn: usize) -> Vec<T> {
+    match extent() {
+        Extent::Ordinary => all.into_iter().skip(turn % one_of).step_by(one_of).collect(),
+        Extent::Whole | Extent::Long => all,
+    }
+}
+
+/// Whether this is the virtual machine of `tests/vm/run`, which sets `CNI_VM`.
+pub fn is_emulated() -> bool {
+    std::env::var_os("CNI_VM").is_some()
+}
