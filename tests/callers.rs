@@ -1,8 +1,8 @@
-//! Runtimes' ways of calling, call by call: what their sources send, for those that no package lets
-//! us record, and for what no recording has. Recorded ones are in `traces.rs`.
+//! Replays the calls of runtimes as their sources make them: for runtimes that no package lets us
+//! record, and for calls that are in no recording. Recorded calls are in `traces.rs`.
 //!
 //! `fixtures/callers/<runtime>.json` has networks as the runtime writes them, and operations in its
-//! order. A request is derived as libcni does it, with `capabilities` left in.
+//! order. Requests are derived as libcni does it, with `capabilities` left in.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -68,7 +68,7 @@ struct Script {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Step {
-    /// Operations that the runtime starts without waiting for each other.
+    /// Operations that the runtime starts concurrently.
     Together {
         together: Vec<Operation>,
     },
@@ -80,34 +80,34 @@ enum Step {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Operation {
     command: String,
-    /// The first one, where there is no word.
+    /// The first network if absent.
     network: Option<String>,
     #[serde(default)]
     container: String,
     #[serde(default = "eth0")]
     ifname: String,
-    /// The namespace is named by a process.
+    /// The path of the namespace is that of a process.
     #[serde(default)]
     process: bool,
-    /// CNI_NETNS: the container's path, or `` (nothing), `gone` (its path, after it has been
-    /// removed), `invalid` (another file).
+    /// CNI_NETNS: the container's path, or `` (nothing), `gone` (its path after its removal),
+    /// `invalid` (another file).
     netns: Option<String>,
-    /// The namespace has been removed before.
+    /// The namespace was removed before the call.
     #[serde(default)]
     gone: bool,
-    /// CNI_ARGS, where `ID` stands for the container's.
+    /// CNI_ARGS, where `ID` stands for the container's ID.
     #[serde(default)]
     args: String,
     #[serde(default)]
     capability_args: Value,
-    /// The containers that GC gets to know, or null.
+    /// The containers that GC gets as valid, or null.
     #[serde(default)]
     valid: Value,
-    /// An address that the result has to have.
+    /// An address that the result must have.
     address: Option<String>,
-    /// It fails, and these words are in the message.
+    /// The call fails with these words in the message.
     fails: Option<String>,
-    /// Why it is no matter what the reference does.
+    /// Why the operation is left out for the reference.
     ours: Option<String>,
 }
 
@@ -142,7 +142,7 @@ fn replay(peer: &Peer, text: &str) {
     }
 }
 
-/// What a runtime is to its plugins.
+/// A runtime as its plugins see it.
 struct Runtime {
     lab: Lab,
     networks: Vec<Value>,
@@ -153,7 +153,7 @@ struct Runtime {
 
 struct Pod {
     id: String,
-    /// None when it has been removed.
+    /// None after its removal.
     container: Option<Container>,
     netns: String,
 }
@@ -191,7 +191,7 @@ impl Runtime {
         }
     }
 
-    /// The container as it is at the time of the call.
+    /// Brings the container into its state at the time of the call.
     fn prepare(&mut self, operation: &Operation) {
         let number = self.containers.len() + 1;
         let lab = &self.lab;
@@ -221,7 +221,7 @@ impl Runtime {
         [network, &operation.container, &operation.ifname].map(str::to_owned)
     }
 
-    /// The calls of all plugins; the last one's result, or the first failure.
+    /// Calls all plugins. Returns the last result or the first failure.
     fn run_all(&self, operation: &Operation) -> Result<Value, Outcome> {
         let network = self.network(operation);
         let version = network["cniVersion"].as_str().unwrap();
@@ -253,7 +253,7 @@ impl Runtime {
         Ok(previous.filter(|_| operation.command == "ADD").unwrap_or_default())
     }
 
-    /// The request for one plugin as libcni derives it.
+    /// The request for one plugin, as libcni derives it.
     fn call(&self, operation: &Operation, plugin: &Value, previous: Option<&Value>) -> Call {
         let network = self.network(operation);
         let mut conf =
@@ -314,7 +314,7 @@ impl Runtime {
         }
     }
 
-    /// Looks at what an operation has done that succeeded.
+    /// Asserts the effects of a successful operation.
     fn finish(&mut self, operation: &Operation, result: Value, place: &str) {
         let key = self.key(operation);
         let container = self.containers[&operation.container].container.as_ref();

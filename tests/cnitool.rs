@@ -1,4 +1,4 @@
-//! `cnitool`, side by side with the real one: `CNI_TOOL` names it (tests/run compiles it from
+//! `cnitool`, side by side with the reference's: `CNI_TOOL` is its path (tests/run compiles it from
 //! Debian's source).
 
 use std::path::PathBuf;
@@ -11,17 +11,16 @@ use crate::support::scratch::Scratch;
 use crate::support::shells::Shell;
 use crate::support::snapshot::Watch;
 
-/// The names under which a lab has its tools: ours by argv[0], ours as a command, and the
-/// reference's.
+/// The paths of the tools in a lab: ours, selected by argv[0], and the reference's.
 const OURS: &str = "/run/tools/ours/cnitool";
 const REFERENCE: &str = "/run/tools/reference/cnitool";
 
-/// Where the reference's is; None where it could not be compiled.
+/// The reference's tool; None if it could not be compiled.
 fn reference() -> Option<PathBuf> {
     std::env::var_os("CNI_TOOL").map(PathBuf::from).filter(|tool| tool.exists())
 }
 
-/// A host with both tools, and with an /etc of its own that has a directory for networks.
+/// A host with both tools, and with its own /etc that has a directory for networks.
 fn lab(peer: Peer) -> Lab {
     let lab = Lab::new(peer);
     lab.host.sh(&format!(
@@ -36,7 +35,7 @@ fn lab(peer: Peer) -> Lab {
     lab
 }
 
-/// A line of a shell on that host.
+/// Runs a shell line on that host.
 fn run(lab: &Lab, line: &str) -> Outcome {
     let output = lab.host.command("bash").args(["-c", line]).output().unwrap();
     Outcome {
@@ -50,8 +49,8 @@ fn network(lab: &Lab, file: &str, text: &str) {
     std::fs::write(lab.path(&format!("/etc/cni/net.d/{file}")), text).unwrap();
 }
 
-/// Every combination of two tools over three operations that begins with an ADD; ours alone where
-/// there is no other.
+/// Every combination of the two tools over three operations that begin with an ADD; ours alone
+/// where the reference's is missing.
 fn turns() -> Vec<[&'static str; 3]> {
     let tools: &[&str] = if reference().is_some() { &[OURS, REFERENCE] } else { &[OURS] };
     let mut turns = vec![];
@@ -63,8 +62,8 @@ fn turns() -> Vec<[&'static str; 3]> {
     turns
 }
 
-/// The words of the README of libcni's cnitool, from the configuration on, with the plugins of the
-/// peer in `./bin`.
+/// The commands in the README of libcni's cnitool, from the configuration on, with the peer's
+/// plugins in `./bin`.
 const README: &str = r#"set -e
 sudo() { env "$@"; }
 echo '{"cniVersion":"0.4.0","name":"myptp","type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"172.16.29.0/24","routes":[{"dst":"0.0.0.0/0"}]}}' | sudo tee /etc/cni/net.d/10-myptp.conf
@@ -100,7 +99,7 @@ fn the_script_of_the_readme_works_unchanged() {
             );
             assert!(outcome.stdout.contains("1 received"), "{outcome:?}");
             lab.host.sh("rm /etc/cni/net.d/10-myptp.conf");
-            // The reference's masquerading leaves its table behind.
+            // The reference's masquerading leaves its table.
             if lab.peer == Peer::Ours {
                 before.assert_unchanged("the script of the README");
             }
@@ -108,7 +107,7 @@ fn the_script_of_the_readme_works_unchanged() {
     }
 }
 
-/// Arguments and capabilities have to be the same for every operation, so all of them get them.
+/// Arguments and capabilities must be the same for every operation, so all operations get these.
 const WEB: &str = r#"
 export CNI_PATH=PLUGINS CNI_ARGS='IgnoreUnknown=1;K8S_POD_NAME=web'
 export CAP_ARGS='{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}'
@@ -162,10 +161,10 @@ fn one_tool_adds_another_checks_and_a_third_deletes() {
     }
 }
 
-/// A network whose result is the same whoever makes it.
+/// A network whose result does not depend on the tool.
 const LO: &str = r#"{"name":"lo", "cniVersion":"1.0.0", "plugins":[{"type":"loopback","capabilities":{"mac":true}}]}"#;
 
-/// Debian's libcni is 1.1.2: it had not begun to keep `netns`, and still wrote an empty `dns`.
+/// Debian's libcni is 1.1.2, which does not yet keep `netns` and still writes an empty `dns`.
 #[test]
 fn both_print_and_keep_the_same() {
     if reference().is_none() {
@@ -215,8 +214,8 @@ fn both_find_the_same_mistakes_in_the_same_order() {
     lab.host.sh("mkdir -p /run/bad /run/none; echo '{' > /run/bad/10.conflist");
     let path = format!("CNI_PATH={}", farm().display());
     let netns = lab.container().netns;
-    // Each with what it prints on stderr; `gone` is looked for last, after all that the tool itself
-    // reads.
+    // Each with its output on stderr. The plugin `gone` is looked up last, after everything that
+    // the tool itself reads.
     let cases = [
         (
             format!("NETCONFPATH=/run/none TOOL add lo {netns}"),
@@ -248,7 +247,7 @@ fn both_find_the_same_mistakes_in_the_same_order() {
             );
         }
     }
-    // What only the status tells, because the words are a parser's or ours say more.
+    // Only the status is compared: the message is a parser's, or ours says more.
     let cases = [
         format!("NETCONFPATH=/run/bad TOOL add lo {netns}"),
         format!("CAP_ARGS='{{' TOOL add lo {netns}"),
@@ -283,8 +282,8 @@ fn both_find_the_same_mistakes_in_the_same_order() {
     }
 }
 
-/// libcni reads numbers as floats, so 1400.0 reaches plugins as 1400; a plugin of Go would refuse
-/// the other.
+/// libcni decodes numbers as floats, so 1400.0 reaches plugins as 1400; a Go plugin would refuse
+/// 1400.0.
 #[test]
 fn whole_numbers_reach_plugins_as_integers() {
     let lab = lab(Peer::Ours);
@@ -329,8 +328,8 @@ fn whole_numbers_reach_plugins_as_integers() {
     }
 }
 
-/// The id is made from the path as text, so a relative one and one with dots are the same
-/// container.
+/// The ID is derived from the text of the path made absolute, so a relative path and one with dots
+/// name the same container.
 #[test]
 fn a_path_is_made_absolute_before_it_becomes_an_id() {
     let lab = lab(Peer::Ours);
@@ -388,7 +387,7 @@ fn gc_takes_everything_for_stale_and_status_asks() {
     assert_eq!(before, "");
 }
 
-/// libcni leaves the undoing to its caller, and a script may look at what is there.
+/// libcni leaves the undo to its caller, and a script may inspect what is left.
 #[test]
 fn a_failed_add_is_left_as_it_is_until_del() {
     let lab = lab(Peer::Ours);
@@ -416,7 +415,7 @@ fn a_failed_add_is_left_as_it_is_until_del() {
     }
 }
 
-/// As libcni leaves what a failed `add` has done.
+/// SIGTERM leaves what `add` has done, as libcni does after a failed `add`.
 #[test]
 fn an_add_that_is_to_end_ends_between_two_plugins() {
     let lab = lab(Peer::Ours);

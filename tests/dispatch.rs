@@ -1,5 +1,5 @@
-//! By which name the binary is called decides what it is: a plugin, the operator's command line, or
-//! an error.
+//! The name under which the binary is called selects a plugin, the operator's command line, or an
+//! error.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -35,7 +35,7 @@ fn assert_is_error_object(outcome: &Outcome) {
     assert_eq!(object["cniVersion"], "1.1.0");
 }
 
-/// The first two lines of what a plugin says without CNI_COMMAND. nerdctl and Nomad read them.
+/// The first two lines that a plugin prints without CNI_COMMAND. nerdctl and Nomad read them.
 fn about_text_of_a_plugin(peer: &Peer) {
     for plugin in PLUGINS {
         let outcome = Call::new(peer, plugin, "ADD", "").without("CNI_COMMAND").run();
@@ -61,8 +61,7 @@ fn about_text_of_a_plugin(peer: &Peer) {
     }
 }
 
-/// Three numbers and the build metadata of a semantic version with nothing around it but a leading
-/// `v`.
+/// The three numbers and the build metadata of a semantic version, with an optional leading `v`.
 fn semver(text: &str) -> Option<([u64; 3], &str)> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let (core, build) = text.split_once('+').unwrap_or((text, ""));
@@ -176,8 +175,8 @@ fn link_in_any_directory_and_of_any_kind_is_the_plugin() {
     let dir = Scratch::new();
     symlink(binary(), dir.join("first")).unwrap();
     symlink("first", dir.join("static")).unwrap();
-    // By way of a process: what this one has open for writing, another test could inherit and
-    // nobody execute.
+    // Copied by a child process: a concurrent test could inherit a descriptor of this one, and a
+    // file that is open for writing cannot be executed.
     assert!(Command::new("cp").arg(binary()).arg(dir.join("loopback")).status().unwrap().success());
     for name in ["static", "loopback"] {
         let mut call = Call::new(&Peer::Ours, name, "VERSION", "");
@@ -220,8 +219,7 @@ fn binary_without_arguments_prints_help_at_once() {
     );
 }
 
-/// In a minimal container image there is nothing but the binary. A build for development needs its
-/// loader.
+/// A minimal container image has nothing but the binary. A development build needs its loader.
 #[test]
 fn the_static_binary_runs_in_an_empty_root() {
     let linked = Command::new("ldd").arg(binary()).output().unwrap();
@@ -229,7 +227,8 @@ fn the_static_binary_runs_in_an_empty_root() {
         return skip("a static binary in CNI_MULTI");
     }
     let root = Scratch::new();
-    // By a program: whatever this process starts meanwhile would have the file open for writing.
+    // Copied by a child process: a program started meanwhile would inherit a descriptor open for
+    // writing.
     let copied = Command::new("cp").arg(binary()).arg(root.join("host-local")).status().unwrap();
     assert!(copied.success());
     let conf = r#"{"cniVersion":"1.0.0","name":"net-1","ipam":{"subnet":"10.1.2.0/24","dataDir":"/leases"}}"#;

@@ -1,21 +1,20 @@
-//! README and docs are true: links lead somewhere, tables have what the code has, examples print
-//! what is written there.
+//! README and docs are true: links resolve, tables match the code, and examples print what is
+//! written there.
 //!
-//! A page's examples are its fenced blocks `json conflist`, a network that is put where `cni-multi
-//! net` looks, and `console`, commands after `$ ` with what they print; `json file NAME` is put
-//! there as it is. Those of a page run in one lab, in their order. In what is printed, hardware
-//! addresses, link-local addresses, ages and the numbers behind `@if` are not compared, and a
-//! line `...` stands for any lines.
+//! A page's examples are its fenced blocks: `json conflist` is a network that is written where
+//! `cni-multi net` looks, `console` has commands after `$ ` with their output, and `json file NAME`
+//! is written as it is. The blocks of a page run in one lab, in order. In the output, hardware
+//! addresses, link-local addresses, ages and the numbers after `@if` are not compared, and a line
+//! `...` stands for any lines.
 //!
-//! A block `sh` is for a host of the reader's and says who runs its commands: `sh run by
-//! packages::NAME`, the test of tests/packages that takes them from the page; `sh run by
-//! runtimes::NAME`, the case of tests/runtimes that does so; `sh run by MODULE::NAME`, one
-//! that does the same elsewhere; or `sh not run here`.
+//! A block `sh` is for the reader's host and says what runs its commands: `sh run by
+//! packages::NAME` is the test of tests/packages that takes them from the page; `sh run by
+//! runtimes::NAME` is the case of tests/runtimes that does so; `sh run by MODULE::NAME` is a test
+//! elsewhere; and `sh not run here` is not run.
 //!
-//! A network that not every kernel can make says so: `json conflist needs vlan id 1` is a link as
-//! `ip link add` makes it. Such pages have tests of their own, which skip where the kernel has no
-//! such link and are run in the virtual machine then. `needs program dnsmasq` is a program of the
-//! host.
+//! A network that not every kernel supports says so: `json conflist needs vlan id 1` is a link as
+//! `ip link add` creates it. Such pages have separate tests, which skip where the kernel lacks the
+//! link; the virtual machine runs them then. `needs program dnsmasq` is a program of the host.
 
 pub mod coverage;
 
@@ -29,8 +28,9 @@ use self::coverage::is_test;
 use crate::support::attachment::{skip, with};
 use crate::support::call::{Outcome, Peer, binary};
 use crate::support::netns::Lab;
+use crate::support::subject;
 
-/// What a page of a plugin has to have, in this order.
+/// The chapters of a plugin's page, in order.
 const CHAPTERS: [&str; 9] = [
     "Example",
     "Configuration",
@@ -61,7 +61,7 @@ impl Block {
         self.info.starts_with("json conflist")
     }
 
-    /// The kind of link that the kernel has to have for it, with its arguments.
+    /// The kind of link, with its arguments, that the kernel must support for it.
     fn needs(&self) -> Option<&str> {
         self.info.strip_prefix("json conflist needs ")
     }
@@ -131,7 +131,7 @@ impl Page {
         prose.lines().filter_map(heading).collect()
     }
 
-    /// The rows of the tables in a chapter, cell by cell, heads left out; in the whole page where
+    /// The rows of the tables in a chapter, cell by cell, without heads; those of the whole page if
     /// no chapter is named.
     pub fn rows(&self, chapter: Option<&str>) -> Vec<Vec<String>> {
         let prose = self.prose();
@@ -145,7 +145,7 @@ impl Page {
                 continue;
             }
             if line.starts_with("|---") {
-                rows.pop(); // it was the head
+                rows.pop(); // the row before was the head
                 continue;
             }
             let cells = line.trim().trim_matches('|').replace("\\|", "\u{0}");
@@ -198,7 +198,7 @@ fn every_link_leads_somewhere() {
     }
 }
 
-/// `docs/README.md` leads to each page, and the README to `docs/README.md`.
+/// `docs/README.md` links to each page, and the README to `docs/README.md`.
 #[test]
 fn the_index_has_every_page() {
     let linked = links(&Page::read("docs/README.md").prose());
@@ -219,12 +219,12 @@ fn the_index_has_every_page() {
     assert!(readme.contains(&"docs/README.md".to_owned()), "README.md has no link to the index");
 }
 
-/// `[text](target)`.
+/// The targets of all `[text](target)`.
 fn links(text: &str) -> Vec<String> {
     text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
 }
 
-/// The headings of a page as its viewers name them.
+/// The anchors that viewers derive from the headings of a page.
 fn anchors(path: &Path) -> BTreeSet<String> {
     let page = Page { path: path.display().to_string(), text: fs::read_to_string(path).unwrap() };
     let letter = |c: char| match c {
@@ -267,14 +267,14 @@ fn a_page_of_a_plugin_has_all_chapters() {
     }
 }
 
-/// Nothing is said of a plugin that was not swept, and of none that something was left.
+/// Every plugin was swept, and no sweep left anything.
 #[test]
 fn the_table_of_kills_names_every_plugin() {
     let rows = Page::read("docs/reliability.md").rows(Some("Kill sweep"));
     let kills: Vec<&Vec<String>> = rows.iter().filter(|row| row.len() == 5).collect();
     for [name, ..] in plugins() {
         for operation in ["ADD", "DEL"] {
-            // That of an IPAM plugin may be within another one's.
+            // A row of an IPAM plugin may be part of another plugin's row.
             let is_swept = |row: &Vec<String>| {
                 row[1].ends_with(operation) && format!("{} {}", row[0], row[1]).contains(&name)
             };
@@ -285,6 +285,24 @@ fn the_table_of_kills_names_every_plugin() {
         }
     }
     assert!(kills.iter().all(|row| row[4] == "0"), "{kills:?}");
+}
+
+/// `tests/faults/run` replaces rows in place.
+#[test]
+fn the_tables_of_sweeps_have_the_order_of_the_subjects() {
+    let subjects = subject::all();
+    let others = ["macvlan with dhcp", "dhcp daemon", "all"];
+    let expected: Vec<&str> = subjects.iter().map(|subject| subject.name).chain(others).collect();
+    for chapter in ["Kill sweep", "Error sweep"] {
+        let rows = Page::read("docs/reliability.md").rows(Some(chapter));
+        let mut networks: Vec<&str> = vec![];
+        for row in rows.iter().filter(|row| row.len() == 5) {
+            if !networks.contains(&row[0].as_str()) {
+                networks.push(&row[0]);
+            }
+        }
+        assert_eq!(networks, expected, "{chapter}");
+    }
 }
 
 #[test]
@@ -422,7 +440,7 @@ fn every_option_of_validate_is_documented() {
 
 // --- keys of configurations ---
 
-/// A struct that configurations are decoded into: the names of its keys.
+/// The keys of the structs that configurations are decoded into.
 fn keys_of(source: &str) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     let (mut decodes, mut camel, mut in_struct) = (false, false, false);
@@ -469,8 +487,8 @@ fn camel_case(name: &str) -> String {
     words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
 }
 
-/// The sources of a plugin: the file of its name, or all of the folder but what is in folders of
-/// it, such as dhcp's daemon; and the steps that decode its keys.
+/// The sources of a plugin: its file, or the files directly in its folder, which leaves out
+/// subfolders such as dhcp's daemon, and the steps that decode its keys.
 fn sources(plugin: &str, kind: &str) -> String {
     let name = root().join("src/plugins").join(kind).join(plugin.replace('-', "_"));
     let file = name.with_extension("rs");
@@ -493,7 +511,7 @@ fn sources(plugin: &str, kind: &str) -> String {
     own + &of_step
 }
 
-/// Steps that decode keys of each plugin that names them.
+/// Steps that decode keys of the plugins that name them.
 const STEPS_WITH_KEYS: [(&str, &str); 2] = [
     ("allocation::ranges", "src/steps/allocation/ranges.rs"),
     ("allocation::requested", "src/steps/allocation/requested.rs"),
@@ -501,8 +519,9 @@ const STEPS_WITH_KEYS: [(&str, &str); 2] = [
 
 #[test]
 fn every_key_is_in_the_page_and_the_page_has_no_other() {
-    // Results are written as well as read, unlike what only looks so: a plugin's records.
-    let shared = ["src/steps/dns.rs", "src/steps/hardware_address.rs", "src/cni/result/mod.rs"]
+    // Results are written as well as read. Other structs with both, such as a plugin's records, are
+    // not configurations.
+    let shared = ["src/steps/dns.rs", "src/steps/hardware_address.rs", "src/cni/result/fields.rs"]
         .map(|path| fs::read_to_string(root().join(path)).unwrap().replace("Serialize, ", ""));
     for [name, kind, _] in plugins() {
         let keys = keys_of(&sources(&name, &kind));
@@ -531,7 +550,7 @@ fn every_key_is_in_the_page_and_the_page_has_no_other() {
 
 // --- examples ---
 
-/// A pretend host with `cni-multi` installed, and what its operator types there.
+/// A simulated host with `cni-multi` installed, and a shell of its operator.
 struct Terminal {
     lab: Lab,
 }
@@ -547,8 +566,8 @@ impl Terminal {
         Terminal { lab }
     }
 
-    /// A terminal where the page's examples can run; None, and a skip, where the kernel has not the
-    /// links for them.
+    /// A terminal that can run the page's examples. Skips and returns None where the kernel lacks
+    /// their links.
     fn for_page(page: &Page) -> Option<Terminal> {
         let terminal = Terminal::new();
         let missing = |kind: &String| {
@@ -579,7 +598,7 @@ impl Terminal {
         fs::write(self.lab.path(&format!("/run/net.d/{name}")), text).unwrap();
     }
 
-    /// What the command prints, stderr as well.
+    /// The output of the command, including stderr.
     fn type_in(&self, command: &str) -> String {
         let script = format!(
             "exec 2>&1; export PATH=/run/bin:$PATH LC_ALL=C NETCONFPATH=/run/net.d; {command}"
@@ -603,19 +622,20 @@ impl Terminal {
 }
 
 impl Drop for Terminal {
-    /// Ends what the page's commands have left running: everything of the lab's mount namespace but
-    /// the lab itself.
+    /// Kills what the page's commands left running: every process in the lab's mount namespace
+    /// except the lab itself.
     fn drop(&mut self) {
         let script = r#"lab=$(readlink /proc/self/ns/mnt); [ -n "$lab" ] || exit 1
             for process in /proc/[0-9]*; do
                 pid=${process#/proc/}
                 [ "$pid" = $$ ] || [ "$pid" = LAB ] || [ "$(readlink $process/ns/mnt)" != "$lab" ] || kill -9 $pid
             done"#;
-        let _ = self.lab.host.try_sh(&script.replace("LAB", &self.lab.pid().to_string())); // some end by themselves
+        // Some may have ended already.
+        let _ = self.lab.host.try_sh(&script.replace("LAB", &self.lab.pid().to_string()));
     }
 }
 
-/// Commands with the lines they print.
+/// Commands with their output lines.
 fn commands(text: &str) -> Vec<(String, Vec<String>)> {
     let mut commands: Vec<(String, Vec<String>)> = vec![];
     for line in text.lines() {
@@ -631,7 +651,7 @@ fn commands(text: &str) -> Vec<(String, Vec<String>)> {
     commands
 }
 
-/// A line without what is another one each time. White space counts as one blank.
+/// A line without the parts that vary. White space counts as one blank.
 fn lasting(line: &str) -> String {
     line.split_whitespace().map(lasting_word).collect::<Vec<_>>().join(" ")
 }
@@ -660,7 +680,7 @@ fn lasting_word(word: &str) -> String {
     }
 }
 
-/// `...` in what is written stands for any number of lines.
+/// `...` in the written text stands for any number of lines.
 fn is_as_written(printed: &[String], written: &[String]) -> bool {
     match written.split_first() {
         None => printed.is_empty(),
@@ -671,7 +691,7 @@ fn is_as_written(printed: &[String], written: &[String]) -> bool {
     }
 }
 
-/// The pages with examples, by whether they need a kernel that has more links than most.
+/// The pages with examples, by whether they need links that not every kernel supports.
 fn pages_with_examples(needing: bool) -> Vec<Page> {
     let has_example = |page: &Page| page.blocks().iter().any(|block| block.info == "console");
     Page::all()
@@ -715,8 +735,9 @@ fn assert_prints_what_is_written(page: &Page) {
     }
 }
 
-/// A row of a page's errors has a change to the plugin in its first example, or CNI_ARGS; ADD
-/// answers with the rest of the row, after those of the plugins before it.
+/// A row of a page's errors has a change to the plugin in its first example, or CNI_ARGS. With it,
+/// ADD answers with the rest of the row, after the ADDs of the plugins before it.
+///
 /// The object below the table is the answer to the first row.
 #[test]
 fn the_errors_are_those_of_the_pages() {
@@ -751,8 +772,8 @@ fn assert_errors_are_written(page: &Page) {
     assert_eq!(whole.as_ref(), answers.first(), "{}", page.path);
 }
 
-/// The configurations of the first example that has the page's plugin, up to that; of an IPAM
-/// plugin, which is in none, that of the plugin that calls it.
+/// The configurations of the first example with the page's plugin, up to that plugin. An IPAM
+/// plugin is in no list: then up to the plugin that calls it.
 fn first_chain(page: &Page) -> Vec<Value> {
     let lists = page.blocks().into_iter().filter(Block::is_network);
     let lists: Vec<Value> = lists.map(|block| serde_json::from_str(&block.text).unwrap()).collect();

@@ -1,26 +1,26 @@
-//! ADD on a host that cannot do what is asked: an error that names the obstacle, and everything as
-//! it was.
+//! ADD on a host that cannot do what is asked: the error names the obstacle, and the host is
+//! unchanged.
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge;
-use crate::plugins::meta::firewall::firewall;
-use crate::plugins::meta::portmap::{portmap, web};
 use crate::support::attachment::{for_ours, with};
+use crate::support::networks::bridge;
+use crate::support::networks::firewall::firewall;
+use crate::support::networks::portmap::{portmap, web};
 use crate::support::snapshot::Watch;
 
-/// What stands in the way.
+/// An obstacle on the host, with the configuration that meets it.
 struct Obstacle {
     what: &'static str,
-    /// Puts it there.
+    /// The script that creates the obstacle.
     host: &'static str,
     changes: Value,
     code: u64,
-    /// What the error has to say.
+    /// The words that the error must contain.
     says: &'static [&'static str],
 }
 
-/// A read-only file system over a part of the host.
+/// Makes /proc/sys read-only.
 const READ_ONLY_SYSCTLS: &str =
     "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys";
 
@@ -96,7 +96,7 @@ fn the_obstacle_is_named_and_nothing_is_left() {
     }
 }
 
-/// On a kernel that can, `bridge::vlan` has the cases.
+/// For kernels without VLAN filtering; `bridge::vlan` covers the others.
 #[test]
 fn a_missing_kernel_feature_is_named_and_nothing_is_left() {
     for_ours("bridge", |lab| {
@@ -121,9 +121,9 @@ fn a_missing_kernel_feature_is_named_and_nothing_is_left() {
     });
 }
 
-/// The kernel makes `eth0` of it, and nobody would find that again.
+/// The kernel would make `eth0` of the name, and no later call would find the link.
 #[test]
-fn an_interface_name_that_is_a_pattern_is_refused_and_leaves_nothing() {
+fn an_interface_name_that_is_a_pattern_is_refused_and_undone() {
     let ipam = json!({"type": "static", "addresses": [{"address": "10.10.0.2/24", "gateway": "10.10.0.1"}]});
     let plugins = [
         json!({"type": "bridge", "bridge": "br0"}),
@@ -150,13 +150,13 @@ fn an_interface_name_that_is_a_pattern_is_refused_and_leaves_nothing() {
     }
 }
 
-/// In the place of /run/cni: nothing can be written there.
+/// What replaces /run/cni, so that nothing can be written there.
 const NO_DIRECTORY: [(&str, &str); 2] = [
     ("a file", "rmdir /run/cni && echo mine >/run/cni"),
     ("a read-only disk", "mount -t tmpfs -o ro x /run/cni"),
 ];
 
-/// Plugins that have nothing to keep there, each alone or after a main plugin.
+/// Plugins that keep no records there, each alone or after a main plugin.
 fn without_records() -> Vec<(Value, Option<Value>)> {
     let plain = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
     let masqueraded = json!({"ipMasq": true, "ipMasqBackend": "nftables"});
@@ -211,8 +211,8 @@ fn run_cni_is_not_touched_where_it_is_not_needed() {
     }
 }
 
-/// Every plugin, as what a runtime detaches that an ADD could not attach, or that an earlier start
-/// of the machine did.
+/// Every plugin. A runtime also detaches an attachment after a failed ADD, or one from before a
+/// reboot.
 fn every_plugin() -> Vec<Value> {
     let conf = |kind: &str, keys: Value| {
         with(&json!({"cniVersion": "1.1.0", "name": "net1", "type": kind}), keys)

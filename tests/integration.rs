@@ -1,4 +1,4 @@
-//! All integration tests, one binary. Each module has the name of what it tests.
+//! All integration tests, linked into one binary. Each module is named after what it tests.
 
 #![allow(clippy::unwrap_used)]
 

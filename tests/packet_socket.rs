@@ -1,7 +1,8 @@
-//! The packet sockets of DHCP on a real link: which frames they hear, and what arrives of what they
-//! send.
+//! The packet sockets of DHCP on a real link: which frames they receive, and what arrives of the
+//! frames they send.
 //!
-//! These run in this process, so it has to be root, be it of a user namespace.
+//! These cases enter a namespace in this process, so it has to be root, at least of a user
+//! namespace.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
@@ -24,7 +25,7 @@ const NOBODY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 50);
 const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const EVERYBODY: [u8; 6] = [0xff; 6];
 
-/// A container with a link to the host, which is the server.
+/// A container with a link to the host, which acts as the server.
 struct Link {
     lab: Lab,
     container: Container,
@@ -33,7 +34,7 @@ struct Link {
 }
 
 impl Link {
-    /// None where this process cannot enter the namespace.
+    /// None if this process cannot enter the namespace.
     fn new() -> Option<Link> {
         if !is_root() {
             skip("root, or unshare -Urnm");
@@ -64,7 +65,7 @@ impl Link {
         self.inside.run(|| ArpSocket::open(ifindex)).unwrap()
     }
 
-    /// Servers that listen on the host.
+    /// A UDP socket of a server on the host.
     fn server(&self) -> UdpSocket {
         let host = Netns::open(&self.lab.host.path()).unwrap();
         let server = host.run(|| Ok(UdpSocket::bind("0.0.0.0:67").unwrap())).unwrap();
@@ -72,7 +73,7 @@ impl Link {
         server
     }
 
-    /// Sends a frame from the host as it is.
+    /// Sends a raw frame from the host.
     fn inject(&self, frame: &[u8]) {
         let mut socat = self.lab.host.command("socat");
         let mut socat =
@@ -82,7 +83,7 @@ impl Link {
     }
 }
 
-/// Whether there is something to read before time is up.
+/// Whether there is something to read within this time.
 fn is_readable(socket: impl AsFd, patience: u16) -> bool {
     poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::from(patience))
         .unwrap()
@@ -97,7 +98,7 @@ fn checksum(octets: &[u8]) -> [u8; 2] {
     (!((sum >> 16) + (sum & 0xffff)) as u16).to_be_bytes()
 }
 
-/// A datagram of the server's to port 68, both checksums right.
+/// A datagram from the server to port 68 with both checksums correct.
 fn packet(payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u8;
     let mut packet =
@@ -122,7 +123,7 @@ fn frame(to: [u8; 6], kind: &[u8], packet: &[u8]) -> Vec<u8> {
     [&to, [2, 0, 0, 0, 0, 1].as_slice(), kind, packet].concat()
 }
 
-/// Changes a packet; the checksums are made anew where they are not the point.
+/// Changes a packet without correcting its checksums.
 fn changed(mark: &str, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     let mut packet = packet(mark.as_bytes());
     change(&mut packet);
@@ -187,7 +188,8 @@ fn whole_datagrams_to_clients_are_heard_and_nothing_else_is() {
     assert_eq!((is_readable(&socket, 0), socket.receive()), (false, Ok(None)));
 }
 
-/// What the kernel of this machine sends over veth has no checksum yet, and no card ever makes one.
+/// Over veth the kernel sends packets with checksum offload: the checksum is left to a network
+/// card, and here no card computes it.
 #[test]
 fn a_checksum_that_was_left_to_a_card_is_not_missed() {
     let Some(link) = Link::new() else { return };
@@ -200,7 +202,7 @@ fn a_checksum_that_was_left_to_a_card_is_not_missed() {
     assert_eq!(socket.receive().unwrap(), Some((SERVER, b"partial".to_vec())));
 }
 
-/// The filter runs in the kernel: other traffic wakes nobody.
+/// The filter runs in the kernel: other traffic does not wake the reader.
 #[test]
 fn other_traffic_is_not_even_read() {
     let Some(link) = Link::new() else { return };
@@ -239,7 +241,7 @@ fn servers_get_what_is_sent_from_no_address_and_from_a_lost_one() {
 fn a_server_is_asked_by_the_routes_of_the_container() {
     let Some(link) = Link::new() else { return };
     let ask = |from, to, ifname| link.inside.run(|| unicast(from, to, ifname, b"renew"));
-    link.container.sh("ip link set lo up"); // the kernel lets any address be used where there never was one
+    link.container.sh("ip link set lo up"); // until the first address exists, the kernel permits any source
     let error = ask(CLIENT, SERVER, "eth0").unwrap_err();
     assert!(error.is_errno(Errno::EADDRNOTAVAIL), "{error}");
     assert!(
@@ -248,7 +250,7 @@ fn a_server_is_asked_by_the_routes_of_the_container() {
     );
     assert!(ask(CLIENT, SERVER, "eth7").unwrap_err().is_not_found());
     link.container.sh(&format!("ip addr add {CLIENT}/24 dev eth0"));
-    // Somebody in the container may have the port, as long as he shares it.
+    // Another process of the container may have bound the port, as long as it shares it.
     let server = link.server();
     let (mut buffer, socket) = ([0; 100], link.socket());
     let asking = ask(CLIENT, SERVER, "eth0").unwrap();
@@ -267,7 +269,7 @@ fn a_server_is_asked_by_the_routes_of_the_container() {
 }
 
 #[test]
-fn who_has_an_address_says_so() {
+fn the_owner_of_an_address_answers() {
     let Some(link) = Link::new() else { return };
     let (arp, mac) = (link.arp(), MacAddr::new(&CLIENT_MAC));
     link.lab.host.sh(&format!("ip neigh flush all; ping -c 1 -W 0.05 {NOBODY} || true"));
@@ -279,7 +281,7 @@ fn who_has_an_address_says_so() {
     assert_eq!(arp.receive(), Ok(None));
     arp.probe(NOBODY, &mac).unwrap();
     assert!(!is_readable(&arp, 200));
-    // The host asks for other addresses, and that is a claim to its own only.
+    // The host asks for another address; its ARP request claims only the sender's own.
     link.lab.host.try_sh("ping -c 1 -W 0.05 192.0.2.51");
     assert!(!is_readable(&arp, 200));
     let neighbours = link.lab.host.sh("ip neigh show dev server");
@@ -287,7 +289,7 @@ fn who_has_an_address_says_so() {
 }
 
 #[test]
-fn a_link_that_goes_down_is_told() {
+fn a_link_that_goes_down_is_reported() {
     let Some(link) = Link::new() else { return };
     let socket = link.socket();
     link.container.sh("ip link set eth0 down");

@@ -1,13 +1,13 @@
-//! Many containers at once, as after the reboot of a node.
+//! ADD and DEL of many containers at once, as after the reboot of a node.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, interface, ips, skip, with};
 use crate::support::call::{Call, Outcome};
 use crate::support::netns::Lab;
+use crate::support::networks::bridge;
 use crate::support::patience;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_masqueraded, assert_pings};
@@ -15,14 +15,14 @@ use crate::support::traffic::{assert_masqueraded, assert_pings};
 const CONTAINERS: usize = 50;
 
 fn conf(lab: &Lab) -> Value {
-    lab.hide_iptables(); // see there
+    lab.hide_iptables(); // the reason is at the function
     with(
         &bridge::conf(),
         json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": "nftables"}),
     )
 }
 
-/// Runs a command for every attachment, all at the same time; their outcomes in order.
+/// Runs a command for all attachments at the same time; returns the outcomes in order.
 pub fn all_at_once(attachments: &[Attachment<'_>], command: &str) -> Vec<Outcome> {
     std::thread::scope(|scope| {
         let running: Vec<_> = attachments
@@ -84,7 +84,7 @@ fn first_adds_on_a_fresh_host_make_one_bridge() {
 }
 
 #[test]
-fn no_address_is_given_twice_and_none_is_lost_when_the_range_is_too_small() {
+fn a_range_too_small_gives_no_address_twice_and_loses_none() {
     for_each_peer("host-local", |lab| {
         let conf = json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local", "ipam": {"type": "host-local", "subnet": "10.0.0.0/28"}});
         let container = lab.container();
@@ -98,13 +98,13 @@ fn no_address_is_given_twice_and_none_is_lost_when_the_range_is_too_small() {
         all_at_once(&attachments, "DEL")
             .iter()
             .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
-        assert_eq!(crate::plugins::ipam::host_local::leases(lab), [""; 0]);
+        assert_eq!(crate::support::networks::host_local::leases(lab), [""; 0]);
     });
 }
 
-/// An ADD that waits before each message to the kernel, so that a case can come between; None where
-/// that cannot be done. Who comes between has to start programs meanwhile, which takes longer on a
-/// busy machine.
+/// An ADD that waits before each message to the kernel, so that a case can act in between; None if
+/// strace cannot delay system calls. The case has to start programs in that time, which takes
+/// longer on a busy machine.
 fn slow_add(attachment: &Attachment<'_>) -> Option<Call> {
     let delay = patience(1).as_micros().min(5_000_000) / 5;
     let strace =
@@ -119,7 +119,7 @@ fn slow_add(attachment: &Attachment<'_>) -> Option<Call> {
     tried.status.success().then_some(call)
 }
 
-/// Runs the slow ADD, and the script on the host as soon as its condition holds.
+/// Runs the slow ADD, and `meanwhile` as soon as the shell condition holds on the host.
 fn come_between(lab: &Lab, call: &Call, condition: &str, meanwhile: impl FnOnce()) -> Outcome {
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| call.run());
@@ -130,7 +130,7 @@ fn come_between(lab: &Lab, call: &Call, condition: &str, meanwhile: impl FnOnce(
     })
 }
 
-/// The rollback of the ADD that made the bridge can take it away under another one's feet.
+/// The rollback of the ADD that created the bridge may delete it while another ADD uses it.
 #[test]
 fn a_bridge_that_goes_before_it_has_the_port_is_made_anew() {
     for_ours("bridge", |lab| {
@@ -144,7 +144,7 @@ fn a_bridge_that_goes_before_it_has_the_port_is_made_anew() {
     });
 }
 
-/// A port that lost its bridge is no attachment, even if there is a bridge of that name again.
+/// A port that lost its bridge is not attached, even if there is a new bridge of the same name.
 #[test]
 fn a_bridge_that_is_replaced_fails_the_add() {
     for_ours("bridge", |lab| {
@@ -159,9 +159,9 @@ fn a_bridge_that_is_replaced_fails_the_add() {
     });
 }
 
-/// Another ADD found the gateway's address and relies on it.
+/// Another ADD found the gateway's address and relies on it, so the rollback must not delete it.
 #[test]
-fn an_add_that_fails_leaves_the_gateway_to_those_who_joined() {
+fn a_failed_add_leaves_the_gateway_to_containers_that_joined() {
     for_ours("bridge", |lab| {
         lab.hide_iptables();
         let failing = lab.attach(
@@ -181,7 +181,7 @@ fn an_add_that_fails_leaves_the_gateway_to_those_who_joined() {
     });
 }
 
-/// Every second ADD fails after nearly all is done, on a host that has no bridge yet.
+/// Every second ADD fails near its end, on a host that has no bridge yet.
 #[test]
 fn adds_that_fail_do_not_disturb_those_that_succeed() {
     for_ours("bridge", |lab| {

@@ -1,5 +1,6 @@
-//! `cni-multi schema`: what it prints is JSON Schema, has the keys that the pages have, and takes
-//! what the pages have as examples. A validator of others judges, `python3-jsonschema`.
+//! `cni-multi schema`: its output is valid JSON Schema, has the keys that the documentation pages
+//! have, and accepts the examples of the pages. The validator is an independent one,
+//! `python3-jsonschema`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,8 +15,8 @@ use crate::support::attachment::{skip, with};
 use crate::support::call::{binary, farm};
 use crate::support::scratch::Scratch;
 
-/// Reads `[[schema, document], …]` and prints for each what is wrong with the document, null where
-/// nothing is.
+/// Reads `[[schema, document], …]` and prints the first error of each document, null for a valid
+/// one.
 const VALIDATOR: &str = "
 import json, sys
 from jsonschema import Draft202012Validator as Validator
@@ -32,7 +33,7 @@ fn schema(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What is wrong with each document by its schema; None, and a skip, where there is no validator.
+/// The first error of each document against its schema; None, after a skip, without a validator.
 fn problems(pairs: &[(Value, Value)]) -> Option<Vec<Option<String>>> {
     let is_there = Command::new("python3")
         .args(["-c", "import jsonschema"])
@@ -54,7 +55,7 @@ fn problems(pairs: &[(Value, Value)]) -> Option<Vec<Option<String>>> {
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// The networks of all pages, each with its place.
+/// The network configurations of all pages, each with its page and line.
 fn examples() -> Vec<(String, Value)> {
     let of_page = |page: Page| {
         let blocks = page.blocks().into_iter().filter(|block| block.is_network());
@@ -90,7 +91,7 @@ fn the_examples_of_the_pages_are_taken() {
     }
 }
 
-/// And `cni-multi validate` has nothing to say of them.
+/// `cni-multi validate` accepts them as well.
 #[test]
 fn the_examples_of_the_pages_are_valid() {
     let dir = Scratch::new();
@@ -106,8 +107,7 @@ fn the_examples_of_the_pages_are_valid() {
     }
 }
 
-/// The example in the schema that the specification's page has, which our schema for it takes as
-/// well.
+/// An example of the JSON schema on the specification's page; our schema accepts it as well.
 #[test]
 fn the_specification_s_example_is_taken() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -117,7 +117,7 @@ fn the_specification_s_example_is_taken() {
     assert_eq!(problems, [None]);
 }
 
-/// What is wrong is refused, by the list's schema and the plugin's, wherever it stands.
+/// Each mistake is rejected with its path, by the schema of the list and by that of the plugin.
 #[test]
 fn mistakes_are_refused_with_their_place() {
     let whole = json!({"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
@@ -221,7 +221,7 @@ fn other_mistakes_of_lists_are_refused() {
     }
 }
 
-/// Every path that a schema has, `a`, `a.b` and `a[].b`, as the pages write them.
+/// Collects every path of a schema, `a`, `a.b` and `a[].b`, as the pages write them.
 fn paths(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     let (mut inner, mut path) = (schema, path.to_owned());
     while let Some(items) = inner.get("items") {
@@ -233,7 +233,7 @@ fn paths(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Whether a row of the page is about this path: its own, or one for the whole of an object.
+/// Whether the page has a row for this path: its own, or one for a whole object above it.
 fn is_documented(path: &str, rows: &BTreeSet<String>) -> bool {
     let steps = path.match_indices(['.', '[']).map(|(at, _)| &path[..at]);
     steps.chain([path]).any(|path| rows.contains(path))
@@ -244,7 +244,8 @@ fn is_documented(path: &str, rows: &BTreeSet<String>) -> bool {
 fn a_schema_has_the_keys_of_the_page_and_no_other() {
     for [name, ..] in plugins() {
         let mut schema = schema(&[&name]);
-        // What every object may have. What the IPAM plugin reads below `ipam` is in its own page.
+        // The keys that every object may have. Keys below `ipam` are documented on the IPAM
+        // plugin's page.
         for common in ["cniVersion", "name", "type", "prevResult", "capabilities"] {
             assert!(
                 schema["properties"].as_object_mut().unwrap().remove(common).is_some(),
@@ -281,7 +282,7 @@ fn a_schema_has_the_keys_of_the_page_and_no_other() {
     }
 }
 
-/// Each key with a type refuses what is of no type at all, so that no key is in a schema for show.
+/// Each key rejects a value that fits no type, so no key of a schema is without a constraint.
 #[test]
 fn every_key_of_a_schema_refuses_something() {
     let mut pairs = vec![];

@@ -1,5 +1,4 @@
-//! What SECURITY.md says: which rights are needed, which files are made, what is executed and where
-//! code is unsafe.
+//! The claims of SECURITY.md: required capabilities, files, executed programs and unsafe code.
 
 mod capabilities;
 mod files;

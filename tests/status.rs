@@ -1,17 +1,17 @@
-//! STATUS of every plugin: what makes every ADD fail is code 50, and nothing is changed by asking.
-//! A runtime calls the whole node unready for it. docs/status-and-gc.md has a row for each plugin;
-//! conditions of one plugin alone are in its own tests.
+//! STATUS of every plugin: a condition that makes every ADD fail is code 50, and the call changes
+//! nothing. A runtime then declares the whole node not ready. docs/status-and-gc.md has a row for
+//! each plugin; conditions of a single plugin are in its own tests.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::gc::subjects::SUBJECTS;
-use crate::plugins::main::bridge;
 use crate::support::attachment::{for_ours, skip, with};
 use crate::support::call::{Call, Outcome};
 use crate::support::dhcp::wait_until;
 use crate::support::netns::Lab;
+use crate::support::networks::bridge;
 use crate::support::scratch::Scratch;
 use crate::support::snapshot::Watch;
 
@@ -23,7 +23,7 @@ fn status(lab: &Lab, conf: &Value) -> Call {
     lab.attach(&lab.container(), &newest(conf)).netns(None).call("STATUS", None)
 }
 
-/// The call with system calls of a kind failing; None where strace cannot do that.
+/// The call with one kind of system call failing; None if strace cannot inject failures.
 fn failing(mut call: Call, inject: &str) -> Option<Call> {
     let strace = format!("strace -f -qq -o /dev/null -e inject={inject}");
     let tried = Command::new("sh").args(["-c", &format!("{strace} true")]).output().unwrap();
@@ -42,8 +42,8 @@ fn assert_not_available(outcome: &Outcome, msg: &str) {
     assert!(error.msg.starts_with(msg), "expected {msg:?}: {error:?}");
 }
 
-/// A conf of each plugin whose ADD makes a link, what it makes, and which message of STATUS asks
-/// for that.
+/// For each plugin with an ADD that creates a link: a configuration, the kind of the link, and the
+/// number of the STATUS message that probes for the kind.
 fn makers() -> [(Value, &'static str, usize); 8] {
     let leased = |changes: Value| {
         with(
@@ -63,7 +63,7 @@ fn makers() -> [(Value, &'static str, usize); 8] {
     ]
 }
 
-/// Where the kernel has not got the kind, it says so itself; elsewhere strace says it in its place.
+/// A kernel that lacks the kind reports that itself; on any other, strace injects the same error.
 #[test]
 fn a_kernel_without_the_kind_of_link_cannot_serve() {
     for (conf, kind, nth) in makers() {
@@ -90,7 +90,7 @@ fn a_kernel_without_the_kind_of_link_cannot_serve() {
 }
 
 #[test]
-fn who_may_not_make_links_cannot_serve() {
+fn status_without_cap_net_admin_is_unavailable() {
     for (conf, kind, nth) in makers() {
         for_ours(conf["type"].as_str().unwrap(), |lab| {
             let Some(call) = failing(status(lab, &conf), &format!("sendto:error=EPERM:when={nth}"))
@@ -181,7 +181,7 @@ fn loopback_and_a_static_address_always_serve() {
     });
 }
 
-/// The IPAM plugin knows more: its code and its words are the caller's.
+/// The IPAM plugin knows the cause: its code and message are passed on.
 #[test]
 fn what_an_ipam_plugin_of_others_says_is_passed_on() {
     const SAYING: &str = r#"#!/bin/sh
@@ -208,8 +208,9 @@ echo '{"cniVersion":"1.1.0","code":51,"msg":"half the pool is cut off","details"
     }
 }
 
-/// Runtimes ask every few seconds. Neither kernel nor disk is different after it, and who watches
-/// the ruleset sees nothing: tables are tried in a transaction without an end.
+/// Runtimes call STATUS every few seconds. It changes neither kernel nor disk, and `nft monitor`
+/// reports nothing: tables are probed in a batch without its end message, which the kernel rolls
+/// back.
 #[test]
 fn asking_changes_nothing() {
     for_ours("bridge", |lab| {
@@ -227,13 +228,13 @@ fn asking_changes_nothing() {
         let before = Watch::start(lab, &[]);
         for subject in &SUBJECTS {
             for conf in (subject.chain)(1, 1) {
-                status(lab, &with(&conf, json!({"runtimeConfig": null}))).run(); // whatever this kernel can
+                status(lab, &with(&conf, json!({"runtimeConfig": null}))).run(); // any outcome is fine
             }
         }
         for (conf, kind, _) in makers() {
             let outcome = status(lab, &conf).run();
             if outcome.status != 0 && outcome.err().msg.starts_with("the kernel has no links") {
-                skip(kind); // a kernel that could have made one has to be asked as well
+                skip(kind); // a kernel that supports the kind has to be covered as well
             }
         }
         lab.host.sh("nft add table inet last");

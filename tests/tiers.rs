@@ -1,10 +1,10 @@
-//! What `tests/run` leaves to `--all`, and what `--quick` picks: names that tests have.
+//! The test names that `tests/run` leaves to `--all`, and those that `--quick` picks, exist.
 
 use std::process::Command;
 
 use crate::layers::root;
 
-/// The lines that a function of tests/tiers/cargo.sh prints.
+/// The lines that a shell function of tests/tiers/cargo.sh prints.
 fn lines_of(function: &str) -> Vec<String> {
     let script = format!(". tests/tiers/cargo.sh; {function}");
     let output = Command::new("bash").args(["-c", &script]).current_dir(root()).output().unwrap();

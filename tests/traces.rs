@@ -1,10 +1,10 @@
-//! Calls that real runtimes made of the reference plugins 1.9.1, made again.
+//! Replays calls that real runtimes made to the reference plugins 1.9.1.
 //!
-//! `fixtures/traces/<runtime>.jsonl` has one call a line, in the order they were made: `plugin`,
+//! `fixtures/traces/<runtime>.jsonl` has one call per line, in the order they were made: `plugin`,
 //! `env`, `stdin`, `stdout`, `stderr` and `rc`, the exit status. Container ids, MAC addresses, host
-//! link names and namespace paths are made up; each stands for the same thing wherever it appears.
-//! Of VERSION calls there is one of each kind. Calls of host-local are the main plugins' own: they
-//! are made again where those are not.
+//! link names and namespace paths are invented; each stands for the same thing wherever it appears.
+//! One VERSION call of each kind is kept. The calls of host-local come from the main plugins, so
+//! they are replayed only where the main plugins are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::plugins::meta::bandwidth::can_limit;
 use crate::protocol::{has_user_namespaces, in_own_namespace};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::netns::{Container, Lab, OUTSIDE, UPLINK};
+use crate::support::networks::bandwidth::can_limit;
 use crate::support::patience;
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
@@ -58,7 +58,7 @@ impl Recorded {
         &self.env["CNI_COMMAND"]
     }
 
-    /// The same call, of this peer.
+    /// The same call, to this peer.
     fn call(&self, peer: &Peer) -> Call {
         let mut call = Call::new(peer, &self.plugin, self.command(), self.stdin.to_string());
         call.env.clone_from(&self.env);
@@ -70,8 +70,8 @@ fn recorded(text: &str) -> Vec<Recorded> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The recorded calls of all runtimes that `wanted` picks, with the runtime's name; there has to be
-/// one.
+/// The recorded calls of all runtimes that `wanted` picks, each with the runtime's name; at least
+/// one has to exist.
 fn all_recorded(wanted: impl Fn(&Recorded) -> bool) -> Vec<(&'static str, Recorded)> {
     let of_runtime = |(runtime, text)| recorded(text).into_iter().map(move |call| (runtime, call));
     let calls: Vec<_> =
@@ -80,13 +80,13 @@ fn all_recorded(wanted: impl Fn(&Recorded) -> bool) -> Vec<(&'static str, Record
     calls
 }
 
-/// The TCP ports that a call publishes to everybody.
+/// The TCP ports that a call publishes on every host address.
 fn ports(recorded: &Recorded) -> Vec<(u64, u16)> {
     let mappings = recorded.stdin["runtimeConfig"]["portMappings"].as_array();
     mappings.into_iter().flatten().filter_map(published).collect()
 }
 
-/// The TCP port that a mapping opens to everybody, and which one of the container it is.
+/// The TCP port that a mapping publishes on every host address, and the container's port.
 pub fn published(mapping: &Value) -> Option<(u64, u16)> {
     let of = |key: &str| {
         mapping
@@ -101,8 +101,8 @@ pub fn published(mapping: &Value) -> Option<(u64, u16)> {
         .then_some((of("hostPort")?.as_u64()?, of("containerPort")?.as_u64()?.try_into().unwrap()))
 }
 
-/// Asserts that a call failed as it did for the runtime. The words are what the runtime's user
-/// reads; ours has a code.
+/// Asserts that a call failed with the recorded message, which users of the runtime read; ours has
+/// an error code as well.
 #[track_caller]
 fn assert_failed_as_recorded(peer: &Peer, outcome: &Outcome, recorded: &Recorded) {
     let error = outcome.err();
@@ -139,8 +139,8 @@ fn status_calls_succeed_as_recorded(peer: &Peer) {
     }
 }
 
-/// Runtimes make calls at the same time, so which of them got which address is no matter of the
-/// record's order. Of the calls between two DELs all addresses are the recorded ones.
+/// Runtimes make calls concurrently, so the order of the record does not say which call got which
+/// address. Between two DELs, the addresses as a set are the recorded ones.
 fn host_local_hands_out_the_recorded_addresses(peer: &Peer) {
     for (runtime, text) in RUNTIMES {
         let data = Scratch::new();
@@ -152,7 +152,7 @@ fn host_local_hands_out_the_recorded_addresses(peer: &Peer) {
             recorded.stdin["ipam"]["dataDir"] = data.text().into();
             let mut call = recorded.call(peer);
             if !call.env["CNI_NETNS"].is_empty() {
-                call = call.env("CNI_NETNS", "/run/netns/nowhere"); // a recorded /proc/PID may be somebody's here
+                call = call.env("CNI_NETNS", "/run/netns/nowhere"); // a recorded /proc/PID may be in use here
             }
             let outcome = call.run();
             let place = format!("{runtime}, call {number}");
@@ -176,7 +176,7 @@ fn host_local_hands_out_the_recorded_addresses(peer: &Peer) {
     }
 }
 
-/// The addresses of the results since the last DEL, then and now.
+/// The addresses in the results since the last DEL, recorded and replayed.
 #[derive(Default)]
 struct HandedOut {
     then: Vec<String>,
@@ -184,7 +184,7 @@ struct HandedOut {
 }
 
 impl HandedOut {
-    /// Notes the addresses of both results, and writes those of now into the expected one.
+    /// Notes the addresses of both results, and writes the replayed ones into the expected result.
     fn take(&mut self, recorded: &Value, expected: &mut Value, result: &Value) {
         for (number, ip) in expected["ips"].as_array_mut().unwrap().iter_mut().enumerate() {
             let now = &result["ips"][number]["address"];
@@ -203,7 +203,7 @@ impl HandedOut {
     }
 }
 
-/// The addresses that are taken, of all networks.
+/// The reserved addresses of all networks.
 fn leases(data: &Scratch) -> Vec<String> {
     let networks = std::fs::read_dir(data.text()).unwrap().map(|network| network.unwrap().path());
     let files = networks.flat_map(|network| std::fs::read_dir(network).unwrap());
@@ -211,7 +211,8 @@ fn leases(data: &Scratch) -> Vec<String> {
     names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
 }
 
-/// The reference answers version 0.3.1 in the form of 1.0.0; ours in the form of 0.3.1.
+/// The reference answers a configuration of version 0.3.1 in the form of 1.0.0, ours in the form of
+/// 0.3.1.
 fn loopback_tells_the_recorded_addresses(peer: &Peer) {
     if !has_user_namespaces() {
         return;
@@ -270,23 +271,23 @@ fn chains_of_podman_work_as_recorded(peer: &Peer) {
     Replay::of_chains(peer, RUNTIMES[3]);
 }
 
-/// Forwarding, which stays on, and the tables that iptables has once it has been used.
+/// Forwarding, which stays on, and the tables that iptables creates at its first use.
 pub const LEFT_BY_CONTRACT: &str = "
     echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
     iptables -P FORWARD ACCEPT; ip6tables -P FORWARD ACCEPT";
 
-/// The calls of one runtime, made again on a pretend host. What the kernel chooses anew stands for
-/// what was recorded.
+/// Replays the calls of one runtime on a pretend host. Values that the kernel chooses replace the
+/// recorded ones.
 struct Replay {
     lab: Lab,
     /// By the recorded path of the namespace.
     containers: BTreeMap<String, (String, Container)>,
     handed_out: HandedOut,
-    /// Who publishes a port.
+    /// The container that publishes each port.
     ports: BTreeMap<u64, String>,
-    /// Containers whose ADD ended before it did when it was recorded.
+    /// Containers with a portmap ADD for a taken port; their later calls are skipped up to DEL.
     refused: BTreeSet<String>,
-    /// Recorded MAC addresses, link names and namespaces, and what they are here.
+    /// Maps recorded MAC addresses, link names and namespaces to those of the replay.
     here: BTreeMap<String, String>,
 }
 
@@ -315,8 +316,8 @@ impl Replay {
         replay.assert_no_veth_is_left(runtime);
     }
 
-    /// All plugins in the recorded order, with what passes and what the kernel has, and nothing
-    /// left at the end.
+    /// Replays all plugins in the recorded order; checks the traffic and the kernel state on the
+    /// way, and that nothing is left at the end.
     fn of_chains(peer: &Peer, (runtime, text): (&str, &str)) {
         let mut replay = Replay::new(peer);
         let is_wanted = |call: &Recorded| {
@@ -351,9 +352,9 @@ impl Replay {
         }
     }
 
-    /// podman learns that a port is taken after its plugins have published it, and the reference's
-    /// do that. Ours refuse, and what the runtime called after that it would not call then, up
-    /// to DEL.
+    /// podman detects a taken port only after its plugins have published it, and the reference
+    /// plugins publish it. Ours refuse, so the recorded calls for that container are skipped until
+    /// its DEL.
     fn is_to_be_refused(&mut self, recorded: &Recorded) -> bool {
         let id = &recorded.env["CNI_CONTAINERID"];
         if recorded.command() == "DEL" {
@@ -378,7 +379,7 @@ impl Replay {
         self.refused.contains(id)
     }
 
-    /// What a call that succeeded has done, seen from outside.
+    /// Asserts the effect of a successful call, as seen from outside the plugin.
     fn assert_done(&self, recorded: &Recorded, result: &Value, place: &str) {
         let container =
             self.containers.get(&recorded.env["CNI_NETNS"]).map(|(_, container)| container);
@@ -438,7 +439,7 @@ impl Replay {
         }
     }
 
-    /// The recorded call as it has to be here.
+    /// The recorded call with the values of the replay.
     fn prepare(&self, recorded: &Recorded) -> Call {
         let mut call = recorded.call(&self.lab.peer).wrapped(&self.lab.host.enter);
         call.stdin = self.translate(&recorded.stdin).to_string().into_bytes();
@@ -453,7 +454,7 @@ impl Replay {
         call.env("CNI_ARGS", &args).env("CNI_PATH", self.lab.cni_path(&self.lab.peer))
     }
 
-    /// Makes the call; its result, where it has one.
+    /// Makes the call; returns its result, or null without one.
     fn repeat(&mut self, recorded: &Recorded, place: &str) -> Value {
         self.follow_the_namespace(recorded);
         let call = self.prepare(recorded);
@@ -475,14 +476,14 @@ impl Replay {
     fn assert_answer(&mut self, recorded: &Recorded, args: &str, result: &Value, place: &str) {
         let mut expected = self.translate(&recorded.stdout);
         match recorded.plugin.as_str() {
-            // In which form is the matter of another case.
+            // Another case checks the form of the result.
             "loopback" => return assert_eq!(result["ips"][0]["address"], "127.0.0.1/8", "{place}"),
             "bridge" => self.take_what_is_chosen_anew(&recorded.stdout, &mut expected, result),
             "bandwidth" => self.take_ifb(&mut expected, result),
             "tuning" if self.lab.peer == Peer::Ours && recorded.stdin["mtu"].is_number() => {
                 let links = expected["interfaces"].as_array_mut().unwrap().iter_mut();
                 let own = links.filter(|link| link.get("sandbox").is_some());
-                own.for_each(|link| link["mtu"] = recorded.stdin["mtu"].clone()); // the reference tells the one before
+                own.for_each(|link| link["mtu"] = recorded.stdin["mtu"].clone()); // the reference reports the old MTU
             }
             _ => (),
         }
@@ -492,8 +493,8 @@ impl Replay {
         }
     }
 
-    /// A runtime makes a namespace before it names it; where it names none any more, it has removed
-    /// it.
+    /// Creates and deletes namespaces as the runtime does: one exists before a call names it, and
+    /// is gone when DEL no longer names it.
     fn follow_the_namespace(&mut self, recorded: &Recorded) {
         let (netns, id) = (&recorded.env["CNI_NETNS"], &recorded.env["CNI_CONTAINERID"]);
         if recorded.command() == "DEL" && netns.is_empty() {
@@ -511,8 +512,7 @@ impl Replay {
         }
     }
 
-    /// The addresses of links, the name of the veth on the host, and which of the next IP addresses
-    /// it was.
+    /// Takes over the MAC addresses, the name of the host's veth, and the IP addresses.
     fn take_what_is_chosen_anew(&mut self, recorded: &Value, expected: &mut Value, result: &Value) {
         for (number, interface) in
             expected["interfaces"].as_array_mut().unwrap().iter_mut().enumerate()
@@ -539,8 +539,8 @@ impl Replay {
         }
     }
 
-    /// bandwidth has a link of its own, whose name it makes from the container's id; the kernel
-    /// chooses the address.
+    /// Takes over the link that bandwidth creates: its name is derived from the container id, and
+    /// the kernel chooses its MAC address.
     fn take_ifb(&self, expected: &mut Value, result: &Value) {
         for (interface, now) in expected["interfaces"]
             .as_array_mut()
@@ -570,7 +570,7 @@ impl Replay {
         }
     }
 
-    /// The kernel takes a removed namespace down in its own time.
+    /// The kernel destroys a removed namespace asynchronously.
     fn assert_no_veth_is_left(&self, runtime: &str) {
         let deadline = Instant::now() + patience(10);
         loop {

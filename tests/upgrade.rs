@@ -1,18 +1,18 @@
-//! A node is upgraded, or rolled back, with its containers running: what one added the other checks
+//! A node is upgraded or rolled back with its containers running: one peer adds, the other checks
 //! and deletes.
 
 mod check;
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge;
 use crate::support::attachment::{for_ours, ips, not_compared, with};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::bridge;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_masqueraded, assert_pings};
 
-/// A network that uses what both versions of the reference have, and what only the new one has.
+/// A network with features of both versions of the reference, or of the new one only.
 struct Network {
     what: &'static str,
     plugin: &'static str,
@@ -59,7 +59,7 @@ fn speaks(peer: &Peer, version: &str) -> bool {
 }
 
 fn conf(network: &Network) -> Value {
-    // A default route, as each of the two is told to make one.
+    // A default route, in the form that each of the two plugins takes.
     let default = match network.plugin {
         "ptp" => {
             json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}})
@@ -69,7 +69,8 @@ fn conf(network: &Network) -> Value {
     with(&with(&bridge::dual_stack(), default), network.changes.clone())
 }
 
-/// ADD by one, the rest by the other. What differs afterwards from before, and how DEL ended.
+/// ADD by one peer, CHECK and DEL by the other. Returns the changes that remain, and the outcome of
+/// DEL.
 fn handed_over(
     lab: &Lab,
     network: &Network,
@@ -78,7 +79,7 @@ fn handed_over(
     between: impl Fn(&Container),
 ) -> (String, Outcome) {
     let conf = conf(network);
-    // What both leave by contract (bridge, tables) is there before.
+    // The snapshot must include what both peers may leave: bridge and tables.
     for peer in [from, to] {
         let warm = lab.attach(&lab.container(), &conf).id("warm-up").by(peer);
         warm.add();
@@ -97,7 +98,7 @@ fn handed_over(
             deleting.check(&result)
         );
     }
-    // Another container of the same network comes after the upgrade, and they see each other.
+    // Another container joins the network after the upgrade, and the two reach each other.
     let newcomer = lab.container();
     let new = lab.attach(&newcomer, &conf).by(to);
     let new_result = new.add();
@@ -133,7 +134,7 @@ fn ours_deletes_what_the_reference_added() {
 }
 
 #[test]
-fn ours_deletes_what_the_reference_added_when_the_namespace_is_gone() {
+fn our_del_without_netns_removes_what_the_reference_added() {
     with_reference(|_, reference| {
         for network in networks(reference) {
             let lab = Lab::new(Peer::Ours).without_dad();
@@ -145,8 +146,8 @@ fn ours_deletes_what_the_reference_added_when_the_namespace_is_gone() {
     });
 }
 
-/// A rollback: the reference cannot know our rules, but link, address and lease are gone, and DEL
-/// does not fail.
+/// A rollback: the reference cannot know our rules, but its DEL removes link, address and lease,
+/// and succeeds.
 #[test]
 fn the_reference_deletes_links_and_addresses_that_ours_added() {
     with_reference(|_, reference| {
@@ -154,15 +155,15 @@ fn the_reference_deletes_links_and_addresses_that_ours_added() {
             let lab = Lab::new(Peer::Ours).without_dad();
             let iptables = conf(&network)["ipMasqBackend"] == "iptables";
             if !iptables {
-                lab.hide_iptables(); // the reference's DEL fails otherwise, whoever added: see there
+                lab.hide_iptables(); // otherwise the reference's DEL fails: see its documentation
                 if conf(&network)["ipMasq"] == true && !speaks(reference, "1.1.0") {
-                    continue; // and an old one cannot do without
+                    continue; // an old reference needs iptables
                 }
             }
             let (left, outcome) = handed_over(&lab, &network, &Peer::Ours, reference, |_| ());
             assert_eq!(outcome.ok(), Value::Null, "{}", network.what);
-            // With iptables our rules are the reference's own, and go. The index beside the store
-            // is not known to the reference, and heals.
+            // With iptables our rules equal the reference's and are removed. The reference does not
+            // know the index beside the store, which repairs itself.
             let is_ours = |line: &&str| {
                 line.contains("/.cni-multi/")
                     || !iptables && (line.starts_with("+ nft:") || line.starts_with("- nft:"))
@@ -173,10 +174,10 @@ fn the_reference_deletes_links_and_addresses_that_ours_added() {
     });
 }
 
-/// The reference's DEL may fail over iptables rules that nobody made (see tests/differences). By
-/// then link and address are gone, and the runtime that tries again gets through.
+/// The reference's DEL may fail over iptables rules that no ADD made (see tests/differences). By
+/// then link and address are gone, and the runtime's retry succeeds.
 #[test]
-fn a_second_del_of_the_reference_succeeds_where_iptables_is_installed() {
+fn a_second_del_of_the_reference_succeeds_with_iptables() {
     with_reference(|lab, reference| {
         for plugin in ["bridge", "ptp"] {
             let conf =
@@ -195,7 +196,7 @@ fn a_second_del_of_the_reference_succeeds_where_iptables_is_installed() {
     });
 }
 
-/// And the upgrade that follows a rollback finds our own rules again.
+/// After a rollback and another upgrade our GC finds our own rules.
 #[test]
 fn our_gc_finds_the_rules_a_rollback_left() {
     with_reference(|lab, reference| {
@@ -218,9 +219,9 @@ fn our_gc_finds_the_rules_a_rollback_left() {
     });
 }
 
-/// Its rules say of which network they are, and whose.
+/// The reference's rules name their network and their container.
 #[test]
-fn our_gc_removes_what_masquerades_for_the_reference_s_stale_attachments() {
+fn our_gc_removes_masquerade_of_the_reference_s_stale_adds() {
     with_reference(|lab, reference| {
         if !speaks(reference, "1.1.0") {
             return not_compared("specification 1.1.0");

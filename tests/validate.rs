@@ -1,6 +1,6 @@
 //! `cni-multi validate`: each folder of tests/fixtures/validate is a directory of configurations,
-//! and `expected` in it is what is printed about that, with the exit status below. Plugins are
-//! ours, and those in `bin` of the folder.
+//! and its file `expected` has the output for it, with the exit status below. The plugins are ours
+//! and those in `bin` of the folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/validate")
 }
 
-/// Every folder of fixtures, by name.
+/// All fixture folders, sorted by name.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> =
         fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -25,12 +25,12 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The command in a directory.
+/// Runs `cni-multi validate` in a directory.
 fn validate(dir: &Path, args: &[&str], stdin: &[u8]) -> Outcome {
     outcome(Command::new(binary()), dir, args, stdin)
 }
 
-/// The same, by this command.
+/// As `validate`, with this command as the program.
 fn outcome(mut command: Command, dir: &Path, args: &[&str], stdin: &[u8]) -> Outcome {
     let mut child = command
         .arg("validate")
@@ -56,14 +56,14 @@ fn outcome(mut command: Command, dir: &Path, args: &[&str], stdin: &[u8]) -> Out
     }
 }
 
-/// A network in a file of its own.
+/// A scratch directory with one network configuration.
 fn scratch(name: &str, text: &str) -> Scratch {
     let dir = Scratch::new();
     fs::write(dir.join(name), text).unwrap();
     dir
 }
 
-/// The codes of the page, and whether they are errors.
+/// The codes of the documentation page, each with its severity.
 fn codes() -> BTreeSet<(String, String)> {
     let page =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/validate.md")).unwrap();
@@ -74,7 +74,7 @@ fn codes() -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn every_fixture_is_told_as_expected() {
+fn every_fixture_is_reported_as_expected() {
     for folder in folders() {
         let outcome = validate(&folder, &["."], b"");
         assert_eq!(outcome.stderr, "", "{folder:?}");
@@ -84,7 +84,7 @@ fn every_fixture_is_told_as_expected() {
     }
 }
 
-/// The findings of a folder as tools get them.
+/// The findings of a folder from the JSON output.
 fn findings(folder: &Path) -> Vec<Value> {
     let outcome = validate(folder, &[".", "-o", "json"], b"");
     outcome.json()["findings"].as_array().unwrap().clone()
@@ -101,7 +101,7 @@ fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
                 finding["severity"].as_str().unwrap().to_owned(),
             )
         })
-        .chain([("not-on-path".to_owned(), "warning".to_owned())]) // see `a_plugin_that_is_compiled_in_…`
+        .chain([("not-on-path".to_owned(), "warning".to_owned())]) // see `a_compiled_in_plugin_without_a_path_…`
         .collect();
     assert_eq!(found, codes());
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/validate");
@@ -118,11 +118,9 @@ fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
         );
     }
     for source in &sources {
-        for told in source.split("code: \"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
-            assert!(
-                told.is_empty() || codes().iter().any(|(code, _)| code == told),
-                "{told} has no row"
-            );
+        let notes = source.split("Note::new(").skip(1).map(str::trim_start);
+        for told in notes.filter_map(|rest| rest.strip_prefix('"')?.split('"').next()) {
+            assert!(codes().iter().any(|(code, _)| code == told), "{told} has no row");
         }
     }
     for folder in folders() {
@@ -150,7 +148,7 @@ fn tools_get_every_field_and_the_picks() {
     let mut unknown = finding(43, 51, "plugins[0].ipMask");
     unknown["severity"] = json!("warning");
     unknown["code"] = json!("unknown-key");
-    unknown["message"] = json!("plugins[0].ipMask: no key of ptp");
+    unknown["message"] = json!("plugins[0].ipMask: not a key of ptp");
     unknown["expected"] = json!("");
     unknown["hint"] = json!("did you mean \"ipMasq\"?");
     assert_eq!(outcome.json()["findings"], json!([finding(39, 41, "plugins[0].mtu"), unknown]));
@@ -216,7 +214,7 @@ fn what_cannot_be_asked_is_refused() {
     }
 }
 
-/// A pipe would have to be waited for; a file that is one is told, and the others are looked at.
+/// Reading a FIFO would block, so a file that is one is reported, and the others are checked.
 #[test]
 fn a_pipe_is_not_waited_for() {
     let dir = scratch(
@@ -237,7 +235,7 @@ fn a_pipe_is_not_waited_for() {
     );
 }
 
-/// It is killed, with what it has started: nothing keeps running.
+/// The plugin is killed together with the processes it has started.
 #[test]
 fn a_plugin_that_does_not_answer_is_not_waited_for() {
     let text = r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [{ "type": "silent" }, { "type": "closed" }] }"#;
@@ -254,18 +252,18 @@ fn a_plugin_that_does_not_answer_is_not_waited_for() {
     program("closed", &format!("exec >&- 2>&-; {stay}"));
     let begin = std::time::Instant::now();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
-    assert!(begin.elapsed() < patience(120), "{outcome:?}"); // those that it starts would stay for ten minutes
+    assert!(begin.elapsed() < patience(120), "{outcome:?}"); // its children sleep for ten minutes
     assert_eq!(
         outcome
             .stdout
-            .matches("it does not tell its versions: no answer in 5 s [no-answer]")
+            .matches("it does not report its versions: no answer in 5 s [no-answer]")
             .count(),
         2
     );
     let state = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let runs = |pid: &str| !state(pid).is_empty() && !state(pid).contains(") Z ");
     for pid in fs::read_to_string(pids).unwrap().lines() {
-        let end = std::time::Instant::now() + patience(10); // who is killed takes a moment
+        let end = std::time::Instant::now() + patience(10); // a kill takes a moment
         while runs(pid) && std::time::Instant::now() < end {
             std::thread::yield_now();
         }
@@ -273,9 +271,10 @@ fn a_plugin_that_does_not_answer_is_not_waited_for() {
     }
 }
 
-/// What files, their names and other programs say is shown and not obeyed.
+/// Text from files, file names and other programs is escaped, so that a terminal does not act on
+/// it.
 #[test]
-fn a_terminal_is_not_told_what_to_do() {
+fn foreign_text_does_not_control_a_terminal() {
     let evil = "\u{1b}[31m\u{7f}\u{85}\u{202e}\u{feff}";
     let text = format!(
         r#"{{ "cniVersion": "1.1.0", "name": "n", "plugins": [{{ "type": "loud", "\u001b[2J": 1 }}, {{ "type": "ptp", "{}": 1 }}] }}"#,
@@ -300,9 +299,9 @@ fn a_terminal_is_not_told_what_to_do() {
     );
 }
 
-/// A name need not be UTF-8.
+/// A file name need not be UTF-8.
 #[test]
-fn a_file_of_any_name_is_told() {
+fn a_file_of_any_name_is_reported() {
     let dir = Scratch::new();
     let name = std::os::unix::ffi::OsStrExt::from_bytes(b"10-\xff.conflist");
     fs::write(dir.join("").join::<&std::ffi::OsStr>(name), "{").unwrap();
@@ -314,7 +313,7 @@ fn a_file_of_any_name_is_told() {
     );
 }
 
-/// A text on stdin is in no directory.
+/// A configuration on stdin belongs to no directory.
 #[test]
 fn stdin_has_no_plugins_of_a_directory() {
     let dir = Scratch::new();
@@ -326,9 +325,8 @@ fn stdin_has_no_plugins_of_a_directory() {
 }
 
 /// Time grows with the text, not with its square: one line of twenty thousand mistakes, one key of
-/// three million letters, and five thousand files. It is the
-/// processor's time, which a busy machine does not make longer; a process that needs more is
-/// killed.
+/// three million letters, and five thousand files. The limit is on CPU time, which does not grow on
+/// a busy machine; a process that exceeds it is killed.
 #[test]
 fn much_is_looked_at_in_little_time() {
     let validate = |dir: &Path, args: &[&str], stdin: &[u8]| {
@@ -363,23 +361,23 @@ fn much_is_looked_at_in_little_time() {
     assert_eq!(outcome.stdout.matches("[bridge-gateway]").count(), 4999);
 }
 
-/// `cni-multi net` runs what is compiled in; who else reads the file looks for a program of that
+/// `cni-multi net` runs the plugins compiled in; any other runtime looks for a program of that
 /// name.
 #[test]
-fn a_plugin_that_is_compiled_in_and_on_no_path_is_told_once() {
+fn a_compiled_in_plugin_without_a_path_is_reported_once() {
     let text = r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [ { "type": "loopback" }, { "type": "loopback" } ] }"#;
     let dir = scratch("10-n.conflist", text);
     let outcome =
         validate(Path::new(dir.text()), &["10-n.conflist", "--plugin-path", "/nowhere:/none"], b"");
     let expected = format!(
         "10-n.conflist:1:62: warning: plugins[0].type: failed to find plugin \"loopback\" in path [/nowhere /none] [not-on-path]\n  \
-         1 | {text}\n    | {}^^^^^^^^^^ `cni-multi net` has it, other runtimes do not find it\n",
+         1 | {text}\n    | {}^^^^^^^^^^ only `cni-multi net` can run it: it is compiled in\n",
         " ".repeat(61)
     );
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, expected.as_str()));
 }
 
-/// A minified file has one line, of which only the part around the finding is shown.
+/// A minified file has one line, and only the part around the finding is shown.
 #[test]
 fn a_long_line_is_shown_in_part() {
     let routes: Vec<String> = (0..200).map(|i| format!(r#"{{"dst":"10.{i}.0.0/16"}}"#)).collect();
@@ -398,9 +396,9 @@ fn a_long_line_is_shown_in_part() {
     assert!(below.ends_with("^^^^^^^ did you mean \"routes\"?"), "{below}");
 }
 
-/// A file may have been torn at any byte, and none may make it panic or hang.
+/// A file may be truncated at any byte; no truncation may cause a panic or a hang.
 #[test]
-fn files_torn_at_any_byte_are_told() {
+fn files_torn_at_any_byte_are_reported() {
     let dir = Scratch::new();
     let whole = fs::read(fixtures().join("clean/10-lab.conflist")).unwrap();
     for end in 0..whole.len() - 1 {
@@ -409,15 +407,14 @@ fn files_torn_at_any_byte_are_told() {
     let outcome = validate(Path::new(dir.text()), &[".", "-o", "json"], b"");
     assert_eq!((outcome.status, outcome.stderr.as_str()), (1, ""));
     let findings = outcome.json()["findings"].as_array().unwrap().clone();
-    // Only the newline at its end can be missing.
+    // Only the final newline may be missing without an error.
     assert_eq!(findings.len(), whole.len() - 1);
     assert!(findings.iter().all(|finding| finding["code"] == "syntax"), "a torn file is no JSON");
 }
 
-/// Whatever a file says, there is an answer: each value of every fixture is replaced by values of
-/// other kinds.
+/// Every input gets an answer: each value of every fixture is replaced by values of other types.
 #[test]
-fn values_of_any_kind_at_any_place_are_told() {
+fn values_of_any_kind_at_any_place_are_reported() {
     let dir = Scratch::new();
     let mut count = 0;
     for folder in folders() {
@@ -452,7 +449,7 @@ fn values_of_any_kind_at_any_place_are_told() {
     assert!(outcome.json()["findings"].as_array().unwrap().len() > count / 2);
 }
 
-/// Replaces the value of this number, counted in the order of the text.
+/// Replaces the value at this index, counted in the order of the text.
 fn replace(value: &mut Value, at: &mut usize, other: &Value) -> bool {
     if *at == 0 {
         value.clone_from(other);

@@ -1,25 +1,25 @@
-//! bridge, portmap, firewall, tuning and bandwidth one after the other, as engines configure them.
+//! bridge, portmap, firewall, tuning and bandwidth chained, as container engines configure them.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::plugins::meta::bandwidth::{RATE, bandwidth, can_limit};
-use crate::plugins::meta::firewall::{DROPPING, firewall};
-use crate::plugins::meta::portmap::{
-    at, network, other_network, portmap, web, without_bridge_netfilter,
-};
-use crate::plugins::meta::tuning::{sysctl, tuning};
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, ips, skip, with};
 use crate::support::call::{Call, Outcome, Peer, binary};
 use crate::support::flow::assert_rate;
 use crate::support::netns::{Container, Lab, Namespace, OUTSIDE, UPLINK};
+use crate::support::networks::bandwidth::{RATE, bandwidth, can_limit};
+use crate::support::networks::firewall::{DROPPING, firewall};
+use crate::support::networks::portmap::{
+    at, network, other_network, portmap, web, without_bridge_netfilter,
+};
+use crate::support::networks::tuning::{sysctl, tuning};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{
     TcpServer, assert_masqueraded, assert_no_ping, assert_pings, connect,
 };
 
-/// A container that the plugins are called for in turn.
+/// A container, and the plugins of its chain in order.
 struct Chain<'a> {
     container: &'a Container,
     plugins: Vec<Attachment<'a>>,
@@ -35,7 +35,7 @@ impl<'a> Chain<'a> {
         Chain { container, plugins }
     }
 
-    /// ADD of all; `run` makes each call.
+    /// Runs ADD of all plugins; `run` makes each call.
     fn add(&self, run: impl Fn(Call) -> Outcome) -> Value {
         let previous = |result: &Value| (!result.is_null()).then(|| result.clone());
         let add = |result: Value, plugin: &Attachment<'_>| {
@@ -61,7 +61,7 @@ fn confs(portmap_by: Option<&str>, firewall_by: Option<&str>) -> [Value; 3] {
     [main, portmap(portmap_by, json!([web()])), firewall(firewall_by)]
 }
 
-/// All five.
+/// The configurations of all five plugins.
 fn whole() -> Vec<Value> {
     let burst = RATE / 10;
     let rates = json!({"ingressRate": RATE, "ingressBurst": burst, "egressRate": RATE, "egressBurst": burst});
@@ -72,8 +72,8 @@ fn whole() -> Vec<Value> {
     confs
 }
 
-/// A root directory with the binary, and /proc as every container has it. Each call has to be one
-/// process.
+/// Runs a call in a root directory with only the binary and /proc, as containers have it. Each call
+/// has to be a single process.
 fn in_an_empty_root(lab: &Lab, mut call: Call) -> Outcome {
     call.wrapper.extend(
         "strace -f -qq -e trace=execve -o /run/started chroot /mnt".split(' ').map(str::to_owned),
@@ -87,7 +87,7 @@ fn in_an_empty_root(lab: &Lab, mut call: Call) -> Outcome {
 }
 
 #[test]
-fn the_chain_runs_in_an_empty_root_and_each_plugin_is_one_process() {
+fn chain_runs_in_an_empty_root_with_one_process_per_plugin() {
     let linked = Command::new("ldd").arg(binary()).output().unwrap();
     if String::from_utf8_lossy(&linked.stdout).contains("=>") {
         return skip("a static binary in CNI_MULTI");
@@ -127,7 +127,8 @@ fn the_chain_runs_in_an_empty_root_and_each_plugin_is_one_process() {
     });
 }
 
-/// `net` with strace around it: its outcome, and how often each call was made.
+/// Runs `net` under strace; returns its outcome, and a function that counts the traced calls with a
+/// given text.
 fn net_traced(lab: &Lab, line: &str) -> (Outcome, impl Fn(&str) -> usize + use<>) {
     let wrapper =
         "strace -f -qq -e trace=execve,socket -o /run/trace".split(' ').map(str::to_owned);
@@ -150,7 +151,7 @@ fn net_traced(lab: &Lab, line: &str) -> (Outcome, impl Fn(&str) -> usize + use<>
 }
 
 #[test]
-fn a_network_of_five_is_one_process_with_one_netlink_socket_a_namespace() {
+fn five_plugins_are_one_process_with_one_socket_per_namespace() {
     for_ours("firewall", |lab| {
         lab.host.sh(DROPPING);
         let plugins = if can_limit(lab) { whole() } else { confs(None, None).to_vec() };
@@ -172,7 +173,8 @@ fn a_network_of_five_is_one_process_with_one_netlink_socket_a_namespace() {
     });
 }
 
-/// A host where nothing passes, and that forwards already: it goes on doing so by contract.
+/// A host that drops forwarded packets, with forwarding already on, because it stays on by
+/// contract.
 fn for_each_strict_peer(case: impl Fn(&Lab)) {
     for_each_peer("bandwidth", |lab| {
         if can_limit(lab) {
@@ -183,7 +185,8 @@ fn for_each_strict_peer(case: impl Fn(&Lab)) {
     });
 }
 
-/// The same for cases about what is left: of the reference that is in tests/differences.
+/// As `for_each_strict_peer`, for cases about leftovers; those of the reference are in
+/// tests/differences.
 fn for_strict_ours(case: impl Fn(&Lab)) {
     for_each_strict_peer(|lab| {
         if lab.peer == Peer::Ours {
@@ -225,14 +228,14 @@ fn each_plugin_does_its_part_and_del_leaves_nothing() {
     });
 }
 
-/// As after a restart of the machine: no namespace, no results, nothing of what the runtime said at
+/// As after a reboot: no namespace, no results, and none of the values that the runtime passed at
 /// ADD.
 #[test]
 fn del_and_gc_of_each_plugin_need_nothing_but_the_keys() {
     for_strict_ours(|lab| {
         let before = Watch::start(lab, &[]);
         let [kept, gone, collected] = [(); 3].map(|()| lab.container());
-        // Ports can be published once only.
+        // A port can be published only once.
         let mut without_ports = whole();
         without_ports[1]["runtimeConfig"] = Value::Null;
         let [kept, gone, collected] =
@@ -257,7 +260,7 @@ fn del_and_gc_of_each_plugin_need_nothing_but_the_keys() {
     });
 }
 
-/// The runtime calls DEL of the whole chain then, also of what never ran.
+/// After a failed ADD the runtime calls DEL of the whole chain, including plugins that never ran.
 #[test]
 fn del_undoes_a_chain_wherever_it_failed() {
     let mistakes = [
@@ -284,9 +287,9 @@ fn del_undoes_a_chain_wherever_it_failed() {
     });
 }
 
-/// Who reaches a published container, and with which source: by the host's port and directly; v4,
-/// then v6. The lab's containers have no loopback, so none reaches itself directly; neighbour and
-/// stranger are not told to the firewall.
+/// One line per source: whether it reaches a published container, and with which source address, by
+/// the host's port and directly; IPv4, then IPv6. The lab's containers have no loopback, so none
+/// reaches itself directly. The firewall plugin does not know neighbour and stranger.
 fn matrix(lab: &Lab, chain: &Chain<'_>, addresses: &[String]) -> Vec<String> {
     let (neighbour, stranger) = (lab.container(), lab.container());
     let near = lab.attach(&neighbour, &chain.plugins[0].conf);
@@ -313,7 +316,7 @@ fn matrix(lab: &Lab, chain: &Chain<'_>, addresses: &[String]) -> Vec<String> {
             [0, 1].map(|family| seen(from, &at(&addresses[family], 80), &own[family], family));
         format!("{who}: published {}, directly {}", published.join(" "), directly.join(" "))
     };
-    // All at once: not being answered takes its time.
+    // In parallel, since each unanswered attempt waits for its timeout.
     let lines = std::thread::scope(|scope| {
         let asking: Vec<_> = sources.iter().map(|source| scope.spawn(|| line(source))).collect();
         asking.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -323,12 +326,12 @@ fn matrix(lab: &Lab, chain: &Chain<'_>, addresses: &[String]) -> Vec<String> {
     lines
 }
 
-/// The backends of portmap (and of bridge's ipMasq) and of firewall.
+/// The backends of portmap (and of bridge's ipMasq), and of firewall.
 const BACKENDS: [[Option<&str>; 2]; 3] =
     [[None, None], [Some("iptables"), Some("iptables")], [Some("nftables"), Some("iptables")]];
 
 #[test]
-fn the_same_reach_the_same_as_with_the_reference_whatever_the_backend() {
+fn reachability_equals_the_reference_with_either_backend() {
     for (host, expected) in [
         (
             "true",

@@ -23,5 +23,5 @@ pub fn run(bytes: &[u8]) {
     let error = parse_error(Path::new("/opt/cni/bin/other"), stdout, stderr, "exit status 1");
     assert!(error.code.0 != 0);
     let again = parse_error(Path::new("/"), error_object(&error, "1.0.0").as_bytes(), b"", "");
-    assert_eq!((again.code, &again.msg, &again.details), (error.code, &error.msg, &error.details));
+    assert_eq!((again.code, &again.msg, again.details()), (error.code, &error.msg, error.details()));
 }

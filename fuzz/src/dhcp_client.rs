@@ -7,7 +7,7 @@ use std::time::Duration;
 use cni_multi::sys::clock::NEVER;
 use cni_multi::net::mac::MacAddr;
 use cni_multi::sys::random::Random;
-use cni_multi::plugins::ipam::dhcp::client::State;
+use cni_multi::plugins::ipam::dhcp::client::{State, Turn};
 use cni_multi::plugins::ipam::dhcp::v4::client::{Action, Client, Patience, Setup};
 use cni_multi::plugins::ipam::dhcp::v4::message::{Message, MessageType, Op};
 
@@ -47,7 +47,7 @@ impl World {
                 return;
             }
             assert!(self.client.needs_sockets(self.now));
-            let actions = self.client.on_time(self.now, &mut self.random);
+            let actions = self.client.on_time(Turn::new(self.now, &mut self.random));
             self.take(actions);
         }
         assert!(self.client.deadline() > self.now, "it spins: {:?}", self.client);
@@ -63,7 +63,7 @@ impl World {
         for (code, value) in codes.into_iter().zip(options.chunks(4)) {
             message.options.set(code, value);
         }
-        let actions = self.client.on_message(&message, self.now, &mut self.random);
+        let actions = self.client.on_message(&message, Turn::new(self.now, &mut self.random));
         self.take(actions);
     }
 }
@@ -82,7 +82,7 @@ fn setup() -> Setup {
 /// Runs the target on one input.
 pub fn run(steps: &[u8]) {
     let (now, mut random) = (Duration::from_secs(1), Random::counting());
-    let (client, actions) = Client::acquire(setup(), None, now, &mut random);
+    let (client, actions) = Client::acquire(setup(), None, Turn::new(now, &mut random));
     let mut world = World { client, now, random, xid: 0, lost: false };
     world.take(actions);
     let mut steps = steps;
@@ -100,7 +100,8 @@ pub fn run(steps: &[u8]) {
             4 => {
                 let address = Ipv4Addr::new(10, 0, 0, 5 + argument % 2);
                 let holder = MacAddr::new(&[2, 0, 0, 0, 0, argument >> 4]);
-                let actions = world.client.on_conflict(address, holder, world.now, &mut world.random);
+                let turn = Turn::new(world.now, &mut world.random);
+                let actions = world.client.on_conflict(address, holder, turn);
                 world.take(actions);
             }
             5 => {

@@ -9,9 +9,9 @@ use cni_multi::service::wire::Said;
 
 /// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
-    if let Ok(request) = DAEMON.read_request::<Request>(bytes) {
+    if let Ok(request) = Request::read(bytes) {
         let line = DAEMON.request_line(&request);
-        assert_eq!(DAEMON.read_request::<Request>(line.as_bytes()).as_ref(), Ok(&request));
+        assert_eq!(Request::read(line.as_bytes()).as_ref(), Ok(&request));
     }
     let socket = Path::new("/run/cni/dhcp.sock");
     let read = |line: &[u8]| DAEMON.read_answer::<Value>(line, socket);

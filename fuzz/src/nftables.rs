@@ -3,15 +3,16 @@
 //!
 //! The first byte selects the request.
 
+use cni_multi::family::Family;
 use cni_multi::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use cni_multi::net::nft::expr::Verdict;
 use cni_multi::net::nft::owned::{Layout, OwnedElement, Owner, Search};
 use cni_multi::net::nft::xtables::filter_table;
-use cni_multi::net::nft::{Family, Nft};
+use cni_multi::net::nft::{NfFamily, Nft};
 
 use crate::kernel;
 
-const TABLE: Table = Table { family: Family::Inet, name: "cni-multi" };
+const TABLE: Table = Table { family: NfFamily::Inet, name: "cni-multi" };
 const NAMES: Set = Set { name: "names", key: &[KeyType::IfName], holds: Holds::Keys };
 const LAYOUT: Layout = Layout {
     table: TABLE,
@@ -41,11 +42,11 @@ fn ask(question: u8, nft: &Nft) {
     match question % 17 {
         0 => drop(nft.generation()),
         1 => drop(nft.is_in_force(TABLE)),
-        2 => drop(nft.chain(Family::Inet, TABLE.name, "forward")),
-        3 => drop(nft.dropping_chains(Family::Ip, 2)),
+        2 => drop(nft.chain(NfFamily::Inet, TABLE.name, "forward")),
+        3 => drop(nft.dropping_chains(NfFamily::Ip, 2)),
         4 => drop(nft.element(TABLE, NAMES.name, &[0; 16])),
         5 => drop(nft.elements(TABLE, NAMES.name)),
-        6 => drop(nft.rules(Family::Inet, TABLE.name, "forward")),
+        6 => drop(nft.rules(NfFamily::Inet, TABLE.name, "forward")),
         7 => drop(ours.damage()),
         8 => drop(ours.holdings(Some([7; 8]))),
         9 => drop(claims.belongings(Search::Ledger)),
@@ -53,8 +54,8 @@ fn ask(question: u8, nft: &Nft) {
         11 => drop(claims.missing(&[element])),
         12 => drop(claims.has_anything()),
         13 => drop(claims.first_taken(&[element])),
-        14 => drop(nft.filter_rules(filter_table(false), "CNI-FORWARD")),
-        15 => drop(nft.filter_rule(filter_table(true), "CNI-FORWARD", 7)),
+        14 => drop(nft.filter_rules(filter_table(Family::V4), "CNI-FORWARD")),
+        15 => drop(nft.filter_rule(filter_table(Family::V6), "CNI-FORWARD", 7)),
         _ => {
             let mut batch = Batch::of_generation(7);
             batch.delete_element(TABLE, NAMES.name, &[0; 16]);

@@ -4,18 +4,18 @@
 use std::net::IpAddr;
 
 use cni_multi::cni::json::Value;
-use cni_multi::cni::result::{Document, Family, v02};
+use cni_multi::cni::result::{Document, Shape, v02};
 
 /// All versions, oldest first.
 fn versions() -> impl Iterator<Item = &'static str> {
-    [Family::V02, Family::V04, Family::V1].into_iter().flat_map(Family::versions).copied()
+    [Shape::V02, Shape::V04, Shape::V1].into_iter().flat_map(Shape::versions).copied()
 }
 
 /// Runs the target on one input.
 pub fn run(bytes: &[u8]) {
     let Ok(value) = Value::parse(bytes) else { return };
     for assumed in versions() {
-        let _ = Document::parse_as_family_of(&value, assumed).map(require_stable);
+        let _ = Document::parse_as_shape_of(&value, assumed).map(require_stable);
         if let Ok(document) = Document::parse(&value, assumed) {
             require_stable(document.clone());
             require_conversions(&document);
@@ -35,7 +35,7 @@ fn require_stable(document: Document) {
 
 fn require_conversions(document: &Document) {
     let own = document.cni_version();
-    let place = |version: &str| Family::of(version).map(|family| family as u8);
+    let place = |version: &str| Shape::of(version).map(|shape| shape as u8);
     for version in versions() {
         let Ok(converted) = document.clone().convert(version) else {
             assert!(place(version) < place(own), "{own} to {version} loses nothing, so it cannot fail");
@@ -43,14 +43,14 @@ fn require_conversions(document: &Document) {
         };
         require_stable(converted.clone());
         let Ok(back) = converted.clone().convert(own) else {
-            assert_eq!(Family::of(own), Some(Family::V02), "only 0.2 has to have an address");
+            assert_eq!(Shape::of(own), Some(Shape::V02), "only 0.2 has to have an address");
             continue;
         };
         // A member that an older version lacks is lost once.
         if families_are_named_rightly(document) {
             assert_eq!(back.clone().convert(version).as_ref(), Ok(&converted), "{own} to {version}, back and there");
         }
-        if Family::of(own) == Family::of(version) {
+        if Shape::of(own) == Shape::of(version) {
             assert_eq!(back.to_text(), document.to_text(), "{own} to {version} and back");
         }
     }

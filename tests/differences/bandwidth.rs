@@ -1,16 +1,17 @@
-//! Chapter "bandwidth" of docs/differences.md.
+//! Tests chapter "bandwidth" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::json;
 
 use super::{FAILED, OK};
-use crate::plugins::main::bridge::static_ipam;
-use crate::plugins::meta::bandwidth::{self, bandwidth, can_limit};
+use crate::plugins::meta::bandwidth::host_end;
 use crate::support::attachment::{for_ours, for_reference, with};
 use crate::support::netns::Lab;
+use crate::support::networks::bandwidth::{self, bandwidth, can_limit};
+use crate::support::networks::bridge::static_ipam;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
-/// An observation of limits; the same on both, and so no difference, where the kernel has none.
+/// As `differs`, where the kernel can limit rates.
 fn limits_differ<T: PartialEq + Clone + std::fmt::Debug>(
     observe: impl Fn(&Lab) -> T,
     ours: T,
@@ -26,10 +27,10 @@ fn limits_differ<T: PartialEq + Clone + std::fmt::Debug>(
     for_reference("bandwidth", |lab| case(&reference, lab));
 }
 
-/// Runtimes send 2^31-1 and its like where nobody has said a burst; the bucket of the reference is
-/// full of it.
+/// Runtimes send about 2^31-1 if no burst is configured; the reference's bucket starts with that
+/// much, and the limit has no effect until it is empty.
 #[test]
-fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
+fn a_default_burst_does_not_suspend_the_limit() {
     let limits = json!({"ingressRate": bandwidth::RATE, "ingressBurst": 2_147_483_647_u64});
     let observe = |lab: &Lab| {
         let chain = lab.chain(
@@ -44,7 +45,7 @@ fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
     limits_differ(observe, false, true);
 }
 
-/// The kernel drops what does not fit in the bucket.
+/// The kernel drops packets that are larger than the bucket.
 #[test]
 fn a_burst_that_is_shorter_than_a_packet_lets_packets_pass() {
     let observe = |lab: &Lab| {
@@ -57,7 +58,7 @@ fn a_burst_that_is_shorter_than_a_packet_lets_packets_pass() {
     limits_differ(observe, true, false);
 }
 
-/// The reference names the ifb by network and container.
+/// The reference names the ifb by network and container, so two interfaces collide.
 #[test]
 fn two_interfaces_of_a_container_can_be_limited() {
     let observe = |lab: &Lab| {
@@ -72,12 +73,12 @@ fn two_interfaces_of_a_container_can_be_limited() {
     limits_differ(observe, OK, FAILED);
 }
 
-/// Something is in the way of the last thing that ADD makes.
+/// An existing ingress qdisc makes the last step of ADD fail.
 #[test]
 fn an_add_of_limits_that_fails_leaves_nothing() {
     let observe = |lab: &Lab| {
         let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
-        lab.host.sh(&format!("tc qdisc add dev {} ingress", bandwidth::host_end(&chain)));
+        lab.host.sh(&format!("tc qdisc add dev {} ingress", host_end(&chain)));
         let before = Watch::start(lab, &[]);
         assert_eq!(chain.try_add().status, FAILED);
         before.changes_now().is_empty()
@@ -85,7 +86,7 @@ fn an_add_of_limits_that_fails_leaves_nothing() {
     limits_differ(observe, true, false);
 }
 
-/// The queues of the host's end go with it, if it goes.
+/// The reference leaves the qdiscs on the host's end until that link is deleted.
 #[test]
 fn del_takes_the_limits_off_the_host_s_end() {
     let observe = |lab: &Lab| {
@@ -98,7 +99,7 @@ fn del_takes_the_limits_off_the_host_s_end() {
     limits_differ(observe, true, false);
 }
 
-/// Without limits and without prevResult: a nil pointer, and Go's status 2.
+/// Without limits and prevResult the reference dereferences a nil pointer: Go's exit status 2.
 #[test]
 fn no_prev_result_is_no_crash_of_bandwidth() {
     let observe = |lab: &Lab| {
@@ -108,7 +109,7 @@ fn no_prev_result_is_no_crash_of_bandwidth() {
     limits_differ(observe, FAILED, 2);
 }
 
-/// The kernel knows the host's end, whatever prevResult tells.
+/// The kernel knows the host's end, whatever prevResult says.
 #[test]
 fn limits_need_no_interfaces_in_prev_result() {
     let observe = |lab: &Lab| {
@@ -125,7 +126,7 @@ fn limits_need_no_interfaces_in_prev_result() {
     limits_differ(observe, (OK, OK), (FAILED, FAILED));
 }
 
-/// Releases 1.5 of the reference had the keys; now it limits everything.
+/// Releases 1.5 of the reference had the keys; 1.9.1 limits all traffic instead.
 #[test]
 fn some_subnets_alone_can_be_limited() {
     let observe = |lab: &Lab| {

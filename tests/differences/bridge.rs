@@ -1,14 +1,14 @@
-//! Chapter "bridge" of docs/differences.md.
+//! Tests chapter "bridge" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::json;
 
 use super::{FAILED, OK, check_after_add, differs};
-use crate::plugins::main::bridge;
 use crate::support::attachment::with;
 use crate::support::netns::Lab;
+use crate::support::networks::bridge;
 use crate::support::traffic::assert_pings;
 
-/// CHECK of a bridge without IPAM asks an IPAM plugin without a name, and fails.
+/// Without IPAM the reference's CHECK calls an IPAM plugin without a name, and fails.
 #[test]
 fn check_of_a_layer_two_bridge_succeeds() {
     differs(
@@ -19,19 +19,20 @@ fn check_of_a_layer_two_bridge_succeeds() {
     );
 }
 
-/// The reference compares the counter that a packet capture raises.
+/// The reference compares the promiscuity counter, which a packet capture raises.
 #[test]
 fn check_does_not_mind_a_capture_on_the_bridge() {
     let observe = |lab: &Lab| {
         let attachment = lab.attach(&lab.container(), &bridge::conf());
         let result = attachment.add();
-        lab.host.sh("ip link set br0 promisc on"); // what a capture does
+        lab.host.sh("ip link set br0 promisc on"); // as a capture does
         attachment.check(&result).status
     };
     differs("bridge", observe, OK, FAILED);
 }
 
-/// IPAM's own default route has no gateway and isDefaultGateway adds another: "file exists".
+/// IPAM's default route has no gateway, so the reference adds a second one for isDefaultGateway:
+/// "file exists".
 #[test]
 fn default_gateway_and_a_default_route_of_ipam_go_together() {
     let conf = with(
@@ -52,8 +53,8 @@ fn default_gateway_and_a_default_route_of_ipam_go_together() {
     differs("bridge", observe, OK, FAILED);
 }
 
-/// A bridge that has lost its last port has a MAC of zeros; the reference reads that before its own
-/// port comes, and sets it.
+/// A bridge without ports has an all-zero MAC. The reference reads it before it adds its port, and
+/// then sets it.
 #[test]
 fn a_bridge_without_ports_can_be_used() {
     let observe = |lab: &Lab| {
@@ -69,8 +70,8 @@ fn a_bridge_without_ports_can_be_used() {
     differs("bridge", observe, OK, FAILED);
 }
 
-/// A name with a NUL is refused; the reference makes a bridge of what stands before it, and never
-/// finds it again by its own name.
+/// The reference creates a bridge with the part of the name before the NUL, and never finds it by
+/// the whole name.
 #[test]
 fn a_name_with_a_nul_is_refused() {
     let conf = with(&bridge::conf(), json!({"bridge": "br\u{0}0"}));
@@ -81,8 +82,7 @@ fn a_name_with_a_nul_is_refused() {
     differs("bridge", observe, (FAILED, false), (OK, true));
 }
 
-/// The second gateway is not in the way of the first; the reference refuses it, or replaces the
-/// first by it.
+/// The reference refuses the second gateway, or replaces the first by it with forceAddress.
 #[test]
 fn gateways_of_two_subnets_are_on_the_bridge_together() {
     let ranges = json!([[{"subnet": "10.10.0.0/24"}], [{"subnet": "10.20.0.0/24"}]]);
@@ -99,7 +99,7 @@ fn gateways_of_two_subnets_are_on_the_bridge_together() {
     }
 }
 
-/// macspoofchk of the reference runs the nft program.
+/// The reference runs the nft program for macspoofchk.
 #[test]
 fn macspoofchk_needs_no_nft_program() {
     let observe = |lab: &Lab| {

@@ -1,43 +1,36 @@
-//! Chapter "The call" of docs/differences.md.
+//! Tests chapter "The call" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::{Value, json};
 
 use super::{FAILED, OK, differs};
-use crate::plugins::main::bridge::{self, static_ipam};
-use crate::plugins::main::ptp;
-use crate::plugins::main::stacked::MACVLAN;
+use crate::plugins::main::bridge::failed_add;
+use crate::plugins::main::ptp::failing;
 use crate::support::attachment::with;
+use crate::support::failed_add::{Case, fail};
 use crate::support::netns::Lab;
+use crate::support::networks::bridge::{self, static_ipam};
+use crate::support::networks::ptp;
+use crate::support::networks::stacked::MACVLAN;
 use crate::support::snapshot::Watch;
 
-/// What failed ADDs leave: ours nothing; the reference links, addresses and rules, until DEL.
+/// After a failed ADD the reference leaves links, addresses and rules until DEL; ours leaves
+/// nothing.
 #[test]
 fn failed_adds_leave_nothing() {
-    let leaves = |cases: Vec<bridge::failed_add::Case>| {
-        cases.into_iter().filter(|case| case.reference_leaves_something)
-    };
-    for case in leaves(bridge::failed_add::cases()) {
-        differs(
-            "bridge",
-            |lab| bridge::failed_add::fail(lab, &bridge::conf(), &case).0.is_empty(),
-            true,
-            false,
-        );
+    let leaves =
+        |cases: Vec<Case>| cases.into_iter().filter(|case| case.reference_leaves_something);
+    for case in leaves(failed_add::cases()) {
+        differs("bridge", |lab| fail(lab, &bridge::conf(), &case).0.is_empty(), true, false);
     }
-    for case in leaves(ptp::failing()) {
-        differs(
-            "ptp",
-            |lab| bridge::failed_add::fail(lab, &ptp::conf(), &case).0.is_empty(),
-            true,
-            false,
-        );
+    for case in leaves(failing()) {
+        differs("ptp", |lab| fail(lab, &ptp::conf(), &case).0.is_empty(), true, false);
     }
 }
 
-/// A result that has no form in the configuration's version: the reference notices when everything
-/// is done, and leaves it.
+/// The result cannot be expressed in the configuration's version: the reference notices after all
+/// changes, and leaves them.
 #[test]
-fn a_result_without_addresses_is_refused_for_old_versions_and_nothing_is_left() {
+fn result_without_addresses_fails_old_versions_and_is_undone() {
     let observe = |lab: &Lab| {
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
@@ -53,8 +46,8 @@ fn a_result_without_addresses_is_refused_for_old_versions_and_nothing_is_left() 
     differs("bridge", observe, true, false);
 }
 
-/// The plugin's own namespace as the container: the reference notices after ADD, prints a result
-/// and an error, and leaves everything.
+/// CNI_NETNS is the plugin's own namespace: the reference notices after ADD, prints a result and an
+/// error, and leaves all changes.
 #[test]
 fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
     let observe = |lab: &Lab| {
@@ -101,21 +94,20 @@ fn del_removes_the_interface_that_add_made() {
     differs("macvlan", observe, [false, true], [true, false]);
 }
 
-/// A null in vlanTrunk ends the reference with a Go panic instead of an answer.
+/// The reference answers a null in vlanTrunk with a Go panic.
 #[test]
 fn a_null_in_a_list_is_no_crash() {
     let observe = |lab: &Lab| {
         let outcome = lab
             .attach(&lab.container(), &with(&bridge::conf(), json!({"vlanTrunk": [null]})))
             .try_add();
-        // On a kernel whose bridge filters VLANs the null may also count as an entry that asks for
-        // nothing.
+        // On a kernel with VLAN filtering the null may also be accepted as an empty entry.
         serde_json::from_str::<Value>(&outcome.stdout).is_ok()
     };
     differs("bridge", observe, true, false);
 }
 
-/// Every error of the reference is 999, so a runtime cannot tell a full subnet from a typing error.
+/// Every error of the reference has code 999: a runtime cannot tell a full subnet from a typo.
 #[test]
 fn error_codes_tell_what_kind_of_error_it_is() {
     let observe = |lab: &Lab| {
@@ -129,8 +121,8 @@ fn error_codes_tell_what_kind_of_error_it_is() {
     differs("bridge", observe, (101, 7), (999, 999));
 }
 
-/// A namespace that cannot be opened is a mistake in CNI_NETNS, and is noticed before an address is
-/// taken.
+/// A namespace that cannot be opened is an error in CNI_NETNS, found before an address is
+/// allocated.
 #[test]
 fn a_namespace_that_is_not_there_is_an_error_of_the_environment() {
     for plugin in ["bridge", "ptp", "loopback"] {
@@ -146,7 +138,7 @@ fn a_namespace_that_is_not_there_is_an_error_of_the_environment() {
     }
 }
 
-/// The specification's error object says in which version it is.
+/// The specification's error object has its cniVersion.
 #[test]
 fn an_error_object_has_the_version_of_the_configuration() {
     let observe = |lab: &Lab| {
@@ -157,8 +149,8 @@ fn an_error_object_has_the_version_of_the_configuration() {
     differs("bridge", observe, Some(json!("1.0.0")), None);
 }
 
-/// JSON that has no text or no number of ours: half a character of UTF-16, a number beyond a
-/// double. The reference puts a replacement in its place, or never looks.
+/// JSON without an equivalent string or number: a lone UTF-16 surrogate, a number beyond a double.
+/// The reference substitutes a replacement character or never decodes the value.
 #[test]
 fn half_a_character_and_a_number_beyond_a_double_are_refused() {
     for unknown in [r#""\ud800""#, "1e999"] {
@@ -176,8 +168,8 @@ fn half_a_character_and_a_number_beyond_a_double_are_refused() {
     }
 }
 
-/// ADD refuses CNI_ARGS it does not know; DEL does too, so what an older or newer runtime added
-/// cannot be deleted.
+/// The reference's DEL refuses unknown CNI_ARGS as ADD does, so a runtime with other arguments
+/// cannot delete the attachment.
 #[test]
 fn del_takes_any_cni_args() {
     let observe = |lab: &Lab| {
@@ -190,7 +182,7 @@ fn del_takes_any_cni_args() {
     differs("bridge", observe, (OK, false), (FAILED, true));
 }
 
-/// No plugin of the reference has GC.
+/// No plugin of the reference implements GC.
 #[test]
 fn gc_removes_what_no_runtime_knows_any_more() {
     let conf = with(
@@ -211,9 +203,9 @@ fn gc_removes_what_no_runtime_knows_any_more() {
     differs("bridge", observe, (false, false), (true, true));
 }
 
-/// A backend that does not exist is noticed by the reference when everything else is done.
+/// The reference notices an unknown backend after all other changes.
 #[test]
-fn an_unknown_masquerade_backend_is_refused_before_anything_is_done() {
+fn an_unknown_masquerade_backend_is_refused_before_any_change() {
     let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "ebtables"}));
     let observe = |lab: &Lab| {
         lab.attach(&lab.container(), &conf).try_add().err();

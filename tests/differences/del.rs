@@ -1,20 +1,20 @@
-//! Chapter "DEL and GC" of docs/differences.md.
+//! Tests chapter "DEL and GC" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::json;
 
 use super::{FAILED, OK, differs};
-use crate::plugins::main::bridge;
+use crate::plugins::main::bridge::del;
 use crate::support::attachment::with;
 use crate::support::netns::Lab;
+use crate::support::networks::bridge;
 
-/// With the namespace gone the reference's DEL stops before the rules of masquerade and
+/// Without the namespace the reference's DEL stops before it removes the rules of masquerading and
 /// macspoofchk.
 #[test]
 fn del_with_a_vanished_namespace_leaves_no_rule() {
     for backend in ["nftables", "iptables"] {
         let observe = |lab: &Lab| {
-            let status =
-                bridge::del::lose_and_delete(lab, "vanished", &bridge::del::everything(backend));
+            let status = del::lose_and_delete(lab, "vanished", &del::everything(backend));
             let rules = lab.host.sh("nft list ruleset 2>/dev/null");
             (status, rules.contains("macspoofchk-container"), rules.contains("10.10.0.2"))
         };
@@ -23,14 +23,14 @@ fn del_with_a_vanished_namespace_leaves_no_rule() {
     let conf =
         with(&bridge::conf(), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"}));
     let observe = |lab: &Lab| {
-        bridge::del::lose_and_delete(lab, "vanished", &conf);
+        del::lose_and_delete(lab, "vanished", &conf);
         lab.host.sh("nft list ruleset 2>/dev/null").contains("10.10.0.2")
     };
     differs("ptp", observe, false, true);
 }
 
-/// A runtime may call DEL without CNI_NETNS while the namespace still lives; the reference leaves
-/// the link there.
+/// A runtime may call DEL without CNI_NETNS while the namespace still exists; the reference leaves
+/// the link in it.
 #[test]
 fn del_without_netns_takes_the_link_of_a_living_namespace() {
     for plugin in ["bridge", "ptp"] {
@@ -46,16 +46,17 @@ fn del_without_netns_takes_the_link_of_a_living_namespace() {
     }
 }
 
-/// A file that was the namespace's mount point is left, and DEL fails for ever.
+/// The namespace is gone and its mount point is left as a plain file: the reference's DEL fails for
+/// ever.
 #[test]
 fn del_with_a_stale_netns_file_succeeds() {
     for plugin in ["bridge", "ptp"] {
         let conf = with(&bridge::conf(), json!({"type": plugin}));
-        differs(plugin, |lab| bridge::del::lose_and_delete(lab, "stale file", &conf), OK, FAILED);
+        differs(plugin, |lab| del::lose_and_delete(lab, "stale file", &conf), OK, FAILED);
     }
 }
 
-/// What was attached must go, also when its configuration has become one that cannot be read.
+/// DEL must remove the attachment even if the configuration cannot be decoded any more.
 #[test]
 fn del_takes_a_configuration_that_does_not_decode() {
     let observe = |lab: &Lab| {
@@ -68,8 +69,7 @@ fn del_takes_a_configuration_that_does_not_decode() {
     differs("bridge", observe, (OK, false), (FAILED, true));
 }
 
-/// A DEL that comes late, when the namespace has another attachment's interface of that name
-/// already.
+/// A late DEL: the namespace already has an interface of that name from another attachment.
 #[test]
 fn del_spares_the_interface_of_another_attachment() {
     for plugin in ["bridge", "ptp"] {

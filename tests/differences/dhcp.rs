@@ -1,15 +1,15 @@
-//! Chapter "dhcp" of docs/differences.md.
+//! Tests chapter "dhcp" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::{Value, json};
 
 use super::{FAILED, OK, differs};
-use crate::plugins::ipam::dhcp;
 use crate::support::attachment::with;
 use crate::support::dhcp::scripted::{DISCOVER, RELEASE, REQUEST, Scripted, option};
 use crate::support::dhcp::{Daemon, Kind, SOCKET, wait_until};
 use crate::support::netns::Lab;
+use crate::support::networks::dhcp;
 
-/// One observation on a network with a scripted server and a daemon.
+/// Makes one observation on a network with a scripted server and a daemon.
 fn differs_in_dhcp<T: PartialEq + std::fmt::Debug>(
     script: Value,
     observe: impl Fn(&Lab, &Scripted, &mut Daemon) -> T,
@@ -24,12 +24,12 @@ fn differs_in_dhcp<T: PartialEq + std::fmt::Debug>(
     differs("dhcp", on_the_lan, ours, reference);
 }
 
-/// Leases of eight seconds that are renewed after one.
+/// Leases of eight seconds, renewed after one.
 fn renewed_soon() -> Value {
     json!({"lease": 8, "t1": 1, "t2": 6})
 }
 
-/// What has to be seen not to happen.
+/// Waits long enough to show that something does not happen.
 fn for_a_while() {
     std::thread::sleep(std::time::Duration::from_millis(2500));
 }
@@ -58,7 +58,7 @@ fn del_of_a_lease_needs_no_daemon() {
     differs_in_dhcp(json!({}), observe, OK, FAILED);
 }
 
-/// The reference's RELEASE comes from 0.0.0.0, and kernels have no such sender.
+/// The reference broadcasts RELEASE from 0.0.0.0, which ordinary sockets do not receive.
 #[test]
 fn the_server_hears_that_a_lease_is_given_back() {
     let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {
@@ -77,7 +77,7 @@ fn check_of_a_lease_asks_no_server() {
         let attachment = lab.attach(&lab.container(), &dhcp::conf());
         let result = attachment.add();
         daemon.end_by("TERM");
-        lab.host.sh("rm -rf /run/cni/dhcp.*"); // it knows nothing of the lease
+        lab.host.sh("rm -rf /run/cni/dhcp.*"); // so that the next daemon does not know the lease
         daemon.start_again();
         let status = attachment.check(&result).status;
         (status, server.heard_of(DISCOVER).len())
@@ -96,7 +96,7 @@ fn status_asks_for_the_dhcp_daemon() {
     differs_in_dhcp(json!({}), observe, FAILED, OK);
 }
 
-/// A bridge port goes when the namespace of its other end does.
+/// A bridge port vanishes with the namespace of its peer.
 #[test]
 fn the_dhcp_daemon_keeps_no_namespace_alive() {
     let observe = |lab: &Lab| {
@@ -112,8 +112,8 @@ fn the_dhcp_daemon_keeps_no_namespace_alive() {
     differs("dhcp", observe, 1, 2);
 }
 
-/// An address that nobody has leased any more is another's soon; the container's other addresses
-/// are its own.
+/// The server may soon give an expired address to another client. The container keeps its other
+/// addresses.
 #[test]
 fn an_expired_lease_takes_the_address_and_not_the_link() {
     let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {
@@ -128,7 +128,7 @@ fn an_expired_lease_takes_the_address_and_not_the_link() {
         }
         (container.addresses("eth0").is_empty(), is_up())
     };
-    // The reference tries each thing for more than a minute, and then sets the link down.
+    // The reference retries each step for more than a minute, and then sets the link down.
     differs_in_dhcp(json!({"lease": 3, "t1": 1, "t2": 2}), observe, (true, true), (false, true));
 }
 
@@ -173,7 +173,7 @@ fn the_flag_broadcast_has_an_effect() {
     differs("dhcp", observe, json!(0x8000), json!(0));
 }
 
-/// RFC 2132 has classes of addresses and says nothing of their host bits, which the kernel refuses.
+/// RFC 2132 has address classes and does not mention host bits, which the kernel refuses.
 #[test]
 fn a_static_route_of_option_33_has_no_host_bits() {
     let observe = |lab: &Lab, _: &Scripted, _: &mut Daemon| {
@@ -206,7 +206,7 @@ fn an_address_that_another_machine_has_is_declined() {
     differs_in_dhcp(json!({}), observe, json!("10.60.0.51/24"), json!("10.60.0.50/24"));
 }
 
-/// The interface would have to change its address, and nobody would tell the runtime.
+/// The interface would have to change its address, and the runtime would not be informed.
 #[test]
 fn a_lease_of_another_address_is_none() {
     let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {
@@ -230,7 +230,7 @@ fn options_of_routes_and_names_have_names() {
     differs_in_dhcp(json!({}), observe, (OK, Some("770301".to_owned())), (FAILED, None));
 }
 
-/// A Go panic.
+/// The reference panics.
 #[test]
 fn dhcp_without_ipam_is_a_mistake_of_the_configuration() {
     let observe = |lab: &Lab, _: &Scripted, _: &mut Daemon| {

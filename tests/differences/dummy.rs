@@ -1,13 +1,13 @@
-//! Chapter "dummy" of docs/differences.md.
+//! Tests chapter "dummy" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::{Value, json};
 
 use super::{FAILED, OK, differs, makes};
-use crate::plugins::main::{dummy, tap};
 use crate::support::attachment::with;
 use crate::support::netns::Lab;
+use crate::support::networks::{dummy, tap};
 
-/// The reference's dummy drops what is configured.
+/// The reference's dummy ignores the configured dns.
 #[test]
 fn dns_of_the_network_counts_for_a_dummy() {
     let conf = with(&dummy::conf(), json!({"dns": {"nameservers": ["192.0.2.53"]}}));
@@ -17,7 +17,7 @@ fn dns_of_the_network_counts_for_a_dummy() {
     }
 }
 
-/// Routes of a dummy are not compared by the reference.
+/// The reference's CHECK does not compare the routes of a dummy.
 #[test]
 fn check_of_a_dummy_looks_at_routes() {
     let observe = |lab: &Lab| {
@@ -32,7 +32,7 @@ fn check_of_a_dummy_looks_at_routes() {
     }
 }
 
-/// Whatever has the name is deleted by the reference.
+/// The reference deletes any interface of that name.
 #[test]
 fn del_of_a_tap_or_dummy_spares_an_interface_of_another_kind() {
     for conf in [tap::layer_two(), dummy::conf()] {

@@ -1,10 +1,10 @@
-//! Chapter "firewall" of docs/differences.md.
+//! Tests chapter "firewall" of docs/differences.md: deliberate differences from the reference.
 
 use super::{FAILED, OK, differs};
-use crate::plugins::meta::firewall;
 use crate::support::netns::Lab;
+use crate::support::networks::firewall;
 
-/// Any other word than the two it knows means autodetection.
+/// The reference takes any unknown backend for autodetection.
 #[test]
 fn an_unknown_firewall_backend_is_refused() {
     let observe = |lab: &Lab| {
@@ -22,13 +22,14 @@ fn a_host_without_iptables_gets_no_tables_of_it() {
     differs("firewall", observe, false, true);
 }
 
-/// The reference knows an address only, and not whose it is now.
+/// The reference's DEL goes by the address alone, even if it has a new owner.
 #[test]
-fn a_late_del_does_not_cut_off_who_has_the_address_now() {
+fn a_late_del_does_not_cut_off_the_address_s_new_owner() {
     let observe = |lab: &Lab| {
         lab.host.sh(firewall::DROPPING);
         let first = firewall::admit(lab, &firewall::firewall(None));
-        let second = lab.attach(&lab.container(), &first.conf); // the same result: it has got the addresses
+        // The same result: it has the addresses now.
+        let second = lab.attach(&lab.container(), &first.conf);
         second.add();
         first.del();
         lab.host.sh("iptables -S").contains(&format!("-s {}/32", first.ips()[0]))

@@ -1,15 +1,16 @@
-//! Chapter "host-device" of docs/differences.md.
+//! Tests chapter "host-device" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::{Value, json};
 
 use super::{FAILED, OK, differs, makes};
-use crate::plugins::main::bridge::static_ipam;
-use crate::plugins::main::{host_device, tap};
+use crate::plugins::main::host_device::found;
 use crate::support::attachment::with;
 use crate::support::netns::Lab;
+use crate::support::networks::bridge::static_ipam;
+use crate::support::networks::{host_device, tap};
 use crate::support::snapshot::Watch;
 
-/// A device that the reference gives back is down and has no address any more.
+/// The reference returns a device down and without addresses.
 #[test]
 fn a_device_comes_back_as_it_was() {
     let observe = |lab: &Lab| {
@@ -41,8 +42,8 @@ fn del_of_another_network_leaves_the_device_in_the_container() {
     differs("host-device", observe, (OK, false, true), (OK, true, true));
 }
 
-/// The reference keeps the device in the container when IPAM or an address fails, and a second ADD
-/// does not find it.
+/// After a failure of IPAM or of an address the reference keeps the device in the container, where
+/// a second ADD does not find it.
 #[test]
 fn a_failed_add_gives_the_device_back() {
     let refused = with(
@@ -61,8 +62,8 @@ fn a_failed_add_gives_the_device_back() {
     differs("host-device", observe, (true, OK), (false, FAILED));
 }
 
-/// The interface is looked for, and the namespace, and what has not been found is an error. A
-/// runtime repeats DEL until it succeeds.
+/// The reference's DEL fails if the interface or the namespace is missing. A runtime repeats DEL
+/// until it succeeds.
 #[test]
 fn del_of_a_device_that_is_back_already_succeeds() {
     let repeated = |lab: &Lab| {
@@ -84,7 +85,7 @@ fn del_of_a_device_that_is_back_already_succeeds() {
     differs("host-device", without_namespace, (OK, false), (FAILED, true));
 }
 
-/// Without CNI_NETNS the reference does nothing at all, and the lease stays.
+/// Without CNI_NETNS the reference's DEL does nothing, and the lease stays.
 #[test]
 fn del_of_a_device_without_netns_releases_the_address() {
     let observe = |lab: &Lab| {
@@ -99,7 +100,7 @@ fn del_of_a_device_without_netns_releases_the_address() {
     differs("host-device", observe, false, true);
 }
 
-/// The reference asks sysfs for the device before it gives it back.
+/// The reference looks for the device in sysfs before it returns it.
 #[test]
 fn del_of_a_device_does_not_ask_sysfs() {
     let conf = with(
@@ -108,7 +109,7 @@ fn del_of_a_device_does_not_ask_sysfs() {
     );
     let observe = |lab: &Lab| {
         host_device::device(lab);
-        host_device::found::fake_sysfs(lab, "e1000e", "mkdir -p net/dev0");
+        found::fake_sysfs(lab, "e1000e", "mkdir -p net/dev0");
         let attachment = lab.attach(&lab.container(), &conf);
         attachment.add();
         lab.host.sh("rm -r /sys/bus /sys/devices");
@@ -117,7 +118,7 @@ fn del_of_a_device_does_not_ask_sysfs() {
     differs("host-device", observe, (OK, true), (FAILED, false));
 }
 
-/// The reference takes the first of several in an order of its own.
+/// Of several keys that name a device the reference uses the first in an order of its own.
 #[test]
 fn a_device_is_named_in_one_way_only() {
     let conf = with(&host_device::layer_two(), json!({"hwaddr": "02:00:00:00:00:99"}));
@@ -128,7 +129,7 @@ fn a_device_is_named_in_one_way_only() {
     differs("host-device", observe, FAILED, OK);
 }
 
-/// The id is put into a path as it is.
+/// The reference puts the ID into a path unchecked.
 #[test]
 fn a_device_s_id_does_not_lead_out_of_its_directory() {
     let conf = with(
@@ -137,7 +138,7 @@ fn a_device_s_id_does_not_lead_out_of_its_directory() {
     );
     let observe = |lab: &Lab| {
         host_device::device(lab);
-        host_device::found::fake_sysfs(
+        found::fake_sysfs(
             lab,
             "e1000e",
             "mkdir -p /run/elsewhere/net/dev0 && ln -s /sys/bus/pci/drivers/e1000e /run/elsewhere/driver",
@@ -147,7 +148,7 @@ fn a_device_s_id_does_not_lead_out_of_its_directory() {
     differs("host-device", observe, FAILED, OK);
 }
 
-/// A variable of the reference's own, which its reader fills in.
+/// The reference's decoder fills in a variable that is meant to be internal.
 #[test]
 fn dpdk_mode_is_found_out_and_not_configured() {
     let conf = with(&host_device::layer_two(), json!({"dpdkMode": true}));
@@ -160,10 +161,10 @@ fn dpdk_mode_is_found_out_and_not_configured() {
     differs("host-device", observe, true, false);
 }
 
-/// The reference's host-device and tap drop what IPAM tells, and host-device without IPAM what is
-/// configured.
+/// The reference's host-device and tap ignore the dns of IPAM; host-device without IPAM ignores the
+/// configured dns.
 #[test]
-fn dns_is_told_by_whoever_knows_it() {
+fn dns_comes_from_the_plugin_that_knows_it() {
     let told = json!({"nameservers": ["192.0.2.53"]});
     let of_ipam = with(&host_device::conf(), json!({"ipam": {"dns": told}}));
     let own = with(&host_device::layer_two(), json!({"dns": told}));

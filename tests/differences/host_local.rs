@@ -1,19 +1,20 @@
-//! Chapter "host-local" of docs/differences.md.
+//! Tests chapter "host-local" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::json;
 
 use super::{FAILED, OK, differs};
-use crate::plugins::ipam::host_local;
+use crate::plugins::ipam::host_local::{ranges, subnet};
 use crate::support::attachment::{for_ours, with};
 use crate::support::netns::Lab;
+use crate::support::networks::host_local;
 
-/// A reservation of no bytes (the node crashed) belongs to nobody; the reference never gives the
-/// address out again.
+/// An empty reservation, as after a crash of the node, has no owner; the reference never allocates
+/// its address again.
 #[test]
 fn an_empty_reservation_is_free() {
     let observe = |lab: &Lab| {
         lab.host.sh(&format!("mkdir -p {0} && : > {0}/10.0.0.2", host_local::STORE));
-        lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/30")).try_add().status
+        lab.attach(&lab.container(), &subnet("10.0.0.0/30")).try_add().status
     };
     differs("host-local", observe, OK, FAILED);
 }
@@ -24,7 +25,7 @@ fn status_of_a_full_range_is_an_error() {
     let observe = |lab: &Lab| {
         let attachment = lab.attach(
             &lab.container(),
-            &with(&host_local::subnet("10.0.0.0/30"), json!({"cniVersion": "1.1.0"})),
+            &with(&subnet("10.0.0.0/30"), json!({"cniVersion": "1.1.0"})),
         );
         attachment.add();
         attachment.status().status
@@ -32,12 +33,11 @@ fn status_of_a_full_range_is_an_error() {
     differs("host-local", observe, FAILED, OK);
 }
 
-/// A second ADD of the same attachment that fails gives back the addresses of the first one, which
-/// are in use.
+/// When a second ADD of an attachment fails, the reference releases the addresses of the first,
+/// which are in use.
 #[test]
 fn a_failed_second_add_keeps_the_addresses_of_the_first() {
-    let conf =
-        host_local::ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24"}]]));
+    let conf = ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24"}]]));
     let observe = |lab: &Lab| {
         let attachment = lab.attach(&lab.container(), &conf);
         attachment.add();
@@ -49,24 +49,24 @@ fn a_failed_second_add_keeps_the_addresses_of_the_first() {
     differs("host-local", observe, "10.0.0.2 10.1.0.2".to_owned(), String::new());
 }
 
-/// A requested address is not compared with what the attachment has already; the reference then
-/// holds two.
+/// The reference does not compare a requested address with the attachment's own, and then holds
+/// two.
 #[test]
 fn a_requested_address_does_not_make_a_second_one() {
     let observe = |lab: &Lab| {
-        let attachment = lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/24"));
+        let attachment = lab.attach(&lab.container(), &subnet("10.0.0.0/24"));
         attachment.add();
         attachment.clone().conf(json!({"runtimeConfig": {"ips": ["10.0.0.50"]}})).try_add().status
     };
     differs("host-local", observe, FAILED, OK);
 }
 
-/// DEL reads ranges it does not need: with a mistake in them, made after ADD, the reference never
-/// releases.
+/// The reference's DEL decodes ranges that it does not need: with a mistake made in them after ADD,
+/// it never releases the address.
 #[test]
 fn del_does_not_need_the_ranges() {
     let observe = |lab: &Lab| {
-        let attachment = lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/24"));
+        let attachment = lab.attach(&lab.container(), &subnet("10.0.0.0/24"));
         attachment.add();
         let mut changed = attachment.clone();
         changed.conf["ipam"]["ranges"] = json!([]);
@@ -76,18 +76,18 @@ fn del_does_not_need_the_ranges() {
     differs("host-local", observe, (OK, 0), (FAILED, 1));
 }
 
-/// The last address that is given out by default is the one before the broadcast address; the
-/// reference compares a start with no end.
+/// The default end is the address before the broadcast address; the reference does not compare the
+/// start with it.
 #[test]
 fn a_range_that_starts_after_its_end_is_refused() {
-    let conf = host_local::ranges(json!([[{"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.255"}]]));
+    let conf = ranges(json!([[{"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.255"}]]));
     differs("host-local", |lab| lab.attach(&lab.container(), &conf).try_add().status, FAILED, OK);
 }
 
-/// The reference reads the address as IPv4 and the length as IPv6, and then they do not fit.
+/// The reference reads the address as IPv4 and the prefix length as IPv6, which do not fit.
 #[test]
 fn a_mapped_subnet_is_its_ipv4_subnet() {
-    let conf = host_local::subnet("::ffff:10.0.0.0/104");
+    let conf = subnet("::ffff:10.0.0.0/104");
     let observe = |lab: &Lab| {
         let outcome = lab.attach(&lab.container(), &conf).try_add();
         (outcome.status == OK).then(|| outcome.ok()["ips"][0]["address"].clone())
@@ -95,14 +95,13 @@ fn a_mapped_subnet_is_its_ipv4_subnet() {
     differs("host-local", observe, Some(json!("10.0.0.2/8")), None);
 }
 
-/// Of several requested addresses of one range set the first counts; the reference takes any.
+/// Of several addresses requested from one range set the first counts; the reference takes any.
 #[test]
 fn requested_addresses_count_in_their_order() {
     for_ours("host-local", |lab| {
         for number in 0..8 {
             let wanted = [format!("10.0.0.{}", 100 - number), format!("10.0.1.{}", 100 - number)];
-            let conf =
-                host_local::ranges(json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.1.0/24"}]]));
+            let conf = ranges(json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.1.0/24"}]]));
             let conf = with(&conf, json!({"runtimeConfig": {"ips": wanted}}));
             let error = lab.attach(&lab.container(), &conf).try_add().err();
             assert_eq!(error.msg, format!("failed to allocate all requested IPs: {}", wanted[1]));
@@ -110,22 +109,22 @@ fn requested_addresses_count_in_their_order() {
     });
 }
 
-/// The reference's DEL and CHECK make the directory of a network that was never used.
+/// The reference's DEL and CHECK create the directory of a network that was never used.
 #[test]
 fn del_makes_no_directory() {
     let observe = |lab: &Lab| {
-        lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/24")).del();
+        lab.attach(&lab.container(), &subnet("10.0.0.0/24")).del();
         lab.path(host_local::STORE).exists()
     };
     differs("host-local", observe, false, true);
 }
 
-/// What lies below the network's directory is not of the network; the reference reads all of it,
-/// and DEL removes files there.
+/// Subdirectories do not belong to the network; the reference reads them, and its DEL removes files
+/// there.
 #[test]
 fn files_in_deeper_directories_are_left_alone() {
     let observe = |lab: &Lab| {
-        let attachment = lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/24"));
+        let attachment = lab.attach(&lab.container(), &subnet("10.0.0.0/24"));
         attachment.add();
         lab.host.sh(&format!("mkdir {0}/backup && cp {0}/10.0.0.2 {0}/backup/", host_local::STORE));
         attachment.del();
@@ -134,12 +133,11 @@ fn files_in_deeper_directories_are_left_alone() {
     differs("host-local", observe, true, false);
 }
 
-/// CHECK of the reference asks whether the container has any address; ours whether it has those
-/// that prevResult tells.
+/// The reference's CHECK asks whether the container has any address; ours compares with prevResult.
 #[test]
 fn check_compares_the_lease_with_the_result() {
     let observe = |lab: &Lab| {
-        let attachment = lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/24"));
+        let attachment = lab.attach(&lab.container(), &subnet("10.0.0.0/24"));
         let mut result = attachment.add();
         result["ips"][0]["address"] = json!("10.0.0.99/24");
         attachment.check(&result).status

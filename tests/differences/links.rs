@@ -1,14 +1,15 @@
-//! Chapter "Links, addresses and routes" of docs/differences.md.
+//! Tests chapter "Links, addresses and routes" of docs/differences.md: deliberate differences from
+//! the reference.
 
 use serde_json::{Value, json};
 
 use super::{FAILED, OK, check_after_add, differs};
-use crate::plugins::main::bridge::{self, static_ipam};
 use crate::support::attachment::with;
 use crate::support::netns::Lab;
+use crate::support::networks::bridge::{self, static_ipam};
 
-/// CHECK looks for a route to the address's network in the main table; the kernel has none for a
-/// /32.
+/// The reference's CHECK looks for a route to the address's network in the main table; the kernel
+/// has none for a /32.
 #[test]
 fn check_of_a_host_address_succeeds() {
     let conf = static_ipam(
@@ -19,7 +20,7 @@ fn check_of_a_host_address_succeeds() {
     differs("bridge", |lab| check_after_add(lab, &conf), OK, FAILED);
 }
 
-/// CHECK looks for every route in the main table.
+/// The reference's CHECK looks for every route in the main table.
 #[test]
 fn check_of_a_route_in_another_table_succeeds() {
     let conf =
@@ -29,19 +30,19 @@ fn check_of_a_route_in_another_table_succeeds() {
     differs("ptp", |lab| check_after_add(lab, &conf), OK, FAILED);
 }
 
-/// The reference's library asks for a queue of no packets at the host's end, by a field that nobody
-/// set.
+/// The reference's library requests a queue length of zero on the host's end, through a field that
+/// is never set.
 #[test]
 fn the_host_s_end_keeps_the_kernel_s_queue_length() {
     for plugin in ["bridge", "ptp"] {
         let observe = |lab: &Lab| host_end(lab, plugin)["txqlen"].clone();
-        differs(plugin, observe, json!(1000), Value::Null); // nothing is printed for none
+        differs(plugin, observe, json!(1000), Value::Null); // `ip` prints no length of zero
     }
 }
 
-/// The host's end is found by its alias, so DEL needs no namespace; the reference's has none.
+/// DEL finds the host's end by its alias and needs no namespace; the reference sets no alias.
 #[test]
-fn the_host_s_end_says_whose_it_is() {
+fn the_host_s_end_names_its_attachment() {
     for plugin in ["bridge", "ptp"] {
         let observe = |lab: &Lab| {
             let alias = host_end(lab, plugin)["ifalias"].as_str().unwrap_or_default().to_owned();
@@ -58,9 +59,9 @@ fn host_end(lab: &Lab, plugin: &str) -> Value {
     lab.host.link(&crate::support::attachment::interface(&result, at)).unwrap()
 }
 
-/// Nobody else can have the addresses of a link that was just made, so they are usable when ADD is
-/// done. The reference lets the kernel look for others first where `accept_dad` says so: on its
-/// bridge, and in a container of ptp.
+/// No other host can have the addresses of a link that was just created, so they are usable when
+/// ADD returns. The reference lets the kernel run duplicate address detection where `accept_dad`
+/// enables it: on its bridge, and in a container of ptp.
 #[test]
 fn ipv6_addresses_can_be_used_at_once() {
     let nodad =
@@ -80,7 +81,7 @@ fn ipv6_addresses_can_be_used_at_once() {
     }
 }
 
-/// `mtu` and `advmss` of a route are in the result, and not in the kernel.
+/// The reference has `mtu` and `advmss` of a route in the result, but not in the kernel.
 #[test]
 fn metrics_of_a_route_are_in_the_kernel() {
     let conf = with(
@@ -95,8 +96,8 @@ fn metrics_of_a_route_are_in_the_kernel() {
     differs("bridge", observe, json!({"mtu": 1300, "advmss": 1200}), Value::Null);
 }
 
-/// Masquerading or not, an MTU that no veth takes is refused before anything is done; the reference
-/// makes the bridge first.
+/// An MTU that no veth accepts is refused before any change, with or without masquerading; the
+/// reference creates the bridge first.
 #[test]
 fn an_mtu_that_cannot_be_is_a_mistake_of_the_configuration() {
     let observe = |lab: &Lab| {
@@ -108,7 +109,7 @@ fn an_mtu_that_cannot_be_is_a_mistake_of_the_configuration() {
     differs("bridge", observe, 7, 999);
 }
 
-/// A negative MTU is a mistake; the reference takes it for none.
+/// The reference ignores a negative MTU.
 #[test]
 fn a_negative_mtu_is_a_mistake_of_the_configuration() {
     for plugin in ["bridge", "ptp"] {

@@ -1,11 +1,11 @@
-//! Chapter "loopback" of docs/differences.md.
+//! Tests chapter "loopback" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::json;
 
 use super::differs;
 use crate::support::netns::Lab;
 
-/// The reference prints the form of 1.0.0 under the number of the old version.
+/// The reference prints the 1.0.0 form under the number of the old version.
 #[test]
 fn loopback_results_have_the_form_of_their_version() {
     let observe = |lab: &Lab| {

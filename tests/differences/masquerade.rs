@@ -1,36 +1,35 @@
-//! Chapter "Masquerading" of docs/differences.md.
+//! Tests chapter "Masquerading" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::json;
 
 use super::{FAILED, OK, differs};
-use crate::plugins::main::bridge::{self, static_ipam};
+use crate::plugins::main::bridge::masquerade;
 use crate::support::attachment::with;
 use crate::support::netns::Lab;
+use crate::support::networks::bridge::{self, static_ipam};
 use crate::support::traffic::{Ear, assert_pings_with};
 
-/// The iptables chain has the name of the container, not of the interface: DEL of one takes the
-/// other's rules along, and then fails.
+/// The reference names the iptables chain by the container, not by the interface: DEL of one
+/// attachment removes the rules of the other, and then fails.
 #[test]
 fn del_of_one_attachment_keeps_the_iptables_rules_of_the_other() {
     differs(
         "bridge",
-        |lab| {
-            bridge::masquerade::second_attachment_survives_del_of_the_first(lab, Some("iptables"))
-        },
+        |lab| masquerade::second_attachment_survives_del_of_the_first(lab, Some("iptables")),
         true,
         false,
     );
 }
 
 #[test]
-fn an_add_takes_the_iptables_rules_of_one_that_had_no_del_with_it() {
-    differs("bridge", bridge::masquerade::add_takes_the_rules_of_a_lost_one_with_it, true, false);
+fn add_removes_iptables_rules_of_an_earlier_add_without_del() {
+    differs("bridge", masquerade::add_takes_the_rules_of_a_lost_one_with_it, true, false);
 }
 
-/// The reference's DEL tries iptables too. Of 1.8.9's "Chain … does not exist" (status 2) Debian's
-/// build makes an error, so DEL of a network that nf_tables masquerades fails on such a host.
+/// The reference's DEL also tries iptables. Debian's build treats "Chain … does not exist" of 1.8.9
+/// (status 2) as an error, so DEL of a network masqueraded by nf_tables fails on such a host.
 #[test]
-fn del_of_an_nftables_network_succeeds_where_iptables_is_installed() {
+fn del_of_an_nftables_network_succeeds_beside_iptables() {
     let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}));
     let observe = |lab: &Lab| {
         let attachment = lab.attach(&lab.container(), &conf);
@@ -40,10 +39,9 @@ fn del_of_an_nftables_network_succeeds_where_iptables_is_installed() {
     differs("bridge", observe, OK, FAILED);
 }
 
-/// Without `ipMasqBackend` ours uses nf_tables, and needs no program for it; the reference uses
-/// iptables.
+/// Without `ipMasqBackend` ours uses nf_tables and needs no program; the reference uses iptables.
 #[test]
-fn masquerade_is_done_by_nftables_unless_the_user_says_otherwise() {
+fn masquerade_uses_nftables_unless_configured_otherwise() {
     let conf = with(&bridge::conf(), json!({"ipMasq": true}));
     let observe = |lab: &Lab| {
         lab.attach(&lab.container(), &conf).add();
@@ -53,7 +51,7 @@ fn masquerade_is_done_by_nftables_unless_the_user_says_otherwise() {
     differs("bridge", observe, false, true);
 }
 
-/// One look and one change, where the reference starts a program for each rule.
+/// Ours needs one read and one change; the reference starts a program for each rule.
 #[test]
 fn iptables_rules_of_an_attachment_take_two_programs() {
     let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
@@ -70,10 +68,10 @@ fn iptables_rules_of_an_attachment_take_two_programs() {
     differs("bridge", observe, true, false);
 }
 
-/// Two addresses of one family in two subnets: the reference's iptables chain masquerades what goes
+/// Two addresses of one family in two subnets: the reference's iptables chain masquerades traffic
 /// to the second subnet.
 #[test]
-fn neighbours_in_a_second_subnet_see_the_container_s_own_address() {
+fn neighbours_in_a_second_subnet_see_the_container_s_address() {
     let conf = |last: u8| {
         static_ipam(
             &with(
@@ -84,8 +82,8 @@ fn neighbours_in_a_second_subnet_see_the_container_s_own_address() {
             json!([{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}]),
         )
     };
-    // The packet to the second subnet's far end has to pass the host: the host has that address on
-    // another link.
+    // The packet to the far end of the second subnet must pass the host, so the host has that
+    // address on another link.
     let observe = |lab: &Lab| {
         let container = lab.container();
         lab.attach(&container, &conf(7)).add();
@@ -108,8 +106,8 @@ fn neighbours_in_a_second_subnet_see_the_container_s_own_address() {
     differs("bridge", observe, vec!["10.20.0.7".to_owned()], vec!["10.30.0.1".to_owned()]);
 }
 
-/// Two networks with one subnet give one address to two containers: there is one element for it,
-/// and it is the last one's.
+/// Two networks with the same subnet give one address to two containers. The set has one element
+/// for it, and it belongs to the last container.
 #[test]
 fn an_address_in_two_networks_is_masqueraded_for_the_last() {
     let conf = |network: &str, bridge: &str| {

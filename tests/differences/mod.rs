@@ -1,9 +1,9 @@
-//! Where ours behaves otherwise than the reference plugins 1.9.1, on purpose. docs/differences.md
-//! has the reasons, and a chapter for each file here.
+//! Deliberate differences from the reference plugins 1.9.1. docs/differences.md has the reasons,
+//! and a chapter for each file here.
 //!
-//! Every test here is one difference: it makes the same observation on both, and asserts what each
-//! of them does. So this list cannot promise what ours does not keep, and an entry that a newer
-//! reference makes untrue is found.
+//! Each test is one difference: it makes the same observation on both sides and asserts what each
+//! of them does. So the page cannot promise what ours does not do, and a row that a newer reference
+//! makes untrue is found.
 
 mod bandwidth;
 mod bridge;
@@ -31,7 +31,7 @@ use serde_json::Value;
 use crate::support::attachment::{for_ours, for_reference};
 use crate::support::netns::Lab;
 
-/// Makes one observation on both.
+/// Makes one observation on both sides.
 fn differs<T: PartialEq + std::fmt::Debug>(
     plugin: &str,
     observe: impl Fn(&Lab) -> T,
@@ -52,7 +52,7 @@ fn check_after_add(lab: &Lab, conf: &Value) -> i32 {
     attachment.check(&result).status
 }
 
-/// Whether this machine can make what a case is about.
+/// Whether this machine can create what a case needs.
 fn makes(what: impl Fn(&Lab) -> bool) -> bool {
     what(&Lab::new(crate::support::call::Peer::Ours))
 }

@@ -1,11 +1,12 @@
-//! Chapter "portmap" of docs/differences.md.
+//! Tests chapter "portmap" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::{Value, json};
 
 use super::{FAILED, OK, differs};
-use crate::plugins::meta::portmap::{self, is_open, network, publish, web};
+use crate::plugins::meta::portmap::{host, iptables, udp};
 use crate::support::attachment::with;
 use crate::support::netns::Lab;
+use crate::support::networks::portmap::{self, is_open, network, publish, web};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, connect};
 
@@ -16,7 +17,7 @@ fn add_portmap(lab: &Lab, backend: Option<&str>, changes: Value) -> i32 {
         .status
 }
 
-/// `add_portmap` with one mapping that is changed.
+/// `add_portmap` with one changed mapping.
 fn add_mapping(lab: &Lab, backend: &str, changes: Value) -> i32 {
     add_portmap(
         lab,
@@ -25,7 +26,7 @@ fn add_mapping(lab: &Lab, backend: &str, changes: Value) -> i32 {
     )
 }
 
-/// The reference adds a rule that no packet reaches, and says nothing.
+/// The reference silently adds a rule that no packet reaches.
 #[test]
 fn a_host_port_that_is_taken_is_an_error() {
     for backend in portmap::BACKENDS {
@@ -37,18 +38,18 @@ fn a_host_port_that_is_taken_is_an_error() {
     }
 }
 
-/// The reference uses nftables where there is no iptables.
+/// The reference uses nftables only where iptables is missing.
 #[test]
 fn portmap_uses_nftables_unless_iptables_is_asked_for() {
     let observe = |lab: &Lab| {
         publish(lab, None, json!([web()]));
-        portmap::iptables::rules(lab).is_empty()
+        iptables::rules(lab).is_empty()
     };
     differs("portmap", observe, true, false);
 }
 
-/// A runtime that calls DEL with what it has in its configuration, as after a restart, leaves the
-/// reference's port open.
+/// A runtime may call DEL with its configuration alone, as after a restart; the reference leaves
+/// the port open.
 #[test]
 fn del_of_portmap_needs_no_mappings() {
     for backend in portmap::BACKENDS {
@@ -62,7 +63,7 @@ fn del_of_portmap_needs_no_mappings() {
     }
 }
 
-/// One of the tables that the reference made for good.
+/// The reference creates tables that stay for ever.
 #[test]
 fn the_last_del_of_portmap_takes_the_table_away() {
     let observe = |lab: &Lab| {
@@ -73,7 +74,7 @@ fn the_last_del_of_portmap_takes_the_table_away() {
     differs("portmap", observe, true, false);
 }
 
-/// The reference looks for rules by the container's id, whatever network they are of.
+/// The reference finds rules by the container's ID, whatever their network.
 #[test]
 fn del_of_portmap_is_for_one_network() {
     let observe = |lab: &Lab| {
@@ -85,7 +86,7 @@ fn del_of_portmap_is_for_one_network() {
     differs("portmap", observe, [true; 2], [false; 2]);
 }
 
-/// The port is known to be wrong when chains and jumps are there.
+/// The reference notices the invalid port after it has created chains and jumps.
 #[test]
 fn a_failed_add_of_portmap_leaves_no_rule() {
     let observe = |lab: &Lab| {
@@ -101,7 +102,7 @@ fn a_failed_add_of_portmap_leaves_no_rule() {
     differs("portmap", observe, false, true);
 }
 
-/// The jumps, the mark and the masquerading are shared, and the reference's CHECK does not look at
+/// The jumps, the mark and the masquerading are shared, and the reference's CHECK does not compare
 /// them.
 #[test]
 fn check_of_portmap_looks_at_what_is_shared() {
@@ -115,8 +116,8 @@ fn check_of_portmap_looks_at_what_is_shared() {
     }
 }
 
-/// A packet that the kernel's bridge sends from port to port is not seen by the host, so the answer
-/// to a neighbour must come by the gateway.
+/// The host does not see packets that the kernel bridges from port to port, so the answer to a
+/// neighbour must go through the gateway.
 #[test]
 fn a_neighbour_reaches_a_port_where_bridges_go_their_own_way() {
     let observe = |lab: &Lab| {
@@ -130,11 +131,12 @@ fn a_neighbour_reaches_a_port_where_bridges_go_their_own_way() {
     differs("portmap", observe, Some("10.10.0.1".to_owned()), None);
 }
 
-/// Of two tables with one priority the kernel asks the younger first, and that is the reference's.
+/// Of two tables with the same priority the kernel runs the younger first, which is the
+/// reference's.
 #[test]
 fn a_node_port_of_another_table_goes_first() {
-    for service in portmap::host::SERVICES.iter().filter(|service| service.node_port) {
-        let observe = |lab: &Lab| portmap::host::answering(lab, service, Some("nftables"), true)[1];
+    for service in host::SERVICES.iter().filter(|service| service.node_port) {
+        let observe = |lab: &Lab| host::answering(lab, service, Some("nftables"), true)[1];
         differs("portmap", observe, "service", "published");
     }
 }
@@ -164,7 +166,7 @@ fn a_protocol_may_have_any_case() {
     differs("portmap", |lab| add_mapping(lab, "nftables", json!({"protocol": "TCP"})), OK, FAILED);
 }
 
-/// Nothing would be published, or not what was asked for.
+/// The reference publishes nothing, or not what was requested.
 #[test]
 fn a_mapping_that_cannot_be_made_is_refused() {
     let v4 = with(&network(), json!({"ipam": {"ranges": null, "subnet": "10.10.0.0/24"}}));
@@ -185,8 +187,8 @@ fn a_mapping_that_cannot_be_made_is_refused() {
     }
 }
 
-/// The reference writes them in front of the jump that all containers share, and the last ADD
-/// decides for all: a container that has been there for long is cut off.
+/// The reference writes the conditions before the jump that all containers share, so the last ADD
+/// decides for all: an older container is cut off.
 #[test]
 fn conditions_of_nftables_are_of_one_container() {
     let conditions = json!({"conditionsV4": ["ip", "saddr", "192.0.2.1"]});
@@ -206,7 +208,7 @@ fn conditions_of_nftables_are_of_one_container() {
     differs("portmap", observe, ([true, true], [false, true]), ([false, true], [false, true]));
 }
 
-/// A bit of a mark means nothing where no mark is set.
+/// A mark bit has no meaning where no mark is set.
 #[test]
 fn a_mark_is_not_taken_for_nftables() {
     differs(
@@ -228,17 +230,17 @@ fn a_repeated_add_of_portmap_adds_nothing() {
     differs("portmap", observe, true, false);
 }
 
-/// The kernel would go on sending a known flow to the container; the reference takes flows away at
-/// the next ADD of the port.
+/// Without the deletion the kernel keeps sending a known flow to the container; the reference
+/// deletes flows at the next ADD of the port.
 #[test]
 fn del_of_portmap_ends_the_flows_of_udp() {
-    let observe = |lab: &Lab| portmap::udp::flows_after_del(lab);
+    let observe = |lab: &Lab| udp::flows_after_del(lab);
     differs("portmap", observe, 0, 4);
 }
 
-/// The same port of another machine is another flow.
+/// The same port of another machine is a different flow.
 #[test]
 fn flows_of_udp_to_other_machines_are_not_ended() {
-    let observe = |lab: &Lab| portmap::udp::flows_to_others_after_add(lab);
+    let observe = |lab: &Lab| udp::flows_to_others_after_add(lab);
     differs("portmap", observe, 2, 0);
 }

@@ -1,14 +1,15 @@
-//! Chapter "ptp" of docs/differences.md.
+//! Tests chapter "ptp" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::json;
 
 use super::{FAILED, OK, differs};
-use crate::plugins::main::bridge::static_ipam;
-use crate::plugins::main::ptp;
 use crate::support::netns::Lab;
+use crate::support::networks::bridge::static_ipam;
+use crate::support::networks::ptp;
 use crate::support::traffic::assert_pings;
 
-/// The kernel's route to the whole subnet is not made and removed again, so no packet can take it.
+/// The reference lets the kernel add a route to the whole subnet and then removes it; in between a
+/// packet can take it.
 #[test]
 fn ptp_never_has_its_subnet_on_the_link() {
     let observe = |lab: &Lab| {
@@ -19,7 +20,7 @@ fn ptp_never_has_its_subnet_on_the_link() {
     differs("ptp", observe, true, false);
 }
 
-/// A reused address is announced, as bridge does it.
+/// ptp announces a reused address, as bridge does.
 #[test]
 fn ptp_tells_neighbours_of_a_new_container() {
     let observe = |lab: &Lab| {
@@ -30,7 +31,7 @@ fn ptp_tells_neighbours_of_a_new_container() {
     differs("ptp", observe, "1".to_owned(), "0".to_owned());
 }
 
-/// Two addresses of a subnet share their gateway; the reference adds it twice: "file exists".
+/// Two addresses of a subnet share a gateway, which the reference adds twice: "file exists".
 #[test]
 fn ptp_takes_two_addresses_of_one_subnet() {
     let addresses = json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}, {"address": "10.10.0.8/24", "gateway": "10.10.0.1"}]);
@@ -38,7 +39,7 @@ fn ptp_takes_two_addresses_of_one_subnet() {
     differs("ptp", |lab| lab.attach(&lab.container(), &conf).try_add().status, OK, FAILED);
 }
 
-/// ptp with a /32: the reference adds IPAM's routes before the one to the gateway, and takes away a
+/// With a /32 the reference adds IPAM's routes before the route to the gateway, and removes a
 /// subnet route that does not exist.
 #[test]
 fn ptp_takes_a_host_address() {

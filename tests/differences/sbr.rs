@@ -1,12 +1,13 @@
-//! Chapter "sbr" of docs/differences.md.
+//! Tests chapter "sbr" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::json;
 
 use super::{FAILED, OK, differs};
-use crate::plugins::meta::sbr;
+use crate::plugins::meta::sbr::routes;
 use crate::support::netns::Lab;
+use crate::support::networks::sbr;
 
-/// The reference opens the namespace's path as a file that it may make.
+/// The reference opens the namespace's path with O_CREAT.
 #[test]
 fn del_of_sbr_does_not_need_the_namespace() {
     let observe = |lab: &Lab| {
@@ -18,7 +19,7 @@ fn del_of_sbr_does_not_need_the_namespace() {
     differs("sbr", observe, (OK, false), (FAILED, true));
 }
 
-/// The reference looks at rules only.
+/// The reference takes a table without rules for free, whatever routes it has.
 #[test]
 fn a_table_that_has_routes_is_in_use() {
     let observe = |lab: &Lab| {
@@ -30,7 +31,7 @@ fn a_table_that_has_routes_is_in_use() {
     differs("sbr", observe, "101".to_owned(), "100".to_owned());
 }
 
-/// With a configured table the reference's second ADD makes the same rules again.
+/// With a configured table the reference's second ADD adds the same rules again.
 #[test]
 fn a_second_add_of_sbr_is_refused() {
     let observe = |lab: &Lab| {
@@ -46,31 +47,31 @@ fn sbr_leaves_link_local_routes_in_main() {
     let observe = |lab: &Lab| {
         let (container, sbr) = sbr::two_uplinks(lab, json!({}));
         sbr.add();
-        sbr::routes(&container, 6, "main", "net1")
+        routes(&container, 6, "main", "net1")
     };
     differs("sbr", observe, vec!["fe80::/64".to_owned()], vec![]);
 }
 
-/// The table of an IPv4 address gets IPv6 routes as well from the reference.
+/// The reference adds IPv6 routes to the table of an IPv4 address.
 #[test]
 fn a_table_of_sbr_has_routes_of_its_address_s_family() {
     let observe = |lab: &Lab| {
         let (container, sbr) = sbr::two_uplinks(lab, json!({}));
         sbr.add();
-        sbr::routes(&container, 6, "100", "net1").is_empty()
+        routes(&container, 6, "100", "net1").is_empty()
     };
     differs("sbr", observe, true, false);
 }
 
-/// A gateway that is in no address's subnet: the reference removes the route from main and puts it
-/// nowhere.
+/// A gateway outside the subnets of all addresses: the reference removes the route from main and
+/// adds it nowhere.
 #[test]
 fn sbr_loses_no_route() {
     let observe = |lab: &Lab| {
         let (container, sbr) = sbr::two_uplinks(lab, json!({}));
         container.sh("ip route add 192.0.2.1 dev net1 scope link src 10.10.0.2; ip route add 192.0.2.128/25 via 192.0.2.1 dev net1");
         sbr.add();
-        let found = sbr::routes(&container, 4, "all", "net1");
+        let found = routes(&container, 4, "all", "net1");
         ["192.0.2.1", "192.0.2.128/25"].map(|dst| found.iter().any(|found| found == dst))
     };
     differs("sbr", observe, [true, true], [false, false]);
@@ -87,26 +88,26 @@ fn check_of_sbr_looks_at_rules_and_routes() {
     differs("sbr", observe, FAILED, OK);
 }
 
-/// A rule to the main table does nothing.
+/// A rule to the main table has no effect.
 #[test]
 fn sbr_refuses_the_kernel_s_tables() {
     let observe = |lab: &Lab| sbr::two_uplinks(lab, json!({"table": 254})).1.try_add().status;
     differs("sbr", observe, FAILED, OK);
 }
 
-/// The reference leaves the tables' routes, which go with the interface.
+/// The reference leaves the tables' routes until the interface is deleted.
 #[test]
 fn del_of_sbr_removes_the_tables_routes() {
     let observe = |lab: &Lab| {
         let (container, sbr) = sbr::two_uplinks(lab, json!({}));
         sbr.add();
         sbr.del();
-        sbr::routes(&container, 4, "100", "net1").len()
+        routes(&container, 4, "100", "net1").len()
     };
     differs("sbr", observe, 0, 3);
 }
 
-/// The reference removes every rule about an address of the interface, whatever else it is about.
+/// The reference removes every rule about an address of the interface, whatever else it matches.
 #[test]
 fn del_of_sbr_leaves_rules_of_others() {
     let observe = |lab: &Lab| {
@@ -119,7 +120,7 @@ fn del_of_sbr_leaves_rules_of_others() {
     differs("sbr", observe, 1, 0);
 }
 
-/// The reference asks the interface for its addresses.
+/// The reference takes the addresses from the interface.
 #[test]
 fn del_of_sbr_finds_the_rules_of_an_interface_that_is_gone() {
     let observe = |lab: &Lab| {

@@ -1,14 +1,16 @@
-//! Chapter "macvlan, ipvlan and vlan" of docs/differences.md.
+//! Tests chapter "macvlan, ipvlan and vlan" of docs/differences.md: deliberate differences from the
+//! reference.
 
 use serde_json::json;
 
 use super::{FAILED, OK};
-use crate::plugins::main::bridge;
-use crate::plugins::main::stacked::{self, IPVLAN, MACVLAN, PEER, Stacked, VLAN};
+use crate::plugins::main::stacked::{self};
 use crate::support::attachment::with;
+use crate::support::failed_add::fail;
 use crate::support::netns::Lab;
+use crate::support::networks::stacked::{IPVLAN, MACVLAN, PEER, Stacked, VLAN};
 
-/// As `differs`, where the kernel has such links.
+/// As `differs`, where the kernel supports such links.
 fn stacked_differs<T: PartialEq + std::fmt::Debug>(
     kind: &Stacked,
     observe: impl Fn(&Lab) -> T,
@@ -20,28 +22,28 @@ fn stacked_differs<T: PartialEq + std::fmt::Debug>(
     kind.for_reference(|lab| assert_eq!(observe(lab), reference, "the reference"));
 }
 
-/// The reference leaves the link, for its roll back looks at another variable than the one that has
-/// the error.
+/// The reference leaves the link, because its rollback tests another variable than the one with the
+/// error.
 #[test]
 fn failed_adds_of_stacked_links_leave_nothing() {
     let late = [(104, "no-such-ipam"), (100, "10.88.0.1")];
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
         for case in stacked::failing().iter().filter(|case| late.contains(&(case.code, case.names)))
         {
-            let observe =
-                |lab: &Lab| bridge::failed_add::fail(lab, &kind.conf(), case).0.is_empty();
+            let observe = |lab: &Lab| fail(lab, &kind.conf(), case).0.is_empty();
             stacked_differs(kind, observe, true, false);
         }
     }
 }
 
-/// The reference waits for duplicate address detection only where IPAM tells an IPv6 gateway.
+/// The reference waits for duplicate address detection only if IPAM returns an IPv6 gateway.
 #[test]
 fn an_ipv6_address_that_another_machine_has_is_refused() {
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
         let observe = |lab: &Lab| {
             let container = lab.container();
-            container.sh("echo 1 > /proc/sys/net/ipv6/conf/default/accept_dad"); // the kernel's default
+            // The kernel's default.
+            container.sh("echo 1 > /proc/sys/net/ipv6/conf/default/accept_dad");
             lab.attach(&container, &kind.address(&format!("{}/64", PEER[1]))).try_add().status
         };
         stacked_differs(kind, observe, FAILED, OK);

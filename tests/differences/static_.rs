@@ -1,13 +1,13 @@
-//! Chapter "static" of docs/differences.md.
+//! Tests chapter "static" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::json;
 
 use super::{FAILED, OK, differs};
-use crate::plugins::main::bridge::{self, static_ipam};
 use crate::support::attachment::with;
 use crate::support::netns::Lab;
+use crate::support::networks::bridge::{self, static_ipam};
 
-/// An address that prevResult does not have at all passes the reference's CHECK.
+/// The reference's CHECK accepts a prevResult without the configured address.
 #[test]
 fn check_misses_a_configured_address() {
     let conf = static_ipam(&bridge::conf(), json!([{"address": "10.10.0.7/24"}]), json!([]));

@@ -1,15 +1,16 @@
-//! Chapter "tap" of docs/differences.md.
+//! Tests chapter "tap" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::json;
 
 use super::{FAILED, OK, differs, makes};
-use crate::plugins::main::bridge::failed_add::Case;
-use crate::plugins::main::{bridge, host_device, tap};
+use crate::plugins::main::host_device::failed_add;
 use crate::support::attachment::with;
+use crate::support::failed_add::{Case, fail};
 use crate::support::netns::Lab;
+use crate::support::networks::{host_device, tap};
 
-/// With owner and group the reference makes a tap in a way of its own, and forgets the rest; its
-/// reader gets another header too.
+/// With owner and group the reference creates the tap in another way: it ignores the other keys,
+/// and frames get another header.
 #[test]
 fn a_tap_with_owner_and_group_is_one_as_any_other() {
     let conf = with(
@@ -31,8 +32,8 @@ fn a_tap_with_owner_and_group_is_one_as_any_other() {
     }
 }
 
-/// The reference does not see that the name was refused: it takes the interface that has it for the
-/// new one.
+/// The reference does not notice that the name was refused, and takes the interface that has it for
+/// the new one.
 #[test]
 fn a_tap_takes_no_interface_over() {
     let observe = |lab: &Lab| {
@@ -46,7 +47,7 @@ fn a_tap_takes_no_interface_over() {
     }
 }
 
-/// The reference runs `ip`, unless owner and group are given.
+/// The reference runs `ip` unless owner and group are given.
 #[test]
 fn a_tap_needs_no_ip_program() {
     let observe = |lab: &Lab| {
@@ -59,7 +60,7 @@ fn a_tap_needs_no_ip_program() {
     }
 }
 
-/// Without addresses the reference's CHECK looks at nothing.
+/// Without addresses the reference's CHECK compares nothing.
 #[test]
 fn check_of_a_tap_looks_for_it() {
     let observe = |lab: &Lab| {
@@ -74,7 +75,7 @@ fn check_of_a_tap_looks_for_it() {
     }
 }
 
-/// The reference asks the IPAM plugin only.
+/// The reference asks only the IPAM plugin.
 #[test]
 fn status_of_tap_tells_that_the_driver_is_missing() {
     let observe = |lab: &Lab| {
@@ -86,24 +87,15 @@ fn status_of_tap_tells_that_the_driver_is_missing() {
     differs("tap", observe, FAILED, OK);
 }
 
-/// What the reference's failed ADDs of tap and host-device leave.
+/// Failed ADDs of the reference's tap and host-device leave changes behind.
 #[test]
 fn failed_adds_of_tap_and_host_device_leave_nothing() {
-    for case in host_device::failed_add::failing()
-        .into_iter()
-        .filter(|case| case.reference_leaves_something)
-    {
-        let observe =
-            |lab: &Lab| bridge::failed_add::fail(lab, &host_device::conf(), &case).0.is_empty();
+    for case in failed_add::failing().into_iter().filter(|case| case.reference_leaves_something) {
+        let observe = |lab: &Lab| fail(lab, &host_device::conf(), &case).0.is_empty();
         differs("host-device", observe, true, false);
     }
     if makes(tap::makes_taps) {
         let case = Case::new("no such bridge", json!({"bridge": "br0"}), 7, "br0");
-        differs(
-            "tap",
-            |lab| bridge::failed_add::fail(lab, &tap::layer_two(), &case).0.is_empty(),
-            true,
-            false,
-        );
+        differs("tap", |lab| fail(lab, &tap::layer_two(), &case).0.is_empty(), true, false);
     }
 }

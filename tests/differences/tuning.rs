@@ -1,13 +1,13 @@
-//! Chapter "tuning" of docs/differences.md.
+//! Tests chapter "tuning" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::{Value, json};
 
 use super::{FAILED, OK, differs};
-use crate::plugins::main::bridge;
-use crate::plugins::meta::tuning;
+use crate::plugins::meta::tuning::allowlist;
 use crate::support::attachment::with;
 use crate::support::chain::Chain;
 use crate::support::netns::Lab;
+use crate::support::networks::{bridge, tuning};
 use crate::support::snapshot::Watch;
 
 fn tuning_chain<'a>(lab: &'a Lab, changes: Value) -> Chain<'a> {
@@ -20,7 +20,7 @@ fn set_arp_filter() -> Value {
     json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}})
 }
 
-/// Nobody else knows what a sysctl was, and the reference does not write it down.
+/// Only ADD sees a sysctl's old value, and the reference does not record it.
 #[test]
 fn tuning_gives_sysctls_back() {
     let observe = |lab: &Lab| {
@@ -32,15 +32,15 @@ fn tuning_gives_sysctls_back() {
     differs("tuning", observe, "0".to_owned(), "1".to_owned());
 }
 
-/// A part of the name is enough for the reference, and CHECK does not ask at all.
+/// The reference is content with a partial match, and its CHECK ignores the allowlist.
 #[test]
 fn a_pattern_of_the_allowlist_is_for_the_whole_name() {
     let observe = |lab: &Lab| {
         let chain = tuning_chain(lab, set_arp_filter());
         let result = chain.add();
-        tuning::allowlist::write(lab, "arp_filter\n");
+        allowlist::write(lab, "arp_filter\n");
         let add = chain.try_add().status;
-        tuning::allowlist::write(lab, "nothing\n");
+        allowlist::write(lab, "nothing\n");
         (add, chain.check(&result).status)
     };
     differs("tuning", observe, (FAILED, FAILED), (OK, OK));
@@ -49,13 +49,13 @@ fn a_pattern_of_the_allowlist_is_for_the_whole_name() {
 #[test]
 fn a_pattern_that_is_none_allows_nothing() {
     let observe = |lab: &Lab| {
-        tuning::allowlist::write(lab, "net.ipv4.conf.IFNAME.arp_filter\n(\n");
+        allowlist::write(lab, "net.ipv4.conf.IFNAME.arp_filter\n(\n");
         tuning_chain(lab, set_arp_filter()).try_add().status
     };
     differs("tuning", observe, FAILED, OK);
 }
 
-/// Every dot becomes a slash, those of the link's name as well.
+/// The reference turns every dot into a slash, including those of the link's name.
 #[test]
 fn a_sysctl_of_a_link_with_a_dot_is_found() {
     let observe = |lab: &Lab| {
@@ -66,8 +66,7 @@ fn a_sysctl_of_a_link_with_a_dot_is_found() {
     differs("tuning", observe, OK, FAILED);
 }
 
-/// Where a pod may choose the name of its interface, it must not get at the settings of all of
-/// them.
+/// A pod that may choose the name of its interface must not reach the settings of all links.
 #[test]
 fn ifname_is_never_all_links() {
     let observe = |lab: &Lab| {
@@ -101,7 +100,7 @@ fn a_repeated_tuning_keeps_the_first_backup() {
     differs("tuning", observe, json!(1500), json!(1400));
 }
 
-/// It would be restored for the next container of that id.
+/// A stale backup would be restored for the next container with that ID.
 #[test]
 fn the_backup_goes_with_the_namespace() {
     let observe = |lab: &Lab| {
@@ -118,7 +117,7 @@ fn the_backup_goes_with_the_namespace() {
     differs("tuning", observe, [false, false], [true, true]);
 }
 
-/// The file's name does not tell the network.
+/// The reference's file name does not include the network.
 #[test]
 fn del_of_another_network_does_not_restore() {
     let observe = |lab: &Lab| {
@@ -131,7 +130,7 @@ fn del_of_another_network_does_not_restore() {
 }
 
 #[test]
-fn what_del_cannot_restore_is_told() {
+fn del_reports_what_it_cannot_restore() {
     let observe = |lab: &Lab| {
         let chain = tuning_chain(lab, json!({"mtu": 1400}));
         chain.add();
@@ -141,7 +140,7 @@ fn what_del_cannot_restore_is_told() {
     differs("tuning", observe, (FAILED, false), (OK, true));
 }
 
-/// The reference writes to a map that it never made.
+/// The reference writes to a nil map.
 #[test]
 fn sysctls_of_args_need_no_others() {
     let observe =
@@ -155,7 +154,8 @@ fn two_spellings_of_a_sysctl_are_refused() {
     differs("tuning", |lab| tuning_chain(lab, twice.clone()).try_add().status, FAILED, OK);
 }
 
-/// ADD with false does nothing, and CHECK looks for false also where nothing was said.
+/// In the reference, ADD with false does nothing, and CHECK expects false even where nothing is
+/// configured.
 #[test]
 fn promisc_false_is_off() {
     let observe = |lab: &Lab| {
@@ -208,7 +208,7 @@ fn the_host_s_interface_in_the_result_is_left_alone() {
     differs("tuning", observe, json!("02:00:00:00:00:01"), json!(tuning::MAC));
 }
 
-/// Whoever may write beside the file chooses where the reference writes, as root.
+/// A user with write access to the directory chooses where the reference writes as root.
 #[test]
 fn the_backup_is_never_written_through_a_link() {
     let observe = |lab: &Lab| {
@@ -226,14 +226,14 @@ fn the_backup_is_never_written_through_a_link() {
 
 #[test]
 fn a_relative_data_dir_is_refused() {
-    // Whoever enters a mount namespace is at its root, so this is the lab's own /run.
+    // Entering a mount namespace changes the directory to its root, so this is the lab's own /run.
     let observe = |lab: &Lab| {
         tuning_chain(lab, json!({"mtu": 1400, "dataDir": "run/relative"})).try_add().status
     };
     differs("tuning", observe, FAILED, OK);
 }
 
-/// A path of /proc is soon that of another process.
+/// A path in /proc may soon be that of another process.
 #[test]
 fn tuning_is_restored_in_its_own_namespace_only() {
     let observe = |lab: &Lab| {
@@ -246,7 +246,7 @@ fn tuning_is_restored_in_its_own_namespace_only() {
     differs("tuning", observe, json!(1450), json!(1500));
 }
 
-/// The backup of `a_b` with `c` is called as that of `a` with `b_c`.
+/// The backup of `a_b` with `c` has the same file name as that of `a` with `b_c`.
 #[test]
 fn a_backup_of_the_same_name_is_not_overwritten() {
     let observe = |lab: &Lab| {

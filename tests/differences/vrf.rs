@@ -1,14 +1,15 @@
-//! Chapter "vrf" of docs/differences.md.
+//! Tests chapter "vrf" of docs/differences.md: deliberate differences from the reference.
 
 use serde_json::{Value, json};
 
 use super::{FAILED, OK};
-use crate::plugins::meta::vrf;
+use crate::plugins::meta::vrf::table;
 use crate::support::attachment::{for_ours, for_reference, with};
 use crate::support::chain::Chained;
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::vrf;
 
-/// Makes one observation on both, where the kernel has VRFs. The interface is to join the VRF
+/// Makes one observation on both sides, where the kernel supports VRFs. The interface joins the VRF
 /// `blue`.
 fn differs_in_vrf<T: PartialEq + std::fmt::Debug>(
     changes: Value,
@@ -53,7 +54,7 @@ fn del_of_vrf_takes_an_interface_that_is_gone_as_done() {
     differs_in_vrf(json!({}), observe, (OK, false), (FAILED, true));
 }
 
-/// The reference takes it out of whatever master it has.
+/// The reference removes the interface from any master.
 #[test]
 fn del_of_vrf_leaves_an_interface_of_another_vrf() {
     let observe = |container: &Container, member: &Chained<'_>| {
@@ -65,18 +66,18 @@ fn del_of_vrf_leaves_an_interface_of_another_vrf() {
     differs_in_vrf(json!({}), observe, json!("red"), Value::Null);
 }
 
-/// The reference looks at VRFs only.
+/// The reference takes a table without a VRF for free, whatever rules lead to it.
 #[test]
 fn a_table_that_a_rule_leads_to_is_no_vrf_s() {
     let observe = |container: &Container, member: &Chained<'_>| {
         container.sh("ip rule add from 192.0.2.1 lookup 1");
         member.add();
-        vrf::table(container, "blue")
+        table(container, "blue")
     };
     differs_in_vrf(json!({}), observe, 2, 1);
 }
 
-/// The reference puts back global addresses, and routes of main.
+/// The reference restores only global addresses and routes of main.
 #[test]
 fn vrf_loses_no_address_and_no_route() {
     let observe = |container: &Container, member: &Chained<'_>| {

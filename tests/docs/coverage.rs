@@ -1,7 +1,7 @@
-//! Which tests hold what a page says. `tests/docs/PAGE.txt` has the page's chapters, in each the
-//! subjects of the page, and below each subject, indented, its tests. A subject is the first cell
-//! of a row; rows with one first cell share their tests. In a chapter without a table it is an
-//! item of the list.
+//! Checks that every statement of a documentation page has its tests. `tests/docs/PAGE.txt` lists
+//! the page's chapters, in each chapter the subjects of the page, and below each subject, indented,
+//! its tests. A subject is the first cell of a table row; rows with the same first cell share their
+//! tests. In a chapter without a table a subject is a list item.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use super::{Page, code_spans, root};
 /// A table row of these pages is at most this wide, so that viewers show it without scrolling.
 const WIDEST_ROW: usize = 160;
 
-/// What the file of a page says.
+/// The content of a page's file in tests/docs.
 pub struct Coverage {
     subjects: Vec<Subject>,
 }
@@ -54,8 +54,8 @@ impl Coverage {
         self.subjects.iter().map(|found| (found.chapter.clone(), found.name.clone())).collect()
     }
 
-    /// What of these chapters of the page has no tests, what is not in them, and which tests do
-    /// not exist.
+    /// Subjects of these chapters without tests, subjects that the page does not have, and tests
+    /// that do not exist.
     fn gaps(&self, page: &Page, chapters: &[String]) -> Vec<String> {
         let (written, covered) = (page.subjects(chapters), self.names());
         let mut gaps = repeats(&covered);
@@ -82,7 +82,7 @@ impl Coverage {
     }
 }
 
-/// The names that are there more than once.
+/// The names that occur more than once.
 fn repeats(names: &[(String, String)]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let repeated = names.iter().filter(|name| !seen.insert(*name));
@@ -94,8 +94,8 @@ impl Page {
         self.prose().lines().filter_map(|line| Some(line.strip_prefix("## ")?.to_owned())).collect()
     }
 
-    /// Chapter and subject of each row, or of each item where a chapter has no rows. Rows that
-    /// follow each other and have one first cell are one subject.
+    /// Chapter and subject of each row, or of each list item if a chapter has no rows. Consecutive
+    /// rows with the same first cell are one subject.
     fn subjects(&self, chapters: &[String]) -> Vec<(String, String)> {
         let mut subjects: Vec<(String, String)> = vec![];
         for chapter in chapters {
@@ -108,7 +108,7 @@ impl Page {
         subjects
     }
 
-    /// The items of a chapter's lists, each on one line.
+    /// The list items of a chapter, each joined into one line.
     fn items(&self, chapter: &str) -> Vec<String> {
         let mut items: Vec<String> = vec![];
         let prose = self.prose();
@@ -126,7 +126,7 @@ impl Page {
 
 // --- tests by name ---
 
-/// The tests of a source file: functions below `#[test]` and those that `peers!` makes tests of.
+/// The tests of a source file: functions below `#[test]`, and the cases of `peers!`.
 fn tests_in(source: &str) -> BTreeSet<String> {
     let mut found: BTreeSet<String> = BTreeSet::new();
     let mut is_test = false;
@@ -146,8 +146,9 @@ fn tests_in(source: &str) -> BTreeSet<String> {
     found
 }
 
-/// `upgrade::NAME`, `differences::tap::NAME`: the module's path below `tests`, or below `src`
-/// where it begins with that; `packages::NAME` is in the script.
+/// Whether a test of this path exists: `upgrade::NAME`, `differences::tap::NAME`. The module's path
+/// starts below `tests`, or below `src` if that is its first word; `packages::NAME` is a function
+/// of the script tests/packages.
 pub fn is_test(path: &str) -> bool {
     let (module, name) = path.rsplit_once("::").unwrap_or(("", path));
     if module == "packages" {
@@ -167,7 +168,7 @@ pub fn is_test(path: &str) -> bool {
         .any(|source| tests_in(&source).contains(name))
 }
 
-/// The tests of a module and of those in it.
+/// The tests of a module and of its submodules.
 fn tests_below(module: &str) -> Vec<String> {
     let dir = root().join("tests").join(module.replace("::", "/"));
     let mut found = vec![];
@@ -204,9 +205,9 @@ fn every_difference_has_its_test_and_every_test_its_difference() {
     assert_eq!(lacking, [""; 0], "docs/differences.md has no row for these tests");
 }
 
-/// What was tried is in the page, and what is in the page was tried.
+/// Every attack that has a test is in the page, and every attack of the page has a test.
 #[test]
-fn every_attack_of_the_page_has_its_test_and_every_hostile_test_is_in_the_page() {
+fn attacks_of_the_page_and_hostile_tests_correspond() {
     let page = Page::read("docs/security-tests.md");
     let is_whole = |row: &Vec<String>| row.iter().all(|cell| !cell.is_empty());
     assert!(page.rows(None).iter().all(is_whole));
@@ -276,7 +277,7 @@ fn gaps_between_page_and_tests_are_found() {
     }
 }
 
-/// Tests that are named elsewhere exist as well.
+/// Tests named in other pages exist as well.
 #[test]
 fn tests_that_the_pages_name_exist() {
     let modules = [
@@ -301,7 +302,7 @@ fn tests_that_the_pages_name_exist() {
     ];
     for page in Page::all() {
         let spans = code_spans(&page.prose());
-        // Beginnings of names are for `tests/run`, and tests/tiers.rs looks for them.
+        // A prefix of test names is an argument of `tests/run`; tests/tiers.rs checks those.
         for span in spans
             .iter()
             .filter(|span| modules.iter().any(|module| span.starts_with(module) && span != module))

@@ -1,8 +1,7 @@
-//! Many at the same time: hundreds of containers at once, a host with thousands of links where
-//! everything changes all the while, and locks that others have. What a few ADDs at once do to each
-//! other is in `parallel`.
+//! Contention: hundreds of containers at once, a host with thousands of links under constant
+//! change, and locks held by other processes. Concurrent ADDs on a small scale are in `parallel`.
 //!
-//! `CNI_LONG` makes the cases as long as docs/reliability.md has them.
+//! `CNI_LONG` runs the cases at the size given in docs/reliability.md.
 
 mod churn;
 mod crowd;
@@ -15,16 +14,17 @@ use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
-use super::subject::is_long;
 use crate::support::attachment::{Attachment, with};
+use crate::support::extent::is_long;
 use crate::support::netns::{Container, Lab};
 
-/// Which of the two numbers a case is to do.
+/// The size of a case in the long or the short form.
 fn long_or_short<T>(long: T, short: T) -> T {
     if is_long() { long } else { short }
 }
 
-/// Does `work` for each of the numbers below `count`, so many at a time; what came of it, in order.
+/// Runs `work` for each number below `count`, `at_a_time` in parallel. Returns the results in
+/// order.
 fn in_turns<T: Send>(count: usize, at_a_time: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let numbers = Mutex::new(0..count);
     let take = || numbers.lock().unwrap().next();
@@ -38,7 +38,7 @@ fn in_turns<T: Send>(count: usize, at_a_time: usize, work: impl Fn(usize) -> T +
     done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// The plugins of a network, called for one container in turn, as a runtime does it.
+/// The plugins of one network, called in order for one container, as a runtime does.
 struct Chain<'a>(Vec<Attachment<'a>>);
 
 impl<'a> Chain<'a> {
@@ -52,7 +52,7 @@ impl<'a> Chain<'a> {
         )
     }
 
-    /// The last result, or what the first plugin that failed has said.
+    /// The last result, or the error of the first plugin that failed.
     fn add(&self) -> Result<Value, String> {
         self.0.iter().try_fold(Value::Null, |result, plugin| {
             let outcome = plugin.call("ADD", (!result.is_null()).then_some(&result)).run();

@@ -1,4 +1,5 @@
-//! A network whose addresses are leased, and a daemon under the tracer.
+//! A network with leased addresses and a DHCP daemon under the tracer, for the kill and error
+//! sweeps.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -7,15 +8,15 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::life::{Life, Runtime};
-use super::subject::Subject;
-use crate::plugins::ipam::dhcp::{conf, failed_add::journal};
 use crate::support::attachment::{for_ours, skip};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::dhcp::servers::{Program, Server};
 use crate::support::dhcp::{Daemon, Kind, SOCKET, wait_until};
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::dhcp::{conf, journal};
 use crate::support::patience;
 use crate::support::probe::Probe;
+use crate::support::subject::Subject;
 use crate::support::tracer::{Stop, Then, Traced, trace};
 
 pub fn subject() -> Subject {
@@ -32,7 +33,7 @@ pub fn with_network(case: impl Fn(&Lab)) {
     });
 }
 
-/// What the daemon is doing when something happens to it.
+/// The phase of the daemon in which the fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum During {
     Start,
@@ -52,7 +53,7 @@ impl During {
     }
 }
 
-/// A test for each of them.
+/// Defines a test for each phase.
 macro_rules! test_each_phase {
     ($sweep:path) => {
         #[test]
@@ -78,7 +79,7 @@ macro_rules! test_each_phase {
 }
 pub(super) use test_each_phase;
 
-/// How the attachment ends then: by DEL or by GC, by another daemon or without any.
+/// How the attachment ends: by DEL or by GC, with a new daemon or without any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     DelByAnother,
@@ -89,29 +90,29 @@ pub enum End {
 
 pub const ENDS: [End; 4] = [End::DelByAnother, End::GcByAnother, End::DelAlone, End::GcAlone];
 
-/// What came of a life beside a daemon under the tracer.
+/// The outcome of a life beside a traced daemon.
 pub struct Lived {
     pub daemon: Traced,
-    /// It ended before its work was done.
+    /// Whether the daemon died before its work was done.
     pub died: bool,
-    /// The plugin's ADD, and its DEL where that is what the life was for.
+    /// The plugin's ADD, and its DEL if the phase includes one.
     pub calls: Vec<Outcome>,
 }
 
-/// The life that is swept, and a neighbour whose lease nothing happens to.
+/// The attachment under test, and a neighbour with a lease that must survive.
 pub struct Site<'a> {
     pub lab: &'a Lab,
     during: During,
     life: Life<'a>,
     neighbour: Life<'a>,
     neighbours_result: Value,
-    /// None where leases are renewed: the neighbour's as well.
+    /// None for renewals: the neighbour's lease is renewed too, so its record changes.
     probe: Option<Probe<'a>>,
     server: Server<'a>,
 }
 
-/// Makes a lab with a server and the two containers. In the end the neighbour detaches, and nothing
-/// is left.
+/// Creates a lab with a server and the two containers. At the end the neighbour detaches and
+/// nothing is left.
 pub fn on_a_site(during: During, case: impl Fn(&Site<'_>)) {
     with_network(|lab| {
         let [neighbours, swept] = [(), ()].map(|()| lab.container());
@@ -138,8 +139,8 @@ impl<'a> Site<'a> {
         Site { lab, during, life, neighbour, neighbours_result, probe, server }
     }
 
-    /// Attaches by a daemon that is asked at each of its calls what becomes of it, from when it
-    /// does what this is about until that is done.
+    /// Attaches by a traced daemon. `decide` chooses the fate of each of the daemon's system calls
+    /// during the phase under test.
     pub fn live(&self, mut decide: impl FnMut(&Stop) -> Then + Send) -> Lived {
         let during = self.during;
         let armed = AtomicBool::new(during == During::Start);
@@ -148,7 +149,7 @@ impl<'a> Site<'a> {
         let decide = |stop: &Stop| if armed.load(SeqCst) { decide(stop) } else { Then::Go };
         let daemon = run(self.lab, decide, |is_dead| {
             if during != During::Start {
-                self.life.gc(); // once that is answered it has started
+                self.life.gc(); // an answer means that the daemon has started
                 arm(During::Acquisition);
                 calls.push(self.life.call(0, "ADD", &Value::Null).run());
                 arm(During::Renewal);
@@ -165,7 +166,7 @@ impl<'a> Site<'a> {
         Lived { daemon, died, calls }
     }
 
-    /// Until both leases have been renewed, or nothing is to be expected.
+    /// Waits until both leases are renewed or no renewal can come any more.
     fn wait_for_renewals(&self, is_dead: &dyn Fn() -> bool) {
         let given = || self.server.log().matches("DHCPACK").count();
         let (before, deadline) = (given(), Instant::now() + patience(5));
@@ -174,7 +175,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Ends the attachment so, with or without a new daemon. Then all is as before.
+    /// Ends the attachment with or without a new daemon, and asserts that everything is as before.
     pub fn recover(&self, what: &str, way: End) {
         let daemon =
             matches!(way, End::DelByAnother | End::GcByAnother).then(|| Daemon::start(self.lab));
@@ -189,10 +190,11 @@ impl<'a> Site<'a> {
             self.neighbour.check(&self.neighbours_result);
         }
         drop(daemon);
-        drop(Daemon::start(self.lab)); // it removes what was begun of the neighbour's lease, and makes the socket anew
+        // Cleans up an unfinished record of the neighbour's lease and recreates the socket.
+        drop(Daemon::start(self.lab));
         match &self.probe {
             Some(probe) => probe.assert_unchanged(&format!("{what}, {way:?}")),
-            // The neighbour's lease is renewed as well.
+            // The neighbour's lease is renewed too.
             None => {
                 assert_eq!(journal(self.lab).len(), 1, "{what}, {way:?}: {:?}", journal(self.lab))
             }
@@ -207,8 +209,8 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Runs a daemon under the tracer until `act`, which is told whether it is dead, is over; then it
-/// is killed.
+/// Runs a daemon under the tracer until `act` returns, then kills it. `act` can ask whether the
+/// daemon is dead.
 fn run(
     lab: &Lab,
     mut decide: impl FnMut(&Stop) -> Then + Send,
@@ -233,7 +235,7 @@ fn run(
         act(&is_dead);
         over.store(true, SeqCst);
         while !is_dead() {
-            let _ = UnixStream::connect(&socket); // so that it makes a call
+            let _ = UnixStream::connect(&socket); // makes the daemon enter a system call
             std::thread::sleep(Duration::from_millis(2));
         }
         tracer.join().unwrap()

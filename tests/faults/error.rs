@@ -1,11 +1,11 @@
-//! The error sweep: each system call of a plugin fails, one at a time, in each way that it can.
+//! The error sweep: each system call of a plugin fails, one at a time, in each possible way.
 //!
-//! An ADD that fails says so in an error object and leaves everything as it was; one that succeeds
-//! all the same is detached. A DEL or GC that fails leaves what the next one can finish. Nothing
-//! panics, nothing hangs, and an interrupted call (EINTR) fails nothing.
+//! A failed ADD prints an error object and leaves everything as it was; an ADD that succeeds
+//! despite the error is detached. What a failed DEL or GC leaves is finished by the next one.
+//! Nothing panics, nothing hangs, and an interrupted call (EINTR) is not a failure.
 //!
-//! Calls for memory are left out: a process that gets none is ended, and what a killed one leaves
-//! is the subject of the kill sweep.
+//! Memory allocation is left out: a process without memory aborts, and the kill sweep covers killed
+//! processes.
 
 mod dhcp;
 mod fault;
@@ -13,7 +13,7 @@ mod sweep;
 mod sysctls;
 mod undoing;
 
-use super::subject::{in_a_lab, test_each_subject};
+use crate::support::subject::{in_a_lab, test_each_subject};
 
 test_each_subject!(sweep::plugins_each_alone);
 

@@ -1,23 +1,22 @@
-//! The kill sweep: SIGKILL between the system calls of ADD, DEL, GC and CHECK of everything that a
-//! network can have.
+//! The kill sweep: SIGKILL between the system calls of ADD, DEL, GC and CHECK, for every plugin.
 //!
-//! After each kill the runtime goes on in one of the ways in which runtimes do, and then the host
-//! and the container are as before, and a neighbour on the same network is as it was all the time.
-//! Of the two forms, the short one kills after each call that changes something in the kernel or on
-//! the disk, and the ways take turns: between two such calls one kill is like the other. The long
-//! one (`tests/faults/run kill`) takes all ways at each of those points, and kills before each
-//! single call of the plugin's own as well.
+//! After each kill the runtime continues in one of the ways that runtimes do. Afterwards the host
+//! and the container are as before, and a neighbour on the same network has not changed. The short
+//! form kills after each call that changes something in the kernel or on the disk, with the ways in
+//! rotation: between two such calls all kills are alike. The long form (`tests/faults/run kill`)
+//! tries every way at each of those points, and also kills before every single call of the plugin
+//! itself.
 
 mod dhcp;
 mod sweep;
 
 use super::life::Runtime;
-use super::subject::{Subject, in_a_lab, test_each_subject};
 use crate::support::netns::Lab;
+use crate::support::subject::{Subject, in_a_lab, test_each_subject};
 
 test_each_subject!(plugins_each_alone);
 
-/// As libcni runs them.
+/// One process per plugin, as libcni runs them.
 fn plugins_each_alone(lab: &Lab, subject: &Subject) {
     sweep::run(lab, subject, Runtime::EachAlone);
 }

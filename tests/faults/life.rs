@@ -1,18 +1,18 @@
-//! One attachment and what a runtime does with it.
+//! One attachment and the commands that a runtime runs on it.
 
 use serde_json::{Value, json};
 
-use crate::faults::subject::Subject;
 use crate::support::attachment::Attachment;
 use crate::support::call::{Call, Outcome, binary, farm};
 use crate::support::netns::{Container, Lab};
+use crate::support::subject::Subject;
 
-/// Who calls the plugins.
+/// The caller of the plugins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
-    /// One process for each of them, as libcni does it.
+    /// One process per plugin, as libcni does it.
     EachAlone,
-    /// `cni-multi net`: the whole list in one process, and the result in the cache.
+    /// `cni-multi net`: the whole list in one process, with the result in the cache.
     Net,
 }
 
@@ -22,9 +22,9 @@ pub struct Life<'a> {
     lab: &'a Lab,
     runtime: Runtime,
     plugins: Vec<Attachment<'a>>,
-    /// Where `cni-multi net` finds the network.
+    /// The directory in which `cni-multi net` finds the network.
     conf_dir: &'static str,
-    /// Others on the network, that GC is told.
+    /// Other attachments of the network, which GC gets as valid.
     others: Vec<(String, String)>,
 }
 
@@ -39,13 +39,13 @@ impl<'a> Life<'a> {
         Life { container, lab, runtime, plugins, conf_dir, others: vec![] }
     }
 
-    /// Its network is configured in a directory of its own.
+    /// Uses a separate configuration directory.
     pub fn configured_in(mut self, conf_dir: &'static str) -> Life<'a> {
         self.conf_dir = conf_dir;
         self
     }
 
-    /// GC spares that one.
+    /// Makes GC spare that attachment.
     pub fn beside(mut self, other: Option<&Life<'_>>) -> Life<'a> {
         self.others.extend(other.map(Life::key));
         self
@@ -59,12 +59,12 @@ impl<'a> Life<'a> {
         self.runtime == Runtime::Net
     }
 
-    /// How many processes it takes.
+    /// The number of processes per command.
     pub fn steps(&self) -> usize {
         if self.is_net() { 1 } else { self.plugins.len() }
     }
 
-    /// Who is called in one of them, for people.
+    /// The plugin that a step calls, for messages.
     pub fn step_name(&self, step: usize) -> &str {
         if self.is_net() { "net" } else { self.plugins[step].conf["type"].as_str().unwrap() }
     }
@@ -88,7 +88,7 @@ impl<'a> Life<'a> {
     fn net(&self, command: &str) -> Call {
         let mut args = vec!["net".to_owned(), command.to_owned(), "net1".to_owned()];
         if command == "gc" {
-            // Where a process was killed, what it made has no record, and its container lives.
+            // A killed process leaves objects without a record, and its container still exists.
             args.extend(["--unrecorded", "--output", "json"].map(str::to_owned));
         } else {
             args.extend([
@@ -106,7 +106,7 @@ impl<'a> Life<'a> {
         Call { program: binary(), args, env, stdin: vec![], wrapper: self.lab.host.enter.clone() }
     }
 
-    /// The plugins up to there, one after the other; the last one's result.
+    /// ADD of the first `steps` plugins in order. Returns the last result.
     pub fn try_add(&self, steps: usize) -> Result<Value, Outcome> {
         (0..steps).try_fold(Value::Null, |result, step| {
             let outcome = self.call(step, "ADD", &result).run();
@@ -133,7 +133,7 @@ impl<'a> Life<'a> {
             .for_each(|step| assert_ok(&self.call(step, "DEL", result).run(), "DEL"));
     }
 
-    /// The same without CNI_NETNS.
+    /// DEL of the whole list without CNI_NETNS.
     #[track_caller]
     pub fn del_without_netns(&self) {
         let bare = |step| self.call(step, "DEL", &Value::Null).without("CNI_NETNS");
@@ -154,7 +154,7 @@ fn assert_ok(outcome: &Outcome, what: &str) {
     assert_eq!(outcome.status, 0, "{what} failed: {outcome:?}");
 }
 
-/// The network as an operator's file.
+/// Writes the network as an operator's file.
 pub fn configure(lab: &Lab, subject: &Subject, conf_dir: &str) {
     let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": subject.plugins});
     std::fs::create_dir(lab.path(conf_dir)).unwrap();

@@ -1,12 +1,12 @@
-//! Attachments born and ended at random: by twenty at a time, in networks of all plugins, with
-//! plugins that are killed, namespaces that vanish, DELs that are repeated, in the wrong order or
-//! without a result, and GCs in between.
+//! Attachments created and deleted at random by twenty workers at a time, in networks of all
+//! plugins, with killed plugins, vanished namespaces, interleaved GCs, and DELs that are repeated,
+//! out of order or without a result.
 //!
-//! Nothing is left of those that have ended, nothing is taken from those that live, and no two have
-//! one address. That is what the kernel and the disk say, in every pause; in every second
-//! generation no GC helps a DEL to that.
+//! Nothing is left of a deleted attachment, nothing is taken from a living one, and no address is
+//! in use twice. The kernel and the disk are asked in every pause; in every second generation no GC
+//! helps DEL.
 //!
-//! `CNI_SEED` repeats the choices, `CNI_LIVES` tells how many attachments the long form begins.
+//! `CNI_SEED` repeats the choices; `CNI_LIVES` sets the number of attachments in the long form.
 
 mod calls;
 mod chance;
@@ -27,28 +27,27 @@ use self::networks::{Able, Driver, Network, of_modules, usual};
 use self::witness::{assert_leases_are_those_of_the_living, assert_names_are_those_of_the_living};
 use self::worker::Worker;
 use self::world::{LO, Life, World};
-use crate::plugins::main::stacked::{IPVLAN, VLAN};
-use crate::plugins::main::{dummy, tap};
-use crate::plugins::meta::{bandwidth, vrf};
 use crate::support::attachment::skip;
 use crate::support::call::Peer;
 use crate::support::dhcp::servers::{Program, Server};
 use crate::support::dhcp::{Daemon, Kind};
 use crate::support::netns::{Lab, Namespace};
+use crate::support::networks::stacked::{IPVLAN, VLAN};
+use crate::support::networks::{bandwidth, dummy, tap, vrf};
 use crate::support::snapshot::Watch;
 
-/// How many work at a time, and how many of them by `cni-multi net`.
+/// The number of workers, and how many of them use `cni-multi net`.
 const WORKERS: usize = 20;
 const BY_NET: usize = 6;
 
-/// A host, and how much happens on it.
+/// The parameters of one run on a host.
 struct Story {
     seed: u64,
     workers: usize,
     by_net: usize,
-    /// How often all attachments come and go.
+    /// The number of times that all attachments come and go.
     generations: usize,
-    /// How many are begun in each.
+    /// The number of attachments begun in each generation.
     births: usize,
 }
 
@@ -69,7 +68,7 @@ impl Story {
         (0..self.workers).filter(|worker| self.driver(*worker) == driver).collect()
     }
 
-    /// All of it, and what it came to.
+    /// Runs all generations and prints the result.
     fn run(&self, lab: &Lab, networks: Vec<Network>, prepare: &'static str) {
         let start = Instant::now();
         let world = World::new(lab, networks, prepare);
@@ -127,8 +126,7 @@ fn say(text: &str) {
     writeln!(stderr, "{text}").unwrap();
 }
 
-/// Each worker in a thread of its own, until all have done it. The first that finds something wrong
-/// stops the others.
+/// Runs `work` for each worker in its own thread. The first failure stops the others.
 fn all_at_once<'a>(
     world: &World<'_>,
     workers: &mut [Worker<'a>],
@@ -150,7 +148,7 @@ fn all_at_once<'a>(
     }
 }
 
-/// Nobody does anything: who lives has what it has to have, and nobody else has anything.
+/// While no worker runs: every living attachment has what it needs, and nothing else is left.
 fn in_a_pause(world: &World<'_>, workers: &[Worker<'_>]) {
     world.tell("a pause".to_owned());
     world.tally.count("pauses");
@@ -193,7 +191,7 @@ fn write_networks(world: &World<'_>) {
     }
 }
 
-/// What stays by contract is there afterwards: bridges, the chains of iptables.
+/// Creates what stays by contract: bridges and the chains of iptables.
 fn warm_up(world: &World<'_>) {
     for (number, network) in world.networks.iter().enumerate() {
         network.make_ready(world.lab);
@@ -211,7 +209,7 @@ fn warm_up(world: &World<'_>) {
     }
 }
 
-/// The networks of both drivers on a host with a server of DHCP, as far as this machine lets us.
+/// The networks of both drivers on a host with a DHCP server, as far as this machine supports them.
 fn live_usual_lives(story: &Story) {
     let lab = Lab::new(Peer::Ours);
     let able = Able {
@@ -228,26 +226,26 @@ fn live_usual_lives(story: &Story) {
 }
 
 #[test]
-fn four_hundred_lives_leave_nothing_and_take_nothing_from_each_other() {
+fn four_hundred_lives_leave_nothing_and_spare_each_other() {
     live_usual_lives(&Story::of(400, 2));
 }
 
 /// Run by `tests/faults/run lives`.
 #[test]
 #[ignore = "takes a quarter of an hour"]
-fn ten_thousand_lives_leave_nothing_and_take_nothing_from_each_other() {
-    // Of twenty that are begun, one is killed or refused before it is one.
+fn ten_thousand_lives_leave_nothing_and_spare_each_other() {
+    // About one attachment in twenty is killed or refused before it is complete.
     let lives = std::env::var("CNI_LIVES")
         .map_or(10_700, |lives| lives.parse().expect("CNI_LIVES is a number"));
     live_usual_lives(&Story::of(lives, lives.div_ceil(500)));
 }
 
-/// The kernel's rules about VRFs come with a namespace's first one, and stay.
+/// The first VRF of a namespace makes the kernel add rules that stay.
 const VRF: &str = "ip link add probe type vrf table 9999 && ip link del probe";
 
-/// The links that not every kernel has.
+/// The links for which not every kernel has modules.
 #[test]
-fn lives_of_links_of_modules_leave_nothing_and_take_nothing_from_each_other() {
+fn lives_of_links_of_modules_leave_nothing_and_spare_others() {
     let lab = Lab::new(Peer::Ours);
     let missing = [
         ("ipvlan", IPVLAN.is_in(&lab)),
@@ -256,7 +254,7 @@ fn lives_of_links_of_modules_leave_nothing_and_take_nothing_from_each_other() {
         ("vrf", vrf::has_vrf(&lab.container())),
     ];
     if missing.iter().any(|(_, is_there)| !is_there) {
-        return; // each of them has said so
+        return; // the missing features have been reported as skipped
     }
     if !lab
         .host

@@ -1,17 +1,16 @@
-//! A program of the host that a plugin has started, and that goes on when the plugin is killed.
+//! A program started by a plugin that survives SIGKILL of the plugin: DEL waits for it to end.
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge;
-use crate::plugins::meta::portmap::{portmap, web};
 use crate::support::attachment::{Attachment, for_ours, with};
 use crate::support::call::Outcome;
 use crate::support::dhcp::wait_until;
 use crate::support::netns::Lab;
+use crate::support::networks::bridge;
+use crate::support::networks::portmap::{portmap, web};
 use crate::support::snapshot::Watch;
 
-/// Programs that take their time when they have been told what to do, and tell when they begin and
-/// end.
+/// Slow wrappers of the restore programs that signal when they begin and end.
 const SLOW: &str = r#"mkdir -p /run/slow && cd /run/slow && for name in iptables-restore ip6tables-restore; do
     cat >$name <<END
 #!/bin/sh
@@ -22,7 +21,7 @@ END
     chmod +x $name
 done"#;
 
-/// Kills the last plugin's ADD while its program is at work, and calls every DEL at once.
+/// Kills the last plugin's ADD while its program runs, and calls every DEL at once.
 fn kill_and_delete(lab: &Lab, chain: &[Value]) {
     let container = lab.container();
     let of_network = json!({"name": "net1", "cniVersion": "1.1.0"});
@@ -52,7 +51,8 @@ fn del_waits_for_the_program_of_an_add_that_was_killed() {
     ];
     for_ours("bridge", |lab| {
         lab.host.sh(SLOW);
-        chains.iter().for_each(|chain| kill_and_delete(lab, chain)); // the chains of iptables are there then
+        // Creates the iptables chains that stay.
+        chains.iter().for_each(|chain| kill_and_delete(lab, chain));
         let before = Watch::start(lab, &[]);
         for chain in &chains {
             kill_and_delete(lab, chain);

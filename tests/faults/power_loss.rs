@@ -1,12 +1,12 @@
-//! A kill, and a loss of power, in the middle of whatever is written on the disk.
+//! A kill or a power loss in the middle of a write to the disk.
 //!
-//! An operation is traced once. Then each disk that it may leave behind is put before fresh
-//! processes: what was there after its first, second, … change, and, where the power goes, what is
-//! left of that when nothing has been synced. Attachments have to end then, new ones to begin, and
-//! nothing may stay.
+//! Each operation is traced once. Then fresh processes meet each disk that it may leave: its state
+//! after the first, second, … change, and, after a power loss, what may be left of that state
+//! without a sync. DEL of the old attachments and ADD of new ones must succeed, and nothing may be
+//! left.
 //!
-//! `CNI_LONG=1` tries each damage of each file together with each change that is missing; see
-//! [`Depth`] for what is tried else.
+//! `CNI_LONG=1` combines each damage of each file with each missing change; see [`Depth`] for the
+//! other forms.
 
 mod cache;
 mod dhcp;
@@ -22,16 +22,16 @@ use self::losses::{Depth, State};
 use self::recording::Recording;
 use crate::support::call::Outcome;
 
-/// How much is to be tried of what is tried `usually` to this depth.
+/// The depth of the long form, or the usual depth.
 fn depth(usually: Depth) -> Depth {
     if std::env::var_os("CNI_LONG").is_some() { Depth::All } else { usually }
 }
 
-/// What is wrong after a state, in words.
+/// An error says what is wrong after a state.
 type Verdict = Result<(), String>;
 
-/// Tries each state, each of `places` with one at a time, and prints and returns the row of the
-/// table in docs/reliability.md.
+/// Tries every state, using `places` in parallel. Prints and returns the row of the table in
+/// docs/reliability.md.
 #[track_caller]
 fn sweep<P: Send>(
     store: &str,
@@ -73,7 +73,7 @@ fn sweep<P: Send>(
     row
 }
 
-/// The page has the figures of the ordinary run.
+/// The page has the figures of the ordinary form.
 #[track_caller]
 fn assert_is_in_the_page(row: &str) {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reliability.md"))
@@ -82,7 +82,7 @@ fn assert_is_in_the_page(row: &str) {
     assert!(!is_ordinary || page.contains(row), "docs/reliability.md has another row than\n{row}");
 }
 
-/// A call that has to succeed.
+/// Requires that a call succeeded.
 fn succeeds(what: &str, outcome: &Outcome) -> Verdict {
     if outcome.status == 0 { Ok(()) } else { Err(format!("{what}: {outcome:?}")) }
 }

@@ -1,12 +1,12 @@
-//! A chain of all that others chain after bridge, collected in libcni's order: DEL of who is
-//! recorded, then GC of each plugin.
+//! GC of a chain with every plugin that is chained after bridge, in libcni's order: DEL of recorded
+//! attachments, then GC of each plugin.
 
 use serde_json::{Value, json};
 
-use crate::plugins::meta::bandwidth::{both, can_limit};
 use crate::support::attachment::{for_ours, with};
 use crate::support::call::{binary, farm};
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::bandwidth::{both, can_limit};
 use crate::support::snapshot::Watch;
 
 fn list(lab: &Lab, network: u8, block: u8) -> Value {
@@ -26,7 +26,7 @@ fn list(lab: &Lab, network: u8, block: u8) -> Value {
     json!({"cniVersion": "1.1.0", "name": format!("net{network}"), "plugins": plugins})
 }
 
-/// A line of cnitool's.
+/// Runs a command line of cnitool.
 fn cnitool(lab: &Lab, command: &str, network: u8, container: &Container, port: u16) {
     let ports =
         json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]});
@@ -38,8 +38,9 @@ fn cnitool(lab: &Lab, command: &str, network: u8, container: &Container, port: u
     ));
 }
 
-/// In a block of addresses that no other test has: two of `net1` that are gone, and two of `net2`
-/// of which one is; then `collect`.
+/// Makes two attachments to `net1`, both gone, and two to `net2`, one of them gone; then runs
+/// `collect` and expects that only those of `net1` are removed. `block` is an address block of the
+/// test's own.
 fn assert_collects_one_network(block: u8, collect: impl Fn(&Lab, &dyn Fn(&str, u8, &Container))) {
     for_ours("bridge", |lab| {
         lab.host.sh("mkdir /run/net.d");
@@ -80,7 +81,8 @@ fn our_cnitool_collects_a_chain_and_no_other_network() {
     assert_collects_one_network(221, |lab, call| call("gc", 1, &lab.container()));
 }
 
-/// Also one whose record is lost: plugins are told who is wanted.
+/// Also removes an attachment whose record is lost, because plugins get the list of valid
+/// attachments.
 #[test]
 fn net_gc_collects_a_chain_and_no_other_network() {
     assert_collects_one_network(222, |lab, _| {

@@ -1,4 +1,5 @@
-//! An IPAM plugin of others that fails: GC does the rest all the same, and tells.
+//! GC with a foreign IPAM plugin that fails: the error is reported and the rest of the stale state
+//! is removed.
 
 use serde_json::json;
 
@@ -6,7 +7,7 @@ use super::subjects::SUBJECTS;
 use crate::support::attachment::{for_ours, with};
 use crate::support::snapshot::Watch;
 
-/// Gives each container an address, and fails at GC with an error object of its own.
+/// Assigns an address at ADD and fails at GC with an error object of its own.
 const FAILING: &str = r#"#!/bin/sh
 case $CNI_COMMAND in
 ADD) echo '{"cniVersion":"1.1.0","ips":[{"address":"10.10.0.'${CNI_CONTAINERID#container-}'/24","gateway":"10.10.0.1"}]}';;
@@ -14,9 +15,9 @@ GC) echo '{"cniVersion":"1.1.0","code":117,"msg":"the pool is shut"}'; exit 1;;
 esac
 "#;
 
-/// Those that have more on the host than their IPAM plugin.
+/// Covers the plugins that keep more state on the host than their IPAM plugin does.
 #[test]
-fn what_else_is_stale_goes_when_the_ipam_plugin_fails_and_its_error_is_told() {
+fn failed_ipam_gc_is_reported_and_other_stale_state_goes() {
     for plugin in ["bridge", "ptp", "host-device"] {
         for subject in SUBJECTS.iter().filter(|subject| subject.plugin == plugin) {
             for_ours(plugin, |lab| {

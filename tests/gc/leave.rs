@@ -1,4 +1,4 @@
-//! `net gc --leave`: after going back to the reference plugins, our tables lose what belongs to
+//! `net gc --leave`: after a return to the reference plugins, our tables lose the elements of
 //! attachments that are gone.
 
 use super::unrecorded::{add, configure};
@@ -13,7 +13,7 @@ fn leave(lab: &Lab, more: &str) -> String {
     lab.host.sh(&format!("{} net gc --leave {more}", binary().display()))
 }
 
-/// The reference's DEL; with some versions of iptables it fails once.
+/// The reference's DEL, with one retry: with some versions of iptables the first attempt fails.
 fn del_by_reference(lab: &Lab, container: &Container) {
     let path = std::env::var("CNI_REFERENCE").unwrap();
     let line = format!("del net1 {} --container-id {}", container.netns, container.id);
@@ -43,8 +43,8 @@ fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
         del_by_reference(lab, &gone);
         let left = before.changes_now();
         assert!(left.contains(&gone.id), "the reference does not know our elements: {left}");
-        // The next container gets the address, and must not get what was published for the one
-        // before.
+        // The next container gets the same address and must not inherit the ports published for the
+        // previous container.
         lab.host.sh("rm -f /var/lib/cni/networks/net1/last_reserved_ip.0");
         let next = lab.container();
         add(lab, 1, &next, "/run/elsewhere", &reference);
@@ -53,7 +53,8 @@ fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
             "10.215.1.2\n10.215.1.3\n"
         );
 
-        lab.host.sh("rm -r /var/lib/cni/results"); // neither records nor configurations of ours are needed
+        // `--leave` needs neither our records nor our configurations.
+        lab.host.sh("rm -r /var/lib/cni/results");
         let dry = leave(lab, "--dry-run");
         let told = leave(lab, "");
         assert_eq!(
@@ -86,8 +87,8 @@ fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
     });
 }
 
-/// An address that a namespace has is no reason to take what a lease says is another's, and the
-/// other way round.
+/// An element is spared if a living namespace has its address, with a lease (first run) and without
+/// one (second run). The alias of our veth is not needed.
 #[test]
 fn net_gc_leave_spares_what_has_a_lease_and_no_veth_of_ours() {
     for_ours("portmap", |lab| {
@@ -95,7 +96,8 @@ fn net_gc_leave_spares_what_has_a_lease_and_no_veth_of_ours() {
         let container = lab.container();
         add(lab, 1, &container, "/run/elsewhere", &farm().display().to_string());
         let link = lab.host.sh("ip -br link | grep -o '^veth[0-9a-f]*'");
-        lab.host.sh(&format!("ip link set {} alias ''", link.trim())); // as the reference's, which has none
+        // The reference sets no alias on its veth.
+        lab.host.sh(&format!("ip link set {} alias ''", link.trim()));
         let told = leave(lab, "");
         assert!(
             told.contains(&format!(

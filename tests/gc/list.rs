@@ -1,4 +1,4 @@
-//! The list of GC: one that cannot be understood removes nothing.
+//! GC with a list it cannot parse removes nothing.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,9 @@ use super::{Member, Subject};
 use crate::support::attachment::{for_ours, with};
 use crate::support::snapshot::Watch;
 
-/// A key of the list, an entry that names no attachment, and what is said of it; the rest is tested
-/// where it is read. A Go decoder reads empty names in them.
+/// Each row: a key of the list, an entry that names no attachment, and the expected error. A Go
+/// decoder reads empty names from these entries. Other malformed lists are tested beside the
+/// parser.
 fn malformed() -> [(&'static str, Value, &'static str); 2] {
     [
         (
@@ -58,8 +59,8 @@ fn gc_with_a_malformed_list_is_code_7_and_removes_nothing() {
     }
 }
 
-/// More than a node has, with ids as containerd's, and under both keys as libcni writes them: 40
-/// MB.
+/// A list larger than any node produces: IDs in containerd's format, under both keys as libcni
+/// writes them, 40 MB in total.
 #[test]
 fn gc_with_200_000_valid_attachments_removes_the_stale_one() {
     let subject = SUBJECTS.iter().find(|subject| subject.plugin == "bridge").unwrap();

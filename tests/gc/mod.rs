@@ -1,5 +1,4 @@
-//! GC of every plugin: what it removes, and that it touches nothing else. docs/status-and-gc.md has
-//! a row for each.
+//! GC of every plugin removes what docs/status-and-gc.md lists for it and nothing else.
 
 mod chain;
 mod delegate;
@@ -29,7 +28,7 @@ pub struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    /// Not yet attached.
+    /// Starts without any attachment.
     pub fn of(lab: &'a Lab, chain: &[Value]) -> Member<'a> {
         let container = lab.container();
         let plugins = chain.iter().map(|conf| lab.attach(&container, conf)).collect();
@@ -70,7 +69,7 @@ impl<'a> Member<'a> {
     }
 }
 
-/// GC by each plugin of the chain in its order, each with what libcni gives it.
+/// Runs GC of each plugin in the chain, in order, each with the configuration libcni passes.
 pub fn gc(lab: &Lab, chain: &[Value], valid: &[(&str, &str)]) {
     let container = lab.container();
     for conf in chain {
@@ -84,8 +83,8 @@ pub fn gc(lab: &Lab, chain: &[Value], valid: &[(&str, &str)]) {
     }
 }
 
-/// What is not ours to remove and looks as if: links, rules, chains and files with the words that
-/// ours have. `stale` is the key of an attachment to `net1` that nobody wants.
+/// Plants decoys: foreign links, rules, chains and files with the same names and comments as ours.
+/// `stale` is the key of an attachment to `net1` that is not in the valid list.
 fn plant(lab: &Lab, stale: &Key) {
     let comment = stale.comment();
     let other = Key::parse("net2", "stale", "eth0").unwrap().comment();
@@ -114,19 +113,21 @@ fn plant(lab: &Lab, stale: &Key) {
         echo '{{"mtu":1500}}' >/run/cni/tuning/stale_eth0.json"#,
         identity = Key::parse("net2", "stale", "eth0").unwrap().identity()
     ));
-    lab.host.try_sh("ip link add bwpffffffffffff type ifb"); // where the kernel has them
+    // The ifb module may be missing.
+    lab.host.try_sh("ip link add bwpffffffffffff type ifb");
 }
 
-/// Four attachments to a network, two of which nobody wants, one of these in a namespace that lives
-/// on, and four to another network, two of them gone; then GC of the first network with the wanted
-/// ones, again with more that never were, and with none.
+/// Makes four attachments to each of two networks: in the first, two are stale, one of them in a
+/// namespace that lives on; in the second, two are stale. Then runs GC of the first network with
+/// its valid attachments, again with extra attachments that never existed, and with an empty list.
 fn assert_removes_what_is_stale_and_nothing_else(subject: &Subject) {
     for_ours(subject.plugin, |lab| {
         let Some(_kept) = (subject.prepare)(lab) else { return };
         let chain = |network, nth| (subject.chain)(network, nth);
         let first = chain(1, 0);
         for network in [1, 2] {
-            Member::of(lab, &chain(network, 0)).added().del(); // what stays by contract is there from now on
+            // Creates the state that stays after DEL by contract, so that the snapshots include it.
+            Member::of(lab, &chain(network, 0)).added().del();
         }
         plant(lab, &Key::parse("net1", "stale", "eth0").unwrap());
         let by =
@@ -162,7 +163,7 @@ fn assert_removes_what_is_stale_and_nothing_else(subject: &Subject) {
     });
 }
 
-/// Otherwise there would be nothing to remove.
+/// Without this check GC could pass with nothing to remove.
 fn assert_is_there(subject: &Subject, changes: &str) {
     for kept in subject.removes {
         let shows = |line: &str| kept.1.iter().all(|part| line.contains(part));
@@ -173,7 +174,7 @@ fn assert_is_there(subject: &Subject, changes: &str) {
     }
 }
 
-/// A runtime lists whom it is attaching among those that it wants.
+/// A runtime lists attachments as valid while their ADD still runs.
 fn assert_spares_who_is_being_attached(subject: &Subject) {
     for_ours(subject.plugin, |lab| {
         let Some(_kept) = (subject.prepare)(lab) else { return };

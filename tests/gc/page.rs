@@ -1,4 +1,4 @@
-//! docs/status-and-gc.md: what its tables say of each plugin is what the tests assert.
+//! What the tables of docs/status-and-gc.md say of each plugin is what the tests assert.
 
 use std::fs;
 use std::path::Path;
@@ -30,8 +30,8 @@ fn each_table_names_every_plugin_and_each_plugin_has_its_tests() {
     }
 }
 
-/// What a row says that STATUS says, one of its tests asserts; `…` is whatever the host makes of
-/// it.
+/// Every STATUS text in a row is asserted by one of the row's tests; `…` stands for a part that
+/// depends on the host.
 #[test]
 fn the_texts_of_status_are_asserted() {
     let coverage = Coverage::of(&page());
@@ -59,7 +59,7 @@ fn source_of(test: &str) -> String {
     read.replace("\\\"", "\"")
 }
 
-/// What the rows say that GC removes is what the cases find before GC, and no more after.
+/// What the rows list as removed by GC is what the cases find before GC and not after.
 #[test]
 fn what_gc_removes_is_what_the_cases_look_for() {
     let rows = page().rows(Some("GC"));

@@ -1,41 +1,41 @@
-//! Each plugin in two networks, and what GC removes of it.
+//! Each plugin in two networks, and what its GC removes.
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::dummy::makes_dummies;
-use crate::plugins::main::tap::makes_taps;
-use crate::plugins::meta::bandwidth::can_limit;
-use crate::plugins::meta::vrf::has_vrf;
 use crate::support::attachment::{skip, with};
 use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::{Daemon, Kind};
 use crate::support::netns::Lab;
+use crate::support::networks::bandwidth::can_limit;
+use crate::support::networks::dummy::makes_dummies;
+use crate::support::networks::tap::makes_taps;
+use crate::support::networks::vrf::has_vrf;
 
-/// A plugin, and whatever has to be before it in a chain.
+/// A plugin with the plugins it needs before it in a chain.
 pub struct Subject {
-    /// Whose GC it is about.
+    /// The plugin under test.
     pub plugin: &'static str,
-    /// The chain of the `nth` attachment to a network, 1 or 2.
+    /// The configurations of the chain for the `nth` attachment to network 1 or 2.
     pub chain: fn(network: u8, nth: u8) -> Vec<Value>,
-    /// Readies the host; None, and a skip, where it cannot be.
+    /// Prepares the host; `None` after a skip if that is not possible.
     pub prepare: for<'a> fn(&'a Lab) -> Option<Box<dyn Held + 'a>>,
     /// What GC removes, in the words of docs/status-and-gc.md.
     pub removes: &'static [Kept],
-    /// Whether the reference can have attached to the other network, in a lab like any other.
+    /// Whether the reference can make attachments of the other network in an ordinary lab.
     pub reference_too: bool,
-    /// Whether GC of any network removes what the reference has left of an attachment that is
-    /// gone: nothing says of which.
+    /// Whether GC of any network removes what the reference left of a stale attachment, because the
+    /// leftovers do not name their network.
     pub of_any_network: bool,
-    /// Whether a namespace may go without taking something of the host's with it, or being
-    /// noticed.
+    /// Whether a case may destroy a namespace: false if that destroys a device of the host or is
+    /// noticed by a daemon.
     pub vanishes: bool,
 }
 
-/// What ends when it is dropped, such as a server.
+/// A value that stops something when dropped, such as a server.
 pub trait Held {}
 impl<T> Held for T {}
 
-/// A kind of objects, and what of a snapshot's line shows one.
+/// A kind of object, and the substrings of a snapshot line that identify one.
 pub struct Kept(pub &'static str, pub &'static [&'static str]);
 
 const LEASE: Kept = Kept("leases", &["+ file: ", "/var/lib/cni/networks/net1/"]);
@@ -246,7 +246,7 @@ fn named(network: u8) -> Value {
     json!({"cniVersion": "1.1.0", "name": format!("net{network}")})
 }
 
-/// A main plugin's configuration but for its type.
+/// The configuration of a main plugin without its type.
 fn leased(network: u8) -> Value {
     let ipam = json!({"type": "host-local", "subnet": format!("10.{network}0.0.0/24")});
     with(&named(network), json!({"ipam": ipam}))
@@ -282,8 +282,8 @@ fn has_kind(lab: &Lab, kind: &'static str) -> Option<Box<dyn Held>> {
     made.then(nothing)
 }
 
-/// A device for each attachment that a case makes. A veth goes with a namespace that goes, so the
-/// other end is not in one.
+/// A device for each attachment of a case. The peer stays outside the containers: a veth pair is
+/// destroyed with the namespace of either end.
 fn devices(lab: &Lab) -> Option<Box<dyn Held + '_>> {
     for network in [1, 2] {
         for nth in 0..12 {

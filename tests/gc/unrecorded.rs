@@ -1,5 +1,5 @@
-//! `net gc` and what no record tells of: what lives is spared and told, what is gone goes, and a
-//! dry run is the run without its effects.
+//! `net gc` of attachments without a record: living ones are spared and reported, stale ones are
+//! removed, and a dry run reports what the run does.
 
 use std::fs;
 
@@ -10,10 +10,11 @@ use crate::support::call::{binary, farm};
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::snapshot::Watch;
 
-/// Where a runtime has its records that has a directory of its own, outside /var/lib/cni.
+/// The cache of a runtime that keeps its records outside /var/lib/cni.
 const ELSEWHERE: &str = "/run/elsewhere";
 
-/// In a block of addresses that no other test has: those of every namespace of the machine count.
+/// `block` is an address block of the test's own: GC looks at the addresses of every namespace on
+/// the machine.
 fn list(network: u8, block: u8) -> Value {
     let ipam = json!({"type": "host-local", "subnet": format!("10.{block}.{network}.0/24")});
     json!({"cniVersion": "1.1.0", "name": format!("net{network}"), "plugins": [
@@ -25,7 +26,7 @@ fn list(network: u8, block: u8) -> Value {
     ]})
 }
 
-/// Two networks; no two tests have the same block.
+/// Writes the configurations of two networks in the test's own address block.
 pub fn configure(lab: &Lab, block: u8) {
     lab.host.sh("mkdir -p /run/net.d");
     for network in [1, 2] {
@@ -34,7 +35,7 @@ pub fn configure(lab: &Lab, block: u8) {
     }
 }
 
-/// A command of `cni-multi net` and what it says.
+/// Runs a command of `cni-multi net` and returns its stdout.
 pub fn net(lab: &Lab, line: &str, path: &str) -> String {
     lab.host.sh(&format!(
         "{} net {line} --conf-dir /run/net.d --plugin-path {path}",
@@ -69,8 +70,8 @@ fn check(lab: &Lab, network: u8, container: &Container, cache: &str) {
 
 const OWN: &str = "/var/lib/cni";
 
-/// A container goes without a DEL. The kernel takes its links down some time later, and till then
-/// it counts as alive.
+/// Destroys a container without a DEL and waits for the kernel to delete its links: until then the
+/// container counts as alive.
 fn vanish(lab: &Lab, container: &Container) {
     let count = "ip -br link show type veth | wc -l";
     let before: usize = lab.host.sh(count).trim().parse().unwrap();
@@ -80,7 +81,7 @@ fn vanish(lab: &Lab, container: &Container) {
     ));
 }
 
-/// What a dry run says, in the words of the run.
+/// The output of a dry run, with its verbs changed to those of a run.
 fn as_done(dry: &str) -> String {
     let verbs =
         [("detach", "detached"), ("remove", "removed"), ("spare", "spared"), ("call", "called")];
@@ -90,7 +91,7 @@ fn as_done(dry: &str) -> String {
 }
 
 #[test]
-fn net_gc_spares_a_container_whose_record_is_elsewhere() {
+fn net_gc_spares_a_container_recorded_elsewhere() {
     for_ours("bridge", |lab| {
         configure(lab, 211);
         let path = farm().display().to_string();
@@ -128,7 +129,7 @@ fn net_gc_spares_a_container_whose_record_is_elsewhere() {
     });
 }
 
-/// A plugin that cannot be asked for its things may hold what lives, so it removes nothing.
+/// A plugin that cannot read its state removes nothing: the state may belong to a living container.
 #[test]
 fn net_gc_removes_nothing_that_it_could_not_look_at() {
     for_ours("bridge", |lab| {
@@ -151,7 +152,8 @@ fn net_gc_removes_nothing_that_it_could_not_look_at() {
     });
 }
 
-/// The reference's veth does not name its owner; its lease has an address that the namespace has.
+/// The reference's veth does not name its owner. The lease does, and its address is in a living
+/// namespace.
 #[test]
 fn net_gc_spares_what_the_reference_attached_without_a_record() {
     if reference_with("bridge").is_none() {
@@ -180,7 +182,7 @@ fn net_gc_spares_what_the_reference_attached_without_a_record() {
     });
 }
 
-/// Numbers that are the same in each run.
+/// A pseudorandom generator with the same sequence in each run.
 struct Dice(u64);
 
 impl Dice {

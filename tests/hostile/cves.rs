@@ -1,24 +1,25 @@
-//! The attacks that the plugins of this family, and Docker beside them, have had numbers for. What
-//! portmap's own tests show is named in docs/security-tests.md.
+//! The attacks with a CVE against plugins of this family and against Docker. docs/security-tests.md
+//! names those that portmap's own tests cover.
 
 use serde_json::{Value, json};
 
 use super::bounded;
-use crate::plugins::main::{bridge, stacked};
-use crate::plugins::meta::firewall::{self, firewall, firewalld::Firewalld};
-use crate::plugins::meta::{portmap, tuning};
+use crate::plugins::main::bridge::filters_vlans;
+use crate::plugins::meta::firewall::firewalld::Firewalld;
 use crate::support::attachment::{for_each_peer, for_ours, interface, with};
 use crate::support::call::{Call, Peer, binary};
 use crate::support::chain::Chain;
 use crate::support::dhcp::wait_until;
 use crate::support::netns::{Container, Lab, Namespace, UPLINK};
+use crate::support::networks::firewall::{self, firewall};
+use crate::support::networks::{bridge, portmap, stacked, tuning};
 use crate::support::patience;
 use crate::support::traffic::{TcpServer, assert_pings, connect, is_answered};
 
 // --- CVE-2020-10749 ---
 
-/// A router advertisement to everybody: a default route for half an hour, and 2001:db8:bad::/64 to
-/// make addresses of. The kernel puts the checksum in.
+/// A router advertisement to all nodes: a default route for half an hour, and the prefix
+/// 2001:db8:bad::/64 for addresses. The kernel fills in the checksum.
 const ADVERTISE: &str = r#"perl -MSocket=:all -e '
     my $index = shift;
     socket(my $s, AF_INET6, SOCK_RAW, 58) or die $!;
@@ -29,7 +30,7 @@ const ADVERTISE: &str = r#"perl -MSocket=:all -e '
     send($s, $advert, 0, pack_sockaddr_in6(0, inet_pton(AF_INET6, "ff02::1"), $index)) or die $!;
 ' INDEX"#;
 
-/// Sends three, as soon as the container has a link-local address to send from.
+/// Sends three advertisements as soon as the container has a link-local address.
 fn advertise(from: &Container) {
     let index = from.link("eth0").unwrap()["ifindex"].as_u64().unwrap();
     let one = ADVERTISE.replace("INDEX", &index.to_string());
@@ -38,16 +39,16 @@ fn advertise(from: &Container) {
     (0..3).for_each(|_| drop(from.sh(&one)));
 }
 
-/// What somebody has made of the advertisement.
+/// Whether a namespace has accepted the advertisement.
 fn believes(at: &Namespace) -> bool {
-    // The kernel is done with a packet on a veth pair when `send` returns; an address may be
+    // On a veth pair the kernel has processed a packet when `send` returns. An address may still be
     // tentative.
     at.sh("ip -6 route; ip -6 addr")
         .lines()
         .any(|line| line.contains("2001:db8:bad:") || line.contains("proto ra"))
 }
 
-/// Networks with a link of the host that a container's packets arrive at, none of which has IPv6.
+/// Networks where a container's packets reach a link of the host. None of them has IPv6.
 fn reachable_from_containers() -> Vec<Value> {
     vec![
         bridge::conf(),
@@ -67,7 +68,7 @@ fn cve_2020_10749_a_container_is_no_router_to_the_host() {
             assert_eq!(forwarding.trim(), "0", "a router would believe nobody");
             advertise(&container);
             assert!(!believes(&lab.host), "{conf}: {}", lab.host.sh("ip -6 route; ip -6 addr"));
-            // The attack as it was: whoever listens believes.
+            // The attack without our protection: a link that listens accepts the advertisement.
             let link = interface(&result, 0);
             lab.host.sh(&format!(
                 "sysctl -qw net.ipv6.conf.{link}.accept_ra=1 net.ipv6.conf.{link}.disable_ipv6=0"
@@ -82,8 +83,8 @@ fn cve_2020_10749_a_container_is_no_router_to_the_host() {
     }
 }
 
-/// The host's link of an attachment is there before it, and listens: to all routers (2), or unless
-/// it is one itself (1).
+/// The host's link exists before the attachment and listens: always (2), or unless the host is a
+/// router (1).
 #[test]
 fn cve_2020_10749_a_bridge_of_others_stops_listening() {
     for conf in [bridge::conf(), with(&bridge::conf(), json!({"ipam": null, "isGateway": null}))] {
@@ -100,7 +101,7 @@ fn cve_2020_10749_a_bridge_of_others_stops_listening() {
                     "{setting}: {}",
                     lab.host.sh("ip -6 route; ip -6 addr")
                 );
-                // It is set for every container, whatever has been done since the last.
+                // Every ADD sets it again: it may have changed since the last one.
                 lab.host.sh(&format!("echo {setting} >/proc/sys/net/ipv6/conf/br0/accept_ra"));
                 lab.attach(&lab.container(), &conf).add();
                 advertise(&container);
@@ -114,11 +115,11 @@ fn cve_2020_10749_a_bridge_of_others_stops_listening() {
     }
 }
 
-/// The reference leaves the gateway's interface in a VLAN as the kernel made it.
+/// The reference leaves the settings of a VLAN gateway's interface at the kernel's defaults.
 #[test]
 fn cve_2020_10749_a_gateway_in_a_vlan_stops_listening() {
     for_ours("bridge", |lab| {
-        if !bridge::filters_vlans(lab) {
+        if !filters_vlans(lab) {
             return;
         }
         let tagged = with(&bridge::conf(), json!({"vlan": 100}));
@@ -128,7 +129,7 @@ fn cve_2020_10749_a_gateway_in_a_vlan_stops_listening() {
             let container = lab.container();
             lab.attach(&container, &tagged).add();
             advertise(&container);
-            std::thread::sleep(patience(1) / 5); // it goes by two pairs and a bridge
+            std::thread::sleep(patience(1) / 5); // it crosses two pairs and a bridge
             assert!(!believes(&lab.host), "{prepare}: {}", lab.host.sh("ip -6 route; ip -6 addr"));
             lab.host.sh("echo 2 >/proc/sys/net/ipv6/conf/br0.100/accept_ra");
             advertise(&container);
@@ -138,7 +139,7 @@ fn cve_2020_10749_a_gateway_in_a_vlan_stops_listening() {
     });
 }
 
-/// As in a container of the plugin's own. The reference says nothing.
+/// A read-only /proc/sys, as in a container that runs the plugin. The reference prints no warning.
 #[test]
 fn cve_2020_10749_refused_setting_is_a_warning() {
     for_each_peer("bridge", |lab| {
@@ -156,12 +157,12 @@ fn cve_2020_10749_refused_setting_is_a_warning() {
     });
 }
 
-/// `<bridge>.<vlan>` of others is a VLAN interface on the bridge.
+/// A foreign `<bridge>.<vlan>` that is a VLAN interface on the bridge.
 const OTHERS_GATEWAY: &str = "ip link del br0.100 && bridge vlan add dev br0 vid 100 self && \
     ip link add br0.100 up link br0 type vlan id 100 && echo 2 >/proc/sys/net/ipv6/conf/br0.100/accept_ra";
 
-/// What a port receives goes to the bridge, and what an ifb shapes to the link that it came from:
-/// their own settings say nothing.
+/// A port passes its packets to the bridge, and an ifb returns them to the link that they came
+/// from, so their own settings have no effect.
 #[test]
 fn cve_2020_10749_ports_and_ifbs_do_not_listen() {
     for_ours("bandwidth", |lab| {
@@ -181,8 +182,8 @@ fn cve_2020_10749_ports_and_ifbs_do_not_listen() {
     });
 }
 
-/// The master's own settings are the administrator's. What a container sends goes past the host's
-/// stack to the network.
+/// The master's settings belong to the administrator. A container's packets bypass the host's stack
+/// on the way to the network.
 #[test]
 fn cve_2020_10749_a_master_passes_by_the_host() {
     for kind in [stacked::MACVLAN, stacked::IPVLAN, stacked::VLAN] {
@@ -204,8 +205,8 @@ fn cve_2020_10749_a_master_passes_by_the_host() {
     }
 }
 
-/// Containers of one bridge are neighbours, and a neighbour may be the network's router: that is up
-/// to the network, as with the reference. Each of these keeps a network from it.
+/// Containers on one bridge are neighbours, and a neighbour may be the network's router, so the
+/// plugins allow this, as the reference does. Port isolation or tuning prevents it.
 #[test]
 fn cve_2020_10749_neighbours_can_be_kept_from_listening() {
     let cases: [(&str, Value, Option<Value>); 3] = [
@@ -228,7 +229,7 @@ fn cve_2020_10749_neighbours_can_be_kept_from_listening() {
 
 // --- CVE-2021-20206 ---
 
-/// A program where no plugin is, and one directory in CNI_PATH that leads there with `..`.
+/// A program outside the plugin directory, and a subdirectory from which `..` leads to it.
 fn evil_program(lab: &Lab) {
     lab.host.sh(
         "mkdir -p /run/plugins/sub /run/bin /run/net.d && printf '#!/bin/sh\\necho >/run/called\\n' >/run/bin/evil && chmod +x /run/bin/evil \
@@ -280,10 +281,10 @@ fn cve_2021_20206_no_type_leads_out_of_the_plugins_directories() {
     }
 }
 
-/// The runtime's side: networks of any file, by `net`, by `cnitool`'s names, and where they are
-/// only looked at.
+/// The runtime's side: network files with such a type, in every command of `net`, `cnitool` and
+/// `validate` that reads them.
 #[test]
-fn cve_2021_20206_no_network_leads_out_of_the_plugins_directories() {
+fn cve_2021_20206_no_network_escapes_the_plugin_directories() {
     for_ours("bridge", |lab| {
         evil_program(lab);
         for kind in TRAVERSALS.into_iter().chain(["../../../../../../run/bin/evil"]) {
@@ -319,7 +320,7 @@ fn cve_2021_20206_no_network_leads_out_of_the_plugins_directories() {
 
 // --- CVE-2025-54410, CVE-2025-54388 ---
 
-/// What a reload does without firewalld at hand: all tables of others go.
+/// The effect of a firewalld reload without firewalld: all foreign tables are deleted.
 const FLUSH: &str = "nft list tables | grep -v cni | while read table; do nft delete $table; done";
 
 fn isolated_pair<'a>(lab: &'a Lab, backend: Option<&str>) -> [Chain<'a>; 2] {
@@ -340,7 +341,7 @@ fn assert_apart(pair: &[Chain<'_>; 2], when: &str) {
         for ip in pair[to].ips() {
             assert!(!is_answered(&pair[from].container, &ip, ""), "{when}: {ip} answers");
         }
-        assert_pings(&pair[from].container, UPLINK[0]); // it is not that nothing works
+        assert_pings(&pair[from].container, UPLINK[0]); // the network itself works
     }
 }
 
@@ -359,7 +360,7 @@ fn cve_2025_54410_bridges_stay_apart_when_firewalld_is_reloaded() {
 }
 
 #[test]
-fn cve_2025_54410_bridges_stay_apart_when_the_tables_of_others_go() {
+fn cve_2025_54410_bridges_stay_apart_when_foreign_tables_go() {
     for_ours("firewall", |lab| {
         lab.host.sh(firewall::DROPPING);
         let pair = isolated_pair(lab, None);
@@ -371,10 +372,10 @@ fn cve_2025_54410_bridges_stay_apart_when_the_tables_of_others_go() {
     });
 }
 
-/// With iptables the rules stand in the host's own chains, and go with them. As with the reference;
-/// but CHECK says so, and another ADD repairs it.
+/// With iptables the rules are in the host's own chains and disappear with them, as the reference's
+/// do. CHECK reports it, and another ADD repairs it.
 #[test]
-fn cve_2025_54410_isolation_that_went_with_iptables_is_told() {
+fn cve_2025_54410_isolation_lost_with_iptables_is_reported() {
     for_ours("firewall", |lab| {
         let pair = isolated_pair(lab, Some("iptables"));
         assert_apart(&pair, "before");
@@ -388,9 +389,9 @@ fn cve_2025_54410_isolation_that_went_with_iptables_is_told() {
     });
 }
 
-/// Published at 127.0.0.1 is not published to the neighbours, whatever is reloaded.
+/// A port published at 127.0.0.1 stays closed to neighbours after any reload.
 #[test]
-fn cve_2025_54388_a_port_of_the_host_itself_stays_so_when_firewalld_is_reloaded() {
+fn cve_2025_54388_host_port_stays_local_after_firewalld_reload() {
     for_ours("portmap", |lab| {
         let Some(_firewalld) = Firewalld::start(lab) else { return };
         lab.host.sh("firewall-cmd --zone=trusted --change-interface=uplink; firewall-cmd --permanent --zone=trusted --change-interface=uplink");

@@ -1,5 +1,5 @@
-//! Hostile input: what others put into names, configurations, results, streams and directories.
-//! docs/security-tests.md says what was tried, and which test does it.
+//! Hostile input in names, configurations, results, streams and directories. docs/security-tests.md
+//! lists the attacks, and the test for each.
 
 mod cves;
 mod lying_prev_result;
@@ -16,11 +16,11 @@ use serde_json::Value;
 use crate::support::call::{Call, Outcome};
 use crate::support::patience;
 
-/// In bytes. Whoever needs more takes what is endless for a file.
+/// In bytes. Only a plugin that reads an endless file to its end needs more.
 const MEMORY: u64 = 1 << 30;
 
-/// The call with a limit of time and of memory: one that hangs ends with 124, one that takes too
-/// much without an answer.
+/// The call with limits of time and memory: exit status 124 means a hang; a call beyond the memory
+/// limit ends without an answer.
 fn bounded(call: Call) -> Call {
     let Call { mut wrapper, .. } = call.clone();
     let words = [
@@ -35,7 +35,7 @@ fn bounded(call: Call) -> Call {
     Call { wrapper, ..call }
 }
 
-/// It has succeeded, or said why not in one error object.
+/// Whether the call succeeded, or printed its reason in one error object.
 fn is_answer(outcome: &Outcome) -> bool {
     let json = serde_json::from_str::<Value>(&outcome.stdout);
     match outcome.status {
@@ -43,6 +43,6 @@ fn is_answer(outcome: &Outcome) -> bool {
         1 => json.is_ok_and(|object| {
             object["code"].is_u64() && object["msg"].as_str().is_some_and(|msg| !msg.is_empty())
         }),
-        _ => false, // by a signal, or by `timeout`
+        _ => false, // killed by a signal, or by `timeout`
     }
 }

@@ -1,6 +1,6 @@
-//! Names: of containers, interfaces and networks, in whatever bytes. What cannot be one is refused
-//! before anything is done; what can be one, and means something to a shell, a program or a format,
-//! is a name and nothing else.
+//! Names of containers, interfaces and networks, in arbitrary bytes. An invalid name is refused
+//! before any change; a valid one that means something to a shell, a program or a format is only a
+//! name.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::is_answer;
-use crate::plugins::main::bridge;
-use crate::plugins::meta::{firewall, portmap};
 use crate::support::attachment::{for_ours, with};
 use crate::support::call::{Call, Outcome};
+use crate::support::extent::sample;
+use crate::support::networks::{bridge, firewall, portmap};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, connect};
 
-/// No container's id, whatever the command.
+/// Invalid container ids, for every command.
 const IDS: [&[u8]; 18] = [
     b"../../etc/passwd",
     b"/etc/passwd",
@@ -38,7 +38,7 @@ const IDS: [&[u8]; 18] = [
     "\u{202e}a".as_bytes(),
 ];
 
-/// No interface's name.
+/// Invalid interface names.
 const IFNAMES: [&[u8]; 12] = [
     b"..",
     b".",
@@ -54,7 +54,7 @@ const IFNAMES: [&[u8]; 12] = [
     b"a\x0cb",
 ];
 
-/// As a runtime would start it, with bytes for a name.
+/// Runs the plugin as a runtime does, with arbitrary bytes as a variable's value.
 fn run(call: &Call, name: &str, value: &[u8]) -> Outcome {
     let output = Command::new(&call.wrapper[0])
         .args(&call.wrapper[1..])
@@ -103,8 +103,8 @@ fn what_cannot_be_a_name_is_refused_before_anything_is_done() {
                     value,
                 );
                 let said = String::from_utf8_lossy(value).into_owned();
-                // A name with a `%` may be that of an interface which another plugin has made;
-                // nothing is there to be deleted.
+                // Another plugin may have made an interface with a `%` in its name, so DEL accepts
+                // it and finds nothing to delete.
                 if variable == "CNI_IFNAME" && value.contains(&b'%') && command == "DEL" {
                     assert_eq!(outcome.status, 0, "{command} {said:?}: {outcome:?}");
                     continue;
@@ -125,7 +125,7 @@ fn what_cannot_be_a_name_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn what_cannot_be_a_network_s_name_is_refused_before_anything_is_done() {
+fn an_invalid_network_name_is_refused_before_any_change() {
     for_ours("bridge", |lab| {
         let attachment = lab.attach(&lab.container(), &bridge::conf());
         let before = Watch::start(lab, &[]);
@@ -148,7 +148,7 @@ fn what_cannot_be_a_network_s_name_is_refused_before_anything_is_done() {
     });
 }
 
-/// Kernel and specification take them, and each is something to some program.
+/// Names that the kernel and the specification accept, each with a meaning to some program.
 const STRANGE: [&[u8]; 17] = [
     b"-rf",
     b"--",
@@ -169,7 +169,7 @@ const STRANGE: [&[u8]; 17] = [
     b"a\x80b",
 ];
 
-/// Everything that writes names anywhere.
+/// The chained plugins that write names into rules, files and sysctls.
 fn chained(backend: &str) -> [Value; 3] {
     [
         portmap::portmap(Some(backend), json!([portmap::web()])),
@@ -180,23 +180,23 @@ fn chained(backend: &str) -> [Value; 3] {
 
 #[test]
 fn a_strange_name_is_a_name_and_nothing_else() {
-    for backend in portmap::BACKENDS {
+    for (turn, backend) in portmap::BACKENDS.into_iter().enumerate() {
         for_ours("bridge", |lab| {
             let main = with(
                 &portmap::network(),
                 json!({"cniVersion": "1.1.0", "ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true}),
             );
             lab.host.sh("mkdir /run/cwd");
-            portmap::warm_up(lab, &main, &chained(backend)[0]); // what stays by contract is there
+            portmap::warm_up(lab, &main, &chained(backend)[0]); // creates what may stay after DEL
             let bystander = lab.chain(&main, &chained(backend)[1]);
             bystander.add();
             bystander.also(&chained(backend)[2]).add();
             let id = "0".repeat(200) + "a_b..c-";
             let before = Watch::start(lab, &[&bystander.container]);
-            for name in STRANGE {
+            for name in sample(STRANGE.to_vec(), 3, turn) {
                 let container = lab.container();
                 let said = String::from_utf8_lossy(name).into_owned();
-                // A runtime's own directory is where something would appear.
+                // A stray file would appear in the runtime's working directory.
                 let enter = |call: Call| {
                     let mut call = call;
                     call.wrapper.extend(
@@ -234,9 +234,9 @@ fn a_strange_name_is_a_name_and_nothing_else() {
     }
 }
 
-/// An id has no limit of length; a file's name has. What could not be kept was not made.
+/// An id has no maximum length, but a file name has. An ADD without a record makes no change.
 #[test]
-fn a_name_too_long_for_a_file_is_told_and_keeps_nobody_from_leaving() {
+fn a_name_too_long_for_a_file_is_reported_and_blocks_no_del() {
     for_ours("tuning", |lab| {
         let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
         let chain = lab.chain(&main, &json!({"type": "tuning", "mtu": 1400}));

@@ -1,5 +1,5 @@
-//! CNI_NETNS that is the host's own, by whatever path, for every plugin: what would be done there
-//! is not. `protocol::own_netns` has the wording, and what the reference does.
+//! CNI_NETNS that is the host's own namespace, by any path: no plugin changes the host.
+//! `protocol::own_netns` tests the error's text and the reference.
 
 use serde_json::{Value, json};
 
@@ -18,8 +18,7 @@ fn conf(plugin: &str) -> Value {
     })
 }
 
-/// The host has an interface of the name that a container's would have, with an address, a rule and
-/// a route of its own.
+/// A host with an interface of the container's name that has an address, a rule and a route.
 const HOST: &str = "ip link add eth0 type veth peer name eth1; ip addr add 10.10.0.2/24 dev eth0; ip link set eth0 up; ip link set eth1 up; \
     ip rule add from 10.10.0.2 table 100; ip route add 10.99.0.0/16 dev eth0 table 100; touch /run/netns/host; \
     mount --bind /proc/self/ns/net /run/netns/host; ln -s /run/netns/host /run/link";
@@ -45,7 +44,7 @@ fn nothing_is_done_to_the_host_in_place_of_a_container() {
                     let error = at.call(command, None).run().err();
                     assert_eq!(error.code, 8, "{plugin} {command} {path}: {error:?}");
                 }
-                at.call("CHECK", None).run(); // it looks, and may be content
+                at.call("CHECK", None).run(); // CHECK changes nothing, so it may succeed
             }
         }
         before.assert_unchanged("every plugin was pointed at the host");

@@ -1,5 +1,5 @@
-//! CNI_PATH: where programs are looked for that run as root. `protocol::delegate` has how they are
-//! found.
+//! CNI_PATH: the directories of programs that run as root. `protocol::delegate` tests how a program
+//! is found in them.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::support::attachment::for_ours;
 use crate::support::call::{Call, Peer, binary, farm};
 use crate::support::netns::Lab;
 
-/// In the working directory of whoever calls there is a program of the plugin's name.
+/// Puts programs with the names of plugins into the caller's working directory.
 fn prepare(lab: &Lab) {
     lab.host.sh(
         "mkdir -p /run/cwd /run/net.d; cd /run/cwd; printf '#!/bin/sh\\necho >/run/called\\n' >evil; chmod +x evil; cp evil host-local; cp evil static",
@@ -16,7 +16,7 @@ fn prepare(lab: &Lab) {
     std::fs::write(lab.path("/run/net.d/10-net1.conflist"), list.to_string()).unwrap();
 }
 
-/// From there.
+/// Makes the call in that directory, and returns whether a program there ran.
 fn from_there(lab: &Lab, mut call: Call) -> bool {
     call.wrapper = lab.host.enter.clone();
     call.wrapper.extend(["sh", "-c", "cd /run/cwd && exec \"$@\"", "sh"].map(str::to_owned));

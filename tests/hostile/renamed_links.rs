@@ -1,19 +1,19 @@
-//! A process in the container, with all rights there, gives links other names, altnames and
-//! aliases, ours among them. DEL removes the attachment's own link and no other: not that of
-//! another attachment, and not the host's.
+//! A process with all capabilities in the container gives links other names, altnames and aliases,
+//! among them ours. DEL removes the attachment's own link and no other: neither another
+//! attachment's nor the host's.
 
 use cni_multi::cni::attachment::{Key, hex};
 use serde_json::{Value, json};
 
-use crate::faults::subject::{Subject, in_a_lab, is_emulated, is_long};
-use crate::plugins::main::stacked::{MACVLAN, VLAN, hasty_container};
-use crate::plugins::main::{bridge, ptp};
-use crate::plugins::meta::{sbr, tuning, vrf};
 use crate::support::attachment::{Attachment, for_ours, with};
+use crate::support::extent::{is_emulated, is_long};
 use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::networks::stacked::{MACVLAN, VLAN, hasty_container};
+use crate::support::networks::{bridge, ptp, sbr, tuning, vrf};
+use crate::support::subject::{Subject, in_a_lab};
 
-/// Two attachments of one container: `eth0` to net1, which is to be detached, and `net1` to net2,
-/// which stays.
+/// Two attachments of one container: `eth0` to net1, which DEL removes, and `net1` to net2, which
+/// stays.
 struct Pair<'a> {
     container: Container,
     goes: Attachment<'a>,
@@ -41,8 +41,8 @@ impl<'a> Pair<'a> {
         Pair { container, goes, stays, indexes }
     }
 
-    /// Runs a trick in the container; it finds both aliases and the name that `eth0` had while it
-    /// was made.
+    /// Runs a trick in the container. Shell variables hold both aliases and the passing name that
+    /// `eth0` had during ADD.
     fn play(&self, trick: &str) {
         let key = Key::parse("net1", &self.goes.container_id, "eth0").unwrap();
         let [of_goes, of_stays] = self.indexes.map(|index| alias(&self.container, index));
@@ -81,7 +81,7 @@ fn alias(namespace: &Namespace, index: u64) -> String {
 
 const DOWN: &str = "ip link set eth0 down; ip link set net1 down";
 
-/// What the process does, and whether it leaves the attachment's own link there.
+/// What the process does, and whether the attachment's own link exists afterwards.
 fn tricks() -> Vec<(&'static str, String, bool)> {
     let trick = |what, script: &str, own_is_left| (what, format!("{DOWN}; {script}"), own_is_left);
     let swap = "ip link set eth0 name x; ip link set net1 name eth0; ip link set x name net1";
@@ -134,8 +134,8 @@ fn tricks() -> Vec<(&'static str, String, bool)> {
     ]
 }
 
-/// In the virtual machine the plugins take turns, since it is slow and their code is one; the long
-/// form tries all. Outside all of macvlan and tap are tried.
+/// In the virtual machine, which is slow, the plugins share the tricks, since they share their
+/// code. The long form, and a run elsewhere, tries all with each.
 fn tricks_for(subject: &Subject) -> Vec<(&'static str, String, bool)> {
     let is_its_turn =
         |turn: usize| !is_emulated() || is_long() || turn % 3 == subject.name.len() % 3;
@@ -162,14 +162,14 @@ fn del_removes_its_own_link_alone(lab: &Lab, subject: &Subject) {
     }
 }
 
-/// ADD once more, which would remove what a killed ADD has left.
+/// A repeated ADD removes what a killed ADD has left, but not another attachment's link.
 fn add_removes_no_link_of_another(lab: &Lab, subject: &Subject) {
     let pair = Pair::add(lab, subject);
     pair.goes.del();
     pair.play_after_del(
         "ip link set net1 down; ip link set net1 name $passing; ip link set $passing alias ''",
     );
-    let _ = pair.goes.try_add(); // the name may be in its way
+    let _ = pair.goes.try_add(); // fails if the name is taken
     pair.assert_spared("the passing name");
     pair.goes.del();
     pair.assert_spared("the passing name, DEL");
@@ -223,14 +223,14 @@ fn lend<'a>(lab: &'a Lab, container: &Container, device: &str) -> Attachment<'a>
     lent
 }
 
-/// Whether the pair, or what stands on the uplink, is still there: its hardware address tells it.
+/// The hardware address of the lent device, which shows whether the device still exists.
 const LENT: &str = "02:00:00:00:00:77";
 
 fn is_in(namespace: &Namespace) -> bool {
     links(namespace).iter().any(|link| link["address"] == LENT)
 }
 
-/// After the DEL, the process gives the lent device all that the attachment's link had.
+/// After DEL the process gives the lent device the name and the alias of the attachment's link.
 fn repeated_del_spares_a_lent_device(lab: &Lab, conf: &Value, device: &str) {
     let container = hasty_container(lab);
     let attachment = lab.attach(&container, &with(conf, json!({"name": "net1"})));
@@ -270,7 +270,7 @@ fn repeated_del_of_macvlan_spares_a_device_of_the_host() {
     MACVLAN.for_ours(|lab| repeated_del_spares_a_lent_device(lab, &MACVLAN.conf(), &device));
 }
 
-/// The end of another attachment's pair that has the name by now.
+/// After DEL the link of another attachment takes the name.
 #[test]
 fn repeated_del_of_a_pair_spares_links_of_other_kinds() {
     for conf in [bridge::conf(), ptp::conf()] {
@@ -293,7 +293,7 @@ fn repeated_del_of_a_pair_spares_links_of_other_kinds() {
 
 // --- Chained plugins, and the loopback interface ---
 
-/// `lo` is a name like any other; the kernel's loopback interface has ifindex 1.
+/// Any link can be named `lo`; the kernel's loopback interface has ifindex 1.
 #[test]
 fn del_of_loopback_sets_no_other_link_down() {
     MACVLAN.for_ours(|lab| {
@@ -315,7 +315,7 @@ fn del_of_loopback_sets_no_other_link_down() {
     });
 }
 
-/// Both names are swapped between ADD and DEL.
+/// Swaps both names between ADD and DEL.
 const SWAP: &str = "ip link set eth0 down; ip link set net1 down
     ip link set eth0 name x; ip link set net1 name eth0; ip link set x name net1
     ip link set eth0 up; ip link set net1 up";

@@ -1,16 +1,17 @@
-//! CNI_NETNS leads to another container's namespace by now: `/run/netns/x` after a runtime has
-//! bound the next one there, `/proc/PID/ns/net` after the process ids have come round. What is late
-//! for the first container leaves the second alone.
+//! CNI_NETNS already leads to another container's namespace: `/run/netns/x` after a runtime has
+//! bound the next one there, `/proc/PID/ns/net` after a process id is reused. Late calls for the
+//! first container leave the second alone.
 
 use serde_json::{Value, json};
 
-use crate::faults::subject::{Subject, all, in_a_lab, is_emulated, is_long};
-use crate::plugins::main::stacked::hasty_container;
 use crate::support::attachment::{Attachment, with};
 use crate::support::call::Peer;
+use crate::support::extent::{is_emulated, is_long};
 use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::networks::stacked::hasty_container;
 use crate::support::patience;
-use crate::support::snapshot::{Snapshot, last_of};
+use crate::support::snapshot::{Snapshot, last_of, lines};
+use crate::support::subject::{Subject, all, in_a_lab};
 
 /// The plugins of a network, attached to one container.
 struct Member<'a> {
@@ -19,8 +20,8 @@ struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    /// ADD of each plugin by the plugins of `by`, with the namespace at `netns`. What follows is
-    /// ours.
+    /// ADD of each plugin by `by`, with the namespace at `netns`. All later calls are by our
+    /// plugins.
     fn add(
         lab: &'a Lab,
         subject: &Subject,
@@ -49,7 +50,7 @@ impl<'a> Member<'a> {
         self.plugins.iter().for_each(|plugin| drop(plugin.check(&self.result).ok()));
     }
 
-    /// GC of each plugin, where this is the only valid attachment.
+    /// GC of each plugin, with this as the only valid attachment.
     fn gc(&self) {
         for plugin in &self.plugins {
             plugin.gc(&[(&plugin.container_id, &plugin.ifname)]).ok();
@@ -57,8 +58,8 @@ impl<'a> Member<'a> {
     }
 }
 
-/// A link of the earlier namespace may have what only one link of the master can have, until the
-/// kernel has taken it down.
+/// Until the kernel has deleted the links of the earlier namespace, one of them may hold what only
+/// one link on the master can have.
 fn add_when_free(plugin: &Attachment<'_>, previous: Option<&Value>) -> Value {
     let deadline = std::time::Instant::now() + patience(20);
     loop {
@@ -70,8 +71,8 @@ fn add_when_free(plugin: &Attachment<'_>, previous: Option<&Value>) -> Value {
     }
 }
 
-/// Puts the namespace of `to` at the path of `from`; that of `from` is gone, or kept by another
-/// path.
+/// Puts the namespace of `to` at the path of `from`. The namespace of `from` is gone, or kept at
+/// another path.
 fn reuse_path(lab: &Lab, from: &Container, to: &Container, is_kept: bool) {
     if is_kept {
         lab.host.sh(&format!("touch /run/netns/kept; mount --bind {} /run/netns/kept", from.netns));
@@ -80,8 +81,8 @@ fn reuse_path(lab: &Lab, from: &Container, to: &Container, is_kept: bool) {
     lab.host.sh(&format!("mount --bind {} {}", to.netns, from.netns));
 }
 
-/// Waits until the kernel has given each link that stands on another the state of that one: up to a
-/// second later than the link is up.
+/// Waits until the kernel has given each stacked link the state of its lower: up to a second after
+/// the link is up.
 fn wait_for_states(namespace: &Namespace) {
     let is_waiting = |link: &Value| {
         let kind = link["linkinfo"]["info_kind"].as_str().unwrap_or_default();
@@ -97,12 +98,12 @@ fn wait_for_states(namespace: &Namespace) {
     }
 }
 
-/// What is in the namespace and does not change by itself.
+/// The parts of a namespace that do not change on their own.
 struct Inside<'a>(&'a Namespace, Snapshot);
 
 impl<'a> Inside<'a> {
     fn of(namespace: &'a Namespace) -> Inside<'a> {
-        std::thread::sleep(std::time::Duration::from_millis(100)); // a new link's own address has its route a little later
+        std::thread::sleep(std::time::Duration::from_millis(100)); // the route of a new link's own address appears a little later
         wait_for_states(namespace);
         Inside(namespace, Snapshot::of(namespace))
     }
@@ -110,14 +111,17 @@ impl<'a> Inside<'a> {
     #[track_caller]
     fn assert_unchanged(&self, since: &str) {
         let changes = last_of(std::time::Duration::from_millis(50), || {
-            self.1.difference(&Snapshot::of(self.0)).to_owned()
+            self.1.changes_to(&Snapshot::of(self.0))
         });
-        assert!(changes.is_empty(), "the second container is not as before {since}:\n{changes}");
+        assert!(
+            changes.is_empty(),
+            "the second container is not as before {since}:\n{}",
+            lines(&changes)
+        );
     }
 }
 
-/// Everything that may come late for the first container; `second` is the one that has its path
-/// now.
+/// Every call that can arrive late for the first container; `second` has its path now.
 fn assert_late_calls_spare(first: &Member<'_>, second: &Member<'_>, inside: &Namespace) {
     let before = Inside::of(inside);
     for (what, is_told) in
@@ -135,13 +139,13 @@ fn assert_late_calls_spare(first: &Member<'_>, second: &Member<'_>, inside: &Nam
 fn later_container_is_spared(lab: &Lab, subject: &Subject) {
     for by in Peer::all() {
         for is_kept in [false, true] {
-            // A VLAN, or a hardware address, of the master is taken for as long as the first
-            // namespace is there.
+            // A VLAN id or a hardware address on the master is taken while the first namespace
+            // exists.
             if is_kept && ["vlan", "macvlan, tuning, sbr"].contains(&subject.name) {
                 continue;
             }
-            // The virtual machine is slow: ours there where the namespace is kept, and the
-            // reference where it is gone. The long form does all.
+            // The virtual machine is slow: there, ours is tried with the namespace kept and the
+            // reference with it gone. The long form tries all.
             if is_emulated()
                 && !is_long()
                 && is_kept != (by == Peer::Ours)
@@ -166,7 +170,7 @@ fn later_container_is_spared(lab: &Lab, subject: &Subject) {
     }
 }
 
-/// GC finds the first container stale before any DEL of it, and DEL comes after that.
+/// GC runs while the first container is stale and has had no DEL; DEL follows.
 fn later_container_is_spared_by_gc(lab: &Lab, subject: &Subject) {
     let (one, other) = (hasty_container(lab), hasty_container(lab));
     let first = Member::add(lab, subject, &one, &one.netns, &Peer::Ours);
@@ -180,7 +184,7 @@ fn later_container_is_spared_by_gc(lab: &Lab, subject: &Subject) {
     second.del(true);
 }
 
-/// The second container's own tools have taken our aliases away.
+/// The second container's own tools have removed our aliases.
 fn later_container_without_aliases_is_spared(lab: &Lab, subject: &Subject) {
     let (one, other) = (hasty_container(lab), hasty_container(lab));
     let first = Member::add(lab, subject, &one, &one.netns, &Peer::Ours);
@@ -217,7 +221,7 @@ macro_rules! test_plugins {
         #[test]
         fn every_plugin_that_works_in_a_container_is_tried() {
             const TRIED: &[&str] = &[$($subject),*];
-            // These change nothing in a container. host-device has tests of its own.
+            // These change nothing in a container. host-device has its own tests.
             const OTHERS: [&str; 2] = ["host-local", "static"];
             const ON_THE_HOST: [&str; 5] = ["portmap", "firewall", "bandwidth", "iptables", "host-device"];
             for subject in all() {
@@ -243,8 +247,8 @@ test_plugins! {
     chain "macvlan, tuning, sbr"
 }
 
-/// An attachment of the reference has no record; the path alone leads the DEL, as it does for the
-/// reference.
+/// An attachment by the reference has no record, so DEL goes by the path alone, as the reference's
+/// does.
 #[test]
 fn del_of_what_the_reference_added_is_as_before() {
     in_a_lab("loopback", |lab, subject| {
@@ -257,7 +261,7 @@ fn del_of_what_the_reference_added_is_as_before() {
     });
 }
 
-/// Other plugins of the first container's network, which the runtime has attached it to as well.
+/// The runtime has attached the second container to a network other than the first one's.
 #[test]
 fn late_del_of_another_interface_spares_the_next_container() {
     in_a_lab("macvlan", |lab, subject| {

@@ -1,5 +1,5 @@
-//! The configuration as bytes: without end, too large, too deep. `protocol::decode` and
-//! `protocol::stdin` have what is wrong within bounds.
+//! The configuration as a byte stream: endless, too large, too deep. `protocol::decode` and
+//! `protocol::stdin` test errors within the limits.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ use crate::support::stdin::spawn;
 
 const MEGABYTE: usize = 1 << 20;
 
-/// The plugin's process behind the limits of time and memory.
+/// The plugin's process under limits of time and memory.
 fn limited(plugin: &str) -> Call {
     let mut call = bounded(Call::new(&Peer::Ours, plugin, "ADD", ""));
     let mut line = std::mem::take(&mut call.wrapper);
@@ -46,7 +46,7 @@ fn a_configuration_without_end_is_not_read_to_the_end() {
     }
 }
 
-/// Whatever is within the limit has room in the memory.
+/// Every configuration within the size limit fits into the memory limit.
 #[test]
 fn the_largest_configurations_end_in_an_answer() {
     let size = 64 * MEGABYTE - 200;
@@ -80,7 +80,7 @@ fn the_largest_configurations_end_in_an_answer() {
     }
 }
 
-/// A runtime that writes one byte after the other gets its answer all the same.
+/// A runtime that writes one byte at a time gets its answer.
 #[test]
 fn a_slow_writer_is_waited_for() {
     let mut child = spawn(&limited("static"), Stdio::piped());

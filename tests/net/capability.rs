@@ -1,4 +1,4 @@
-//! Capability arguments by options of their own.
+//! Capability arguments given by command line options.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ fn site(capabilities: &[&str]) -> Site {
     site
 }
 
-/// What the plugin got.
+/// The `runtimeConfig` the plugin received.
 #[track_caller]
 fn runtime_config(site: &Site, options: &str) -> Value {
     let outcome = site.net(&format!("add lab /nonexistent --container-id c {options}"));
@@ -138,7 +138,7 @@ fn mistakes_name_the_option_the_value_and_what_was_expected() {
         ("--mac 02:00:00:00:00:07 --mac 02:00:00:00:00:08", "given twice, expected once"),
         (
             "--bandwidth 10M",
-            "\"10M\": expected ingress=RATE, egress=RATE or both with a comma between, such as ingress=10M,egress=5M",
+            "\"10M\": expected ingress=RATE, egress=RATE or both separated by a comma, such as ingress=10M,egress=5M",
         ),
     ];
     for (options, problem) in cases {

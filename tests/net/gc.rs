@@ -1,4 +1,4 @@
-//! `net gc`: what is told of what it does.
+//! `net gc` reports what it does.
 
 use std::fs;
 use std::process::Command;
@@ -17,7 +17,7 @@ fn attach(site: &Site, network: &str, ids: impl IntoIterator<Item = impl AsRef<s
     ids.into_iter().for_each(|id| site.attached(network, id.as_ref(), netns, &result(&[])));
 }
 
-/// The lines and the summary behind them.
+/// The expected output: the lines of the attachments, then the summary.
 fn done(lines: &str, detached: usize) -> String {
     format!("{lines}detached {detached}; without a record: removed 0, spared 0\n")
 }
@@ -26,7 +26,7 @@ fn looked(lines: &str, detached: usize) -> String {
     format!("{lines}would detach {detached}; without a record: would remove 0, would spare 0\n")
 }
 
-/// Nothing was detached, and the summary says that, too.
+/// Expects a failure with a summary of zero detached attachments.
 #[track_caller]
 fn assert_fails_in_the_end(outcome: &Outcome, msg: &str, details: &str) {
     assert_eq!(outcome.stdout, done("", 0));
@@ -34,7 +34,7 @@ fn assert_fails_in_the_end(outcome: &Outcome, msg: &str, details: &str) {
 }
 
 #[test]
-fn each_attachment_that_is_detached_is_told() {
+fn each_attachment_that_is_detached_is_reported() {
     let site = Site::with_lab();
     attach(&site, "lab", ["a", "b"], GONE);
     attach(&site, "lab", ["here"], HERE);
@@ -67,7 +67,7 @@ fn programs_get_the_same_as_json() {
 }
 
 #[test]
-fn without_a_network_all_are_collected_also_one_that_has_no_configuration_any_more() {
+fn gc_of_all_collects_networks_without_a_configuration_too() {
     let site = Site::with_lab();
     site.network("20-mynet.conflist", &static_network("mynet"));
     site.network("30-lab.conflist", &slow_network("lab"));
@@ -105,7 +105,7 @@ fn what_fails_keeps_nothing_else_from_being_done() {
         "error parsing configuration list: EOF while parsing an object at line 1 column 1; the file is {}",
         site.at("net.d/30-torn.conflist")
     );
-    let left_alone = "networks without a configuration are left alone, as a file cannot be read";
+    let left_alone = "networks without a configuration are skipped, because a file cannot be read";
     assert_eq!(
         (outcome.status, outcome.stdout.as_str()),
         (1, done("detached lab a eth0\n", 1).as_str())
@@ -117,7 +117,7 @@ fn what_fails_keeps_nothing_else_from_being_done() {
     assert_eq!(site.cached_names(), ["removed-d-eth0", "slow-b-eth0", "slow-c-eth0"]);
 }
 
-/// What was kept at ADD of a network that has gone since.
+/// Records an attachment of a network that lost its configuration after ADD.
 fn of_forgotten(site: &Site, id: &str, document: &serde_json::Value) {
     let config = base64::engine::general_purpose::STANDARD.encode(document.to_string());
     let record = json!({
@@ -127,9 +127,9 @@ fn of_forgotten(site: &Site, id: &str, document: &serde_json::Value) {
     site.cached(&format!("removed-{id}-eth0"), &record.to_string());
 }
 
-/// Documents have not what the directory of their network has.
+/// The cached configuration does not include the plugin files in the directory of its network.
 #[test]
-fn a_network_without_a_configuration_has_the_plugins_of_its_directory_still() {
+fn gc_without_configuration_uses_the_network_s_plugin_directory() {
     let site = Site::with_lab();
     of_forgotten(&site, "a", &json!({"cniVersion": "1.0.0", "name": "removed"}));
     let msg = "network \"removed\" has no configuration any more: no plugin configs found";
@@ -143,7 +143,7 @@ fn a_network_without_a_configuration_has_the_plugins_of_its_directory_still() {
 }
 
 #[test]
-fn a_network_without_a_configuration_that_had_disabled_gc_is_left_alone() {
+fn gc_without_configuration_spares_a_network_with_gc_disabled() {
     let site = Site::with_lab();
     of_forgotten(
         &site,
@@ -155,7 +155,7 @@ fn a_network_without_a_configuration_that_had_disabled_gc_is_left_alone() {
     assert!(!site.has("DEL-a.stdin"));
 }
 
-/// A link, a FIFO or a directory may stand for somebody who lives.
+/// A symbolic link, a FIFO or a directory may belong to a living container.
 #[test]
 fn what_is_no_file_in_the_cache_is_shown_and_spared() {
     let site = Site::with_lab();
@@ -199,7 +199,7 @@ fn a_lock_that_is_no_file_is_not_waited_for_or_followed() {
 }
 
 #[test]
-fn a_reader_that_has_gone_keeps_nobody_attached() {
+fn a_closed_reader_does_not_stop_the_detaching() {
     let site = Site::with_lab();
     attach(&site, "lab", ["a", "b", "c"], GONE);
     let call =
@@ -219,9 +219,9 @@ fn three_hundred_attachments_are_collected() {
     assert_eq!(site.cached_names(), ["lab-here-eth0"]);
 }
 
-/// The lines are on the terminal as well, and the progress makes room for them.
+/// The terminal shows the lines too, and progress is erased before each of them.
 #[test]
-fn who_waits_at_a_terminal_sees_how_far_it_is() {
+fn gc_at_a_terminal_shows_its_progress() {
     if Command::new("script").arg("--version").output().is_err() {
         return skip("script");
     }

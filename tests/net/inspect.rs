@@ -1,4 +1,4 @@
-//! `net inspect`, as far as no kernel is needed.
+//! `net inspect` without a kernel.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ fn site() -> Site {
 }
 
 #[test]
-fn everything_that_is_known_is_told() {
+fn everything_that_is_known_is_printed() {
     let text = site().prints("inspect lab --container-id one");
     let without_age: Vec<&str> =
         text.lines().filter(|line| !line.starts_with("ageSeconds ")).collect();
@@ -70,20 +70,20 @@ fn an_attachment_is_found_by_whatever_tells_it_from_the_others() {
     let fitting = "lab-cnitool-77383ca0a0715733ca6f-eth0, lab-one-eth0, lab-two-eth0";
     assert_failed(
         &site.net("inspect lab"),
-        "several attachments fit, say which by --container-id or --ifname",
+        "several attachments match; select one with --container-id or --ifname",
         fitting,
     );
     let hint = "`net ps` lists the attachments";
     for line in ["inspect lab -i net1", "inspect lab blue", "inspect lab --container-id three"] {
-        assert_failed(&site.net(line), "there is no such attachment", hint);
+        assert_failed(&site.net(line), "no such attachment", hint);
     }
-    assert_failed(&site.net("inspect labb"), "there is no such attachment", hint);
+    assert_failed(&site.net("inspect labb"), "no such attachment", hint);
     std::fs::remove_dir_all(site.at("cache")).unwrap();
-    assert_failed(&site.net("inspect lab"), "there is no such attachment", hint);
+    assert_failed(&site.net("inspect lab"), "no such attachment", hint);
 }
 
 #[test]
-fn a_broken_file_is_told_by_its_name() {
+fn a_broken_file_is_reported_by_its_name() {
     let site = site();
     site.cached("lab-torn-eth0", "{");
     let problem =
@@ -98,7 +98,7 @@ fn a_broken_file_is_told_by_its_name() {
 }
 
 #[test]
-fn a_bare_result_that_tells_nobody_s_name_is_told_as_it_is() {
+fn a_bare_result_without_names_is_printed_as_it_is() {
     let site = Site::with_lab();
     site.cached(
         "gone-abc-eth0",

@@ -1,4 +1,5 @@
-//! What the commands say of the kernel, and do to it: in a host of its own, with real plugins.
+//! What the commands report of the kernel and change in it, on a host of their own with real
+//! plugins.
 
 use serde_json::{Value, json};
 
@@ -6,7 +7,7 @@ use crate::support::call::{Peer, binary};
 use crate::support::netns::{Lab, UPLINK};
 use crate::support::traffic::{TcpServer, connect};
 
-/// A host with the network `web`: a bridge, published ports, limits.
+/// A host with the network `web`: a bridge, published ports and bandwidth limits.
 fn host() -> Lab {
     let lab = Lab::new(Peer::Ours);
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.93.0.0/24"}], [{"subnet": "fd00:93::/64"}]]});
@@ -89,7 +90,7 @@ fn what_the_kernel_has_is_compared_with_the_result() {
     assert_eq!((&kernel["interface"], &kernel["mac"]), (&json!("absent"), &Value::Null));
 }
 
-/// `gone` is what GC detaches: the two always agree.
+/// `net ps` and `net gc` always agree on which attachments are gone.
 #[test]
 fn ps_calls_gone_what_gc_detaches() {
     let lab = host();

@@ -1,4 +1,4 @@
-//! `net list`.
+//! `net list` shows each network, its file and any error.
 
 use std::fs;
 
@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::{Site, assert_failed, static_network};
 
-/// A network of each kind: found, found in a file of one plugin, shadowed, broken, behind the
-/// broken one.
+/// Files of each kind: a valid list, a shadowed single-plugin file, a broken list, and a list after
+/// the broken one.
 fn site() -> Site {
     let site = Site::with_lab();
     site.network("05-lab.conf", &json!({"cniVersion": "0.4.0", "name": "lab", "type": "loopback"}));
@@ -21,7 +21,7 @@ fn site() -> Site {
 }
 
 #[test]
-fn networks_are_listed_in_the_order_of_the_search_with_what_hides_them() {
+fn networks_are_listed_in_search_order_with_what_hides_them() {
     let expected = "\
 NETWORK                     VERSION  PLUGINS         FILE
 lab                         1.1.0    static          /net.d/10-lab.conflist
@@ -31,7 +31,7 @@ lab                         0.4.0    loopback        /net.d/05-lab.conf         
 ";
     let printed = site().net("list");
     assert_eq!(printed.status, 0);
-    // The columns are as wide as the whole paths, so the widths are compared without them.
+    // Compare words, not columns: the column width depends on the length of the temporary path.
     let words = |text: &str| {
         text.lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -96,6 +96,6 @@ fn a_mistyped_network_is_answered_with_those_there_are() {
     site.network("30-lab.conflist", &static_network("lab"));
     let msg = format!("no net configuration with name \"labb\" in {}", site.at("net.d"));
     for line in ["add labb red", "del labb red", "status labb", "gc labb"] {
-        assert_failed(&site.net(line), &msg, "there is: lab, mynet");
+        assert_failed(&site.net(line), &msg, "available networks: lab, mynet");
     }
 }

@@ -1,5 +1,4 @@
-//! The pages of the manual and the completions: all that the command line has, in a form that their
-//! readers take.
+//! The manual pages and the completions cover the whole command line in valid formats.
 
 use std::fs;
 use std::process::Command;
@@ -17,7 +16,7 @@ fn written() -> Scratch {
     dir
 }
 
-/// Every command that is not hidden, `net add` as `["net", "add"]`, with its long options.
+/// Every visible command with its long options; `net add` is `["net", "add"]`.
 fn commands() -> Vec<(Vec<String>, Vec<String>)> {
     fn collect(
         command: &clap::Command,
@@ -116,7 +115,7 @@ fn shells_complete_what_is_typed() {
         let verbs = ["add", "check", "del", "gc", "inspect", "list", "ps", "status"];
         assert_eq!(offers("cni-multi net "), verbs, "{shell:?}");
         assert_eq!(offers("cni-multi net list --output "), ["json", "table"], "{shell:?}");
-        // clap_complete 4.6 has nothing in fish for arguments that are no options.
+        // clap_complete 4.6 does not complete positional arguments in fish.
         let plugins: &[&str] =
             if matches!(shell, Shell::Fish) { &[] } else { &["host-device", "host-local"] };
         assert_eq!(offers("cni-multi schema host-"), plugins, "{shell:?}");

@@ -1,4 +1,4 @@
-//! `cni-multi net …` as people use it, from outside: what is printed, and what is said of mistakes.
+//! `cni-multi net …` from the outside: its output and its errors.
 
 mod capability;
 mod gc;
@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use crate::support::call::{Call, Outcome, binary};
 use crate::support::scratch::Scratch;
 
-/// The fake plugin `slow`, whose DEL takes a while. Where a file says so, its turn is the moment at
-/// which somebody asks the process to end, by the signal that is in the file, or its DEL fails.
+/// The fake plugin `slow`: its DEL takes 30 ms. If the file `interrupt` exists, each call sends the
+/// signal named in it to the parent process. If the file `fails` exists, DEL fails.
 const PLUGIN: &str = r#"#!/bin/sh
 cat >DIR/$CNI_COMMAND-$CNI_CONTAINERID.stdin
 test ! -e DIR/interrupt || kill -$(cat DIR/interrupt) $PPID
@@ -29,7 +29,7 @@ case $CNI_COMMAND in
 esac
 "#;
 
-/// Directories of networks, plugins and results.
+/// A scratch directory with directories of networks, plugins and results.
 struct Site(Scratch);
 
 impl Site {
@@ -44,7 +44,7 @@ impl Site {
         site
     }
 
-    /// A site with the network `lab` of one plugin, which is compiled in and changes nothing.
+    /// A site with the network `lab` of one built-in plugin that changes nothing.
     fn with_lab() -> Site {
         let site = Site::new();
         site.network("10-lab.conflist", &static_network("lab"));
@@ -55,10 +55,11 @@ impl Site {
         fs::write(self.0.join("net.d").join(file), list.to_string()).unwrap();
     }
 
-    /// A file of the cache, as libcni writes it.
+    /// Writes a cache file in libcni's format.
     fn attached(&self, network: &str, id: &str, netns: &str, result: &Value) {
         let config =
-            "eyJjbmlWZXJzaW9uIjoiMS4xLjAiLCJuYW1lIjoibGFiIiwicGx1Z2lucyI6W3sidHlwZSI6InNsb3cifV19"; // lab, of slow
+            // The network `lab` with the plugin `slow`.
+            "eyJjbmlWZXJzaW9uIjoiMS4xLjAiLCJuYW1lIjoibGFiIiwicGx1Z2lucyI6W3sidHlwZSI6InNsb3cifV19";
         let record = json!({
             "kind": "cniCacheV1", "containerId": id, "config": config, "ifName": "eth0", "networkName": network,
             "netns": netns, "cniArgs": [["A", "1"]], "capabilityArgs": {"mac": "02:00:00:00:00:01"}, "result": result,
@@ -86,7 +87,7 @@ impl Site {
         self.0.join(name).to_str().unwrap().to_owned()
     }
 
-    /// `cni-multi net LINE`.
+    /// Prepares `cni-multi net LINE`.
     fn call(&self, line: &str) -> Call {
         self.call_with(&line.split_whitespace().collect::<Vec<_>>())
     }
@@ -107,7 +108,7 @@ impl Site {
         self.call(line).run()
     }
 
-    /// What it prints, with the site's directory left out.
+    /// The stdout of a successful call, without the path of the site.
     #[track_caller]
     fn prints(&self, line: &str) -> String {
         let outcome = self.net(line);
@@ -115,7 +116,7 @@ impl Site {
         outcome.stdout.replace(self.0.text(), "")
     }
 
-    /// What it prints as JSON, with the site's directory left out.
+    /// The JSON output of a successful call, without the path of the site.
     #[track_caller]
     fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.prints(&format!("{line} -o json"))).unwrap()
@@ -136,7 +137,7 @@ fn result(addresses: &[&str]) -> Value {
     json!({"cniVersion": "1.1.0", "ips": ips})
 }
 
-/// A failure: nothing on stdout, message and details on stderr, status 1.
+/// Expects a failure: empty stdout, message and details on stderr, status 1.
 #[track_caller]
 fn assert_failed(outcome: &Outcome, msg: &str, details: &str) {
     let lines: String = [msg, details]

@@ -1,4 +1,4 @@
-//! What all commands have in common: where they print, and how they fail.
+//! Output and failures that all commands have in common.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ fn a_reader_that_has_gone_is_an_error_and_no_panic() {
         "gc lab -o json",
     ] {
         let call = site.call(line);
-        // By the time something is written the other end of the pipe is closed.
+        // The pipe's reader exits before the first write.
         let script = "exec 3>&1; { sleep 0.2; \"$@\" 2>&3; echo $? >&3; } | :";
         let outcome = call.wrapped(&["sh", "-c", script, "sh"].map(str::to_owned)).run();
         assert!(
@@ -39,8 +39,7 @@ fn with_json_a_failure_is_the_error_object_on_one_line() {
     for line in ["add labb red", "check labb red", "del labb red", "gc labb", "status labb"] {
         let outcome = site.net(&format!("{line} -o json"));
         let msg = format!("no net configuration with name \"labb\" in {}", site.at("net.d"));
-        let expected =
-            json!({"cniVersion": "1.1.0", "code": 7, "msg": msg, "details": "there is: lab"});
+        let expected = json!({"cniVersion": "1.1.0", "code": 7, "msg": msg, "details": "available networks: lab"});
         assert_eq!((outcome.status, outcome.stderr.lines().count()), (1, 1), "{line}: {outcome:?}");
         assert_eq!(
             serde_json::from_str::<serde_json::Value>(&outcome.stderr).unwrap(),
@@ -91,7 +90,7 @@ fn assert_unreadable(outcome: &Outcome, msg: &str) {
     );
 }
 
-/// As a script has it whose variable is not set.
+/// A script passes an empty argument if its variable is unset.
 #[test]
 fn an_empty_namespace_is_a_mistake() {
     let site = Site::with_lab();
@@ -101,9 +100,10 @@ fn an_empty_namespace_is_a_mistake() {
     }
 }
 
-/// Nobody has learned of the attachment; with `--no-undo` that is what was asked for.
+/// Without a printed result the caller does not know of the attachment; `--no-undo` keeps it on
+/// request.
 #[test]
-fn an_add_whose_result_cannot_be_written_is_undone() {
+fn an_add_is_undone_when_its_result_cannot_be_written() {
     let site = Site::new();
     site.network("10-lab.conflist", &slow_network("lab"));
     let full = |line: &str| {
@@ -119,13 +119,13 @@ fn an_add_whose_result_cannot_be_written_is_undone() {
     assert!(!site.has("DEL-two.stdin"));
 }
 
-/// Runs it as a terminal would, whoever started the tests: what nohup(1) or a shell's `&` has
-/// started ignores signals, and so does all that comes of it.
+/// Runs the command with default signal handling: tests started by nohup(1) or a shell's `&` pass
+/// ignored signals on to their child processes.
 fn interruptible(site: &Site, line: &str) -> Outcome {
     site.call(line).wrapped(&["env", "--default-signal=HUP,INT,TERM"].map(str::to_owned)).run()
 }
 
-/// Also where the undo is interrupted once more.
+/// Includes a second interruption during the undo.
 #[test]
 fn an_add_that_is_interrupted_is_undone() {
     let site = Site::new();
@@ -151,7 +151,7 @@ fn an_add_that_is_interrupted_is_undone() {
     assert!(!site.has("DEL-two.stdin"));
 }
 
-/// As nohup(1) starts it, and a shell what runs behind it.
+/// nohup(1) and a shell's background jobs start programs with signals ignored.
 #[test]
 fn an_add_that_is_to_ignore_a_signal_goes_on() {
     let site = Site::new();
@@ -187,9 +187,9 @@ fn a_del_that_is_interrupted_is_done_first() {
     );
 }
 
-/// Names of files, and what plugins say, are no commands to a terminal.
+/// Control characters in file names and plugin output must not reach the terminal.
 #[test]
-fn what_is_told_of_others_does_not_speak_to_the_terminal() {
+fn foreign_text_does_not_control_the_terminal() {
     let site = Site::new();
     site.network(
         "10-\u{1b}[31mred\u{202e}.conflist",
@@ -203,7 +203,6 @@ fn what_is_told_of_others_does_not_speak_to_the_terminal() {
     }
 }
 
-/// No page of help is longer than it has to be, and each command has one.
 #[test]
 fn every_command_has_help() {
     let site = Site::with_lab();

@@ -1,4 +1,4 @@
-//! `net ps`.
+//! `net ps` shows each attachment with the state of its namespace.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{Site, assert_failed, result};
 
 const HERE: &str = "/proc/self/ns/net";
 
-/// The words of each line, ages left out.
+/// The words of each line without the ages.
 fn rows(text: &str) -> Vec<String> {
     let is_age = |word: &&str| word.strip_suffix('s').is_none_or(|age| age.parse::<u32>().is_err());
     text.lines()
@@ -28,7 +28,7 @@ fn site() -> Site {
 }
 
 #[test]
-fn attachments_are_told_with_their_namespaces() {
+fn attachments_are_listed_with_their_namespaces() {
     let printed = site().prints("ps");
     let long = "f".repeat(64);
     assert_eq!(
@@ -127,7 +127,7 @@ fn files_of_older_libcnis_and_broken_ones_are_shown() {
 }
 
 #[test]
-fn a_cache_that_is_not_there_is_empty_and_one_that_cannot_be_read_is_an_error() {
+fn a_missing_cache_is_empty_and_an_unreadable_one_an_error() {
     let site = Site::with_lab();
     std::fs::remove_dir_all(site.at("cache")).unwrap();
     assert_eq!(site.json("ps"), json!([]));

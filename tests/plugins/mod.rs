@@ -1,4 +1,4 @@
-//! One module a plugin, as in src/plugins.
+//! One module per plugin, as in src/plugins.
 
 pub mod ipam;
 pub mod main;

@@ -1,4 +1,4 @@
-//! Our four nftables tables, and what an administrator does to them: flush, delete, and `nft list
+//! Our four nftables tables survive the commands of an administrator: flush, delete, and `nft list
 //! ruleset > f; nft -f f`.
 
 mod beside;
@@ -8,13 +8,14 @@ use std::cell::RefCell;
 
 use serde_json::{Value, json};
 
-use super::meta::firewall::{DROPPING, isolation, network as forwarded, route_from_outside};
-use super::meta::portmap::{is_open, network as published, portmap, web};
+use super::meta::firewall::isolation;
 use crate::support::attachment::{Attachment, for_ours, ips, with};
 use crate::support::netns::{Container, Lab, OUTSIDE};
+use crate::support::networks::firewall::{DROPPING, network as forwarded, route_from_outside};
+use crate::support::networks::portmap::{is_open, network as published, portmap, web};
 use crate::support::traffic::{TcpServer, assert_masqueraded, assert_no_ping, assert_pings};
 
-/// A container on a network, perhaps with a plugin that is chained.
+/// A container on a network, optionally with a chained plugin.
 struct One<'a> {
     container: Container,
     main: Attachment<'a>,
@@ -51,7 +52,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// As a runtime does it that knows the result, and which ports there were no more.
+    /// DEL of a runtime that has the result but no longer the port mappings.
     #[track_caller]
     fn del(&self) {
         if let Some(chained) = &self.chained {
@@ -66,7 +67,7 @@ impl<'a> One<'a> {
     }
 }
 
-/// One of our tables, as `family name`, and what fills it.
+/// One of our tables, as `family name`, with the configuration that fills it.
 struct Subject {
     table: &'static str,
     plugin: &'static str,
@@ -122,8 +123,8 @@ const SUBJECTS: [Subject; 4] = [
 ];
 
 impl Subject {
-    /// A new attachment; where ports are published each has one of its own, and a container sees
-    /// only some clients.
+    /// A new attachment. Published ports are unique for each, and only some clients reach a
+    /// container.
     fn add<'a>(&self, lab: &'a Lab, number: u64) -> One<'a> {
         let (main, chained) = (self.conf)();
         let ports = json!([
@@ -141,7 +142,7 @@ impl Subject {
         One::add(lab, &(main, chained))
     }
 
-    /// What is about packets that are forwarded needs a way back, and something to be let through.
+    /// Forwarded packets need a way back, and a drop policy that the rules override.
     fn prepare(&self, lab: &Lab) {
         if self.plugin == "firewall" {
             route_from_outside(lab);
@@ -153,7 +154,7 @@ impl Subject {
         lab.host.sh("nft -s list ruleset | grep -e cni_multi -e CNI- -e 10.10.0 || true")
     }
 
-    /// What can be flushed and deleted, as scripts.
+    /// Scripts that flush or delete parts of the table.
     fn damages(&self, lab: &Lab) -> Vec<String> {
         let table = self.table;
         let listing = lab.host.json(&format!("nft -j list table {table}"));
@@ -204,8 +205,8 @@ impl One<'_> {
     }
 }
 
-/// ADD after the damage works in full, and no DEL leaves anything, neither of what was there before
-/// nor of what came after.
+/// After the damage ADD works in full, and DEL leaves nothing of the attachments made before or
+/// after it.
 fn survives_damage(subject: &Subject) {
     for_ours(subject.plugin, |lab| {
         subject.prepare(lab);
@@ -258,7 +259,7 @@ fn firewall_after_flush_or_delete_add_works_and_del_is_whole() {
     survives_damage(&SUBJECTS[3]);
 }
 
-/// As Debian's nftables.service does it when the host stops and starts.
+/// Debian's nftables.service does this when the host stops and starts.
 #[test]
 fn ruleset_listed_and_loaded_again_serves_check_add_and_del() {
     for subject in &SUBJECTS {
@@ -282,7 +283,7 @@ fn ruleset_listed_and_loaded_again_serves_check_add_and_del() {
     }
 }
 
-/// The same by the programs of iptables, for the tables that are theirs.
+/// The same with iptables-save and iptables-restore, for the tables that iptables manages.
 #[test]
 fn iptables_saved_and_restored_serves_check_add_and_del() {
     for backend in [None, Some("iptables")] {
@@ -303,7 +304,7 @@ fn iptables_saved_and_restored_serves_check_add_and_del() {
     }
 }
 
-/// Rules with another meaning are still found, after a reload as well.
+/// CHECK detects rules with a changed meaning, after a reload too.
 #[test]
 fn ruleset_loaded_again_with_a_changed_rule_fails_check() {
     let changes = [

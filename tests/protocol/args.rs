@@ -1,5 +1,4 @@
-//! CNI_ARGS: strict when something is to be made of it, lenient on DEL, where a strict one would
-//! only leak.
+//! CNI_ARGS: strict for ADD and CHECK, lenient for DEL, where strictness would only leak.
 
 use super::{
     assert_silent_success, has_user_namespaces, host_local_conf, in_own_namespace, static_conf,
@@ -62,7 +61,7 @@ fn accepted_arguments(peer: &Peer) {
     for plugin in ["static", "host-local"] {
         for args in ACCEPTED {
             if plugin == "static" && args == "IP=" {
-                continue; // static wants a CIDR there
+                continue; // static requires a CIDR
             }
             let outcome = add(peer, plugin, args, &Scratch::new());
             assert_eq!(outcome.status, 0, "{plugin} {args:?}: {outcome:?}");
@@ -70,7 +69,7 @@ fn accepted_arguments(peer: &Peer) {
     }
 }
 
-/// Ours says code 4, an environment variable is invalid, and names it; the reference has no code
+/// Ours reports code 4, an invalid environment variable, and names it; the reference has no code
 /// for it.
 #[track_caller]
 fn assert_refused(peer: &Peer, outcome: &Outcome, msg: &str) {
@@ -117,8 +116,8 @@ fn last_duplicate_wins(peer: &Peer) {
     assert_eq!(result["ips"][0]["address"], "10.1.2.78/24");
 }
 
-/// The reference refuses, and the address stays taken: the runtime that sent the arguments will
-/// send them again.
+/// The reference refuses, and the address stays allocated: the runtime will repeat the same
+/// arguments.
 fn del_releases_whatever_the_arguments(peer: &Peer) {
     for (args, msg) in REFUSED {
         let data = Scratch::new();
@@ -138,8 +137,8 @@ fn del_releases_whatever_the_arguments(peer: &Peer) {
     }
 }
 
-/// `bridge` knows MAC, and is strict about it in the reference even where there is nothing to be
-/// done with one.
+/// `bridge` knows the argument MAC, and the reference checks CNI_ARGS even on a DEL that does not
+/// use it.
 fn bridge_is_deleted_whatever_the_arguments(peer: &Peer) {
     if !has_user_namespaces() {
         return;

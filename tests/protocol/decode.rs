@@ -1,4 +1,4 @@
-//! The JSON of a configuration is read as Go reads it; what cannot be decoded is named by its path.
+//! Configurations are decoded as Go decodes them, and an undecodable value is named by its path.
 
 use serde_json::json;
 
@@ -99,7 +99,7 @@ fn keys_match_in_any_case(peer: &Peer) {
         "dns": {"nameservers": ["1.1.1.1"], "domain": "a.example"},
     });
     for spell in [str::to_owned, str::to_uppercase, capitalised] as [fn(&str) -> String; 3] {
-        // `static` decodes a key spelled exactly `Address` into something else, so that one keeps
+        // `static` decodes a key spelled exactly `Address` into something else, so this key keeps
         // its case.
         let conf = format!(
             r#"{{"{}":"1.1.0","{}":"net-1","{}":{{"type":"static",
@@ -212,8 +212,7 @@ fn unknown_keys_are_ignored(peer: &Peer) {
     );
 }
 
-/// Plugin, command, the keys beside `cniVersion` and `name`, and the path of what is wrong with
-/// them.
+/// Plugin, command, the keys in addition to `cniVersion` and `name`, and the path of the mistake.
 type Wrong = (&'static str, &'static str, &'static str, &'static str);
 
 fn with_keys(keys: &str) -> String {
@@ -330,8 +329,7 @@ fn wrong_type_is_a_decoding_error_with_its_path(peer: &Peer) {
     }
 }
 
-/// Whether a text that is no address fails while it is decoded or while it is judged is ours to
-/// choose.
+/// The case leaves open whether text that is not an address fails in decoding or in validation.
 fn text_that_does_not_parse_is_an_error_with_its_path(peer: &Peer) {
     const WRONG: [Wrong; 19] = [
         (
@@ -517,7 +515,7 @@ fn refused_with_path(peer: &Peer, wrong: &[Wrong], codes: &[u64]) {
     }
 }
 
-/// The reference prints a 1.x result by way of doubles; its older families are exact.
+/// The reference prints a 1.x result through doubles; its older families are exact.
 fn integers_beyond_a_double_are_exact(peer: &Peer) {
     for (version, is_exact) in [("0.4.0", true), ("1.1.0", *peer == Peer::Ours)] {
         for priority in [i64::MAX, (1 << 53) + 1] {
@@ -561,7 +559,7 @@ fn invalid_unicode_is_replaced(peer: &Peer) {
     assert_eq!(domain(br"a\ud83d\ude00b"), "a\u{1f600}b");
 }
 
-/// Go goes 10,000 levels deep. We stop earlier, as nobody's configuration is that deep; neither may
+/// Go accepts 10,000 levels. Ours stops earlier, as no real configuration is that deep. Neither may
 /// crash.
 fn deep_nesting_ends_in_an_answer(peer: &Peer) {
     let nested = |depth: usize| {
@@ -583,7 +581,7 @@ fn deep_nesting_ends_in_an_answer(peer: &Peer) {
     assert_eq!((outcome.status, outcome.err().code), (1, 6), "{outcome:?}");
 }
 
-/// The reference crashes when it looks at such an address.
+/// The reference panics when it uses such an address.
 fn null_in_a_list_ends_in_an_answer(peer: &Peer) {
     for (list, path) in [
         (r#""runtimeConfig":{"ips":[null]}"#, "runtimeConfig.ips[0]"),
@@ -601,7 +599,7 @@ fn null_in_a_list_ends_in_an_answer(peer: &Peer) {
             assert!(outcome.status == 2 && outcome.stderr.contains("panic: "), "{outcome:?}");
         }
     }
-    // In a list of objects it is one without keys, on both sides.
+    // In a list of objects a null is an object without keys, on both sides.
     let outcome = add(peer, "static", with_keys(r#""ipam":{"addresses":[null]}"#));
     assert_eq!(outcome.status, 1);
     outcome.err();

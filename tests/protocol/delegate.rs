@@ -1,7 +1,6 @@
-//! How a main plugin finds and runs its IPAM plugin, and what it makes of the answer.
+//! How a main plugin finds and runs its IPAM plugin, and handles the answer.
 //!
-//! The IPAM plugins here are shell scripts. STATUS of `bridge` and `ptp` runs them and does nothing
-//! else.
+//! The IPAM plugins here are shell scripts. STATUS of `bridge` and `ptp` only runs them.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -43,7 +42,7 @@ peers! {
     own_plugin_needs_no_process,
 }
 
-/// A directory with scripts for plugins.
+/// A directory with scripts as plugins.
 struct Scripts(Scratch);
 
 impl Scripts {
@@ -51,10 +50,10 @@ impl Scripts {
         Scripts(Scratch::new())
     }
 
-    /// A script of the shell.
+    /// Adds a shell script.
     ///
-    /// Written by way of a process: were the file open in this one, another test could inherit it,
-    /// and what is open for writing cannot be executed.
+    /// A child process writes it: if this process had the file open for writing, a concurrent test
+    /// could inherit the descriptor, and executing the file would fail with ETXTBSY.
     fn add(&self, name: &str, body: &str) -> PathBuf {
         self.write(name, &format!("#!/bin/sh\n{body}\n"))
     }
@@ -80,7 +79,7 @@ fn conf(ipam: &str) -> String {
     format!(r#"{{"cniVersion":"1.1.0","name":"net-1","ipam":{{"type":"{ipam}"}}}}"#)
 }
 
-/// STATUS of `plugin`, delegated to `ipam` in this path.
+/// STATUS of `plugin`, delegated to `ipam` in `path`.
 fn status(peer: &Peer, plugin: &str, ipam: &str, path: &str) -> Call {
     Call::new(peer, plugin, "STATUS", conf(ipam)).env("CNI_PATH", path)
 }
@@ -103,7 +102,7 @@ fn environment_is_passed_on_with_the_command(peer: &Peer) {
         assert_silent_success(&call.run());
         let seen = scripts.file("env");
         let mut seen: Vec<&str> = seen.split_terminator('\0').collect();
-        // What the shell makes for itself.
+        // Variables that the shell sets itself.
         seen.retain(|pair| {
             !["PWD=", "OLDPWD=", "SHLVL=", "_=", "PATH="].iter().any(|name| pair.starts_with(name))
         });
@@ -139,8 +138,8 @@ fn delegate_runs_in_the_same_directory_without_arguments(peer: &Peer) {
     );
 }
 
-/// A delegate may leave its configuration unread, or talk before it reads; neither waits for the
-/// other.
+/// A delegate may leave its configuration unread, or write before it reads; neither side may block
+/// the other.
 fn delegate_that_does_not_read_stops_nobody(peer: &Peer) {
     let conf =
         conf("fake-ipam").replacen('{', &format!(r#"{{"padding":"{}","#, "x".repeat(1 << 20)), 1);
@@ -156,8 +155,7 @@ fn delegate_that_does_not_read_stops_nobody(peer: &Peer) {
     }
 }
 
-/// What this process itself inherited and leaves open is inherited on; the plugin adds nothing of
-/// its own.
+/// The plugin passes on the descriptors that this process inherited and left open, and adds none.
 fn delegate_inherits_no_other_files(peer: &Peer) {
     let scripts = Scripts::new();
     let script =
@@ -199,8 +197,8 @@ fn what_is_no_file_is_passed_over(peer: &Peer) {
         assert_silent_success(
             &status(peer, "bridge", name, &format!("{}:{}", first.text(), second.text())).run(),
         );
-        // A plugin is called by the name in the configuration, so that a binary of many plugins
-        // knows which it is.
+        // A plugin is executed under the name in the configuration, so that a multi-call binary
+        // knows which plugin it is.
         assert!(second.0.join(&format!("called-{name}")).exists());
     }
 }
@@ -223,7 +221,7 @@ fn missing_plugin_is_named_with_the_path(peer: &Peer) {
     }
 }
 
-/// A lone binary, without links to it, works.
+/// A lone binary without links to it works.
 fn own_plugin_needs_no_path(peer: &Peer) {
     for path in ["/nowhere", "/nowhere/a:/nowhere/b"] {
         for plugin in ["bridge", "ptp"] {
@@ -302,7 +300,7 @@ fn error_object_is_adopted(peer: &Peer) {
     }
 }
 
-/// Ours has a code for it, names the plugin, how it ended and what it said.
+/// Ours has a code for it, and names the plugin, its exit status and its output.
 fn diagnosis_without_an_error_object(peer: &Peer) {
     for (body, reference, mentions) in [
         ("exit 1", "netplugin failed with no error message: exit status 1", ["fake-ipam", "1"]),
@@ -342,7 +340,7 @@ fn diagnosis_without_an_error_object(peer: &Peer) {
             }
         } else {
             assert_eq!(error.code, 0);
-            // Releases up to 1.9 leave the exit status out where there was something on stderr.
+            // Releases up to 1.9 omit the exit status if there was output on stderr.
             let without_status = reference.split(": exit status").next().unwrap();
             assert!(error.msg.starts_with(without_status), "{body}: {outcome:?}");
         }
@@ -391,7 +389,7 @@ fn stderr_is_forwarded_on_success(peer: &Peer) {
     assert_eq!(outcome.stderr, "first\nsecond\n");
 }
 
-/// The reference loses what was on stderr when there is something on stdout.
+/// The reference drops stderr if there is output on stdout.
 fn stderr_is_forwarded_on_failure(peer: &Peer) {
     let outcome = answer(peer, r#"echo words >&2; echo '{"code":42,"msg":"m"}'; exit 1"#);
     assert_eq!(outcome.err().code, 42);
@@ -404,7 +402,7 @@ fn stdout_of_status_is_ignored(peer: &Peer) {
     }
 }
 
-/// `unshare -Urn` around a call of `plugin` with the scripts in its path.
+/// A call of `plugin` under `unshare -Urn` with the scripts in its path.
 fn privately(peer: &Peer, plugin: &str, command: &str, scripts: &Scripts) -> Call {
     let conf =
         r#"{"cniVersion":"1.1.0","name":"net-1","bridge":"br-1","ipam":{"type":"fake-ipam"}}"#;
@@ -446,8 +444,8 @@ fn delegate_is_called_for_each_command(peer: &Peer) {
     }
 }
 
-/// The specification wants a DEL after a delegate's ADD failed (section 4); the reference leaves
-/// that to the runtime.
+/// The specification requires a DEL after a failed ADD of a delegate (section 4); the reference
+/// leaves it to the runtime.
 fn failed_delegate_add_is_taken_back(peer: &Peer) {
     if !has_user_namespaces() {
         return;
@@ -509,7 +507,7 @@ fn unusable_result_of_a_delegate_is_an_error(peer: &Peer) {
     }
 }
 
-/// Holds the file open for writing, as an installation does that is not done yet.
+/// Holds the file open for writing, as an unfinished installation does.
 fn busy_for(path: &std::path::Path, time: Duration) -> std::thread::JoinHandle<()> {
     let held = std::fs::OpenOptions::new().append(true).open(path).unwrap();
     std::thread::spawn(move || {
@@ -518,8 +516,8 @@ fn busy_for(path: &std::path::Path, time: Duration) -> std::thread::JoinHandle<(
     })
 }
 
-/// The reference means to try again, and its second try ends with the error that the first had been
-/// made.
+/// The reference means to retry, but its second attempt fails because the command was already
+/// started.
 fn busy_program_is_tried_again(peer: &Peer) {
     let scripts = Scripts::new();
     let path = scripts.add("fake-ipam", &format!("touch {}/called", scripts.text()));
@@ -553,7 +551,7 @@ fn busy_program_is_no_success(peer: &Peer) {
     assert!(start.elapsed() < patience(30));
 }
 
-/// Ours is its own IPAM plugin, and calls it in the process it is.
+/// Ours is its own IPAM plugin, and calls it in the same process.
 fn own_plugin_needs_no_process(peer: &Peer) {
     if !Command::new("strace")
         .args(["-f", "-qq", "-e", "trace=none", "true"])

@@ -1,5 +1,5 @@
-//! The variables of a call: which are required, what they may hold, and in which order they are
-//! looked at.
+//! The variables of a call: which are required, which values are valid, and the order of the
+//! checks.
 
 use super::{PLUGINS, assert_error, assert_silent_success, conf, host_local_conf, static_conf};
 use crate::support::call::{Call, Peer};
@@ -27,8 +27,8 @@ const REQUIRED: [(&str, &[&str]); 5] = [
     ("STATUS", &["CNI_PATH"]),
 ];
 
-/// What each command requires of this peer. GET asks for what ADD asks for; the reference does not
-/// know it.
+/// The variables that each command requires of this peer. GET requires those of ADD; the reference
+/// lacks GET.
 fn required(peer: &Peer) -> Vec<(&'static str, &'static [&'static str])> {
     let mut required = REQUIRED.to_vec();
     if *peer == Peer::Ours {

@@ -1,11 +1,11 @@
-//! GET, of the 0.4.0-dev draft: the result of an attachment is printed again, from its state and
-//! not from its sandbox.
+//! GET, of the 0.4.0-dev draft, prints the result of an attachment again, from its state and not
+//! from its sandbox.
 
 use super::{PLUGINS, VERSIONS, assert_error, assert_silent_success, host_local_conf, static_conf};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::scratch::Scratch;
 
-/// The configuration with the result of the ADD in it, as a runtime sends it.
+/// The configuration with the result of ADD in it, as a runtime sends it.
 fn with_previous(conf: &str, result: &str) -> String {
     format!(r#"{},"prevResult":{result}}}"#, conf.strip_suffix('}').unwrap())
 }
@@ -64,8 +64,8 @@ fn get_of_another_interface_of_a_known_container_is_error_3() {
     assert_eq!(other.run().err().code, 3);
 }
 
-/// A runtime that knows of an ADD sends its result (000, GET), so one that sends none knows of
-/// none.
+/// A runtime that knows of an ADD sends its result (000, GET); without a result there is no known
+/// attachment.
 #[test]
 fn get_without_a_previous_result_is_error_3() {
     let data = Scratch::new();
@@ -77,7 +77,7 @@ fn get_without_a_previous_result_is_error_3() {
     }
 }
 
-/// The state of a sandbox is no matter of GET (000), and there is no other.
+/// GET does not inspect the sandbox (000), and these plugins have no other state.
 #[test]
 fn get_of_a_plugin_without_state_prints_the_previous_result() {
     let result =

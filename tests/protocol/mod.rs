@@ -1,8 +1,7 @@
-//! Tier T1: what a runtime sees of the protocol, whatever the plugin. Needs neither root nor
-//! network.
+//! Tier T1: the protocol as a runtime sees it, whatever the plugin. Needs neither root nor network.
 //!
-//! A case runs against both peers. Where the reference and we differ on purpose, the case says what
-//! each side does.
+//! A case runs against both peers. Where the reference and ours differ on purpose, the case says
+//! what each side does.
 
 mod args;
 mod decode;
@@ -41,7 +40,7 @@ pub fn static_conf(version: &str) -> String {
     )
 }
 
-/// A configuration of `host-local` whose state is in `data`.
+/// A configuration of `host-local` with its state in `data`.
 pub fn host_local_conf(version: &str, data: &Scratch) -> String {
     format!(
         r#"{{"cniVersion":"{version}","name":"net-1","ipam":{{"type":"host-local","subnet":"10.1.2.0/24","dataDir":"{}"}}}}"#,
@@ -49,16 +48,15 @@ pub fn host_local_conf(version: &str, data: &Scratch) -> String {
     )
 }
 
-/// Runs the call in a user and network namespace of its own, which is also the one of the
-/// container.
+/// Runs the call in its own user and network namespace, which also stands for the container's.
 ///
-/// So loopback, and what else wants to change a namespace, finds one that is its own to change.
+/// So loopback and other plugins that change a namespace change only this one.
 pub fn in_own_namespace(call: Call) -> Call {
     let call = call.env("CNI_NETNS", "/proc/self/ns/net").env("CNI_NETNS_OVERRIDE", "1");
     call.wrapped(&["unshare".to_owned(), "-Urn".to_owned()])
 }
 
-/// Whether this machine lets us make namespaces; says SKIP when it does not.
+/// Whether this machine permits user namespaces. Prints SKIP otherwise.
 pub fn has_user_namespaces() -> bool {
     let made = std::process::Command::new("unshare").args(["-Urn", "true"]).output();
     let has = made.is_ok_and(|output| output.status.success());
@@ -108,13 +106,13 @@ pub fn assert_error(
     assert_eq!(outcome.status, 1, "{outcome:?}");
 }
 
-/// Asserts success without a word.
+/// Asserts success without output.
 #[track_caller]
 pub fn assert_silent_success(outcome: &Outcome) {
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
 }
 
-/// The configuration, an object without a version, in this version.
+/// The configuration, an object without a version, with this version.
 pub fn with_version(version: &str, conf: &str) -> String {
     conf.replacen('{', &format!(r#"{{"cniVersion":"{version}","#), 1)
 }

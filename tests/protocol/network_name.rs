@@ -1,4 +1,4 @@
-//! The `name` of the configuration, judged before any command is looked at.
+//! The `name` of the configuration, validated before the command.
 
 use super::{PLUGINS, VERSIONS, assert_error};
 use crate::support::call::{Call, Peer};

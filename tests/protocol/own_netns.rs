@@ -1,7 +1,7 @@
-//! CNI_NETNS must not be the namespace the plugin itself runs in.
+//! CNI_NETNS must not be the namespace in which the plugin itself runs.
 //!
-//! The reference looks after the work is done, so its stdout holds a result and an error and the
-//! work stays. We look first.
+//! The reference checks after the work, so its stdout holds a result and an error, and the changes
+//! stay. Ours checks first.
 
 use super::{
     PLUGINS, assert_silent_success, conf, error_text, has_user_namespaces, host_local_conf,
@@ -26,7 +26,7 @@ fn host_local(peer: &Peer, command: &str, data: &Scratch) -> Call {
         .env("CNI_NETNS", "/proc/self/ns/net")
 }
 
-/// One error object and nothing else on stdout.
+/// Asserts that stdout is one error object and nothing else.
 #[track_caller]
 fn assert_refused(outcome: &Outcome) {
     let error = outcome.err();
@@ -103,7 +103,7 @@ fn check_has_no_guard(peer: &Peer) {
 
 fn namespace_that_cannot_be_opened_is_another_one(peer: &Peer) {
     let data = Scratch::new();
-    let unmounted = data.join("netns"); // what is left of a namespace once it is unmounted
+    let unmounted = data.join("netns"); // what an unmounted namespace leaves
     std::fs::write(&unmounted, "").unwrap();
     for netns in
         ["/run/netns/nowhere", "dummy", "/proc/self/ns/nothing", unmounted.to_str().unwrap()]

@@ -1,5 +1,5 @@
-//! `prevResult`: read in the family of the configuration's version, and passed on by those who have
-//! nothing to add.
+//! `prevResult` is decoded in the family of the configuration's version, and passed on by plugins
+//! that add nothing.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn loopback(peer: &Peer, version: &str, previous: &str) -> Outcome {
     in_own_namespace(Call::new(peer, "loopback", "ADD", conf)).run()
 }
 
-/// A previous result, with its version or without one.
+/// A previous result, with or without its version.
 fn previous(family: &str, version: Option<&str>) -> String {
     let version = version.map_or(String::new(), |version| format!(r#""cniVersion":"{version}","#));
     let address = match family {
@@ -66,7 +66,7 @@ fn previous_result_of_another_family_is_refused(peer: &Peer) {
             let error = outcome.err();
             assert_eq!(outcome.status, 1);
             if *peer == Peer::Ours {
-                // Ours has a code for a configuration that cannot be decoded, and says where.
+                // Ours has a code for an undecodable configuration, and says where.
                 assert_eq!(error.code, 6, "{outcome:?}");
                 assert!(
                     error.text().contains("prevResult") && error.text().contains(other),
@@ -124,8 +124,8 @@ fn previous_result_that_is_no_object_is_refused(peer: &Peer) {
     }
 }
 
-/// A previous result helps a DEL and never stops one. The reference's `static` and `loopback` do
-/// not look at it.
+/// DEL uses a previous result and never fails because of one. The reference's `static` and
+/// `loopback` ignore it.
 fn del_ignores_an_unreadable_previous_result(peer: &Peer) {
     if !has_user_namespaces() {
         return;

@@ -1,8 +1,8 @@
 //! Results, byte for byte as the reference prints them, in every version.
 //!
-//! `fixtures/results/<case>/conf.json` is a configuration without its version, `<version>.json`
-//! what the reference printed for it. `static` shows what an IPAM result becomes, `loopback` what a
-//! previous result becomes.
+//! `fixtures/results/<case>/conf.json` is a configuration without its version, and `<version>.json`
+//! is what the reference printed for it. `static` shows the conversion of an IPAM result,
+//! `loopback` that of a previous result.
 
 use std::path::{Path, PathBuf};
 
@@ -87,7 +87,7 @@ fn previous_result_is_printed_in_the_versions_of_its_family(peer: &Peer) {
     }
 }
 
-/// The reference reads a previous result through a double.
+/// The reference decodes a previous result through doubles.
 fn previous_result_with_a_long_interface_index_keeps_it(peer: &Peer) {
     if !has_user_namespaces() {
         return;
@@ -100,7 +100,7 @@ fn previous_result_with_a_long_interface_index_keeps_it(peer: &Peer) {
     assert_eq!(result["ips"][0]["interface"], exact);
 }
 
-/// Ours says that it is the configuration that cannot be.
+/// Ours reports it as a mistake of the configuration.
 fn result_without_address_has_no_form_before_0_3_0(peer: &Peer) {
     for version in ["0.1.0", "0.2.0"] {
         let outcome = Call::new(peer, "static", "ADD", conf("no-address", version)).run();
@@ -128,7 +128,7 @@ fn several_addresses_of_a_family_have_no_form_before_0_3_0(peer: &Peer) {
     }
 }
 
-/// The reference prints the 1.x form whatever the version, except where it converts.
+/// The reference prints the 1.x form in every version, except where it converts.
 fn loopback_tells_its_addresses_in_every_version(peer: &Peer) {
     if !has_user_namespaces() {
         return;

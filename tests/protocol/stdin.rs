@@ -1,4 +1,4 @@
-//! How the configuration is read: by whom, until when, and what happens when it cannot be.
+//! How the configuration is read: by which commands, until when, and the errors.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -60,7 +60,7 @@ fn unreadable_stdin_is_an_io_error(peer: &Peer) {
     }
 }
 
-/// Both open /dev/null in place of a closed stdin: the configuration is empty.
+/// Both open /dev/null for a closed stdin, so the configuration is empty.
 fn closed_stdin_is_an_error(peer: &Peer) {
     let mut call = Call::new(peer, "static", "ADD", "");
     call.wrapper = ["sh", "-c", r#"exec "$0" "$@" <&-"#].map(str::to_owned).to_vec();

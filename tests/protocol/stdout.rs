@@ -1,4 +1,4 @@
-//! What is written to stdout, and what happens when it cannot be.
+//! What is written to stdout, and the errors when it cannot be written.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ peers! {
     error_that_cannot_be_written_is_told_on_stderr,
 }
 
-/// Runs the call with a stdout that is always full.
+/// Runs the call with stdout on /dev/full.
 fn with_full_stdout(call: &Call) -> Output {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut child = Command::new(&call.program)
@@ -45,7 +45,7 @@ fn stdout_is_one_document_and_stderr_is_silent(peer: &Peer) {
     assert_eq!((good.status, bad.status), (0, 1));
 }
 
-/// Nobody learns of the attachment, so ours takes it back; the reference leaves it.
+/// The runtime never learns of the attachment, so ours undoes it; the reference leaves it.
 fn result_that_cannot_be_written_is_a_failure(peer: &Peer) {
     let data = Scratch::new();
     let output =
@@ -55,7 +55,7 @@ fn result_that_cannot_be_written_is_a_failure(peer: &Peer) {
     assert_eq!(data.join("net-1/10.1.2.2").exists(), *peer != Peer::Ours);
 }
 
-/// What is opened first has the number of what was closed, and would get the result.
+/// The first file opened takes the number of the closed descriptor, and would get the result.
 fn closed_stdout_is_a_failure_and_no_file_gets_its_number(peer: &Peer) {
     let data = Scratch::new();
     let mut call = Call::new(peer, "host-local", "ADD", host_local_conf("1.1.0", &data));

@@ -29,7 +29,7 @@ const VERSION_LINE: &str = concat!(
 const SUPPORTS: &str =
     r#"plugin supports ["0.1.0" "0.2.0" "0.3.0" "0.3.1" "0.4.0" "1.0.0" "1.1.0"]"#;
 
-/// The commands that came after the first version. The reference never had GET.
+/// The commands added after the first version. The reference lacks GET.
 fn late_commands(peer: &Peer) -> Vec<(&'static str, &'static str)> {
     let mut commands = vec![("CHECK", "0.4.0"), ("GC", "1.1.0"), ("STATUS", "1.1.0")];
     if *peer == Peer::Ours {

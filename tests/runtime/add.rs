@@ -1,4 +1,4 @@
-//! ADD of a whole network: what each plugin gets, what is printed and kept.
+//! ADD of a whole network: what each plugin receives, and what is printed and cached.
 
 use std::fs;
 
@@ -55,7 +55,7 @@ fn add_chains_results_and_prints_and_keeps_the_last() {
 }
 
 #[test]
-fn every_interface_has_its_own_cache_file_and_the_id_is_cnitool_s() {
+fn each_interface_has_a_cache_file_and_the_id_is_cnitool_s() {
     let host = Host::new("1.0.0");
     host.answer_adds();
     for line in ["add net /var/run/netns/testing", "add net /var/run/netns/testing -i net1"] {
@@ -110,7 +110,7 @@ fn nothing_on_stdout_of_a_successful_add_is_a_failure() {
 }
 
 #[test]
-fn a_file_that_stays_busy_and_one_that_cannot_run_are_told() {
+fn a_busy_file_and_one_that_cannot_run_are_reported() {
     let host = Host::new("1.0.0");
     host.answer_adds();
     let b = host.0.join("bin/b");
@@ -160,10 +160,9 @@ fn a_plugin_may_be_there_twice() {
     assert_eq!((host.calls().as_str(), &host.config("DEL-a")["n"]), ("DEL a, DEL a", &json!(1)));
 }
 
-/// What a plugin gets is its object with what the runtime has to say, and nothing of the list
-/// besides.
+/// A plugin receives its own object and the runtime's additions, and nothing else of the list.
 #[test]
-fn a_plugin_s_configuration_is_its_own_with_what_the_specification_adds() {
+fn a_plugin_gets_its_configuration_and_the_specified_additions() {
     let host = Host::new("1.1.0");
     host.answer_adds();
     let plugin = json!({"type": "a", "name": "own", "cniVersion": "0.1.0", "capabilities": {"mac": true, "ips": true, "x": false},
@@ -184,7 +183,7 @@ fn a_plugin_s_configuration_is_its_own_with_what_the_specification_adds() {
     assert!(!fs::read_to_string(host.0.join("ADD-a.stdin")).unwrap().contains("capabilities"));
 }
 
-/// Every name is checked before a plugin is run.
+/// Every name is validated before any plugin runs.
 #[test]
 fn names_that_no_attachment_can_have_run_nothing() {
     let host = Host::new("1.0.0");
@@ -205,9 +204,9 @@ fn names_that_no_attachment_can_have_run_nothing() {
     assert_eq!(host.calls(), "");
 }
 
-/// A version that nobody speaks, and a plugin that does not mind.
+/// A network version that does not exist, with plugins that accept it.
 #[test]
-fn a_result_that_cannot_be_told_in_the_network_s_version_is_undone() {
+fn a_result_with_no_form_in_the_network_s_version_is_undone() {
     let host = Host::new("1.2.3");
     host.answer_adds();
     let outcome = host.net(&format!("add net /x {ID}"));

@@ -1,7 +1,7 @@
-//! What is kept of an attachment: files of libcni's, byte by byte, in both directions.
+//! The cache of attachments: libcni's files, byte for byte, in both directions.
 //!
-//! `fixtures/cache/<version>.json` are what the upstream cnitool of library 1.3.0 wrote; each
-//! contains all that it was given, so it can be given to us as well.
+//! `fixtures/cache/<version>.json` were written by the upstream cnitool of library 1.3.0. Each
+//! contains all of its input, so the test can repeat the call.
 
 use std::fs;
 
@@ -23,8 +23,8 @@ const RECORDED: [&str; 5] = [
     include_str!("../fixtures/cache/1.1.0.json"),
 ];
 
-/// A host on which the recorded attachment can be made again; its file's name, and the arguments of
-/// `net`.
+/// A host on which the recorded attachment can be repeated, the name of its file, and the arguments
+/// of `net`.
 fn host_of(recorded: &Value) -> (Host, String, String) {
     let host = Host::new("1.0.0");
     host.plugin("fake");
@@ -74,7 +74,7 @@ fn what_libcni_wrote_serves_check_and_del() {
 }
 
 #[test]
-fn what_libcni_wrote_is_told_and_can_be_detached_without_the_network_s_file() {
+fn files_of_libcni_are_listed_and_detached_without_a_network() {
     for recorded in RECORDED {
         let value: Value = serde_json::from_str(recorded).unwrap();
         let (host, name, _) = host_of(&value);
@@ -100,7 +100,8 @@ fn what_libcni_wrote_is_told_and_can_be_detached_without_the_network_s_file() {
                 value["result"]["cniVersion"]
             );
 
-            // The document does not have what the directory has; DEL of it alone would forget that.
+            // The document lacks the plugins from the directory, so a DEL by the document alone
+            // would miss them.
             let alone = NetworkList::parse(record.document.clone()).unwrap();
             assert_eq!(alone.plugins.len(), 1);
             let whole = directory::of_document(record.document, &host.0.join("net.d")).unwrap();
@@ -110,9 +111,9 @@ fn what_libcni_wrote_is_told_and_can_be_detached_without_the_network_s_file() {
     }
 }
 
-/// An editor of libcni's files: Multus changes the routes of a result in place.
+/// Other programs edit libcni's files: Multus changes the routes of a result in place.
 #[test]
-fn a_result_that_somebody_edited_counts() {
+fn an_edited_result_counts() {
     let host = Host::new("1.0.0");
     host.answer_adds();
     host.net(&format!("add net /x {ID}")).ok();
@@ -124,9 +125,9 @@ fn a_result_that_somebody_edited_counts() {
     assert_eq!(host.config("CHECK-b")["prevResult"]["routes"], value["result"]["routes"]);
 }
 
-/// CHECK without a result would compare nothing; DEL needs none.
+/// CHECK would compare nothing without a result; DEL needs none.
 #[test]
-fn what_cannot_be_read_is_told_by_check_and_passed_over_by_del() {
+fn an_unreadable_entry_fails_check_and_is_passed_over_by_del() {
     let host = Host::new("1.0.0");
     fs::create_dir_all(host.cached()).unwrap(); // a directory where the file should be
     let msg = format!(

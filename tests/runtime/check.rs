@@ -77,7 +77,7 @@ fn check_is_refused_before_0_4_0_and_can_be_disabled() {
     assert_eq!(host.calls(), "");
 }
 
-/// The network may have got another version since ADD; older files are still there.
+/// The network's version may have changed since ADD, and older files remain.
 #[test]
 fn check_and_del_convert_a_result_of_another_version() {
     let host = Host::new("1.1.0");

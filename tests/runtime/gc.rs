@@ -8,7 +8,7 @@ use super::{Host, assert_failed, assert_tells, result};
 use crate::support::call::Outcome;
 use cni_multi::cni::conf::ValidAttachment;
 
-/// What `net gc` says: what it detached, which other programs' GC it called, and the summary.
+/// The output of `net gc`: what it detached, the GC calls of other programs, and the summary.
 fn told(host: &Host, lines: &str, called: &str, detached: usize) -> String {
     let call = |plugin: char| {
         format!("called GC of {}\n", host.0.join("bin").join(plugin.to_string()).display())
@@ -17,7 +17,7 @@ fn told(host: &Host, lines: &str, called: &str, detached: usize) -> String {
     format!("{lines}{calls}detached {detached}; without a record: removed 0, spared 0\n")
 }
 
-/// An outcome with words on stdout that have been looked at.
+/// An outcome without its stdout, which the test has compared already.
 fn silenced(outcome: Outcome) -> Outcome {
     Outcome { stdout: String::new(), ..outcome }
 }
@@ -62,9 +62,9 @@ fn gc_detaches_what_has_no_namespace() {
     assert_eq!(host.calls(), "");
 }
 
-/// What libcni's callers hand over: nothing, nobody, somebody.
+/// The caller's list, as libcni passes it on: missing, empty, or with an attachment.
 #[test]
-fn gc_spares_the_attachments_that_it_is_told() {
+fn gc_spares_the_attachments_on_its_list() {
     let host = Host::new("1.1.0");
     let gc = |valid: Option<&[ValidAttachment]>| {
         for id in ["one", "two"] {
@@ -108,7 +108,7 @@ fn gc_spares_the_attachments_that_it_is_told() {
     );
 }
 
-/// A file as it is written at ADD.
+/// A cache file as ADD writes it.
 fn recorded(network: &str, id: &str, netns: &str) -> String {
     json!({"kind": "cniCacheV1", "containerId": id, "ifName": "eth0", "networkName": network, "netns": netns})
         .to_string()
@@ -142,8 +142,8 @@ fn gc_goes_on_after_an_attachment_that_cannot_be_detached() {
     assert_eq!(host.cached_names(), ["net-one-eth0", "net-two-eth0"], "so that it can be repeated");
 }
 
-/// Who lives and cannot be told must not be taken for dead: the files may be of real runtimes'
-/// containers.
+/// A live attachment with an unreadable file must not count as stale: the file may belong to a real
+/// runtime's container.
 #[test]
 fn gc_spares_whatever_a_file_may_be_of_that_cannot_be_read() {
     let host = Host::new("1.1.0");
@@ -191,7 +191,7 @@ fn gc_takes_what_libcni_0_7_recorded_and_has_no_namespace() {
     );
 }
 
-/// Whoever is wanted is in the cache: where that cannot be read, nobody is known to be dead.
+/// The valid attachments are in the cache: if it cannot be read, none is known to be stale.
 #[test]
 fn gc_does_nothing_where_the_cache_cannot_be_read() {
     let host = Host::new("1.1.0");
@@ -199,13 +199,13 @@ fn gc_does_nothing_where_the_cache_cannot_be_read() {
     let outcome = host.net("gc net");
     let expected = format!("open {}: not a directory\n", host.0.join("cache/results").display());
     assert_eq!((outcome.status, outcome.stderr, host.calls().as_str()), (1, expected.clone(), ""));
-    // Who says who is wanted needs no cache for it.
+    // A caller that lists the valid attachments does not need the cache for that.
     let error = host.with_runtime(|runtime, list| runtime.gc(list, Some(&[]))).unwrap_err();
     assert_eq!((format!("{error}\n"), host.calls().as_str()), (expected, "GC a, GC b, GC c"));
 }
 
 #[test]
-fn gc_of_a_plugin_that_is_missing_is_told_and_the_others_are_run() {
+fn gc_reports_a_missing_plugin_and_runs_the_others() {
     let host = Host::new("1.1.0");
     std::fs::remove_file(host.0.join("bin/b")).unwrap();
     let missing = format!(

@@ -1,4 +1,4 @@
-//! GET of a whole network: the drafts of 0.4.0 had it where the specification has CHECK now.
+//! GET of a whole network: the drafts of 0.4.0 had it in place of CHECK.
 
 use std::fs;
 

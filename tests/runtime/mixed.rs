@@ -1,5 +1,4 @@
-//! Networks of real plugins in one directory: some of them ours and some the reference's, or all of
-//! them ours.
+//! Networks of real plugins in one directory: ours mixed with the reference's, or ours alone.
 
 use serde_json::{Value, json};
 
@@ -14,7 +13,7 @@ const PLUGINS: [&str; 5] = ["bridge", "host-local", "portmap", "firewall", "tuni
 const CAPABILITY_ARGS: &str =
     r#"{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}"#;
 
-/// Where the port is reached from outside: on the addresses of netns::UPLINK.
+/// The published port as the outside reaches it, on the addresses of netns::UPLINK.
 const PUBLISHED: [&str; 2] = ["198.51.100.1:8080", "[2001:db8:ffff::1]:8080"];
 
 fn network(version: &str) -> Value {
@@ -29,13 +28,13 @@ fn network(version: &str) -> Value {
     ]})
 }
 
-/// A pretend host with one directory of plugins.
+/// The host of a lab, with one directory of plugins.
 struct Host {
     lab: Lab,
 }
 
 impl Host {
-    /// The plugins that are named are ours, the others the peer's.
+    /// `ours` names the plugins that are ours; the others are the peer's.
     fn new(others: &Peer, ours: &[&str], version: &str) -> Host {
         let lab = Lab::new(others.clone());
         lab.host.sh("mkdir /run/bin /run/net.d");
@@ -64,8 +63,8 @@ impl Host {
         .run()
     }
 
-    /// Watches the host from now on. What plugins leave by contract, such as a bridge, is there
-    /// before.
+    /// Watches the host from now on. An ADD and DEL go first, so that the snapshot has what plugins
+    /// may leave, such as a bridge.
     fn watch(&self) -> Watch<'_> {
         let warm = self.lab.container();
         self.net("add", &warm).ok();
@@ -73,8 +72,8 @@ impl Host {
         Watch::start(&self.lab, &[])
     }
 
-    /// The container reaches what is outside, and is reached from there by the published port, in
-    /// both families.
+    /// The container reaches the outside, and the outside reaches the published port, in both
+    /// families.
     #[track_caller]
     fn assert_published(&self, container: &Container) {
         let _server = TcpServer::start(container, 80);
@@ -96,7 +95,7 @@ fn somaxconn(container: &Container) -> String {
     container.sh("cat /proc/sys/net/core/somaxconn").trim().to_owned()
 }
 
-/// ADD, packets, CHECK and DEL.
+/// ADD, traffic, CHECK and DEL of a network with these plugins of ours.
 fn works(ours: &[&str], version: &str) {
     let Some(reference) = reference_with("bridge") else {
         return not_compared("specification 1.1.0");
@@ -132,19 +131,19 @@ fn the_reference_makes_the_bridge_and_we_publish() {
 }
 
 #[test]
-fn we_make_the_bridge_with_addresses_of_the_reference_s_host_local() {
+fn our_bridge_takes_addresses_of_the_reference_s_host_local() {
     works(&["bridge", "firewall"], "1.1.0");
 }
 
 #[test]
-fn the_reference_makes_the_bridge_with_addresses_of_our_host_local() {
+fn bridge_of_the_reference_takes_addresses_of_our_host_local() {
     works(&["host-local", "firewall", "tuning"], "0.4.0");
 }
 
-/// The plugins are upgraded while a container runs. `upgrade.rs` has each plugin alone, and the way
-/// back.
+/// The plugins are upgraded while a container runs. `upgrade.rs` tests each plugin alone, and the
+/// rollback.
 #[test]
-fn what_the_reference_s_chain_made_our_chain_checks_and_takes_down() {
+fn our_chain_checks_and_deletes_what_the_reference_s_made() {
     let Some(reference) = reference_with("bridge") else {
         return not_compared("specification 1.1.0");
     };
@@ -159,7 +158,7 @@ fn what_the_reference_s_chain_made_our_chain_checks_and_takes_down() {
     host.assert_silent("del", &container);
     assert_eq!(container.link("eth0"), None);
     drop(container);
-    // What the reference leaves by contract, its empty chains, may go with the last that used it.
+    // The reference leaves empty chains behind; they may go with their last user.
     let changes = before.changes();
     assert!(
         changes.lines().all(|line| line.is_empty() || line.starts_with("- nft: ")),
@@ -167,8 +166,8 @@ fn what_the_reference_s_chain_made_our_chain_checks_and_takes_down() {
     );
 }
 
-/// GC with the plugins of this binary: what no living attachment owns goes from the kernel, from
-/// the leases and from the cache, whoever has recorded it or lost the record.
+/// GC with the plugins of this binary removes what has no live owner from the kernel, the leases
+/// and the cache, with or without a record.
 #[test]
 fn gc_leaves_what_living_attachments_own_and_nothing_else() {
     let host = Host::new(&Peer::Ours, &PLUGINS, "1.1.0");
@@ -187,7 +186,7 @@ fn gc_leaves_what_living_attachments_own_and_nothing_else() {
     };
     let text = std::fs::read_to_string(file(&old)).unwrap();
     let result = serde_json::from_str::<Value>(&text).unwrap()["result"].to_string();
-    std::fs::write(file(&old), result).unwrap(); // as libcni 0.7 wrote it
+    std::fs::write(file(&old), result).unwrap(); // the format of libcni 0.7
     std::fs::remove_file(file(&lost)).unwrap();
     for container in [&recorded, &lost, &old] {
         container.vanish();

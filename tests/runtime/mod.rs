@@ -1,4 +1,4 @@
-//! Whole networks of fake plugins, as `cni-multi net` and as the library run them.
+//! Whole networks of fake plugins, run by `cni-multi net` and through the library.
 
 mod add;
 mod cache;
@@ -31,8 +31,7 @@ use serde_json::{Value, json};
 use crate::support::call::{Call, Outcome, binary};
 use crate::support::scratch::Scratch;
 
-/// What a fake plugin does: it writes down that it was called, with what, and answers what is
-/// prepared for it.
+/// A fake plugin: it records each call with its input, and gives the prepared answer.
 const PLUGIN: &str = r#"#!/bin/sh
 said=DIR/$CNI_COMMAND-${0##*/}
 echo "$CNI_COMMAND ${0##*/}" >>DIR/log
@@ -115,7 +114,7 @@ impl Host {
         self.call(line).run()
     }
 
-    /// The library itself on this host, with its network: for what no command is for.
+    /// The library on this host with its network, for operations that have no command.
     fn with_runtime<T>(&self, then: impl FnOnce(&mut Runtime<'_>, &NetworkList) -> T) -> T {
         let list = directory::load(&self.0.join("net.d/10-net.conflist")).unwrap();
         let env = Environment::default().with("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -134,15 +133,15 @@ impl Host {
         )
     }
 
-    /// Which plugins were called since the last time, `ADD a, ADD b`.
+    /// The plugin calls since the last time, as in `ADD a, ADD b`.
     fn calls(&self) -> String {
         let log = self.0.join("log");
         let calls = fs::read_to_string(&log).unwrap_or_default();
-        let _ = fs::remove_file(log); // nothing was called
+        let _ = fs::remove_file(log); // missing if no plugin was called
         calls.trim_end().replace('\n', ", ")
     }
 
-    /// What a plugin got on stdin.
+    /// The stdin of a plugin's call.
     fn config(&self, call: &str) -> Value {
         serde_json::from_str(&fs::read_to_string(self.0.join(&format!("{call}.stdin"))).unwrap())
             .unwrap()
@@ -157,7 +156,7 @@ impl Host {
         self.0.join("cache/results/net-id-1-eth0")
     }
 
-    /// A file as some runtime left it in the cache.
+    /// Puts a file into the cache, as some runtime left it.
     fn cache(&self, name: &str, text: &str) {
         let _ = fs::create_dir(self.0.join("cache/results")); // it may be there
         fs::write(self.0.join("cache/results").join(name), text).unwrap();
@@ -197,7 +196,7 @@ fn assert_tells(outcome: &Outcome, stdout: &str) {
     assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, stdout, ""));
 }
 
-/// A failure is told on stderr: first the message, then the details, where there are any.
+/// A failure is reported on stderr: the message, then the details if there are any.
 #[track_caller]
 fn assert_failed(outcome: &Outcome, msg: &str, details: &str) {
     let stderr = [msg, details]

@@ -1,4 +1,4 @@
-//! What the operator gets to see.
+//! The errors that the operator sees.
 
 use super::{Host, assert_failed};
 
@@ -9,7 +9,7 @@ fn mistakes_of_the_operator_run_nothing() {
     assert_failed(
         &host.net("add other /x"),
         &format!("no net configuration with name \"other\" in {}", dir.display()),
-        "there is: net",
+        "available networks: net",
     );
     assert_failed(&host.net("add ../net /x"), "invalid characters found in network name", "../net");
     assert_failed(&host.net("del net /x --args oops"), "invalid CNI_ARGS pair \"oops\"", "");

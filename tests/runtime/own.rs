@@ -1,4 +1,4 @@
-//! Plugins that are compiled in, and files of their names.
+//! Compiled-in plugins, and programs with their names.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Several operations at the same time, and processes that are killed.
+//! Concurrent operations, and processes that are killed.
 
 use std::fs;
 use std::thread;
@@ -11,10 +11,10 @@ use crate::protocol::has_user_namespaces;
 use crate::support::call::{Call, Outcome, binary};
 use crate::support::patience;
 
-/// What is said by whoever comes second.
+/// The message of an operation that waits for another.
 const WAITS: &str = "waiting for another operation on the same container, or gc\n";
 
-/// The call with its stderr in the file `told`: who looks there learns that somebody waits.
+/// The call with its stderr in the file `told`, which shows when the operation waits.
 fn tell(host: &Host, call: Call) -> Call {
     let script = format!("exec \"$@\" 2>>{}/told", host.0.text());
     let wrapper = ["sh", "-c", &script, "sh"].map(str::to_owned);
@@ -25,7 +25,7 @@ fn told(host: &Host) -> String {
     fs::read_to_string(host.0.join("told")).unwrap_or_default()
 }
 
-/// A script of a plugin that goes on when somebody has said that he waits.
+/// A plugin's script that continues once another operation has reported that it waits.
 fn until_told(host: &Host) -> String {
     format!(
         "n=0; until test -s {}/told -o $n = 2000; do n=$((n + 1)); sleep 0.02; done",
@@ -33,7 +33,7 @@ fn until_told(host: &Host) -> String {
     )
 }
 
-/// What the container has is made by whoever comes first, as a link is, and DEL takes it down.
+/// The first ADD creates the container's state, as a link would be, and DEL removes it.
 fn with_one_link(host: &Host) {
     host.answer_adds();
     host.does("ADD", "a", r#"mkdir DIR/link 2>/dev/null || { echo '{"code":102,"msg":"it exists"}'; exit 1; }; sleep 0.3"#.replace("DIR", host.0.text()).as_str());
@@ -75,8 +75,8 @@ fn add_and_del_at_once_come_one_after_the_other() {
     assert!(!host.0.join("link").exists() && !host.cached().exists());
 }
 
-/// Two ids may mean one namespace: cnitool makes them of its path, which may be written in two
-/// ways.
+/// Two ids can stand for one namespace: cnitool derives the id from the path, which can be written
+/// in two ways.
 #[test]
 fn two_ids_of_one_namespace_are_one_after_the_other() {
     if !has_user_namespaces() {
@@ -106,14 +106,14 @@ fn two_ids_of_one_namespace_are_one_after_the_other() {
     assert_eq!(host.calls(), "ADD a, ADD b, ADD c, ADD a, ADD b, ADD c");
 }
 
-/// As Multus does it: a plugin attaches its container to another network.
+/// Multus does this: the nested call must not wait for the lock of the outer one.
 #[test]
 fn a_plugin_may_attach_its_own_container_to_another_network() {
     let host = Host::new("1.0.0");
     host.answer_adds();
     let other = json!({"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "b"}]});
     fs::write(host.0.join("net.d/20-other.conflist"), other.to_string()).unwrap();
-    let limit = patience(5).as_secs(); // a lock is waited for for 30 s
+    let limit = patience(5).as_secs(); // the timeout of a lock is 30 s
     for (command, verb) in [("ADD", "add"), ("DEL", "del")] {
         let nested = format!(
             "net {verb} other $CNI_NETNS -i net1 --container-id $CNI_CONTAINERID --cache-dir {}",
@@ -162,7 +162,7 @@ fn other_containers_are_not_waited_for() {
     let host = Host::new("1.0.0");
     host.answer_adds();
     let go = host.0.join("go");
-    // Only the second container's ADD lets the first one's end.
+    // The first container's ADD ends only after the second one's has begun.
     host.does(
         "ADD",
         "b",
@@ -198,7 +198,7 @@ fn attachments_of_many_containers_at_once_are_all_kept() {
     }
 }
 
-/// The process dies between the last ADD and the file.
+/// The process is killed after the last plugin's ADD, before it writes the file.
 #[test]
 fn an_add_that_was_killed_is_taken_down_without_a_file() {
     let host = Host::new("1.0.0");
@@ -247,8 +247,8 @@ fn an_add_that_finds_the_disk_full_is_undone() {
     assert_eq!(outcome.ok()["ips"][0]["address"], "10.0.0.1/24", "there it would have had room");
 }
 
-/// Somebody may want them to be gone after the next boot. No file has the name before it is whole,
-/// there either.
+/// An administrator may want the results to be gone after a reboot. There, too, a file gets its
+/// name only when it is complete.
 #[test]
 fn the_results_may_be_a_file_system_of_their_own() {
     if !has_user_namespaces() {
@@ -270,9 +270,9 @@ fn the_results_may_be_a_file_system_of_their_own() {
     assert!(full.status == 1 && full.stderr.contains("no space left on device"), "{full:?}");
 }
 
-/// A plugin that is killed, by a time limit of whoever or for want of memory.
+/// A plugin killed by a time limit or for lack of memory.
 #[test]
-fn a_plugin_that_is_killed_is_told_for_every_operation() {
+fn a_killed_plugin_is_reported_for_every_operation() {
     let host = Host::new("1.1.0");
     host.cache("net-id-1-eth0", &result("10.0.0.1/24"));
     host.cache(

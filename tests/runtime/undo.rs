@@ -1,4 +1,4 @@
-//! An ADD that fails half-way.
+//! ADD that fails halfway, and its rollback.
 
 use std::fs;
 use std::process::Command;
@@ -64,7 +64,7 @@ fn a_failed_second_add_leaves_the_first_alone() {
 }
 
 #[test]
-fn a_failed_add_leaves_an_interface_alone_that_nobody_recorded() {
+fn a_failed_add_spares_an_interface_without_a_record() {
     let wrapper = ["unshare", "-Urn"].map(str::to_owned);
     if !Command::new("unshare").args(["-Urn", "true"]).status().is_ok_and(|status| status.success())
     {
@@ -92,9 +92,10 @@ fn an_attachment_that_cannot_be_recorded_is_undone() {
     assert_eq!(host.calls(), "ADD a, ADD b, ADD c, DEL c, DEL b, DEL a");
 }
 
-/// libcni leaves what was done until its caller calls DEL, and so does who asks for that.
+/// libcni leaves the work of a failed ADD until its caller calls DEL; ours does so if the caller
+/// asks for it.
 #[test]
-fn a_failed_add_is_left_to_the_caller_who_wants_it() {
+fn a_failed_add_is_not_undone_on_the_caller_s_request() {
     let host = Host::new("1.0.0");
     host.answer("ADD", "a", &result("10.0.0.1/24"), false);
     host.answer("ADD", "b", r#"{"code":42,"msg":"banana"}"#, true);
@@ -134,11 +135,11 @@ fn an_undo_before_0_4_0_has_no_result() {
     );
 }
 
-/// A namespace in which there is nothing but `lo`, for as long as the call lasts.
+/// A namespace with nothing but `lo`, which exists as long as the call.
 const EMPTY: &str = "/proc/self/ns/net";
 
 #[test]
-fn what_is_left_in_the_cache_is_no_interface_that_was_there_before() {
+fn a_stale_cache_entry_is_not_an_interface_from_before() {
     if !has_user_namespaces() {
         return;
     }
@@ -162,10 +163,9 @@ fn what_is_left_in_the_cache_is_no_interface_that_was_there_before() {
     assert_eq!(fs::read(host.cached()).unwrap(), left);
 }
 
-/// The link of a compiled-in plugin that has been refused is not there, so nothing else need be
-/// called.
+/// A compiled-in plugin that refuses has made no link, so no other plugin needs a DEL.
 #[test]
-fn nothing_is_undone_where_a_plugin_of_ours_is_the_first_to_refuse() {
+fn nothing_is_undone_when_our_plugin_is_the_first_to_refuse() {
     let host = Host::new("1.0.0");
     let ptp = json!({"type": "ptp", "ipam": {"type": "static", "addresses": [{"address": "10.5.0.2/24"}]}});
     host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [ptp, {"type": "a"}]}));
@@ -175,7 +175,7 @@ fn nothing_is_undone_where_a_plugin_of_ours_is_the_first_to_refuse() {
     let details = "CNI_NETNS: open netns \"/nowhere\": no such file or directory; what was done has been undone";
     assert_failed(&outcome, msg, details);
     assert_eq!(host.calls(), "");
-    // Another's may have left something.
+    // A refused ADD of an external plugin may have left something.
     host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}, ptp]}));
     host.answer("ADD", "a", r#"{"code":42,"msg":"banana"}"#, true);
     assert_eq!(host.net(&format!("add net /nowhere {ID}")).status, 1);
@@ -183,7 +183,7 @@ fn nothing_is_undone_where_a_plugin_of_ours_is_the_first_to_refuse() {
 }
 
 #[test]
-fn what_every_plugin_says_of_the_undo_is_told_once() {
+fn the_undo_s_errors_are_reported_once() {
     let host = Host::new("1.0.0");
     let refusal = r#"{"code":1,"msg":"no such version"}"#;
     for plugin in ["a", "b", "c"] {

@@ -1,11 +1,11 @@
-//! VERSION of a whole network, as ocicni and podman ask whenever they load one; and which version a
-//! network has.
+//! VERSION of a whole network, which ocicni and podman call when they load one; and the version of
+//! a network.
 
 use serde_json::json;
 
 use super::Host;
 
-/// What a plugin says to VERSION.
+/// A plugin's answer to VERSION.
 fn speaks(versions: &str) -> String {
     format!(r#"{{"cniVersion":"1.1.0","supportedVersions":[{versions}]}}"#)
 }
@@ -50,7 +50,7 @@ fn a_network_is_valid_when_every_plugin_lists_its_version() {
 }
 
 #[test]
-fn every_plugin_that_cannot_take_part_is_told() {
+fn every_plugin_that_cannot_take_part_is_reported() {
     let host = with_versions("1.0.0", [r#""0.4.0""#, r#""1.0.0""#, r#""0.3.1","1.1.0""#]);
     assert_eq!(
         validate(&host),
@@ -91,7 +91,7 @@ fn plugins_of_this_binary_are_asked_without_being_run() {
     }
 }
 
-/// A plugin of 0.1.0 in a network that says no version, and a plugin of today in it.
+/// A network without a version, with a plugin of 0.1.0 and with a current one.
 #[test]
 fn a_network_without_a_version_has_results_of_0_1_0() {
     let host = Host::new("");
@@ -133,7 +133,7 @@ fn the_version_that_was_chosen_is_the_one_that_plugins_get() {
 }
 
 #[test]
-fn versions_that_are_none_are_told() {
+fn invalid_versions_are_reported() {
     for version in ["garbage", "1.", "1.2.3.4"] {
         let host = Host::new(version);
         for command in ["check net /x", "del net /x"] {

@@ -1,26 +1,26 @@
-//! Each plugin does its work with the capabilities of the table, and with one less says which one
-//! it lacks and leaves nothing.
+//! Each plugin works with the capabilities of the table; without one of them, ADD names it and
+//! leaves nothing.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use crate::docs::{Page, code_spans};
-use crate::plugins::main::{bridge, dummy, host_device, stacked, tap};
-use crate::plugins::meta::bandwidth::{both, can_limit};
-use crate::plugins::meta::portmap::{portmap, web};
-use crate::plugins::meta::tuning::tuning;
-use crate::plugins::meta::vrf::has_vrf;
+use crate::plugins::main::bridge::del;
 use crate::support::attachment::{Attachment, for_ours, skip, with};
 use crate::support::call::{Outcome, farm};
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::bandwidth::{both, can_limit};
+use crate::support::networks::portmap::{portmap, web};
+use crate::support::networks::tuning::tuning;
+use crate::support::networks::vrf::has_vrf;
+use crate::support::networks::{bridge, dummy, host_device, stacked, tap};
 use crate::support::snapshot::Watch;
 
-/// What a row of the table is about: makes ready what ADD is called for; None, and a skip, where
-/// the kernel lacks something.
+/// Prepares the attachment of a row. None, with a skip, if the kernel lacks a feature.
 type Prepare = for<'a> fn(&'a Lab, &Container) -> Option<Attachment<'a>>;
 
-/// A test for each row of the table, of that name.
+/// Makes a test for each row of the table.
 macro_rules! rows {
     ($($test:ident: $row:literal => $prepare:expr,)+) => {
         const ROWS: &[&str] = &[$($row),+];
@@ -41,7 +41,7 @@ rows! {
         let conf = json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"});
         Some(lab.attach(container, &conf).ifname("lo"))
     },
-    bridge: "`bridge`" => |lab, container| main(lab, container, &bridge::del::everything("nftables")),
+    bridge: "`bridge`" => |lab, container| main(lab, container, &del::everything("nftables")),
     ptp: "`ptp`" => |lab, container| {
         main(lab, container, &with(&bridge::conf(), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"})))
     },
@@ -68,7 +68,7 @@ rows! {
     bandwidth: "`bandwidth`" => |lab, container| can_limit(lab).then(|| meta(lab, container, &both()))?,
     sbr: "`sbr`" => |lab, container| meta(lab, container, &json!({"type": "sbr"})),
     vrf: "`vrf`" => |lab, container| has_vrf(container).then(|| meta(lab, container, &json!({"type": "vrf", "vrfname": "v"})))?,
-    masquerading_by_iptables: "masquerading by iptables" => |lab, container| main(lab, container, &bridge::del::everything("iptables")),
+    masquerading_by_iptables: "masquerading by iptables" => |lab, container| main(lab, container, &del::everything("iptables")),
     portmap_by_iptables: "`portmap` by iptables" => |lab, container| meta(lab, container, &super::portmap(Some("iptables"), json!([web()]))),
     a_namespace_named_by_a_process: "a namespace named by a process" => |lab, container| main(lab, container, &bridge::conf()),
     leases_in_another_user_s_directory: "leases in another user's directory" => |lab, container| {
@@ -99,13 +99,13 @@ fn meta<'a>(lab: &'a Lab, container: &Container, conf: &Value) -> Option<Attachm
     Some(lab.chain_in(container, "eth0", &network, conf).also(conf))
 }
 
-/// What SECURITY.md says, by the first cell of the row.
+/// The table of SECURITY.md: the first cell of each row, and its capabilities.
 fn table() -> Vec<(String, Vec<String>)> {
     let rows = Page::read("SECURITY.md").rows(Some("Capabilities of a plugin"));
     rows.into_iter().map(|row| (row[0].clone(), code_spans(&row[1]))).collect()
 }
 
-/// A call by a process that has these capabilities and no others.
+/// A call by a process with these capabilities only.
 fn with_only(
     attachment: &Attachment<'_>,
     command: &str,
@@ -130,10 +130,10 @@ fn sweep(row: &str, prepare: Prepare) {
         let is_of_process = row.starts_with("a namespace named");
         let container = if is_of_process { lab.container_of_process() } else { lab.container() };
         let Some(attachment) = prepare(lab, &container) else { return };
-        let is_repeatable = !["`sbr`", "`vrf`"].contains(&row); // what they change goes with the interface only
+        let is_repeatable = !["`sbr`", "`vrf`"].contains(&row); // their changes go with the interface only
         if is_repeatable {
             attachment.add();
-            attachment.del(); // what stays by contract is there
+            attachment.del(); // leaves what may stay after DEL
         }
         let before = Watch::start(lab, &[&container]);
         let all: Vec<&String> = needed.iter().collect();
@@ -172,7 +172,8 @@ fn fail_and_leave_nothing(
     before.assert_unchanged(&format!("ADD without {lacking}"));
 }
 
-/// Where DEL can do without, it does all; else it says so, and the next one does.
+/// DEL without the capability either removes everything, or names it and leaves the rest to the
+/// next DEL.
 fn del_of_who_may_comes_later(
     lab: &Lab,
     of: &Container,

@@ -1,21 +1,22 @@
-//! What is written, and who may read it, whatever the umask of who started the process.
+//! The files that are written, and their modes under any umask of the caller.
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
 
 use crate::docs::{Page, code_spans};
-use crate::plugins::main::{bridge, host_device};
-use crate::plugins::meta::portmap::{portmap, web};
-use crate::plugins::meta::tuning::tuning;
+use crate::plugins::main::bridge;
 use crate::support::attachment::{for_ours, with};
 use crate::support::call::{Peer, binary};
 use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::{Daemon, Kind};
 use crate::support::netns::Lab;
+use crate::support::networks::host_device;
+use crate::support::networks::portmap::{portmap, web};
+use crate::support::networks::tuning::tuning;
 
-/// The table of SECURITY.md: what a path looks like, where `*` is part of a name, what it is and
-/// its mode.
+/// The table of SECURITY.md: the pattern of a path, where `*` is part of a name, the file's kind
+/// and its mode.
 fn table() -> Vec<(String, char, u32)> {
     let rows = Page::read("SECURITY.md").rows(Some("Files"));
     let row = |row: Vec<String>| {
@@ -30,7 +31,7 @@ fn table() -> Vec<(String, char, u32)> {
     rows.into_iter().map(row).collect()
 }
 
-/// As a shell has it: a star stands for no slash, and for no dot that a name begins with.
+/// Matches as a shell does: a star matches neither a slash nor a leading dot.
 fn is_like(pattern: &str, path: &str) -> bool {
     let (patterns, names): (Vec<&str>, Vec<&str>) =
         (pattern.split('/').collect(), path.split('/').collect());
@@ -66,7 +67,7 @@ fn patterns_are_a_shell_s() {
     }
 }
 
-/// All that is where things of ours may be: path, and kind and mode.
+/// Every path below the directories that hold our files, with its kind and mode.
 fn files(lab: &Lab) -> BTreeMap<String, (char, u32)> {
     let found = lab.host.sh(
         "find /run /var/lib/cni \\( -path /run/netns -o -path /run/net.d -o -name xtables.lock \\) -prune -o -printf '%y %m %p\\n'",
@@ -80,12 +81,12 @@ fn files(lab: &Lab) -> BTreeMap<String, (char, u32)> {
     found.lines().map(entry).collect()
 }
 
-/// Everything that writes files is called by a process with this umask; what is new then is looked
-/// at, and taken away.
+/// Calls everything that writes files under this umask, passes the new files to `look`, deletes all
+/// attachments, and passes on what is left.
 fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32)>)) {
     for_ours("bridge", |lab| {
         if umask == "0" {
-            lab.host.sh("rmdir /run/cni"); // which would be closed to the daemon, if plugins had made it for nobody
+            lab.host.sh("rmdir /run/cni"); // with umask 0777 it would be closed to the daemon
         }
         let before = files(lab);
         let wrapper = ["sh", "-c", &format!("umask {umask}; exec \"$@\""), "sh"].map(str::to_owned);
@@ -133,7 +134,7 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         lab.host.sh(&format!(
             "umask {umask}; /run/opt/cni/bin/cni-multi install --dir /run/opt/cni/bin"
         ));
-        // Another build in its place, so that something is kept.
+        // A different build in its place, so that install keeps a backup.
         lab.host.sh("echo >>/run/opt/cni/bin/cni-multi");
         lab.host
             .sh(&format!("umask {umask}; {} install --dir /run/opt/cni/bin", binary().display()));
@@ -177,7 +178,7 @@ fn every_file_has_the_mode_of_the_table_where_no_umask_helps() {
     assert!(unseen.is_empty(), "in the table, and never seen: {unseen:?}");
 }
 
-/// A umask that takes everything away leaves root its own files.
+/// A umask that masks every permission bit does not stop root.
 #[test]
 fn a_umask_that_takes_all_away_stops_nothing_and_leaves_no_more() {
     let left = std::cell::RefCell::new(vec![]);

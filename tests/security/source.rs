@@ -1,4 +1,4 @@
-//! Where code is unsafe, and what is executed.
+//! The tables of unsafe code and of executed programs in SECURITY.md match the source.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ fn files_of(chapter: &str) -> BTreeSet<String> {
     rows.iter().flat_map(|row| code_spans(&row[0])).collect()
 }
 
-/// The files of src whose code, but for tests, is so.
+/// The files of src where the code outside of tests meets the condition.
 fn files_where(is_so: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let without_tests = |text: &str| {
         let at = text
@@ -28,7 +28,7 @@ fn is_unsafe(code: &str) -> bool {
     after(code, "unsafe").next().is_some()
 }
 
-/// clap's `Command` is a command line of ours. Who has a `Child` only has been given it.
+/// clap's `Command` starts no program, and a `Child` alone was started elsewhere.
 fn executes(code: &str) -> bool {
     let imports = code.lines().filter(|line| line.starts_with("use std::process::"));
     let is_command = |text: &str| after(text, "Command").next().is_some();
@@ -48,7 +48,7 @@ fn the_table_has_every_place_that_executes_a_program() {
     assert_eq!(files_of("Programs"), files_where(executes));
 }
 
-/// A rule that cannot fail holds nothing.
+/// A check that cannot fail proves nothing.
 #[test]
 fn what_is_looked_for_would_be_found() {
     for bad in [

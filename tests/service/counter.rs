@@ -1,4 +1,4 @@
-//! A daemon that counts, with everything that the service layer has and nothing of DHCP.
+//! A daemon that counts: it uses the whole service layer and nothing of DHCP.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -29,42 +29,42 @@ pub static COUNTER: Identity = Identity {
     journal: "counts",
 };
 
-/// Without any of root's rights, and without sockets beyond its own.
+/// No capabilities, and no sockets except Unix sockets.
 const CONFINEMENT: Confinement =
     Confinement { needed: &[], useful: &[], families: &[libc::AF_UNIX], always: &[], some: &[] };
 
-/// What is asked of it.
+/// The requests of the daemon.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Request {
-    /// Adds to a count; answered by its value.
+    /// Adds to a count, and answers with its value.
     Add {
-        /// Which count.
+        /// The name of the count.
         name: String,
-        /// How much.
+        /// The amount.
         by: u64,
     },
-    /// Adds after some time, which is when it is answered.
+    /// Adds after a delay, and answers then.
     Later {
-        /// Which count.
+        /// The name of the count.
         name: String,
-        /// How much.
+        /// The amount.
         by: u64,
-        /// When.
+        /// The delay.
         millis: u64,
     },
-    /// The value of a count.
+    /// Answers with the value of a count.
     Get {
-        /// Which count.
+        /// The name of the count.
         name: String,
     },
-    /// Which of the things that it must not do it can do.
+    /// Answers with the forbidden actions that succeed.
     Probe,
-    /// Its counters.
+    /// Answers with the metrics.
     Metrics,
 }
 
-/// A count in the journal: it outlives the machine's run.
+/// A count in the journal. It survives a reboot.
 #[derive(Serialize, Deserialize)]
 struct Count {
     name: String,
@@ -81,7 +81,7 @@ impl journal::Record for Count {
     }
 }
 
-/// An addition whose time has not come.
+/// An addition that is not due yet.
 struct Waiting {
     due: Moment,
     client: u64,
@@ -94,14 +94,14 @@ struct Counter {
     journal: Journal<Count>,
     counts: Vec<Count>,
     waiting: Vec<Waiting>,
-    /// Each datagram is the name of a count, to which one is added.
+    /// Each datagram is the name of a count, which is incremented.
     feed: UnixDatagram,
     registry: Registry,
     additions: Family,
     open: Family,
 }
 
-/// Where the feed of the daemon with this socket is.
+/// The path of the feed of the daemon with this socket.
 pub fn feed_of(socket: &Path) -> PathBuf {
     socket.with_extension("feed")
 }
@@ -128,7 +128,7 @@ pub fn run(socket: OsString) -> Result<()> {
 }
 
 fn bind_feed(path: &Path) -> std::io::Result<UnixDatagram> {
-    let _ = std::fs::remove_file(path); // of a daemon that was killed
+    let _ = std::fs::remove_file(path); // a killed daemon may have left it
     let feed = UnixDatagram::bind(path)?;
     feed.set_nonblocking(true)?;
     Ok(feed)
@@ -179,7 +179,7 @@ impl Counter {
     }
 }
 
-/// What of this succeeds though it should not.
+/// The forbidden actions that succeed.
 fn forbidden() -> Vec<&'static str> {
     let open_to_all = std::fs::Permissions::from_mode(0o755);
     let tries = [
@@ -244,6 +244,7 @@ impl Service for Counter {
         let mut buffer = [0; 64];
         let Ok(length) = self.feed.recv(&mut buffer) else { return };
         self.registry.count(self.additions, 0);
-        let _ = self.add(&String::from_utf8_lossy(&buffer[..length]), 1); // the sender waits for nothing
+        // The sender expects no answer.
+        let _ = self.add(&String::from_utf8_lossy(&buffer[..length]), 1);
     }
 }

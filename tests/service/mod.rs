@@ -1,4 +1,4 @@
-//! The service layer carries a daemon that has nothing to do with DHCP.
+//! The service layer runs a daemon that has nothing to do with DHCP.
 
 mod counter;
 
@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
+use cni_multi::deadline::Deadline;
 use cni_multi::error::{Code, Result};
 use serde::de::DeserializeOwned;
 
@@ -14,10 +15,10 @@ use self::counter::{COUNTER, Request, feed_of};
 use crate::support::dhcp::wait_until;
 use crate::support::scratch::Scratch;
 
-/// Where the daemon's process finds the path of its socket.
+/// The variable with the path of the socket, for the daemon's process.
 const SOCKET: &str = "COUNTER_SOCKET";
 
-/// Not a test: the daemon's process, which is this program again.
+/// Not a test: the daemon's process, which runs this test binary again.
 #[test]
 fn process_of_the_counter() {
     if let Some(socket) = std::env::var_os(SOCKET) {
@@ -36,7 +37,7 @@ impl Bench {
         Bench { scratch: Scratch::new(), process: None }
     }
 
-    /// With a daemon that listens.
+    /// A bench with a listening daemon.
     fn started() -> Bench {
         let mut bench = Bench::new();
         bench.start();
@@ -57,7 +58,8 @@ impl Bench {
         wait_until("the counter listens", 10, listens);
     }
 
-    /// The threads of the test harness have the signals blocked, too, as a daemon of its own would.
+    /// Blocks the signals before the test harness starts its threads, so that all threads have them
+    /// blocked, as in a standalone daemon.
     fn spawn(&self) -> Child {
         let log = File::options().create(true).append(true).open(self.scratch.join("log")).unwrap();
         let mut command = Command::new("env");
@@ -74,7 +76,7 @@ impl Bench {
         }
     }
 
-    /// Whether it ends well at SIGTERM.
+    /// Whether it exits successfully on SIGTERM.
     fn terminate(&mut self) -> bool {
         let mut process = self.process.take().unwrap();
         let pid = process.id().to_string();
@@ -85,7 +87,9 @@ impl Bench {
 
     fn ask<A: DeserializeOwned>(&self, request: &Request) -> Result<A> {
         let socket = self.socket();
-        let connected = COUNTER.connect(&socket).map_err(|e| COUNTER.unreached(&socket, &e))?;
+        let connected = COUNTER
+            .connect(&socket, Deadline::default())
+            .map_err(|e| COUNTER.unreached(&socket, &e))?;
         connected.ask(request)?.answer()?
     }
 
@@ -128,7 +132,7 @@ fn the_journal_outlives_kill_9() {
     bench.kill();
     let error = bench.get("a").unwrap_err();
     assert!(error.msg.starts_with("connect to the counter at "), "{error}");
-    assert_eq!(error.details, "it does not run: start counter.service");
+    assert_eq!(error.details(), "it does not run: start counter.service");
     bench.start();
     assert_eq!(bench.add("a", 1), Ok(8));
 }
@@ -138,8 +142,8 @@ fn a_request_may_be_answered_by_the_timer() {
     let bench = Bench::started();
     let later = |name: &str, millis| Request::Later { name: name.to_owned(), by: 4, millis };
     assert_eq!(bench.ask(&later("a", 300)), Ok(4));
-    // A client that hangs up is not waited for.
-    drop(COUNTER.connect(&bench.socket()).unwrap().ask(&later("b", 100)));
+    // The request of a client that hangs up is dropped.
+    drop(COUNTER.connect(&bench.socket(), Deadline::default()).unwrap().ask(&later("b", 100)));
     assert_eq!(bench.ask(&later("a", 300)), Ok(8));
     assert_eq!(bench.get("b").map_err(|e| e.code), Err(Code::UNKNOWN_CONTAINER));
 }
@@ -193,7 +197,8 @@ fn it_can_do_nothing_that_it_does_not_need() {
 fn another_protocol_is_refused() {
     let bench = Bench::started();
     let socket = bench.socket();
-    let asked = cni_multi::plugins::ipam::dhcp::wire::DAEMON.connect(&socket).unwrap();
+    let asked =
+        cni_multi::plugins::ipam::dhcp::wire::DAEMON.connect(&socket, Deadline::default()).unwrap();
     let error = asked.ask(&Request::Probe).unwrap().answer::<()>().unwrap_err();
     assert_eq!(
         error.msg,

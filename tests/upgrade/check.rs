@@ -1,25 +1,25 @@
-//! CHECK and DEL by one of what the other attached. The tables of docs/upgrade.md say which CHECK
-//! fails and in which words: each row is tried.
+//! CHECK and DEL by one peer of the other's attachments. The tables of docs/upgrade.md list each
+//! CHECK that fails, with its message: every row is tried.
 
 use serde_json::{Value, json};
 
 use crate::docs::{Page, code_spans};
-use crate::plugins::main::bridge;
-use crate::plugins::meta::vrf::has_vrf;
 use crate::support::attachment::{Attachment, not_compared, reference_with, with};
 use crate::support::call::{Call, Peer};
 use crate::support::netns::Lab;
+use crate::support::networks::bridge;
+use crate::support::networks::vrf::has_vrf;
 
 const UPGRADE: &str = "From the reference to cni-multi";
 const ROLLBACK: &str = "From cni-multi back to the reference";
 
-/// A plugin for links that not every kernel has.
+/// A plugin with links that some kernels lack.
 const OF_MODULE: &str = "vrf";
 
-/// What the page says of one attachment.
+/// A row of the page: one attachment, and the error of its CHECK.
 struct Row {
     plugin: String,
-    /// What its configuration has besides the usual.
+    /// The keys in addition to the plugin's usual configuration.
     keys: Value,
     code: u64,
     msg: String,
@@ -35,7 +35,7 @@ fn rows(chapter: &str) -> Vec<Row> {
 }
 
 impl Row {
-    /// `…` stands for what differs from one attachment to the next.
+    /// `…` stands for text that differs between attachments.
     fn is_said_by(&self, msg: &str) -> bool {
         let pieces: Vec<&str> = self.msg.split('…').collect();
         let mut rest = Some(msg);
@@ -46,8 +46,8 @@ impl Row {
             && rest.is_some_and(|rest| rest.is_empty() || pieces.ends_with(&[""]))
     }
 
-    /// ADD of all plugins up to that of the row by `from`. Its attachment, and its result or that
-    /// of the plugin before it.
+    /// ADD by `from` of the row's plugin, and of a main plugin before a chained one. Returns the
+    /// attachment and its result, or the main plugin's for a chained one.
     fn attach<'a>(&self, lab: &'a Lab, network: &Value, from: &Peer) -> (Attachment<'a>, Value) {
         let container = lab.container();
         let usual = match self.plugin.as_str() {
@@ -71,7 +71,7 @@ impl Row {
         (attachment, result)
     }
 
-    /// CHECK by `to` says what the row does, and DEL by `to` succeeds.
+    /// CHECK by `to` fails as the row says, and DEL by `to` succeeds.
     fn assert_is_so(&self, lab: &Lab, network: &Value, from: &Peer, to: &Peer) {
         let what = format!("{} {}", self.plugin, self.keys);
         let (attachment, result) = self.attach(lab, network, from);
@@ -85,12 +85,12 @@ impl Row {
         let deleted = by_other.call("DEL", Some(&result)).run();
         assert_eq!(deleted.status, 0, "{what}: {deleted:?}");
         if *from == Peer::Ours {
-            attachment.call("DEL", Some(&result)).run().ok(); // elements that the reference does not know
+            attachment.call("DEL", Some(&result)).run().ok(); // removes elements that the reference does not know
         }
     }
 }
 
-/// A relative path of the configuration is below the lab's own `/run`.
+/// Relative paths in the configuration are below the lab's own `/run`.
 fn in_run(mut call: Call) -> Call {
     call.wrapper.extend(["env", "-C", "/run"].map(str::to_owned));
     call
@@ -104,7 +104,7 @@ fn network_of_one_family() -> Value {
     with(&network(), json!({"ipam": {"ranges": [[{"subnet": "10.10.0.0/24"}]]}}))
 }
 
-/// A host with a device to lend.
+/// A host with a device for host-device.
 fn lab() -> Lab {
     let lab = Lab::new(Peer::Ours).without_dad();
     lab.host.sh("ip link add dev0 address 02:00:00:00:00:05 type veth peer name dev1");
@@ -143,8 +143,8 @@ fn our_check_fails_on_vrf_where_the_page_says_so() {
     }
 }
 
-/// Go replaces or passes over what is no text, no number, or nested deep; ours reads no such
-/// configuration, for DEL either.
+/// Go replaces or ignores invalid text, out-of-range numbers and deep nesting; ours reads no such
+/// configuration, not even in DEL.
 #[test]
 fn what_ours_does_not_read_is_not_detached_either() {
     let Some(reference) = reference_with("bridge") else { return not_compared("bridge") };

@@ -1,6 +1,6 @@
-//! A host with thousands of links where everything changes all the while, as on a node where pods
-//! come and go: no interrupted dump, no conflict of transactions and no lock of others makes an ADD
-//! or a DEL fail.
+//! ADD and DEL on a host with thousands of links under constant change, as on a node where pods
+//! come and go: interrupted dumps, conflicting transactions and locks held by others fail none of
+//! them.
 
 use std::process::Stdio;
 use std::sync::Mutex;
@@ -15,10 +15,10 @@ use crate::support::netns::Lab;
 use crate::support::scratch::Scratch;
 use crate::support::snapshot::Watch;
 
-/// How many runtimes are at work.
+/// The number of runtimes working in parallel.
 const WORKERS: usize = 20;
 
-/// What changes: names for people, and what is done again and again.
+/// The changes: a name for messages, and the command that is repeated.
 const CHANGES: [(&str, &str); 4] = [
     ("links, addresses, routes and rules", "ip -force -batch /run/churn.links"),
     ("tables of nftables", "nft -f /run/churn.nft"),
@@ -32,7 +32,7 @@ const CHANGES: [(&str, &str); 4] = [
     ),
 ];
 
-/// Changes a host until it is ended.
+/// The processes that keep changing the host until `end`.
 struct Churn<'a> {
     lab: &'a Lab,
     running: Vec<(&'static str, Process)>,
@@ -75,7 +75,7 @@ impl<'a> Churn<'a> {
         Churn { lab, running, _outputs: outputs }
     }
 
-    /// How often each change was made so far.
+    /// The number of times each change was made so far.
     fn rounds(&self) -> Vec<(&'static str, usize)> {
         self.running.iter().map(|(name, process)| (*name, process.output().len())).collect()
     }
@@ -111,7 +111,7 @@ fn no_add_or_del_fails_where_everything_changes() {
         let failures: Vec<String> = in_turns(attachments, WORKERS, |number| {
             let member = free.lock().unwrap().pop().unwrap();
             let (name, chain) = member.network(number);
-            // As a runtime, which takes down what has failed.
+            // A runtime also calls DEL after a failed ADD.
             let added = chain.add();
             let deleted = chain.del(added.as_ref().unwrap_or(&serde_json::Value::Null));
             free.lock().unwrap().push(member);

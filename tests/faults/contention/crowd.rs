@@ -1,5 +1,5 @@
-//! All containers of a node start at once: addresses, masquerading, published ports and a firewall
-//! for each.
+//! All containers of a node start at once, each with addresses, masquerading, published ports and
+//! firewall rules.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{Chain, in_turns, long_or_short};
-use crate::plugins::meta::firewall::{DROPPING, firewall};
-use crate::plugins::meta::portmap::{at, network, portmap, without_bridge_netfilter};
 use crate::support::attachment::{for_ours, for_reference, ips, with};
 use crate::support::netns::{Container, Lab, UPLINK};
+use crate::support::networks::firewall::{DROPPING, firewall};
+use crate::support::networks::portmap::{at, network, portmap, without_bridge_netfilter};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, UdpServer, ask_by_udp, assert_masqueraded, connect};
 
-/// How many runtimes start at the same time.
+/// The number of runtimes that start at the same time.
 const AT_A_TIME: usize = 20;
 
-/// Every how many containers are tried with packets.
+/// Every `SAMPLE`-th container is tested with packets.
 const SAMPLE: usize = 20;
 
-/// The first of the two host ports of a container.
+/// The first of the container's two host ports.
 fn host_port(number: usize) -> u16 {
     20_000 + 2 * u16::try_from(number).unwrap()
 }
 
-/// Two ports of the container, each by TCP and by UDP.
+/// Two container ports, each published for TCP and UDP.
 fn confs(number: usize, backend: &str) -> [Value; 3] {
     let mapping = |nth: u16, protocol: &str| json!({"hostPort": host_port(number) + nth, "containerPort": 80 + nth, "protocol": protocol});
     let mappings =
@@ -34,7 +34,7 @@ fn confs(number: usize, backend: &str) -> [Value; 3] {
     [main, portmap(Some(backend), mappings), firewall(Some(backend))]
 }
 
-/// A host where nothing passes that no plugin has let pass.
+/// A host with policy drop: only traffic that a plugin allows passes.
 struct Crowd<'a> {
     containers: Vec<Container>,
     chains: Vec<Chain<'a>>,
@@ -59,8 +59,8 @@ impl<'a> Crowd<'a> {
         in_turns(self.chains.len(), AT_A_TIME, |number| self.chains[number].del(&results[number]))
     }
 
-    /// Both ports answer by both protocols, and nobody but this container listens behind them; and
-    /// it reaches the outside.
+    /// Both ports answer over TCP and UDP from this container alone, and the container reaches the
+    /// outside.
     fn assert_works(&self, lab: &Lab, number: usize, result: &Value) {
         let container = &self.containers[number];
         ips(result).iter().for_each(|ip| assert_masqueraded(lab, container, ip));
@@ -76,7 +76,7 @@ impl<'a> Crowd<'a> {
     }
 }
 
-/// What stays by contract is there from the first ADD on.
+/// Creates what stays on the host by contract after the first ADD.
 fn warm_up(lab: &Lab, backend: &str) {
     let container = lab.container();
     let chain = Chain::new(lab, &container, &confs(9999, backend));
@@ -111,8 +111,7 @@ fn all_are_served_and_nothing_is_left(backend: &str, size: usize) {
     });
 }
 
-/// One line of ADD and DEL: how long it took, how many failed, and how many addresses were given
-/// twice.
+/// Prints the figures of ADD and DEL: duration, failures, and addresses assigned twice.
 fn tell(backend: &str, whose: &str, size: usize, [add, del]: [(Duration, usize, usize); 2]) {
     eprintln!(
         "FIGURES crowd {backend} {whose}: {size} at {AT_A_TIME} a time: ADD {:.1} s, {} failed, {} double; DEL {:.1} s, {} failed",
@@ -134,9 +133,9 @@ fn hundreds_with_iptables_are_served_and_leave_nothing() {
     all_are_served_and_nothing_is_left("iptables", long_or_short(200, 40));
 }
 
-/// For the page's figures; what they are is the reference's affair.
+/// Prints figures for the page. The reference's behaviour is not asserted.
 #[test]
-fn the_reference_s_figures_are_told() {
+fn the_reference_s_figures_are_printed() {
     let Some(size) = long_or_short(Some(200), None) else { return };
     for backend in ["nftables", "iptables"] {
         for_reference("portmap", |lab| {

@@ -1,5 +1,5 @@
-//! What one attachment costs on a host that has much: nothing that is read of the kernel grows with
-//! it.
+//! The cost of one attachment on a busy host: the amount read from the kernel does not grow with
+//! the number of links, addresses, routes or rules.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use super::{Chain, long_or_short};
 use crate::support::attachment::{Attachment, for_ours, skip};
 use crate::support::netns::Lab;
 
-/// Makes links, of which every second one has addresses and routes, rules about sources, and a
-/// table of nftables with as many elements, chains and rules.
+/// Creates links, half of them with addresses and routes, source rules, and an nftables table with
+/// as many elements, chains and rules.
 pub fn populate(lab: &Lab, links: usize) {
     let pairs = links / 2;
     let mut batch = String::new();
@@ -61,7 +61,7 @@ fn received(
     (trace.lines().filter_map(length).sum(), answer)
 }
 
-/// Those of each plugin's ADD and DEL.
+/// The bytes received in each plugin's ADD and DEL.
 fn all_received(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, u64)> {
     let mut all = vec![];
     let mut result = Value::Null;
@@ -79,8 +79,8 @@ fn all_received(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, u64)> {
     all
 }
 
-/// A dump of all links, or of anything else there, would be a hundred thousand bytes. iptables is a
-/// program of others.
+/// A dump of all links, or of anything else here, is about a hundred thousand bytes. The iptables
+/// networks are excluded: iptables is not our program.
 #[test]
 fn no_add_or_del_reads_more_of_a_host_that_has_more() {
     for_ours("bridge", |lab| {
@@ -104,7 +104,7 @@ fn no_add_or_del_reads_more_of_a_host_that_has_more() {
     });
 }
 
-/// The middle one of some ADDs and DELs.
+/// The median duration of ADD and of DEL.
 fn median(chain: &Chain<'_>) -> [Duration; 2] {
     let mut times: [Vec<Duration>; 2] = [vec![], vec![]];
     for _ in 0..31 {
@@ -121,9 +121,9 @@ fn median(chain: &Chain<'_>) -> [Duration; 2] {
     })
 }
 
-/// For the page's figures: what the kernel's own work adds.
+/// Prints figures for the page: the cost that the kernel itself adds.
 #[test]
-fn the_cost_on_a_host_with_ten_thousand_links_is_told() {
+fn the_cost_on_a_host_with_ten_thousand_links_is_printed() {
     let Some(links) = long_or_short(Some(10_000), None) else { return };
     for_ours("bridge", |lab| {
         let member = Member::new(lab, &Kernel::of(lab), 0);

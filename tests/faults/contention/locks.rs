@@ -1,5 +1,5 @@
-//! Every lock of ours, held by a process that never lets go of it: who wants it is told so in time
-//! and by whom, and has done nothing. The table of them is in docs/reliability.md.
+//! Every lock of cni-multi, held by a process that never releases it: the waiting call fails at its
+//! timeout, names the holder and has changed nothing. docs/reliability.md has the table of locks.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,21 +11,20 @@ use cni_multi::file_lock::{self, Mode, Patience, Range};
 use serde_json::{Value, json};
 
 use super::long_or_short;
-use crate::plugins::main::bridge;
-use crate::plugins::meta::portmap::{portmap, web};
-use crate::plugins::meta::sbr;
 use crate::support::attachment::{for_ours, skip, with};
 use crate::support::call::{Call, Outcome, Peer, binary};
 use crate::support::dhcp::{JOURNAL, Process, wait_until};
 use crate::support::netns::Lab;
+use crate::support::networks::portmap::{portmap, web};
+use crate::support::networks::{bridge, sbr};
 use crate::support::patience;
 use crate::support::scratch::Scratch;
 use crate::support::snapshot::Watch;
 
-/// The lock of iptables-legacy, which is not ours.
+/// The lock of iptables-legacy, not one of ours.
 const XTABLES_LOCK: &str = "/run/xtables.lock";
 
-/// Whoever has a lock, and is stopped.
+/// A process that holds a lock and is stopped by SIGSTOP.
 struct Holder {
     process: Process,
     file: &'static str,
@@ -37,7 +36,7 @@ impl Holder {
         Holder::with(lab, file, "--exclusive")
     }
 
-    /// A lock that others may have as well.
+    /// Holds a shared lock.
     fn sharing(lab: &Lab, file: &'static str) -> Holder {
         Holder::with(lab, file, "--shared")
     }
@@ -47,7 +46,7 @@ impl Holder {
             .split(' ')
             .map(str::to_owned)
             .collect::<Vec<_>>();
-        let output = Scratch::new(); // outside the lab, so that snapshots do not see it
+        let output = Scratch::new(); // outside the lab, so that snapshots do not include it
         let process = Process::start(&lab.host, &line, Stdio::null(), output.join("holder"));
         let is_taken =
             || lab.host.try_sh(&format!("flock -n {file} true")).status.code() == Some(1);
@@ -56,7 +55,7 @@ impl Holder {
         Holder { process, file, _output: output }
     }
 
-    /// The call waited for so many seconds, and its error says for whom.
+    /// Asserts that the call waited `seconds` and that its error names the holder.
     #[track_caller]
     fn assert_is_named(&self, call: &Call, seconds: u64) {
         let (outcome, waited) = timed(call);
@@ -83,7 +82,7 @@ fn assert_waited(waited: Duration, seconds: u64) {
     assert!(waited >= least && waited < least + patience(10), "{waited:?} is not some {seconds} s");
 }
 
-/// Runs the calls at the same time; each waits for the holder of the one lock.
+/// Runs the calls at the same time. Each waits for the holder of the one lock.
 fn all_name(holder: &Holder, calls: Vec<Call>, seconds: u64) {
     std::thread::scope(|scope| {
         for call in calls {
@@ -92,7 +91,7 @@ fn all_name(holder: &Holder, calls: Vec<Call>, seconds: u64) {
     });
 }
 
-/// A lab where the networks' tables are as the first ADD and DEL have left them.
+/// A lab with the networks' tables as the first ADD and DEL leave them.
 fn for_locked(case: impl Fn(&Lab)) {
     for_ours("bridge", |lab| {
         bridge::warm_up(lab, &bridge::conf());
@@ -101,7 +100,7 @@ fn for_locked(case: impl Fn(&Lab)) {
 }
 
 #[test]
-fn leases_that_are_locked_for_ever_are_told_of() {
+fn leases_that_stay_locked_are_reported() {
     for_locked(|lab| {
         let (container, other) = (lab.container(), lab.container());
         let there = lab.attach(&other, &bridge::conf());
@@ -111,10 +110,10 @@ fn leases_that_are_locked_for_ever_are_told_of() {
         let holder = Holder::of(lab, "/var/lib/cni/networks/net1/lock");
         let gc =
             there.clone().conf(json!({"cni.dev/valid-attachments": [], "cniVersion": "1.1.0"}));
-        // DEL and GC do all else that they can.
+        // Only host-local is called: a whole DEL or GC would do the rest of its work.
         let alone = json!({"type": "host-local"});
         let calls = [
-            wanted.call("ADD", None), // and the undo does not wait a second time
+            wanted.call("ADD", None), // the undo does not wait a second time
             there.clone().conf(alone.clone()).call("DEL", None),
             there.clone().conf(alone.clone()).call("CHECK", Some(&result)),
             gc.clone().conf(alone.clone()).call("GC", None),
@@ -133,10 +132,10 @@ fn leases_that_are_locked_for_ever_are_told_of() {
     });
 }
 
-/// An ADD that joins a bridge waits for an undo at work, and an undo for joining ADDs; once,
-/// however much there is to undo.
+/// An ADD that joins a bridge waits for a running undo, and an undo waits for joining ADDs. It
+/// waits once, however many steps there are to undo.
 #[test]
-fn our_lock_of_bridges_that_is_held_for_ever_is_told_of() {
+fn our_lock_of_bridges_that_stays_held_is_reported() {
     const LOCK: &str = "/run/cni/bridge/lock";
     for_locked(|lab| {
         let (container, other) = (lab.container(), lab.container());
@@ -149,7 +148,7 @@ fn our_lock_of_bridges_that_is_held_for_ever_is_told_of() {
         holder.assert_is_named(&wanted.call("ADD", None), 30);
         there.check(&result).ok();
         before.assert_unchanged("an ADD that got no lock");
-        there.del(); // it takes no lock of bridges
+        there.del(); // DEL takes no bridge lock
         drop(holder);
 
         let before = Watch::start(lab, &[&container]);
@@ -171,12 +170,12 @@ fn our_lock_of_bridges_that_is_held_for_ever_is_told_of() {
 }
 
 #[test]
-fn our_lock_of_iptables_that_is_held_for_ever_is_told_of() {
+fn our_lock_of_iptables_that_stays_held_is_reported() {
     for_locked(|lab| iptables_is_locked(lab, "/run/cni/iptables/lock"));
 }
 
 #[test]
-fn iptables_own_lock_that_is_held_for_ever_is_told_of() {
+fn iptables_own_lock_that_stays_held_is_reported() {
     for_locked(|lab| {
         if iptables_is_legacy(lab) {
             iptables_is_locked(lab, XTABLES_LOCK);
@@ -196,8 +195,8 @@ fn iptables_is_locked(lab: &Lab, file: &'static str) {
     let holder = Holder::of(lab, file);
     let calls = vec![wanted.call("ADD", None), published.call("DEL", None)];
     if file == XTABLES_LOCK {
-        // Whoever of ours waits for it has our own lock: at the same time they would wait for each
-        // other as well.
+        // Callers waiting for this lock hold our own iptables lock, so concurrent calls would also
+        // wait for each other.
         let shown = long_or_short(calls.len(), 1);
         calls.into_iter().take(shown).for_each(|call| holder.assert_is_named(&call, 30));
     } else {
@@ -210,7 +209,7 @@ fn iptables_is_locked(lab: &Lab, file: &'static str) {
     published.del_all();
 }
 
-/// The host's iptables is the one that has tables and a lock of its own.
+/// Replaces the host's iptables by iptables-legacy, which has tables and a lock of its own.
 fn iptables_is_legacy(lab: &Lab) -> bool {
     let legacy = "iptables-legacy -t nat -S && ip6tables-legacy -t nat -S && for f in iptables ip6tables; do for s in '' -save -restore; do \
                   mount --bind $(command -v $f-legacy$s) $(command -v $f$s); done; done";
@@ -221,19 +220,20 @@ fn iptables_is_legacy(lab: &Lab) -> bool {
     is_there
 }
 
-/// The lock on the byte of a namespace; `/proc/locks` does not say which process has such a lock.
+/// Takes the lock on the byte of a namespace. `/proc/locks` does not give the owner of such a lock.
 fn lock_namespace(lab: &Lab, path: &str) -> File {
     let inode = std::fs::metadata(lab.path(path)).unwrap().ino();
     let file = File::options().write(true).open(lab.path("/run/cni/netns/lock")).unwrap();
-    assert!(Range::byte(inode).try_take(&file).unwrap());
+    assert!(Range::byte(inode).try_take(&file, Mode::Exclusive).unwrap());
     file
 }
 
 #[test]
-fn a_namespace_that_is_locked_for_ever_is_told_of() {
+fn a_namespace_that_stays_locked_is_reported() {
     for_ours("sbr", |lab| {
         let (container, first, other) = (lab.container(), lab.container(), lab.container());
-        lab.chain_in(&first, "net1", &bridge::conf(), &json!({"type": "sbr"})).add(); // makes the file
+        // Creates the file.
+        lab.chain_in(&first, "net1", &bridge::conf(), &json!({"type": "sbr"})).add();
         let elsewhere = lab.chain_in(&other, "net1", &bridge::conf(), &json!({"type": "sbr"}));
         let second = lab.chain_in(&container, "net1", &bridge::conf(), &json!({"type": "sbr"}));
         let before = Watch::start(lab, &[&container]);
@@ -247,14 +247,14 @@ fn a_namespace_that_is_locked_for_ever_is_told_of() {
         assert_eq!(error.details, "`fuser -v /run/cni/netns/lock` names its owner");
         assert_waited(waited, 20);
         before.assert_unchanged("an ADD that got no lock");
-        elsewhere.add(); // which is another namespace
+        elsewhere.add(); // a different namespace, so a different byte
         drop(holder);
         second.add();
         assert_eq!(sbr::rules(&container).len(), 1);
     });
 }
 
-/// The reference's sbr has the lock on the namespace's own file while it is at work.
+/// The reference's sbr locks the namespace file itself while it works.
 #[test]
 fn the_reference_s_lock_of_a_namespace_is_waited_for_in_brief() {
     for_ours("sbr", |lab| {
@@ -264,7 +264,7 @@ fn the_reference_s_lock_of_a_namespace_is_waited_for_in_brief() {
                 lab.chain_in(&container, "net1", &bridge::conf(), &json!({"type": "sbr"}));
             let line = format!("flock --no-fork {} sleep {seconds}", container.netns);
             let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            let output = Scratch::new(); // outside the lab, so that snapshots do not see it
+            let output = Scratch::new(); // outside the lab, so that snapshots do not include it
             let mut holder = Process::start(&lab.host, &line, Stdio::null(), output.join("holder"));
             let is_taken = || {
                 lab.host.try_sh(&format!("flock -n {} true", container.netns)).status.code()
@@ -280,9 +280,9 @@ fn the_reference_s_lock_of_a_namespace_is_waited_for_in_brief() {
     });
 }
 
-/// Nobody listens, so DEL sees to the leases itself; and a daemon wants them as well.
+/// No daemon listens, so DEL cleans up the leases itself. A starting daemon takes the same lock.
 #[test]
-fn a_journal_of_dhcp_that_is_locked_for_ever_is_told_of() {
+fn a_journal_of_dhcp_that_stays_locked_is_reported() {
     for_ours("dhcp", |lab| {
         lab.host.sh(&format!("mkdir -m 700 {JOURNAL} && touch {JOURNAL}/lock"));
         let conf = json!({"cniVersion": "1.1.0", "name": "net1", "type": "dhcp", "ipam": {"type": "dhcp"}});
@@ -303,11 +303,10 @@ fn a_journal_of_dhcp_that_is_locked_for_ever_is_told_of() {
     });
 }
 
-/// install.sh waits as long for it.
 #[test]
-fn a_plugin_directory_that_is_locked_for_ever_is_told_of() {
+fn a_plugin_directory_that_stays_locked_is_reported() {
     if !long_or_short(true, false) {
-        return; // a minute of nothing; what waits is what the others here wait with
+        return; // a minute of waiting for code that the other cases cover
     }
     for_ours("bridge", |lab| {
         let lock = "/run/plugins/.cni-multi/lock";
@@ -332,8 +331,8 @@ fn a_plugin_directory_that_is_locked_for_ever_is_told_of() {
     });
 }
 
-/// Who stands in a line that moves is not sent away: each has the lock for less than we are
-/// patient.
+/// A waiter in a queue that advances does not time out: each holder has the lock for less than the
+/// timeout.
 #[test]
 fn a_lock_that_goes_from_hand_to_hand_is_waited_for() {
     let scratch = Scratch::new();
@@ -356,9 +355,9 @@ fn a_lock_that_goes_from_hand_to_hand_is_waited_for() {
     }
 }
 
-/// The holder's lock has no owner that /proc tells of.
+/// /proc names no owner for the lock of this holder.
 #[test]
-fn a_container_that_another_operation_has_for_ever_is_told_of() {
+fn a_container_that_another_operation_keeps_is_reported() {
     for_ours("bridge", |lab| {
         lab.host.sh("mkdir -p /run/net.d /run/bin && printf '#!/bin/sh\\nexec sleep 10000\\n' >/run/bin/hangs && chmod +x /run/bin/hangs");
         let network =

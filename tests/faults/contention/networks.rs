@@ -1,23 +1,23 @@
-//! Networks of every plugin that this kernel has what it needs for.
+//! A network of every plugin that this kernel supports, for the contention tests.
 
 use serde_json::{Value, json};
 
 use super::Chain;
-use crate::plugins::main::bridge::{dual_stack, static_ipam};
-use crate::plugins::meta::bandwidth::bandwidth;
-use crate::plugins::meta::firewall::firewall;
-use crate::plugins::meta::portmap::portmap;
-use crate::plugins::meta::tuning::tuning;
 use crate::support::attachment::with;
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::bandwidth::bandwidth;
+use crate::support::networks::bridge::{dual_stack, static_ipam};
+use crate::support::networks::firewall::firewall;
+use crate::support::networks::portmap::portmap;
+use crate::support::networks::tuning::tuning;
 
-/// A container, and the networks that it can be attached to, each with a name for people.
+/// A container and the networks that it can be attached to, each with a name for messages.
 pub struct Member<'a> {
     pub networks: Vec<(&'static str, Chain<'a>)>,
     _container: Container,
 }
 
-/// What the kernel can do beside the rest.
+/// The optional features of this kernel.
 pub struct Kernel {
     kinds: Vec<&'static str>,
     can_limit: bool,
@@ -47,13 +47,13 @@ impl Kernel {
     }
 }
 
-/// Addresses from a /16 of its own.
+/// A network with addresses from a /16 of its own.
 fn network(name: &str, kind: &str, net: u8, more: Value) -> Value {
     let ipam = json!({"type": "host-local", "subnet": format!("10.{net}.0.0/16"), "routes": [{"dst": "10.99.0.0/16"}]});
     with(&json!({"name": name, "type": kind, "ipam": ipam}), more)
 }
 
-/// Two ports of the host that no other member has.
+/// A host port for TCP and UDP that no other member uses.
 fn ports(number: usize) -> Value {
     let port = |protocol: &str| json!({"hostPort": 20_000 + number, "containerPort": 80, "protocol": protocol});
     json!([port("tcp"), port("udp")])
@@ -133,12 +133,12 @@ impl<'a> Member<'a> {
         Member { networks, _container: container }
     }
 
-    /// One network after the other.
+    /// The member's networks in rotation.
     pub fn network(&self, number: usize) -> &(&'static str, Chain<'a>) {
         &self.networks[number % self.networks.len()]
     }
 
-    /// ADD and DEL of each once.
+    /// Runs ADD and DEL of each network once.
     pub fn warm_up(&self) {
         for (name, chain) in &self.networks {
             let result = chain.add().unwrap_or_else(|e| panic!("{name}: {e}"));

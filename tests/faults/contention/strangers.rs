@@ -1,32 +1,31 @@
-//! Locks of an unprivileged user: flock on every file and directory that it can open where ours are
-//! kept. None of them is one that a plugin or an installation waits for.
+//! Locks of an unprivileged user: flock on every file and directory that it can open in our lock
+//! and state directories blocks no plugin and no installation.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge;
-use crate::plugins::meta::portmap::portmap;
-use crate::plugins::meta::tuning::tuning;
-use crate::plugins::meta::vrf;
 use crate::support::attachment::{for_ours, with};
 use crate::support::call::{Call, Outcome, Peer, binary};
 use crate::support::dhcp::{JOURNAL, Process, wait_until};
 use crate::support::netns::{Lab, is_root};
+use crate::support::networks::portmap::portmap;
+use crate::support::networks::tuning::tuning;
+use crate::support::networks::{bridge, vrf};
 use crate::support::patience;
 use crate::support::scratch::Scratch;
 
-/// A program and arguments as a user without any right, and in no group of root's.
+/// Runs a command as an unprivileged user without supplementary groups.
 const STRANGER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 
-/// Takes the lock of each path that it is given and can open, exclusively, and keeps them.
+/// Takes and keeps an exclusive lock on each of the given paths that it can open.
 const LOCK_ALL: &str = r#"
 for path in "$@"; do flock --no-fork "$path" sleep 10000 & done
 wait
 "#;
 
-/// The processes that hold locks; each holder is a child of this one.
+/// The parent of the processes that hold the locks.
 struct Stranger {
     process: Process,
     paths: Vec<String>,
@@ -34,7 +33,7 @@ struct Stranger {
 }
 
 impl Stranger {
-    /// Locks what there is below these directories.
+    /// Locks everything readable below these directories.
     fn of(lab: &Lab, dirs: &[&str]) -> Stranger {
         let find = format!(
             "{STRANGER} find {} \\( -type d -o -type f \\) -readable 2>/dev/null",
@@ -45,7 +44,7 @@ impl Stranger {
         let mut line: Vec<String> = STRANGER.split(' ').map(str::to_owned).collect();
         line.extend(["sh", "-c", LOCK_ALL, "sh"].map(str::to_owned));
         line.extend(paths.clone());
-        let output = Scratch::new(); // outside the lab, so that snapshots do not see it
+        let output = Scratch::new(); // outside the lab, so that snapshots do not include it
         let process = Process::start(&lab.host, &line, Stdio::null(), output.join("stranger"));
         let is_locked = |path: &String| {
             lab.host.try_sh(&format!("flock -n {path} true")).status.code() == Some(1)
@@ -72,11 +71,11 @@ impl Drop for Stranger {
             std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.process.pid()));
         let _ = std::process::Command::new("kill")
             .args(children.unwrap_or_default().split_whitespace())
-            .status(); // or with the lab
+            .status(); // a failure is harmless: the lab's end kills them too
     }
 }
 
-/// What is done although another process has locks, and takes no longer for it.
+/// Asserts that `work` is not delayed by the held locks.
 #[track_caller]
 fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let started = Instant::now();
@@ -94,7 +93,7 @@ fn installation(lab: &Lab, args: &[&str]) -> Outcome {
     install.run()
 }
 
-/// Everything that keeps files on the host.
+/// A chain that includes every plugin with files on the host.
 fn plugins(last: &str, port: u16) -> Vec<Value> {
     vec![
         with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"})),
@@ -108,7 +107,7 @@ fn plugins(last: &str, port: u16) -> Vec<Value> {
 
 fn a_stranger_holds_up_nothing_of(last: &str) {
     if !is_root() {
-        return; // a user namespace has no other user
+        return; // a user namespace maps no other user
     }
     for_ours(last, |lab| {
         lab.host.sh("mkdir -p -m 755 /run/plugins");

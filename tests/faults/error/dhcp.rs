@@ -1,7 +1,8 @@
-//! Errors of the dhcp plugin, which has a daemon and a server to talk to, and of the daemon itself.
+//! The error sweep of the dhcp plugin, which talks to a daemon and a server, and of the daemon
+//! itself.
 //!
-//! A daemon that cannot do something says so to the plugin, or tries again; it goes on, and what it
-//! holds it keeps. Where it cannot start, it says why.
+//! A daemon that fails at something reports it to the plugin or retries; it keeps running and keeps
+//! its leases. A daemon that cannot start says why.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +11,10 @@ use super::sweep::{assert_none, plugins_each_alone, told_to_runtimes};
 use crate::faults::dhcp::{
     During, ENDS, Lived, Site, on_a_site, subject, test_each_phase, with_network,
 };
-use crate::faults::subject::is_long;
-use crate::faults::tell;
+use crate::faults::table::Row;
 use crate::support::dhcp::Daemon;
 use crate::support::dhcp::servers::Server;
+use crate::support::extent::is_long;
 use crate::support::tracer::{Stop, Then};
 
 #[test]
@@ -25,11 +26,11 @@ fn errors_leave_nothing_of_macvlan_with_dhcp() {
     });
 }
 
-/// A call of the daemon that fails: the how-manieth of this system call. It does several things by
-/// turns, so that another one may come between.
+/// A failing call of the daemon: the system call, its count, and the fault. Calls are counted per
+/// system call because the daemon interleaves several tasks in varying order.
 type Point = ((i64, usize), Fault);
 
-/// Counts system calls, each by itself.
+/// Counts each system call separately.
 #[derive(Default)]
 struct Counts(BTreeMap<i64, usize>);
 
@@ -41,10 +42,10 @@ impl Counts {
     }
 }
 
-/// What can fail of what the daemon is about, and how many calls that takes.
+/// The points of failure in this phase, and the number of system calls that the phase makes.
 fn points(site: &Site<'_>, during: During) -> (Vec<Point>, usize) {
     let (mut points, mut counts) = (vec![], Counts::default());
-    // What comes before it looks for its place is the loader's and libc's.
+    // Calls before the first use of /run/cni belong to the loader and libc.
     let mut is_loaded = during != During::Start;
     let lived = site.live(|stop| {
         let call = counts.count(stop);
@@ -59,8 +60,8 @@ fn points(site: &Site<'_>, during: During) -> (Vec<Point>, usize) {
     (points, counts.0.values().sum())
 }
 
-/// So many points of the short form: what is sent is waited for in seconds when it does not come,
-/// and a renewal is always.
+/// The number of points in the short form. A lost packet costs a timeout of seconds, and every
+/// renewal takes seconds.
 fn few(during: During) -> usize {
     match during {
         During::Renewal => 3,
@@ -90,15 +91,18 @@ fn sweep_of_daemon(during: During) {
         }
         assert_none(&found);
         assert!(tried > 0, "nothing has failed");
-        tell(&format!(
-            "{:05} | dhcp daemon | {} | {calls} | {tried} | 0 |",
-            95_000 + during as usize,
-            during.words()
-        ));
+        Row {
+            network: "dhcp daemon",
+            operation: during.words(),
+            calls,
+            points: tried,
+            failures: 0,
+        }
+        .tell();
     });
 }
 
-/// What is wrong with a life in which something failed.
+/// What is wrong with a life in which a call failed.
 fn mistakes(lived: &Lived, during: During, fault: Fault) -> Option<String> {
     let said = &lived.daemon.outcome.stderr;
     if said.contains("panicked") || said.to_lowercase().contains("bug") {

@@ -1,4 +1,4 @@
-//! The ways in which a system call fails, and how one of them comes to be.
+//! The ways in which a system call can fail, and the injection of one such fault.
 
 use nix::errno::Errno;
 
@@ -8,9 +8,9 @@ use crate::support::tracer::{Stop, Then, Traced, trace};
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// By itself.
+    /// The call itself fails.
     Call(Errno),
-    /// What is asked of netlink is not done, and the kernel's answer is this.
+    /// The netlink request is not carried out, and the kernel's answer is this error.
     Refusal(Errno),
 }
 
@@ -22,17 +22,17 @@ impl Fault {
     }
 }
 
-/// The ways in which a call can fail.
+/// The faults that are possible for a system call.
 pub fn faults(stop: &Stop) -> Vec<Fault> {
     use Errno::*;
     let by_itself: &[Errno] = match stop.call {
         libc::SYS_openat if stop.changes() => &[ENOSPC, EACCES, EIO],
         libc::SYS_openat => &[EACCES, EIO, EMFILE],
-        // A pipe has no device that could fail.
+        // EIO comes from a device, and a pipe has none.
         libc::SYS_read if stop.descriptor(0).starts_with("pipe:") => &[EINTR],
         libc::SYS_read => &[EIO, EINTR],
         libc::SYS_write => &[ENOSPC, EIO, EINTR],
-        // std takes it for a bug where a directory cannot be closed, and no kernel says so.
+        // std treats a failed close of a directory as a bug, and no kernel reports one.
         libc::SYS_close if !stop.is_directory(0) => &[EIO],
         libc::SYS_link | libc::SYS_linkat | libc::SYS_mkdir | libc::SYS_mkdirat => {
             &[ENOSPC, EACCES, EIO]
@@ -40,7 +40,7 @@ pub fn faults(stop: &Stop) -> Vec<Fault> {
         libc::SYS_rename | libc::SYS_renameat | libc::SYS_renameat2 => &[ENOSPC, EACCES, EIO],
         libc::SYS_unlink | libc::SYS_unlinkat | libc::SYS_rmdir => &[EBUSY, EACCES, EIO],
         libc::SYS_ftruncate | libc::SYS_fsync | libc::SYS_fdatasync => &[EIO],
-        // One that does not wait is not interrupted.
+        // A non-blocking flock is not interrupted.
         libc::SYS_flock if stop.args[1] & libc::LOCK_NB as u64 != 0 => &[ENOLCK, EIO],
         libc::SYS_flock => &[EINTR, ENOLCK],
         libc::SYS_fchmod | libc::SYS_chmod | libc::SYS_mount | libc::SYS_umount2 => {
@@ -54,14 +54,14 @@ pub fn faults(stop: &Stop) -> Vec<Fault> {
         | libc::SYS_lseek => &[EIO],
         libc::SYS_socket => &[EMFILE, EACCES, ENOBUFS],
         libc::SYS_bind | libc::SYS_setsockopt | libc::SYS_getsockname => &[ENOBUFS],
-        // A netlink socket is connected at once.
+        // Connecting a netlink socket does not block.
         libc::SYS_connect if stop.memory(stop.args[1], 2) == [libc::AF_NETLINK as u8, 0] => {
             &[ENOMEM]
         }
         libc::SYS_connect => &[ECONNREFUSED, EINTR],
         libc::SYS_recvfrom | libc::SYS_recvmsg => &[EINTR],
         libc::SYS_sendmsg => &[ENOBUFS, EINTR],
-        // A pipe can always be told not to wait, and std relies on it.
+        // Setting a pipe to non-blocking never fails, and std relies on it.
         libc::SYS_ioctl if !stop.descriptor(0).starts_with("pipe:") => &[EBUSY, EACCES],
         libc::SYS_setns | libc::SYS_unshare => &[EACCES, ENOMEM],
         libc::SYS_clone | libc::SYS_clone3 => &[EAGAIN],
@@ -83,17 +83,17 @@ pub fn faults(stop: &Stop) -> Vec<Fault> {
     by_itself.iter().map(|errno| Fault::Call(*errno)).collect()
 }
 
-/// A call that fails: the how-manieth of its program, and in which of its ways.
+/// A failing call: its number within the program, and the fault.
 pub type Point = (usize, Fault);
 
-/// A fault that is waiting for its call.
+/// A fault armed for one call.
 pub struct Trap {
     fault: Fault,
-    /// The socket that is to get the answer of a refusal.
+    /// The socket on which the refusal is to be answered.
     refused: Option<(u64, Vec<u8>)>,
-    /// What the call of this number, which is being made, is to return.
+    /// The result to return from the running call of this number.
     answer: Option<(usize, Then)>,
-    /// What had the fault; None where the program has gone another way.
+    /// A description of the call that failed; None if the program took another path.
     pub sprung: Option<String>,
 }
 
@@ -102,7 +102,7 @@ impl Trap {
         Trap { fault, refused: None, answer: None, sprung: None }
     }
 
-    /// What becomes of a call that is about to be made; whether it is the one that is to fail.
+    /// Decides the fate of a call that is about to be made. `is_it` marks the call that is to fail.
     pub fn decide(&mut self, stop: &Stop, is_it: bool) -> Then {
         let fault = self.fault;
         if stop.result.is_some() {
@@ -112,7 +112,7 @@ impl Trap {
         if is_it && faults(stop).contains(&fault) {
             self.sprung = Some(format!("{} fails with {fault:?}", stop.describe()));
             return match fault {
-                // Whatever close(2) returns, the descriptor is closed.
+                // close(2) releases the descriptor even if it returns an error, so it runs first.
                 Fault::Call(errno) if stop.call == libc::SYS_close => {
                     self.answer = Some((stop.number, Then::fail(errno)));
                     Then::Go
@@ -134,7 +134,7 @@ impl Trap {
     }
 }
 
-/// Runs the call, with a fault where one is asked for. What had the fault is described.
+/// Runs the call with the fault of `point`. Returns a description of the system call that failed.
 pub fn run(call: &Call, point: Point) -> (Outcome, Option<String>) {
     let (number, fault) = point;
     let mut trap = Trap::new(fault);
@@ -142,8 +142,8 @@ pub fn run(call: &Call, point: Point) -> (Outcome, Option<String>) {
     (traced.outcome, trap.sprung)
 }
 
-/// The answer to a netlink message that is about to be sent: nlmsghdr, errno, and the header that
-/// is answered.
+/// The refusal of a netlink message that is about to be sent: nlmsghdr, errno, and the header of
+/// the request.
 fn refusal(stop: &Stop, errno: Errno) -> Vec<u8> {
     const ERROR: u16 = 2;
     let request = stop.memory(stop.args[1], 16);
@@ -159,10 +159,10 @@ fn refusal(stop: &Stop, errno: Errno) -> Vec<u8> {
 /// Where `cni-multi net` finds its networks.
 pub const CONF_DIR: &str = "/run/net.d";
 
-/// The points of a call that are tried, and its outcome without any.
+/// The points of a call to try, and its outcome without a fault.
 pub fn points(call: &Call, is_whole: bool) -> (Vec<Point>, Traced) {
     let mut points = vec![];
-    // What comes before the program reads its configuration is the loader's and libc's.
+    // Calls before the program reads its configuration belong to the loader and libc.
     let mut reads = false;
     let traced = trace(call, |stop| {
         reads |= match stop.call {
@@ -178,9 +178,9 @@ pub fn points(call: &Call, is_whole: bool) -> (Vec<Point>, Traced) {
     (points, traced)
 }
 
-/// All faults of the call for a sweep that tries everything; else a fault for each call that
-/// changes something, reads what is kept on the disk, or has to do with threads and processes; the
-/// calls of a plugin are many, so all faults have their turns.
+/// Every fault of the call in a whole sweep. Otherwise one fault for each call that changes
+/// something, reads state from the disk, or concerns locks, threads or processes. A plugin makes so
+/// many such calls that all faults get their turn.
 pub fn chosen(stop: &Stop, is_whole: bool) -> Vec<Fault> {
     const OTHERS: [i64; 6] = [
         libc::SYS_flock,
@@ -199,8 +199,8 @@ pub fn chosen(stop: &Stop, is_whole: bool) -> Vec<Fault> {
     };
     match faults.len() {
         0 => faults,
-        // What others' programs do when they have no memory is not ours; that they cannot be
-        // started is.
+        // Other programs without memory are out of scope, but a program that cannot be started is
+        // not.
         _ if !stop.is_own && stop.call != libc::SYS_execve => vec![],
         _ if is_whole => faults,
         count if stop.changes() || reads_state => vec![faults[stop.number % count]],
@@ -208,7 +208,7 @@ pub fn chosen(stop: &Stop, is_whole: bool) -> Vec<Fault> {
     }
 }
 
-/// The kernel's error in the words of strerror(3), in lower case.
+/// The text of the kernel's error as in strerror(3), in lower case.
 pub fn words(errno: Errno) -> String {
     let text = std::io::Error::from(errno).to_string().to_lowercase();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

@@ -1,19 +1,23 @@
-//! The sweep of one subject.
+//! The error sweep of one subject: every command, every point, and what is left afterwards.
+
+use std::fmt;
 
 use nix::errno::Errno;
 use serde_json::{Value, json};
 
 use super::fault::{CONF_DIR, Fault, Point, points, run, words};
 use crate::faults::life::{Life, Runtime, configure};
-use crate::faults::subject::{Subject, is_emulated, is_long, place_of};
-use crate::faults::tell;
-use crate::plugins::main::stacked::hasty_container;
+use crate::faults::table::Row;
 use crate::support::attachment::Attachment;
 use crate::support::call::{Call, Outcome};
+use crate::support::extent::{Extent, extent, is_emulated};
 use crate::support::netns::{Lab, Namespace};
+use crate::support::networks::stacked::hasty_container;
 use crate::support::probe::Probe;
+use crate::support::snapshot::{Change, lines};
+use crate::support::subject::Subject;
 
-/// What a runtime calls, and what it does when that has failed.
+/// The commands under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Operation {
     Add,
@@ -22,14 +26,23 @@ enum Operation {
     Check,
 }
 
+impl Operation {
+    fn as_str(self) -> &'static str {
+        match self {
+            Operation::Add => "ADD",
+            Operation::Del => "DEL",
+            Operation::Gc => "GC",
+            Operation::Check => "CHECK",
+        }
+    }
+}
+
 struct Sweep<'a> {
     lab: &'a Lab,
     subject: &'a Subject,
     container: &'a Namespace,
-    /// Who is called: the type of a plugin, or `net`.
+    /// The type of the called plugin, or `net`.
     name: &'a str,
-    /// How the order of its lines in the table begins.
-    place: usize,
     probe: Probe<'a>,
     tried: usize,
     found: Vec<String>,
@@ -41,14 +54,13 @@ impl<'a> Sweep<'a> {
         subject: &'a Subject,
         container: &'a Namespace,
         name: &'a str,
-        place: usize,
     ) -> Sweep<'a> {
         let probe = Probe::start(lab, &[container]);
-        Sweep { lab, subject, container, name, place, probe, tried: 0, found: vec![] }
+        Sweep { lab, subject, container, name, probe, tried: 0, found: vec![] }
     }
 
-    /// Every fault of an operation, and its line in the table. `before` makes what it is about and
-    /// says what there is then, `after` ends it.
+    /// Tries every fault of an operation and writes its row of the table. `before` creates the
+    /// starting state and returns the result known so far; `after` cleans up.
     fn over(
         &mut self,
         operation: Operation,
@@ -63,81 +75,70 @@ impl<'a> Sweep<'a> {
             (points, traced)
         };
         let chosen = sweep(self.subject.is_swept_whole());
-        // What changes nothing and keeps nothing has no other points.
+        // An operation that changes and keeps nothing has no points in the short form.
         let (points, traced) = if chosen.0.is_empty() { sweep(true) } else { chosen };
         let tried_before = self.tried;
         for point in points.into_iter().step_by(one_of(self.subject)) {
             self.at(operation, &call(&before()), point, &after);
         }
-        let (order, of) =
-            (self.place + operation as usize, format!("{operation:?}").to_uppercase());
-        let (tried, borne) =
-            (self.tried - tried_before, if self.found.is_empty() { "0" } else { "some" });
-        tell(&format!(
-            "{order:05} | {} | {} {of} | {} | {tried} | {borne} |",
-            self.subject.name, self.name, traced.calls
-        ));
+        Row {
+            network: self.subject.name,
+            operation: &format!("{} {}", self.name, operation.as_str()),
+            calls: traced.calls,
+            points: self.tried - tried_before,
+            failures: self.found.len(),
+        }
+        .tell();
     }
 
-    /// What tuning and host-device are refused for good when they give back what an interface had
-    /// they say once, and do not fail for ever; GC forgets what tuning would give back. The
-    /// master counts who listens to everything. sbr and vrf leave the interface's routes to the
-    /// DEL of the interface.
+    /// What the contract allows to be left. tuning and host-device report once what the kernel
+    /// permanently refuses to restore, so that they do not fail for ever; GC drops tuning's
+    /// backups. sbr and vrf leave the interface's routes to the DEL of the interface.
     fn is_by_contract(
         &self,
         operation: Operation,
         outcome: &Outcome,
         fault: Fault,
-        what: &str,
+        wrong: &Wrong,
     ) -> bool {
         let is_for_good =
             outcome.status != 0 && matches!(fault.errno(), Errno::EPERM | Errno::EACCES);
-        let of_links =
-            || what.lines().skip(1).all(|line| line.is_empty() || line.get(1..6) == Some(" link"));
-        // An ADD whose result nobody gets is undone by DEL.
-        let is_untold =
-            outcome.stdout.contains("write to stdout") && ["sbr", "vrf"].contains(&self.name);
-        if operation == Operation::Add && is_untold && what.starts_with("left by the failed ADD:\n")
-        {
-            return what
-                .lines()
-                .skip(1)
-                .all(|line| line.is_empty() || line.get(1..7) == Some(" route"));
-        }
-        let is_del = matches!(operation, Operation::Del | Operation::Gc);
-        is_del
-            && what.starts_with("left after DEL:\n")
-            && match self.name {
-                "tuning" => of_links() && (is_for_good || operation == Operation::Gc),
-                "host-device" => is_for_good,
-                _ => false,
+        match (wrong, operation, self.name) {
+            // An ADD that cannot write its result is undone as by DEL.
+            (Wrong::LeftByAdd(changes), _, "sbr" | "vrf") => {
+                outcome.stdout.contains("write to stdout") && are_all_of("route", changes)
             }
+            // The master counts its promiscuous links.
+            (Wrong::LeftAfterDel(changes), Operation::Gc, "tuning") => are_all_of("link", changes),
+            (Wrong::LeftAfterDel(changes), Operation::Del, "tuning") => {
+                is_for_good && are_all_of("link", changes)
+            }
+            (Wrong::LeftAfterDel(_), Operation::Del | Operation::Gc, "host-device") => is_for_good,
+            _ => false,
+        }
     }
 
     fn at(&mut self, operation: Operation, call: &Call, point: Point, after: &impl Fn()) {
         let (outcome, described) = run(call, point);
         let told =
             if self.name == "net" { told_to_people(&outcome) } else { told_to_runtimes(&outcome) };
-        let mut wrong: Vec<String> = mistakes(&outcome, point.1, told).into_iter().collect();
-        let mut compare = |when: &str| {
-            let changes = self.probe.changes();
-            if !changes.is_empty() {
-                wrong.push(format!("{when}:\n{changes}"));
-            }
-        };
+        let mut wrong = vec![];
+        wrong.extend(mistakes(&outcome, point.1, told).map(Wrong::Outcome));
         if operation == Operation::Add && outcome.status != 0 {
-            compare("left by the failed ADD");
+            wrong.extend(self.changes().map(Wrong::LeftByAdd));
         }
         after();
-        compare("left after DEL");
+        wrong.extend(self.changes().map(Wrong::LeftAfterDel));
         if !wrong.is_empty() {
-            self.probe = Probe::start(self.lab, &[self.container]); // once is enough
+            // Report the same difference only once.
+            self.probe = Probe::start(self.lab, &[self.container]);
         }
         self.tried += usize::from(described.is_some());
         let described =
             described.unwrap_or_else(|| "nothing fails, for it goes another way".to_owned());
-        wrong.retain(|what| !self.is_by_contract(operation, &outcome, point.1, what));
+        wrong.retain(|wrong| !self.is_by_contract(operation, &outcome, point.1, wrong));
         if !wrong.is_empty() {
+            let wrong: Vec<String> = wrong.iter().map(Wrong::to_string).collect();
             let about = format!(
                 "{}: {} {operation:?}, call {}: {described}: {}\n{outcome:?}",
                 self.subject.name,
@@ -149,15 +150,45 @@ impl<'a> Sweep<'a> {
             self.found.push(about);
         }
     }
+
+    /// What differs from the state before the call, if anything.
+    fn changes(&self) -> Option<Vec<Change>> {
+        Some(self.probe.changes()).filter(|changes| !changes.is_empty())
+    }
 }
 
-/// The short form has minutes for all networks: fewer points where programs are started, and where
-/// the machine is emulated.
+/// What is wrong with a call in which a system call failed.
+enum Wrong {
+    /// The way in which the call ended.
+    Outcome(String),
+    LeftByAdd(Vec<Change>),
+    LeftAfterDel(Vec<Change>),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::Outcome(what) => f.write_str(what),
+            Wrong::LeftByAdd(changes) => write!(f, "left by the failed ADD:\n{}", lines(changes)),
+            Wrong::LeftAfterDel(changes) => write!(f, "left after DEL:\n{}", lines(changes)),
+        }
+    }
+}
+
+fn are_all_of(kind: &str, changes: &[Change]) -> bool {
+    changes.iter().all(|change| change.kind() == kind)
+}
+
+/// The short forms have minutes for all networks: they try fewer points where programs are started
+/// or the machine is emulated.
 fn one_of(subject: &Subject) -> usize {
-    match (is_long(), subject.starts_programs() || is_emulated()) {
-        (true, _) => 1,
-        (false, true) => 8,
-        (false, false) => 2,
+    let is_slow = subject.starts_programs() || is_emulated();
+    match (extent(), is_slow) {
+        (Extent::Long, _) => 1,
+        (Extent::Whole, true) => 8,
+        (Extent::Whole, false) => 2,
+        (Extent::Ordinary, true) => 24,
+        (Extent::Ordinary, false) => 6,
     }
 }
 
@@ -169,10 +200,10 @@ impl Routes {
         Routes(["-4", "-6"].map(|family| container.sh(&format!("ip {family} route"))))
     }
 
-    /// sbr and vrf move them to other tables, and leave it to the DEL of the interface to end them.
+    /// sbr and vrf move the routes to other tables; the DEL of the interface deletes them there.
     fn put_back(&self, container: &Namespace) {
         for (family, routes) in ["-4", "-6"].into_iter().zip(&self.0) {
-            // Those of the links come before those that go through them.
+            // Link routes come before the routes that go through them.
             let (through, of_links): (Vec<&str>, Vec<&str>) =
                 routes.lines().partition(|route| route.contains(" via "));
             let batch: String = of_links
@@ -185,8 +216,8 @@ impl Routes {
     }
 }
 
-/// What is wrong with the outcome of a call in which something failed. `told` are the words of its
-/// error, or what is wrong with them.
+/// What is wrong with the outcome of a call in which a system call failed. `told` is the text of
+/// its error, or what is wrong with the error.
 pub fn mistakes(outcome: &Outcome, fault: Fault, told: Result<String, &str>) -> Option<String> {
     if outcome.status == -1 || outcome.stderr.contains("panicked") {
         return Some("it did not end by itself".to_owned());
@@ -206,7 +237,7 @@ pub fn mistakes(outcome: &Outcome, fault: Fault, told: Result<String, &str>) -> 
     }
 }
 
-/// The error object on stdout.
+/// The text of the error object on stdout.
 pub fn told_to_runtimes(outcome: &Outcome) -> Result<String, &'static str> {
     let Ok(error) = serde_json::from_str::<Value>(&outcome.stdout) else {
         return Err("it failed without an error object");
@@ -217,13 +248,13 @@ pub fn told_to_runtimes(outcome: &Outcome) -> Result<String, &'static str> {
     }
 }
 
-/// The words of `cni-multi net` on stderr.
+/// The text of `cni-multi net` on stderr.
 fn told_to_people(outcome: &Outcome) -> Result<String, &'static str> {
     Some(outcome.stderr.clone()).filter(|text| !text.is_empty()).ok_or("it failed without a word")
 }
 
-/// The plugins one by one, as libcni runs them: each has its errors after those before it have had
-/// none.
+/// The plugins one by one, as libcni runs them: each plugin is swept after the ones before it have
+/// succeeded.
 pub fn plugins_each_alone(lab: &Lab, subject: &Subject) {
     let container = hasty_container(lab);
     let plugins = subject.attach(lab, &container);
@@ -238,8 +269,7 @@ pub fn plugins_each_alone(lab: &Lab, subject: &Subject) {
     for (at, plugin) in plugins.iter().enumerate() {
         let result = all(&plugins[..at]);
         let name = plugin.conf["type"].as_str().unwrap();
-        let mut sweep =
-            Sweep::new(lab, subject, &container, name, place_of(subject) * 1000 + at * 10);
+        let mut sweep = Sweep::new(lab, subject, &container, name);
         let previous = (!result.is_null()).then_some(&result);
         let attach = || plugin.call("ADD", previous).run().ok();
         let none = plugin.clone().conf(json!({"cni.dev/valid-attachments": []}));
@@ -275,7 +305,7 @@ pub fn by_net(lab: &Lab, subject: &Subject) {
     let detach = || life.del(&Value::Null);
     attach();
     detach();
-    let mut sweep = Sweep::new(lab, subject, &container, "net", 91_000 + place_of(subject) * 10);
+    let mut sweep = Sweep::new(lab, subject, &container, "net");
     sweep.over(Operation::Add, || Value::Null, |_| life.call(0, "ADD", &Value::Null), detach);
     sweep.over(Operation::Del, attach, |_| life.call(0, "DEL", &Value::Null), detach);
     sweep.over(Operation::Gc, attach, |_| life.call(0, "GC", &Value::Null), detach);

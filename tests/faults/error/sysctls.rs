@@ -1,21 +1,21 @@
-//! tuning and the errors that pass: each call on a file of /proc/sys fails once with EMFILE, ENOMEM
-//! and EIO. A value that could not be read in that moment is no value that cannot be read.
+//! tuning and transient errors: each call on a file of /proc/sys fails once with EMFILE, ENOMEM or
+//! EIO. A value that could not be read once must not be taken for an unreadable one.
 
 use nix::errno::Errno;
 use serde_json::json;
 
-use crate::plugins::meta::tuning::{backup_of, chain, has_backup, sysctl};
 use crate::support::attachment::for_ours;
 use crate::support::call::{Call, Outcome};
 use crate::support::chain::Chain;
 use crate::support::netns::Lab;
+use crate::support::networks::tuning::{backup_of, chain, has_backup, sysctl};
 use crate::support::tracer::{Stop, Then, trace};
 
 const NAME: &str = "core/somaxconn";
 const SET: &str = "517";
 const PASSING: [Errno; 3] = [Errno::EMFILE, Errno::ENOMEM, Errno::EIO];
 
-/// Whether the call is about a sysctl, and may fail: what is closed is closed.
+/// Whether the call concerns a sysctl and can fail; close(2) releases the descriptor regardless.
 fn is_about_sysctls(stop: &Stop) -> bool {
     let about = match stop.call {
         libc::SYS_openat | libc::SYS_newfstatat => stop.text(1),
@@ -27,7 +27,7 @@ fn is_about_sysctls(stop: &Stop) -> bool {
     stop.result.is_none() && about.starts_with("/proc/sys/net/")
 }
 
-/// The numbers of these calls.
+/// The numbers of the calls that concern sysctls.
 fn points(call: &Call) -> Vec<usize> {
     let mut points = vec![];
     let traced = trace(call, |stop| {
@@ -45,7 +45,7 @@ fn with_fault(call: &Call, point: usize, errno: Errno) -> Outcome {
     trace(call, decide).outcome
 }
 
-/// Each fault of the call. `before` makes what it is about.
+/// Tries each fault of the call. `before` creates the starting state.
 fn for_each_fault(
     attached: &Chain<'_>,
     command: &str,
@@ -64,7 +64,7 @@ fn for_each_fault(
     }
 }
 
-/// A network with one sysctl, and what that is in the container without it.
+/// A network with one sysctl, and the container's value without it.
 struct Tuned<'a> {
     attached: Chain<'a>,
     old: String,
@@ -129,8 +129,8 @@ fn a_del_that_could_not_reach_a_sysctl_leaves_it_to_the_next() {
     });
 }
 
-/// DEL gives the last sysctl back first. That one is refused for good, and the other could not be
-/// opened.
+/// DEL restores the last sysctl first. The kernel refuses that one permanently, and the other could
+/// not be opened.
 #[test]
 fn a_refused_sysctl_hides_none_that_could_not_be_reached() {
     for_ours("tuning", |lab| {
@@ -176,7 +176,7 @@ fn a_check_that_could_not_read_a_sysctl_is_no_success() {
     });
 }
 
-/// It has no value before the first one is written, and reading it is EIO then.
+/// The kernel has no value before the first write, and reading it gives EIO.
 #[test]
 fn a_secret_that_was_never_set_is_set() {
     for_ours("tuning", |lab| {

@@ -1,18 +1,18 @@
-//! Reads that decide what is undone. One that fails for the moment fails the call: it is never
-//! taken for "nothing is there", and the next call does what this one could not.
+//! Reads that decide what is undone: a transient read error fails the call instead of being taken
+//! for "nothing is there", and the next call completes the work.
 
 use nix::errno::Errno;
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge;
-use crate::plugins::main::stacked::{MACVLAN, hasty_container};
-use crate::plugins::meta::{sbr, tuning};
 use crate::support::attachment::{Attachment, for_ours, with};
 use crate::support::call::{Call, Outcome};
 use crate::support::netns::Lab;
+use crate::support::networks::stacked::{MACVLAN, hasty_container};
+use crate::support::networks::{bridge, sbr, tuning};
 use crate::support::tracer::{Stop, Then, trace};
 
-/// Runs the call; the first system call that `is_it` fails with `errno`. There has to be one.
+/// Runs the call and fails the first system call matched by `is_it` with `errno`. Panics if there
+/// is none.
 #[track_caller]
 fn run_failing(call: &Call, errno: Errno, is_it: impl Fn(&Stop) -> bool + Send + Sync) -> Outcome {
     let mut has_failed = false;
@@ -42,15 +42,15 @@ fn lists(stop: &Stop, part: &str) -> bool {
     stop.call == libc::SYS_getdents64 && stop.descriptor(0).contains(part)
 }
 
-/// Whether a system call is such a read of something below a path.
+/// Whether a system call is a certain kind of read below a path.
 type IsIt = fn(&Stop, &str) -> bool;
 
-/// The ways in which what a plugin keeps below `part` cannot be read for the moment.
+/// The transient errors in reading a plugin's state below `part`.
 const WAYS: [(Errno, IsIt); 3] =
     [(Errno::EMFILE, opens), (Errno::EIO, reads), (Errno::ENOMEM, opens)];
 
-/// The call fails by each way and says why; what it would have done is done by the next one, as
-/// `is_done` says.
+/// Each error fails the call with a message that names the path. `is_done` shows that the failed
+/// call has not done the work and that the next call has.
 fn assert_told_and_done_later(
     call: &Call,
     part: &str,
@@ -113,7 +113,8 @@ fn del_of_sbr_reads_records_of_others_or_fails() {
             .unwrap()
             .unwrap()
             .file_name();
-        // Another attachment of this namespace has recorded the same rules: they are its own.
+        // Another attachment of this namespace has recorded the same rules, so they belong to it
+        // too.
         lab.host.sh(
             "cd /run/cni/sbr; sed 's/\"container_id\":\"[^\"]*\"/\"container_id\":\"another\"/' *.json >/run/other",
         );
@@ -184,8 +185,8 @@ fn gc_of_tuning_reads_backups_or_fails() {
     });
 }
 
-/// Which rules of iptables go is decided by the container's addresses. Without them all would go,
-/// those of another interface of the container too.
+/// The container's addresses select the iptables rules to delete. Without them DEL would delete all
+/// rules of the container, including those of another interface.
 #[test]
 fn del_looks_at_the_container_s_addresses_or_fails() {
     for_ours("bridge", |lab| {
@@ -214,7 +215,7 @@ fn del_looks_at_the_container_s_addresses_or_fails() {
     });
 }
 
-/// The tables of iptables-legacy that the kernel has decide which programs are asked for rules.
+/// The legacy tables in the kernel decide whether the iptables-legacy programs are queried.
 #[test]
 fn del_looks_for_tables_of_iptables_legacy_or_fails() {
     for_ours("bridge", |lab| {

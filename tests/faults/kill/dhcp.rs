@@ -1,17 +1,18 @@
-//! Kills of the dhcp plugin, which has a daemon and a server to talk to, and of the daemon itself.
+//! The kill sweep of the dhcp plugin, which talks to a daemon and a server, and of the daemon
+//! itself.
 //!
-//! The daemon is killed after each call that changes something: while it starts, acquires, renews
-//! and releases a lease. A lease that the server gave and the daemon had no time to write down is
-//! the server's until it ends. Of all others DEL and GC leave nothing, whether or not there is a
-//! new daemon, and a neighbour keeps its lease.
+//! The daemon is killed after each call that changes something while it starts, acquires, renews
+//! and releases a lease. A lease that the server granted and the daemon had no time to record
+//! belongs to the server until it expires. DEL and GC leave nothing of any other lease, with or
+//! without a new daemon, and a neighbour keeps its lease.
 
 use super::sweep;
 use crate::faults::dhcp::{During, ENDS, on_a_site, subject, test_each_phase, with_network};
 use crate::faults::life::Runtime;
-use crate::faults::subject::is_long;
-use crate::faults::tell;
+use crate::faults::table::Row;
 use crate::support::dhcp::Daemon;
 use crate::support::dhcp::servers::Server;
+use crate::support::extent::is_long;
 use crate::support::tracer::Then;
 
 #[test]
@@ -41,11 +42,8 @@ fn sweep_of_daemon(during: During) {
             }
         }
         assert!(points > 0, "it was not killed");
-        tell(&format!(
-            "{:05} | dhcp daemon | {} | {calls} | {points} | 0 |",
-            95_000 + during as usize,
-            during.words()
-        ));
+        Row { network: "dhcp daemon", operation: during.words(), calls, points, failures: 0 }
+            .tell();
     });
 }
 

@@ -1,53 +1,52 @@
-//! The sweep of one subject.
+//! The kill sweep of one subject: every command, every point, and what is left afterwards.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use serde_json::{Value, json};
 
 use crate::faults::life::{Life, Runtime, configure};
-use crate::faults::subject::{Subject, place_of};
-use crate::faults::tell;
-use crate::plugins::main::stacked::hasty_container;
+use crate::faults::table::Row;
 use crate::support::call::Call;
 use crate::support::dhcp::wait_until;
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::stacked::hasty_container;
 use crate::support::probe::Probe;
 use crate::support::snapshot::Watch;
+use crate::support::subject::Subject;
 use crate::support::tracer::{Then, Traced, trace};
 
-/// So often a whole `Watch` looks as well.
+/// The number of kills between two comparisons with a whole `Watch`.
 const WATCHED: usize = 100;
 
-/// The kernel ends the links of a namespace some time after it, and a VLAN can be had once on a
-/// link.
+/// Fails until the VLAN is free. The kernel deletes the links of a namespace some time after the
+/// namespace, and a VLAN ID exists only once per link.
 const TAKE_THE_VLAN: &str = "ip link add free link uplink type vlan id 100 && ip link del free";
 
-/// Where a call is killed.
+/// The moment at which a call is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
-    /// When so many calls have changed something.
+    /// After this number of successful changing calls.
     AfterChange(usize),
-    /// Before its so-manieth system call. Those of programs that it starts are not among them: they
-    /// are many, and what they change is above.
+    /// Before the plugin's system call of this number. Calls of programs that it starts are not
+    /// counted: they are many, and `AfterChange` covers what they change.
     BeforeCall(usize),
 }
 
 /// What the runtime does after the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// DEL, as after any ADD that failed, or DEL that failed.
+    /// DEL, as after any failed ADD or DEL.
     Del,
-    /// ADD at once, which may be refused, then DEL; a new ADD works then.
+    /// ADD at once, which may fail, then DEL. A new ADD then works.
     Add,
-    /// The namespace goes, then DEL.
+    /// The namespace is deleted, then DEL.
     DelOfTheGone,
-    /// The same, and DEL is not told where it was.
+    /// The namespace is deleted, then DEL without CNI_NETNS.
     DelWithoutNetns,
-    /// The namespace goes, and GC is told of others only.
+    /// The namespace is deleted, then GC with only the other attachments valid.
     GcOfTheGone,
-    /// GC while the namespace is still there, which then goes with what is inside it. A link that
-    /// was killed before it could say whose it is, is one end of a pair, and goes with the
-    /// other.
+    /// GC while the namespace still exists; then the namespace is deleted with its links. A link
+    /// killed before its owner was recorded is one end of a pair and goes with the other end.
     Gc,
 }
 
@@ -60,18 +59,18 @@ impl Way {
     }
 }
 
-/// How the processes of a call die.
+/// Which processes of a call are killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kill {
     All,
-    /// What the plugin has started lives on and does what it was told.
+    /// Programs that the plugin has started live on and finish their work.
     PluginAlone,
 }
 
-/// What is swept of a plugin.
+/// The operations that are swept for each plugin.
 const OPERATIONS: [&str; 4] = ["ADD", "DEL", "GC", "CHECK"];
 
-/// Runs a call and kills it there.
+/// Runs a call and kills it at the point. Returns a description of the system call there.
 fn run_to(call: &Call, point: Point, kill: Kill) -> (Traced, String) {
     let (mut changes, mut own_calls, mut described) = (0, 0, String::new());
     let traced = trace(call, |stop| {
@@ -101,28 +100,22 @@ struct Sweep<'a> {
     runtime: Runtime,
     neighbour: Option<Life<'a>>,
     life: Life<'a>,
-    /// Host, neighbour and container.
+    /// Watches host, neighbour and container.
     all: Probe<'a>,
-    /// Host and neighbour.
+    /// Watches host and neighbour.
     outside: Probe<'a>,
     watch: Watch<'a>,
     points: usize,
-    /// For the next kill.
+    /// Selects the way of the next kill.
     turn: usize,
 }
 
-/// The whole sweep of a subject. Its lines of the table go to stderr, and to the file that
-/// `CNI_FAULT_TABLE` names.
+/// Runs the whole sweep of a subject. Its rows of the table go to stderr and to the file named by
+/// `CNI_FAULT_TABLE`.
 pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
-    // Those of `net` stand together, behind all others.
-    let place = if runtime == Runtime::Net {
-        91_000 + place_of(subject) * 10
-    } else {
-        place_of(subject) * 1000
-    };
     let [first, neighbours, swept] = [(), (), ()].map(|()| hasty_container(lab));
-    // What the kernel leaves in a namespace: the addresses of an `lo` that has been up, the rule of
-    // the first VRF.
+    // The kernel keeps some state in a namespace: the addresses of `lo` after its first start, and
+    // the rule of the first VRF.
     let is_never_as_new = ["loopback", "vrf"].contains(&subject.name);
     let other = beside(subject);
     configure(lab, subject, "/run/net.d");
@@ -147,16 +140,13 @@ pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
         points: 0,
         turn: 0,
     };
-    for (at, operation) in OPERATIONS.into_iter().enumerate() {
-        for step in 0..sweep.life.steps() {
+    for step in 0..sweep.life.steps() {
+        for operation in OPERATIONS {
             let calls = sweep.operation(step, operation);
-            let step_name = sweep.life.step_name(step);
-            let order = place + step * 10 + at;
-            tell(&format!(
-                "{order:05} | {} | {step_name} {operation} | {calls} | {} | 0 |",
-                subject.name, sweep.points
-            ));
-            assert!(sweep.points > 0, "{step_name} {operation} was not killed");
+            let operation = format!("{} {operation}", sweep.life.step_name(step));
+            let (network, points) = (subject.name, sweep.points);
+            Row { network, operation: &operation, calls, points, failures: 0 }.tell();
+            assert!(sweep.points > 0, "{operation} was not killed");
             sweep.points = 0;
         }
     }
@@ -168,8 +158,8 @@ pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
     before.assert_unchanged("the neighbour's end");
 }
 
-/// The same network for the neighbour, but for what only one can have: a port of the host, a
-/// device, a VLAN's number, and the address of a macvlan.
+/// The same network for the neighbour, except for what only one attachment can have: a host port, a
+/// device, a VLAN ID, and the address of a macvlan.
 fn beside(subject: &Subject) -> Option<Subject> {
     let others = |conf: &Value| {
         let mut conf = conf.clone();
@@ -191,7 +181,8 @@ fn beside(subject: &Subject) -> Option<Subject> {
 }
 
 impl<'a> Sweep<'a> {
-    /// All points of one plugin's operation; how many calls it makes when nobody kills it.
+    /// Tries all points of one plugin's operation. Returns the number of its system calls without a
+    /// kill.
     fn operation(&mut self, step: usize, operation: &'static str) -> usize {
         let mut calls = 0;
         if operation == "CHECK" {
@@ -210,7 +201,8 @@ impl<'a> Sweep<'a> {
                 break;
             }
         }
-        let has_single_calls = is_whole || self.points == 0; // what changes nothing has no other points
+        // An operation without changes has no other points.
+        let has_single_calls = is_whole || self.points == 0;
         for call in (1..).take_while(|_| has_single_calls) {
             if !self.kill_one(step, operation, Point::BeforeCall(call)).killed {
                 break;
@@ -219,7 +211,7 @@ impl<'a> Sweep<'a> {
         calls
     }
 
-    /// One kill, and what the runtime does then.
+    /// Makes one kill and continues as the runtime does.
     fn kill_one(&mut self, step: usize, operation: &'static str, point: Point) -> Traced {
         let way = Way::ALL[self.turn % Way::ALL.len()];
         let kill = if self.subject.starts_programs() && self.turn / Way::ALL.len() % 2 == 1 {
@@ -264,8 +256,8 @@ impl<'a> Sweep<'a> {
         traced
     }
 
-    /// The namespace goes. With it goes a device like that of the tests, one end of a pair; one of
-    /// the machine's would come back to the machine's own namespace.
+    /// Deletes the namespace. The tests' device is one end of a pair and goes with it; a physical
+    /// device would return to the machine's initial namespace.
     fn vanish(&self, container: &Container) {
         let has_device = self.is_of_device() && self.lab.host.link("dev0").is_none();
         container.vanish();
@@ -304,8 +296,8 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Brings the attachment to where the operation begins, and kills it; what the runtime knows
-/// afterwards.
+/// Brings the attachment to the start of the operation and kills the operation. Returns the result
+/// that the runtime knows afterwards.
 fn reach(
     life: &Life<'_>,
     step: usize,
@@ -334,7 +326,8 @@ fn reach(
 
 fn go_on(life: &Life<'_>, way: Way, result: &Value) {
     match way {
-        // It knows who is attached from its cache, and that one was then.
+        // `net gc` reads the attachments from its cache, and this one was still valid at the first
+        // GC.
         Way::Gc if life.is_net() => life.gc(),
         Way::Gc => (),
         Way::Del => life.del(result),

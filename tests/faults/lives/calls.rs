@@ -1,4 +1,5 @@
-//! How a runtime calls the plugins of an attachment, and how it is disturbed.
+//! The calls that a runtime makes to the plugins of an attachment, and the faults injected into
+//! them.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -10,16 +11,16 @@ use super::world::{Life, World};
 use crate::support::call::{Call, Outcome, Peer, binary};
 use crate::support::netns::Container;
 
-/// Where the networks' files are, and the cache of `cni-multi net`.
+/// The directory of the networks' files, and the cache of `cni-multi net`.
 pub const CONF_DIR: &str = "/run/lives/net.d";
 pub const CACHE_DIR: &str = "/run/lives/cache";
 
-/// What comes between, in the midst of a call.
+/// A disturbance in the middle of a call.
 #[derive(Clone, Copy)]
 pub enum Event<'a> {
     /// SIGKILL of the plugin.
     Kill,
-    /// The namespace goes.
+    /// The namespace is deleted.
     Vanish(&'a Container),
 }
 
@@ -27,16 +28,16 @@ pub enum Event<'a> {
 #[derive(Clone, Copy)]
 pub struct Fault<'a> {
     pub event: Event<'a>,
-    /// The number of the plugin in the order of the calls.
+    /// The index of the plugin in the order of the calls.
     pub at: usize,
-    /// When: as a part of what the call takes otherwise.
+    /// The moment, as a fraction of the usual duration of the call.
     pub moment: f64,
 }
 
-/// How a chain of calls ended.
+/// The end of a chain of calls.
 #[derive(Debug)]
 pub enum End {
-    /// All of it was done; the last result of an ADD.
+    /// All calls succeeded; for ADD, the last result.
     Whole(Value),
     /// A plugin was killed.
     Killed,
@@ -44,9 +45,9 @@ pub enum End {
     Failed(#[expect(dead_code, reason = "shown when a test fails")] Outcome),
 }
 
-/// Details of a DEL that runtimes differ in.
+/// Details of a DEL in which runtimes differ.
 pub struct Manner {
-    /// The plugins' numbers, in the order of their calls.
+    /// The plugins' indices in the order of their calls.
     pub order: Vec<usize>,
     pub has_result: bool,
     pub has_netns: bool,
@@ -90,7 +91,7 @@ impl World<'_> {
         End::Whole(Value::Null)
     }
 
-    /// Calls each plugin, also after a failure, as runtimes repeat a DEL; the first failure.
+    /// Calls each plugin in the given order until one fails or is killed.
     pub fn del(&self, life: &Life, manner: &Manner, fault: Option<Fault<'_>>) -> End {
         let network = self.network(life);
         if network.driver == Driver::Net {
@@ -113,7 +114,7 @@ impl World<'_> {
         End::Whole(Value::Null)
     }
 
-    /// GC that spares all who have to be spared.
+    /// GC with every attachment that must be spared as valid.
     pub fn gc(&self, number: usize, fault: Option<Fault<'_>>) -> End {
         let network = &self.networks[number];
         self.tell(format!("GC {}", network.name));

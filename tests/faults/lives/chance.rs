@@ -1,9 +1,9 @@
-//! Numbers that are the same again for the same seed (splitmix64).
+//! Random numbers that are reproducible from a seed (splitmix64).
 
 pub struct Chance(u64);
 
 impl Chance {
-    /// Each of several has numbers of its own from one seed.
+    /// Each `number` gets a sequence of its own from one seed.
     pub fn new(seed: u64, number: usize) -> Chance {
         let mut chance = Chance(seed ^ (number as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93));
         chance.next();
@@ -17,7 +17,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of 0 to `count` - 1.
+    /// A number from 0 to `count` - 1.
     pub fn below(&mut self, count: usize) -> usize {
         usize::try_from(self.next() % count as u64).unwrap()
     }
@@ -26,7 +26,7 @@ impl Chance {
         self.below(count) == 0
     }
 
-    /// From 0 to 1.
+    /// A fraction from 0 to 1.
     pub fn fraction(&mut self) -> f64 {
         self.below(1 << 20) as f64 / f64::from(1 << 20)
     }

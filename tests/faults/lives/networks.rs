@@ -1,21 +1,21 @@
-//! The networks that lives are spent in: every plugin, alone and in chains of up to five.
+//! The networks of the random attachments: every plugin, alone and in chains of up to five.
 
 use serde_json::{Value, json};
 
 use crate::support::netns::Lab;
 
-/// How a network's plugins are called.
+/// The way in which a network's plugins are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// One execution a plugin, as runtimes with libcni make them.
+    /// One process per plugin, as runtimes with libcni do it.
     Plugins,
-    /// `cni-multi net`, which has locks and a cache of its own.
+    /// `cni-multi net`, which has its own locks and cache.
     Net,
 }
 
 impl Driver {
-    /// What tells the networks of one from those of the other: GC of one knows nothing of what the
-    /// other has attached.
+    /// Distinguishes the networks of the two drivers: GC of one does not know the attachments of
+    /// the other.
     fn zone(self) -> u8 {
         match self {
             Driver::Plugins => 1,
@@ -27,25 +27,25 @@ impl Driver {
 pub struct Network {
     pub name: String,
     pub driver: Driver,
-    /// The plugins of the list; `capabilities` as in a file.
+    /// The plugins of the list, with `capabilities` as in a file.
     pub plugins: Vec<Value>,
-    /// A container has one network of those that give it its default route.
+    /// Whether it provides the default route. A container has at most one such network.
     pub is_main: bool,
-    /// The only name that the interface can have.
+    /// The fixed name of the interface, if any.
     pub ifname: Option<&'static str>,
-    /// Who answers the container's pings.
+    /// The address that answers the container's pings.
     pub gateway: Option<String>,
-    /// Whose it is, where it is not everybody's: one attachment at a time.
+    /// The worker that owns the network, if it takes one attachment at a time.
     pub worker: Option<usize>,
 }
 
 impl Network {
-    /// The plugin of the addresses.
+    /// The type of the IPAM plugin.
     pub fn ipam(&self) -> &str {
         self.plugins[0]["ipam"]["type"].as_str().unwrap_or_default()
     }
 
-    /// Ports and addresses that nobody else asks for who is attached at the same time.
+    /// Ports and addresses that no other concurrent attachment requests.
     pub fn capabilities(&self, worker: usize, number: usize) -> Value {
         let has = |capability: &str| {
             self.plugins.iter().any(|plugin| plugin["capabilities"][capability] == true)
@@ -65,8 +65,8 @@ impl Network {
         known
     }
 
-    /// Makes what a container takes from the host, unless it is there. It goes with a namespace
-    /// that it was in, a little later.
+    /// Retries until the device that a container takes from the host exists or its VLAN ID is free:
+    /// the kernel releases both some time after the namespace that held them.
     pub fn make_ready(&self, lab: &Lab) {
         let Some(worker) = self.worker else { return };
         let there = match (self.plugins[0]["device"].as_str(), self.plugins[0]["vlanId"].as_u64()) {
@@ -86,13 +86,13 @@ impl Network {
         ));
     }
 
-    /// The document of the network, as it is in a file.
+    /// The network configuration list, as in a file.
     pub fn list(&self) -> Value {
         json!({"cniVersion": "1.1.0", "name": self.name, "plugins": self.plugins})
     }
 
-    /// What one plugin gets, as runtimes derive it from the list and what is known of the
-    /// attachment.
+    /// The configuration of one plugin, as runtimes derive it from the list and the attachment's
+    /// capabilities.
     pub fn derive(&self, plugin: &Value, capabilities: &Value) -> Value {
         let mut conf = plugin.clone();
         conf["name"] = self.name.as_str().into();
@@ -107,7 +107,7 @@ impl Network {
     }
 }
 
-/// A list in the making.
+/// A list under construction.
 struct Zone {
     driver: Driver,
     networks: Vec<Network>,
@@ -126,7 +126,7 @@ impl Zone {
         format!("10.{}{number}.0.0/26", self.driver.zone())
     }
 
-    /// So few addresses that each is given again soon.
+    /// The range is so small that addresses are soon reused.
     fn leases(&self, number: u8) -> Value {
         json!({"type": "host-local", "subnet": self.subnet(number)})
     }
@@ -166,14 +166,14 @@ fn bandwidth() -> Value {
     json!({"type": "bandwidth", "ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst})
 }
 
-/// What this kernel lets us do besides links of every machine.
+/// The optional features of this machine.
 pub struct Able {
     pub taps: bool,
     pub limits: bool,
     pub leases: bool,
 }
 
-/// Networks of links that every kernel has.
+/// Networks of links that every kernel supports.
 pub fn usual(driver: Driver, workers: &[usize], able: &Able) -> Vec<Network> {
     let mut zone = Zone::new(driver);
     let limits = || able.limits.then(bandwidth);
@@ -240,13 +240,13 @@ pub fn usual(driver: Driver, workers: &[usize], able: &Able) -> Vec<Network> {
     zone.networks
 }
 
-/// Networks of links that some kernels have modules for.
+/// Networks of links that need kernel modules.
 pub fn of_modules(driver: Driver, workers: &[usize]) -> Vec<Network> {
     let mut zone = Zone::new(driver);
     let tuning = || json!({"type": "tuning", "mtu": 1300});
     zone.add("ipvlan", vec![json!({"type": "ipvlan", "master": "uplink", "ipam": zone.leases(1)})]);
     for worker in workers {
-        // A VLAN of a master is one container's.
+        // A VLAN of a master belongs to one container.
         let ipam =
             json!({"type": "host-local", "subnet": format!("10.{}2.{worker}.0/29", driver.zone())});
         let vlan =

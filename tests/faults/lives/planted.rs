@@ -1,4 +1,4 @@
-//! What is planted is found: otherwise "nothing" would say nothing.
+//! The witnesses find planted leaks and losses, so their silence means something.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use crate::support::call::Peer;
 use crate::support::netns::Lab;
 use crate::support::snapshot::Snapshot;
 
-/// A leak or a loss, and how it is mended again.
+/// The command that plants a leak or a loss, and the command that reverts it.
 const PLANTED: [(&str, &str); 8] = [
     ("printf 'life-999999\\r\\neth0' >10.13.0.60", "rm 10.13.0.60"),
     ("mv 10.13.0.2 10.13.0.3", "mv 10.13.0.3 10.13.0.2"),

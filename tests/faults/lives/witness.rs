@@ -1,4 +1,4 @@
-//! What the kernel and the disk say of the attachments, without a word of the plugins.
+//! What the kernel and the disk say about the attachments, independent of the plugins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::world::{Life, World, own_ips};
-use crate::plugins::ipam::dhcp::failed_add::journal;
 use crate::support::netns::{Container, UPLINK};
+use crate::support::networks::dhcp::journal;
 use crate::support::patience;
 use crate::support::snapshot::Snapshot;
 use crate::support::traffic::{TcpServer, assert_pings_with, connect};
 
-/// The container has the interface with the addresses that it was told. With `by_packets` its
-/// gateway answers, and who asks the host's port from outside is answered by the container.
+/// The container has the interface with the addresses of the result. With `by_packets` its gateway
+/// answers, and the container answers connections from outside to its host port.
 #[track_caller]
 pub fn assert_is_attached(world: &World<'_>, container: &Container, life: &Life, by_packets: bool) {
     let network = world.network(life);
@@ -46,7 +46,7 @@ pub fn assert_is_attached(world: &World<'_>, container: &Container, life: &Life,
     }
 }
 
-/// The addresses that have a file on the disk, and whose they are.
+/// The addresses with a file on the disk, and their owners.
 fn leases(world: &World<'_>, network: &str) -> BTreeMap<String, (String, String)> {
     let dir = world.lab.path(&format!("/var/lib/cni/networks/{network}"));
     let Ok(entries) = std::fs::read_dir(&dir) else { return BTreeMap::new() };
@@ -60,8 +60,8 @@ fn leases(world: &World<'_>, network: &str) -> BTreeMap<String, (String, String)
     names.filter_map(read).collect()
 }
 
-/// While nobody does anything: who holds an address on the disk lives, and each of those that live
-/// holds its own.
+/// While no worker runs: every address on the disk belongs to a living attachment, and every living
+/// attachment holds its addresses.
 #[track_caller]
 pub fn assert_leases_are_those_of_the_living(world: &World<'_>) {
     let mut by_daemon = 0;
@@ -90,8 +90,7 @@ pub fn assert_leases_are_those_of_the_living(world: &World<'_>) {
     );
 }
 
-/// While nobody does anything: whatever on the host tells whose it is belongs to somebody who
-/// lives.
+/// While no worker runs: everything on the host that names an owner belongs to a living attachment.
 #[track_caller]
 pub fn assert_names_are_those_of_the_living(world: &World<'_>, living: &BTreeSet<String>) {
     let dead = || {
@@ -102,7 +101,7 @@ pub fn assert_names_are_those_of_the_living(world: &World<'_>, living: &BTreeSet
     settles(world, "LEAKED: this is of somebody who has ended", dead);
 }
 
-/// The container is as it was made.
+/// The container is in its initial state.
 #[track_caller]
 pub fn assert_is_pristine(world: &World<'_>, container: &Container, id: &str) {
     world.tally.count("namespaces compared");
@@ -111,7 +110,7 @@ pub fn assert_is_pristine(world: &World<'_>, container: &Container, id: &str) {
     });
 }
 
-/// Waits a little for nothing to be left: the kernel takes some things away by and by.
+/// Waits a little until nothing is left: the kernel deletes some things asynchronously.
 #[track_caller]
 fn settles(world: &World<'_>, otherwise: &str, rest: impl Fn() -> String) {
     let deadline = Instant::now() + patience(world.patience);
@@ -125,7 +124,7 @@ fn settles(world: &World<'_>, otherwise: &str, rest: impl Fn() -> String) {
     }
 }
 
-/// The ids of containers of ours in a text.
+/// The IDs of our containers in a text.
 fn containers_in(text: &str) -> impl Iterator<Item = &str> {
     const LENGTH: usize = "life-000000".len();
     text.match_indices("life-").filter_map(|(at, _)| text.get(at..at + LENGTH))

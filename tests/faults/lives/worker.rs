@@ -1,4 +1,4 @@
-//! One of those that attach and detach containers of their own, all at the same time.
+//! A worker that attaches and detaches its own containers beside the other workers.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use super::world::{Life, World};
 use crate::support::attachment::ips;
 use crate::support::netns::Container;
 
-/// How many containers a worker has at a time, and how many attachments each.
+/// The maximum number of containers of a worker, and of attachments of a container.
 const CONTAINERS: usize = 2;
 const INTERFACES: usize = 3;
 
@@ -21,7 +21,7 @@ pub struct Place {
     pub container: Container,
     pub id: String,
     pub lives: Vec<Life>,
-    /// How many interfaces it has been given.
+    /// The number of interfaces created so far.
     interfaces: usize,
 }
 
@@ -31,7 +31,7 @@ pub struct Worker<'a> {
     driver: Driver,
     chance: Chance,
     pub places: Vec<Place>,
-    /// How many attachments it has begun.
+    /// The number of attachments begun so far.
     begun: usize,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Lives until so many attachments have been begun.
+    /// Runs until `until` attachments have been begun.
     pub fn go_on(&mut self, until: usize) {
         while self.begun < until && !self.world.is_stopped() {
             match self.chance.below(20) {
@@ -60,7 +60,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Ends all that it has.
+    /// Ends all attachments and containers.
     pub fn end_all(&mut self) {
         while let Some(place) = self.places.last()
             && !self.world.is_stopped()
@@ -93,7 +93,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The number of a place where there is room, made if need be.
+    /// The index of a random container if it has room. May create a container.
     fn room(&mut self) -> Option<usize> {
         if self.places.len() < CONTAINERS && self.chance.one_in(3) || self.places.is_empty() {
             let id = format!("life-{:06}", self.world.made.fetch_add(1, Ordering::Relaxed));
@@ -108,7 +108,7 @@ impl<'a> Worker<'a> {
         (self.places[at].lives.len() < INTERFACES).then_some(at)
     }
 
-    /// An attachment that the container can have besides those that it has.
+    /// A random attachment that the container can have in addition to its others.
     fn conceive(&mut self, at: usize) -> Option<Life> {
         let place = &self.places[at];
         let networks = &self.world.networks;
@@ -175,7 +175,7 @@ impl<'a> Worker<'a> {
         );
         match self.world.add(&life, Some(fault)) {
             End::Whole(result) => {
-                life.result = Some(result); // it was quicker
+                life.result = Some(result); // the call ended before the kill
                 self.is_born(at, life);
             }
             End::Killed => self.after_the_kill(at, life),
@@ -243,7 +243,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// What a plugin says, and what the kernel says.
+    /// Asserts what CHECK says and what the kernel says.
     pub fn look_at(&self, place: &Place, life: &Life, by_packets: bool) {
         self.tell(life, "CHECK");
         self.world.tally.count("CHECKs");
@@ -273,14 +273,14 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The container goes with its namespace, and its attachments are ended afterwards.
+    /// Deletes the container with its namespace; its attachments are deleted afterwards.
     fn vanish(&mut self, at: usize) {
         let mut place = self.places.remove(at);
         place.lives.iter().for_each(|life| self.world.release(life));
         self.world.tell(format!("worker {}: {} vanishes", self.number, place.id));
         self.world.tally.count("vanished namespaces");
         match self.chance.below(4) {
-            // For `cni-multi net gc` a namespace is there as long as its path is.
+            // `cni-multi net gc` keeps a namespace as long as its path exists.
             0 if self.driver == Driver::Plugins => place.container.go_stale(),
             _ => place.container.vanish(),
         }
@@ -295,7 +295,7 @@ impl<'a> Worker<'a> {
             self.world.forget(&life);
         } else {
             if self.chance.one_in(2) {
-                self.world.forget(&life); // a GC may come first
+                self.world.forget(&life); // a GC may clean up first
             }
             self.del(&life, false);
         }
@@ -315,7 +315,7 @@ impl<'a> Worker<'a> {
         Manner { order, has_result, has_netns }
     }
 
-    /// DEL, killed or repeated maybe, until it has succeeded.
+    /// DEL, possibly killed or repeated, until it succeeds.
     fn del(&mut self, life: &Life, is_there: bool) {
         self.world.release(life);
         let times = if self.chance.one_in(4) { 2 } else { 1 };

@@ -1,4 +1,4 @@
-//! What all workers share: the host, its networks, who is attached where, and what has been done.
+//! The state shared by all workers: the host, its networks, the attachments, and what was done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,37 +13,37 @@ use crate::support::attachment::ips;
 use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Snapshot;
 
-/// One attachment, from before its ADD until its DEL has succeeded.
+/// One attachment, from before its ADD until its DEL succeeds.
 pub struct Life {
-    /// Its place in the list of networks.
+    /// Its index in the list of networks.
     pub network: usize,
     pub id: String,
     pub ifname: String,
     pub netns: String,
-    /// What the runtime knows besides, by capability.
+    /// The runtime's values, by capability.
     pub capabilities: Value,
-    /// What ADD answered; None unless it has come to its end.
+    /// The result of ADD; None until ADD has succeeded.
     pub result: Option<Value>,
 }
 
-/// `lo` keeps its address once it has been up, as loopback brings it.
+/// Once `lo` has been up, it keeps the address that loopback sets.
 pub const LO: &str = "ip link set lo up && ip link set lo down";
 
-/// Container and interface.
+/// Container ID and interface.
 type Member = (String, String);
 
-/// Who is attached, as a runtime would know it.
+/// The attachments as a runtime knows them.
 #[derive(Default)]
 struct Register {
-    /// By network: those under way, those that live, and those whose DEL has not succeeded yet.
+    /// By network: pending, living, and those before a successful DEL.
     members: BTreeMap<usize, BTreeSet<Member>>,
-    /// By network: the addresses of those that live.
+    /// By network: the addresses of living attachments.
     holders: BTreeMap<usize, BTreeMap<String, Member>>,
-    /// By network: those that are left to GC.
+    /// By network: the number of attachments left to GC.
     abandoned: BTreeMap<usize, usize>,
 }
 
-/// How often each thing was done.
+/// The number of times each thing was done.
 #[derive(Default)]
 pub struct Tally(Mutex<BTreeMap<&'static str, usize>>);
 
@@ -66,24 +66,24 @@ impl Tally {
 
 pub struct World<'a> {
     pub lab: &'a Lab,
-    /// What a container is prepared with, so that it is afterwards as it was before.
+    /// A command for each new container: creates the state that the kernel keeps, so that
+    /// comparisons before and after agree.
     prepare: &'static str,
-    /// Seconds that things may take to settle.
+    /// Seconds that asynchronous changes may take.
     pub patience: u64,
     pub networks: Vec<Network>,
     pub tally: Tally,
-    /// What a namespace looks like that nobody has been attached to.
+    /// A namespace that never had an attachment.
     pub pristine: Snapshot,
-    /// Whether something may be left to a GC, and GCs run in between. Otherwise nothing comes to
-    /// the help of a DEL.
+    /// Whether attachments may be left to GC and GCs run in between. Otherwise no GC helps DEL.
     pub collects: AtomicBool,
-    /// Containers made so far.
+    /// The number of containers created so far.
     pub made: AtomicUsize,
     register: Mutex<Register>,
-    /// By network: nobody is born between the list that a GC gets and the GC's end. Those that are
-    /// under way are in the list.
+    /// By network: no attachment begins between the reading of a GC's list and the GC's end.
+    /// Pending attachments are in the list.
     gates: Vec<RwLock<()>>,
-    /// How long a call takes, by what it is.
+    /// The usual duration of a call, by kind.
     paces: Mutex<BTreeMap<String, f64>>,
     history: Mutex<Vec<String>>,
     start: Instant,
@@ -130,13 +130,13 @@ impl<'a> World<'a> {
         container
     }
 
-    /// From now on every GC knows of it.
+    /// From now on every GC spares it.
     pub fn expect(&self, life: &Life) {
         let _gate = self.gates[life.network].write().unwrap();
         self.register().members.entry(life.network).or_default().insert(member(life));
     }
 
-    /// ADD has come to its end: from now until its DEL begins nobody else may have its addresses.
+    /// ADD has ended. Until its DEL begins, no other attachment may have its addresses.
     #[track_caller]
     pub fn live(&self, life: &Life) {
         let result = life.result.as_ref().expect("it has a result");
@@ -153,21 +153,22 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Its DEL is about to begin, or its namespace about to go.
+    /// Its DEL is about to begin, or its namespace about to vanish.
     pub fn release(&self, life: &Life) {
         if let Some(holders) = self.register().holders.get_mut(&life.network) {
             holders.retain(|_, holder| *holder != member(life));
         }
     }
 
-    /// No GC has to spare it any more.
+    /// GC need not spare it any more.
     pub fn forget(&self, life: &Life) {
         if let Some(members) = self.register().members.get_mut(&life.network) {
             members.remove(&member(life));
         }
     }
 
-    /// Nobody will call DEL for it. There are not so many at a time that addresses run out.
+    /// Whether the attachment may be left without DEL. The number is limited so that addresses do
+    /// not run out.
     pub fn may_abandon(&self, life: &Life) -> bool {
         let mut register = self.register();
         let abandoned = register.abandoned.entry(life.network).or_default();
@@ -176,7 +177,7 @@ impl<'a> World<'a> {
         may
     }
 
-    /// Those that a GC has to spare; none is born in that network while the guard is held.
+    /// The attachments that a GC must spare. None begins in that network while the guard is held.
     pub fn valid(&self, network: usize) -> (Value, RwLockReadGuard<'_, ()>) {
         let gate = self.gates[network].read().unwrap();
         let register = self.register();
@@ -184,17 +185,17 @@ impl<'a> World<'a> {
         (members.map(|(id, ifname)| json!({"containerID": id, "ifname": ifname})).collect(), gate)
     }
 
-    /// A GC has come to its end.
+    /// A GC has finished.
     pub fn collected(&self, network: usize) {
         self.register().abandoned.remove(&network);
     }
 
-    /// Who has which address of a network.
+    /// The owners of the addresses of a network.
     pub fn holders(&self, network: usize) -> BTreeMap<String, Member> {
         self.register().holders.get(&network).cloned().unwrap_or_default()
     }
 
-    /// How long a call of this kind takes here and now, roughly.
+    /// The rough duration of a call of this kind on this machine.
     pub fn pace(&self, kind: &str) -> Duration {
         let seconds = self.paces.lock().unwrap().get(kind).copied();
         Duration::from_secs_f64(seconds.unwrap_or(0.02))
@@ -206,7 +207,7 @@ impl<'a> World<'a> {
         *pace += (time.as_secs_f64() - *pace) / 8.0;
     }
 
-    /// Writes down what was done.
+    /// Adds a line to the history.
     pub fn tell(&self, what: String) {
         let line = format!("{:9.3} {what}", self.start.elapsed().as_secs_f64());
         self.history.lock().unwrap().push(line);
@@ -216,7 +217,7 @@ impl<'a> World<'a> {
         self.history.lock().unwrap().join("\n")
     }
 
-    /// Something was not as it has to be; nobody goes on.
+    /// Stops all workers after a failure.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -230,7 +231,7 @@ fn member(life: &Life) -> Member {
     (life.id.clone(), life.ifname.clone())
 }
 
-/// The addresses of a result that nobody else can have.
+/// The addresses of a result that must be unique.
 pub fn own_ips(result: &Value) -> Vec<String> {
     let all = if result["ips"].is_array() { ips(result) } else { vec![] };
     all.into_iter().filter(|ip| ip != "::1" && !ip.starts_with("127.")).collect()

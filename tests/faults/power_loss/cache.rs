@@ -1,4 +1,4 @@
-//! The results that `net add` keeps for `net del`.
+//! Kills and power losses while `net add` and `net del` write the cache of results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::{Verdict, assert_is_in_the_page, depth, require, succeeds, sweep};
 use crate::support::call::{Call, binary, farm};
 use crate::support::scratch::Scratch;
 
-/// A network whose plugin keeps nothing by itself, and a cache.
+/// A network with a plugin that keeps no state, and a cache.
 struct Site(Scratch);
 
 impl Site {
@@ -32,7 +32,7 @@ impl Site {
         self.0.join("cache")
     }
 
-    /// `cni-multi net LINE`; namespaces are not there any more, as after a power loss.
+    /// `cni-multi net LINE`. The namespaces do not exist any more, as after a power loss.
     fn call(&self, line: &str) -> Call {
         let mut args: Vec<String> =
             std::iter::once("net").chain(line.split(' ')).map(str::to_owned).collect();

@@ -1,5 +1,5 @@
-//! The journal of the DHCP daemon. It lies below /run as well; on a tmpfs only a kill leaves it as
-//! it was.
+//! Kills and power losses while the DHCP daemon writes its journal. The journal is in /run; where
+//! that is a tmpfs, only a kill preserves it.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -13,27 +13,27 @@ use super::disk::Disk;
 use super::losses::{Depth, State};
 use super::recording::Recording;
 use super::{Verdict, depth, require, succeeds, sweep};
-use crate::plugins::ipam::dhcp::conf;
 use crate::support::attachment::{Attachment, ips, with};
 use crate::support::call::{Call, Peer, farm};
 use crate::support::dhcp::scripted::{RELEASE, REQUEST, Scripted};
 use crate::support::dhcp::{Daemon, JOURNAL, Kind, SOCKET, wait_until};
 use crate::support::netns::Lab;
+use crate::support::networks::dhcp::conf;
 
-/// Bound over the kernel's: the machine has started again.
+/// Bind-mounts another boot ID over the kernel's, as after a reboot.
 const OTHER_BOOT: &str = "echo 11111111-2222-3333-4444-555555555555 >/run/boot_id && \
     mount --bind /run/boot_id /proc/sys/kernel/random/boot_id";
-/// The path of a namespace that went with the machine's last start.
+/// The path of a namespace that was lost in the reboot.
 const GONE: &str = "/run/netns/gone";
 
-/// A network with a server, and a container that comes later.
+/// A network with a server.
 struct Network {
     lab: Lab,
     server: Scripted,
 }
 
 impl Network {
-    /// With the interfaces of these containers.
+    /// Creates the network and the interfaces of these containers.
     fn new(containers: &[&str]) -> Network {
         let lab = Lab::new(Peer::Ours);
         lab.lan(Kind::Macvlan);
@@ -44,16 +44,17 @@ impl Network {
                  ip link add link lan name eth0 netns {id} type macvlan"
             ));
         }
-        DirBuilder::new().mode(0o700).create(lab.path(JOURNAL)).unwrap(); // the daemon would close it to others
+        // The daemon would reset the mode.
+        DirBuilder::new().mode(0o700).create(lab.path(JOURNAL)).unwrap();
         Network { lab, server }
     }
 
-    /// The plugin alone; the interface stays.
+    /// The dhcp plugin alone; the interface stays.
     fn attach(&self, id: &str) -> Attachment<'_> {
         let conf = with(&conf(), json!({"type": "dhcp", "master": null}));
         let container = format!("/run/netns/{id}");
         let path = if self.lab.path(&container).exists() { &container } else { GONE };
-        // Not a container of the lab, whose interfaces would have to be made for each state.
+        // Not a container of the lab: its interface would have to be created again for each state.
         self.lab.attach_at(id, path, &conf)
     }
 
@@ -73,8 +74,7 @@ impl Network {
     }
 }
 
-/// What a daemon writes in its life: a lease that is held to the end, and one that is got, renewed
-/// and given back.
+/// The writes of a daemon: one lease held to the end, and one acquired, renewed and released.
 fn life(network: &Network) -> Recording {
     let mut call = Call::new(&Peer::Ours, "dhcp", "", "").wrapped(&network.lab.host.enter);
     call.env.clear();
@@ -90,11 +90,11 @@ fn life(network: &Network) -> Recording {
         network.attach("a").add();
         server.change(json!({"t1": 2}));
         let address = ips(&network.attach("c").add())[0].clone();
-        // Else the server's answer to the renewal would not arrive.
+        // Without the address the container would not receive the server's answer.
         network.lab.host.sh(&format!("ip -n c addr add {address}/24 dev eth0"));
         server.change(json!({"t1": null}));
         server.wait_for(REQUEST, 3, 10);
-        // Its answer is written down before anybody else is answered.
+        // The daemon records the answer before it serves the next request.
         wait_until("the renewal is written down", 5, || {
             let leases = network.lab.dhcp(&["leases", "--output", "json"]).json();
             leases.as_array().unwrap().iter().all(|lease| lease["renewSeconds"].as_u64() > Some(60))
@@ -106,17 +106,17 @@ fn life(network: &Network) -> Recording {
     })
 }
 
-/// The daemon of this process id, which ends with the value: else whoever traces it waits for ever
-/// where a case fails.
+/// The daemon with this process ID, terminated on drop: without it the tracer would wait for ever
+/// after a failed case.
 struct Ended(String);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-TERM", &self.0]).status(); // it may have ended by itself
+        let _ = Command::new("kill").args(["-TERM", &self.0]).status(); // it may have ended already
     }
 }
 
-/// `holds` is whether the journal has the lease of A, whose container lives.
+/// `holds` says whether the journal has the lease of A. The container of A exists.
 fn try_state(network: &Network, state: &State, holds: bool) -> Verdict {
     state.disk.write(&network.journal());
     let mut daemon = Daemon::start(&network.lab);
@@ -126,7 +126,7 @@ fn try_state(network: &Network, state: &State, holds: bool) -> Verdict {
     })?;
     succeeds("ADD", &network.attach("new").try_add())?;
     network.del("c")?;
-    // A goes by GC and, where the power went, is the one whose DEL never comes.
+    // GC cleans up A. After a power loss A stands for an attachment that never gets its DEL.
     succeeds("GC", &network.attach("a").gc(&[("new", "eth0")]))?;
     network.del("new")?;
     assert_eq!(daemon.end_by("TERM"), 0);
@@ -156,7 +156,7 @@ fn a_journal_of_any_moment_is_understood() {
     let rebooted = Network::new(&["new"]);
     rebooted.lab.host.sh(OTHER_BOOT);
     let states = [recording.killed(), recording.without_power(depth(Depth::Together))];
-    // How often it renews depends on the machine, and with it the number of disks.
+    // The number of renewals depends on the machine, and with it the number of states.
     let _ = sweep(
         "DHCP journal",
         "daemon's life",

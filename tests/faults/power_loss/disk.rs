@@ -1,4 +1,4 @@
-//! A directory as it is on a disk, and the changes that a program makes there, one at a time.
+//! A model of a directory on a disk, and of the changes that a program makes there one at a time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Our index of leases marks a directory with a modification time of these seconds, in which no
-/// clock is.
+/// The index of leases seals a directory by a modification time in this range, which no clock
+/// shows.
 const SEALS: std::ops::Range<i64> = 100_000_000..1_000_000_000;
 
 /// A file or directory.
@@ -16,20 +16,20 @@ const SEALS: std::ops::Range<i64> = 100_000_000..1_000_000_000;
 pub struct Node {
     pub mode: u32,
     pub content: Content,
-    /// What it had before the last write.
+    /// The content before the last write.
     pub before: Option<Vec<u8>>,
-    /// Whether fsync(2) has brought its content to the disk.
+    /// Whether fsync(2) has written the content to the disk.
     pub is_synced: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Content {
-    /// With its modification time, where that means something.
+    /// With its modification time if that is a seal.
     Dir(Option<(i64, i64)>),
     File(Vec<u8>),
 }
 
-/// The names below a directory, relative to it, and what they lead to: two names may be of one
+/// The names below a directory, relative to it, and their nodes. Two names may be hard links to one
 /// file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Disk {
@@ -37,7 +37,7 @@ pub struct Disk {
     pub nodes: BTreeMap<u64, Node>,
 }
 
-/// One change. What a name leads to is looked up when it is made.
+/// One change. Names are resolved when it is applied.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Change {
     Create(PathBuf, u32),
@@ -70,7 +70,7 @@ impl fmt::Debug for Change {
 }
 
 impl Disk {
-    /// What is in `root`. Sockets and the like are not on the disk.
+    /// Reads the content of `root`. Sockets and other special files are ignored.
     pub fn read(root: &Path) -> Disk {
         let mut disk = Disk::default();
         disk.read_below(root, Path::new(""));
@@ -90,7 +90,7 @@ impl Disk {
         };
         let is_dir = metadata.is_dir();
         let node = Node { mode: metadata.mode() & 0o7777, content, before: None, is_synced: false };
-        // On an overlay, directories and files are of two devices, each with numbers of its own.
+        // On an overlay, directories and files are on two devices with separate inode numbers.
         let number = metadata.dev().rotate_left(32) ^ metadata.ino();
         self.names.insert(name.to_owned(), number);
         self.nodes.insert(number, node);
@@ -101,7 +101,7 @@ impl Disk {
         }
     }
 
-    /// Makes `root` so, whatever it was.
+    /// Makes `root` equal to this disk, whatever it was.
     pub fn write(&self, root: &Path) {
         for entry in fs::read_dir(root).unwrap() {
             let path = entry.unwrap().path();
@@ -145,12 +145,12 @@ impl Disk {
         }
     }
 
-    /// The names of files.
+    /// The names of all files.
     pub fn files(&self) -> Vec<&Path> {
         self.names.keys().filter(|name| self.file(name).is_some()).map(PathBuf::as_path).collect()
     }
 
-    /// Makes a change. One that cannot be made, because another was not, is none.
+    /// Applies a change. A change that depends on a missing one has no effect.
     pub fn apply(&mut self, change: &Change) {
         let _ = self.try_apply(change); // see above
     }
@@ -215,7 +215,7 @@ impl Disk {
         Some(())
     }
 
-    /// A directory goes with all that is in it: what a removal that was lost has left there.
+    /// Removes a name. A directory goes with its content, which a lost removal may have left.
     fn take(&mut self, name: &Path) -> Option<()> {
         self.names.get(name)?;
         self.touch(name)?;
@@ -223,7 +223,7 @@ impl Disk {
         Some(())
     }
 
-    /// The directory of a name that comes or goes has another modification time.
+    /// Adding or removing a name changes the modification time of its directory.
     fn touch(&mut self, name: &Path) -> Option<()> {
         let node = self.nodes.get_mut(self.names.get(name.parent()?)?)?;
         let Content::Dir(sealed) = &mut node.content else { return None };
@@ -231,8 +231,8 @@ impl Disk {
         Some(())
     }
 
-    /// The same in words that do not depend on how it came about: what is equal here nobody can
-    /// tell apart.
+    /// A description that does not depend on the history: disks with equal descriptions are
+    /// indistinguishable to a program.
     pub fn told(&self) -> Vec<(PathBuf, PathBuf, u32, Content)> {
         let mut first: BTreeMap<u64, &PathBuf> = BTreeMap::new();
         let mut told = vec![];

@@ -1,4 +1,4 @@
-//! host-local's leases, cursor and index.
+//! Kills and power losses while host-local writes leases, cursor and index.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use crate::support::attachment::ips;
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::scratch::Scratch;
 
-/// How many addresses there are.
+/// The number of addresses.
 const SIZE: usize = 3;
 
-/// Container ids as runtimes have them. The operation is that of C.
+/// Container IDs as runtimes generate them. The operation under test is that of C.
 const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 const C: &str = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
@@ -50,7 +50,7 @@ impl Store {
         self.call(command, id, &[]).run()
     }
 
-    /// ADD, if there is an address; else an error that says that there is none.
+    /// ADD; None if no address is free.
     fn add(&self, id: &str) -> Result<Option<String>, String> {
         let outcome = self.run("ADD", id);
         if outcome.status != 0 && outcome.err().code == 101 {
@@ -72,7 +72,7 @@ impl Store {
         succeeds("GC", &self.call("GC", "", valid).run())
     }
 
-    /// STATUS says whether there is an address.
+    /// STATUS reports whether an address is free.
     fn status(&self, free: usize) -> Verdict {
         let outcome = self.run("STATUS", "");
         let told = outcome.status == 0 || outcome.err().code == 50;
@@ -81,7 +81,7 @@ impl Store {
         })
     }
 
-    /// Gives all that are left, of which there have to be so many.
+    /// Allocates all free addresses and requires their number.
     fn fill(&self, expected: usize) -> Verdict {
         let mut given = vec![];
         while let Some(ip) = self.add(&format!("filler-{}", given.len()))? {
@@ -93,7 +93,7 @@ impl Store {
         })
     }
 
-    /// No lease, draft or page of the index is left: as many addresses are free as there ever were.
+    /// No lease, draft or page of the index is left: all addresses are free again.
     fn is_empty(&self) -> Verdict {
         let disk = Disk::read(self.path());
         let is_left = |name: &&Path| {
@@ -104,8 +104,7 @@ impl Store {
     }
 }
 
-/// The leases on a disk, by address, with what they say of their owner. Those that say nothing are
-/// free.
+/// The leases on a disk by address, with their owner text. Empty ones are free.
 fn leases(disk: &Disk) -> BTreeMap<String, String> {
     let lease = |name: &Path| {
         let ip = name.strip_prefix("net").ok()?.to_str()?.parse::<IpAddr>().ok()?;
@@ -115,12 +114,13 @@ fn leases(disk: &Disk) -> BTreeMap<String, String> {
     disk.files().into_iter().filter_map(lease).collect()
 }
 
-/// How many of them name an owner who is none: a container's id that is cut off.
+/// The number of leases with a truncated owner.
 fn torn(leases: &BTreeMap<String, String>) -> usize {
     leases.values().filter(|owner| !owner.ends_with("\r\neth0")).count()
 }
 
-/// Of those who live, none loses its address; `dead` are those whose DEL comes, or never does.
+/// No attachment in `living` loses its address. The attachments in `dead` get their DEL, or
+/// never do.
 fn try_state(store: &Store, state: &State, living: &[&str], dead: &[&str]) -> Verdict {
     let held = leases(&state.disk);
     let (free, torn) = (SIZE - held.len(), torn(&held));
@@ -143,7 +143,7 @@ fn try_state(store: &Store, state: &State, living: &[&str], dead: &[&str]) -> Ve
         store.check("new")?;
     }
     living.iter().try_for_each(|id| store.check(id))?;
-    // A lease that names nobody waits for GC.
+    // A lease without a valid owner waits for GC.
     store.fill(SIZE - given - torn - living.len())?;
     store.gc(living)?;
     living.iter().try_for_each(|id| store.check(id).and_then(|()| store.del(id)))?;
@@ -158,7 +158,7 @@ fn try_state(store: &Store, state: &State, living: &[&str], dead: &[&str]) -> Ve
     store.is_empty()
 }
 
-/// The disks that an operation may leave, which comes after the ADDs of `before`.
+/// Tries the disks that an operation after the ADDs of `before` may leave.
 fn try_operation(operation: &str, before: &[&str], prepare: fn(&Store), call: fn(&Store) -> Call) {
     let store = Store::new();
     before.iter().for_each(|id| assert!(store.add(id).unwrap().is_some()));
@@ -188,7 +188,7 @@ fn an_add_of_host_local_loses_no_address() {
 }
 
 #[test]
-fn an_add_of_host_local_that_makes_the_index_anew_loses_no_address() {
+fn add_of_host_local_that_rebuilds_the_index_loses_no_address() {
     let without_index =
         |store: &Store| std::fs::remove_dir_all(store.path().join(".cni-multi")).unwrap();
     try_operation("ADD after the reference", &[A, B], without_index, |store| {

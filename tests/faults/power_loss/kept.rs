@@ -1,6 +1,6 @@
-//! What plugins keep below /run/cni from ADD to DEL: tuning's backups, and the records of
-//! host-device, sbr and vrf. That is a tmpfs nearly everywhere; the cases are those of a host where
-//! it is not.
+//! Kills and power losses while plugins write state below /run/cni: the backups of tuning and the
+//! records of host-device, sbr and vrf. /run is a tmpfs nearly everywhere; these cases are for
+//! hosts where it is not.
 
 use std::path::{Path, PathBuf};
 
@@ -10,32 +10,32 @@ use super::disk::Disk;
 use super::losses::{Depth, State};
 use super::recording::Recording;
 use super::{Verdict, assert_is_in_the_page, depth, require, succeeds, sweep};
-use crate::plugins::main::{bridge, host_device};
-use crate::plugins::meta::tuning::{every_attribute, tuning};
-use crate::plugins::meta::vrf::has_vrf;
 use crate::support::attachment::{Attachment, skip, with};
 use crate::support::call::Peer;
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::tuning::{every_attribute, tuning};
+use crate::support::networks::vrf::has_vrf;
+use crate::support::networks::{bridge, host_device};
 
 const ROOT: &str = "/run/cni";
-/// The path of a namespace that went with the machine's last start.
+/// The path of a namespace that was lost in the reboot.
 const GONE: &str = "/run/netns/gone";
-/// What the host's device has, without what the kernel gives it some time later.
+/// The state of the host's device, without what the kernel adds some time later.
 const DEVICE: &str = "for family in -4 -6; do ip $family -br addr show dev dev0 scope global; done; ip -br link show dev dev0";
 
-/// A plugin that keeps something, and how it gets an interface.
+/// A plugin that keeps state, and its chain.
 struct Keeper {
     name: &'static str,
     conf: Value,
-    /// What comes before it in the chain.
+    /// The main plugin before it in the chain.
     main: Option<Value>,
-    /// What tells how a device of the host is, where that must not change.
+    /// A command that prints the state of the host's device, if that must not change.
     device: Option<&'static str>,
-    /// Whether GC cannot tell whose a torn file is, so that it stays until DEL.
+    /// Whether GC cannot find the owner of a torn file, so that the file stays until DEL.
     spares_torn: bool,
 }
 
-/// A host, with a container that comes after all that was lost.
+/// A host with a container created after the loss.
 struct Place<'a> {
     lab: &'a Lab,
     root: PathBuf,
@@ -44,7 +44,7 @@ struct Place<'a> {
 }
 
 impl Keeper {
-    /// The plugin's attachment, and the one that has made the interface for it.
+    /// The plugin's attachment, and the attachment of the main plugin.
     fn attach<'a>(
         &self,
         lab: &'a Lab,
@@ -102,7 +102,7 @@ fn try_state(place: &Place<'_>, state: &State) -> Verdict {
     place.is_empty(place.keeper.spares_torn)
 }
 
-/// The rows of the table, for ADD and DEL.
+/// Tries ADD and DEL. Returns their rows of the table.
 fn try_keeper(lab: &Lab, keeper: &Keeper) -> [String; 2] {
     let root = lab.path(ROOT);
     let attach = |id: &str| keeper.attach(lab, &lab.container()).0.id(id);
@@ -111,7 +111,7 @@ fn try_keeper(lab: &Lab, keeper: &Keeper) -> [String; 2] {
     };
     let a = attach("a");
     if keeper.device.is_none() {
-        a.add(); // there is one device only
+        a.add(); // a device can be attached only once
     }
     let c = attach("c");
     let add = record(&c, "ADD", None);
@@ -157,17 +157,16 @@ fn records_of_vrf_are_no_hindrance() {
         return skip("vrf");
     }
     let conf = json!({"type": "vrf", "vrfname": "blue"});
-    // Not on the page: not every machine has such a kernel.
+    // Not on the page: not every kernel has VRFs.
     let _ = try_keeper(
         &lab,
         &Keeper { name: "vrf", conf, main: Some(network()), device: None, spares_torn: false },
     );
 }
 
-/// The number of a container's process may be that of one of the host's, after a start of the
-/// machine or long before.
+/// The PID in a recorded path may belong to a process of the host after a reboot, or by reuse.
 #[test]
-fn a_record_whose_path_has_become_the_host_s_is_no_hindrance() {
+fn a_record_with_a_path_that_is_now_the_host_s_is_harmless() {
     let lab = Lab::new(Peer::Ours);
     host_device::device(&lab);
     let conf = with(&host_device::layer_two(), json!({"name": "net1", "cniVersion": "1.1.0"}));
@@ -185,8 +184,7 @@ fn a_record_whose_path_has_become_the_host_s_is_no_hindrance() {
     assert_eq!(lab.host.sh(DEVICE), before);
 }
 
-/// A device is on the host under its own name when the machine has started again, whatever a record
-/// says.
+/// After a reboot the device is on the host under its own name, whatever a record says.
 #[test]
 fn records_of_host_device_are_no_hindrance() {
     let lab = Lab::new(Peer::Ours);

@@ -1,8 +1,8 @@
-//! What may be on the disk after an operation that did not come to its end.
+//! The disks that an unfinished operation may leave.
 //!
-//! A killed process leaves what it has done. After a power loss any part of that may be missing, as
-//! nothing is synced: a change of a name that came before others which are there, and the content
-//! of a file whose name is there.
+//! A killed process leaves everything it has done. After a power loss any unsynced part may be
+//! missing: a change of a name, even if later changes survived, and the content of a file with a
+//! surviving name.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,32 @@ use super::recording::Recording;
 /// A disk that an operation may leave.
 pub struct State {
     pub disk: Disk,
-    /// Which of them it is, for people.
+    /// Which of them it is, for messages.
     pub what: String,
 }
 
-/// How many of the disks are tried that a power loss may leave.
+/// The share of the possible disks after a power loss that is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
-    /// Each damage of all files.
+    /// Each damage, to all files at once.
     Together,
-    /// Each damage of all files and of each. With any change missing, all files whole or all of
-    /// them empty.
+    /// Each damage, to all files at once and to each file. With a change missing: all files whole,
+    /// or all files empty.
     Usual,
-    /// Each damage of all files and of each, with and without any change missing.
+    /// Each damage, to all files at once and to each file, with and without each missing change.
     All,
 }
 
-/// What becomes of a file's content.
+/// The damage to a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Nothing of it is there.
+    /// No content.
     Empty,
-    /// Its first half is.
+    /// The first half only.
     Half,
-    /// As long as it was, and nothing in it.
+    /// The full length, all zeros.
     Zeros,
-    /// The first half of what it has and the second of what it had.
+    /// The first half of the new content and the second half of the old.
     Mixed,
 }
 
@@ -59,7 +59,7 @@ impl Damage {
 }
 
 impl Recording {
-    /// The disk after the first changes, but for one of them.
+    /// The disk after the first `changes` changes, without the missing one.
     pub fn after(&self, changes: usize, missing: Option<usize>) -> Disk {
         let mut disk = self.before.clone();
         let made =
@@ -68,7 +68,7 @@ impl Recording {
         disk
     }
 
-    /// After a kill at each change: the system lives on, and with it all that was done.
+    /// The disks after a kill at each change: the kernel lives on, and so does every change.
     pub fn killed(&self) -> Vec<State> {
         let mut states = States::default();
         for count in 0..=self.changes.len() {
@@ -77,7 +77,7 @@ impl Recording {
         states.found
     }
 
-    /// After a power loss at each change.
+    /// The disks after a power loss at each change.
     pub fn without_power(&self, depth: Depth) -> Vec<State> {
         let mut states = States::default();
         for count in 0..=self.changes.len() {
@@ -102,8 +102,8 @@ impl Recording {
         states.found
     }
 
-    /// Whether a change is on the disk for certain: somebody has synced what it was made to, or the
-    /// directory.
+    /// Whether a change is surely on the disk: the changed file or its directory was synced
+    /// afterwards.
     fn is_durable(&self, at: usize, count: usize) -> bool {
         let to = match &self.changes[at] {
             Change::Create(name, _)
@@ -125,7 +125,7 @@ impl Recording {
     }
 }
 
-/// The modification times that our index of leases sets are of the boot in which that was.
+/// The modification times that the index of leases sets belong to one boot.
 fn reboot(disk: &mut Disk) {
     for node in disk.nodes.values_mut() {
         if let Content::Dir(Some((seconds, _))) = &mut node.content {
@@ -134,8 +134,8 @@ fn reboot(disk: &mut Disk) {
     }
 }
 
-/// Which files are damaged, and how: all of them, and each by itself. Where a change is missing as
-/// well, one is enough.
+/// The files to damage, and how: all of them at once, and each by itself. Together with a missing
+/// change, one damage is enough.
 fn damages(disk: &Disk, depth: Depth, is_one_missing: bool) -> Vec<(Vec<PathBuf>, Damage)> {
     let is_in_danger = |name: &&Path| disk.node(name).is_some_and(|node| !node.is_synced);
     let files: Vec<PathBuf> =
@@ -153,7 +153,7 @@ fn damages(disk: &Disk, depth: Depth, is_one_missing: bool) -> Vec<(Vec<PathBuf>
 fn damaged(disk: &Disk, files: &[PathBuf], damage: Damage) -> Disk {
     let mut damaged = disk.clone();
     for file in files {
-        // Two names may be of one file, which is damaged once.
+        // Hard links are damaged as one file.
         let node = &disk.nodes[&disk.names[file]];
         let Content::File(content) = &node.content else { continue };
         let content = damage.of(content, node.before.as_deref());
@@ -162,7 +162,7 @@ fn damaged(disk: &Disk, files: &[PathBuf], damage: Damage) -> Disk {
     damaged
 }
 
-/// Each state once, however it may come about.
+/// The distinct states, however they came about.
 #[derive(Default)]
 struct States {
     known: BTreeSet<Vec<(PathBuf, PathBuf, u32, Content)>>,

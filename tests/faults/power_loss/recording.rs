@@ -1,4 +1,4 @@
-//! What a program changes on the disk, call by call.
+//! The changes that a program makes on the disk, recorded by tracing its system calls.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use super::disk::{Change, Disk};
 use crate::support::call::Call;
 use crate::support::tracer::{Stop, Then, trace};
 
-/// How a directory was, and what was changed.
+/// The directory before the call, and the changes.
 pub struct Recording {
     pub before: Disk,
     pub changes: Vec<Change>,
 }
 
 impl Recording {
-    /// Runs a call, which has to succeed: what it changes below `root`, which this process finds at
-    /// `here`. `before` is what an earlier one has left there, where there was one: it knows
-    /// what has been synced.
+    /// Runs a call, which must succeed, and records its changes below `root`, which this process
+    /// sees at `here`. `before` is the recording of an earlier call on the same directory, if any:
+    /// it knows what was synced.
     #[track_caller]
     pub fn of(call: &Call, before: Option<&Recording>, root: &str, here: &Path) -> Recording {
         let before = before.map_or_else(|| Disk::read(here), Recording::after_all);
@@ -32,8 +32,7 @@ impl Recording {
             }
             Then::Go
         });
-        // Otherwise a call was missed, and the states that are tried would not be those that there
-        // can be.
+        // A difference means that a call was missed, so the states would not be the possible ones.
         assert_eq!(
             reader.disk.told(),
             Disk::read(here).told(),
@@ -56,7 +55,7 @@ struct Reader {
     changes: Vec<Change>,
 }
 
-/// The path that an argument points to, from the directory that another one is.
+/// The path in argument `arg`, relative to the descriptor in argument `directory`.
 fn path(stop: &Stop, arg: usize, directory: Option<usize>) -> PathBuf {
     let name = PathBuf::from(stop.text(arg));
     match directory {
@@ -68,7 +67,7 @@ fn path(stop: &Stop, arg: usize, directory: Option<usize>) -> PathBuf {
 }
 
 impl Reader {
-    /// A call that has succeeded.
+    /// Records a call that succeeded.
     fn read(&mut self, stop: &Stop, result: usize) {
         let of_descriptor = || PathBuf::from(stop.descriptor(0));
         let length = |arg: usize| usize::try_from(stop.args[arg]).unwrap();
@@ -123,7 +122,7 @@ impl Reader {
         }
     }
 
-    /// The times of the last use and of the last change, each in seconds and nanoseconds.
+    /// The argument is the access and modification time, each in seconds and nanoseconds.
     fn set_time(&mut self, stop: &Stop) {
         let words: Vec<i64> = stop
             .memory(stop.args[2], 32)
@@ -137,7 +136,7 @@ impl Reader {
         }
     }
 
-    /// The name below the root, if it is there.
+    /// The name relative to the root, if the path is below it.
     fn name(&self, path: &Path) -> Option<PathBuf> {
         path.strip_prefix(&self.root).ok().map(Path::to_owned)
     }

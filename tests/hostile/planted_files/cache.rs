@@ -1,10 +1,10 @@
-//! The results that `cni-multi net` keeps, which other programs keep in the same files.
+//! Planted files among the results that `cni-multi net` caches, which other programs use too.
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::{Field, LinkToDirectory, PLANTS, Plant};
+use super::{Field, LinkToDirectory, Plant, plantings};
 use crate::support::attachment::for_ours;
 use crate::support::call::{Call, binary};
 use crate::support::netns::Lab;
@@ -42,7 +42,7 @@ fn try_out(field: &Field<'_>, place: &str, plant: Plant) {
             "del lab /run/x --container-id victim",
         ] {
             let call = net(lab, line);
-            // For people: the reason is on stderr.
+            // These commands report their reason as text on stderr.
             let outcome = cell.call_of_people(line, call);
             cell.expect(outcome.status == 0 || !outcome.stderr.is_empty(), line, &outcome);
         }
@@ -59,7 +59,7 @@ fn try_out(field: &Field<'_>, place: &str, plant: Plant) {
 }
 
 #[test]
-fn nothing_in_the_cache_is_read_out_written_to_waited_for_or_lost() {
+fn planted_cache_entries_are_not_followed_waited_for_or_lost() {
     for_ours("static", |lab| {
         let field = Field::new(lab);
         let ipam = json!({"type": "static", "addresses": [{"address": "10.10.0.2/24"}]});
@@ -67,16 +67,15 @@ fn nothing_in_the_cache_is_read_out_written_to_waited_for_or_lost() {
         lab.host.sh("mkdir /run/net.d");
         std::fs::write(lab.path("/run/net.d/lab.conflist"), list.to_string()).unwrap();
         net(lab, "add lab /run/z --container-id bystander").run().ok();
-        for place in PLACES {
-            for plant in PLANTS.into_iter().filter(|plant| !is_the_administrator_s(place, *plant)) {
-                try_out(&field, place, plant);
-            }
+        let is_foreign = |(place, plant): &(&str, Plant)| !is_the_administrator_s(place, *plant);
+        for (place, plant) in plantings(&PLACES).into_iter().filter(is_foreign) {
+            try_out(&field, place, plant);
         }
         field.assert_nothing_was_wrong();
     });
 }
 
-/// The cache may be elsewhere.
+/// An administrator may move the cache and leave a link.
 fn is_the_administrator_s(place: &str, plant: Plant) -> bool {
     plant == LinkToDirectory && ["/run/cache", "/run/cache/results"].contains(&place)
 }

@@ -1,14 +1,16 @@
-//! Files that an administrator names or writes: he may make links of them, and may be wrong.
+//! Planted files at paths that an administrator names or writes, where links are legitimate and
+//! mistakes possible.
 
 use serde_json::json;
 
 use super::{Field, PLANTS, Plant};
-use crate::plugins::meta::tuning::{self, allowlist};
+use crate::plugins::meta::tuning::allowlist;
 use crate::support::attachment::for_ours;
+use crate::support::networks::tuning;
 
-/// Links are the usual thing here: resolv.conf is one on most hosts.
+/// Links are normal here: resolv.conf is one on most hosts.
 #[test]
-fn a_resolv_conf_that_is_none_is_neither_waited_for_nor_read_without_end() {
+fn a_planted_resolv_conf_is_not_waited_for_and_read_bounded() {
     for_ours("host-local", |lab| {
         let field = Field::new(lab);
         let ipam = json!({"type": "host-local", "subnet": "10.10.0.0/24", "resolvConf": "/run/etc/resolv.conf"});
@@ -35,11 +37,11 @@ fn a_resolv_conf_that_is_none_is_neither_waited_for_nor_read_without_end() {
             cell.restore();
         }
         field.assert_nothing_was_wrong();
-        assert_eq!(crate::plugins::ipam::host_local::leases(lab), [""; 0]);
+        assert_eq!(crate::support::networks::host_local::leases(lab), [""; 0]);
     });
 }
 
-/// What it allows cannot be told, so nothing is allowed.
+/// An unreadable list permits no sysctl.
 #[test]
 fn an_allowlist_that_is_none_allows_nothing() {
     for_ours("tuning", |lab| {
@@ -48,8 +50,8 @@ fn an_allowlist_that_is_none_allows_nothing() {
         allowlist::write(lab, "net\\.ipv4\\.conf\\.eth0\\.arp_filter\n");
         chain.add();
         chain.del();
-        // A link to a file is the administrator's way to have the list elsewhere, and one that
-        // leads nowhere is no list.
+        // An administrator may link the list to a file elsewhere; a dangling link counts as no
+        // list.
         let are_lists = [Plant::LinkToFile, Plant::HardLink, Plant::DanglingLink];
         for plant in PLANTS.into_iter().filter(|plant| !are_lists.contains(plant)) {
             let Some(cell) = field.plant("/run/etc/cni/tuning/allowlist.conf", plant) else {

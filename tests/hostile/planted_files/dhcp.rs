@@ -1,5 +1,5 @@
-//! The daemon's socket, its journal, and its pidfile: what its clients meet there, and what it
-//! meets itself when it starts.
+//! Planted files at the DHCP daemon's socket, journal and pidfile, for its clients and for its own
+//! start.
 
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use crate::support::call::{Call, binary};
 use crate::support::netns::Lab;
 use crate::support::patience;
 
-/// A plugin that asks whoever has the socket's name.
+/// The plugin asks any process that listens at the socket's path.
 #[test]
-fn whatever_has_the_name_of_the_daemon_s_socket_keeps_nobody_waiting() {
+fn anything_at_the_path_of_the_daemon_s_socket_fails_in_time() {
     for_ours("dhcp", |lab| {
         let field = Field::new(lab);
         let conf = json!({"cniVersion": "1.1.0", "name": "net1", "type": "dhcp", "ipam": {"type": "dhcp", "daemonSocketPath": "/run/dhcp/dhcp.sock"}});
@@ -48,7 +48,7 @@ fn whatever_has_the_name_of_the_daemon_s_socket_keeps_nobody_waiting() {
 
 const FLAGS: [&str; 4] = ["-socketpath", "/run/dhcp/dhcp.sock", "-pidfile", "/run/dhcp/dhcp.pid"];
 
-/// It listens, or it ends and says why.
+/// Starts the daemon: it listens, or exits with a reason.
 fn start(lab: &Lab, cell: &Cell<'_>) {
     let call = Call::new(&lab.peer, "dhcp", "", "").without("CNI_COMMAND").wrapped(&lab.host.enter);
     let mut call = super::bounded(call);
@@ -73,7 +73,7 @@ fn start(lab: &Lab, cell: &Cell<'_>) {
         listens = UnixStream::connect(lab.path("/run/dhcp/dhcp.sock")).is_ok();
         std::thread::sleep(Duration::from_millis(20));
     }
-    // `timeout` hands the signal on.
+    // `timeout` forwards the signal.
     let _ = kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGTERM); // it may have ended
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -82,7 +82,7 @@ fn start(lab: &Lab, cell: &Cell<'_>) {
 }
 
 #[test]
-fn whatever_is_where_the_daemon_s_files_are_is_left_alone_when_it_starts() {
+fn foreign_files_at_the_daemon_s_paths_survive_its_start() {
     for_ours("dhcp", |lab| {
         let field = Field::new(lab);
         for place in [

@@ -1,8 +1,8 @@
-//! host-local's directory, and the index beside it.
+//! Planted files in host-local's directory and in the index beside it.
 
 use serde_json::{Value, json};
 
-use super::{Field, LinkToDirectory, PLANTS, Plant};
+use super::{Field, LinkToDirectory, Plant, plantings};
 use crate::support::attachment::{Attachment, for_ours, ips};
 use crate::support::netns::{Container, Lab};
 
@@ -15,7 +15,7 @@ fn conf() -> Value {
     })
 }
 
-/// Where things are planted, as a shell says it; `$IP` is the victim's address.
+/// The paths of the plants as shell words; `$IP` is the victim's address.
 const PLACES: [&str; 11] = [
     "/run/data/net1/lock",
     "/run/data/net1/last_reserved_ip.0",
@@ -50,7 +50,7 @@ impl<'a> Net<'a> {
         self.lab.attach(&self.container, &conf()).id(id)
     }
 
-    /// Every command while it is there, and what is left afterwards.
+    /// Runs every command while the plant exists, then checks what is left.
     fn try_out(&self, place: &str, plant: Plant) {
         let victim = self.attachment("victim");
         let result = victim.add();
@@ -83,20 +83,19 @@ impl<'a> Net<'a> {
 }
 
 #[test]
-fn nothing_in_host_local_s_directory_is_followed_waited_for_or_lost() {
+fn planted_host_local_files_are_not_followed_waited_for_or_lost() {
     for_ours("host-local", |lab| {
         let net = Net::new(lab);
-        for place in PLACES {
-            for plant in PLANTS.into_iter().filter(|plant| !is_the_administrator_s(place, *plant)) {
-                net.try_out(place, plant);
-            }
+        let is_foreign = |(place, plant): &(&str, Plant)| !is_the_administrator_s(place, *plant);
+        for (place, plant) in plantings(&PLACES).into_iter().filter(is_foreign) {
+            net.try_out(place, plant);
         }
         net.field.assert_nothing_was_wrong();
     });
 }
 
-/// Directories may be elsewhere: an administrator puts a link in place of /var/lib/cni/networks, or
-/// of one network's.
+/// An administrator may put a link in place of /var/lib/cni/networks, or of one network's
+/// directory.
 fn is_the_administrator_s(place: &str, plant: Plant) -> bool {
     plant == LinkToDirectory && ["/run/data", DIR].contains(&place)
 }

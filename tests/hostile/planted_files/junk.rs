@@ -1,17 +1,16 @@
-//! Thousands of files that nobody needs, some with names that look like ours.
+//! Thousands of unrelated files, some with names that resemble ours.
 
 use std::time::Instant;
 
 use serde_json::json;
 
 use super::super::{bounded, is_answer};
-use crate::plugins::main::bridge;
-use crate::plugins::meta::tuning::tuning;
 use crate::support::attachment::{for_ours, ips, with};
 use crate::support::netns::Lab;
+use crate::support::networks::bridge;
+use crate::support::networks::tuning::tuning;
 use crate::support::patience;
 
-/// Fills the directory.
 fn litter(lab: &Lab, dir: &str) {
     lab.host.sh(&format!(
         "mkdir -p {dir} && cd {dir} && seq -f 'junk-%g' 3000 | xargs touch && seq -f '%g.json' 2000 | xargs touch && \
@@ -21,7 +20,7 @@ fn litter(lab: &Lab, dir: &str) {
 }
 
 #[test]
-fn thousands_of_junk_files_stop_nobody() {
+fn thousands_of_junk_files_block_no_operation() {
     for_ours("bridge", |lab| {
         for dir in [
             "/var/lib/cni/networks/net1",

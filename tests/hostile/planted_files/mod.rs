@@ -1,7 +1,7 @@
-//! What somebody who may write into a directory of ours puts there in place of a file: links,
-//! FIFOs, sockets, devices, directories, files without end. Every command ends soon, with success
-//! or with an error that says why; what is elsewhere is neither read out nor changed, and who was
-//! attached stays so. When it is taken away again, nothing has been lost.
+//! Files planted in a directory of ours in place of the real ones: links, FIFOs, sockets, devices,
+//! directories, endless files. Every command ends soon, with success or with a reason; files
+//! elsewhere are neither disclosed nor changed, and existing attachments stay. Nothing is lost once
+//! the plant is removed.
 
 mod cache;
 mod configuration;
@@ -18,12 +18,13 @@ use std::path::PathBuf;
 
 use super::{bounded, is_answer};
 use crate::support::call::{Call, Outcome};
+use crate::support::extent::sample;
 use crate::support::netns::{Lab, is_root};
 
-/// What is elsewhere, and is nobody's business here.
+/// The content of a foreign file, which must not be disclosed.
 const SECRET: &str = "a-secret-of-others";
 
-/// What a file is replaced by.
+/// The kinds of file that replace one of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
     LinkToFile,
@@ -61,9 +62,19 @@ pub const PLANTS: [Plant; 14] = [
     OfAnother,
 ];
 
+/// Every plant at each place; in the ordinary run a third of them, a different third for each
+/// place.
+pub fn plantings<'a>(places: &[&'a str]) -> Vec<(&'a str, Plant)> {
+    let at = |(turn, place): (usize, &&'a str)| {
+        let place = *place;
+        sample(PLANTS.to_vec(), 3, turn).into_iter().map(move |plant| (place, plant))
+    };
+    places.iter().enumerate().flat_map(at).collect()
+}
+
 impl Plant {
-    /// Puts it at `path`, where nothing is. False where this test may not: devices and files of
-    /// others are root's to make.
+    /// Creates the plant at `path`, where no file is. False without the rights: only root can make
+    /// devices and files of another user.
     fn put(self, lab: &Lab, path: &str) -> bool {
         let script = match self {
             LinkToFile => "ln -s /run/outside/secret $P",
@@ -88,8 +99,7 @@ impl Plant {
     }
 }
 
-/// Makes what is elsewhere: a file, and a directory with what would be taken for ours and swept
-/// away.
+/// Makes the foreign files: a file, and a directory with names that a cleanup could take for ours.
 fn prepare_outside(lab: &Lab) {
     lab.host.sh(&format!(
         "mkdir -p /run/outside/directory /run/aside; cd /run/outside; echo '{{\"kind\":\"{SECRET}\",\"mtu\":\"{SECRET}\"}}' > secret; \
@@ -97,7 +107,8 @@ fn prepare_outside(lab: &Lab) {
     ));
 }
 
-/// Names, owners, modes, times and content. A directory's time tells that a file has come or gone.
+/// Names, owners, modes, times and content. The time of a directory shows that a file was created
+/// or removed.
 fn outside(lab: &Lab) -> String {
     let root = lab.path("/run/outside");
     let directory = root.join("directory");
@@ -119,7 +130,7 @@ fn outside(lab: &Lab) -> String {
     paths.iter().map(line).collect()
 }
 
-/// A lab with something elsewhere, and what was found to be wrong: a table is told whole.
+/// A lab with foreign files, and the failures so far: a table is reported whole.
 struct Field<'a> {
     lab: &'a Lab,
     wrong: RefCell<Vec<String>>,
@@ -131,7 +142,7 @@ impl<'a> Field<'a> {
         Field { lab, wrong: RefCell::default() }
     }
 
-    /// Sets aside what is at `path` and plants. None where that cannot be made here.
+    /// Sets the file at `path` aside and plants. None if the plant cannot be made here.
     fn plant(&self, path: &str, plant: Plant) -> Option<Cell<'_>> {
         let aside = format!(
             "rm -rf /run/aside/*; mkdir -p \"$(dirname '{path}')\"; [ ! -e '{path}' ] || mv '{path}' /run/aside/it"
@@ -152,7 +163,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// One file, one kind of plant.
+/// One plant at one path.
 struct Cell<'a> {
     field: &'a Field<'a>,
     path: String,
@@ -160,19 +171,19 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// Makes the call of a runtime: the reason for a failure is an error object.
+    /// Makes a runtime's call, in which a failure must print an error object.
     fn call(&self, what: &str, call: Call) -> Outcome {
         let outcome = self.call_of_people(what, call);
         self.expect(is_answer(&outcome), what, &outcome);
         outcome
     }
 
-    /// The same for a command whose errors are words for people.
+    /// The same for a command that reports errors as text.
     fn call_of_people(&self, what: &str, call: Call) -> Outcome {
         let before = outside(self.field.lab);
         let mut call = bounded(call);
         if self.plant == Unreadable {
-            // Root may read everything, unless this is taken away.
+            // Root may read every file unless these capabilities are dropped.
             let words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"];
             call.wrapper.extend(words.map(str::to_owned));
         }
@@ -206,7 +217,7 @@ impl Cell<'_> {
         self.expect(outcome.status == 0, what, outcome);
     }
 
-    /// Takes the plant away and puts back what was there.
+    /// Removes the plant and restores the original file.
     fn restore(&self) {
         let restore =
             format!("rm -rf '{0}'; [ ! -e /run/aside/it ] || mv /run/aside/it '{0}'", self.path);
@@ -214,7 +225,7 @@ impl Cell<'_> {
     }
 }
 
-/// A harness that cannot find anything is worth nothing.
+/// A harness that cannot fail proves nothing.
 #[test]
 fn a_change_elsewhere_and_a_hang_are_found() {
     let lab = &Lab::new(crate::support::call::Peer::Ours);

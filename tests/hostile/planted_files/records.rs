@@ -1,17 +1,16 @@
-//! What plugins keep below /run/cni.
+//! Planted files among the records that plugins keep below /run/cni.
 
 use serde_json::{Value, json};
 
-use super::{Field, PLANTS, Plant};
-use crate::plugins::main::{bridge, host_device};
-use crate::plugins::meta::sbr;
+use super::{Field, PLANTS, Plant, plantings};
 use crate::support::attachment::{Attachment, for_ours, with};
+use crate::support::networks::{bridge, host_device, sbr};
 use crate::support::traffic::assert_pings;
 
 const PLACES: [&str; 4] =
     ["$FILE", "${FILE%.json}.draft", "$(dirname $FILE)/junk.json", "$(dirname $FILE)"];
 
-/// Every command while it is there. The file is the attachment's only one.
+/// Runs every command while the plant exists. The file is the attachment's only record.
 fn try_out(
     field: &Field<'_>,
     dir: &str,
@@ -43,50 +42,46 @@ fn try_out(
 fn nothing_among_sbr_s_records_is_followed_waited_for_or_lost() {
     for_ours("sbr", |lab| {
         let field = Field::new(lab);
-        for place in PLACES {
-            for plant in PLANTS {
-                let container = lab.container();
-                let chained = sbr::attach(
-                    lab,
-                    &container,
-                    &sbr::second(),
-                    "net1",
-                    json!({"cniVersion": "1.1.0"}),
-                );
-                chained.add();
-                assert_ne!(sbr::rules(&container).len(), 0);
-                try_out(&field, "/run/cni/sbr", &chained, &chained.result, place, plant);
-                assert_eq!(sbr::rules(&container), [], "{plant:?} at {place}");
-                chained.main.del();
-            }
+        for (place, plant) in plantings(&PLACES) {
+            let container = lab.container();
+            let chained = sbr::attach(
+                lab,
+                &container,
+                &sbr::second(),
+                "net1",
+                json!({"cniVersion": "1.1.0"}),
+            );
+            chained.add();
+            assert_ne!(sbr::rules(&container).len(), 0);
+            try_out(&field, "/run/cni/sbr", &chained, &chained.result, place, plant);
+            assert_eq!(sbr::rules(&container), [], "{plant:?} at {place}");
+            chained.main.del();
         }
         field.assert_nothing_was_wrong();
     });
 }
 
 #[test]
-fn nothing_among_host_device_s_records_is_followed_waited_for_or_lost() {
+fn planted_host_device_records_are_not_followed_or_waited_for() {
     for_ours("host-device", |lab| {
         let field = Field::new(lab);
         lab.host.sh("ip link add dev0 type veth peer name dev1");
         let container = lab.container();
         let attachment = lab
             .attach(&container, &with(&host_device::layer_two(), json!({"cniVersion": "1.1.0"})));
-        for place in PLACES {
-            for plant in PLANTS {
-                let result = attachment.add();
-                try_out(&field, "/run/cni/host-device", &attachment, &result, place, plant);
-                assert!(
-                    lab.host.link("dev0").is_some(),
-                    "{plant:?} at {place}: the device is not back"
-                );
-            }
+        for (place, plant) in plantings(&PLACES) {
+            let result = attachment.add();
+            try_out(&field, "/run/cni/host-device", &attachment, &result, place, plant);
+            assert!(
+                lab.host.link("dev0").is_some(),
+                "{plant:?} at {place}: the device is not back"
+            );
         }
         field.assert_nothing_was_wrong();
     });
 }
 
-/// bridge keeps nothing there but a lock, and works without it.
+/// bridge keeps only a lock there, and works without it.
 #[test]
 fn nothing_in_the_place_of_bridge_s_lock_keeps_a_container_away() {
     for_ours("bridge", |lab| {

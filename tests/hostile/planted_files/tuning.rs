@@ -1,15 +1,15 @@
-//! tuning's backups.
+//! Planted files among tuning's backups.
 
 use serde_json::json;
 
-use super::{Field, PLANTS, Plant};
-use crate::plugins::main::bridge;
-use crate::plugins::meta::tuning::tuning;
+use super::{Field, Plant, plantings};
 use crate::support::attachment::{for_ours, with};
 use crate::support::chain::Chain;
+use crate::support::networks::bridge;
+use crate::support::networks::tuning::tuning;
 use crate::support::snapshot::Watch;
 
-/// As a shell says it; `$ID` is the victim's.
+/// The paths of the plants as shell words; `$ID` is the victim's container id.
 const PLACES: [&str; 4] = [
     "/run/cni/tuning/${ID}_eth0.json",
     "/run/cni/tuning/${ID}_eth0.draft",
@@ -54,16 +54,14 @@ fn try_out(field: &Field<'_>, bystander: &Chain<'_>, place: &str, plant: Plant) 
 }
 
 #[test]
-fn nothing_among_tuning_s_backups_is_followed_waited_for_or_lost() {
+fn planted_tuning_backups_are_not_followed_waited_for_or_lost() {
     for_ours("tuning", |lab| {
         let field = Field::new(lab);
         let bystander = lab.chain(&main(), &tuning(json!({"mtu": 1400})));
         bystander.add();
         let before = Watch::start(lab, &[&bystander.container]);
-        for place in PLACES {
-            for plant in PLANTS {
-                try_out(&field, &bystander, place, plant);
-            }
+        for (place, plant) in plantings(&PLACES) {
+            try_out(&field, &bystander, place, plant);
         }
         field.assert_nothing_was_wrong();
         before.assert_unchanged("all that was planted");

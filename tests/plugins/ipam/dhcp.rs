@@ -1,4 +1,4 @@
-//! dhcp: addresses from a server on the network, kept by a daemon.
+//! dhcp leases addresses from a server on the network through a daemon.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +10,7 @@ use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::servers::{BOTH, Program, Server};
 use crate::support::dhcp::{Daemon, Kind, SERVER};
 use crate::support::netns::Lab;
+use crate::support::networks::dhcp::conf;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
@@ -26,12 +27,7 @@ mod renewal;
 mod v6;
 mod wire;
 
-/// A macvlan network, the quickest to make.
-pub fn conf() -> Value {
-    Kind::Macvlan.conf()
-}
-
-/// The case with a network that has a server of each program, and a daemon.
+/// Runs the case with each server program on a network, and with a daemon.
 fn with_each_server(kind: Kind, case: impl Fn(&Lab, &Server, &mut Daemon)) {
     for program in BOTH {
         if !program.is_there() {
@@ -45,18 +41,18 @@ fn with_each_server(kind: Kind, case: impl Fn(&Lab, &Server, &mut Daemon)) {
             eprintln!("from {program:?}:"); // shown when the case fails
             lab.lan(kind);
             let server = Server::start(lab, program, 50, 59);
-            // The first packet of the reference is lost on a bridge, whose port does not forward
+            // The reference's first packet is lost on a bridge because its port does not forward
             // yet.
             let flags: &[&str] = if lab.peer == Peer::Ours { &[] } else { &["-timeout", "1s"] };
             case(lab, &server, &mut Daemon::with_flags(lab, flags));
         };
-        // The reference never asks for answers by broadcast, and by unicast none reaches an ipvlan
-        // that has no address.
+        // The reference never sets the broadcast flag, and a unicast answer does not reach an
+        // ipvlan link without an address.
         if kind == Kind::Ipvlan { for_ours("dhcp", one) } else { for_each_peer("dhcp", one) }
     }
 }
 
-/// What the server knows of: its only lease.
+/// The only lease the server knows.
 #[track_caller]
 fn only_lease(server: &Server) -> String {
     let leases = server.leases();
@@ -69,7 +65,9 @@ fn add_check_and_del(kind: Kind) {
         let container = lab.container();
         let attachment = lab.attach(&container, &kind.conf());
         attachment.add();
-        attachment.del(); // the bridge has got its address now, and nothing of the first one is left to hide a second one's
+        // The first attachment gives the bridge its address. After its DEL nothing of it is left
+        // that could hide leftovers of the second one.
+        attachment.del();
         let watch = Watch::start(lab, &[&container]);
         let result = attachment.add();
         let address = ips(&result)[0].clone();
@@ -101,7 +99,7 @@ fn ipvlan_add_check_and_del() {
     add_check_and_del(Kind::Ipvlan);
 }
 
-/// The hardware address is the same, the client id is not.
+/// The hardware address is shared, the client ID is not.
 #[test]
 fn two_containers_on_ipvlan_have_addresses_of_their_own() {
     with_each_server(Kind::Ipvlan, |lab, server, _| {
@@ -150,7 +148,7 @@ fn every_version_gets_a_result_of_its_shape() {
     });
 }
 
-/// As the specification of IPAM plugins has it: the result of the plugin alone has no interfaces.
+/// The specification of IPAM plugins: the result of the plugin alone has no interfaces.
 #[test]
 fn the_plugin_alone_answers_with_addresses_and_routes() {
     for_each_peer("dhcp", |lab| {
@@ -170,7 +168,7 @@ fn the_plugin_alone_answers_with_addresses_and_routes() {
             "routes": [{"dst": "0.0.0.0/0", "gw": SERVER}],
         });
         assert_eq!(attachment.add(), expected);
-        // A link that was down is up: nothing could be sent otherwise.
+        // The plugin sets a link up, because nothing can be sent through a link that is down.
         assert!(
             container.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
         );
@@ -200,7 +198,7 @@ fn add_for_a_lease_that_is_there_gives_the_same_address() {
     });
 }
 
-/// Several interfaces of one container, and several containers, are attachments of their own.
+/// Each interface of each container is an attachment with a lease of its own.
 #[test]
 fn each_interface_has_a_lease_of_its_own() {
     with_each_server(Kind::Macvlan, |lab, server, _| {
@@ -228,7 +226,7 @@ fn each_interface_has_a_lease_of_its_own() {
     });
 }
 
-/// Whole networks, as people run them.
+/// Whole networks through `cni-multi net`.
 #[test]
 fn net_add_check_and_del_of_each_kind() {
     for kind in [Kind::Bridge, Kind::Macvlan, Kind::Ipvlan] {

@@ -1,5 +1,5 @@
-//! host-local: which address comes next, and the files that remember it. The files are shared with
-//! the reference: same names, same bytes.
+//! host-local assigns the next free address and shares its files with the reference, name for name
+//! and byte for byte.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 use crate::support::attachment::{for_each_peer, for_ours, ips, with};
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
+use crate::support::networks::host_local::{STORE, leases};
 
-pub const STORE: &str = "/var/lib/cni/networks/net1";
-
-/// A network with nothing but addresses; `ranges` as in the configuration.
+/// A network of host-local alone; `ranges` is the value in the configuration.
 pub fn ranges(ranges: Value) -> Value {
     json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local", "ipam": {"type": "host-local", "ranges": ranges}})
 }
@@ -20,20 +19,13 @@ pub fn subnet(subnet: &str) -> Value {
     ranges(json!([[{"subnet": subnet}]]))
 }
 
-/// The address a container of that name gets.
+/// Adds a container with this ID and returns its address.
 fn address(lab: &Lab, conf: &Value, id: &str) -> String {
     ips(&lab.attach(&lab.container(), conf).id(id).add()).join(" ")
 }
 
 fn delete(lab: &Lab, conf: &Value, id: &str) {
     lab.attach(&lab.container(), conf).id(id).del();
-}
-
-/// Files of the store that are reservations.
-pub fn leases(lab: &Lab) -> Vec<String> {
-    let names =
-        lab.host.sh(&format!("ls {STORE} | grep -v -e '^lock$' -e last_reserved_ip || true"));
-    names.lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -107,7 +99,7 @@ fn every_version_gets_a_result_of_its_shape() {
     });
 }
 
-/// Each step is a container that comes (`+a`, with the address it gets, or `full`) or goes (`-a`).
+/// Each step adds a container (`+a`, then its address or `full`) or deletes one (`-a`).
 #[test]
 fn addresses_are_given_in_turn() {
     struct Case {
@@ -260,7 +252,8 @@ fn files_of_old_versions_are_understood() {
     for_each_peer("host-local", |lab| {
         let conf = subnet("10.0.0.0/24");
         let attachment = lab.attach(&lab.container(), &conf).id("old");
-        // Before 0.7 a file had the container's id only; others came with white space.
+        // Before 0.7 a file held only the ID of the container; other files have white space around
+        // it.
         lab.host.sh(&format!(
             "mkdir -p {STORE} && printf old > {STORE}/10.0.0.2 && printf ' new\\r\\neth0\\n' > {STORE}/10.0.0.3"
         ));
@@ -401,7 +394,7 @@ fn an_address_that_cannot_be_had_fails_add_and_keeps_nothing() {
 fn mistakes_in_ranges_are_refused_and_named() {
     struct Case {
         conf: Value,
-        /// Of our message: the place and the value.
+        /// The place and the value in our message.
         names: [&'static str; 2],
     }
     let case = |conf, names| Case { conf, names };
@@ -539,8 +532,8 @@ fn torn_bookkeeping_does_not_stop_anyone() {
 
 #[test]
 fn an_empty_reservation_heals() {
-    // A crash of the node between creating the file and writing it; with the reference the address
-    // is lost for ever: see tests/differences.
+    // The node crashed between creating the file and writing it. The reference never frees this
+    // address: see tests/differences.
     for_ours("host-local", |lab| {
         let conf = subnet("10.0.0.0/30");
         lab.host.sh(&format!("mkdir -p {STORE} && : > {STORE}/10.0.0.2"));
@@ -604,8 +597,8 @@ fn status_says_when_no_address_is_left() {
     });
 }
 
-/// A runtime that lists nothing has not said that anything is stale; an empty list says it of
-/// everything.
+/// Without a list of valid attachments nothing is known to be stale; with an empty list everything
+/// is.
 #[test]
 fn gc_without_a_list_frees_nothing() {
     for_ours("host-local", |lab| {
@@ -641,7 +634,7 @@ fn gc_releases_what_is_not_listed() {
             "1",
             "another network is not touched"
         );
-        // What a crash left: a file of no bytes, and one that was not written to its end.
+        // Leftovers of a crash: an empty file and a partly written one.
         lab.host.sh(&format!(": > {STORE}/10.0.0.77; printf contain > {STORE}/10.0.0.78"));
         assert_eq!(attachment.gc(&[]).ok(), Value::Null);
         assert_eq!(leases(lab), [""; 0]);
@@ -656,7 +649,8 @@ fn a_directory_shared_with_the_reference_stays_right() {
     for_ours("host-local", |lab| {
         let conf = subnet("10.0.0.0/28");
         let by = |peer: &Peer, id: &str| lab.attach(&lab.container(), &conf).id(id).by(peer);
-        // They take turns, each deletes what the other added, and nobody gets an address twice.
+        // Ours and the reference take turns: each deletes what the other added, and no address is
+        // assigned twice.
         for round in 0..10 {
             let (first, second) =
                 if round % 2 == 0 { (&Peer::Ours, &reference) } else { (&reference, &Peer::Ours) };
@@ -672,7 +666,8 @@ fn a_directory_shared_with_the_reference_stays_right() {
             by(first, &b).del();
             assert_eq!(leases(lab), [""; 0]);
         }
-        // The turn goes on where the other stopped: 20 addresses of the 13 there are.
+        // The rotation continues after the other's last address: 20 ADDs in a range of 13
+        // addresses.
         assert_eq!(ips(&by(&Peer::Ours, "c").add()), ["10.0.0.9"]);
     });
 }

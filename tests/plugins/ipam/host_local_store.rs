@@ -1,19 +1,20 @@
-//! One data directory, used by our host-local and the reference's in turn and at once: an upgrade
-//! and a rollback with pods running.
+//! Our host-local and the reference's share one data directory, in turn and at once, as in an
+//! upgrade or a rollback with running pods.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::call::{Call, Outcome, Peer};
 
-/// A data directory of the test's own, removed with the value.
+/// A data directory of the test's own, removed on drop.
 struct DataDir(PathBuf);
 
 impl DataDir {
     fn new(test: &str) -> DataDir {
         let path =
             std::env::temp_dir().join(format!("cni-multi-store-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path); // an earlier process had the same id
+        // An earlier process may have had the same process ID.
+        let _ = fs::remove_dir_all(&path);
         DataDir(path)
     }
 
@@ -80,7 +81,7 @@ fn after_the_last_del_only_the_reference_s_files_are_left() {
     assert_eq!(files, ["net/last_reserved_ip.0", "net/last_reserved_ip.1", "net/lock"]);
 }
 
-/// The reference, or a word about why nothing was tried.
+/// The reference, or `None` with a message about the skipped test.
 fn reference() -> Option<Peer> {
     let peer = Peer::reference();
     if peer.is_none() {
@@ -173,7 +174,7 @@ fn both_at_once_give_no_address_twice() {
 }
 
 #[test]
-fn a_plugin_that_is_killed_at_any_moment_leaves_a_store_that_works() {
+fn a_plugin_killed_at_any_moment_leaves_a_store_that_works() {
     let data = DataDir::new("killed");
     data.add(&Peer::Ours, "first");
     for microseconds in (0..3_000).step_by(60) {
@@ -207,6 +208,6 @@ fn kill_after(call: &Call, time: std::time::Duration) {
         .unwrap();
     let _ = child.stdin.take().unwrap().write_all(&call.stdin); // it may be dead already
     std::thread::sleep(time);
-    let _ = child.kill(); // it may be done already
+    let _ = child.kill(); // it may have ended already
     child.wait().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Plugins that assign addresses.
+//! Tests of the plugins that assign addresses.
 
 pub mod dhcp;
 pub mod host_local;

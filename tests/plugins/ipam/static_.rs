@@ -1,4 +1,4 @@
-//! static: the addresses the operator or the runtime names.
+//! static assigns the addresses in the configuration or from the runtime.
 
 use serde_json::{Value, json};
 
@@ -34,8 +34,8 @@ fn result_is_what_the_configuration_says() {
     });
 }
 
-/// The reference's type has a field beside `address` that differs in case only; what was marshalled
-/// from it has both.
+/// The reference's Go type has the fields `address` and `Address`; a configuration marshalled from
+/// it has both.
 #[test]
 fn configuration_marshalled_from_the_reference_s_type_is_read() {
     let cases = [
@@ -52,7 +52,7 @@ fn configuration_marshalled_from_the_reference_s_type_is_read() {
     });
 }
 
-/// Where addresses can come from, and which of them is in force.
+/// The sources of addresses and their precedence.
 #[test]
 fn the_most_specific_source_of_addresses_wins() {
     struct Case {

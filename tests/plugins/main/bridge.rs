@@ -1,5 +1,5 @@
-//! bridge: what the kernel has after ADD, and which packets pass. Masquerading, CHECK, DEL and
-//! failures are in modules of their own.
+//! bridge: the kernel's state after ADD and the packets that pass; masquerading, CHECK, DEL and
+//! failures have modules of their own.
 
 mod check;
 pub mod del;
@@ -14,44 +14,16 @@ pub use self::vlan::filters_vlans;
 use serde_json::{Value, json};
 
 use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, interface, ips, with};
+use crate::support::contract::{MainPlugin, contract};
 use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::networks::bridge::{conf, dual_stack, static_ipam, warm_up};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{
     assert_no_ping, assert_pings, assert_pings_with, assert_two_containers_talk, is_answered,
 };
 
-/// The network most cases start from.
-pub fn conf() -> Value {
-    json!({
-        "cniVersion": "1.0.0", "name": "net1", "type": "bridge", "bridge": "br0", "isGateway": true,
-        "ipam": {"type": "host-local", "subnet": "10.10.0.0/24"},
-    })
-}
-
 pub fn v6() -> Value {
     with(&conf(), json!({"ipam": {"subnet": "2001:db8:10::/64"}}))
-}
-
-pub fn dual_stack() -> Value {
-    with(
-        &conf(),
-        json!({"ipam": {"subnet": null, "ranges": [[{"subnet": "10.10.0.0/24"}], [{"subnet": "2001:db8:10::/64"}]]}}),
-    )
-}
-
-/// Addresses and routes by hand, as the operator writes them.
-pub fn static_ipam(conf: &Value, addresses: Value, routes: Value) -> Value {
-    let mut conf = conf.clone();
-    conf["ipam"] = json!({"type": "static", "addresses": addresses, "routes": routes});
-    conf
-}
-
-/// ADD and DEL of a container that is not looked at: what stays by contract (bridge, tables) is
-/// there afterwards.
-pub fn warm_up(lab: &Lab, conf: &Value) {
-    let attachment = lab.attach(&lab.container(), conf).id("warm-up").ifname("warm0");
-    attachment.add();
-    attachment.del();
 }
 
 /// The bridge port of an attachment, with its flags.
@@ -67,8 +39,8 @@ fn sysctl(namespace: &Namespace, key: &str) -> String {
     namespace.sh(&format!("cat /proc/sys/net/{key}")).trim().to_owned()
 }
 
-/// Whether the bridge sends frames back where they came from: two links on the container's, which
-/// leave it to the bridge to connect them, ping each other.
+/// Whether the bridge sends frames back through the port they came from: two macvlan links in VEPA
+/// mode on the container's link ping each other.
 fn sends_back(lab: &Lab, container: &Container) -> bool {
     let ends = [lab.container(), lab.container()];
     for (at, end) in ends.iter().enumerate() {
@@ -82,9 +54,21 @@ fn sends_back(lab: &Lab, container: &Container) -> bool {
     }
     let answered = (0..3).any(|_| is_answered(&ends[0], "10.31.0.2", ""));
     for (at, end) in ends.iter().enumerate() {
-        end.sh(&format!("ip link del vepa{at}")); // the addresses are those of the next case as well
+        end.sh(&format!("ip link del vepa{at}")); // the next case uses the same addresses
     }
     answered
+}
+
+#[test]
+fn the_contract_of_main_plugins_is_kept() {
+    contract(&MainPlugin {
+        name: "bridge",
+        conf: conf(),
+        prepare: |lab| {
+            warm_up(lab, &conf()); // the bridge stays
+            true
+        },
+    });
 }
 
 #[test]
@@ -123,7 +107,7 @@ fn container_reaches_its_gateways_and_del_leaves_nothing() {
             assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
             attachment.del();
             before.assert_unchanged("ADD");
-            lab.host.sh(&format!("ip link del br{at}")); // the next case has the same gateways
+            lab.host.sh(&format!("ip link del br{at}")); // the next case uses the same gateways
         }
     });
 }
@@ -244,13 +228,13 @@ fn containers_of_one_network_reach_each_other_by_tcp() {
 }
 
 #[test]
-fn container_mac_stays_when_others_come_and_go_and_so_does_the_bridge_s() {
+fn macs_of_container_and_bridge_stay_when_others_come_and_go() {
     for_each_peer("bridge", |lab| {
         let first = lab.container();
         lab.attach(&first, &conf()).add();
         let bridge = mac(&lab.host, "br0");
-        // A port with the lowest MAC there is would change the MAC of a bridge that has none of its
-        // own.
+        // Without an address of its own the bridge would take the MAC of this port, which is the
+        // lowest.
         let low = lab.container();
         let attachment = lab.attach(&low, &conf());
         let result = attachment.add();
@@ -325,7 +309,8 @@ fn hairpin_and_promiscuous_mode() {
     });
 }
 
-/// The counter that a capture raises says nothing of what was configured.
+/// A capture raises the promiscuity counter too, so the counter does not show whether the mode is
+/// configured.
 #[test]
 fn promiscuous_mode_outlives_a_capture() {
     for_each_peer("bridge", |lab| {
@@ -338,9 +323,9 @@ fn promiscuous_mode_outlives_a_capture() {
     });
 }
 
-/// A runtime that closes its end of stderr does not make a warning an error.
+/// A warning is not an error if the runtime has closed its end of stderr.
 #[test]
-fn a_warning_that_nobody_can_read_is_no_error() {
+fn a_warning_without_a_reader_is_no_error() {
     for_ours("bridge", |lab| {
         lab.host.sh("ip link add br0 type bridge");
         let container = lab.container();
@@ -424,7 +409,7 @@ fn duplicate_address_detection_is_off_unless_asked_for() {
 }
 
 #[test]
-fn a_v6_address_somebody_has_fails_add_when_detection_is_asked_for() {
+fn a_duplicate_ipv6_address_fails_add_when_dad_is_enabled() {
     for_each_peer("bridge", |lab| {
         let taken = static_ipam(
             &with(&conf(), json!({"isGateway": null, "enabledad": true})),
@@ -438,7 +423,7 @@ fn a_v6_address_somebody_has_fails_add_when_detection_is_asked_for() {
 }
 
 #[test]
-fn neighbours_are_told_of_a_new_container() {
+fn a_new_container_is_announced_to_neighbours() {
     for_each_peer("bridge", |lab| {
         let container = lab.container();
         lab.attach(&container, &conf()).add();
@@ -467,7 +452,7 @@ fn frames_with_a_forged_source_mac_do_not_arrive() {
 }
 
 #[test]
-fn a_disabled_container_interface_stays_down_and_without_addresses() {
+fn a_disabled_container_interface_stays_down_without_addresses() {
     for_each_peer("bridge", |lab| {
         let container = lab.container();
         let disabled = with(&conf(), json!({"ipam": null, "disableContainerInterface": true}));
@@ -612,7 +597,6 @@ fn no_helper_program_is_needed() {
     });
 }
 
-/// A namespace's own host must not be the container.
 #[test]
 fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
     for_ours("bridge", |lab| {

@@ -1,39 +1,22 @@
-//! dummy: an interface that leads nowhere, for addresses. Needs a kernel that has it.
+//! dummy: an interface without a wire, for addresses; the tests need a kernel that supports it.
 
 use serde_json::{Value, json};
 
-use super::bridge::failed_add::{Case, fail};
-use super::bridge::{static_ipam, warm_up};
 use crate::parallel::all_at_once;
-use crate::support::attachment::{
-    EVERY_VERSION, for_each_peer, for_ours, interface, ips, skip, with,
-};
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, interface, ips, with};
 use crate::support::call::Peer;
+use crate::support::contract::{MainPlugin, contract};
+use crate::support::failed_add::{Case, fail};
 use crate::support::netns::{Lab, Namespace};
+use crate::support::networks::bridge::{static_ipam, warm_up};
+use crate::support::networks::dummy::{conf, makes_dummies};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, assert_pings, connect};
-
-pub fn conf() -> Value {
-    json!({
-        "cniVersion": "1.0.0", "name": "net1", "type": "dummy",
-        "ipam": {"type": "host-local", "subnet": "10.60.0.0/24", "routes": [{"dst": "10.99.0.0/16"}]},
-    })
-}
 
 fn dual_stack() -> Value {
     let ranges = json!([[{"subnet": "10.60.0.0/24"}], [{"subnet": "2001:db8:60::/64"}]]);
     let routes = json!([{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]);
     with(&conf(), json!({"ipam": {"subnet": null, "ranges": ranges, "routes": routes}}))
-}
-
-/// Whether this kernel has such interfaces.
-pub fn makes_dummies(lab: &Lab) -> bool {
-    let made =
-        lab.host.try_sh("ip link add probe type dummy && ip link del probe").status.success();
-    if !made {
-        skip("dummy");
-    }
-    made
 }
 
 fn for_each_peer_with_dummies(case: impl Fn(&Lab)) {
@@ -57,14 +40,19 @@ fn dummy(namespace: &Namespace) -> Value {
 }
 
 #[test]
-fn the_container_answers_at_its_addresses_and_del_leaves_nothing() {
+fn the_contract_of_main_plugins_is_kept() {
+    contract(&MainPlugin { name: "dummy", conf: conf(), prepare: makes_dummies });
+}
+
+#[test]
+fn container_answers_at_its_addresses_and_del_leaves_nothing() {
     let host_address = static_ipam(&conf(), json!([{"address": "10.60.0.7/32"}]), json!([]));
     for_each_peer_with_dummies(|lab| {
         for (at, conf) in [dual_stack(), host_address.clone()].into_iter().enumerate() {
             let conf = with(&conf, json!({"name": format!("net{at}")}));
             warm_up(lab, &conf);
             let container = lab.container();
-            container.sh("ip link set lo up"); // what a host sends to itself goes through it
+            container.sh("ip link set lo up"); // packets to a local address go through lo
             let before = Watch::start(lab, &[&container]);
             let attachment = lab.attach(&container, &conf);
             let result = attachment.add();
@@ -84,7 +72,7 @@ fn the_container_answers_at_its_addresses_and_del_leaves_nothing() {
     });
 }
 
-/// What it is for: a service at an address of its own, behind another interface of the container.
+/// The use case: a service address that is reached through another interface of the container.
 #[test]
 fn neighbours_reach_the_address_through_another_interface() {
     for_each_peer_with_dummies(|lab| {
@@ -156,7 +144,7 @@ fn every_version_gets_a_result_of_its_shape() {
     });
 }
 
-/// It is made in the container: names of the host's links are in nobody's way.
+/// The link is created in the container, so names on the host do not conflict.
 #[test]
 fn a_link_of_the_host_with_the_name_is_no_obstacle() {
     for_each_peer_with_dummies(|lab| {
@@ -195,7 +183,7 @@ fn containers_come_and_go_at_the_same_time() {
 
 #[test]
 fn dns_is_the_network_s_or_that_of_ipam() {
-    // The reference has that of IPAM only: see tests/differences.
+    // The reference reports only the DNS of IPAM: see tests/differences.
     let told = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
     let cases = [
         (json!({}), told.clone()),
@@ -243,7 +231,7 @@ fn check_finds_what_has_changed() {
             attachment.del();
         }
     });
-    // The reference does not look at routes: see tests/differences.
+    // The reference's CHECK ignores routes: see tests/differences.
     for_ours_with_dummies(|lab| {
         let container = lab.container();
         let attachment = lab.attach(&container, &conf());
@@ -255,54 +243,7 @@ fn check_finds_what_has_changed() {
     });
 }
 
-#[test]
-fn check_needs_the_result_the_namespace_and_the_lease() {
-    for_each_peer_with_dummies(|lab| {
-        let attachment = lab.attach(&lab.container(), &conf());
-        let result = attachment.add();
-        attachment.check(&result).ok();
-        assert!(attachment.call("CHECK", None).run().err().msg.contains("prevResult"));
-        attachment.clone().netns(Some(&lab.container().netns)).check(&result).err();
-        lab.host.sh("rm /var/lib/cni/networks/net1/10.60.0.2");
-        attachment.check(&result).err();
-    });
-}
-
-#[test]
-fn del_does_not_need_the_namespace() {
-    for_each_peer_with_dummies(|lab| {
-        warm_up(lab, &conf());
-        let before = Watch::start(lab, &[]);
-        for how in ["vanished", "of a process", "none", "empty", "never added"] {
-            let container =
-                if how == "of a process" { lab.container_of_process() } else { lab.container() };
-            let attachment = lab.attach(&container, &conf());
-            if how != "never added" {
-                attachment.add();
-                container.vanish();
-            }
-            let attachment = match how {
-                "none" => attachment.netns(None),
-                "empty" => attachment.netns(Some("")),
-                _ => attachment,
-            };
-            attachment.del();
-            before.assert_unchanged(&format!("ADD ({how})"));
-            attachment.del();
-        }
-    });
-    for_ours_with_dummies(|lab| {
-        let before = Watch::start(lab, &[]);
-        let container = lab.container();
-        let attachment = lab.attach(&container, &conf());
-        attachment.add();
-        container.go_stale(); // the reference's fails: see tests/differences
-        attachment.del();
-        before.assert_unchanged("ADD");
-    });
-}
-
-/// The reference deletes whatever has the name: see tests/differences.
+/// The reference deletes any link of that name: see tests/differences.
 #[test]
 fn del_spares_an_interface_of_another_kind() {
     for_ours("dummy", |lab| {
@@ -376,8 +317,8 @@ fn add_fails_and_nothing_has_changed() {
     });
 }
 
-/// What IPAM does when it has no address: nothing may stay, of the reference the interface does
-/// (see tests/differences).
+/// IPAM has no address: ADD leaves nothing, while the reference leaves the interface (see
+/// tests/differences).
 #[test]
 fn add_without_an_address_fails_and_nothing_has_changed() {
     for_ours_with_dummies(|lab| {
@@ -389,11 +330,11 @@ fn add_without_an_address_fails_and_nothing_has_changed() {
 }
 
 #[test]
-fn add_on_a_kernel_without_such_interfaces_says_so_and_leaves_nothing() {
+fn add_without_kernel_support_says_so_and_leaves_nothing() {
     for_each_peer("dummy", |lab| {
         let probe = lab.host.try_sh("ip link add probe type dummy");
         if probe.status.success() {
-            return; // the other tests are about that
+            return; // the other tests cover this kernel
         }
         let (changes, error) =
             fail(lab, &conf(), &Case::new("no such interfaces", json!({}), 100, "dummy"));
@@ -412,20 +353,5 @@ fn status_is_that_of_ipam() {
         let conf = |ipam| with(&conf(), json!({"cniVersion": "1.1.0", "ipam": {"type": ipam}}));
         lab.attach(&lab.container(), &conf("host-local")).status().ok();
         lab.attach(&lab.container(), &conf("no-such-ipam")).status().err();
-    });
-}
-
-#[test]
-fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
-    for_each_peer("dummy", |lab| {
-        let container = lab.container();
-        container.vanish();
-        let before = Watch::start(lab, &[]);
-        let error = lab.attach(&container, &conf()).try_add().err();
-        if lab.peer == Peer::Ours {
-            assert_eq!(error.code, 4, "{error:?}");
-            assert!(error.text().contains(&container.netns), "{error:?}");
-        }
-        before.assert_unchanged("the failed ADD");
     });
 }

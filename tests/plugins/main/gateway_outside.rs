@@ -1,14 +1,14 @@
-//! A gateway outside its subnet, which IPAM plugins take: where no route leads to it the error
-//! names its field, and says what does; with that the network works.
+//! IPAM plugins accept a gateway outside its subnet: without a route to it the error names the
+//! field and a remedy, and with the remedy the network works.
 
 use serde_json::{Value, json};
 
-use super::{bridge, host_device};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::netns::Lab;
+use crate::support::networks::{bridge, host_device};
 use crate::support::snapshot::Watch;
 
-/// Plugins that set up routes by way of a gateway, as far as every kernel has them.
+/// The plugins that set routes through a gateway and work on every kernel.
 const PLUGINS: [&str; 4] = ["bridge", "macvlan", "host-device", "tap"];
 
 fn network(plugin: &str, ipam: &Value) -> Value {
@@ -22,7 +22,7 @@ fn prepare(lab: &Lab, plugin: &str) {
     }
 }
 
-/// `ipam`, the field, and what is said of it.
+/// `ipam`, and the expected text of the error about its field.
 fn cases() -> Vec<(Value, &'static str)> {
     let (routes, v6) = (json!([{"dst": "0.0.0.0/0"}]), json!([{"dst": "::/0"}]));
     let host_local = |ranges: Value, routes: &Value| json!({"type": "host-local", "ranges": ranges, "routes": routes});
@@ -74,7 +74,8 @@ fn gateway_outside_its_subnet_is_named_by_its_field() {
     }
 }
 
-/// A gateway that is in the subnet, and another reason: nothing is said of the gateway.
+/// The gateway is in its subnet and the failure has another cause: the error does not mention the
+/// gateway.
 #[test]
 fn gateway_that_cannot_be_blamed_is_not_named() {
     for_ours("bridge", |lab| {
@@ -85,7 +86,7 @@ fn gateway_that_cannot_be_blamed_is_not_named() {
     });
 }
 
-/// What the error proposes.
+/// The remedy that the error proposes.
 #[test]
 fn gateway_outside_its_subnet_works_as_the_error_says() {
     let v4 = json!([{"dst": "10.88.0.1/32", "gw": "0.0.0.0", "scope": 253}, {"dst": "0.0.0.0/0"}]);

@@ -1,5 +1,5 @@
-//! host-device: a device of the host is the container's for a while. How it is found, and how it
-//! comes back, are in modules of their own.
+//! host-device moves a device of the host into a container; finding it and returning it have
+//! modules of their own.
 
 mod back;
 mod beside;
@@ -9,63 +9,20 @@ mod hidden;
 
 use serde_json::{Value, json};
 
-use super::bridge::static_ipam;
 use crate::parallel::all_at_once;
 use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, ips, with};
 use crate::support::call::Peer;
 use crate::support::netns::{Lab, Namespace};
+use crate::support::networks::bridge::static_ipam;
+use crate::support::networks::host_device::{
+    await_carrier, conf, device, is_up, layer_two, leased, named_device,
+};
 use crate::support::traffic::assert_pings;
 
 /// The hardware address of `dev0`.
 pub const MAC: &str = "02:00:00:00:dd:00";
 
-/// A network without addresses.
-pub fn layer_two() -> Value {
-    json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-device", "device": "dev0"})
-}
-
-pub fn conf() -> Value {
-    static_ipam(
-        &layer_two(),
-        json!([{"address": "10.40.0.2/24", "gateway": "10.40.0.1"}, {"address": "2001:db8:40::2/64"}]),
-        json!([{"dst": "10.99.0.0/16"}]),
-    )
-}
-
-/// The same with addresses that are remembered on the host.
-pub fn leased() -> Value {
-    with(&layer_two(), json!({"ipam": {"type": "host-local", "subnet": "10.40.0.0/24"}}))
-}
-
-/// `dev0` of the host, as its operator has set it up: its other end is outside.
-pub fn device(lab: &Lab) {
-    named_device(lab, 0);
-    lab.host.sh("ip link set dev0 mtu 1400 && ip link set dev0 up && \
-         ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 10.41.0.9/24 brd + dev dev0 && \
-         ip addr add 2001:db8:40::9/64 dev dev0");
-    await_carrier(&lab.host, "dev0");
-}
-
-/// The kernel tells of a carrier up to a second late, and a snapshot must not fall into that.
-pub fn await_carrier(namespace: &Namespace, link: &str) {
-    namespace.sh(&format!(
-        "timeout 5 sh -c 'until ip -j link show dev {link} | grep -q \\\"operstate\\\":\\\"UP; do sleep 0.02; done'"
-    ));
-}
-
-fn named_device(lab: &Lab, number: usize) {
-    lab.host.sh(&format!(
-        "ip link add dev{number} address 02:00:00:00:dd:0{number} type veth peer name peer{number} netns outside && \
-         ip -n outside link set peer{number} up && ip -n outside addr add 10.4{number}.0.1/24 dev peer{number} && \
-         ip -n outside addr add 2001:db8:4{number}::1/64 dev peer{number} nodad"
-    ));
-}
-
-pub fn is_up(namespace: &Namespace, link: &str) -> bool {
-    namespace.link(link).unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
-}
-
-/// The container has the device by its new name, and it remembers the old one.
+/// Expects that the container has the device under its new name, with the old name in the alias.
 #[track_caller]
 pub fn assert_is_inside(lab: &Lab, container: &Namespace, original: &str) {
     let link = container.link("eth0").expect("eth0 is in the container");
@@ -75,7 +32,7 @@ pub fn assert_is_inside(lab: &Lab, container: &Namespace, original: &str) {
     assert!(lab.host.link(original).is_none(), "{original} has left the host");
 }
 
-/// The host has the device by its old name, without any mark of ours.
+/// Expects that the host has the device under its old name, without an alias.
 #[track_caller]
 pub fn assert_is_back(lab: &Lab, container: &Namespace) {
     let link = lab.host.link("dev0").expect("dev0 is on the host");
@@ -181,8 +138,7 @@ fn layer_two_devices_are_up_and_carry_frames() {
     });
 }
 
-/// Names belong to namespaces: those of the host's other links and of the container's are in
-/// nobody's way.
+/// Names belong to namespaces: links on the host and in the container do not conflict.
 #[test]
 fn names_that_others_have_are_no_obstacle() {
     for_each_peer("host-device", |lab| {
@@ -257,7 +213,7 @@ fn one_of_two_containers_gets_the_device_that_both_want() {
 
 #[test]
 fn dns_is_the_network_s_or_that_of_ipam() {
-    // The reference has the network's, and none where IPAM is missing: see tests/differences.
+    // The reference reports only the network's DNS, and none without IPAM: see tests/differences.
     let told = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
     let cases = [
         (json!({"ipam": {"dns": told}}), told.clone()),
@@ -303,7 +259,7 @@ fn check_finds_what_has_changed() {
                 assert_eq!(error.code, 103, "{what}: {error:?}");
                 assert!(error.text().contains(names), "{what}: {error:?}");
             }
-            attachment.try_del(); // the reference's fails where the link is not found
+            attachment.try_del(); // the reference's fails if the link is missing
             lab.outside.try_sh("ip link del peer0");
         }
     });

@@ -1,19 +1,30 @@
-//! ipvlan: links with the hardware address of their master. What it shares with macvlan and vlan is
-//! in `stacked`.
+//! ipvlan: links with the hardware address of their master; the cases shared with macvlan and vlan
+//! are in `stacked`.
 
 use serde_json::{Value, json};
 
-use super::bridge::failed_add::{Case, assert_fails};
-use super::bridge::static_ipam;
 use super::stacked::{
-    self, Break, IPVLAN, PEER, del_after_the_master, del_spares_an_interface_of_another_kind, eth0,
-    mac, neighbours_are_told, second_master, stands_on,
+    self, Break, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
+    neighbours_are_told, second_master, stands_on,
 };
 use crate::support::attachment::with;
 use crate::support::call::Peer;
+use crate::support::contract::{MainPlugin, contract};
+use crate::support::failed_add::{Case, assert_fails};
 use crate::support::netns::{Lab, OUTSIDE};
+use crate::support::networks::bridge::static_ipam;
+use crate::support::networks::stacked::{IPVLAN, PEER};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, assert_no_ping, assert_pings, assert_two_containers_talk};
+
+#[test]
+fn the_contract_of_main_plugins_is_kept() {
+    contract(&MainPlugin {
+        name: "ipvlan",
+        conf: IPVLAN.conf(),
+        prepare: |lab| IPVLAN.prepare(lab),
+    });
+}
 
 #[test]
 fn the_peer_is_reached_and_del_leaves_nothing() {
@@ -66,13 +77,8 @@ fn ipv6_addresses_can_be_used_when_add_returns() {
 }
 
 #[test]
-fn an_ipv6_address_that_somebody_has_is_refused() {
-    stacked::an_ipv6_address_that_somebody_has_is_refused(&IPVLAN);
-}
-
-#[test]
-fn del_does_not_need_the_namespace() {
-    stacked::del_does_not_need_the_namespace(&IPVLAN);
+fn a_duplicate_ipv6_address_is_refused() {
+    stacked::a_duplicate_ipv6_address_is_refused(&IPVLAN);
 }
 
 #[test]
@@ -91,18 +97,8 @@ fn gc_frees_what_no_runtime_knows_any_more() {
 }
 
 #[test]
-fn check_asks_for_the_result_the_lease_and_the_namespace() {
-    stacked::check_asks_for_the_result_the_lease_and_the_namespace(&IPVLAN);
-}
-
-#[test]
 fn add_on_a_full_subnet_fails_and_nothing_has_changed() {
     stacked::add_on_a_full_subnet_fails_and_nothing_has_changed(&IPVLAN);
-}
-
-#[test]
-fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
-    stacked::add_into_a_namespace_that_is_gone_fails_and_keeps_no_address(&IPVLAN);
 }
 
 #[test]
@@ -156,8 +152,8 @@ fn the_mode_is_l2_unless_another_is_asked_for() {
     });
 }
 
-/// A container of layer three: routes without a gateway, and the host's own routes for what leaves
-/// the master.
+/// A layer 3 configuration: routes without a gateway; packets that leave the master follow the
+/// host's routes.
 fn of_layer_three(mode: &str, number: u8) -> Value {
     let addresses = json!([{"address": format!("10.3{number}.0.7/24")}, {"address": format!("2001:db8:3{number}::7/64")}]);
     let conf =
@@ -165,7 +161,7 @@ fn of_layer_three(mode: &str, number: u8) -> Value {
     with(&conf, json!({"mode": mode, "name": format!("net{number}")}))
 }
 
-/// Two subnets on one master, and the world outside, which sends what is for them to the host.
+/// Two subnets on one master, and an outside host that routes both to the host.
 #[test]
 fn containers_of_layer_three_are_routed() {
     IPVLAN.for_each_peer(|lab| {
@@ -195,7 +191,7 @@ fn containers_of_layer_three_are_routed() {
     });
 }
 
-/// In mode l3s the host's packet filter sees what containers are sent, in mode l3 it does not.
+/// The host's packet filter sees packets to a container in mode l3s but not in mode l3.
 #[test]
 fn packets_of_l3s_pass_the_host_s_filter() {
     IPVLAN.for_each_peer(|lab| {
@@ -217,8 +213,8 @@ fn packets_of_l3s_pass_the_host_s_filter() {
 
 // --- chained ---
 
-/// What a plugin before it in the list has told: an interface of the host, perhaps with addresses
-/// for the container.
+/// A configuration with a previous result: an interface of the host, perhaps with addresses for the
+/// container.
 fn chained(previous: Value) -> Value {
     let previous = with(&json!({"cniVersion": "1.0.0"}), previous);
     with(&IPVLAN.conf(), json!({"master": null, "ipam": null, "prevResult": previous}))
@@ -233,7 +229,7 @@ fn the_master_is_the_interface_of_the_previous_plugin() {
     });
     IPVLAN.for_each_peer(|lab| {
         second_master(lab);
-        lab.host.sh("ip route add default via 198.51.100.2"); // not asked
+        lab.host.sh("ip route add default via 198.51.100.2"); // not consulted
         lab.outside.sh("ip addr del 10.10.0.1/24 dev uplink; ip addr add 10.10.0.1/24 dev second");
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
@@ -251,9 +247,9 @@ fn the_master_is_the_interface_of_the_previous_plugin() {
         assert_eq!(container.json("ip -j route show 10.99.0.0/16")[0]["gateway"], "10.10.0.1");
         assert_pings(&container, PEER[0]);
         if lab.peer == Peer::Ours {
-            attachment.check(&result).ok(); // the reference's wants `master`
+            attachment.check(&result).ok(); // the reference's CHECK needs `master`
         }
-        // The specification gives DEL the final result.
+        // The specification passes the final result to DEL.
         attachment.call("DEL", Some(&result)).run().ok();
         before.assert_unchanged("ADD");
         attachment.call("DEL", Some(&result)).run().ok();
@@ -261,7 +257,7 @@ fn the_master_is_the_interface_of_the_previous_plugin() {
 }
 
 #[test]
-fn the_previous_result_s_dns_is_told_unless_the_network_has_its_own() {
+fn dns_of_the_previous_result_is_kept_unless_the_network_has_it() {
     let previous = json!({
         "interfaces": [{"name": "uplink"}], "ips": [{"address": "10.10.0.7/24"}], "dns": {"nameservers": ["192.0.2.53"]},
     });
@@ -307,7 +303,7 @@ fn a_previous_result_without_a_single_interface_names_no_master() {
         json!({"ips": ips, "interfaces": [{"name": "uplink"}, {"name": "eth0", "sandbox": "/run/netns/x"}]}),
     ];
     IPVLAN.for_each_peer(|lab| {
-        lab.host.sh("ip route add default via 198.51.100.2"); // not asked
+        lab.host.sh("ip route add default via 198.51.100.2"); // not consulted
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
         for previous in &cases {
@@ -321,7 +317,7 @@ fn a_previous_result_without_a_single_interface_names_no_master() {
     });
 }
 
-/// Neither IPAM nor a previous plugin gives an address: ipvlan has no layer two of its own.
+/// Neither IPAM nor a previous plugin provides an address, and ipvlan has no layer 2 of its own.
 #[test]
 fn addresses_are_required() {
     IPVLAN.for_each_peer(|lab| {
@@ -342,7 +338,7 @@ fn addresses_are_required() {
 // --- DEL, STATUS, CHECK ---
 
 #[test]
-fn neighbours_are_told_of_a_new_container() {
+fn a_new_container_is_announced_to_neighbours() {
     IPVLAN.for_each_peer(|lab| neighbours_are_told(lab, &IPVLAN));
 }
 
@@ -373,7 +369,7 @@ fn check_finds_what_has_changed() {
     stacked::check_finds_what_has_changed(&IPVLAN, own);
 }
 
-/// CHECK without `master`, as after an ADD without it. The reference fails: see tests/differences.
+/// CHECK without `master` after an ADD without it. The reference fails: see tests/differences.
 fn check_without_master(lab: &Lab) -> i32 {
     lab.host.sh("ip route add default via 198.51.100.2");
     let attachment = lab.attach(&lab.container(), &with(&IPVLAN.conf(), json!({"master": null})));
@@ -414,7 +410,7 @@ fn add_fails_and_nothing_has_changed() {
     stacked::add_fails_and_nothing_has_changed(&IPVLAN, failing());
 }
 
-/// The reference takes any: see tests/differences.
+/// The reference accepts any MTU: see tests/differences.
 #[test]
 fn an_mtu_that_the_master_has_not_is_refused() {
     stacked::failing_mtu()
@@ -422,10 +418,10 @@ fn an_mtu_that_the_master_has_not_is_refused() {
         .for_each(|case| IPVLAN.for_ours(|lab| assert_fails(lab, &IPVLAN.conf(), case)));
 }
 
-/// Two containers on one master cannot have one address in mode l2 or l3: the kernel would not know
-/// whose a packet is.
+/// Two containers on one master cannot share an address in mode l2 or l3: the kernel could not
+/// choose the receiver of a packet.
 #[test]
-fn an_address_that_another_container_of_the_master_has_is_refused() {
+fn an_address_of_another_container_of_the_master_is_refused() {
     IPVLAN.for_each_peer(|lab| {
         lab.attach(&lab.container(), &IPVLAN.address("10.10.0.7/24")).add();
         let container = lab.container();

@@ -19,7 +19,7 @@ fn add_brings_lo_up_and_its_addresses_answer() {
         for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
             let container = lab.container();
             assert!(!is_up(&container));
-            // Runtimes pass CNI_ARGS here as everywhere; the plugin has no use for them.
+            // Runtimes pass CNI_ARGS to every plugin; loopback ignores it.
             let attachment = lab.attach(&container, &conf(version)).ifname("lo").args("none");
             let result = attachment.add();
             assert!(is_up(&container));
@@ -130,8 +130,8 @@ fn a_namespace_that_is_gone_fails_add_and_not_del() {
     });
 }
 
-/// Whoever rules the namespace can make what the kernel says of a link longer than any buffer that
-/// was thought enough: nobody waits for the rest of a message.
+/// A process in the namespace can add alternative names until the kernel's message about the link
+/// exceeds a fixed buffer. A truncated message has no second part to wait for.
 #[test]
 fn a_link_with_64_kilobytes_of_other_names_is_set_up_and_down() {
     for_each_peer("loopback", |lab| {

@@ -1,16 +1,18 @@
-//! macvlan: links of the container's own hardware address on a master. What it shares with ipvlan
-//! and vlan is in `stacked`.
+//! macvlan: links with hardware addresses of their own on a master; the cases shared with ipvlan
+//! and vlan are in `stacked`.
 
 use serde_json::{Value, json};
 
-use super::bridge::failed_add::{Case, assert_fails};
 use super::stacked::{
-    self, Break, MACVLAN, PEER, del_after_the_master, del_spares_an_interface_of_another_kind,
-    eth0, hasty_container, mac, neighbours_are_told,
+    self, Break, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
+    neighbours_are_told,
 };
 use crate::support::attachment::{ips, with};
 use crate::support::call::Peer;
+use crate::support::contract::{MainPlugin, contract};
+use crate::support::failed_add::{Case, assert_fails};
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::stacked::{MACVLAN, PEER, hasty_container};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_no_ping, assert_pings, assert_two_containers_talk};
 
@@ -28,13 +30,22 @@ fn pair(lab: &Lab, conf: &Value) -> (Container, Container, String) {
     (a, b, address)
 }
 
-/// Makes the peer outside a switch that sends frames back to where they came from.
+/// Turns the outside peer into a switch that sends frames back through the port they came from.
 fn reflect(lab: &Lab) {
     lab.outside.sh(&format!(
         "ip link add reflector up type bridge; ip link set uplink master reflector; bridge link set dev uplink hairpin on; \
          ip addr del {0}/24 dev uplink; ip addr add {0}/24 dev reflector",
         PEER[0]
     ));
+}
+
+#[test]
+fn the_contract_of_main_plugins_is_kept() {
+    contract(&MainPlugin {
+        name: "macvlan",
+        conf: MACVLAN.conf(),
+        prepare: |lab| MACVLAN.prepare(lab),
+    });
 }
 
 #[test]
@@ -88,13 +99,8 @@ fn ipv6_addresses_can_be_used_when_add_returns() {
 }
 
 #[test]
-fn an_ipv6_address_that_somebody_has_is_refused() {
-    stacked::an_ipv6_address_that_somebody_has_is_refused(&MACVLAN);
-}
-
-#[test]
-fn del_does_not_need_the_namespace() {
-    stacked::del_does_not_need_the_namespace(&MACVLAN);
+fn a_duplicate_ipv6_address_is_refused() {
+    stacked::a_duplicate_ipv6_address_is_refused(&MACVLAN);
 }
 
 #[test]
@@ -113,18 +119,8 @@ fn gc_frees_what_no_runtime_knows_any_more() {
 }
 
 #[test]
-fn check_asks_for_the_result_the_lease_and_the_namespace() {
-    stacked::check_asks_for_the_result_the_lease_and_the_namespace(&MACVLAN);
-}
-
-#[test]
 fn add_on_a_full_subnet_fails_and_nothing_has_changed() {
     stacked::add_on_a_full_subnet_fails_and_nothing_has_changed(&MACVLAN);
-}
-
-#[test]
-fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
-    stacked::add_into_a_namespace_that_is_gone_fails_and_keeps_no_address(&MACVLAN);
 }
 
 #[test]
@@ -160,7 +156,7 @@ fn containers_of_private_mode_do_not_hear_each_other() {
 }
 
 #[test]
-fn containers_of_vepa_mode_hear_each_other_by_a_switch_that_reflects() {
+fn vepa_containers_reach_each_other_through_a_hairpin_switch() {
     MACVLAN.for_each_peer(|lab| {
         let (a, _b, b_s_address) = pair(lab, &of_mode("vepa"));
         assert_eq!(eth0(&a)["linkinfo"]["info_data"]["mode"], "vepa");
@@ -185,7 +181,7 @@ fn bridge_mode_is_the_default() {
 }
 
 #[test]
-fn passthru_mode_has_the_master_s_hardware_address_and_the_master_alone() {
+fn passthru_mode_takes_the_master_s_mac_and_excludes_others() {
     MACVLAN.for_each_peer(|lab| {
         let container = hasty_container(lab);
         let before = Watch::start(lab, &[&container]);
@@ -316,7 +312,7 @@ fn a_layer_two_network_has_no_result_in_old_versions() {
 }
 
 #[test]
-fn neighbours_are_told_of_a_new_container() {
+fn a_new_container_is_announced_to_neighbours() {
     MACVLAN.for_each_peer(|lab| neighbours_are_told(lab, &MACVLAN));
 }
 
@@ -344,8 +340,8 @@ fn check_finds_what_has_changed() {
     stacked::check_finds_what_has_changed(&MACVLAN, own);
 }
 
-/// Without `master` the reference asks for the default route again, which may have moved to another
-/// link.
+/// Without `master` the reference's CHECK looks up the default route again, which may have moved to
+/// another link.
 #[test]
 fn check_needs_no_master() {
     MACVLAN.for_ours(|lab| {

@@ -1,4 +1,4 @@
-//! Plugins that make an interface.
+//! Tests of the plugins that create an interface.
 
 pub mod bridge;
 pub mod dummy;

@@ -1,13 +1,13 @@
-//! The reference's sentences in `msg`, which tools and people look for: each is looked for in the
-//! reference's own answer as well.
+//! `msg` contains the reference's sentences that tools and users search for; each is checked in the
+//! reference's own error too.
 
 use serde_json::json;
 
-use super::bridge::{conf, static_ipam};
-use super::ptp;
-use super::stacked::{MACVLAN, PEER, VLAN};
 use crate::support::attachment::{for_each_peer, for_ours, interface, with};
 use crate::support::call::Outcome;
+use crate::support::networks::bridge::{conf, static_ipam};
+use crate::support::networks::ptp;
+use crate::support::networks::stacked::{MACVLAN, PEER, VLAN};
 
 #[track_caller]
 fn assert_says(outcome: &Outcome, sentence: &str) {
@@ -61,7 +61,7 @@ fn add_to_a_bridge_with_another_address_names_both() {
     });
 }
 
-/// The reference takes one address twice; it has the words for every other reason.
+/// The reference accepts a duplicate address; it has this sentence for other causes.
 #[test]
 fn add_with_an_address_of_another_names_the_host() {
     let network = static_ipam(
@@ -76,7 +76,7 @@ fn add_with_an_address_of_another_names_the_host() {
     });
 }
 
-/// What fits into Go's `int`, and is no such number all the same.
+/// Numbers that fit Go's `int` but are out of range.
 #[test]
 fn add_with_a_number_out_of_range_names_it() {
     let bridge = |change| with(&conf(), change);
@@ -142,7 +142,7 @@ fn check_of_a_port_without_bridge_names_the_bridge() {
     });
 }
 
-/// The reference looks only whether the container has a route to its subnet.
+/// The reference's CHECK only looks for a route to the subnet in the container.
 #[test]
 fn check_without_the_gateway_s_address_names_it() {
     let sentence = "Failed to find Gateway 10.10.0.1 for interface eth0";

@@ -1,4 +1,4 @@
-//! tap: an interface whose frames a program has.
+//! tap: an interface that exchanges its frames with a program.
 
 mod cable;
 mod selinux;
@@ -6,43 +6,23 @@ mod selinux;
 use serde_json::{Value, json};
 
 use self::cable::{Cable, open_as};
-use super::bridge::failed_add::{Case, fail};
-use super::bridge::{static_ipam, warm_up};
 use crate::parallel::all_at_once;
 use crate::support::attachment::{
     EVERY_VERSION, for_each_peer, for_ours, interface, ips, skip, with,
 };
 use crate::support::call::Peer;
+use crate::support::contract::{MainPlugin, contract};
+use crate::support::failed_add::{Case, fail};
 use crate::support::netns::{Lab, Namespace};
+use crate::support::networks::bridge::{static_ipam, warm_up};
+use crate::support::networks::tap::{conf, layer_two, makes_taps};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, assert_pings, assert_pings_with, connect};
-
-/// A network without addresses.
-pub fn layer_two() -> Value {
-    json!({"cniVersion": "1.0.0", "name": "net1", "type": "tap"})
-}
-
-pub fn conf() -> Value {
-    with(
-        &layer_two(),
-        json!({"ipam": {"type": "host-local", "subnet": "10.50.0.0/24", "routes": [{"dst": "10.99.0.0/16"}]}}),
-    )
-}
 
 fn dual_stack() -> Value {
     let ranges = json!([[{"subnet": "10.50.0.0/24"}], [{"subnet": "2001:db8:50::/64"}]]);
     let routes = json!([{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]);
     with(&conf(), json!({"ipam": {"subnet": null, "ranges": ranges, "routes": routes}}))
-}
-
-/// Whether this machine lets us make taps at all. A user namespace alone does not: the file is
-/// root's in many places.
-pub fn makes_taps(lab: &Lab) -> bool {
-    let opens = lab.host.try_sh(": <>/dev/net/tun").status.success();
-    if !opens {
-        skip("/dev/net/tun");
-    }
-    opens
 }
 
 fn for_each_peer_with_taps(case: impl Fn(&Lab)) {
@@ -72,6 +52,11 @@ fn data(link: &Value) -> &Value {
 
 fn is_up(link: &Value) -> bool {
     link["flags"].as_array().unwrap().contains(&json!("UP"))
+}
+
+#[test]
+fn the_contract_of_main_plugins_is_kept() {
+    contract(&MainPlugin { name: "tap", conf: conf(), prepare: makes_taps });
 }
 
 #[test]
@@ -206,7 +191,7 @@ fn layer_two_taps_carry_frames_without_ipam() {
     });
 }
 
-/// The bridge is the container's own, as a virtual machine's launcher has it.
+/// The bridge is in the container, as launchers of virtual machines set it up.
 #[test]
 fn a_tap_is_a_port_of_a_bridge_of_the_container() {
     for_each_peer_with_taps(|lab| {
@@ -272,7 +257,7 @@ fn the_mac_comes_from_the_most_specific_source() {
     });
 }
 
-/// The reference forgets mtu and mac where both owner and group are given: see tests/differences.
+/// The reference ignores mtu and mac if both owner and group are set: see tests/differences.
 #[test]
 fn owner_and_group_go_with_everything_else() {
     let all = json!({"mtu": 1400, "mac": "02:00:00:00:00:01", "multiQueue": true, "owner": 0, "group": 0});
@@ -298,7 +283,7 @@ fn owner_and_group_go_with_everything_else() {
     });
 }
 
-/// They may open it without any privilege, and nobody else may.
+/// The owner and group can open the tap without privileges, and no other user can.
 #[test]
 fn owner_and_group_can_open_the_tap() {
     const EPERM: &str = "eth0: Operation not permitted";
@@ -393,7 +378,7 @@ fn two_interfaces_of_a_container_are_two_attachments() {
 
 #[test]
 fn dns_is_the_network_s_or_that_of_ipam() {
-    // The reference has the network's only: see tests/differences.
+    // The reference reports only the network's DNS: see tests/differences.
     let told = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
     let cases = [
         (json!({"ipam": {"dns": told}}), told.clone()),
@@ -442,7 +427,7 @@ fn check_finds_what_has_changed() {
     });
 }
 
-/// The reference looks at addresses and routes only: see tests/differences.
+/// The reference's CHECK looks only at addresses and routes: see tests/differences.
 #[test]
 fn check_looks_at_the_interface_itself() {
     let with_addresses = "ip link add eth0 address 02:00:00:00:00:01 type veth peer name other && \
@@ -478,59 +463,7 @@ fn check_looks_at_the_interface_itself() {
     });
 }
 
-#[test]
-fn check_needs_the_result_the_namespace_and_the_lease() {
-    for_each_peer_with_taps(|lab| {
-        let attachment = lab.attach(&lab.container(), &conf());
-        let result = attachment.add();
-        attachment.check(&result).ok();
-        assert!(attachment.call("CHECK", None).run().err().msg.contains("prevResult"));
-        attachment.clone().netns(Some(&lab.container().netns)).check(&result).err();
-        lab.host.sh("rm /var/lib/cni/networks/net1/10.50.0.2");
-        attachment.check(&result).err();
-    });
-}
-
-#[test]
-fn del_does_not_need_the_namespace() {
-    for_each_peer_with_taps(|lab| {
-        warm_up(lab, &conf());
-        let before = Watch::start(lab, &[]);
-        for how in ["vanished", "of a process", "none", "empty", "never added"] {
-            let container =
-                if how == "of a process" { lab.container_of_process() } else { lab.container() };
-            let attachment = lab.attach(&container, &conf());
-            if how != "never added" {
-                attachment.add();
-                container.vanish();
-            }
-            let attachment = match how {
-                "none" => attachment.netns(None),
-                "empty" => attachment.netns(Some("")),
-                _ => attachment,
-            };
-            attachment.del();
-            before.assert_unchanged(&format!("ADD ({how})"));
-            attachment.del();
-        }
-    });
-}
-
-#[test]
-fn del_with_a_stale_file_for_the_namespace_succeeds() {
-    // The reference's fails: see tests/differences.
-    for_ours_with_taps(|lab| {
-        let before = Watch::start(lab, &[]);
-        let container = lab.container();
-        let attachment = lab.attach(&container, &conf());
-        attachment.add();
-        container.go_stale();
-        attachment.del();
-        before.assert_unchanged("ADD");
-    });
-}
-
-/// The reference deletes whatever has the name: see tests/differences.
+/// The reference deletes any link of that name: see tests/differences.
 #[test]
 fn del_spares_an_interface_of_another_kind() {
     for_ours_with_taps(|lab| {
@@ -613,9 +546,9 @@ fn add_fails_and_nothing_has_changed() {
     }
 }
 
-/// What the reference does not even notice: see tests/differences.
+/// Failures that the reference does not detect: see tests/differences.
 #[test]
-fn add_that_the_kernel_cannot_serve_is_refused_and_leaves_nothing() {
+fn add_that_the_kernel_cannot_serve_fails_and_leaves_nothing() {
     let bridge = "ip link add br0 type veth peer name other";
     let cases = [
         (
@@ -649,7 +582,7 @@ fn add_that_the_kernel_cannot_serve_is_refused_and_leaves_nothing() {
 fn a_context_of_selinux_needs_a_kernel_with_it() {
     for_ours_with_taps(|lab| {
         if lab.host.try_sh("grep -qw selinuxfs /proc/filesystems").status.success() {
-            return; // then it is not refused
+            return; // a kernel with SELinux accepts the context
         }
         let context = json!({"selinuxContext": "system_u:system_r:container_t:s0"});
         let case = Case::new(
@@ -665,8 +598,8 @@ fn a_context_of_selinux_needs_a_kernel_with_it() {
 }
 
 #[test]
-fn a_host_without_the_tun_driver_is_told_so() {
-    // STATUS of the reference asks the IPAM plugin only.
+fn a_host_without_the_tun_driver_gets_an_error_that_says_so() {
+    // The reference's STATUS asks only the IPAM plugin.
     for_ours("tap", |lab| {
         lab.host.sh("mount -t tmpfs empty /dev/net");
         let container = lab.container();
@@ -694,7 +627,7 @@ fn status_is_that_of_ipam() {
 }
 
 #[test]
-fn a_network_without_addresses_has_no_result_in_old_versions_and_nothing_is_made() {
+fn without_addresses_old_versions_fail_and_nothing_is_made() {
     for_ours_with_taps(|lab| {
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
@@ -707,22 +640,6 @@ fn a_network_without_addresses_has_no_result_in_old_versions_and_nothing_is_made
             assert_eq!(error.msg, "cannot convert: no valid IP addresses");
         }
         before.assert_unchanged("the refused ADDs");
-    });
-}
-
-#[test]
-fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
-    for_each_peer_with_taps(|lab| {
-        warm_up(lab, &conf());
-        let container = lab.container();
-        container.vanish();
-        let before = Watch::start(lab, &[]);
-        let error = lab.attach(&container, &conf()).try_add().err();
-        if lab.peer == Peer::Ours {
-            assert_eq!(error.code, 4, "{error:?}");
-            assert!(error.text().contains(&container.netns), "{error:?}");
-        }
-        before.assert_unchanged("the failed ADD");
     });
 }
 

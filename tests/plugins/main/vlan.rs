@@ -1,17 +1,24 @@
-//! vlan: links that tag what leaves by their master. What it shares with macvlan and ipvlan is in
-//! `stacked`.
+//! vlan: links that tag frames leaving through their master; the cases shared with macvlan and
+//! ipvlan are in `stacked`.
 
 use serde_json::json;
 
-use super::bridge::failed_add::Case;
 use super::stacked::{
-    self, Break, PEER, VLAN, del_after_the_master, del_spares_an_interface_of_another_kind, eth0,
-    hasty_container, mac, neighbours_are_told,
+    self, Break, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
+    neighbours_are_told,
 };
 use crate::support::attachment::{ips, with};
 use crate::support::call::Peer;
+use crate::support::contract::{MainPlugin, contract};
+use crate::support::failed_add::Case;
+use crate::support::networks::stacked::{PEER, VLAN, hasty_container};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_no_ping, assert_pings};
+
+#[test]
+fn the_contract_of_main_plugins_is_kept() {
+    contract(&MainPlugin { name: "vlan", conf: VLAN.conf(), prepare: |lab| VLAN.prepare(lab) });
+}
 
 #[test]
 fn the_peer_is_reached_and_del_leaves_nothing() {
@@ -64,13 +71,8 @@ fn ipv6_addresses_can_be_used_when_add_returns() {
 }
 
 #[test]
-fn an_ipv6_address_that_somebody_has_is_refused() {
-    stacked::an_ipv6_address_that_somebody_has_is_refused(&VLAN);
-}
-
-#[test]
-fn del_does_not_need_the_namespace() {
-    stacked::del_does_not_need_the_namespace(&VLAN);
+fn a_duplicate_ipv6_address_is_refused() {
+    stacked::a_duplicate_ipv6_address_is_refused(&VLAN);
 }
 
 #[test]
@@ -89,43 +91,35 @@ fn gc_frees_what_no_runtime_knows_any_more() {
 }
 
 #[test]
-fn check_asks_for_the_result_the_lease_and_the_namespace() {
-    stacked::check_asks_for_the_result_the_lease_and_the_namespace(&VLAN);
-}
-
-#[test]
 fn add_on_a_full_subnet_fails_and_nothing_has_changed() {
     stacked::add_on_a_full_subnet_fails_and_nothing_has_changed(&VLAN);
 }
 
-#[test]
-fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
-    stacked::add_into_a_namespace_that_is_gone_fails_and_keeps_no_address(&VLAN);
-}
-
-/// The peer outside hears the container in its VLAN only, and the container the peer.
+/// The outside peer and the container reach each other only in the container's VLAN.
 #[test]
 fn frames_carry_the_tag() {
     VLAN.for_each_peer(|lab| {
         let container = lab.container();
         lab.attach(&container, &VLAN.conf()).add();
         assert_pings(&container, PEER[0]);
-        // The same subnet on the same wire, without a tag and with another: an answer only from the link that was asked.
+        // The same subnet on the same wire, untagged and with another tag: with arp_ignore only the
+        // link that has the address answers.
         lab.outside.sh("echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore; ip link add link uplink name uplink.101 up type vlan id 101");
         lab.outside.sh("ip addr add 10.10.0.98/24 dev uplink; ip addr add 10.10.0.99/24 dev uplink.101");
         assert_no_ping(&container, "10.10.0.98");
         assert_no_ping(&container, "10.10.0.99");
         lab.outside.sh("ip addr del 10.10.0.98/24 dev uplink; ip addr add 10.10.0.98/24 dev uplink.100");
         assert_pings(&container, "10.10.0.98");
-        // And without a tag nothing came: the host could not send its own there.
+        // The container sends nothing untagged: it does not reach an address that the host reaches
+        // untagged.
         assert_pings(&lab.host, crate::support::netns::OUTSIDE[0]);
-        container.sh(&format!("ip route replace {} dev eth0", crate::support::netns::OUTSIDE[0])); // not by a gateway
+        // Route it on the link, not through a gateway.
+        container.sh(&format!("ip route replace {} dev eth0", crate::support::netns::OUTSIDE[0]));
         assert_no_ping(&container, crate::support::netns::OUTSIDE[0]);
     });
 }
 
-/// A trunk is a wire: what one container sends at one end another has at the other, if their
-/// numbers are the same.
+/// A trunk is a wire: containers at both ends reach each other if they have the same VLAN ID.
 #[test]
 fn two_containers_of_one_vlan_talk_over_the_trunk() {
     VLAN.for_each_peer(|lab| {
@@ -165,7 +159,7 @@ fn the_number_is_0_to_4094() {
     });
 }
 
-/// A master has each number once.
+/// A master has each VLAN ID once.
 #[test]
 fn a_number_that_is_taken_is_refused_and_the_other_goes_on() {
     VLAN.for_each_peer(|lab| {
@@ -187,7 +181,7 @@ fn a_number_that_is_taken_is_refused_and_the_other_goes_on() {
 
 /// The reference does not set the sysctls: see tests/differences.
 #[test]
-fn neighbours_are_told_of_a_new_container() {
+fn a_new_container_is_announced_to_neighbours() {
     VLAN.for_ours(|lab| neighbours_are_told(lab, &VLAN));
 }
 

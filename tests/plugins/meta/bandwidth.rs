@@ -1,5 +1,5 @@
-//! bandwidth: streams that keep to their limits, and what the kernel has for it. CHECK, DEL,
-//! subnets, upgrades and failures are in modules of their own.
+//! bandwidth: streams that stay within their limits, and the kernel's queues and ifb behind them.
+//! CHECK, DEL, subnets, upgrades and failures have modules of their own.
 
 mod check;
 mod del;
@@ -9,63 +9,18 @@ mod upgrade;
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge;
-use crate::support::attachment::{for_each_peer, for_ours, interface, skip, with};
+use crate::support::attachment::{for_each_peer, for_ours, interface, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
-use crate::support::flow::{Flow, assert_rate, is_emulated, measure};
+use crate::support::extent::is_emulated;
+use crate::support::flow::{Flow, assert_rate, measure};
 use crate::support::netns::{Lab, Namespace, UPLINK};
+use crate::support::networks::bandwidth::{BURST, RATE, bandwidth, both, can_limit, network};
+use crate::support::networks::bridge;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
-/// Bits a second that any machine can send, and of them a tenth of a second: so long it may be busy
-/// with other things.
-pub const RATE: u64 = 20_000_000;
-pub const BURST: u64 = 2_000_000;
-
-/// A network with both families.
-pub fn network() -> Value {
-    with(
-        &bridge::dual_stack(),
-        json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
-    )
-}
-
-pub fn bandwidth(keys: Value) -> Value {
-    with(&json!({"type": "bandwidth"}), keys)
-}
-
-/// Both directions alike.
-pub fn both() -> Value {
-    bandwidth(
-        json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST}),
-    )
-}
-
-/// Whether the lab's kernel has all that limits need.
-pub fn is_able(lab: &Lab, needs: &str) -> bool {
-    let script = match needs {
-        "ifb" => "ip link add probe type ifb && ip link del probe",
-        "tbf" => {
-            "tc qdisc add dev lo root tbf rate 1mbit burst 10kb latency 25ms && tc qdisc del dev lo root"
-        }
-        "htb" => "tc qdisc add dev lo root htb && tc qdisc del dev lo root",
-        "u32" => {
-            "ip link add probe up type ifb && tc qdisc add dev lo ingress && tc filter add dev lo parent ffff: protocol all \
-                u32 match u32 0 0 action mirred egress redirect dev probe && tc qdisc del dev lo ingress && ip link del probe"
-        }
-        other => panic!("unknown feature {other}"),
-    };
-    lab.host.try_sh(script).status.success()
-}
-
-/// Says that the case did not run where the kernel lacks something.
-pub fn can_limit(lab: &Lab) -> bool {
-    let missing = ["ifb", "tbf", "u32"].into_iter().find(|needs| !is_able(lab, needs));
-    missing.inspect(|needs| skip(needs)).is_none()
-}
-
-/// A case for each peer, where the kernel can.
+/// Runs a case for each peer, if the kernel can limit.
 pub fn for_each_able_peer(case: impl Fn(&Lab)) {
     for_each_peer("bandwidth", |lab| {
         if can_limit(lab) {
@@ -82,19 +37,19 @@ pub fn for_able_ours(case: impl Fn(&Lab)) {
     });
 }
 
-/// The host's end of the container's pair.
+/// The host end of the container's veth pair.
 pub fn host_end(chain: &Chain<'_>) -> String {
     interface(&chain.result, 0)
 }
 
-/// What tc(8) says of the queue of a link.
+/// The root qdisc of a link, as tc(8) prints it.
 pub fn queue(host: &Namespace, link: &str) -> String {
     host.sh(&format!("tc qdisc show dev {link} root | sed 's/root refcnt [0-9]* //'"))
         .trim()
         .to_owned()
 }
 
-/// Streams to and from the container, over IPv4 and IPv6, and their ends.
+/// Streams to and from the container, over IPv4 and IPv6, with their ends.
 fn directions<'a>(
     lab: &'a Lab,
     chain: &'a Chain<'_>,
@@ -121,13 +76,14 @@ fn a_stream_keeps_to_its_limit_from_the_first_second_on() {
         for (what, from, to, address) in directions(lab, &chain) {
             let seconds = assert_rate(from, to, &address, RATE);
             eprintln!("{what}: {seconds:?}");
-            // What the bucket held comes on top.
+            // The first second may add the contents of the bucket.
             assert!(seconds[0] <= RATE + RATE / 20 + BURST, "{what}: {seconds:?}");
         }
     });
 }
 
-/// Every other packet waits as long as the queue is: 25 milliseconds, and what the burst takes.
+/// While a stream fills the queue, every other packet waits for the whole queue: 25 milliseconds
+/// plus the time that the burst takes.
 #[test]
 fn a_limit_delays_no_packet_longer_than_it_says() {
     for_each_able_peer(|lab| {
@@ -162,7 +118,7 @@ fn slowest_ping(from: &Namespace, to: &str) -> f64 {
 }
 
 #[test]
-fn the_kernel_has_what_was_asked_for_and_the_result_names_the_ifb() {
+fn the_kernel_has_the_limits_and_the_result_names_the_ifb() {
     for_each_able_peer(|lab| {
         let chain = lab.chain(&network(), &both());
         let result = chain.add();
@@ -212,7 +168,7 @@ fn del_leaves_nothing_and_can_be_repeated() {
     });
 }
 
-/// The other direction is as it was.
+/// The direction without a limit is left unchanged.
 #[test]
 fn one_direction_may_be_limited_alone() {
     for_each_able_peer(|lab| {
@@ -246,7 +202,7 @@ fn without_limits_nothing_is_done() {
             json!({"ingressRate": 0, "ingressBurst": 0, "egressRate": 0, "egressBurst": 0}),
             json!({"runtimeConfig": {"bandwidth": {}}}),
             json!({"runtimeConfig": {"bandwidth": {"ingressRate": 0, "egressBurst": null}}}),
-            // What stands at the top counts as a whole.
+            // Limits at the top level replace those of `runtimeConfig` as a whole.
             json!({"egressRate": 0, "runtimeConfig": {"bandwidth": {"ingressRate": RATE, "ingressBurst": BURST}}}),
         ] {
             let chain = lab.chain(&network(), &bandwidth(keys.clone()));
@@ -259,7 +215,7 @@ fn without_limits_nothing_is_done() {
     });
 }
 
-/// containerd writes the keys like this.
+/// containerd writes the keys in this case.
 #[test]
 fn limits_of_the_runtime_may_have_keys_of_any_case() {
     for_each_able_peer(|lab| {
@@ -274,7 +230,7 @@ fn limits_of_the_runtime_may_have_keys_of_any_case() {
     });
 }
 
-/// A rate of more bytes a second than 32 bits can say has an attribute of its own in the kernel.
+/// The kernel has a separate attribute for rates above 32 bits of bytes per second.
 #[test]
 fn rates_beyond_32_bits_are_not_cut() {
     for_each_able_peer(|lab| {
@@ -293,7 +249,7 @@ fn rates_beyond_32_bits_are_not_cut() {
     });
 }
 
-/// With the reference no packet passes where it does not fit in the bucket: see tests/differences.
+/// The reference passes no packet that does not fit in the bucket; see tests/differences.
 #[test]
 fn packets_pass_with_any_rate_and_burst() {
     for_able_ours(|lab| {
@@ -319,8 +275,8 @@ fn packets_pass_with_any_rate_and_burst() {
     });
 }
 
-/// Segments of 64 KB and a bucket that holds one packet: the kernel cuts them. Each time that it
-/// looks too late it has lost a little.
+/// The bucket holds one packet, and TCP sends segments of 64 KB, which the kernel splits. Each late
+/// timer loses some tokens.
 #[test]
 fn a_stream_flows_with_a_burst_of_nothing() {
     for_able_ours(|lab| {
@@ -339,10 +295,10 @@ fn a_stream_flows_with_a_burst_of_nothing() {
     });
 }
 
-/// Runtimes have to send a burst and nobody tells them one. The reference lets the first hundreds
-/// of megabytes pass: see tests/differences.
+/// Runtimes have to send a burst but get none from the user, so they send a huge default. The
+/// reference then lets the first hundreds of megabytes pass; see tests/differences.
 #[test]
-fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
+fn a_default_burst_does_not_suspend_the_limit() {
     for_able_ours(|lab| {
         for burst in [2_147_483_647_u64, 4_294_967_295, 34_359_738_359] {
             let limits = json!({"ingressRate": RATE, "ingressBurst": burst, "egressRate": RATE, "egressBurst": burst});
@@ -375,7 +331,7 @@ fn every_version_gets_a_result_of_its_shape() {
     });
 }
 
-/// Results before 0.3.0 name no interfaces; the kernel does.
+/// Results before 0.3.0 name no interfaces, so the link is looked up in the kernel.
 #[test]
 fn old_versions_are_limited_too() {
     for_able_ours(|lab| {
@@ -394,7 +350,8 @@ fn old_versions_are_limited_too() {
     });
 }
 
-/// One name for both in the reference, so its second ADD fails: see tests/differences.
+/// The reference uses one ifb name for both interfaces, so its second ADD fails; see
+/// tests/differences.
 #[test]
 fn two_interfaces_of_a_container_have_limits_of_their_own() {
     for_able_ours(|lab| {
@@ -418,7 +375,7 @@ fn two_interfaces_of_a_container_have_limits_of_their_own() {
         );
         first.check(&limited).ok();
         second.check(&result).ok();
-        // Each DEL takes its own.
+        // Each DEL removes its own limits only.
         second.clone().netns(None).del();
         main.del();
         once.assert_unchanged("the second ADD");

@@ -1,5 +1,5 @@
-//! firewall: which packets pass, on which kind of host. Isolation, CHECK, DEL, firewalld and
-//! failures are in modules of their own.
+//! firewall: which packets pass on each kind of host. Isolation, CHECK, DEL, firewalld and failures
+//! have modules of their own.
 
 mod check;
 pub mod del;
@@ -9,54 +9,22 @@ pub mod isolation;
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge;
 use crate::support::attachment::{for_each_peer, for_ours, skip, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::netns::{Lab, OUTSIDE};
+use crate::support::networks::firewall::{
+    DROPPING, admit, assert_admitted, firewall, network, route_from_outside,
+};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_no_ping, assert_pings};
-
-/// A network with both families whose containers reach everything through the host.
-pub fn network() -> Value {
-    with(&bridge::dual_stack(), json!({"cniVersion": "1.1.0", "isDefaultGateway": true}))
-}
-
-/// Without a backend where none is asked for.
-pub fn firewall(backend: Option<&str>) -> Value {
-    json!({"type": "firewall", "backend": backend})
-}
-
-/// A new container on `network()` that the firewall has been told of.
-#[track_caller]
-pub fn admit<'a>(lab: &'a Lab, chained: &Value) -> Chain<'a> {
-    let chain = lab.chain(&network(), chained);
-    chain.add();
-    chain
-}
-
-/// The peer outside knows the way to the containers of `network()`, so that only the firewall is in
-/// between.
-pub fn route_from_outside(lab: &Lab) {
-    lab.outside.sh("ip route add 10.10.0.0/16 via 198.51.100.1; ip route add 2001:db8:10::/60 via 2001:db8:ffff::1");
-}
-
-/// The container reaches the outside, and what it has not begun does not reach it.
-#[track_caller]
-pub fn assert_admitted(lab: &Lab, chain: &Chain<'_>) {
-    OUTSIDE.iter().for_each(|outside| assert_pings(&chain.container, outside));
-    chain.ips().iter().for_each(|ip| assert_no_ping(&lab.outside, ip));
-}
 
 #[track_caller]
 pub fn assert_shut_out(chain: &Chain<'_>) {
     OUTSIDE.iter().for_each(|outside| assert_no_ping(&chain.container, outside));
 }
 
-/// Nothing passes unless a rule of iptables-nft lets it.
-pub const DROPPING: &str = "iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP";
-
-/// As Docker leaves it.
+/// The rules that Docker leaves on a host.
 const DOCKER: &str = r#"for f in iptables-nft ip6tables-nft; do $f-restore <<'END'
 *filter
 :INPUT ACCEPT [0:0]
@@ -81,7 +49,7 @@ COMMIT
 END
 done"#;
 
-/// As kube-proxy and a kubelet leave it, on a host that drops.
+/// The rules that kube-proxy and a kubelet leave on a host with policy drop.
 const KUBERNETES: &str = r#"for f in iptables-nft ip6tables-nft; do $f-restore <<'END'
 *filter
 :INPUT ACCEPT [0:0]
@@ -102,14 +70,13 @@ COMMIT
 END
 done"#;
 
-/// Nothing passes unless a rule of iptables-legacy lets it. False where the kernel has no such
-/// tables.
+/// Sets policy drop in iptables-legacy. False if the kernel has no such tables.
 fn drop_by_legacy(lab: &Lab) -> bool {
     let drop = "iptables-legacy -P FORWARD DROP && ip6tables-legacy -P FORWARD DROP && cat /proc/net/ip_tables_names";
     lab.host.try_sh(drop).status.success()
 }
 
-/// ADD opens the way of one container, and DEL closes it again and leaves the host as it was.
+/// ADD opens the path of one container; DEL closes it and leaves the host unchanged.
 fn assert_opens_and_closes(lab: &Lab, chained: &Value) {
     route_from_outside(lab);
     let warm = lab.chain(&network(), chained);
@@ -145,7 +112,7 @@ fn a_container_passes_a_host_that_drops_by_iptables_nft() {
 }
 
 #[test]
-fn whoever_drops_by_iptables_nft_is_left_as_he_was() {
+fn a_host_that_drops_by_iptables_nft_is_left_unchanged() {
     for host in [DROPPING, DOCKER, KUBERNETES] {
         for backend in [None, Some("nftables"), Some("iptables")] {
             for_ours("firewall", |lab| {
@@ -166,7 +133,8 @@ fn a_container_passes_a_host_that_drops_by_iptables_legacy() {
     });
 }
 
-/// Docker by the one, a hardening script by the other: both have to be told.
+/// Docker may drop in one variant of iptables and a hardening script in the other: both need the
+/// accept rules.
 #[test]
 fn a_container_passes_a_host_that_drops_by_both() {
     for_ours("firewall", |lab| {
@@ -195,7 +163,7 @@ fn a_host_without_a_firewall_gets_no_rules_of_iptables() {
     });
 }
 
-/// Both write what iptables lists in the same words, ours without it.
+/// iptables lists the rules of both peers in the same words, although ours does not run iptables.
 #[test]
 fn the_rules_are_listed_by_iptables_as_the_reference_s() {
     let Some(reference) = Peer::reference() else { return };
@@ -223,7 +191,7 @@ fn the_rules_are_listed_by_iptables_as_the_reference_s() {
     assert_eq!(lists[0], lists[1]);
 }
 
-/// What an administrator puts into his chain comes before what lets containers through.
+/// Rules in the administrator's chain take precedence over the accept rules for containers.
 #[test]
 fn the_administrator_s_chain_comes_first() {
     for chain_name in [None, Some("MY.OWN_CHAIN-of-28-letters..")] {
@@ -245,7 +213,8 @@ fn the_administrator_s_chain_comes_first() {
     }
 }
 
-/// An accept of ours cannot reach into another's table: that is told, and by whom.
+/// An accept of ours cannot override a drop in a foreign table. STATUS reports this and names the
+/// table and the chain.
 #[test]
 fn status_tells_of_a_table_that_drops_and_cannot_be_overridden() {
     for_ours("firewall", |lab| {

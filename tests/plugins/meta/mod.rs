@@ -1,4 +1,4 @@
-//! Tests of the plugins that are chained after a main plugin.
+//! Tests of the chained plugins, which follow a main plugin.
 
 pub mod bandwidth;
 pub mod firewall;

@@ -1,6 +1,6 @@
 //! portmap: which packets reach a published port, and which source the server sees. Conflicts,
-//! CHECK, DEL, UDP, the rules of the iptables backend, upgrades and failures are in modules of
-//! their own.
+//! CHECK, DEL, UDP, the rules of the iptables backend, upgrades and failures have modules of their
+//! own.
 
 mod check;
 mod coexistence;
@@ -15,36 +15,25 @@ mod upgrade;
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge;
 use crate::support::attachment::{for_each_peer, for_ours, ips, skip, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK, is_root};
+use crate::support::networks::bridge;
+use crate::support::networks::portmap::{
+    BACKENDS, at, is_open, network, other_network, portmap, publish, warm_up, web,
+    without_bridge_netfilter,
+};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{
     SctpServer, TcpServer, UdpServer, ask_by_udp, assert_masqueraded, connect, connect_by_sctp,
 };
 
-/// Both backends that can be asked for. Without a word ours takes nftables, the reference what it
-/// finds.
-pub const BACKENDS: [&str; 2] = ["iptables", "nftables"];
-
-/// The host's addresses in the networks below, which their containers see instead of a client's.
+/// The host's addresses in the networks below. A container sees them in place of a masqueraded
+/// client's.
 const GATEWAY: [&str; 2] = ["10.10.0.1", "2001:db8:10::1"];
 
-/// A network with both families whose containers reach everything through the host, themselves
-/// included.
-pub fn network() -> Value {
-    with(&bridge::dual_stack(), json!({"isDefaultGateway": true, "hairpinMode": true}))
-}
-
-/// Another one, on a bridge of its own.
-pub fn other_network() -> Value {
-    let ranges = json!([[{"subnet": "10.20.0.0/24"}], [{"subnet": "2001:db8:20::/64"}]]);
-    with(&network(), json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": ranges}}))
-}
-
-/// The same addresses, each container behind a link of its own.
+/// The same addresses, with each container on a link of its own.
 fn point_to_point() -> Value {
     with(
         &bridge::dual_stack(),
@@ -52,40 +41,14 @@ fn point_to_point() -> Value {
     )
 }
 
-/// Without a backend where none is asked for.
-pub fn portmap(backend: Option<&str>, mappings: Value) -> Value {
-    json!({"type": "portmap", "backend": backend, "runtimeConfig": {"portMappings": mappings}})
-}
-
-/// One mapping: the host's port 8080 to the container's 80, of TCP.
-pub fn web() -> Value {
-    json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"})
-}
-
-/// A new container on `network()` whose ports are published.
-#[track_caller]
-pub fn publish<'a>(lab: &'a Lab, backend: Option<&str>, mappings: Value) -> Chain<'a> {
-    let chain = lab.chain(&network(), &portmap(backend, mappings));
-    chain.add();
-    chain
-}
-
-/// ADD and DEL of a container that is not looked at: what stays by contract (the reference's chains
-/// and tables) is there afterwards.
-pub fn warm_up(lab: &Lab, main: &Value, chained: &Value) {
-    let chain = lab.chain(main, chained);
-    chain.add();
-    chain.del_all();
-}
-
-/// A case for each peer and each backend, in a lab of its own.
+/// Runs a case for each peer and each backend, in a new lab each time.
 pub fn for_each_backend(case: impl Fn(&Lab, Option<&str>)) {
     for backend in BACKENDS {
         for_each_peer("portmap", |lab| with_backend(lab, backend, &case));
     }
 }
 
-/// A case that only ours is expected to pass, with each backend.
+/// Runs a case that only ours is expected to pass, with each backend.
 pub fn for_ours_with_each_backend(case: impl Fn(&Lab, Option<&str>)) {
     for backend in BACKENDS {
         for_ours("portmap", |lab| with_backend(lab, backend, &case));
@@ -97,25 +60,8 @@ fn with_backend(lab: &Lab, backend: &str, case: &impl Fn(&Lab, Option<&str>)) {
     case(lab, Some(backend));
 }
 
-/// The host as `address:port`.
-pub fn at(address: &str, port: u16) -> String {
-    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
-}
-
-/// Whether the host's port leads to the server from the outside, v4 and v6.
-pub fn is_open(lab: &Lab, port: u16) -> [bool; 2] {
-    UPLINK.map(|address| connect(&lab.outside, &at(address, port)).is_some())
-}
-
-/// Switches off that a bridge's own packets go through the rules, where the kernel can do that at
-/// all: then an answer between two ports of one bridge is not seen by the host.
-pub fn without_bridge_netfilter(lab: &Lab) {
-    lab.host
-        .sh("for f in /proc/sys/net/bridge/bridge-nf-call-*; do [ ! -e $f ] || echo 0 > $f; done");
-}
-
-/// What a server behind port 8080 sees, a line a client: its own address, the gateway's, or
-/// nothing. First over IPv4, then over IPv6.
+/// The source that a server behind port 8080 sees, a line for each client: the client's own
+/// address, the gateway's, or nothing. IPv4 first, then IPv6.
 fn sources(lab: &Lab, published: &Chain<'_>) -> Vec<String> {
     let (neighbour, stranger) = (lab.container(), lab.container());
     let (near, far) =
@@ -150,8 +96,8 @@ fn sources(lab: &Lab, published: &Chain<'_>) -> Vec<String> {
     lines
 }
 
-/// With `snat`: those who could not get an answer otherwise are hidden. There is no way from ::1 to
-/// another machine.
+/// With `snat`, only clients that could not receive an answer otherwise are masqueraded. A packet
+/// from ::1 cannot leave the host.
 const SNAT: [&str; 7] = [
     "outside: own, own",
     "host: own, own",
@@ -162,8 +108,8 @@ const SNAT: [&str; 7] = [
     "stranger: own, own",
 ];
 
-/// `SNAT` as the reference's nftables backend has it, which forgets the neighbours.
-/// tests/differences shows what comes of it.
+/// `SNAT` as the reference's nftables backend has it, which does not masquerade neighbours.
+/// tests/differences shows the consequence.
 fn snat_of(peer: &Peer, backend: Option<&str>) -> [&'static str; 7] {
     let forgets = *peer != Peer::Ours && backend == Some("nftables");
     SNAT.map(
@@ -172,7 +118,7 @@ fn snat_of(peer: &Peer, backend: Option<&str>) -> [&'static str; 7] {
 }
 
 #[test]
-fn a_published_port_is_reached_from_everywhere_and_del_leaves_nothing() {
+fn a_published_port_is_reachable_and_del_leaves_nothing() {
     for_each_backend(|lab, backend| {
         for main in [network(), point_to_point()] {
             let chained = portmap(backend, json!([web()]));
@@ -198,10 +144,10 @@ fn a_published_port_is_reached_from_everywhere_and_del_leaves_nothing() {
     });
 }
 
-/// Most hosts: the kernel's bridge goes its own way, and an answer from port to port would not find
-/// back.
+/// Most hosts have no br_netfilter: packets between bridge ports bypass the rules, so an answer
+/// from port to port would not be translated back.
 #[test]
-fn neighbours_and_the_container_itself_get_answers_that_the_host_does_not_see() {
+fn hairpin_answers_reach_neighbours_and_the_container_itself() {
     for_each_backend(|lab, backend| {
         without_bridge_netfilter(lab);
         if lab.peer != Peer::Ours && backend == Some("nftables") {
@@ -215,7 +161,7 @@ fn neighbours_and_the_container_itself_get_answers_that_the_host_does_not_see() 
 }
 
 #[test]
-fn without_a_backend_a_published_port_is_reached_from_everywhere() {
+fn without_a_backend_a_published_port_is_reachable() {
     for_each_peer("portmap", |lab| {
         let chain = publish(lab, None, json!([web()]));
         assert_eq!(sources(lab, &chain), SNAT);
@@ -224,8 +170,8 @@ fn without_a_backend_a_published_port_is_reached_from_everywhere() {
     });
 }
 
-/// Nobody is hidden, so those who need it get no answer. The neighbour's gets back where a bridge's
-/// packets go through the rules, or on ptp.
+/// Without masquerading, clients that depend on it get no answer. A neighbour's answer comes back
+/// where packets within a bridge pass the rules, or with ptp.
 #[test]
 fn without_snat_every_source_is_the_client_s_own() {
     for_each_backend(|lab, backend| {
@@ -248,10 +194,9 @@ fn without_snat_every_source_is_the_client_s_own() {
     });
 }
 
-/// masqAll is a word for iptables only, says the reference, and its nftables backend does nothing
-/// about it.
+/// The reference documents masqAll for iptables only, and its nftables backend ignores it.
 #[test]
-fn masq_all_hides_everybody() {
+fn masq_all_hides_every_client() {
     let expected = [
         "outside: gateway, gateway",
         "host: gateway, gateway",
@@ -282,8 +227,8 @@ fn masq_all_hides_everybody() {
     });
 }
 
-/// What masquerades containers must not touch the sources of who comes to them, nor lose what they
-/// send.
+/// ipMasq must neither change the sources of clients that connect to a container nor lose the
+/// packets that the container sends.
 #[test]
 fn published_ports_and_ip_masq_keep_out_of_each_other_s_way() {
     for_each_backend(|lab, backend| {
@@ -292,7 +237,7 @@ fn published_ports_and_ip_masq_keep_out_of_each_other_s_way() {
                 if backend == Some("iptables") {
                     continue;
                 }
-                lab.hide_iptables(); // see there
+                lab.hide_iptables(); // see its documentation
             }
             let main = with(&network(), json!({"ipMasq": true, "ipMasqBackend": masq}));
             let chain = lab.chain(&main, &portmap(backend, json!([web()])));
@@ -305,7 +250,7 @@ fn published_ports_and_ip_masq_keep_out_of_each_other_s_way() {
     });
 }
 
-/// Asks by a protocol at port 8080 of each address of the host, from the outside and from the host
+/// Asks port 8080 of each address of the host over one protocol, from the outside and from the host
 /// itself.
 fn assert_each_sees_its_own(lab: &Lab, ask: impl Fn(&Namespace, &str) -> Option<String>) {
     for (family, address) in UPLINK.iter().enumerate() {
@@ -315,7 +260,8 @@ fn assert_each_sees_its_own(lab: &Lab, ask: impl Fn(&Namespace, &str) -> Option<
     }
 }
 
-/// Publishes port 8080 of a protocol; TCP, which has a server at the port too, stays closed.
+/// Publishes port 8080 of a protocol. TCP stays closed, although it has a server at the port as
+/// well.
 fn publish_only<'a>(lab: &'a Lab, backend: Option<&str>, protocol: &str) -> Chain<'a> {
     let chain = publish(lab, backend, json!([with(&web(), json!({"protocol": protocol}))]));
     chain.check(&chain.result).ok();
@@ -343,9 +289,9 @@ fn a_port_of_sctp_is_of_sctp_only() {
     });
 }
 
-/// To everybody who asks: localhost, the container itself and its neighbour.
+/// The clients are localhost, the container itself and its neighbour.
 #[test]
-fn a_port_of_udp_is_reached_by_all_who_reach_one_of_tcp() {
+fn a_udp_port_is_reached_by_every_client_of_a_tcp_port() {
     for_each_backend(|lab, backend| {
         let chain = publish_only(lab, backend, "udp");
         let _server = UdpServer::start(&chain.container, 80);
@@ -364,7 +310,7 @@ fn a_port_of_udp_is_reached_by_all_who_reach_one_of_tcp() {
     });
 }
 
-/// More ports than one rule of iptables can have, each to its own port of the container.
+/// More ports than one iptables rule takes, each to a container port of its own.
 #[test]
 fn forty_ports_in_a_row_lead_each_to_its_own() {
     for_each_backend(|lab, backend| {
@@ -388,7 +334,7 @@ fn forty_ports_in_a_row_lead_each_to_its_own() {
     });
 }
 
-/// Go's JSON reader takes keys in any case, and containerd sends them like this.
+/// Go's JSON decoder accepts keys in any case, and containerd writes them like this.
 #[test]
 fn keys_may_have_any_case() {
     for_each_backend(|lab, backend| {
@@ -404,8 +350,7 @@ fn keys_may_have_any_case() {
     });
 }
 
-/// Only the family of the container's addresses is published, and nothing is made for the other
-/// one.
+/// Only the family of the container's addresses is published; no rules are made for the other one.
 #[test]
 fn a_container_with_one_family_is_published_in_that_family() {
     for_each_backend(|lab, backend| {
@@ -423,8 +368,8 @@ fn a_container_with_one_family_is_published_in_that_family() {
     });
 }
 
-/// Neither of iptables nor of nft, though both are there to be started. The first line is the
-/// plugin itself.
+/// Neither iptables nor nft is started, though both are installed. The first line of the trace is
+/// the plugin itself.
 #[test]
 fn no_program_is_started() {
     for_ours("portmap", |lab| {
@@ -444,9 +389,9 @@ fn no_program_is_started() {
     });
 }
 
-/// All at once want one port: one has it.
+/// Concurrent ADDs for one port: exactly one gets it.
 #[test]
-fn of_eight_who_want_one_port_at_once_one_gets_it() {
+fn one_of_eight_simultaneous_adds_gets_the_port() {
     for_ours_with_each_backend(|lab, backend| {
         warm_up(lab, &network(), &portmap(backend, json!([])));
         let chains: Vec<_> =
@@ -464,7 +409,8 @@ fn of_eight_who_want_one_port_at_once_one_gets_it() {
     });
 }
 
-/// More than the kernel takes from a socket that nobody has made room in.
+/// A netlink transaction larger than a socket's default send buffer, which therefore has to be
+/// raised.
 #[test]
 fn two_thousand_ports_are_published_and_closed_again() {
     for_ours("portmap", |lab| {
@@ -491,14 +437,14 @@ fn two_thousand_ports_are_published_and_closed_again() {
     });
 }
 
-/// As many containers as tests/parallel.rs has, each with a port, all at once.
+/// As many containers as in tests/parallel.rs, each with a port, all at once.
 #[test]
 fn forty_adds_and_dels_at_once_do_not_disturb_each_other() {
     for_each_backend(|lab, backend| {
         // The programs that the reference starts would take minutes.
         let many = if lab.peer == Peer::Ours && backend == Some("nftables") { 40 } else { 8 };
-        // Of the iptables backend no more is warmed up than the bridge: what containers share is
-        // made by all at once.
+        // For our iptables backend only the bridge is warmed up, so that all ADDs create the shared
+        // chains at once.
         let warm = if backend == Some("iptables") && lab.peer == Peer::Ours {
             json!([])
         } else {
@@ -542,15 +488,15 @@ fn ports(count: u64) -> Value {
         .collect()
 }
 
-/// Who publishes a whole range has one attachment with all its ports. The time is that of the
-/// kernel and of a debug build.
+/// A published port range is one attachment with all its ports. The limit allows for the kernel's
+/// time and a debug build.
 #[test]
-fn issue_17_container_with_60000_ports_is_added_checked_and_deleted() {
+fn issue_17_60000_ports_are_added_checked_and_deleted() {
     for_ours("portmap", |lab| {
         let chain = lab.chain(&network(), &portmap(None, ports(60_000)));
         let cpu = |command: &str| {
             let conf = chain.call(command, Some(&chain.result));
-            // Not the time that others have the processor.
+            // Measures CPU time, which does not include the time other processes run.
             let mut timed = conf.clone();
             timed.wrapper.extend(
                 ["sh", "-c", "\"$@\"; status=$?; times >&2; exit $status", "sh"].map(str::to_owned),
@@ -566,7 +512,7 @@ fn issue_17_container_with_60000_ports_is_added_checked_and_deleted() {
         };
         let seconds: Vec<f64> =
             ["ADD", "CHECK", "DEL"].iter().map(|command| cpu(command)).collect();
-        // A lookup for each port and a comparison with each other took 30 s and more.
+        // A lookup per port and a comparison of all pairs took 30 s and more.
         assert!(seconds.iter().all(|seconds| *seconds < 15.0), "{seconds:?}");
         assert!(!lab.host.sh("nft list tables").contains("cni_multi_portmap"));
     });

@@ -1,63 +1,20 @@
-//! sbr: what an address sends leaves by the address's own interface.
+//! sbr: packets leave by the interface that owns their source address.
 
 mod del;
 mod failed_add;
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge::{self, static_ipam};
 use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, ips, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chained;
-use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::netns::{Lab, Namespace};
+use crate::support::networks::bridge::{self, static_ipam};
+use crate::support::networks::sbr::{attach, first, rules, second, two_uplinks};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_no_ping, assert_pings};
 
-/// The network of the container's first interface, which has the default routes.
-pub fn first() -> Value {
-    with(&bridge::dual_stack(), json!({"isDefaultGateway": true}))
-}
-
-/// The network of its second one.
-pub fn second() -> Value {
-    let changes = json!({"name": "net2", "bridge": "br1", "ipam": {
-        "ranges": [[{"subnet": "10.20.0.0/24"}], [{"subnet": "2001:db8:20::/64"}]],
-        "routes": [{"dst": "10.77.0.0/16", "gw": "10.20.0.1"}],
-    }});
-    with(&bridge::dual_stack(), changes)
-}
-
-/// ADD of the main plugin as `ifname`; sbr's is up to the case.
-#[track_caller]
-pub fn attach<'a>(
-    lab: &'a Lab,
-    container: &Container,
-    main: &Value,
-    ifname: &str,
-    changes: Value,
-) -> Chained<'a> {
-    lab.chain_in(container, ifname, main, &json!({"type": "sbr"})).changed(changes)
-}
-
-/// A container with both interfaces.
-pub fn two_uplinks<'a>(lab: &'a Lab, changes: Value) -> (Container, Chained<'a>) {
-    let container = lab.container();
-    lab.attach(&container, &first()).add();
-    let second = attach(lab, &container, &second(), "net1", changes);
-    (container, second)
-}
-
-/// Each rule about a source: address and table.
-pub fn rules(container: &Namespace) -> Vec<(String, String)> {
-    let all = ["ip -j rule", "ip -6 -j rule"].map(|command| container.json(command));
-    let all = all.iter().flat_map(|rules| rules.as_array().unwrap());
-    let text = |rule: &Value, key: &str| rule[key].as_str().unwrap().to_owned();
-    all.filter(|rule| rule["src"] != "all")
-        .map(|rule| (text(rule, "src"), text(rule, "table")))
-        .collect()
-}
-
-/// The destinations in a table by way of `ifname`, sorted; none where there is no such table.
+/// The destinations in a table that are reached by `ifname`, sorted; empty if the table is missing.
 pub fn routes(container: &Namespace, family: u8, table: &str, ifname: &str) -> Vec<String> {
     let listed =
         container.try_sh(&format!("ip -{family} -j route show table {table} dev {ifname}"));
@@ -75,8 +32,8 @@ pub fn pair(address: &str, table: &str) -> (String, String) {
     (address.to_owned(), table.to_owned())
 }
 
-/// The outside knows both subnets, and the host lets nothing pass from one uplink that has the
-/// other's address, as real uplinks do.
+/// The outside has routes to both subnets, and the host drops packets on one uplink that carry the
+/// other uplink's source address, as real uplinks do.
 fn with_uplinks_that_check_sources(lab: &Lab) {
     lab.outside.sh("ip route add 10.10.0.0/24 via 198.51.100.1; ip route add 10.20.0.0/24 via 198.51.100.1; \
          ip route add 2001:db8:10::/64 via 2001:db8:ffff::1; ip route add 2001:db8:20::/64 via 2001:db8:ffff::1");
@@ -134,7 +91,7 @@ fn each_address_gets_a_table_with_the_interface_s_routes() {
 fn routes_keep_their_attributes() {
     for_each_peer("sbr", |lab| {
         let (container, sbr) = two_uplinks(lab, json!({}));
-        // The reference's library knows no preference of routers.
+        // The reference's library does not support router preference.
         let preference = if lab.peer == Peer::Ours { "high" } else { "medium" };
         container.sh(&format!(
             "ip route add 10.78.0.0/16 via 10.20.0.1 dev net1 src 10.20.0.2 metric 7 mtu 1300 advmss 1200 proto static; \
@@ -201,14 +158,14 @@ fn a_default_route_that_is_there_is_the_table_s() {
     });
 }
 
-/// Each network has a default route for its interface. Of IPv6 the kernel makes one route with two
-/// hops of them.
+/// Each network has a default route for its interface. The kernel merges the IPv6 ones into one
+/// route with two hops.
 #[test]
 fn of_two_default_routes_each_goes_with_its_interface() {
     let defaults = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     let conf =
         |base: Value| with(&base, json!({"isDefaultGateway": null, "ipam": {"routes": defaults}}));
-    // The reference leaves a route of several hops where it is.
+    // The reference does not move a multipath route.
     for_ours("sbr", |lab| {
         let container = lab.container();
         lab.attach(&container, &conf(first())).add();
@@ -310,10 +267,11 @@ fn routes_of_a_ptp_link_move_as_well() {
     });
 }
 
-/// The kernel itself has link-local routes in main, and needs them for whoever names the interface.
+/// The kernel keeps link-local routes in the main table. Connections that name the interface need
+/// them there.
 #[test]
 fn link_local_neighbours_stay_within_reach() {
-    // The reference removes the route: see tests/differences.
+    // The reference removes the route; see tests/differences.
     for_ours("sbr", |lab| {
         let (container, sbr) = two_uplinks(lab, json!({}));
         let address = lab.host.sh("ip -6 -o addr show dev br1 scope link | grep -o 'fe80::[^/]*'");
@@ -393,7 +351,7 @@ fn check_finds_what_has_changed() {
         ("link down and up", "ip link set net1 down; ip link set net1 up", "table 100"),
         ("link gone", "ip link del net1", "net1"),
     ];
-    // The reference looks at nothing: see tests/differences.
+    // The reference's CHECK verifies nothing; see tests/differences.
     for (what, script, names) in breaks {
         for_ours("sbr", |lab| {
             let (container, sbr) = two_uplinks(lab, json!({}));

@@ -1,5 +1,5 @@
-//! tuning: what the kernel has after ADD, what packets say to it, and that DEL gives everything
-//! back. Sysctls and how they are named, the backup file, CHECK and the allowlist are in modules of
+//! tuning: the kernel's state after ADD, the packets that show it, and a DEL that restores
+//! everything. Sysctls and their names, the backup file, CHECK and the allowlist have modules of
 //! their own.
 
 pub mod allowlist;
@@ -10,51 +10,19 @@ mod sysctl;
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge;
 use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, with};
 use crate::support::call::Peer;
-use crate::support::chain::Chain;
-use crate::support::netns::{Lab, Namespace};
+use crate::support::netns::Namespace;
+use crate::support::networks::bridge;
+use crate::support::networks::tuning::{MAC, chain, every_attribute, has_backup, sysctl, tuning};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_pings, assert_pings_with};
 
-pub const MAC: &str = "02:00:00:00:00:42";
-
-/// Where the backup of a chain's attachment is.
-pub fn backup_of(chain: &Chain<'_>) -> String {
-    format!("/run/cni/tuning/{}_{}.json", chain.container_id, chain.ifname)
-}
-
-/// Asked in the lab: an ordinary user cannot enter the reference's directory from outside.
-pub fn has_backup(lab: &Lab, chain: &Chain<'_>) -> bool {
-    lab.host.try_sh(&format!("test -e {}", backup_of(chain))).status.success()
-}
-
-pub fn tuning(changes: Value) -> Value {
-    with(&json!({"type": "tuning"}), changes)
-}
-
-/// Each attribute that differs from what a new interface has.
-pub fn every_attribute() -> Value {
-    json!({"mac": MAC, "mtu": 1400, "promisc": true, "allmulti": true, "txQLen": 77})
-}
-
-/// A new container on a bridge, about to be tuned.
-#[track_caller]
-pub fn chain<'a>(lab: &'a Lab, changes: Value) -> Chain<'a> {
-    lab.chain(&bridge::conf(), &tuning(changes))
-}
-
-/// Address, MTU, promiscuous, all multicast, queue length.
+/// Address, MTU, promiscuous, all multicast, queue length of a link.
 pub fn attributes(container: &Namespace, link: &str) -> Value {
     let link = container.link(link).unwrap();
     let has = |flag: &str| link["flags"].as_array().unwrap().contains(&json!(flag));
     json!({"mac": link["address"], "mtu": link["mtu"], "promisc": has("PROMISC"), "allmulti": has("ALLMULTI"), "txQLen": link["txqlen"]})
-}
-
-/// A sysctl of a namespace, below /proc/sys/net.
-pub fn sysctl(namespace: &Namespace, name: &str) -> String {
-    namespace.sh(&format!("cat /proc/sys/net/{name}")).trim().to_owned()
 }
 
 #[test]
@@ -97,8 +65,8 @@ fn each_attribute_is_tuned_by_itself_from_either_place() {
     });
 }
 
-/// What the operator says about a pod counts before what the network says; an MTU of 0 and an empty
-/// address are none.
+/// `args` take precedence over the network's own keys; an MTU of 0 and an empty address count as
+/// unset.
 #[test]
 fn args_count_before_the_configuration() {
     for_each_peer("tuning", |lab| {
@@ -187,7 +155,7 @@ fn the_result_is_the_previous_one_with_the_new_address_and_mtu() {
     });
 }
 
-/// With nothing to tune the result passes, and nothing is written.
+/// An ADD with nothing to tune passes the result through and writes no file.
 #[test]
 fn nothing_to_tune_is_no_mistake() {
     for_each_peer("tuning", |lab| {
@@ -200,7 +168,7 @@ fn nothing_to_tune_is_no_mistake() {
     });
 }
 
-/// The neighbour learns the new address, and a packet that is longer than the MTU does not leave.
+/// The neighbour learns the new address, and a packet longer than the MTU does not leave.
 #[test]
 fn packets_show_the_new_address_and_mtu() {
     for_each_peer("tuning", |lab| {
@@ -224,7 +192,7 @@ fn packets_show_the_new_address_and_mtu() {
     });
 }
 
-/// Only the interface that CNI_IFNAME names.
+/// ADD changes only the interface that CNI_IFNAME names.
 #[test]
 fn other_interfaces_are_left_alone() {
     for_each_peer("tuning", |lab| {
@@ -267,7 +235,7 @@ fn many_at_once_do_not_disturb_each_other() {
     });
 }
 
-/// STATUS says whether ADD can be served; the reference has no STATUS.
+/// STATUS reports why ADD would fail. The reference has no STATUS.
 #[test]
 fn status_says_why_add_could_not_be_served() {
     for_ours("tuning", |lab| {

@@ -1,4 +1,4 @@
-//! vrf: the interface in a VRF of the container. Needs a kernel that has them.
+//! vrf: the interface in a VRF of the container. Needs a kernel with VRFs.
 
 mod beside;
 mod failed_add;
@@ -6,85 +6,23 @@ mod gone;
 
 use serde_json::{Value, json};
 
-use crate::plugins::main::bridge::static_ipam;
-use crate::support::attachment::{
-    EVERY_VERSION, for_each_peer, for_ours, for_reference, skip, with,
-};
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, for_reference, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chained;
-use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::netns::Namespace;
+use crate::support::networks::vrf::{addresses, attach, container, master, network};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, assert_pings_with};
 
-/// Makes a first VRF in a container, with which the kernel's rule comes and stays; false, and a
-/// skip, where it has none.
-pub fn has_vrf(container: &Namespace) -> bool {
-    let made = container
-        .try_sh("ip link add probe type vrf table 9999 && ip link del probe")
-        .status
-        .success();
-    if !made {
-        skip("vrf");
-    }
-    made
-}
-
-/// A container, where the kernel has VRFs.
-pub fn container(lab: &Lab) -> Option<Container> {
-    Some(lab.container()).filter(|container| has_vrf(container))
-}
-
-/// A network on the bridge `br{number}`, all with the same addresses; a route of its own.
-pub fn network(number: u8, address: u8) -> Value {
-    let conf = json!({"cniVersion": "1.0.0", "name": format!("net{number}"), "type": "bridge", "bridge": format!("br{number}")});
-    let addresses = json!([
-        {"address": format!("10.20.0.{address}/24"), "gateway": "10.20.0.1"},
-        {"address": format!("2001:db8:20::{address}/64"), "gateway": "2001:db8:20::1"},
-    ]);
-    static_ipam(
-        &conf,
-        addresses,
-        json!([
-            {"dst": "10.77.0.0/16"}, {"dst": "10.78.0.0/16", "gw": "10.20.0.9", "mtu": 1300, "priority": 5}, {"dst": "2001:db8:77::/48"},
-        ]),
-    )
-}
-
-/// ADD of the main plugin as `ifname`; vrf's is up to the case.
-#[track_caller]
-pub fn attach<'a>(
-    lab: &'a Lab,
-    container: &Container,
-    main: &Value,
-    ifname: &str,
-    changes: Value,
-) -> Chained<'a> {
-    lab.chain_in(container, ifname, main, &json!({"type": "vrf"})).changed(changes)
-}
-
-/// The table of a VRF.
+/// The table number of a VRF.
 pub fn table(container: &Namespace, vrf: &str) -> u64 {
     let link = container.link(vrf).unwrap_or_else(|| panic!("no VRF {vrf}"));
     assert_eq!(link["linkinfo"]["info_kind"], "vrf");
     link["linkinfo"]["info_data"]["table"].as_u64().unwrap()
 }
 
-pub fn master(container: &Namespace, ifname: &str) -> Value {
-    container.link(ifname).unwrap()["master"].clone()
-}
-
-/// All addresses of an interface but their state, link-local ones too.
-fn addresses(container: &Namespace, ifname: &str) -> Vec<Value> {
-    let links = container.json(&format!("ip -j addr show dev {ifname}"));
-    let state = json!({"tentative": null, "valid_life_time": null, "preferred_life_time": null});
-    let mut all: Vec<Value> =
-        links[0]["addr_info"].as_array().unwrap().iter().map(|a| with(a, state.clone())).collect();
-    all.sort_by_key(Value::to_string);
-    all
-}
-
-/// The routes of a table by way of an interface, whole but for the table. The kernel's own are left
-/// out.
+/// The routes of a table that leave by an interface, complete except for the table itself. The
+/// kernel's own routes are left out.
 fn routes(container: &Namespace, table: &str, ifname: &str) -> Vec<Value> {
     let list = |family: u8| {
         container
@@ -118,11 +56,11 @@ fn addresses_and_routes_go_with_the_interface() {
     });
 }
 
-/// The kernel keeps nothing of IPv6 unless it is told to; link-local addresses and routes of other
-/// tables it never keeps.
+/// When a link changes its master the kernel drops IPv6 addresses and routes unless
+/// `keep_addr_on_down` is set; it never keeps link-local addresses and routes of other tables.
 #[test]
 fn nothing_is_lost_on_the_way() {
-    // The reference loses some: see tests/differences.
+    // The reference loses some of them; see tests/differences.
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         for keep in [0, 1] {
@@ -168,7 +106,7 @@ fn nothing_is_lost_on_the_way() {
     });
 }
 
-/// The kernel prefers the address that came last, and lists it first.
+/// The kernel prefers the IPv6 address that was added last, and lists it first.
 #[test]
 fn addresses_keep_their_order() {
     for_ours("vrf", |lab| {
@@ -186,10 +124,11 @@ fn addresses_keep_their_order() {
     });
 }
 
-/// The kernel makes one IPv6 route with two hops of what two interfaces have the same way to.
+/// The kernel merges the IPv6 routes of two interfaces to one destination into one route with two
+/// hops.
 #[test]
 fn a_hop_of_a_route_of_two_interfaces_goes_with_its_interface() {
-    // The reference leaves it behind, and then the kernel removes it.
+    // The reference leaves the hop behind, and the kernel then removes it.
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         let of_vrf =
@@ -278,7 +217,7 @@ fn a_table_is_the_configured_one_or_free() {
 }
 
 #[test]
-fn interfaces_that_are_attached_at_once_share_a_vrf_or_have_tables_of_their_own() {
+fn parallel_adds_share_a_vrf_or_get_separate_tables() {
     const COUNT: u8 = 6;
     // The reference takes no lock.
     for_ours("vrf", |lab| {
@@ -346,7 +285,7 @@ fn every_version_gets_its_previous_result_back() {
     });
 }
 
-/// No kernel is asked for this: the versions are the reference's.
+/// This needs no VRF in the kernel. The supported versions are the reference's.
 #[test]
 fn versions_before_0_3_1_are_not_spoken() {
     for_each_peer("vrf", |lab| {
@@ -386,7 +325,7 @@ fn check_finds_what_has_changed() {
         ("hardware address", "ip link set net1 address 02:00:00:00:00:07", "02:00:00:00:00:07"),
         ("interface gone", "ip link del net1", "net1"),
     ];
-    // The reference looks for the VRF and the interface only: see tests/differences.
+    // The reference checks only the VRF and the interface; see tests/differences.
     for_ours("vrf", |lab| {
         for (what, script, names) in breaks {
             let Some(container) = container(lab) else { return };
@@ -408,7 +347,8 @@ fn check_finds_what_has_changed() {
     });
 }
 
-/// CHECK compares the sandbox's path as given, and another owner's VRF may be down.
+/// CHECK compares the sandbox path as given. It ignores the state of a VRF that ADD did not create:
+/// that may be down.
 #[test]
 fn check_compares_the_sandbox_and_leaves_the_state_to_others() {
     for_ours("vrf", |lab| {
@@ -445,7 +385,8 @@ fn what_one_peer_attaches_the_other_detaches() {
     });
 }
 
-/// The host keeps its rules: the kernel would add one with its first VRF.
+/// The kernel adds a rule with the first VRF of a namespace; STATUS must leave no such rule on the
+/// host.
 #[test]
 fn status_says_whether_the_kernel_has_vrfs_and_changes_nothing() {
     for_ours("vrf", |lab| {

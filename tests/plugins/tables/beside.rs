@@ -5,12 +5,13 @@
 use serde_json::{Value, json};
 
 use super::One;
-use crate::plugins::meta::firewall::{DROPPING, firewall, isolation, network as forwarded};
-use crate::plugins::meta::portmap::{network as published, portmap, web};
+use crate::plugins::meta::firewall::isolation;
 use crate::support::attachment::{for_ours, with};
 use crate::support::beside::{run_beside, stops};
 use crate::support::call::Call;
 use crate::support::netns::Lab;
+use crate::support::networks::firewall::{DROPPING, firewall, network as forwarded};
+use crate::support::networks::portmap::{network as published, portmap, web};
 use crate::support::patience;
 use crate::support::tracer::is_waited_for;
 

@@ -4,12 +4,13 @@
 use serde_json::{Value, json};
 
 use super::One;
-use crate::plugins::meta::firewall::{
-    DROPPING, firewall, isolation, network as forwarded, route_from_outside,
-};
-use crate::plugins::meta::portmap::{is_open, network as published, portmap, web};
+use crate::plugins::meta::firewall::isolation;
 use crate::support::attachment::{for_ours, with};
 use crate::support::netns::{Lab, OUTSIDE};
+use crate::support::networks::firewall::{
+    DROPPING, firewall, network as forwarded, route_from_outside,
+};
+use crate::support::networks::portmap::{is_open, network as published, portmap, web};
 use crate::support::traffic::{
     TcpServer, assert_masqueraded, assert_no_ping, assert_pings, connect,
 };

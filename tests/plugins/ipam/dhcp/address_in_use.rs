@@ -1,11 +1,11 @@
-//! An address that somebody has already: it is refused, and another one is taken.
+//! An offered address that another host uses is declined, and another address is taken.
 
 use serde_json::json;
 
-use super::conf;
 use crate::support::attachment::{for_ours, skip};
 use crate::support::dhcp::scripted::{DECLINE, Scripted, option};
 use crate::support::dhcp::{Daemon, HASTY, Kind};
+use crate::support::networks::dhcp::conf;
 use crate::support::snapshot::Watch;
 
 #[test]
@@ -26,7 +26,7 @@ fn an_address_that_answers_is_declined_and_the_next_one_taken() {
     });
 }
 
-/// The RFC's pause of ten seconds is longer than these flags allow.
+/// The ten-second pause after a DECLINE (RFC 2131) is longer than the timeout set by these flags.
 #[test]
 fn an_address_in_use_and_no_time_for_another_is_an_error() {
     for_ours("dhcp", |lab| {
@@ -42,9 +42,10 @@ fn an_address_in_use_and_no_time_for_another_is_an_error() {
     });
 }
 
-/// All links of a master answer with its hardware address: nothing could be told apart.
+/// All links of a master answer with its hardware address, so a probe could not identify another
+/// owner.
 #[test]
-fn nobody_is_asked_on_ipvlan() {
+fn no_probe_is_sent_on_ipvlan() {
     for_ours("dhcp", |lab| {
         if !Kind::Ipvlan.is_in(lab) {
             return skip("ipvlan");

@@ -1,13 +1,12 @@
-//! `cni-multi dhcp leases`, `release` and `metrics`.
+//! `cni-multi dhcp leases`, `release` and `metrics` and the log of the daemon.
 
 use serde_json::{Value, json};
 
-use super::conf;
-use super::failed_add::journal;
 use crate::support::attachment::for_ours;
 use crate::support::dhcp::scripted::{RELEASE, REQUEST, Scripted};
 use crate::support::dhcp::{Daemon, Kind, SOCKET, wait_until};
 use crate::support::netns::Lab;
+use crate::support::networks::dhcp::{conf, journal};
 
 fn on_the_lan(case: impl Fn(&Lab, &Scripted, &mut Daemon)) {
     for_ours("dhcp", |lab| {
@@ -69,7 +68,7 @@ fn a_lease_is_released_by_its_key() {
     });
 }
 
-/// The value of a metric, its labels as they are written.
+/// The value of a metric; the name includes its labels as printed.
 fn metric(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
@@ -128,7 +127,7 @@ fn the_daemon_starts_by_either_name() {
     });
 }
 
-/// One line each, in words that a program can take apart.
+/// One line for each transition, in a format that programs can parse.
 #[test]
 fn each_transition_is_a_line_of_the_log() {
     for_ours("dhcp", |lab| {

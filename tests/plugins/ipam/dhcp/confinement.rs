@@ -1,17 +1,17 @@
-//! What the daemon may do, and that it says so where it may do less.
+//! The daemon's capabilities and system calls, and its messages if a capability is missing.
 
 use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::conf;
 use crate::docs::{Page, code_spans};
 use crate::support::attachment::{for_ours, skip};
 use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::{Daemon, Kind};
 use crate::support::netns::is_root;
+use crate::support::networks::dhcp::conf;
 
-/// Their numbers in linux/capability.h.
+/// The numbers of the capabilities in linux/capability.h.
 const NUMBERS: [(&str, u32); 6] = [
     ("CAP_DAC_READ_SEARCH", 2),
     ("CAP_NET_BIND_SERVICE", 10),
@@ -21,7 +21,7 @@ const NUMBERS: [(&str, u32); 6] = [
     ("CAP_SYS_ADMIN", 21),
 ];
 
-/// What SECURITY.md says that the daemon keeps, and whether it runs without.
+/// The capabilities that SECURITY.md says the daemon keeps, and whether it starts without each.
 fn table() -> Vec<(String, bool)> {
     let rows = Page::read("SECURITY.md").rows(Some("The DHCP daemon"));
     let row =
@@ -32,7 +32,7 @@ fn table() -> Vec<(String, bool)> {
     table
 }
 
-/// `setpriv` with the capabilities of the table but one.
+/// `setpriv` with every capability of the table except one.
 fn all_but(dropped: &str) -> Vec<String> {
     let kept = table().into_iter().filter(|(name, _)| name != dropped);
     let kept: String = kept
@@ -69,8 +69,8 @@ fn the_daemon_has_the_capabilities_of_the_table_and_no_others() {
     });
 }
 
-/// All other tests of the plugin run with this, so what the daemon needs is allowed; what it does
-/// not is tested where the filter is made (`sys::seccomp`).
+/// Every test of the plugin runs with the filter, so the system calls that the daemon needs pass
+/// it. Refused system calls are tested beside the filter (`sys::seccomp`).
 #[test]
 fn system_calls_are_filtered() {
     for_ours("dhcp", |lab| {
@@ -81,7 +81,7 @@ fn system_calls_are_filtered() {
 }
 
 #[test]
-fn without_what_it_needs_it_does_not_start_and_says_what_that_is() {
+fn daemon_refuses_to_start_and_names_what_it_lacks() {
     for_ours("dhcp", |lab| {
         let needed: Vec<String> =
             table().into_iter().filter(|(_, is_needed)| *is_needed).map(|(name, _)| name).collect();
@@ -95,7 +95,7 @@ fn without_what_it_needs_it_does_not_start_and_says_what_that_is() {
     });
 }
 
-/// Renewals by a packet socket are there still.
+/// A lease can still be acquired and released.
 #[test]
 fn without_what_is_of_use_it_starts_and_says_what_will_not_be() {
     for_ours("dhcp", |lab| {
@@ -139,9 +139,9 @@ fn a_namespace_that_is_named_by_a_process_takes_cap_sys_ptrace() {
     });
 }
 
-/// Of an engine that an ordinary user runs.
+/// A rootless engine keeps its namespaces in a directory of its user.
 #[test]
-fn a_namespace_in_another_user_s_directory_takes_cap_dac_read_search() {
+fn a_namespace_in_a_private_directory_needs_dac_read_search() {
     if !is_root() {
         return skip("root, for a directory of another user");
     }
@@ -167,7 +167,7 @@ fn a_namespace_in_another_user_s_directory_takes_cap_dac_read_search() {
     });
 }
 
-/// The reference's place for it, and files that anybody may see there.
+/// The reference's path for the pidfile; every user can read the files there.
 #[test]
 fn the_process_id_may_be_read_by_others() {
     for_ours("dhcp", |lab| {
@@ -184,8 +184,8 @@ fn the_unit_keeps_what_the_daemon_keeps() {
     ));
     let unit = unit.unwrap();
     let kept = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
-    // systemd has the bounding set limited before the daemon starts, so that it needs no
-    // CAP_SETPCAP for that.
+    // systemd limits the bounding set before the daemon starts, so that the daemon does not need
+    // CAP_SETPCAP.
     let kept: BTreeSet<&str> = kept.split(' ').collect();
     assert_eq!(kept, NUMBERS.iter().map(|(name, _)| *name).collect());
 }

@@ -1,4 +1,4 @@
-//! The daemon: its flags, its socket, its process.
+//! The daemon's flags, socket and process.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -7,11 +7,11 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::conf;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
 use crate::support::dhcp::scripted::{REQUEST, Scripted};
 use crate::support::dhcp::{Daemon, JOURNAL, Kind, SOCKET};
 use crate::support::netns::Lab;
+use crate::support::networks::dhcp::conf;
 
 fn mode(lab: &Lab, path: &str) -> u32 {
     lab.path(path).metadata().unwrap().permissions().mode() & 0o7777
@@ -22,7 +22,7 @@ fn network(lab: &Lab) -> Scripted {
     Scripted::start(lab, json!({}))
 }
 
-/// The status of a daemon that ends by itself, and what it has written.
+/// Runs a daemon that exits by itself; returns its status and its log.
 fn refused(lab: &Lab, flags: &[&str]) -> (i32, String) {
     let mut daemon = Daemon::launch(lab, flags, Stdio::null());
     let status = daemon.wait();
@@ -55,7 +55,7 @@ fn files_of_leases_are_root_s_only() {
 }
 
 #[test]
-fn a_socket_that_nobody_listens_at_is_replaced() {
+fn a_socket_without_a_listener_is_replaced() {
     for_ours("dhcp", |lab| {
         let _server = network(lab);
         let mut daemon = Daemon::start(lab);
@@ -66,7 +66,7 @@ fn a_socket_that_nobody_listens_at_is_replaced() {
     });
 }
 
-/// Not every file at the path is an old socket.
+/// The file at the socket's path may be another file than a stale socket.
 #[test]
 fn a_file_that_is_no_socket_is_left_alone() {
     for_ours("dhcp", |lab| {
@@ -167,7 +167,7 @@ fn flags_are_written_as_go_has_them() {
 }
 
 #[test]
-fn bad_flags_are_told_with_the_usage() {
+fn bad_flags_are_reported_with_the_usage() {
     for_each_peer("dhcp", |lab| {
         for flags in [
             &["-nonsense"][..],
@@ -193,8 +193,8 @@ fn bad_flags_are_told_with_the_usage() {
     });
 }
 
-/// What runs in a container that has the host below a directory. The pidfile is the daemon's own
-/// affair.
+/// For a daemon in a container that has the root of the host mounted below a directory. The prefix
+/// does not apply to the pidfile.
 #[test]
 fn the_host_may_be_below_a_prefix() {
     for_each_peer("dhcp", |lab| {
@@ -222,7 +222,7 @@ fn name(netns: &str) -> &str {
 
 // --- systemd ---
 
-/// The socket is systemd's: it was there before, and stays.
+/// The socket belongs to systemd: it exists before the daemon and outlives it.
 #[test]
 fn systemd_may_have_made_the_socket() {
     for_each_peer("dhcp", |lab| {
@@ -236,7 +236,7 @@ fn systemd_may_have_made_the_socket() {
     });
 }
 
-/// A call waits in the socket until the daemon has started.
+/// A connection waits in the backlog of the socket until the daemon has started.
 #[test]
 fn a_call_starts_the_daemon_and_waits_for_it() {
     for_ours("dhcp", |lab| {
@@ -245,7 +245,7 @@ fn a_call_starts_the_daemon_and_waits_for_it() {
         let container = lab.container();
         std::thread::scope(|scope| {
             let adding = scope.spawn(|| lab.attach(&container, &conf()).add());
-            std::thread::sleep(std::time::Duration::from_millis(300)); // what systemd may need
+            std::thread::sleep(std::time::Duration::from_millis(300)); // startup delay of systemd
             let mut daemon = Daemon::activated(lab, listener.into(), &[]);
             adding.join().unwrap();
             assert_eq!(daemon.end_by("TERM"), 0);
@@ -277,7 +277,7 @@ fn systemd_may_pass_one_descriptor_only() {
     });
 }
 
-/// The variables were for another process.
+/// LISTEN_PID names another process, so LISTEN_FDS is ignored.
 #[test]
 fn descriptors_for_another_process_are_none() {
     for_each_peer("dhcp", |lab| {
@@ -292,8 +292,8 @@ fn descriptors_for_another_process_are_none() {
     });
 }
 
-/// The unit's restrictions leave what the daemon needs, also for a namespace that is named by a
-/// process.
+/// The unit's restrictions leave the daemon the capabilities it needs, including those for a
+/// namespace named by a process.
 #[test]
 fn the_capabilities_of_the_unit_suffice() {
     let units = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/cni-dhcp");
@@ -329,15 +329,15 @@ fn the_capabilities_of_the_unit_suffice() {
     });
 }
 
-// --- who else talks to it ---
+// --- other clients ---
 
-/// A line, and the line that comes back.
+/// Sends a line and returns the line of the answer.
 fn say(lab: &Lab, line: &[u8]) -> String {
     let mut stream = UnixStream::connect(lab.path(SOCKET)).unwrap();
     stream.set_read_timeout(Some(crate::support::patience(5))).unwrap();
-    let _ = stream.write_all(line); // it may have hung up before the end
+    let _ = stream.write_all(line); // the daemon may close the connection early
     let mut answer = String::new();
-    let _ = BufReader::new(stream).read_line(&mut answer); // it may have hung up with a reset
+    let _ = BufReader::new(stream).read_line(&mut answer); // the connection may be reset
     answer
 }
 
@@ -347,7 +347,7 @@ fn add_and_del(attachment: &Attachment) {
 }
 
 #[test]
-fn other_protocols_are_told_what_this_is() {
+fn other_protocols_get_an_answer_that_names_the_service() {
     for_ours("dhcp", |lab| {
         let _server = network(lab);
         let mut daemon = Daemon::start(lab);
@@ -380,9 +380,9 @@ fn say_and_hang_up(lab: &Lab, line: &[u8]) -> std::io::Result<()> {
     UnixStream::connect(lab.path(SOCKET))?.write_all(line)
 }
 
-/// Somebody connects, and says nothing for long.
+/// Clients connect, send the start of a request and then stay silent.
 #[test]
-fn silent_clients_keep_nobody_waiting() {
+fn silent_clients_do_not_delay_others() {
     for_ours("dhcp", |lab| {
         let _server = network(lab);
         let _daemon = Daemon::start(lab);
@@ -393,7 +393,7 @@ fn silent_clients_keep_nobody_waiting() {
     });
 }
 
-/// A network that does not answer keeps another's containers from nothing.
+/// A network without a server does not delay containers of another network.
 #[test]
 fn one_exchange_keeps_no_other_waiting() {
     for_ours("dhcp", |lab| {
@@ -409,7 +409,8 @@ fn one_exchange_keeps_no_other_waiting() {
         std::thread::scope(|scope| {
             let waiting = scope
                 .spawn(|| lab.attach(&dead, &with(&conf(), json!({"master": "dead"}))).try_add());
-            std::thread::sleep(std::time::Duration::from_millis(500)); // it is in the middle of its silence then
+            // By now the first ADD is waiting for an answer.
+            std::thread::sleep(std::time::Duration::from_millis(500));
             let start = std::time::Instant::now();
             add_and_del(&lab.attach(&container, &conf()));
             assert!(start.elapsed() < crate::support::patience(2), "{:?}", start.elapsed());

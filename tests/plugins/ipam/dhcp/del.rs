@@ -1,14 +1,14 @@
-//! DEL, GC, CHECK and STATUS.
+//! DEL, GC, CHECK and STATUS of dhcp.
 
 use serde_json::json;
 
-use super::failed_add::journal;
-use super::{conf, with_each_server};
+use super::with_each_server;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, ips, with};
 use crate::support::call::Outcome;
 use crate::support::dhcp::scripted::{DISCOVER, RELEASE, Scripted, hex, option, wait_for_release};
 use crate::support::dhcp::{Daemon, Kind, SOCKET};
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::dhcp::{conf, journal};
 use crate::support::snapshot::Watch;
 
 fn network(lab: &Lab) -> Scripted {
@@ -40,7 +40,7 @@ fn del_again_and_del_of_what_never_was() {
     });
 }
 
-/// The reference's own test.
+/// A test of the reference plugin.
 #[test]
 fn three_dels_at_once_and_one_more() {
     with_each_server(Kind::Macvlan, |lab, server, _| {
@@ -73,7 +73,7 @@ fn the_lease_of_another_attachment_stays() {
     });
 }
 
-/// The daemon may be away for an upgrade; a container that ends then is not to wait for it.
+/// The daemon may be down for an upgrade; DEL of a container does not wait for it.
 #[test]
 fn del_needs_no_daemon() {
     for_ours("dhcp", |lab| {
@@ -117,7 +117,7 @@ fn del_without_daemon_and_namespace_forgets_the_lease() {
     });
 }
 
-/// On a host that never had a daemon nothing is made.
+/// DEL creates nothing on a host that never had a daemon.
 #[test]
 fn del_where_there_never_was_a_daemon_leaves_no_directory() {
     for_ours("dhcp", |lab| {
@@ -186,7 +186,7 @@ fn gc_without_a_list_releases_nothing() {
 
 // --- CHECK ---
 
-/// The reference asks the network for a lease that it does not know.
+/// The reference's CHECK requests a lease from the network if it does not know one.
 #[test]
 fn check_never_acquires() {
     for_ours("dhcp", |lab| {

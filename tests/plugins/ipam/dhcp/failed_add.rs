@@ -1,4 +1,4 @@
-//! ADD that fails: within its time, with an error that says why, and nothing is left.
+//! A failed ADD ends in time, says why and leaves nothing.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::conf;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::{DISCOVER, RELEASE, REQUEST, Scripted, wait_for_release};
 use crate::support::dhcp::servers::{BOTH, Server};
 use crate::support::dhcp::{Daemon, HASTY, JOURNAL, Kind, SOCKET, wait_until};
 use crate::support::netns::Lab;
+use crate::support::networks::dhcp::{conf, journal};
 use crate::support::patience;
 use crate::support::snapshot::Watch;
 
-/// ADD fails with these words in its error, and everything is as before it: the daemon keeps
-/// nothing of it. (The reference leaves the link.)
+/// Expects ADD to fail with these words in its error and to leave everything as before. (The
+/// reference leaves the link; only the state after DEL is compared for it.)
 #[track_caller]
 fn assert_fails(lab: &Lab, conf: &Value, words: &[&str]) {
     let container = lab.container();
@@ -30,18 +30,18 @@ fn assert_fails(lab: &Lab, conf: &Value, words: &[&str]) {
     if lab.peer == Peer::Ours {
         watch.assert_unchanged("since before the ADD that failed");
     }
-    attachment.del(); // as runtimes do after a failure
+    attachment.del(); // runtimes call DEL after a failed ADD
     watch.assert_unchanged("since before the ADD that failed, after DEL");
 }
 
-/// A network with a server that keeps to this script, and a daemon in a hurry.
+/// A network with a scripted server, and a daemon with short timeouts.
 fn hasty(lab: &Lab, script: Value) -> (Scripted, Daemon<'_>) {
     lab.lan(Kind::Macvlan);
     (Scripted::start(lab, script), Daemon::with_flags(lab, &HASTY))
 }
 
 #[test]
-fn nobody_answers() {
+fn no_server_answers() {
     for_each_peer("dhcp", |lab| {
         let (server, _daemon) = hasty(lab, json!({"discover": "silence"}));
         let start = Instant::now();
@@ -92,7 +92,7 @@ fn a_slow_server_is_waited_for() {
     });
 }
 
-/// The first packets are lost, and one of the next is answered.
+/// The first packets are lost; a retransmission is answered.
 #[test]
 fn lost_packets_are_sent_again() {
     for_each_peer("dhcp", |lab| {
@@ -127,7 +127,8 @@ fn no_address_is_left() {
             assert!(text.contains("no more tries"), "{text}");
             if lab.peer == Peer::Ours {
                 assert!(container.link("eth0").is_none());
-                assert_eq!(journal(lab).len(), 1); // not compared as a whole: the first lease is renewed meanwhile
+                // The journal is not compared as a whole: the first lease is renewed meanwhile.
+                assert_eq!(journal(lab).len(), 1);
             }
             second.del();
             first.check(&result).ok();
@@ -164,7 +165,7 @@ fn there_is_a_socket_and_no_daemon() {
     });
 }
 
-/// The runtime gives up and kills the plugin: what was acquired for it goes back.
+/// The runtime kills the plugin after a timeout: the daemon releases the lease.
 #[test]
 fn the_plugin_is_killed_while_it_waits() {
     for_ours("dhcp", |lab| {
@@ -178,7 +179,7 @@ fn the_plugin_is_killed_while_it_waits() {
         plugin.wait().unwrap();
         wait_until("the daemon forgets", 5, || journal(lab).is_empty());
         let asked = server.heard_of(REQUEST).len();
-        // A server may have taken the request for good.
+        // The server may have granted the lease although its answer was lost.
         server.wait_for(RELEASE, 1, 5);
         let again = lab.attach(&lab.container(), &conf());
         server.change(json!({"request": "ack"}));
@@ -188,7 +189,7 @@ fn the_plugin_is_killed_while_it_waits() {
     });
 }
 
-/// An ADD that is on its way.
+/// Starts an ADD without waiting for its end.
 pub fn begun(attachment: &Attachment) -> Child {
     let call = attachment.call("ADD", None);
     let mut line = call.wrapper.clone();
@@ -204,14 +205,6 @@ pub fn begun(attachment: &Attachment) -> Child {
     plugin
 }
 
-/// The journal's files that are leases.
-pub fn journal(lab: &Lab) -> Vec<String> {
-    let listing = lab.host.sh(&format!(
-        "find {JOURNAL} -type f ! -name lock ! -name '*.lock' -printf '%P\\n' 2>/dev/null || true"
-    ));
-    listing.lines().map(str::to_owned).collect()
-}
-
 #[test]
 fn the_interface_is_not_there() {
     for_ours("dhcp", |lab| {
@@ -225,7 +218,7 @@ fn the_interface_is_not_there() {
     });
 }
 
-/// Mistakes of the configuration have their path, and nobody is asked.
+/// A configuration error names its path, and no packet is sent.
 #[test]
 fn a_mistake_in_the_configuration() {
     let long = "x".repeat(256);
@@ -253,8 +246,8 @@ fn a_mistake_in_the_configuration() {
     });
 }
 
-/// The daemon cannot write a lease down: it is given back, since nobody would know of it after a
-/// crash.
+/// If the daemon cannot write a new lease to its journal, it releases the lease: after a crash the
+/// lease would have no owner.
 #[test]
 fn the_disk_is_full() {
     for_ours("dhcp", |lab| {
@@ -270,7 +263,8 @@ fn the_disk_is_full() {
         let renewed = server.heard_of(REQUEST).len();
         let error = lab.attach(&lab.container(), &conf()).try_add().err().text();
         assert!(error.contains("No space left") || error.contains("no space left"), "{error}");
-        server.wait_for(REQUEST, renewed + 1, 8); // the lease that is there is renewed all the same
+        // The existing lease is renewed although the disk is full.
+        server.wait_for(REQUEST, renewed + 1, 8);
         lab.host.sh(&format!("rm {JOURNAL}/filler"));
         lab.attach(&lab.container(), &conf()).add();
         kept.check(&result).ok();

@@ -1,23 +1,22 @@
-//! Containers that end without a word: the daemon holds nothing of theirs, and forgets them.
+//! Containers that end without DEL: the daemon holds no reference to them and forgets their leases.
 
 use serde_json::json;
 
-use super::conf;
-use super::failed_add::journal;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::{RELEASE, REQUEST, Scripted};
 use crate::support::dhcp::{Daemon, Kind, wait_until};
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::dhcp::{conf, journal};
 
-/// Leases that are looked at each second.
+/// Leases that the daemon looks at every second.
 fn short(lab: &Lab) -> Scripted {
     lab.lan(Kind::Macvlan);
     Scripted::start(lab, json!({"lease": 8, "t1": 1, "t2": 6}))
 }
 
-/// A reference to the namespace by the daemon would keep it and its links alive; the host's end of
-/// a veth pair goes with the other.
+/// A reference from the daemon would keep the namespace and its links alive. The host's end of a
+/// veth pair is deleted with the other end.
 #[test]
 fn the_namespace_of_a_container_ends_with_it() {
     for_ours("dhcp", |lab| {
@@ -44,7 +43,7 @@ fn del_of_a_container_that_is_gone_succeeds() {
         let _server = short(lab);
         let _daemon = Daemon::start(lab);
         let ways = [Container::vanish, Container::go_stale];
-        // The reference's macvlan fails where a plain file is at the path.
+        // The reference's macvlan fails if the path is a plain file.
         for go in &ways[..if lab.peer == Peer::Ours { 2 } else { 1 }] {
             let container = lab.container();
             let attachment = lab.attach(&container, &conf());
@@ -59,7 +58,7 @@ fn del_of_a_container_that_is_gone_succeeds() {
     });
 }
 
-/// The link is deleted, or another one has its name: neither is the lease's.
+/// If the link is deleted or its name belongs to another link, the lease ends.
 #[test]
 fn a_lease_ends_with_its_link() {
     for_ours("dhcp", |lab| {
@@ -82,7 +81,7 @@ fn a_lease_ends_with_its_link() {
     });
 }
 
-/// Another namespace at the same path is another container's.
+/// A new namespace at the same path belongs to another container.
 #[test]
 fn a_new_namespace_at_the_old_path_is_left_alone() {
     for_ours("dhcp", |lab| {
@@ -105,7 +104,7 @@ fn a_new_namespace_at_the_old_path_is_left_alone() {
     });
 }
 
-/// A link that somebody has set down, or a server that cannot be reached, is no reason to forget.
+/// A lease survives a link that is set down and a server that cannot be reached.
 #[test]
 fn a_link_that_is_down_for_a_while_keeps_its_lease() {
     for_ours("dhcp", |lab| {
@@ -115,7 +114,7 @@ fn a_link_that_is_down_for_a_while_keeps_its_lease() {
         let attachment = lab.attach(&container, &conf());
         let result = attachment.add();
         container.sh("ip link set eth0 down");
-        std::thread::sleep(std::time::Duration::from_millis(2500)); // renewals fail in it
+        std::thread::sleep(std::time::Duration::from_millis(2500)); // renewals fail meanwhile
         container.sh("ip link set eth0 up; ip route add default via 10.60.0.1");
         let before = server.heard_of(REQUEST).len();
         server.wait_for(REQUEST, before + 1, 6);
@@ -124,9 +123,10 @@ fn a_link_that_is_down_for_a_while_keeps_its_lease() {
     });
 }
 
-/// The daemon starts when the container and its path are gone: nothing to resume.
+/// The container and the path of its namespace vanish while the daemon is down: there is nothing to
+/// resume.
 #[test]
-fn containers_that_ended_while_nobody_ran_are_forgotten() {
+fn containers_that_ended_without_the_daemon_are_forgotten() {
     for_ours("dhcp", |lab| {
         let _server = short(lab);
         let mut daemon = Daemon::start(lab);
@@ -150,7 +150,8 @@ fn descriptors_and_threads_belong_to_no_lease() {
         let daemon = Daemon::start(lab);
         let threads = || std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().count();
         let container = lab.container();
-        lab.attach(&container, &conf()).status().ok(); // it has opened all that it needs
+        // The first call makes the daemon open everything it keeps open.
+        lab.attach(&container, &conf()).status().ok();
         let mut counts = vec![];
         wait_until("it is at rest", 3, || {
             counts.push(daemon.descriptors());

@@ -1,29 +1,27 @@
-//! Many leases in one daemon.
+//! One daemon keeps many leases.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::conf;
-use super::failed_add::journal;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::dhcp::servers::Server;
 use crate::support::dhcp::{Daemon, Kind, wait_until};
 use crate::support::netns::Lab;
+use crate::support::networks::dhcp::{conf, journal};
 
-/// So many leases are given back in one piece.
+/// The number of leases that one GC releases.
 const AT_ONCE: usize = 125;
 
-/// Makes links `eth0`, `eth1` and so on in some containers, and runs a command of the plugin for
-/// each, so many at once; how many did not succeed.
+/// Containers with links `eth0`, `eth1` and so on, on which commands of the plugin run in parallel.
 struct Crowd {
     containers: usize,
     each: usize,
 }
 
 impl Crowd {
-    /// Of private mode: what one link broadcasts is for the server only, and not copied to each of
-    /// the others.
+    /// Creates the links in private mode, in which the kernel does not copy a broadcast of one link
+    /// to all the others.
     fn plug(&self, lab: &Lab) {
         let containers: Vec<_> = (0..self.containers).map(|_| lab.container()).collect();
         let links = containers.iter().flat_map(|container| {
@@ -36,7 +34,7 @@ impl Crowd {
         lab.host.sh("ip -batch /run/links; rm /run/links");
     }
 
-    /// CNI_COMMAND for every link; the count of failures.
+    /// Runs CNI_COMMAND for every link and returns the number of failures.
     fn run(&self, lab: &Lab, command: &str, at_once: usize) -> usize {
         let dir = lab.peer.dir().display();
         let (containers, each) = (self.containers, self.each - 1);
@@ -51,7 +49,7 @@ END
                    xargs -P {at_once} -L 1 bash -c 'one "$1" "$2" >>/tmp/out.$$ 2>&1 && rm -f /tmp/out.$$ || {{ cat /tmp/out.$$ >&2; rm -f /tmp/out.$$; echo failed; }}' bash | wc -l"#
         );
         let output = lab.host.command("bash").args(["-c", &script]).output().unwrap();
-        eprintln!("{}", String::from_utf8_lossy(&output.stderr)); // shown when the case fails
+        eprintln!("{}", String::from_utf8_lossy(&output.stderr)); // shown if the case fails
         String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
     }
 }
@@ -107,8 +105,9 @@ fn a_thousand_leases_need_little_and_nothing_while_idle() {
     });
 }
 
-/// Nobody says that he has got a DHCPRELEASE. Of a thousand at once a server that the kernel lets
-/// wait would lose some: its socket holds two hundred.
+/// Releases the leases in batches. A DHCPRELEASE has no reply, and the server's socket buffers
+/// about two hundred packets: of a thousand at once some would be lost if the server is not
+/// scheduled in time.
 fn collect_by_and_by(lab: &Lab, crowd: &Crowd, server: &Server) {
     let alone = with(&conf(), json!({"type": "dhcp", "master": null}));
     let collector = lab.attach(&lab.container(), &alone);
@@ -124,12 +123,12 @@ fn collect_by_and_by(lab: &Lab, crowd: &Crowd, server: &Server) {
     }
 }
 
-/// A process that is not woken has nothing to do.
+/// An idle process is not woken, so it has no context switches.
 fn assert_idle(daemon: &Daemon) {
-    std::thread::sleep(Duration::from_millis(500)); // the last hang-up may be on its way
+    std::thread::sleep(Duration::from_millis(500)); // the last disconnect may be pending
     let switches =
         || daemon.status("voluntary_ctxt_switches") + daemon.status("nonvoluntary_ctxt_switches");
     let before = switches();
-    std::thread::sleep(Duration::from_secs(2)); // nothing is to happen in it
+    std::thread::sleep(Duration::from_secs(2)); // no wake-up is expected
     assert_eq!(switches(), before, "it was woken");
 }

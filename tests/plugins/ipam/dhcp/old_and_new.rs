@@ -1,16 +1,16 @@
-//! The reference's daemon or plugin at the other end, as it is for a moment in an upgrade: an error
-//! that says so.
+//! Our plugin with the reference's daemon and the reverse, as during an upgrade: the error names
+//! the mismatch.
 
 use serde_json::json;
 
-use super::conf;
 use crate::support::attachment::{for_ours, for_reference, not_compared, skip, with};
 use crate::support::call::{Peer, farm};
 use crate::support::dhcp::scripted::{DISCOVER, Scripted};
 use crate::support::dhcp::{Daemon, Kind};
 use crate::support::netns::Lab;
+use crate::support::networks::dhcp::conf;
 
-/// Runs a case in a lab of the reference, where both are there.
+/// Runs a case in a lab of the reference if both plugins are installed.
 fn for_both(case: impl Fn(&Lab)) {
     if farm().join("dhcp").exists() { for_reference("dhcp", case) } else { skip("our plugin dhcp") }
 }
@@ -27,7 +27,8 @@ fn our_plugin_and_the_reference_s_daemon() {
         let text = attachment.try_add().err().text();
         assert!(text.contains("reference") && text.contains("cni-dhcp.service"), "{text}");
         assert_eq!(attachment.status().err().code, 50);
-        attachment.del(); // it has no lease of ours
+        // DEL succeeds: the plugin has no lease of ours.
+        attachment.del();
         assert!(server.heard_of(DISCOVER).is_empty());
     });
 }
@@ -47,8 +48,8 @@ fn the_reference_s_plugin_and_our_daemon() {
     });
 }
 
-/// The reference's daemon knows the leases it has made; ours starts without them. What runs keeps
-/// its address until then.
+/// The reference's daemon keeps its leases in memory, and ours starts without them. A running
+/// container keeps its address until DEL.
 #[test]
 fn containers_of_the_reference_are_deleted_by_ours() {
     for_both(|lab| {

@@ -1,27 +1,28 @@
-//! A lease is renewed for as long as its container lives, whatever happens to the daemon and the
+//! A lease is renewed as long as its container lives, whatever happens to the daemon and the
 //! servers.
 
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::failed_add::{begun, journal};
-use super::{conf, only_lease, with_each_server};
+use super::failed_add::begun;
+use super::{only_lease, with_each_server};
 use crate::support::attachment::{for_each_peer, for_ours, ips, with};
 use crate::support::dhcp::scripted::{DISCOVER, RELEASE, REQUEST, Scripted, option};
 use crate::support::dhcp::servers::{Program, Server};
 use crate::support::dhcp::{Daemon, JOURNAL, Kind, Process, SERVER, wait_until};
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::dhcp::{conf, journal};
 use crate::support::scratch::Scratch;
 use crate::support::traffic::assert_pings;
 
-/// Leases that are renewed each second.
+/// Leases that are renewed every second.
 fn short() -> Value {
     json!({"lease": 8, "t1": 1, "t2": 6})
 }
 
-/// Waits until the server has the lease for longer; where a renewal was lost, until it is asked at
-/// T2 once more. A moment of an empty file is none in which it has no lease: it is written anew.
+/// Waits until the server extends the lease. The timeout covers a lost renewal, which is retried at
+/// T2. A missing lease is ignored: the server's file is empty for a moment while it is rewritten.
 #[track_caller]
 fn wait_for_renewal(server: &Server, address: &str, what: &str) {
     let until = || server.leases().get(address).copied();
@@ -47,7 +48,8 @@ fn leases_are_renewed() {
     });
 }
 
-/// What issue 7 calls done: no renewal is missed, with the daemon restarted and killed in between.
+/// The acceptance criterion of issue 7: no renewal is missed although the daemon is restarted and
+/// killed.
 fn no_renewal_is_missed(kind: Kind) {
     for program in crate::support::dhcp::servers::BOTH {
         for_ours("dhcp", |lab| {
@@ -94,7 +96,7 @@ fn no_renewal_is_missed_on_ipvlan() {
     no_renewal_is_missed(Kind::Ipvlan);
 }
 
-/// A lease of a scripted server, on which containers are watched.
+/// A lease of a scripted server, with a monitor on the addresses and routes of the container.
 struct Leased<'a> {
     server: Scripted,
     daemon: Daemon<'a>,
@@ -108,7 +110,7 @@ struct Leased<'a> {
 fn lease(lab: &Lab, script: Value) -> Leased<'_> {
     lab.lan(Kind::Macvlan);
     let server = Scripted::start(lab, script);
-    // Whoever looks for a server again waits two seconds at most.
+    // A DISCOVER is retried after two seconds at most.
     let daemon = Daemon::with_flags(lab, &["-timeout", "1s", "-resendmax", "2s"]);
     let container = lab.container();
     let attachment = lab.attach(&container, &conf());
@@ -124,7 +126,7 @@ impl Leased<'_> {
         self.container.addresses("eth0") == ["10.60.0.50/24"]
     }
 
-    /// Nothing has been taken from the container, not for a moment.
+    /// Expects that no address or route was deleted from the container, not even for a moment.
     #[track_caller]
     fn assert_undisturbed(&self) {
         assert!(!self.monitor.output().contains("Deleted"), "{}", self.monitor.output());
@@ -133,31 +135,33 @@ impl Leased<'_> {
     }
 }
 
-/// The daemon is away while a renewal is due; it is made up for as soon as there is one again.
+/// A renewal that was due while the daemon was down is made when the daemon starts.
 #[test]
-fn a_renewal_that_was_due_while_nobody_ran_is_made_at_once() {
+fn a_renewal_due_while_the_daemon_was_down_is_made_at_once() {
     for_ours("dhcp", |lab| {
         let mut leased = lease(lab, json!({"lease": 20, "t1": 1, "t2": 15}));
         leased.daemon.kill();
         let before = leased.server.heard_of(REQUEST).len();
-        std::thread::sleep(std::time::Duration::from_millis(1500)); // what passes is the lease's own time
+        // Wait past T1 of the lease.
+        std::thread::sleep(std::time::Duration::from_millis(1500));
         leased.daemon.start_again();
         leased.server.wait_for(REQUEST, before + 1, 2);
         leased.assert_undisturbed();
     });
 }
 
-/// Nobody has renewed it until it was over: the address is taken back, unless the server gives it
+/// The lease was not renewed in time: its address is removed, because the server does not grant it
 /// again.
 #[test]
-fn a_lease_that_expired_while_nobody_ran_is_over() {
+fn a_lease_that_expired_while_the_daemon_was_down_is_over() {
     for_ours("dhcp", |lab| {
         let mut leased = lease(lab, json!({"lease": 2, "t1": 1, "t2": 1}));
         leased.daemon.kill();
         leased
             .server
             .change(json!({"discover": "silence", "request": "silence", "renew": "silence", "rebind": "silence"}));
-        std::thread::sleep(std::time::Duration::from_millis(2500)); // what passes is the lease's own time
+        // Wait past the end of the lease.
+        std::thread::sleep(std::time::Duration::from_millis(2500));
         assert!(leased.has_address());
         leased.daemon.start_again();
         wait_until("the address is taken back", 3, || {
@@ -177,7 +181,7 @@ fn sigterm_releases_nothing() {
     });
 }
 
-/// At T2 any server may extend the lease; from then on it is that one's.
+/// At T2 any server may extend the lease, and from then on it belongs to that server.
 #[test]
 fn another_server_takes_the_lease_over() {
     for_ours("dhcp", |lab| {
@@ -200,8 +204,8 @@ fn another_server_takes_the_lease_over() {
     });
 }
 
-/// The server has forgotten the lease and refuses; it gives the same address when it is asked for
-/// it.
+/// The server has forgotten the lease and refuses the renewal, but grants the same address after a
+/// DISCOVER.
 #[test]
 fn a_refused_renewal_and_the_same_address_again() {
     for_ours("dhcp", |lab| {
@@ -221,7 +225,7 @@ fn a_refused_renewal_and_the_same_address_again() {
     });
 }
 
-/// What the container has was said in the result, so another address is of no use to it.
+/// The result of ADD names the address, so the container cannot use another one.
 #[test]
 fn a_refused_renewal_and_only_another_address() {
     for_ours("dhcp", |lab| {
@@ -236,8 +240,8 @@ fn a_refused_renewal_and_only_another_address() {
     });
 }
 
-/// The lease is over and the address may be another's. When the server comes back with the same
-/// one, so do the routes.
+/// The lease is over and the address may belong to another host. If the server grants the same
+/// address again, the routes are restored too.
 #[test]
 fn an_expired_lease_takes_its_address_along_and_may_come_back() {
     for_ours("dhcp", |lab| {
@@ -266,13 +270,13 @@ fn an_expired_lease_takes_its_address_along_and_may_come_back() {
 fn a_lease_without_end_is_never_renewed() {
     for_ours("dhcp", |lab| {
         let leased = lease(lab, json!({"lease": u32::MAX, "t1": 1, "t2": 2}));
-        std::thread::sleep(std::time::Duration::from_millis(2500)); // nothing is to happen
+        std::thread::sleep(std::time::Duration::from_millis(2500)); // no renewal is expected
         assert_eq!(leased.server.heard_of(REQUEST).len(), 1);
         leased.assert_undisturbed();
     });
 }
 
-/// RFC 2131, 4.4.5: half of the lease, and seven eighths of it.
+/// RFC 2131, 4.4.5: T1 defaults to half of the lease and T2 to seven eighths.
 #[test]
 fn times_that_make_no_sense_are_the_usual_ones() {
     for times in
@@ -288,14 +292,15 @@ fn times_that_make_no_sense_are_the_usual_ones() {
     }
 }
 
-/// Retransmissions while a server is away: a few, not a storm.
+/// The number of retransmissions to a server that does not answer is limited.
 #[test]
 fn a_server_that_is_away_is_not_flooded() {
     for_ours("dhcp", |lab| {
         let leased = lease(lab, json!({"lease": 16, "t1": 1, "t2": 14}));
         leased.server.change(json!({"renew": "silence", "rebind": "silence"}));
         let before = leased.server.heard_of(REQUEST).len();
-        std::thread::sleep(std::time::Duration::from_secs(6)); // what is asked for is what is sent within them
+        // Count the requests of six seconds.
+        std::thread::sleep(std::time::Duration::from_secs(6));
         let sent = leased.server.heard_of(REQUEST).len() - before;
         assert!((1..=6).contains(&sent), "{sent} requests in six seconds");
         leased.server.change(json!({"renew": "ack", "rebind": "ack"}));
@@ -306,7 +311,7 @@ fn a_server_that_is_away_is_not_flooded() {
 
 // --- the journal ---
 
-/// A machine that was started anew has no such containers any more.
+/// After a reboot the containers of the journal no longer exist.
 #[test]
 fn leases_from_before_a_reboot_are_void() {
     for_ours("dhcp", |lab| {
@@ -322,9 +327,9 @@ fn leases_from_before_a_reboot_are_void() {
     });
 }
 
-/// Nothing that lies in the directory stops the daemon, and what can be read goes on.
+/// Foreign files in the journal do not stop the daemon, and readable leases are resumed.
 #[test]
-fn torn_and_foreign_files_of_the_journal_stop_nobody() {
+fn torn_and_foreign_files_of_the_journal_are_passed_over() {
     for_ours("dhcp", |lab| {
         let mut leased = lease(lab, short());
         let torn = lab.attach(&lab.container(), &conf());
@@ -350,7 +355,8 @@ fn torn_and_foreign_files_of_the_journal_stop_nobody() {
     });
 }
 
-/// Between REQUEST and the answer the server may have given the address away: it goes back.
+/// The server may grant the lease between REQUEST and the daemon's crash, so the daemon releases
+/// it.
 #[test]
 fn a_crash_while_a_lease_is_requested_gives_it_back() {
     for_ours("dhcp", |lab| {
@@ -358,7 +364,7 @@ fn a_crash_while_a_lease_is_requested_gives_it_back() {
         let server = Scripted::start(lab, json!({"request": "silence"}));
         let mut daemon = Daemon::start(lab);
         let container = lab.container();
-        // The plugin alone: what makes the interface would call DEL after the failure.
+        // Run the plugin alone: a main plugin would call DEL after the failure.
         lab.host.sh(&format!(
             "ip link add link lan name eth0 netns {} type macvlan",
             container.netns.rsplit('/').next().unwrap()
@@ -381,9 +387,10 @@ fn a_crash_while_a_lease_is_requested_gives_it_back() {
     });
 }
 
-/// The interface goes with the ADD that fails, so the plugin is the last who can say it.
+/// The failed ADD deletes the interface, so the plugin is the last process that can release the
+/// lease.
 #[test]
-fn a_plugin_whose_daemon_dies_gives_back_what_was_requested() {
+fn a_plugin_gives_back_its_lease_when_its_daemon_dies() {
     for_ours("dhcp", |lab| {
         lab.lan(Kind::Macvlan);
         let server = Scripted::start(lab, json!({"request": "silence"}));
@@ -401,7 +408,7 @@ fn a_plugin_whose_daemon_dies_gives_back_what_was_requested() {
     });
 }
 
-/// Whenever the daemon is killed, after DEL the server has no lease.
+/// If the daemon is killed at any time, the server has no lease after DEL.
 #[test]
 fn killed_at_any_moment_nothing_is_lost() {
     for_ours("dhcp", |lab| {
@@ -414,7 +421,8 @@ fn killed_at_any_moment_nothing_is_lost() {
         for moment in 0..12 {
             std::thread::scope(|scope| {
                 let adding = scope.spawn(|| attachment.try_add());
-                std::thread::sleep(std::time::Duration::from_millis(moment * 6)); // the moment is the case
+                // The daemon crashes at another time in each round.
+                std::thread::sleep(std::time::Duration::from_millis(moment * 6));
                 daemon.crash_and_start_again();
                 let added = adding.join().unwrap();
                 if added.status == 0 {
@@ -430,10 +438,10 @@ fn killed_at_any_moment_nothing_is_lost() {
     });
 }
 
-/// `tuning` gives the interface another hardware address after the lease is had. The server goes on
-/// knowing the client by the first one.
+/// `tuning` changes the hardware address after the lease is acquired. The server keeps the lease
+/// under the first one.
 #[test]
-fn a_link_with_another_hardware_address_and_another_name_keeps_its_lease() {
+fn a_lease_survives_a_new_hardware_address_and_a_new_name() {
     for_ours("dhcp", |lab| {
         let leased = lease(lab, short());
         let mac = leased.server.heard()[0]["chaddr"].clone();
@@ -441,7 +449,7 @@ fn a_link_with_another_hardware_address_and_another_name_keeps_its_lease() {
         let renewed = leased.server.heard_of(REQUEST).len();
         leased.server.wait_for(REQUEST, renewed + 2, 15);
         let mut result = leased.result.clone();
-        result["interfaces"][0]["mac"] = json!("02:00:00:00:00:77"); // as `tuning` says
+        result["interfaces"][0]["mac"] = json!("02:00:00:00:00:77"); // as `tuning` reports it
         leased.attachment.check(&result).ok();
         let before = leased.server.heard_of(DISCOVER).len();
         leased.server.change(json!({"renew": "nak"}));

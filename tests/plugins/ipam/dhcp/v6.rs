@@ -1,19 +1,19 @@
-//! Addresses of IPv6: from a DHCPv6 server, or made of a router's prefix.
+//! IPv6 addresses from a DHCPv6 server or formed with a router's prefix.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::failed_add::journal;
 use crate::support::attachment::{for_ours, ips, skip, with};
 use crate::support::dhcp::scripted::{DISCOVER, Scripted, wait_for_release};
 use crate::support::dhcp::servers_v6::{Dnsmasq, Kea, Router, SERVER_V6, are_there};
 use crate::support::dhcp::{Daemon, HASTY, Kind, wait_until};
 use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::networks::dhcp::journal;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
-/// A network that has these in `ipam`.
+/// A network with these keys in `ipam`.
 fn conf(kind: Kind, ipam: Value) -> Value {
     let mut conf = kind.conf();
     conf["ipam"] = with(&conf["ipam"], ipam);
@@ -28,7 +28,7 @@ fn slaac() -> Value {
     conf(Kind::Macvlan, json!({"dhcpv4": false, "slaac": true}))
 }
 
-/// The case on a network with these programs in it, and a daemon.
+/// Runs the case with a daemon on a network; skips it unless these programs are installed.
 fn on_network(kind: Kind, programs: &[&str], case: impl Fn(&Lab)) {
     for_ours("dhcp", |lab| {
         if !kind.is_in(lab) {
@@ -50,7 +50,7 @@ fn link_local(at: &Namespace, link: &str) -> String {
     local.next().unwrap().to_owned()
 }
 
-/// The servers' interface is the router.
+/// The router is the interface of the servers.
 fn router(lab: &Lab) -> String {
     link_local(&lab.outside, "lan")
 }
@@ -67,7 +67,8 @@ fn both_families_from_one_server() {
         let container = lab.container();
         let attachment = lab.attach(&container, &conf(Kind::Bridge, json!({"dhcpv6": true})));
         attachment.add();
-        attachment.del(); // the bridge has got its address now
+        // The bridge has its address now.
+        attachment.del();
         let watch = Watch::start(lab, &[&container]);
         let result = attachment.add();
         let [v4, v6] = &ips(&result)[..] else { panic!("{result}") };
@@ -93,7 +94,8 @@ fn both_families_from_one_server() {
     });
 }
 
-/// What issue 7 calls done: no renewal is missed, with the daemon restarted and killed in between.
+/// The acceptance criterion of issue 7: no renewal is missed although the daemon is restarted and
+/// killed.
 #[test]
 fn an_address_of_kea_is_renewed_and_released() {
     on_network(Kind::Macvlan, &["kea-dhcp6", "radvd"], |lab| {
@@ -101,7 +103,8 @@ fn an_address_of_kea_is_renewed_and_released() {
         let server = Kea::start(lab, 0x50, 0x59);
         let mut daemon = Daemon::start(lab);
         let container = lab.container();
-        container.sh("sysctl -qw net.ipv6.conf.default.disable_ipv6=1"); // as Docker and others have it
+        // Docker and other engines disable IPv6 in new namespaces.
+        container.sh("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         let watch = Watch::start(lab, &[&container]);
         let attachment = lab.attach(&container, &only_v6());
         let result = attachment.add();
@@ -130,8 +133,7 @@ fn an_address_of_kea_is_renewed_and_released() {
     });
 }
 
-/// The hardware address is the same; the kernel makes link-local addresses that differ, and the
-/// DUID does.
+/// The hardware address is shared; the kernel's link-local addresses and the DUIDs differ.
 #[test]
 fn two_containers_on_ipvlan_have_addresses_of_their_own() {
     on_network(Kind::Ipvlan, &["kea-dhcp6", "radvd"], |lab| {
@@ -199,11 +201,12 @@ fn an_address_that_answers_is_declined_and_the_next_one_taken() {
 }
 
 #[test]
-fn no_address_of_ipv6_is_an_error_in_time_and_that_of_ipv4_is_given_back() {
+fn without_an_ipv6_address_add_fails_in_time_and_releases_ipv4() {
     on_network(Kind::Macvlan, &["kea-dhcp6", "radvd"], |lab| {
         let _router = Router::start(lab);
         let v4 = Scripted::start(lab, json!({}));
-        lab.outside.sh("ip addr add 2001:db8::50/64 dev lan nodad"); // the only one, and it will be declined
+        // The only address of the pool is in use, so the client declines it.
+        lab.outside.sh("ip addr add 2001:db8::50/64 dev lan nodad");
         let server = Kea::start(lab, 0x50, 0x50);
         let _daemon = Daemon::with_flags(lab, &["-resendtimeout", "5s"]);
         let container = lab.container();
@@ -218,7 +221,7 @@ fn no_address_of_ipv6_is_an_error_in_time_and_that_of_ipv4_is_given_back() {
 }
 
 #[test]
-fn nobody_answers() {
+fn no_server_answers() {
     on_network(Kind::Macvlan, &[], |lab| {
         let _daemon = Daemon::with_flags(lab, &HASTY);
         let container = lab.container();
@@ -233,7 +236,7 @@ fn nobody_answers() {
     });
 }
 
-/// Without a carrier there is no link-local address, and nothing to send from.
+/// Without a carrier the link has no link-local address, hence no source address.
 #[test]
 fn a_cable_that_is_not_plugged_in_is_an_error_in_time() {
     on_network(Kind::Macvlan, &[], |lab| {
@@ -316,7 +319,7 @@ fn an_address_is_made_of_a_routers_prefix_and_renewed() {
 }
 
 #[test]
-fn an_address_whose_router_falls_silent_leaves_and_comes_back() {
+fn an_address_leaves_with_a_silent_router_and_comes_back() {
     on_network(Kind::Macvlan, &["radvd"], |lab| {
         let mut advertising = Router::with_prefix(lab, 3, 4);
         let _daemon = Daemon::start(lab);
@@ -336,8 +339,8 @@ fn an_address_whose_router_falls_silent_leaves_and_comes_back() {
     });
 }
 
-/// kubelet waits for two minutes, and for DEL after that. With the daemon's own times, a container
-/// of IPv4, of either kind of IPv6 and of both families.
+/// kubelet waits for two minutes, and then for DEL. With the default timeouts, one container has
+/// IPv4, two have IPv6 (one of each kind) and one has both families.
 #[test]
 fn without_a_usable_address_add_ends_within_a_minute() {
     on_network(Kind::Macvlan, &[], |lab| {
@@ -352,14 +355,16 @@ fn without_a_usable_address_add_ends_within_a_minute() {
             (Kind::Macvlan.conf(), offers.to_vec()),
             (only_v6(), vec!["no answer to Solicit"]),
             (slaac(), vec!["no router has answered"]),
-            (both, vec![]), // of the family that was refused first
+            // The error is that of the family that fails first.
+            (both, vec![]),
         ];
         let containers = cases.each_ref().map(|_| lab.container());
         let watch = Watch::start(lab, &containers.each_ref().map(|container| &**container));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 server.wait_for(DISCOVER, 2, 10);
-                server.change(json!({"server": "10.60.0.2", "address": "224.0.0.9"})); // what is asked next is another server
+                // The next DISCOVER is answered by another server.
+                server.change(json!({"server": "10.60.0.2", "address": "224.0.0.9"}));
             });
             for ((conf, told), container) in cases.iter().zip(&containers) {
                 scope.spawn(move || {

@@ -1,8 +1,7 @@
-//! What the server sees of us, and what we make of what it says.
+//! The packets we send, and the result we make of the server's answers.
 
 use serde_json::{Value, json};
 
-use super::conf;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::{
@@ -10,8 +9,9 @@ use crate::support::dhcp::scripted::{
 };
 use crate::support::dhcp::{Daemon, Kind, SERVER};
 use crate::support::netns::Lab;
+use crate::support::networks::dhcp::conf;
 
-/// One ADD and DEL; everything that the server heard.
+/// Runs ADD and DEL; returns every packet that the server received.
 fn conversation(
     lab: &Lab,
     flags: &[&str],
@@ -30,7 +30,7 @@ fn conversation(
     server.heard()
 }
 
-/// The result that these options lead to. The address is free again afterwards.
+/// The result of ADD with these options. The address is released afterwards.
 fn result_of(lab: &Lab, ipam: Value, options: Value) -> Value {
     let _server = Scripted::start(lab, json!({"options": options}));
     let attachment = lab.attach(&lab.container(), &with(&conf(), json!({"ipam": ipam})));
@@ -52,7 +52,7 @@ fn the_packets_are_those_of_the_reference() {
     for_each_peer("dhcp", |lab| {
         let heard = conversation(lab, &[], Kind::Macvlan, json!({}), None);
         let types: Vec<&Value> = heard.iter().map(|packet| &packet["type"]).collect();
-        // The reference's RELEASE cannot be heard by a socket.
+        // The reference's RELEASE does not reach a socket.
         let expected = [DISCOVER, REQUEST, RELEASE];
         assert_eq!(types, expected[..if lab.peer == Peer::Ours { 3 } else { 2 }]);
         let client_id = hex(b"\0container-1/net1/eth0");
@@ -91,7 +91,7 @@ fn the_packets_are_those_of_the_reference() {
     });
 }
 
-/// A client id has 255 bytes at most, of which the first is its type; ours ends in a hash then.
+/// A client ID has at most 255 bytes including the type byte. Ours ends in a hash if it is cut.
 #[test]
 fn a_long_client_id_is_cut() {
     for_each_peer("dhcp", |lab| {
@@ -165,7 +165,7 @@ fn requested_options_come_before_the_defaults() {
     }
 }
 
-/// These names are ours; the reference takes their numbers.
+/// These names are ours; the reference accepts only their numbers.
 #[test]
 fn options_of_name_service_mtu_and_routes_have_names() {
     let names = [
@@ -184,7 +184,7 @@ fn options_of_name_service_mtu_and_routes_have_names() {
     });
 }
 
-/// The reference has the flag, and has not heeded it since 1.6.0.
+/// The reference has the flag but has ignored it since 1.6.0.
 #[test]
 fn answers_are_asked_for_by_broadcast_where_the_flag_says_so() {
     for_ours("dhcp", |lab| {
@@ -194,8 +194,8 @@ fn answers_are_asked_for_by_broadcast_where_the_flag_says_so() {
     });
 }
 
-/// All links of one master share its hardware address, so that a unicast answer cannot find the one
-/// without an address.
+/// All links of a master share its hardware address, so a unicast answer does not find a link that
+/// has no address yet.
 #[test]
 fn answers_are_asked_for_by_broadcast_on_ipvlan() {
     for_ours("dhcp", |lab| {
@@ -208,7 +208,7 @@ fn answers_are_asked_for_by_broadcast_on_ipvlan() {
     });
 }
 
-/// Answers that are none come before the good one, and are ignored.
+/// Malformed answers arrive before the valid one.
 #[test]
 fn nonsense_is_ignored() {
     for_each_peer("dhcp", |lab| {
@@ -222,15 +222,15 @@ fn nonsense_is_ignored() {
     });
 }
 
-// --- what the answer becomes ---
+// --- results ---
 
 #[test]
 fn routes_of_option_121_replace_the_router() {
     for_each_peer("dhcp", |lab| {
         lab.lan(Kind::Macvlan);
         let _daemon = Daemon::start(lab);
-        // 192.0.2.0/25 via .9, and the default route via .8; option 3 says .1, and 33 has one as
-        // well.
+        // Option 121 has 192.0.2.0/25 via .9 and the default route via .8. It overrides the router
+        // .1 of option 3 and the route of option 33.
         let options = json!({"33": "c00002800a3c0007", "121": "19c00002000a3c0009000a3c0008"});
         let result = result_of(lab, json!({}), options);
         assert_eq!(
@@ -241,7 +241,7 @@ fn routes_of_option_121_replace_the_router() {
     });
 }
 
-/// A router of 0.0.0.0 says that the destination is on the link itself.
+/// A router of 0.0.0.0 means that the destination is on the link.
 #[test]
 fn a_route_without_a_router_is_of_the_link() {
     for_ours_on_the_lan(|lab| {
@@ -264,7 +264,7 @@ fn routes_of_option_33_come_before_that_of_the_router() {
         lab.lan(Kind::Macvlan);
         let _daemon = Daemon::start(lab);
         let result = result_of(lab, json!({}), json!({"33": "0a0000000a3c0007c00002000a3c0008"}));
-        // Classes of addresses have their masks: RFC 2132 knows no others.
+        // Option 33 has no masks: the mask follows from the address class (RFC 2132).
         assert_eq!(
             result["routes"],
             json!([
@@ -300,7 +300,7 @@ fn the_priority_is_that_of_every_route() {
     });
 }
 
-/// The reference leaves these out.
+/// The reference omits these fields.
 #[test]
 fn name_service_and_mtu_are_in_the_result() {
     for_ours_on_the_lan(|lab| {
@@ -323,7 +323,7 @@ fn name_service_and_mtu_are_in_the_result() {
     });
 }
 
-/// A mistake in one option does not make the others worthless.
+/// An invalid option is ignored, and the others are used.
 #[test]
 fn options_that_make_no_sense_are_left_out() {
     let cases = [
@@ -362,7 +362,7 @@ fn options_that_make_no_sense_are_left_out() {
     });
 }
 
-/// RFC 3396: an option that is too long for one is in several.
+/// RFC 3396: a value that is too long for one option is split over several.
 #[test]
 fn an_option_in_parts_is_one() {
     for_ours_on_the_lan(|lab| {
@@ -373,7 +373,7 @@ fn an_option_in_parts_is_one() {
     });
 }
 
-/// RFC 2131, table 5. The reference broadcasts it.
+/// RFC 2131, table 5. The reference broadcasts the request.
 #[test]
 fn a_renewal_is_a_request_without_the_options_of_a_first_one() {
     for_ours_on_the_lan(|lab| {

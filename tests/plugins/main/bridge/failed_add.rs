@@ -1,65 +1,26 @@
-//! bridge ADD that fails: an error that helps, and everything as it was.
+//! bridge ADD that fails: a useful error, and everything as before.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::conf;
-use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
-use crate::support::call::{ErrorObject, Peer};
-use crate::support::netns::{Container, Lab};
+use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::call::Peer;
+use crate::support::failed_add::{Case, assert_all_fail, assert_fails, fail};
+use crate::support::networks::bridge::conf;
 use crate::support::snapshot::Watch;
 
-pub struct Case {
-    pub what: &'static str,
-    /// Prepares the host.
-    pub host: &'static str,
-    /// Prepares the container.
-    pub container: &'static str,
-    /// To the configuration the plugin's cases start from.
-    pub changes: Value,
-    /// Of our error: its code and what the reader has to find in it.
-    pub code: u64,
-    pub names: &'static str,
-    pub reference_leaves_something: bool,
-}
-
-impl Case {
-    pub fn new(what: &'static str, changes: Value, code: u64, names: &'static str) -> Case {
-        Case {
-            what,
-            host: "true",
-            container: "true",
-            changes,
-            code,
-            names,
-            reference_leaves_something: true,
-        }
-    }
-
-    pub fn host(self, host: &'static str) -> Case {
-        Case { host, ..self }
-    }
-
-    pub fn container(self, container: &'static str) -> Case {
-        Case { container, ..self }
-    }
-
-    pub fn reference_leaves_nothing(self) -> Case {
-        Case { reference_leaves_something: false, ..self }
-    }
-}
-
-/// A bridge of others that has had a port: with the first one the kernel begins to count carriers,
-/// and does not forget.
+/// A foreign bridge that once had a port: with the first port the kernel starts counting carrier
+/// changes and keeps the count.
 const USED_BRIDGE: &str = "ip link add br0 up type bridge && ip addr add 10.99.0.1/24 dev br0 && \
     ip link add port master br0 up type veth peer name other && ip link del port";
 
-/// One with an uplink, which listens to routers, and a table that no process can use.
+/// A foreign bridge with an uplink and `accept_ra`, and a foreign table of our name, in which ADD
+/// fails.
 const BRIDGE_OF_OTHERS: &str = "ip link add br0 up type bridge && echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra && \
     ip link add port master br0 up type veth peer name other && ip link set other up && sleep 0.1 && \
     nft add table inet cni_multi_masquerade && nft add chain inet cni_multi_masquerade postrouting";
 
 pub fn cases() -> Vec<Case> {
-    // A route that cannot be reached: the kernel refuses after everything else is done.
+    // An unreachable gateway: the kernel refuses the route after everything else is done.
     let late = json!({"ipMasq": true, "macspoofchk": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
     vec![
         Case::new(
@@ -87,7 +48,7 @@ pub fn cases() -> Vec<Case> {
             "a-name-of-16-byte",
         )
         .reference_leaves_nothing(),
-        // The kernel makes br0, and the next time br1.
+        // The kernel would name the bridge br0, and the next one br1.
         Case::new("name of the bridge is a pattern", json!({"bridge": "br%d"}), 7, "br%d"),
         Case::new("bridge name taken by a non-bridge", json!({}), 102, "br0")
             .host("ip link add br0 type veth peer name br1")
@@ -106,62 +67,12 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Makes the case in a lab; what has changed afterwards, and the error.
-pub fn fail(lab: &Lab, conf: &Value, case: &Case) -> (String, ErrorObject) {
-    let container = lab.container();
-    fail_at(lab, &container, &lab.attach(&container, conf), case)
-}
-
-fn fail_at(
-    lab: &Lab,
-    container: &Container,
-    at: &Attachment<'_>,
-    case: &Case,
-) -> (String, ErrorObject) {
-    lab.host.sh(case.host);
-    container.sh(case.container);
-    let before = Watch::start(lab, &[container]);
-    let error = at.clone().conf(case.changes.clone()).try_add().err();
-    // Ours gets the time that the kernel needs to take things down.
-    let changes = if lab.peer == Peer::Ours { before.changes() } else { before.changes_now() };
-    eprintln!("after {:?}: {changes}", case.what); // shown when the test fails
-    (changes, error)
-}
-
-/// Both peers fail, ours with an error that helps. What the reference leaves is in
-/// tests/differences.
-#[track_caller]
-pub fn assert_fails(lab: &Lab, conf: &Value, case: &Case) {
-    let container = lab.container();
-    assert_fails_at(lab, &container, &lab.attach(&container, conf), case);
-}
-
-/// The same of an attachment, which may be one of a plugin that is chained after another.
-#[track_caller]
-pub fn assert_fails_at(lab: &Lab, container: &Container, at: &Attachment<'_>, case: &Case) {
-    let (changes, error) = fail_at(lab, container, at, case);
-    let ours = lab.peer == Peer::Ours;
-    if ours || !case.reference_leaves_something {
-        assert_eq!(changes, "", "left after \"{}\"", case.what);
-    }
-    if ours {
-        assert_eq!(error.code, case.code, "{}: {error:?}", case.what);
-        assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
-        assert!(!error.details.contains("undo:"), "{}: {error:?}", case.what);
-    }
-}
-
-/// Runs the cases against each peer, each in a lab of its own.
-pub fn assert_all_fail(plugin: &str, conf: &Value, cases: &[Case]) {
-    cases.iter().for_each(|case| for_each_peer(plugin, |lab| assert_fails(lab, conf, case)));
-}
-
 #[test]
 fn add_fails_and_nothing_has_changed() {
     assert_all_fail("bridge", &conf(), &cases());
 }
 
-/// The bridge has the gateway's address by then, and its own is pinned. The reference has another
+/// At the failure the bridge has the gateway's address and a fixed MAC. The reference uses another
 /// table.
 #[test]
 fn add_that_fails_late_leaves_a_bridge_of_others_as_it_was() {
@@ -178,7 +89,7 @@ fn add_that_fails_late_leaves_a_bridge_of_others_as_it_was() {
 
 /// The kernel ends the name at the NUL, so the reference uses the bridge `br`.
 #[test]
-fn add_to_a_bridge_whose_name_has_a_nul_is_refused() {
+fn add_to_a_bridge_with_a_nul_in_its_name_is_refused() {
     for_ours("bridge", |lab| {
         let case = Case::new(
             "name of the bridge has a NUL",
@@ -192,7 +103,7 @@ fn add_to_a_bridge_whose_name_has_a_nul_is_refused() {
     });
 }
 
-/// A rule set that others filled in our name is no reason to try again a thousand times.
+/// A foreign rule set in our table is not a lost race, so ADD does not retry a thousand times.
 #[test]
 fn add_that_the_rule_set_refuses_says_why_at_once() {
     for_ours("bridge", |lab| {

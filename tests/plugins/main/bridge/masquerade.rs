@@ -1,14 +1,14 @@
-//! bridge with `ipMasq`: which source address the world outside sees, with each backend.
+//! bridge with `ipMasq`: the source address that the outside sees, with each backend.
 
 use serde_json::{Value, json};
 
-use super::{dual_stack, warm_up};
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, ips, with};
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::bridge::{dual_stack, warm_up};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, assert_masqueraded, assert_not_masqueraded, assert_pings};
 
-/// None is the plugin's own choice: nf_tables for ours, iptables for the reference.
+/// `None` is the default of the plugin: nftables for ours, iptables for the reference.
 const BACKENDS: [Option<&str>; 3] = [None, Some("iptables"), Some("nftables")];
 
 fn conf(backend: Option<&str>) -> Value {
@@ -71,7 +71,8 @@ fn the_host_sees_the_container_s_own_address() {
     });
 }
 
-/// Two interfaces of one container on one network; taking one away must not touch the other.
+/// Whether DEL of one interface succeeds beside a second one on the same network; if so, expects
+/// that the second is still masqueraded.
 pub fn second_attachment_survives_del_of_the_first(lab: &Lab, backend: Option<&str>) -> bool {
     let container = lab.container();
     let (first, second) = (
@@ -89,7 +90,7 @@ pub fn second_attachment_survives_del_of_the_first(lab: &Lab, backend: Option<&s
 }
 
 #[test]
-fn del_of_one_attachment_keeps_the_other_of_the_same_container_masqueraded() {
+fn del_of_one_attachment_keeps_the_masquerade_of_the_other() {
     for_each_peer("bridge", |lab| {
         lab.hide_iptables();
         assert!(second_attachment_survives_del_of_the_first(lab, Some("nftables")));
@@ -102,7 +103,7 @@ fn del_of_one_attachment_keeps_the_other_of_the_same_container_masqueraded() {
 }
 
 #[test]
-fn an_add_that_is_repeated_with_the_same_address_adds_no_second_rule() {
+fn a_repeated_add_with_the_same_address_adds_no_second_rule() {
     for_each_peer("bridge", |lab| {
         lab.hide_iptables();
         let fixed = super::static_ipam(
@@ -114,7 +115,7 @@ fn an_add_that_is_repeated_with_the_same_address_adds_no_second_rule() {
         let attachment = lab.attach(&container, &fixed);
         attachment.add();
         let once = lab.host.sh("nft -s list ruleset");
-        // A runtime that lost its state adds again to a new namespace under the same id.
+        // A runtime that lost its state adds the same ID again with a new namespace.
         container.vanish();
         let again = lab.container();
         let repeated = lab.attach(&again, &fixed).id(&container.id);
@@ -133,8 +134,8 @@ fn multicast_keeps_its_source() {
             let container = lab.container();
             let result = lab.attach(&container, &conf(backend)).add();
             let own = &ips(&result)[0];
-            // The host does not forward multicast; what can be seen is that the container's
-            // announcements reach its neighbours unchanged.
+            // The host does not forward multicast, so the test looks at the source of announcements
+            // that reach a neighbour.
             let neighbour = lab.container();
             lab.attach(&neighbour, &conf(backend)).add();
             neighbour
@@ -163,8 +164,8 @@ fn an_unknown_backend_is_refused() {
     });
 }
 
-/// As a DEL or a GC that was killed leaves an attachment: the address is free and the link is gone,
-/// and the rules are there.
+/// Leaves the state of a killed DEL or GC: the address is free and the link is gone, but the rules
+/// remain.
 fn lose_all_but_the_rules(container: &Container, attachment: &Attachment<'_>) {
     attachment.clone().conf(json!({"type": "host-local"})).del();
     container.sh("ip link del eth0");
@@ -174,7 +175,7 @@ fn rules_of_iptables(lab: &Lab) -> String {
     lab.host.sh("iptables -t nat -S; ip6tables -t nat -S")
 }
 
-/// Whether an ADD that comes then leaves none of the rules.
+/// Whether a later ADD removes all of these rules.
 pub fn add_takes_the_rules_of_a_lost_one_with_it(lab: &Lab) -> bool {
     let container = lab.container();
     let attachment = lab.attach(&container, &conf(Some("iptables")));
@@ -185,9 +186,9 @@ pub fn add_takes_the_rules_of_a_lost_one_with_it(lab: &Lab) -> bool {
     !gone.iter().any(|ip| rules.contains(&format!("-s {ip}/")))
 }
 
-/// The addresses of the first are others' to be given, and no DEL is told of them.
+/// The addresses of the first ADD are free for other containers, and no DEL receives them.
 #[test]
-fn a_second_add_without_a_del_takes_the_rules_of_iptables_of_the_first_with_it() {
+fn a_second_add_without_del_removes_iptables_rules_of_the_first() {
     for_ours("bridge", |lab| {
         let by_iptables = conf(Some("iptables"));
         warm_up(lab, &by_iptables);
@@ -221,8 +222,8 @@ fn a_second_add_without_a_del_takes_the_rules_of_iptables_of_the_first_with_it()
     });
 }
 
-/// Nothing tells the second DEL of an address, and what it finds in the container is the other
-/// interface's.
+/// The second DEL receives no address, and the address it finds in the container belongs to the
+/// other interface.
 #[test]
 fn a_repeated_del_keeps_the_other_interface_masqueraded() {
     for_ours("bridge", |lab| {
@@ -248,9 +249,9 @@ fn a_repeated_del_keeps_the_other_interface_masqueraded() {
     });
 }
 
-/// The second one is told to use another backend, so it does not look at those rules.
+/// The second ADD uses another backend, so it does not look at those rules.
 #[test]
-fn del_removes_rules_of_addresses_that_no_interface_has_any_more() {
+fn del_removes_rules_of_addresses_that_left_the_interface() {
     for_ours("bridge", |lab| {
         let by_iptables = conf(Some("iptables"));
         warm_up(lab, &by_iptables);

@@ -1,14 +1,14 @@
-//! A bridge that others made, with an uplink or without any port: its hardware address is the one
-//! that the host had before.
+//! A foreign bridge, with an uplink or without ports, keeps its hardware address.
 
 use serde_json::{Value, json};
 
-use super::{conf, mac, warm_up};
+use super::mac;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::netns::Lab;
+use crate::support::networks::bridge::{conf, warm_up};
 use crate::support::traffic::assert_pings;
 
-/// The bridge with an uplink that has this hardware address.
+/// Creates a bridge with an uplink that has this hardware address.
 fn bridge_with_uplink(lab: &Lab, address: &str) {
     lab.host.sh(&format!(
         "ip link add wire0 up address {address} type veth peer name wire1 && ip link set wire1 up && \
@@ -17,7 +17,7 @@ fn bridge_with_uplink(lab: &Lab, address: &str) {
     assert_eq!(mac(&lab.host, "br0"), address);
 }
 
-/// Two ADDs and their DELs leave the bridge with the address that it has now.
+/// Expects that two ADDs and their DELs keep the bridge's current address.
 #[track_caller]
 fn assert_keeps_mac(lab: &Lab, conf: &Value) {
     let before = mac(&lab.host, "br0");
@@ -35,7 +35,7 @@ fn assert_keeps_mac(lab: &Lab, conf: &Value) {
     }
 }
 
-/// The uplink's address is greater than any other, so the bridge would take that of each port.
+/// The uplink's address is the highest, so the bridge would take the address of each new port.
 #[test]
 fn gateway_on_a_bridge_with_an_uplink_keeps_its_mac() {
     for_each_peer("bridge", |lab| {
@@ -52,20 +52,20 @@ fn gateway_on_a_bridge_without_ports_keeps_its_mac() {
     });
 }
 
-/// Nothing is set on such a bridge: it has the lowest address of its ports', and those of
-/// containers are high. The reference's are random.
+/// The address is not fixed on such a bridge: it is the lowest of its ports', and the addresses of
+/// container ports are high. The reference's are random.
 #[test]
 fn switch_with_an_uplink_keeps_its_mac() {
     for_ours("bridge", |lab| {
         bridge_with_uplink(lab, "fc:ff:ff:ff:ff:ff");
         assert_keeps_mac(lab, &with(&conf(), json!({"ipam": null, "isGateway": null})));
         lab.host.sh("ip addr add 10.10.0.1/24 dev br0");
-        assert_keeps_mac(lab, &conf()); // the gateway's address was there, so nothing is set either
+        // The bridge has the gateway's address already, so its MAC is not fixed here either.
+        assert_keeps_mac(lab, &conf());
     });
 }
 
-/// A bridge that has lost its last port has no address at all. The reference's first ADD fails with
-/// that.
+/// A bridge that has lost its last port has no MAC. The reference's first ADD fails on it.
 #[test]
 fn gateway_on_a_bridge_without_a_mac_gets_one_that_stays() {
     for_ours("bridge", |lab| {

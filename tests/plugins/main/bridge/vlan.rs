@@ -1,13 +1,14 @@
-//! bridge with `vlan` and `vlanTrunk`: the port's VLANs and who hears whom. Needs a kernel whose
-//! bridge filters VLANs.
+//! bridge with `vlan` and `vlanTrunk`, on a kernel with VLAN filtering: the VLANs of the port and
+//! the frames it carries.
 
 use serde_json::{Value, json};
 
-use super::failed_add::{Case, assert_all_fail, fail};
-use super::{conf, dual_stack, sends_back, warm_up};
+use super::sends_back;
 use crate::support::attachment::{for_each_peer, for_ours, interface, ips, skip, with};
 use crate::support::call::Peer;
+use crate::support::failed_add::{Case, assert_all_fail, fail};
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::bridge::{conf, dual_stack, warm_up};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{
     assert_masqueraded, assert_no_ping, assert_not_masqueraded, assert_pings, assert_pings_with,
@@ -32,7 +33,7 @@ fn vlans(lab: &Lab, result: &Value) -> Value {
     let entries = port[0]["vlans"].as_array().into_iter().flatten();
     let each = |entry: &Value| {
         let first = entry["vlan"].as_u64().unwrap();
-        let last = entry["vlanEnd"].as_u64().unwrap_or(first); // iproute2 may join neighbours
+        let last = entry["vlanEnd"].as_u64().unwrap_or(first); // iproute2 may print a range
         let flags: Vec<Value> = entry["flags"].as_array().cloned().unwrap_or_default();
         (first..=last)
             .map(move |vid| std::iter::once(json!(vid)).chain(flags.clone()).collect::<Value>())
@@ -73,19 +74,19 @@ fn ports_are_members_of_the_vlans_asked_for() {
     });
 }
 
-/// The network without IPAM: a case gives the addresses that it needs.
+/// The network without IPAM; each case adds its own addresses.
 fn layer_two(changes: Value) -> Value {
     with(&with(&conf(), json!({"ipam": null})), changes)
 }
 
-/// A new container on layer two.
+/// A new container on the network without IPAM.
 fn switched(lab: &Lab, changes: Value) -> Container {
     let container = lab.container();
     lab.attach(&container, &layer_two(changes)).add();
     container
 }
 
-/// Addresses of both families for a link: the host of this number in the network of this number.
+/// Adds an address of each family to a link: host number `host` in network number `network`.
 fn give_addresses(container: &Container, link: &str, network: u16, host: u16) {
     let [v4, v6] = addresses(network, host);
     container
@@ -96,7 +97,8 @@ fn addresses(network: u16, host: u16) -> [String; 2] {
     [format!("10.30.{network}.{host}"), format!("2001:db8:30:{network}::{host}")]
 }
 
-/// Gives the container an interface for the frames of each VLAN, which are the networks here.
+/// Adds an interface for the tagged frames of each VLAN; the VLAN ID is also the number of the
+/// network.
 fn open_tags(container: &Container, vlans: &[u16], host: u16) {
     for vlan in vlans {
         container.sh(&format!("ip link add link eth0 name eth0.{vlan} up type vlan id {vlan}"));
@@ -141,7 +143,7 @@ fn a_trunk_carries_its_vlans_and_no_other() {
             let access = switched(lab, json!({"vlan": vlan}));
             give_addresses(&access, "eth0", vlan, 3);
             for (ours, others) in addresses(vlan, 1).iter().zip(addresses(vlan, 2)) {
-                assert_pings(&access, &others); // so whoever does not answer below is not reached
+                assert_pings(&access, &others); // so a missing answer below is meaningful
                 if CARRIED.contains(&vlan) {
                     assert_pings(&access, ours);
                     assert_pings(&wide, ours);
@@ -154,8 +156,8 @@ fn a_trunk_carries_its_vlans_and_no_other() {
     });
 }
 
-/// What the port is a member of decides where its untagged frames go (the native VLAN) and whose it
-/// hears (any untagged).
+/// The membership of a port decides the VLAN of its untagged frames (the native VLAN) and the VLANs
+/// it receives untagged.
 #[test]
 fn untagged_frames_of_a_trunk_are_in_its_native_vlan() {
     struct Native {
@@ -179,7 +181,8 @@ fn untagged_frames_of_a_trunk_are_in_its_native_vlan() {
         if !filters_vlans(lab) {
             return;
         }
-        let tagged = switched(lab, json!({"vlan": 200})); // first: it makes the bridge, with its filter
+        // The first ADD creates the bridge with VLAN filtering.
+        let tagged = switched(lab, json!({"vlan": 200}));
         give_addresses(&tagged, "eth0", 200, 2);
         let (default, access) = (switched(lab, json!({})), switched(lab, json!({"vlan": 100})));
         give_addresses(&default, "eth0", 1, 2);
@@ -205,7 +208,7 @@ fn untagged_frames_of_a_trunk_are_in_its_native_vlan() {
 }
 
 #[test]
-fn isolated_ports_of_a_vlan_reach_its_gateway_but_not_each_other() {
+fn isolated_ports_of_a_vlan_reach_its_gateway_but_no_other_port() {
     for_each_peer("bridge", |lab| {
         if !filters_vlans(lab) {
             return;
@@ -222,7 +225,7 @@ fn isolated_ports_of_a_vlan_reach_its_gateway_but_not_each_other() {
             assert_pings(&a, ["10.10.0.1", "2001:db8:10::1"][family]);
             assert_pings(&a, &open[family]);
             assert_pings(&c, &own[family]);
-            assert_pings(&c, &isolated[family]); // it is there, so the next line says something
+            assert_pings(&c, &isolated[family]); // it answers, so the next line is meaningful
             assert_no_ping(&a, &isolated[family]);
         }
     });
@@ -263,15 +266,15 @@ fn the_gateway_of_a_vlan_has_an_interface_of_its_own() {
         assert_pings(&container, "10.10.0.1");
         attachment.check(&result).ok();
         attachment.del();
-        // It stays, as the bridge does, for the next container.
+        // The gateway's interface stays for the next container, as the bridge does.
         lab.attach(&lab.container(), &tagged).add();
         assert_eq!(lab.host.addresses("br0.100"), ["10.10.0.1/24"]);
     });
 }
 
-/// Where br_netfilter shows bridged frames to the rules of IP, those on their way to the gateway's
-/// interface, which is behind a port, may be masqueraded before they are routed. Here only what is
-/// routed is of interest.
+/// If br_netfilter passes bridged frames to the IP rules, frames on their way to the gateway's
+/// interface, which is behind a port, may be masqueraded before they are routed. The test covers
+/// only routed packets.
 const NO_BRIDGE_NETFILTER: &str = "for call in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $call ] || echo 0 >$call; done";
 
 #[test]
@@ -306,7 +309,7 @@ fn the_gateways_route_between_vlans_and_to_the_outside() {
     });
 }
 
-/// A bridge that others made, with another default VLAN and a port in VLANs of its own.
+/// A foreign bridge with another default VLAN and a port in VLANs of its own.
 const BRIDGE_OF_OTHERS: &str = "ip link add br0 up type bridge vlan_filtering 1 vlan_default_pvid 7 && \
     ip link add port master br0 up type veth peer name other && ip link set other up && \
     bridge vlan add dev port vid 300-302 && bridge vlan add dev br0 vid 300 self";
@@ -379,13 +382,13 @@ fn a_failed_add_in_a_vlan_leaves_the_bridge_as_it_was() {
         )
         .host(taken),
     ];
-    // One lab says it for all of them: each case has labs of its own.
+    // One probe decides for all cases: each case has labs of its own.
     if filters_vlans(&Lab::new(Peer::Ours)) {
         assert_all_fail("bridge", &conf(), &cases);
     }
 }
 
-/// The last step fails, so the gateway's interface has been made before.
+/// The last step fails, after the gateway's interface was created.
 #[test]
 fn a_failed_add_takes_the_gateway_s_interface_away() {
     for host in ["true", BRIDGE_OF_OTHERS] {
@@ -422,8 +425,8 @@ fn impossible_vlans_are_refused() {
     });
 }
 
-/// An ADD that was killed between making the gateway's interface and connecting it left it half
-/// made; so does another that is at it.
+/// An ADD killed between creating and connecting the gateway's interface leaves it incomplete, and
+/// a concurrent ADD shows the same state.
 #[test]
 fn a_gateway_interface_that_is_half_made_is_completed() {
     for_ours("bridge", |lab| {

@@ -1,20 +1,22 @@
-//! host-device DEL and GC: the device comes back, whatever has become of the rest.
+//! host-device DEL and GC return the device, whatever happened to the rest.
 
 use serde_json::{Value, json};
 
 use super::found::fake_sysfs;
-use super::{MAC, assert_is_back, assert_is_inside, conf, device, is_up, layer_two, leased};
+use super::{MAC, assert_is_back, assert_is_inside};
 use crate::support::attachment::{for_each_peer, for_ours, not_compared, reference_with, with};
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
+use crate::support::networks::host_device::{conf, device, is_up, layer_two, leased};
 use crate::support::snapshot::Watch;
 use crate::support::tracer::{Then, trace};
 use crate::support::traffic::assert_pings;
 
-/// RTM_SETLINK, the first message of DEL that changes anything: the move.
+/// RTM_SETLINK is the move, the first message of DEL that changes anything.
 const SETLINK: u16 = 19;
 
-/// How the device was is written down, one file an attachment, for nobody else to read or write.
+/// The mode and the owner of each record: the state of the device is kept in one file per
+/// attachment, which only its owner can read or write.
 pub fn records(lab: &Lab) -> Vec<String> {
     let found = lab
         .host
@@ -22,7 +24,7 @@ pub fn records(lab: &Lab) -> Vec<String> {
     found.lines().map(str::to_owned).collect()
 }
 
-/// The reference gives it back down, without addresses: see tests/differences.
+/// The reference returns it down and without addresses: see tests/differences.
 #[test]
 fn del_leaves_the_device_as_it_was_before_add() {
     let addresses = "ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 10.40.0.10/24 brd + dev dev0 && \
@@ -60,8 +62,7 @@ fn del_leaves_the_device_as_it_was_before_add() {
     });
 }
 
-/// What the host's operator said of each address is kept: whether its subnet is on the link, its
-/// name, its peer.
+/// Attributes of each address are restored: noprefixroute, the label and the peer.
 #[test]
 fn addresses_come_back_with_their_attributes() {
     for_ours("host-device", |lab| {
@@ -79,9 +80,10 @@ fn addresses_come_back_with_their_attributes() {
     });
 }
 
-/// A DEL was killed when the device was on the host again and had not got back yet what it had.
+/// A DEL was killed after it moved the device to the host and before it restored the device's
+/// state.
 #[test]
-fn a_del_that_was_killed_after_the_move_is_finished_by_whatever_comes_next() {
+fn a_del_killed_after_the_move_is_finished_by_the_next_call() {
     for_ours("host-device", |lab| {
         device(lab);
         let container = lab.container();
@@ -110,7 +112,7 @@ fn a_del_that_was_killed_after_the_move_is_finished_by_whatever_comes_next() {
     });
 }
 
-/// It can be used by the host at once.
+/// The host can use the device at once.
 #[test]
 fn the_host_talks_through_the_device_again() {
     for_ours("host-device", |lab| {
@@ -149,7 +151,7 @@ fn the_container_keeps_nothing() {
     });
 }
 
-/// The reference's fails for each of them: see tests/differences.
+/// The reference's DEL fails in each case: see tests/differences.
 #[test]
 fn del_of_what_is_not_there_succeeds() {
     for_ours("host-device", |lab| {
@@ -159,7 +161,7 @@ fn del_of_what_is_not_there_succeeds() {
         lab.attach(&container, &leased()).del(); // never added
         lab.attach(&container, &layer_two()).del();
         before.assert_unchanged("DEL");
-        // Another's link has the name, and says of no device that it would be.
+        // A foreign link has the name, and no alias that names a device.
         container.sh("ip link add eth0 type veth peer name other");
         let before = Watch::start(lab, &[&container]);
         lab.attach(&container, &leased()).del();
@@ -167,9 +169,9 @@ fn del_of_what_is_not_there_succeeds() {
     });
 }
 
-/// A link that has an alias for a reason of its own is nobody's device.
+/// A link with an alias for another purpose is not a device of the host.
 #[test]
-fn del_spares_a_link_whose_alias_is_no_name() {
+fn del_spares_a_link_with_an_alias_that_is_no_name() {
     for_ours("host-device", |lab| {
         let container = lab.container();
         container.sh("ip link add eth0 type veth peer name other && ip link set eth0 alias 'uplink of rack 7'");
@@ -179,13 +181,14 @@ fn del_spares_a_link_whose_alias_is_no_name() {
     });
 }
 
-/// A veth goes with its namespace; what else there was has to go too.
+/// A veth is deleted with its namespace, and DEL removes the rest.
 #[test]
 fn del_does_not_need_the_namespace() {
     for_ours("host-device", |lab| {
         let mut before = None;
         for how in ["vanished", "of a process", "stale", "none", "empty"] {
-            lab.outside.try_sh("ip link del peer0"); // the kernel takes its time with what went with a namespace
+            // The kernel deletes the links of a destroyed namespace with a delay.
+            lab.outside.try_sh("ip link del peer0");
             before.get_or_insert_with(|| Watch::start(lab, &[]));
             device(lab);
             let container =
@@ -210,8 +213,8 @@ fn del_does_not_need_the_namespace() {
     });
 }
 
-/// A device plugin takes a device away, or its driver is gone, while a container has it. The
-/// reference's DEL fails: see tests/differences.
+/// A device plugin may remove the device, or its driver may be unloaded, while a container has it.
+/// The reference's DEL fails: see tests/differences.
 #[test]
 fn del_needs_neither_sysfs_nor_the_configuration_of_add() {
     let changes = [
@@ -238,7 +241,7 @@ fn del_needs_neither_sysfs_nor_the_configuration_of_add() {
     });
 }
 
-/// The host has a new link by the old name: nobody's fault, and the container must not pay for it.
+/// The host has a new link with the old name: DEL fails, and the container keeps a working device.
 #[test]
 fn del_waits_until_the_device_s_name_is_free_on_the_host() {
     for_each_peer("host-device", |lab| {
@@ -296,7 +299,7 @@ fn gc_gives_back_what_no_runtime_knows_any_more() {
                 Value::Null
             );
             before.assert_unchanged("the ADD that was forgotten");
-            // And where the namespace is gone, and the veth with it.
+            // The same after the namespace is gone, and the veth with it.
             attachment.add();
             container.vanish();
             attachment.gc(&[]).ok();
@@ -308,10 +311,10 @@ fn gc_gives_back_what_no_runtime_knows_any_more() {
     });
 }
 
-/// A node is upgraded, or rolled back, while a container has the device: its name is in its alias
-/// for both.
+/// A node is upgraded or rolled back while a container has the device: both plugins find the
+/// device's name in its alias.
 #[test]
-fn a_device_comes_back_whoever_took_it() {
+fn a_device_comes_back_from_any_namespace() {
     let Some(reference) = reference_with("host-device") else {
         return not_compared("specification 1.1.0");
     };
@@ -334,8 +337,7 @@ fn a_device_comes_back_whoever_took_it() {
                 attachment.del();
                 assert_is_back(lab, &container);
                 assert!(!lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists());
-                // What a rollback leaves is a record. It means nothing to whoever has the device
-                // next.
+                // A rollback leaves a record, which must not affect the next owner of the device.
                 lab.attach(&container, &base).del();
                 assert_eq!(records(lab), [""; 0]);
                 lab.host.sh("ip link del dev0");
@@ -344,8 +346,8 @@ fn a_device_comes_back_whoever_took_it() {
     });
 }
 
-/// After a rollback and the way back up: the record of an attachment that the reference has ended
-/// is not the next one's.
+/// After a rollback and a new upgrade, the record of an attachment that the reference ended does
+/// not apply to the next attachment.
 #[test]
 fn a_record_that_a_rollback_left_is_not_believed() {
     let Some(reference) = reference_with("host-device") else {
@@ -357,7 +359,7 @@ fn a_record_that_a_rollback_left_is_not_believed() {
         let attachment = lab.attach(&container, &layer_two());
         attachment.add();
         attachment.clone().by(&reference).del();
-        // The operator has other plans with it since.
+        // The operator has reconfigured the device since.
         lab.host.sh(&format!(
             "ip link set dev0 address {MAC} mtu 1350 && ip addr add 10.49.0.9/24 brd + dev dev0 && ip link set dev0 up"
         ));

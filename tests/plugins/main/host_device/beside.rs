@@ -1,18 +1,19 @@
-//! Other plugins in a container that has a device of the host: a link there may be that device.
+//! Other plugins in a container with a device of the host: DEL after a killed ADD removes their
+//! links and spares the device.
 
 use serde_json::Value;
 
-use super::{device, layer_two};
-use crate::plugins::main::{bridge, stacked, tap};
 use crate::support::attachment::for_ours;
 use crate::support::call::Call;
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::host_device::{device, layer_two};
+use crate::support::networks::{bridge, stacked, tap};
 use crate::support::tracer::{Then, trace};
 
-/// All links but those that stay.
+/// Lists all links except the permanent ones.
 const OTHERS: &str = "ip -o link | grep -vE ' (lo|eth0|uplink|br0)(@[^ ]*)?: ' || true";
 
-/// Runs the call and kills it before its system call of this number; whether it came that far.
+/// Runs the call and kills it before its `number`th system call; false if it makes fewer.
 fn kill_before(call: &Call, number: usize) -> bool {
     let mut calls = 0;
     let traced = trace(call, |stop| {
@@ -22,7 +23,7 @@ fn kill_before(call: &Call, number: usize) -> bool {
     traced.killed
 }
 
-/// Kills ADD before each of its system calls; DEL leaves nothing of it.
+/// Kills ADD before each of its system calls and expects DEL to remove the leftovers.
 fn assert_killed_adds_leave_nothing(lab: &Lab, container: &Container, conf: &Value) {
     let attachment = lab.attach(container, conf).ifname("eth1");
     let mut kills = 0;
@@ -37,7 +38,8 @@ fn assert_killed_adds_leave_nothing(lab: &Lab, container: &Container, conf: &Val
     attachment.del();
 }
 
-/// Between its creation and its alias or record nothing but its name and kind say whose a link is.
+/// Between its creation and its alias or record, only its name and kind identify the owner of a
+/// link.
 #[test]
 fn killed_adds_beside_a_device_leave_nothing_after_del() {
     for_ours("host-device", |lab| {
@@ -49,5 +51,23 @@ fn killed_adds_beside_a_device_leave_nothing_after_del() {
             assert_killed_adds_leave_nothing(lab, &container, &conf);
         }
         device.del();
+    });
+}
+
+/// Both links are of one kind; only the inode tells the device from the link of the killed ADD.
+#[test]
+fn killed_macvlan_beside_a_macvlan_leaves_nothing_after_del() {
+    for_ours("host-device", |lab| {
+        if !stacked::MACVLAN.is_in(lab) {
+            return;
+        }
+        lab.host.sh("ip link add link uplink name dev0 type macvlan mode bridge");
+        let container = lab.container();
+        let device = lab.attach(&container, &layer_two());
+        device.add();
+        assert_killed_adds_leave_nothing(lab, &container, &stacked::MACVLAN.conf());
+        assert_eq!(container.link("eth0").unwrap()["ifalias"], "dev0", "the device is still there");
+        device.del();
+        assert!(lab.host.link("dev0").is_some(), "the device is back");
     });
 }

@@ -1,15 +1,18 @@
-//! host-device ADD that fails: an error that helps, and the device is where and how it was.
+//! host-device ADD that fails: a useful error, and the device in its old place and state.
 
 use serde_json::{Value, json};
 
+use super::assert_is_inside;
 use super::found::fake_sysfs;
-use super::{assert_is_inside, await_carrier, conf, device, is_up, layer_two, leased};
-use crate::plugins::main::bridge::failed_add::{Case, fail};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
+use crate::support::failed_add::{Case, fail};
+use crate::support::networks::host_device::{
+    await_carrier, conf, device, is_up, layer_two, leased,
+};
 use crate::support::snapshot::Watch;
 
-/// Mistakes of the configuration: what it has in place of `device`, and how our message begins.
+/// Configuration errors: the keys in place of `device`, and the start of our message.
 fn mistakes() -> Vec<(Value, &'static str)> {
     let two = |first: &str, second: &str| {
         let text = |key: &str| match key {
@@ -65,7 +68,7 @@ fn mistakes() -> Vec<(Value, &'static str)> {
             "kernelpath: \"sys/devices/",
         ),
         (json!({"pciBusID": "0000:00:1f.7"}), "pciBusID: \"0000:00:1f.7\""),
-        // is there, and no network device
+        // Exists, but is not a network device.
         (json!({"pciBusID": "0000:00:1f.8"}), "pciBusID: \"0000:00:1f.8\""),
         (json!({"pciBusID": "../devices/0000:00:1f.6"}), "pciBusID: \"../devices/0000:00:1f.6\""),
         (json!({"pciBusID": ".."}), "pciBusID: \"..\""),
@@ -90,7 +93,7 @@ const SYSFS: &str = "mkdir -p net/dev0 mlx5_core.sf.4/net/dev0; \
     ln -s ../../../devices/pci0000:00/0000:00:1f.8 /sys/bus/pci/devices/0000:00:1f.8";
 
 #[test]
-fn a_device_that_is_not_named_clearly_is_refused_and_nothing_is_touched() {
+fn an_ambiguous_device_is_refused_and_nothing_is_touched() {
     for_ours("host-device", |lab| {
         device(lab);
         fake_sysfs(lab, "e1000e", SYSFS);
@@ -108,8 +111,8 @@ fn a_device_that_is_not_named_clearly_is_refused_and_nothing_is_touched() {
     });
 }
 
-/// What the reference refuses as well. It takes the first of several names, and follows `..`: see
-/// tests/differences.
+/// The cases that the reference refuses too. It takes the first of several names and follows `..`:
+/// see tests/differences.
 #[test]
 fn a_device_that_is_not_there_is_refused_by_both() {
     for_each_peer("host-device", |lab| {
@@ -145,17 +148,16 @@ pub fn failing() -> Vec<Case> {
     cases.into_iter().map(|case| case.host(DEVICE)).collect()
 }
 
-/// As `device` makes it.
+/// The same device as `device` creates.
 const DEVICE: &str = "ip link add dev0 address 02:00:00:00:dd:00 type veth peer name peer0 netns outside && \
     ip -n outside link set peer0 up && ip link set dev0 mtu 1400 && ip link set dev0 up && \
     ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 2001:db8:40::9/64 dev dev0";
 
 #[test]
 fn add_fails_and_the_device_is_as_it_was() {
-    crate::plugins::main::bridge::failed_add::assert_all_fail("host-device", &conf(), &failing());
+    crate::support::failed_add::assert_all_fail("host-device", &conf(), &failing());
 }
 
-/// A device that was down stays down.
 #[test]
 fn add_fails_and_a_device_that_was_down_is_down() {
     for_ours("host-device", |lab| {
@@ -187,7 +189,7 @@ fn add_that_leaves_without_its_lease_keeps_none() {
     });
 }
 
-/// It is in the container already, by the name that it would get.
+/// The device is already in the container, under the requested name.
 #[test]
 fn a_second_add_is_refused_and_the_first_one_goes_on() {
     for_each_peer("host-device", |lab| {
@@ -213,7 +215,7 @@ fn a_second_add_is_refused_and_the_first_one_goes_on() {
 }
 
 #[test]
-fn a_network_without_addresses_has_no_result_in_old_versions_and_nothing_is_touched() {
+fn without_addresses_old_versions_fail_and_nothing_is_touched() {
     for_ours("host-device", |lab| {
         device(lab);
         let container = lab.container();
@@ -231,7 +233,7 @@ fn a_network_without_addresses_has_no_result_in_old_versions_and_nothing_is_touc
 }
 
 #[test]
-fn add_into_a_namespace_that_is_gone_fails_and_the_device_is_as_it_was() {
+fn add_into_a_missing_netns_fails_and_the_device_is_unchanged() {
     for_each_peer("host-device", |lab| {
         device(lab);
         let container = lab.container();

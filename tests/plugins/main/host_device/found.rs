@@ -1,14 +1,15 @@
-//! host-device: by what a device is found.
+//! host-device finds a device by each key that can name one.
 
 use serde_json::{Value, json};
 
-use super::{MAC, assert_is_back, assert_is_inside, conf, device, layer_two};
+use super::{MAC, assert_is_back, assert_is_inside};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::netns::Lab;
+use crate::support::networks::host_device::{conf, device, layer_two};
 use crate::support::snapshot::Watch;
 
-/// A sysfs in place of the lab's that has one device of the PCI bus. `makes` says what is in it, in
-/// its directory.
+/// Replaces the lab's sysfs by one with a single PCI device. The script `makes` runs in the
+/// directory of the device.
 pub fn fake_sysfs(lab: &Lab, driver: &str, makes: &str) {
     lab.host.sh(&format!(
         "set -e; mount -t tmpfs fake /sys
@@ -20,7 +21,7 @@ pub fn fake_sysfs(lab: &Lab, driver: &str, makes: &str) {
     ));
 }
 
-/// What names the device in a configuration, and what the sysfs has to have for it.
+/// The keys that name the device in a configuration, and the script for the sysfs they need.
 struct Way {
     what: &'static str,
     names: Value,
@@ -101,8 +102,8 @@ fn a_device_is_found_by_whatever_names_it() {
     }
 }
 
-/// A device that a user-space driver has is none of the kernel's: there is nothing to be moved, and
-/// the addresses are told only.
+/// A device of a user-space driver is not a link of the kernel: nothing is moved, and the addresses
+/// are only reported.
 #[test]
 fn a_device_of_a_user_space_driver_stays_where_it_is() {
     for_each_peer("host-device", |lab| {
@@ -135,8 +136,8 @@ fn a_device_of_a_user_space_driver_stays_where_it_is() {
     });
 }
 
-/// The reference reads this name of its own variable from the configuration, and moves nothing: see
-/// tests/differences.
+/// The reference reads this name of an internal variable from the configuration and then moves
+/// nothing: see tests/differences.
 #[test]
 fn dpdk_mode_is_no_key() {
     for_ours("host-device", |lab| {

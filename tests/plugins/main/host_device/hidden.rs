@@ -1,23 +1,23 @@
-//! host-device DEL and GC when processes in the container, which may change every link there, hide
-//! the device or give another link its place: the very device comes back as it was, or there is an
-//! error and the record stays.
+//! host-device DEL and GC return the very device, or fail and keep the record, although processes
+//! in the container can change, hide or replace every link there.
 
 use serde_json::{Value, json};
 
 use super::back::records;
-use super::{MAC, assert_is_back, conf, device, is_up, layer_two};
+use super::{MAC, assert_is_back};
 use crate::support::attachment::{Attachment, for_ours, with};
 use crate::support::call::Outcome;
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::host_device::{conf, device, is_up, layer_two};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
-/// A veth end of the container's own with all that a container can write of the device. `$END` is
-/// where its peer is.
+/// A veth of the container with every attribute of the device that a container can set. `$END` is
+/// the place of its peer.
 const IMPOSTOR: &str = "ip link add eth0 address 02:00:00:00:dd:00 type veth peer name trap $END && \
     ip link set eth0 alias dev0 mtu 1400 up";
 
-/// What leaves the device in its namespace.
+/// Changes that leave the device in its namespace.
 fn disguises() -> Vec<(&'static str, String)> {
     let renamed = "ip link set eth0 down; ip link set eth0 name eth9";
     let case = |what, script: &str| (what, script.to_owned());
@@ -86,7 +86,7 @@ fn attach<'a>(lab: &'a Lab, container: &Container) -> Attachment<'a> {
 
 type End = fn(&Attachment<'_>) -> Outcome;
 
-/// Both ways in which an attachment ends.
+/// Both ways to end an attachment.
 const WAYS: [(&str, End); 2] =
     [("DEL", |attachment| attachment.try_del()), ("GC", |attachment| attachment.gc(&[]))];
 
@@ -123,7 +123,7 @@ fn device_in_any_disguise_comes_back() {
     });
 }
 
-/// What takes the device out of its namespace, and what brings it back there.
+/// Commands that move the device out of its namespace, and commands that move it back.
 fn hiding_places() -> Vec<(&'static str, String, &'static str)> {
     let away = "ip link set eth0 netns nest";
     let impostor = |end| IMPOSTOR.replace("$END", end);
@@ -194,7 +194,7 @@ fn device_out_of_its_namespace_is_an_error_until_it_is_back() {
     });
 }
 
-/// A device that the container deleted is not hidden; that shows by its other end.
+/// A device deleted by the container is not hidden: its peer is on the host, so its absence shows.
 #[test]
 fn del_succeeds_after_the_container_deleted_the_device() {
     for_ours("host-device", |lab| {
@@ -213,8 +213,8 @@ fn del_succeeds_after_the_container_deleted_the_device() {
     });
 }
 
-/// The other end is out of sight, so it cannot be told from one that is hidden, until the namespace
-/// goes.
+/// The peer is out of sight, so a deleted device cannot be told from a hidden one until the
+/// namespace is gone.
 #[test]
 fn deleted_device_is_an_error_while_its_namespace_lives() {
     for_ours("host-device", |lab| {
@@ -231,8 +231,8 @@ fn deleted_device_is_an_error_while_its_namespace_lives() {
     });
 }
 
-/// The kernel gives hardware back when its namespace goes, with the names and addresses that the
-/// container gave it.
+/// The kernel returns hardware to the host when its namespace is destroyed, with the names and
+/// addresses set in the container.
 #[test]
 fn device_that_came_back_by_itself_is_known_by_what_it_is() {
     let how_found = json!({"device": null, "hwaddr": "02:00:00:00:dd:77"});
@@ -266,7 +266,7 @@ fn device_that_came_back_by_itself_is_known_by_what_it_is() {
     });
 }
 
-/// Container identifiers and paths are used again: what leads to a namespace is not that namespace.
+/// Container IDs and paths are reused: a path does not identify a namespace.
 #[test]
 fn path_of_another_container_gives_nothing_away() {
     for_ours("host-device", |lab| {
@@ -277,7 +277,7 @@ fn path_of_another_container_gives_nothing_away() {
             stale.add();
             let record = lab.host.sh("ls /run/cni/host-device/*.json").trim().to_owned();
             lab.host.sh(&format!("cp {record} /run/kept"));
-            // As the reference does it: the record stays.
+            // Move the device as the reference's DEL does, so that the record stays.
             first.sh(&format!(
                 "ip link set eth0 down; ip link set eth0 alias '' name dev0 netns {}",
                 lab.pid()
@@ -314,8 +314,8 @@ fn path_of_another_container_gives_nothing_away() {
     });
 }
 
-/// Without a record there is only what a container can write, so a link that it can have made stays
-/// with it.
+/// Without a record every attribute may come from the container, so a link that the container can
+/// have created stays there.
 #[test]
 fn del_without_a_record_leaves_the_container_its_own_links() {
     for_ours("host-device", |lab| {
@@ -330,7 +330,7 @@ fn del_without_a_record_leaves_the_container_its_own_links() {
     });
 }
 
-/// Where sysfs cannot be mounted the attributes decide that no process can change.
+/// If sysfs cannot be mounted, the attributes that no process can change identify the device.
 #[test]
 fn device_is_known_without_sysfs_by_kind_and_other_end() {
     for_ours("host-device", |lab| {
@@ -352,7 +352,7 @@ fn device_is_known_without_sysfs_by_kind_and_other_end() {
     });
 }
 
-/// Records of earlier versions say neither which device it is nor in which namespace.
+/// Records of earlier versions identify neither the device nor its namespace.
 #[test]
 fn record_of_an_earlier_version_gives_the_device_back() {
     for_ours("host-device", |lab| {

@@ -1,12 +1,12 @@
-//! The program behind a tap, such as a virtual machine: it has the frames.
+//! A program behind a tap, such as a virtual machine, that reads and writes its frames.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::support::netns::{Lab, Namespace};
 
-/// Opens queues of a tap and carries its frames to another's, over a socket that keeps their
-/// boundaries. It ends when its stdin does.
+/// Opens queues of a tap and relays frames to another tap over a socket that preserves their
+/// boundaries. Exits when its stdin is closed.
 const RELAY: &str = r#"
 use strict; use Socket;
 my ($node, $tap, $queues, $role, $path) = @ARGV;
@@ -76,7 +76,7 @@ fn start(mut command: Command, arguments: [&str; 5]) -> Result<Relay, String> {
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
-/// Joins the taps `eth0` of two containers until it is dropped.
+/// Connects the taps `eth0` of two containers until it is dropped.
 pub struct Cable {
     _ends: [Relay; 2],
 }
@@ -94,10 +94,10 @@ impl Cable {
     }
 }
 
-/// Whether a process of this user and group can open the tap `eth0`; the kernel's word where it
-/// cannot.
+/// Whether a process of this user and group can open the tap `eth0`; the kernel's error if not.
 pub fn open_as(lab: &Lab, at: &Namespace, user: u32, group: u32) -> Result<(), String> {
-    lab.host.sh("[ -e /run/tun ] || mknod -m 666 /run/tun c 10 200"); // the machine's may be root's alone
+    // The machine's own node may be accessible to root only.
+    lab.host.sh("[ -e /run/tun ] || mknod -m 666 /run/tun c 10 200");
     let mut command = at.command("setpriv");
     command.args([
         &format!("--reuid={user}"),

@@ -1,14 +1,14 @@
-//! tap with `selinuxContext`. No policy is needed: an initial context will do, and the kernel knows
-//! those by itself.
+//! tap with `selinuxContext`, without a policy: initial contexts are built into the kernel.
 
 use serde_json::json;
 
-use super::{data, for_each_peer_with_taps, layer_two, tap};
+use super::{data, for_each_peer_with_taps, tap};
 use crate::support::attachment::{skip, with};
 use crate::support::netns::Lab;
+use crate::support::networks::tap::layer_two;
 use crate::support::snapshot::Watch;
 
-/// Not the one that everything else has without a policy, which is `kernel`.
+/// Not `kernel`, which every process has without a policy.
 const CONTEXT: &str = "unlabeled";
 
 fn has_selinux(lab: &Lab) -> bool {
@@ -19,8 +19,8 @@ fn has_selinux(lab: &Lab) -> bool {
     has
 }
 
-/// The command line of a process in that context. Whoever makes the tap is kept waiting long enough
-/// to be seen.
+/// The command line of a process in that context. The test delays the creation of the tap, so that
+/// the process can be observed.
 fn seen_in_context(lab: &Lab) -> String {
     lab.host.sh(&format!(
         "for try in $(seq 600); do

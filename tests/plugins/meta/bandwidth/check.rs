@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
-use super::{both, for_able_ours, for_each_able_peer, host_end, network};
+use super::{for_able_ours, for_each_able_peer, host_end};
 use crate::support::attachment::{interface, with};
 use crate::support::call::Peer;
+use crate::support::networks::bandwidth::{both, network};
 
-/// What is done to the limits, where `$v` is the host's end and `$i` the ifb; what the error names;
-/// whether the reference sees it.
+/// The damage to the limits, where `$v` is the host end and `$i` the ifb; the words that the error
+/// must contain; whether the reference detects the damage.
 const BREAKS: [(&str, &str, &str, bool); 12] = [
     ("no queue towards the container", "tc qdisc del dev $v root", "expected tbf", false),
     (
@@ -87,8 +88,7 @@ fn check_needs_the_result_of_add() {
     });
 }
 
-/// A bucket that is as long as a packet was made for the MTU of that time. Once packets do not fit
-/// any more it is no good.
+/// A minimal bucket fits one packet of the MTU at ADD. After the MTU grows, no packet fits.
 #[test]
 fn check_minds_an_mtu_that_grows_but_none_that_shrinks() {
     for_able_ours(|lab| {
@@ -103,7 +103,7 @@ fn check_minds_an_mtu_that_grows_but_none_that_shrinks() {
     });
 }
 
-/// Other limits than those of ADD.
+/// Limits in the configuration that differ from those of ADD.
 #[test]
 fn check_compares_with_the_configuration() {
     for_able_ours(|lab| {

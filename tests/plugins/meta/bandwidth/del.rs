@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    BURST, RATE, bandwidth, both, for_able_ours, for_each_able_peer, host_end, network, queue,
-};
-use crate::plugins::main::bridge;
+use super::{for_able_ours, for_each_able_peer, host_end, queue};
 use crate::support::attachment::{interface, with};
+use crate::support::networks::bandwidth::{BURST, RATE, bandwidth, both, network};
+use crate::support::networks::bridge;
 use crate::support::snapshot::Watch;
 
 #[test]
@@ -33,7 +32,7 @@ fn del_needs_nothing_but_the_key() {
     });
 }
 
-/// The host's end is found by its name as well.
+/// Without the namespace, DEL finds the host end by its name.
 #[test]
 fn del_without_a_namespace_takes_the_limits_off_the_host_s_end() {
     for_able_ours(|lab| {
@@ -66,9 +65,9 @@ fn del_works_with_a_configuration_that_add_would_refuse() {
     });
 }
 
-/// A path can be given out again, and the numbers of links in two containers are alike.
+/// A runtime can reuse a path, and ifindexes in two containers are often equal.
 #[test]
-fn del_with_a_path_that_is_another_container_s_by_now_leaves_that_one_s_limits() {
+fn del_with_a_reused_path_keeps_the_limits_of_the_new_container() {
     for_able_ours(|lab| {
         let (gone, other) = (lab.chain(&network(), &both()), lab.chain(&network(), &both()));
         let limited = other.add();
@@ -80,8 +79,8 @@ fn del_with_a_path_that_is_another_container_s_by_now_leaves_that_one_s_limits()
     });
 }
 
-/// The other end of the container's pair is in a third namespace, and has the number there that
-/// another's has here.
+/// The peer of the container's interface is in a third namespace, and its ifindex there equals that
+/// of another container's link on the host.
 #[test]
 fn del_is_not_misled_by_the_numbers_of_links() {
     for_able_ours(|lab| {
@@ -113,7 +112,7 @@ fn del_leaves_what_is_another_s() {
         chain.bare().del();
         before.assert_unchanged("DEL");
         other.check(&limited).ok();
-        // A queue that somebody else has given to a host's end.
+        // A foreign qdisc on the host end.
         lab.host.sh(&format!(
             "tc qdisc add dev {} root handle 7: htb; tc qdisc add dev {0} ingress",
             host_end(&chain)
@@ -124,8 +123,8 @@ fn del_leaves_what_is_another_s() {
     });
 }
 
-/// An administrator has deleted a part: CHECK says so, DEL leaves nothing of the rest, and the
-/// other container keeps its limits.
+/// An administrator has deleted a part: CHECK reports it, DEL removes the rest, and the other
+/// container keeps its limits.
 #[test]
 fn del_after_a_part_was_deleted_leaves_nothing() {
     for_able_ours(|lab| {
@@ -174,8 +173,8 @@ fn gc_removes_what_no_runtime_knows_any_more() {
         let lost = lab.chain(&latest, &both());
         let ifb = interface(&lost.add(), 2);
         lost.container.vanish();
-        lab.host.sh("ip link add bwpffffffffffff type ifb"); // of nobody, or of the reference
-        lost.call("GC", None).run().ok(); // without the key nothing is freed
+        lab.host.sh("ip link add bwpffffffffffff type ifb"); // without an owner, or the reference's
+        lost.call("GC", None).run().ok(); // without the list of valid attachments GC frees nothing
         assert!(lab.host.link(&ifb).is_some());
         assert_eq!(lost.gc(&[(&kept.container.id, "eth0")]).ok(), Value::Null);
         assert!(lab.host.link(&ifb).is_none() && lab.host.link("bwpffffffffffff").is_some());
@@ -189,10 +188,10 @@ fn gc_removes_what_no_runtime_knows_any_more() {
     });
 }
 
-/// An ADD was killed between the link and its alias, which the kernel takes for a link that is
-/// there only.
+/// The kernel accepts an alias only for an existing link, so an ADD killed between the two requests
+/// leaves an ifb without one.
 #[test]
-fn an_ifb_that_has_no_alias_yet_is_the_attachment_s_all_the_same() {
+fn an_ifb_without_alias_still_belongs_to_its_attachment() {
     for_able_ours(|lab| {
         bridge::warm_up(lab, &network());
         let before = Watch::start(lab, &[]);

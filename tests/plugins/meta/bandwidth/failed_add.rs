@@ -1,13 +1,14 @@
-//! bandwidth ADD that fails: an error that helps, and everything as it was.
+//! bandwidth ADD that fails: the error names the cause, and host and container are unchanged.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{bandwidth, both, can_limit, for_able_ours, for_each_able_peer, host_end, network};
-use crate::plugins::main::bridge::failed_add::Case;
+use super::{for_able_ours, for_each_able_peer, host_end};
 use crate::support::attachment::{for_each_peer, with};
 use crate::support::call::Peer;
+use crate::support::failed_add::Case;
+use crate::support::networks::bandwidth::{bandwidth, both, can_limit, network};
 use crate::support::patience;
 use crate::support::snapshot::Watch;
 
@@ -117,7 +118,8 @@ fn add_fails_and_nothing_has_changed() {
     }
 }
 
-/// Mistakes that only ours knows, where the reference has other ideas or none.
+/// Errors that only ours detects; the reference accepts these configurations or reads them
+/// differently.
 #[test]
 fn add_that_only_ours_refuses_changes_nothing() {
     for_able_ours(|lab| {
@@ -160,8 +162,8 @@ fn add_that_only_ours_refuses_changes_nothing() {
     });
 }
 
-/// Each thing that ADD makes is in the way once. The reference leaves what it made before: see
-/// tests/differences.
+/// Each object that ADD creates already exists once. The reference leaves the objects it made
+/// before the failure; see tests/differences.
 #[test]
 fn what_is_in_the_way_is_left_alone() {
     for_able_ours(|lab| {
@@ -196,7 +198,7 @@ fn what_is_in_the_way_is_left_alone() {
                 (code, true),
                 "{script}: {error:?}"
             );
-            // As runtimes do then.
+            // Runtimes call DEL after a failed ADD.
             chain.del();
             chain.bare().del();
             before.assert_unchanged(&format!("DEL with {script}"));
@@ -204,7 +206,8 @@ fn what_is_in_the_way_is_left_alone() {
     });
 }
 
-/// Limits that DEL does not know are told from an administrator's by what ADD makes.
+/// Without limits in the configuration, DEL recognises its own queues by the shape that ADD gives
+/// them.
 #[test]
 fn del_that_knows_no_limits_leaves_an_administrator_s_queue() {
     for_able_ours(|lab| {
@@ -221,7 +224,8 @@ fn del_that_knows_no_limits_leaves_an_administrator_s_queue() {
     });
 }
 
-/// What leads to an ifb that is gone is of use to nobody, but another's filter behind it is.
+/// DEL removes the filter that leads to the deleted ifb. The ingress qdisc stays: it has a foreign
+/// filter as well.
 #[test]
 fn del_leaves_an_ingress_qdisc_with_another_s_filter() {
     for_able_ours(|lab| {
@@ -238,7 +242,7 @@ fn del_leaves_an_ingress_qdisc_with_another_s_filter() {
     });
 }
 
-/// The reference fails in the middle of it, and its DEL takes the first ADD's ifb.
+/// The reference fails halfway, and its DEL removes the first ADD's ifb.
 #[test]
 fn a_second_add_is_refused_and_leaves_the_first() {
     for_able_ours(|lab| {
@@ -264,7 +268,7 @@ fn add_into_a_namespace_that_is_gone_changes_nothing() {
         let chain = lab.chain(&network(), &both());
         let link = host_end(&chain);
         chain.container.vanish();
-        // The kernel takes the namespace's links down some time later.
+        // The kernel deletes the namespace's links with a delay.
         let deadline = Instant::now() + patience(3);
         while lab.host.link(&link).is_some() {
             assert!(Instant::now() < deadline, "{link} stays");
@@ -279,7 +283,8 @@ fn add_into_a_namespace_that_is_gone_changes_nothing() {
     });
 }
 
-/// A call whose Nth message to the kernel fails before it is sent; None where that cannot be done.
+/// A call whose Nth message to the kernel fails before it is sent; None if strace cannot inject
+/// that.
 fn with_failing_message(
     mut call: crate::support::call::Call,
     errno: &str,
@@ -298,7 +303,7 @@ fn with_failing_message(
     Some(call)
 }
 
-/// Whatever the kernel refuses, in whichever of the messages.
+/// ADD rolls back after a failure of any of its netlink messages.
 #[test]
 fn an_add_that_fails_at_any_message_leaves_nothing() {
     for_able_ours(|lab| {
@@ -327,7 +332,7 @@ fn an_add_that_fails_at_any_message_leaves_nothing() {
     });
 }
 
-/// The first message of STATUS asks for tbf, the second for ifb.
+/// STATUS probes tbf with its first message and ifb with its second.
 #[test]
 fn status_says_what_the_kernel_lacks() {
     for_able_ours(|lab| {
@@ -341,7 +346,7 @@ fn status_says_what_the_kernel_lacks() {
             let error = call.run().err();
             let msg = format!("the kernel has no {names}");
             assert_eq!((error.code, error.msg.as_str()), (50, msg.as_str()));
-            // Containers that the runtime does not limit need neither.
+            // A network where the runtime sets no limits needs neither, so this is only a warning.
             let of_runtime = chain.also(&bandwidth(json!({"capabilities": {"bandwidth": true}})));
             let Some(call) = with_failing_message(of_runtime.call("STATUS", None), errno, nth)
             else {

@@ -1,20 +1,22 @@
-//! bandwidth: limits for some of the traffic. The reference had it in 1.5 and has it no more.
+//! bandwidth: limits for a part of the traffic. The reference had this in 1.5 and has removed it.
 
 use serde_json::{Value, json};
 
-use super::{BURST, RATE, bandwidth, can_limit, host_end, is_able, network};
+use super::host_end;
 use crate::support::attachment::{for_ours, interface, skip, with};
 use crate::support::chain::Chain;
-use crate::support::flow::{assert_rate, is_emulated, measure};
+use crate::support::extent::is_emulated;
+use crate::support::flow::{assert_rate, measure};
 use crate::support::netns::{Lab, Namespace};
+use crate::support::networks::bandwidth::{BURST, RATE, bandwidth, can_limit, is_able, network};
 use crate::support::snapshot::Watch;
 
-/// Two addresses of the host in each family, so that one can be limited and the other not.
+/// Two addresses of the host in each family: one can be limited and the other not.
 const NEAR: [&str; 2] = ["198.51.100.1", "2001:db8:ffff::1"];
 const FAR: [&str; 2] = ["192.0.2.1", "2001:db8:eeee::1"];
 const ADD_FAR: &str =
     "ip addr add 192.0.2.1/32 dev lo; ip addr add 2001:db8:eeee::1/128 dev lo nodad";
-/// Nothing that is limited to [`RATE`] is as fast.
+/// Traffic limited to [`RATE`] never reaches this rate.
 const UNLIMITED: u64 = 3 * RATE;
 
 fn limited(subnets: Value) -> Value {
@@ -35,7 +37,7 @@ fn for_able_ours(case: impl Fn(&Lab)) {
     });
 }
 
-/// Which of NEAR and FAR are limited, to the container and from it, over IPv4 and IPv6.
+/// Whether NEAR and FAR are limited, to the container and from it, over IPv4 and IPv6.
 fn limits_of(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, bool)> {
     let container: &Namespace = &chain.container;
     let own = chain.ips();
@@ -43,7 +45,7 @@ fn limits_of(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, bool)> {
     for family in [0, 1] {
         for there in [NEAR[family], FAR[family]] {
             let out = measure(container, &lab.host, there, 3);
-            // From this address of the host's: the route to the container says so.
+            // The route to the container makes the host send from this address.
             let net =
                 if family == 0 { format!("{}/32", own[0]) } else { format!("{}/128", own[1]) };
             let route = format!("ip route replace {net} dev {} src {there}", host_end(chain));
@@ -103,7 +105,7 @@ fn only_traffic_with_shaped_subnets_is_limited() {
     });
 }
 
-/// TCP hands over 64 KB at once, more than may wait here.
+/// TCP sends 64 KB at once, which is more than this queue holds.
 #[test]
 fn a_small_burst_does_not_slow_the_limited_traffic_down() {
     for_able_ours(|lab| {
@@ -120,7 +122,7 @@ fn a_small_burst_does_not_slow_the_limited_traffic_down() {
     });
 }
 
-/// The operator says the subnets, the runtime the limits.
+/// The operator configures the subnets, the runtime the limits.
 #[test]
 fn subnets_of_the_network_are_for_the_limits_of_the_runtime_too() {
     for_able_ours(|lab| {
@@ -185,7 +187,7 @@ fn del_and_check_know_limits_with_subnets() {
     });
 }
 
-/// As many as a cluster has nodes.
+/// As many subnets as a large cluster has nodes.
 #[test]
 fn hundreds_of_subnets_are_taken() {
     for_able_ours(|lab| {

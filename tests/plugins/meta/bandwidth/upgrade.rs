@@ -1,16 +1,17 @@
-//! bandwidth: what one has limited the other checks and removes.
+//! bandwidth: each peer checks and removes the limits that the other one made.
 
 use serde_json::{Value, json};
 
-use super::{BURST, RATE, bandwidth, can_limit, directions, network};
+use super::directions;
 use crate::support::attachment::{interface, not_compared, reference_with, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::flow::assert_rate;
 use crate::support::netns::Lab;
+use crate::support::networks::bandwidth::{BURST, RATE, bandwidth, can_limit, network};
 use crate::support::snapshot::Watch;
 
-/// Limits that both make alike.
+/// Limits for which both peers make the same queues.
 fn limits() -> [Value; 3] {
     let keys = |rate: u64, burst: u64| {
         bandwidth(
@@ -20,7 +21,7 @@ fn limits() -> [Value; 3] {
     [keys(RATE, BURST), keys(3_333_333, 777_777), keys(100_000_000_000, 1_000_000_000)]
 }
 
-/// The main plugin by one, the limits too; what the other does is up to the case.
+/// `from` runs the main plugin and sets the limits; the case decides what `to` does.
 fn handed_over(from: &Peer, to: &Peer, case: impl Fn(&Lab, &Chain<'_>, &Value)) {
     let lab = Lab::new(from.clone()).without_dad();
     if !can_limit(&lab) {
@@ -56,7 +57,7 @@ fn ours_checks_and_removes_what_the_reference_made() {
 }
 
 #[test]
-fn ours_removes_what_the_reference_made_when_the_namespace_is_gone() {
+fn our_del_without_netns_removes_limits_of_the_reference() {
     with_reference(|reference| {
         handed_over(reference, &Peer::Ours, |_, chain, _| chain.container.vanish())
     });
@@ -67,8 +68,8 @@ fn the_reference_checks_and_removes_what_ours_made() {
     with_reference(|reference| handed_over(&Peer::Ours, reference, |_, _, _| ()));
 }
 
-/// The bursts that runtimes send for none: the reference's own numbers pass our CHECK, so an
-/// upgrade raises no alarm.
+/// Default bursts that runtimes send: our CHECK accepts the reference's own numbers, so an upgrade
+/// raises no false alarm.
 #[test]
 fn ours_checks_the_numbers_that_the_reference_made_of_no_burst() {
     with_reference(|reference| {
@@ -87,7 +88,7 @@ fn ours_checks_the_numbers_that_the_reference_made_of_no_burst() {
     });
 }
 
-/// A container that the reference has limited, before the upgrade.
+/// A container that the reference limited before the upgrade.
 fn limited_by_reference(case: impl Fn(&Lab, &Chain<'_>)) {
     with_reference(|reference| {
         let lab = Lab::new(reference.clone());
@@ -105,7 +106,7 @@ fn limits_of_the_reference_hold_after_the_upgrade() {
         for (_, from, to, address) in directions(lab, chain).into_iter().take(2) {
             assert_rate(from, to, &address, RATE);
         }
-        // The second ADD of a runtime that has lost the first one's result.
+        // A runtime that lost the result of the first ADD repeats it.
         let error = (**chain).clone().by(&Peer::Ours).try_add().err();
         assert_eq!(error.code, 102, "{error:?}");
     });
@@ -131,8 +132,8 @@ fn del_removes_the_reference_s_ifb_that_lost_its_filter() {
     });
 }
 
-/// Both have one name for all interfaces of a container; the second interface is not limited, and
-/// its DEL is no reason to remove it.
+/// The reference uses one ifb name for all interfaces of a container. DEL of the second interface,
+/// which has no limits, must not remove the ifb of the first.
 #[test]
 fn del_of_another_interface_leaves_the_reference_s_ifb() {
     limited_by_reference(|lab, chain| {
@@ -163,9 +164,9 @@ fn gc_removes_the_ifbs_that_the_reference_left() {
             chain.add();
             lab.host.sh(&format!("ip link del {}", super::host_end(chain)));
         }
-        // As the reference's ADD leaves it for a moment: made, and not yet used.
+        // The state in the middle of the reference's ADD: the ifb exists and is unused.
         lab.host.sh("ip link add bwp012345678901 type ifb");
-        // Of the addresses that the kernel chooses, one in 64 begins as ours do.
+        // One in 64 addresses that the kernel picks begins with the same bits as ours.
         lab.host.sh("ip link add bwp012345678902 address 02:00:00:00:00:01 type ifb");
         lab.host.sh("tc qdisc add dev bwp012345678902 root handle 1: tbf rate 1mbit burst 10kb latency 25ms");
         assert_eq!(ifbs(&lab).len(), 5);

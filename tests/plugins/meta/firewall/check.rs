@@ -1,15 +1,15 @@
-//! firewall CHECK: what is missing is named.
+//! firewall CHECK: the error names the missing rule.
 
 use serde_json::json;
 
 use super::isolation::policy;
-use super::{DROPPING, admit, firewall, network, route_from_outside};
 use crate::support::attachment::{for_each_peer, for_ours, skip, with};
 use crate::support::call::Peer;
 use crate::support::netns::OUTSIDE;
+use crate::support::networks::firewall::{DROPPING, admit, firewall, network, route_from_outside};
 use crate::support::traffic::assert_pings;
 
-/// What is removed, and what the error has to name.
+/// The command that removes a rule, and the words that the error must contain.
 const REMOVED: [(&str, &str); 7] = [
     ("iptables -D CNI-FORWARD -s 10.10.0.2/32 -j ACCEPT", "-s 10.10.0.2/32 -j ACCEPT"),
     (
@@ -44,7 +44,7 @@ fn what_is_missing_in_the_tables_of_iptables_is_named() {
     }
 }
 
-/// The reference makes chains that are missing, and goes on.
+/// The reference creates missing chains and continues.
 #[test]
 fn check_changes_nothing() {
     for_ours("firewall", |lab| {
@@ -52,7 +52,7 @@ fn check_changes_nothing() {
             lab.host.sh(DROPPING);
             let chain = admit(lab, &firewall(backend));
             lab.host.sh("iptables -F; iptables -X");
-            let rules = || lab.host.sh("iptables-save | grep -v '^#'"); // which tells the time
+            let rules = || lab.host.sh("iptables-save | grep -v '^#'"); // its comments contain the time
             let before = rules();
             assert_eq!(chain.check(&chain.result).err().code, 103);
             assert_eq!(rules(), before);
@@ -87,9 +87,9 @@ fn what_is_missing_in_our_table_is_named() {
     });
 }
 
-/// Docker came after the container: its table drops, and nothing of ours is in it.
+/// Docker was started after the container: its table drops, and has no rules of ours.
 #[test]
-fn a_table_that_appears_later_is_told() {
+fn a_table_that_appears_later_is_reported() {
     for_ours("firewall", |lab| {
         let chain = admit(lab, &firewall(None));
         chain.check(&chain.result).ok();
@@ -106,10 +106,10 @@ fn a_table_that_appears_later_is_told() {
     });
 }
 
-/// Rules of iptables for another container have made that, and isolation stays in it when they go.
-/// It drops nothing of others.
+/// The iptables rules of another container created this table, and it remains when they are
+/// removed. It drops no foreign packets.
 #[test]
-fn a_table_that_appears_later_and_lets_everything_pass_is_no_fault() {
+fn a_later_table_that_accepts_everything_passes_check() {
     for_ours("firewall", |lab| {
         route_from_outside(lab);
         let chain = admit(lab, &firewall(None));
@@ -156,8 +156,8 @@ fn what_is_missing_in_the_tables_of_iptables_legacy_is_named() {
     });
 }
 
-/// CHECK looked for each rule among all, and ADD of so many waited for ever: the kernel's answers
-/// were more than the socket took.
+/// CHECK searched the whole listing for each rule, and an ADD of that many rules hung: the kernel's
+/// acknowledgements overran the socket buffer.
 #[test]
 fn issue_17_check_of_many_addresses_takes_a_time_in_proportion() {
     for_ours("firewall", |lab| {
@@ -176,7 +176,7 @@ fn issue_17_check_of_many_addresses_takes_a_time_in_proportion() {
             many.del();
             taken
         };
-        // Ten times as many took a hundred times as long.
+        // Ten times as many rules took a hundred times as long.
         let (few, many) = (seconds(500), seconds(5_000));
         assert!(many < 40.0 * few.max(0.05), "{few} s for 500, {many} s for 5000");
     });

@@ -1,17 +1,17 @@
-//! firewall DEL and GC: with nothing but the key, twice, after another was given the address, and
-//! what another peer has made.
+//! firewall DEL and GC: with only the attachment's key, repeated, after the address has a new
+//! owner, and for the rules of another peer.
 
 use std::process::Child;
 
 use serde_json::{Value, json};
 
 use super::isolation::policy;
-use super::{DROPPING, admit, firewall, network};
-use crate::plugins::main::bridge::warm_up;
 use crate::support::attachment::{for_each_peer, for_ours, reference_with, skip, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::netns::Lab;
+use crate::support::networks::bridge::warm_up;
+use crate::support::networks::firewall::{DROPPING, admit, firewall, network};
 use crate::support::snapshot::Watch;
 
 fn rules(lab: &Lab) -> String {
@@ -32,9 +32,9 @@ fn del_of_a_namespace_that_is_gone_leaves_nothing() {
     });
 }
 
-/// The addresses of the first container are free again, and no later DEL names them.
+/// A second ADD without DEL frees the first container's addresses, and no later DEL names them.
 #[test]
-fn a_second_add_without_a_del_takes_the_rules_of_the_first_with_it() {
+fn a_second_add_without_del_removes_the_rules_of_the_first() {
     for backend in [None, Some("iptables")] {
         for_ours("firewall", |lab| {
             lab.host.sh(DROPPING);
@@ -53,13 +53,14 @@ fn a_second_add_without_a_del_takes_the_rules_of_the_first_with_it() {
     }
 }
 
-/// A process of a plugin's name on the host of the lab, which is no plugin of ours.
+/// A process on the lab's host that has a plugin's name and is not our binary.
 pub struct Others(Child);
 
 impl Others {
     pub fn begin(lab: &Lab, name: &str) -> Others {
         let program = lab.path(&format!("/run/{name}"));
-        // A process that is started while this one writes the program would keep it from being run.
+        // Copied by a child process: a fork while this process holds the file open for writing
+        // would make exec fail with ETXTBSY.
         lab.host.sh(&format!("cp /bin/sleep {}", program.display()));
         let others = Others(lab.host.command(program.to_str().unwrap()).arg("60").spawn().unwrap());
         lab.host.sh(&format!(
@@ -72,13 +73,13 @@ impl Others {
 
 impl Drop for Others {
     fn drop(&mut self) {
-        let _ = self.0.kill(); // it has ended, or ends
+        let _ = self.0.kill(); // it may have exited already
         let _ = self.0.wait();
     }
 }
 
-/// In the middle of an upgrade an ADD of the reference has seen the chains, and fails over the next
-/// rule if they go.
+/// During an upgrade, an ADD of the reference has found the chains, and fails at its next rule if
+/// they disappear.
 #[test]
 fn issue_8_chains_stay_while_a_plugin_of_others_is_at_work() {
     for backend in [None, Some("iptables")] {
@@ -100,15 +101,15 @@ fn issue_8_chains_stay_while_a_plugin_of_others_is_at_work() {
     }
 }
 
-/// The address has been given to another container: what lets his packets pass stays.
+/// The address belongs to another container now: its accept rules stay.
 #[test]
-fn a_late_del_leaves_the_rules_of_who_has_the_address_now() {
+fn a_late_del_leaves_the_rules_of_the_address_s_new_owner() {
     for backend in [None, Some("iptables")] {
         for_ours("firewall", |lab| {
             lab.host.sh(DROPPING);
             let first = admit(lab, &firewall(backend));
             first.main.del();
-            // host-local hands out addresses in turn; this one is told which.
+            // host-local hands out addresses in turn, so this container gets a static one.
             let addresses: Vec<Value> = first.result["ips"]
                 .as_array()
                 .unwrap()
@@ -190,10 +191,10 @@ fn gc_finds_what_the_ledger_has_lost() {
     });
 }
 
-/// DEL of the last container reads the rules, and then writes: whoever comes in between must not be
-/// cut off.
+/// DEL of the last container reads the rules, then writes: a concurrent ADD between the two must
+/// keep its rules.
 #[test]
-fn del_of_the_last_leaves_the_rules_of_who_comes_in_between() {
+fn del_of_the_last_leaves_the_rules_of_a_concurrent_add() {
     for_ours("firewall", |lab| {
         if !super::drop_by_legacy(lab) {
             return skip("iptables-legacy");
@@ -215,8 +216,8 @@ END");
     });
 }
 
-/// A node is upgraded with containers running: those are detached by ours, from the result that the
-/// reference gave.
+/// A node is upgraded with containers running: ours detaches them, from the result that the
+/// reference returned.
 #[test]
 fn what_the_reference_attached_is_checked_and_detached_by_ours() {
     if reference_with("firewall").is_none() {
@@ -232,8 +233,9 @@ fn what_the_reference_attached_is_checked_and_detached_by_ours() {
         ours.del();
         let mut after = rules(&lab);
         if word != "open" {
-            // These rules do not name their owner; the reference leaves them too. With them stays what its
-            // next ADD would put before them.
+            // The isolation rules do not name their owner, and the reference leaves them too. The
+            // jump to CNI-FORWARD stays as well: the reference's next ADD would insert it before
+            // them.
             assert!(after.contains("CNI-ISOLATION") && after.contains("-j CNI-FORWARD"), "{after}");
             assert!(chain.ips().iter().all(|ip| !after.contains(&format!("{ip}/"))), "{after}");
             lab.host.sh("for f in iptables ip6tables; do $f -F FORWARD; \
@@ -245,7 +247,7 @@ fn what_the_reference_attached_is_checked_and_detached_by_ours() {
     }
 }
 
-/// And back: the rules are the reference's, so it removes them.
+/// A rollback: the rules have the reference's format, so it removes them.
 #[test]
 fn what_ours_attached_is_checked_and_detached_by_the_reference() {
     let Some(reference) = reference_with("firewall") else { return };
@@ -279,7 +281,7 @@ fn add_and_del_may_be_repeated() {
     });
 }
 
-/// Both backends know the other's: a configuration may change while containers run.
+/// DEL removes the rules of any backend: the configuration may change while containers run.
 #[test]
 fn del_removes_what_another_backend_has_made() {
     for_ours("firewall", |lab| {
@@ -299,7 +301,7 @@ fn del_removes_what_another_backend_has_made() {
     });
 }
 
-/// What somebody else has made with the same words is left alone.
+/// Chains of ours that a foreign rule refers to, or that hold a foreign rule, stay.
 #[test]
 fn chains_that_others_use_stay() {
     for_ours("firewall", |lab| {
@@ -312,12 +314,12 @@ fn chains_that_others_use_stay() {
     });
 }
 
-/// iptables-restore writes all rules anew, under other numbers than those that were noted.
+/// iptables-restore rewrites all rules, with handles other than the recorded ones.
 #[test]
 fn rules_that_were_written_anew_are_found_all_the_same() {
     for_ours("firewall", |lab| {
         lab.host.sh(DROPPING);
-        // More than a handful, so that a chain is not read without need.
+        // More rules than DEL reads as a whole chain anyway: it has to use the recorded handles.
         let chains: Vec<Chain<'_>> = (0..20).map(|_| admit(lab, &firewall(None))).collect();
         lab.host.sh("iptables-save | tac | sed -n '/^-A CNI-FORWARD/p' > /run/rules; iptables -F CNI-FORWARD; \
             (echo '*filter'; cat /run/rules; echo COMMIT) | iptables-restore --noflush");

@@ -1,13 +1,13 @@
-//! firewall ADD that fails: an error with the path of what is wrong, and everything as it was.
+//! firewall ADD that fails: the error names the faulty key, and host and container are unchanged.
 
 use serde_json::{Value, json};
 
 use super::isolation::policy;
-use super::{DROPPING, admit, firewall, network};
-use crate::plugins::main::bridge::failed_add::Case;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, skip, with};
 use crate::support::call::Peer;
+use crate::support::failed_add::Case;
 use crate::support::netns::Lab;
+use crate::support::networks::firewall::{DROPPING, admit, firewall, network};
 use crate::support::snapshot::Watch;
 
 fn cases() -> Vec<Case> {
@@ -97,10 +97,10 @@ fn add_fails_and_nothing_has_changed() {
     }
 }
 
-/// To iptables `br+` is every link that begins with `br`; to the kernel it is a name like any
-/// other.
+/// To iptables `br+` means every link with a name in `br…`; to the kernel it is a name like
+/// any other.
 #[test]
-fn a_bridge_whose_name_is_a_pattern_is_no_pattern() {
+fn a_bridge_name_that_looks_like_a_pattern_is_literal() {
     for_ours("firewall", |lab| {
         let main = with(&network(), json!({"bridge": "br+"}));
         let chain = lab
@@ -118,14 +118,14 @@ fn a_bridge_whose_name_is_a_pattern_is_no_pattern() {
     });
 }
 
-/// What the reference leaves on a host whose last container has gone.
+/// The chains that the reference leaves after the last container is gone.
 const EMPTY_CHAINS: &str = r#"for f in iptables-nft ip6tables-nft; do
     $f -N CNI-ADMIN; $f -N CNI-FORWARD
     $f -I FORWARD 1 -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD
     $f -A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN
 done"#;
 
-/// A program of this name in `/run/fails` that always fails.
+/// Puts a program of this name that always fails into `/run/fails`.
 fn failing(lab: &Lab, program: &str) {
     lab.host.sh(&format!(
         "mkdir -p /run/fails; printf '#!/bin/sh\\necho this one fails >&2\\nexit 3\\n' > /run/fails/{program}; \
@@ -133,7 +133,7 @@ fn failing(lab: &Lab, program: &str) {
     ));
 }
 
-/// ADD while that program fails: it was called, and everything is as before.
+/// Runs ADD with the failing program: ADD called it, failed, and changed nothing.
 #[track_caller]
 fn assert_undone(lab: &Lab, attachment: &Attachment<'_>, what: &str) {
     let before = Watch::start(lab, &[]);
@@ -147,7 +147,7 @@ fn assert_undone(lab: &Lab, attachment: &Attachment<'_>, what: &str) {
     );
 }
 
-/// IPv4 is done and IPv6 fails.
+/// IPv4 succeeds and IPv6 fails.
 #[test]
 fn what_was_done_before_a_program_failed_is_undone() {
     for host in [DROPPING.to_owned(), format!("{DROPPING}; {EMPTY_CHAINS}")] {
@@ -155,7 +155,7 @@ fn what_was_done_before_a_program_failed_is_undone() {
             for_ours("firewall", |lab| {
                 lab.host.sh(&host);
                 failing(lab, "ip6tables-restore");
-                // With the chains there, IPv6 still has rules to write.
+                // IPv6 still has rules to write where the chains exist.
                 let chain = lab.chain(&network(), &policy(Some("iptables"), word));
                 assert_undone(lab, &chain, word);
                 chain.add();
@@ -165,8 +165,8 @@ fn what_was_done_before_a_program_failed_is_undone() {
     }
 }
 
-/// The rules of iptables-nft are there when iptables-legacy fails. Chains that were there before
-/// stay, and their jumps.
+/// iptables-legacy fails after the rules of iptables-nft are set. Existing chains and their jumps
+/// stay.
 #[test]
 fn what_was_done_over_netlink_before_a_program_failed_is_undone() {
     for host in [DROPPING.to_owned(), format!("{DROPPING}; {EMPTY_CHAINS}")] {
@@ -185,8 +185,8 @@ fn what_was_done_over_netlink_before_a_program_failed_is_undone() {
     }
 }
 
-/// It is another's until ADD succeeds: his packets pass all the time, and his DEL finds what was
-/// made for him.
+/// An address belongs to its earlier owner until the new ADD succeeds: the owner's packets pass
+/// throughout, and its DEL finds its rules.
 #[test]
 fn a_failed_add_gives_the_addresses_of_another_back() {
     for backend in [None, Some("iptables")] {
@@ -241,8 +241,8 @@ fn a_repeated_add_that_fails_leaves_what_the_first_made() {
     }
 }
 
-/// Our table isolates, also where firewalld lets packets through; a kernel that cannot have it is
-/// told of.
+/// Isolation needs our table even where firewalld accepts packets; on a kernel without nf_tables
+/// ADD and CHECK fail.
 #[test]
 fn isolation_without_nf_tables_is_an_error() {
     for_ours("firewall", |lab| {

@@ -1,4 +1,4 @@
-//! firewall with firewalld: a real one, on a bus of its own.
+//! firewall with a real firewalld, on a private bus.
 
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Stdio};
@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{admit, assert_shut_out, firewall, network};
+use super::assert_shut_out;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, skip, with};
 use crate::support::call::{Outcome, Peer};
 use crate::support::chain::Chain;
 use crate::support::netns::{Lab, OUTSIDE};
+use crate::support::networks::firewall::{admit, firewall, network};
 use crate::support::patience;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
-/// A bus that lets everybody do everything, where the system's is.
+/// The configuration of a bus without access control, at the path of the system bus.
 const BUS: &str = r#"mkdir -p /run/dbus && cat > /run/dbus/lab.conf <<'END'
 <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
   "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -27,11 +28,11 @@ const BUS: &str = r#"mkdir -p /run/dbus && cat > /run/dbus/lab.conf <<'END'
 </busconfig>
 END"#;
 
-/// The bus and firewalld; they end when this is dropped.
+/// The bus and firewalld; both are killed on drop.
 pub struct Firewalld(Vec<Child>);
 
 impl Firewalld {
-    /// None where it is not installed.
+    /// Returns None if firewalld is not installed.
     pub fn start(lab: &Lab) -> Option<Firewalld> {
         if !lab
             .host
@@ -62,7 +63,7 @@ impl Firewalld {
 impl Drop for Firewalld {
     fn drop(&mut self) {
         for child in self.0.iter_mut().rev() {
-            let _ = child.kill(); // it may have ended by itself
+            let _ = child.kill(); // it may have exited already
             let _ = child.wait();
         }
     }
@@ -88,7 +89,7 @@ fn with_prefixes(chain: &Chain<'_>) -> Vec<String> {
     vec![format!("{}/32", ips[0]), format!("{}/128", ips[1])]
 }
 
-/// What the reference finds by itself, and what is asked for.
+/// firewalld is used when detected, as in the reference, and when configured.
 #[test]
 fn containers_are_sources_of_the_zone() {
     for backend in [None, Some("firewalld")] {
@@ -113,7 +114,7 @@ fn containers_are_sources_of_the_zone() {
 }
 
 #[test]
-fn a_zone_of_one_s_own_and_del_with_nothing_but_the_configuration() {
+fn a_configured_zone_is_left_by_del_with_only_the_configuration() {
     for_ours("firewall", |lab| {
         let Some(_firewalld) = Firewalld::start(lab) else { return };
         let chained = with(&firewall(None), json!({"firewalldZone": "internal"}));
@@ -126,9 +127,9 @@ fn a_zone_of_one_s_own_and_del_with_nothing_but_the_configuration() {
     });
 }
 
-/// The reference takes "no" for an answer.
+/// The reference's CHECK accepts firewalld's answer "no".
 #[test]
-fn a_reload_of_firewalld_is_told_by_check_and_another_add_repairs_it() {
+fn check_reports_a_reload_of_firewalld_and_another_add_repairs() {
     for_ours("firewall", |lab| {
         let Some(_firewalld) = Firewalld::start(lab) else { return };
         let chain = admit(lab, &firewall(None));
@@ -187,7 +188,7 @@ fn what_firewalld_refuses_is_an_error_and_leaves_nothing() {
     });
 }
 
-/// Isolation is ours, whoever lets packets through.
+/// Isolation is in our own table, also where firewalld accepts the packets.
 #[test]
 fn bridges_are_kept_apart_with_firewalld_too() {
     for_ours("firewall", |lab| {
@@ -201,7 +202,7 @@ fn bridges_are_kept_apart_with_firewalld_too() {
     });
 }
 
-/// A bus that takes connections and never says a word, until it is dropped.
+/// A bus that accepts connections and never answers, until it is dropped.
 fn mute_bus(lab: &Lab) -> UnixListener {
     UnixListener::bind(lab.path("/run/mute")).unwrap()
 }
@@ -218,7 +219,8 @@ fn with_mute_bus(
     (call.run(), begin.elapsed())
 }
 
-/// A configuration may have changed since, and GC has never seen that of ADD.
+/// The zone in the configuration may have changed since ADD, and GC never sees the configuration of
+/// ADD.
 #[test]
 fn del_and_gc_take_an_address_out_of_the_zone_it_was_put_into() {
     for_ours("firewall", |lab| {
@@ -245,14 +247,14 @@ fn del_that_cannot_ask_firewalld_fails_and_the_next_one_does_it() {
         assert_eq!(sources(lab, "trusted").len(), 4);
         chain.bare().del();
         assert_eq!(sources(lab, "trusted"), with_prefixes(&other));
-        drop(firewalld); // and with it all that containers had there
+        drop(firewalld); // its zones lose the containers' sources
         other.bare().del();
         assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
     });
 }
 
-/// The zone has been deleted since, and the administrator has put the address into another: that is
-/// his.
+/// The zone was deleted after ADD, and the administrator has put the address into another zone:
+/// that entry stays.
 #[test]
 fn del_of_a_zone_that_is_gone_is_done() {
     for_ours("firewall", |lab| {
@@ -270,10 +272,10 @@ fn del_of_a_zone_that_is_gone_is_done() {
     });
 }
 
-/// Another backend is chosen, and that is told; what never was in a zone is removed without a
-/// question.
+/// ADD falls back to another backend and reports it. DEL of an address that was never in a zone
+/// does not ask firewalld.
 #[test]
-fn a_bus_that_does_not_answer_is_told_of_and_not_waited_for() {
+fn a_bus_that_does_not_answer_is_reported_in_time() {
     for_ours("firewall", |lab| {
         lab.host.sh(super::DROPPING);
         let _bus = mute_bus(lab);
@@ -288,7 +290,7 @@ fn a_bus_that_does_not_answer_is_told_of_and_not_waited_for() {
         let (outcome, time) = with_mute_bus(&chain.bare(), "DEL", None);
         assert_eq!((outcome.ok(), outcome.stderr.as_str()), (Value::Null, ""));
         assert!(time < patience(3), "{time:?}");
-        let (outcome, _) = with_mute_bus(&chain, "DEL", None); // as of what the reference attached
+        let (outcome, _) = with_mute_bus(&chain, "DEL", None); // without a record, as for an ADD of the reference
         assert_eq!(outcome.ok(), Value::Null);
         assert!(outcome.stderr.contains("trusted"), "{outcome:?}");
         let (outcome, _) =

@@ -1,12 +1,12 @@
-//! ingressPolicy: which containers may talk to which, and who reaches a published port.
+//! ingressPolicy: which containers reach each other, and which clients reach a published port.
 
 use serde_json::{Value, json};
 
-use super::{DROPPING, firewall, network, route_from_outside};
-use crate::plugins::main::bridge::warm_up;
-use crate::plugins::meta::portmap::{self, at};
 use crate::support::attachment::{for_each_peer, for_ours, ips, skip, with};
 use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
+use crate::support::networks::bridge::warm_up;
+use crate::support::networks::firewall::{DROPPING, firewall, network, route_from_outside};
+use crate::support::networks::portmap::{self, at};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, assert_pings, connect};
 
@@ -20,7 +20,7 @@ fn other_network() -> Value {
     with(&network(), json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": ranges}}))
 }
 
-/// A single ping, in either family; both have to agree.
+/// One ping in each family; both families must agree.
 fn passes(from: &Namespace, to: &[String]) -> bool {
     let one = |ip: &String| {
         (0..2).any(|_| from.try_sh(&format!("ping -n -q -c1 -W0.6 {ip}")).status.success())
@@ -30,11 +30,11 @@ fn passes(from: &Namespace, to: &[String]) -> bool {
     v4
 }
 
-/// Who reaches whom, a word a way: two containers of one bridge, one of another, the host and the
-/// outside.
+/// Which directions pass, a line for each: between two containers of one bridge, one of another
+/// bridge, the host and the outside.
 fn matrix(lab: &Lab, chained: &Value) -> Vec<String> {
     route_from_outside(lab);
-    // Packets inside a bridge come by the rules only with br_netfilter, where the kernel has it.
+    // Packets within a bridge pass the rules only with br_netfilter, where the kernel has it.
     lab.host.sh(
         "for f in /proc/sys/net/bridge/bridge-nf-call-ip*; do [ ! -e $f ] || echo 0 > $f; done",
     );
@@ -64,7 +64,7 @@ const OPEN: [&str; 7] = [
     "to the host: true",
 ];
 
-/// Only other bridges with a policy are strangers, as with the reference.
+/// Isolation covers only bridges with a policy, as in the reference.
 const APART: [&str; 7] = [
     "to a neighbour: true",
     "to a stranger: false",
@@ -85,20 +85,20 @@ fn bridges_are_kept_apart_by_policy() {
     }
 }
 
-/// What stays on the host's own firewall: the accepts stand in iptables' table, the isolation in
-/// ours.
+/// The host's own drop policy stays in force: the accept rules are in iptables' table, the
+/// isolation rules in ours.
 #[test]
 fn bridges_are_kept_apart_on_a_host_that_drops() {
     for_each_peer("firewall", |lab| {
         lab.host.sh(DROPPING);
         let mut apart = APART.map(str::to_owned);
-        apart[4] = "from the outside: false".to_owned(); // the host's own policy
+        apart[4] = "from the outside: false".to_owned(); // the host's own policy drops
         assert_eq!(matrix(lab, &policy(None, "same-bridge")), apart);
     });
 }
 
-/// Two containers of one bridge that take the way through the host, so that the case does not
-/// depend on br_netfilter.
+/// Two containers of one bridge, routed through the host so that the case does not depend on
+/// br_netfilter.
 #[test]
 fn containers_of_one_bridge_are_kept_apart_when_isolated() {
     for backend in [None, Some("iptables")] {
@@ -128,9 +128,9 @@ fn containers_of_one_bridge_are_kept_apart_when_isolated() {
     }
 }
 
-/// Packets inside a bridge come by the rules where br_netfilter lets them.
+/// Packets within a bridge pass the rules where br_netfilter is enabled.
 #[test]
-fn packets_inside_a_bridge_are_kept_apart_where_br_netfilter_shows_them() {
+fn br_netfilter_isolates_packets_inside_a_bridge() {
     let show = "cd /proc/sys/net/bridge && echo 1 > bridge-nf-call-iptables && echo 1 > bridge-nf-call-ip6tables";
     for backend in [None, Some("iptables")] {
         for (word, expected) in [("same-bridge", true), ("isolated", false)] {
@@ -164,8 +164,8 @@ fn status_tells_that_packets_inside_a_bridge_are_not_seen() {
     });
 }
 
-/// From the outside and by the host itself, as ever; from an isolated bridge it is not, whoever
-/// isolates.
+/// The outside and the host reach the port as before; a container on another isolated bridge does
+/// not, with either backend.
 #[test]
 fn a_published_port_is_reached_in_spite_of_isolation() {
     for word in ["same-bridge", "isolated"] {
@@ -204,8 +204,7 @@ fn a_published_port_is_reached_in_spite_of_isolation() {
     }
 }
 
-/// The bridge is kept apart for as long as one of its containers wishes so, and the stricter wish
-/// counts.
+/// A bridge is isolated while one of its containers requires it, and the stricter policy wins.
 #[test]
 fn a_bridge_is_released_with_its_last_container() {
     for_ours("firewall", |lab| {
@@ -234,7 +233,7 @@ fn a_bridge_is_released_with_its_last_container() {
     });
 }
 
-/// A container of a second address on the same bridge has the same bridge in its result.
+/// A second interface of a container, on another bridge: its DEL leaves the rules of the first one.
 #[test]
 fn a_second_interface_of_the_container_is_kept_apart_too() {
     for_ours("firewall", |lab| {

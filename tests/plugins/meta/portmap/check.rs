@@ -1,17 +1,16 @@
-//! portmap CHECK: finds each thing that is gone.
+//! portmap CHECK detects every missing rule, element and setting.
 
 use serde_json::{Value, json};
 
-use super::{
-    for_each_backend, for_ours_with_each_backend, is_open, network, portmap, publish, web,
-};
+use super::{for_each_backend, for_ours_with_each_backend};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::netns::Lab;
+use crate::support::networks::portmap::{is_open, network, portmap, publish, web};
 use crate::support::traffic::{TcpServer, connect};
 
-/// A mapping of each kind, both families.
+/// A mapping of each kind, in both families.
 fn mappings() -> Value {
     json!([
         web(),
@@ -31,7 +30,7 @@ fn assert_missed(chain: &Chain<'_>, peer: &Peer, what: &str) {
     }
 }
 
-/// What of its own the reference looks for, too.
+/// Changes that the reference also detects, in its own rules.
 #[test]
 fn check_finds_what_the_reference_looks_for() {
     let iptables = [
@@ -59,7 +58,7 @@ fn check_finds_what_the_reference_looks_for() {
     });
 }
 
-/// The reference's sentences, which are looked for in its own answers as well.
+/// The reference's messages, which must occur in its own errors as well.
 #[test]
 fn check_says_in_the_reference_s_words_what_is_gone() {
     let own = "$(iptables-save -t nat | grep -o 'CNI-DN-[0-9a-f]*' | head -1)";
@@ -88,7 +87,7 @@ fn check_says_in_the_reference_s_words_what_is_gone() {
     }
 }
 
-/// As many rules as before, which do something else; and a table that does nothing.
+/// The same number of rules with another effect, and a dormant table.
 #[test]
 fn check_finds_rules_that_are_others_than_they_were() {
     let replace = |chain: &str, rule: &str| {
@@ -124,7 +123,7 @@ fn check_finds_rules_that_are_others_than_they_were() {
 }
 
 #[test]
-fn check_finds_that_localhost_is_switched_off_with_either_backend() {
+fn check_finds_localhost_disabled_with_either_backend() {
     for_ours_with_each_backend(|lab, backend| {
         let chain = publish(lab, backend, json!([web()]));
         chain.check(&chain.result).ok();
@@ -133,7 +132,7 @@ fn check_finds_that_localhost_is_switched_off_with_either_backend() {
     });
 }
 
-/// The mapping was not there at ADD.
+/// CHECK with a mapping that ADD did not have.
 #[test]
 fn check_of_another_mapping_fails() {
     for_each_backend(|lab, backend| {
@@ -153,7 +152,7 @@ fn check_without_add_fails() {
     });
 }
 
-/// Every rule of the `nat` tables, as the command that takes it away.
+/// Every rule of the `nat` tables, as the command that deletes it.
 fn rules_of_iptables(lab: &Lab) -> Vec<String> {
     let rules = |family: &str| {
         let saved = lab.host.sh(&format!("{family}-save -t nat | grep '^-A'"));
@@ -165,7 +164,7 @@ fn rules_of_iptables(lab: &Lab) -> Vec<String> {
     [rules("iptables"), rules("ip6tables")].concat()
 }
 
-/// The reference does not look at what containers share: see tests/differences.
+/// The reference does not check the shared rules; see tests/differences.
 #[test]
 fn check_finds_each_rule_of_iptables_that_is_gone() {
     for_ours("portmap", |lab| {
@@ -182,8 +181,7 @@ fn check_finds_each_rule_of_iptables_that_is_gone() {
     });
 }
 
-/// Whatever ADD put into the rule set, rules and elements, as the input for `nft -j` that takes it
-/// away.
+/// Every rule and element in the ruleset, as the input of `nft -j` that deletes it.
 fn objects_of_nftables(lab: &Lab) -> Vec<Value> {
     let listing = lab.host.json("nft -j -a list ruleset");
     let mut objects = vec![];
@@ -195,12 +193,12 @@ fn objects_of_nftables(lab: &Lab) -> Vec<Value> {
         for kind in ["set", "map"] {
             let Some(set) = object.get(kind) else { continue };
             for element in set["elem"].as_array().into_iter().flatten() {
-                // A map's element is a pair. A key with attributes is an object, and only the key
-                // counts.
+                // A map's element is a pair. A key with attributes is an object, of which only the
+                // key is used.
                 let key = if kind == "map" { &element[0] } else { element };
                 let comment = key["elem"]["comment"].as_str().unwrap_or_default();
                 if comment.starts_with("no entry was lost") {
-                    continue; // not about an attachment: without it DEL looks further
+                    continue; // not about an attachment: without it DEL only searches further
                 }
                 let key = key.get("elem").map_or(key, |with_attributes| &with_attributes["val"]);
                 let of = json!({"family": set["family"], "table": set["table"], "name": set["name"], "elem": [key]});
@@ -216,8 +214,8 @@ fn take_away(lab: &Lab, object: &Value) {
     lab.host.sh(&format!("nft -j -f - <<'END'\n{input}\nEND"));
 }
 
-/// Calls the case for the first object that ADD makes, the second and so on, each time in a fresh
-/// lab. It returns how many there are.
+/// Calls the case with the index of each object that ADD makes, each time in a new lab. The case
+/// returns the number of objects.
 fn for_each_object(case: impl Fn(&Lab, usize) -> usize) {
     let mut at = 0;
     loop {
@@ -230,8 +228,8 @@ fn for_each_object(case: impl Fn(&Lab, usize) -> usize) {
     }
 }
 
-/// The way to find and take away objects works, or the next tests could not fail: tried on what is
-/// there already, masquerading.
+/// A test of the helpers, without which the next tests could pass for nothing: they find and delete
+/// the objects of masquerading.
 #[test]
 fn every_object_of_nftables_can_be_found_and_taken_away() {
     for_ours("bridge", |_| {
@@ -252,8 +250,8 @@ fn every_object_of_nftables_can_be_found_and_taken_away() {
     });
 }
 
-/// The reference counts the rules of the container, and does not look at what they do or how they
-/// are reached: see tests/differences.
+/// The reference counts the container's rules, and ignores their effect and whether a packet
+/// reaches them; see tests/differences.
 #[test]
 fn check_finds_each_rule_and_element_of_nftables_that_is_gone() {
     for_ours("portmap", |_| {
@@ -268,7 +266,7 @@ fn check_finds_each_rule_and_element_of_nftables_that_is_gone() {
     });
 }
 
-/// Whatever of an attachment is gone, DEL removes the rest, and ADD works as it did at first.
+/// Whichever object is missing, DEL removes the rest, and a new ADD restores the attachment.
 #[test]
 fn an_attachment_that_is_damaged_is_deleted_and_made_anew() {
     for_ours("portmap", |_| {
@@ -288,9 +286,9 @@ fn an_attachment_that_is_damaged_is_deleted_and_made_anew() {
     });
 }
 
-/// A flush of the firewall takes everything. DEL does not mind, and a new ADD works.
+/// A ruleset flush removes everything. DEL succeeds, and a new ADD works.
 #[test]
-fn after_a_flush_of_the_rule_set_check_fails_and_del_and_add_succeed() {
+fn after_a_ruleset_flush_check_fails_and_del_and_add_succeed() {
     for_each_backend(|lab, backend| {
         let chain = publish(lab, backend, json!([web()]));
         lab.host.sh("nft flush ruleset");
@@ -303,8 +301,8 @@ fn after_a_flush_of_the_rule_set_check_fails_and_del_and_add_succeed() {
     });
 }
 
-/// Without it the kernel drops what the host sends from 127.0.0.1 to the container. The reference
-/// does not look.
+/// Without route_localnet the kernel drops packets from 127.0.0.1 to the container. The reference
+/// does not check it.
 #[test]
 fn check_finds_that_localhost_is_cut_off() {
     for_ours("portmap", |lab| {

@@ -1,20 +1,20 @@
-//! portmap beside rules of others: who filters, who redirects, and firewall in the same chain.
+//! portmap beside foreign rules: filters, other redirects, and firewall in the same chain.
 
 use serde_json::json;
 
-use super::{
-    SNAT, at, for_each_backend, is_open, network, other_network, portmap, publish, sources,
-    warm_up, web,
-};
-use crate::plugins::meta::firewall;
+use super::{SNAT, for_each_backend, sources};
 use crate::plugins::meta::firewall::firewalld::Firewalld;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::netns::{OUTSIDE, UPLINK};
+use crate::support::networks::firewall;
+use crate::support::networks::portmap::{
+    at, is_open, network, other_network, portmap, publish, warm_up, web,
+};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, connect};
 
-/// A host that forwards what it knows and nothing else, by nftables.
+/// A host with an nftables policy that drops what no rule accepts.
 const STRICT: &str = r#"nft -f - <<'END'
 table inet strict {
     chain redirected { }
@@ -26,7 +26,8 @@ table inet strict {
 }
 END"#;
 
-/// As kube-proxy leaves the table nat of iptables: what its services have marked is masqueraded.
+/// The iptables nat table as kube-proxy leaves it: packets that its services have marked are
+/// masqueraded.
 const KUBE_PROXY: &str = r#"for f in iptables-nft ip6tables-nft; do $f-restore --noflush <<'END'
 *nat
 :KUBE-MARK-MASQ - [0:0]
@@ -45,8 +46,8 @@ COMMIT
 END
 done"#;
 
-/// Whether the port is open from the outside is up to who drops; that it leads somewhere is up to
-/// us.
+/// The filtering table decides whether the port is open to the outside; portmap decides only where
+/// it leads.
 #[test]
 fn a_table_that_drops_has_the_last_word() {
     for_each_backend(|lab, backend| {
@@ -66,7 +67,7 @@ fn a_table_that_drops_has_the_last_word() {
     });
 }
 
-/// Who is redirected to the container by others, to another port of theirs, keeps his address.
+/// A client that foreign rules redirect to the container from another port keeps its address.
 #[test]
 fn connections_that_others_redirect_keep_their_sources() {
     for masq_all in [false, true] {
@@ -96,7 +97,7 @@ fn connections_that_others_redirect_keep_their_sources() {
 }
 
 #[test]
-fn beside_kube_proxy_everybody_is_seen_as_ever() {
+fn beside_kube_proxy_client_addresses_are_unchanged() {
     for_each_backend(|lab, backend| {
         lab.host.sh(KUBE_PROXY);
         let masquerading = with(&network(), json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
@@ -115,10 +116,10 @@ fn beside_kube_proxy_everybody_is_seen_as_ever() {
     });
 }
 
-/// The administrator's chain is where a host that drops says that published ports are for
-/// everybody, as with the reference.
+/// On a host with policy drop, a rule in the administrator's chain accepts published ports, as with
+/// the reference.
 #[test]
-fn with_firewall_on_a_host_that_drops_the_administrator_lets_published_ports_in() {
+fn firewall_on_policy_drop_forwards_published_ports_if_allowed() {
     for_each_peer("firewall", |lab| {
         for backends in [[None, None], [Some("iptables"), Some("iptables")]] {
             lab.host.sh(firewall::DROPPING);
@@ -153,7 +154,7 @@ fn with_firewall_on_a_host_that_drops_the_administrator_lets_published_ports_in(
     });
 }
 
-/// firewalld takes its own table away and makes it anew; it lets redirected packets pass.
+/// A reload of firewalld deletes and recreates its own table, which accepts redirected packets.
 #[test]
 fn a_reload_of_firewalld_leaves_published_ports_alone() {
     for_ours("portmap", |lab| {

@@ -1,13 +1,12 @@
-//! A port of the host leads to one container: who comes second is told who has it. The reference
-//! lets the first rule win and says nothing, see tests/differences.
+//! A port of the host leads to one container: the second ADD fails and names the owner. The
+//! reference lets the first rule win without an error; see tests/differences.
 
 use serde_json::{Value, json};
 
-use super::{
-    at, for_each_backend, for_ours_with_each_backend, is_open, network, portmap, publish, web,
-};
+use super::{for_each_backend, for_ours_with_each_backend};
 use crate::support::attachment::{for_ours, with};
 use crate::support::netns::{Lab, UPLINK};
+use crate::support::networks::portmap::{at, is_open, network, portmap, publish, web};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, connect};
 
@@ -19,12 +18,12 @@ fn udp() -> Value {
     with(&web(), json!({"protocol": "udp"}))
 }
 
-/// What the first has, and what the second wants that cannot be had.
+/// The first container's mapping, and a mapping of the second that conflicts with it.
 fn conflicts() -> [(Value, Value); 9] {
     [
         (web(), web()),
         (udp(), udp()),
-        (web(), with(&web(), json!({"protocol": null}))), // which is TCP
+        (web(), with(&web(), json!({"protocol": null}))), // the default is TCP
         (on("0.0.0.0"), on(UPLINK[0])),
         (on(UPLINK[0]), on("0.0.0.0")),
         (on(UPLINK[0]), on(UPLINK[0])),
@@ -34,7 +33,7 @@ fn conflicts() -> [(Value, Value); 9] {
     ]
 }
 
-/// The second ADD fails, names the first and changes nothing; with the first gone it succeeds.
+/// The second ADD fails, names the first and changes nothing; once the first is gone it succeeds.
 fn assert_second_is_refused(lab: &Lab, backend: Option<&str>, first: &Value, second: &Value) {
     let what = format!("{first} and {second} with {backend:?}");
     let owner = publish(lab, backend, json!([first]));
@@ -57,7 +56,7 @@ fn assert_second_is_refused(lab: &Lab, backend: Option<&str>, first: &Value, sec
 }
 
 #[test]
-fn a_port_that_is_taken_is_an_error_that_names_who_has_it() {
+fn a_port_that_is_taken_is_an_error_that_names_its_owner() {
     for_ours("portmap", |lab| {
         for backend in [None, Some("nftables")] {
             for (first, second) in conflicts() {
@@ -68,7 +67,7 @@ fn a_port_that_is_taken_is_an_error_that_names_who_has_it() {
 }
 
 #[test]
-fn a_port_that_is_taken_in_iptables_is_an_error_that_names_who_has_it() {
+fn a_port_taken_in_iptables_is_an_error_that_names_its_owner() {
     for_ours("portmap", |lab| {
         for (first, second) in conflicts() {
             assert_second_is_refused(lab, Some("iptables"), &first, &second);
@@ -76,7 +75,7 @@ fn a_port_that_is_taken_in_iptables_is_an_error_that_names_who_has_it() {
     });
 }
 
-/// The backends share the host's ports.
+/// Both backends share the host's ports.
 #[test]
 fn a_port_that_is_taken_through_the_other_backend_is_an_error() {
     for_ours("portmap", |lab| {
@@ -92,7 +91,7 @@ fn a_port_that_is_taken_through_the_other_backend_is_an_error() {
     });
 }
 
-/// One mapping of several is enough, and the others leave nothing.
+/// One taken port of several fails the whole ADD, and the other ports leave nothing.
 #[test]
 fn one_taken_port_of_several_refuses_all() {
     for_ours_with_each_backend(|lab, backend| {
@@ -143,8 +142,8 @@ fn what_differs_in_address_family_or_protocol_is_no_conflict() {
     });
 }
 
-/// Two attachments of one container: the second does not get the port by being of the same
-/// container.
+/// Two attachments of one container: the second is refused the port although the container is the
+/// same.
 #[test]
 fn another_interface_of_the_container_is_another_attachment() {
     for_ours("portmap", |lab| {
@@ -161,10 +160,10 @@ fn another_interface_of_the_container_is_another_attachment() {
     });
 }
 
-/// A runtime that lost its state adds again to a new namespace under the same id: the port is the
-/// attachment's own.
+/// A runtime that lost its state adds the same id again, to a new namespace: the attachment keeps
+/// its own port.
 #[test]
-fn an_attachment_that_is_added_again_keeps_its_port_and_has_each_rule_once() {
+fn a_repeated_add_keeps_its_port_and_has_each_rule_once() {
     for_ours_with_each_backend(|lab, backend| {
         let chain = publish(lab, backend, json!([web()]));
         let once = lab.host.sh("nft -s list ruleset");
@@ -187,7 +186,7 @@ fn an_attachment_that_is_added_again_keeps_its_port_and_has_each_rule_once() {
     });
 }
 
-/// The reference adds the same rules to iptables once.
+/// The reference's iptables backend adds a rule only once as well.
 #[test]
 fn an_add_that_is_repeated_adds_no_rule_to_iptables() {
     super::for_each_peer("portmap", |lab| {

@@ -1,17 +1,17 @@
-//! portmap DEL and GC: whatever the runtime still knows, nothing is left, and nothing of anybody
-//! else is touched.
+//! portmap DEL and GC: they remove everything with whatever the runtime still knows, and touch no
+//! foreign rules.
 
 use serde_json::{Value, json};
 
-use super::{
-    BACKENDS, for_each_backend, for_ours_with_each_backend, is_open, network, other_network,
-    portmap, publish, warm_up, web,
-};
+use super::{for_each_backend, for_ours_with_each_backend};
 use crate::support::attachment::{for_ours, with};
+use crate::support::networks::portmap::{
+    BACKENDS, is_open, network, other_network, portmap, publish, warm_up, web,
+};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::TcpServer;
 
-/// Of every kind of mapping one.
+/// One mapping of every kind.
 fn everything() -> Value {
     json!([
         web(),
@@ -53,8 +53,8 @@ fn del_does_not_need_the_namespace() {
     });
 }
 
-/// The reference does nothing without mappings: see tests/differences. Nor does ours need to be
-/// told the backend.
+/// The reference does nothing without mappings; see tests/differences. Ours does not need the
+/// backend either.
 #[test]
 fn del_needs_nothing_but_the_name() {
     for_ours_with_each_backend(|lab, backend| {
@@ -69,8 +69,7 @@ fn del_needs_nothing_but_the_name() {
     });
 }
 
-/// The ports of today are not those of ADD, and some are wrong: what is there is removed all the
-/// same.
+/// The mappings have changed since ADD and some are invalid: DEL removes what exists all the same.
 #[test]
 fn del_does_not_depend_on_the_mappings() {
     for_ours_with_each_backend(|lab, backend| {
@@ -90,7 +89,7 @@ fn del_does_not_depend_on_the_mappings() {
     });
 }
 
-/// A host that had no port published is as it was: the shared chains go with the last mapping.
+/// The shared chains go with the last mapping, so a host without published ports is as before.
 #[test]
 fn the_last_del_leaves_no_table() {
     for_ours("portmap", |lab| {
@@ -106,7 +105,7 @@ fn the_last_del_leaves_no_table() {
     });
 }
 
-/// The reference's nftables backend removes the rules of all containers of that id: see
+/// The reference's nftables backend removes the rules of this container id in all networks; see
 /// tests/differences.
 #[test]
 fn del_leaves_the_same_container_in_another_network_alone() {
@@ -130,7 +129,7 @@ fn del_leaves_the_same_container_in_another_network_alone() {
     });
 }
 
-/// What others have in the chains of this name, and in chains of their own, stays.
+/// Foreign rules stay, in the chains of these names and in foreign chains.
 #[test]
 fn del_leaves_the_rules_of_others_alone() {
     for_each_backend(|lab, backend| {
@@ -153,8 +152,7 @@ fn del_leaves_the_rules_of_others_alone() {
     });
 }
 
-/// The reference has no GC. The runtime says which attachments there are, and gives neither
-/// mappings nor results.
+/// The reference has no GC. The runtime lists the valid attachments, without mappings or results.
 #[test]
 fn gc_removes_what_no_runtime_knows_any_more() {
     for_ours_with_each_backend(|lab, backend| {
@@ -188,8 +186,8 @@ fn gc_removes_what_no_runtime_knows_any_more() {
     });
 }
 
-/// Neither the specification nor the kernel says how long an id may be: longer than a comment,
-/// longer than a page.
+/// Neither the specification nor the kernel limits the length of an id: it may exceed a comment, or
+/// a page.
 #[test]
 fn del_finds_a_container_of_any_id_and_interface() {
     for_ours_with_each_backend(|lab, backend| {

@@ -1,19 +1,19 @@
-//! portmap ADD that fails: an error with the path of what is wrong, and everything as it was.
+//! portmap ADD that fails: the error has the path of the faulty key, and host and container are
+//! unchanged.
 
 use serde_json::{Value, json};
 
-use super::{
-    for_each_backend, for_ours_with_each_backend, is_open, network, portmap, warm_up, web,
-};
-use crate::plugins::main::bridge::failed_add::Case;
+use super::{for_each_backend, for_ours_with_each_backend};
 use crate::plugins::meta::firewall::del::Others;
 use crate::support::attachment::{for_each_peer, for_ours, skip, with};
 use crate::support::call::{Call, ErrorObject, Peer};
+use crate::support::failed_add::Case;
 use crate::support::netns::Lab;
+use crate::support::networks::portmap::{is_open, network, portmap, warm_up, web};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::TcpServer;
 
-/// A mapping with some keys changed, as the second of two.
+/// The second of two mappings, with some keys changed.
 fn mapping(what: &'static str, changes: Value, names: &'static str) -> Case {
     let first = json!({"hostPort": 9090, "containerPort": 80, "protocol": "tcp"});
     Case::new(
@@ -24,7 +24,7 @@ fn mapping(what: &'static str, changes: Value, names: &'static str) -> Case {
     )
 }
 
-/// What is wrong with either backend.
+/// Errors that both backends have in common.
 pub fn cases() -> Vec<Case> {
     vec![
         mapping(
@@ -127,7 +127,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// What is for iptables only. The reference takes the mark's bit and masqAll for nftables, and
+/// Options for iptables only. With nftables the reference accepts markMasqBit and masqAll, and
 /// ignores them.
 fn iptables_only() -> Vec<Case> {
     vec![
@@ -152,7 +152,7 @@ fn iptables_only() -> Vec<Case> {
     ]
 }
 
-/// What iptables or its reader would take for something else.
+/// Values that iptables or its parser would take for something else.
 fn injections() -> Vec<Case> {
     let evil = "-A INPUT -j DROP";
     vec![
@@ -208,7 +208,7 @@ fn injections() -> Vec<Case> {
     ]
 }
 
-/// Makes the case in a lab; what has changed afterwards, and the error.
+/// Runs a case in a lab and returns what it changed, and the error.
 pub fn fail(lab: &Lab, backend: Option<&str>, case: &Case) -> (String, ErrorObject) {
     let chain =
         lab.chain(&network(), &with(&portmap(backend, json!([web()])), case.changes.clone()));
@@ -251,13 +251,13 @@ fn what_only_iptables_has_is_refused_for_nftables() {
 }
 
 #[test]
-fn nothing_gets_into_the_rules_of_iptables_by_a_name_or_condition() {
+fn names_and_conditions_cannot_inject_iptables_rules() {
     for_ours("portmap", |lab| {
         injections().iter().for_each(|case| assert_refused(lab, Some("iptables"), case))
     });
 }
 
-/// Not all of nft's language is spoken here; what is not is shown.
+/// portmap supports a part of nft's language; the error shows the words that it does not.
 #[test]
 fn conditions_of_nftables_that_are_not_understood_are_refused() {
     for_ours("portmap", |lab| {
@@ -275,10 +275,10 @@ fn conditions_of_nftables_that_are_not_understood_are_refused() {
     });
 }
 
-/// A container that cannot be reached at the family that is asked for. The reference does not
-/// publish it, and says nothing.
+/// hostIP of a family that the container has no address of. The reference succeeds and publishes
+/// nothing.
 #[test]
-fn a_host_ip_of_a_family_that_the_container_has_not_got_is_refused() {
+fn a_host_ip_of_a_family_the_container_lacks_is_refused() {
     for_ours_with_each_backend(|lab, backend| {
         for (subnet, host_ip) in
             [("10.10.0.0/24", "2001:db8:ffff::1"), ("2001:db8:10::/64", "198.51.100.1")]
@@ -297,10 +297,10 @@ fn a_host_ip_of_a_family_that_the_container_has_not_got_is_refused() {
     });
 }
 
-/// All addresses of a family that the container has not got are none: runtimes ask for 0.0.0.0
-/// whatever the network is.
+/// A wildcard of a family that the container lacks publishes nothing: runtimes send 0.0.0.0 for
+/// every network.
 #[test]
-fn all_addresses_of_a_family_that_the_container_has_not_got_are_none() {
+fn wildcard_host_ip_of_a_family_the_container_lacks_is_ignored() {
     for_ours_with_each_backend(|lab, backend| {
         for (subnet, host_ip) in [("10.10.0.0/24", "::"), ("2001:db8:10::/64", "0.0.0.0")] {
             let main = with(&network(), json!({"ipam": {"ranges": null, "subnet": subnet}}));
@@ -316,7 +316,7 @@ fn all_addresses_of_a_family_that_the_container_has_not_got_are_none() {
     });
 }
 
-/// The reference takes it, and the first of them counts.
+/// The reference accepts both, and the first one applies.
 #[test]
 fn a_port_that_is_mapped_twice_is_refused() {
     let second = |changes: Value| json!([web(), with(&web(), changes)]);
@@ -340,8 +340,8 @@ fn a_port_that_is_mapped_twice_is_refused() {
     });
 }
 
-/// A container without an address has nothing to be published. The reference succeeds, and nothing
-/// is published.
+/// A container without an address cannot be published. The reference succeeds and publishes
+/// nothing.
 #[test]
 fn a_container_without_an_address_is_refused() {
     for_ours_with_each_backend(|lab, backend| {
@@ -356,7 +356,7 @@ fn a_container_without_an_address_is_refused() {
     });
 }
 
-/// Puts a program before those of the host that fails for IPv6, and does for IPv4 what it is for.
+/// Puts a failing `ip6tables-restore` first in PATH; `iptables-restore` still works.
 fn with_failing_ip6tables(lab: &Lab, call: Call) -> Call {
     lab.host.sh(
         "mkdir -p /run/failing && printf '#!/bin/sh\\ncat >/dev/null; echo no such luck >&2; exit 1\\n' >/run/failing/ip6tables-restore; \
@@ -366,12 +366,12 @@ fn with_failing_ip6tables(lab: &Lab, call: Call) -> Call {
     call.env("PATH", format!("/run/failing:{path}"))
 }
 
-/// IPv4 is done when IPv6 fails. What all containers share goes as well if it was not there, and
-/// stays if it was.
+/// IPv6 fails after IPv4 is done. The rollback removes the shared chains that this ADD created, and
+/// keeps those that existed.
 #[test]
 fn what_was_done_for_ipv4_is_undone_when_ipv6_fails() {
     for_ours("portmap", |lab| {
-        // The chains of the kernel's hooks are made with their first rule, and stay.
+        // iptables-nft creates a base chain with its first rule, and never removes it.
         lab.host.sh("for c in PREROUTING OUTPUT POSTROUTING; do iptables -t nat -A $c; iptables -t nat -D $c; done");
         for shared_is_there in [false, true] {
             if shared_is_there {
@@ -394,8 +394,8 @@ fn what_was_done_for_ipv4_is_undone_when_ipv6_fails() {
     });
 }
 
-/// In the middle of an upgrade an ADD of the reference has seen the shared chains, and fails over
-/// the next rule if they go.
+/// During an upgrade, an ADD of the reference has found the shared chains, and fails at its next
+/// rule if they disappear.
 #[test]
 fn shared_chains_stay_while_a_plugin_of_others_is_at_work() {
     for_ours("portmap", |lab| {
@@ -411,7 +411,7 @@ fn shared_chains_stay_while_a_plugin_of_others_is_at_work() {
     });
 }
 
-/// A second ADD of an attachment that fails does not close what the first one has opened.
+/// A failed second ADD of an attachment does not close the ports that the first one opened.
 #[test]
 fn a_repeated_add_that_fails_leaves_the_ports_of_the_first() {
     for_ours("portmap", |lab| {
@@ -438,7 +438,7 @@ fn conditions_of_the_other_family_are_refused() {
     });
 }
 
-/// Another ADD counts, also with other conditions or none.
+/// The last ADD wins, also with other conditions or none.
 #[test]
 fn conditions_are_those_of_the_last_add() {
     for_ours("portmap", |lab| {
@@ -459,7 +459,7 @@ fn conditions_are_those_of_the_last_add() {
     });
 }
 
-/// iptables-legacy has a table, made by a program that the host has not got: there can be nothing
+/// A table of iptables-legacy exists, but the host lacks its programs: the table cannot have rules
 /// of ours.
 #[test]
 fn a_table_of_iptables_legacy_without_its_programs_is_no_matter() {
@@ -475,7 +475,7 @@ fn a_table_of_iptables_legacy_without_its_programs_is_no_matter() {
     });
 }
 
-/// STATUS asks the programs, for a program that is there may not work. Containers without ports
+/// STATUS runs the programs, since an installed program may still fail. Containers without ports
 /// need none.
 #[test]
 fn status_tells_of_programs_that_fail_and_is_no_error() {

@@ -1,15 +1,16 @@
-//! Whose packets are for a published port: those to an address of the host, and of these only to
-//! `hostIP`.
+//! Which packets a published port takes: those to an address of the host, and only those to
+//! `hostIP` if it is set.
 
 use serde_json::{Value, json};
 
-use super::{at, for_each_backend, network, portmap, publish, web};
+use super::for_each_backend;
 use crate::support::attachment::{for_each_peer, for_ours, ips, with};
 use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
+use crate::support::networks::portmap::{at, network, portmap, publish, web};
 use crate::support::traffic::{TcpServer, connect};
 
-/// The ways in: the outside to the uplink, the host to the uplink, to the bridge and to itself; v4,
-/// then v6.
+/// The ways in: from the outside to the uplink; from the host to the uplink, the bridge and
+/// localhost. v4, then v6.
 const WAYS: [(&str, &str); 8] = [
     ("outside", UPLINK[0]),
     ("host", UPLINK[0]),
@@ -21,7 +22,7 @@ const WAYS: [(&str, &str); 8] = [
     ("host", "::1"),
 ];
 
-/// `x` for a way that is open, `.` for one that is not.
+/// `x` for an open way, `.` for a closed one.
 fn open_ways(lab: &Lab) -> String {
     let from = |who: &str| if who == "host" { &lab.host } else { &lab.outside };
     WAYS.iter()
@@ -54,8 +55,8 @@ fn host_ip_is_the_address_that_leads_to_the_port() {
     });
 }
 
-/// Whoever is on a link of the host can send it packets for 127.0.0.1; what is opened there is for
-/// the host itself.
+/// Any host on the link can send packets for 127.0.0.1; a port published there is for the host
+/// itself only.
 #[test]
 fn a_port_at_127_0_0_1_is_not_for_the_neighbours_of_the_host() {
     for_ours("portmap", |lab| {
@@ -82,7 +83,7 @@ fn an_address_that_the_host_gets_later_leads_to_the_port() {
     });
 }
 
-/// Two addresses of the host, two containers, one port.
+/// One port on two addresses of the host leads to two containers.
 #[test]
 fn one_port_on_two_addresses_leads_to_two_containers() {
     for_each_backend(|lab, backend| {
@@ -112,8 +113,8 @@ fn one_port_on_two_addresses_leads_to_two_containers() {
     });
 }
 
-/// The ways on which a packet is for another machine: nothing may come of the mapping. Everybody
-/// but the published container serves.
+/// Packets on the way to another machine: the mapping must not affect them. Every destination
+/// except the published container serves the port.
 fn assert_other_destinations_are_left_alone(lab: &Lab, backend: Option<&str>, host_ip: &Value) {
     let chain = publish(lab, backend, json!([with(&web(), json!({"hostIP": host_ip}))]));
     let neighbour = lab.container();
@@ -156,12 +157,12 @@ fn cve_2025_67499_traffic_to_other_machines_is_left_alone() {
     });
 }
 
-/// A service's address is no address of the host, and the rule of the service is in another's
-/// table. Whichever of the two comes first in time.
+/// A service of a cluster: its address is not the host's, and its rule is in a foreign table.
+/// Service and mapping may come in either order.
 pub struct Service {
     pub what: &'static str,
-    /// Makes 203.0.113.10:8080, and the host's port 8080 where `node_port` is set, lead to port 80
-    /// of 10.10.0.3.
+    /// Makes 203.0.113.10:8080 lead to port 80 of 10.10.0.3, and the host's port 8080 as well if
+    /// `node_port` is set.
     script: &'static str,
     pub node_port: bool,
 }
@@ -203,7 +204,7 @@ END"#,
     },
 ];
 
-/// Who answers at the service's address and at the host's port: the service's container, or the
+/// Which container answers at the service's address and at the host's port: the service's or the
 /// published one.
 pub fn answering(
     lab: &Lab,
@@ -211,7 +212,7 @@ pub fn answering(
     backend: Option<&str>,
     service_first: bool,
 ) -> [&'static str; 2] {
-    lab.host.sh("ip route add 203.0.113.10 via 198.51.100.2"); // where such an address goes does not matter
+    lab.host.sh("ip route add 203.0.113.10 via 198.51.100.2"); // the route's target does not matter
     lab.outside.sh("ip route add 203.0.113.10 via 198.51.100.1");
     let published = lab.chain(&network(), &portmap(backend, json!([web()])));
     let serving = lab.container();
@@ -238,8 +239,8 @@ pub fn answering(
     [who_serves("203.0.113.10"), who_serves(UPLINK[0])]
 }
 
-/// As the services find each other: an address of a cluster is none of the host's, whoever came
-/// first.
+/// A service's cluster address is not an address of the host, so services keep theirs in either
+/// order.
 #[test]
 fn cve_2019_9946_the_address_of_a_service_is_left_alone() {
     for_each_backend(|lab, backend| {
@@ -258,8 +259,7 @@ fn cve_2019_9946_the_address_of_a_service_is_left_alone() {
     });
 }
 
-/// In one chain the rule that is there first goes first: a node port that is in use is not taken
-/// away.
+/// Within one chain the earlier rule applies first: a node port in use is not shadowed.
 #[test]
 fn cve_2019_9946_a_node_port_in_the_same_table_is_not_shadowed() {
     for_each_peer("portmap", |lab| {
@@ -267,8 +267,8 @@ fn cve_2019_9946_a_node_port_in_the_same_table_is_not_shadowed() {
     });
 }
 
-/// Between tables the kernel asks the youngest of one priority first, so ours stands behind that of
-/// all the others. See tests/differences.
+/// Of base chains with equal priority the kernel runs the newest first, so ours has a priority
+/// behind all others. See tests/differences.
 #[test]
 fn cve_2019_9946_a_node_port_of_another_table_is_not_shadowed() {
     for_ours("portmap", |lab| {

@@ -1,28 +1,29 @@
-//! The rules of the iptables backend, to the letter: nerdctl and Nomad read chains and comments,
-//! and a node can be rolled back.
+//! The exact rules of the iptables backend: nerdctl and Nomad parse chains and comments, and a node
+//! can be rolled back to the reference.
 
 use serde_json::{Value, json};
 
-use super::{SNAT, at, is_open, network, portmap, publish, sources, web};
+use super::{SNAT, sources};
 use crate::support::attachment::{
     for_each_peer, for_ours, not_compared, reference_with, skip, with,
 };
 use crate::support::call::{Peer, farm};
 use crate::support::netns::{Lab, UPLINK};
+use crate::support::networks::portmap::{at, is_open, network, portmap, publish, web};
 use crate::support::traffic::{TcpServer, connect};
 
-/// The chains and rules of portmap as `iptables-save` prints them, without counters: first of IPv4,
-/// then of IPv6.
+/// The chains and rules of portmap as `iptables-save` prints them, without counters: IPv4 first,
+/// then IPv6.
 pub fn rules(lab: &Lab) -> Vec<String> {
     let saved = lab.host.sh("iptables-save -t nat; ip6tables-save -t nat");
     let is_ours = |line: &&str| line.contains("CNI-DN-") || line.contains("CNI-HOSTPORT-");
     saved.lines().filter(is_ours).map(|line| line.trim_end_matches(" [0:0]").to_owned()).collect()
 }
 
-/// The chain is of a container in a network, whatever the interface, and the ports of both are
-/// open.
+/// The chain's name is a hash of container and network, not of the interface; the ports of both
+/// interfaces are open.
 #[test]
-fn two_interfaces_of_a_container_in_one_network_keep_their_ports() {
+fn two_interfaces_in_one_network_keep_their_ports() {
     for_each_peer("portmap", |lab| {
         let chain = publish(lab, Some("iptables"), json!([web()]));
         let second = lab
@@ -41,9 +42,9 @@ fn two_interfaces_of_a_container_in_one_network_keep_their_ports() {
     });
 }
 
-/// A comment has 255 letters, so a long id is cut off in it.
+/// A comment holds 255 bytes, so a long id is truncated.
 #[test]
-fn gc_finds_containers_whose_ids_are_too_long_for_a_comment() {
+fn gc_finds_containers_with_ids_too_long_for_a_comment() {
     for_ours("portmap", |lab| {
         let long = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
         let id = "c".repeat(250);
@@ -56,7 +57,7 @@ fn gc_finds_containers_whose_ids_are_too_long_for_a_comment() {
     });
 }
 
-/// An iptables condition of every kind, and what can be said about marks.
+/// iptables conditions of every kind, and all options for marks.
 fn variants() -> Vec<(&'static str, Value, Value)> {
     let mapping = |changes: Value| with(&web(), changes);
     let all = json!([
@@ -89,12 +90,12 @@ fn variants() -> Vec<(&'static str, Value, Value)> {
     ]
 }
 
-/// A chain that others made, for the variant that needs it.
+/// A foreign chain for the variant that names one.
 const MARK_OF_OTHERS: &str = "for f in iptables ip6tables; do $f -t nat -N KUBE-MARK-MASQ; \
     $f -t nat -A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000; \
     $f -t nat -A POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE; done";
 
-/// A container published with a variant of the options.
+/// The rules of a container published with a variant of the options.
 fn with_variant(lab: &Lab, mappings: &Value, changes: &Value) -> Vec<String> {
     lab.host.sh(MARK_OF_OTHERS);
     let chain =
@@ -132,7 +133,7 @@ fn one_mapping_makes_these_rules() {
         ]);
         lines
     };
-    // The hash of "net1" and "container-1", as the reference makes it.
+    // The reference's hash of "net1" and "container-1".
     let dn = "CNI-DN-41218092aa6e0481daa5b";
     for_each_peer("portmap", |lab| {
         publish(lab, Some("iptables"), json!([web()]));
@@ -166,7 +167,7 @@ fn all_variants_make_the_rules_of_the_reference() {
     }
 }
 
-/// The reference cuts a comment to 253 bytes and three dots, of which iptables keeps two.
+/// The reference truncates a comment to 253 bytes and three dots, of which iptables keeps two.
 #[test]
 fn a_long_id_is_cut_in_the_comment() {
     for_each_peer("portmap", |lab| {
@@ -199,7 +200,7 @@ fn the_chains_of_all_stay_and_that_of_the_container_goes() {
     });
 }
 
-/// Whoever sets the mark, the sources are the same.
+/// The same sources are masqueraded whichever rule sets the mark.
 #[test]
 fn marks_of_every_kind_hide_the_same_sources() {
     for_each_peer("portmap", |lab| {
@@ -223,9 +224,9 @@ fn marks_of_every_kind_hide_the_same_sources() {
     });
 }
 
-/// Who asks for a mark finds it on the packet, though another bit is used by others.
+/// iptables conditions restrict which packets reach the port, whether or not the backend is named.
 #[test]
-fn conditions_decide_whose_packets_are_for_the_port() {
+fn conditions_select_the_packets_of_the_port() {
     for_each_peer("portmap", |lab| {
         lab.host.sh("ip addr add 198.51.100.7/24 dev uplink; ip addr add 2001:db8:ffff::7/64 dev uplink nodad");
         for backend in [None, Some("iptables")] {
@@ -244,8 +245,8 @@ fn conditions_decide_whose_packets_are_for_the_port() {
     });
 }
 
-/// The rules of the reference are in the tables of iptables, and so are ours: one program sees
-/// both.
+/// On a host where `iptables` is iptables-legacy the rules go into its tables, like the reference's
+/// do.
 #[test]
 fn both_variants_of_iptables_can_be_asked() {
     for_ours("portmap", |lab| {

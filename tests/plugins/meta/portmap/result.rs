@@ -1,10 +1,11 @@
-//! What comes out of portmap: the result that it was given.
+//! portmap returns the result that it was given.
 
 use serde_json::{Value, json};
 
-use super::{for_each_backend, is_open, network, portmap, web};
+use super::for_each_backend;
 use crate::support::attachment::{EVERY_VERSION, with};
 use crate::support::call::Peer;
+use crate::support::networks::portmap::{is_open, network, portmap, web};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::TcpServer;
 
@@ -23,7 +24,7 @@ fn the_previous_result_is_the_result_in_every_version() {
     });
 }
 
-/// What another plugin of the chain wrote there is nothing that portmap may lose.
+/// portmap must keep every field that another plugin of the chain wrote.
 #[test]
 fn a_rich_result_is_passed_through() {
     let prev = json!({
@@ -49,8 +50,8 @@ fn a_rich_result_is_passed_through() {
     });
 }
 
-/// Neither rules nor a table come of a container without ports; a runtime calls the plugin for
-/// each.
+/// A runtime calls the plugin for every container; one without ports gets neither rules nor a
+/// table.
 #[test]
 fn without_mappings_nothing_is_done() {
     for_each_backend(|lab, backend| {
@@ -89,7 +90,7 @@ fn without_a_previous_result_add_and_check_are_refused() {
     });
 }
 
-/// The address of another interface, or of one on the host, is not the container's.
+/// An address of another interface, or of one on the host, is not the container's.
 #[test]
 fn only_an_address_of_this_interface_is_published() {
     for_each_backend(|lab, backend| {

@@ -1,18 +1,18 @@
-//! UDP has flows without an end: the kernel remembers where the last packet went, and sends the
-//! next one there.
+//! UDP flows have no end: conntrack remembers the last translation and sends the next packet there,
+//! so ADD and DEL must delete stale entries.
 
 use serde_json::{Value, json};
 
-use super::{at, for_each_backend, network, portmap, publish, warm_up};
+use super::for_each_backend;
 use crate::support::netns::{Lab, OUTSIDE, UPLINK};
+use crate::support::networks::portmap::{at, network, portmap, publish, warm_up};
 use crate::support::traffic::{UdpServer, ask_by_udp};
 
 fn dns() -> Value {
     json!([{"hostPort": 5353, "containerPort": 53, "protocol": "udp"}])
 }
 
-/// Makes the kernel look for a translation of every flow, as it does on a host where anything is
-/// masqueraded.
+/// Makes the kernel keep a translation for every flow, as on a host that masquerades anything.
 fn remember_flows(lab: &Lab) {
     lab.host.sh(
         "nft add table inet others; for hook in prerouting output; do \
@@ -20,7 +20,7 @@ fn remember_flows(lab: &Lab) {
     );
 }
 
-/// How many flows to a port of the host are remembered.
+/// How many conntrack entries there are for a port of the host.
 fn flows(lab: &Lab, port: u16) -> usize {
     let list = format!(
         "for f in ipv4 ipv6; do conntrack -L -f $f -p udp --orig-port-dst {port} 2>/dev/null; done"
@@ -28,8 +28,8 @@ fn flows(lab: &Lab, port: u16) -> usize {
     lab.host.sh(&list).lines().count()
 }
 
-/// The answers that a client outside and one on the host get, who always send from the same port;
-/// v4 and v6.
+/// The answers to a client outside and one on the host, which always send from the same port; v4
+/// and v6.
 fn answers(lab: &Lab, port: u16) -> [Option<String>; 4] {
     let ask = |from, family: usize| ask_by_udp(from, &at(UPLINK[family], port));
     [ask(&lab.outside, 0), ask(&lab.outside, 1), ask(&lab.host, 0), ask(&lab.host, 1)]
@@ -54,9 +54,9 @@ fn a_client_that_sent_before_add_is_served_after_it() {
     });
 }
 
-/// The old container is still there and still has its address: only the mapping has gone.
+/// The old container still runs and keeps its address: only the mapping is gone.
 #[test]
-fn a_client_reaches_the_new_container_of_the_port_and_not_the_old_one() {
+fn a_client_reaches_the_port_s_new_container_and_not_the_old() {
     for_each_backend(|lab, backend| {
         remember_flows(lab);
         let old = publish(lab, backend, dns());
@@ -70,7 +70,7 @@ fn a_client_reaches_the_new_container_of_the_port_and_not_the_old_one() {
     });
 }
 
-/// How many flows of UDP there are after ADD, the clients' questions and DEL.
+/// How many UDP flows remain after ADD, the clients' requests and DEL.
 pub fn flows_after_del(lab: &Lab) -> usize {
     remember_flows(lab);
     let chain = publish(lab, Some("nftables"), dns());
@@ -81,7 +81,7 @@ pub fn flows_after_del(lab: &Lab) -> usize {
     flows(lab, 5353)
 }
 
-/// The host asks a server of the same port elsewhere.
+/// The host sends to the same port of another machine.
 fn ask_elsewhere(lab: &Lab) {
     remember_flows(lab);
     for to in OUTSIDE {
@@ -90,17 +90,17 @@ fn ask_elsewhere(lab: &Lab) {
     assert_eq!(flows(lab, 5353), 2);
 }
 
-/// How many flows to the same port elsewhere are there after ADD.
+/// How many flows to the same port of another machine remain after ADD.
 pub fn flows_to_others_after_add(lab: &Lab) -> usize {
     ask_elsewhere(lab);
     publish(lab, Some("nftables"), dns());
     flows(lab, 5353)
 }
 
-/// A flow that DEL left would keep reaching the container that is not published any more: the
+/// A flow left by DEL would still reach the container, although its port is closed now. The
 /// reference leaves it until the next ADD.
 #[test]
-fn a_client_reaches_nobody_after_del() {
+fn a_client_gets_no_answer_after_del() {
     super::for_ours_with_each_backend(|lab, backend| {
         remember_flows(lab);
         warm_up(lab, &network(), &portmap(backend, dns()));
@@ -133,8 +133,8 @@ fn flows_to_other_ports_are_kept() {
     });
 }
 
-/// The flow of a container to a name server elsewhere has the same port, and is not the mapping's.
-/// The reference takes it away too.
+/// A container's flow to a name server elsewhere has the same port but does not belong to the
+/// mapping. The reference deletes it too.
 #[test]
 fn flows_to_other_machines_are_kept() {
     super::for_ours_with_each_backend(|lab, backend| {
@@ -146,7 +146,7 @@ fn flows_to_other_machines_are_kept() {
     });
 }
 
-/// One look at the kernel's table is for all ports of a container.
+/// One conntrack dump serves all ports of a container.
 #[test]
 fn flows_to_each_of_several_ports_are_forgotten() {
     super::for_ours_with_each_backend(|lab, backend| {

@@ -1,25 +1,25 @@
-//! A node is upgraded, or rolled back, with published containers running.
+//! portmap when a node is upgraded or rolled back with published containers running.
 
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{is_open, network, portmap, publish, web};
 use crate::support::attachment::{for_ours, not_compared, reference_with};
 use crate::support::call::{Call, Peer};
 use crate::support::chain::Chain;
 use crate::support::netns::Lab;
+use crate::support::networks::portmap::{is_open, network, portmap, publish, web};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::TcpServer;
 
-/// Where Debian's package is: an older reference, next to the one that `CNI_REFERENCE` names.
+/// Debian's package: an older reference beside the one that `CNI_REFERENCE` names.
 const PACKAGED: &str = "/usr/lib/cni";
 
 fn mappings() -> Value {
     json!([web(), {"hostPort": 5353, "containerPort": 53, "protocol": "udp", "hostIP": "198.51.100.1"}])
 }
 
-/// Each reference with each of its backends, as the configuration asks for it.
+/// Each reference with each backend that it supports.
 fn references() -> Vec<(Peer, Option<&'static str>)> {
     let packaged = Peer::Reference(PathBuf::from(PACKAGED));
     let is_there = packaged.dir().join("portmap").exists();
@@ -34,7 +34,8 @@ fn references() -> Vec<(Peer, Option<&'static str>)> {
     found
 }
 
-/// What `from` leaves by contract is there before; then `from` adds, and the case goes on.
+/// Publishes by `from`. An ADD and DEL go first, so that the snapshot has the chains that `from`
+/// always leaves.
 fn published_by<'a>(lab: &'a Lab, from: &Peer, backend: Option<&str>) -> (Chain<'a>, Watch<'a>) {
     let chained = portmap(backend, mappings());
     let warm = lab.chain(&network(), &chained);
@@ -72,7 +73,7 @@ fn ours_deletes_what_the_reference_added() {
 }
 
 #[test]
-fn ours_deletes_what_the_reference_added_without_knowing_anything() {
+fn our_del_without_prev_result_removes_what_the_reference_added() {
     for_each_reference(|lab, reference, backend| {
         for now in [None, Some("nftables"), Some("iptables")] {
             let (chain, before) = published_by(lab, reference, backend);
@@ -83,8 +84,8 @@ fn ours_deletes_what_the_reference_added_without_knowing_anything() {
     });
 }
 
-/// Its rules of nftables tell the container and not the network, so nobody can say that they are
-/// stale in this one.
+/// The reference's nftables rules name the container but not the network, so GC cannot tell that
+/// they are stale in this one.
 #[test]
 fn our_gc_removes_what_the_reference_added_through_iptables() {
     for_each_reference(|lab, reference, backend| {
@@ -100,10 +101,10 @@ fn our_gc_removes_what_the_reference_added_through_iptables() {
     });
 }
 
-/// What has been there since before the upgrade keeps working next to what comes after it, and a
-/// taken port is known.
+/// A container from before the upgrade keeps working beside a new one, and its port counts as
+/// taken.
 #[test]
-fn containers_of_before_and_after_the_upgrade_are_published_side_by_side() {
+fn containers_from_before_and_after_the_upgrade_coexist() {
     for_each_reference(|lab, reference, backend| {
         let (old, _) = published_by(lab, reference, backend);
         let refused = lab.chain(&network(), &portmap(None, json!([web()])));
@@ -121,7 +122,7 @@ fn containers_of_before_and_after_the_upgrade_are_published_side_by_side() {
     });
 }
 
-/// The formats are the same where iptables was asked for; CHECK goes on.
+/// Both peers use the same iptables rules, so our CHECK accepts the reference's.
 #[test]
 fn ours_checks_what_the_reference_added_through_iptables() {
     for_each_reference(|lab, reference, backend| {
@@ -133,7 +134,7 @@ fn ours_checks_what_the_reference_added_through_iptables() {
 }
 
 #[test]
-fn the_reference_checks_and_deletes_what_ours_added_through_iptables() {
+fn the_reference_checks_and_deletes_our_iptables_rules() {
     for_each_reference(|lab, reference, backend| {
         if backend != Some("nftables") {
             let (chain, before) = published_by(lab, &Peer::Ours, Some("iptables"));
@@ -147,14 +148,14 @@ fn the_reference_checks_and_deletes_what_ours_added_through_iptables() {
     });
 }
 
-/// A rollback: the reference cannot know our elements, and does not fail. The upgrade that follows
-/// finds them.
+/// A rollback: the reference's DEL cannot know our elements, and succeeds. GC after the next
+/// upgrade removes them.
 #[test]
-fn the_reference_s_del_of_our_elements_succeeds_and_our_gc_finds_them() {
+fn our_gc_finds_elements_that_the_reference_s_del_left() {
     for_each_reference(|lab, reference, backend| {
         let (chain, before) = published_by(lab, &Peer::Ours, None);
         (*chain).clone().conf(json!({"backend": backend})).by(reference).del();
-        lab.host.sh("for f in ip ip6; do nft delete table $f nat 2>/dev/null || true; done"); // the reference's DEL makes them
+        lab.host.sh("for f in ip ip6; do nft delete table $f nat 2>/dev/null || true; done"); // the reference's DEL creates them
         chain.bare().conf(json!({"cniVersion": "1.1.0"})).gc(&[]).ok();
         before.assert_unchanged("our ADD");
     });

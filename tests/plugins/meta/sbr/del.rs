@@ -1,15 +1,16 @@
-//! sbr DEL, GC, and what other versions made.
+//! sbr DEL, GC, and the rules that other versions made.
 
 use serde_json::json;
 
-use super::{attach, first, routes, rules, second, two_uplinks};
+use super::routes;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, for_reference, with};
 use crate::support::call::{Peer, farm};
+use crate::support::networks::sbr::{attach, first, rules, second, two_uplinks};
 use crate::support::snapshot::Watch;
 
 const KEPT: &str = "/run/cni/sbr";
 
-/// sbr as a runtime knows it that has lost all but the network's configuration.
+/// sbr as a runtime calls it after losing all state except the network's configuration.
 fn bare<'a>(sbr: &Attachment<'a>) -> Attachment<'a> {
     sbr.clone().conf(json!({"prevResult": null}))
 }
@@ -18,7 +19,7 @@ fn bare<'a>(sbr: &Attachment<'a>) -> Attachment<'a> {
 fn del_of_the_chain_leaves_nothing() {
     for_each_peer("sbr", |lab| {
         for table in [json!({}), json!({"table": 5000})] {
-            crate::plugins::main::bridge::warm_up(lab, &first());
+            crate::support::networks::bridge::warm_up(lab, &first());
             let container = lab.container();
             let eth0 = lab.attach(&container, &first());
             eth0.add();
@@ -29,7 +30,7 @@ fn del_of_the_chain_leaves_nothing() {
                 sbr.del();
                 sbr.del();
                 sbr.main.del();
-                lab.host.sh("ip link del br1"); // the kernel is late to see that it has no carrier
+                lab.host.sh("ip link del br1"); // the kernel reports the lost carrier late
                 before.assert_unchanged("ADD");
             }
             eth0.del();
@@ -39,9 +40,9 @@ fn del_of_the_chain_leaves_nothing() {
 
 #[test]
 fn del_does_not_need_the_namespace() {
-    // The reference fails, and makes a file at the path: see tests/differences.
+    // The reference fails, and creates a file at the path; see tests/differences.
     for_ours("sbr", |lab| {
-        crate::plugins::main::bridge::warm_up(lab, &second());
+        crate::support::networks::bridge::warm_up(lab, &second());
         let before = Watch::start(lab, &[]);
         for lose in ["vanish", "go stale", "no path"] {
             let container = lab.container();
@@ -64,7 +65,7 @@ fn del_does_not_need_the_namespace() {
 fn del_removes_its_rules_and_routes_and_no_other() {
     for_ours("sbr", |lab| {
         let (container, sbr) = two_uplinks(lab, json!({}));
-        // Others' rules about the same address, and a table of another interface.
+        // Foreign rules for the same address, and a table of another interface.
         container.sh("ip rule add from 10.20.0.2 fwmark 1 lookup 77; ip rule add from 10.20.0.0/24 lookup 78; \
              ip rule add from 10.20.0.2 iif net1 lookup 100; \
              ip route add 10.66.0.0/16 dev net1 table 77; ip route add 10.66.0.0/16 dev eth0 table 105");
@@ -156,8 +157,8 @@ fn what_one_peer_attaches_the_other_detaches() {
     });
 }
 
-/// No record names the owner of such a rule. One to a table that the configuration names is
-/// removed.
+/// No record names the owner of such a rule, so DEL leaves it. A rule to a table that the
+/// configuration names is removed.
 #[test]
 fn rules_of_the_reference_to_a_shared_table_stay() {
     for_reference("sbr", |lab| {
@@ -185,7 +186,7 @@ fn del_removes_the_rules_of_every_add() {
         for tables in
             [[json!({"table": 5000}), json!({"table": 6000})], [json!({}), json!({"table": 5000})]]
         {
-            crate::plugins::main::bridge::warm_up(lab, &first());
+            crate::support::networks::bridge::warm_up(lab, &first());
             let (container, sbr) = two_uplinks(lab, json!({}));
             for table in tables {
                 sbr.clone().conf(table).add();
@@ -200,7 +201,7 @@ fn del_removes_the_rules_of_every_add() {
     });
 }
 
-/// A runtime is late to detach a container, and CNI_NETNS leads to the next one by now.
+/// A late DEL: CNI_NETNS already leads to the next container.
 #[test]
 fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
     for was_attached in [true, false] {

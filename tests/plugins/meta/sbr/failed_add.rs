@@ -1,12 +1,12 @@
-//! sbr ADD that fails: an error that helps, and everything as it was.
+//! sbr ADD that fails: the error names the cause, and host and container are unchanged.
 
 use serde_json::{Value, json};
 
-use super::{attach, first, second};
-use crate::plugins::main::bridge::failed_add::{Case, assert_fails_at};
-use crate::plugins::main::bridge::static_ipam;
 use crate::support::attachment::{for_ours, for_reference, with};
 use crate::support::call::Peer;
+use crate::support::failed_add::{Case, assert_fails_at};
+use crate::support::networks::bridge::static_ipam;
+use crate::support::networks::sbr::{attach, first, second};
 use crate::support::snapshot::Watch;
 
 fn cases() -> Vec<Case> {
@@ -41,10 +41,10 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Those that the kernel refuses when tables and rules are made already, each with the network of
-/// the second interface.
+/// Cases that the kernel refuses after tables and rules exist, each with the network of the second
+/// interface.
 fn late_cases() -> Vec<(Value, Case)> {
-    // The second address's gateway is nowhere.
+    // The second address's gateway is in no subnet of the link.
     let network = |second_address: Value| {
         let addresses =
             json!([{"address": "10.20.0.5/24", "gateway": "10.20.0.1"}, second_address]);
@@ -78,7 +78,7 @@ fn add_fails_and_nothing_has_changed() {
 
 #[test]
 fn a_second_add_is_refused_and_changes_nothing() {
-    // The reference's leaves a rule: see tests/differences.
+    // The reference's ADD leaves a rule; see tests/differences.
     for table in [json!({}), json!({"table": 5000})] {
         for_ours("sbr", |lab| {
             let (container, sbr) = super::two_uplinks(lab, table.clone());
@@ -92,7 +92,7 @@ fn a_second_add_is_refused_and_changes_nothing() {
     }
 }
 
-/// A runtime calls DEL after an ADD that was refused. What was in the way is there again.
+/// A runtime calls DEL after a refused ADD. DEL must leave the obstacle that made ADD fail.
 #[test]
 fn del_after_a_refused_add_leaves_what_was_in_its_way() {
     for (table, ip, source) in [
@@ -120,7 +120,7 @@ fn del_after_a_refused_add_leaves_what_was_in_its_way() {
 }
 
 #[test]
-fn del_after_a_refused_add_leaves_the_interface_that_has_the_address() {
+fn del_after_a_refused_add_spares_the_owner_of_the_address() {
     for_ours("sbr", |lab| {
         let (container, sbr) = super::two_uplinks(lab, json!({}));
         let result = sbr.add();
@@ -141,7 +141,7 @@ fn del_after_a_refused_add_leaves_the_interface_that_has_the_address() {
 }
 
 #[test]
-fn del_after_a_refused_add_leaves_what_the_reference_made_for_another_interface() {
+fn del_after_a_refused_add_spares_rules_of_the_reference() {
     for_reference("sbr", |lab| {
         let (container, sbr) = super::two_uplinks(lab, json!({}));
         sbr.add();

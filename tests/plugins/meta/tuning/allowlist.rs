@@ -1,13 +1,13 @@
-//! The host's list of sysctls that may be set.
+//! The host's allowlist of sysctls, for ADD and CHECK.
 
 use serde_json::{Value, json};
 
-use super::{chain, sysctl};
 use crate::support::attachment::{for_each_peer, for_ours};
 use crate::support::netns::Lab;
+use crate::support::networks::tuning::{chain, sysctl};
 use crate::support::snapshot::Watch;
 
-/// Writes the list of the pretend host, whose /etc is its own from then on.
+/// Writes the allowlist of the lab's host, which has an `/etc` of its own from then on.
 pub fn write(lab: &Lab, list: &str) {
     lab.host.sh("[ -d /run/etc ] || { mkdir /run/etc && mount --bind /run/etc /etc && mkdir -p /etc/cni/tuning; }");
     std::fs::write(lab.path("/etc/cni/tuning/allowlist.conf"), list).unwrap();
@@ -33,7 +33,7 @@ fn what_a_pattern_matches_may_be_set() {
                 chain.del_all();
             }
         }
-        // No sysctl, no question.
+        // An ADD without sysctls does not consult the list.
         chain(lab, json!({"mtu": 1400})).add();
     });
 }
@@ -68,7 +68,7 @@ fn what_no_pattern_matches_is_refused_and_nothing_is_done() {
     });
 }
 
-/// On ours a pattern must match the whole name, in CHECK as well, and one that cannot be read
+/// In ours a pattern must match the whole name, in CHECK too, and a pattern that does not parse
 /// allows nothing. See tests/differences.
 #[test]
 fn patterns_are_for_whole_names() {

@@ -1,16 +1,17 @@
-//! The backup file: the reference's form, restored by either from the other's, and never left.
+//! The backup file: written in the reference's format, restored by either peer, never left behind.
 
 use serde_json::{Value, json};
 
-use super::{MAC, attributes, backup_of, chain, every_attribute, sysctl, tuning};
-use crate::plugins::main::bridge;
+use super::attributes;
 use crate::support::attachment::{for_each_peer, for_ours, not_compared, reference_with, with};
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
+use crate::support::networks::bridge;
+use crate::support::networks::tuning::{MAC, backup_of, chain, every_attribute, sysctl, tuning};
 use crate::support::snapshot::Watch;
 
 fn read(lab: &Lab, path: &str) -> Option<Value> {
-    // In the lab: an ordinary user cannot enter the reference's directory from outside.
+    // Read inside the lab: an ordinary user cannot enter the reference's directory from outside.
     let output = lab.host.try_sh(&format!("cat {path}"));
     output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
 }
@@ -41,7 +42,7 @@ fn the_file_has_what_the_interface_had() {
     });
 }
 
-/// Only what is changed is written down.
+/// The file holds only the values that ADD changes.
 #[test]
 fn the_file_has_no_more_than_what_is_tuned() {
     for_each_peer("tuning", |lab| {
@@ -70,7 +71,7 @@ fn the_file_has_no_more_than_what_is_tuned() {
         assert_eq!(found, json!({"cni-multi": ours}));
         chain.container.sh("echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_filter");
         chain.del();
-        // What has the value already is not changed, so not given back.
+        // A sysctl that already has the value is not changed, so DEL does not restore it.
         chain.container.sh("echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_filter");
         chain.add();
         assert_eq!(read(lab, &backup_of(&chain)), None);
@@ -79,7 +80,7 @@ fn the_file_has_no_more_than_what_is_tuned() {
     });
 }
 
-/// An upgrade, and going back: one tunes, the other gives back.
+/// Upgrade and rollback: one peer tunes, the other restores.
 #[test]
 fn either_restores_what_the_other_has_tuned() {
     let Some(reference) = reference_with("tuning") else { return not_compared("tuning") };
@@ -100,7 +101,7 @@ fn either_restores_what_the_other_has_tuned() {
                     "{changes} by {from:?}, DEL by {to:?}"
                 );
                 assert!(read(lab, &backup_of(&chain)).is_none(), "{changes}");
-                // Neither the reference's DEL nor its ADD knows of sysctls.
+                // The reference neither backs up sysctls nor restores them.
                 if changes.get("sysctl").is_none() {
                     before.assert_unchanged(&format!("{changes} by {from:?}, DEL by {to:?}"));
                 }
@@ -110,7 +111,7 @@ fn either_restores_what_the_other_has_tuned() {
     });
 }
 
-/// A repeated ADD finds what the first one made; that is not what there was.
+/// A repeated ADD finds the values that the first one set; these are not the originals.
 #[test]
 fn the_first_backup_is_kept() {
     for_ours("tuning", |lab| {
@@ -119,7 +120,7 @@ fn the_first_backup_is_kept() {
         let before = Watch::start(lab, &[&chain.container]);
         chain.add();
         chain.add();
-        // A configuration that was changed in between.
+        // The configuration has changed between the two ADDs.
         chain
             .clone()
             .conf(json!({"mtu": 1300, "txQLen": 5, "sysctl": {"net.core.somaxconn": "9"}}))
@@ -138,7 +139,8 @@ fn the_first_backup_is_kept() {
     });
 }
 
-/// The file is found by container and interface only, so two of one list share it.
+/// The file name has only the container and the interface, so two tuning plugins in one list share
+/// a file.
 #[test]
 fn two_of_one_list_are_both_undone() {
     for_ours("tuning", |lab| {
@@ -153,8 +155,8 @@ fn two_of_one_list_are_both_undone() {
     });
 }
 
-/// A file that nobody removed is of another interface of the same name: what it says is not what
-/// this one had.
+/// A backup file left over from an earlier interface of the same name does not hold this
+/// interface's original values.
 #[test]
 fn a_stale_file_is_not_believed() {
     for_ours("tuning", |lab| {
@@ -177,7 +179,7 @@ fn a_stale_file_is_not_believed() {
 }
 
 #[test]
-fn del_needs_neither_namespace_nor_configuration_nor_previous_result() {
+fn del_needs_no_namespace_configuration_or_previous_result() {
     for_ours("tuning", |lab| {
         let all = || chain(lab, with(&every_attribute(), set_filter()));
         let warm = all();
@@ -216,8 +218,8 @@ fn del_needs_neither_namespace_nor_configuration_nor_previous_result() {
     });
 }
 
-/// The reference swallows every error of DEL; ours says what it could not do, has done the rest,
-/// and the next DEL succeeds.
+/// The reference ignores every error in DEL. Ours restores what it can and reports the rest, and
+/// the next DEL succeeds.
 #[test]
 fn del_does_all_it_can_and_says_what_it_could_not() {
     for_ours("tuning", |lab| {
@@ -244,7 +246,7 @@ fn del_does_all_it_can_and_says_what_it_could_not() {
     });
 }
 
-/// Files that cannot be understood restore nothing, keep nobody from anything, and go.
+/// A malformed file restores nothing, fails neither ADD nor DEL, and is removed.
 #[test]
 fn a_torn_file_is_no_backup() {
     for_ours("tuning", |lab| {
@@ -263,7 +265,7 @@ fn a_torn_file_is_no_backup() {
     });
 }
 
-/// A path of /proc is soon that of another process.
+/// CNI_NETNS may be a path in /proc, and the process id in it can be reused.
 #[test]
 fn another_namespace_at_the_path_is_spared() {
     for_ours("tuning", |lab| {
@@ -278,7 +280,7 @@ fn another_namespace_at_the_path_is_spared() {
         assert_eq!(read(lab, &backup_of(&old)), None);
         put_back();
         before.assert_unchanged("DEL with the path of another");
-        // Nor does an ADD take such a file for its own.
+        // ADD does not adopt the other namespace's file as its own backup either.
         let again = old.clone().netns(Some(&new.container.netns));
         again.add();
         again.del();
@@ -287,8 +289,8 @@ fn another_namespace_at_the_path_is_spared() {
     });
 }
 
-/// `a_b` with `c` and `a` with `b_c` have one file by the reference's rule, and nobody may
-/// overwrite another's.
+/// Container `a_b` with interface `c` and container `a` with `b_c` share a file by the reference's
+/// naming rule. Neither may overwrite the other's backup.
 #[test]
 fn a_file_of_the_same_name_is_not_overwritten() {
     for_ours("tuning", |lab| {
@@ -316,7 +318,7 @@ fn a_file_of_the_same_name_is_not_overwritten() {
     });
 }
 
-/// A late DEL of another network for a container and interface of the same names.
+/// A late DEL from another network, for the same container and interface names.
 #[test]
 fn del_of_another_network_spares_the_attachment() {
     for_ours("tuning", |lab| {
@@ -329,7 +331,7 @@ fn del_of_another_network_spares_the_attachment() {
 }
 
 #[test]
-fn gc_removes_the_files_of_its_network_s_attachments_that_are_not_valid() {
+fn gc_removes_files_of_stale_attachments_of_its_network() {
     for_ours("tuning", |lab| {
         let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
         let [valid, stale, other] =
@@ -356,9 +358,10 @@ fn gc_removes_the_files_of_its_network_s_attachments_that_are_not_valid() {
     });
 }
 
-/// Where no file of ours can be there is nothing to do, or DEL and GC would fail for ever.
+/// A path that cannot hold a backup leaves DEL and GC nothing to do. An error would make every
+/// retry fail.
 #[test]
-fn what_can_hold_no_backup_keeps_neither_del_nor_gc_from_succeeding() {
+fn del_and_gc_succeed_where_no_backup_can_be_stored() {
     for_ours("tuning", |lab| {
         let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
         let chain = lab.chain(&main, &tuning(json!({"mtu": 1400})));
@@ -377,7 +380,7 @@ fn what_can_hold_no_backup_keeps_neither_del_nor_gc_from_succeeding() {
     });
 }
 
-/// Nothing is written outside the directory, whoever has put links there.
+/// Symbolic links planted in the directory lead to no write outside it.
 #[test]
 fn links_in_the_way_are_not_followed() {
     for_ours("tuning", |lab| {
@@ -403,11 +406,12 @@ fn links_in_the_way_are_not_followed() {
             assert!(matches!(error.code, 5 | 7), "{data_dir}: {error:?}");
             before.assert_unchanged(data_dir);
         }
-        // Nothing of ours can be there, and DEL must not fail for ever.
+        // The linked directory cannot hold a backup of ours, and an error would make every DEL
+        // fail.
         lab.host.sh(&format!("echo {{}} > /run/victims/{}_eth0.json", chain.container_id));
         chain.clone().conf(json!({"dataDir": "/run/linked"})).del();
         lab.host.sh(&format!("rm /run/victims/{}_eth0.json", chain.container_id));
-        // A draft that is a link is replaced, not written to.
+        // A draft file that is a link is replaced, not written through.
         lab.host.sh(&format!("rm /run/data/{}_eth0.json", chain.container_id));
         let linked = chain.clone().conf(json!({"dataDir": "/run/data"}));
         linked.add();
@@ -421,7 +425,7 @@ fn links_in_the_way_are_not_followed() {
 }
 
 #[test]
-fn the_reference_s_directory_that_nobody_may_enter_is_used_as_it_is() {
+fn the_reference_s_private_directory_is_used_unchanged() {
     for_ours("tuning", |lab| {
         lab.host.sh("mkdir -m 0600 /run/cni/tuning");
         let chain = chain(lab, json!({"mac": MAC}));

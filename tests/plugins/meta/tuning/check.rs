@@ -1,10 +1,10 @@
-//! CHECK compares with the kernel what was asked for, and nothing else.
+//! CHECK compares the kernel's values with the requested ones, and with nothing else.
 
 use serde_json::json;
 
-use super::{chain, every_attribute, sysctl};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
+use crate::support::networks::tuning::{chain, every_attribute, sysctl};
 
 #[test]
 fn check_finds_what_has_changed() {
@@ -48,7 +48,7 @@ fn check_finds_what_has_changed() {
     });
 }
 
-/// Also when `args` say so only.
+/// This holds for values given in `args` alone, too.
 #[test]
 fn check_goes_by_the_same_values_as_add() {
     for_each_peer("tuning", |lab| {
@@ -75,7 +75,8 @@ fn check_needs_a_previous_result_and_a_namespace() {
     });
 }
 
-/// A capture makes an interface promiscuous too, and none that was asked for.
+/// A packet capture makes an interface promiscuous too; CHECK ignores values that were not
+/// requested.
 #[test]
 fn check_does_not_mind_what_was_not_asked_for() {
     for_ours("tuning", |lab| {
@@ -88,7 +89,8 @@ fn check_does_not_mind_what_was_not_asked_for() {
     });
 }
 
-/// Lists have tabs in the kernel's words, and addresses are compared as addresses.
+/// The kernel separates list values with tabs; hardware addresses are compared as addresses, not
+/// text.
 #[test]
 fn check_compares_meanings() {
     for_ours("tuning", |lab| {
@@ -101,7 +103,7 @@ fn check_compares_meanings() {
         assert!(error.text().contains("is 20000 30000, current value is"), "{error:?}");
         chain.del_all();
     });
-    // Numbers are those of C, for the kernel and so for us.
+    // The kernel parses numbers as C does, in hexadecimal and octal, and so does CHECK.
     for_ours("tuning", |lab| {
         for value in ["0x10", "020", "16"] {
             let chain = chain(lab, json!({"sysctl": {"net.core.somaxconn": value}}));
@@ -113,7 +115,7 @@ fn check_compares_meanings() {
             chain.del_all();
         }
     });
-    // So a repeated ADD finds what the first one set, and keeps what was there before.
+    // By the same comparison a repeated ADD recognises its own values and keeps the original ones.
     for_ours("tuning", |lab| {
         let set = json!({"sysctl": {"net.core.somaxconn": "0x10", "net.ipv4.ip_local_port_range": "20000 30000"}});
         let chain = chain(lab, set);

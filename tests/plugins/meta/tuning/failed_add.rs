@@ -1,14 +1,14 @@
-//! ADD that fails: an error that helps, and host and container as they were.
+//! tuning ADD that fails: the error names the cause, and host and container are unchanged.
 
 use serde_json::{Value, json};
 
-use super::{chain, every_attribute, sysctl, tuning};
-use crate::plugins::main::bridge;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
+use crate::support::networks::bridge;
+use crate::support::networks::tuning::{chain, every_attribute, sysctl, tuning};
 use crate::support::snapshot::Watch;
 
-/// Everything that is done before it is refused.
+/// Every attribute and two sysctls, which ADD sets before the refused value in `changes`.
 fn after(changes: Value) -> Value {
     let sysctls =
         json!({"sysctl": {"net.core.somaxconn": "99", "net.ipv4.conf.IFNAME.arp_filter": "1"}});
@@ -98,7 +98,7 @@ fn add_fails_and_nothing_has_changed() {
         ("no previous result", json!({"prevResult": null}), 7, "Required prevResult missing"),
         ("a directory that is a file", json!({"dataDir": "/run/file/x"}), 5, "/run/file/x"),
     ];
-    // The reference takes some of them, and undoes nothing; tests/differences has that.
+    // The reference accepts some of these and undoes nothing; see tests/differences.
     for_ours("tuning", |lab| {
         lab.host.sh("touch /run/file");
         for (what, changes, code, words) in &cases {
@@ -113,7 +113,7 @@ fn add_fails_and_nothing_has_changed() {
     });
 }
 
-/// The kernel writes a list number by number, so the one that it refuses has changed, too.
+/// The kernel writes a list number by number, so even a refused write changes part of the list.
 #[test]
 fn a_list_that_is_refused_is_given_back_whole() {
     for_ours("tuning", |lab| {
@@ -133,13 +133,13 @@ fn a_list_that_is_refused_is_given_back_whole() {
     });
 }
 
-/// No undo brings back the addresses and routes that the kernel takes away where IPv6 is disabled.
+/// Disabling IPv6 removes addresses and routes that no rollback can restore, so it is set last.
 #[test]
 fn ipv6_is_disabled_when_all_else_is_done() {
     for_ours("tuning", |lab| {
         for name in ["IFNAME", "all"] {
             let disable = format!("net.ipv6.conf.{name}.disable_ipv6");
-            // serde_json sorts keys, so the one that fails comes after.
+            // serde_json sorts keys, so the failing sysctl comes second.
             let chain = chain(
                 lab,
                 json!({"sysctl": {disable: "1", "net/ipv4/tcp_congestion_control": "nonesuch"}}),
@@ -156,7 +156,7 @@ fn ipv6_is_disabled_when_all_else_is_done() {
     });
 }
 
-/// The same with CNI_ARGS, and an interface that is not there.
+/// A missing interface and wrong CNI_ARGS fail ADD without a change.
 #[test]
 fn add_without_an_interface_or_with_wrong_args_changes_nothing() {
     for_each_peer("tuning", |lab| {
@@ -183,7 +183,7 @@ fn add_without_an_interface_or_with_wrong_args_changes_nothing() {
     });
 }
 
-/// An earlier backup is what a failed ADD puts back, too.
+/// A failed second ADD restores the values and the backup of the first.
 #[test]
 fn a_failed_second_add_leaves_the_first_as_it_was() {
     for_ours("tuning", |lab| {
@@ -199,9 +199,9 @@ fn a_failed_second_add_leaves_the_first_as_it_was() {
     });
 }
 
-/// Nobody learns of a result that cannot be written, so it is taken back.
+/// The runtime never sees a result that cannot be written, so ADD is rolled back.
 #[test]
-fn an_add_whose_result_has_no_form_is_taken_back() {
+fn an_add_is_undone_when_its_result_has_no_form() {
     for_ours("tuning", |lab| {
         let main = with(&bridge::conf(), json!({"cniVersion": "0.2.0", "ipam": null}));
         let container = lab.container();

@@ -1,10 +1,10 @@
-//! How sysctls are named, and that nothing but the container's network can be.
+//! How sysctls are named, and that no name reaches beyond the container's network.
 
 use serde_json::json;
 
-use super::{chain, sysctl, tuning};
-use crate::plugins::main::bridge;
 use crate::support::attachment::{for_each_peer, for_ours};
+use crate::support::networks::bridge;
+use crate::support::networks::tuning::{chain, sysctl, tuning};
 use crate::support::snapshot::Watch;
 
 #[test]
@@ -27,7 +27,8 @@ fn sysctls_may_be_spelled_with_dots_or_slashes() {
     });
 }
 
-/// `IFNAME` with dots in the name is right on both, a name that is written out on ours only.
+/// Both peers handle `IFNAME` for a link with dots in its name; a name written out works in ours
+/// only.
 #[test]
 fn links_may_have_dots_in_their_names() {
     for_each_peer("tuning", |lab| {
@@ -71,8 +72,8 @@ fn links_may_have_dots_in_their_names() {
     });
 }
 
-/// Whatever is written there, it is a setting of the container's network or an error. Both are
-/// asked; the second of a pair is what must stay.
+/// Every name resolves to a sysctl of the container's network or is an error. Both peers must leave
+/// the values in OUTSIDE unchanged.
 #[test]
 fn nothing_outside_the_container_s_network_can_be_written() {
     const OUTSIDE: &str =
@@ -123,8 +124,8 @@ fn nothing_outside_the_container_s_network_can_be_written() {
     });
 }
 
-/// The settings of all links are not those of a link that is called so: who may choose CNI_IFNAME
-/// may not choose those.
+/// `all` and `default` are not links, although CNI_IFNAME may have these values. A caller that may
+/// choose CNI_IFNAME must not gain the settings of all links.
 #[test]
 fn ifname_stands_for_a_link_only() {
     for_ours("tuning", |lab| {
@@ -140,7 +141,7 @@ fn ifname_stands_for_a_link_only() {
             );
             assert_eq!(sysctl(&chain.container, &format!("ipv4/conf/{ifname}/arp_filter")), "0");
         }
-        // The same in two pieces.
+        // The same name assembled from `IFNAME` and a suffix.
         let chain_of_al = chain(lab, json!({"sysctl": {"net.ipv4.conf.IFNAMEl.arp_filter": "1"}}));
         let error = chain_of_al.clone().ifname("al").try_add().err();
         assert!(error.code == 7 && error.text().contains("IFNAME is \"al\""), "{error:?}");
@@ -155,7 +156,7 @@ fn ifname_stands_for_a_link_only() {
     });
 }
 
-/// Of every form that values have: DEL gives back what was there, and only that.
+/// Single values, lists and strings: DEL restores the original value and nothing else.
 #[test]
 fn del_gives_sysctls_back() {
     let sysctls = [
@@ -191,7 +192,7 @@ fn del_gives_sysctls_back() {
     });
 }
 
-/// `flush` cannot be read, so it is neither given back nor compared; an unset secret neither.
+/// `flush` is write-only and an unset secret is unreadable: neither is restored nor compared.
 #[test]
 fn sysctls_that_cannot_be_read_can_be_set() {
     for_each_peer("tuning", |lab| {
@@ -212,7 +213,7 @@ fn sysctls_that_cannot_be_read_can_be_set() {
     });
 }
 
-/// One after the other as they are written, those of args last.
+/// Sysctls are set in the order of the configuration, those of `args` last.
 #[test]
 fn sysctls_are_set_in_their_order() {
     for_ours("tuning", |lab| {
@@ -224,7 +225,7 @@ fn sysctls_are_set_in_their_order() {
             );
             let chain = chain(lab, json!({}));
             chain.container.sh("echo 0 > /proc/sys/net/ipv4/conf/all/forwarding");
-            // serde_json sorts keys, so the text is put in place.
+            // serde_json sorts keys, so the JSON text is spliced in by hand.
             let mut call = chain.call("ADD", None);
             let text = String::from_utf8(call.stdin.clone()).unwrap();
             call.stdin = format!("{},{}", &conf[..conf.len() - 1], &text[1..]).into_bytes();

@@ -1,22 +1,22 @@
-//! The DEL of a VRF's last interface, stopped at each system call that changes something while
-//! another interface joins the VRF.
+//! The DEL of a VRF's last interface, stopped at each system call that makes a change while another
+//! interface joins the VRF.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{attach, container, master, network};
 use crate::support::attachment::{for_ours, with};
 use crate::support::beside::{run_beside, stops};
+use crate::support::networks::vrf::{attach, container, master, network};
 
-/// For how long an ADD is waited for that may wait for the DEL itself.
+/// How long to wait for the ADD, which may itself wait for the stopped DEL.
 const LIMIT: Duration = Duration::from_millis(500);
 
 #[test]
 fn last_del_takes_no_vrf_from_the_next_add() {
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
-        // Without IPv6 no ADD waits until it is known that no other has the address.
+        // Without IPv6 no ADD waits for duplicate address detection.
         container.sh(
             "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6",
         );
@@ -42,7 +42,7 @@ fn last_del_takes_no_vrf_from_the_next_add() {
                 (master(&container, "net1"), master(&container, "net2")),
                 (Value::Null, json!("blue"))
             );
-            // The first DEL has taken the routes, so there is nothing that CHECK would find.
+            // CHECK is of no use here: the first DEL has removed the routes.
             assert_eq!(
                 container.link("blue").unwrap()["ifalias"],
                 "cni-multi: goes with its last interface"

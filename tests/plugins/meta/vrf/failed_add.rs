@@ -1,14 +1,14 @@
-//! vrf ADD that fails: an error that helps, and everything as it was.
+//! vrf ADD that fails: the error names the cause, and host and container are unchanged.
 
 use serde_json::json;
 
-use super::{attach, container, network};
-use crate::plugins::main::bridge::failed_add::{Case, assert_fails_at};
 use crate::support::attachment::for_ours;
+use crate::support::failed_add::{Case, assert_fails_at};
 use crate::support::netns::{Container, Lab};
+use crate::support::networks::vrf::{attach, container, network};
 use crate::support::snapshot::Watch;
 
-/// What is found before the kernel is asked for a VRF.
+/// Errors that ADD detects before it asks the kernel for a VRF.
 fn mistakes() -> Vec<Case> {
     vec![
         Case::new("no name", json!({"vrfname": null}), 7, "vrfname: missing"),
@@ -60,7 +60,7 @@ fn mistakes() -> Vec<Case> {
 
 fn refusals() -> Vec<Case> {
     vec![
-        // The record has the VRF's ifindex.
+        // The record, which holds the VRF's ifindex, cannot be written.
         Case::new("nothing can be kept", json!({}), 5, "/run/cni/vrf").host("mkdir -p /run/cni && : > /run/cni/vrf"),
         Case::new(
             "table of another VRF",
@@ -69,14 +69,16 @@ fn refusals() -> Vec<Case> {
             "table: 10 is not that of VRF \"blue\", expected 20",
         )
         .container("ip link add blue type vrf table 20"),
-        // The source address is one of another interface: it is not in the VRF, and the kernel refuses the last route.
+        // The source address belongs to an interface outside the VRF, so the kernel refuses the
+        // last route.
         Case::new("a route that no VRF can have", json!({"table": 10}), 100, "2001:db8:78::/48").container(
             "set -e; ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up
                 ip addr add 2001:db8:10::2/64 dev eth0 nodad
                 ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2
                 ip -6 route add 2001:db8:79::/48 via fe80::9 dev net1 pref high",
         ),
-        // Their order is back as well: the snapshot has the addresses as the kernel lists them.
+        // The rollback restores the order of the addresses too: the snapshot lists them as the
+        // kernel does.
         Case::new("a route that no VRF can have, and addresses", json!({}), 100, "2001:db8:78::/48").container(
             "set -e; ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up
                 ip addr add 2001:db8:10::2/64 dev eth0 nodad
@@ -84,14 +86,14 @@ fn refusals() -> Vec<Case> {
                 for n in 7 8 9; do ip addr add 2001:db8:20::$n/64 dev net1 nodad; done
                 ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2",
         ),
-        // The same with a hop of a route that another interface has too.
+        // The same with a hop of a route that another interface shares.
         Case::new("a route that no VRF can have, and a shared one", json!({}), 100, "2001:db8:78::/48").container(
             "set -e; ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up
                 ip addr add 2001:db8:10::2/64 dev eth0 nodad
                 ip -6 route append 2001:db8:77::/48 via 2001:db8:10::1 dev eth0
                 ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2",
         ),
-        // The gateway is this host's in the VRF.
+        // In the VRF the gateway is a local address, and the kernel refuses the route.
         Case::new("a route that a VRF of others cannot have", json!({}), 100, "2001:db8:77::/48").container(
             "set -e; ip link add blue type vrf table 20; ip link set blue up
                 ip link add eth0 type veth peer name other; ip link set other up
@@ -137,7 +139,7 @@ fn a_second_add_is_refused_and_changes_nothing() {
     });
 }
 
-/// Nothing is left by a kernel that has no VRFs either.
+/// On a kernel without VRFs, ADD names the missing feature and leaves nothing either.
 #[test]
 fn a_kernel_without_vrfs_is_named() {
     for_ours("vrf", |lab| {
@@ -147,7 +149,7 @@ fn a_kernel_without_vrfs_is_named() {
             .status
             .success()
         {
-            return; // add_fails_and_nothing_has_changed
+            return; // add_fails_and_nothing_has_changed covers this kernel
         }
         let missing = Case::new("no VRF in the kernel", json!({}), 100, "does the kernel have vrf");
         assert_fails(lab, &container, &missing);

@@ -1,15 +1,15 @@
-//! vrf DEL and GC when things are gone, and when they are another's.
+//! vrf DEL and GC when the interface, VRF or namespace is missing, or has another owner.
 
 use serde_json::json;
 
-use super::{attach, container, master, network};
-use crate::plugins::main::bridge;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
+use crate::support::networks::bridge;
+use crate::support::networks::vrf::{attach, container, master, network};
 use crate::support::snapshot::Watch;
 
 const KEPT: &str = "/run/cni/vrf";
 
-/// vrf as a runtime knows it that has lost all but the network's configuration.
+/// vrf as a runtime calls it after losing all state except the network's configuration.
 fn bare<'a>(vrf: &Attachment<'a>) -> Attachment<'a> {
     vrf.clone().conf(json!({"prevResult": null}))
 }
@@ -38,7 +38,7 @@ fn del_takes_not_there_as_done() {
 
 #[test]
 fn a_vrf_goes_when_its_interface_is_gone() {
-    // The reference fails: see tests/differences.
+    // The reference fails; see tests/differences.
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
@@ -84,7 +84,7 @@ fn del_does_not_need_the_configuration() {
 
 #[test]
 fn a_vrf_of_others_stays() {
-    // The reference removes it: see tests/differences.
+    // The reference removes the VRF; see tests/differences.
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         container.sh("ip link add blue up type vrf table 20");
@@ -104,7 +104,7 @@ fn a_vrf_of_others_stays() {
 
 #[test]
 fn an_interface_in_another_vrf_is_left_there() {
-    // The reference takes it out.
+    // The reference takes the interface out of the other VRF.
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
@@ -137,9 +137,9 @@ fn gc_forgets_what_no_runtime_knows_any_more() {
     });
 }
 
-/// A runtime calls DEL after an ADD that was refused. The interface was in the VRF before.
+/// A runtime calls DEL after a refused ADD. The interface was in the VRF before.
 #[test]
-fn del_after_a_refused_add_leaves_the_vrf_and_the_interface_in_it() {
+fn del_after_a_refused_add_leaves_the_vrf_and_its_interface() {
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
@@ -153,7 +153,7 @@ fn del_after_a_refused_add_leaves_the_vrf_and_the_interface_in_it() {
     });
 }
 
-/// A runtime is late to detach a container, and CNI_NETNS leads to the next one by now.
+/// A late DEL: CNI_NETNS already leads to the next container.
 #[test]
 fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
     for_ours("vrf", |lab| {
@@ -174,7 +174,7 @@ fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
     });
 }
 
-/// Every user of a container can take the lock of its namespace.
+/// Any process in a container can hold the lock of its namespace.
 #[test]
 fn del_does_not_need_the_lock() {
     for_ours("vrf", |lab| {
@@ -187,8 +187,8 @@ fn del_does_not_need_the_lock() {
         member.del();
         assert!(container.link("blue").is_none());
         let begun = std::time::Instant::now();
-        member.del(); // there is nothing to do any more, and nothing to wait for
-        assert!(begun.elapsed() < std::time::Duration::from_secs(15)); // the lock is waited for for 20 s
+        member.del(); // nothing is left to do, so it does not wait for the lock
+        assert!(begun.elapsed() < std::time::Duration::from_secs(15)); // the timeout of the lock is 20 s
         container.sh("kill -- -$(cat /run/holder); rm /run/holder");
     });
 }
