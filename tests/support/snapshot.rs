@@ -39,6 +39,10 @@ for k in arp_notify route_localnet proxy_arp rp_filter accept_local arp_ignore a
 grep -s '' "$@"; true
 "#;
 
+/// The kernel's worker (linkwatch) updates a link's state up to a second after its carrier, and on
+/// a machine with many namespaces much later. From 6.8 on, a request for one link does it at once.
+const REPORT_CARRIERS: &str = "sed -n 's/^ *\\(.*\\): .*/link show dev \\1/p' /proc/net/dev | ip -force -batch - >/dev/null 2>&1 || :";
+
 /// Files that a plugin may write, with their modes and contents; the mount points of namespaces and
 /// the lock of iptables are not state. Empty pages of our host-local index stay, as `lock` does;
 /// there are 256 of them.
@@ -55,12 +59,22 @@ pub struct Snapshot(Vec<String>);
 
 impl Snapshot {
     pub fn of(namespace: &Namespace) -> Snapshot {
-        Snapshot::parse(&namespace.sh(SCRIPT))
+        Snapshot::by(SCRIPT, namespace)
     }
 
     /// The pretend host, including its files.
     pub fn of_host(lab: &Lab) -> Snapshot {
-        Snapshot::parse(&lab.host.sh(&format!("{SCRIPT}{FILES}")))
+        Snapshot::by(&format!("{SCRIPT}{FILES}"), &lab.host)
+    }
+
+    /// Takes a second snapshot if links of the first have a state that is older than their carrier.
+    fn by(script: &str, namespace: &Namespace) -> Snapshot {
+        let first = Snapshot::parse(&namespace.sh(script));
+        if !first.facts("link: ").any(|link| awaits_state(&link)) {
+            return first;
+        }
+        namespace.sh(REPORT_CARRIERS);
+        Snapshot::parse(&namespace.sh(script))
     }
 
     pub fn lines(&self) -> &[String] {
@@ -124,26 +138,21 @@ impl Snapshot {
     /// late: one adds the local route for the IPv6 address of a link with a carrier, another
     /// (linkwatch) updates a link's state to match its carrier.
     fn awaits_something(&self) -> bool {
-        let facts = |title: &'static str| {
-            self.0.iter().filter_map(move |line| {
-                serde_json::from_str::<Value>(line.strip_prefix(title)?).ok()
-            })
-        };
-        let is = |link: &Value, flag: &str| {
-            link["flags"].as_array().is_some_and(|flags| flags.contains(&flag.into()))
-        };
-        let awaits_state =
-            |link: Value| is(&link, "UP") && is(&link, "LOWER_UP") == is(&link, "NO-CARRIER");
         let local = |route: Value| (route["type"] == "local").then(|| route["dst"].clone());
-        let routes: Vec<Value> = facts("route: ").filter_map(local).collect();
+        let routes: Vec<Value> = self.facts("route: ").filter_map(local).collect();
         let awaits_route = |link: Value| {
             let addresses = link["addr_info"].as_array().map(Vec::as_slice).unwrap_or_default();
             addresses
                 .iter()
                 .any(|address| address["family"] == "inet6" && !routes.contains(&address["local"]))
         };
-        facts("link: ").any(awaits_state)
-            || facts("address: ").filter(|link| is(link, "LOWER_UP")).any(awaits_route)
+        self.facts("link: ").any(|link| awaits_state(&link))
+            || self.facts("address: ").filter(|link| has(link, "LOWER_UP")).any(awaits_route)
+    }
+
+    /// The facts of one section, which is written in JSON.
+    fn facts(&self, title: &'static str) -> impl Iterator<Item = Value> + '_ {
+        self.0.iter().filter_map(move |line| serde_json::from_str(line.strip_prefix(title)?).ok())
     }
 
     /// The facts in only one of the two, as `-` and `+` lines; empty if they are equal.
@@ -155,6 +164,15 @@ impl Snapshot {
     pub fn changes_to(&self, later: &Snapshot) -> Vec<Change> {
         difference(&self.0, &later.0)
     }
+}
+
+/// Whether the state of a link does not match its carrier yet.
+fn awaits_state(link: &Value) -> bool {
+    has(link, "UP") && has(link, "LOWER_UP") == has(link, "NO-CARRIER")
+}
+
+fn has(link: &Value, flag: &str) -> bool {
+    link["flags"].as_array().is_some_and(|flags| flags.contains(&flag.into()))
 }
 
 /// A fact that exists either before or later, but not both.
