@@ -161,7 +161,7 @@ fn one_tool_adds_another_checks_and_a_third_deletes() {
     }
 }
 
-/// A network whose result does not depend on the tool.
+/// A network that has the same result with either tool.
 const LO: &str = r#"{"name":"lo", "cniVersion":"1.0.0", "plugins":[{"type":"loopback","capabilities":{"mac":true}}]}"#;
 
 /// Debian's libcni is 1.1.2, which does not yet keep `netns` and still writes an empty `dns`.
