@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use nix::errno::Errno;
 
+use crate::cni::conf::Config;
 use crate::cni::result::{self, AddResult};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
@@ -34,6 +35,25 @@ pub enum DuplicateDetection {
     Enhanced,
 }
 
+impl DuplicateDetection {
+    /// The settings of an interface in `net.ipv6.conf`, with their values.
+    fn settings(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            DuplicateDetection::Off => &[("accept_dad", "0")],
+            DuplicateDetection::Shared => &[("ndisc_notify", "1")],
+            DuplicateDetection::Enhanced => &[("enhanced_dad", "1"), ("accept_dad", "1")],
+        }
+    }
+
+    /// Writes the settings. They are optional: a container is attached even if the kernel lacks
+    /// IPv6 or one of them.
+    fn configure(self, ifname: &str) {
+        for (setting, value) in self.settings() {
+            let _ = Sysctl::ipv6_conf(ifname, setting).write(value);
+        }
+    }
+}
+
 /// How the interface is connected to its subnet.
 #[derive(Clone, Debug)]
 pub struct Wiring {
@@ -54,6 +74,19 @@ impl Wiring {
     fn detects(&self) -> bool {
         self.detection != DuplicateDetection::Off
     }
+
+    /// Watches duplicate address detection, if there will be any.
+    fn watch(&self, at: &Attachment, result: &AddResult) -> Result<Option<Watch>> {
+        if self.detects() && has_v6(result) {
+            at.run(Watch::ipv6_addresses).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn options(&self) -> AddressOptions {
+        AddressOptions { detect_duplicates: self.detects(), subnet_on_link: self.subnet_on_link }
+    }
 }
 
 /// Gives the interface the addresses and routes of the result, and sets it up.
@@ -64,71 +97,106 @@ pub fn configure(
     wiring: &Wiring,
 ) -> Result<()> {
     let routes = planned_routes(result)?;
-    let has_v6 = result.ips.iter().any(|ip| ip.address.addr().is_ipv6());
-    prepare(at, has_v6, wiring.detection)?;
+    prepare(at, result, wiring.detection)?;
     let container = at.netlink()?;
-    let link = &container.link(at.ifname())?;
-    let watch = (has_v6 && wiring.detects()).then(|| at.run(Watch::ipv6_addresses)).transpose()?;
-    for ip in &result.ips {
-        add_address(container, link, ip.address, wiring)?;
-    }
-    container
-        .set_up(link)
-        .map_err(|e| e.worded(format_args!("failed to set {:?} UP", link.name)))?;
+    let link = container.link(at.ifname())?;
+    let interface = Interface { config: cx.config, container, link, result, wiring };
+    let watch = wiring.watch(at, result)?;
+    interface.add_addresses()?;
+    interface.set_up()?;
     if let Some(watch) = watch {
-        settle(container, link, &watch, cx.deadline())?;
+        settle(container, &interface.link, &watch, cx.deadline())?;
     }
-    for route in wiring.routes_first.iter().chain(&routes) {
-        let added = container.add_route(link, route).map_err(|e| e.worded(adding(route, link)));
-        added.map_err(|e| if_unreachable(e, cx, result, route))?;
+    interface.add_routes(&routes)
+}
+
+fn has_v6(result: &AddResult) -> bool {
+    result.ips.iter().any(|ip| ip.address.addr().is_ipv6())
+}
+
+/// An interface, and what it is given.
+struct Interface<'a> {
+    config: &'a Config,
+    container: &'a Netlink,
+    link: Link,
+    result: &'a AddResult,
+    wiring: &'a Wiring,
+}
+
+impl Interface<'_> {
+    fn add_addresses(&self) -> Result<()> {
+        self.result.ips.iter().try_for_each(|ip| self.add_address(ip.address))
     }
-    Ok(())
-}
 
-fn add_address(container: &Netlink, link: &Link, address: IpNet, wiring: &Wiring) -> Result<()> {
-    let options = AddressOptions {
-        detect_duplicates: wiring.detects(),
-        subnet_on_link: wiring.subnet_on_link,
-    };
-    container.add_address(link, address, options).map_err(|e| {
-        let what = format!("failed to add IP addr {address} to {:?}", link.name);
-        if_taken(e.worded(what), address)
-    })
-}
+    fn add_address(&self, address: IpNet) -> Result<()> {
+        let added = self.container.add_address(&self.link, address, self.wiring.options());
+        added.map_err(|e| self.unassigned(address, e))
+    }
 
-/// The reference's words for a route that cannot be added.
-fn adding(route: &Route, link: &Link) -> String {
-    format!(
-        "failed to add route '{} via {} dev {} metric {} (Scope: {}, Table: {})'",
-        route.dst,
-        route.gateway.map_or("<nil>".to_owned(), |gateway| gateway.to_string()),
-        link.name,
-        route.priority.unwrap_or_default(),
-        route.scope,
-        route.table.unwrap_or_default(),
-    )
-}
+    fn unassigned(&self, address: IpNet, error: Error) -> Error {
+        let what = format!("failed to add IP addr {address} to {:?}", self.link.name);
+        if_taken(error.worded(what), address)
+    }
 
-/// Explains a route that the kernel refused because its gateway is outside the subnet. Our IPAM
-/// plugins accept such a gateway, as the reference's do, because another route may lead to it.
-fn if_unreachable(error: Error, cx: &Context<'_>, result: &AddResult, route: &Route) -> Error {
-    let is_outside = |gateway: &IpAddr| !result.ips.iter().any(|ip| ip.address.contains(gateway));
-    match route.gateway.filter(is_outside) {
-        Some(gateway) if error.is_unreachable() => error.with_details(format_args!(
+    fn set_up(&self) -> Result<()> {
+        let done = self.container.set_up(&self.link);
+        done.map_err(|e| e.worded(format_args!("failed to set {:?} UP", self.link.name)))
+    }
+
+    /// Adds the wiring's routes, and then these.
+    fn add_routes(&self, routes: &[Route]) -> Result<()> {
+        let mut all = self.wiring.routes_first.iter().chain(routes);
+        all.try_for_each(|route| self.add_route(route))
+    }
+
+    fn add_route(&self, route: &Route) -> Result<()> {
+        match self.container.add_route(&self.link, route) {
+            Err(e) if e.is_unreachable() => Err(self.unreachable(e, route)),
+            added => added.map_err(|e| e.worded(self.adding_route(route))),
+        }
+    }
+
+    /// The reference's words for a route that cannot be added.
+    fn adding_route(&self, route: &Route) -> String {
+        format!(
+            "failed to add route '{} via {} dev {} metric {} (Scope: {}, Table: {})'",
+            route.dst,
+            route.gateway.map_or("<nil>".to_owned(), |gateway| gateway.to_string()),
+            self.link.name,
+            route.priority.unwrap_or_default(),
+            route.scope,
+            route.table.unwrap_or_default(),
+        )
+    }
+
+    /// Explains a route that the kernel refused because its gateway is outside the subnet. Our IPAM
+    /// plugins accept such a gateway, as the reference's do, because another route may lead to it.
+    fn unreachable(&self, error: Error, route: &Route) -> Error {
+        let error = error.worded(self.adding_route(route));
+        match route.gateway.filter(|gateway| self.is_outside(gateway)) {
+            Some(gateway) => error.with_details(self.outside(gateway)),
+            None => error,
+        }
+    }
+
+    fn is_outside(&self, gateway: &IpAddr) -> bool {
+        !self.result.ips.iter().any(|ip| ip.address.contains(gateway))
+    }
+
+    fn outside(&self, gateway: IpAddr) -> String {
+        format!(
             "{}: {gateway} is not in {}, expected an address of the subnet, or {}",
-            gateway_field::of(cx.config, result, gateway),
-            subnets_of_family(result, gateway),
+            gateway_field::of(self.config, self.result, gateway),
+            self.subnets_for(gateway),
             way_out_for(gateway),
-        )),
-        _ => error,
+        )
     }
-}
 
-fn subnets_of_family(result: &AddResult, gateway: IpAddr) -> String {
-    let nets = result.ips.iter().map(|ip| ip.address.trunc());
-    let of_family = nets.filter(|net| Family::of_net(*net) == Family::of(gateway));
-    let subnets: Vec<String> = of_family.map(|net| net.to_string()).collect();
-    subnets.join(", ")
+    fn subnets_for(&self, gateway: IpAddr) -> String {
+        let nets = self.result.ips.iter().map(|ip| ip.address.trunc());
+        let of_family = nets.filter(|net| can_route(gateway, *net));
+        of_family.map(|net| net.to_string()).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// What makes the kernel accept a gateway outside the subnet.
@@ -152,49 +220,46 @@ fn if_taken(error: Error, address: IpNet) -> Error {
 }
 
 /// Writes the settings that must be in place before the first address and before the link is up.
-fn prepare(at: &Attachment, has_v6: bool, detection: DuplicateDetection) -> Result<()> {
+fn prepare(at: &Attachment, result: &AddResult, detection: DuplicateDetection) -> Result<()> {
     let ifname = at.ifname();
     at.run(|| {
-        let v6 = |setting| Sysctl::ipv6_conf(ifname, setting);
-        // Optional: a container is attached even if the kernel lacks IPv6 or the setting.
-        let wish = |setting, value| drop(v6(setting).write(value));
-        match detection {
-            DuplicateDetection::Off => wish("accept_dad", "0"),
-            DuplicateDetection::Shared => wish("ndisc_notify", "1"),
-            DuplicateDetection::Enhanced => {
-                wish("enhanced_dad", "1");
-                wish("accept_dad", "1");
-            }
-        }
+        detection.configure(ifname);
         let _ = Sysctl::ipv4_conf(ifname, "arp_notify").write("1"); // neighbours learn a reused address at once
-        if has_v6 {
-            for link in ["lo", ifname] {
-                enable_ipv6(link)?;
-            }
-            // The container's own tools may set the link down and up again; its address must
-            // survive that.
-            v6("keep_addr_on_down").ensure("1")?;
-        }
-        Ok(())
+        if has_v6(result) { prepare_ipv6(ifname) } else { Ok(()) }
     })
+}
+
+fn prepare_ipv6(ifname: &str) -> Result<()> {
+    enable_ipv6("lo")?;
+    enable_ipv6(ifname)?;
+    // The container's own tools may set the link down and up again; its address must survive that.
+    Sysctl::ipv6_conf(ifname, "keep_addr_on_down").ensure("1")
 }
 
 /// Enables IPv6 on the interface: container runtimes disable it in new namespaces, and a request
 /// for an IPv6 address needs it.
 pub fn enable_ipv6(ifname: &str) -> Result<()> {
-    Sysctl::ipv6_conf(ifname, "disable_ipv6").ensure("0").map_err(|e| {
-        let hint = if e.is_not_found() { "does the kernel have IPv6?" } else { "" };
-        e.context(format_args!("enable IPv6 for interface {ifname:?}")).with_details(hint)
-    })
+    let enabled = Sysctl::ipv6_conf(ifname, "disable_ipv6").ensure("0");
+    enabled.map_err(|e| without_ipv6(ifname, e))
+}
+
+fn without_ipv6(ifname: &str, error: Error) -> Error {
+    let hint = if error.is_not_found() { "does the kernel have IPv6?" } else { "" };
+    error.context(format_args!("enable IPv6 for interface {ifname:?}")).with_details(hint)
 }
 
 /// Waits for duplicate address detection of the link's tentative addresses, if it has any.
 pub fn settle_if_tentative(at: &Attachment, link: &Link, deadline: Deadline) -> Result<()> {
     let container = at.netlink()?;
-    if !container.addresses(link)?.iter().any(|address| address.tentative) {
-        return Ok(());
+    if is_any_tentative(&container.addresses(link)?) {
+        settle(container, link, &at.run(Watch::ipv6_addresses)?, deadline)
+    } else {
+        Ok(())
     }
-    settle(container, link, &at.run(Watch::ipv6_addresses)?, deadline)
+}
+
+fn is_any_tentative(addresses: &[Address]) -> bool {
+    addresses.iter().any(|address| address.tentative)
 }
 
 /// Waits for duplicate address detection.
@@ -202,13 +267,17 @@ fn settle(container: &Netlink, link: &Link, watch: &Watch, deadline: Deadline) -
     let limit = deadline.limit(DAD_PATIENCE);
     let end = Instant::now() + limit;
     while has_tentative(container, link)? {
-        if watch.until(end)? {
-            continue;
+        if !watch.until(end)? {
+            return refuse_tentative(container, link, limit);
         }
-        if container.link(&link.name)?.is_operational() {
-            return Err(unsettled(link, still_tentative(link, limit)));
-        }
-        return Ok(()); // nothing is sent or received before it has a carrier
+    }
+    Ok(())
+}
+
+/// Fails for a link that has a carrier: without one, nothing is sent or received.
+fn refuse_tentative(container: &Netlink, link: &Link, waited: Duration) -> Result<()> {
+    if container.link(&link.name)?.is_operational() {
+        return Err(still_tentative(link, waited));
     }
     Ok(())
 }
@@ -219,7 +288,7 @@ fn has_tentative(container: &Netlink, link: &Link) -> Result<bool> {
     let addresses = container.addresses(link)?;
     match addresses.iter().find(|address| address.dad_failed) {
         Some(taken) => Err(unsettled(link, duplicate(Code::CONFLICT, link, taken.net))),
-        None => Ok(addresses.iter().any(|address| address.tentative)),
+        None => Ok(is_any_tentative(&addresses)),
     }
 }
 
@@ -230,10 +299,8 @@ fn unsettled(link: &Link, error: Error) -> Error {
 fn still_tentative(link: &Link, waited: Duration) -> Error {
     let name = &link.name;
     let seconds = waited.as_secs();
-    Error::new(
-        Code::TRY_AGAIN,
-        format!("link {name} still has tentative addresses after {seconds} seconds"),
-    )
+    let msg = format!("link {name} still has tentative addresses after {seconds} seconds");
+    unsettled(link, Error::new(Code::TRY_AGAIN, msg))
 }
 
 fn duplicate(code: Code, link: &Link, address: IpNet) -> Error {
@@ -253,16 +320,11 @@ pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
 
 /// The route at `path` of the result.
 fn plan(path: &str, route: &result::Route, gateways: &[IpAddr]) -> Result<Route> {
-    if route.dst.addr() != route.dst.network() {
-        let problem = format!("{} has host bits set", route.dst);
-        return Err(Error::config(format_args!("{path}.dst"), problem)
-            .expecting(format_args!("{}", route.dst.trunc())));
-    }
-    let of_table = |table| number(path, "table", table);
+    require_network(path, route.dst)?;
     Ok(Route {
         gateway: gateway_of(path, route, gateways)?,
-        scope: route.scope.map_or(Ok(Scope::UNIVERSE), |scope| scope_of(path, scope))?,
-        table: route.table.map_or(Ok(None), of_table)?,
+        scope: scope_of(path, route.scope)?,
+        table: number(path, "table", route.table.unwrap_or_default())?,
         priority: number(path, "priority", route.priority)?,
         mtu: number(path, "mtu", route.mtu)?,
         advmss: number(path, "advmss", route.advmss)?,
@@ -270,26 +332,51 @@ fn plan(path: &str, route: &result::Route, gateways: &[IpAddr]) -> Result<Route>
     })
 }
 
-fn gateway_of(path: &str, route: &result::Route, all: &[IpAddr]) -> Result<Option<IpAddr>> {
-    let is_of_family = |gateway: &IpAddr| Family::of(*gateway) == Family::of_net(route.dst);
-    let gateway = route.gw.or_else(|| all.iter().copied().find(is_of_family));
-    if gateway.as_ref().is_none_or(is_of_family) {
-        return Ok(gateway);
+fn require_network(path: &str, dst: IpNet) -> Result<()> {
+    if dst.addr() == dst.network() {
+        return Ok(());
     }
-    let problem = format!("it is not of the family of {}", route.dst);
-    Err(Error::config(format_args!("{path}.gw"), problem)
-        .saying("gateway, source, and destination ip are not the same IP family"))
+    Err(with_host_bits(path, dst))
 }
 
-fn scope_of(path: &str, scope: i64) -> Result<Scope> {
-    let number = u8::try_from(scope);
-    number.map(Scope).map_err(|_| out_of_range(path, "scope", scope, u8::MAX.into()))
+fn with_host_bits(path: &str, dst: IpNet) -> Error {
+    Error::config(format_args!("{path}.dst"), format_args!("{dst} has host bits set"))
+        .expecting(format_args!("{}", dst.trunc()))
+}
+
+/// The route's own gateway, or the first of these that is of its family.
+fn gateway_of(path: &str, route: &result::Route, all: &[IpAddr]) -> Result<Option<IpAddr>> {
+    match route.gw {
+        None => Ok(all.iter().copied().find(|gateway| can_route(*gateway, route.dst))),
+        Some(gateway) if can_route(gateway, route.dst) => Ok(Some(gateway)),
+        Some(_) => Err(of_other_family(path, route.dst)),
+    }
+}
+
+fn can_route(gateway: IpAddr, dst: IpNet) -> bool {
+    Family::of(gateway) == Family::of_net(dst)
+}
+
+fn of_other_family(path: &str, dst: IpNet) -> Error {
+    let problem = format!("it is not of the family of {dst}");
+    Error::config(format_args!("{path}.gw"), problem)
+        .saying("gateway, source, and destination ip are not the same IP family")
+}
+
+/// The scope; [`Scope::UNIVERSE`] if the route has none.
+fn scope_of(path: &str, scope: Option<i64>) -> Result<Scope> {
+    let Some(scope) = scope else { return Ok(Scope::UNIVERSE) };
+    match u8::try_from(scope) {
+        Ok(number) => Ok(Scope(number)),
+        Err(_) => Err(out_of_range(path, "scope", scope, u8::MAX.into())),
+    }
 }
 
 /// A number of a route; 0 leaves it to the kernel.
 fn number(path: &str, field: &str, value: i64) -> Result<Option<u32>> {
     match u32::try_from(value) {
-        Ok(number) => Ok(Some(number).filter(|number| *number != 0)),
+        Ok(0) => Ok(None),
+        Ok(number) => Ok(Some(number)),
         Err(_) => Err(out_of_range(path, field, value, u32::MAX.into())),
     }
 }
@@ -304,32 +391,46 @@ fn out_of_range(path: &str, field: &str, value: i64, most: i64) -> Error {
 /// route unless it names its table.
 pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) -> Result<()> {
     let container = at.netlink()?;
-    if !link.up {
-        return Err(Error::check(format!("Interface {} is down", link.name)));
-    }
+    require_up(link)?;
     let addresses = container.addresses(link)?;
-    for ip in result.ips.iter().filter(|ip| ip.interface.is_none_or(|of| of == index as i64)) {
-        verify_address(&addresses, link, ip.address)?;
-    }
+    let mut wanted =
+        result.ips.iter().filter(|ip| ip.interface.is_none_or(|of| of == index as i64));
+    wanted.try_for_each(|ip| verify_address(&addresses, link, ip.address))?;
     verify_routes(container, &result.routes)
+}
+
+fn require_up(link: &Link) -> Result<()> {
+    if link.up {
+        return Ok(());
+    }
+    Err(Error::check(format!("Interface {} is down", link.name)))
 }
 
 fn verify_address(present: &[Address], link: &Link, wanted: IpNet) -> Result<()> {
     match present.iter().find(|address| address.net == wanted) {
-        None => {
-            let name = &link.name;
-            Err(Error::check(format!("Failed to match addr {wanted} on interface {name}")))
-        }
+        None => Err(missing_address(link, wanted)),
         Some(found) if found.dad_failed => Err(duplicate(Code::CHECK_FAILED, link, wanted)),
         Some(_) => Ok(()),
     }
 }
 
+fn missing_address(link: &Link, wanted: IpNet) -> Error {
+    Error::check(format!("Failed to match addr {wanted} on interface {}", link.name))
+}
+
 fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()> {
-    let found = if wanted.is_empty() { vec![] } else { container.routes()? };
-    match wanted.iter().find(|route| !found.iter().any(|found| is_route(found, route))) {
-        Some(missing) => Err(missing_route(missing)),
-        None => Ok(()),
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let present = container.routes()?;
+    wanted.iter().try_for_each(|route| verify_route(&present, route))
+}
+
+fn verify_route(present: &[FoundRoute], wanted: &result::Route) -> Result<()> {
+    if present.iter().any(|found| is_route(found, wanted)) {
+        Ok(())
+    } else {
+        Err(missing_route(wanted))
     }
 }
 
@@ -339,11 +440,19 @@ fn missing_route(route: &result::Route) -> Error {
 }
 
 fn is_route(found: &FoundRoute, wanted: &result::Route) -> bool {
-    let is_default = wanted.dst.prefix_len() == 0;
-    let via = |gateway: IpAddr| is_default || found.gateways.contains(&gateway);
     found.dst == wanted.dst.trunc()
-        && wanted.gw.is_none_or(via)
-        && wanted.table.is_none_or(|table| table == 0 || i64::from(found.table) == table)
+        && (wanted.dst.prefix_len() == 0 || is_through(found, wanted.gw))
+        && is_in(found, wanted.table)
+}
+
+/// Whether the route leads through the gateway, if one is wanted.
+fn is_through(found: &FoundRoute, gateway: Option<IpAddr>) -> bool {
+    gateway.is_none_or(|gateway| found.gateways.contains(&gateway))
+}
+
+/// Whether the route is in the table, if one is wanted.
+fn is_in(found: &FoundRoute, table: Option<i64>) -> bool {
+    table.is_none_or(|table| table == 0 || i64::from(found.table) == table)
 }
 
 #[cfg(test)]
