@@ -59,9 +59,11 @@ pub fn invalid(
     let Some(nft) = handles.nft()? else { return Ok(vec![]) };
     let held = layout.on(nft).holdings(Some(Key::network_hash(network)))?;
     let stale = held.into_iter().filter(|held| !valid.contains_hash(&member_of(held.id)));
-    Ok(stale
-        .map(|held| (Owner { id: held.id, comment: String::new() }, stale_of(layout, &held)))
-        .collect())
+    Ok(stale.map(|held| (without_comment(held.id), stale_of(layout, &held))).collect())
+}
+
+fn without_comment(id: [u8; 16]) -> Owner {
+    Owner { id, comment: String::new() }
 }
 
 /// Describes what an owner has in a table as something that GC removes.
@@ -90,10 +92,13 @@ fn addresses_in(layout: &Layout, elements: &[Released]) -> Vec<IpAddr> {
 /// containers, or else of the key.
 fn address_in(layout: &Layout, element: &Released) -> Option<IpAddr> {
     let set = layout.sets.iter().find(|set| set.name == element.set)?;
-    let (fields, bytes) = match set.holds {
-        Holds::Values(fields) => (fields, &element.value),
-        Holds::Keys | Holds::Verdicts => (set.key, &element.key),
-    };
+    match set.holds {
+        Holds::Values(fields) => first_address(fields, &element.value),
+        Holds::Keys | Holds::Verdicts => first_address(set.key, &element.key),
+    }
+}
+
+fn first_address(fields: &[KeyType], bytes: &[u8]) -> Option<IpAddr> {
     match fields.first()? {
         KeyType::Ipv4 => read_ip(bytes.get(..4)?),
         KeyType::Ipv6 => read_ip(bytes.get(..16)?),
@@ -107,7 +112,7 @@ fn member_of(id: [u8; 16]) -> Hash8 {
     member
 }
 
-fn id(group: &[u8; 8], member: &[u8; 8]) -> [u8; 16] {
+fn id(group: &Hash8, member: &Hash8) -> [u8; 16] {
     let mut id = [0; 16];
     id[..8].copy_from_slice(group);
     id[8..].copy_from_slice(member);

@@ -19,7 +19,7 @@ use crate::net::mac::MacAddr;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Search};
-use crate::net::nft::{NfFamily, Nft};
+use crate::net::nft::{NfFamily, Nft, RuleInfo};
 use crate::plugin::Handles;
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
@@ -47,8 +47,10 @@ const REFERENCE_CHAIN: &str = "PREROUTING";
 
 /// STATUS: fails with code 50 if the kernel cannot do it.
 pub fn status(handles: &Handles) -> Result<()> {
-    let ready = handles.require_nft().and_then(|nft| LAYOUT.on(nft).require());
-    ready.map_err(|e| of_spoofcheck(e).with_code(Code::NOT_AVAILABLE))
+    handles
+        .require_nft()
+        .and_then(|nft| LAYOUT.on(nft).require())
+        .map_err(|e| of_spoofcheck(e).with_code(Code::NOT_AVAILABLE))
 }
 
 /// A port of the bridge, and the one address that frames which arrive by it may have.
@@ -82,10 +84,7 @@ pub fn verify(handles: &Handles, key: &Key, port: &Port<'_>) -> Result<()> {
     let elements = port.elements();
     match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
         Some(_) if is_made_by_reference(handles, key)? => Ok(()),
-        Some(element) => Err(Error::check(format!(
-            "macspoofchk of port {:?}: no element in set {:?}",
-            port.name, element.set
-        ))),
+        Some(element) => Err(port.unlisted(element.set)),
         None => verify_table(nft),
     }
 }
@@ -136,30 +135,52 @@ fn id_of_reference(key: &Key) -> String {
 /// two chains.
 pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
-    let chains = chains_of_reference(key);
-    if !has_chain(nft, &chains[0])? {
+    if !has_chain(nft, &chains_of_reference(key)[0])? {
         return Ok(());
     }
-    let comment = format!("macspoofchk-{}", id_of_reference(key));
-    let mut batch = Batch::default();
-    for rule in nft.rules(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)? {
-        if rule.comment == comment {
-            batch.delete_rule(REFERENCE, REFERENCE_CHAIN, rule.handle);
-        }
-    }
-    for chain in &chains {
-        batch.delete_chain(REFERENCE, chain);
-    }
+    let batch = deletion_of_reference(nft, key)?;
     nft.commit(&batch, "delete the spoof check of the reference plugins")
+}
+
+fn deletion_of_reference(nft: &Nft, key: &Key) -> Result<Batch> {
+    let mut batch = Batch::default();
+    for rule in rules_of_reference(nft, key)? {
+        batch.delete_rule(REFERENCE, REFERENCE_CHAIN, rule.handle);
+    }
+    for chain in chains_of_reference(key) {
+        batch.delete_chain(REFERENCE, &chain);
+    }
+    Ok(batch)
+}
+
+fn rules_of_reference(nft: &Nft, key: &Key) -> Result<Vec<RuleInfo>> {
+    let comment = format!("macspoofchk-{}", id_of_reference(key));
+    let mut rules = nft.rules(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?;
+    rules.retain(|rule| rule.comment == comment);
+    Ok(rules)
 }
 
 impl Port<'_> {
     fn elements(&self) -> Vec<OwnedElement> {
+        vec![element(&PORTS, self.name_field()), element(&ALLOWED, self.allowed())]
+    }
+
+    /// The name as a field of a key.
+    fn name_field(&self) -> Vec<u8> {
         let mut name = self.name.as_bytes().to_vec();
         name.resize(IFNAME, 0);
-        let mut allowed = [&name, self.mac.octets()].concat();
-        allowed.resize(allowed.len().next_multiple_of(4), 0);
-        vec![element(&PORTS, name), element(&ALLOWED, allowed)]
+        name
+    }
+
+    /// The key for name and address, whose fields are padded to four bytes.
+    fn allowed(&self) -> Vec<u8> {
+        let mut key = [&self.name_field(), self.mac.octets()].concat();
+        key.resize(key.len().next_multiple_of(4), 0);
+        key
+    }
+
+    fn unlisted(&self, set: &str) -> Error {
+        Error::check(format!("macspoofchk of port {:?}: no element in set {set:?}", self.name))
     }
 }
 

@@ -13,6 +13,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -37,28 +38,22 @@ pub fn create(
     handles: &Handles,
     key: &Key,
     addresses: &[IpNet],
-    on_links: &dyn Fn() -> Result<Vec<IpAddr>>,
+    on_links: OnLinks<'_>,
 ) -> Result<()> {
-    for of_family in by_family(addresses) {
-        let iptables = handles.iptables().for_address(of_family[0].addr());
-        let wanted = Rules::of(key, &of_family);
-        iptables.change("nat", &|| {
-            let present = Present::read(&iptables, &wanted.chain)?;
-            let mut lines = wanted.missing_from(&present);
-            lines.extend(wanted.deletions_of_others(&present, on_links)?);
-            Ok(lines)
-        })?;
-    }
-    Ok(())
+    Rules::by_family(key, addresses).iter().try_for_each(|rules| rules.write(handles, on_links))
 }
+
+/// Lists the addresses on links of the container.
+type OnLinks<'a> = &'a dyn Fn() -> Result<Vec<IpAddr>>;
+/// Finds out the addresses of a container.
+type Known<'a> = &'a dyn Fn() -> Result<Addresses>;
 
 /// Whether every rule is present. Runs no program if it can see without one that there are no
 /// rules.
 pub fn is_complete(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<bool> {
-    let chain = key.iptables_chain();
-    let programs = programs_with(handles, &chain)?;
-    for of_family in by_family(addresses) {
-        if !Rules::of(key, &of_family).are_in_any(&programs)? {
+    let programs = programs_with(handles, &key.iptables_chain())?;
+    for rules in Rules::by_family(key, addresses) {
+        if !rules.are_in_any(&programs)? {
             return Ok(false);
         }
     }
@@ -78,31 +73,31 @@ impl Addresses {
     /// Whether a rule does not belong to another interface of the container. A rule for an address
     /// that no link has is from an ADD that had no DEL before the next one.
     fn let_go_of(&self, rule: &str) -> bool {
-        let is_from_any = |ips: &[IpAddr]| ips.iter().any(|ip| is_from(rule, *ip));
-        match &self.on_links {
-            Some(on_links) => is_from_any(&self.own) || !is_from_any(on_links),
-            None => is_from_any(&self.own) || self.own.is_empty(),
-        }
+        is_from_any(rule, &self.own)
+            || match &self.on_links {
+                Some(on_links) => !is_from_any(rule, on_links),
+                None => self.own.is_empty(),
+            }
     }
 }
 
 /// Removes the rules of the attachment, and the chain when no rule leads to it any more. If none of
 /// the container's addresses is known, every rule that leads to its chain is removed. `addresses`
 /// is called only if there are rules.
-pub fn delete(
-    handles: &Handles,
-    key: &Key,
-    addresses: &dyn Fn() -> Result<Addresses>,
-) -> Result<()> {
+pub fn delete(handles: &Handles, key: &Key, addresses: Known<'_>) -> Result<()> {
     let chain = key.iptables_chain();
     let mut errors = ErrorList::default();
     for iptables in programs_with(handles, &chain)? {
-        errors.push(iptables.change("nat", &|| {
-            let present = Present::read(&iptables, &chain)?;
-            Ok(removal(&chain, &addresses()?, &present))
-        }));
+        errors.push(delete_from(&iptables, &chain, addresses));
     }
     errors.finish()
+}
+
+fn delete_from(iptables: &Iptables<'_>, chain: &str, addresses: Known<'_>) -> Result<()> {
+    iptables.change("nat", &|| {
+        let present = Present::read(iptables, chain)?;
+        Ok(removal(chain, &addresses()?, &present))
+    })
 }
 
 /// Removes the chains of containers of this network without any valid attachment: the comments of
@@ -112,32 +107,53 @@ pub fn collect_garbage(
     network: &NetworkName,
     valid: &ValidAttachments,
 ) -> Result<()> {
+    let chains = Chains { network, valid, of_valid: OnceCell::new() };
     let mut errors = ErrorList::default();
-    let chains: OnceCell<HashSet<String>> = OnceCell::new();
-    let of_valid = || valid.containers().map(|id| chain_of(network.as_str(), id)).collect();
     for iptables in programs_with(handles, POSTROUTING)? {
-        let rules = errors.push(iptables.chain("nat", POSTROUTING)).flatten().unwrap_or_default();
-        let mut stale: Vec<&str> =
-            rules.iter().filter_map(|rule| chain_in(rule, network)).collect();
-        stale.retain(|chain| !chains.get_or_init(of_valid).contains(*chain));
-        stale.dedup();
-        let of_nobody = Addresses::default();
-        for chain in stale {
-            let remove = || {
-                iptables.change("nat", &|| {
-                    Ok(removal(chain, &of_nobody, &Present::read(&iptables, chain)?))
-                })
-            };
-            errors.push(valid.remove(|| stale_chain(chain, &rules), remove));
-        }
+        chains.delete_stale(&iptables, &mut errors);
     }
     errors.finish()
+}
+
+/// The chains of a network.
+struct Chains<'a> {
+    network: &'a NetworkName,
+    valid: &'a ValidAttachments,
+    /// The names of the chains that are not stale, computed only if there is a chain.
+    of_valid: OnceCell<HashSet<String>>,
+}
+
+impl Chains<'_> {
+    fn delete_stale(&self, iptables: &Iptables<'_>, errors: &mut ErrorList) {
+        let rules = errors.push(iptables.chain("nat", POSTROUTING)).flatten().unwrap_or_default();
+        for chain in self.stale_in(&rules) {
+            let delete = || delete_from(iptables, chain, &|| Ok(Addresses::default()));
+            errors.push(self.valid.remove(|| stale_chain(chain, &rules), delete));
+        }
+    }
+
+    /// The stale chains that rules lead to.
+    fn stale_in<'r>(&self, rules: &'r [String]) -> Vec<&'r str> {
+        let chains = rules.iter().filter_map(|rule| chain_in(rule, self.network));
+        let mut stale: Vec<&str> = chains.filter(|chain| !self.is_valid(chain)).collect();
+        stale.dedup();
+        stale
+    }
+
+    fn is_valid(&self, chain: &str) -> bool {
+        self.of_valid.get_or_init(|| self.names_of_valid()).contains(chain)
+    }
+
+    fn names_of_valid(&self) -> HashSet<String> {
+        let network = self.network.as_str();
+        self.valid.containers().map(|id| chain_of(network, id)).collect()
+    }
 }
 
 /// Describes a chain, with the rules that lead to it, as something that GC removes.
 fn stale_chain(chain: &str, rules: &[String]) -> Stale {
     let leading: Vec<&String> = rules.iter().filter(|rule| has(rule, "-j", chain)).collect();
-    let id = leading.iter().find_map(|rule| rule.split("\\\" id: \\\"").nth(1)?.split('\\').next());
+    let id = leading.iter().find_map(|rule| container_in(rule));
     Stale {
         what: format!("chain {chain} of iptables"),
         holder: Holder::of_container(id.unwrap_or_default()),
@@ -146,11 +162,22 @@ fn stale_chain(chain: &str, rules: &[String]) -> Stale {
     }
 }
 
+/// The container that a rule's comment names.
+fn container_in(rule: &str) -> Option<&str> {
+    rule.split("\\\" id: \\\"").nth(1)?.split('\\').next()
+}
+
 /// The chain that a rule leads to, if its comment names this network. Long ids are truncated in
 /// comments.
 fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
-    rule.contains(&format!("--comment \"name: \\\"{network}\\\" id: ")).then_some(())?;
+    if !names(rule, network) {
+        return None;
+    }
     rule.split(" -j ").nth(1)?.split(' ').next().filter(|chain| chain.starts_with("CNI-"))
+}
+
+fn names(rule: &str, network: &NetworkName) -> bool {
+    rule.contains(&format!("--comment \"name: \\\"{network}\\\" id: "))
 }
 
 /// Whether the host's programs can list its rules. A host with one address family does not need the
@@ -174,10 +201,24 @@ struct Present {
 impl Present {
     fn read(iptables: &Iptables<'_>, name: &str) -> Result<Present> {
         let Some(chain) = iptables.chain("nat", name)? else { return Ok(Present::default()) };
-        let mut leading = iptables.chain("nat", POSTROUTING)?.unwrap_or_default();
-        leading.retain(|line| has(line, "-j", name));
-        Ok(Present { chain: Some(chain), leading })
+        Ok(Present { chain: Some(chain), leading: leading_to(iptables, name)? })
     }
+
+    fn leads_from(&self, ip: IpAddr) -> bool {
+        self.leading.iter().any(|rule| is_from(rule, ip))
+    }
+
+    /// The lines that delete the rules which lead from these addresses.
+    fn deletions(&self, addresses: &Addresses) -> Vec<String> {
+        let to_go = self.leading.iter().filter(|rule| addresses.let_go_of(rule));
+        to_go.map(|rule| deletion(rule)).collect()
+    }
+}
+
+fn leading_to(iptables: &Iptables<'_>, chain: &str) -> Result<Vec<String>> {
+    let mut leading = iptables.chain("nat", POSTROUTING)?.unwrap_or_default();
+    leading.retain(|line| has(line, "-j", chain));
+    Ok(leading)
 }
 
 /// The rules that the addresses of one family need.
@@ -188,8 +229,27 @@ struct Rules {
 }
 
 impl Rules {
+    /// The rules for each family that there are addresses of.
+    fn by_family(key: &Key, addresses: &[IpNet]) -> Vec<Rules> {
+        let families = Family::ALL.into_iter().map(|family| of_family(addresses, family));
+        families.filter(|nets| !nets.is_empty()).map(|nets| Rules::of(key, &nets)).collect()
+    }
+
     fn of(key: &Key, addresses: &[IpNet]) -> Rules {
         Rules { chain: key.iptables_chain(), comment: comment(key), addresses: addresses.to_vec() }
+    }
+
+    /// Adds the missing rules, and deletes those for addresses which no link of the container has.
+    fn write(&self, handles: &Handles, on_links: OnLinks<'_>) -> Result<()> {
+        let iptables = handles.iptables().for_address(self.addresses[0].addr());
+        iptables.change("nat", &|| self.changes(&iptables, on_links))
+    }
+
+    fn changes(&self, iptables: &Iptables<'_>, on_links: OnLinks<'_>) -> Result<Vec<String>> {
+        let present = Present::read(iptables, &self.chain)?;
+        let mut lines = self.missing_from(&present);
+        lines.extend(self.deletions_of_others(&present, on_links)?);
+        Ok(lines)
     }
 
     /// Whether one of the programs lists all of them.
@@ -197,63 +257,77 @@ impl Rules {
         let ip = self.addresses[0].addr();
         let mut is_complete = false;
         for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
-            let present = Present::read(iptables, &self.chain)?;
-            is_complete |= self.missing_from(&present).is_empty();
+            is_complete |= self.are_in(iptables)?;
         }
         Ok(is_complete)
     }
 
+    fn are_in(&self, iptables: &Iptables<'_>) -> Result<bool> {
+        let present = Present::read(iptables, &self.chain)?;
+        Ok(self.missing_from(&present).is_empty())
+    }
+
     /// The `iptables-restore --noflush` lines that add the missing rules.
     fn missing_from(&self, present: &Present) -> Vec<String> {
-        let mut lines = self.missing_from_chain(present.chain.as_deref());
-        let Rules { chain, comment, .. } = self;
-        for ip in self.addresses.iter().map(IpNet::addr) {
-            if !present.leading.iter().any(|rule| is_from(rule, ip)) {
-                lines.push(format!(
-                    "-A POSTROUTING -s {ip} -j {chain} -m comment --comment {comment}"
-                ));
-            }
+        let mut lines = vec![];
+        if present.chain.is_none() {
+            lines.push(format!("-N {}", self.chain));
         }
+        self.fill_chain(present.chain.as_deref().unwrap_or_default(), &mut lines);
+        self.lead_to_chain(present, &mut lines);
         lines
     }
 
-    fn missing_from_chain(&self, present: Option<&[String]>) -> Vec<String> {
-        let Rules { chain, comment, .. } = self;
-        let rules = present.unwrap_or_default();
-        let mut lines = vec![];
-        if present.is_none() {
-            lines.push(format!("-N {chain}"));
+    fn lead_to_chain(&self, present: &Present, lines: &mut Vec<String>) {
+        for ip in self.addresses.iter().map(IpNet::addr) {
+            if !present.leads_from(ip) {
+                lines.push(self.leading_from(ip));
+            }
         }
+    }
+
+    /// Adds the lines for the rules that the chain lacks.
+    fn fill_chain(&self, rules: &[String], lines: &mut Vec<String>) {
         for net in self.addresses.iter().map(IpNet::trunc) {
             if !rules.iter().any(|rule| accepts(rule, net)) {
-                // At the front: masquerading comes after the networks of every attachment.
-                lines.push(format!(
-                    "-I {chain} 1 -d {net} -j ACCEPT -m comment --comment {comment}"
-                ));
+                lines.push(self.accepting(net));
             }
         }
         if !rules.iter().any(|rule| has(rule, "-j", "MASQUERADE")) {
-            let multicast = Family::of_net(self.addresses[0]).multicast();
-            lines.push(format!(
-                "-A {chain} ! -d {multicast} -j MASQUERADE -m comment --comment {comment}"
-            ));
+            lines.push(self.masquerading());
         }
-        lines
+    }
+
+    /// At the front: masquerading comes after the networks of every attachment.
+    fn accepting(&self, net: IpNet) -> String {
+        self.line(format_args!("-I {} 1 -d {net} -j ACCEPT", self.chain))
+    }
+
+    fn masquerading(&self) -> String {
+        let multicast = Family::of_net(self.addresses[0]).multicast();
+        self.line(format_args!("-A {} ! -d {multicast} -j MASQUERADE", self.chain))
+    }
+
+    /// The rule that leads to the chain from this address.
+    fn leading_from(&self, ip: IpAddr) -> String {
+        self.line(format_args!("-A POSTROUTING -s {ip} -j {}", self.chain))
+    }
+
+    /// The line that adds a rule, with the comment that names its container.
+    fn line(&self, rule: fmt::Arguments<'_>) -> String {
+        format!("{rule} -m comment --comment {}", self.comment)
     }
 
     /// The lines that delete rules for addresses which no link of the container has.
-    fn deletions_of_others(
-        &self,
-        present: &Present,
-        on_links: &dyn Fn() -> Result<Vec<IpAddr>>,
-    ) -> Result<Vec<String>> {
-        let mut others: Vec<&String> =
-            present.leading.iter().filter(|rule| !self.has(rule)).collect();
-        if !others.is_empty() {
-            let on_links = on_links()?;
-            others.retain(|rule| !on_links.iter().any(|ip| is_from(rule, *ip)));
+    fn deletions_of_others(&self, present: &Present, on_links: OnLinks<'_>) -> Result<Vec<String>> {
+        let mut others = present.leading.clone();
+        others.retain(|rule| !self.has(rule));
+        if others.is_empty() {
+            return Ok(others);
         }
-        Ok(others.into_iter().map(|rule| deletion(rule)).collect())
+        let on_links = on_links()?;
+        others.retain(|rule| !is_from_any(rule, &on_links));
+        Ok(others.iter().map(|rule| deletion(rule)).collect())
     }
 
     /// Whether this rule leads to the chain from one of the addresses.
@@ -271,8 +345,7 @@ fn removal(chain: &str, addresses: &Addresses, present: &Present) -> Vec<String>
     if present.chain.is_none() {
         return vec![];
     }
-    let to_go = present.leading.iter().filter(|rule| addresses.let_go_of(rule));
-    let mut lines: Vec<String> = to_go.map(|rule| deletion(rule)).collect();
+    let mut lines = present.deletions(addresses);
     if lines.len() == present.leading.len() {
         lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
     }
@@ -284,15 +357,13 @@ fn deletion(rule: &str) -> String {
     rule.replacen("-A ", "-D ", 1)
 }
 
-fn by_family(addresses: &[IpNet]) -> Vec<Vec<IpNet>> {
-    let of =
-        |family| addresses.iter().copied().filter(|net| Family::of_net(*net) == family).collect();
-    Family::ALL.into_iter().map(of).filter(|nets: &Vec<_>| !nets.is_empty()).collect()
+fn of_family(addresses: &[IpNet], family: Family) -> Vec<IpNet> {
+    addresses.iter().copied().filter(|net| Family::of_net(*net) == family).collect()
 }
 
 /// Whether an `-S` line has an option with this value.
 fn has(line: &str, option: &str, value: &str) -> bool {
-    let words: Vec<&str> = line.split_whitespace().collect();
+    let words: Vec<_> = line.split_whitespace().collect();
     words.windows(2).any(|pair| pair == [option, value])
 }
 
@@ -301,18 +372,22 @@ fn is_from(rule: &str, ip: IpAddr) -> bool {
     source(rule) == Some(ip)
 }
 
+/// Whether a rule matches packets from exactly one of these addresses.
+fn is_from_any(rule: &str, ips: &[IpAddr]) -> bool {
+    ips.iter().any(|ip| is_from(rule, *ip))
+}
+
 /// The source address that a rule matches.
 fn source(rule: &str) -> Option<IpAddr> {
-    let words: Vec<&str> = rule.split_whitespace().collect();
-    let source = words.windows(2).find(|pair| pair[0] == "-s").map(|pair| pair[1])?;
-    source.split('/').next()?.parse().ok()
+    let mut from_option = rule.split_whitespace().skip_while(|word| *word != "-s");
+    from_option.nth(1)?.split('/').next()?.parse().ok()
 }
 
 /// `name: "<network>" id: "<container>"`, quoted for iptables-restore. The names contain no quotes.
 fn comment(key: &Key) -> String {
     let text = format!("name: \"{}\" id: \"{}\"", key.network, key.container_id);
-    let text = if text.len() > COMMENT_MAX { &text[..COMMENT_MAX] } else { &text };
-    format!("\"{}\"", text.replace('"', "\\\""))
+    let end = text.len().min(COMMENT_MAX);
+    format!("\"{}\"", text[..end].replace('"', "\\\""))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::net::netlink::Address;
+use crate::net::netlink::{Address, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Handles};
 use crate::rollback::Rollback;
 use crate::steps::backend::Backend;
@@ -49,11 +49,15 @@ impl<'a> Masquerade<'a> {
 
     /// STATUS: fails with code 50 if the backend cannot work.
     pub fn status(&self) -> Result<()> {
-        let ready = self.resolve().and_then(|backend| match backend {
+        let ready = self.resolve().and_then(|backend| self.require(backend));
+        ready.map_err(|e| of_masquerade(e).with_code(Code::NOT_AVAILABLE))
+    }
+
+    fn require(&self, backend: Backend) -> Result<()> {
+        match backend {
             Backend::Iptables => iptables::require(self.handles),
             Backend::Nftables => nft::require(self.handles),
-        });
-        ready.map_err(|e| of_masquerade(e).with_code(Code::NOT_AVAILABLE))
+        }
     }
 
     /// Masquerades the addresses of the result.
@@ -78,8 +82,7 @@ impl<'a> Masquerade<'a> {
         rb: &mut Rollback<'a>,
     ) -> Result<()> {
         let handles = self.handles;
-        let own = addresses.iter().map(IpNet::addr).collect();
-        let made = Addresses { own, on_links: None };
+        let made = Addresses::told(addresses);
         rb.undo("delete the masquerading rules", move || {
             iptables::delete(handles, &at.key, &|| Ok(made.clone()))
         });
@@ -150,21 +153,28 @@ pub fn del_with_pair(cx: &Context<'_>, at: &Detachment) -> Result<()> {
 
 /// The addresses on the container's links, and those in prevResult.
 fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Result<Addresses> {
-    let Some(netns) = &at.netns else {
-        return Ok(Addresses { own: told_addresses(at), on_links: None });
-    };
-    let container = netns.netlink()?;
-    let mut own = match veth::find_container_end(cx, container, &at.key)? {
-        Some(link) => ips(&container.addresses(&link)?),
-        None => vec![],
-    };
-    own.extend(told_addresses(at));
-    Ok(Addresses { own, on_links: Some(ips(&container.all_addresses()?)) })
+    let told: Vec<IpNet> = at.prev_result.iter().flat_map(addresses).collect();
+    let known = Addresses::told(&told);
+    match &at.netns {
+        Some(netns) => known.with_links(cx, netns.netlink()?, &at.key),
+        None => Ok(known),
+    }
 }
 
-fn told_addresses(at: &Detachment) -> Vec<IpAddr> {
-    let ips = at.prev_result.iter().flat_map(|result| &result.ips);
-    ips.map(|ip| ip.address.addr()).collect()
+impl Addresses {
+    /// These addresses of the attachment, as long as no others are known.
+    fn told(addresses: &[IpNet]) -> Addresses {
+        Addresses { own: addresses.iter().map(IpNet::addr).collect(), on_links: None }
+    }
+
+    /// With the addresses on the links of the container.
+    fn with_links(mut self, cx: &Context<'_>, container: &Netlink, key: &Key) -> Result<Addresses> {
+        if let Some(link) = veth::find_container_end(cx, container, key)? {
+            self.own.extend(ips(&container.addresses(&link)?));
+        }
+        self.on_links = Some(ips(&container.all_addresses()?));
+        Ok(self)
+    }
 }
 
 fn ips(addresses: &[Address]) -> Vec<IpAddr> {

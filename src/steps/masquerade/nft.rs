@@ -66,12 +66,16 @@ pub fn require(handles: &Handles) -> Result<()> {
 /// Fails unless the kernel has every element.
 pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<()> {
     let nft = handles.require_nft()?;
-    let elements = elements(addresses);
-    if let Some(damage) = LAYOUT.on(nft).damage()? {
-        return Err(Error::check(damage));
-    }
-    match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
+    refuse_damage(nft)?;
+    match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements(addresses))?.first() {
         Some(element) => Err(unmasqueraded(element, addresses)),
+        None => Ok(()),
+    }
+}
+
+fn refuse_damage(nft: &Nft) -> Result<()> {
+    match LAYOUT.on(nft).damage()? {
+        Some(damage) => Err(Error::check(damage)),
         None => Ok(()),
     }
 }
@@ -109,11 +113,10 @@ fn collect_garbage_of_reference(
     valid: &ValidAttachments,
 ) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
-    let of_network = format!("{}-", hex(&Key::network_hash(network)));
-    let is_stale =
-        |comment: &str| comment.starts_with(&of_network) && !valid.contains_identity(comment);
+    let mut rules = rules_of_reference(nft, &format!("{}-", hex(&Key::network_hash(network))))?;
+    rules.retain(|rule| !valid.contains_identity(&rule.comment));
     let mut errors = ErrorList::default();
-    for rule in rules_of_reference(nft, is_stale)? {
+    for rule in rules {
         errors.push(valid.remove(|| as_stale(&rule), || delete_rule_of_reference(nft, &rule)));
     }
     errors.finish()
@@ -132,22 +135,17 @@ fn as_stale(rule: &RuleInfo) -> Stale {
 /// Whether the reference made a rule for each of the addresses.
 pub fn is_made_by_reference(handles: &Handles, key: &Key, addresses: usize) -> Result<bool> {
     let Some(nft) = handles.nft()? else { return Ok(false) };
-    Ok(addresses > 0 && rules_of_reference_for(nft, key)?.len() >= addresses)
+    Ok(addresses > 0 && rules_of_reference(nft, &key.identity())?.len() >= addresses)
 }
 
 /// Removes the rules that the reference made for the same attachment.
 pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     let mut errors = ErrorList::default();
-    for rule in rules_of_reference_for(nft, key)? {
+    for rule in rules_of_reference(nft, &key.identity())? {
         errors.push(delete_rule_of_reference(nft, &rule));
     }
     errors.finish()
-}
-
-fn rules_of_reference_for(nft: &Nft, key: &Key) -> Result<Vec<RuleInfo>> {
-    let identity = key.identity();
-    rules_of_reference(nft, |comment| comment.starts_with(&identity))
 }
 
 fn delete_rule_of_reference(nft: &Nft, rule: &RuleInfo) -> Result<()> {
@@ -157,17 +155,21 @@ fn delete_rule_of_reference(nft: &Nft, rule: &RuleInfo) -> Result<()> {
     deleted.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
 }
 
-/// The reference's rules whose comments match. It has one chain for all of them, and the chain's
-/// use count says whether there is anything to read.
-fn rules_of_reference(nft: &Nft, is_one: impl Fn(&str) -> bool) -> Result<Vec<RuleInfo>> {
-    let uses =
-        nft.chain(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?.map_or(0, |chain| chain.uses);
-    if uses <= 1 {
-        return Ok(vec![]); // only the jump that leads to the chain
+/// The reference's rules whose comments begin with this text.
+fn rules_of_reference(nft: &Nft, comment: &str) -> Result<Vec<RuleInfo>> {
+    if !has_rules_of_reference(nft)? {
+        return Ok(vec![]);
     }
     let mut rules = nft.rules(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?;
-    rules.retain(|rule| is_one(&rule.comment));
+    rules.retain(|rule| rule.comment.starts_with(comment));
     Ok(rules)
+}
+
+/// Whether there is anything to read: the reference has one chain for all of its rules. One use of
+/// it is the jump that leads to it.
+fn has_rules_of_reference(nft: &Nft) -> Result<bool> {
+    let chain = nft.chain(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?;
+    Ok(chain.is_some_and(|chain| chain.uses > 1))
 }
 
 fn elements(addresses: &[IpNet]) -> Vec<OwnedElement> {
@@ -198,27 +200,34 @@ fn mask(net: IpNet) -> Vec<u8> {
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
     for family in Family::ALL {
-        batch.rule(table, BASE_CHAIN, |rule| {
-            destination_in(rule, family.multicast());
-            rule.verdict(&Verdict::Return);
-        });
+        batch.rule(table, BASE_CHAIN, |rule| return_to(rule, family.multicast()));
     }
-    for (family, offset, length, map) in
-        [(Family::V4, 12, 4, MASQ4.name), (Family::V6, 8, 16, MASQ6.name)]
-    {
-        batch.rule(table, BASE_CHAIN, |rule| {
-            rule.family(family).payload(Header::Network, offset, length, 1).verdict_of(map, 1);
-        });
+    for (family, map) in [(Family::V4, MASQ4), (Family::V6, MASQ6)] {
+        batch.rule(table, BASE_CHAIN, |rule| verdict_by_source(rule, family, map.name));
     }
+}
+
+/// `ip saddr vmap @MAP`.
+fn verdict_by_source(rule: &mut Expressions, family: Family, map: &str) {
+    let (offset, length) = match family {
+        Family::V4 => (12, 4),
+        Family::V6 => (8, 16),
+    };
+    rule.family(family).payload(Header::Network, offset, length, 1).verdict_of(map, 1);
 }
 
 fn inside_or_masquerade(net: IpNet) -> [Expressions; 2] {
     let mut inside = Expressions::default();
     let mut rest = Expressions::default();
-    destination_in(&mut inside, net);
-    inside.verdict(&Verdict::Return);
+    return_to(&mut inside, net);
     rest.masquerade();
     [inside, rest]
+}
+
+/// `ip daddr NET return`.
+fn return_to(rule: &mut Expressions, net: IpNet) {
+    destination_in(rule, net);
+    rule.verdict(&Verdict::Return);
 }
 
 /// `ip daddr NET`.
