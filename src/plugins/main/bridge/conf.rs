@@ -98,6 +98,14 @@ impl Default for Conf {
     }
 }
 
+fn validate_vlan(vlan: i64) -> Result<()> {
+    if (0..=VLAN_MAX).contains(&vlan) {
+        return Ok(());
+    }
+    Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX)
+        .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")))
+}
+
 /// The greatest VLAN id; 4095 is reserved.
 pub const VLAN_MAX: i64 = 4094;
 
@@ -106,10 +114,7 @@ impl PluginConf for Conf {
         self.validate_bridge()?;
         veth::validate_mtu(self.mtu)?;
         self.validate_vlans()?;
-        if self.hairpin_mode && self.promisc_mode {
-            return Err(Error::exclusive("hairpinMode", "promiscMode")
-                .saying("cannot set hairpin mode and promiscuous mode at the same time"));
-        }
+        self.validate_modes()?;
         self.validate_gateway_interface()?;
         self.mac = self.strongest_mac(cx.args)?;
         Ok(())
@@ -123,23 +128,28 @@ impl PluginConf for Conf {
 
 impl Conf {
     fn validate_bridge(&self) -> Result<()> {
-        let refused = |problem: &str| {
-            Error::config("bridge", format_args!("{:?} is not a link name: {problem}", self.bridge))
-        };
         // The kernel takes `br%d` as a pattern for the first free name, and a NUL as a name's end:
         // each ADD would create one more bridge, which could never be found again.
         if self.bridge.contains(['%', '\0']) {
-            return Err(refused("interface name contains % or NUL"));
+            return Err(self.not_a_name("interface name contains % or NUL"));
         }
-        IfName::parse(&self.bridge).map(drop).map_err(|e| refused(&e.to_string()))
+        IfName::parse(&self.bridge).map(drop).map_err(|e| self.not_a_name(&e.to_string()))
+    }
+
+    fn not_a_name(&self, problem: &str) -> Error {
+        Error::config("bridge", format_args!("{:?} is not a link name: {problem}", self.bridge))
+    }
+
+    fn validate_modes(&self) -> Result<()> {
+        if self.hairpin_mode && self.promisc_mode {
+            return Err(Error::exclusive("hairpinMode", "promiscMode")
+                .saying("cannot set hairpin mode and promiscuous mode at the same time"));
+        }
+        Ok(())
     }
 
     fn validate_vlans(&self) -> Result<()> {
-        let vlan = self.vlan;
-        if !(0..=VLAN_MAX).contains(&vlan) {
-            return Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX)
-                .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")));
-        }
+        validate_vlan(self.vlan)?;
         for (index, trunk) in self.vlan_trunk.iter().flatten().enumerate() {
             trunk.validate(&format!("vlanTrunk[{index}]"))?;
         }
@@ -149,15 +159,20 @@ impl Conf {
     /// Checks the name of the gateway's interface in a VLAN, which consists of the bridge's name
     /// and the VLAN.
     fn validate_gateway_interface(&self) -> Result<()> {
-        let Some(name) = self.gateway_interface() else { return Ok(()) };
-        if !self.is_gateway() || IfName::parse(&name).is_ok() {
-            return Ok(());
+        match self.gateway_interface() {
+            Some(name) if self.is_gateway() && IfName::parse(&name).is_err() => {
+                Err(self.too_long(&name))
+            }
+            _ => Ok(()),
         }
+    }
+
+    fn too_long(&self, gateway_interface: &str) -> Error {
         let problem = format!(
-            "{:?} is too long: the gateway's interface would be {name:?}, of more than 15 bytes",
+            "{:?} is too long: the gateway's interface would be {gateway_interface:?}, of more than 15 bytes",
             self.bridge
         );
-        Err(Error::config("bridge", problem))
+        Error::config("bridge", problem)
     }
 
     /// The hardware address: `runtimeConfig.mac` overrides `args.cni.mac`, which overrides

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha512};
 use super::conf::Conf;
 use super::member::Member;
 use super::{guard, port, vlan};
-use crate::cni::attachment::{Key, hex};
+use crate::cni::attachment::hex;
 use crate::cni::result::{AddResult, Route};
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
@@ -17,7 +17,6 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{
     AddressOptions, Link, LinkChange, Netlink, PeerSpec, VethSpec, VlanFlags, VlanRange,
 };
-use crate::plugin::Context;
 use crate::rollback::Rollback;
 use crate::steps::{router_advertisements, veth};
 
@@ -77,49 +76,38 @@ pub fn ensure<'a>(
     result: &AddResult,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let Member { cx, conf, at } = member;
-    let link = match VlanInterface::find_wanted(member, bridge) {
-        None => bridge.clone(),
-        Some(interface) => interface.ensure(rb)?,
+    let (link, what) = match VlanInterface::find_wanted(member, bridge) {
+        None => (bridge.clone(), "failed to set bridge addr"),
+        Some(interface) => {
+            (interface.ensure(rb)?, "failed to set vlan interface for bridge with addr")
+        }
     };
-    let gateway = Gateway {
-        cx,
-        host: cx.host()?,
-        key: &at.key,
-        bridge: bridge.clone(),
-        link,
-        wanted: addresses(result),
-        force: conf.force_address,
-    };
-    let what = match conf.gateway_interface() {
-        None => "failed to set bridge addr",
-        Some(_) => "failed to set vlan interface for bridge with addr",
-    };
+    let wanted = addresses(result);
+    let gateway = Gateway { member, host: member.host()?, bridge: bridge.clone(), link, wanted };
     gateway.ensure_addresses(rb).map_err(|e| e.context(what))
 }
 
 /// The link that has the gateways' addresses, and the attachment that needs it.
 struct Gateway<'a> {
-    cx: &'a Context<'a>,
+    member: Member<'a>,
     host: &'a Netlink,
-    key: &'a Key,
     bridge: Link,
     link: Link,
     /// The addresses that it should have.
     wanted: Vec<IpNet>,
-    /// Whether conflicting addresses are replaced.
-    force: bool,
 }
 
 impl<'a> Gateway<'a> {
     fn ensure_addresses(&self, rb: &mut Rollback<'a>) -> Result<()> {
-        for net in &self.wanted {
-            if !self.present()?.contains(net) {
-                self.clear_the_way(*net, rb)?;
-                self.add_address(*net, rb)?;
-            }
+        self.wanted.iter().try_for_each(|net| self.ensure_address(*net, rb))
+    }
+
+    fn ensure_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
+        if self.present()?.contains(&net) {
+            return Ok(());
         }
-        Ok(())
+        self.clear_the_way(net, rb)?;
+        self.add_address(net, rb)
     }
 
     /// The addresses that the link has.
@@ -130,15 +118,12 @@ impl<'a> Gateway<'a> {
     /// Deals with addresses that conflict with `net`: an error, unless `forceAddress` is set and
     /// they are deleted.
     fn clear_the_way(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
-        let mut present = self.present()?;
-        present.retain(|other| is_in_the_way(*other, net) && !self.wanted.contains(other));
-        for other in present {
-            if !self.force {
-                return Err(self.conflict(other, net));
-            }
-            self.delete_address(other, rb)?;
+        let mut others = self.present()?;
+        others.retain(|other| is_in_the_way(*other, net) && !self.wanted.contains(other));
+        match others.first() {
+            Some(other) if !self.member.conf.force_address => Err(self.conflict(*other, net)),
+            _ => others.into_iter().try_for_each(|other| self.delete_address(other, rb)),
         }
-        Ok(())
     }
 
     fn conflict(&self, other: IpNet, net: IpNet) -> Error {
@@ -158,13 +143,15 @@ impl<'a> Gateway<'a> {
     fn add_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
         match self.host.add_address(&self.link, net, AT_ONCE) {
             Err(e) if e.is_exists() => return Ok(()), // lost race with another ADD
-            added => added.map_err(|e| {
-                e.worded(format_args!("could not add IP address {net} to {:?}", self.link.name))
-            })?,
+            added => added.map_err(|e| self.unadded(net, e))?,
         }
         let what = format!("delete address {net} of {:?}", self.link.name);
         self.undo(rb, what, move |host, link| host.delete_address(link, net));
         self.pin_mac()
+    }
+
+    fn unadded(&self, net: IpNet, error: Error) -> Error {
+        error.worded(format_args!("could not add IP address {net} to {:?}", self.link.name))
     }
 
     /// A bridge takes the lowest hardware address of its ports unless one is set, and then
@@ -172,15 +159,19 @@ impl<'a> Gateway<'a> {
     /// still do that: set the address that it had before our port was added, or the current one if
     /// it had none.
     fn pin_mac(&self) -> Result<()> {
-        let mac = match self.link.mac() {
-            none if none.is_zero() => self.host.link(&self.link.name)?.mac(),
-            before => before,
-        };
+        let mac = self.lasting_mac()?;
         if mac.is_zero() {
             return Ok(()); // it has no ports
         }
         let change = LinkChange { mac: Some(mac), ..LinkChange::default() };
         self.host.change_link(&self.link, &change)
+    }
+
+    fn lasting_mac(&self) -> Result<MacAddr> {
+        match self.link.mac() {
+            none if none.is_zero() => Ok(self.host.link(&self.link.name)?.mac()),
+            before => Ok(before),
+        }
     }
 
     /// Registers an undo that is skipped if other attachments have joined the bridge: they rely on
@@ -191,10 +182,10 @@ impl<'a> Gateway<'a> {
         what: impl fmt::Display,
         undo: impl FnOnce(&Netlink, &Link) -> Result<()> + 'a,
     ) {
-        let Gateway { cx, host, key, .. } = *self;
+        let Gateway { member: Member { cx, at, .. }, host, .. } = *self;
         let bridge = self.bridge.clone();
         let link = self.link.clone();
-        let undo_unless_joined = move || match veth::others_joined(host, &bridge, key)? {
+        let undo_unless_joined = move || match veth::others_joined(host, &bridge, &at.key)? {
             true => Ok(()),
             false => undo(host, &link),
         };
@@ -211,10 +202,7 @@ const AT_ONCE: AddressOptions = AddressOptions { detect_duplicates: false, subne
 fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
     match (present, wanted) {
         (IpNet::V4(_), IpNet::V4(_)) => true,
-        (IpNet::V6(_), IpNet::V6(_)) => {
-            present.contains(&wanted.addr()) || wanted.contains(&present.addr())
-        }
-        _ => false,
+        _ => present.contains(&wanted.addr()) || wanted.contains(&present.addr()),
     }
 }
 
@@ -236,7 +224,7 @@ impl<'a> VlanInterface<'a> {
     }
 
     fn ensure(&self, rb: &mut Rollback<'a>) -> Result<Link> {
-        let link = match self.member.cx.host()?.find_link(&self.name)? {
+        let link = match self.member.host()?.find_link(&self.name)? {
             Some(found) => found,
             None => self.create(rb)?,
         };
@@ -246,7 +234,7 @@ impl<'a> VlanInterface<'a> {
     }
 
     fn create(&self, rb: &mut Rollback<'a>) -> Result<Link> {
-        let host = self.member.cx.host()?;
+        let host = self.member.host()?;
         match self.create_pair(host) {
             Err(e) if e.is_exists() => return host.link(&self.name), // lost race with another ADD
             created => created?,
@@ -282,22 +270,20 @@ impl<'a> VlanInterface<'a> {
     /// an interface that is down is incomplete: another ADD is creating it, or was killed before
     /// the end. An interface that we did not create is left alone.
     fn connect(&self, link: &Link) -> Result<()> {
-        let host = self.member.cx.host()?;
-        let peer = host.find_link(&peer_name(&link.name))?;
-        let Some(peer) = peer.filter(|peer| link.lower == Some(peer.index)) else {
-            return Ok(());
-        };
-        if link.up && peer.master == Some(self.bridge.index) {
-            return Ok(());
+        let host = self.member.host()?;
+        match find_peer(host, link)? {
+            Some(peer) if !link.up || peer.master != Some(self.bridge.index) => {
+                self.make_port(host, &peer)?;
+                host.set_up(link)
+            }
+            _ => Ok(()),
         }
-        self.make_port(host, &peer)?;
-        host.set_up(link)
     }
 
     fn make_port(&self, host: &Netlink, peer: &Link) -> Result<()> {
-        let conf = self.member.conf;
         router_advertisements::ignore(&peer.name)?;
         port::enslave(host, &self.bridge, peer)?;
+        let conf = self.member.conf;
         let vlans = [VlanRange::one(conf.vlan(), VlanFlags::NativeUntagged)];
         vlan::set(host, peer, &vlans, conf.left_vlan(&self.bridge))
     }
@@ -317,15 +303,25 @@ impl<'a> VlanInterface<'a> {
 
     /// Whether other attachments are in the VLAN and rely on the interface as it is.
     fn is_used(&self) -> Result<bool> {
-        let Member { cx, conf, at } = self.member;
-        let host = cx.host()?;
-        for port in veth::others(host, &self.bridge, &at.key)? {
-            if host.port_vlans(&port)?.iter().any(|(id, _)| *id == conf.vlan()) {
+        let host = self.member.host()?;
+        for port in veth::others(host, &self.bridge, &self.member.at.key)? {
+            if self.is_in_vlan(&port)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
+
+    fn is_in_vlan(&self, port: &Link) -> Result<bool> {
+        let vlans = self.member.host()?.port_vlans(port)?;
+        Ok(vlans.iter().any(|(id, _)| *id == self.member.conf.vlan()))
+    }
+}
+
+/// The other end of the interface, if we created it.
+fn find_peer(host: &Netlink, link: &Link) -> Result<Option<Link>> {
+    let peer = host.find_link(&peer_name(&link.name))?;
+    Ok(peer.filter(|peer| link.lower == Some(peer.index)))
 }
 
 fn peer_name(name: &str) -> String {

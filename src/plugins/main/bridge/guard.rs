@@ -34,6 +34,16 @@ use crate::plugin::Handles;
 const PARENT: &str = "/run/cni";
 const DIR: &str = "/run/cni/bridge";
 const LOCK: &str = "/run/cni/bridge/lock";
+/// The errors of a host that cannot have the file.
+const IMPOSSIBLE: [Errno; 7] = [
+    Errno::EACCES,
+    Errno::EDQUOT,
+    Errno::ENOENT,
+    Errno::ENOSPC,
+    Errno::ENOTDIR,
+    Errno::EPERM,
+    Errno::EROFS,
+];
 
 /// Takes the lock that keeps undos away from the bridge until it is dropped.
 pub fn joining(deadline: Deadline) -> Result<Option<File>> {
@@ -51,39 +61,42 @@ pub fn undo(handles: &Handles, work: impl FnOnce() -> Result<()>) -> Result<()> 
 
 /// Takes the lock; None on a host that cannot have it.
 fn lock(mode: Mode, deadline: Deadline) -> Result<Option<File>> {
-    let path = Path::new(LOCK);
-    let file = match open(path) {
-        Err(e) if is_impossible(&e) => return Ok(None),
-        opened => opened.map_err(|e| Error::io(format_args!("open {LOCK:?}"), &e))?,
-    };
-    match file_lock::take(file, path, mode, Patience::of_operation(deadline)) {
-        Err(e) if [Errno::ENOLCK, Errno::EOPNOTSUPP].iter().any(|errno| e.is_errno(*errno)) => {
-            Ok(None)
-        }
+    let Some(file) = open()? else { return Ok(None) };
+    match file_lock::take(file, Path::new(LOCK), mode, Patience::of_operation(deadline)) {
+        Err(e) if is_unsupported(&e) => Ok(None),
         locked => locked.map(Some),
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    match fs::symlink_metadata(DIR) {
-        Err(e) if e.kind() == ErrorKind::NotFound => {
-            plain_file::make_directories(Path::new(PARENT), 0o755)?;
-            plain_file::make_directories(Path::new(DIR), 0o700)?;
-        }
-        Err(e) => return Err(e),
-        Ok(found) if found.is_dir() => (),
-        // A symbolic link, which may lead to foreign files.
-        Ok(_) => return Err(ErrorKind::NotADirectory.into()),
+fn is_unsupported(error: &Error) -> bool {
+    [Errno::ENOLCK, Errno::EOPNOTSUPP].iter().any(|errno| error.is_errno(*errno))
+}
+
+fn open() -> Result<Option<File>> {
+    match ensure_dir().and_then(|()| plain_file::open_or_create(Path::new(LOCK))) {
+        Ok(file) => Ok(Some(file)),
+        Err(e) if is_impossible(&e) => Ok(None),
+        Err(e) => Err(Error::io(format_args!("open {LOCK:?}"), &e)),
     }
-    plain_file::open_or_create(path)
+}
+
+fn ensure_dir() -> io::Result<()> {
+    match fs::symlink_metadata(DIR) {
+        Err(e) if e.kind() == ErrorKind::NotFound => make_dir(),
+        Ok(found) if found.is_dir() => Ok(()),
+        // A symbolic link, which may lead to foreign files.
+        Ok(_) => Err(ErrorKind::NotADirectory.into()),
+        Err(e) => Err(e),
+    }
+}
+
+fn make_dir() -> io::Result<()> {
+    plain_file::make_directories(Path::new(PARENT), 0o755)?;
+    plain_file::make_directories(Path::new(DIR), 0o700)
 }
 
 /// Whether the file can never exist, as opposed to a temporary shortage.
 fn is_impossible(error: &io::Error) -> bool {
-    use Errno::{EACCES, EDQUOT, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS};
     let errno = error.raw_os_error();
-    plain_file::is_no_file(errno)
-        || [EACCES, EDQUOT, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS]
-            .iter()
-            .any(|of| errno == Some(*of as i32))
+    plain_file::is_no_file(errno) || IMPOSSIBLE.iter().any(|of| errno == Some(*of as i32))
 }

@@ -1,6 +1,8 @@
 //! An attachment as a member of the bridge.
 
 use super::conf::Conf;
+use crate::error::Result;
+use crate::net::netlink::Netlink;
 use crate::plugin::{Attachment, Context};
 
 /// A container's interface and the bridge that it is, or will be, connected to.
@@ -12,4 +14,11 @@ pub struct Member<'a> {
     pub conf: &'a Conf,
     /// The interface.
     pub at: &'a Attachment,
+}
+
+impl<'a> Member<'a> {
+    /// The netlink socket of the host.
+    pub fn host(self) -> Result<&'a Netlink> {
+        self.cx.host()
+    }
 }

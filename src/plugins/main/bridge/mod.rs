@@ -21,7 +21,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{Link, LinkChange, Watch};
+use crate::net::netlink::{Link, LinkChange, Netlink, Watch};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{self, Wiring};
@@ -50,19 +50,8 @@ impl Plugin for Bridge {
         let ipam = Ipam::find_unless_layer_two(cx)?;
         at.netns()?;
         let member = Member { cx, conf, at };
-        transaction(|rb| {
-            let (bridge, pair) = join(member, rb)?;
-            if conf.macspoofchk {
-                drop_spoofed(member, &pair, rb)?;
-            }
-            let mut result = match &ipam {
-                Some(ipam) => configure(member, ipam, &bridge, rb)?,
-                None => set_up_container_end(conf, at)?,
-            };
-            let host_end = carrying(cx, conf, &bridge, &pair)?;
-            result.interfaces = interfaces(member, &bridge, &host_end, &pair.mac)?;
-            Ok(conf.dns.put_into(result))
-        })
+        let result = transaction(|rb| member.attach(ipam.as_ref(), rb))?;
+        Ok(conf.dns.put_into(result))
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
@@ -107,32 +96,48 @@ fn status_of_bridge(cx: &Context<'_>, conf: &Conf) -> Result<()> {
     }
 }
 
-fn drop_spoofed<'a>(member: Member<'a>, pair: &veth::Pair, rb: &mut Rollback<'a>) -> Result<()> {
-    let port = spoofcheck::Port { name: &pair.host.name, mac: &pair.mac };
-    spoofcheck::create(member.cx.handles(), &member.at.key, &port, rb)
-}
+impl<'a> Member<'a> {
+    fn attach(self, ipam: Option<&Ipam<'a>>, rb: &mut Rollback<'a>) -> Result<AddResult> {
+        let (bridge, pair) = self.join(rb)?;
+        self.drop_spoofed(&pair, rb)?;
+        let mut result = match ipam {
+            Some(ipam) => self.configure(ipam, &bridge, rb)?,
+            None => self.set_up_container_end()?,
+        };
+        let host_end = self.carrying(&bridge, &pair.host.name)?;
+        result.interfaces = self.interfaces(&bridge, &host_end, &pair.mac)?;
+        Ok(result)
+    }
 
-/// Adds the attachment to the bridge. Returns the bridge as it was before it had the port, and the
-/// pair whose host's end is the port. The guard keeps the undo of another ADD from deleting the
-/// bridge until the port exists.
-fn join<'a>(member: Member<'a>, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pair)> {
-    let Member { cx, conf, at } = member;
-    let _guard = guard::joining(cx.deadline())?;
-    let bridge = ensure(cx, conf, rb)?;
-    let pair = veth::create(cx, at, &conf.wishes(), rb)?;
-    let bridge = port::attach(member, bridge, &pair.host, rb)?;
-    Ok((bridge, pair))
-}
+    /// Adds the attachment to the bridge. Returns the bridge as it was before it had the port, and
+    /// the pair whose host's end is the port. The guard keeps the undo of another ADD from deleting
+    /// the bridge until the port exists.
+    fn join(self, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pair)> {
+        let _guard = guard::joining(self.cx.deadline())?;
+        let bridge = self.ensure_bridge(rb)?;
+        let pair = veth::create(self.cx, self.at, &self.conf.wishes(), rb)?;
+        let bridge = port::attach(self, bridge, &pair.host, rb)?;
+        Ok((bridge, pair))
+    }
 
-/// Finds the bridge or creates it. An existing bridge keeps its MTU and its VLAN filtering.
-fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
-    let bridge = match cx.host()?.find_link(&conf.bridge)? {
-        None => create(cx, conf, rb)?,
-        Some(found) => found,
-    };
-    require_bridge(&bridge)?;
-    set_up_bridge(cx, conf, &bridge, rb)?;
-    Ok(bridge)
+    fn drop_spoofed(self, pair: &veth::Pair, rb: &mut Rollback<'a>) -> Result<()> {
+        if !self.conf.macspoofchk {
+            return Ok(());
+        }
+        let port = spoofcheck::Port { name: &pair.host.name, mac: &pair.mac };
+        spoofcheck::create(self.cx.handles(), &self.at.key, &port, rb)
+    }
+
+    /// Finds the bridge or creates it. An existing bridge keeps its MTU and its VLAN filtering.
+    fn ensure_bridge(self, rb: &mut Rollback<'a>) -> Result<Link> {
+        let bridge = match self.host()?.find_link(&self.conf.bridge)? {
+            None => self.create_bridge(rb)?,
+            Some(found) => found,
+        };
+        require_bridge(&bridge)?;
+        self.set_up_bridge(&bridge, rb)?;
+        Ok(bridge)
+    }
 }
 
 fn require_bridge(link: &Link) -> Result<()> {
@@ -143,29 +148,28 @@ fn require_bridge(link: &Link) -> Result<()> {
         .with_details(format_args!("it is a {}", link.kind_text())))
 }
 
-/// Sets the bridge up, promiscuous if configured, and makes it ignore router advertisements. A
-/// bridge that was not created here may be down, not promiscuous, or accept a container as its
-/// router.
-fn set_up_bridge<'a>(
-    cx: &'a Context<'_>,
-    conf: &Conf,
-    bridge: &Link,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let change = LinkChange {
+impl<'a> Member<'a> {
+    /// Sets the bridge up, promiscuous if configured, and makes it ignore router advertisements. A
+    /// bridge that was not created here may be down, not promiscuous, or accept a container as its
+    /// router.
+    fn set_up_bridge(self, bridge: &Link, rb: &mut Rollback<'a>) -> Result<()> {
+        let change = missing_on(bridge, self.conf);
+        Before::read(self.cx, bridge, &change)?.restore_on_failure(self.cx, rb);
+        router_advertisements::ignore(&bridge.name)?;
+        if change == LinkChange::default() {
+            return Ok(());
+        }
+        self.host()?.change_link(bridge, &change)
+    }
+}
+
+/// The change that makes the bridge what the configuration wants.
+fn missing_on(bridge: &Link, conf: &Conf) -> LinkChange<'static> {
+    LinkChange {
         up: (!bridge.up).then_some(true),
         promisc: (conf.promisc_mode && !bridge.promisc).then_some(true),
         ..LinkChange::default()
-    };
-    let before = Before::read(cx, bridge, &change)?;
-    rb.undo(format_args!("restore bridge {:?}", bridge.name), move || {
-        guard::undo(cx.handles(), || before.restore(cx))
-    });
-    router_advertisements::ignore(&bridge.name)?;
-    if change == LinkChange::default() {
-        return Ok(());
     }
-    cx.host()?.change_link(bridge, &change)
 }
 
 /// The state of the bridge before this ADD.
@@ -184,29 +188,34 @@ impl Before {
     fn read(cx: &Context<'_>, bridge: &Link, change: &LinkChange<'_>) -> Result<Before> {
         let accept_ra = router_advertisements::accepted_by(&bridge.name)?;
         let is_changed = accept_ra.is_some() || *change != LinkChange::default();
-        let ports = if is_changed { cx.host()?.ports(bridge)? } else { vec![] };
-        Ok(Before {
-            link: bridge.clone(),
-            promisc: change.promisc.map(|promisc| !promisc),
-            accept_ra,
-            ports: ports.iter().map(|port| port.index).collect(),
-        })
+        let ports = if is_changed { ports_of(bridge, cx.host()?)? } else { vec![] };
+        let promisc = change.promisc.map(|promisc| !promisc);
+        Ok(Before { link: bridge.clone(), promisc, accept_ra, ports })
+    }
+
+    fn restore_on_failure<'a>(self, cx: &'a Context<'_>, rb: &mut Rollback<'a>) {
+        let what = format!("restore bridge {:?}", self.link.name);
+        rb.undo(what, move || guard::undo(cx.handles(), || self.restore(cx.host()?)));
     }
 
     /// Restores the bridge's former state, unless it has new ports: another ADD then relies on the
     /// state that this one has set up.
-    fn restore(&self, cx: &Context<'_>) -> Result<()> {
-        let host = cx.host()?;
-        if host.ports(&self.link)?.iter().any(|port| !self.ports.contains(&port.index)) {
+    fn restore(&self, host: &Netlink) -> Result<()> {
+        if ports_of(&self.link, host)?.iter().any(|port| !self.ports.contains(port)) {
             return Ok(());
         }
         let now = host.link(&self.link.name)?;
         let mut errors = ErrorList::default();
         errors.push(host.change_link(&self.link, &self.missing_on(&now)));
-        if let Some(accept_ra) = &self.accept_ra {
-            errors.push(router_advertisements::restore(&self.link.name, accept_ra));
-        }
+        errors.push(self.restore_accept_ra());
         errors.finish()
+    }
+
+    fn restore_accept_ra(&self) -> Result<()> {
+        match &self.accept_ra {
+            Some(accept_ra) => router_advertisements::restore(&self.link.name, accept_ra),
+            None => Ok(()),
+        }
     }
 
     /// The change that makes the bridge what it was. A bridge without an address of its own took
@@ -222,24 +231,38 @@ impl Before {
     }
 }
 
-fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
-    let host = cx.host()?;
-    // It is up from the start: another ADD that finds it down would take it for one that was not
-    // created here, and set it down again when it fails. With an address of its own the bridge does
-    // not take that of one port or another, which neighbours would have to learn again each time.
-    match host.create_bridge(&conf.bridge_spec(MacAddr::random())) {
-        Err(e) if e.is_exists() => return host.link(&conf.bridge), // lost race with another ADD
-        created => created.map_err(|e| {
-            let name = &conf.bridge;
-            e.worded(format_args!("failed to create bridge {name:?}: could not add {name:?}"))
-        })?,
+/// The ifindexes of the bridge's ports.
+fn ports_of(bridge: &Link, host: &Netlink) -> Result<Vec<u32>> {
+    Ok(host.ports(bridge)?.iter().map(|port| port.index).collect())
+}
+
+impl<'a> Member<'a> {
+    fn create_bridge(self, rb: &mut Rollback<'a>) -> Result<Link> {
+        let host = self.host()?;
+        let name = &self.conf.bridge;
+        // It is up from the start: another ADD that finds it down would take it for one that was
+        // not created here, and set it down again when it fails. With an address of its own the
+        // bridge does not take that of one port or another, which neighbours would have to learn
+        // again each time.
+        match host.create_bridge(&self.conf.bridge_spec(MacAddr::random())) {
+            Err(e) if e.is_exists() => return host.link(name), // lost race with another ADD
+            created => created.map_err(|e| uncreated(e, name))?,
+        }
+        let bridge = host.link(name)?;
+        self.delete_on_failure(bridge.clone(), rb);
+        Ok(bridge)
     }
-    let bridge = host.link(&conf.bridge)?;
-    let made = bridge.clone();
-    rb.undo(format_args!("delete bridge {:?}", conf.bridge), move || {
-        guard::undo(cx.handles(), || delete_unused(cx, &made))
-    });
-    Ok(bridge)
+
+    fn delete_on_failure(self, bridge: Link, rb: &mut Rollback<'a>) {
+        let cx = self.cx;
+        rb.undo(format_args!("delete bridge {:?}", self.conf.bridge), move || {
+            guard::undo(cx.handles(), || delete_unused(cx, &bridge))
+        });
+    }
+}
+
+fn uncreated(error: Error, name: &str) -> Error {
+    error.worded(format_args!("failed to create bridge {name:?}: could not add {name:?}"))
 }
 
 /// Deletes the bridge that this ADD created, unless another ADD has joined it.
@@ -248,50 +271,78 @@ fn delete_unused(cx: &Context<'_>, bridge: &Link) -> Result<()> {
     if host.ports(bridge)?.is_empty() { host.delete_link(bridge.index) } else { Ok(()) }
 }
 
-/// Layer 3: addresses and routes in the container, and what the host does for them.
-fn configure<'a>(
-    member: Member<'a>,
-    ipam: &Ipam<'a>,
-    bridge: &Link,
-    rb: &mut Rollback<'a>,
-) -> Result<AddResult> {
-    let Member { cx, conf, at } = member;
-    let mut result = ipam.add(at, rb)?;
-    interface::assign_addresses(&mut result, CONTAINER);
-    gateway::plan(conf, &mut result)?;
-    addresses::configure(cx, at, &result, &Wiring::to_subnet(conf.detection()))?;
-    if conf.is_gateway() {
-        gateway::ensure(member, bridge, &result, rb)?;
-        forwarding::ensure(&result).map_err(|e| e.context("failed to enable forwarding"))?;
+impl<'a> Member<'a> {
+    /// Layer 3: addresses and routes in the container, and what the host does for them.
+    fn configure(self, ipam: &Ipam<'a>, bridge: &Link, rb: &mut Rollback<'a>) -> Result<AddResult> {
+        let mut result = ipam.add(self.at, rb)?;
+        interface::assign_addresses(&mut result, CONTAINER);
+        gateway::plan(self.conf, &mut result)?;
+        let wiring = Wiring::to_subnet(self.conf.detection());
+        addresses::configure(self.cx, self.at, &result, &wiring)?;
+        self.route(bridge, &result, rb)?;
+        self.masquerade(&result, rb)?;
+        Ok(result)
     }
-    if conf.ip_masq {
-        conf.masquerade(cx).create(at, &result, rb)?;
-    }
-    Ok(result)
-}
 
-/// Layer 2: sets the interface up; everything else is left to the container.
-fn set_up_container_end(conf: &Conf, at: &Attachment) -> Result<AddResult> {
-    if !conf.disable_container_interface {
-        let container = at.netlink()?;
-        container.set_up(&container.link(at.ifname())?)?;
+    /// Makes the bridge the gateway, if that is configured.
+    fn route(self, bridge: &Link, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
+        if !self.conf.is_gateway() {
+            return Ok(());
+        }
+        gateway::ensure(self, bridge, result, rb)?;
+        forwarding::ensure(result).map_err(|e| e.context("failed to enable forwarding"))
     }
-    Ok(AddResult::default())
-}
 
-/// Waits until the host's end has a carrier: before that the bridge forwards nothing to it.
-fn carrying(cx: &Context<'_>, conf: &Conf, bridge: &Link, pair: &veth::Pair) -> Result<Link> {
-    let host = cx.host()?;
-    let link = host.link(&pair.host.name)?;
-    if link.master != Some(bridge.index) {
-        return Err(deleted_meanwhile(bridge, &link));
+    fn masquerade(self, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
+        if !self.conf.ip_masq {
+            return Ok(());
+        }
+        self.conf.masquerade(self.cx).create(self.at, result, rb)
     }
-    if conf.disable_container_interface || link.is_operational() {
-        return Ok(link);
+
+    /// Layer 2: sets the interface up; everything else is left to the container.
+    fn set_up_container_end(self) -> Result<AddResult> {
+        if !self.conf.disable_container_interface {
+            let container = self.at.netlink()?;
+            container.set_up(&container.link(self.at.ifname())?)?;
+        }
+        Ok(AddResult::default())
     }
-    let end = cx.deadline().of_wait(CARRIER_PATIENCE);
-    let link = Watch::links()?.until_operational(host, &pair.host.name, end)?;
-    if link.is_operational() { Ok(link) } else { Err(without_carrier(&link)) }
+
+    /// Waits until the host's end has a carrier: before that the bridge forwards nothing to it.
+    fn carrying(self, bridge: &Link, host_end: &str) -> Result<Link> {
+        let link = self.host()?.link(host_end)?;
+        if link.master != Some(bridge.index) {
+            return Err(deleted_meanwhile(bridge, &link));
+        }
+        if self.conf.disable_container_interface || link.is_operational() {
+            return Ok(link);
+        }
+        self.await_carrier(host_end)
+    }
+
+    fn await_carrier(self, port: &str) -> Result<Link> {
+        let end = self.cx.deadline().of_wait(CARRIER_PATIENCE);
+        let link = Watch::links()?.until_operational(self.host()?, port, end)?;
+        if link.is_operational() { Ok(link) } else { Err(without_carrier(&link)) }
+    }
+
+    /// The interfaces of the result: bridge, host's end, container's end, and the gateway's own
+    /// interface if the network has a VLAN.
+    fn interfaces(self, bridge: &Link, host_end: &Link, mac: &MacAddr) -> Result<Vec<Interface>> {
+        let bridge = self.host()?.link(&bridge.name)?; // with its current hardware address
+        let container = interface::in_container(self.at, mac);
+        let mut all = vec![interface::on_host(&bridge), interface::on_host(host_end), container];
+        all.extend(self.find_gateway_interface()?.iter().map(interface::on_host));
+        Ok(all)
+    }
+
+    fn find_gateway_interface(self) -> Result<Option<Link>> {
+        match self.conf.gateway_interface() {
+            Some(name) if self.conf.is_gateway() => self.host()?.find_link(&name),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// The undo of the ADD that created the bridge saw no ports yet.
@@ -304,23 +355,4 @@ fn without_carrier(port: &Link) -> Error {
     let state = port.operstate_text();
     Error::new(Code::KERNEL, format!("bridge port in error state: {state}"))
         .with_details(format_args!("{:?} did not carry within {CARRIER_PATIENCE:?}", port.name))
-}
-
-/// The interfaces of the result: bridge, host's end, container's end, and the gateway's own
-/// interface if the network has a VLAN.
-fn interfaces(
-    member: Member<'_>,
-    bridge: &Link,
-    host_end: &Link,
-    container_mac: &MacAddr,
-) -> Result<Vec<Interface>> {
-    let Member { cx, conf, at } = member;
-    let host = cx.host()?;
-    let bridge = host.link(&bridge.name)?; // with its current hardware address
-    let container = interface::in_container(at, container_mac);
-    let mut all = vec![interface::on_host(&bridge), interface::on_host(host_end), container];
-    if let Some(name) = conf.gateway_interface().filter(|_| conf.is_gateway()) {
-        all.extend(host.find_link(&name)?.iter().map(interface::on_host));
-    }
-    Ok(all)
 }

@@ -1,7 +1,8 @@
 //! A link as a port of the bridge.
 
+use super::conf::Conf;
 use super::member::Member;
-use super::{ensure, vlan};
+use super::vlan;
 use crate::error::{Result, warn};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::rollback::Rollback;
@@ -18,19 +19,27 @@ pub fn attach<'a>(
     port: &Link,
     rb: &mut Rollback<'a>,
 ) -> Result<Link> {
-    let host = member.cx.host()?;
-    let conf = member.conf;
     router_advertisements::ignore(&port.name)?;
     let bridge = join(member, bridge, port, rb)?;
-    if conf.hairpin_mode || conf.port_isolation {
-        host.set_port(port, conf.hairpin_mode, conf.port_isolation)?;
-    }
-    let plan = vlan::plan(conf);
-    if !plan.is_empty() && !bridge.vlan_filtering {
-        warn_of_missing_filter(&bridge);
-    }
-    vlan::set(host, port, &plan, conf.left_vlan(&bridge))?;
+    set_flags(member, port)?;
+    set_vlans(member, &bridge, port)?;
     Ok(bridge)
+}
+
+fn set_flags(member: Member<'_>, port: &Link) -> Result<()> {
+    let Conf { hairpin_mode, port_isolation, .. } = *member.conf;
+    if hairpin_mode || port_isolation {
+        member.host()?.set_port(port, hairpin_mode, port_isolation)?;
+    }
+    Ok(())
+}
+
+fn set_vlans(member: Member<'_>, bridge: &Link, port: &Link) -> Result<()> {
+    let plan = vlan::plan(member.conf);
+    if !plan.is_empty() && !bridge.vlan_filtering {
+        warn_of_missing_filter(bridge);
+    }
+    vlan::set(member.host()?, port, &plan, member.conf.left_vlan(bridge))
 }
 
 fn warn_of_missing_filter(bridge: &Link) {
@@ -48,12 +57,12 @@ fn join<'a>(
     port: &Link,
     rb: &mut Rollback<'a>,
 ) -> Result<Link> {
-    let host = member.cx.host()?;
+    let host = member.host()?;
     for _ in 1..TRIES {
         match enslave(host, &bridge, port) {
             // The kernel reports only an invalid argument.
             Err(_) if host.find_link_by_index(bridge.index)?.is_none() => {
-                bridge = ensure(member.cx, member.conf, rb)?
+                bridge = member.ensure_bridge(rb)?
             }
             done => return done.map(|()| bridge),
         }

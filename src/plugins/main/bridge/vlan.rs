@@ -33,15 +33,9 @@ impl Trunk {
 
     fn validate_range(&self, path: &str) -> Result<()> {
         match (self.min_id, self.max_id) {
-            (Some(min), Some(max)) if min > max => Err(Error::config(
-                format_args!("{path}.minID"),
-                format_args!("{min} is greater than {max}"),
-            )
-            .saying("minID is greater than maxID in trunk parameter")),
-            (Some(_), None) => Err(Error::missing(format_args!("{path}.maxID"), "one with minID")
-                .saying("minID and maxID should be configured simultaneously, maxID is missing")),
-            (None, Some(_)) => Err(Error::missing(format_args!("{path}.minID"), "one with maxID")
-                .saying("minID and maxID should be configured simultaneously, minID is missing")),
+            (Some(min), Some(max)) if min > max => Err(reversed(path, min, max)),
+            (Some(_), None) => Err(incomplete(path, "maxID", "one with minID")),
+            (None, Some(_)) => Err(incomplete(path, "minID", "one with maxID")),
             _ => Ok(()),
         }
     }
@@ -50,6 +44,17 @@ impl Trunk {
         let range = self.min_id.zip(self.max_id).map(|(min, max)| min..=max);
         range.into_iter().flatten().chain(self.id).filter_map(|id| u16::try_from(id).ok())
     }
+}
+
+fn reversed(path: &str, min: i64, max: i64) -> Error {
+    Error::config(format_args!("{path}.minID"), format_args!("{min} is greater than {max}"))
+        .saying("minID is greater than maxID in trunk parameter")
+}
+
+fn incomplete(path: &str, missing: &str, expected: &str) -> Error {
+    Error::missing(format_args!("{path}.{missing}"), expected).saying(format_args!(
+        "minID and maxID should be configured simultaneously, {missing} is missing"
+    ))
 }
 
 fn validate_id(path: &str, key: &str, id: i64) -> Result<()> {
@@ -63,17 +68,22 @@ fn validate_id(path: &str, key: &str, id: i64) -> Result<()> {
 /// The VLANs that a port must be a member of; empty if the configuration has no VLANs.
 pub fn plan(conf: &Conf) -> Vec<VlanRange> {
     let mut tagged: BTreeSet<u16> = conf.vlan_trunk.iter().flatten().flat_map(Trunk::ids).collect();
-    let native = match (conf.vlan(), tagged.is_empty()) {
-        (0, true) => return vec![],
-        (0, false) => DEFAULT_NATIVE,
-        (vlan, _) => vlan,
-    };
+    let Some(native) = native(conf.vlan(), &tagged) else { return vec![] };
     // In the reference a trunk that includes the native VLAN makes it tagged; no configuration can
     // intend that.
     tagged.remove(&native);
     let mut all = vec![VlanRange::one(native, VlanFlags::NativeUntagged)];
     all.extend(ranges(tagged));
     all
+}
+
+/// The VLAN of untagged packets, if the port is in any VLAN.
+fn native(vlan: u16, tagged: &BTreeSet<u16>) -> Option<u16> {
+    match vlan {
+        0 if tagged.is_empty() => None,
+        0 => Some(DEFAULT_NATIVE),
+        vlan => Some(vlan),
+    }
 }
 
 /// Joins neighbouring ids into ranges: the kernel takes a range in one message.
@@ -106,12 +116,14 @@ pub fn verify(host: &Netlink, port: &Link, plan: &[VlanRange]) -> Result<()> {
     }
     let found = host.port_vlans(port)?;
     match plan.iter().flat_map(memberships).find(|vlan| !found.contains(vlan)) {
-        Some((id, flags)) => Err(Error::check(format!(
-            "bridge port {:?} is not a member ({flags:?}) of VLAN {id}",
-            port.name
-        ))),
+        Some((id, flags)) => Err(not_a_member(port, id, flags)),
         None => Ok(()),
     }
+}
+
+fn not_a_member(port: &Link, vlan: u16, flags: VlanFlags) -> Error {
+    let name = &port.name;
+    Error::check(format!("bridge port {name:?} is not a member ({flags:?}) of VLAN {vlan}"))
 }
 
 fn memberships(vlans: &VlanRange) -> impl Iterator<Item = (u16, VlanFlags)> {
