@@ -14,10 +14,11 @@ use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, LinkSpec, Netlink};
 use crate::plugin::{Attachment, Context, Detachment};
-use crate::rollback::Rollback;
+use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{self, DuplicateDetection, Wiring};
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_record::{self, PluginLinks};
+use crate::steps::records::Site;
 use crate::steps::{interface, link_alias, prev_result};
 
 /// The namespace that a link's lower link is in.
@@ -58,14 +59,19 @@ impl Plan {
 
     /// Creates the link with a temporary name, in place of one that an earlier ADD has left.
     fn create_from_host(&self, host: &Netlink, at: &Attachment) -> Result<String> {
-        let netns = at.netns()?;
-        if let Some(leftover) = self.links.find_leftover(&at.key, netns, &at.netns_path)? {
-            link_record::delete_link(at.netlink()?, leftover.index)?;
-        }
+        self.delete_leftover(at)?;
         let born_as = link_record::passing_name(&at.key);
-        let created = host.create_link(&born_as, Some(netns.fd()), &self.spec);
+        let created = host.create_link(&born_as, Some(at.netns()?.fd()), &self.spec);
         created.map_err(|e| self.explain(host, e))?;
         Ok(born_as)
+    }
+
+    fn delete_leftover(&self, at: &Attachment) -> Result<()> {
+        let site = Site { key: &at.key, netns: at.netns()?, path: &at.netns_path };
+        match self.links.find_leftover(site)? {
+            Some(leftover) => link_record::delete_link(at.netlink()?, leftover.index),
+            None => Ok(()),
+        }
     }
 
     fn create_inside(&self, at: &Attachment) -> Result<String> {
@@ -131,17 +137,14 @@ pub fn require_free_name(at: &Attachment) -> Result<()> {
 
 /// Refuses a name that is a pattern: the kernel would choose a name for it.
 pub fn refuse_pattern(at: &Attachment) -> Result<()> {
-    if at.key.ifname.is_pattern() {
-        Err(Error::new(
-            Code::INVALID_ENVIRONMENT,
-            format!(
-                "CNI_IFNAME: {:?} is a pattern, expected the name of an interface without % and NUL",
-                at.ifname()
-            ),
-        ))
-    } else {
-        Ok(())
+    if !at.key.ifname.is_pattern() {
+        return Ok(());
     }
+    let msg = format!(
+        "CNI_IFNAME: {:?} is a pattern, expected the name of an interface without % and NUL",
+        at.ifname()
+    );
+    Err(Error::new(Code::INVALID_ENVIRONMENT, msg))
 }
 
 /// Refuses a name that an interface of the container already has: such an interface is never taken
@@ -149,16 +152,17 @@ pub fn refuse_pattern(at: &Attachment) -> Result<()> {
 pub fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
     match container.find_link(ifname)? {
         None => Ok(()),
-        Some(link) => Err(Error::new(
-            Code::CONFLICT,
-            format!("interface {ifname:?} exists in the container already"),
-        )
-        .with_details(format_args!(
-            "it is a {} with address {}",
-            link.kind_text(),
-            link.mac()
-        ))),
+        Some(link) => Err(taken(ifname, &link)),
     }
+}
+
+fn taken(ifname: &str, by: &Link) -> Error {
+    let msg = format!("interface {ifname:?} exists in the container already");
+    Error::new(Code::CONFLICT, msg).with_details(format_args!(
+        "it is a {} with address {}",
+        by.kind_text(),
+        by.mac()
+    ))
 }
 
 /// How the container's interface gets its addresses.
@@ -176,6 +180,16 @@ enum Source<'a> {
     Previous(AddResult),
     /// It has none: the network is a layer 2 network.
     Nowhere,
+}
+
+impl<'a> Source<'a> {
+    fn allocate(&self, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<AddResult> {
+        match self {
+            Source::Ipam(ipam) => ipam.add(at, rb),
+            Source::Previous(previous) => Ok(previous.clone()),
+            Source::Nowhere => Ok(AddResult::default()),
+        }
+    }
 }
 
 impl<'a> Addressing<'a> {
@@ -220,6 +234,14 @@ impl<'a> Addressing<'a> {
         Ok(result)
     }
 
+    /// Creates the planned link with its addresses and routes. A failure undoes everything.
+    pub fn attach(&self, at: &'a Attachment, plan: &Plan) -> Result<AddResult> {
+        transaction(|rb| {
+            let link = plan.create(self.cx, at, rb)?;
+            self.set_up(at, &link, rb)
+        })
+    }
+
     /// The result with the container's interface and its addresses, which are allocated now. There
     /// is no more to do for a device that is not a link.
     pub fn result(
@@ -228,11 +250,7 @@ impl<'a> Addressing<'a> {
         mac: &MacAddr,
         rb: &mut Rollback<'a>,
     ) -> Result<AddResult> {
-        let mut result = match &self.source {
-            Source::Ipam(ipam) => ipam.add(at, rb)?,
-            Source::Previous(previous) => previous.clone(),
-            Source::Nowhere => AddResult::default(),
-        };
+        let mut result = self.source.allocate(at, rb)?;
         result.interfaces = vec![interface::in_container(at, mac)];
         interface::assign_addresses(&mut result, 0);
         Ok(result)

@@ -72,22 +72,28 @@ impl<'a> Ipam<'a> {
     where
         Self: 'a,
     {
-        let again = Ipam { cx: self.cx, delegate: self.delegate.clone() };
-        let release = move || again.del(&Detachment::from(at));
         let result = match &self.delegate {
             Delegate::Ourselves(entry) => {
                 // Our plugins undo their own failures, and a DEL after one could release the
                 // addresses of an earlier ADD.
                 let result = entry.run(self.cx, Call::Add(at))?;
-                rb.undo("release the addresses", release);
+                self.release_on_failure(at, rb);
                 result
             }
             Delegate::Program(program) => {
-                rb.undo("release the addresses", release);
+                self.release_on_failure(at, rb);
                 add_by(program, self.cx, at)?
             }
         };
         if result.ips.is_empty() { Err(self.without_addresses()) } else { Ok(result) }
+    }
+
+    fn release_on_failure(&self, at: &'a Attachment, rb: &mut Rollback<'a>)
+    where
+        Self: 'a,
+    {
+        let again = Ipam { cx: self.cx, delegate: self.delegate.clone() };
+        rb.undo("release the addresses", move || again.del(&Detachment::from(at)));
     }
 
     fn without_addresses(&self) -> Error {
@@ -153,10 +159,7 @@ impl Delegate {
     /// Refuses a plugin of ours that is of another kind.
     fn require_ipam(&self) -> Result<()> {
         match self {
-            Delegate::Ourselves(entry) if entry.kind != Kind::Ipam => {
-                let problem = format!("{:?} is a {} plugin", entry.name, entry.kind.as_str());
-                Err(Error::config("ipam.type", problem).expecting("an ipam plugin"))
-            }
+            Delegate::Ourselves(entry) if entry.kind != Kind::Ipam => Err(of_other_kind(entry)),
             _ => Ok(()),
         }
     }
@@ -178,6 +181,11 @@ impl Delegate {
 fn execute(cx: &Context<'_>, program: &Path, call: Call<'_>) -> Result<Vec<u8>> {
     let env = cx.env.with("CNI_COMMAND", call.command().as_str());
     delegate::exec(program, &env, &cx.config.text, cx.handles().clock())
+}
+
+fn of_other_kind(entry: &Entry) -> Error {
+    let problem = format!("{:?} is a {} plugin", entry.name, entry.kind.as_str());
+    Error::config("ipam.type", problem).expecting("an ipam plugin")
 }
 
 fn not_found(name: &str, error: &Error) -> Error {
@@ -202,10 +210,10 @@ pub fn require_type(cx: &Context<'_>) -> Result<()> {
 /// For ADD: without an IPAM plugin the network is a layer 2 network, whose result the oldest
 /// versions cannot express.
 pub fn require_type_or_layer_two(cx: &Context<'_>) -> Result<()> {
-    if !cx.config.ipam_type()?.is_empty() {
-        return Ok(());
-    }
-    let version = cx.config.version.as_str();
+    if cx.config.ipam_type()?.is_empty() { require_layer_two(&cx.config.version) } else { Ok(()) }
+}
+
+fn require_layer_two(version: &str) -> Result<()> {
     if version::Number::parse(version)? >= version::WITH_MANY_ADDRESSES {
         return Ok(());
     }
@@ -243,14 +251,18 @@ fn around(
     delete: Delete<'_>,
 ) -> Result<()> {
     let mut errors = ErrorList::default();
-    let ipam = errors.push(ipam).flatten();
-    let (first, last): (Vec<_>, Vec<_>) = ipam.iter().partition(|ipam| ipam.needs_link());
-    for ipam in first {
-        errors.push(release(ipam));
-    }
-    errors.push(delete());
-    for ipam in last {
-        errors.push(release(ipam));
+    match errors.push(ipam).flatten() {
+        Some(ipam) if ipam.needs_link() => {
+            errors.push(release(&ipam));
+            errors.push(delete());
+        }
+        Some(ipam) => {
+            errors.push(delete());
+            errors.push(release(&ipam));
+        }
+        None => {
+            errors.push(delete());
+        }
     }
     errors.finish()
 }

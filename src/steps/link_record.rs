@@ -22,7 +22,7 @@ use crate::net::sysfs::Sysfs;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::link_alias;
-use crate::steps::records::Records;
+use crate::steps::records::{Records, Site};
 
 /// The plugins that record which link they created in a container.
 const MAKERS: [&str; 5] = ["macvlan", "ipvlan", "vlan", "dummy", "tap"];
@@ -80,37 +80,41 @@ impl PluginLinks {
     fn find(self, at: &Detachment, netns: &Netns) -> Result<Option<Link>> {
         match self.records().find::<Made>(&at.key)? {
             Some(record) if !record.is_of(netns)? => Ok(None), // deleted with its namespace
-            Some(record) => {
-                let link = netns.netlink()?.find_link_by_index(record.kept.index)?;
-                Ok(link.filter(|link| link.kind == self.kind))
-            }
-            None => self.find_unrecorded(&at.key, netns, &at.netns_path),
+            Some(record) => self.find_indexed(netns, record.kept.index),
+            None => self.find_unrecorded(Site::of(at, netns)),
         }
     }
 
-    fn find_unrecorded(self, key: &Key, netns: &Netns, path: &str) -> Result<Option<Link>> {
-        if let Some(leftover) = self.find_leftover(key, netns, path)? {
+    fn find_indexed(self, netns: &Netns, index: u32) -> Result<Option<Link>> {
+        let link = netns.netlink()?.find_link_by_index(index)?;
+        Ok(link.filter(|link| link.kind == self.kind))
+    }
+
+    fn find_unrecorded(self, site: Site<'_>) -> Result<Option<Link>> {
+        if let Some(leftover) = self.find_leftover(site)? {
             return Ok(Some(leftover));
         }
-        let container = netns.netlink()?;
-        let found = match find_named(container, key.ifname.as_str())?
-            .filter(|link| self.may_be_of(link, key))
-        {
+        let found = match self.find_named(site.key.ifname.as_str(), site)? {
             Some(link) => Some(link),
             // The container's own tools may have renamed it.
-            None => container
-                .links_of_kind(self.kind)?
-                .into_iter()
-                .find(|link| link_alias::is_of(&link.alias, key)),
+            None => self.find_signed(site)?,
         };
-        unless_claimed(found, key, netns, path)
+        unless_claimed(found, site)
     }
 
     /// The link that a killed ADD of this attachment created and did not yet rename.
-    pub fn find_leftover(self, key: &Key, netns: &Netns, path: &str) -> Result<Option<Link>> {
-        let found = find_named(netns.netlink()?, &passing_name(key))?
-            .filter(|link| self.may_be_of(link, key));
-        unless_claimed(found, key, netns, path)
+    pub fn find_leftover(self, site: Site<'_>) -> Result<Option<Link>> {
+        unless_claimed(self.find_named(&passing_name(site.key), site)?, site)
+    }
+
+    fn find_named(self, name: &str, site: Site<'_>) -> Result<Option<Link>> {
+        let found = find_named(site.netns.netlink()?, name)?;
+        Ok(found.filter(|link| self.may_be_of(link, site.key)))
+    }
+
+    fn find_signed(self, site: Site<'_>) -> Result<Option<Link>> {
+        let links = site.netns.netlink()?.links_of_kind(self.kind)?;
+        Ok(links.into_iter().find(|link| link_alias::is_of(&link.alias, site.key)))
     }
 
     /// Whether the link may belong to the attachment by its kind and alias. The reference writes no
@@ -143,14 +147,9 @@ pub fn find_named(netlink: &Netlink, name: &str) -> Result<Option<Link>> {
 }
 
 /// The link, unless it belongs to another attachment by its record.
-pub fn unless_claimed(
-    link: Option<Link>,
-    key: &Key,
-    netns: &Netns,
-    path: &str,
-) -> Result<Option<Link>> {
+pub fn unless_claimed(link: Option<Link>, site: Site<'_>) -> Result<Option<Link>> {
     match link {
-        Some(link) if is_claimed(&link, key, netns, path)? => Ok(None),
+        Some(link) if is_claimed(&link, site)? => Ok(None),
         link => Ok(link),
     }
 }
@@ -201,17 +200,24 @@ fn inode_of(link: &Link, netns: &Netns) -> Result<Option<u64>> {
     Ok(found.map(|found| found.inode))
 }
 
-/// Whether a link of the namespace at `path` belongs, or may belong, to an attachment other than
-/// `key`, by the records.
-fn is_claimed(link: &Link, key: &Key, netns: &Netns, path: &str) -> Result<bool> {
+/// Whether a link of the namespace belongs, or may belong, to another attachment, by the records.
+fn is_claimed(link: &Link, site: Site<'_>) -> Result<bool> {
     for plugin in MAKERS {
-        let others = Records::of_plugin(plugin).others_in::<Made>(netns, path, key)?;
-        if others.iter().any(|other| other.kept.index == link.index) {
+        if is_made_for_another(link, plugin, site)? {
             return Ok(true);
         }
     }
-    for device in Records::of_plugin(LENDER).others_in::<Value>(netns, path, key)? {
-        if Lent::of(&device.kept).identity.may_be(link, netns)? {
+    may_be_lent(link, site)
+}
+
+fn is_made_for_another(link: &Link, plugin: &'static str, site: Site<'_>) -> Result<bool> {
+    let others = Records::of_plugin(plugin).others_in::<Made>(site)?;
+    Ok(others.iter().any(|other| other.kept.index == link.index))
+}
+
+fn may_be_lent(link: &Link, site: Site<'_>) -> Result<bool> {
+    for device in Records::of_plugin(LENDER).others_in(site)? {
+        if Lent::of(&device.kept).identity.may_be(link, site.netns)? {
             return Ok(true);
         }
     }

@@ -32,21 +32,27 @@ pub fn container_interface<'a>(
     let ifname = at.ifname();
     let is_it = |interface: &Interface| interface.name == ifname && !interface.sandbox.is_empty();
     let Some(index) = result.interfaces.iter().position(is_it) else {
-        let reason = Error::check(format!("prevResult has no interface {ifname:?} in a sandbox"));
+        let reason = format!("prevResult has no interface {ifname:?} in a sandbox");
         return Err(not_found(ifname, reason));
     };
     let interface = &result.interfaces[index];
-    if interface.sandbox == at.netns_path {
-        return Ok((index, interface));
+    verify_sandbox(interface, &at.netns_path)?;
+    Ok((index, interface))
+}
+
+fn verify_sandbox(interface: &Interface, netns_path: &str) -> Result<()> {
+    if interface.sandbox == netns_path {
+        return Ok(());
     }
     Err(Error::check(format!(
-        "Sandbox in prevResult {} doesn't match configured netns: {}",
-        interface.sandbox, at.netns_path
+        "Sandbox in prevResult {} doesn't match configured netns: {netns_path}",
+        interface.sandbox
     )))
 }
 
-fn not_found(name: &str, reason: Error) -> Error {
-    reason.saying(format_args!("Container Interface name in prevResult: {name} not found"))
+fn not_found(name: &str, reason: String) -> Error {
+    Error::check(reason)
+        .saying(format_args!("Container Interface name in prevResult: {name} not found"))
 }
 
 /// The link that an interface of prevResult names. Verifies its hardware address, and its kind if
@@ -54,16 +60,19 @@ fn not_found(name: &str, reason: Error) -> Error {
 pub fn verify_link(netlink: &Netlink, interface: &Interface, kind: Option<&str>) -> Result<Link> {
     let name = &interface.name;
     let Some(link) = netlink.find_link(name)? else {
-        let reason = Error::check(format!("interface {name:?} is not there"));
-        return Err(not_found(name, reason));
+        return Err(not_found(name, format!("interface {name:?} is not there")));
     };
     if let Some(kind) = kind.filter(|kind| link.kind != *kind) {
-        let found = if link.kind.is_empty() { "hardware" } else { &link.kind };
-        return Err(Error::check(format!("it is of type {found}"))
-            .saying(format_args!("Error: Container interface {name} not of type {kind}")));
+        return Err(of_other_kind(name, &link.kind, kind));
     }
     verify_mac(&link, interface)?;
     Ok(link)
+}
+
+fn of_other_kind(name: &str, found: &str, wanted: &str) -> Error {
+    let found = if found.is_empty() { "hardware" } else { found };
+    Error::check(format!("it is of type {found}"))
+        .saying(format_args!("Error: Container interface {name} not of type {wanted}"))
 }
 
 fn verify_mac(link: &Link, interface: &Interface) -> Result<()> {

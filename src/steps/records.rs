@@ -18,13 +18,31 @@ use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::netns::{Netns, NetnsId};
 use crate::plain_file;
-use crate::plugin::Attachment;
+use crate::plugin::{Attachment, Detachment};
 
 /// The longest file of ours.
 const LIMIT: usize = 64 * 1024;
 
 /// The extension of records.
 const RECORD: &str = "json";
+
+/// An attachment in the namespace that it is looked for in.
+#[derive(Clone, Copy)]
+pub struct Site<'a> {
+    /// The attachment.
+    pub key: &'a Key,
+    /// The namespace.
+    pub netns: &'a Netns,
+    /// The path of the namespace.
+    pub path: &'a str,
+}
+
+impl<'a> Site<'a> {
+    /// The site of an attachment that is removed.
+    pub fn of(at: &'a Detachment, netns: &'a Netns) -> Site<'a> {
+        Site { key: &at.key, netns, path: &at.netns_path }
+    }
+}
 
 /// The files of one plugin.
 #[derive(Clone, Debug)]
@@ -89,7 +107,7 @@ impl<T> Found<T> {
     /// host's by now, and a path below /run/netns may be another container's.
     pub fn netns(&self) -> Result<Option<Netns>> {
         let Some(netns) = Netns::open_if_there(&self.netns_path)? else { return Ok(None) };
-        Ok(if self.is_of(&netns)? { Some(netns) } else { None })
+        Ok(self.is_of(&netns)?.then_some(netns))
     }
 }
 
@@ -123,12 +141,30 @@ impl Records {
         self.replace(&path, text.as_bytes()).map_err(|e| failed("write", &path, &e))
     }
 
-    fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
-        plain_file::make_directories(&self.0, 0o755)?;
-        if !fs::symlink_metadata(&self.0)?.is_dir() {
-            return Err(io::ErrorKind::NotADirectory.into()); // a link to foreign files
+    /// Keeps something for the attachment, unless it has a record.
+    pub fn write_first<T: Serialize + DeserializeOwned>(
+        &self,
+        at: &Attachment,
+        kept: &T,
+    ) -> Result<()> {
+        match self.find::<T>(&at.key)? {
+            Some(_) => Ok(()),
+            None => self.write(at, kept),
         }
+    }
+
+    fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
+        self.ensure_dir()?;
         plain_file::put(path, text)
+    }
+
+    fn ensure_dir(&self) -> io::Result<()> {
+        plain_file::make_directories(&self.0, 0o755)?;
+        if fs::symlink_metadata(&self.0)?.is_dir() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::NotADirectory.into()) // a link to foreign files
+        }
     }
 
     /// What is kept for the attachment. A file that cannot be parsed counts as absent.
@@ -148,8 +184,7 @@ impl Records {
 
     /// The records of all attachments.
     pub fn all<T: DeserializeOwned>(&self) -> Result<Vec<Found<T>>> {
-        let paths = self.paths("", RECORD)?;
-        paths.iter().filter_map(|path| found(path).transpose()).collect()
+        self.paths("", RECORD)?.iter().filter_map(|path| found(path).transpose()).collect()
     }
 
     /// Removes the attachment's record.
@@ -177,30 +212,27 @@ impl Records {
         network: &NetworkName,
         valid: &ValidAttachments,
     ) -> Result<Vec<Result<Found<T>>>> {
-        let is_stale = |stale: &Found<T>| {
-            stale.key.network == *network
-                && !valid.contains(stale.key.container_id.as_str(), stale.key.ifname.as_str())
-        };
+        let is_stale = |found: &Found<T>| valid.is_stale(network, &found.key);
         let paths = self.paths(&prefix_of(network), RECORD)?;
         Ok(paths.iter().filter_map(|path| found_if(path, is_stale)).collect())
     }
 
-    /// The records of other attachments in this namespace, which is at `path`.
-    pub fn others_in<T: DeserializeOwned>(
-        &self,
-        netns: &Netns,
-        path: &str,
-        key: &Key,
-    ) -> Result<Vec<Found<T>>> {
-        let own = self.path(key);
-        let mut paths = self.paths("", RECORD)?;
-        paths.retain(|path| *path != own);
+    /// The records of other attachments in this namespace.
+    pub fn others_in<T: DeserializeOwned>(&self, site: Site<'_>) -> Result<Vec<Found<T>>> {
+        let paths = self.paths_of_others(site.key)?;
         if paths.is_empty() {
             return Ok(vec![]);
         }
-        let namespace = netns.id()?;
-        let is_there = |other: &Found<T>| other.is_in(namespace, path);
+        let namespace = site.netns.id()?;
+        let is_there = |other: &Found<T>| other.is_in(namespace, site.path);
         paths.iter().filter_map(|path| found_if(path, is_there)).collect()
+    }
+
+    fn paths_of_others(&self, key: &Key) -> Result<Vec<PathBuf>> {
+        let own = self.path(key);
+        let mut paths = self.paths("", RECORD)?;
+        paths.retain(|path| *path != own);
+        Ok(paths)
     }
 
     /// When the record was written; None without a record.
@@ -215,17 +247,18 @@ impl Records {
 
     /// The files whose names have this prefix and extension.
     fn paths(&self, prefix: &str, ending: &str) -> Result<Vec<PathBuf>> {
-        let entries = match fs::read_dir(&self.0) {
-            Err(e) if is_nowhere(&e) => return Ok(vec![]),
-            entries => entries.map_err(|e| failed("open", &self.0, &e))?,
+        let mut paths = match fs::read_dir(&self.0) {
+            Ok(entries) => self.list(entries)?,
+            Err(e) if is_nowhere(&e) => vec![],
+            Err(e) => return Err(failed("open", &self.0, &e)),
         };
-        let listed: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
-        let mut paths = listed.map_err(|e| failed("list", &self.0, &e))?;
-        paths.retain(|path| {
-            path.extension().is_some_and(|extension| extension == ending)
-                && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
-        });
+        paths.retain(|path| has_prefix(path, prefix) && has_extension(path, ending));
         Ok(paths)
+    }
+
+    fn list(&self, entries: fs::ReadDir) -> Result<Vec<PathBuf>> {
+        let listed: io::Result<_> = entries.map(|entry| Ok(entry?.path())).collect();
+        listed.map_err(|e| failed("list", &self.0, &e))
     }
 
     /// Removes the records of this network's attachments that are not valid: for GC of a plugin
@@ -237,12 +270,14 @@ impl Records {
     ) -> Result<()> {
         let mut errors = ErrorList::default();
         for found in self.each_stale::<T>(network, valid)? {
-            let forget =
-                |found: Found<T>| valid.remove(|| found.as_stale(), || self.remove(&found.key));
-            errors.push(found.and_then(forget));
+            errors.push(found.and_then(|found| self.forget(&found, valid)));
         }
         errors.push(self.forget_torn::<T>(network, valid));
         errors.finish()
+    }
+
+    fn forget<T>(&self, found: &Found<T>, valid: &ValidAttachments) -> Result<()> {
+        valid.remove(|| found.as_stale(), || self.remove(&found.key))
     }
 
     /// Removes what a crash has left of this network's attachments that are not valid: drafts, and
@@ -253,13 +288,13 @@ impl Records {
         valid: &ValidAttachments,
     ) -> Result<()> {
         let mut errors = ErrorList::default();
-        let mut torn = self.paths(&prefix_of(network), RECORD)?;
+        let prefix = prefix_of(network);
+        let mut torn = self.paths(&prefix, RECORD)?;
         torn.retain(|path| errors.push(found::<T>(path)).is_some_and(|found| found.is_none()));
-        torn.extend(self.paths(&prefix_of(network), plain_file::DRAFT)?);
+        torn.extend(self.paths(&prefix, plain_file::DRAFT)?);
         torn.retain(|path| !valid.contains_identity(&identity_in(path)));
         for path in torn {
-            let remove = || plain_file::remove(&path).map_err(|e| failed("remove", &path, &e));
-            errors.push(valid.remove(|| as_torn(&path), remove));
+            errors.push(valid.remove(|| as_torn(&path), || remove_torn(&path)));
         }
         errors.finish()
     }
@@ -272,6 +307,18 @@ impl Records {
 /// The [`Key::identity`] in the name of a file.
 fn identity_in(path: &Path) -> Cow<'_, str> {
     path.file_stem().unwrap_or_default().to_string_lossy()
+}
+
+fn remove_torn(path: &Path) -> Result<()> {
+    plain_file::remove(path).map_err(|e| failed("remove", path, &e))
+}
+
+fn has_prefix(path: &Path, prefix: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+}
+
+fn has_extension(path: &Path, wanted: &str) -> bool {
+    path.extension().is_some_and(|extension| extension == wanted)
 }
 
 /// Describes what a crash has left as something that GC removes.

@@ -13,14 +13,14 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, IpConfig};
+use crate::cni::result::{AddResult, Interface, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::netlink::{FoundRoute, Link, Netlink, Route, RouteEntry, Rule};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::records::Records;
+use crate::steps::records::{Records, Site};
 use crate::steps::routing_table::{self, Used};
 
 /// Where the search for a free table begins, as in the reference.
@@ -44,10 +44,14 @@ fn records() -> Records {
 
 /// The addresses of the interface. An address of a result that does not name its interface counts.
 pub fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpConfig>> {
-    let interface = |ip: &IpConfig| result.interfaces.get(usize::try_from(ip.interface?).ok()?);
-    let is_its = |ip: &&IpConfig| interface(ip).is_none_or(|interface| interface.name == ifname);
+    let is_its =
+        |ip: &&IpConfig| interface_of(ip, result).is_none_or(|interface| interface.name == ifname);
     let found: Vec<&IpConfig> = result.ips.iter().filter(is_its).collect();
     if found.is_empty() { Err(without_addresses(ifname)) } else { Ok(found) }
+}
+
+fn interface_of<'r>(ip: &IpConfig, result: &'r AddResult) -> Option<&'r Interface> {
+    result.interfaces.get(usize::try_from(ip.interface?).ok()?)
 }
 
 fn without_addresses(ifname: &str) -> Error {
@@ -80,9 +84,8 @@ pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<
     remember(at, Made::with_tables(&link, ips, &tables), rb)?;
     let routes = routes_in_main(container, &link, ips)?;
     for (ip, id) in ips.iter().zip(tables) {
-        let table = OwnTable { id, ip, routes: copies(&routes, ip, ips) };
-        table.fill(container, &link, rb)?;
-        add_rule(container, ip.address.addr(), id, rb)?;
+        let routes = copies(&routes, ip, ips);
+        OwnTable { id, ip, container, link: &link, routes }.create(rb)?;
     }
     leave_main(container, &link, routes, rb)
 }
@@ -97,6 +100,11 @@ fn take_tables(at: &Attachment, ips: &[&IpConfig]) -> Result<Vec<u32>> {
 }
 
 impl Made {
+    fn spare(&mut self, other: &Made) {
+        self.rules.retain(|rule| !other.rules.contains(rule));
+        self.tables.retain(|table| !other.tables.contains(table));
+    }
+
     /// A rule for each address that leads to a table of its own.
     fn with_tables(link: &Link, ips: &[&IpConfig], tables: &[u32]) -> Made {
         let sources = ips.iter().map(|ip| ip.address.addr());
@@ -108,9 +116,13 @@ impl Made {
 /// The link's routes in the main table, of the families of the addresses.
 fn routes_in_main(container: &Netlink, link: &Link, ips: &[&IpConfig]) -> Result<Vec<RouteEntry>> {
     let mut routes = container.routes_through(link)?;
-    routes.retain(|route| route.is_in_main() && ips.iter().any(|ip| is_same_family(ip, route)));
+    routes.retain(|route| route.is_in_main() && is_of_any_family(route, ips));
     RouteEntry::sort_by_dependence(&mut routes);
     Ok(routes)
+}
+
+fn is_of_any_family(route: &RouteEntry, ips: &[&IpConfig]) -> bool {
+    ips.iter().any(|ip| is_same_family(ip, route))
 }
 
 /// Deletes routes from the main table.
@@ -122,12 +134,19 @@ fn leave_main<'a>(
 ) -> Result<()> {
     // In reverse order: the rollback, in reverse again, restores each route after those that its
     // gateway is reached by.
-    for route in routes.into_iter().rev().filter(|route| !is_link_local(&route.dst)) {
-        container.delete_route(link, &route)?;
-        let what = format!("put back route {}", route.dst);
-        let link = link.clone();
-        rb.undo(what, move || container.put_route(&link, &route));
-    }
+    let mut leaving = routes.into_iter().rev().filter(|route| !is_link_local(&route.dst));
+    leaving.try_for_each(|route| delete_route(container, link.clone(), route, rb))
+}
+
+fn delete_route<'a>(
+    container: &'a Netlink,
+    link: Link,
+    route: RouteEntry,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    container.delete_route(&link, &route)?;
+    let what = format!("put back route {}", route.dst);
+    rb.undo(what, move || container.put_route(&link, &route));
     Ok(())
 }
 
@@ -140,9 +159,7 @@ fn refuse_rules(
     is_in_the_way: impl Fn(&Rule) -> bool,
 ) -> Result<()> {
     let Some(rule) = rules.iter().find(|rule| is_in_the_way(rule)) else { return Ok(()) };
-    if records().read::<Made>(&at.key)?.is_none() {
-        records().write(at, &Made::default())?;
-    }
+    records().write_first(at, &Made::default())?;
     Err(in_the_way(rule))
 }
 
@@ -160,16 +177,20 @@ fn is_about(rule: &Rule, ips: &[&IpConfig]) -> bool {
 /// Adds to the record: an earlier ADD may have led the addresses to another table.
 fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Result<()> {
     let earlier: Option<Made> = records().read(&at.key)?;
-    for Made { rules, tables, .. } in earlier.iter().cloned() {
-        made.rules.extend(rules);
-        made.tables.extend(tables);
+    if let Some(earlier) = &earlier {
+        made.rules.extend(&earlier.rules);
+        made.tables.extend(&earlier.tables);
     }
     records().write(at, &made)?;
-    rb.undo("forget the rules", move || match earlier {
+    rb.undo("forget the rules", move || restore_record(at, earlier));
+    Ok(())
+}
+
+fn restore_record(at: &Attachment, earlier: Option<Made>) -> Result<()> {
+    match earlier {
         Some(earlier) => records().write(at, &earlier),
         None => records().remove(&at.key),
-    });
-    Ok(())
+    }
 }
 
 fn add_rule<'a>(
@@ -206,45 +227,63 @@ fn copies(routes: &[RouteEntry], ip: &IpConfig, ips: &[&IpConfig]) -> Vec<RouteE
 /// Whether a route belongs to the address's subnet, or to no subnet in particular.
 fn belongs(route: &RouteEntry, ip: &IpConfig) -> bool {
     let gateways = route.gateways();
-    let is_near = |of: &IpAddr| ip.address.contains(of) || ip.gateway == Some(*of);
+    let has_near_gateway = gateways.iter().any(|gateway| is_near(gateway, ip));
     match route.source() {
-        Some(source) => is_near(&source) || gateways.iter().any(is_near),
-        None => is_same_family(ip, route) && (gateways.is_empty() || gateways.iter().any(is_near)),
+        Some(source) => has_near_gateway || is_near(&source, ip),
+        None => is_same_family(ip, route) && (has_near_gateway || gateways.is_empty()),
     }
 }
 
+fn is_near(other: &IpAddr, ip: &IpConfig) -> bool {
+    ip.address.contains(other) || ip.gateway == Some(*other)
+}
+
 /// The table of one address.
-struct OwnTable<'r> {
+struct OwnTable<'a, 'r> {
     id: u32,
     ip: &'r IpConfig,
+    container: &'a Netlink,
+    link: &'r Link,
     /// The routes that belong in the table.
     routes: Vec<RouteEntry>,
 }
 
-impl OwnTable<'_> {
+impl<'a> OwnTable<'a, '_> {
+    /// Fills the table and adds the rule that leads to it.
+    fn create(&self, rb: &mut Rollback<'a>) -> Result<()> {
+        self.empty_on_failure(rb);
+        self.fill()?;
+        add_rule(self.container, self.ip.address.addr(), self.id, rb)
+    }
+
+    fn empty_on_failure(&self, rb: &mut Rollback<'a>) {
+        let OwnTable { id, container, .. } = *self;
+        let link = self.link.clone();
+        let what = format_args!("empty table {id}");
+        rb.undo(what, move || empty_tables(container, &link, &[id]));
+    }
+
     /// Adds the routes to the table, and the default route through the address's gateway unless the
     /// routes include one.
-    fn fill<'a>(&self, container: &'a Netlink, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
-        let table = self.id;
-        let owner = link.clone();
-        rb.undo(format_args!("empty table {table}"), move || {
-            empty_tables(container, &owner, &[table])
-        });
+    fn fill(&self) -> Result<()> {
         for route in &self.routes {
-            container.put_route(link, &route.in_table(table))?;
+            self.container.put_route(self.link, &route.in_table(self.id))?;
         }
-        let has_default = self.routes.iter().any(|route| route.dst.prefix_len() == 0);
         match self.ip.gateway {
-            Some(gateway) if !has_default => self.add_default_route(container, link, gateway),
+            Some(gateway) if !self.has_default_route() => self.add_default_route(gateway),
             _ => Ok(()),
         }
     }
 
-    fn add_default_route(&self, container: &Netlink, link: &Link, gateway: IpAddr) -> Result<()> {
-        let table = self.id;
-        container.add_route(link, &default_route(self.ip, table)).map_err(|e| {
+    fn has_default_route(&self) -> bool {
+        self.routes.iter().any(|route| route.dst.prefix_len() == 0)
+    }
+
+    fn add_default_route(&self, gateway: IpAddr) -> Result<()> {
+        let OwnTable { id, link, .. } = self;
+        self.container.add_route(link, &default_route(self.ip, *id)).map_err(|e| {
             e.worded(format_args!("Failed to add default route to {gateway}"))
-                .with_details(format_args!("in table {table}, through {:?}", link.name))
+                .with_details(format_args!("in table {id}, through {:?}", link.name))
         })
     }
 }
@@ -267,16 +306,20 @@ fn delete_rules(container: &Netlink, listed: &[(IpAddr, u32)]) -> Result<()> {
 
 /// Removes the link's routes from the tables.
 fn empty_tables(container: &Netlink, link: &Link, tables: &[u32]) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for route in routes_in(tables, container, link)? {
+        errors.push(container.delete_route(link, &route));
+    }
+    errors.finish()
+}
+
+fn routes_in(tables: &[u32], container: &Netlink, link: &Link) -> Result<Vec<RouteEntry>> {
     if tables.is_empty() {
-        return Ok(());
+        return Ok(vec![]);
     }
     let mut routes = container.routes_through(link)?;
     routes.retain(|route| tables.contains(&route.table));
-    let mut errors = ErrorList::default();
-    for route in &routes {
-        errors.push(container.delete_route(link, route));
-    }
-    errors.finish()
+    Ok(routes)
 }
 
 /// Removes the rules, and the routes in tables that were created for the addresses.
@@ -288,69 +331,71 @@ pub fn delete(at: &Detachment, configured: Option<u32>) -> Result<()> {
 }
 
 fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<()> {
-    let Some((link, mut made)) = find_made(netns, at, configured)? else { return Ok(()) };
-    // Leave what a later ADD for another interface of this container, which has the address now,
-    // has made again.
-    for other in records().others_in::<Made>(netns, &at.netns_path, &at.key)? {
-        made.rules.retain(|rule| !other.kept.rules.contains(rule));
-        made.tables.retain(|table| !other.kept.tables.contains(table));
-    }
-    let container = netns.netlink()?;
-    let mut errors = ErrorList::default();
-    errors.push(delete_rules(container, &made.rules));
-    if let Some(link) = link {
-        errors.push(empty_tables(container, &link, &made.tables));
-    }
-    errors.finish()
+    let Some(mut left) = Left::find(netns, at, configured)? else { return Ok(()) };
+    left.spare_others(netns, at)?;
+    left.delete(netns.netlink()?)
 }
 
-/// What ADD made, with the interface if it still exists; None if it was deleted with its namespace.
-fn find_made(
-    netns: &Netns,
-    at: &Detachment,
-    configured: Option<u32>,
-) -> Result<Option<(Option<Link>, Made)>> {
-    let container = netns.netlink()?;
-    let named = || container.find_link(at.key.ifname.as_str());
-    let Some(record) = records().find::<Made>(&at.key)? else {
-        let link = named()?;
-        let made = find_unrecorded(container, link.as_ref(), at, configured)?;
-        return Ok(Some((link, made)));
-    };
-    if !record.is_of(netns)? {
-        return Ok(None);
-    }
-    let link = record.kept.link.map_or_else(named, |index| container.find_link_by_index(index))?;
-    Ok(Some((link, record.kept)))
+/// What an ADD has left for its DEL.
+struct Left {
+    made: Made,
+    /// The interface, if it still exists.
+    link: Option<Link>,
 }
 
-/// Finds what the reference made: rules for addresses of the interface that carry no signature, and
-/// tables that belong to the addresses.
-fn find_unrecorded(
-    container: &Netlink,
-    link: Option<&Link>,
-    at: &Detachment,
-    configured: Option<u32>,
-) -> Result<Made> {
-    let ips = known_addresses(container, link, at)?;
-    let tables = match configured {
-        Some(table) => Tables::Configured(table),
-        None => Tables::find(container, link)?,
-    };
-    let mut rules = vec![];
-    for rule in container.rules()?.iter().filter(|rule| !rule.is_signed) {
-        if let Some(source) = rule.source
-            && ips.contains(&source)
-            && tables.may_have(rule.table)
-        {
-            rules.push((source, rule.table));
+impl Left {
+    /// What ADD made; None if it was deleted with its namespace.
+    fn find(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<Option<Left>> {
+        let container = netns.netlink()?;
+        match records().find::<Made>(&at.key)? {
+            None => Left::unrecorded(container, at, configured).map(Some),
+            Some(record) if !record.is_of(netns)? => Ok(None),
+            Some(record) => Left::recorded(container, at, record.kept).map(Some),
         }
     }
-    let made = match configured {
-        Some(_) => vec![],
-        None => rules.iter().map(|(_, table)| *table).collect(),
-    };
-    Ok(Made { rules, tables: made, link: None })
+
+    fn recorded(container: &Netlink, at: &Detachment, made: Made) -> Result<Left> {
+        let link = match made.link {
+            Some(index) => container.find_link_by_index(index)?,
+            None => container.find_link(at.key.ifname.as_str())?,
+        };
+        Ok(Left { made, link })
+    }
+
+    /// Finds what the reference made: rules for addresses of the interface that carry no signature,
+    /// and tables that belong to the addresses.
+    fn unrecorded(container: &Netlink, at: &Detachment, configured: Option<u32>) -> Result<Left> {
+        let link = container.find_link(at.key.ifname.as_str())?;
+        let ips = known_addresses(container, link.as_ref(), at)?;
+        let tables = match configured {
+            Some(table) => Tables::Configured(table),
+            None => Tables::find(container, link.as_ref())?,
+        };
+        let rules = tables.rules_of_reference(&container.rules()?, &ips);
+        let own = match tables {
+            Tables::Configured(_) => vec![],
+            Tables::Own { .. } => rules.iter().map(|(_, table)| *table).collect(),
+        };
+        Ok(Left { made: Made { rules, tables: own, link: None }, link })
+    }
+
+    /// Leaves what a later ADD for another interface of this container, which has the address now,
+    /// has made again.
+    fn spare_others(&mut self, netns: &Netns, at: &Detachment) -> Result<()> {
+        for other in records().others_in(Site::of(at, netns))? {
+            self.made.spare(&other.kept);
+        }
+        Ok(())
+    }
+
+    fn delete(&self, container: &Netlink) -> Result<()> {
+        let mut errors = ErrorList::default();
+        errors.push(delete_rules(container, &self.made.rules));
+        if let Some(link) = &self.link {
+            errors.push(empty_tables(container, link, &self.made.tables));
+        }
+        errors.finish()
+    }
 }
 
 /// The addresses of the interface, and those in prevResult.
@@ -359,12 +404,17 @@ fn known_addresses(
     link: Option<&Link>,
     at: &Detachment,
 ) -> Result<Vec<IpAddr>> {
-    let found = link.map_or(Ok(vec![]), |link| container.addresses(link))?;
-    let mut ips: Vec<IpAddr> = found.iter().map(|address| address.net.addr()).collect();
+    let mut ips = told_addresses(at);
+    if let Some(link) = link {
+        ips.extend(container.addresses(link)?.iter().map(|address| address.net.addr()));
+    }
+    Ok(ips)
+}
+
+fn told_addresses(at: &Detachment) -> Vec<IpAddr> {
     let results = at.prev_result.iter();
     let told = results.filter_map(|result| addresses(result, at.key.ifname.as_str()).ok());
-    ips.extend(told.flatten().map(|ip| ip.address.addr()));
-    Ok(ips)
+    told.flatten().map(|ip| ip.address.addr()).collect()
 }
 
 /// The tables that a rule of the reference may lead to.
@@ -394,83 +444,115 @@ impl Tables {
         match self {
             Tables::Configured(configured) => table == *configured,
             Tables::Own { of_link, of_all } => {
-                let count = |tables: &[u32]| tables.iter().filter(|of| **of == table).count();
                 table >= FIRST_TABLE
                     && table != routing_table::MAIN
-                    && count(of_all) == count(of_link)
+                    && count(table, of_all) == count(table, of_link)
             }
         }
     }
+
+    /// The rules without a signature that lead from the addresses to these tables.
+    fn rules_of_reference(&self, rules: &[Rule], ips: &[IpAddr]) -> Vec<(IpAddr, u32)> {
+        let unsigned = rules.iter().filter(|rule| !rule.is_signed && self.may_have(rule.table));
+        let pairs = unsigned.filter_map(|rule| Some((rule.source?, rule.table)));
+        pairs.filter(|(source, _)| ips.contains(source)).collect()
+    }
+}
+
+fn count(table: u32, tables: &[u32]) -> usize {
+    tables.iter().filter(|of| **of == table).count()
 }
 
 /// Compares rules and tables with those that ADD makes of the result.
 pub fn verify(at: &Attachment, result: &AddResult, configured: Option<u32>) -> Result<()> {
     let ips = addresses(result, at.ifname())?;
-    let container = at.netlink()?;
-    let Some(link) = container.find_link(at.ifname())? else {
-        return Err(Error::check(format!("interface {:?} not found", at.ifname())));
-    };
-    let rules = container.rules()?;
-    let routes = container.routes_through(&link)?;
-    let all = container.routes()?;
+    let present = Present::read(at)?;
     for ip in &ips {
-        let table = verify_rule(&rules, ip, configured)?;
+        let table = present.verify_rule(ip, configured)?;
         if configured.is_none() {
-            verify_table(&all, &routes, ip, table)?;
+            present.verify_table(ip, table)?;
         }
     }
     match configured {
         Some(_) => Ok(()),
-        None => verify_main(&routes, result, &ips),
+        None => present.verify_main(result, &ips),
     }
 }
 
-fn verify_rule(rules: &[Rule], ip: &IpConfig, configured: Option<u32>) -> Result<u32> {
-    let source = ip.address.addr();
-    let is_it = |rule: &&Rule| {
-        rule.source == Some(source) && configured.is_none_or(|table| rule.table == table)
-    };
-    rules.iter().find(is_it).map(|rule| rule.table).ok_or_else(|| {
-        let table = configured.map_or("a table".to_owned(), |table| format!("table {table}"));
-        Error::check(format!("no rule leads what {source} sends to {table}"))
-    })
+/// What the container has.
+struct Present {
+    rules: Vec<Rule>,
+    /// The routes of the interface.
+    of_link: Vec<RouteEntry>,
+    /// All routes.
+    routes: Vec<FoundRoute>,
 }
 
-/// Verifies that the table has routes of the interface, and a default route if the address has a
-/// gateway.
-fn verify_table(
-    all: &[FoundRoute],
-    of_link: &[RouteEntry],
-    ip: &IpConfig,
-    table: u32,
-) -> Result<()> {
-    let source = ip.address.addr();
-    if !of_link.iter().any(|route| route.table == table && is_same_family(ip, route)) {
-        return Err(Error::check(format!(
-            "table {table} of address {source} has no route of the interface"
-        )));
+impl Present {
+    fn read(at: &Attachment) -> Result<Present> {
+        let container = at.netlink()?;
+        let Some(link) = container.find_link(at.ifname())? else {
+            return Err(Error::check(format!("interface {:?} not found", at.ifname())));
+        };
+        let rules = container.rules()?;
+        let of_link = container.routes_through(&link)?;
+        Ok(Present { rules, of_link, routes: container.routes()? })
     }
-    let is_default =
-        |route: &FoundRoute| route.table == table && route.dst == Family::of(source).whole();
-    match ip.gateway.filter(|_| !all.iter().any(is_default)) {
-        Some(gateway) => Err(Error::check(format!(
-            "table {table} of address {source} has no default route through {gateway}"
-        ))),
-        None => Ok(()),
+
+    /// Verifies that a rule leads from the address to the configured table, or to any; returns the
+    /// table.
+    fn verify_rule(&self, ip: &IpConfig, configured: Option<u32>) -> Result<u32> {
+        let source = ip.address.addr();
+        let mut of_source = self.rules.iter().filter(|rule| rule.source == Some(source));
+        match of_source.find(|rule| configured.is_none_or(|table| rule.table == table)) {
+            Some(rule) => Ok(rule.table),
+            None => Err(missing_rule(source, configured)),
+        }
+    }
+
+    /// Verifies that the table has routes of the interface, and a default route if the address has
+    /// a gateway.
+    fn verify_table(&self, ip: &IpConfig, table: u32) -> Result<()> {
+        let mut in_table = self.of_link.iter().filter(|route| route.table == table);
+        if !in_table.any(|route| is_same_family(ip, route)) {
+            return Err(incomplete(table, ip, "no route of the interface"));
+        }
+        match ip.gateway {
+            Some(gateway) if !self.has_default_route(ip, table) => {
+                Err(incomplete(table, ip, &format!("no default route through {gateway}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn has_default_route(&self, ip: &IpConfig, table: u32) -> bool {
+        let default = Family::of_net(ip.address).whole();
+        self.routes.iter().any(|route| route.table == table && route.dst == default)
+    }
+
+    /// Verifies that no route of the result came back to the main table, as happens when the
+    /// interface is set down and up.
+    fn verify_main(&self, result: &AddResult, ips: &[&IpConfig]) -> Result<()> {
+        let mut in_main = self.of_link.iter().filter(|route| route.is_in_main());
+        match in_main.find(|route| is_of_result(&route.dst, result, ips)) {
+            Some(route) => Err(Error::check(format!("route {} is in the main table", route.dst))),
+            None => Ok(()),
+        }
     }
 }
 
-/// Verifies that no route of the result came back to the main table, as happens when the interface
-/// is set down and up.
-fn verify_main(routes: &[RouteEntry], result: &AddResult, ips: &[&IpConfig]) -> Result<()> {
-    let is_of_result = |dst: &IpNet| {
-        ips.iter().any(|ip| ip.address.trunc() == *dst)
-            || result.routes.iter().any(|route| route.dst.trunc() == *dst)
-    };
-    match routes.iter().find(|route| route.is_in_main() && is_of_result(&route.dst)) {
-        Some(route) => Err(Error::check(format!("route {} is in the main table", route.dst))),
-        None => Ok(()),
-    }
+fn missing_rule(source: IpAddr, configured: Option<u32>) -> Error {
+    let table = configured.map_or("a table".to_owned(), |table| format!("table {table}"));
+    Error::check(format!("no rule leads what {source} sends to {table}"))
+}
+
+fn incomplete(table: u32, ip: &IpConfig, lacks: &str) -> Error {
+    Error::check(format!("table {table} of address {} has {lacks}", ip.address.addr()))
+}
+
+fn is_of_result(dst: &IpNet, result: &AddResult, ips: &[&IpConfig]) -> bool {
+    ips.iter().any(|ip| ip.address.trunc() == *dst)
+        || result.routes.iter().any(|route| route.dst.trunc() == *dst)
 }
 
 /// Removes the records of this network's attachments that are not valid. Their rules are in a
@@ -482,7 +564,6 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::result::Interface;
 
     #[test]
     fn addresses_of_other_interfaces_do_not_count() {

@@ -12,10 +12,11 @@ use crate::cni::attachment::{Key, hex};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{Link, LinkChange, Netlink, PeerSpec, VethSpec};
+use crate::net::netlink::{Address, Link, LinkChange, Netlink, PeerSpec, VethSpec};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
+use crate::steps::records::Site;
 use crate::steps::{container_link, link_alias, link_record};
 
 /// The kernel's name for this kind of link.
@@ -63,12 +64,21 @@ pub fn create<'a>(
     let netns = Some(at.netns()?.fd());
     let peer = PeerSpec { name: at.ifname(), mac: mac.clone(), netns };
     let name = create_under_free_name(host, at, wishes.mtu, &peer)?;
-    let undone = name.clone();
-    rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&undone));
+    delete_on_failure(host, name.clone(), rb);
     let made = host.link(&name)?;
-    let alias = link_alias::of(&at.key);
-    host.change_link(&made, &LinkChange { alias: Some(&alias), ..LinkChange::default() })?;
+    sign(host, &made, &at.key)?;
     Ok(Pair { host: made, mac })
+}
+
+fn delete_on_failure<'a>(host: &'a Netlink, name: String, rb: &mut Rollback<'a>) {
+    let what = format!("delete link {name:?}");
+    rb.undo(what, move || host.delete_link_by_name(&name));
+}
+
+/// Sets our alias.
+fn sign(host: &Netlink, link: &Link, key: &Key) -> Result<()> {
+    let alias = link_alias::of(key);
+    host.change_link(link, &LinkChange { alias: Some(&alias), ..LinkChange::default() })
 }
 
 fn create_under_free_name(
@@ -95,18 +105,22 @@ fn create_under_free_name(
 
 fn no_free_name(key: &Key) -> Error {
     let ifname = key.ifname.as_str();
+    let first = host_name(key, 0);
     Error::new(Code::CONFLICT, format!("no name is free for the veth of {ifname:?}")).with_details(
         format_args!(
-            "{NAMES} links of the host have the names it could have, the first is {:?}",
-            host_name(key, 0)
+            "{NAMES} links of the host have the names it could have, the first is {first:?}"
         ),
     )
 }
 
 /// The host's end of a pair, found from the container's end.
 pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Option<Link>> {
-    let Some(index) = container.lower else { return Ok(None) };
-    let other = cx.host()?.find_link_by_index(index)?;
+    find_other_end(cx.host()?, container)
+}
+
+fn find_other_end(host: &Netlink, end: &Link) -> Result<Option<Link>> {
+    let Some(index) = end.lower else { return Ok(None) };
+    let other = host.find_link_by_index(index)?;
     Ok(other.filter(|link| link.kind == KIND))
 }
 
@@ -123,11 +137,14 @@ pub fn verify_gateways(
     container: &Link,
 ) -> Result<()> {
     let present = host.addresses(link)?;
-    let has = |gateway| present.iter().any(|address| address.net.addr() == gateway);
-    match gateways.iter().find(|gateway| !has(**gateway)) {
+    match gateways.iter().find(|gateway| !has_address(&present, **gateway)) {
         Some(missing) => Err(gateway_missing(*missing, link, container)),
         None => Ok(()),
     }
+}
+
+fn has_address(present: &[Address], ip: IpAddr) -> bool {
+    present.iter().any(|address| address.net.addr() == ip)
 }
 
 fn gateway_missing(gateway: IpAddr, link: &Link, container: &Link) -> Error {
@@ -152,10 +169,13 @@ pub fn others(host: &Netlink, bridge: &Link, key: &Key) -> Result<Vec<Link>> {
 pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     let host = cx.host()?;
     let ends = host_ends(host, &at.key)?;
-    if !ends.is_empty() {
-        return ends.iter().try_for_each(|link| host.delete_link_by_name(&link.name));
+    match &at.netns {
+        Some(netns) if ends.is_empty() => delete_unsigned(host, netns, at),
+        _ => ends.iter().try_for_each(|link| host.delete_link_by_name(&link.name)),
     }
-    let Some(netns) = &at.netns else { return Ok(()) };
+}
+
+fn delete_unsigned(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<()> {
     match find_unsigned_pair(host, netns, at)? {
         Some(link) => link_record::delete_link(netns.netlink()?, link.index),
         None => Ok(()),
@@ -175,7 +195,7 @@ fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<
         None => Ok(None),
         Some(other) if link_alias::is_of_another(&other.alias, key) => Ok(None),
         Some(other) if has_name_of(&other, key) => Ok(Some(link)),
-        Some(_) => link_record::unless_claimed(Some(link), key, netns, &at.netns_path),
+        Some(_) => link_record::unless_claimed(Some(link), Site::of(at, netns)),
     }
 }
 
@@ -189,9 +209,8 @@ fn end_on_host(host: &Netlink, link: &Link) -> Result<Option<Link>> {
     if link.kind != KIND || !link.lower_is_elsewhere {
         return Ok(None);
     }
-    let Some(index) = link.lower else { return Ok(None) };
-    let other = host.find_link_by_index(index)?;
-    Ok(other.filter(|other| other.kind == KIND && other.lower == Some(link.index)))
+    let other = find_other_end(host, link)?;
+    Ok(other.filter(|other| other.lower == Some(link.index)))
 }
 
 /// The host's end of a pair that we made, found by the key alone.
@@ -207,9 +226,7 @@ pub fn find_container_end(
     key: &Key,
 ) -> Result<Option<Link>> {
     if let Some(end) = find_host_end(cx.host()?, key)?
-        && let Some(index) = end.lower
-        && let Some(link) = container.find_link_by_index(index)?
-        && link.kind == KIND
+        && let Some(link) = find_other_end(container, &end)?
         && link.lower == Some(end.index)
     {
         return Ok(Some(link));
@@ -223,11 +240,9 @@ pub fn find_container_end(
 fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {
     let mut found = vec![];
     for attempt in 0..NAMES {
-        found.extend(
-            host.find_link(&host_name(key, attempt))?
-                .filter(|link| link_alias::is_of(&link.alias, key)),
-        );
+        found.extend(host.find_link(&host_name(key, attempt))?);
     }
+    found.retain(|link| link_alias::is_of(&link.alias, key));
     Ok(found)
 }
 

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::AddResult;
+use crate::cni::result::{AddResult, Route};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{
@@ -20,7 +20,7 @@ use crate::net::netlink::{
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::records::{Found, Records};
+use crate::steps::records::{Found, Records, Site};
 use crate::steps::routing_table::{self, Used};
 use crate::steps::{addresses, prev_result};
 
@@ -51,68 +51,6 @@ fn records() -> Records {
     Records::of_plugin("vrf")
 }
 
-/// What a link loses when it gets another master.
-#[derive(Clone)]
-struct Belongings {
-    addresses: Vec<AddressEntry>,
-    routes: Vec<RouteEntry>,
-    /// The limit for duplicate address detection of restored addresses.
-    deadline: Deadline,
-}
-
-impl Belongings {
-    fn of(container: &Netlink, link: &Link, deadline: Deadline) -> Result<Belongings> {
-        let mut routes = container.routes_through(link)?;
-        RouteEntry::sort_by_dependence(&mut routes);
-        Ok(Belongings { addresses: container.ipv6_addresses(link)?, routes, deadline })
-    }
-
-    /// Restores what the link has lost; routes of the main table go to `table`, if one is given.
-    fn put_back(&self, at: &Attachment, link: &Link, table: Option<u32>) -> Result<()> {
-        let container = at.netlink()?;
-        let mut errors = ErrorList::default();
-        errors.push(self.put_back_addresses(container, link));
-        // A route may name a source address, which must not be tentative at that time. The other
-        // routes do not depend on it: an undo restores them even if an address is lost.
-        errors.push(addresses::settle_if_tentative(at, link, self.deadline));
-        errors.push(self.put_back_routes(container, link, table));
-        errors.finish()
-    }
-
-    fn put_back_routes(&self, container: &Netlink, link: &Link, table: Option<u32>) -> Result<()> {
-        let mut errors = ErrorList::default();
-        for route in &self.routes {
-            errors.push(match table {
-                Some(table) if route.is_in_main() => {
-                    put_route(container, link, &route.in_table(table))
-                }
-                _ => put_route(container, link, route),
-            });
-        }
-        errors.finish()
-    }
-
-    fn put_back_addresses(&self, container: &Netlink, link: &Link) -> Result<()> {
-        let left = container.ipv6_addresses(link)?;
-        let is_lost = |address: &&AddressEntry| !left.iter().any(|left| left.net == address.net);
-        // The kernel puts a new address in front of the others, and lists and prefers the first.
-        let mut errors = ErrorList::default();
-        for address in self.addresses.iter().rev().filter(is_lost) {
-            errors.push(container.put_address(link, address));
-        }
-        errors.finish()
-    }
-}
-
-/// Adds a route, if need be with an on-link gateway. The route to a gateway may have been removed
-/// since, or be by another link: the kernel requires it only when a route is new.
-fn put_route(container: &Netlink, link: &Link, route: &RouteEntry) -> Result<()> {
-    match container.put_route(link, route) {
-        Err(e) if e.is_unreachable() => container.put_route(link, &route.on_link()),
-        done => done,
-    }
-}
-
 /// A VRF as a configuration describes it.
 pub struct Wanted<'a> {
     /// Its name.
@@ -135,56 +73,119 @@ pub fn join<'a>(
     wanted: &Wanted<'_>,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let container = at.netlink()?;
-    let link = container.link(at.ifname())?;
+    let link = at.netlink()?.link(at.ifname())?;
     refuse_master(at, &link, wanted.name)?;
     let vrf = wanted.ensure(at, rb)?;
     records().write(at, &Joined::Member { vrf: vrf.index, link: link.index })?;
     rb.undo("forget the VRF", || records().remove(&at.key));
-    let belongings = Belongings::of(container, &link, cx.deadline())?;
-    let port = Port { at, link: link.clone(), belongings: belongings.clone() };
+    let port = Port::read(at, link, cx.deadline())?;
     // Before the change, which can half-succeed: the link may be down and not yet up again.
-    rb.undo(format_args!("take {:?} out of VRF {:?}", link.name, wanted.name), move || {
-        port.take_out(vrf)
-    });
-    set_master(container, &link, vrf.index)?;
-    belongings.put_back(at, &link, Some(vrf.table))?;
-    sweep(container, &link, routing_table::MAIN)
+    port.take_out_on_failure(wanted.name, vrf, rb);
+    port.put_into(vrf)
 }
 
-/// The interface as a port of its VRF.
+/// The interface as a port of a VRF, and what it loses when it gets another master.
+#[derive(Clone)]
 struct Port<'a> {
     at: &'a Attachment,
+    container: &'a Netlink,
     link: Link,
-    belongings: Belongings,
+    addresses: Vec<AddressEntry>,
+    routes: Vec<RouteEntry>,
+    /// The limit for duplicate address detection of restored addresses.
+    deadline: Deadline,
 }
 
-impl Port<'_> {
+impl<'a> Port<'a> {
+    fn read(at: &'a Attachment, link: Link, deadline: Deadline) -> Result<Port<'a>> {
+        let container = at.netlink()?;
+        let mut routes = container.routes_through(&link)?;
+        RouteEntry::sort_by_dependence(&mut routes);
+        let addresses = container.ipv6_addresses(&link)?;
+        Ok(Port { at, container, link, addresses, routes, deadline })
+    }
+
+    fn put_into(&self, vrf: Vrf) -> Result<()> {
+        set_master(self.container, &self.link, vrf.index)?;
+        self.put_back(Some(vrf.table))?;
+        sweep(self.container, &self.link, routing_table::MAIN)
+    }
+
+    fn take_out_on_failure(&self, vrf_name: &str, vrf: Vrf, rb: &mut Rollback<'a>) {
+        let port = self.clone();
+        let what = format!("take {:?} out of VRF {vrf_name:?}", self.link.name);
+        rb.undo(what, move || port.take_out(vrf));
+    }
+
     /// The undo of [`join`].
     fn take_out(&self, vrf: Vrf) -> Result<()> {
-        let container = self.at.netlink()?;
-        if let Some(member) = member_of(vrf.index, container.find_link_by_index(self.link.index)?) {
-            set_master(container, &member, NO_MASTER)?;
+        let now = self.container.find_link_by_index(self.link.index)?;
+        if let Some(member) = member_of(vrf.index, now) {
+            set_master(self.container, &member, NO_MASTER)?;
         }
-        sweep(container, &self.link, vrf.table)?;
-        self.belongings.put_back(self.at, &self.link, None)
+        sweep(self.container, &self.link, vrf.table)?;
+        self.put_back(None)
     }
+
+    /// Restores what the link has lost; routes of the main table go to `table`, if one is given.
+    fn put_back(&self, table: Option<u32>) -> Result<()> {
+        let mut errors = ErrorList::default();
+        errors.push(self.put_back_addresses());
+        // A route may name a source address, which must not be tentative at that time. The other
+        // routes do not depend on it: an undo restores them even if an address is lost.
+        errors.push(addresses::settle_if_tentative(self.at, &self.link, self.deadline));
+        for route in &self.routes {
+            errors.push(self.put_back_route(route, table));
+        }
+        errors.finish()
+    }
+
+    fn put_back_route(&self, route: &RouteEntry, table: Option<u32>) -> Result<()> {
+        match table {
+            Some(table) if route.is_in_main() => self.put_route(&route.in_table(table)),
+            _ => self.put_route(route),
+        }
+    }
+
+    /// Adds a route, if need be with an on-link gateway. The route to a gateway may have been
+    /// removed since, or be by another link: the kernel requires it only when a route is new.
+    fn put_route(&self, route: &RouteEntry) -> Result<()> {
+        match self.container.put_route(&self.link, route) {
+            Err(e) if e.is_unreachable() => self.container.put_route(&self.link, &route.on_link()),
+            done => done,
+        }
+    }
+
+    fn put_back_addresses(&self) -> Result<()> {
+        let left = self.container.ipv6_addresses(&self.link)?;
+        // The kernel puts a new address in front of the others, and lists and prefers the first.
+        let mut errors = ErrorList::default();
+        for address in self.addresses.iter().rev().filter(|address| is_lost(address, &left)) {
+            errors.push(self.container.put_address(&self.link, address));
+        }
+        errors.finish()
+    }
+}
+
+fn is_lost(address: &AddressEntry, left: &[AddressEntry]) -> bool {
+    !left.iter().any(|left| left.net == address.net)
 }
 
 /// Removes what the kernel leaves in the link's former table: the link's next hops of IPv6 routes
 /// that another link has too.
 fn sweep(container: &Netlink, link: &Link, table: u32) -> Result<()> {
-    let left = container.routes_through(link)?;
-    let mut in_table = left.iter().filter(|route| route.table == table);
-    in_table.try_for_each(|route| container.delete_route(link, route))
+    let mut left = container.routes_through(link)?;
+    left.retain(|route| route.table == table);
+    left.iter().try_for_each(|route| container.delete_route(link, route))
 }
 
-fn refuse_master(at: &Attachment, link: &Link, name: &str) -> Result<()> {
+/// Refuses a link that has a master.
+fn refuse_master(at: &Attachment, link: &Link, vrf: &str) -> Result<()> {
     let Some(index) = link.master else { return Ok(()) };
     let found = at.netlink()?.find_link_by_index(index)?;
     let master = found.map_or_else(|| index.to_string(), |link| link.name);
-    if master == name && records().read::<Joined>(&at.key)?.is_none() {
-        records().write(at, &Joined::Named(None))?;
+    if master == vrf {
+        records().write_first(at, &Joined::Named(None))?;
     }
     let msg = format!("interface {} has already a master set: {master}", link.name);
     Err(Error::new(Code::CONFLICT, msg))
@@ -218,10 +219,7 @@ impl Wanted<'_> {
 
     fn create<'a>(&self, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Vrf> {
         let container = at.netlink()?;
-        let table = match self.table {
-            Some(table) => table,
-            None => Used::find(container, &container.rules()?)?.take_free(FIRST_TABLE)?,
-        };
+        let table = self.choose_table(container)?;
         records().write(at, &Joined::Creating { creates: self.name.to_owned() })?;
         rb.undo("forget the new VRF", || records().remove(&at.key));
         container.create_link(self.name, None, &LinkSpec::of(LinkKind::Vrf(table)))?;
@@ -232,6 +230,13 @@ impl Wanted<'_> {
         container.change_link(&link, &change)?;
         Ok(Vrf { index, table })
     }
+
+    fn choose_table(&self, container: &Netlink) -> Result<u32> {
+        match self.table {
+            Some(table) => Ok(table),
+            None => Used::find(container, &container.rules()?)?.take_free(FIRST_TABLE),
+        }
+    }
 }
 
 fn table_of(link: &Link) -> Result<u32> {
@@ -239,11 +244,12 @@ fn table_of(link: &Link) -> Result<u32> {
 }
 
 fn not_a_vrf(link: &Link) -> Error {
-    let problem = format!("{:?} is a {} of the container", link.name, link.kind_text());
+    let name = &link.name;
+    let problem = format!("{name:?} is a {} of the container", link.kind_text());
     Error::config("vrfname", problem)
         .expecting("a VRF or no link")
         .with_code(Code::CONFLICT)
-        .saying(format_args!("Netlink {} is not a VRF", link.name))
+        .saying(format_args!("Netlink {name} is not a VRF"))
 }
 
 /// The link, if it is a port of the VRF.
@@ -262,12 +268,13 @@ pub fn verify(at: &Attachment, wanted: &Wanted<'_>, result: &AddResult) -> Resul
     let link = prev_result::verify_link(container, interface, None)?;
     let vrf = wanted.verify(container)?;
     if link.master != Some(vrf.index) {
-        return Err(Error::check(format!(
-            "failed to find {} associated to vrf {}",
-            link.name, wanted.name
-        )));
+        return Err(not_a_port(&link, wanted.name));
     }
     addresses::verify(at, &link, &moved(result, vrf.table), index)
+}
+
+fn not_a_port(link: &Link, vrf: &str) -> Error {
+    Error::check(format!("failed to find {} associated to vrf {vrf}", link.name))
 }
 
 impl Wanted<'_> {
@@ -288,39 +295,44 @@ impl Wanted<'_> {
 /// The result with its routes in the tables where they are now.
 fn moved(result: &AddResult, table: u32) -> AddResult {
     let mut result = result.clone();
-    for route in &mut result.routes {
-        let elsewhere =
-            route.table.filter(|table| ![0, i64::from(routing_table::MAIN)].contains(table));
-        route.table = elsewhere.or(Some(table.into()));
+    for route in result.routes.iter_mut().filter(|route| is_for_main(route)) {
+        route.table = Some(table.into());
     }
     result
+}
+
+fn is_for_main(route: &Route) -> bool {
+    route.table.is_none_or(|table| [0, routing_table::MAIN.into()].contains(&table))
 }
 
 /// Removes the interface from its VRF. A VRF that was created here is deleted with its last
 /// interface.
 pub fn leave(cx: &Context<'_>, at: &Detachment, configured: &str) -> Result<()> {
-    if let Some(netns) = &at.netns {
-        match records().find::<Joined>(&at.key)? {
-            Some(record) if !record.is_of(netns)? => (), // both were deleted with their namespace
-            Some(Found { kept: Joined::Named(None), .. }) => (),
-            record => leave_in(
-                cx,
-                netns,
-                at,
-                &Membership::of(at, record.map(|found| found.kept), configured),
-            )?,
-        }
+    if let Some(netns) = &at.netns
+        && let Some(membership) = Membership::find(netns, at, configured)?
+    {
+        let container = netns.netlink()?;
+        Exit { cx, netns, container, at, membership }.run()?;
     }
     records().remove(&at.key)
 }
 
-/// What DEL has to undo, as the record says, or else the configuration.
+/// What DEL has to undo.
 struct Membership {
     vrf: Which,
     link: Which,
-    is_recorded: bool,
-    /// Whether ADD was killed while it created the VRF.
-    is_creating: bool,
+    evidence: Evidence,
+}
+
+/// How DEL knows what it has to undo.
+#[derive(Clone, Copy)]
+enum Evidence {
+    /// ADD recorded it.
+    Record,
+    /// ADD was killed while it created the VRF.
+    Draft,
+    /// The configuration says it: there is no record.
+    Configuration,
 }
 
 /// A link of the container.
@@ -339,77 +351,110 @@ impl Which {
 }
 
 impl Membership {
-    fn of(at: &Detachment, joined: Option<Joined>, configured: &str) -> Membership {
-        let is_recorded = joined.is_some();
-        let is_creating = matches!(joined, Some(Joined::Creating { .. }));
-        let (vrf, link) = match joined {
-            Some(Joined::Member { vrf, link }) => (Which::Index(vrf), Which::Index(link)),
-            Some(Joined::Creating { creates }) => (Which::Name(creates), named(at)),
-            Some(Joined::Named(name)) => (Which::Name(name.unwrap_or_default()), named(at)),
-            None => (Which::Name(configured.to_owned()), named(at)),
+    /// None if there is nothing to undo.
+    fn find(netns: &Netns, at: &Detachment, configured: &str) -> Result<Option<Membership>> {
+        let Some(record) = records().find::<Joined>(&at.key)? else {
+            return Ok(Some(Membership::of_name(configured, at, Evidence::Configuration)));
         };
-        Membership { vrf, link, is_recorded, is_creating }
+        let is_there = record.is_of(netns)?; // else both were deleted with their namespace
+        Ok(if is_there { Membership::of_record(&record.kept, at) } else { None })
     }
 
-    fn find_vrf(&self, container: &Netlink) -> Result<Option<Link>> {
-        Ok(self.vrf.find(container)?.filter(|link| link.kind == KIND))
-    }
-}
-
-fn named(at: &Detachment) -> Which {
-    Which::Name(at.key.ifname.to_string())
-}
-
-fn leave_in(
-    cx: &Context<'_>,
-    netns: &Netns,
-    at: &Detachment,
-    membership: &Membership,
-) -> Result<()> {
-    let container = netns.netlink()?;
-    if membership.find_vrf(container)?.is_none() {
-        return Ok(());
-    }
-    // An ADD may be about to join it. A process that hangs could hold the lock indefinitely, and
-    // DEL has to work.
-    let _lock =
-        netns.lock(cx.deadline()).map_err(|e| warn(format_args!("{e}; going on without"))).ok();
-    let Some(vrf) = membership.find_vrf(container)? else { return Ok(()) };
-    let is_released = release(netns, at, &vrf, membership)?;
-    // The reference sets no alias and keeps no record: its VRF is deleted with the last interface
-    // as well.
-    let is_new = membership.is_creating && vrf.alias.is_empty();
-    let goes = vrf.alias == ALIAS || is_new || (is_released && !membership.is_recorded);
-    if goes && container.ports(&vrf)?.is_empty() {
-        container.delete_link(vrf.index)
-    } else {
-        Ok(())
-    }
-}
-
-/// Removes the interface from the VRF, if this attachment has put it there; returns whether it has.
-fn release(netns: &Netns, at: &Detachment, vrf: &Link, membership: &Membership) -> Result<bool> {
-    let container = netns.netlink()?;
-    match member_of(vrf.index, membership.link.find(container)?) {
-        Some(link) if !is_another_s(netns, at, vrf, &link)? => {
-            set_master(container, &link, NO_MASTER)?;
-            sweep(container, &link, table_of(vrf)?)?;
-            Ok(true)
+    fn of_record(joined: &Joined, at: &Detachment) -> Option<Membership> {
+        match joined {
+            Joined::Member { vrf, link } => Some(Membership::of_indexes(*vrf, *link)),
+            Joined::Creating { creates } => Some(Membership::of_name(creates, at, Evidence::Draft)),
+            Joined::Named(Some(name)) => Some(Membership::of_name(name, at, Evidence::Record)),
+            Joined::Named(None) => None,
         }
-        _ => Ok(false),
+    }
+
+    fn of_indexes(vrf: u32, link: u32) -> Membership {
+        let link = Which::Index(link);
+        Membership { vrf: Which::Index(vrf), link, evidence: Evidence::Record }
+    }
+
+    fn of_name(vrf: &str, at: &Detachment, evidence: Evidence) -> Membership {
+        let link = Which::Name(at.key.ifname.to_string());
+        Membership { vrf: Which::Name(vrf.to_owned()), link, evidence }
     }
 }
 
-/// Whether another attachment has put the link into the VRF, by its record.
-fn is_another_s(netns: &Netns, at: &Detachment, vrf: &Link, link: &Link) -> Result<bool> {
-    let others = records().others_in::<Joined>(netns, &at.netns_path, &at.key)?;
-    Ok(others.iter().any(|other| match &other.kept {
-        Joined::Member { vrf: of, link: member } => (*of, *member) == (vrf.index, link.index),
-        Joined::Creating { .. } => false,
-        Joined::Named(of) => {
-            other.key.ifname.as_str() == link.name && of.as_deref() == Some(vrf.name.as_str())
+/// The exit of an interface from its VRF.
+struct Exit<'a> {
+    cx: &'a Context<'a>,
+    netns: &'a Netns,
+    container: &'a Netlink,
+    at: &'a Detachment,
+    membership: Membership,
+}
+
+impl Exit<'_> {
+    fn run(&self) -> Result<()> {
+        if self.find_vrf()?.is_none() {
+            return Ok(());
         }
-    }))
+        // An ADD may be about to join it. A process that hangs could hold the lock indefinitely,
+        // and DEL has to work.
+        let lock = self.netns.lock(self.cx.deadline());
+        let _lock = lock.map_err(|e| warn(format_args!("{e}; going on without"))).ok();
+        match self.find_vrf()? {
+            Some(vrf) => self.leave(&vrf),
+            None => Ok(()),
+        }
+    }
+
+    fn find_vrf(&self) -> Result<Option<Link>> {
+        let found = self.membership.vrf.find(self.container)?;
+        Ok(found.filter(|link| link.kind == KIND))
+    }
+
+    fn leave(&self, vrf: &Link) -> Result<()> {
+        let is_released = self.release(vrf)?;
+        if self.ends(vrf, is_released) && self.container.ports(vrf)?.is_empty() {
+            self.container.delete_link(vrf.index)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether the VRF is deleted with its last interface. The reference sets no alias and keeps no
+    /// record: its VRF is deleted as well.
+    fn ends(&self, vrf: &Link, is_released: bool) -> bool {
+        vrf.alias == ALIAS
+            || match self.membership.evidence {
+                Evidence::Record => false,
+                Evidence::Draft => vrf.alias.is_empty(),
+                Evidence::Configuration => is_released,
+            }
+    }
+
+    /// Removes the interface from the VRF, if this attachment has put it there; returns whether it
+    /// has.
+    fn release(&self, vrf: &Link) -> Result<bool> {
+        match member_of(vrf.index, self.membership.link.find(self.container)?) {
+            Some(link) if !self.is_another_s(vrf, &link)? => {
+                set_master(self.container, &link, NO_MASTER)?;
+                sweep(self.container, &link, table_of(vrf)?)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether another attachment has put the link into the VRF, by its record.
+    fn is_another_s(&self, vrf: &Link, link: &Link) -> Result<bool> {
+        let others = records().others_in(Site::of(self.at, self.netns))?;
+        Ok(others.iter().any(|other| has_joined(other, vrf, link)))
+    }
+}
+
+fn has_joined(record: &Found<Joined>, vrf: &Link, link: &Link) -> bool {
+    match &record.kept {
+        Joined::Member { vrf: of, link: member } => *of == vrf.index && *member == link.index,
+        Joined::Named(Some(of)) => *of == vrf.name && record.key.ifname.as_str() == link.name,
+        Joined::Named(None) | Joined::Creating { .. } => false,
+    }
 }
 
 /// Removes the records of this network's attachments that are not valid. Their VRFs are in a
@@ -421,7 +466,6 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::result::Route;
 
     #[test]
     fn routes_of_the_result_are_looked_for_where_they_are_now() {

@@ -11,9 +11,9 @@ use crate::family::Family;
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
-use crate::rollback::transaction;
+use crate::rollback::{Rollback, transaction};
 use crate::steps::interface;
-use crate::steps::records::Records;
+use crate::steps::records::{Records, Site};
 
 /// The link's name in results, whatever CNI_IFNAME says: Nomad calls with `eth0`.
 const LO: &str = "lo";
@@ -42,18 +42,9 @@ impl Plugin for Loopback {
 
     fn add(cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let previous = cx.config.prev_result()?;
-        let container = at.netlink()?;
-        let lo = loopback(container)?;
+        let lo = loopback(at.netlink()?)?;
         loopback_addresses(at, &lo)?; // before any change
-        let ips = transaction(|rb| {
-            set_up(container, &lo, true)?;
-            if !lo.up {
-                rb.undo("set the loopback interface down", || set_up(container, &lo, false));
-            }
-            let ips = loopback_addresses(at, &lo)?; // the kernel adds them when the link is set up
-            records().write(at, &())?;
-            Ok(ips)
-        })?;
+        let ips = transaction(|rb| attach(at, &lo, rb))?;
         Ok(previous.unwrap_or_else(|| result(at, &lo, ips)))
     }
 
@@ -69,8 +60,7 @@ impl Plugin for Loopback {
         if let Some(netns) = &at.netns
             && is_attached_to(netns, at)?
         {
-            let container = netns.netlink()?;
-            set_up(container, &loopback(container)?, false)?;
+            set_down(netns.netlink()?)?;
         }
         records().remove(&at.key)
     }
@@ -86,6 +76,18 @@ impl Plugin for Loopback {
     }
 }
 
+/// Sets the interface up; returns its addresses, which the kernel adds then.
+fn attach<'a>(at: &'a Attachment, lo: &'a Link, rb: &mut Rollback<'a>) -> Result<Vec<IpConfig>> {
+    let container = at.netlink()?;
+    set_up(container, lo, true)?;
+    if !lo.up {
+        rb.undo("set the loopback interface down", || set_up(container, lo, false));
+    }
+    let ips = loopback_addresses(at, lo)?;
+    records().write(at, &())?;
+    Ok(ips)
+}
+
 /// The records of which namespace each attachment is in; their content is empty.
 fn records() -> Records {
     Records::of_plugin(Loopback::NAME)
@@ -97,7 +99,7 @@ fn records() -> Records {
 fn is_attached_to(netns: &Netns, at: &Detachment) -> Result<bool> {
     match records().find::<()>(&at.key)? {
         Some(record) => record.is_of(netns),
-        None => Ok(records().others_in::<()>(netns, &at.netns_path, &at.key)?.is_empty()),
+        None => Ok(records().others_in::<()>(Site::of(at, netns))?.is_empty()),
     }
 }
 
@@ -105,6 +107,10 @@ fn loopback(container: &Netlink) -> Result<Link> {
     container
         .find_link_by_index(LO_INDEX)?
         .ok_or_else(|| Error::kernel("find the loopback interface", Errno::ENODEV))
+}
+
+fn set_down(container: &Netlink) -> Result<()> {
+    set_up(container, &loopback(container)?, false)
 }
 
 fn set_up(container: &Netlink, lo: &Link, up: bool) -> Result<()> {
@@ -116,11 +122,15 @@ fn set_up(container: &Netlink, lo: &Link, up: bool) -> Result<()> {
 fn loopback_addresses(at: &Attachment, lo: &Link) -> Result<Vec<IpConfig>> {
     let addresses = at.netlink()?.addresses(lo)?;
     let nets: Vec<IpNet> = addresses.iter().map(|address| address.net).collect();
-    if let Some(other) = nets.iter().find(|net| !net.addr().is_loopback()) {
-        return Err(not_a_loopback(*other));
+    match nets.iter().find(|net| !net.addr().is_loopback()) {
+        Some(other) => Err(not_a_loopback(*other)),
+        None => Ok(Family::ALL.into_iter().filter_map(|family| first_of(family, &nets)).collect()),
     }
-    let first = |family| nets.iter().find(|net| Family::of_net(**net) == family);
-    Ok(Family::ALL.into_iter().filter_map(first).map(|net| IpConfig::new(*net)).collect())
+}
+
+fn first_of(family: Family, nets: &[IpNet]) -> Option<IpConfig> {
+    let mut nets = nets.iter().copied();
+    nets.find(|net| Family::of_net(*net) == family).map(IpConfig::new)
 }
 
 fn not_a_loopback(net: IpNet) -> Error {

@@ -20,7 +20,7 @@ use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context};
 use crate::rollback::Rollback;
-use crate::steps::records::{Found, Records};
+use crate::steps::records::{Found, Records, Site};
 use crate::steps::{link_alias, link_record};
 
 /// Kinds of links that stay on their lower link when it moves to another namespace, and send and
@@ -54,10 +54,12 @@ pub fn enter<'a>(
     // Before the move: the kernel may move the link and then refuse the name.
     rb.undo(format_args!("give {:?} back", device.name), || leave(cx, &at.key, Some(at.netns()?)));
     move_in(cx.host()?, at, device)?;
-    for ended in others_of(&identity, &at.key)? {
-        records().remove(&ended.key)?;
-    }
+    forget_others(&identity, &at.key)?;
     at.netlink()?.link(at.ifname())
+}
+
+fn forget_others(identity: &Identity, key: &Key) -> Result<()> {
+    others_of(identity, key)?.iter().try_for_each(|ended| records().remove(&ended.key))
 }
 
 fn move_in(host: &Netlink, at: &Attachment, device: &Link) -> Result<()> {
@@ -72,16 +74,18 @@ fn move_in(host: &Netlink, at: &Attachment, device: &Link) -> Result<()> {
 /// Restores the state of a device that came back to the host without a DEL of its attachment, or by
 /// a DEL that was killed.
 fn finish_return(host: &Links<'_>, key: &Key, device: &Link, identity: &Identity) -> Result<Link> {
-    let own = records().find::<Belongings>(key)?.map(|found| found.kept);
-    let of_earlier_version = own.filter(|own| own.is_of_earlier_version(device));
-    let of_device = records_of(identity)?.into_iter().map(|found| found.kept);
+    let own = records().find::<Belongings>(key)?;
+    let of_earlier_version = own.filter(|own| own.kept.is_of_earlier_version(device));
+    let of_device = records_of(identity)?;
     let mut device = device.clone();
-    for kept in of_earlier_version.into_iter().chain(of_device) {
-        if is_unfinished(host.netlink(), &device, &kept)? {
-            device = settle(host.netlink(), &device, &kept)?;
-        }
+    for found in of_earlier_version.into_iter().chain(of_device) {
+        device = settle_unfinished(host.netlink(), device, &found.kept)?;
     }
     Ok(device)
+}
+
+fn settle_unfinished(host: &Netlink, device: Link, kept: &Belongings) -> Result<Link> {
+    if is_unfinished(host, &device, kept)? { settle(host, &device, kept) } else { Ok(device) }
 }
 
 /// The records of this device.
@@ -109,48 +113,62 @@ pub fn leave(cx: &Context<'_>, key: &Key, netns: Option<&Netns>) -> Result<()> {
     match netns {
         Some(netns) if found.is_of(netns)? => give_back(cx, &found, Some(netns)),
         // CNI_NETNS leads to another container's namespace by now.
-        _ => give_back(cx, &found, found.netns()?.as_ref()),
+        _ => give_back_from_there(cx, &found),
     }
 }
 
 /// Moves the devices of this network's attachments that are not valid back to the host.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+    let network = &cx.config.name;
     let mut errors = ErrorList::default();
-    for stale in records().stale::<Belongings>(&cx.config.name, valid)? {
-        errors.push(valid.remove(
-            || Stale { what: format!("device {}", stale.kept.device), ..stale.as_stale() },
-            || stale.netns().and_then(|netns| give_back(cx, &stale, netns.as_ref())),
-        ));
+    for found in records().stale(network, valid)? {
+        errors.push(valid.remove(|| as_stale(&found), || give_back_from_there(cx, &found)));
     }
-    errors.push(records().forget_torn::<Belongings>(&cx.config.name, valid));
+    errors.push(records().forget_torn::<Belongings>(network, valid));
     errors.finish()
+}
+
+fn as_stale(found: &Found<Belongings>) -> Stale {
+    Stale { what: format!("device {}", found.kept.device), ..found.as_stale() }
+}
+
+/// Returns the device of a record from the namespace of its ADD, if the path still leads there.
+fn give_back_from_there(cx: &Context<'_>, found: &Found<Belongings>) -> Result<()> {
+    give_back(cx, found, found.netns()?.as_ref())
 }
 
 /// Returns the device of a record to the host, from the namespace of its ADD if that can be
 /// reached. The record is kept while the device may be in a container.
 fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<()> {
     let netns = match netns {
-        Some(netns) if found.kept.identity.is_some() || is_youngest_in(netns, found)? => {
-            Some(netns)
-        }
+        Some(netns) if may_be_in(netns, found)? => Some(netns),
         _ => None,
     };
     Return { host: Links::of_host(cx)?, found, netns, deadline: cx.deadline() }.run()?;
     records().remove(&found.key)
 }
 
+fn may_be_in(netns: &Netns, found: &Found<Belongings>) -> Result<bool> {
+    Ok(found.kept.identity.is_some() || is_youngest_in(netns, found)?)
+}
+
 /// Whether this is the newest record for the namespace. A record of an earlier version does not say
 /// which namespace was at its path, and that may be another container's by now.
 fn is_youngest_in(netns: &Netns, found: &Found<Belongings>) -> Result<bool> {
     let written = records().written(&found.key)?;
-    let mut others = records().others_in::<Belongings>(netns, &found.netns_path, &found.key)?;
-    others.retain(|other| other.key.container_id != found.key.container_id);
-    for other in others {
+    for other in of_other_containers(netns, found)? {
         if records().written(&other.key)? > written {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+fn of_other_containers(netns: &Netns, found: &Found<Belongings>) -> Result<Vec<Found<Belongings>>> {
+    let site = Site { key: &found.key, netns, path: &found.netns_path };
+    let mut others = records().others_in::<Belongings>(site)?;
+    others.retain(|other| other.key.container_id != found.key.container_id);
+    Ok(others)
 }
 
 /// The return of a recorded device to the host.
@@ -166,18 +184,22 @@ impl Return<'_> {
     /// Returns the device from the container, or finishes its return if it is on the host already.
     /// Fails if it may be elsewhere.
     fn run(&self) -> Result<()> {
-        let host = self.host.netlink();
-        let kept = &self.found.kept;
         if let Some(netns) = self.netns
             && let Some(link) = self.find_inside(netns)?
         {
-            return kept.restore(host, &bring(&self.host, netns, &link, kept)?);
+            return self.bring(netns, &link);
         }
         match self.find_returned()? {
-            Some(link) if is_unfinished(host, &link, kept)? => settle(host, &link, kept).map(drop),
-            Some(_) => Ok(()),
+            Some(link) => settle_unfinished(self.host.netlink(), link, &self.found.kept).map(drop),
             None => self.require_gone(),
         }
+    }
+
+    /// Moves the device to the host and restores its state.
+    fn bring(&self, netns: &Netns, link: &Link) -> Result<()> {
+        let kept = &self.found.kept;
+        let device = bring(&self.host, netns, link, kept)?;
+        kept.restore(self.host.netlink(), &device)
     }
 
     /// The device in the container.
@@ -191,12 +213,17 @@ impl Return<'_> {
 
     /// The same for a record of an earlier version.
     fn find_inside_by_alias(&self, container: &Netlink) -> Result<Option<Link>> {
-        let kept = &self.found.kept;
         let renamed = find_by_alias(container, &self.found.key)?;
-        if let Some(link) = renamed.filter(|link| link.alias == kept.device) {
-            return Ok(Some(link));
+        match renamed.filter(|link| link.alias == self.found.kept.device) {
+            Some(link) => Ok(Some(link)),
+            None => self.find_stray(container),
         }
-        // The kernel may have moved the link before it refused the new name.
+    }
+
+    /// The device under its own name: the kernel may have moved the link before it refused the new
+    /// name.
+    fn find_stray(&self, container: &Netlink) -> Result<Option<Link>> {
+        let kept = &self.found.kept;
         let stray = container.find_link(&kept.device)?;
         Ok(stray.filter(|link| link.mac().to_string() == kept.mac && !may_be_of_container(link)))
     }
@@ -205,9 +232,13 @@ impl Return<'_> {
     /// namespace was deleted, or a DEL that was killed moved it. Waits for hardware of a namespace
     /// that was just deleted.
     fn find_returned(&self) -> Result<Option<Link>> {
-        let Some(identity) = &self.found.kept.identity else {
-            return self.find_returned_by_alias();
-        };
+        match &self.found.kept.identity {
+            Some(identity) => self.await_return(identity),
+            None => self.find_returned_by_alias(),
+        }
+    }
+
+    fn await_return(&self, identity: &Identity) -> Result<Option<Link>> {
         let end = self.deadline.of_wait(RETURN_PATIENCE);
         loop {
             let device = self.host.find(identity, &self.found.kept.device)?;
@@ -244,16 +275,19 @@ impl Return<'_> {
     /// For a device that is neither in its namespace nor on the host: fails unless the device
     /// certainly does not exist any more.
     fn require_gone(&self) -> Result<()> {
-        let Some(identity) = &self.found.kept.identity else {
-            return self.require_name_on_host();
-        };
-        if self.is_known_to_be_gone(identity)? {
-            return Ok(());
+        match &self.found.kept.identity {
+            None => self.require_name_on_host(),
+            Some(identity) if self.is_known_to_be_gone(identity)? => Ok(()),
+            Some(identity) => self.require_deleted(identity),
         }
+    }
+
+    /// Fails unless the device was deleted with the namespace.
+    fn require_deleted(&self, identity: &Identity) -> Result<()> {
         match self.netns {
             Some(netns) => Err(missing_inside(self.found, netns, identity.kind())?),
             None if self.is_coming(identity) => Err(not_yet_back(self.found)),
-            None => Ok(()), // it was deleted with the namespace
+            None => Ok(()),
         }
     }
 
@@ -286,15 +320,24 @@ fn is_lent_by_reference(link: &Link) -> bool {
 fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
     let Some(link) = find_by_alias(netns.netlink()?, key)? else { return Ok(()) };
     let identity = Links::of_netns(netns)?.identify(&link)?;
-    if !records_of(&identity)?.is_empty() {
-        return Ok(());
+    if records_of(&identity)?.is_empty() {
+        bring_unrecorded(&Links::of_host(cx)?, netns, &link, &identity)
+    } else {
+        Ok(())
     }
-    let host = Links::of_host(cx)?;
-    let device = move_out(&host, netns, &link, &Naming { name: &link.alias, alias: "" })?;
-    if host.identify(&device)?.is_same_as(&identity) {
+}
+
+fn bring_unrecorded(
+    host: &Links<'_>,
+    netns: &Netns,
+    link: &Link,
+    identity: &Identity,
+) -> Result<()> {
+    let device = move_out(host, netns, link, &Naming { name: &link.alias, alias: "" })?;
+    if host.identify(&device)?.is_same_as(identity) {
         Ok(())
     } else {
-        Err(send_back(&host, netns, &device))
+        Err(send_back(host, netns, &device))
     }
 }
 
@@ -354,12 +397,16 @@ fn move_without_altnames(container: &Netlink, link: &Link, change: &LinkChange<'
 fn refuse_taken_name(host: &Netlink, link: &Link, name: &str) -> Result<()> {
     match host.find_link(name)? {
         Some(other) if other.index != link.index || other.name != link.name => {
-            let why = format_args!("the host has another link named {name:?}");
-            Err(unmoved(Code::CONFLICT, &link.name, why)
-                .with_details("it stays in the container; rename the other link"))
+            Err(name_taken(link, name))
         }
         _ => Ok(()),
     }
+}
+
+fn name_taken(link: &Link, name: &str) -> Error {
+    let why = format_args!("the host has another link named {name:?}");
+    unmoved(Code::CONFLICT, &link.name, why)
+        .with_details("it stays in the container; rename the other link")
 }
 
 fn unmoved(code: Code, name: &str, why: impl fmt::Display) -> Error {
@@ -394,12 +441,10 @@ fn drop_alternative_names(namespace: &Netlink, link: &Link) -> Result<()> {
 fn send_back(host: &Links<'_>, netns: &Netns, arrived: &Link) -> Error {
     let error = unmoved(Code::TRY_AGAIN, &arrived.name, "another link arrived");
     let back = LinkChange { netns: Some(netns.fd()), ..LinkChange::default() };
-    match host.netlink().change_link(arrived, &back) {
-        Ok(()) => {
-            error.with_details("it is in the container again; the container exchanged the two")
-        }
-        Err(e) => error.with_details(format_args!("it is on the host: {}", e.msg)),
-    }
+    error.with_details(match host.netlink().change_link(arrived, &back) {
+        Ok(()) => "it is in the container again; the container exchanged the two".to_owned(),
+        Err(e) => format!("it is on the host: {}", e.msg),
+    })
 }
 
 /// Whether a device on the host lacks its former state. A device that the reference's DEL moved
@@ -411,28 +456,38 @@ fn is_unfinished(host: &Netlink, link: &Link, kept: &Belongings) -> Result<bool>
 
 /// Restores name and state of a device on the host; returns the link with its new name.
 fn settle(host: &Netlink, link: &Link, kept: &Belongings) -> Result<Link> {
-    if link.name != kept.device {
-        drop_alternative_names(host, link)?;
-        refuse_taken_name(host, link, &kept.device)?;
-        host.change_link(link, &LinkChange { name: Some(&kept.device), ..LinkChange::default() })?;
+    let name = &kept.device;
+    if link.name != *name {
+        rename(host, link, name)?;
     }
-    kept.restore(host, &host.link(&kept.device)?)?;
-    host.link(&kept.device)
+    kept.restore(host, &host.link(name)?)?;
+    host.link(name)
+}
+
+fn rename(host: &Netlink, link: &Link, name: &str) -> Result<()> {
+    drop_alternative_names(host, link)?;
+    refuse_taken_name(host, link, name)?;
+    host.change_link(link, &LinkChange { name: Some(name), ..LinkChange::default() })
 }
 
 fn missing_inside(found: &Found<Belongings>, netns: &Netns, kind: &str) -> Result<Error> {
     let kept = &found.kept;
     let ifname = found.key.ifname.as_str();
-    let instead = match netns.netlink()?.find_link(ifname)? {
-        Some(link) => format!("{ifname:?} there is another link, with address {}", link.mac()),
-        None => format!("no link there is named {ifname:?}"),
-    };
+    let instead = describe(ifname, netns.netlink()?.find_link(ifname)?);
     let msg = format!("failed to find {ifname:?} in containerNS: Link not found");
     Ok(Error::new(Code::TRY_AGAIN, msg).with_details(format_args!(
         "the {kind} {:?} with address {} went into netns {:?} and is neither there nor on the host; {instead}; \
          move it back into that namespace, or delete the namespace, and repeat; its record stays in /run/cni/host-device",
         kept.device, kept.mac, found.netns_path
     )))
+}
+
+/// Describes the link in the device's place.
+fn describe(ifname: &str, link: Option<Link>) -> String {
+    match link {
+        Some(link) => format!("{ifname:?} there is another link, with address {}", link.mac()),
+        None => format!("no link there is named {ifname:?}"),
+    }
 }
 
 fn not_yet_back(found: &Found<Belongings>) -> Error {
