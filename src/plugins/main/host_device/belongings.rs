@@ -78,9 +78,12 @@ impl Belongings {
         if restored.as_ref().is_err_and(|error| error.may_pass()) {
             return restored; // the next DEL finds it by its alias; a permanent refusal is reported once
         }
-        let alias = LinkChange { alias: Some(&self.alias), ..LinkChange::default() };
-        let settled = host.change_link(link, &alias);
-        restored.and(settled)
+        restored.and(self.restore_alias(host, link))
+    }
+
+    fn restore_alias(&self, host: &Netlink, link: &Link) -> Result<()> {
+        let change = LinkChange { alias: Some(&self.alias), ..LinkChange::default() };
+        host.change_link(link, &change)
     }
 
     /// Restores all that can be restored.
@@ -90,18 +93,26 @@ impl Belongings {
         if change != LinkChange::default() {
             errors.push(host.change_link(link, &change));
         }
+        self.restore_names(host, link, &mut errors);
+        if self.up {
+            errors.push(host.set_up(link));
+        }
+        self.restore_addresses(host, link, &mut errors);
+        errors.finish()
+    }
+
+    fn restore_names(&self, host: &Netlink, link: &Link, errors: &mut ErrorList) {
         for name in &self.alternative_names {
             if !link.alternative_names.contains(name) {
                 errors.push(unless_there(host.add_alternative_name(link, name)));
             }
         }
-        if self.up {
-            errors.push(host.set_up(link));
+    }
+
+    fn restore_addresses(&self, host: &Netlink, link: &Link, errors: &mut ErrorList) {
+        for address in self.addresses.iter().map(|text| KeptAddress::from_text(text)) {
+            errors.push(unless_there(host.restore_address(link, &address)));
         }
-        for address in &self.addresses {
-            errors.push(unless_there(host.restore_address(link, &KeptAddress::from_text(address))));
-        }
-        errors.finish()
     }
 
     /// The change that makes the link what it was, except for being up.

@@ -57,32 +57,29 @@ impl PluginConf for Conf {
 }
 
 fn validate_id(path: &str, id: &str) -> Result<()> {
-    if id == "." || id == ".." || id.contains(['/', '\0']) {
-        return Err(Error::config(path, format_args!("{id:?} is not a device id"))
-            .expecting("one like 0000:00:1f.6"));
+    if ![".", ".."].contains(&id) && !id.contains(['/', '\0']) {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::config(path, format_args!("{id:?} is not a device id"))
+        .expecting("one like 0000:00:1f.6"))
+}
+
+fn not_below_devices(path: &str) -> Error {
+    let sentence = format!("kernel device path {path:?} must be absolute and begin with {DEVICES}");
+    Error::config("kernelpath", format_args!("{path:?} is not below {DEVICES}")).saying(sentence)
 }
 
 impl Conf {
     fn validate_kernelpath(&self) -> Result<()> {
         let path = &self.kernelpath;
         let is_below = path.starts_with(DEVICES) && !path.split('/').any(|part| part == "..");
-        if path.is_empty() || is_below {
-            return Ok(());
-        }
-        let sentence =
-            format!("kernel device path {path:?} must be absolute and begin with {DEVICES}");
-        Err(Error::config("kernelpath", format_args!("{path:?} is not below {DEVICES}"))
-            .saying(sentence))
+        if path.is_empty() || is_below { Ok(()) } else { Err(not_below_devices(path)) }
     }
 
     /// The one way in which the configuration selects the device.
     pub fn selector(&self) -> Result<Selector<'_>> {
         match self.selectors().as_slice() {
-            [] => Err(Error::config("device", "nothing chooses a device")
-                .expecting("one of four keys")
-                .saying("specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"")),
+            [] => Err(unselected()),
             [one] => Ok(*one),
             [one, other, ..] => Err(Error::exclusive(other.path(), one.path())),
         }
@@ -100,6 +97,12 @@ impl Conf {
         ];
         all.into_iter().flatten().collect()
     }
+}
+
+fn unselected() -> Error {
+    Error::config("device", "nothing chooses a device")
+        .expecting("one of four keys")
+        .saying("specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"")
 }
 
 fn given(text: &str) -> Option<&str> {

@@ -121,10 +121,20 @@ impl<'a> Links<'a> {
     /// The link with this identity, if it is in this namespace. If the identity is only a kind, the
     /// alias has to match too.
     pub fn find(&self, identity: &Identity, alias: &str) -> Result<Option<Link>> {
-        if let (Some(sysfs), Some(inode)) = (&self.sysfs, identity.inode) {
-            let found = sysfs.link_of_inode(inode)?;
-            return found.map_or(Ok(None), |found| self.netlink.find_link_by_index(found.index));
+        match (&self.sysfs, identity.inode) {
+            (Some(sysfs), Some(inode)) => self.find_by_inode(sysfs, inode),
+            _ => self.find_by_attributes(identity, alias),
         }
+    }
+
+    fn find_by_inode(&self, sysfs: &Sysfs, inode: u64) -> Result<Option<Link>> {
+        match sysfs.link_of_inode(inode)? {
+            Some(found) => self.netlink.find_link_by_index(found.index),
+            None => Ok(None),
+        }
+    }
+
+    fn find_by_attributes(&self, identity: &Identity, alias: &str) -> Result<Option<Link>> {
         let mut links = self.netlink.links()?;
         links.retain(|link| Identity::new(link, None).attributes() == identity.attributes());
         if identity.is_only_a_kind() {
@@ -155,16 +165,17 @@ impl<'a> Links<'a> {
     /// Whether the driver has since created one of these links for the same port.
     fn is_any_a_successor(&self, names: &[String], of: &Identity, sysfs: &Sysfs) -> Result<bool> {
         for name in names {
-            let (Some(link), Some(found)) = (self.netlink.find_link(name)?, sysfs.link(name)?)
-            else {
-                continue;
-            };
-            let now = Identity::new(&link, Some(found));
-            if now.is_of_same_port(of) {
-                return Ok(!now.is_same_as(of));
+            match self.identity_of(name, sysfs)? {
+                Some(now) if now.is_of_same_port(of) => return Ok(!now.is_same_as(of)),
+                _ => (),
             }
         }
         Ok(false)
+    }
+
+    fn identity_of(&self, name: &str, sysfs: &Sysfs) -> Result<Option<Identity>> {
+        let Some(link) = self.netlink.find_link(name)? else { return Ok(None) };
+        Ok(sysfs.link(name)?.map(|found| Identity::new(&link, Some(found))))
     }
 }
 

@@ -36,16 +36,14 @@ impl Plugin for HostDevice {
         let addressing = Addressing::by_ipam_if_any(cx, DuplicateDetection::Shared)?;
         container_link::require_free_name(at)?;
         let device = selector::find(cx.host()?, conf.selector()?)?;
-        transaction(|rb| {
-            let result = match &device {
-                Device::Link(device) => {
-                    let link = passage::enter(cx, at, device, rb)?;
-                    addressing.set_up(at, &link, rb)?
-                }
-                Device::OfUserSpace => addressing.result(at, &MacAddr::new(&[]), rb)?,
-            };
-            Ok(conf.dns.put_into(result))
-        })
+        let result = transaction(|rb| match &device {
+            Device::Link(device) => {
+                let link = passage::enter(cx, at, device, rb)?;
+                addressing.set_up(at, &link, rb)
+            }
+            Device::OfUserSpace => addressing.result(at, &MacAddr::new(&[]), rb),
+        })?;
+        Ok(conf.dns.put_into(result))
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {

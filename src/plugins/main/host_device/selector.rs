@@ -113,10 +113,12 @@ impl Selector<'_> {
         let entries = fs::read_dir(net)
             .map_err(|e| self.mistake(format_args!("has no network interface: {place}: {e}")))?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        names.min().ok_or_else(|| {
-            self.mistake(format_args!("has no network interface in {place}"))
-                .with_details(ELSEWHERE)
-        })
+        names.min().ok_or_else(|| self.without_interface(net))
+    }
+
+    fn without_interface(self, net: &Path) -> Error {
+        self.mistake(format_args!("has no network interface in {}", net.display()))
+            .with_details(ELSEWHERE)
     }
 
     fn find_by_id(self, host: &Netlink, id: &str) -> Result<Device> {
@@ -128,10 +130,13 @@ impl Selector<'_> {
         if auxiliary.exists() {
             return self.find_in(host, &auxiliary.join("net"));
         }
-        Err(self
-            .mistake("is not a device of the PCI or the auxiliary bus")
+        Err(self.unknown_id(id))
+    }
+
+    fn unknown_id(self, id: &str) -> Error {
+        self.mistake("is not a device of the PCI or the auxiliary bus")
             .expecting("one")
-            .saying(format_args!("runtime config DeviceID {id} not found or unsupported")))
+            .saying(format_args!("runtime config DeviceID {id} not found or unsupported"))
     }
 
     fn find_on_pci(self, host: &Netlink, device: &Path) -> Result<Device> {
@@ -145,11 +150,15 @@ impl Selector<'_> {
         if is_of_user_space(&driver) {
             return Ok(Device::OfUserSpace);
         }
-        let net = net_directory(device).ok_or_else(|| {
-            self.mistake("has no network interface")
-                .expecting(format_args!("a directory net in {}", device.display()))
-        })?;
-        self.find_in(host, &net)
+        match net_directory(device) {
+            Some(net) => self.find_in(host, &net),
+            None => Err(self.without_net_directory(device)),
+        }
+    }
+
+    fn without_net_directory(self, device: &Path) -> Error {
+        self.mistake("has no network interface")
+            .expecting(format_args!("a directory net in {}", device.display()))
     }
 }
 
