@@ -8,7 +8,6 @@ use crate::cni::result::AddResult;
 use crate::error::{Error, Result};
 use crate::net::netlink::{LinkKind, LinkSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
-use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Birthplace, Plan};
 use crate::steps::dns::DnsConf;
@@ -43,6 +42,11 @@ impl PluginConf for Conf {
     }
 }
 
+fn plan() -> Plan {
+    let spec = LinkSpec::of(LinkKind::Dummy);
+    Plan { links: LINKS, birthplace: Birthplace::Container, spec }
+}
+
 impl Plugin for Dummy {
     const NAME: &'static str = "dummy";
     const KIND: Kind = Kind::Main;
@@ -52,13 +56,7 @@ impl Plugin for Dummy {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let addressing = Addressing::by_ipam(cx, DuplicateDetection::Off)?;
         at.netns()?;
-        let spec = LinkSpec::of(LinkKind::Dummy);
-        let plan = Plan { links: LINKS, birthplace: Birthplace::Container, spec };
-        transaction(|rb| {
-            let link = plan.create(cx, at, rb)?;
-            let result = addressing.set_up(at, &link, rb)?;
-            Ok(conf.dns.put_into(result))
-        })
+        Ok(conf.dns.put_into(addressing.attach(at, &plan())?))
     }
 
     fn check(cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {

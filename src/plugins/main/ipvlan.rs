@@ -12,7 +12,6 @@ use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, Result};
 use crate::net::netlink::{IpvlanMode, Link, LinkKind};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
-use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
@@ -77,11 +76,7 @@ impl Plugin for Ipvlan {
         at.netns()?;
         let master = conf.lower_link(conf.master_after(previous.as_ref())?).find(cx, at)?;
         let plan = conf.plan(&master)?;
-        transaction(|rb| {
-            let link = plan.create(cx, at, rb)?;
-            let result = addressing.set_up(at, &link, rb)?;
-            Ok(conf.dns.put_into(result))
-        })
+        Ok(conf.dns.put_into(addressing.attach(at, &plan)?))
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
@@ -126,16 +121,8 @@ impl Conf {
 
     /// The name of the master, which may be empty.
     fn master_after<'a>(&'a self, previous: Option<&'a AddResult>) -> Result<&'a str> {
-        match previous.map(|previous| previous.interfaces.as_slice()) {
-            Some(interfaces) if self.master.is_empty() => match interfaces {
-                [Interface { name, .. }] if !name.is_empty() => Ok(name),
-                _ => Err(Error::config(
-                    "master",
-                    format_args!("missing, and prevResult has {} interfaces", interfaces.len()),
-                )
-                .expecting("one with a name")
-                .saying("chained master failure. PrevResult lacks a single named interface")),
-            },
+        match previous {
+            Some(previous) if self.master.is_empty() => single_name(&previous.interfaces),
             _ => Ok(&self.master),
         }
     }
@@ -144,6 +131,20 @@ impl Conf {
         let spec = lower_link::upper(master, LinkKind::Ipvlan(self.mode), self.mtu)?;
         Ok(Plan { links: LINKS, birthplace: self.lower_link(&self.master).place, spec })
     }
+}
+
+/// The name of the only interface.
+fn single_name(interfaces: &[Interface]) -> Result<&str> {
+    match interfaces {
+        [Interface { name, .. }] if !name.is_empty() => Ok(name),
+        _ => Err(without_single_name(interfaces.len())),
+    }
+}
+
+fn without_single_name(count: usize) -> Error {
+    Error::config("master", format_args!("missing, and prevResult has {count} interfaces"))
+        .expecting("one with a name")
+        .saying("chained master failure. PrevResult lacks a single named interface")
 }
 
 fn verify_mode(link: &Link, expected: IpvlanMode) -> Result<()> {

@@ -10,7 +10,6 @@ use crate::error::{Error, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkKind, LinkSpec, MacvlanMode};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
-use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
@@ -77,11 +76,7 @@ impl Plugin for Macvlan {
         let addressing = Addressing::by_ipam_if_any(cx, DuplicateDetection::Shared)?;
         at.netns()?;
         let plan = conf.plan(&conf.lower_link().find(cx, at)?)?;
-        transaction(|rb| {
-            let link = plan.create(cx, at, rb)?;
-            let result = addressing.set_up(at, &link, rb)?;
-            Ok(conf.dns.put_into(result))
-        })
+        Ok(conf.dns.put_into(addressing.attach(at, &plan)?))
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {

@@ -65,13 +65,11 @@ impl Plugin for Ptp {
             let mut result = ipam.add(at, rb)?;
             require_gateways(&result)?;
             let pair = veth::create(cx, at, &conf.wishes(), rb)?;
-            result.interfaces =
-                vec![interface::on_host(&pair.host), interface::in_container(at, &pair.mac)];
-            interface::assign_addresses(&mut result, CONTAINER);
+            add_interfaces(&mut result, at, &pair);
             set_host_end_up(cx, &pair.host)?;
             addresses::configure(cx, at, &result, &through_gateways(&result))?;
             route_to_container(cx, &pair.host, &result)?;
-            forwarding::ensure(&result).map_err(|e| e.context("Could not enable IP forwarding"))?;
+            enable_forwarding(&result)?;
             if conf.ip_masq {
                 conf.masquerade(cx).create(at, &result, rb)?;
             }
@@ -126,16 +124,25 @@ impl Conf {
 /// Requires a gateway for each address: all traffic goes through the host's end, which gets the
 /// gateways' addresses.
 fn require_gateways(result: &AddResult) -> Result<()> {
-    match result.ips.iter().find(|ip| ip.gateway.is_none()) {
-        Some(ip) => Err(without_gateway(ip)),
-        None => Ok(()),
-    }
+    let without = result.ips.iter().find(|ip| ip.gateway.is_none());
+    without.map_or(Ok(()), |ip| Err(without_gateway(ip)))
 }
 
 fn without_gateway(ip: &IpConfig) -> Error {
     Error::new(Code::INVALID_CONFIG, format!("address {} has no gateway", ip.address)).with_details(
         "ptp gives the gateway's address to the host's end; set a gateway in the ipam section",
     )
+}
+
+/// Adds both ends of the pair to the result.
+fn add_interfaces(result: &mut AddResult, at: &Attachment, pair: &veth::Pair) {
+    let host = interface::on_host(&pair.host);
+    result.interfaces = vec![host, interface::in_container(at, &pair.mac)];
+    interface::assign_addresses(result, CONTAINER);
+}
+
+fn enable_forwarding(result: &AddResult) -> Result<()> {
+    forwarding::ensure(result).map_err(|e| e.context("Could not enable IP forwarding"))
 }
 
 /// Sets the host's end up, after it was set to ignore router advertisements from the container.
@@ -154,12 +161,20 @@ fn through_gateways(result: &AddResult) -> Wiring {
 fn routes_through_gateway(ip: &IpConfig) -> Vec<Route> {
     let Some(gateway) = ip.gateway else { return vec![] };
     let source = Some(ip.address.addr());
-    let subnet = ip.address.trunc();
     let to_gateway = Route { scope: Scope::LINK, source, ..Route::to(gateway.into()) };
-    if subnet == IpNet::from(gateway) || subnet.prefix_len() == subnet.max_prefix_len() {
-        return vec![to_gateway];
+    match subnet_behind(gateway, ip) {
+        Some(subnet) => {
+            vec![to_gateway, Route { gateway: Some(gateway), source, ..Route::to(subnet) }]
+        }
+        None => vec![to_gateway],
     }
-    vec![to_gateway, Route { gateway: Some(gateway), source, ..Route::to(subnet) }]
+}
+
+/// The subnet of the address, unless it consists of one address or is the gateway alone.
+fn subnet_behind(gateway: IpAddr, ip: &IpConfig) -> Option<IpNet> {
+    let subnet = ip.address.trunc();
+    let is_single = subnet.prefix_len() == subnet.max_prefix_len();
+    Some(subnet).filter(|subnet| !is_single && *subnet != IpNet::from(gateway))
 }
 
 /// Gives the host's end the gateways' addresses, and the host a route to each of the container's.
@@ -202,9 +217,14 @@ fn taken(ip: &IpConfig, error: Error) -> Error {
 /// Verifies that the host's end, found from the container's, is up and has the gateways' addresses.
 fn verify_host_end(cx: &Context<'_>, container: &Link, result: &AddResult) -> Result<()> {
     let link = veth::host_end(cx, container)?.ok_or_else(|| veth::other_end_missing(container))?;
-    if !link.up {
-        return Err(Error::check(format!("the host's end {:?} is down", link.name)));
-    }
+    require_up(&link)?;
     let gateways: Vec<IpAddr> = result.ips.iter().filter_map(|ip| ip.gateway).collect();
     veth::verify_gateways(cx.host()?, &link, &gateways, container)
+}
+
+fn require_up(host_end: &Link) -> Result<()> {
+    if host_end.up {
+        return Ok(());
+    }
+    Err(Error::check(format!("the host's end {:?} is down", host_end.name)))
 }

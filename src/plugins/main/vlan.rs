@@ -47,17 +47,9 @@ pub struct Conf {
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         if self.master.is_empty() {
-            let error = Error::missing("master", "the name of the link to make the VLAN on");
-            return Err(error
-                .saying("\"master\" field is required. It specifies the host interface name to create the VLAN for"));
+            return Err(missing_master());
         }
-        if !(0..=VLAN_MAX).contains(&self.vlan_id) {
-            let id = self.vlan_id;
-            return Err(Error::out_of_range("vlanId", id, 0..=VLAN_MAX).saying(format_args!(
-                "invalid VLAN ID {id} (must be between 0 and 4095 inclusive)"
-            )));
-        }
-        Ok(())
+        validate_id(self.vlan_id)
     }
 
     fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
@@ -67,6 +59,20 @@ impl PluginConf for Conf {
     fn validate_alone(&self) -> Result<()> {
         veth::validate_mtu(self.mtu)
     }
+}
+
+fn missing_master() -> Error {
+    Error::missing("master", "the name of the link to make the VLAN on").saying(
+        "\"master\" field is required. It specifies the host interface name to create the VLAN for",
+    )
+}
+
+fn validate_id(id: i64) -> Result<()> {
+    if (0..=VLAN_MAX).contains(&id) {
+        return Ok(());
+    }
+    Err(Error::out_of_range("vlanId", id, 0..=VLAN_MAX)
+        .saying(format_args!("invalid VLAN ID {id} (must be between 0 and 4095 inclusive)")))
 }
 
 impl Plugin for Vlan {
@@ -128,26 +134,31 @@ impl Conf {
         if !error.is_exists() {
             return error;
         }
-        let problem = format_args!(
-            "vlanId: {} of {:?} is taken by another interface",
-            self.vlan_id, self.master
-        );
-        error.with_code(Code::CONFLICT).with_details(problem)
+        let Conf { vlan_id, master, .. } = self;
+        error.with_code(Code::CONFLICT).with_details(format_args!(
+            "vlanId: {vlan_id} of {master:?} is taken by another interface"
+        ))
     }
 
     fn verify_own(&self, link: &Link) -> Result<()> {
-        if let Some(LinkKind::Vlan(id)) = link.detail
-            && id != self.id()
-        {
-            let msg = format!("interface {:?} has VLAN {id}, expected {}", link.name, self.vlan_id);
-            return Err(Error::check(msg));
+        match link.detail {
+            Some(LinkKind::Vlan(id)) if id != self.id() => Err(self.other_id(link, id)),
+            _ => self.verify_mtu(link),
         }
-        if self.mtu != 0 && i64::from(link.mtu) != self.mtu {
-            return Err(Error::check(format!(
-                "Error: Tuning configured MTU of {} is {}, current value is {}",
-                link.name, self.mtu, link.mtu
-            )));
+    }
+
+    fn other_id(&self, link: &Link, id: u16) -> Error {
+        let expected = self.vlan_id;
+        Error::check(format!("interface {:?} has VLAN {id}, expected {expected}", link.name))
+    }
+
+    fn verify_mtu(&self, link: &Link) -> Result<()> {
+        if self.mtu == 0 || i64::from(link.mtu) == self.mtu {
+            return Ok(());
         }
-        Ok(())
+        Err(Error::check(format!(
+            "Error: Tuning configured MTU of {} is {}, current value is {}",
+            link.name, self.mtu, link.mtu
+        )))
     }
 }

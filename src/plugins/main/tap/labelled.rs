@@ -32,12 +32,13 @@ pub fn create_tap(spec: &TapSpec, context: &str) -> Result<()> {
     let again = execute_again(spec);
     let output =
         again.map_err(|e| Error::io("execute this program in another SELinux context", &e))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let reason = String::from_utf8_lossy(&output.stderr);
-    Err(Error::new(Code::KERNEL, reason.trim_end())
-        .with_details(format_args!("in SELinux context {context:?}")))
+    if output.status.success() { Ok(()) } else { Err(uncreated(&output.stderr, context)) }
+}
+
+fn uncreated(stderr: &[u8], context: &str) -> Error {
+    let reason = String::from_utf8_lossy(stderr);
+    Error::new(Code::KERNEL, reason.trim_end())
+        .with_details(format_args!("in SELinux context {context:?}"))
 }
 
 fn set_next_context(context: &str) -> io::Result<()> {
@@ -70,7 +71,6 @@ fn arguments(spec: &TapSpec) -> Vec<OsString> {
 
 /// The command line of [`create_tap`]'s second execution.
 fn command() -> clap::Command {
-    let id = |name: &'static str| Arg::new(name).long(name).value_parser(clap::value_parser!(u32));
     clap::Command::new(NAME)
         .hide(true)
         .arg(Arg::new("name").long("name").required(true))
@@ -79,15 +79,23 @@ fn command() -> clap::Command {
         .arg(Arg::new("multi-queue").long("multi-queue").action(ArgAction::SetTrue))
 }
 
-/// The second execution: creates the tap. Returns the exit status and prints the reason to stderr.
-fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
-    let spec = TapSpec {
+fn id(name: &'static str) -> Arg {
+    Arg::new(name).long(name).value_parser(clap::value_parser!(u32))
+}
+
+/// The tap that the [`arguments`] describe.
+fn spec_of(matches: &ArgMatches) -> TapSpec {
+    TapSpec {
         name: matches.get_one::<String>("name").cloned().unwrap_or_default(),
         owner: matches.get_one("owner").copied(),
         group: matches.get_one("group").copied(),
         multi_queue: matches.get_flag("multi-queue"),
-    };
-    match tuntap::create_tap(&spec) {
+    }
+}
+
+/// The second execution: creates the tap. Returns the exit status and prints the reason to stderr.
+fn run(matches: &ArgMatches, _: &Environment, io: &mut Streams<'_>) -> u8 {
+    match tuntap::create_tap(&spec_of(matches)) {
         Ok(()) => 0,
         Err(error) => {
             let _ = writeln!(io.stderr, "{error}"); // the status reports it too

@@ -74,14 +74,11 @@ impl Plugin for Tap {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let addressing = Addressing::by_ipam_if_any(cx, DuplicateDetection::Off)?;
-        transaction(|rb| {
-            let bridge = conf.find_bridge(at.netlink()?)?;
+        let result = transaction(|rb| {
             let link = create(conf, at, rb)?;
-            conf.equip(at, &link, bridge)?;
-            let link = at.netlink()?.link(at.ifname())?; // with its address
-            let result = addressing.set_up(at, &link, rb)?;
-            Ok(conf.dns.put_into(result))
-        })
+            addressing.set_up(at, &link, rb)
+        })?;
+        Ok(conf.dns.put_into(result))
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
@@ -104,13 +101,35 @@ impl Plugin for Tap {
     }
 }
 
-/// Creates the interface in the container with the name in CNI_IFNAME.
+/// Creates the interface in the container with the name in CNI_IFNAME and the configured
+/// properties.
 fn create<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Link> {
+    let bridge = conf.find_bridge(at.netlink()?)?;
+    let link = create_bare(conf, at, rb)?;
+    conf.equip(at, &link, bridge)?;
+    at.netlink()?.link(at.ifname()) // with its address
+}
+
+fn create_bare<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Link> {
     container_link::require_free_name(at)?;
     LINKS.forget(at)?;
     let ifname = at.ifname();
     at.run(|| conf.create_tap(ifname))?;
     container_link::own(at, LINKS, at.ifname().to_owned(), rb)
+}
+
+fn not_a_bridge(name: &str, link: &Link) -> Error {
+    Error::config("bridge", format_args!("{name:?} is a {}", link.kind_text()))
+        .expecting("a bridge")
+}
+
+fn not_a_port(link: &Link, bridge: &Link) -> Error {
+    Error::check(format!("interface {:?} is not a port of bridge {:?}", link.name, bridge.name))
+}
+
+fn not_in_container(name: &str) -> Error {
+    Error::config("bridge", format_args!("{name:?} is not a link of the container"))
+        .expecting("the name of a bridge there")
 }
 
 impl Conf {
@@ -139,25 +158,14 @@ impl Conf {
         let name = &self.bridge;
         match container.find_link(name)? {
             Some(link) if link.kind == "bridge" => Ok(Some(link)),
-            Some(link) => {
-                let problem = format!("{name:?} is a {}", link.kind_text());
-                Err(Error::config("bridge", problem).expecting("a bridge"))
-            }
-            None => {
-                let problem = format!("{name:?} is not a link of the container");
-                Err(Error::config("bridge", problem).expecting("the name of a bridge there"))
-            }
+            Some(link) => Err(not_a_bridge(name, &link)),
+            None => Err(not_in_container(name)),
         }
     }
 
     /// Sets the properties that an ioctl cannot set.
     fn equip(&self, at: &Attachment, link: &Link, bridge: Option<Link>) -> Result<()> {
-        let change = LinkChange {
-            mtu: Some(self.mtu).filter(|mtu| *mtu != 0),
-            master: bridge.map(|bridge| bridge.index),
-            mac: self.mac.clone(),
-            ..LinkChange::default()
-        };
+        let change = self.properties(bridge);
         if change == LinkChange::default() {
             Ok(())
         } else {
@@ -165,14 +173,20 @@ impl Conf {
         }
     }
 
+    fn properties(&self, bridge: Option<Link>) -> LinkChange<'static> {
+        LinkChange {
+            mtu: Some(self.mtu).filter(|mtu| *mtu != 0),
+            master: bridge.map(|bridge| bridge.index),
+            mac: self.mac.clone(),
+            ..LinkChange::default()
+        }
+    }
+
     fn verify_bridge(&self, at: &Attachment, link: &Link) -> Result<()> {
         let bridge =
             self.find_bridge(at.netlink()?).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
         match bridge.filter(|bridge| link.master != Some(bridge.index)) {
-            Some(bridge) => Err(Error::check(format!(
-                "interface {:?} is not a port of bridge {:?}",
-                link.name, bridge.name
-            ))),
+            Some(bridge) => Err(not_a_port(link, &bridge)),
             None => Ok(()),
         }
     }
