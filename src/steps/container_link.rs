@@ -269,6 +269,13 @@ pub fn verify(cx: &Context<'_>, at: &Attachment, kind: Option<&str>) -> Result<L
     Ok(link)
 }
 
+/// CHECK of a plugin that creates nothing but such a link: verifies the addresses with the IPAM
+/// plugin, if any, and the link.
+pub fn check(cx: &Context<'_>, at: &Attachment, links: PluginLinks) -> Result<Link> {
+    ipam::check_if_any(cx, at)?;
+    verify(cx, at, Some(links.kind))
+}
+
 /// DEL of a plugin that creates nothing but such a link: deletes the link and releases its
 /// addresses.
 pub fn detach(cx: &Context<'_>, at: &Detachment, links: PluginLinks) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Birthplace, Plan};
 use crate::steps::dns::DnsConf;
-use crate::steps::ipam::Ipam;
+use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_kind;
 use crate::steps::link_record::PluginLinks;
 
@@ -33,13 +33,13 @@ pub struct Conf {
 
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        if cx.config.ipam_type()?.is_empty() {
-            Err(Error::missing("ipam.type", "the name of an ipam plugin")
-                .saying("dummy interface requires an IPAM configuration"))
-        } else {
-            Ok(())
-        }
+        if cx.config.ipam_type()?.is_empty() { Err(without_ipam()) } else { Ok(()) }
     }
+}
+
+fn without_ipam() -> Error {
+    Error::missing("ipam.type", "the name of an ipam plugin")
+        .saying("dummy interface requires an IPAM configuration")
 }
 
 fn plan() -> Plan {
@@ -60,8 +60,8 @@ impl Plugin for Dummy {
     }
 
     fn check(cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {
-        Ipam::require(cx)?.check(at)?;
-        container_link::verify(cx, at, Some(KIND)).map(drop)
+        ipam::require_type(cx)?;
+        container_link::check(cx, at, LINKS).map(drop)
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::decode;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, Result};
-use crate::net::netlink::{IpvlanMode, Link, LinkKind};
+use crate::net::netlink::{IpvlanMode, Link, LinkKind, LinkSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Plan};
@@ -80,10 +80,8 @@ impl Plugin for Ipvlan {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        ipam::check_if_any(cx, at)?;
-        let link = container_link::verify(cx, at, Some(KIND))?;
-        verify_mode(&link, conf.mode)?;
-        conf.lower_link(&conf.master).verify(cx, at, &link)
+        let link = container_link::check(cx, at, LINKS)?;
+        conf.verify(cx, at, &link)
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -127,9 +125,18 @@ impl Conf {
         }
     }
 
+    fn verify(&self, cx: &Context<'_>, at: &Attachment, link: &Link) -> Result<()> {
+        verify_mode(link, self.mode)?;
+        self.lower_link(&self.master).verify(cx, at, link)
+    }
+
     fn plan(&self, master: &Link) -> Result<Plan> {
-        let spec = lower_link::upper(master, LinkKind::Ipvlan(self.mode), self.mtu)?;
+        let spec = self.spec(master)?;
         Ok(Plan { links: LINKS, birthplace: self.lower_link(&self.master).place, spec })
+    }
+
+    fn spec(&self, master: &Link) -> Result<LinkSpec> {
+        lower_link::upper(master, LinkKind::Ipvlan(self.mode), self.mtu)
     }
 }
 
@@ -149,9 +156,11 @@ fn without_single_name(count: usize) -> Error {
 
 fn verify_mode(link: &Link, expected: IpvlanMode) -> Result<()> {
     match &link.detail {
-        Some(LinkKind::Ipvlan(mode)) if *mode != expected => Err(Error::check(format!(
-            "Container IPVlan mode {mode} does not match expected value: {expected}"
-        ))),
+        Some(LinkKind::Ipvlan(mode)) if *mode != expected => Err(other_mode(*mode, expected)),
         _ => Ok(()),
     }
+}
+
+fn other_mode(mode: IpvlanMode, expected: IpvlanMode) -> Error {
+    Error::check(format!("Container IPVlan mode {mode} does not match expected value: {expected}"))
 }

@@ -80,10 +80,8 @@ impl Plugin for Macvlan {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        ipam::check_if_any(cx, at)?;
-        let link = container_link::verify(cx, at, Some(KIND))?;
-        verify_mode(&link, conf.mode)?;
-        conf.lower_link().verify(cx, at, &link)
+        let link = container_link::check(cx, at, LINKS)?;
+        conf.verify(cx, at, &link)
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -107,10 +105,19 @@ impl Conf {
         LowerLink::new(&self.master, self.link_in_container)
     }
 
+    fn verify(&self, cx: &Context<'_>, at: &Attachment, link: &Link) -> Result<()> {
+        verify_mode(link, self.mode)?;
+        self.lower_link().verify(cx, at, link)
+    }
+
     fn plan(&self, master: &Link) -> Result<Plan> {
-        let spec = lower_link::upper(master, self.kind(), self.mtu)?;
-        let spec = LinkSpec { mac: self.mac.clone(), ..spec };
+        let spec = self.spec(master)?;
         Ok(Plan { links: LINKS, birthplace: self.lower_link().place, spec })
+    }
+
+    fn spec(&self, master: &Link) -> Result<LinkSpec> {
+        let spec = lower_link::upper(master, self.kind(), self.mtu)?;
+        Ok(LinkSpec { mac: self.mac.clone(), ..spec })
     }
 
     fn kind(&self) -> LinkKind {
@@ -121,9 +128,13 @@ impl Conf {
 
 fn verify_mode(link: &Link, expected: MacvlanMode) -> Result<()> {
     match &link.detail {
-        Some(LinkKind::Macvlan { mode, .. }) if *mode != expected => Err(Error::check(format!(
-            "container macvlan mode {mode} does not match expected value: {expected}"
-        ))),
+        Some(LinkKind::Macvlan { mode, .. }) if *mode != expected => {
+            Err(other_mode(*mode, expected))
+        }
         _ => Ok(()),
     }
+}
+
+fn other_mode(mode: MacvlanMode, expected: MacvlanMode) -> Error {
+    Error::check(format!("container macvlan mode {mode} does not match expected value: {expected}"))
 }

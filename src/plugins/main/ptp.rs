@@ -124,8 +124,14 @@ impl Conf {
 /// Requires a gateway for each address: all traffic goes through the host's end, which gets the
 /// gateways' addresses.
 fn require_gateways(result: &AddResult) -> Result<()> {
-    let without = result.ips.iter().find(|ip| ip.gateway.is_none());
-    without.map_or(Ok(()), |ip| Err(without_gateway(ip)))
+    result.ips.iter().try_for_each(require_gateway)
+}
+
+fn require_gateway(ip: &IpConfig) -> Result<()> {
+    match ip.gateway {
+        Some(_) => Ok(()),
+        None => Err(without_gateway(ip)),
+    }
 }
 
 fn without_gateway(ip: &IpConfig) -> Error {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::{Link, LinkKind};
+use crate::net::netlink::{Link, LinkKind, LinkSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
@@ -85,11 +85,11 @@ impl Plugin for Vlan {
         let addressing = Addressing::by_ipam(cx, DuplicateDetection::Shared)?;
         at.netns()?;
         let plan = conf.plan(&conf.lower_link().find(cx, at)?)?;
-        transaction(|rb| {
+        let result = transaction(|rb| {
             let link = plan.create(cx, at, rb).map_err(|e| conf.if_taken(e))?;
-            let result = addressing.set_up(at, &link, rb)?;
-            Ok(conf.dns.put_into(result))
-        })
+            addressing.set_up(at, &link, rb)
+        })?;
+        Ok(conf.dns.put_into(result))
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
@@ -125,8 +125,12 @@ impl Conf {
     }
 
     fn plan(&self, master: &Link) -> Result<Plan> {
-        let spec = lower_link::upper(master, LinkKind::Vlan(self.id()), self.mtu)?;
+        let spec = self.spec(master)?;
         Ok(Plan { links: LINKS, birthplace: self.lower_link().place, spec })
+    }
+
+    fn spec(&self, master: &Link) -> Result<LinkSpec> {
+        lower_link::upper(master, LinkKind::Vlan(self.id()), self.mtu)
     }
 
     /// Explains that the VLAN exists: a link has each VLAN once, across all containers.
@@ -156,9 +160,13 @@ impl Conf {
         if self.mtu == 0 || i64::from(link.mtu) == self.mtu {
             return Ok(());
         }
-        Err(Error::check(format!(
+        Err(self.other_mtu(link))
+    }
+
+    fn other_mtu(&self, link: &Link) -> Error {
+        Error::check(format!(
             "Error: Tuning configured MTU of {} is {}, current value is {}",
             link.name, self.mtu, link.mtu
-        )))
+        ))
     }
 }

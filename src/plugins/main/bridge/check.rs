@@ -138,6 +138,5 @@ fn verify_flag(port: &Link, flag: &str, found: bool, wanted: bool) -> Result<()>
     if found == wanted {
         return Ok(());
     }
-    let name = &port.name;
-    Err(Error::check(format!("bridge port {name:?} has {flag} {found}, expected {wanted}")))
+    Err(Error::check(format!("bridge port {:?} has {flag} {found}, expected {wanted}", port.name)))
 }

@@ -113,7 +113,8 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         self.validate_bridge()?;
         veth::validate_mtu(self.mtu)?;
-        self.validate_vlans()?;
+        validate_vlan(self.vlan)?;
+        self.validate_trunks()?;
         self.validate_modes()?;
         self.validate_gateway_interface()?;
         self.mac = self.strongest_mac(cx.args)?;
@@ -148,8 +149,7 @@ impl Conf {
         Ok(())
     }
 
-    fn validate_vlans(&self) -> Result<()> {
-        validate_vlan(self.vlan)?;
+    fn validate_trunks(&self) -> Result<()> {
         for (index, trunk) in self.vlan_trunk.iter().flatten().enumerate() {
             trunk.validate(&format!("vlanTrunk[{index}]"))?;
         }

@@ -99,7 +99,9 @@ fn status_of_bridge(cx: &Context<'_>, conf: &Conf) -> Result<()> {
 impl<'a> Member<'a> {
     fn attach(self, ipam: Option<&Ipam<'a>>, rb: &mut Rollback<'a>) -> Result<AddResult> {
         let (bridge, pair) = self.join(rb)?;
-        self.drop_spoofed(&pair, rb)?;
+        if self.conf.macspoofchk {
+            self.drop_spoofed(&pair, rb)?;
+        }
         let mut result = match ipam {
             Some(ipam) => self.configure(ipam, &bridge, rb)?,
             None => self.set_up_container_end()?,
@@ -121,9 +123,6 @@ impl<'a> Member<'a> {
     }
 
     fn drop_spoofed(self, pair: &veth::Pair, rb: &mut Rollback<'a>) -> Result<()> {
-        if !self.conf.macspoofchk {
-            return Ok(());
-        }
         let port = spoofcheck::Port { name: &pair.host.name, mac: &pair.mac };
         spoofcheck::create(self.cx.handles(), &self.at.key, &port, rb)
     }
@@ -144,8 +143,12 @@ fn require_bridge(link: &Link) -> Result<()> {
     if link.kind == KIND {
         return Ok(());
     }
-    Err(Error::new(Code::CONFLICT, format!("{:?} already exists but is not a bridge", link.name))
-        .with_details(format_args!("it is a {}", link.kind_text())))
+    Err(not_a_bridge(link))
+}
+
+fn not_a_bridge(link: &Link) -> Error {
+    let msg = format!("{:?} already exists but is not a bridge", link.name);
+    Error::new(Code::CONFLICT, msg).with_details(format_args!("it is a {}", link.kind_text()))
 }
 
 impl<'a> Member<'a> {
@@ -256,7 +259,7 @@ impl<'a> Member<'a> {
     fn delete_on_failure(self, bridge: Link, rb: &mut Rollback<'a>) {
         let cx = self.cx;
         rb.undo(format_args!("delete bridge {:?}", self.conf.bridge), move || {
-            guard::undo(cx.handles(), || delete_unused(cx, &bridge))
+            guard::undo(cx.handles(), || delete_unused(cx.host()?, &bridge))
         });
     }
 }
@@ -266,8 +269,7 @@ fn uncreated(error: Error, name: &str) -> Error {
 }
 
 /// Deletes the bridge that this ADD created, unless another ADD has joined it.
-fn delete_unused(cx: &Context<'_>, bridge: &Link) -> Result<()> {
-    let host = cx.host()?;
+fn delete_unused(host: &Netlink, bridge: &Link) -> Result<()> {
     if host.ports(bridge)?.is_empty() { host.delete_link(bridge.index) } else { Ok(()) }
 }
 
@@ -279,25 +281,19 @@ impl<'a> Member<'a> {
         gateway::plan(self.conf, &mut result)?;
         let wiring = Wiring::to_subnet(self.conf.detection());
         addresses::configure(self.cx, self.at, &result, &wiring)?;
-        self.route(bridge, &result, rb)?;
-        self.masquerade(&result, rb)?;
+        if self.conf.is_gateway() {
+            self.route(bridge, &result, rb)?;
+        }
+        if self.conf.ip_masq {
+            self.conf.masquerade(self.cx).create(self.at, &result, rb)?;
+        }
         Ok(result)
     }
 
-    /// Makes the bridge the gateway, if that is configured.
+    /// Makes the bridge the gateway.
     fn route(self, bridge: &Link, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
-        if !self.conf.is_gateway() {
-            return Ok(());
-        }
         gateway::ensure(self, bridge, result, rb)?;
         forwarding::ensure(result).map_err(|e| e.context("failed to enable forwarding"))
-    }
-
-    fn masquerade(self, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
-        if !self.conf.ip_masq {
-            return Ok(());
-        }
-        self.conf.masquerade(self.cx).create(self.at, result, rb)
     }
 
     /// Layer 2: sets the interface up; everything else is left to the container.

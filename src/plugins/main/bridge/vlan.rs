@@ -61,8 +61,12 @@ fn validate_id(path: &str, key: &str, id: i64) -> Result<()> {
     if (1..=VLAN_MAX).contains(&id) {
         return Ok(());
     }
-    Err(Error::out_of_range(format_args!("{path}.{key}"), id, 1..=VLAN_MAX)
-        .saying(format_args!("incorrect trunk {key} parameter")))
+    Err(out_of_range(path, key, id))
+}
+
+fn out_of_range(path: &str, key: &str, id: i64) -> Error {
+    Error::out_of_range(format_args!("{path}.{key}"), id, 1..=VLAN_MAX)
+        .saying(format_args!("incorrect trunk {key} parameter"))
 }
 
 /// The VLANs that a port must be a member of; empty if the configuration has no VLANs.

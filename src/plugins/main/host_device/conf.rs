@@ -57,11 +57,19 @@ impl PluginConf for Conf {
 }
 
 fn validate_id(path: &str, id: &str) -> Result<()> {
-    if ![".", ".."].contains(&id) && !id.contains(['/', '\0']) {
-        return Ok(());
+    if [".", ".."].contains(&id) || id.contains(['/', '\0']) {
+        return Err(not_an_id(path, id));
     }
-    Err(Error::config(path, format_args!("{id:?} is not a device id"))
-        .expecting("one like 0000:00:1f.6"))
+    Ok(())
+}
+
+fn not_an_id(path: &str, id: &str) -> Error {
+    Error::config(path, format_args!("{id:?} is not a device id"))
+        .expecting("one like 0000:00:1f.6")
+}
+
+fn is_below_devices(path: &str) -> bool {
+    path.starts_with(DEVICES) && !path.split('/').any(|part| part == "..")
 }
 
 fn not_below_devices(path: &str) -> Error {
@@ -72,8 +80,11 @@ fn not_below_devices(path: &str) -> Error {
 impl Conf {
     fn validate_kernelpath(&self) -> Result<()> {
         let path = &self.kernelpath;
-        let is_below = path.starts_with(DEVICES) && !path.split('/').any(|part| part == "..");
-        if path.is_empty() || is_below { Ok(()) } else { Err(not_below_devices(path)) }
+        if path.is_empty() || is_below_devices(path) {
+            Ok(())
+        } else {
+            Err(not_below_devices(path))
+        }
     }
 
     /// The one way in which the configuration selects the device.

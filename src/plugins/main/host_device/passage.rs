@@ -223,9 +223,9 @@ impl Return<'_> {
     /// The device under its own name: the kernel may have moved the link before it refused the new
     /// name.
     fn find_stray(&self, container: &Netlink) -> Result<Option<Link>> {
-        let kept = &self.found.kept;
-        let stray = container.find_link(&kept.device)?;
-        Ok(stray.filter(|link| link.mac().to_string() == kept.mac && !may_be_of_container(link)))
+        let Belongings { device, mac, .. } = &self.found.kept;
+        let stray = container.find_link(device)?.filter(|link| !may_be_of_container(link));
+        Ok(stray.filter(|link| link.mac().to_string() == *mac))
     }
 
     /// The device if it is already on the host: the kernel returned it when the container's

@@ -82,8 +82,7 @@ impl Plugin for Tap {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        ipam::check_if_any(cx, at)?;
-        let link = container_link::verify(cx, at, Some(KIND))?;
+        let link = container_link::check(cx, at, LINKS)?;
         conf.verify_bridge(at, &link)
     }
 
@@ -113,8 +112,8 @@ fn create<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<
 fn create_bare<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Link> {
     container_link::require_free_name(at)?;
     LINKS.forget(at)?;
-    let ifname = at.ifname();
-    at.run(|| conf.create_tap(ifname))?;
+    let spec = conf.wanted(at.ifname());
+    at.run(|| conf.create_tap(&spec))?;
     container_link::own(at, LINKS, at.ifname().to_owned(), rb)
 }
 
@@ -133,11 +132,10 @@ fn not_in_container(name: &str) -> Error {
 }
 
 impl Conf {
-    fn create_tap(&self, ifname: &str) -> Result<()> {
-        let spec = self.wanted(ifname);
+    fn create_tap(&self, spec: &TapSpec) -> Result<()> {
         match self.selinux_context.as_str() {
-            "" => tuntap::create_tap(&spec),
-            context => labelled::create_tap(&spec, context),
+            "" => tuntap::create_tap(spec),
+            context => labelled::create_tap(spec, context),
         }
     }
 
