@@ -26,12 +26,15 @@ fn find(value: &Value, path: &str, gateway: IpAddr) -> Option<String> {
             .find_map(|(index, item)| find(item, &format!("{path}[{index}]"), gateway)),
         Value::Object(pairs) => pairs.iter().find_map(|(key, value)| {
             let path = format!("{path}.{key}");
-            let is_it =
-                KEYS.iter().any(|name| key.eq_ignore_ascii_case(name)) && is(value, gateway);
+            let is_it = is_name(key) && is(value, gateway);
             if is_it { Some(path) } else { find(value, &path, gateway) }
         }),
         _ => None,
     }
+}
+
+fn is_name(key: &str) -> bool {
+    KEYS.iter().any(|name| key.eq_ignore_ascii_case(name))
 }
 
 fn is(value: &Value, gateway: IpAddr) -> bool {

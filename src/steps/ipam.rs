@@ -147,12 +147,18 @@ impl Delegate {
     fn find(cx: &Context<'_>, name: &str) -> Result<Delegate> {
         let compiled_in = cx.plugins.iter().find(|entry| entry.name == name);
         match (delegate::find(name, &cx.path), compiled_in) {
-            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => {
-                Ok(Delegate::Ourselves(entry))
-            }
-            (Ok(program), _) => Ok(Delegate::Program(program)),
+            (Ok(program), None) => Ok(Delegate::Program(program)),
+            (Ok(program), Some(entry)) => Ok(Delegate::of_both(program, entry)),
             (Err(_), Some(entry)) => Ok(Delegate::Ourselves(entry)),
             (Err(error), None) => Err(not_found(name, &error)),
+        }
+    }
+
+    fn of_both(program: PathBuf, entry: &'static Entry) -> Delegate {
+        if delegate::is_this_binary(&program) {
+            Delegate::Ourselves(entry)
+        } else {
+            Delegate::Program(program)
         }
     }
 
@@ -166,14 +172,18 @@ impl Delegate {
 
     /// Runs an operation without a result.
     fn run(&self, cx: &Context<'_>, call: Call<'_>) -> Result<()> {
-        match (self, call) {
-            (Delegate::Ourselves(entry), call) => entry.run(cx, call).map(drop),
-            // Only the plugin knows what it removes.
-            (Delegate::Program(program), Call::Gc(valid)) => {
-                valid.call(program, || execute(cx, program, call).map(drop))
-            }
-            (Delegate::Program(program), call) => execute(cx, program, call).map(drop),
+        match self {
+            Delegate::Ourselves(entry) => entry.run(cx, call).map(drop),
+            Delegate::Program(program) => run_program(program, cx, call),
         }
+    }
+}
+
+fn run_program(program: &Path, cx: &Context<'_>, call: Call<'_>) -> Result<()> {
+    let run = || execute(cx, program, call).map(drop);
+    match call {
+        Call::Gc(valid) => valid.call(program, run), // only the plugin knows what it removes
+        _ => run(),
     }
 }
 

@@ -9,11 +9,8 @@ use crate::plugin::Context;
 /// modules alone would call a host unable before its first container, and a runtime that waits for
 /// STATUS would never start one.
 pub fn require(cx: &Context<'_>, kind: &str) -> Result<()> {
-    match cx.host()?.has_kind(kind) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(missing(kind)),
-        Err(error) => Err(error.with_code(Code::NOT_AVAILABLE)),
-    }
+    let has_kind = cx.host()?.has_kind(kind).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+    if has_kind { Ok(()) } else { Err(missing(kind)) }
 }
 
 fn missing(kind: &str) -> Error {

@@ -29,16 +29,25 @@ impl<'a> LowerLink<'a> {
     /// Finds the link. Reports a mistake in `master` if there is none.
     pub fn find(&self, cx: &Context<'_>, at: &Attachment) -> Result<Link> {
         match self.place {
-            Birthplace::Host => self.find_in(cx.host()?, Netlink::open),
+            Birthplace::Host => self.find_on_host(cx),
             Birthplace::Container => self.find_in(at.netlink()?, || at.run(Netlink::open)),
         }
     }
 
+    fn find_on_host(&self, cx: &Context<'_>) -> Result<Link> {
+        self.find_in(cx.host()?, Netlink::open)
+    }
+
     fn find_in(&self, netlink: &Netlink, another: impl Fn() -> Result<Netlink>) -> Result<Link> {
-        if !self.name.is_empty() {
-            return netlink.find_link(self.name)?.ok_or_else(|| self.not_found());
+        if self.name.is_empty() {
+            self.find_default(netlink, another()?)
+        } else {
+            netlink.find_link(self.name)?.ok_or_else(|| self.not_found())
         }
-        let Some(index) = another()?.into_default_link()? else {
+    }
+
+    fn find_default(&self, netlink: &Netlink, another: Netlink) -> Result<Link> {
+        let Some(index) = another.into_default_link()? else {
             return Err(self.no_default_route());
         };
         netlink.find_link_by_index(index)?.ok_or_else(|| self.no_default_route())
@@ -72,15 +81,11 @@ impl<'a> LowerLink<'a> {
             return Ok(());
         }
         let lower = self.find(cx, at).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
-        // If the configured lower link is of the same kind, the kernel puts the new link on that
-        // one's own lower link.
-        match upper.lower {
-            Some(index) if index == lower.index || Some(index) == lower.lower => Ok(()),
-            _ => Err(Error::check(format!(
-                "interface {:?} does not stand on {:?}",
-                upper.name, self.name
-            ))),
-        }
+        if is_on(upper, &lower) { Ok(()) } else { Err(self.not_under(upper)) }
+    }
+
+    fn not_under(&self, upper: &Link) -> Error {
+        Error::check(format!("interface {:?} does not stand on {:?}", upper.name, self.name))
     }
 
     /// STATUS: whether the lower link exists, where that can be checked without a container.
@@ -88,9 +93,14 @@ impl<'a> LowerLink<'a> {
         if self.place == Birthplace::Container {
             return Ok(());
         }
-        let found = self.find_in(cx.host()?, Netlink::open);
-        found.map(drop).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
+        self.find_on_host(cx).map(drop).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
     }
+}
+
+/// Whether the kernel has put the link on the lower link. If that is of the same kind, the new link
+/// is on its own lower link.
+fn is_on(upper: &Link, lower: &Link) -> bool {
+    upper.lower.is_some_and(|index| index == lower.index || Some(index) == lower.lower)
 }
 
 /// A link of this kind on top of the lower link, with `mtu` of the configuration.
@@ -105,11 +115,13 @@ fn mtu_within(mtu: i64, lower: &Link) -> Result<Option<u32>> {
     match u32::try_from(mtu) {
         Ok(0) => Ok(None),
         Ok(fitting) if (MTU_LEAST..=i64::from(lower.mtu)).contains(&mtu) => Ok(Some(fitting)),
-        _ => Err(Error::out_of_range(
-            "mtu",
-            mtu,
-            format_args!("{MTU_LEAST} to {}, the MTU of {:?}, or 0", lower.mtu, lower.name),
-        )
-        .saying(format_args!("invalid MTU {mtu}, must be [0, master MTU({})]", lower.mtu))),
+        _ => Err(unfitting(mtu, lower)),
     }
+}
+
+fn unfitting(mtu: i64, lower: &Link) -> Error {
+    let most = lower.mtu;
+    let expected = format_args!("{MTU_LEAST} to {most}, the MTU of {:?}, or 0", lower.name);
+    Error::out_of_range("mtu", mtu, expected)
+        .saying(format_args!("invalid MTU {mtu}, must be [0, master MTU({most})]"))
 }

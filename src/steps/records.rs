@@ -177,8 +177,7 @@ impl Records {
         let path = self.path(key);
         match plain_file::read(&path, LIMIT) {
             Ok(text) => Ok(understood(&text)),
-            Err(e) if is_nowhere(&e) => Ok(None),
-            Err(e) => Err(failed("read", &path, &e)),
+            Err(e) => absent("read", &path, &e),
         }
     }
 
@@ -240,8 +239,7 @@ impl Records {
         let path = self.path(key);
         match fs::metadata(&path).and_then(|file| file.modified()) {
             Ok(time) => Ok(Some(time)),
-            Err(e) if is_nowhere(&e) => Ok(None),
-            Err(e) => Err(failed("look at", &path, &e)),
+            Err(e) => absent("look at", &path, &e),
         }
     }
 
@@ -333,6 +331,11 @@ fn as_torn(path: &Path) -> Stale {
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
     Error::io(format_args!("{what} {}", path.display()), error)
+}
+
+/// None if the file does not exist, or else the error.
+fn absent<T>(what: &str, path: &Path, error: &io::Error) -> Result<Option<T>> {
+    if is_nowhere(error) { Ok(None) } else { Err(failed(what, path, error)) }
 }
 
 /// The prefix of the names of a network's files.

@@ -45,9 +45,13 @@ fn warn_if_refused(ifname: &str, error: Error) -> Result<()> {
     if error.is_not_found() {
         return Ok(()); // no IPv6
     }
-    if [Errno::EROFS, Errno::EACCES, Errno::EPERM].iter().any(|refusal| error.is_errno(*refusal)) {
-        warn(format_args!("{ifname:?} may accept router advertisements from containers: {error}"));
-        return Ok(());
+    if !is_refusal(&error) {
+        return Err(error);
     }
-    Err(error)
+    warn(format_args!("{ifname:?} may accept router advertisements from containers: {error}"));
+    Ok(())
+}
+
+fn is_refusal(error: &Error) -> bool {
+    [Errno::EROFS, Errno::EACCES, Errno::EPERM].iter().any(|errno| error.is_errno(*errno))
 }

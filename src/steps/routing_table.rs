@@ -25,12 +25,13 @@ const FREE: [RangeInclusive<i64>; 2] = [1..=252, 256..=u32::MAX as i64];
 pub fn parse(path: impl fmt::Display, table: i64) -> Result<u32> {
     match u32::try_from(table) {
         Ok(number) if !is_reserved(number) => Ok(number),
-        Ok(number) if number != 0 => {
-            Err(Error::config(path, format_args!("{number} is a table of the kernel"))
-                .expecting(FREE))
-        }
+        Ok(number) if number != 0 => Err(of_kernel(path, number)),
         _ => Err(Error::out_of_range(path, table, FREE)),
     }
+}
+
+fn of_kernel(path: impl fmt::Display, table: u32) -> Error {
+    Error::config(path, format_args!("{table} is a table of the kernel")).expecting(FREE)
 }
 
 /// The tables that something in a namespace uses.
@@ -51,12 +52,19 @@ impl Used {
 
     /// The first free number from `first` on; it counts as used from now on.
     pub fn take_free(&mut self, first: u32) -> Result<u32> {
-        let free = (first..=u32::MAX).find(|table| !is_reserved(*table) && !self.0.contains(table));
-        let free =
-            free.ok_or_else(|| Error::new(Code::CONFLICT, "every routing table is in use"))?;
+        let free = (first..=u32::MAX).find(|table| self.is_free(*table));
+        let free = free.ok_or_else(none_free)?;
         self.0.insert(free);
         Ok(free)
     }
+
+    fn is_free(&self, table: u32) -> bool {
+        !is_reserved(table) && !self.0.contains(&table)
+    }
+}
+
+fn none_free() -> Error {
+    Error::new(Code::CONFLICT, "every routing table is in use")
 }
 
 /// The table of a VRF; None for other links.

@@ -69,9 +69,8 @@ pub fn lead<'a>(
 ) -> Result<()> {
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
-    let rules = ips.iter().map(|ip| (ip.address.addr(), table)).collect();
     refuse_rules(at, &container.rules()?, |rule| rule.table == table && is_about(rule, ips))?;
-    remember(at, Made { rules, tables: vec![], link: Some(link.index) }, rb)?;
+    remember(at, Made::with_one_table(&link, ips, table), rb)?;
     ips.iter().try_for_each(|ip| add_rule(container, ip.address.addr(), table, rb))
 }
 
@@ -100,9 +99,21 @@ fn take_tables(at: &Attachment, ips: &[&IpConfig]) -> Result<Vec<u32>> {
 }
 
 impl Made {
+    fn add(&mut self, other: &Made) {
+        self.rules.extend(&other.rules);
+        self.tables.extend(&other.tables);
+    }
+
+    /// Leaves out what the other has made as well.
     fn spare(&mut self, other: &Made) {
         self.rules.retain(|rule| !other.rules.contains(rule));
         self.tables.retain(|table| !other.tables.contains(table));
+    }
+
+    /// A rule for each address that leads to the same table, which is left unchanged.
+    fn with_one_table(link: &Link, ips: &[&IpConfig], table: u32) -> Made {
+        let rules = ips.iter().map(|ip| (ip.address.addr(), table)).collect();
+        Made { rules, tables: vec![], link: Some(link.index) }
     }
 
     /// A rule for each address that leads to a table of its own.
@@ -178,8 +189,7 @@ fn is_about(rule: &Rule, ips: &[&IpConfig]) -> bool {
 fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Result<()> {
     let earlier: Option<Made> = records().read(&at.key)?;
     if let Some(earlier) = &earlier {
-        made.rules.extend(&earlier.rules);
-        made.tables.extend(&earlier.tables);
+        made.add(earlier);
     }
     records().write(at, &made)?;
     rb.undo("forget the rules", move || restore_record(at, earlier));
@@ -219,9 +229,12 @@ fn is_link_local(dst: &IpNet) -> bool {
 /// The routes for the table of one address: its own, and those that belong to no address. (The
 /// reference drops the latter unless they are on the link.)
 fn copies(routes: &[RouteEntry], ip: &IpConfig, ips: &[&IpConfig]) -> Vec<RouteEntry> {
-    let is_for_it =
-        |route: &&RouteEntry| belongs(route, ip) || !ips.iter().any(|other| belongs(route, other));
-    routes.iter().filter(|route| is_same_family(ip, route)).filter(is_for_it).cloned().collect()
+    let of_family = routes.iter().filter(|route| is_same_family(ip, route));
+    of_family.filter(|route| belongs(route, ip) || belongs_to_none(route, ips)).cloned().collect()
+}
+
+fn belongs_to_none(route: &RouteEntry, ips: &[&IpConfig]) -> bool {
+    !ips.iter().any(|ip| belongs(route, ip))
 }
 
 /// Whether a route belongs to the address's subnet, or to no subnet in particular.
@@ -367,16 +380,10 @@ impl Left {
     fn unrecorded(container: &Netlink, at: &Detachment, configured: Option<u32>) -> Result<Left> {
         let link = container.find_link(at.key.ifname.as_str())?;
         let ips = known_addresses(container, link.as_ref(), at)?;
-        let tables = match configured {
-            Some(table) => Tables::Configured(table),
-            None => Tables::find(container, link.as_ref())?,
-        };
+        let tables = Tables::find(container, link.as_ref(), configured)?;
         let rules = tables.rules_of_reference(&container.rules()?, &ips);
-        let own = match tables {
-            Tables::Configured(_) => vec![],
-            Tables::Own { .. } => rules.iter().map(|(_, table)| *table).collect(),
-        };
-        Ok(Left { made: Made { rules, tables: own, link: None }, link })
+        let tables = tables.made_for(&rules);
+        Ok(Left { made: Made { rules, tables, link: None }, link })
     }
 
     /// Leaves what a later ADD for another interface of this container, which has the address now,
@@ -431,13 +438,28 @@ enum Tables {
 }
 
 impl Tables {
-    fn find(container: &Netlink, link: Option<&Link>) -> Result<Tables> {
+    fn find(container: &Netlink, link: Option<&Link>, configured: Option<u32>) -> Result<Tables> {
+        match configured {
+            Some(table) => Ok(Tables::Configured(table)),
+            None => Tables::read(container, link),
+        }
+    }
+
+    fn read(container: &Netlink, link: Option<&Link>) -> Result<Tables> {
         let own = link.map_or(Ok(vec![]), |link| container.routes_through(link))?;
         let all = container.routes()?;
         Ok(Tables::Own {
             of_link: own.iter().map(|route| route.table).collect(),
             of_all: all.iter().map(|route| route.table).collect(),
         })
+    }
+
+    /// The tables that were created for these rules.
+    fn made_for(&self, rules: &[(IpAddr, u32)]) -> Vec<u32> {
+        match self {
+            Tables::Configured(_) => vec![],
+            Tables::Own { .. } => rules.iter().map(|(_, table)| *table).collect(),
+        }
     }
 
     fn may_have(&self, table: u32) -> bool {

@@ -87,8 +87,7 @@ fn create_under_free_name(
     mtu: Option<u32>,
     peer: &PeerSpec<'_>,
 ) -> Result<String> {
-    for attempt in 0..NAMES {
-        let name = host_name(&at.key, attempt);
+    for name in names(&at.key) {
         let mac = MacAddr::random_of_port();
         match host.create_veth(&VethSpec { name: &name, mac, peer: peer.clone(), mtu }) {
             // The kernel does not report which of the two names is taken.
@@ -101,6 +100,11 @@ fn create_under_free_name(
         }
     }
     Err(no_free_name(&at.key))
+}
+
+/// The names that the host's end may have, in the order they are tried.
+fn names(key: &Key) -> impl Iterator<Item = String> {
+    (0..NAMES).map(|attempt| host_name(key, attempt))
 }
 
 fn no_free_name(key: &Key) -> Error {
@@ -200,7 +204,7 @@ fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<
 }
 
 fn has_name_of(end: &Link, key: &Key) -> bool {
-    (0..NAMES).any(|attempt| end.name == host_name(key, attempt))
+    names(key).any(|name| end.name == name)
 }
 
 /// The host's end of the pair that a container's link belongs to, if it is one of a pair and the
@@ -239,8 +243,8 @@ pub fn find_container_end(
 /// name does not end the search.
 fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {
     let mut found = vec![];
-    for attempt in 0..NAMES {
-        found.extend(host.find_link(&host_name(key, attempt))?);
+    for name in names(key) {
+        found.extend(host.find_link(&name)?);
     }
     found.retain(|link| link_alias::is_of(&link.alias, key));
     Ok(found)

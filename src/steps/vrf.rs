@@ -187,8 +187,12 @@ fn refuse_master(at: &Attachment, link: &Link, vrf: &str) -> Result<()> {
     if master == vrf {
         records().write_first(at, &Joined::Named(None))?;
     }
+    Err(has_master(link, &master))
+}
+
+fn has_master(link: &Link, master: &str) -> Error {
     let msg = format!("interface {} has already a master set: {master}", link.name);
-    Err(Error::new(Code::CONFLICT, msg))
+    Error::new(Code::CONFLICT, msg)
 }
 
 impl Wanted<'_> {
@@ -280,15 +284,13 @@ fn not_a_port(link: &Link, vrf: &str) -> Error {
 impl Wanted<'_> {
     /// The VRF, which must be up. One that was not created here may be down on purpose.
     fn verify(&self, container: &Netlink) -> Result<Vrf> {
-        let name = self.name;
-        let Some(link) = container.find_link(name)? else {
-            return Err(Error::check(format!("VRF {name:?} not found")));
-        };
+        let link = container.find_link(self.name)?.ok_or_else(|| self.wrong("not found"))?;
         let vrf = self.accept(&link).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
-        if !link.up && link.alias == ALIAS {
-            return Err(Error::check(format!("VRF {name:?} is down")));
-        }
-        Ok(vrf)
+        if !link.up && link.alias == ALIAS { Err(self.wrong("is down")) } else { Ok(vrf) }
+    }
+
+    fn wrong(&self, problem: &str) -> Error {
+        Error::check(format!("VRF {:?} {problem}", self.name))
     }
 }
 

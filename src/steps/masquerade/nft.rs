@@ -113,13 +113,18 @@ fn collect_garbage_of_reference(
     valid: &ValidAttachments,
 ) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
-    let mut rules = rules_of_reference(nft, &format!("{}-", hex(&Key::network_hash(network))))?;
+    let mut rules = rules_of_reference(nft, &prefix_of(network))?;
     rules.retain(|rule| !valid.contains_identity(&rule.comment));
     let mut errors = ErrorList::default();
     for rule in rules {
         errors.push(valid.remove(|| as_stale(&rule), || delete_rule_of_reference(nft, &rule)));
     }
     errors.finish()
+}
+
+/// The start of the comments of a network's rules.
+fn prefix_of(network: &NetworkName) -> String {
+    format!("{}-", hex(&Key::network_hash(network)))
 }
 
 /// Describes a rule of the reference as something that GC removes.
@@ -151,8 +156,10 @@ pub fn delete_of_reference(handles: &Handles, key: &Key) -> Result<()> {
 fn delete_rule_of_reference(nft: &Nft, rule: &RuleInfo) -> Result<()> {
     let mut batch = Batch::default();
     batch.delete_rule(REFERENCE, REFERENCE_CHAIN, rule.handle);
-    let deleted = nft.commit(&batch, "delete a masquerading rule of the reference plugins");
-    deleted.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
+    match nft.commit(&batch, "delete a masquerading rule of the reference plugins") {
+        Err(e) if e.is_not_found() => Ok(()),
+        deleted => deleted,
+    }
 }
 
 /// The reference's rules whose comments begin with this text.
@@ -233,15 +240,20 @@ fn return_to(rule: &mut Expressions, net: IpNet) {
 /// `ip daddr NET`.
 fn destination_in(rule: &mut Expressions, net: IpNet) {
     let family = Family::of_net(net);
-    let offset = match family {
-        Family::V4 => 16,
-        Family::V6 => 24,
-    };
+    let offset = destination_offset(family);
     let address = octets(net.network());
     rule.family(family)
         .payload(Header::Network, offset, address.len() as u32, 1)
         .mask(1, &mask(net))
         .equal(1, &address);
+}
+
+/// Where the header of a packet has its destination.
+fn destination_offset(family: Family) -> u32 {
+    match family {
+        Family::V4 => 16,
+        Family::V6 => 24,
+    }
 }
 
 #[cfg(test)]

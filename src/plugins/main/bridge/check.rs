@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::member::Member;
 use super::{gateway, vlan};
-use crate::cni::result::AddResult;
+use crate::cni::result::{AddResult, Interface};
 use crate::error::{Error, Result};
 use crate::net::netlink::Link;
 use crate::steps::{addresses, ipam, prev_result, spoofcheck, veth};
@@ -36,14 +36,19 @@ fn verify_bridge(member: Member<'_>, result: &AddResult) -> Result<Link> {
     let Some(link) = member.host()?.find_link(name)? else {
         return Err(Error::check(format!("Interface name {name} not found")));
     };
-    if link.kind != "bridge" {
-        return Err(Error::check(format!("Interface {name} does not have link type of bridge")));
-    }
+    require_bridge(name, &link)?;
     // Another program may have turned it on: only a missing setting is a difference.
     if member.conf.promisc_mode && !link.promisc {
         return Err(not_promiscuous(name));
     }
     Ok(link)
+}
+
+fn require_bridge(name: &str, link: &Link) -> Result<()> {
+    if link.kind == "bridge" {
+        return Ok(());
+    }
+    Err(Error::check(format!("Interface {name} does not have link type of bridge")))
 }
 
 fn not_promiscuous(bridge: &str) -> Error {
@@ -54,16 +59,21 @@ fn not_promiscuous(bridge: &str) -> Error {
 
 /// Requires the result to have the bridge, on the host.
 fn require_in_result(name: &str, result: &AddResult) -> Result<()> {
-    let Some(told) = result.interfaces.iter().find(|interface| interface.name == name) else {
-        return Err(Error::check("prevResult does not have it")
-            .saying(format_args!("CNI created bridge {name} in host namespace was not found")));
-    };
-    if told.sandbox.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::check(format!("prevResult has it in {:?}", told.sandbox))
-            .saying(format_args!("Interface {name} should not be in sandbox")))
+    match result.interfaces.iter().find(|interface| interface.name == name) {
+        None => Err(not_in_result(name)),
+        Some(told) if told.sandbox.is_empty() => Ok(()),
+        Some(told) => Err(in_sandbox(told)),
     }
+}
+
+fn not_in_result(bridge: &str) -> Error {
+    Error::check("prevResult does not have it")
+        .saying(format_args!("CNI created bridge {bridge} in host namespace was not found"))
+}
+
+fn in_sandbox(bridge: &Interface) -> Error {
+    Error::check(format!("prevResult has it in {:?}", bridge.sandbox))
+        .saying(format_args!("Interface {} should not be in sandbox", bridge.name))
 }
 
 /// What ADD has made.

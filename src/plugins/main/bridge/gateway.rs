@@ -10,7 +10,7 @@ use super::conf::Conf;
 use super::member::Member;
 use super::{guard, port, vlan};
 use crate::cni::attachment::hex;
-use crate::cni::result::{AddResult, Route};
+use crate::cni::result::{AddResult, IpConfig, Route};
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
 use crate::net::mac::MacAddr;
@@ -23,14 +23,18 @@ use crate::steps::{router_advertisements, veth};
 /// Completes the result: adds gateways where the IPAM plugin named none, and default routes if they
 /// are configured.
 pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
-    if !conf.is_gateway() {
-        return Ok(());
-    }
-    for ip in result.ips.iter_mut().filter(|ip| ip.gateway.is_none()) {
-        ip.gateway = Some(first_of(ip.address)?);
+    if conf.is_gateway() {
+        add_gateways(&mut result.ips)?;
     }
     if conf.is_default_gateway {
         add_default_routes(result);
+    }
+    Ok(())
+}
+
+fn add_gateways(ips: &mut [IpConfig]) -> Result<()> {
+    for ip in ips.iter_mut().filter(|ip| ip.gateway.is_none()) {
+        ip.gateway = Some(first_of(ip.address)?);
     }
     Ok(())
 }
@@ -40,10 +44,14 @@ pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
 fn add_default_routes(result: &mut AddResult) {
     for ip in &result.ips {
         let to_all = Family::of_net(ip.address).whole();
-        if !result.routes.iter().any(|route| route.dst.trunc() == to_all) {
+        if !has_route(&result.routes, to_all) {
             result.routes.push(Route { gw: ip.gateway, ..Route::to(to_all) });
         }
     }
+}
+
+fn has_route(routes: &[Route], dst: IpNet) -> bool {
+    routes.iter().any(|route| route.dst.trunc() == dst)
 }
 
 /// The address after the network's own.

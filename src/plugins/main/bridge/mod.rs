@@ -204,7 +204,7 @@ impl Before {
     /// Restores the bridge's former state, unless it has new ports: another ADD then relies on the
     /// state that this one has set up.
     fn restore(&self, host: &Netlink) -> Result<()> {
-        if ports_of(&self.link, host)?.iter().any(|port| !self.ports.contains(port)) {
+        if self.has_new_ports(host)? {
             return Ok(());
         }
         let now = host.link(&self.link.name)?;
@@ -212,6 +212,10 @@ impl Before {
         errors.push(host.change_link(&self.link, &self.missing_on(&now)));
         errors.push(self.restore_accept_ra());
         errors.finish()
+    }
+
+    fn has_new_ports(&self, host: &Netlink) -> Result<bool> {
+        Ok(ports_of(&self.link, host)?.iter().any(|port| !self.ports.contains(port)))
     }
 
     fn restore_accept_ra(&self) -> Result<()> {

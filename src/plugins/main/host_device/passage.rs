@@ -64,11 +64,13 @@ fn forget_others(identity: &Identity, key: &Key) -> Result<()> {
 
 fn move_in(host: &Netlink, at: &Attachment, device: &Link) -> Result<()> {
     let naming = Naming { name: at.ifname(), alias: &device.name };
-    let moved = host.change_link(device, &naming.in_netns(at.netns()?));
-    if moved.as_ref().is_err_and(|error| error.is_not_found()) {
-        records().remove(&at.key)?; // lost race: the other ADD has a record of its own
+    match host.change_link(device, &naming.in_netns(at.netns()?)) {
+        Err(lost) if lost.is_not_found() => {
+            records().remove(&at.key)?; // lost race: the other ADD has a record of its own
+            Err(lost)
+        }
+        moved => moved,
     }
-    moved
 }
 
 /// Restores the state of a device that came back to the host without a DEL of its attachment, or by
