@@ -7,11 +7,14 @@
 //! DEL removes the tables' routes and does not restore them in main: the interface is deleted next,
 //! and a second default route for a moment would misdirect the other interfaces' packets.
 
+mod tables;
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use self::tables::{FIRST_TABLE, Tables};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
@@ -21,10 +24,7 @@ use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::records::{Records, Site};
-use crate::steps::routing_table::{self, Used};
-
-/// Where the search for a free table begins, as in the reference.
-const FIRST_TABLE: u32 = 100;
+use crate::steps::routing_table::Used;
 
 /// What ADDs made, for DEL.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -176,9 +176,11 @@ fn refuse_rules(
 
 fn in_the_way(rule: &Rule) -> Error {
     let source = rule.source.map(|ip| ip.to_string()).unwrap_or_default();
-    let msg = format!("address {source} has a rule already: it leads to table {}", rule.table);
-    Error::new(Code::CONFLICT, msg)
-        .with_details("was the interface attached before, or does another have this address?")
+    Error::new(
+        Code::CONFLICT,
+        format!("address {source} has a rule already: it leads to table {}", rule.table),
+    )
+    .with_details("was the interface attached before, or does another have this address?")
 }
 
 fn is_about(rule: &Rule, ips: &[&IpConfig]) -> bool {
@@ -422,67 +424,6 @@ fn told_addresses(at: &Detachment) -> Vec<IpAddr> {
     let results = at.prev_result.iter();
     let told = results.filter_map(|result| addresses(result, at.key.ifname.as_str()).ok());
     told.flatten().map(|ip| ip.address.addr()).collect()
-}
-
-/// The tables that a rule of the reference may lead to.
-enum Tables {
-    /// The configured one.
-    Configured(u32),
-    /// One without routes of another interface.
-    Own {
-        /// The tables of the interface's routes.
-        of_link: Vec<u32>,
-        /// The tables of all routes.
-        of_all: Vec<u32>,
-    },
-}
-
-impl Tables {
-    fn find(container: &Netlink, link: Option<&Link>, configured: Option<u32>) -> Result<Tables> {
-        match configured {
-            Some(table) => Ok(Tables::Configured(table)),
-            None => Tables::read(container, link),
-        }
-    }
-
-    fn read(container: &Netlink, link: Option<&Link>) -> Result<Tables> {
-        let own = link.map_or(Ok(vec![]), |link| container.routes_through(link))?;
-        let all = container.routes()?;
-        Ok(Tables::Own {
-            of_link: own.iter().map(|route| route.table).collect(),
-            of_all: all.iter().map(|route| route.table).collect(),
-        })
-    }
-
-    /// The tables that were created for these rules.
-    fn made_for(&self, rules: &[(IpAddr, u32)]) -> Vec<u32> {
-        match self {
-            Tables::Configured(_) => vec![],
-            Tables::Own { .. } => rules.iter().map(|(_, table)| *table).collect(),
-        }
-    }
-
-    fn may_have(&self, table: u32) -> bool {
-        match self {
-            Tables::Configured(configured) => table == *configured,
-            Tables::Own { of_link, of_all } => {
-                table >= FIRST_TABLE
-                    && table != routing_table::MAIN
-                    && count(table, of_all) == count(table, of_link)
-            }
-        }
-    }
-
-    /// The rules without a signature that lead from the addresses to these tables.
-    fn rules_of_reference(&self, rules: &[Rule], ips: &[IpAddr]) -> Vec<(IpAddr, u32)> {
-        let unsigned = rules.iter().filter(|rule| !rule.is_signed && self.may_have(rule.table));
-        let pairs = unsigned.filter_map(|rule| Some((rule.source?, rule.table)));
-        pairs.filter(|(source, _)| ips.contains(source)).collect()
-    }
-}
-
-fn count(table: u32, tables: &[u32]) -> usize {
-    tables.iter().filter(|of| **of == table).count()
 }
 
 /// Compares rules and tables with those that ADD makes of the result.
