@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 
 use crate::cni::conf::Config;
-use crate::cni::result::{self, AddResult};
+use crate::cni::result::{self, AddResult, IpConfig};
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
@@ -347,10 +347,14 @@ fn with_host_bits(path: &str, dst: IpNet) -> Error {
 /// The route's own gateway, or the first of these that is of its family.
 fn gateway_of(path: &str, route: &result::Route, all: &[IpAddr]) -> Result<Option<IpAddr>> {
     match route.gw {
-        None => Ok(all.iter().copied().find(|gateway| can_route(*gateway, route.dst))),
+        None => Ok(first_for(route.dst, all)),
         Some(gateway) if can_route(gateway, route.dst) => Ok(Some(gateway)),
         Some(_) => Err(of_other_family(path, route.dst)),
     }
+}
+
+fn first_for(dst: IpNet, gateways: &[IpAddr]) -> Option<IpAddr> {
+    gateways.iter().copied().find(|gateway| can_route(*gateway, dst))
 }
 
 fn can_route(gateway: IpAddr, dst: IpNet) -> bool {
@@ -392,11 +396,15 @@ fn out_of_range(path: &str, field: &str, value: i64, most: i64) -> Error {
 pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) -> Result<()> {
     let container = at.netlink()?;
     require_up(link)?;
-    let addresses = container.addresses(link)?;
-    let mut wanted =
-        result.ips.iter().filter(|ip| ip.interface.is_none_or(|of| of == index as i64));
-    wanted.try_for_each(|ip| verify_address(&addresses, link, ip.address))?;
+    let present = container.addresses(link)?;
+    let mut wanted = result.ips.iter().filter(|ip| is_of(ip, index));
+    wanted.try_for_each(|ip| verify_address(&present, link, ip.address))?;
     verify_routes(container, &result.routes)
+}
+
+/// Whether the address is of the interface with this index. One that names no interface is.
+fn is_of(ip: &IpConfig, interface: usize) -> bool {
+    ip.interface.is_none_or(|of| of == interface as i64)
 }
 
 fn require_up(link: &Link) -> Result<()> {
@@ -428,10 +436,9 @@ fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()> {
 
 fn verify_route(present: &[FoundRoute], wanted: &result::Route) -> Result<()> {
     if present.iter().any(|found| is_route(found, wanted)) {
-        Ok(())
-    } else {
-        Err(missing_route(wanted))
+        return Ok(());
     }
+    Err(missing_route(wanted))
 }
 
 fn missing_route(route: &result::Route) -> Error {
@@ -458,7 +465,6 @@ fn is_in(found: &FoundRoute, table: Option<i64>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::result::IpConfig;
 
     fn result(routes: Vec<result::Route>) -> AddResult {
         let mut v4 = IpConfig::new("10.1.0.2/24".parse().unwrap());

@@ -103,11 +103,16 @@ pub fn own<'a>(
     let index = undo_creation(container, born_as.clone(), rb);
     let born = container.link(&born_as)?;
     index.set(Some(born.index));
+    let owned = name_and_sign(container, born, at)?;
+    links.remember(at, &owned, rb)?;
+    Ok(owned)
+}
+
+fn name_and_sign(container: &Netlink, born: Link, at: &Attachment) -> Result<Link> {
     let name = Some(at.ifname()).filter(|name| *name != born.name);
     let alias = link_alias::of(&at.key);
-    container
-        .change_link(&born, &LinkChange { name, alias: Some(&alias), ..LinkChange::default() })?;
-    links.remember(at, &born, rb)?;
+    let change = LinkChange { name, alias: Some(&alias), ..LinkChange::default() };
+    container.change_link(&born, &change)?;
     Ok(Link { name: at.ifname().to_owned(), alias, ..born })
 }
 
@@ -137,14 +142,14 @@ pub fn require_free_name(at: &Attachment) -> Result<()> {
 
 /// Refuses a name that is a pattern: the kernel would choose a name for it.
 pub fn refuse_pattern(at: &Attachment) -> Result<()> {
-    if !at.key.ifname.is_pattern() {
-        return Ok(());
-    }
+    if at.key.ifname.is_pattern() { Err(pattern(at.ifname())) } else { Ok(()) }
+}
+
+fn pattern(ifname: &str) -> Error {
     let msg = format!(
-        "CNI_IFNAME: {:?} is a pattern, expected the name of an interface without % and NUL",
-        at.ifname()
+        "CNI_IFNAME: {ifname:?} is a pattern, expected the name of an interface without % and NUL"
     );
-    Err(Error::new(Code::INVALID_ENVIRONMENT, msg))
+    Error::new(Code::INVALID_ENVIRONMENT, msg)
 }
 
 /// Refuses a name that an interface of the container already has: such an interface is never taken
@@ -227,11 +232,13 @@ impl<'a> Addressing<'a> {
         let result = self.result(at, &link.mac(), rb)?;
         match self.source {
             Source::Nowhere => at.netlink()?.set_up(link)?,
-            Source::Ipam(_) | Source::Previous(_) => {
-                addresses::configure(self.cx, at, &result, &Wiring::to_subnet(self.detection))?
-            }
+            Source::Ipam(_) | Source::Previous(_) => self.configure(at, &result)?,
         }
         Ok(result)
+    }
+
+    fn configure(&self, at: &Attachment, result: &AddResult) -> Result<()> {
+        addresses::configure(self.cx, at, result, &Wiring::to_subnet(self.detection))
     }
 
     /// Creates the planned link with its addresses and routes. A failure undoes everything.

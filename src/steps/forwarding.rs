@@ -8,10 +8,10 @@ use crate::net::sysctl::Sysctl;
 
 /// Turns forwarding on for each family of the result's addresses.
 pub fn ensure(result: &AddResult) -> Result<()> {
-    let mut families = Family::ALL.into_iter().filter(|family| has_address(result, *family));
+    let mut families = Family::ALL.into_iter().filter(|family| has_address(result, family));
     families.try_for_each(|family| Sysctl::forwarding(family).ensure("1"))
 }
 
-fn has_address(result: &AddResult, of: Family) -> bool {
-    result.ips.iter().any(|ip| Family::of_net(ip.address) == of)
+fn has_address(result: &AddResult, of: &Family) -> bool {
+    result.ips.iter().any(|ip| Family::of_net(ip.address) == *of)
 }

@@ -227,9 +227,13 @@ fn require_layer_two(version: &str) -> Result<()> {
     if version::Number::parse(version)? >= version::WITH_MANY_ADDRESSES {
         return Ok(());
     }
-    let details = format!("a result without addresses has no form in cniVersion {version}");
-    Err(Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses")
-        .with_details(details))
+    Err(without_form(version))
+}
+
+fn without_form(version: &str) -> Error {
+    Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses").with_details(
+        format_args!("a result without addresses has no form in cniVersion {version}"),
+    )
 }
 
 /// CHECK of the IPAM plugin, if the configuration names one.

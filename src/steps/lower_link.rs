@@ -30,8 +30,12 @@ impl<'a> LowerLink<'a> {
     pub fn find(&self, cx: &Context<'_>, at: &Attachment) -> Result<Link> {
         match self.place {
             Birthplace::Host => self.find_on_host(cx),
-            Birthplace::Container => self.find_in(at.netlink()?, || at.run(Netlink::open)),
+            Birthplace::Container => self.find_in_container(at),
         }
+    }
+
+    fn find_in_container(&self, at: &Attachment) -> Result<Link> {
+        self.find_in(at.netlink()?, || at.run(Netlink::open))
     }
 
     fn find_on_host(&self, cx: &Context<'_>) -> Result<Link> {
@@ -47,9 +51,7 @@ impl<'a> LowerLink<'a> {
     }
 
     fn find_default(&self, netlink: &Netlink, another: Netlink) -> Result<Link> {
-        let Some(index) = another.into_default_link()? else {
-            return Err(self.no_default_route());
-        };
+        let index = another.into_default_link()?.ok_or_else(|| self.no_default_route())?;
         netlink.find_link_by_index(index)?.ok_or_else(|| self.no_default_route())
     }
 

@@ -87,13 +87,17 @@ pub struct Found<T> {
     namespace: Option<NetnsId>,
 }
 
+fn is_host_s(netns: &Netns) -> Result<bool> {
+    netns.is_same_as(&Netns::current()?)
+}
+
 impl<T> Found<T> {
     /// Whether the attachment was made in this namespace. A record of an earlier version does not
     /// say, and counts as made in any namespace but the host's.
     pub fn is_of(&self, netns: &Netns) -> Result<bool> {
         match self.namespace {
             Some(namespace) => Ok(namespace == netns.id()?),
-            None => Ok(!netns.is_same_as(&Netns::current()?)?),
+            None => Ok(!is_host_s(netns)?),
         }
     }
 

@@ -134,6 +134,12 @@ impl<'a> Port<'a> {
         // A route may name a source address, which must not be tentative at that time. The other
         // routes do not depend on it: an undo restores them even if an address is lost.
         errors.push(addresses::settle_if_tentative(self.at, &self.link, self.deadline));
+        errors.push(self.put_back_routes(table));
+        errors.finish()
+    }
+
+    fn put_back_routes(&self, table: Option<u32>) -> Result<()> {
+        let mut errors = ErrorList::default();
         for route in &self.routes {
             errors.push(self.put_back_route(route, table));
         }

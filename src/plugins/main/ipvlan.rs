@@ -155,8 +155,8 @@ fn without_single_name(count: usize) -> Error {
 }
 
 fn verify_mode(link: &Link, expected: IpvlanMode) -> Result<()> {
-    match &link.detail {
-        Some(LinkKind::Ipvlan(mode)) if *mode != expected => Err(other_mode(*mode, expected)),
+    match link.detail {
+        Some(LinkKind::Ipvlan(mode)) if mode != expected => Err(other_mode(mode, expected)),
         _ => Ok(()),
     }
 }

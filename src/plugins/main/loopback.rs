@@ -49,11 +49,7 @@ impl Plugin for Loopback {
     }
 
     fn check(_cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {
-        if loopback(at.netlink()?)?.up {
-            Ok(())
-        } else {
-            Err(Error::check("loopback interface is down"))
-        }
+        require_up(&loopback(at.netlink()?)?)
     }
 
     fn del(_cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -74,6 +70,10 @@ impl Plugin for Loopback {
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         records().forget_stale::<()>(&cx.config.name, valid)
     }
+}
+
+fn require_up(lo: &Link) -> Result<()> {
+    if lo.up { Ok(()) } else { Err(Error::check("loopback interface is down")) }
 }
 
 /// Sets the interface up; returns its addresses, which the kernel adds then.

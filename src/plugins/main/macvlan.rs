@@ -127,10 +127,8 @@ impl Conf {
 }
 
 fn verify_mode(link: &Link, expected: MacvlanMode) -> Result<()> {
-    match &link.detail {
-        Some(LinkKind::Macvlan { mode, .. }) if *mode != expected => {
-            Err(other_mode(*mode, expected))
-        }
+    match link.detail {
+        Some(LinkKind::Macvlan { mode, .. }) if mode != expected => Err(other_mode(mode, expected)),
         _ => Ok(()),
     }
 }

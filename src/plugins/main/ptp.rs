@@ -199,17 +199,20 @@ fn add_gateway(host: &Netlink, link: &Link, gateway: IpAddr) -> Result<()> {
     let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
     match host.add_address(link, gateway.into(), options) {
         Err(e) if e.is_exists() => Ok(()), // two addresses of one subnet share their gateway
-        added => {
-            added.map_err(|e| e.worded(format_args!("failed to add IP addr ({gateway}) to veth")))
-        }
+        added => added.map_err(|e| unadded(gateway, e)),
     }
+}
+
+fn unadded(gateway: IpAddr, error: Error) -> Error {
+    error.worded(format_args!("failed to add IP addr ({gateway}) to veth"))
 }
 
 fn add_host_route(host: &Netlink, link: &Link, ip: &IpConfig) -> Result<()> {
     let route = Route { scope: Scope::HOST, ..Route::to(ip.address.addr().into()) };
-    host.add_only_route(link, &route).map_err(|e| {
-        if e.is_exists() { taken(ip, e) } else { e.with_details(format_args!("to {}", route.dst)) }
-    })
+    match host.add_only_route(link, &route) {
+        Err(e) if e.is_exists() => Err(taken(ip, e)),
+        added => added.map_err(|e| e.with_details(format_args!("to {}", route.dst))),
+    }
 }
 
 fn taken(ip: &IpConfig, error: Error) -> Error {

@@ -379,8 +379,14 @@ fn is_from_any(rule: &str, ips: &[IpAddr]) -> bool {
 
 /// The source address that a rule matches.
 fn source(rule: &str) -> Option<IpAddr> {
-    let mut from_option = rule.split_whitespace().skip_while(|word| *word != "-s");
-    from_option.nth(1)?.split('/').next()?.parse().ok()
+    value_of("-s", rule)?.split('/').next()?.parse().ok()
+}
+
+/// The word behind the option in an `-S` line.
+fn value_of<'l>(option: &str, line: &'l str) -> Option<&'l str> {
+    let mut words = line.split_whitespace();
+    words.find(|word| *word == option)?;
+    words.next()
 }
 
 /// `name: "<network>" id: "<container>"`, quoted for iptables-restore. The names contain no quotes.

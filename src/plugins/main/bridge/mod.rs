@@ -104,7 +104,7 @@ impl<'a> Member<'a> {
         }
         let mut result = match ipam {
             Some(ipam) => self.configure(ipam, &bridge, rb)?,
-            None => self.set_up_container_end()?,
+            None => self.leave_unconfigured()?,
         };
         let host_end = self.carrying(&bridge, &pair.host.name)?;
         result.interfaces = self.interfaces(&bridge, &host_end, &pair.mac)?;
@@ -297,16 +297,20 @@ impl<'a> Member<'a> {
     /// Makes the bridge the gateway.
     fn route(self, bridge: &Link, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
         gateway::ensure(self, bridge, result, rb)?;
-        forwarding::ensure(result).map_err(|e| e.context("failed to enable forwarding"))
+        enable_forwarding(result)
     }
 
     /// Layer 2: sets the interface up; everything else is left to the container.
-    fn set_up_container_end(self) -> Result<AddResult> {
+    fn leave_unconfigured(self) -> Result<AddResult> {
         if !self.conf.disable_container_interface {
-            let container = self.at.netlink()?;
-            container.set_up(&container.link(self.at.ifname())?)?;
+            self.set_up_container_end()?;
         }
         Ok(AddResult::default())
+    }
+
+    fn set_up_container_end(self) -> Result<()> {
+        let container = self.at.netlink()?;
+        container.set_up(&container.link(self.at.ifname())?)
     }
 
     /// Waits until the host's end has a carrier: before that the bridge forwards nothing to it.
@@ -343,6 +347,10 @@ impl<'a> Member<'a> {
             _ => Ok(None),
         }
     }
+}
+
+fn enable_forwarding(result: &AddResult) -> Result<()> {
+    forwarding::ensure(result).map_err(|e| e.context("failed to enable forwarding"))
 }
 
 /// The undo of the ADD that created the bridge saw no ports yet.

@@ -45,14 +45,13 @@ pub struct Belongings {
 impl Belongings {
     /// Reads the state of the link before it leaves the host.
     pub fn of(host: &Netlink, link: &Link, identity: Identity) -> Result<Belongings> {
-        let addresses = host.keep_addresses(link)?;
         Ok(Belongings {
             device: link.name.clone(),
             identity: Some(identity),
             up: link.up,
             mac: link.mac().to_string(),
             mtu: link.mtu,
-            addresses: addresses.iter().map(|address| address.as_text().to_owned()).collect(),
+            addresses: kept_addresses(host, link)?,
             txqlen: Some(link.txqlen),
             promisc: Some(link.promisc),
             allmulti: Some(link.allmulti),
@@ -110,7 +109,8 @@ impl Belongings {
     }
 
     fn restore_addresses(&self, host: &Netlink, link: &Link, errors: &mut ErrorList) {
-        for address in self.addresses.iter().map(|text| KeptAddress::from_text(text)) {
+        for text in &self.addresses {
+            let address = KeptAddress::from_text(text);
             errors.push(unless_there(host.restore_address(link, &address)));
         }
     }
@@ -126,6 +126,11 @@ impl Belongings {
             ..LinkChange::default()
         }
     }
+}
+
+fn kept_addresses(host: &Netlink, link: &Link) -> Result<Vec<String>> {
+    let kept = host.keep_addresses(link)?;
+    Ok(kept.iter().map(|address| address.as_text().to_owned()).collect())
 }
 
 /// Succeeds if the host's own configuration has already added it.

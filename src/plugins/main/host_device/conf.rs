@@ -57,10 +57,11 @@ impl PluginConf for Conf {
 }
 
 fn validate_id(path: &str, id: &str) -> Result<()> {
-    if [".", ".."].contains(&id) || id.contains(['/', '\0']) {
-        return Err(not_an_id(path, id));
-    }
-    Ok(())
+    if is_file_name(id) { Ok(()) } else { Err(not_an_id(path, id)) }
+}
+
+fn is_file_name(id: &str) -> bool {
+    ![".", ".."].contains(&id) && !id.contains(['/', '\0'])
 }
 
 fn not_an_id(path: &str, id: &str) -> Error {

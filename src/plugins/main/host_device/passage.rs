@@ -108,14 +108,24 @@ fn others_of(identity: &Identity, key: &Key) -> Result<Vec<Found<Belongings>>> {
 /// already there, because the container's namespace is gone, gets its name and the rest of its
 /// state back.
 pub fn leave(cx: &Context<'_>, key: &Key, netns: Option<&Netns>) -> Result<()> {
-    let Some(found) = records().find::<Belongings>(key)? else {
-        netns.map_or(Ok(()), |netns| leave_unrecorded(cx, key, netns))?;
-        return records().remove(key); // a draft, or a record that cannot be parsed
-    };
+    match records().find(key)? {
+        Some(found) => leave_recorded(cx, &found, netns),
+        None => {
+            netns.map_or(Ok(()), |netns| leave_unrecorded(cx, key, netns))?;
+            records().remove(key) // a draft, or a record that cannot be parsed
+        }
+    }
+}
+
+fn leave_recorded(
+    cx: &Context<'_>,
+    found: &Found<Belongings>,
+    netns: Option<&Netns>,
+) -> Result<()> {
     match netns {
-        Some(netns) if found.is_of(netns)? => give_back(cx, &found, Some(netns)),
+        Some(netns) if found.is_of(netns)? => give_back(cx, found, Some(netns)),
         // CNI_NETNS leads to another container's namespace by now.
-        _ => give_back_from_there(cx, &found),
+        _ => give_back_from_there(cx, found),
     }
 }
 

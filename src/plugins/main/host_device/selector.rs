@@ -141,19 +141,24 @@ impl Selector<'_> {
 
     fn find_on_pci(self, host: &Netlink, device: &Path) -> Result<Device> {
         if !device.exists() {
-            return Err(self
-                .mistake("is not a device of the PCI bus")
-                .expecting("one like 0000:00:1f.6"));
+            return Err(self.not_on_pci());
         }
-        let driver = fs::read_link(device.join("driver"))
-            .map_err(|e| self.mistake(format_args!("has no driver: {e}")))?;
-        if is_of_user_space(&driver) {
+        if is_of_user_space(&self.driver_of(device)?) {
             return Ok(Device::OfUserSpace);
         }
         match net_directory(device) {
             Some(net) => self.find_in(host, &net),
             None => Err(self.without_net_directory(device)),
         }
+    }
+
+    fn not_on_pci(self) -> Error {
+        self.mistake("is not a device of the PCI bus").expecting("one like 0000:00:1f.6")
+    }
+
+    fn driver_of(self, device: &Path) -> Result<PathBuf> {
+        fs::read_link(device.join("driver"))
+            .map_err(|e| self.mistake(format_args!("has no driver: {e}")))
     }
 
     fn without_net_directory(self, device: &Path) -> Error {
@@ -169,9 +174,10 @@ fn is_of_user_space(driver: &Path) -> bool {
 /// The directory of a PCI device's links: its own, or that of the virtio device on it.
 fn net_directory(device: &Path) -> Option<PathBuf> {
     let own = device.join("net");
-    if own.exists() {
-        return Some(own);
-    }
+    if own.exists() { Some(own) } else { net_directory_on_virtio(device) }
+}
+
+fn net_directory_on_virtio(device: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(device).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let virtio = entries.filter(|path| is_virtio(path)).map(|path| path.join("net"));
     virtio.filter(|net| net.exists()).min()
