@@ -67,11 +67,8 @@ impl Plan {
     }
 
     fn delete_leftover(&self, at: &Attachment) -> Result<()> {
-        let site = Site { key: &at.key, netns: at.netns()?, path: &at.netns_path };
-        match self.links.find_leftover(site)? {
-            Some(leftover) => link_record::delete_link(at.netlink()?, leftover.index),
-            None => Ok(()),
-        }
+        let leftover = self.links.find_leftover(Site::of_new(at)?)?;
+        link_record::delete_if_any(at.netlink()?, leftover)
     }
 
     fn create_inside(&self, at: &Attachment) -> Result<String> {

@@ -140,6 +140,14 @@ pub fn delete_link(netlink: &Netlink, index: u32) -> Result<()> {
     netlink.delete_link(index).or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
 }
 
+/// Removes the link, if there is one.
+pub fn delete_if_any(netlink: &Netlink, link: Option<Link>) -> Result<()> {
+    match link {
+        Some(link) => delete_link(netlink, link.index),
+        None => Ok(()),
+    }
+}
+
 /// The link of exactly this name. An altname does not count: any link of the container can have it
 /// beside its own name.
 pub fn find_named(netlink: &Netlink, name: &str) -> Result<Option<Link>> {

@@ -38,6 +38,11 @@ pub struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
+    /// The site of an attachment that is made.
+    pub fn of_new(at: &'a Attachment) -> Result<Site<'a>> {
+        Ok(Site { key: &at.key, netns: at.netns()?, path: &at.netns_path })
+    }
+
     /// The site of an attachment that is removed.
     pub fn of(at: &'a Detachment, netns: &'a Netns) -> Site<'a> {
         Site { key: &at.key, netns, path: &at.netns_path }
@@ -140,8 +145,11 @@ impl Records {
 
     /// Keeps something for the attachment, in place of the attachment's earlier record.
     pub fn write<T: Serialize>(&self, at: &Attachment, kept: &T) -> Result<()> {
-        let text = json::plain_text(&Document::of(at, kept)?);
-        let path = self.path(&at.key);
+        self.put(&at.key, &json::plain_text(&Document::of(at, kept)?))
+    }
+
+    fn put(&self, key: &Key, text: &str) -> Result<()> {
+        let path = self.path(key);
         self.replace(&path, text.as_bytes()).map_err(|e| failed("write", &path, &e))
     }
 

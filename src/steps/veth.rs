@@ -180,10 +180,8 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
 }
 
 fn delete_unsigned(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<()> {
-    match find_unsigned_pair(host, netns, at)? {
-        Some(link) => link_record::delete_link(netns.netlink()?, link.index),
-        None => Ok(()),
-    }
+    let end = find_unsigned_pair(host, netns, at)?;
+    link_record::delete_if_any(netns.netlink()?, end)
 }
 
 /// The container's end of a pair without an alias: the reference marks neither end, and an ADD of

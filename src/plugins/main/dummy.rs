@@ -37,16 +37,6 @@ impl PluginConf for Conf {
     }
 }
 
-fn without_ipam() -> Error {
-    Error::missing("ipam.type", "the name of an ipam plugin")
-        .saying("dummy interface requires an IPAM configuration")
-}
-
-fn plan() -> Plan {
-    let spec = LinkSpec::of(LinkKind::Dummy);
-    Plan { links: LINKS, birthplace: Birthplace::Container, spec }
-}
-
 impl Plugin for Dummy {
     const NAME: &'static str = "dummy";
     const KIND: Kind = Kind::Main;
@@ -77,4 +67,14 @@ impl Plugin for Dummy {
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         container_link::collect_garbage(cx, valid, LINKS)
     }
+}
+
+fn without_ipam() -> Error {
+    Error::missing("ipam.type", "the name of an ipam plugin")
+        .saying("dummy interface requires an IPAM configuration")
+}
+
+fn plan() -> Plan {
+    let spec = LinkSpec::of(LinkKind::Dummy);
+    Plan { links: LINKS, birthplace: Birthplace::Container, spec }
 }

@@ -61,20 +61,6 @@ impl PluginConf for Conf {
     }
 }
 
-fn missing_master() -> Error {
-    Error::missing("master", "the name of the link to make the VLAN on").saying(
-        "\"master\" field is required. It specifies the host interface name to create the VLAN for",
-    )
-}
-
-fn validate_id(id: i64) -> Result<()> {
-    if (0..=VLAN_MAX).contains(&id) {
-        return Ok(());
-    }
-    Err(Error::out_of_range("vlanId", id, 0..=VLAN_MAX)
-        .saying(format_args!("invalid VLAN ID {id} (must be between 0 and 4095 inclusive)")))
-}
-
 impl Plugin for Vlan {
     const NAME: &'static str = "vlan";
     const KIND: Kind = Kind::Main;
@@ -113,6 +99,20 @@ impl Plugin for Vlan {
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         container_link::collect_garbage(cx, valid, LINKS)
     }
+}
+
+fn missing_master() -> Error {
+    Error::missing("master", "the name of the link to make the VLAN on").saying(
+        "\"master\" field is required. It specifies the host interface name to create the VLAN for",
+    )
+}
+
+fn validate_id(id: i64) -> Result<()> {
+    if (0..=VLAN_MAX).contains(&id) {
+        return Ok(());
+    }
+    Err(Error::out_of_range("vlanId", id, 0..=VLAN_MAX)
+        .saying(format_args!("invalid VLAN ID {id} (must be between 0 and 4095 inclusive)")))
 }
 
 impl Conf {

@@ -216,11 +216,12 @@ fn lay_out(batch: &mut Batch, table: Table) {
 
 /// `ip saddr vmap @MAP`.
 fn verdict_by_source(rule: &mut Expressions, family: Family, map: &str) {
-    let (offset, length) = match family {
-        Family::V4 => (12, 4),
-        Family::V6 => (8, 16),
+    let rule = rule.family(family);
+    let source = match family {
+        Family::V4 => rule.payload(Header::Network, 12, 4, 1),
+        Family::V6 => rule.payload(Header::Network, 8, 16, 1),
     };
-    rule.family(family).payload(Header::Network, offset, length, 1).verdict_of(map, 1);
+    source.verdict_of(map, 1);
 }
 
 fn inside_or_masquerade(net: IpNet) -> [Expressions; 2] {

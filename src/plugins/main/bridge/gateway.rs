@@ -84,15 +84,21 @@ pub fn ensure<'a>(
     result: &AddResult,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let (link, what) = match VlanInterface::find_wanted(member, bridge) {
-        None => (bridge.clone(), "failed to set bridge addr"),
-        Some(interface) => {
-            (interface.ensure(rb)?, "failed to set vlan interface for bridge with addr")
-        }
+    let link = match VlanInterface::find_wanted(member, bridge) {
+        None => bridge.clone(),
+        Some(interface) => interface.ensure(rb)?,
     };
     let wanted = addresses(result);
     let gateway = Gateway { member, host: member.host()?, bridge: bridge.clone(), link, wanted };
-    gateway.ensure_addresses(rb).map_err(|e| e.context(what))
+    gateway.ensure_addresses(rb).map_err(|e| e.context(setting_addresses(member.conf)))
+}
+
+/// The reference's words for addresses that cannot be set.
+fn setting_addresses(conf: &Conf) -> &'static str {
+    match conf.gateway_interface() {
+        None => "failed to set bridge addr",
+        Some(_) => "failed to set vlan interface for bridge with addr",
+    }
 }
 
 /// The link that has the gateways' addresses, and the attachment that needs it.

@@ -174,8 +174,9 @@ impl<'a> Links<'a> {
     }
 
     fn identity_of(&self, name: &str, sysfs: &Sysfs) -> Result<Option<Identity>> {
-        let Some(link) = self.netlink.find_link(name)? else { return Ok(None) };
-        Ok(sysfs.link(name)?.map(|found| Identity::new(&link, Some(found))))
+        let link = self.netlink.find_link(name)?;
+        let found = sysfs.link(name)?;
+        Ok(link.zip(found).map(|(link, found)| Identity::new(&link, Some(found))))
     }
 }
 
