@@ -1,10 +1,11 @@
-//! What every main plugin has to do for a runtime, whatever kind of link it creates.
+//! What every main plugin has to do for a runtime, whatever kind of link it creates; at the end,
+//! parts that only some plugins keep or that the reference does not.
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::attachment::{Attachment, for_each_peer, for_ours, ips};
+use super::attachment::{Attachment, for_each_peer, for_ours, ips, with};
 use super::call::Peer;
 use super::netns::{Container, Lab};
 use super::patience;
@@ -22,25 +23,27 @@ pub struct MainPlugin {
 
 /// Runs every part of the contract, each in labs of its own.
 pub fn contract(plugin: &MainPlugin) {
-    plugin.for_each_peer(del_needs_no_namespace);
-    plugin.for_each_peer(del_before_add_changes_nothing);
-    plugin.for_ours(del_needs_no_valid_netns_file);
-    plugin.for_each_peer(check_needs_the_result_the_namespace_and_the_lease);
-    plugin.for_each_peer(add_needs_the_namespace);
+    plugin.for_each_peer(|lab| del_needs_no_namespace(plugin, lab));
+    plugin.for_each_peer(|lab| del_before_add_changes_nothing(plugin, lab));
+    plugin.for_ours(|lab| del_needs_no_valid_netns_file(plugin, lab));
+    plugin.for_each_peer(|lab| check_needs_the_result_the_namespace_and_the_lease(plugin, lab));
+    plugin.for_each_peer(|lab| add_needs_the_namespace(plugin, lab));
 }
 
 impl MainPlugin {
-    fn for_each_peer(&self, part: fn(&MainPlugin, &Lab)) {
-        for_each_peer(self.name, |lab| self.run(lab, part));
+    /// Runs a case in prepared labs, as `attachment::for_each_peer` does.
+    pub fn for_each_peer(&self, case: impl Fn(&Lab)) {
+        for_each_peer(self.name, |lab| self.run(lab, &case));
     }
 
-    fn for_ours(&self, part: fn(&MainPlugin, &Lab)) {
-        for_ours(self.name, |lab| self.run(lab, part));
+    /// Runs a case in a prepared lab, as `attachment::for_ours` does.
+    pub fn for_ours(&self, case: impl Fn(&Lab)) {
+        for_ours(self.name, |lab| self.run(lab, &case));
     }
 
-    fn run(&self, lab: &Lab, part: fn(&MainPlugin, &Lab)) {
+    fn run(&self, lab: &Lab, case: &impl Fn(&Lab)) {
         if (self.prepare)(lab) {
-            part(self, lab);
+            case(lab);
         }
     }
 
@@ -132,4 +135,97 @@ fn add_needs_the_namespace(plugin: &MainPlugin, lab: &Lab) {
         }
         before.assert_unchanged("the failed ADD");
     }
+}
+
+/// The result has the DNS of the network if the network says anything about it, else that of IPAM.
+/// `conf` has fixed addresses.
+pub fn assert_dns_of_network_or_ipam(lab: &Lab, conf: &Value) {
+    let of_ipam = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
+    let cases = [
+        (json!({}), of_ipam.clone()),
+        (json!({"dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
+        (json!({"dns": {"options": ["ndots:5"]}}), json!({"options": ["ndots:5"]})),
+        (json!({"dns": {"domain": "net.example"}}), json!({"domain": "net.example"})),
+        (json!({"dns": {"nameservers": []}}), json!({})),
+        (json!({"dns": {"nameservers": [], "search": []}}), json!({})),
+    ];
+    let base = with(conf, json!({"cniVersion": "0.4.0", "ipam": {"dns": of_ipam}}));
+    for (changes, expected) in cases {
+        let attachment = lab.attach(&lab.container(), &with(&base, changes.clone()));
+        assert_eq!(attachment.add()["dns"], expected, "{changes}");
+        attachment.del();
+    }
+}
+
+/// Versions before 0.3.0 have no result without addresses; what ADD created is deleted.
+pub fn assert_old_versions_need_addresses(lab: &Lab, layer_two: &Value) {
+    for version in [None, Some("0.1.0"), Some("0.2.0")] {
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let conf = with(layer_two, json!({"cniVersion": version}));
+        let attachment = lab.attach(&container, &conf);
+        let error = attachment.try_add().err();
+        assert!(error.text().contains("no valid IP addresses"), "{version:?}: {error:?}");
+        if lab.peer == Peer::Ours {
+            assert_eq!(error.code, 7, "{version:?}: {error:?}");
+            assert_eq!(error.msg, "cannot convert: no valid IP addresses");
+            before.assert_unchanged("the refused ADD");
+        }
+        attachment.del();
+    }
+}
+
+/// ADD has changed something since `before`; DEL leaves nothing of it, and so does a second DEL.
+#[track_caller]
+pub fn assert_del_leaves_nothing(attachment: &Attachment<'_>, before: &Watch<'_>) {
+    assert!(!before.changes_now().is_empty(), "the snapshot sees what ADD made");
+    attachment.del();
+    before.assert_unchanged("ADD");
+    attachment.del();
+    before.assert_unchanged("the first DEL");
+}
+
+/// ADD fails when the subnet 10.10.0.0/30 of `small` has no free address, and leaves nothing.
+pub fn assert_full_subnet_is_refused(lab: &Lab, small: &Value) {
+    let container = lab.container();
+    let before = Watch::start(lab, &[&container]);
+    let error = lab.attach(&container, small).try_add().err();
+    assert!(error.text().contains("10.10.0.1-10.10.0.2"), "the error shows the range: {error:?}");
+    if lab.peer == Peer::Ours {
+        assert_eq!(error.code, 101);
+        before.assert_unchanged("the failed ADD");
+    }
+}
+
+/// DEL leaves a link alone that has the attachment's name and is of another kind.
+pub fn assert_del_spares_another_kind(lab: &Lab, conf: &Value) {
+    let container = lab.container();
+    container.sh("ip link add eth0 type veth peer name other");
+    let before = Watch::start(lab, &[&container]);
+    lab.attach(&container, conf).del();
+    before.assert_unchanged("DEL");
+}
+
+/// GC deletes everything of an attachment that the runtime does not know any more, and nothing of
+/// the others.
+pub fn assert_gc_frees_what_is_forgotten(lab: &Lab, conf: &Value) {
+    let conf = with(conf, json!({"cniVersion": "1.1.0"}));
+    let kept = lab.container();
+    let known = lab.attach(&kept, &conf);
+    known.add();
+    let before = Watch::start(lab, &[&kept]);
+    let lost = lab.container();
+    let forgotten = lab.attach(&lost, &conf);
+    forgotten.add();
+    lost.vanish();
+    assert_eq!(forgotten.gc(&[(&kept.id, "eth0")]).ok(), Value::Null);
+    before.assert_unchanged("the ADD that was forgotten");
+    known.del();
+}
+
+/// STATUS of a plugin that itself needs nothing is that of its IPAM plugin.
+pub fn assert_status_is_that_of_ipam(lab: &Lab, conf: &Value) {
+    let conf = |ipam| with(conf, json!({"cniVersion": "1.1.0", "ipam": {"type": ipam}}));
+    lab.attach(&lab.container(), &conf("host-local")).status().ok();
+    lab.attach(&lab.container(), &conf("no-such-ipam")).status().err();
 }

@@ -1,6 +1,6 @@
 //! An ADD that fails: its error says what to do, and the kernel is left as before.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::attachment::{Attachment, for_each_peer};
 use super::call::{ErrorObject, Peer};
@@ -32,6 +32,21 @@ impl Case {
             names,
             reference_leaves_something: true,
         }
+    }
+
+    pub fn unknown_ipam() -> Case {
+        let unknown = json!({"ipam": {"type": "no-such-ipam"}});
+        Case::new("IPAM plugin unknown", unknown, 104, "no-such-ipam")
+    }
+
+    pub fn interface_exists() -> Case {
+        Case::new("interface exists", json!({}), 102, "eth0")
+            .container("ip link add eth0 type veth peer name other")
+    }
+
+    pub fn second_name_is_taken() -> Case {
+        let altname = "ip link add other type veth peer name more && ip link property add dev other altname eth0";
+        Case::new("a second name is taken", json!({}), 102, "eth0").container(altname)
     }
 
     pub fn host(self, host: &'static str) -> Case {

@@ -2,6 +2,7 @@
 
 pub mod attachment;
 pub mod beside;
+pub mod broken;
 pub mod call;
 pub mod chain;
 pub mod contract;
@@ -20,6 +21,7 @@ pub mod stdin;
 pub mod subject;
 pub mod tracer;
 pub mod traffic;
+pub mod versions;
 
 use std::time::Duration;
 

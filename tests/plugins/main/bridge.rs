@@ -13,14 +13,15 @@ pub use self::vlan::filters_vlans;
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, interface, ips, with};
-use crate::support::contract::{MainPlugin, contract};
+use crate::support::attachment::{for_each_peer, for_ours, interface, ips, with};
+use crate::support::contract::{MainPlugin, assert_del_leaves_nothing, contract};
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::bridge::{conf, dual_stack, static_ipam, warm_up};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{
     assert_no_ping, assert_pings, assert_pings_with, assert_two_containers_talk, is_answered,
 };
+use crate::support::versions::{DualStack, assert_speaks_every_version};
 
 pub fn v6() -> Value {
     with(&conf(), json!({"ipam": {"subnet": "2001:db8:10::/64"}}))
@@ -104,9 +105,7 @@ fn container_reaches_its_gateways_and_del_leaves_nothing() {
             assert_eq!(container.addresses("eth0"), *addresses);
             gateways.iter().for_each(|gateway| assert_pings(&container, gateway));
             assert_eq!(attachment.check(&result).ok(), Value::Null);
-            assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
-            attachment.del();
-            before.assert_unchanged("ADD");
+            assert_del_leaves_nothing(&attachment, &before);
             lab.host.sh(&format!("ip link del br{at}")); // the next case uses the same gateways
         }
     });
@@ -141,55 +140,11 @@ fn result_says_what_the_kernel_has() {
 
 #[test]
 fn every_version_gets_a_result_of_its_shape() {
-    for_each_peer("bridge", |lab| {
-        for version in EVERY_VERSION {
-            let container = lab.container();
-            let routed = json!({"cniVersion": version, "ipam": {"routes": [{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]}});
-            let attachment = lab.attach(&container, &with(&dual_stack(), routed));
-            let result = attachment.add();
-            let shown = version.unwrap_or("0.1.0");
-            assert_eq!(result["cniVersion"], shown);
-            let addresses = container.addresses("eth0");
-            let ip = |at: usize| {
-                let (address, gateway) = (&addresses[at], ["10.10.0.1", "2001:db8:10::1"][at]);
-                match shown {
-                    "0.1.0" | "0.2.0" => {
-                        json!({"ip": address, "gateway": gateway, "routes": [{"dst": (["10.99.0.0/16", "2001:db8:99::/48"][at])}]})
-                    }
-                    "0.3.0" | "0.3.1" | "0.4.0" => {
-                        json!({"version": (["4", "6"][at]), "interface": 2, "address": address, "gateway": gateway})
-                    }
-                    _ => json!({"interface": 2, "address": address, "gateway": gateway}),
-                }
-            };
-            if shown < "0.3.0" {
-                assert_eq!(
-                    result,
-                    json!({"cniVersion": shown, "ip4": ip(0), "ip6": ip(1), "dns": {}})
-                );
-            } else {
-                assert_eq!(result["ips"], json!([ip(0), ip(1)]), "{shown}");
-                assert_eq!(
-                    result["routes"],
-                    json!([{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]),
-                    "{shown}"
-                );
-                assert_eq!(result["interfaces"][2]["sandbox"], container.netns.as_str());
-                assert_eq!(
-                    result.get("dns"),
-                    (shown < "1.0.0").then_some(&json!({})),
-                    "{shown}: dns was always there before 1.0.0"
-                );
-            }
-            let check = attachment.check(&result);
-            if shown < "0.4.0" {
-                assert_eq!(check.err().code, 1, "{shown} has no CHECK");
-            } else {
-                check.ok();
-            }
-            attachment.del();
-        }
-    });
+    let routes = json!([{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]);
+    let conf = with(&dual_stack(), json!({"ipam": {"routes": routes}}));
+    let gateways = ["10.10.0.1", "2001:db8:10::1"];
+    let network = DualStack { conf, gateways, interface: 2 };
+    for_each_peer("bridge", |lab| assert_speaks_every_version(lab, &network));
 }
 
 #[test]

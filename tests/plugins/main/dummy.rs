@@ -3,15 +3,21 @@
 use serde_json::{Value, json};
 
 use crate::parallel::all_at_once;
-use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, interface, ips, with};
+use crate::support::attachment::{for_each_peer, for_ours, interface, ips, with};
+use crate::support::broken::{Break, assert_check_finds_each, breaks};
 use crate::support::call::Peer;
-use crate::support::contract::{MainPlugin, contract};
-use crate::support::failed_add::{Case, fail};
-use crate::support::netns::{Lab, Namespace};
+use crate::support::contract::{
+    MainPlugin, assert_del_leaves_nothing, assert_del_spares_another_kind,
+    assert_dns_of_network_or_ipam, assert_gc_frees_what_is_forgotten,
+    assert_status_is_that_of_ipam, contract,
+};
+use crate::support::failed_add::{Case, assert_fails, fail};
+use crate::support::netns::Namespace;
 use crate::support::networks::bridge::{static_ipam, warm_up};
 use crate::support::networks::dummy::{conf, makes_dummies};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, assert_pings, connect};
+use crate::support::versions::{DualStack, assert_speaks_every_version};
 
 fn dual_stack() -> Value {
     let ranges = json!([[{"subnet": "10.60.0.0/24"}], [{"subnet": "2001:db8:60::/64"}]]);
@@ -19,20 +25,8 @@ fn dual_stack() -> Value {
     with(&conf(), json!({"ipam": {"subnet": null, "ranges": ranges, "routes": routes}}))
 }
 
-fn for_each_peer_with_dummies(case: impl Fn(&Lab)) {
-    for_each_peer("dummy", |lab| {
-        if makes_dummies(lab) {
-            case(lab);
-        }
-    });
-}
-
-fn for_ours_with_dummies(case: impl Fn(&Lab)) {
-    for_ours("dummy", |lab| {
-        if makes_dummies(lab) {
-            case(lab);
-        }
-    });
+fn plugin() -> MainPlugin {
+    MainPlugin { name: "dummy", conf: conf(), prepare: makes_dummies }
 }
 
 fn dummy(namespace: &Namespace) -> Value {
@@ -41,13 +35,13 @@ fn dummy(namespace: &Namespace) -> Value {
 
 #[test]
 fn the_contract_of_main_plugins_is_kept() {
-    contract(&MainPlugin { name: "dummy", conf: conf(), prepare: makes_dummies });
+    contract(&plugin());
 }
 
 #[test]
 fn container_answers_at_its_addresses_and_del_leaves_nothing() {
     let host_address = static_ipam(&conf(), json!([{"address": "10.60.0.7/32"}]), json!([]));
-    for_each_peer_with_dummies(|lab| {
+    plugin().for_each_peer(|lab| {
         for (at, conf) in [dual_stack(), host_address.clone()].into_iter().enumerate() {
             let conf = with(&conf, json!({"name": format!("net{at}")}));
             warm_up(lab, &conf);
@@ -63,11 +57,7 @@ fn container_answers_at_its_addresses_and_del_leaves_nothing() {
             if at == 0 {
                 attachment.check(&result).ok(); // the reference's CHECK does not find /32: see tests/differences
             }
-            assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
-            attachment.del();
-            before.assert_unchanged("ADD");
-            attachment.del();
-            before.assert_unchanged("the first DEL");
+            assert_del_leaves_nothing(&attachment, &before);
         }
     });
 }
@@ -75,7 +65,7 @@ fn container_answers_at_its_addresses_and_del_leaves_nothing() {
 /// The use case: a service address that is reached through another interface of the container.
 #[test]
 fn neighbours_reach_the_address_through_another_interface() {
-    for_each_peer_with_dummies(|lab| {
+    plugin().for_each_peer(|lab| {
         let container = lab.container();
         container.sh("ip link set lo up");
         let through = json!({"cniVersion": "1.0.0", "name": "way", "type": "ptp", "ipam": {"type": "host-local", "subnet": "10.10.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}});
@@ -96,7 +86,7 @@ fn neighbours_reach_the_address_through_another_interface() {
 
 #[test]
 fn result_says_what_the_kernel_has() {
-    for_each_peer_with_dummies(|lab| {
+    plugin().for_each_peer(|lab| {
         let container = lab.container();
         let result = lab.attach(&container, &conf()).add();
         let interfaces = json!([{"name": "eth0", "mac": dummy(&container)["address"], "sandbox": container.netns}]);
@@ -114,40 +104,15 @@ fn result_says_what_the_kernel_has() {
 
 #[test]
 fn every_version_gets_a_result_of_its_shape() {
-    for_each_peer_with_dummies(|lab| {
-        for version in EVERY_VERSION {
-            let container = lab.container();
-            let attachment =
-                lab.attach(&container, &with(&dual_stack(), json!({"cniVersion": version})));
-            let result = attachment.add();
-            let shown = version.unwrap_or("0.1.0");
-            assert_eq!(result["cniVersion"], shown);
-            if shown < "0.3.0" {
-                assert_eq!(result["ip4"]["gateway"], "10.60.0.1");
-                assert_eq!(result["ip6"]["routes"], json!([{"dst": "2001:db8:99::/48"}]));
-            } else {
-                let mac = &dummy(&container)["address"];
-                let expected = json!([{"name": "eth0", "mac": mac, "sandbox": container.netns}]);
-                assert_eq!(result["interfaces"], expected);
-                assert_eq!(result["ips"][1]["gateway"], "2001:db8:60::1");
-                assert_eq!(
-                    result["ips"][1].get("version"),
-                    (shown < "1.0.0").then_some(&json!("6")),
-                    "{shown}"
-                );
-                assert_eq!(result["ips"][1]["interface"], 0);
-                assert_eq!(result.get("dns"), (shown < "1.0.0").then_some(&json!({})), "{shown}");
-            }
-            attachment.assert_operations_of(shown, &result);
-            attachment.del();
-        }
-    });
+    let gateways = ["10.60.0.1", "2001:db8:60::1"];
+    let network = DualStack { conf: dual_stack(), gateways, interface: 0 };
+    plugin().for_each_peer(|lab| assert_speaks_every_version(lab, &network));
 }
 
 /// The link is created in the container, so names on the host do not conflict.
 #[test]
 fn a_link_of_the_host_with_the_name_is_no_obstacle() {
-    for_each_peer_with_dummies(|lab| {
+    plugin().for_each_peer(|lab| {
         lab.host.sh("ip link add eth0 type veth peer name eth1");
         let container = lab.container();
         let attachment = lab.attach(&container, &conf());
@@ -159,7 +124,7 @@ fn a_link_of_the_host_with_the_name_is_no_obstacle() {
 
 #[test]
 fn containers_come_and_go_at_the_same_time() {
-    for_each_peer_with_dummies(|lab| {
+    plugin().for_each_peer(|lab| {
         warm_up(lab, &conf());
         let containers: Vec<_> = (0..4).map(|_| lab.container()).collect();
         let before = Watch::start(lab, &[&containers[0], &containers[3]]);
@@ -184,92 +149,33 @@ fn containers_come_and_go_at_the_same_time() {
 #[test]
 fn dns_is_the_network_s_or_that_of_ipam() {
     // The reference reports only the DNS of IPAM: see tests/differences.
-    let told = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
-    let cases = [
-        (json!({}), told.clone()),
-        (json!({"dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
-        (json!({"dns": {"options": ["ndots:5"]}}), json!({"options": ["ndots:5"]})),
-        (json!({"dns": {"nameservers": []}}), json!({})),
-    ];
-    for_ours_with_dummies(|lab| {
-        for (changes, expected) in &cases {
-            let conf = with(&conf(), json!({"cniVersion": "0.4.0"}));
-            let conf = static_ipam(&conf, json!([{"address": "10.60.0.7/24"}]), json!([]));
-            let conf = with(&conf, json!({"ipam": {"dns": told}}));
-            let attachment = lab.attach(&lab.container(), &with(&conf, changes.clone()));
-            assert_eq!(attachment.add()["dns"], *expected, "{changes}");
-        }
-    });
+    let fixed = static_ipam(&conf(), json!([{"address": "10.60.0.7/24"}]), json!([]));
+    plugin().for_ours(|lab| assert_dns_of_network_or_ipam(lab, &fixed));
 }
 
 #[test]
 fn check_finds_what_has_changed() {
     let another = "ip link del eth0 && ip link add eth0 type veth peer name other && ip link set other up && \
         ip link set eth0 up && ip addr add 10.60.0.2/24 dev eth0 && ip addr add 2001:db8:60::2/64 dev eth0 nodad";
-    let breaks = [
-        ("v4 address removed", "ip addr del 10.60.0.2/24 dev eth0", "10.60.0.2"),
-        ("v6 address removed", "ip addr del 2001:db8:60::2/64 dev eth0", "2001:db8:60::2"),
-        ("link down", "ip link set eth0 down", "eth0"),
-        ("mac changed", "ip link set eth0 address 02:00:00:00:00:01", "eth0"),
-        ("link renamed", "ip link set eth0 down; ip link set eth0 name eth9", "eth0"),
-        ("link gone", "ip link del eth0", "eth0"),
-        ("another kind", another, "eth0"),
-    ];
-    for_each_peer_with_dummies(|lab| {
-        for (at, (what, script, names)) in breaks.iter().enumerate() {
-            let container = lab.container();
-            let attachment =
-                lab.attach(&container, &with(&dual_stack(), json!({"name": format!("net{at}")})));
-            let result = attachment.add();
-            attachment.check(&result).ok();
-            container.sh(script);
-            let error = attachment.check(&result).err();
-            if lab.peer == Peer::Ours {
-                assert_eq!(error.code, 103, "{what}: {error:?}");
-                assert!(error.text().contains(names), "{what}: {error:?}");
-            }
-            attachment.del();
-        }
-    });
+    let another = Break::new("another kind", another, "eth0");
+    let own = vec![Break::mac_changed(), Break::link_renamed(), another];
+    let cases = breaks(["10.60.0.2/24", "2001:db8:60::2/64"], own);
+    plugin().for_each_peer(|lab| assert_check_finds_each(lab, &dual_stack(), &cases));
     // The reference's CHECK ignores routes: see tests/differences.
-    for_ours_with_dummies(|lab| {
-        let container = lab.container();
-        let attachment = lab.attach(&container, &conf());
-        let result = attachment.add();
-        container.sh("ip route del 10.99.0.0/16");
-        let error = attachment.check(&result).err();
-        assert_eq!(error.code, 103, "{error:?}");
-        assert!(error.text().contains("10.99.0.0/16"), "{error:?}");
-    });
+    let route = [Break::new("route removed", "ip route del 10.99.0.0/16", "10.99.0.0/16")];
+    plugin().for_ours(|lab| assert_check_finds_each(lab, &conf(), &route));
 }
 
 /// The reference deletes any link of that name: see tests/differences.
 #[test]
 fn del_spares_an_interface_of_another_kind() {
-    for_ours("dummy", |lab| {
-        let container = lab.container();
-        container.sh("ip link add eth0 type veth peer name other");
-        let before = Watch::start(lab, &[&container]);
-        lab.attach(&container, &conf()).del();
-        before.assert_unchanged("DEL");
-    });
+    for_ours("dummy", |lab| assert_del_spares_another_kind(lab, &conf()));
 }
 
 #[test]
 fn gc_frees_what_no_runtime_knows_any_more() {
     // The reference has no GC: see tests/differences.
-    for_ours_with_dummies(|lab| {
-        let conf = with(&conf(), json!({"cniVersion": "1.1.0"}));
-        let kept = lab.container();
-        lab.attach(&kept, &conf).add();
-        let before = Watch::start(lab, &[&kept]);
-        let lost = lab.container();
-        let forgotten = lab.attach(&lost, &conf);
-        forgotten.add();
-        lost.vanish();
-        assert_eq!(forgotten.gc(&[(&kept.id, "eth0")]).ok(), Value::Null);
-        before.assert_unchanged("the ADD that was forgotten");
-    });
+    plugin().for_ours(|lab| assert_gc_frees_what_is_forgotten(lab, &conf()));
 }
 
 #[test]
@@ -297,35 +203,25 @@ fn an_ipam_plugin_is_required() {
 fn add_fails_and_nothing_has_changed() {
     let late = json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}});
     let cases = [
-        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam"),
+        Case::unknown_ipam(),
         Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.60.0.0/31"}}), 7, "10.60.0.0/31"),
         Case::new("route unreachable", late, 100, "10.88.0.1"),
-        Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"),
-        Case::new("a dummy exists", json!({}), 102, "eth0").container("ip link add eth0 type dummy"),
-        Case::new("a second name is taken", json!({}), 102, "eth0")
-            .container("ip link add other type veth peer name more && ip link property add dev other altname eth0"),
+        Case::interface_exists(),
+        Case::new("a dummy exists", json!({}), 102, "eth0")
+            .container("ip link add eth0 type dummy"),
+        Case::second_name_is_taken(),
     ];
-    for_each_peer_with_dummies(|lab| {
-        for case in &cases {
-            let (changes, error) = fail(lab, &conf(), case);
-            assert_eq!(changes, "", "left after \"{}\"", case.what);
-            if lab.peer == Peer::Ours {
-                assert_eq!(error.code, case.code, "{}: {error:?}", case.what);
-                assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
-            }
-        }
-    });
+    let cases = cases.map(Case::reference_leaves_nothing);
+    plugin().for_each_peer(|lab| cases.iter().for_each(|case| assert_fails(lab, &conf(), case)));
 }
 
 /// IPAM has no address: ADD leaves nothing, while the reference leaves the interface (see
 /// tests/differences).
 #[test]
 fn add_without_an_address_fails_and_nothing_has_changed() {
-    for_ours_with_dummies(|lab| {
+    plugin().for_ours(|lab| {
         let no_address = static_ipam(&conf(), json!([]), json!([]));
-        let (changes, error) =
-            fail(lab, &no_address, &Case::new("IPAM has no address", json!({}), 101, ""));
-        assert_eq!((changes.as_str(), error.code), ("", 101), "{error:?}");
+        assert_fails(lab, &no_address, &Case::new("IPAM has no address", json!({}), 101, ""));
     });
 }
 
@@ -349,9 +245,5 @@ fn add_without_kernel_support_says_so_and_leaves_nothing() {
 
 #[test]
 fn status_is_that_of_ipam() {
-    for_each_peer_with_dummies(|lab| {
-        let conf = |ipam| with(&conf(), json!({"cniVersion": "1.1.0", "ipam": {"type": ipam}}));
-        lab.attach(&lab.container(), &conf("host-local")).status().ok();
-        lab.attach(&lab.container(), &conf("no-such-ipam")).status().err();
-    });
+    plugin().for_each_peer(|lab| assert_status_is_that_of_ipam(lab, &conf()));
 }

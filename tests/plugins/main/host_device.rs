@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 
 use crate::parallel::all_at_once;
 use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, ips, with};
+use crate::support::broken::{Break, assert_check_finds, breaks};
 use crate::support::call::Peer;
+use crate::support::contract::assert_dns_of_network_or_ipam;
 use crate::support::netns::{Lab, Namespace};
 use crate::support::networks::bridge::static_ipam;
 use crate::support::networks::host_device::{
@@ -214,51 +216,26 @@ fn one_of_two_containers_gets_the_device_that_both_want() {
 #[test]
 fn dns_is_the_network_s_or_that_of_ipam() {
     // The reference reports only the network's DNS, and none without IPAM: see tests/differences.
-    let told = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
-    let cases = [
-        (json!({"ipam": {"dns": told}}), told.clone()),
-        (
-            json!({"ipam": {"dns": told}, "dns": {"search": ["net.example"]}}),
-            json!({"search": ["net.example"]}),
-        ),
-        (json!({"ipam": {"dns": told}, "dns": {"nameservers": []}}), json!({})),
-        (json!({"ipam": null, "dns": {"domain": "net.example"}}), json!({"domain": "net.example"})),
-    ];
+    let alone =
+        with(&layer_two(), json!({"cniVersion": "0.4.0", "dns": {"domain": "net.example"}}));
     for_ours("host-device", |lab| {
         device(lab);
-        for (changes, expected) in &cases {
-            let conf = with(&with(&conf(), json!({"cniVersion": "0.4.0"})), changes.clone());
-            let attachment = lab.attach(&lab.container(), &conf);
-            assert_eq!(attachment.add()["dns"], *expected, "{changes}");
-            attachment.del();
-        }
+        assert_dns_of_network_or_ipam(lab, &conf());
+        assert_eq!(lab.attach(&lab.container(), &alone).add()["dns"], alone["dns"]);
     });
 }
 
 #[test]
 fn check_finds_what_has_changed() {
-    let breaks = [
-        ("v4 address removed", "ip addr del 10.40.0.2/24 dev eth0", "10.40.0.2"),
-        ("v6 address removed", "ip addr del 2001:db8:40::2/64 dev eth0", "2001:db8:40::2"),
-        ("route removed", "ip route del 10.99.0.0/16", "10.99.0.0/16"),
-        ("link down", "ip link set eth0 down", "eth0"),
-        ("mac changed", "ip link set eth0 address 02:00:00:00:00:01", "eth0"),
-        ("link renamed", "ip link set eth0 down; ip link set eth0 name eth9", "eth0"),
-        ("link gone", "ip link del eth0", "eth0"),
-    ];
+    let route = Break::new("route removed", "ip route del 10.99.0.0/16", "10.99.0.0/16");
+    let own = vec![route, Break::mac_changed(), Break::link_renamed()];
+    let cases = breaks(["10.40.0.2/24", "2001:db8:40::2/64"], own);
     for_each_peer("host-device", |lab| {
-        for (what, script, names) in breaks {
+        for case in &cases {
             device(lab);
             let container = lab.container();
             let attachment = lab.attach(&container, &conf());
-            let result = attachment.add();
-            attachment.check(&result).ok();
-            container.sh(script);
-            let error = attachment.check(&result).err();
-            if lab.peer == Peer::Ours {
-                assert_eq!(error.code, 103, "{what}: {error:?}");
-                assert!(error.text().contains(names), "{what}: {error:?}");
-            }
+            assert_check_finds(lab, &container, &attachment, case);
             attachment.try_del(); // the reference's fails if the link is missing
             lab.outside.try_sh("ip link del peer0");
         }

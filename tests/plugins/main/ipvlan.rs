@@ -4,10 +4,11 @@
 use serde_json::{Value, json};
 
 use super::stacked::{
-    self, Break, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
+    self, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
     neighbours_are_told, second_master, stands_on,
 };
 use crate::support::attachment::with;
+use crate::support::broken::Break;
 use crate::support::call::Peer;
 use crate::support::contract::{MainPlugin, contract};
 use crate::support::failed_add::{Case, assert_fails};
@@ -361,10 +362,8 @@ fn status_tells_that_no_container_could_be_attached() {
 fn check_finds_what_has_changed() {
     let own = vec![
         Break::new("mode changed", "ip link set eth0 type ipvlan mode l3", "mode"),
-        Break {
-            host: "ip link set uplink address 02:00:00:00:00:01",
-            ..Break::new("mac changed", "true", "eth0")
-        },
+        Break::new("mac changed", "true", "eth0")
+            .host("ip link set uplink address 02:00:00:00:00:01"),
     ];
     stacked::check_finds_what_has_changed(&IPVLAN, own);
 }

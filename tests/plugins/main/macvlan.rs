@@ -4,12 +4,13 @@
 use serde_json::{Value, json};
 
 use super::stacked::{
-    self, Break, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
+    self, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
     neighbours_are_told,
 };
 use crate::support::attachment::{ips, with};
+use crate::support::broken::Break;
 use crate::support::call::Peer;
-use crate::support::contract::{MainPlugin, contract};
+use crate::support::contract::{MainPlugin, assert_old_versions_need_addresses, contract};
 use crate::support::failed_add::{Case, assert_fails};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::stacked::{MACVLAN, PEER, hasty_container};
@@ -291,24 +292,8 @@ fn layer_two_networks_carry_frames_without_ipam() {
 
 #[test]
 fn a_layer_two_network_has_no_result_in_old_versions() {
-    let cases = [json!(null), json!("0.1.0"), json!("0.2.0")];
-    MACVLAN.for_each_peer(|lab| {
-        for version in &cases {
-            let container = lab.container();
-            let before = Watch::start(lab, &[&container]);
-            let attachment = lab.attach(
-                &container,
-                &with(&MACVLAN.conf(), json!({"cniVersion": version, "ipam": null})),
-            );
-            let error = attachment.try_add().err();
-            assert!(error.text().contains("no valid IP addresses"), "{error:?}");
-            if lab.peer == Peer::Ours {
-                assert_eq!(error.code, 7, "{error:?}");
-                before.assert_unchanged("the refused ADD");
-            }
-            attachment.del();
-        }
-    });
+    let layer_two = with(&MACVLAN.conf(), json!({"ipam": null}));
+    MACVLAN.for_each_peer(|lab| assert_old_versions_need_addresses(lab, &layer_two));
 }
 
 #[test]
@@ -334,7 +319,7 @@ fn status_tells_that_no_container_could_be_attached() {
 #[test]
 fn check_finds_what_has_changed() {
     let own = vec![
-        Break::new("mac changed", "ip link set eth0 address 02:00:00:00:00:01", "eth0"),
+        Break::mac_changed(),
         Break::new("mode changed", "ip link set eth0 type macvlan mode private", "mode"),
     ];
     stacked::check_finds_what_has_changed(&MACVLAN, own);

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, interface, ips, with};
-use crate::support::call::Peer;
-use crate::support::contract::{MainPlugin, contract};
+use crate::support::attachment::{for_each_peer, for_ours, interface, ips, with};
+use crate::support::broken::{Break, assert_check_finds_each, breaks};
+use crate::support::contract::{
+    MainPlugin, assert_del_leaves_nothing, assert_dns_of_network_or_ipam, contract,
+};
 use crate::support::failed_add::{Case, assert_all_fail};
 use crate::support::networks::bridge::{static_ipam, warm_up};
 use crate::support::networks::ptp::conf;
@@ -13,6 +15,7 @@ use crate::support::traffic::{
     assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with,
     assert_two_containers_talk,
 };
+use crate::support::versions::{DualStack, assert_speaks_every_version};
 
 fn dual_stack() -> Value {
     with(
@@ -50,11 +53,7 @@ fn container_reaches_its_gateways_and_del_leaves_nothing() {
             gateways.iter().for_each(|gateway| assert_pings(&container, gateway));
             ips(&result).iter().for_each(|ip| assert_pings(&lab.host, ip));
             attachment.check(&result).ok();
-            assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
-            attachment.del();
-            before.assert_unchanged("ADD");
-            attachment.del();
-            before.assert_unchanged("the first DEL");
+            assert_del_leaves_nothing(&attachment, &before);
         }
     });
 }
@@ -100,31 +99,9 @@ fn result_says_what_the_kernel_has() {
 
 #[test]
 fn every_version_gets_a_result_of_its_shape() {
-    for_each_peer("ptp", |lab| {
-        for version in EVERY_VERSION {
-            let attachment =
-                lab.attach(&lab.container(), &with(&dual_stack(), json!({"cniVersion": version})));
-            let result = attachment.add();
-            let shown = version.unwrap_or("0.1.0");
-            assert_eq!(result["cniVersion"], shown);
-            if shown < "0.3.0" {
-                assert_eq!(result["ip4"]["gateway"], "10.10.0.1");
-                assert_eq!(result["ip6"]["routes"], json!([{"dst": "::/0"}]));
-            } else {
-                assert_eq!(result["ips"][1]["gateway"], "2001:db8:10::1");
-                assert_eq!(
-                    result["ips"][1].get("version"),
-                    (shown < "1.0.0").then_some(&json!("6")),
-                    "{shown}"
-                );
-                assert_eq!(result["ips"][1]["interface"], 1);
-            }
-            if shown >= "0.4.0" {
-                attachment.check(&result).ok();
-            }
-            attachment.del();
-        }
-    });
+    let gateways = ["10.10.0.1", "2001:db8:10::1"];
+    let network = DualStack { conf: dual_stack(), gateways, interface: 1 };
+    for_each_peer("ptp", |lab| assert_speaks_every_version(lab, &network));
 }
 
 #[test]
@@ -178,56 +155,17 @@ fn mtu_is_that_of_both_ends_and_the_largest_packet_passes() {
 
 #[test]
 fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
-    let cases = [
-        (json!({}), json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"})),
-        (json!({"dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
-        (json!({"dns": {"options": ["ndots:5"]}}), json!({"options": ["ndots:5"]})),
-        (json!({"dns": {"nameservers": [], "search": []}}), json!({})),
-    ];
-    for_each_peer("ptp", |lab| {
-        for (changes, expected) in &cases {
-            let base = static_ipam(
-                &with(&conf(), json!({"cniVersion": "0.4.0"})),
-                json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}]),
-                json!([]),
-            );
-            let base = with(
-                &base,
-                json!({"ipam": {"dns": {"nameservers": ["192.0.2.53"], "domain": "ipam.example"}}}),
-            );
-            let attachment = lab.attach(&lab.container(), &with(&base, changes.clone()));
-            assert_eq!(attachment.add()["dns"], *expected, "{changes}");
-            attachment.del();
-        }
-    });
+    let address = json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}]);
+    let fixed = static_ipam(&conf(), address, json!([]));
+    for_each_peer("ptp", |lab| assert_dns_of_network_or_ipam(lab, &fixed));
 }
 
 #[test]
 fn check_finds_what_has_changed() {
-    let breaks = [
-        ("v4 address removed", "ip addr del 10.10.0.2/24 dev eth0", "10.10.0.2"),
-        ("v6 address removed", "ip addr del 2001:db8:10::2/64 dev eth0", "2001:db8:10::2"),
-        ("default route removed", "ip route del default", "0.0.0.0/0"),
-        ("link down", "ip link set eth0 down", "eth0"),
-        ("mac changed", "ip link set eth0 address 02:00:00:00:00:01", "eth0"),
-        ("link gone", "ip link del eth0", "eth0"),
-    ];
-    for_each_peer("ptp", |lab| {
-        for (at, (what, script, names)) in breaks.iter().enumerate() {
-            let container = lab.container();
-            let attachment =
-                lab.attach(&container, &with(&dual_stack(), json!({"name": format!("net{at}")})));
-            let result = attachment.add();
-            attachment.check(&result).ok();
-            container.sh(script);
-            let error = attachment.check(&result).err();
-            if lab.peer == Peer::Ours {
-                assert_eq!(error.code, 103, "{what}: {error:?}");
-                assert!(error.text().contains(names), "{what}: {error:?}");
-            }
-            attachment.del();
-        }
-    });
+    let route = Break::new("default route removed", "ip route del default", "0.0.0.0/0");
+    let own = vec![route, Break::mac_changed()];
+    let cases = breaks(["10.10.0.2/24", "2001:db8:10::2/64"], own);
+    for_each_peer("ptp", |lab| assert_check_finds_each(lab, &dual_stack(), &cases));
 }
 
 #[test]
@@ -260,18 +198,10 @@ pub fn failing() -> Vec<Case> {
     let late =
         json!({"ipMasq": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
     vec![
-        Case::new(
-            "IPAM plugin unknown",
-            json!({"ipam": {"type": "no-such-ipam"}}),
-            104,
-            "no-such-ipam",
-        )
-        .reference_leaves_nothing(),
+        Case::unknown_ipam().reference_leaves_nothing(),
         Case::new("mtu out of range", json!({"mtu": 100_000}), 7, "mtu: 100000")
             .reference_leaves_nothing(),
-        Case::new("interface exists", json!({}), 102, "eth0")
-            .container("ip link add eth0 type veth peer name other")
-            .reference_leaves_nothing(),
+        Case::interface_exists().reference_leaves_nothing(),
         Case::new("address without gateway", no_gateway, 7, "10.10.0.7"),
         Case::new("route unreachable", late, 100, "10.88.0.1"),
     ]

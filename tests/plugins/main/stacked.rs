@@ -9,8 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{EVERY_VERSION, with};
+use crate::support::attachment::with;
+use crate::support::broken::{Break, assert_check_finds, breaks};
 use crate::support::call::Peer;
+use crate::support::contract::{
+    assert_del_leaves_nothing, assert_dns_of_network_or_ipam, assert_full_subnet_is_refused,
+};
 use crate::support::failed_add::{Case, assert_fails};
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::bridge::static_ipam;
@@ -18,6 +22,7 @@ use crate::support::networks::stacked::{PEER, Stacked, hasty_container};
 use crate::support::patience;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_pings, assert_pings_with};
+use crate::support::versions::{DualStack, assert_speaks_every_version};
 
 /// Creates a second link on the host with another peer behind it, without addresses.
 pub fn second_master(lab: &Lab) {
@@ -80,11 +85,7 @@ pub fn the_peer_is_reached_and_del_leaves_nothing(kind: &Stacked) {
             assert_eq!(container.addresses("eth0"), *addresses);
             peers.iter().for_each(|peer| assert_pings(&container, peer));
             assert_eq!(attachment.check(&result).ok(), Value::Null);
-            assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
-            attachment.del();
-            before.assert_unchanged("ADD");
-            attachment.del();
-            before.assert_unchanged("the first DEL");
+            assert_del_leaves_nothing(&attachment, &before);
         }
     });
 }
@@ -111,61 +112,13 @@ pub fn the_result_says_what_the_kernel_has(kind: &Stacked) {
 }
 
 pub fn every_version_gets_a_result_of_its_shape(kind: &Stacked) {
-    kind.for_each_peer(|lab| {
-        for version in EVERY_VERSION {
-            let container = hasty_container(lab);
-            let attachment = lab.attach(&container, &with(&kind.dual_stack(), json!({"cniVersion": version})));
-            let result = attachment.add();
-            let shown = version.unwrap_or("0.1.0");
-            let addresses = container.addresses("eth0");
-            let default = ["0.0.0.0/0", "::/0"];
-            let ip = |at: usize| match shown {
-                "0.1.0" | "0.2.0" => {
-                    json!({"ip": addresses[at], "gateway": PEER[at], "routes": [{"dst": default[at]}]})
-                }
-                "0.3.0" | "0.3.1" | "0.4.0" => {
-                    json!({"version": (["4", "6"][at]), "interface": 0, "address": addresses[at], "gateway": PEER[at]})
-                }
-                _ => json!({"interface": 0, "address": addresses[at], "gateway": PEER[at]}),
-            };
-            let interface = json!({"name": "eth0", "mac": mac(&container, "eth0"), "sandbox": container.netns});
-            let routes: Value = default.iter().map(|dst| json!({"dst": dst})).collect();
-            let mut expected = json!({"cniVersion": shown, "dns": {}});
-            if shown < "0.3.0" {
-                (expected["ip4"], expected["ip6"]) = (ip(0), ip(1));
-            } else {
-                expected["interfaces"] = json!([interface]);
-                (expected["ips"], expected["routes"]) = (json!([ip(0), ip(1)]), routes);
-            }
-            if shown >= "1.0.0" {
-                expected.as_object_mut().unwrap().remove("dns"); // it was always there before
-            }
-            assert_eq!(result, expected);
-            attachment.assert_operations_of(shown, &result);
-            attachment.del();
-            assert!(container.link("eth0").is_none());
-        }
-    });
+    let network = DualStack { conf: kind.dual_stack(), gateways: PEER, interface: 0 };
+    kind.for_each_peer(|lab| assert_speaks_every_version(lab, &network));
 }
 
 /// Ours only: the reference drops IPAM's DNS.
 pub fn dns_of_the_network_replaces_that_of_ipam_as_a_whole(kind: &Stacked) {
-    let cases = [
-        (json!({}), json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"})),
-        (json!({"dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
-        (json!({"dns": {"options": ["ndots:5"]}}), json!({"options": ["ndots:5"]})),
-        (json!({"dns": {"domain": "net.example"}}), json!({"domain": "net.example"})),
-        (json!({"dns": {"nameservers": []}}), json!({})),
-    ];
-    let of_ipam = json!({"cniVersion": "0.4.0", "ipam": {"dns": {"nameservers": ["192.0.2.53"], "domain": "ipam.example"}}});
-    let base = with(&kind.address("10.10.0.7/24"), of_ipam);
-    kind.for_ours(|lab| {
-        for (changes, expected) in &cases {
-            let attachment = lab.attach(&lab.container(), &with(&base, changes.clone()));
-            assert_eq!(attachment.add()["dns"], *expected, "{changes}");
-            attachment.del();
-        }
-    });
+    kind.for_ours(|lab| assert_dns_of_network_or_ipam(lab, &kind.address("10.10.0.7/24")));
 }
 
 pub fn dns_of_the_network_is_in_the_result(kind: &Stacked) {
@@ -538,67 +491,25 @@ pub fn status_tells_that_no_container_could_be_attached(
 
 // --- CHECK ---
 
-/// A command that breaks an attachment, in the container or on the host, and the text our error
-/// must contain.
-pub struct Break {
-    pub what: &'static str,
-    pub container: &'static str,
-    pub host: &'static str,
-    pub names: &'static str,
-}
-
-impl Break {
-    pub fn new(what: &'static str, container: &'static str, names: &'static str) -> Break {
-        Break { what, container, host: "true", names }
-    }
-}
-
-pub fn breaks() -> Vec<Break> {
-    vec![
-        Break::new("v4 address removed", "ip addr del 10.10.0.2/24 dev eth0", "10.10.0.2"),
-        Break::new(
-            "v6 address removed",
-            "ip addr del 2001:db8:10::2/64 dev eth0",
-            "2001:db8:10::2",
-        ),
+fn common_breaks() -> Vec<Break> {
+    let renamed = "ip link set eth0 down; ip link set eth0 name eth9; ip link set eth9 up";
+    let replaced = "mac=$(ip -o link show eth0 | sed 's/.*ether \\([^ ]*\\).*/\\1/'); ip link del eth0; \
+         ip link add eth0 address $mac up type veth peer name other; ip link set other up; \
+         ip addr add 10.10.0.2/24 dev eth0; ip addr add 2001:db8:10::2/64 dev eth0 nodad; \
+         ip route add default via 10.10.0.1; ip route add default via 2001:db8:10::1";
+    let own = vec![
         Break::new("v4 route removed", "ip route del default", "0.0.0.0/0"),
         Break::new("v6 route removed", "ip -6 route del default", "::/0"),
-        Break::new("link down", "ip link set eth0 down", "eth0"),
-        Break::new("link gone", "ip link del eth0", "eth0"),
-        Break::new(
-            "link renamed",
-            "ip link set eth0 down; ip link set eth0 name eth9; ip link set eth9 up",
-            "eth0",
-        ),
-        Break::new(
-            "replaced by another kind",
-            "mac=$(ip -o link show eth0 | sed 's/.*ether \\([^ ]*\\).*/\\1/'); ip link del eth0; \
-             ip link add eth0 address $mac up type veth peer name other; ip link set other up; \
-             ip addr add 10.10.0.2/24 dev eth0; ip addr add 2001:db8:10::2/64 dev eth0 nodad; \
-             ip route add default via 10.10.0.1; ip route add default via 2001:db8:10::1",
-            "eth0",
-        ),
-    ]
+        Break::new("link renamed", renamed, "eth0"),
+        Break::new("replaced by another kind", replaced, "eth0"),
+    ];
+    breaks(["10.10.0.2/24", "2001:db8:10::2/64"], own)
 }
 
 pub fn check_finds(lab: &Lab, conf: &Value, case: &Break) {
     let container = hasty_container(lab);
     let attachment = lab.attach(&container, conf);
-    let result = attachment.add();
-    attachment.check(&result).ok();
-    container.sh(case.container);
-    lab.host.sh(&format!(
-        "container={}; {}",
-        container.netns.rsplit('/').next().unwrap(),
-        case.host
-    ));
-    let outcome = attachment.check(&result);
-    assert_ne!(outcome.status, 0, "CHECK does not see: {}", case.what);
-    let error = outcome.err();
-    if lab.peer == Peer::Ours {
-        assert_eq!(error.code, 103, "{}: {error:?}", case.what);
-        assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
-    }
+    assert_check_finds(lab, &container, &attachment, case);
     attachment.del();
     assert!(
         !lab.path("/var/lib/cni/networks/net1/10.10.0.2").exists(),
@@ -611,7 +522,7 @@ pub fn check_finds(lab: &Lab, conf: &Value, case: &Break) {
 }
 
 pub fn check_finds_what_has_changed(kind: &Stacked, own: Vec<Break>) {
-    let cases: Vec<Break> = breaks().into_iter().chain(own).collect();
+    let cases: Vec<Break> = common_breaks().into_iter().chain(own).collect();
     kind.for_each_peer(|lab| {
         cases.iter().for_each(|case| check_finds(lab, &kind.dual_stack(), case))
     });
@@ -635,10 +546,10 @@ pub fn failing() -> Vec<Case> {
     let far = json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
     let none = json!({"ipam": {"type": "static", "subnet": null, "addresses": [], "routes": null}});
     vec![
-        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam"),
+        Case::unknown_ipam(),
         Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.10.0.0/31"}}), 7, "10.10.0.0/31"),
         Case::new("IPAM tells no address", none, 101, "missing IP config"),
-        Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"),
+        Case::interface_exists(),
         Case::new("interface of that kind exists", json!({}), 102, "eth0")
             .container("ip link add lower type veth peer name other; ip link add link lower name eth0 type macvlan"),
         Case::new("route unreachable", far, 100, "10.88.0.1"),
@@ -685,16 +596,6 @@ pub fn add_on_a_full_subnet_fails_and_nothing_has_changed(kind: &Stacked) {
         let small = with(&kind.conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
         // The last address belongs to a container without a link on the master.
         lab.attach(&lab.container(), &with(&small, json!({"type": "host-local"}))).add();
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        let error = lab.attach(&container, &small).try_add().err();
-        assert!(
-            error.text().contains("10.10.0.1-10.10.0.2"),
-            "the error shows the range: {error:?}"
-        );
-        if lab.peer == Peer::Ours {
-            assert_eq!(error.code, 101);
-            before.assert_unchanged("the failed ADD");
-        }
+        assert_full_subnet_is_refused(lab, &small);
     });
 }

@@ -4,10 +4,11 @@
 use serde_json::json;
 
 use super::stacked::{
-    self, Break, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
+    self, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
     neighbours_are_told,
 };
 use crate::support::attachment::{ips, with};
+use crate::support::broken::Break;
 use crate::support::call::Peer;
 use crate::support::contract::{MainPlugin, contract};
 use crate::support::failed_add::Case;
@@ -204,14 +205,13 @@ fn status_tells_that_no_container_could_be_attached() {
 #[test]
 fn check_finds_what_has_changed() {
     let own = vec![
-        Break::new("mac changed", "ip link set eth0 address 02:00:00:00:00:01", "eth0"),
-        Break {
-            host: "ip link add link uplink name other type vlan id 200 && ip link set other netns $container name eth0 && \
-                   ip -n $container link set eth0 up && ip -n $container addr add 10.10.0.2/24 dev eth0 && \
-                   ip -n $container addr add 2001:db8:10::2/64 dev eth0 nodad && \
-                   ip -n $container route add default via 10.10.0.1 && ip -n $container route add default via 2001:db8:10::1",
-            ..Break::new("replaced by another VLAN", "ip link del eth0", "200")
-        },
+        Break::mac_changed(),
+        Break::new("replaced by another VLAN", "ip link del eth0", "200").host(
+            "ip link add link uplink name other type vlan id 200 && ip link set other netns $container name eth0 && \
+             ip -n $container link set eth0 up && ip -n $container addr add 10.10.0.2/24 dev eth0 && \
+             ip -n $container addr add 2001:db8:10::2/64 dev eth0 nodad && \
+             ip -n $container route add default via 10.10.0.1 && ip -n $container route add default via 2001:db8:10::1",
+        ),
     ];
     stacked::check_finds_what_has_changed(&VLAN, own);
 }

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::support::attachment::{for_each_peer, for_ours, with};
-use crate::support::call::Peer;
-use crate::support::failed_add::{Case, assert_all_fail, assert_fails, fail};
+use crate::support::contract::assert_full_subnet_is_refused;
+use crate::support::failed_add::{Case, assert_all_fail, assert_fails};
 use crate::support::networks::bridge::conf;
 use crate::support::snapshot::Watch;
 
@@ -23,12 +23,7 @@ pub fn cases() -> Vec<Case> {
     // An unreachable gateway: the kernel refuses the route after everything else is done.
     let late = json!({"ipMasq": true, "macspoofchk": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
     vec![
-        Case::new(
-            "IPAM plugin unknown",
-            json!({"ipam": {"type": "no-such-ipam"}}),
-            104,
-            "no-such-ipam",
-        ),
+        Case::unknown_ipam(),
         Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.10.0.0/31"}}), 7, "10.10.0.0/31"),
         Case::new("mtu out of range", json!({"mtu": 100_000}), 7, "mtu: 100000")
             .reference_leaves_nothing(),
@@ -53,8 +48,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("bridge name taken by a non-bridge", json!({}), 102, "br0")
             .host("ip link add br0 type veth peer name br1")
             .reference_leaves_nothing(),
-        Case::new("interface exists", json!({}), 102, "eth0")
-            .container("ip link add eth0 type veth peer name other"),
+        Case::interface_exists(),
         Case::new("another address on the bridge", json!({}), 102, "10.99.0.1").host(USED_BRIDGE),
         Case::new("route unreachable", late.clone(), 100, "10.88.0.1"),
         Case::new(
@@ -97,9 +91,7 @@ fn add_to_a_bridge_with_a_nul_in_its_name_is_refused() {
             7,
             "bridge: \"br\\00\"",
         );
-        let (changes, error) = fail(lab, &conf(), &case);
-        assert_eq!((changes.as_str(), error.code), ("", 7), "{error:?}");
-        assert!(error.text().contains(case.names), "{error:?}");
+        assert_fails(lab, &conf(), &case);
     });
 }
 
@@ -125,16 +117,6 @@ fn add_on_a_full_subnet_fails_and_nothing_has_changed() {
     for_each_peer("bridge", |lab| {
         let small = with(&conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
         lab.attach(&lab.container(), &small).add();
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        let error = lab.attach(&container, &small).try_add().err();
-        assert!(
-            error.text().contains("10.10.0.1-10.10.0.2"),
-            "the error shows the range: {error:?}"
-        );
-        if lab.peer == Peer::Ours {
-            assert_eq!(error.code, 101);
-            before.assert_unchanged("the failed ADD");
-        }
+        assert_full_subnet_is_refused(lab, &small);
     });
 }

@@ -6,6 +6,7 @@ use super::assert_is_inside;
 use super::found::fake_sysfs;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
+use crate::support::contract::assert_old_versions_need_addresses;
 use crate::support::failed_add::{Case, fail};
 use crate::support::networks::host_device::{
     await_carrier, conf, device, is_up, layer_two, leased,
@@ -136,13 +137,12 @@ pub fn failing() -> Vec<Case> {
     let no_address = json!({"ipam": {"addresses": [], "routes": null}});
     let full = json!({"ipam": {"type": "host-local", "subnet": "10.40.0.0/31", "addresses": null, "routes": null}});
     let cases = vec![
-        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam"),
+        Case::unknown_ipam(),
         Case::new("IPAM refuses", full, 7, "10.40.0.0/31"),
         Case::new("IPAM has no address", no_address, 101, "missing IP config"),
         Case::new("route unreachable", late, 100, "10.88.0.1"),
-        Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"),
-        Case::new("interface exists as another's second name", json!({}), 102, "eth0")
-            .container("ip link add other type veth peer name more && ip link property add dev other altname eth0"),
+        Case::interface_exists(),
+        Case::second_name_is_taken(),
         Case::new("wrong type", json!({"device": 7}), 6, "device").reference_leaves_nothing(),
     ];
     cases.into_iter().map(|case| case.host(DEVICE)).collect()
@@ -218,17 +218,7 @@ fn a_second_add_is_refused_and_the_first_one_goes_on() {
 fn without_addresses_old_versions_fail_and_nothing_is_touched() {
     for_ours("host-device", |lab| {
         device(lab);
-        let container = lab.container();
-        let before = Watch::start(lab, &[&container]);
-        for version in [None, Some("0.1.0"), Some("0.2.0")] {
-            let error = lab
-                .attach(&container, &with(&layer_two(), json!({"cniVersion": version})))
-                .try_add()
-                .err();
-            assert_eq!(error.code, 7, "{error:?}");
-            assert_eq!(error.msg, "cannot convert: no valid IP addresses");
-        }
-        before.assert_unchanged("the refused ADDs");
+        assert_old_versions_need_addresses(lab, &layer_two());
     });
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{data, for_each_peer_with_taps, tap};
+use super::{data, plugin, tap};
 use crate::support::attachment::{skip, with};
 use crate::support::netns::Lab;
 use crate::support::networks::tap::layer_two;
@@ -34,7 +34,7 @@ fn seen_in_context(lab: &Lab) -> String {
 
 #[test]
 fn the_tap_is_made_in_the_context_asked_for() {
-    for_each_peer_with_taps(|lab| {
+    plugin().for_each_peer(|lab| {
         if !has_selinux(lab) {
             return;
         }

@@ -1,0 +1,90 @@
+//! CHECK after ADD: it succeeds, and fails once something has changed.
+
+use serde_json::{Value, json};
+
+use super::attachment::{Attachment, with};
+use super::call::Peer;
+use super::netns::{Container, Lab};
+
+/// A change to an attachment that CHECK has to find.
+pub struct Break {
+    pub what: String,
+    /// A command in the container.
+    container: String,
+    /// A command on the host, after the one in the container; `$container` is the name of its
+    /// namespace.
+    host: String,
+    /// Text that our error has to contain.
+    names: String,
+}
+
+impl Break {
+    pub fn new(what: &str, container: &str, names: &str) -> Break {
+        let [what, container, host, names] = [what, container, "true", names].map(str::to_owned);
+        Break { what, container, host, names }
+    }
+
+    pub fn host(self, host: &str) -> Break {
+        Break { host: host.to_owned(), ..self }
+    }
+
+    pub fn mac_changed() -> Break {
+        Break::new("mac changed", "ip link set eth0 address 02:00:00:00:00:99", "eth0")
+    }
+
+    pub fn link_renamed() -> Break {
+        Break::new("link renamed", "ip link set eth0 down; ip link set eth0 name eth9", "eth0")
+    }
+
+    pub fn link_gone() -> Break {
+        Break::new("link gone", "ip link del eth0", "eth0")
+    }
+}
+
+/// What the CHECK of every main plugin finds in an attachment with these addresses, followed by
+/// what else the CHECK of one plugin finds.
+pub fn breaks(addresses: [&str; 2], own: Vec<Break>) -> Vec<Break> {
+    let removed = addresses.map(|address| {
+        let names = address.split('/').next().unwrap();
+        let script = format!("ip addr del {address} dev eth0");
+        Break::new(&format!("address {address} removed"), &script, names)
+    });
+    let down = Break::new("link down", "ip link set eth0 down", "eth0");
+    removed.into_iter().chain([down, Break::link_gone()]).chain(own).collect()
+}
+
+/// Runs ADD. CHECK succeeds, and after the change it fails: ours with an error that names what has
+/// changed.
+#[track_caller]
+pub fn assert_check_finds(
+    lab: &Lab,
+    container: &Container,
+    attachment: &Attachment<'_>,
+    case: &Break,
+) {
+    let result = attachment.add();
+    attachment.check(&result).ok();
+    container.sh(&case.container);
+    let name = container.netns.rsplit('/').next().unwrap();
+    lab.host.sh(&format!("container={name}; {}", case.host));
+    let outcome = attachment.check(&result);
+    assert_ne!(outcome.status, 0, "CHECK does not see: {}", case.what);
+    let error = outcome.err();
+    if lab.peer == Peer::Ours {
+        assert_eq!(error.code, 103, "{}: {error:?}", case.what);
+        assert!(error.text().contains(&case.names), "{}: {error:?}", case.what);
+    }
+}
+
+/// Makes each change in a container of its own, on a network of its own: the addresses are the same
+/// in all cases.
+#[track_caller]
+pub fn assert_check_finds_each(lab: &Lab, conf: &Value, cases: &[Break]) {
+    for (at, case) in cases.iter().enumerate() {
+        let container = lab.container();
+        let conf = with(conf, json!({"name": format!("net{at}")}));
+        let attachment = lab.attach(&container, &conf);
+        assert_check_finds(lab, &container, &attachment, case);
+        attachment.del();
+    }
+}
