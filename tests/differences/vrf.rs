@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{FAILED, OK};
 use crate::plugins::meta::vrf::table;
-use crate::support::attachment::{for_ours, for_reference, with};
+use crate::support::attachment::{for_ours, for_reference};
 use crate::support::chain::Chained;
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::vrf;
@@ -20,8 +20,7 @@ fn differs_in_vrf<T: PartialEq + std::fmt::Debug>(
     assert_ne!(ours, reference, "no difference is claimed");
     let observe = |lab: &Lab| {
         let container = vrf::container(lab)?;
-        let changes = with(&json!({"vrfname": "blue"}), changes.clone());
-        let member = vrf::attach(lab, &container, &vrf::network(1, 2), "net1", changes);
+        let member = vrf::in_blue(lab, &container).changed(changes.clone());
         Some(observe(&container, &member))
     };
     let is = |seen: Option<T>, expected: &T, whose: &str| {

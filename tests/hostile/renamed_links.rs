@@ -373,10 +373,9 @@ fn del_of_sbr_empties_the_tables_of_its_own_link() {
 fn del_of_vrf_takes_out_its_own_link_alone() {
     for_ours("vrf", |lab| {
         let Some(container) = vrf::container(lab) else { return };
-        let conf = json!({"vrfname": "blue"});
-        let goes = vrf::attach(lab, &container, &vrf::network(1, 2), "eth0", conf.clone());
+        let goes = vrf::attach(lab, &container, &vrf::network(1, 2), "eth0", "blue");
         goes.add();
-        let stays = vrf::attach(lab, &container, &vrf::network(2, 3), "net1", conf);
+        let stays = vrf::attach(lab, &container, &vrf::network(2, 3), "net1", "blue");
         stays.add();
         let indexes = ["eth0", "net1"].map(|name| index(&container, name));
         container.sh(SWAP);

@@ -44,13 +44,8 @@ fn nothing_among_sbr_s_records_is_followed_waited_for_or_lost() {
         let field = Field::new(lab);
         for (place, plant) in plantings(&PLACES) {
             let container = lab.container();
-            let chained = sbr::attach(
-                lab,
-                &container,
-                &sbr::second(),
-                "net1",
-                json!({"cniVersion": "1.1.0"}),
-            );
+            let chained = sbr::attach(lab, &container, &sbr::second(), "net1")
+                .changed(json!({"cniVersion": "1.1.0"}));
             chained.add();
             assert_ne!(sbr::rules(&container).len(), 0);
             try_out(&field, "/run/cni/sbr", &chained, &chained.result, place, plant);

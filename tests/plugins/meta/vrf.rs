@@ -7,10 +7,13 @@ mod gone;
 use serde_json::{Value, json};
 
 use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, for_reference, with};
+use crate::support::broken::{Break, assert_check_finds};
 use crate::support::call::Peer;
 use crate::support::chain::Chained;
 use crate::support::netns::Namespace;
-use crate::support::networks::vrf::{addresses, attach, container, master, network};
+use crate::support::networks::vrf::{
+    addresses, attach, container, for_ours_in_blue, in_blue, master, network,
+};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, assert_pings_with};
 
@@ -41,7 +44,7 @@ fn routes(container: &Namespace, table: &str, ifname: &str) -> Vec<Value> {
 fn addresses_and_routes_go_with_the_interface() {
     for_each_peer("vrf", |lab| {
         let Some(container) = container(lab) else { return };
-        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        let member = in_blue(lab, &container);
         let before = (addresses(&container, "net1"), routes(&container, "main", "net1"));
         assert_eq!(before.0.len(), 3, "v4, v6 and link-local: {:?}", before.0);
         assert_eq!(before.1.len(), 6, "{:?}", before.1);
@@ -64,13 +67,7 @@ fn nothing_is_lost_on_the_way() {
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         for keep in [0, 1] {
-            let member = attach(
-                lab,
-                &container,
-                &network(1, 2),
-                "net1",
-                json!({"vrfname": "blue", "table": 300}),
-            );
+            let member = in_blue(lab, &container).changed(json!({"table": 300}));
             container.sh(&format!(
                 "echo {keep} > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down
                  ip addr add 2001:db8:20::7/64 dev net1 nodad noprefixroute metric 77
@@ -109,9 +106,7 @@ fn nothing_is_lost_on_the_way() {
 /// The kernel prefers the IPv6 address that was added last, and lists it first.
 #[test]
 fn addresses_keep_their_order() {
-    for_ours("vrf", |lab| {
-        let Some(container) = container(lab) else { return };
-        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+    for_ours_in_blue(|_, container, member| {
         container.sh("echo 0 > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down
              for n in 7 8 9; do ip addr add 2001:db8:20::$n/64 dev net1 nodad; done");
         let order = || container.sh("ip -6 -o addr show dev net1 | grep -o 'inet6 [^ ]*'");
@@ -133,8 +128,8 @@ fn a_hop_of_a_route_of_two_interfaces_goes_with_its_interface() {
         let Some(container) = container(lab) else { return };
         let of_vrf =
             |vrf: &str| container.sh(&format!("ip -6 route show vrf {vrf} 2001:db8:77::/48"));
-        let one = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
-        let other = attach(lab, &container, &network(2, 2), "net2", json!({"vrfname": "red"}));
+        let one = in_blue(lab, &container);
+        let other = attach(lab, &container, &network(2, 2), "net2", "red");
         assert_eq!(
             container
                 .sh("ip -6 route show 2001:db8:77::/48")
@@ -157,8 +152,8 @@ fn two_vrfs_have_the_same_addresses_and_other_neighbours() {
         let (one, other) = (lab.container(), lab.container());
         lab.attach(&one, &network(1, 5)).add();
         lab.attach(&other, &network(2, 5)).add();
-        attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"})).add();
-        attach(lab, &container, &network(2, 2), "net2", json!({"vrfname": "red"})).add();
+        in_blue(lab, &container).add();
+        attach(lab, &container, &network(2, 2), "net2", "red").add();
         assert_ne!(table(&container, "blue"), table(&container, "red"));
         for to in ["10.20.0.5", "2001:db8:20::5"] {
             for (vrf, reached, unreached) in [("blue", &one, &other), ("red", &other, &one)] {
@@ -175,9 +170,9 @@ fn a_vrf_goes_with_its_last_interface() {
     for_each_peer("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         let before = Watch::start(lab, &[&container]);
-        let one = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        let one = in_blue(lab, &container);
         one.add();
-        let other = attach(lab, &container, &network(2, 3), "net2", json!({"vrfname": "blue"}));
+        let other = attach(lab, &container, &network(2, 3), "net2", "blue");
         other.add();
         for (member, ifname) in [(&one, "net1"), (&other, "net2")] {
             assert_eq!(master(&container, ifname), "blue");
@@ -203,15 +198,16 @@ fn a_table_is_the_configured_one_or_free() {
     for_each_peer("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         container.sh("ip link add one type vrf table 1; ip link add three type vrf table 3");
-        let add = |number: u8, changes: Value| {
+        let add = |number: u8, vrf: &str, table: Value| {
             let ifname = format!("net{number}");
-            attach(lab, &container, &network(number, 2), &ifname, changes).add();
+            let member = attach(lab, &container, &network(number, 2), &ifname, vrf);
+            member.changed(json!({"table": table})).add();
         };
-        add(1, json!({"vrfname": "a"}));
-        add(2, json!({"vrfname": "b", "table": 5000}));
-        add(3, json!({"vrfname": "c"}));
-        add(4, json!({"vrfname": "b", "table": 5000}));
-        add(5, json!({"vrfname": "d", "table": 5000}));
+        add(1, "a", Value::Null);
+        add(2, "b", json!(5000));
+        add(3, "c", Value::Null);
+        add(4, "b", json!(5000));
+        add(5, "d", json!(5000));
         assert_eq!(["a", "b", "c", "d"].map(|vrf| table(&container, vrf)), [2, 5000, 4, 5000]);
     });
 }
@@ -227,13 +223,7 @@ fn parallel_adds_share_a_vrf_or_get_separate_tables() {
             let ifname = |number: u8| format!("net{number}");
             let members: Vec<Chained<'_>> = (1..=COUNT)
                 .map(|number| {
-                    attach(
-                        lab,
-                        &container,
-                        &network(number, 2),
-                        &ifname(number),
-                        json!({"vrfname": vrf(number)}),
-                    )
+                    attach(lab, &container, &network(number, 2), &ifname(number), &vrf(number))
                 })
                 .collect();
             std::thread::scope(|scope| {
@@ -269,7 +259,7 @@ fn every_version_gets_its_previous_result_back() {
         let Some(container) = container(lab) else { return };
         for version in EVERY_VERSION.into_iter().filter(|version| *version >= Some("0.3.1")) {
             let main = with(&network(1, 2), json!({"cniVersion": version}));
-            let member = attach(lab, &container, &main, "net1", json!({"vrfname": "blue"}));
+            let member = attach(lab, &container, &main, "net1", "blue");
             assert_eq!(member.add(), member.result, "{version:?}");
             if version >= Some("0.4.0") {
                 member.check(&member.result).ok();
@@ -300,48 +290,45 @@ fn versions_before_0_3_1_are_not_spoken() {
 
 #[test]
 fn check_finds_what_has_changed() {
-    let breaks = [
-        (
+    let cases = [
+        Break::new(
             "another VRF",
             "ip link add red type vrf table 8; ip link set net1 master red",
             "failed to find net1 associated to vrf",
         ),
-        ("no VRF", "ip link set net1 nomaster", "failed to find net1 associated to vrf"),
-        ("VRF gone", "ip link del blue", "blue"),
-        ("VRF down", "ip link set blue down", "blue"),
-        (
+        Break::new("no VRF", "ip link set net1 nomaster", "failed to find net1 associated to vrf"),
+        Break::new("VRF gone", "ip link del blue", "blue"),
+        Break::new("VRF down", "ip link set blue down", "blue"),
+        Break::new(
             "VRF of another table",
             "ip link del blue; ip link add blue up type vrf table 11; ip link set net1 master blue",
             "10",
         ),
-        ("VRF is a bridge", "ip link del blue; ip link add blue type bridge", "blue"),
-        ("v6 address removed", "ip addr del 2001:db8:20::2/64 dev net1", "2001:db8:20::2"),
-        ("route removed", "ip route del 10.77.0.0/16 vrf blue", "10.77.0.0/16"),
-        (
+        Break::new("VRF is a bridge", "ip link del blue; ip link add blue type bridge", "blue"),
+        Break::new(
+            "v6 address removed",
+            "ip addr del 2001:db8:20::2/64 dev net1",
+            "2001:db8:20::2",
+        ),
+        Break::new("route removed", "ip route del 10.77.0.0/16 vrf blue", "10.77.0.0/16"),
+        Break::new(
             "route in main only",
             "ip route del 10.77.0.0/16 vrf blue; ip route add blackhole 10.77.0.0/16",
             "10.77.0.0/16",
         ),
-        ("hardware address", "ip link set net1 address 02:00:00:00:00:07", "02:00:00:00:00:07"),
-        ("interface gone", "ip link del net1", "net1"),
+        Break::new(
+            "hardware address",
+            "ip link set net1 address 02:00:00:00:00:07",
+            "02:00:00:00:00:07",
+        ),
+        Break::new("interface gone", "ip link del net1", "net1"),
     ];
     // The reference checks only the VRF and the interface; see tests/differences.
     for_ours("vrf", |lab| {
-        for (what, script, names) in breaks {
+        for case in &cases {
             let Some(container) = container(lab) else { return };
-            let member = attach(
-                lab,
-                &container,
-                &network(1, 2),
-                "net1",
-                json!({"vrfname": "blue", "table": 10}),
-            );
-            let result = member.add();
-            member.check(&result).ok();
-            container.sh(script);
-            let error = member.check(&result).err();
-            assert_eq!(error.code, 103, "{what}: {error:?}");
-            assert!(error.text().contains(names), "{what}: {error:?}");
+            let member = in_blue(lab, &container).changed(json!({"table": 10}));
+            assert_check_finds(lab, &container, &member, case);
             member.main.del();
         }
     });
@@ -354,7 +341,7 @@ fn check_compares_the_sandbox_and_leaves_the_state_to_others() {
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         container.sh("ip link add blue type vrf table 10");
-        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        let member = in_blue(lab, &container);
         let mut result = member.add();
         container.sh("ip link set blue down");
         member.check(&result).ok();
@@ -374,8 +361,7 @@ fn what_one_peer_attaches_the_other_detaches() {
         let Some(container) = container(lab) else { return };
         let reference = lab.peer.clone();
         for (by, to) in [(&reference, &Peer::Ours), (&Peer::Ours, &reference)] {
-            let member =
-                attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+            let member = in_blue(lab, &container);
             member.clone().by(by).add();
             member.clone().by(to).check(&member.result).ok();
             member.clone().by(to).del();

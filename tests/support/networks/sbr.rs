@@ -23,21 +23,15 @@ pub fn second() -> Value {
 
 /// Runs ADD of the main plugin as `ifname`; the case runs sbr.
 #[track_caller]
-pub fn attach<'a>(
-    lab: &'a Lab,
-    container: &Container,
-    main: &Value,
-    ifname: &str,
-    changes: Value,
-) -> Chained<'a> {
-    lab.chain_in(container, ifname, main, &json!({"type": "sbr"})).changed(changes)
+pub fn attach<'a>(lab: &'a Lab, container: &Container, main: &Value, ifname: &str) -> Chained<'a> {
+    lab.chain_in(container, ifname, main, &json!({"type": "sbr"}))
 }
 
 /// A container with both interfaces.
 pub fn two_uplinks<'a>(lab: &'a Lab, changes: Value) -> (Container, Chained<'a>) {
     let container = lab.container();
     lab.attach(&container, &first()).add();
-    let second = attach(lab, &container, &second(), "net1", changes);
+    let second = attach(lab, &container, &second(), "net1").changed(changes);
     (container, second)
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::bridge::static_ipam;
-use crate::support::attachment::{skip, with};
+use crate::support::attachment::{for_ours, skip, with};
 use crate::support::chain::Chained;
 use crate::support::netns::{Container, Lab, Namespace};
 
@@ -49,9 +49,24 @@ pub fn attach<'a>(
     container: &Container,
     main: &Value,
     ifname: &str,
-    changes: Value,
+    vrf: &str,
 ) -> Chained<'a> {
-    lab.chain_in(container, ifname, main, &json!({"type": "vrf"})).changed(changes)
+    lab.chain_in(container, ifname, main, &json!({"type": "vrf", "vrfname": vrf}))
+}
+
+/// As `attach`, for `net1` on the first network and a VRF `blue`.
+#[track_caller]
+pub fn in_blue<'a>(lab: &'a Lab, container: &Container) -> Chained<'a> {
+    attach(lab, container, &network(1, 2), "net1", "blue")
+}
+
+/// Runs a case of ours with the only interface of a VRF `blue`, if the kernel has VRFs.
+pub fn for_ours_in_blue(case: impl Fn(&Lab, &Container, &Chained<'_>)) {
+    for_ours("vrf", |lab| {
+        if let Some(container) = container(lab) {
+            case(lab, &container, &in_blue(lab, &container));
+        }
+    });
 }
 
 pub fn master(container: &Namespace, ifname: &str) -> Value {

@@ -25,7 +25,7 @@ fn del_of_the_chain_leaves_nothing() {
             eth0.add();
             let before = Watch::start(lab, &[&container]);
             for _ in 0..2 {
-                let sbr = attach(lab, &container, &second(), "net1", table.clone());
+                let sbr = attach(lab, &container, &second(), "net1").changed(table.clone());
                 sbr.add();
                 sbr.del();
                 sbr.del();
@@ -46,7 +46,7 @@ fn del_does_not_need_the_namespace() {
         let before = Watch::start(lab, &[]);
         for lose in ["vanish", "go stale", "no path"] {
             let container = lab.container();
-            let sbr = attach(lab, &container, &second(), "net1", json!({}));
+            let sbr = attach(lab, &container, &second(), "net1");
             sbr.add();
             match lose {
                 "vanish" => container.vanish(),
@@ -115,9 +115,9 @@ fn gc_forgets_what_no_runtime_knows_any_more() {
     for_ours("sbr", |lab| {
         let newest = |main| with(&main, json!({"cniVersion": "1.1.0"}));
         let (one, other) = (lab.container(), lab.container());
-        let stale = attach(lab, &one, &newest(second()), "net1", json!({}));
-        let valid = attach(lab, &other, &newest(second()), "net1", json!({}));
-        let foreign = attach(lab, &one, &newest(first()), "eth0", json!({}));
+        let stale = attach(lab, &one, &newest(second()), "net1");
+        let valid = attach(lab, &other, &newest(second()), "net1");
+        let foreign = attach(lab, &one, &newest(first()), "eth0");
         [&stale, &valid, &foreign].iter().for_each(|sbr| drop(sbr.add()));
         let kept = || std::fs::read_dir(lab.path(KEPT)).unwrap().count();
         assert_eq!(kept(), 3);

@@ -70,7 +70,7 @@ fn add_fails_and_nothing_has_changed() {
         for_ours("sbr", |lab| {
             let container = lab.container();
             lab.attach(&container, &first()).add();
-            let sbr = attach(lab, &container, &network, "net1", json!({}));
+            let sbr = attach(lab, &container, &network, "net1");
             assert_fails_at(lab, &container, &sbr, &case);
         });
     }

@@ -24,7 +24,7 @@ fn last_del_takes_no_vrf_from_the_next_add() {
             let addresses = json!([{"address": format!("10.20.{number}.2/24")}]);
             let main =
                 with(&network(number, 2), json!({"ipam": {"addresses": addresses, "routes": []}}));
-            attach(lab, &container, &main, &format!("net{number}"), json!({"vrfname": "blue"}))
+            attach(lab, &container, &main, &format!("net{number}"), "blue")
         };
         let [last, next] = [1, 2].map(join);
         last.add();

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::attachment::for_ours;
 use crate::support::failed_add::{Case, assert_fails_at};
 use crate::support::netns::{Container, Lab};
-use crate::support::networks::vrf::{attach, container, network};
+use crate::support::networks::vrf::{container, for_ours_in_blue, in_blue};
 use crate::support::snapshot::Watch;
 
 /// Errors that ADD detects before it asks the kernel for a VRF.
@@ -104,7 +104,7 @@ fn refusals() -> Vec<Case> {
 }
 
 fn assert_fails(lab: &Lab, container: &Container, case: &Case) {
-    let member = attach(lab, container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+    let member = in_blue(lab, container);
     assert_fails_at(lab, container, &member, case);
 }
 
@@ -128,11 +128,9 @@ fn add_fails_and_nothing_has_changed() {
 
 #[test]
 fn a_second_add_is_refused_and_changes_nothing() {
-    for_ours("vrf", |lab| {
-        let Some(container) = container(lab) else { return };
-        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+    for_ours_in_blue(|lab, container, member| {
         member.add();
-        let before = Watch::start(lab, &[&container]);
+        let before = Watch::start(lab, &[container]);
         assert_eq!(member.try_add().err().code, 102);
         before.assert_unchanged("the second ADD");
         member.check(&member.result).ok();

@@ -4,7 +4,9 @@ use serde_json::json;
 
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
 use crate::support::networks::bridge;
-use crate::support::networks::vrf::{attach, container, master, network};
+use crate::support::networks::vrf::{
+    attach, container, for_ours_in_blue, in_blue, master, network,
+};
 use crate::support::snapshot::Watch;
 
 const KEPT: &str = "/run/cni/vrf";
@@ -24,8 +26,7 @@ fn del_takes_not_there_as_done() {
     for_each_peer("vrf", |lab| {
         for (what, script) in losses {
             let Some(container) = container(lab) else { return };
-            let member =
-                attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+            let member = in_blue(lab, &container);
             member.add();
             container.sh(script);
             bare(&member).del();
@@ -39,12 +40,10 @@ fn del_takes_not_there_as_done() {
 #[test]
 fn a_vrf_goes_when_its_interface_is_gone() {
     // The reference fails; see tests/differences.
-    for_ours("vrf", |lab| {
-        let Some(container) = container(lab) else { return };
-        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+    for_ours_in_blue(|_, container, member| {
         member.add();
         container.sh("ip link del net1");
-        bare(&member).del();
+        bare(member).del();
         assert!(container.link("blue").is_none());
     });
 }
@@ -56,8 +55,7 @@ fn del_does_not_need_the_namespace() {
             let Some(container) = container(lab) else { return };
             bridge::warm_up(lab, &network(1, 3));
             let before = Watch::start(lab, &[]);
-            let member =
-                attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+            let member = in_blue(lab, &container);
             member.add();
             if lose == "vanish" {
                 container.vanish();
@@ -72,11 +70,9 @@ fn del_does_not_need_the_namespace() {
 
 #[test]
 fn del_does_not_need_the_configuration() {
-    for_ours("vrf", |lab| {
-        let Some(container) = container(lab) else { return };
-        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+    for_ours_in_blue(|lab, container, member| {
         member.add();
-        bare(&member).conf(json!({"vrfname": "renamed", "table": -1})).del();
+        bare(member).conf(json!({"vrfname": "renamed", "table": -1})).del();
         assert!(container.link("blue").is_none());
         assert!(std::fs::read_dir(lab.path(KEPT)).unwrap().next().is_none());
     });
@@ -89,7 +85,7 @@ fn a_vrf_of_others_stays() {
         let Some(container) = container(lab) else { return };
         container.sh("ip link add blue up type vrf table 20");
         let before = Watch::start(lab, &[&container]);
-        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        let member = in_blue(lab, &container);
         bare(&member).del(); // never added
         assert!(container.link("blue").is_some());
         member.add();
@@ -105,13 +101,11 @@ fn a_vrf_of_others_stays() {
 #[test]
 fn an_interface_in_another_vrf_is_left_there() {
     // The reference takes the interface out of the other VRF.
-    for_ours("vrf", |lab| {
-        let Some(container) = container(lab) else { return };
-        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+    for_ours_in_blue(|_, container, member| {
         member.add();
         container.sh("ip link add red type vrf table 20; ip link set net1 master red");
         member.del();
-        assert_eq!(master(&container, "net1"), "red");
+        assert_eq!(master(container, "net1"), "red");
         assert!(container.link("blue").is_none());
     });
 }
@@ -122,8 +116,8 @@ fn gc_forgets_what_no_runtime_knows_any_more() {
         let Some(one) = container(lab) else { return };
         let Some(other) = container(lab) else { return };
         let newest = |address: u8| with(&network(1, address), json!({"cniVersion": "1.1.0"}));
-        let stale = attach(lab, &one, &newest(2), "net1", json!({"vrfname": "blue"}));
-        let valid = attach(lab, &other, &newest(3), "net1", json!({"vrfname": "blue"}));
+        let stale = attach(lab, &one, &newest(2), "net1", "blue");
+        let valid = attach(lab, &other, &newest(3), "net1", "blue");
         stale.add();
         valid.add();
         let kept = || std::fs::read_dir(lab.path(KEPT)).unwrap().count();
@@ -140,11 +134,9 @@ fn gc_forgets_what_no_runtime_knows_any_more() {
 /// A runtime calls DEL after a refused ADD. The interface was in the VRF before.
 #[test]
 fn del_after_a_refused_add_leaves_the_vrf_and_its_interface() {
-    for_ours("vrf", |lab| {
-        let Some(container) = container(lab) else { return };
-        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+    for_ours_in_blue(|lab, container, member| {
         container.sh("ip link add blue up type vrf table 20; ip link set net1 master blue");
-        let before = Watch::start(lab, &[&container]);
+        let before = Watch::start(lab, &[container]);
         for again in [1, 2] {
             assert_eq!(member.try_add().err().code, 102, "{again}");
         }
@@ -156,10 +148,8 @@ fn del_after_a_refused_add_leaves_the_vrf_and_its_interface() {
 /// A late DEL: CNI_NETNS already leads to the next container.
 #[test]
 fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
-    for_ours("vrf", |lab| {
-        let Some(container) = container(lab) else { return };
-        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
-        let earlier = member.clone().id("earlier");
+    for_ours_in_blue(|_, container, member| {
+        let earlier = (*member).clone().id("earlier");
         earlier.add();
         container.sh("ip link set net1 nomaster; ip link del blue");
         container.sh("ip addr add 2001:db8:20::2/64 dev net1 nodad || true; ip route replace 10.77.0.0/16 dev net1
@@ -167,7 +157,7 @@ fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
         member.add();
         for _ in 0..2 {
             earlier.del();
-            assert_eq!(master(&container, "net1"), "blue");
+            assert_eq!(master(container, "net1"), "blue");
         }
         member.del();
         assert!(container.link("blue").is_none());
@@ -177,9 +167,7 @@ fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
 /// Any process in a container can hold the lock of its namespace.
 #[test]
 fn del_does_not_need_the_lock() {
-    for_ours("vrf", |lab| {
-        let Some(container) = container(lab) else { return };
-        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+    for_ours_in_blue(|_, container, member| {
         member.add();
         container
             .sh("setsid sh -c 'exec 9</proc/self/ns/net; flock 9; sleep 60' >/dev/null 2>&1 & echo $! >/run/holder");
