@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, ips, skip, with};
+use crate::support::attachment::{
+    Attachment, EVERY_VERSION, for_each_peer, for_ours, ips, skip, with,
+};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::servers::{BOTH, Program, Server};
 use crate::support::dhcp::{Daemon, Kind, SERVER};
-use crate::support::netns::Lab;
+use crate::support::netns::{Container, Lab};
 use crate::support::networks::dhcp::conf;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
@@ -58,6 +60,19 @@ fn only_lease(server: &Server) -> String {
     let leases = server.leases();
     assert_eq!(leases.len(), 1, "{leases:?}");
     leases.into_keys().next().unwrap()
+}
+
+/// A network for macvlan, with a server of ours.
+fn network(lab: &Lab) -> Scripted {
+    lab.lan(Kind::Macvlan);
+    Scripted::start(lab, json!({}))
+}
+
+/// The plugin alone, with a link that stays when no main plugin deletes it.
+fn plugged<'a>(lab: &'a Lab, container: &Container) -> Attachment<'a> {
+    let name = container.netns.rsplit('/').next().unwrap();
+    lab.host.sh(&format!("ip link add link lan name eth0 netns {name} type macvlan"));
+    lab.attach(container, &with(&conf(), json!({"type": "dhcp", "master": null})))
 }
 
 fn add_check_and_del(kind: Kind) {
@@ -152,16 +167,10 @@ fn every_version_gets_a_result_of_its_shape() {
 #[test]
 fn the_plugin_alone_answers_with_addresses_and_routes() {
     for_each_peer("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let _server = Scripted::start(lab, json!({}));
+        let _server = network(lab);
         let _daemon = Daemon::start(lab);
         let container = lab.container();
-        lab.host.sh(&format!(
-            "ip link add link lan name eth0 netns {} type macvlan",
-            container.netns.rsplit('/').next().unwrap()
-        ));
-        let attachment =
-            lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
+        let attachment = plugged(lab, &container);
         let expected = json!({
             "cniVersion": "1.1.0",
             "ips": [{"address": "10.60.0.50/24", "gateway": SERVER}],
@@ -180,14 +189,9 @@ fn the_plugin_alone_answers_with_addresses_and_routes() {
 #[test]
 fn add_for_a_lease_that_is_there_gives_the_same_address() {
     for_each_peer("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let server = Scripted::start(lab, json!({}));
+        let server = network(lab);
         let _daemon = Daemon::start(lab);
-        let container = lab.container();
-        let name = container.netns.rsplit('/').next().unwrap();
-        lab.host.sh(&format!("ip link add link lan name eth0 netns {name} type macvlan"));
-        let attachment =
-            lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
+        let attachment = plugged(lab, &lab.container());
         let first = attachment.add();
         assert_eq!(attachment.add(), first);
         assert_eq!(

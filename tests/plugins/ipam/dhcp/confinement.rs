@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
+use super::network;
 use crate::docs::{Page, code_spans};
-use crate::support::attachment::{for_ours, skip};
-use crate::support::dhcp::scripted::Scripted;
-use crate::support::dhcp::{Daemon, Kind};
-use crate::support::netns::is_root;
+use crate::support::attachment::{Attachment, for_ours, skip};
+use crate::support::call::ErrorObject;
+use crate::support::dhcp::Daemon;
+use crate::support::netns::{Lab, is_root};
 use crate::support::networks::dhcp::conf;
 
 /// The numbers of the capabilities in linux/capability.h.
@@ -99,8 +98,7 @@ fn daemon_refuses_to_start_and_names_what_it_lacks() {
 #[test]
 fn without_what_is_of_use_it_starts_and_says_what_will_not_be() {
     for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let _server = Scripted::start(lab, json!({}));
+        let _server = network(lab);
         for (name, _) in table().into_iter().filter(|(_, is_needed)| !is_needed) {
             let mut daemon = Daemon::wrapped(lab, &words(&all_but(&name)));
             assert_eq!(
@@ -118,24 +116,29 @@ fn without_what_is_of_use_it_starts_and_says_what_will_not_be() {
     });
 }
 
+/// ADD fails while the daemon lacks the capability, and succeeds with it; returns the error.
+#[track_caller]
+fn add_without(lab: &Lab, capability: &str, attachment: &Attachment<'_>) -> ErrorObject {
+    let mut lacking = Daemon::wrapped(lab, &words(&all_but(capability)));
+    let error = attachment.try_add().err();
+    lacking.kill();
+    let _daemon = Daemon::start(lab);
+    attachment.add();
+    attachment.del();
+    error
+}
+
 #[test]
 fn a_namespace_that_is_named_by_a_process_takes_cap_sys_ptrace() {
     for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let _server = Scripted::start(lab, json!({}));
+        let _server = network(lab);
         let container = lab.container_of_process();
-        let attachment = lab.attach(&container, &conf());
-        let mut lacking = Daemon::wrapped(lab, &words(&all_but("CAP_SYS_PTRACE")));
-        let error = attachment.try_add().err();
+        let error = add_without(lab, "CAP_SYS_PTRACE", &lab.attach(&container, &conf()));
+        let text = error.text();
         assert!(
-            error.text().contains("open netns \"/proc/")
-                && error.text().contains("permission denied"),
-            "{error:?}"
+            text.contains("open netns \"/proc/") && text.contains("permission denied"),
+            "{text}"
         );
-        lacking.kill();
-        let _daemon = Daemon::start(lab);
-        attachment.add();
-        attachment.del();
     });
 }
 
@@ -146,24 +149,16 @@ fn a_namespace_in_a_private_directory_needs_dac_read_search() {
         return skip("root, for a directory of another user");
     }
     for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let _server = Scripted::start(lab, json!({}));
+        let _server = network(lab);
         let container = lab.container();
         lab.host.sh(&format!(
             "mkdir -m 700 /run/theirs && touch /run/theirs/ns && mount --bind {} /run/theirs/ns && chown 1000 /run/theirs",
             container.netns
         ));
         let attachment = lab.attach(&container, &conf()).netns(Some("/run/theirs/ns"));
-        let mut lacking = Daemon::wrapped(lab, &words(&all_but("CAP_DAC_READ_SEARCH")));
-        let error = attachment.try_add().err();
-        assert!(
-            error.msg.ends_with("open netns \"/run/theirs/ns\": permission denied"),
-            "{error:?}"
-        );
-        lacking.kill();
-        let _daemon = Daemon::start(lab);
-        attachment.add();
-        attachment.del();
+        let error = add_without(lab, "CAP_DAC_READ_SEARCH", &attachment);
+        let said = "open netns \"/run/theirs/ns\": permission denied";
+        assert!(error.msg.ends_with(said), "{error:?}");
     });
 }
 

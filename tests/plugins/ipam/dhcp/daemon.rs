@@ -7,19 +7,15 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use super::network;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
-use crate::support::dhcp::scripted::{REQUEST, Scripted};
-use crate::support::dhcp::{Daemon, JOURNAL, Kind, SOCKET};
+use crate::support::dhcp::scripted::REQUEST;
+use crate::support::dhcp::{Daemon, JOURNAL, SOCKET};
 use crate::support::netns::Lab;
 use crate::support::networks::dhcp::conf;
 
 fn mode(lab: &Lab, path: &str) -> u32 {
     lab.path(path).metadata().unwrap().permissions().mode() & 0o7777
-}
-
-fn network(lab: &Lab) -> Scripted {
-    lab.lan(Kind::Macvlan);
-    Scripted::start(lab, json!({}))
 }
 
 /// Runs a daemon that exits by itself; returns its status and its log.

@@ -2,26 +2,14 @@
 
 use serde_json::json;
 
-use super::with_each_server;
-use crate::support::attachment::{Attachment, for_each_peer, for_ours, ips, with};
+use super::{network, plugged, with_each_server};
+use crate::support::attachment::{for_each_peer, for_ours, ips, with};
 use crate::support::call::Outcome;
-use crate::support::dhcp::scripted::{DISCOVER, RELEASE, Scripted, hex, option, wait_for_release};
+use crate::support::dhcp::scripted::{DISCOVER, RELEASE, hex, option, wait_for_release};
 use crate::support::dhcp::{Daemon, Kind, SOCKET};
-use crate::support::netns::{Container, Lab};
+use crate::support::netns::Lab;
 use crate::support::networks::dhcp::{conf, journal};
 use crate::support::snapshot::Watch;
-
-fn network(lab: &Lab) -> Scripted {
-    lab.lan(Kind::Macvlan);
-    Scripted::start(lab, json!({}))
-}
-
-/// The plugin alone, with a link that stays: GC of macvlan would look for nothing else.
-fn plugged<'a>(lab: &'a Lab, container: &Container) -> Attachment<'a> {
-    let name = container.netns.rsplit('/').next().unwrap();
-    lab.host.sh(&format!("ip link add link lan name eth0 netns {name} type macvlan"));
-    lab.attach(container, &with(&conf(), json!({"type": "dhcp", "master": null})))
-}
 
 #[test]
 fn del_again_and_del_of_what_never_was() {

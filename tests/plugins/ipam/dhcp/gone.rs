@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::network;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::{RELEASE, REQUEST, Scripted};
@@ -145,8 +146,7 @@ fn containers_that_ended_without_the_daemon_are_forgotten() {
 #[test]
 fn descriptors_and_threads_belong_to_no_lease() {
     for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let _server = Scripted::start(lab, json!({}));
+        let _server = network(lab);
         let daemon = Daemon::start(lab);
         let threads = || std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().count();
         let container = lab.container();

@@ -3,10 +3,11 @@
 
 use serde_json::json;
 
+use super::network;
 use crate::support::attachment::{for_ours, for_reference, not_compared, skip, with};
 use crate::support::call::{Peer, farm};
-use crate::support::dhcp::scripted::{DISCOVER, Scripted};
-use crate::support::dhcp::{Daemon, Kind};
+use crate::support::dhcp::Daemon;
+use crate::support::dhcp::scripted::DISCOVER;
 use crate::support::netns::Lab;
 use crate::support::networks::dhcp::conf;
 
@@ -18,8 +19,7 @@ fn for_both(case: impl Fn(&Lab)) {
 #[test]
 fn our_plugin_and_the_reference_s_daemon() {
     for_both(|lab| {
-        lab.lan(Kind::Macvlan);
-        let server = Scripted::start(lab, json!({}));
+        let server = network(lab);
         let _daemon = Daemon::start(lab);
         let attachment = lab
             .attach(&lab.container(), &with(&conf(), json!({"type": "dhcp", "master": null})))
@@ -37,8 +37,7 @@ fn our_plugin_and_the_reference_s_daemon() {
 fn the_reference_s_plugin_and_our_daemon() {
     let Some(reference) = Peer::reference() else { return not_compared("dhcp") };
     for_ours("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let _server = Scripted::start(lab, json!({}));
+        let _server = network(lab);
         let mut daemon = Daemon::start(lab);
         let attachment = lab.attach(&lab.container(), &conf()).by(&reference);
         let text = attachment.try_add().err().text();
@@ -53,8 +52,7 @@ fn the_reference_s_plugin_and_our_daemon() {
 #[test]
 fn containers_of_the_reference_are_deleted_by_ours() {
     for_both(|lab| {
-        lab.lan(Kind::Macvlan);
-        let _server = Scripted::start(lab, json!({}));
+        let _server = network(lab);
         let mut daemon = Daemon::start(lab);
         let attachment = lab.attach(&lab.container(), &conf());
         attachment.add();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::failed_add::begun;
-use super::{only_lease, with_each_server};
+use super::{only_lease, plugged, with_each_server};
 use crate::support::attachment::{for_each_peer, for_ours, ips, with};
 use crate::support::dhcp::scripted::{DISCOVER, RELEASE, REQUEST, Scripted, option};
 use crate::support::dhcp::servers::{Program, Server};
@@ -363,14 +363,8 @@ fn a_crash_while_a_lease_is_requested_gives_it_back() {
         lab.lan(Kind::Macvlan);
         let server = Scripted::start(lab, json!({"request": "silence"}));
         let mut daemon = Daemon::start(lab);
-        let container = lab.container();
-        // Run the plugin alone: a main plugin would call DEL after the failure.
-        lab.host.sh(&format!(
-            "ip link add link lan name eth0 netns {} type macvlan",
-            container.netns.rsplit('/').next().unwrap()
-        ));
-        let attachment =
-            lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
+        // A main plugin would call DEL after the failure.
+        let attachment = plugged(lab, &lab.container());
         let mut plugin = begun(&attachment);
         server.wait_for(REQUEST, 1, 5);
         let stopped =

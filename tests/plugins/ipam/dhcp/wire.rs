@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::network;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::{
@@ -95,8 +96,7 @@ fn the_packets_are_those_of_the_reference() {
 #[test]
 fn a_long_client_id_is_cut() {
     for_each_peer("dhcp", |lab| {
-        lab.lan(Kind::Macvlan);
-        let server = Scripted::start(lab, json!({}));
+        let server = network(lab);
         let _daemon = Daemon::start(lab);
         let id = "a".repeat(250);
         let attachment = lab.attach(&lab.container(), &conf()).id(&id);
