@@ -143,8 +143,7 @@ fn an_expired_address_leaves_and_returns_when_offered_again() {
 
     let mut run = Run::bound();
     run.time(121.0);
-    let at_once =
-        Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(&[(OTHER, 60, 120)]) };
+    let at_once = Said::taken_at_once(&[(OTHER, 60, 120)]);
     assert_eq!(run.advertise(121.1, SERVER, &at_once), [], "the container cannot have another");
     run.advertise(121.2, SERVER, &Said { addresses: GRANTED, ..at_once });
     let [Action::Probe(_), Action::Send(_), Action::Send(Outgoing::Routers)] = &run.actions[..]
@@ -203,11 +202,7 @@ fn a_daemon_that_starts_again_goes_on_where_the_clock_says() {
 fn a_lease_without_end_is_never_renewed() {
     let mut run = Run::acquire(Mode::Dhcp);
     run.router(0.0, router(1));
-    run.advertise(
-        0.1,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-    );
+    run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
     run.reply(
         1.0,
         SERVER,
@@ -233,11 +228,7 @@ fn what_is_had_or_requested_is_released() {
     let run = Run::acquire(Mode::Dhcp);
     assert_eq!(released(&run), None, "nothing was asked for");
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(
-        0.1,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-    );
+    run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
     assert_eq!(released(&run), given_back);
     run.reply(0.2, SERVER, &Said::grants(GRANTED));
     assert_eq!(released(&run), given_back);

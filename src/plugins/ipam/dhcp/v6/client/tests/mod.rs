@@ -47,6 +47,12 @@ impl Said<'_> {
         Said { addresses, ..Said::NOTHING }
     }
 
+    /// An offer with the highest preference, which the client takes without waiting for others.
+    fn taken_at_once<'a>(addresses: &'a [(&'a str, u32, u32)]) -> Said<'a> {
+        const HIGHEST: &[(u16, &[u8])] = &[(options::PREFERENCE, &[255])];
+        Said { more: HIGHEST, ..Said::grants(addresses) }
+    }
+
     fn refuses(status: Status) -> Said<'static> {
         Said { status: status.0, ..Said::NOTHING }
     }
@@ -99,11 +105,7 @@ impl Run {
     fn bound() -> Run {
         let mut run = Run::acquire(Mode::Dhcp);
         run.router(0.1, router(1));
-        run.advertise(
-            0.2,
-            SERVER,
-            &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-        );
+        run.advertise(0.2, SERVER, &Said::taken_at_once(GRANTED));
         run.reply(1.0, SERVER, &Said::grants(GRANTED));
         assert!(matches!(run.actions[..], [Action::Bound(_)]), "{:?}", run.actions);
         run

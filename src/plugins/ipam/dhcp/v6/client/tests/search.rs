@@ -87,7 +87,7 @@ fn after_the_first_second_any_server_is_taken_at_once() {
 #[test]
 fn a_message_that_is_not_for_us_or_not_awaited_is_nothing() {
     let mut run = Run::acquire(Mode::Dhcp);
-    let good = Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) };
+    let good = Said::taken_at_once(GRANTED);
     let good = good.by(SERVER, Kind::Advertise, run.transaction());
     let without = |code: u16| {
         let mut options = Options::default();
@@ -134,11 +134,7 @@ fn each_kind_is_repeated_as_the_rfc_has_it() {
     assert_eq!(solicits, [1.0, 2.8, 6.04, 11.87, 22.37, 41.27]);
 
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(
-        0.1,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-    );
+    run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
     let mut requests = vec![Kind::Request];
     while *requests.last().unwrap() == Kind::Request {
         let at = run.deadline();
@@ -213,11 +209,7 @@ fn without_an_answer_it_gives_up_in_time_and_says_why() {
     );
 
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(
-        200.0,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-    );
+    run.advertise(200.0, SERVER, &Said::taken_at_once(GRANTED));
     run.time(208.0);
     assert_eq!(run.sent(), [Kind::Release], "the server may have granted it");
     assert_eq!(asked(run.messages()[0]), Some(ip(ADDRESS)));
@@ -227,11 +219,7 @@ fn without_an_answer_it_gives_up_in_time_and_says_why() {
 fn a_refused_request_starts_a_new_search_after_a_delay() {
     for status in [Status::NO_ADDRESSES, Status::NOT_ON_LINK, Status::NO_BINDING] {
         let mut run = Run::acquire(Mode::Dhcp);
-        run.advertise(
-            0.1,
-            SERVER,
-            &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-        );
+        run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
         assert_eq!(run.reply(0.2, SERVER, &Said::refuses(status)), []);
         assert_eq!((run.client.state(), run.deadline()), (State::Selecting, 1.2));
         run.time(1.2);
@@ -239,11 +227,7 @@ fn a_refused_request_starts_a_new_search_after_a_delay() {
     }
     // A status for the whole message, without an association.
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(
-        0.1,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-    );
+    run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
     let mut options = Options::default();
     options.push(options::CLIENT_ID, duid("id/net/eth0"));
     options.push(options::SERVER_ID, SERVER.to_vec());
@@ -253,11 +237,7 @@ fn a_refused_request_starts_a_new_search_after_a_delay() {
     // UnspecFail and UseMulticast are not a refusal: the client retries when that is due.
     for status in [1_u16, 5] {
         let mut run = Run::acquire(Mode::Dhcp);
-        run.advertise(
-            0.1,
-            SERVER,
-            &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-        );
+        run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
         let status = status.to_be_bytes();
         assert_eq!(
             run.reply(
@@ -274,11 +254,7 @@ fn a_refused_request_starts_a_new_search_after_a_delay() {
 #[test]
 fn a_network_without_routers_gives_an_address_after_a_while() {
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(
-        0.1,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-    );
+    run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
     assert_eq!(run.reply(0.2, SERVER, &Said::grants(GRANTED)), []);
     assert_eq!(run.deadline(), 4.0);
     assert_eq!(run.time(4.0), [Action::Send(Outgoing::Routers)]);
@@ -290,11 +266,7 @@ fn a_network_without_routers_gives_an_address_after_a_while() {
 #[test]
 fn router_of_lifetime_zero_gives_prefixes_without_being_awaited() {
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(
-        0.1,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-    );
+    run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
     run.router(0.2, Advertisement { lifetime: 0, ..router(1) });
     run.reply(0.3, SERVER, &Said::grants(GRANTED));
     run.time(4.0);
@@ -306,11 +278,7 @@ fn router_of_lifetime_zero_gives_prefixes_without_being_awaited() {
 fn an_address_in_use_is_declined_and_another_asked_for() {
     let mut run = Run::acquire(Mode::Dhcp);
     run.router(0.0, router(1));
-    run.advertise(
-        0.1,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-    );
+    run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
     run.conflict(0.11, OTHER);
     run.conflict(0.12, ADDRESS);
     assert_eq!(run.actions, [], "nothing was granted yet");
@@ -325,11 +293,7 @@ fn an_address_in_use_is_declined_and_another_asked_for() {
 
     let mut run = Run::acquire(Mode::Dhcp);
     run.router(0.0, router(1));
-    run.advertise(
-        0.1,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-    );
+    run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
     run.reply(0.11, SERVER, &Said::grants(GRANTED));
     run.conflict(0.12, ADDRESS);
     let mut declines = run.sent();
@@ -343,21 +307,13 @@ fn an_address_in_use_is_declined_and_another_asked_for() {
 
     let mut run = Run::acquire(Mode::Dhcp);
     run.router(0.0, router(1));
-    run.advertise(
-        0.1,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-    );
+    run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
     run.reply(0.11, SERVER, &Said::grants(GRANTED));
     run.conflict(0.12, ADDRESS);
     run.reply(0.2, SERVER, &Said::NOTHING);
     run.time(1.2);
     assert_eq!(run.sent(), [Kind::Solicit]);
-    run.advertise(
-        1.3,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(&[(OTHER, 60, 120)]) },
-    );
+    run.advertise(1.3, SERVER, &Said::taken_at_once(&[(OTHER, 60, 120)]));
     assert_eq!(run.actions[1], Action::Probe(ip(OTHER)));
     run.reply(1.31, SERVER, &Said::grants(&[(OTHER, 60, 120)]));
     assert!(matches!(run.time(1.35), [Action::Bound(_)]));
@@ -367,11 +323,7 @@ fn an_address_in_use_is_declined_and_another_asked_for() {
 fn an_address_not_advertised_is_probed_once_granted() {
     let mut run = Run::acquire(Mode::Dhcp);
     run.router(0.0, router(1));
-    run.advertise(
-        0.1,
-        SERVER,
-        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
-    );
+    run.advertise(0.1, SERVER, &Said::taken_at_once(GRANTED));
     assert_eq!(
         run.reply(1.0, SERVER, &Said::grants(&[(OTHER, 60, 120)])),
         [Action::Probe(ip(OTHER))]
