@@ -552,73 +552,54 @@ fn the_binary_installs_all_that_it_lists() {
 
 #[test]
 fn binary_refuses_what_the_script_refuses_and_changes_nothing() {
-    fn prepare(place: &Place) {
-        place.install(&place.build("other"));
-    }
-    /// Installs a previous binary that runs these lines for `list`.
-    fn prepare_previous(place: &Place, list: &str) {
-        prepare(place);
-        fs::create_dir(place.dir.join(".cni-multi")).unwrap();
-        write_script(&place.dir.join(".cni-multi/previous"), list);
-    }
-    type Case = (fn(&Place), &'static [&'static str], &'static str);
-    let cases: [Case; 8] = [
+    assert_refused(
+        |place| fs::create_dir(place.dir.join("vlan")).unwrap(),
+        &[],
+        "vlan is a directory; nothing was changed",
+    );
+    assert_refused(
+        |place| drop(place.install(&place.build("other"))),
+        &["--rollback"],
+        "no previous binary and no replaced plugins to go back to; --uninstall removes cni-multi",
+    );
+    // A previous binary that runs these lines for `list`.
+    let previous = [
+        ("exit 1", "does not run here; `cni-multi list` failed: exit status: 1"),
+        ("echo bridge ; echo ../x", "is not cni-multi: `cni-multi list` printed \"../x\""),
         (
-            |place| fs::create_dir(place.dir.join("vlan")).unwrap(),
-            &[],
-            "vlan is a directory; nothing was changed",
+            "echo ../../etc/passwd",
+            "is not cni-multi: `cni-multi list` printed \"../../etc/passwd\"",
         ),
-        (
-            prepare,
-            &["--rollback"],
-            "no previous binary and no replaced plugins to go back to; --uninstall removes cni-multi",
-        ),
-        (
-            |place| prepare_previous(place, "exit 1"),
-            &["--rollback"],
-            ".cni-multi/previous does not run here; `cni-multi list` failed: exit status: 1",
-        ),
-        (
-            |place| prepare_previous(place, "echo bridge ; echo ../x"),
-            &["--rollback"],
-            ".cni-multi/previous is not cni-multi: `cni-multi list` printed \"../x\"",
-        ),
-        (
-            |place| prepare_previous(place, "echo ../../etc/passwd"),
-            &["--rollback"],
-            ".cni-multi/previous is not cni-multi: `cni-multi list` printed \"../../etc/passwd\"",
-        ),
-        (
-            |place| prepare_previous(place, "echo cni-multi"),
-            &["--rollback"],
-            ".cni-multi/previous is not cni-multi: `cni-multi list` printed \"cni-multi\"",
-        ),
-        (
-            |place| prepare_previous(place, "echo .cni-multi"),
-            &["--rollback"],
-            ".cni-multi/previous is not cni-multi: `cni-multi list` printed \".cni-multi\"",
-        ),
-        (
-            |place| prepare_previous(place, ":"),
-            &["--rollback"],
-            ".cni-multi/previous is not cni-multi: `cni-multi list` printed nothing",
-        ),
+        ("echo cni-multi", "is not cni-multi: `cni-multi list` printed \"cni-multi\""),
+        ("echo .cni-multi", "is not cni-multi: `cni-multi list` printed \".cni-multi\""),
+        (":", "is not cni-multi: `cni-multi list` printed nothing"),
     ];
-    for (prepare, args, expected) in cases {
-        let place = Place::new();
-        prepare(&place);
-        let before = place.snapshot();
-        let binary = call::binary();
-        let by_script = place.run(&[args, &["--binary", binary.to_str().unwrap()]].concat());
-        assert_eq!(place.snapshot(), before, "install.sh: {expected}");
-        let by_binary = place.command(args);
-        for output in [by_script, by_binary] {
-            let said = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(said, format!("{}: {expected}\n", place.dir.display()));
-            assert_eq!(output.status.code(), Some(1), "{expected}");
-        }
-        assert_eq!(place.snapshot(), before, "{expected}");
+    for (list, said) in previous {
+        let prepare = |place: &Place| {
+            place.install(&place.build("other"));
+            fs::create_dir(place.dir.join(".cni-multi")).unwrap();
+            write_script(&place.dir.join(".cni-multi/previous"), list);
+        };
+        assert_refused(prepare, &["--rollback"], &format!(".cni-multi/previous {said}"));
     }
+}
+
+/// Both refuse with the same words, in a place that is prepared for it.
+#[track_caller]
+fn assert_refused(prepare: impl Fn(&Place), args: &[&str], expected: &str) {
+    let place = Place::new();
+    prepare(&place);
+    let before = place.snapshot();
+    let binary = call::binary();
+    let by_script = place.run(&[args, &["--binary", binary.to_str().unwrap()]].concat());
+    assert_eq!(place.snapshot(), before, "install.sh: {expected}");
+    let by_binary = place.command(args);
+    for output in [by_script, by_binary] {
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, format!("{}: {expected}\n", place.dir.display()));
+        assert_eq!(output.status.code(), Some(1), "{expected}");
+    }
+    assert_eq!(place.snapshot(), before, "{expected}");
 }
 
 #[test]

@@ -130,13 +130,16 @@ fn come_between(lab: &Lab, call: &Call, condition: &str, meanwhile: impl FnOnce(
     })
 }
 
+/// An attachment to a bridge without addresses.
+fn layer_two(lab: &Lab) -> Attachment<'_> {
+    lab.attach(&lab.container(), &with(&bridge::conf(), json!({"ipam": null})))
+}
+
 /// The rollback of the ADD that created the bridge may delete it while another ADD uses it.
 #[test]
 fn a_bridge_that_goes_before_it_has_the_port_is_made_anew() {
     for_ours("bridge", |lab| {
-        let attachment =
-            lab.attach(&lab.container(), &with(&bridge::conf(), json!({"ipam": null})));
-        let Some(call) = slow_add(&attachment) else { return };
+        let Some(call) = slow_add(&layer_two(lab)) else { return };
         let delete = || drop(lab.host.sh("ip link del br0"));
         let result =
             come_between(lab, &call, "ip link show type veth | grep -q alias", delete).ok();
@@ -148,9 +151,7 @@ fn a_bridge_that_goes_before_it_has_the_port_is_made_anew() {
 #[test]
 fn a_bridge_that_is_replaced_fails_the_add() {
     for_ours("bridge", |lab| {
-        let attachment =
-            lab.attach(&lab.container(), &with(&bridge::conf(), json!({"ipam": null})));
-        let Some(call) = slow_add(&attachment) else { return };
+        let Some(call) = slow_add(&layer_two(lab)) else { return };
         let replace = || drop(lab.host.sh("ip link del br0; ip link add br0 type bridge"));
         let error =
             come_between(lab, &call, "ip link show master br0 | grep -q veth", replace).err();

@@ -121,12 +121,12 @@ fn with_reference(case: impl Fn(&Lab, &Peer)) {
     for_ours("bridge", |lab| case(lab, &reference));
 }
 
-#[test]
-fn ours_deletes_what_the_reference_added() {
+/// `between` happens to the container between the reference's ADD and our DEL.
+fn our_del_removes_what_the_reference_added(between: fn(&Container)) {
     with_reference(|_, reference| {
         for network in networks(reference) {
             let lab = Lab::new(Peer::Ours).without_dad();
-            let (left, outcome) = handed_over(&lab, &network, reference, &Peer::Ours, |_| ());
+            let (left, outcome) = handed_over(&lab, &network, reference, &Peer::Ours, between);
             assert_eq!(outcome.ok(), Value::Null, "{}", network.what);
             assert_eq!(left, "", "left by our DEL of the reference's \"{}\"", network.what);
         }
@@ -134,16 +134,13 @@ fn ours_deletes_what_the_reference_added() {
 }
 
 #[test]
+fn ours_deletes_what_the_reference_added() {
+    our_del_removes_what_the_reference_added(|_| ());
+}
+
+#[test]
 fn our_del_without_netns_removes_what_the_reference_added() {
-    with_reference(|_, reference| {
-        for network in networks(reference) {
-            let lab = Lab::new(Peer::Ours).without_dad();
-            let (left, outcome) =
-                handed_over(&lab, &network, reference, &Peer::Ours, Container::vanish);
-            assert_eq!(outcome.ok(), Value::Null, "{}", network.what);
-            assert_eq!(left, "", "left by our DEL of the reference's \"{}\"", network.what);
-        }
-    });
+    our_del_removes_what_the_reference_added(Container::vanish);
 }
 
 /// A rollback: the reference cannot know our rules, but its DEL removes link, address and lease,

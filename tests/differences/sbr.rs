@@ -107,30 +107,26 @@ fn del_of_sbr_removes_the_tables_routes() {
     differs("sbr", observe, 0, 3);
 }
 
+/// The number of rules left after ADD, the script in the container, and DEL.
+fn rules_after_del(lab: &Lab, script: &str) -> usize {
+    let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+    sbr.add();
+    container.sh(script);
+    sbr.del();
+    sbr::rules(&container).len()
+}
+
 /// The reference removes every rule about an address of the interface, whatever else it matches.
 #[test]
 fn del_of_sbr_leaves_rules_of_others() {
-    let observe = |lab: &Lab| {
-        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
-        sbr.add();
-        container.sh("ip rule add from 10.20.0.2 fwmark 1 lookup 77");
-        sbr.del();
-        sbr::rules(&container).len()
-    };
+    let observe = |lab: &Lab| rules_after_del(lab, "ip rule add from 10.20.0.2 fwmark 1 lookup 77");
     differs("sbr", observe, 1, 0);
 }
 
 /// The reference takes the addresses from the interface.
 #[test]
 fn del_of_sbr_finds_the_rules_of_an_interface_that_is_gone() {
-    let observe = |lab: &Lab| {
-        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
-        sbr.add();
-        container.sh("ip link del net1");
-        sbr.del();
-        sbr::rules(&container).len()
-    };
-    differs("sbr", observe, 0, 2);
+    differs("sbr", |lab| rules_after_del(lab, "ip link del net1"), 0, 2);
 }
 
 /// Other plugins of the reference take such a prevResult for one of the configuration's version.

@@ -190,6 +190,15 @@ fn tests_below(module: &str) -> Vec<String> {
 
 // --- pages ---
 
+/// Every row of the page has its test, and every test below the directory its row.
+#[track_caller]
+fn assert_covers(page: &Page, tests: &str) {
+    let coverage = Coverage::of(page);
+    assert_eq!(coverage.gaps(page, &page.chapters()), [""; 0]);
+    let lacking = coverage.lacks(tests_below(tests));
+    assert_eq!(lacking, [""; 0], "the page has no row for these tests of tests/{tests}");
+}
+
 #[test]
 fn every_difference_has_its_test_and_every_test_its_difference() {
     let page = Page::read("docs/differences.md");
@@ -199,10 +208,7 @@ fn every_difference_has_its_test_and_every_test_its_difference() {
             "an empty cell, such as the reason: {row:?}"
         );
     }
-    let coverage = Coverage::of(&page);
-    assert_eq!(coverage.gaps(&page, &page.chapters()), [""; 0]);
-    let lacking = coverage.lacks(tests_below("differences"));
-    assert_eq!(lacking, [""; 0], "docs/differences.md has no row for these tests");
+    assert_covers(&page, "differences");
 }
 
 /// Every attack that has a test is in the page, and every attack of the page has a test.
@@ -211,10 +217,7 @@ fn attacks_of_the_page_and_hostile_tests_correspond() {
     let page = Page::read("docs/security-tests.md");
     let is_whole = |row: &Vec<String>| row.iter().all(|cell| !cell.is_empty());
     assert!(page.rows(None).iter().all(is_whole));
-    let coverage = Coverage::of(&page);
-    assert_eq!(coverage.gaps(&page, &page.chapters()), [""; 0]);
-    let lacking = coverage.lacks(tests_below("hostile"));
-    assert_eq!(lacking, [""; 0], "docs/security-tests.md has no row for these tests");
+    assert_covers(&page, "hostile");
 }
 
 #[test]

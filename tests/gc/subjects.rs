@@ -68,6 +68,10 @@ const PASSAGE: Kept =
 const SERVED: Kept =
     Kept("leases, which are given back to the server", &["+ file: ", "/run/cni/dhcp.leases/"]);
 
+fn masqueraded_ptp(network: u8, backend: &str) -> Value {
+    with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": backend}))
+}
+
 pub static SUBJECTS: [Subject; 23] = [
     Subject {
         removes: &[PAIR, LEASE],
@@ -117,21 +121,11 @@ pub static SUBJECTS: [Subject; 23] = [
     },
     Subject {
         removes: &[MASQUERADE],
-        ..of("ptp", |network, _| {
-            vec![with(
-                &leased(network),
-                json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"}),
-            )]
-        })
+        ..of("ptp", |network, _| vec![masqueraded_ptp(network, "nftables")])
     },
     Subject {
         removes: &[MASQUERADE_CHAIN],
-        ..of("ptp", |network, _| {
-            vec![with(
-                &leased(network),
-                json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "iptables"}),
-            )]
-        })
+        ..of("ptp", |network, _| vec![masqueraded_ptp(network, "iptables")])
     },
     Subject {
         removes: &[LEASE, VLAN],

@@ -331,54 +331,26 @@ fn wrong_type_is_a_decoding_error_with_its_path(peer: &Peer) {
 
 /// The case leaves open whether text that is not an address fails in decoding or in validation.
 fn text_that_does_not_parse_is_an_error_with_its_path(peer: &Peer) {
+    const ADDRESS: &str = "ipam.addresses[0].address";
+    const GATEWAY: &str = "ipam.addresses[0].gateway";
     const WRONG: [Wrong; 19] = [
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"addresses":[{"address":"10.1.2.3"}]}"#,
-            "ipam.addresses[0].address",
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"addresses":[{"address":"10.1.2.3/33"}]}"#,
-            "ipam.addresses[0].address",
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"addresses":[{"address":"10.1.2.03/24"}]}"#,
-            "ipam.addresses[0].address",
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"addresses":[{"address":"1.2.3/45"}]}"#,
-            "ipam.addresses[0].address",
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"addresses":[{"address":" 10.1.2.3/24"}]}"#,
-            "ipam.addresses[0].address",
-        ),
-        (
-            "static",
-            "ADD",
-            r#""ipam":{"addresses":[{"address":"fe80::1%eth0/64"}]}"#,
-            "ipam.addresses[0].address",
-        ),
+        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.3"}]}"#, ADDRESS),
+        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.3/33"}]}"#, ADDRESS),
+        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.03/24"}]}"#, ADDRESS),
+        ("static", "ADD", r#""ipam":{"addresses":[{"address":"1.2.3/45"}]}"#, ADDRESS),
+        ("static", "ADD", r#""ipam":{"addresses":[{"address":" 10.1.2.3/24"}]}"#, ADDRESS),
+        ("static", "ADD", r#""ipam":{"addresses":[{"address":"fe80::1%eth0/64"}]}"#, ADDRESS),
         (
             "static",
             "ADD",
             r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":"1.2.3.x"}]}"#,
-            "ipam.addresses[0].gateway",
+            GATEWAY,
         ),
         (
             "static",
             "ADD",
             r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":"10.1.2.1/24"}]}"#,
-            "ipam.addresses[0].gateway",
+            GATEWAY,
         ),
         ("static", "ADD", r#""ipam":{"routes":[{"dst":"10.0.0.0"}]}"#, "ipam.routes[0].dst"),
         ("static", "ADD", r#""ipam":{"routes":[{"dst":"1.2.3.4/99"}]}"#, "ipam.routes[0].dst"),

@@ -147,49 +147,54 @@ fn sweep(row: &str, prepare: Prepare) {
         for lacking in &needed {
             let rest: Vec<&String> = needed.iter().filter(|name| *name != lacking).collect();
             if is_repeatable {
-                fail_and_leave_nothing(lab, &container, &attachment, lacking, &rest);
-                del_of_who_may_comes_later(lab, &container, &attachment, lacking, &rest);
+                let call =
+                    Lacking { lab, container: &container, attachment: &attachment, lacking, rest };
+                call.add_fails_and_leaves_nothing();
+                call.del_leaves_the_rest_to_the_next();
             } else {
                 let container = lab.container();
                 let attachment = prepare(lab, &container).unwrap();
-                fail_and_leave_nothing(lab, &container, &attachment, lacking, &rest);
+                let call =
+                    Lacking { lab, container: &container, attachment: &attachment, lacking, rest };
+                call.add_fails_and_leaves_nothing();
             }
         }
     });
 }
 
-fn fail_and_leave_nothing(
-    lab: &Lab,
-    of: &Container,
-    attachment: &Attachment<'_>,
-    lacking: &str,
-    rest: &[&String],
-) {
-    let before = Watch::start(lab, &[of]);
-    let error = with_only(attachment, "ADD", None, rest).err();
-    let (_, missing) = error.details.split_once("the process lacks ").unwrap_or_default();
-    assert!(missing.contains(lacking), "without {lacking}: {error:?}");
-    before.assert_unchanged(&format!("ADD without {lacking}"));
+/// An attachment of a container, by a process that lacks one of the capabilities it needs.
+struct Lacking<'a> {
+    lab: &'a Lab,
+    container: &'a Container,
+    attachment: &'a Attachment<'a>,
+    lacking: &'a str,
+    rest: Vec<&'a String>,
 }
 
-/// DEL without the capability either removes everything, or names it and leaves the rest to the
-/// next DEL.
-fn del_of_who_may_comes_later(
-    lab: &Lab,
-    of: &Container,
-    attachment: &Attachment<'_>,
-    lacking: &str,
-    rest: &[&String],
-) {
-    let before = Watch::start(lab, &[of]);
-    let result = attachment.add();
-    let outcome = with_only(attachment, "DEL", Some(&result), rest);
-    if outcome.status != 0 {
-        let error = outcome.err();
-        assert!(error.text().contains(lacking), "without {lacking}: {error:?}");
-        attachment.call("DEL", Some(&result)).run().ok();
+impl Lacking<'_> {
+    fn add_fails_and_leaves_nothing(&self) {
+        let (lab, lacking) = (self.lab, self.lacking);
+        let before = Watch::start(lab, &[self.container]);
+        let error = with_only(self.attachment, "ADD", None, &self.rest).err();
+        let (_, missing) = error.details.split_once("the process lacks ").unwrap_or_default();
+        assert!(missing.contains(lacking), "without {lacking}: {error:?}");
+        before.assert_unchanged(&format!("ADD without {lacking}"));
     }
-    before.assert_unchanged(&format!("DEL without {lacking}"));
+
+    /// DEL without the capability either removes everything, or names it and leaves the rest to the
+    /// next DEL.
+    fn del_leaves_the_rest_to_the_next(&self) {
+        let (lab, lacking, attachment) = (self.lab, self.lacking, self.attachment);
+        let before = Watch::start(lab, &[self.container]);
+        let result = attachment.add();
+        let outcome = with_only(attachment, "DEL", Some(&result), &self.rest);
+        if outcome.status != 0 {
+            let error = outcome.err();
+            assert!(error.text().contains(lacking), "without {lacking}: {error:?}");
+            attachment.call("DEL", Some(&result)).run().ok();
+        }
+        before.assert_unchanged(&format!("DEL without {lacking}"));
+    }
 }
 
 #[test]

@@ -264,18 +264,21 @@ pub fn connect_by_sctp(from: &Namespace, to: &str) -> Option<String> {
     Some(seen.to_canonical().to_string())
 }
 
+/// The server outside listens on port 80 only.
+#[track_caller]
+fn assert_answers_with_the_host(lab: &Lab, ask: fn(&Namespace, &str) -> Option<String>) {
+    assert_eq!(ask(&lab.host, "198.51.100.2:80").as_deref(), Some("198.51.100.1"));
+    assert_eq!(ask(&lab.host, "[2001:db8:ffff::2]:80").as_deref(), Some("2001:db8:ffff::1"));
+    assert_eq!(ask(&lab.host, "198.51.100.2:81"), None);
+}
+
 #[test]
 fn sctp_server_answers_with_the_address_it_sees() {
     let lab = Lab::new(super::call::Peer::Ours);
     let Some(_server) = SctpServer::start(&lab.outside, 80) else {
         return super::attachment::skip("sctp");
     };
-    assert_eq!(connect_by_sctp(&lab.host, "198.51.100.2:80").as_deref(), Some("198.51.100.1"));
-    assert_eq!(
-        connect_by_sctp(&lab.host, "[2001:db8:ffff::2]:80").as_deref(),
-        Some("2001:db8:ffff::1")
-    );
-    assert_eq!(connect_by_sctp(&lab.host, "198.51.100.2:81"), None);
+    assert_answers_with_the_host(&lab, connect_by_sctp);
 }
 
 #[test]
@@ -283,13 +286,8 @@ fn udp_server_answers_with_the_address_it_sees() {
     let lab = Lab::new(super::call::Peer::Ours);
     let _server = UdpServer::start(&lab.outside, 80);
     for _ in 0..2 {
-        assert_eq!(ask_by_udp(&lab.host, "198.51.100.2:80").as_deref(), Some("198.51.100.1"));
-        assert_eq!(
-            ask_by_udp(&lab.host, "[2001:db8:ffff::2]:80").as_deref(),
-            Some("2001:db8:ffff::1")
-        );
+        assert_answers_with_the_host(&lab, ask_by_udp);
     }
-    assert_eq!(ask_by_udp(&lab.host, "198.51.100.2:81"), None);
 }
 
 #[test]

@@ -34,6 +34,11 @@ pub struct Fault<'a> {
     pub moment: f64,
 }
 
+/// The fault, if it is one of this call.
+fn at_call(fault: Option<Fault<'_>>, number: usize) -> Option<Fault<'_>> {
+    fault.filter(|fault| fault.at == number)
+}
+
 /// The end of a chain of calls.
 #[derive(Debug)]
 pub enum End {
@@ -63,12 +68,7 @@ impl World<'_> {
         for (number, plugin) in network.plugins.iter().enumerate() {
             let call =
                 self.execution(life, plugin, "ADD", (!result.is_null()).then_some(&result), true);
-            match self.run(
-                network,
-                plugin_type(plugin),
-                &call,
-                fault.filter(|fault| fault.at == number),
-            ) {
+            match self.run(network, plugin_type(plugin), &call, at_call(fault, number)) {
                 End::Whole(next) => result = next,
                 end => return end,
             }
@@ -101,12 +101,7 @@ impl World<'_> {
             let plugin = &network.plugins[*plugin];
             let result = life.result.as_ref().filter(|_| manner.has_result);
             let call = self.execution(life, plugin, "DEL", result, manner.has_netns);
-            match self.run(
-                network,
-                plugin_type(plugin),
-                &call,
-                fault.filter(|fault| fault.at == number),
-            ) {
+            match self.run(network, plugin_type(plugin), &call, at_call(fault, number)) {
                 End::Whole(Value::Null) => (),
                 end => return end,
             }
@@ -135,12 +130,7 @@ impl World<'_> {
                 |call, name| call.without(name),
             );
             let call = call.wrapped(&self.lab.host.enter);
-            match self.run(
-                network,
-                plugin_type(plugin),
-                &call,
-                fault.filter(|fault| fault.at == number),
-            ) {
+            match self.run(network, plugin_type(plugin), &call, at_call(fault, number)) {
                 End::Whole(Value::Null) => (),
                 end => return end,
             }

@@ -33,9 +33,7 @@ pub const MACVLAN: Stacked = Stacked {
 pub const IPVLAN: Stacked = Stacked {
     plugin: "ipvlan",
     probe: "ip link add link uplink name probe type ipvlan",
-    peer_link: "uplink",
-    segment: "true",
-    keys: || json!({}),
+    ..MACVLAN
 };
 
 pub const VLAN: Stacked = Stacked {

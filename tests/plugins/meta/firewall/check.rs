@@ -5,7 +5,8 @@ use serde_json::json;
 use super::isolation::policy;
 use crate::support::attachment::{for_each_peer, for_ours, skip, with};
 use crate::support::call::Peer;
-use crate::support::netns::OUTSIDE;
+use crate::support::chain::Chain;
+use crate::support::netns::{Lab, OUTSIDE};
 use crate::support::networks::firewall::{DROPPING, admit, firewall, network, route_from_outside};
 use crate::support::traffic::assert_pings;
 
@@ -23,6 +24,21 @@ const REMOVED: [(&str, &str); 7] = [
     ("iptables -F", "CNI-FORWARD"),
 ];
 
+/// CHECK fails after the change on the host, ours with an error that contains all the words. An ADD
+/// of ours puts back what is missing.
+#[track_caller]
+fn assert_named_and_repaired(lab: &Lab, chain: &Chain<'_>, change: &str, words: &[&str]) {
+    chain.check(&chain.result).ok();
+    lab.host.sh(change);
+    let error = chain.check(&chain.result).err();
+    if lab.peer == Peer::Ours {
+        assert_eq!(error.code, 103, "{change}: {error:?}");
+        assert!(words.iter().all(|word| error.text().contains(word)), "{change}: {error:?}");
+        chain.add();
+        chain.check(&chain.result).ok();
+    }
+}
+
 #[test]
 fn what_is_missing_in_the_tables_of_iptables_is_named() {
     for backend in [None, Some("iptables")] {
@@ -30,15 +46,7 @@ fn what_is_missing_in_the_tables_of_iptables_is_named() {
             for_each_peer("firewall", |lab| {
                 lab.host.sh(DROPPING);
                 let chain = admit(lab, &firewall(backend));
-                chain.check(&chain.result).ok();
-                lab.host.sh(remove);
-                let error = chain.check(&chain.result).err();
-                if lab.peer == Peer::Ours {
-                    assert_eq!(error.code, 103, "{error:?}");
-                    assert!(error.text().contains(names), "{remove}: {error:?}");
-                    chain.add();
-                    chain.check(&chain.result).ok();
-                }
+                assert_named_and_repaired(lab, &chain, remove, &[names]);
             });
         }
     }
@@ -75,13 +83,7 @@ fn what_is_missing_in_our_table_is_named() {
             let chain = admit(lab, &policy(None, "isolated"));
             let remove = remove.replace("10.10.0.2", &chain.ips()[0]);
             let names = names.replace("10.10.0.2", &chain.ips()[0]);
-            chain.check(&chain.result).ok();
-            lab.host.sh(&remove);
-            let error = chain.check(&chain.result).err();
-            assert_eq!(error.code, 103, "{error:?}");
-            assert!(error.text().contains(&names), "{remove}: {error:?}");
-            chain.add();
-            chain.check(&chain.result).ok();
+            assert_named_and_repaired(lab, &chain, &remove, &[&names]);
             chain.del_all();
         }
     });
@@ -92,16 +94,7 @@ fn what_is_missing_in_our_table_is_named() {
 fn a_table_that_appears_later_is_reported() {
     for_ours("firewall", |lab| {
         let chain = admit(lab, &firewall(None));
-        chain.check(&chain.result).ok();
-        lab.host.sh(DROPPING);
-        let error = chain.check(&chain.result).err();
-        assert_eq!(error.code, 103, "{error:?}");
-        assert!(
-            error.text().contains("ip filter") && error.text().contains("CNI-FORWARD"),
-            "{error:?}"
-        );
-        chain.add();
-        chain.check(&chain.result).ok();
+        assert_named_and_repaired(lab, &chain, DROPPING, &["ip filter", "CNI-FORWARD"]);
         chain.del_all();
     });
 }
@@ -148,11 +141,8 @@ fn what_is_missing_in_the_tables_of_iptables_legacy_is_named() {
             return skip("iptables-legacy");
         }
         let chain = admit(lab, &firewall(None));
-        chain.check(&chain.result).ok();
-        lab.host.sh("ip6tables-legacy -D CNI-FORWARD -s 2001:db8:10::2/128 -j ACCEPT");
-        let error = chain.check(&chain.result).err();
-        assert_eq!(error.code, 103, "{error:?}");
-        assert!(error.text().contains("2001:db8:10::2/128"), "{error:?}");
+        let remove = "ip6tables-legacy -D CNI-FORWARD -s 2001:db8:10::2/128 -j ACCEPT";
+        assert_named_and_repaired(lab, &chain, remove, &["2001:db8:10::2/128"]);
     });
 }
 

@@ -164,14 +164,19 @@ fn gc_removes_what_no_runtime_knows_any_more() {
     }
 }
 
+/// A host that drops packets, with everything that stays after DEL by contract.
+fn dropping_host(lab: &Lab) -> Watch<'_> {
+    lab.host.sh(DROPPING);
+    warm_up(lab, &network());
+    lab.host.sh("ip link del br0");
+    Watch::start(lab, &[])
+}
+
 /// Without the ledger's entries, the elements' own comments name their owner.
 #[test]
 fn gc_finds_what_the_ledger_has_lost() {
     for_ours("firewall", |lab| {
-        lab.host.sh(DROPPING);
-        warm_up(lab, &network());
-        lab.host.sh("ip link del br0");
-        let before = Watch::start(lab, &[]);
+        let before = dropping_host(lab);
         let (stale, kept) =
             (admit(lab, &policy(None, "same-bridge")), admit(lab, &policy(None, "same-bridge")));
         lab.host.sh("nft flush set inet cni_multi_firewall attachments");
@@ -285,10 +290,7 @@ fn add_and_del_may_be_repeated() {
 #[test]
 fn del_removes_what_another_backend_has_made() {
     for_ours("firewall", |lab| {
-        lab.host.sh(DROPPING);
-        warm_up(lab, &network());
-        lab.host.sh("ip link del br0");
-        let before = Watch::start(lab, &[]);
+        let before = dropping_host(lab);
         for (made_by, removed_by) in
             [("iptables", "nftables"), ("nftables", "iptables"), ("iptables", "firewalld")]
         {
