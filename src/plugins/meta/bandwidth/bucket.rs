@@ -37,21 +37,21 @@ impl Limit {
     /// Returns the bucket for a link of this MTU.
     pub fn bucket(self, mtu: u32) -> Bucket {
         let rate = (self.rate / 8).min(FASTEST);
-        let packet = u64::from(mtu) + HEADER;
+        let packet = longest_packet(mtu);
         // The kernel drops packets that do not fit in the bucket, except that it segments those of
         // TCP.
         let burst = self.burst_or_default(rate).max(packet);
-        let limit = u32::try_from(rate * LATENCY_MILLISECONDS / 1000 + burst).unwrap_or(u32::MAX);
+        let waiting = rate * LATENCY_MILLISECONDS / 1000;
         let ticks = reference_ticks(burst, rate).max(ticks_to_hold(packet, rate));
-        Bucket { rate, buffer: u32::try_from(ticks).unwrap_or(u32::MAX), limit }
+        Bucket { rate, buffer: at_most_u32(ticks), limit: at_most_u32(waiting + burst) }
     }
 
     /// Returns the bucket that the reference makes. Its numbers are truncated to 32 bits.
     pub fn reference_bucket(self) -> Bucket {
         let rate = self.rate / 8;
         let burst = self.burst / 8;
-        let microseconds = (burst as f64 * 1e6 / rate as f64) as u64 as u32;
-        let ticks = (f64::from(microseconds) * TICKS_A_MICROSECOND) as u64 as u32;
+        let microseconds = microseconds(burst, rate) as u32;
+        let ticks = ticks(u64::from(microseconds)) as u32;
         let waiting = (rate as f64 * LATENCY_MILLISECONDS as f64 * 1000.0 / 1e6) as u64 as u32;
         Bucket { rate, buffer: ticks, limit: waiting.wrapping_add(burst as u32) }
     }
@@ -73,28 +73,55 @@ impl Limit {
 /// Whether our ADD or the reference's makes such a bucket for any limit: the queue's limit is the
 /// burst plus 25 milliseconds.
 pub fn is_of_add(found: Bucket) -> bool {
-    let waiting = u128::from(found.rate) * u128::from(LATENCY_MILLISECONDS) / 1000;
-    let burst = u64::from(found.limit.wrapping_sub(waiting as u32));
-    let held = u128::from(found.buffer) * u128::from(TICK_NANOSECONDS) * u128::from(found.rate)
-        / 1_000_000_000;
+    let burst = burst_in_limit(found);
     // What rounding to whole microseconds loses.
     let slack = u128::from(found.rate / 500_000 + 2);
     [found.buffer, found.limit].contains(&u32::MAX)
         || UNSAID.iter().any(|bits| bits / 8 == burst)
-        || u128::from(burst).abs_diff(held) <= slack
+        || u128::from(burst).abs_diff(burst_in_ticks(found)) <= slack
+}
+
+/// Returns the burst in bytes by the queue's limit.
+fn burst_in_limit(found: Bucket) -> u64 {
+    let waiting = u128::from(found.rate) * u128::from(LATENCY_MILLISECONDS) / 1000;
+    u64::from(found.limit.wrapping_sub(waiting as u32))
+}
+
+/// Returns the burst in bytes by the bucket's ticks.
+fn burst_in_ticks(found: Bucket) -> u128 {
+    let nanoseconds = u128::from(found.buffer) * u128::from(TICK_NANOSECONDS);
+    nanoseconds * u128::from(found.rate) / u128::from(NANOSECONDS)
 }
 
 /// Returns the minimum rate, in bits per second, at which a packet of this MTU fits in the kernel's
 /// largest bucket.
 pub fn least_rate(mtu: u32) -> u64 {
     let longest = u64::from(u32::MAX) * TICK_NANOSECONDS;
-    ((u64::from(mtu) + HEADER) * NANOSECONDS).div_ceil(longest) * 8
+    (longest_packet(mtu) * NANOSECONDS).div_ceil(longest) * 8
+}
+
+/// Returns the length in bytes of the longest packet of a link with this MTU.
+fn longest_packet(mtu: u32) -> u64 {
+    u64::from(mtu) + HEADER
+}
+
+/// Returns the number, or the largest that the kernel's field holds.
+fn at_most_u32(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// Returns the ticks of this burst, by way of whole microseconds as in the reference, but without
 /// its overflows.
 fn reference_ticks(burst: u64, rate: u64) -> u64 {
-    let microseconds = (burst as f64 * 1e6 / rate as f64) as u64;
+    ticks(microseconds(burst, rate))
+}
+
+/// Returns the time of a burst in whole microseconds.
+fn microseconds(burst: u64, rate: u64) -> u64 {
+    (burst as f64 * 1e6 / rate as f64) as u64
+}
+
+fn ticks(microseconds: u64) -> u64 {
     (microseconds as f64 * TICKS_A_MICROSECOND) as u64
 }
 

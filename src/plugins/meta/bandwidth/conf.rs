@@ -1,5 +1,7 @@
 //! The configuration of `bandwidth`: what to limit, and to which rate.
 
+use std::fmt;
+
 use ipnet::IpNet;
 use serde::Deserialize;
 
@@ -10,6 +12,9 @@ use crate::plugin::{Context, PluginConf};
 
 /// The largest burst in bits; its bytes still fit the kernel's 32-bit field.
 const LARGEST_BURST: u64 = u32::MAX as u64 * 8 - 1;
+
+/// The prefix of the runtime's keys.
+const OF_RUNTIME: &str = "runtimeConfig.bandwidth.";
 
 /// The configuration of `bandwidth`. The network's own limits are the keys of [`Limiting`], at the
 /// top level.
@@ -91,19 +96,17 @@ impl Conf {
     /// Reads the limits from a configuration that was not validated.
     pub fn read_limits(&self, cx: &Context<'_>) -> Result<Limits> {
         let of_network: Limiting = cx.config.decode()?;
-        let of_runtime = &self.runtime_config.bandwidth;
-        match of_network.says_a_number() {
-            true => of_network.limits("", of_network.traffic("")?),
-            false => {
-                // The network's subnets apply to the limits of every container, unless the runtime
-                // names others.
-                let traffic = match of_runtime.traffic("runtimeConfig.bandwidth.")? {
-                    Traffic::All => of_network.traffic("")?,
-                    traffic => traffic,
-                };
-                of_runtime.limits("runtimeConfig.bandwidth.", traffic)
-            }
+        if of_network.says_a_number() {
+            return of_network.limits("", of_network.traffic("")?);
         }
+        let of_runtime = &self.runtime_config.bandwidth;
+        // The network's subnets apply to the limits of every container, unless the runtime names
+        // others.
+        let traffic = match of_runtime.traffic(OF_RUNTIME)? {
+            Traffic::All => of_network.traffic("")?,
+            traffic => traffic,
+        };
+        of_runtime.limits(OF_RUNTIME, traffic)
     }
 }
 
@@ -115,17 +118,9 @@ impl Limits {
 
     /// Refuses rates at which no packet of a link with this MTU would ever pass.
     pub fn require_passing(&self, mtu: u32) -> Result<()> {
-        let least = least_rate(mtu);
-        for (direction, limit) in [("ingress", self.ingress), ("egress", self.egress)] {
-            if let Some(Limit { rate, .. }) = limit.filter(|limit| limit.rate < least) {
-                return Err(Error::config(
-                    format_args!("{}{direction}Rate", self.path),
-                    format_args!("with {rate} no packet of {mtu} bytes ever passes"),
-                )
-                .expecting(format_args!("0 or at least {least}")));
-            }
-        }
-        Ok(())
+        let path = self.path;
+        require_passing(format_args!("{path}ingressRate"), self.ingress, mtu)?;
+        require_passing(format_args!("{path}egressRate"), self.egress, mtu)
     }
 }
 
@@ -147,40 +142,72 @@ impl Limiting {
     }
 
     fn traffic(&self, path: &str) -> Result<Traffic> {
-        let nets = |subnets: &[Subnet]| subnets.iter().map(|subnet| subnet.0).collect();
         match (self.shaped_subnets.as_slice(), self.unshaped_subnets.as_slice()) {
             ([], []) => Ok(Traffic::All),
             (shaped, []) => Ok(Traffic::With(nets(shaped))),
             ([], unshaped) => Ok(Traffic::WithoutThat(nets(unshaped))),
-            _ => Err(Error::exclusive(format_args!("{path}shapedSubnets"), format_args!("{path}unshapedSubnets"))
-            .saying("unshapedSubnets and shapedSubnets cannot be both specified, one of them should be discarded")),
+            _ => Err(both_subnets(path)),
         }
     }
 }
 
 /// `path` followed by `Rate` or `Burst` is a key.
 fn limit(path: &str, rate: Option<u64>, burst: Option<u64>) -> Result<Option<Limit>> {
-    let rate = rate.unwrap_or_default();
-    let burst = burst.unwrap_or_default();
-    let of_rate = |problem: String| Error::config(format_args!("{path}Rate"), problem);
-    let of_burst = |problem: String| Error::config(format_args!("{path}Burst"), problem);
-    match (rate, burst) {
+    match (rate.unwrap_or_default(), burst.unwrap_or_default()) {
         (0, 0) => Ok(None),
-        (rate, 0) => Err(of_burst(format!("0 with a rate of {rate}"))
-            .saying("if rate is set, burst must also be set")),
-        (0, burst) => Err(of_rate(format!("0 with a burst of {burst}"))
-            .saying("if burst is set, rate must also be set")),
-        (1..=7, _) => {
-            let problem = format!("{rate} is less than a byte a second");
-            Err(of_rate(problem).expecting("0 or at least 8"))
-        }
-        (_, burst) if burst > LARGEST_BURST => {
-            let error = of_burst(format!("{burst} is too large"))
-                .expecting(format_args!("at most {LARGEST_BURST}"));
-            Err(error.saying("burst cannot be more than 4GB"))
-        }
+        (rate, 0) => Err(lone_rate(path, rate)),
+        (0, burst) => Err(lone_burst(path, burst)),
+        (rate @ 1..=7, _) => Err(too_slow(path, rate)),
+        (_, burst) if burst > LARGEST_BURST => Err(too_large(path, burst)),
         (rate, burst) => Ok(Some(Limit { rate, burst })),
     }
+}
+
+fn lone_rate(path: &str, rate: u64) -> Error {
+    of_burst(path, format!("0 with a rate of {rate}"))
+        .saying("if rate is set, burst must also be set")
+}
+
+fn lone_burst(path: &str, burst: u64) -> Error {
+    of_rate(path, format!("0 with a burst of {burst}"))
+        .saying("if burst is set, rate must also be set")
+}
+
+fn too_slow(path: &str, rate: u64) -> Error {
+    of_rate(path, format!("{rate} is less than a byte a second")).expecting("0 or at least 8")
+}
+
+fn too_large(path: &str, burst: u64) -> Error {
+    of_burst(path, format!("{burst} is too large"))
+        .expecting(format_args!("at most {LARGEST_BURST}"))
+        .saying("burst cannot be more than 4GB")
+}
+
+fn of_rate(path: &str, problem: String) -> Error {
+    Error::config(format_args!("{path}Rate"), problem)
+}
+
+fn of_burst(path: &str, problem: String) -> Error {
+    Error::config(format_args!("{path}Burst"), problem)
+}
+
+/// Refuses a limit, whose rate is at `path`, that no packet of a link with this MTU would pass.
+fn require_passing(path: fmt::Arguments<'_>, limit: Option<Limit>, mtu: u32) -> Result<()> {
+    let least = least_rate(mtu);
+    let Some(Limit { rate, .. }) = limit.filter(|limit| limit.rate < least) else { return Ok(()) };
+    Err(Error::config(path, format_args!("with {rate} no packet of {mtu} bytes ever passes"))
+        .expecting(format_args!("0 or at least {least}")))
+}
+
+/// Returns the error for both lists of subnets; `path` is the prefix of the keys.
+fn both_subnets(path: &str) -> Error {
+    let shaped = format_args!("{path}shapedSubnets");
+    Error::exclusive(shaped, format_args!("{path}unshapedSubnets"))
+        .saying("unshapedSubnets and shapedSubnets cannot be both specified, one of them should be discarded")
+}
+
+fn nets(subnets: &[Subnet]) -> Vec<IpNet> {
+    subnets.iter().map(|subnet| subnet.0).collect()
 }
 
 #[cfg(test)]

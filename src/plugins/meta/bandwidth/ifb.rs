@@ -19,6 +19,8 @@ use crate::steps::{link_alias, link_record};
 
 /// The kernel's name for this kind of link.
 pub const KIND: &str = "ifb";
+/// The beginning of the reference's names and of ours.
+const PREFIX: &str = "bwp";
 
 /// Creates the attachment's link, which is down, with the MTU of the veth pair.
 pub fn create<'a>(host: &'a Netlink, key: &Key, mtu: u32, rb: &mut Rollback<'a>) -> Result<Link> {
@@ -26,10 +28,8 @@ pub fn create<'a>(host: &'a Netlink, key: &Key, mtu: u32, rb: &mut Rollback<'a>)
     let undone = name.clone();
     rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&undone));
     let link = host.link(&name)?;
-    host.change_link(
-        &link,
-        &LinkChange { alias: Some(&link_alias::of(key)), ..LinkChange::default() },
-    )?;
+    let alias = link_alias::of(key);
+    host.change_link(&link, &LinkChange { alias: Some(&alias), ..LinkChange::default() })?;
     Ok(link)
 }
 
@@ -42,21 +42,22 @@ fn create_under_free_name(host: &Netlink, key: &Key, mtu: u32) -> Result<String>
             created => return created.map(|()| name),
         }
     }
+    Err(no_free_name(key))
+}
+
+fn no_free_name(key: &Key) -> Error {
     let [first, second] = names(key);
-    Err(Error::new(
-        Code::CONFLICT,
-        format!("no name is free for the ifb of {:?}", key.ifname.as_str()),
-    )
-    .with_details(format_args!("{first:?} and {second:?} are other links of the host")))
+    let problem = format!("no name is free for the ifb of {:?}", key.ifname.as_str());
+    Error::new(Code::CONFLICT, problem)
+        .with_details(format_args!("{first:?} and {second:?} are other links of the host"))
 }
 
 fn refuse_own(host: &Netlink, key: &Key, name: &str) -> Result<()> {
-    match host.find_link(name)? {
-        Some(link) if is_own(&link, key) => {
-            Err(Error::new(Code::CONFLICT, format!("link {name:?} exists already"))
-                .with_details(link.alias))
-        }
-        _ => Ok(()),
+    let found = host.find_link(name)?;
+    match found.filter(|link| is_own(link, key)) {
+        Some(own) => Err(Error::new(Code::CONFLICT, format!("link {name:?} exists already"))
+            .with_details(own.alias)),
+        None => Ok(()),
     }
 }
 
@@ -67,8 +68,10 @@ fn missing(key: &Key) -> Error {
 
 /// Returns the attachment's link for CHECK. It must exist and be up.
 pub fn verify(host: &Netlink, key: &Key) -> Result<Link> {
-    let found =
-        find_own(host, key)?.map_or_else(|| find_of_reference(host, key), |own| Ok(Some(own)))?;
+    let found = match find_own(host, key)? {
+        None => find_of_reference(host, key)?,
+        own => own,
+    };
     let link = found.ok_or_else(|| missing(key))?;
     if link.up { Ok(link) } else { Err(Error::check(format!("ifb {:?} is down", link.name))) }
 }
@@ -81,14 +84,13 @@ pub fn find(host: &Netlink, key: &Key, host_end: Option<&Link>) -> Result<Option
         return Ok(Some(own));
     }
     let Some(link) = find_of_reference(host, key)? else { return Ok(None) };
-    let is_its = match host_end {
-        None => true,
-        Some(end) => {
-            shaping::is_redirected_to(host, end, &link)?
-                || !redirected_to(host)?.contains(&link.index)
-        }
-    };
-    Ok(is_its.then_some(link))
+    Ok(may_be_of(host, host_end, &link)?.then_some(link))
+}
+
+/// Whether the reference may have made the link for the veth pair with this end.
+fn may_be_of(host: &Netlink, host_end: Option<&Link>, link: &Link) -> Result<bool> {
+    let Some(end) = host_end else { return Ok(true) };
+    Ok(shaping::is_redirected_to(host, end, link)? || !redirected_to(host)?.contains(&link.index))
 }
 
 /// Returns the ifindexes of the links that veths redirect packets to.
@@ -100,8 +102,9 @@ fn redirected_to(host: &Netlink) -> Result<Vec<u32>> {
 
 fn find_own(host: &Netlink, key: &Key) -> Result<Option<Link>> {
     for name in names(key) {
-        if let Some(own) = host.find_link(&name)?.filter(|link| is_own(link, key)) {
-            return Ok(Some(own));
+        let found = host.find_link(&name)?.filter(|link| is_own(link, key));
+        if found.is_some() {
+            return Ok(found);
         }
     }
     Ok(None)
@@ -181,24 +184,36 @@ fn left_by_reference<'l>(
         return Ok(found);
     }
     let host = cx.host()?;
-    let valid: HashSet<String> =
-        valid.containers().map(|id| name_of_reference(cx.config.name.as_str(), id)).collect();
-    found.retain(|link| !valid.contains(&link.name));
+    let valid = names_of_valid(cx, valid);
     let used = redirected_to(host)?;
-    found.retain(|link| !used.contains(&link.index));
-    let mut left = vec![];
-    for link in found {
-        left.extend(shaping::is_limited(host, link)?.then_some(link));
+    found.retain(|link| !valid.contains(&link.name) && !used.contains(&link.index));
+    limited(host, found)
+}
+
+/// Returns the reference's names for the links of valid attachments.
+fn names_of_valid(cx: &Context<'_>, valid: &ValidAttachments) -> HashSet<String> {
+    let network = cx.config.name.as_str();
+    valid.containers().map(|id| name_of_reference(network, id)).collect()
+}
+
+/// Returns those of the links that have a queue.
+fn limited<'l>(host: &Netlink, links: Vec<&'l Link>) -> Result<Vec<&'l Link>> {
+    let mut limited = vec![];
+    for link in links {
+        limited.extend(shaping::is_limited(host, link)?.then_some(link));
     }
-    Ok(left)
+    Ok(limited)
 }
 
 /// Whether a link has a name of the reference and no alias. Ours may look the same for a moment.
 fn is_of_reference(link: &Link) -> bool {
-    let digits = link.name.strip_prefix("bwp").unwrap_or_default();
-    let is_digits =
-        digits.len() == 12 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    link.kind == KIND && is_digits && link.alias.is_empty()
+    link.kind == KIND && link.alias.is_empty() && has_name_of_reference(link)
+}
+
+/// Whether the link's name is the prefix and twelve lower-case hexadecimal digits.
+fn has_name_of_reference(link: &Link) -> bool {
+    let digits = link.name.strip_prefix(PREFIX).unwrap_or_default();
+    digits.len() == 12 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The link's hardware address names its owner until its alias does: the kernel accepts no alias
@@ -236,7 +251,7 @@ fn name_of_reference(network: &str, container_id: &str) -> String {
 }
 
 fn name_of(text: &str) -> String {
-    format!("bwp{}", hex(&Sha512::digest(text.as_bytes())[..6]))
+    format!("{PREFIX}{}", hex(&Sha512::digest(text.as_bytes())[..6]))
 }
 
 #[cfg(test)]

@@ -11,14 +11,16 @@ mod ifb;
 mod shaping;
 
 pub use self::conf::Conf;
+use self::conf::Limits;
 use self::shaping::Shaped;
 
+use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{Link, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
-use crate::rollback::transaction;
+use crate::rollback::{Rollback, transaction};
 use crate::steps::{link_alias, link_kind, link_record, prev_result, veth};
 
 /// The `bandwidth` plugin.
@@ -38,21 +40,10 @@ impl Plugin for Bandwidth {
         }
         let link = host_end(cx, at, &result)?;
         limits.require_passing(link.mtu)?;
-        let host = cx.host()?;
-        let shaped = Shaped { host, link: &link, traffic: &limits.traffic };
-        transaction(|rb| {
-            if let Some(limit) = limits.ingress {
-                shaped.limit_ingress(limit, rb)?;
-            }
-            if let Some(limit) = limits.egress {
-                let ifb = ifb::create(host, &at.key, link.mtu, rb)?;
-                shaped.limit_egress(&ifb, limit, rb)?;
-                let name = ifb.name.clone();
-                let mac = ifb.mac().to_string();
-                result.interfaces.push(Interface { name, mac, ..Interface::default() });
-            }
-            Ok(result)
-        })
+        let shaped = Shaped { host: cx.host()?, link: &link, traffic: &limits.traffic };
+        let ifb = transaction(|rb| limit(&shaped, limits, &at.key, rb))?;
+        result.interfaces.extend(ifb.as_ref().map(interface));
+        Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
@@ -63,14 +54,7 @@ impl Plugin for Bandwidth {
             return Ok(());
         }
         let link = host_end(cx, at, &result)?;
-        let shaped = Shaped { host, link: &link, traffic: &limits.traffic };
-        if let Some(limit) = limits.ingress {
-            shaped.verify_ingress(limit)?;
-        }
-        if let Some(limit) = limits.egress {
-            shaped.verify_egress(&ifb::verify(host, &at.key)?, limit)?;
-        }
-        Ok(())
+        verify(&Shaped { host, link: &link, traffic: &limits.traffic }, limits, &at.key)
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -109,6 +93,38 @@ impl Plugin for Bandwidth {
     }
 }
 
+/// Applies the limits of both directions. Returns the ifb if there is one.
+fn limit<'a>(
+    shaped: &Shaped<'a>,
+    limits: &Limits,
+    key: &Key,
+    rb: &mut Rollback<'a>,
+) -> Result<Option<Link>> {
+    if let Some(limit) = limits.ingress {
+        shaped.limit_ingress(limit, rb)?;
+    }
+    let Some(limit) = limits.egress else { return Ok(None) };
+    let ifb = ifb::create(shaped.host, key, shaped.link.mtu, rb)?;
+    shaped.limit_egress(&ifb, limit, rb)?;
+    Ok(Some(ifb))
+}
+
+/// Returns the result's entry for the ifb.
+fn interface(ifb: &Link) -> Interface {
+    Interface { name: ifb.name.clone(), mac: ifb.mac().to_string(), ..Interface::default() }
+}
+
+/// Verifies the limits of both directions.
+fn verify(shaped: &Shaped<'_>, limits: &Limits, key: &Key) -> Result<()> {
+    if let Some(limit) = limits.ingress {
+        shaped.verify_ingress(limit)?;
+    }
+    match limits.egress {
+        Some(limit) => shaped.verify_egress(&ifb::verify(shaped.host, key)?, limit),
+        None => Ok(()),
+    }
+}
+
 /// Fails with code 50 if the kernel cannot limit traffic.
 fn require_able(cx: &Context<'_>) -> Result<()> {
     if cx.host()?.has_qdisc("tbf").map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
@@ -124,35 +140,50 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
     let ifname = at.ifname();
     let container = at.netlink()?.link(ifname)?;
     require_veth(&container, ifname)?;
-    let Some(link) = other_end(cx.host()?, &container)? else {
-        let problem = format!("the other end of {ifname:?} is not on the host");
-        return Err(Error::new(Code::INVALID_CONFIG, problem).saying(NO_PEER));
-    };
-    let is_told =
-        |interface: &Interface| interface.sandbox.is_empty() && interface.name == link.name;
+    let link = other_end(cx.host()?, &container)?.ok_or_else(|| not_on_host(ifname))?;
     // Results before 0.3.0 have no interfaces.
-    if result.interfaces.is_empty() || result.interfaces.iter().any(is_told) {
-        return Ok(link);
+    if result.interfaces.is_empty() || has_on_host(result, &link) {
+        Ok(link)
+    } else {
+        Err(not_in_result(&link, ifname))
     }
+}
+
+/// Whether the result has this link of the host.
+fn has_on_host(result: &AddResult, link: &Link) -> bool {
+    let is_link =
+        |interface: &Interface| interface.sandbox.is_empty() && interface.name == link.name;
+    result.interfaces.iter().any(is_link)
+}
+
+fn not_on_host(ifname: &str) -> Error {
+    let problem = format!("the other end of {ifname:?} is not on the host");
+    Error::new(Code::INVALID_CONFIG, problem).saying(NO_PEER)
+}
+
+fn not_in_result(link: &Link, ifname: &str) -> Error {
     let name = &link.name;
     let problem =
         format_args!("the veth peer {name:?} of the container's {ifname:?} is not among them");
-    Err(Error::config("prevResult.interfaces", problem).saying(NO_PEER))
+    Error::config("prevResult.interfaces", problem).saying(NO_PEER)
 }
 
 /// The reference's sentence.
 const NO_PEER: &str = "no veth peer of container interface found in host ns";
 
 fn require_veth(container: &Link, ifname: &str) -> Result<()> {
-    let found = match container.kind.as_str() {
-        "veth" => return Ok(()),
-        "" => "hardware",
-        kind => kind,
-    };
-    let problem = format!("it is of type {found}, bandwidth can limit veth only");
-    Err(Error::new(Code::INVALID_CONFIG, problem).saying(format_args!(
+    match container.kind.as_str() {
+        "veth" => Ok(()),
+        "" => Err(no_veth(ifname, "hardware")),
+        kind => Err(no_veth(ifname, kind)),
+    }
+}
+
+fn no_veth(ifname: &str, kind: &str) -> Error {
+    let problem = format!("it is of type {kind}, bandwidth can limit veth only");
+    Error::new(Code::INVALID_CONFIG, problem).saying(format_args!(
         "container interface {ifname} has no veth peer: interface {ifname:?} was not a veth interface"
-    )))
+    ))
 }
 
 /// Finds the host's end for DEL: by the name that we give it, else through the container, whose
@@ -161,18 +192,26 @@ fn find_host_end(host: &Netlink, at: &Detachment) -> Result<Option<Link>> {
     if let Some(own) = veth::find_host_end(host, &at.key)? {
         return Ok(Some(own));
     }
-    let container =
-        at.netns.as_ref().map(|netns| netns.netlink()?.find_link(at.key.ifname.as_str()));
-    let Some(container) = container.transpose()?.flatten() else { return Ok(None) };
-    let is_of_another = |link: &Link| {
-        link_alias::is_of_any(&link.alias) && !link_alias::is_of(&link.alias, &at.key)
-    };
-    Ok(other_end(host, &container)?.filter(|link| !is_of_another(link)))
+    let Some(container) = find_container_end(at)? else { return Ok(None) };
+    Ok(other_end(host, &container)?.filter(|link| !is_of_another(link, &at.key)))
+}
+
+fn find_container_end(at: &Detachment) -> Result<Option<Link>> {
+    match &at.netns {
+        Some(netns) => netns.netlink()?.find_link(at.key.ifname.as_str()),
+        None => Ok(None),
+    }
+}
+
+/// Whether the alias names another attachment.
+fn is_of_another(link: &Link, key: &Key) -> bool {
+    link_alias::is_of_any(&link.alias) && !link_alias::is_of(&link.alias, key)
 }
 
 /// Finds the other end of a container's veth pair on the host. The ifindex may be another link's
 /// here: the other end can be in a third namespace.
 fn other_end(host: &Netlink, container: &Link) -> Result<Option<Link>> {
-    let other = container.lower.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
-    Ok(other.filter(|other| other.kind == "veth" && other.lower == Some(container.index)))
+    let Some(index) = container.lower else { return Ok(None) };
+    let is_other_end = |link: &Link| link.kind == "veth" && link.lower == Some(container.index);
+    Ok(host.find_link_by_index(index)?.filter(is_other_end))
 }

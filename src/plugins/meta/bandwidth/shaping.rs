@@ -17,6 +17,9 @@ const LIMITED: Handle = Handle::new(1, 0x30);
 const QUEUE: Handle = Handle::new(0x30, 0);
 /// The handle of the ingress qdisc, for packets that a link has received.
 const RECEIVED: Handle = Handle::new(0xffff, 0);
+/// The ingress qdisc, which has the filters that redirect.
+const INGRESS: Qdisc =
+    Qdisc { parent: Handle::INGRESS, handle: RECEIVED, kind: QdiscKind::Ingress };
 /// The class itself limits nothing: unlike tbf, HTB does not segment the super-packets of TCP, so a
 /// short queue would drop nearly all of them. The kernel logs once per queue that tbf is not
 /// work-conserving, which HTB tolerates.
@@ -39,39 +42,34 @@ pub struct Shaped<'a> {
 impl<'a> Shaped<'a> {
     /// Limits traffic to the container, in a queue of the host's end.
     pub fn limit_ingress(&self, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
+        let queue = QdiscKind::Tbf(limit.bucket(self.link.mtu));
+        match self.traffic {
+            Traffic::All => create(self.host, self.link, at_root(queue), rb),
+            Traffic::With(_) | Traffic::WithoutThat(_) => self.limit_selected(queue, rb),
+        }
+    }
+
+    /// Limits the traffic that filters select, in a class of an HTB.
+    fn limit_selected(&self, queue: QdiscKind, rb: &mut Rollback<'a>) -> Result<()> {
         let Shaped { host, link, traffic } = *self;
-        let bucket = limit.bucket(link.mtu);
-        if *traffic == Traffic::All {
-            return create_root(host, link, QdiscKind::Tbf(bucket), rb);
-        }
-        create_root(host, link, QdiscKind::Htb, rb)?;
+        create(host, link, at_root(QdiscKind::Htb), rb)?;
         host.create_htb_class(link, ROOT, &UNHURRIED)?;
-        host.create_qdisc(
-            link,
-            &Qdisc { parent: LIMITED, handle: QUEUE, kind: QdiscKind::Tbf(bucket) },
-        )?;
-        for filter in ingress_filters(traffic) {
-            host.create_filter(link, ROOT, &filter)?;
-        }
-        Ok(())
+        host.create_qdisc(link, &Qdisc { parent: LIMITED, handle: QUEUE, kind: queue })?;
+        self.create_filters(ROOT, &ingress_filters(traffic))
     }
 
     /// Limits traffic from the container: sets up the ifb with a queue, and redirects the traffic
     /// to it.
     pub fn limit_egress(&self, ifb: &Link, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
         let Shaped { host, link, traffic } = *self;
-        create_root(host, ifb, QdiscKind::Tbf(limit.bucket(link.mtu)), rb)?;
+        create(host, ifb, at_root(QdiscKind::Tbf(limit.bucket(link.mtu))), rb)?;
         host.change_link(ifb, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-        create(
-            host,
-            link,
-            Qdisc { parent: Handle::INGRESS, handle: RECEIVED, kind: QdiscKind::Ingress },
-            rb,
-        )?;
-        for filter in egress_filters(traffic, ifb) {
-            host.create_filter(link, RECEIVED, &filter)?;
-        }
-        Ok(())
+        create(host, link, INGRESS, rb)?;
+        self.create_filters(RECEIVED, &egress_filters(traffic, ifb))
+    }
+
+    fn create_filters(&self, qdisc: Handle, filters: &[Filter]) -> Result<()> {
+        filters.iter().try_for_each(|filter| self.host.create_filter(self.link, qdisc, filter))
     }
 
     /// Verifies that traffic to the container waits in the expected queue.
@@ -80,21 +78,23 @@ impl<'a> Shaped<'a> {
         if *traffic == Traffic::All {
             return self.verify_bucket(link, Handle::ROOT, limit);
         }
-        let root = Qdisc { parent: Handle::ROOT, handle: ROOT, kind: QdiscKind::Htb };
-        if host.qdisc_at(link, Handle::ROOT)? != Some(root) {
-            return Err(Error::check(format!(
-                "the qdisc of {:?} is another, expected htb {ROOT}",
-                link.name
-            )));
-        }
-        if host.htb_classes(link)? != [UNHURRIED] {
-            return Err(Error::check(format!(
-                "the classes of {:?} are others, expected {LIMITED} alone",
-                link.name
-            )));
-        }
+        self.verify_htb()?;
         self.verify_bucket(link, LIMITED, limit)?;
         verify_filters(host, link, ROOT, &ingress_filters(traffic))
+    }
+
+    /// Verifies that the host's end has the HTB and its class.
+    fn verify_htb(&self) -> Result<()> {
+        let name = &self.link.name;
+        if self.host.qdisc_at(self.link, Handle::ROOT)? != Some(at_root(QdiscKind::Htb)) {
+            let problem = format!("the qdisc of {name:?} is another, expected htb {ROOT}");
+            return Err(Error::check(problem));
+        }
+        if self.host.htb_classes(self.link)? != [UNHURRIED] {
+            let problem = format!("the classes of {name:?} are others, expected {LIMITED} alone");
+            return Err(Error::check(problem));
+        }
+        Ok(())
     }
 
     /// Verifies that traffic from the container goes to the ifb and waits in the expected queue.
@@ -106,20 +106,7 @@ impl<'a> Shaped<'a> {
     /// Verifies that the qdisc at this place of a link, the host's end or the ifb, is the bucket
     /// that we or the reference make. Its handle does not matter.
     fn verify_bucket(&self, link: &Link, parent: Handle, limit: Limit) -> Result<()> {
-        let Some(qdisc) = self.host.qdisc_at(link, parent)? else {
-            return Err(Error::check(format!(
-                "{:?} has no qdisc at {parent}, expected tbf",
-                link.name
-            ))
-            .saying("Failed to find qdisc"));
-        };
-        let QdiscKind::Tbf(found) = qdisc.kind else {
-            let kind = qdisc.kind.name();
-            return Err(Error::check(format!(
-                "{:?} has qdisc {kind} at {parent}, expected tbf",
-                link.name
-            )));
-        };
+        let found = self.bucket_at(link, parent)?;
         // A bucket for a larger MTU is right too: the MTU may have been lowered since.
         if limit.makes(found, self.link.mtu) {
             Ok(())
@@ -127,52 +114,86 @@ impl<'a> Shaped<'a> {
             Err(other_bucket(link, found, limit.bucket(self.link.mtu)))
         }
     }
+
+    fn bucket_at(&self, link: &Link, parent: Handle) -> Result<Bucket> {
+        let name = &link.name;
+        let Some(qdisc) = self.host.qdisc_at(link, parent)? else {
+            let problem = format!("{name:?} has no qdisc at {parent}, expected tbf");
+            return Err(Error::check(problem).saying("Failed to find qdisc"));
+        };
+        let QdiscKind::Tbf(found) = qdisc.kind else {
+            let kind = qdisc.kind.name();
+            let problem = format!("{name:?} has qdisc {kind} at {parent}, expected tbf");
+            return Err(Error::check(problem));
+        };
+        Ok(found)
+    }
 }
 
 /// Returns CHECK's error for a bucket with other numbers.
 fn other_bucket(link: &Link, found: Bucket, expected: Bucket) -> Error {
-    let numbers = [
-        ("Rate", "rate", found.rate, expected.rate),
-        ("Limit", "limit", found.limit.into(), expected.limit.into()),
-        ("Buffer", "burst, in ticks,", found.buffer.into(), expected.buffer.into()),
-    ];
-    let differs: Vec<(&str, String)> = numbers
-        .into_iter()
-        .filter(|(_, _, found, expected)| found != expected)
-        .map(|(word, what, found, expected)| (word, format!("{what} {found}, expected {expected}")))
-        .collect();
-    let all: Vec<&str> = differs.iter().map(|(_, difference)| difference.as_str()).collect();
+    let mut numbers = Vec::from(numbers(found, expected));
+    numbers.retain(|number| number.found != number.expected);
+    let all: Vec<String> = numbers.iter().map(Number::difference).collect();
     let error = Error::check(format!("qdisc tbf of {:?} has {}", link.name, all.join("; ")));
-    match differs.first() {
-        Some((word, _)) => error.saying(format_args!("{word} doesn't match")),
+    match numbers.first() {
+        Some(Number { word, .. }) => error.saying(format_args!("{word} doesn't match")),
         None => error,
     }
 }
 
-fn create_root<'a>(
-    host: &'a Netlink,
-    link: &Link,
-    kind: QdiscKind,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    create(host, link, Qdisc { parent: Handle::ROOT, handle: ROOT, kind }, rb)
+/// A number of a bucket, to compare.
+struct Number {
+    /// The reference's word.
+    word: &'static str,
+    what: &'static str,
+    found: u64,
+    expected: u64,
+}
+
+impl Number {
+    fn difference(&self) -> String {
+        let Number { what, found, expected, .. } = self;
+        format!("{what} {found}, expected {expected}")
+    }
+}
+
+fn numbers(found: Bucket, expected: Bucket) -> [Number; 3] {
+    let number = |word, what, found, expected| Number { word, what, found, expected };
+    [
+        number("Rate", "rate", found.rate, expected.rate),
+        number("Limit", "limit", found.limit.into(), expected.limit.into()),
+        number("Buffer", "burst, in ticks,", found.buffer.into(), expected.buffer.into()),
+    ]
+}
+
+/// Returns the qdisc at a link's root.
+fn at_root(kind: QdiscKind) -> Qdisc {
+    Qdisc { parent: Handle::ROOT, handle: ROOT, kind }
 }
 
 /// Creates a qdisc. When it is deleted, everything below it is too.
 fn create<'a>(host: &'a Netlink, link: &Link, qdisc: Qdisc, rb: &mut Rollback<'a>) -> Result<()> {
-    host.create_qdisc(link, &qdisc).map_err(|e| {
-        if e.is_exists() {
-            e.with_code(Code::CONFLICT)
-                .with_details(format_args!("{:?} has another qdisc there already", link.name))
-        } else {
-            e
-        }
-    })?;
+    host.create_qdisc(link, &qdisc).map_err(|e| name_conflict(e, link))?;
     let of = link.clone();
-    rb.undo(format_args!("delete qdisc {} of {:?}", qdisc.handle, link.name), move || {
-        host.delete_qdisc(&of, qdisc.parent, qdisc.handle, qdisc.kind.name())
+    let handle = qdisc.handle;
+    rb.undo(format_args!("delete qdisc {handle} of {:?}", link.name), move || {
+        delete(host, &of, &qdisc)
     });
     Ok(())
+}
+
+fn delete(host: &Netlink, link: &Link, qdisc: &Qdisc) -> Result<()> {
+    host.delete_qdisc(link, qdisc.parent, qdisc.handle, qdisc.kind.name())
+}
+
+fn name_conflict(error: Error, link: &Link) -> Error {
+    if error.is_exists() {
+        let details = format_args!("{:?} has another qdisc there already", link.name);
+        error.with_code(Code::CONFLICT).with_details(details)
+    } else {
+        error
+    }
 }
 
 fn ingress_filters(traffic: &Traffic) -> Vec<Filter> {
@@ -229,10 +250,12 @@ pub fn is_redirected_to(host: &Netlink, link: &Link, ifb: &Link) -> Result<bool>
 
 /// Returns the ifindexes of the links that received packets are redirected to.
 pub fn redirects(host: &Netlink, link: &Link) -> Result<Vec<u32>> {
-    let target = |filter: Filter| {
-        if let Verdict::Redirect(index) = filter.verdict { Some(index) } else { None }
-    };
-    Ok(host.filters(link, RECEIVED)?.into_iter().filter_map(target).collect())
+    Ok(host.filters(link, RECEIVED)?.iter().filter_map(target).collect())
+}
+
+/// Returns the ifindex that a filter redirects to; 0 if that link is gone.
+fn target(filter: &Filter) -> Option<u32> {
+    if let Verdict::Redirect(index) = filter.verdict { Some(index) } else { None }
 }
 
 /// Whether a link has a queue like those that ADD creates.
@@ -255,36 +278,46 @@ pub fn unlimit(
 }
 
 fn delete_queue(host: &Netlink, link: &Link, ingress: Option<Limit>) -> Result<()> {
-    let Some(root) = host.qdisc_at(link, Handle::ROOT)?.filter(|root| root.handle == ROOT) else {
-        return Ok(());
-    };
-    let is_ours = match &root.kind {
+    match host.qdisc_at(link, Handle::ROOT)?.filter(|root| root.handle == ROOT) {
+        Some(root) if is_our_root(host, link, &root.kind, ingress)? => delete(host, link, &root),
+        _ => Ok(()),
+    }
+}
+
+/// Whether ADD creates a root qdisc of this kind, with the limit if that is known.
+fn is_our_root(
+    host: &Netlink,
+    link: &Link,
+    kind: &QdiscKind,
+    limit: Option<Limit>,
+) -> Result<bool> {
+    match kind {
         QdiscKind::Tbf(found) => {
-            ingress.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0))
+            Ok(limit.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0)))
         }
-        QdiscKind::Htb => host.qdisc_at(link, LIMITED)?.is_some_and(|queue| queue.handle == QUEUE),
-        _ => false,
-    };
-    if is_ours {
-        host.delete_qdisc(link, root.parent, root.handle, root.kind.name())
-    } else {
-        Ok(())
+        QdiscKind::Htb => {
+            Ok(host.qdisc_at(link, LIMITED)?.is_some_and(|queue| queue.handle == QUEUE))
+        }
+        QdiscKind::Ingress | QdiscKind::Other(_) => Ok(false),
     }
 }
 
 fn delete_redirection(host: &Netlink, link: &Link, ifb: Option<&Link>) -> Result<()> {
-    let redirects = |filter: &Filter| match filter.verdict {
-        Verdict::Redirect(index) => index == 0 || ifb.is_some_and(|ifb| ifb.index == index),
-        _ => false,
-    };
     let filters = host.filters(link, RECEIVED)?;
-    let are_ours = filters.iter().any(redirects)
-        && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED);
     // If the filters are deleted, the ifb shows that the qdisc was made for it.
-    if are_ours || filters.is_empty() && ifb.is_some() && has_ingress(host, link)? {
-        host.delete_qdisc(link, Handle::INGRESS, RECEIVED, QdiscKind::Ingress.name())?;
+    if are_ours(&filters, ifb) || filters.is_empty() && ifb.is_some() && has_ingress(host, link)? {
+        delete(host, link, &INGRESS)?;
     }
     Ok(())
+}
+
+/// Whether filters redirect to the ifb, or to a link that is gone, and do nothing else.
+fn are_ours(filters: &[Filter], ifb: Option<&Link>) -> bool {
+    let redirects = |filter: &Filter| {
+        target(filter).is_some_and(|to| to == 0 || ifb.is_some_and(|ifb| ifb.index == to))
+    };
+    filters.iter().any(redirects)
+        && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED)
 }
 
 fn has_ingress(host: &Netlink, link: &Link) -> Result<bool> {
