@@ -19,12 +19,16 @@ pub fn require(settings: &[Setting]) -> Result<()> {
     if settings.is_empty() {
         return Ok(());
     }
-    let read = plain_file::read_configuration(Path::new(PATH));
-    match read.and_then(|text| String::from_utf8(text).map_err(io::Error::other)) {
+    match read() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(Error::io(format_args!("read {PATH}"), &e)),
         Ok(text) => Allowlist::parse(&text)?.require(settings),
     }
+}
+
+fn read() -> io::Result<String> {
+    let text = plain_file::read_configuration(Path::new(PATH))?;
+    String::from_utf8(text).map_err(io::Error::other)
 }
 
 struct Allowlist<'a>(Vec<(&'a str, Regex)>);
@@ -34,33 +38,37 @@ impl<'a> Allowlist<'a> {
     /// intent is unknown.
     fn parse(text: &'a str) -> Result<Allowlist<'a>> {
         let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty());
-        let pattern = |(number, line): (usize, &'a str)| {
-            let whole = whole_name(line).map_err(|e| {
-                Error::new(
-                    Code::INVALID_CONFIG,
-                    format!("{PATH}: line {number}: {line:?} is not a pattern: {e}"),
-                )
-            })?;
-            Ok((line, whole))
-        };
         lines.map(pattern).collect::<Result<_>>().map(Allowlist)
     }
 
     fn require(&self, settings: &[Setting]) -> Result<()> {
-        let allows =
-            |setting: &&Setting| self.0.iter().any(|(_, pattern)| pattern.is_match(&setting.name));
-        let Some(refused) = settings.iter().find(|setting| !allows(setting)) else { return Ok(()) };
-        let lines: Vec<&str> = self.0.iter().map(|(line, _)| *line).collect();
-        let name = &refused.name;
-        let lines = lines.join(" ");
-        Err(Error::config(
-            &refused.path,
-            format_args!("no line of {PATH} is a pattern for the whole name"),
-        )
-        .saying(format_args!(
-            "Sysctl {name} is not allowed. Only the following sysctls are allowed: [{lines}]"
-        )))
+        match settings.iter().find(|setting| !self.allows(&setting.name)) {
+            Some(setting) => Err(self.refusal(setting)),
+            None => Ok(()),
+        }
     }
+
+    fn allows(&self, name: &str) -> bool {
+        self.0.iter().any(|(_, pattern)| pattern.is_match(name))
+    }
+
+    fn refusal(&self, Setting { path, name, .. }: &Setting) -> Error {
+        let lines: Vec<&str> = self.0.iter().map(|(line, _)| *line).collect();
+        let lines = lines.join(" ");
+        let problem = format_args!("no line of {PATH} is a pattern for the whole name");
+        Error::config(path, problem).saying(format_args!(
+            "Sysctl {name} is not allowed. Only the following sysctls are allowed: [{lines}]"
+        ))
+    }
+}
+
+/// Compiles a line of the file.
+fn pattern((number, line): (usize, &str)) -> Result<(&str, Regex)> {
+    let whole = whole_name(line).map_err(|e| {
+        let problem = format!("{PATH}: line {number}: {line:?} is not a pattern: {e}");
+        Error::new(Code::INVALID_CONFIG, problem)
+    })?;
+    Ok((line, whole))
 }
 
 /// Compiles a pattern that must match the whole name. The reference searches for it anywhere in the

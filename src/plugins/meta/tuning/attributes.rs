@@ -88,67 +88,64 @@ impl Attributes {
     /// Refuses an MTU that the link does not support, before anything is changed.
     pub fn validate(&self, link: &Link) -> Result<()> {
         let most = if link.max_mtu == 0 { MTU_MOST } else { link.max_mtu };
-        match self.mtu.filter(|mtu| !(link.min_mtu..=most).contains(mtu)) {
-            Some(mtu) => Err(Error::config(
-                "mtu",
-                format_args!("{mtu} is out of range of interface {:?}", link.name),
-            )
-            .expecting(i64::from(link.min_mtu)..=i64::from(most))),
-            None => Ok(()),
-        }
+        let range = link.min_mtu..=most;
+        let Some(mtu) = self.mtu.filter(|mtu| !range.contains(mtu)) else { return Ok(()) };
+        let problem = format_args!("{mtu} is out of range of interface {:?}", link.name);
+        Err(Error::config("mtu", problem).expecting(i64::from(link.min_mtu)..=i64::from(most)))
     }
 
     /// Sets all but the MTU, in one message.
     pub fn set_all_but_mtu(&self, netlink: &Netlink, link: &Link) -> Result<()> {
         let Attributes { mac, promisc, mtu: _, allmulti, txqlen } = self.clone();
-        match (Attributes { mtu: None, ..self.clone() }).is_empty() {
-            true => Ok(()),
-            false => netlink.change_link(
-                link,
-                &LinkChange { mac, promisc, allmulti, txqlen, ..LinkChange::default() },
-            ),
+        if self.is_mtu_alone() {
+            return Ok(());
         }
+        let change = LinkChange { mac, promisc, allmulti, txqlen, ..LinkChange::default() };
+        netlink.change_link(link, &change)
+    }
+
+    /// Whether no attribute but the MTU is set.
+    fn is_mtu_alone(&self) -> bool {
+        Attributes { mtu: None, ..self.clone() }.is_empty()
     }
 
     /// Sets the MTU.
     pub fn set_mtu(&self, netlink: &Netlink, link: &Link) -> Result<()> {
-        match self.mtu {
-            Some(mtu) => {
-                netlink.change_link(link, &LinkChange { mtu: Some(mtu), ..LinkChange::default() })
-            }
-            None => Ok(()),
+        if self.mtu.is_none() {
+            return Ok(());
         }
+        netlink.change_link(link, &LinkChange { mtu: self.mtu, ..LinkChange::default() })
     }
 
     /// Restores the link's attributes, each by its own message, so that a refused one does not
     /// prevent the others.
     pub fn restore(&self, netlink: &Netlink, link: &Link) -> Result<()> {
-        let Attributes { mac, promisc, allmulti, txqlen, .. } = self.clone();
-        let none = Attributes::default;
-        let each = [
-            Attributes { mac, ..none() },
-            Attributes { promisc, ..none() },
-            Attributes { allmulti, ..none() },
-            Attributes { txqlen, ..none() },
-        ];
         let mut errors = ErrorList::default();
         errors.push(self.set_mtu(netlink, link));
-        for one in each {
+        for one in self.one_by_one() {
             errors.push(one.set_all_but_mtu(netlink, link));
         }
         errors.finish()
     }
 
+    /// Returns a set for each attribute but the MTU.
+    fn one_by_one(&self) -> [Attributes; 4] {
+        let Attributes { mac, promisc, allmulti, txqlen, .. } = self.clone();
+        let none = Attributes::default;
+        [
+            Attributes { mac, ..none() },
+            Attributes { promisc, ..none() },
+            Attributes { allmulti, ..none() },
+            Attributes { txqlen, ..none() },
+        ]
+    }
+
     /// Compares with the link, and reports the first difference.
     pub fn verify(&self, link: &Link) -> Result<()> {
-        let name = &link.name;
         for ((what, expected), (_, found)) in self.words().into_iter().zip(self.on(link).words()) {
             let (Some(expected), Some(found)) = (expected, found) else { continue };
             if expected != found {
-                let subject = match what {
-                    "promisc" => format!("link {name} configured promisc"),
-                    _ => format!("configured {what} of {name}"),
-                };
+                let subject = subject(what, &link.name);
                 return Err(Error::check(format!(
                     "Error: Tuning {subject} is {expected}, current value is {found}"
                 )));
@@ -166,6 +163,14 @@ impl Attributes {
             ("all-multicast mode", self.allmulti.map(|on| on.to_string())),
             ("Transmit Queue Length", self.txqlen.map(|length| length.to_string())),
         ]
+    }
+}
+
+/// Returns what CHECK's error is about, in the reference's words.
+fn subject(what: &str, name: &str) -> String {
+    match what {
+        "promisc" => format!("link {name} configured promisc"),
+        _ => format!("configured {what} of {name}"),
     }
 }
 

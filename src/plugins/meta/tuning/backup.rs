@@ -43,6 +43,18 @@ pub struct SavedSysctl {
     pub after: String,
 }
 
+impl SavedSysctl {
+    /// Returns the name, the previous value and the value that was set.
+    fn into_texts(self) -> (String, String, String) {
+        (self.sysctl.to_string(), self.before, self.after)
+    }
+
+    /// `None` for a name outside of `net`.
+    fn of_texts((name, before, after): (String, String, String)) -> Option<SavedSysctl> {
+        Some(SavedSysctl { sysctl: Sysctl::from_text(&name)?, before, after })
+    }
+}
+
 impl Backup {
     /// Whether there is nothing to restore.
     pub fn is_empty(&self) -> bool {
@@ -60,6 +72,11 @@ impl Backup {
         self.netns.zip(netns).is_none_or(|(was, is)| was == is)
     }
 
+    /// Returns the sysctls, without their values.
+    pub fn names(&self) -> Vec<Sysctl> {
+        self.sysctls.iter().map(|saved| saved.sysctl.clone()).collect()
+    }
+
     /// Merges this backup with an earlier one, which takes precedence for everything that still has
     /// the value set then. The rest of the earlier one is from a link or container that no longer
     /// exists. `now` has the link's values of the earlier one's attributes, `values` those of its
@@ -74,19 +91,8 @@ impl Backup {
         // asks for what is there already.
         let set = earlier.after.or(self.after.clone());
         let before = earlier.before.where_equal(&set, now).or(self.before);
-        let mut sysctls: Vec<SavedSysctl> = earlier
-            .sysctls
-            .into_iter()
-            .zip(values)
-            .filter(|(saved, value)| value.as_ref().is_some_and(|value| same(value, &saved.after)))
-            .map(|(saved, _)| saved)
-            .collect();
-        for new in self.sysctls {
-            match sysctls.iter_mut().find(|saved| saved.sysctl == new.sysctl) {
-                Some(saved) => saved.after = new.after,
-                None => sysctls.push(new),
-            }
-        }
+        let mut sysctls = unchanged(earlier.sysctls, values);
+        merge(&mut sysctls, self.sysctls);
         Backup {
             key: self.key,
             netns: self.netns,
@@ -117,6 +123,24 @@ impl Backup {
         let document = Document { before: &self.before, ours };
         // Indented by one space, as in the reference.
         json::indented_text(&document, " ").into_bytes()
+    }
+}
+
+/// Returns the sysctls that still have the value that was set; `values` has the current ones.
+fn unchanged(saved: Vec<SavedSysctl>, values: &[Option<String>]) -> Vec<SavedSysctl> {
+    let is_as_set = |(saved, value): &(SavedSysctl, &Option<String>)| {
+        value.as_ref().is_some_and(|value| same(value, &saved.after))
+    };
+    saved.into_iter().zip(values).filter(is_as_set).map(|(saved, _)| saved).collect()
+}
+
+/// Adds new sysctls. One that is there keeps its first value.
+fn merge(sysctls: &mut Vec<SavedSysctl>, added: Vec<SavedSysctl>) {
+    for new in added {
+        match sysctls.iter_mut().find(|saved| saved.sysctl == new.sysctl) {
+            Some(saved) => saved.after = new.after,
+            None => sysctls.push(new),
+        }
     }
 }
 
@@ -151,7 +175,6 @@ struct Ours {
 impl Ours {
     fn of(key: &Key, backup: &Backup) -> Ours {
         let Backup { netns, link, after, sysctls, .. } = backup.clone();
-        let saved = |saved: SavedSysctl| (saved.sysctl.to_string(), saved.before, saved.after);
         Ours {
             network: key.network.to_string(),
             container_id: key.container_id.to_string(),
@@ -159,21 +182,18 @@ impl Ours {
             netns,
             ifindex: link,
             set: after,
-            sysctl: sysctls.into_iter().map(saved).collect(),
+            sysctl: sysctls.into_iter().map(SavedSysctl::into_texts).collect(),
         }
     }
 
     /// The backup, with what this member adds to it. Names outside of `net` are left out.
     fn complete(self, backup: Backup) -> Result<Backup> {
-        let known = |(name, before, after): (String, String, String)| {
-            Some(SavedSysctl { sysctl: Sysctl::from_text(&name)?, before, after })
-        };
         Ok(Backup {
             key: Some(Key::parse(&self.network, &self.container_id, &self.ifname)?),
             netns: self.netns,
             link: self.ifindex,
             after: self.set,
-            sysctls: self.sysctl.into_iter().filter_map(known).collect(),
+            sysctls: self.sysctl.into_iter().filter_map(SavedSysctl::of_texts).collect(),
             ..backup
         })
     }

@@ -34,19 +34,12 @@ impl Backups {
     /// Parses `dataDir`. `..` is resolved without a look at the disk, as Go's library does.
     pub fn parse(data_dir: &str) -> Result<Backups> {
         let data_dir = if data_dir.is_empty() { DEFAULT_DIR } else { data_dir };
-        if !data_dir.starts_with('/') || data_dir.contains('\0') {
-            return Err(Error::config("dataDir", format_args!("{data_dir:?} is not usable"))
-                .expecting("an absolute path"));
+        if data_dir.starts_with('/') && !data_dir.contains('\0') {
+            Ok(Backups(resolved(Path::new(data_dir))))
+        } else {
+            Err(Error::config("dataDir", format_args!("{data_dir:?} is not usable"))
+                .expecting("an absolute path"))
         }
-        let mut dir = PathBuf::from("/");
-        for component in Path::new(data_dir).components() {
-            match component {
-                Component::ParentDir => drop(dir.pop()),
-                Component::Normal(name) => dir.push(name),
-                Component::RootDir | Component::CurDir | Component::Prefix(_) => (),
-            }
-        }
-        Ok(Backups(dir))
     }
 
     /// Returns the directory for DEL and GC. It is `None` if ADD would have refused it, so that
@@ -70,11 +63,6 @@ impl Backups {
     /// so, a file without a namespace, which the reference wrote, belongs to a container that had
     /// the path before.
     pub fn has_another_in(&self, netns: Option<u64>, key: &Key) -> Result<bool> {
-        let ending = format!("_{}.json", key.ifname);
-        let is_other = |path: &Path| {
-            *path != self.path(key)
-                && path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&ending))
-        };
         let is_there = |backup: &Backup| {
             backup.netns.is_some()
                 && backup.netns == netns
@@ -82,11 +70,20 @@ impl Backups {
         };
         for entry in self.entries()? {
             let path = self.listed(entry)?;
-            if is_other(&path) && read_if_any(&path)?.as_ref().is_some_and(is_there) {
+            if self.may_be_of_another(&path, key)
+                && read_if_any(&path)?.as_ref().is_some_and(is_there)
+            {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Whether by its name a file is of an interface with this name, and another attachment's.
+    fn may_be_of_another(&self, path: &Path, key: &Key) -> bool {
+        let ending = format!("_{}.json", key.ifname);
+        *path != self.path(key)
+            && path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&ending))
     }
 
     fn entries(&self) -> Result<impl Iterator<Item = io::Result<DirEntry>>> {
@@ -117,11 +114,10 @@ impl Backups {
     fn put(&self, key: &Key, text: &[u8]) -> Result<()> {
         self.require_no_symlink()?;
         let path = self.path(key);
-        let put = || {
-            plain_file::make_private_directory(&self.0)?; // the reference creates it without search permission
-            plain_file::put(&path, text)
-        };
-        put().map_err(Error::at_path("write", &path))
+        // The reference creates the directory without search permission.
+        plain_file::make_private_directory(&self.0)
+            .and_then(|()| plain_file::put(&path, text))
+            .map_err(Error::at_path("write", &path))
     }
 
     /// Whether a directory has the name of the attachment's file. It cannot be ours, and it cannot
@@ -171,31 +167,44 @@ impl Backups {
     pub fn status(&self) -> Result<()> {
         self.require_no_symlink().map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
         let there = self.0.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
-        let what = || format!("dataDir: {} cannot be written", self.0.display());
         if !there.is_dir() {
-            return Err(Error::new(Code::NOT_AVAILABLE, what())
+            return Err(Error::new(Code::NOT_AVAILABLE, self.not_writable())
                 .with_details(format_args!("{there:?} is not a directory")));
         }
         access(there, AccessFlags::W_OK | AccessFlags::X_OK)
-            .map_err(|errno| Error::system(Code::NOT_AVAILABLE, what(), errno as i32))
+            .map_err(|e| Error::system(Code::NOT_AVAILABLE, self.not_writable(), e as i32))
+    }
+
+    fn not_writable(&self) -> String {
+        format!("dataDir: {} cannot be written", self.0.display())
     }
 
     /// A process that may write to the parent directory must not choose where ours is.
     fn require_no_symlink(&self) -> Result<()> {
-        match fs::symlink_metadata(&self.0) {
-            Ok(found) if found.is_symlink() => Err(Error::config(
-                "dataDir",
-                format_args!("{} is a symbolic link", self.0.display()),
-            )
-            .expecting("a directory")),
-            _ => Ok(()), // later operations report any other problem
+        if !fs::symlink_metadata(&self.0).is_ok_and(|found| found.is_symlink()) {
+            return Ok(()); // later operations report any other problem
         }
+        let problem = format_args!("{} is a symbolic link", self.0.display());
+        Err(Error::config("dataDir", problem).expecting("a directory"))
     }
 
     /// The attachment's file.
     pub fn path(&self, key: &Key) -> PathBuf {
         self.0.join(format!("{}_{}.json", key.container_id, key.ifname))
     }
+}
+
+/// Resolves `.` and `..` in an absolute path.
+fn resolved(path: &Path) -> PathBuf {
+    let mut resolved = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(resolved.pop()),
+            Component::Normal(name) => resolved.push(name),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => (),
+        }
+    }
+    resolved
 }
 
 fn is_draft(path: &Path) -> bool {

@@ -68,39 +68,50 @@ struct Overrides {
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         Backups::parse(&self.data_dir)?;
-        let ifname = &cx.env.get("CNI_IFNAME");
-        let given = settings("args.cni.sysctl", &self.args.cni.sysctl, ifname)?;
-        self.settings = merged(settings("sysctl", &self.sysctl, ifname)?, given, ifname);
+        self.settings = self.settings(&cx.env.get("CNI_IFNAME"))?;
         self.attributes = self.attributes(cx)?;
         Ok(())
     }
 
     fn validate_add(&self, _cx: &Context<'_>) -> Result<()> {
-        let mtus = [("mtu", self.mtu), ("args.cni.mtu", self.args.cni.mtu.unwrap_or_default())];
-        match mtus.into_iter().find(|(_, mtu)| *mtu > MTU_MOST) {
-            Some((path, mtu)) => Err(Error::out_of_range(path, mtu, 0..=i64::from(MTU_MOST))),
-            None => Ok(()),
-        }
+        require_mtu("mtu", self.mtu)?;
+        require_mtu("args.cni.mtu", self.args.cni.mtu.unwrap_or_default())
     }
 }
 
 impl Conf {
+    /// Whether there is nothing to tune.
+    pub fn is_empty(&self) -> bool {
+        self.settings.is_empty() && self.attributes.is_empty()
+    }
+
+    /// Merges the sysctls of all sources.
+    fn settings(&self, ifname: &str) -> Result<Vec<Setting>> {
+        let given = settings("args.cni.sysctl", &self.args.cni.sysctl, ifname)?;
+        Ok(merged(settings("sysctl", &self.sysctl, ifname)?, given, ifname))
+    }
+
+    /// Merges the attributes of all sources.
     fn attributes(&self, cx: &Context<'_>) -> Result<Attributes> {
         let given = &self.args.cni;
-        let of_args = hardware_address::of_args(cx.args)?;
-        let mac = hardware_address::strongest([
-            ("args.cni.mac", given.mac.as_ref().and_then(Option::as_ref)),
-            ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),
-            ("CNI_ARGS: MAC", of_args.as_ref()),
-            ("mac", self.mac.as_ref()),
-        ])?;
         Ok(Attributes {
-            mac: mac.filter(|_| given.mac != Some(None)),
+            mac: self.mac(cx)?.filter(|_| given.mac != Some(None)),
             promisc: given.promisc.or(self.promisc),
             mtu: Some(given.mtu.unwrap_or(self.mtu)).filter(|mtu| *mtu != 0),
             allmulti: given.allmulti.or(self.allmulti),
             txqlen: given.tx_q_len.or(self.tx_q_len),
         })
+    }
+
+    /// Returns the hardware address of the source that takes precedence.
+    fn mac(&self, cx: &Context<'_>) -> Result<Option<MacAddr>> {
+        let of_args = hardware_address::of_args(cx.args)?;
+        hardware_address::strongest([
+            ("args.cni.mac", self.args.cni.mac.as_ref().and_then(Option::as_ref)),
+            ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),
+            ("CNI_ARGS: MAC", of_args.as_ref()),
+            ("mac", self.mac.as_ref()),
+        ])
     }
 }
 
@@ -115,11 +126,7 @@ fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
     let mut settings: Vec<Setting> = vec![];
     for (name, value) in &pairs.0 {
         let path = format!("{path}.{name}");
-        let sysctl = Sysctl::parse(name).ok_or_else(|| {
-            Error::config(&path, "not a sysctl of a network")
-                .expecting("one that begins with net.")
-                .saying(format_args!("invalid net sysctl key: {name:?}"))
-        })?;
+        let sysctl = Sysctl::parse(name).ok_or_else(|| no_sysctl(&path, name))?;
         if let Some(twin) = settings.iter().find(|other| is_same(&other.sysctl, &sysctl, ifname)) {
             return Err(Error::config(&path, format_args!("{} is the same sysctl", twin.path))
                 .saying("duplicated sysctl keys are not allowed"));
@@ -129,6 +136,20 @@ fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
     Ok(settings)
 }
 
+fn no_sysctl(path: &str, name: &str) -> Error {
+    Error::config(path, "not a sysctl of a network")
+        .expecting("one that begins with net.")
+        .saying(format_args!("invalid net sysctl key: {name:?}"))
+}
+
+fn require_mtu(path: &str, mtu: u32) -> Result<()> {
+    if mtu <= MTU_MOST {
+        Ok(())
+    } else {
+        Err(Error::out_of_range(path, mtu, 0..=i64::from(MTU_MOST)))
+    }
+}
+
 /// Whether both are the same sysctl; one may have the link's name and the other the placeholder.
 fn is_same(one: &Sysctl, other: &Sysctl, ifname: &str) -> bool {
     one.of_link(PLACEHOLDER, ifname) == other.of_link(PLACEHOLDER, ifname)
@@ -136,9 +157,9 @@ fn is_same(one: &Sysctl, other: &Sysctl, ifname: &str) -> bool {
 
 /// Replaces settings with those given later for the same sysctl, in any spelling.
 fn merged(mut settings: Vec<Setting>, given: Vec<Setting>, ifname: &str) -> Vec<Setting> {
-    settings.retain(|setting| {
-        given.iter().all(|other| !is_same(&other.sysctl, &setting.sysctl, ifname))
-    });
+    let is_replaced =
+        |old: &Setting| given.iter().any(|new| is_same(&new.sysctl, &old.sysctl, ifname));
+    settings.retain(|setting| !is_replaced(setting));
     settings.extend(given);
     settings
 }

@@ -17,9 +17,9 @@ pub use self::conf::Conf;
 use self::sysctls::Change;
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::AddResult;
+use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result, warn};
-use crate::net::netlink::Link;
+use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
 use crate::plain_file;
@@ -42,21 +42,13 @@ impl Plugin for Tuning {
         at.netns()?;
         allowlist::require(&conf.settings)?;
         let changes = sysctls::survey(at, &conf.settings)?;
-        let link = link_if_tuned(at, &conf.attributes)?;
-        conf.attributes.validate(&link)?;
-        let tuned = Tuned { at, link: &link, attributes: &conf.attributes, changes: &changes };
-        transaction(|rb| {
-            tuned.back_up(cx, rb)?;
-            tuned.set_all_but_mtu(rb)?;
-            sysctls::write(at, &changes, rb)?;
-            // The MTU comes last: below 1280 the kernel removes IPv6 from the link, and no undo
-            // would restore it.
-            if conf.attributes.mtu.is_some() {
-                conf.attributes.set_mtu(at.netlink()?, &link)?;
-            }
-            tell(&conf.attributes, at, &mut result);
-            Ok(result)
-        })
+        let attributes = &conf.attributes;
+        let link = link_if_tuned(at, attributes)?;
+        attributes.validate(&link)?;
+        let tuned = Tuned { at, link: &link, attributes, changes: &changes };
+        transaction(|rb| tuned.tune(cx, rb))?;
+        report(attributes, at, &mut result);
+        Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
@@ -71,37 +63,28 @@ impl Plugin for Tuning {
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let Some(backups) = Backups::if_usable(cx.config) else { return Ok(()) };
-        if backups.is_in_the_way(&at.key) {
-            tell_of_directory(&at.key);
+        let key = &at.key;
+        if backups.is_in_the_way(key) {
+            warn_of_directory(key);
             return Ok(());
         }
         let mut errors = ErrorList::default();
-        let backup = backup_for_del(&backups, &at.key, &mut errors)?;
-        if backup.as_ref().is_some_and(|backup| !backup.may_be_of(&at.key)) {
+        let backup = backup_for_del(&backups, key, &mut errors)?;
+        if backup.as_ref().is_some_and(|backup| !backup.may_be_of(key)) {
             return errors.finish(); // another network's backup, with the same container ID and interface name
         }
-        if let (Some(backup), Some(netns)) = (&backup, &at.netns)
-            && is_of(&backups, backup, netns, &at.key)?
-        {
-            let restored = restore(backup, netns, at.key.ifname.as_str());
-            if restored.as_ref().is_err_and(is_for_another_time) {
-                return restored;
-            }
-            errors.push(restored);
+        if let Some(backup) = &backup {
+            restore_for_del(&backups, backup, at, &mut errors)?;
         }
         // Remove the backup even if something could not be restored, or DEL would fail for as long
         // as the container lives.
-        errors.push(backups.remove(&at.key));
+        errors.push(backups.remove(key));
         errors.finish()
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         allowlist::require(&conf.settings).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
-        if conf.settings.is_empty() && conf.attributes.is_empty() {
-            Ok(())
-        } else {
-            Backups::of(cx.config)?.status()
-        }
+        if conf.is_empty() { Ok(()) } else { Backups::of(cx.config)?.status() }
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
@@ -112,7 +95,7 @@ impl Plugin for Tuning {
 
 /// Warns that a directory has the name of the backup. With an error, every DEL of this attachment
 /// would fail.
-fn tell_of_directory(key: &Key) {
+fn warn_of_directory(key: &Key) {
     let Key { container_id, ifname, .. } = key;
     warn(format_args!(
         "tuning: a directory is where the backup of {container_id} {ifname} should be"
@@ -129,29 +112,50 @@ fn backup_for_del(backups: &Backups, key: &Key, errors: &mut ErrorList) -> Resul
     Ok(text.as_deref().and_then(Backup::understood))
 }
 
+/// Restores what the backup has if it is of this namespace. A failure that may pass is an error, so
+/// that the next DEL restores it; others are reported by `errors`.
+fn restore_for_del(
+    backups: &Backups,
+    backup: &Backup,
+    at: &Detachment,
+    errors: &mut ErrorList,
+) -> Result<()> {
+    let Some(netns) = &at.netns else { return Ok(()) };
+    if !is_of(backups, backup, netns, &at.key)? {
+        return Ok(());
+    }
+    match restore(backup, netns, at.key.ifname.as_str()) {
+        Err(error) if is_for_another_time(&error) => return Err(error),
+        restored => errors.push(restored),
+    };
+    Ok(())
+}
+
 /// Returns the container's link. Sysctls need no link, so without attributes it may be missing, and
 /// an empty one is returned.
 fn link_if_tuned(at: &Attachment, attributes: &Attributes) -> Result<Link> {
     if attributes.is_empty() {
-        Ok(Link::default())
-    } else {
-        at.netlink()?.find_link(at.ifname())?.ok_or_else(|| {
-            Error::new(
-                Code::INVALID_CONFIG,
-                format!("Cannot find container link {:?}", at.ifname()),
-            )
-            .with_details("tuning must come after the plugin that makes it")
-        })
+        return Ok(Link::default());
     }
+    find_link(at)?.ok_or_else(|| {
+        let problem = format!("Cannot find container link {:?}", at.ifname());
+        Error::new(Code::INVALID_CONFIG, problem)
+            .with_details("tuning must come after the plugin that makes it")
+    })
+}
+
+fn find_link(at: &Attachment) -> Result<Option<Link>> {
+    at.netlink()?.find_link(at.ifname())
 }
 
 /// Returns the ifindex of the container's link if ADD tunes the link or a sysctl of it.
 fn index_of_tuned(at: &Attachment, link: &Link, changes: &[Change]) -> Result<Option<u32>> {
-    match Some(link.index).filter(|index| *index != 0) {
-        None if changes.iter().any(|change| change.sysctl.is_of_link(at.ifname())) => {
-            Ok(at.netlink()?.find_link(at.ifname())?.map(|link| link.index))
-        }
-        index => Ok(index),
+    if link.index != 0 {
+        Ok(Some(link.index))
+    } else if changes.iter().any(|change| change.sysctl.is_of_link(at.ifname())) {
+        Ok(find_link(at)?.map(|link| link.index))
+    } else {
+        Ok(None)
     }
 }
 
@@ -164,6 +168,19 @@ struct Tuned<'a> {
 }
 
 impl<'a> Tuned<'a> {
+    /// Sets everything, after a backup.
+    fn tune(&self, cx: &Context<'_>, rb: &mut Rollback<'a>) -> Result<()> {
+        self.back_up(cx, rb)?;
+        self.set_all_but_mtu(rb)?;
+        sysctls::write(self.at, self.changes, rb)?;
+        // The MTU comes last: below 1280 the kernel removes IPv6 from the link, and no undo would
+        // restore it.
+        if self.attributes.mtu.is_some() {
+            self.attributes.set_mtu(self.at.netlink()?, self.link)?;
+        }
+        Ok(())
+    }
+
     /// Writes the current state to the backup.
     fn back_up(&self, cx: &Context<'_>, rb: &mut Rollback<'a>) -> Result<()> {
         let key = &self.at.key;
@@ -195,12 +212,11 @@ impl<'a> Tuned<'a> {
 
     /// Returns the backup to write, merged with an earlier one that may be of this interface.
     fn after_earlier(&self, now: Backup, earlier: Option<Backup>) -> Result<Backup> {
-        let is_of_this =
+        let may_be_of_this =
             |earlier: &Backup| earlier.may_be_of(&self.at.key) && earlier.may_be_in(now.netns);
-        let Some(earlier) = earlier.filter(is_of_this) else { return Ok(now) };
-        let names: Vec<Sysctl> = earlier.sysctls.iter().map(|saved| saved.sysctl.clone()).collect();
+        let Some(earlier) = earlier.filter(may_be_of_this) else { return Ok(now) };
         let attributes = earlier.before.on(self.link);
-        let values = sysctls::read(self.at, &names)?;
+        let values = sysctls::read(self.at, &earlier.names())?;
         Ok(now.after_earlier(earlier, &attributes, &values))
     }
 
@@ -228,32 +244,36 @@ fn saved(change: &Change) -> Option<SavedSysctl> {
 fn refuse_file_of_another(backups: &Backups, of: Option<&Key>, key: &Key) -> Result<()> {
     match of {
         Some(of) if of.ifname != key.ifname && backups.path(of) == backups.path(key) => {
-            let Key { container_id, ifname, .. } = of;
-            let problem = format!(
-                "the backup's file is that of interface {ifname} of container {container_id}"
-            );
-            Err(Error::new(Code::CONFLICT, problem)
-                .with_details("another dataDir keeps them apart"))
+            Err(file_of_another(of))
         }
         _ => Ok(()),
     }
 }
 
+fn file_of_another(Key { container_id, ifname, .. }: &Key) -> Error {
+    let problem =
+        format!("the backup's file is that of interface {ifname} of container {container_id}");
+    Error::new(Code::CONFLICT, problem).with_details("another dataDir keeps them apart")
+}
+
 /// Reports the new attributes of the container's interface in the result. The reference also
 /// changes the host's interface if it has the same name.
-fn tell(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
-    let is_ours = |name: &str, sandbox: &str| name == at.ifname() && !sandbox.is_empty();
-    for interface in result
+fn report(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
+    let is_ours =
+        |interface: &&mut Interface| interface.name == at.ifname() && !interface.sandbox.is_empty();
+    result
         .interfaces
         .iter_mut()
-        .filter(|interface| is_ours(&interface.name, &interface.sandbox))
-    {
-        if let Some(mac) = &attributes.mac {
-            interface.mac = mac.to_string();
-        }
-        if let Some(mtu) = attributes.mtu {
-            interface.mtu = mtu.into();
-        }
+        .filter(is_ours)
+        .for_each(|interface| report_in(attributes, interface));
+}
+
+fn report_in(attributes: &Attributes, interface: &mut Interface) {
+    if let Some(mac) = &attributes.mac {
+        interface.mac = mac.to_string();
+    }
+    if let Some(mtu) = attributes.mtu {
+        interface.mtu = mtu.into();
     }
 }
 
@@ -269,12 +289,8 @@ fn is_of(backups: &Backups, backup: &Backup, netns: &Netns, key: &Key) -> Result
 /// Restores the values of the backup. Values that went away with their link need no restoring.
 fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
     let netlink = netns.netlink()?;
+    let link = find_tuned(netlink, backup, ifname)?;
     let mut errors = ErrorList::default();
-    // A process in the container can give the link's name to another link.
-    let link = match backup.link {
-        Some(index) => netlink.find_link_by_index(index)?,
-        None => netlink.find_link(ifname)?,
-    };
     if let Some(link) = link.as_ref().filter(|_| !backup.before.is_empty()) {
         errors.push(backup.before.restore(netlink, link));
     }
@@ -282,18 +298,24 @@ fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
     errors.finish()
 }
 
+/// Finds the link of the backup. A process in the container can give the link's name to another
+/// link, so its ifindex takes precedence.
+fn find_tuned(netlink: &Netlink, backup: &Backup, ifname: &str) -> Result<Option<Link>> {
+    match backup.link {
+        Some(index) => netlink.find_link_by_index(index),
+        None => netlink.find_link(ifname),
+    }
+}
+
 /// Returns the sysctls to restore and their values. Those of the link get its current name; if the
 /// link is gone, they are gone too.
 fn values_of(backup: &Backup, ifname: &str, link: Option<&Link>) -> Vec<(Sysctl, String)> {
-    let now = |sysctl: &Sysctl| match backup.link.filter(|_| sysctl.is_of_link(ifname)) {
-        Some(_) => link.map(|link| sysctl.renamed(&link.name)),
-        None => Some(sysctl.clone()),
+    let is_moved = |sysctl: &Sysctl| backup.link.is_some() && sysctl.is_of_link(ifname);
+    let now = |sysctl: &Sysctl| {
+        if is_moved(sysctl) { Some(sysctl.renamed(&link?.name)) } else { Some(sysctl.clone()) }
     };
-    backup
-        .sysctls
-        .iter()
-        .filter_map(|saved| Some((now(&saved.sysctl)?, saved.before.clone())))
-        .collect()
+    let value = |saved: &SavedSysctl| Some((now(&saved.sysctl)?, saved.before.clone()));
+    backup.sysctls.iter().filter_map(value).collect()
 }
 
 /// Whether the next DEL may succeed, so that the backup must stay: the process lacks capabilities,

@@ -42,6 +42,10 @@ impl Change {
     pub fn to_undo(&self) -> Option<&str> {
         self.before.as_deref().filter(|before| !same(before, &self.after))
     }
+
+    fn undone(&self) -> Option<(Sysctl, String)> {
+        Some((self.sysctl.clone(), self.to_undo()?.to_owned()))
+    }
 }
 
 /// Whether two values mean the same. The kernel writes lists with tabs and accepts any white space,
@@ -52,14 +56,17 @@ pub fn same(one: &str, other: &str) -> bool {
 }
 
 fn number(word: &str) -> Option<i64> {
-    let digits = word.trim_start_matches('-');
+    let magnitude = magnitude(word.trim_start_matches('-'))?;
+    Some(if word.starts_with('-') { -magnitude } else { magnitude })
+}
+
+fn magnitude(digits: &str) -> Option<i64> {
     let (radix, digits) = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
         Some(hex) => (16, hex),
         None if digits.starts_with('0') => (8, digits),
         None => (10, digits),
     };
-    let number = i64::from_str_radix(digits, radix).ok()?;
-    Some(if word.starts_with('-') { -number } else { number })
+    i64::from_str_radix(digits, radix).ok()
 }
 
 /// Reads every sysctl before any is set. The one that disables IPv6 comes last: the kernel removes
@@ -69,37 +76,41 @@ pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
         return Ok(vec![]);
     }
     let ifname = at.ifname();
-    let changes: Vec<Change> =
-        at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())?;
+    let changes = at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())?;
+    Ok(with_ipv6_last(changes))
+}
+
+fn with_ipv6_last(changes: Vec<Change>) -> Vec<Change> {
     let is_last = |change: &Change| change.sysctl.to_string().ends_with("/disable_ipv6");
     let (last, mut changes): (Vec<Change>, Vec<Change>) = changes.into_iter().partition(is_last);
     changes.extend(last);
-    Ok(changes)
+    changes
 }
 
 fn look(setting: &Setting, ifname: &str) -> Result<Change> {
     let sysctl = setting.sysctl.of_link(PLACEHOLDER, ifname);
-    // A link cannot have these names: they stand for all links, or for future ones.
-    let text = sysctl.to_string();
-    let written = setting.sysctl.to_string();
-    if text
-        .split('/')
-        .zip(written.split('/'))
-        .any(|(now, was)| now != was && matches!(now, "all" | "default"))
-    {
+    let path = &setting.path;
+    if is_for_many_links(&setting.sysctl, &sysctl) {
         let problem = format!("IFNAME is {ifname:?}, expected the name of a link");
-        return Err(Error::config(&setting.path, problem)
-            .with_details(format_args!("{sysctl} is not of one link")));
+        return Err(
+            Error::config(path, problem).with_details(format_args!("{sysctl} is not of one link"))
+        );
     }
     if !sysctl.exists()? {
-        return Err(Error::config(
-            &setting.path,
-            format_args!("{sysctl} is not a setting of the container"),
-        ));
+        let problem = format_args!("{sysctl} is not a setting of the container");
+        return Err(Error::config(path, problem));
     }
-    let path = setting.path.clone();
-    let after = setting.value.clone();
-    Ok(Change { path, before: sysctl.read_if_readable()?, sysctl, after })
+    let before = sysctl.read_if_readable()?;
+    Ok(Change { path: path.clone(), before, sysctl, after: setting.value.clone() })
+}
+
+/// Whether the placeholder was replaced by a name that no link can have: it stands for all links,
+/// or for future ones.
+fn is_for_many_links(was: &Sysctl, now: &Sysctl) -> bool {
+    let was = was.to_string();
+    let now = now.to_string();
+    let is_replaced = |(now, was): (&str, &str)| now != was && matches!(now, "all" | "default");
+    now.split('/').zip(was.split('/')).any(is_replaced)
 }
 
 /// Sets the sysctls in order.
@@ -110,8 +121,7 @@ pub fn write<'a>(at: &'a Attachment, changes: &[Change], rb: &mut Rollback<'a>) 
     let (tried, outcome) = at.run(|| Ok(write_all(changes)))?;
     // Undo the refused one too: the kernel writes a list number by number, up to the one that it
     // cannot parse.
-    let before = |change: &Change| Some((change.sysctl.clone(), change.to_undo()?.to_owned()));
-    let undone: Vec<(Sysctl, String)> = tried.iter().filter_map(before).collect();
+    let undone: Vec<(Sysctl, String)> = tried.iter().filter_map(Change::undone).collect();
     rb.undo("give sysctls back", move || restore(at.netns()?, &undone));
     outcome
 }
@@ -130,38 +140,48 @@ fn write_one(change: &Change) -> Result<()> {
     match change.sysctl.write(&change.after) {
         // A read-only /proc/sys is good enough if it has the value already.
         Err(_) if change.before.is_some() && change.to_undo().is_none() => Ok(()),
-        // The sysctl exists, so "not found" is about the value: an unknown algorithm, say.
-        Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Err(e
-            .context(&change.path)
-            .with_code(Code::INVALID_CONFIG)
-            .with_details("the kernel refuses the value")),
-        written => written.map_err(|e| e.context(&change.path)),
+        written => written.map_err(|e| refusal(e, change)),
+    }
+}
+
+fn refusal(error: Error, change: &Change) -> Error {
+    // The sysctl exists, so "not found" is about the value: an unknown algorithm, say.
+    let is_of_value = error.is_errno(Errno::EINVAL) || error.is_not_found();
+    let error = error.context(&change.path);
+    if is_of_value {
+        error.with_code(Code::INVALID_CONFIG).with_details("the kernel refuses the value")
+    } else {
+        error
     }
 }
 
 /// Restores values, the last one first. One that went away with its link, or that is unchanged,
 /// needs no restoring.
 pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
-    if values.is_empty() {
-        return Ok(());
+    if values.is_empty() { Ok(()) } else { netns.run(|| restore_all(values)) }
+}
+
+fn restore_all(values: &[(Sysctl, String)]) -> Result<()> {
+    let mut errors = ErrorList::default();
+    let is_there = |(sysctl, _): &&(Sysctl, String)| sysctl.exists() != Ok(false);
+    for (sysctl, value) in values.iter().rev().filter(is_there) {
+        errors.push(sysctl.ensure(value));
     }
-    netns.run(|| {
-        let mut errors = ErrorList::default();
-        for (sysctl, value) in
-            values.iter().rev().filter(|(sysctl, _)| sysctl.exists() != Ok(false))
-        {
-            errors.push(sysctl.ensure(value));
-        }
-        errors.finish()
-    })
+    errors.finish()
 }
 
 /// Returns the values of these sysctls, in order; `None` for one that is gone or that no process
 /// may read.
 pub fn read(at: &Attachment, sysctls: &[Sysctl]) -> Result<Vec<Option<String>>> {
-    let read =
-        |sysctl: &Sysctl| if sysctl.exists()? { sysctl.read_if_readable() } else { Ok(None) };
-    if sysctls.is_empty() { Ok(vec![]) } else { at.run(|| sysctls.iter().map(read).collect()) }
+    if sysctls.is_empty() {
+        Ok(vec![])
+    } else {
+        at.run(|| sysctls.iter().map(read_if_there).collect())
+    }
+}
+
+fn read_if_there(sysctl: &Sysctl) -> Result<Option<String>> {
+    if sysctl.exists()? { sysctl.read_if_readable() } else { Ok(None) }
 }
 
 /// Compares every sysctl that was set with the kernel. One that cannot be read is not compared.
