@@ -4,11 +4,11 @@
 use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::AddResult;
+use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::Netlink;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
-use crate::rollback::transaction;
+use crate::rollback::{Rollback, transaction};
 use crate::steps::{prev_result, routing_table, source_routing};
 
 /// The `sbr` plugin.
@@ -41,10 +41,7 @@ impl Plugin for Sbr {
         let ips = source_routing::addresses(&result, at.ifname())?;
         let table = conf.table()?;
         let _lock = at.netns()?.lock(cx.deadline())?; // concurrent ADDs to this netns look for free tables too
-        transaction(|rb| match table {
-            Some(table) => source_routing::lead(at, &ips, table, rb),
-            None => source_routing::move_routes(at, &ips, rb),
-        })?;
+        transaction(|rb| route(at, &ips, table, rb))?;
         Ok(result)
     }
 
@@ -57,19 +54,33 @@ impl Plugin for Sbr {
     }
 
     fn status(_cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        match Netlink::open()
+        let has_rules = Netlink::open()
             .and_then(Netlink::into_has_rules)
-            .map_err(|e| e.with_code(Code::NOT_AVAILABLE))?
-        {
-            true => Ok(()),
-            false => Err(Error::new(Code::NOT_AVAILABLE, "the kernel has no policy routing")
-                .with_details("is it built with CONFIG_IP_MULTIPLE_TABLES?")),
-        }
+            .map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+        if has_rules { Ok(()) } else { Err(no_policy_routing()) }
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         source_routing::collect_garbage(cx, valid)
     }
+}
+
+/// Routes by the configured table, or by a table of each address's own.
+fn route<'a>(
+    at: &'a Attachment,
+    ips: &[&IpConfig],
+    table: Option<u32>,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    match table {
+        Some(table) => source_routing::lead(at, ips, table, rb),
+        None => source_routing::move_routes(at, ips, rb),
+    }
+}
+
+fn no_policy_routing() -> Error {
+    Error::new(Code::NOT_AVAILABLE, "the kernel has no policy routing")
+        .with_details("is it built with CONFIG_IP_MULTIPLE_TABLES?")
 }
 
 impl Conf {

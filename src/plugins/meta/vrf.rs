@@ -40,7 +40,7 @@ impl Plugin for Vrf {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let result = prev_result::require_chained(cx, "missing prevResult from earlier plugin")?;
+        let result = chained(cx)?;
         let wanted = conf.wanted()?;
         let _lock = at.netns()?.lock(cx.deadline())?; // concurrent ADDs to this netns may use the same VRF
         transaction(|rb| vrf::join(cx, at, &wanted, rb))?;
@@ -49,8 +49,7 @@ impl Plugin for Vrf {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let wanted = conf.wanted()?;
-        let result = prev_result::require_chained(cx, "missing prevResult from earlier plugin")?;
-        vrf::verify(at, &wanted, &result)
+        vrf::verify(at, &wanted, &chained(cx)?)
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -66,23 +65,27 @@ impl Plugin for Vrf {
     }
 }
 
+/// Returns the result of the earlier plugin.
+fn chained(cx: &Context<'_>) -> Result<AddResult> {
+    prev_result::require_chained(cx, "missing prevResult from earlier plugin")
+}
+
+fn no_link_name(name: &str, problem: &str) -> Error {
+    Error::config("vrfname", format_args!("{name:?} is not a link name: {problem}"))
+}
+
 impl Conf {
     fn validate_name(&self) -> Result<()> {
-        if self.vrfname.is_empty() {
+        let name = &self.vrfname;
+        if name.is_empty() {
             return Err(Error::missing("vrfname", "the name of a VRF")
                 .saying("configuration is expected to have a valid vrf name"));
         }
-        let refused = |problem: &str| {
-            Error::config(
-                "vrfname",
-                format_args!("{:?} is not a link name: {problem}", self.vrfname),
-            )
-        };
         // The kernel replaces `%d` by a number, and takes NUL as the end of the name.
-        if self.vrfname.contains(['%', '\0']) {
-            return Err(refused("it contains % or NUL"));
+        if name.contains(['%', '\0']) {
+            return Err(no_link_name(name, "it contains % or NUL"));
         }
-        IfName::parse(&self.vrfname).map(drop).map_err(|e| refused(&e.to_string()))
+        IfName::parse(name).map(drop).map_err(|e| no_link_name(name, &e.to_string()))
     }
 
     fn wanted(&self) -> Result<vrf::Wanted<'_>> {
