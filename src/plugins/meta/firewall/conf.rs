@@ -132,25 +132,28 @@ impl Conf {
     /// Returns the configured backend, or the default of this host. An unusual default is reported,
     /// because the operator then has to look for the rules elsewhere.
     pub(super) fn resolve_backend(&self, cx: &Context<'_>) -> Result<Backend> {
-        if let Some(backend) = self.backend {
-            return Ok(backend);
-        }
-        let asked = firewalld::find(cx).map(|found| found.is_some());
-        if let Ok(true) = asked {
-            return Ok(Backend::Firewalld);
-        }
-        let has_nf_tables = cx.handles().nft()?.is_some();
-        // A host with a broken bus can still have containers, as with the reference.
-        if let Err(error) = asked {
-            let chosen = if has_nf_tables { "nftables" } else { "iptables" };
-            warn(format_args!(
-                "firewall with {chosen}, whether firewalld runs cannot be asked: {error}"
-            ));
-        } else if !has_nf_tables {
-            warn("firewall with iptables, this kernel has no nf_tables");
-        }
-        Ok(if has_nf_tables { Backend::Nftables } else { Backend::Iptables })
+        self.backend.map_or_else(|| default_backend(cx), Ok)
     }
+}
+
+fn default_backend(cx: &Context<'_>) -> Result<Backend> {
+    let asked = firewalld::find(cx).map(|found| found.is_some());
+    if let Ok(true) = asked {
+        return Ok(Backend::Firewalld);
+    }
+    let has_nf_tables = cx.handles().nft()?.is_some();
+    match asked {
+        // A host with a broken bus can still have containers, as with the reference.
+        Err(error) => warn_of_broken_bus(has_nf_tables, &error),
+        Ok(_) if has_nf_tables => (),
+        Ok(_) => warn("firewall with iptables, this kernel has no nf_tables"),
+    }
+    Ok(if has_nf_tables { Backend::Nftables } else { Backend::Iptables })
+}
+
+fn warn_of_broken_bus(has_nf_tables: bool, error: &Error) {
+    let chosen = if has_nf_tables { "nftables" } else { "iptables" };
+    warn(format_args!("firewall with {chosen}, whether firewalld runs cannot be asked: {error}"));
 }
 
 /// What to do for a result.
@@ -196,23 +199,29 @@ fn isolation(policy: Policy, result: &AddResult) -> Result<Option<Isolation>> {
     if policy == Policy::Open {
         return Ok(None);
     }
+    let first = result.interfaces.first().ok_or_else(|| no_interfaces(policy))?;
+    Ok(Some(Isolation { bridge: bridge(&first.name, policy)?, policy }))
+}
+
+/// The reference's advice.
+const HINT: &str = "make sure to chain \"firewall\" plugin with \"bridge\"";
+
+fn no_interfaces(policy: Policy) -> Error {
+    let policy = policy.as_str();
+    let sentence = format!("interface needs to be set for ingress policy {policy:?}, {HINT}");
+    Error::missing("prevResult.interfaces", "those of bridge").saying(sentence)
+}
+
+fn bridge(name: &str, policy: Policy) -> Result<IfName> {
     let field = "prevResult.interfaces[0].name";
-    let reason =
-        format_args!("ingressPolicy {:?} is about the bridge that is named there", policy.as_str());
-    let hint = "make sure to chain \"firewall\" plugin with \"bridge\"";
-    let Some(first) = result.interfaces.first() else {
-        let sentence =
-            format!("interface needs to be set for ingress policy {:?}, {hint}", policy.as_str());
-        return Err(Error::missing("prevResult.interfaces", "those of bridge").saying(sentence));
-    };
-    if first.name.is_empty() {
-        return Err(
-            Error::config(field, format_args!("missing, {reason}")).saying("got empty bridge name")
-        );
+    let policy = policy.as_str();
+    let reason = format_args!("ingressPolicy {policy:?} is about the bridge that is named there");
+    if name.is_empty() {
+        let error = Error::config(field, format_args!("missing, {reason}"));
+        return Err(error.saying("got empty bridge name"));
     }
-    let bridge = IfName::parse(&first.name).map_err(|e| {
-        Error::config(field, format_args!("{:?} is not a bridge, {reason}: {}", first.name, e.msg))
-            .with_details(hint)
-    })?;
-    Ok(Some(Isolation { bridge, policy }))
+    IfName::parse(name).map_err(|e| {
+        Error::config(field, format_args!("{name:?} is not a bridge, {reason}: {}", e.msg))
+            .with_details(HINT)
+    })
 }

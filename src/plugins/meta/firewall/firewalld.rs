@@ -58,11 +58,7 @@ impl Firewalld {
     pub fn add(&mut self, zone: &str, ip: IpAddr) -> Result<()> {
         match self.ask("addSource", zone, ip)? {
             Answer::Refused(why) if !is_one_of(&why, &DONE_ALREADY) => {
-                let code = if why.contains(CONFLICT) { Code::CONFLICT } else { Code::HOST_PROGRAM };
-                Err(Error::new(
-                    code,
-                    format!("failed to add the address {ip} to {zone} zone: {why}"),
-                ))
+                Err(not_added(zone, ip, &why))
             }
             _ => Ok(()),
         }
@@ -70,20 +66,15 @@ impl Firewalld {
 
     /// Verifies that the zone has all of the addresses.
     pub fn verify(&mut self, zone: &str, ips: &[IpAddr]) -> Result<()> {
-        for ip in ips {
-            match self.ask("querySource", zone, *ip)? {
-                Answer::Done(body) if body.is_true() => (),
-                Answer::Done(_) => {
-                    return Err(Error::check(format!("failed to find the address {ip} in {zone} zone")).with_details(
-                        "a reload of firewalld removes what containers added: attach the container again",
-                    ));
-                }
-                Answer::Refused(why) => {
-                    return Err(Error::check(format!("firewalld zone {zone:?}: {why}")));
-                }
-            }
+        ips.iter().try_for_each(|ip| self.verify_address(zone, *ip))
+    }
+
+    fn verify_address(&mut self, zone: &str, ip: IpAddr) -> Result<()> {
+        match self.ask("querySource", zone, ip)? {
+            Answer::Done(body) if body.is_true() => Ok(()),
+            Answer::Done(_) => Err(not_in_zone(zone, ip)),
+            Answer::Refused(why) => Err(Error::check(format!("firewalld zone {zone:?}: {why}"))),
         }
-        Ok(())
     }
 
     /// Removes each address from its zone, if the zone has it.
@@ -92,8 +83,7 @@ impl Firewalld {
         for (ip, zone) in sources {
             // Stop at the first call without an answer: each call may take its full timeout.
             if let Answer::Refused(why) = self.ask("removeSource", zone, *ip)?
-                && !is_one_of(&why, &NOT_THERE)
-                && !why.contains(CONFLICT)
+                && !is_elsewhere(&why)
             {
                 let msg = format!("remove address {ip} from firewalld zone {zone:?}: {why}");
                 errors.push::<()>(Err(Error::new(Code::HOST_PROGRAM, msg)));
@@ -116,4 +106,20 @@ impl Firewalld {
 /// for the reason.
 fn is_one_of(why: &str, reasons: &[&str]) -> bool {
     reasons.iter().any(|reason| why.starts_with(reason))
+}
+
+/// Whether an error means that the zone lacks the address, which may be in another zone.
+fn is_elsewhere(why: &str) -> bool {
+    is_one_of(why, &NOT_THERE) || why.contains(CONFLICT)
+}
+
+fn not_added(zone: &str, ip: IpAddr, why: &str) -> Error {
+    let code = if why.contains(CONFLICT) { Code::CONFLICT } else { Code::HOST_PROGRAM };
+    Error::new(code, format!("failed to add the address {ip} to {zone} zone: {why}"))
+}
+
+fn not_in_zone(zone: &str, ip: IpAddr) -> Error {
+    Error::check(format!("failed to find the address {ip} in {zone} zone")).with_details(
+        "a reload of firewalld removes what containers added: attach the container again",
+    )
 }

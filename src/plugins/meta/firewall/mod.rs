@@ -25,8 +25,8 @@ use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::family::Family;
 use crate::net::iptables::Iptables;
-use crate::net::nft::NfFamily;
 use crate::net::nft::owned::{Owner, Replaced, Search};
+use crate::net::nft::{NfFamily, Nft};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};
@@ -44,35 +44,17 @@ impl Plugin for Firewall {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let result = prev_result::require_chained(cx, "missing prevResult from earlier plugin")?;
+        let result = chained(cx)?;
         let wish = Wish::of(conf, &result)?;
-        let admission = Admission { cx, conf, backend: conf.resolve_backend(cx)?, wish: &wish };
+        let admission = Admission::of(cx, conf, &wish)?;
         let notes = admission.require_ready()?;
-        transaction(|rb| {
-            let replaced = table::claim(cx.handles(), &at.key, &wish, notes)?;
-            let are_new = replaced.as_ref().is_some_and(Replaced::is_empty);
-            let outdated = replaced
-                .as_ref()
-                .map(|replaced| table::outdated(replaced, &wish.ips))
-                .unwrap_or_default();
-            rb.undo("give the addresses back", || {
-                replaced.map_or(Ok(()), |replaced| give_back(cx, &at.key, &replaced))
-            });
-            admission.accept(&at.key, are_new, rb)?;
-            // No record leads a DEL to these addresses any more, and other containers may get them.
-            remove_accepts(cx.handles(), &outdated)?;
-            leave_zones(cx, &outdated.sources)
-        })?;
+        transaction(|rb| admission.admit(&at.key, notes, rb))?;
         Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let wish = Wish::of(
-            conf,
-            &prev_result::require_chained(cx, "missing prevResult from earlier plugin")?,
-        )?;
-        let backend = conf.resolve_backend(cx)?;
-        Admission { cx, conf, backend, wish: &wish }.verify(&at.key)
+        let wish = Wish::of(conf, &chained(cx)?)?;
+        Admission::of(cx, conf, &wish)?.verify(&at.key)
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -85,8 +67,8 @@ impl Plugin for Firewall {
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let backend = conf.resolve_backend(cx)?;
         require(cx, conf, backend).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
-        tell_what_passes_unseen(conf);
-        tell_what_drops(cx.handles())
+        warn_of_unseen_packets(conf);
+        warn_of_drops(cx.handles())
     }
 
     fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
@@ -100,6 +82,11 @@ impl Plugin for Firewall {
     }
 }
 
+/// Returns the result of the earlier plugin.
+fn chained(cx: &Context<'_>) -> Result<AddResult> {
+    prev_result::require_chained(cx, "missing prevResult from earlier plugin")
+}
+
 /// An attachment whose packets are to pass the firewall.
 struct Admission<'a> {
     cx: &'a Context<'a>,
@@ -109,19 +96,28 @@ struct Admission<'a> {
 }
 
 impl<'a> Admission<'a> {
+    fn of(cx: &'a Context<'a>, conf: &'a Conf, wish: &'a Wish) -> Result<Admission<'a>> {
+        Ok(Admission { cx, conf, backend: conf.resolve_backend(cx)?, wish })
+    }
+
     /// Detects every foreseeable failure before anything is changed.
     fn require_ready(&self) -> Result<Notes<'a>> {
         require_plain_bridge(self.backend, self.wish)?;
         let notes = self.notes();
         notes.require(self.cx.handles())?;
-        match self.backend {
-            Backend::Firewalld => firewalld::require(self.cx)?.require_zone(self.zone())?,
-            Backend::Iptables => programs::of_host(self.cx.handles(), &self.wish.ips)
-                .iter()
-                .try_for_each(Iptables::require)?,
-            Backend::Nftables => self.cx.handles().require_nft().map(drop)?,
-        }
+        self.require_backend()?;
         Ok(notes)
+    }
+
+    fn require_backend(&self) -> Result<()> {
+        let handles = self.cx.handles();
+        match self.backend {
+            Backend::Firewalld => firewalld::require(self.cx)?.require_zone(self.zone()),
+            Backend::Iptables => {
+                programs::of_host(handles, &self.wish.ips).iter().try_for_each(Iptables::require)
+            }
+            Backend::Nftables => handles.require_nft().map(drop),
+        }
     }
 
     /// Returns what our own table records besides the addresses. iptables has its own chains for
@@ -138,70 +134,91 @@ impl<'a> Admission<'a> {
         &self.conf.firewalld_zone.0
     }
 
+    /// Records the addresses as the attachment's, and accepts their packets.
+    fn admit(&self, key: &'a Key, notes: Notes<'_>, rb: &mut Rollback<'a>) -> Result<()> {
+        let Admission { cx, wish, .. } = *self;
+        let replaced = table::claim(cx.handles(), key, wish, notes)?;
+        let are_new = replaced.as_ref().is_some_and(Replaced::is_empty);
+        let outdated = replaced.as_ref().map(|replaced| table::outdated(replaced, &wish.ips));
+        rb.undo("give the addresses back", move || {
+            replaced.map_or(Ok(()), |replaced| give_back(cx, key, &replaced))
+        });
+        self.accept(key, are_new, rb)?;
+        outdated.map_or(Ok(()), |outdated| abandon(cx, &outdated))
+    }
+
     /// Accepts the packets. `are_new` means that there can be no rules for these addresses yet.
     fn accept(&self, key: &Key, are_new: bool, rb: &mut Rollback<'a>) -> Result<()> {
-        let wish = self.wish;
-        let handles = self.cx.handles();
+        let Admission { cx, wish, .. } = *self;
         match self.backend {
-            Backend::Firewalld => accept_by_firewalld(self.cx, self.zone(), &wish.ips, rb),
-            Backend::Iptables => accept_by_programs(
-                programs::of_host(handles, &wish.ips),
-                wish,
-                wish.isolation.as_ref(),
-                rb,
-            ),
+            Backend::Firewalld => accept_by_firewalld(cx, self.zone(), &wish.ips, rb),
+            Backend::Iptables => {
+                let programs = programs::of_host(cx.handles(), &wish.ips);
+                accept_by_programs(programs, wish, wish.isolation.as_ref(), rb)
+            }
             Backend::Nftables => {
-                let added = netlink::accept(handles, wish, are_new)?;
-                let accepts = added.accepts();
-                rb.undo("remove the rules", move || netlink::take_back(handles, &added));
-                table::note_rules(handles, key, &accepts)?;
-                accept_by_programs(programs::of_legacy(handles, &wish.ips)?, wish, None, rb)
+                self.accept_by_netlink(key, are_new, rb)?;
+                let programs = programs::of_legacy(cx.handles(), &wish.ips)?;
+                accept_by_programs(programs, wish, None, rb)
             }
         }
     }
 
+    fn accept_by_netlink(&self, key: &Key, are_new: bool, rb: &mut Rollback<'a>) -> Result<()> {
+        let handles = self.cx.handles();
+        let added = netlink::accept(handles, self.wish, are_new)?;
+        let accepts = added.accepts();
+        rb.undo("remove the rules", move || netlink::take_back(handles, &added));
+        table::note_rules(handles, key, &accepts)
+    }
+
     /// Verifies that the result of `accept`, and our own table, are as ADD left them.
     fn verify(&self, key: &Key) -> Result<()> {
-        let wish = self.wish;
-        let handles = self.cx.handles();
-        require_plain_bridge(self.backend, wish)?;
-        table::verify(handles, key, wish, self.notes())?;
+        require_plain_bridge(self.backend, self.wish)?;
+        table::verify(self.cx.handles(), key, self.wish, self.notes())?;
+        self.verify_accepts(key)
+    }
+
+    fn verify_accepts(&self, key: &Key) -> Result<()> {
+        let Admission { cx, wish, .. } = *self;
         match self.backend {
-            Backend::Firewalld => firewalld::require(self.cx)?.verify(self.zone(), &wish.ips),
-            Backend::Iptables => programs::verify(
-                &programs::of_host(handles, &wish.ips),
-                wish,
-                wish.isolation.as_ref(),
-            ),
+            Backend::Firewalld => firewalld::require(cx)?.verify(self.zone(), &wish.ips),
+            Backend::Iptables => {
+                let programs = programs::of_host(cx.handles(), &wish.ips);
+                programs::verify(&programs, wish, wish.isolation.as_ref())
+            }
             Backend::Nftables => {
-                let held = table::held(handles, &nft_owner::of(key), &[], Search::Ledger)?;
-                netlink::verify(handles, wish, &held.rules)?;
-                programs::verify(&programs::of_legacy(handles, &wish.ips)?, wish, None)
+                self.verify_by_netlink(key)?;
+                programs::verify(&programs::of_legacy(cx.handles(), &wish.ips)?, wish, None)
             }
         }
+    }
+
+    fn verify_by_netlink(&self, key: &Key) -> Result<()> {
+        let handles = self.cx.handles();
+        let held = table::held(handles, &nft_owner::of(key), &[], Search::Ledger)?;
+        netlink::verify(handles, self.wish, &held.rules)
     }
 }
 
 /// Refuses a bridge name that iptables reads as a pattern: `br+` matches every link whose name
 /// begins with `br`.
 fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
-    let is_plain = |name: &str| {
-        name.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
-    };
     match &wish.isolation {
         Some(Isolation { bridge, .. })
-            if backend == Backend::Iptables && !is_plain(bridge.as_str()) =>
+            if backend == Backend::Iptables && !rules::is_plain(bridge.as_str()) =>
         {
-            Err(Error::config(
-                "prevResult.interfaces[0].name",
-                format_args!("{:?} cannot be passed to iptables", bridge.as_str()),
-            )
-            .expecting("letters, digits and \"_.-\"")
-            .with_details("backend \"nftables\" takes any name"))
+            Err(not_for_iptables(bridge.as_str()))
         }
         _ => Ok(()),
     }
+}
+
+fn not_for_iptables(bridge: &str) -> Error {
+    let problem = format_args!("{bridge:?} cannot be passed to iptables");
+    Error::config("prevResult.interfaces[0].name", problem)
+        .expecting("letters, digits and \"_.-\"")
+        .with_details("backend \"nftables\" takes any name")
 }
 
 fn accept_by_programs<'a>(
@@ -248,6 +265,13 @@ fn give_back(cx: &Context<'_>, key: &Key, replaced: &Replaced) -> Result<()> {
     errors.finish()
 }
 
+/// Removes the accepts of addresses that the attachment had before. No record leads a DEL to them
+/// any more, and other containers may get the addresses.
+fn abandon(cx: &Context<'_>, outdated: &Held) -> Result<()> {
+    remove_accepts(cx.handles(), outdated)?;
+    leave_zones(cx, &outdated.sources)
+}
+
 /// Removes what a stale attachment has, for GC.
 fn remove_stale(cx: &Context<'_>, conf: &Conf, owner: &Owner) -> Result<()> {
     remove(cx, conf, &table::held(cx.handles(), owner, &[], Search::Comments)?)?;
@@ -272,10 +296,7 @@ fn remove_accepts(handles: &Handles, held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
     errors.push(handles.iptables().settle());
     errors.push(netlink::remove(handles, held));
-    errors.push(
-        programs::of_legacy(handles, &held.ips)
-            .and_then(|programs| programs::remove(&programs, held)),
-    );
+    errors.push(programs::remove_of_legacy(handles, held));
     errors.finish()
 }
 
@@ -292,13 +313,12 @@ fn leave_zones(cx: &Context<'_>, sources: &[(IpAddr, String)]) -> Result<()> {
 /// in the configured zone. Unless the configuration selects firewalld, a bus that does not answer
 /// does not fail the removal of a container.
 fn leave_zone_perhaps(cx: &Context<'_>, conf: &Conf, ips: &[IpAddr]) -> Result<()> {
-    let sources: Vec<(IpAddr, String)> =
-        ips.iter().map(|ip| (*ip, conf.firewalld_zone.0.clone())).collect();
+    let zone = &conf.firewalld_zone.0;
+    let sources: Vec<(IpAddr, String)> = ips.iter().map(|ip| (*ip, zone.clone())).collect();
     match leave_zones(cx, &sources) {
         Err(error) if conf.backend != Some(Backend::Firewalld) => {
             warn(format_args!(
-                "firewall: addresses may be left in firewalld zone {:?}: {error}",
-                conf.firewalld_zone.0
+                "firewall: addresses may be left in firewalld zone {zone:?}: {error}"
             ));
             Ok(())
         }
@@ -309,21 +329,24 @@ fn leave_zone_perhaps(cx: &Context<'_>, conf: &Conf, ips: &[IpAddr]) -> Result<(
 /// Requires that the backend has what an ADD would need.
 fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
     match backend {
-        Backend::Firewalld => {
-            if conf.ingress_policy != Policy::Open {
-                cx.handles().require_nft()?;
-            }
-            firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0)
-        }
+        Backend::Firewalld => require_firewalld(cx, conf),
         Backend::Iptables => programs::require(cx.handles()),
         Backend::Nftables => cx.handles().require_nft().map(drop),
     }
 }
 
+fn require_firewalld(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+    if conf.ingress_policy != Policy::Open {
+        cx.handles().require_nft()?;
+    }
+    firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0)
+}
+
 /// Warns of packets between containers of one bridge that no rule sees, if they are to be dropped.
-fn tell_what_passes_unseen(conf: &Conf) {
-    let passes = |family| !Sysctl::bridge_netfilter(family).read().is_ok_and(|value| value == "1");
-    if conf.ingress_policy == Policy::Isolated && Family::ALL.into_iter().any(passes) {
+fn warn_of_unseen_packets(conf: &Conf) {
+    let is_unseen =
+        |family| !Sysctl::bridge_netfilter(family).read().is_ok_and(|value| value == "1");
+    if conf.ingress_policy == Policy::Isolated && Family::ALL.into_iter().any(is_unseen) {
         warn(
             "firewall: the host does not see what containers of one bridge send each other, unless br_netfilter shows it: \
              ingressPolicy \"isolated\" needs net/bridge/bridge-nf-call-iptables = 1 and net/bridge/bridge-nf-call-ip6tables = 1",
@@ -333,23 +356,28 @@ fn tell_what_passes_unseen(conf: &Conf) {
 
 /// Warns of chains that drop everything that they do not accept, and that cannot have rules of
 /// ours. They may accept containers by rules of their own, so that is not an error.
-fn tell_what_drops(handles: &Handles) -> Result<()> {
+fn warn_of_drops(handles: &Handles) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     for family in [NfFamily::Inet, NfFamily::Ip, NfFamily::Ip6] {
-        for (table, chain) in nft.dropping_chains(family, FORWARD_HOOK)? {
-            if (table.as_str(), chain.as_str()) != ("filter", rules::FORWARD) {
-                warn(format_args!(
-                    "firewall: chain {chain:?} of nftables table \"{family} {table}\" drops what it does not accept, and no other \
-                     table can change that: it must accept the containers' packets itself"
-                ));
-            }
-        }
+        warn_of_dropping_chains(nft, family)?;
     }
-    programs::legacy_that_cannot_be_written(handles)?.into_iter().for_each(|name| {
+    for name in programs::legacy_that_cannot_be_written(handles)? {
         warn(format_args!(
             "firewall: the host has tables of {name}, and not its programs: what they drop stays dropped"
         ));
-    });
+    }
+    Ok(())
+}
+
+fn warn_of_dropping_chains(nft: &Nft, family: NfFamily) -> Result<()> {
+    for (table, chain) in nft.dropping_chains(family, FORWARD_HOOK)? {
+        if (table.as_str(), chain.as_str()) != ("filter", rules::FORWARD) {
+            warn(format_args!(
+                "firewall: chain {chain:?} of nftables table \"{family} {table}\" drops what it does not accept, and no other \
+                 table can change that: it must accept the containers' packets itself"
+            ));
+        }
+    }
     Ok(())
 }
 

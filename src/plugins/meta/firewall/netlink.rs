@@ -11,9 +11,9 @@ use super::table::{Held, RuleHandle};
 use crate::error::Result;
 use crate::family::Family;
 use crate::net::filter_rule::{FilterRule, Target};
-use crate::net::nft::Nft;
 use crate::net::nft::batch::{Batch, Table};
 use crate::net::nft::xtables::{Listed, add_rule, filter_table};
+use crate::net::nft::{ChainInfo, Nft};
 use crate::plugin::Handles;
 
 const ACCEPTING: &str = "accept in the tables of iptables-nft";
@@ -51,10 +51,12 @@ impl AddedTo {
         self.rules.push((chain, rule));
     }
 
-    /// Adds a rule at the end of a chain.
-    fn last(&mut self, batch: &mut Batch, chain: &'static str, rule: FilterRule) {
-        add_rule(batch, self.table, chain, false, &rule);
-        self.rules.push((chain, rule));
+    /// Adds rules of addresses at the end of their chain.
+    fn accept(&mut self, batch: &mut Batch, rules: impl Iterator<Item = FilterRule>) {
+        for rule in rules {
+            add_rule(batch, self.table, CNI_FORWARD, false, &rule);
+            self.rules.push((CNI_FORWARD, rule));
+        }
     }
 
     /// Moves a rule of FORWARD to the beginning, after all other rules were added.
@@ -76,6 +78,20 @@ impl AddedTo {
     /// Returns the rules that were added to a chain.
     fn rules_of(&self, chain: &str) -> HashSet<&FilterRule> {
         self.rules.iter().filter(|(of, _)| *of == chain).map(|(_, rule)| rule).collect()
+    }
+
+    /// Whether the rules of `CNI-FORWARD` are all previous ones or ours.
+    fn knows_all(&self, inside: &[Listed]) -> bool {
+        let ours = self.rules_of(CNI_FORWARD);
+        let before: HashSet<&Listed> = self.before.iter().collect();
+        inside.iter().all(|listed| before.contains(listed) || is_among(listed, &ours))
+    }
+
+    /// Returns our rules of a chain, or only those of addresses.
+    fn ours<'l>(&self, chain: &str, found: &'l [Listed], is_all: bool) -> Vec<&'l Listed> {
+        let ours = self.rules_of(chain);
+        let goes = |listed: &&Listed| is_among(listed, &ours) && (is_all || is_accept(listed));
+        found.iter().filter(goes).collect()
     }
 }
 
@@ -101,22 +117,25 @@ impl Added {
 pub fn accept(handles: &Handles, wish: &Wish, are_new: bool) -> Result<Added> {
     let nft = handles.require_nft()?;
     let tables = tables_with_forward(nft, wish)?;
-    if are_new && are_laid_out(nft, &tables, wish)? {
+    if are_new && are_laid_out(nft, &tables, &wish.admin_chain)? {
         match append(nft, &tables) {
             // the last container has just gone, and the chain with it
             Err(error) if error.is_not_found() => (),
             done => return done,
         }
     }
-    nft.again(ACCEPTING, || {
-        let mut batch = Batch::of_generation(nft.generation()?);
-        let mut added = Added::default();
-        for (table, ips) in &tables {
-            let filter = Filter { nft, table: *table };
-            added.0.push(filter.plan_accept(&mut batch, ips, &wish.admin_chain)?);
-        }
-        nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
-    })
+    nft.again(ACCEPTING, || lay_out(nft, &tables, &wish.admin_chain))
+}
+
+/// Adds whatever is missing of chains, jumps and rules of addresses.
+fn lay_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], admin_chain: &str) -> Result<Added> {
+    let mut batch = Batch::of_generation(nft.generation()?);
+    let mut added = Added::default();
+    for (table, ips) in tables {
+        let filter = Filter { nft, table: *table };
+        added.0.push(filter.plan_accept(&mut batch, ips, admin_chain)?);
+    }
+    nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
 }
 
 /// Adds the rules of addresses to existing chains.
@@ -125,9 +144,7 @@ fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Added> {
     let mut added = Added::default();
     for (table, ips) in tables {
         let mut part = AddedTo::new(*table, vec![]);
-        for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)) {
-            part.last(&mut batch, CNI_FORWARD, rule);
-        }
+        part.accept(&mut batch, rules::of_addresses(ips));
         added.0.push(part);
     }
     nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
@@ -174,13 +191,8 @@ pub fn remove(handles: &Handles, held: &Held) -> Result<()> {
     nft.again(what, || {
         let mut batch = Batch::of_generation(nft.generation()?);
         for family in Family::ALL {
-            let ips = held.ips.iter().filter(|ip| Family::of(**ip) == family);
-            let theirs: Vec<FilterRule> = ips.flat_map(|ip| rules::of_address(*ip)).collect();
-            let filter = Filter { nft, table: filter_table(family) };
-            if !theirs.is_empty() && !filter.plan_remove_noted(&mut batch, &theirs, &held.rules)? {
-                let is_noted = held.is_any_noted(|ip| Family::of(ip) == family);
-                filter.plan_remove(&mut batch, &theirs, is_noted)?;
-            }
+            Filter { nft, table: filter_table(family) }
+                .plan_remove_all(&mut batch, held, family)?;
         }
         nft.commit(&batch, what)
     })
@@ -196,7 +208,7 @@ fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>
     for family in Family::ALL {
         let table = filter_table(family);
         let ips = wish.ips_of(family);
-        if !ips.is_empty() && nft.chain(table.family, table.name, FORWARD)?.is_some() {
+        if !ips.is_empty() && (Filter { nft, table }).has_chain(FORWARD)? {
             found.push((table, ips));
         }
     }
@@ -205,16 +217,10 @@ fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>
 
 /// Whether everything but the rules of addresses exists: the jump from FORWARD, and the jump to the
 /// administrator's chain.
-fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Result<bool> {
+fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], admin_chain: &str) -> Result<bool> {
     for (table, _) in tables {
         let filter = Filter { nft, table: *table };
-        let forward = filter.rules(FORWARD)?;
-        if !has(&forward, &rules::jump()) || late_isolation(&forward).is_some() {
-            return Ok(false);
-        }
-        let are_connected =
-            filter.uses(CNI_FORWARD)? >= 2 && filter.is_led_to(&wish.admin_chain)?;
-        if !are_connected {
+        if !filter.is_laid_out(admin_chain)? {
             return Ok(false);
         }
     }
@@ -225,13 +231,17 @@ fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Resu
 /// stays after the last container, so the jump to the accepts may be newer, and the newest rule is
 /// in front.
 fn late_isolation(forward: &[Listed]) -> Option<(u64, &FilterRule)> {
-    let isolation = forward.iter().position(|listed| leads_to(listed, STAGE_1))?;
-    let accepts = forward.iter().position(|listed| leads_to(listed, CNI_FORWARD));
-    let Listed { handle, rule } = &forward[isolation];
-    match accepts {
-        Some(accepts) if isolation < accepts => None,
-        _ => Some((*handle, rule.as_ref()?)),
+    let isolation = jump_position(forward, STAGE_1)?;
+    if jump_position(forward, CNI_FORWARD).is_some_and(|accepts| isolation < accepts) {
+        return None;
     }
+    let Listed { handle, rule } = &forward[isolation];
+    Some((*handle, rule.as_ref()?))
+}
+
+/// Returns the index of the first rule that leads to the chain.
+fn jump_position(rules: &[Listed], chain: &str) -> Option<usize> {
+    rules.iter().position(|listed| leads_to(listed, chain))
 }
 
 fn leads_to(listed: &Listed, chain: &str) -> bool {
@@ -251,8 +261,19 @@ impl Filter<'_> {
 
     /// Returns the number of rules in a chain plus the number of jumps to it.
     fn uses(&self, chain: &str) -> Result<usize> {
-        let found = self.nft.chain(self.table.family, self.table.name, chain)?;
-        Ok(found.map_or(0, |info| info.uses as usize))
+        Ok(self.chain(chain)?.map_or(0, |info| info.uses as usize))
+    }
+
+    fn chain(&self, name: &str) -> Result<Option<ChainInfo>> {
+        self.nft.chain(self.table.family, self.table.name, name)
+    }
+
+    fn is_laid_out(&self, admin_chain: &str) -> Result<bool> {
+        let forward = self.rules(FORWARD)?;
+        Ok(has(&forward, &rules::jump())
+            && late_isolation(&forward).is_none()
+            && self.uses(CNI_FORWARD)? >= 2
+            && self.is_led_to(admin_chain)?)
     }
 
     /// Whether any rule leads to a chain, which may have rules of its own.
@@ -262,34 +283,34 @@ impl Filter<'_> {
     }
 
     fn has_chain(&self, chain: &str) -> Result<bool> {
-        Ok(self.nft.chain(self.table.family, self.table.name, chain)?.is_some())
+        Ok(self.chain(chain)?.is_some())
     }
 
     /// Whether FORWARD drops nothing that we would accept. A FORWARD that another program has
     /// created since ADD may be like that: iptables creates it when it is first called, and never
     /// removes it.
     fn passes_all(&self) -> Result<bool> {
-        let forward = self.nft.chain(self.table.family, self.table.name, FORWARD)?;
-        let is_dropping = forward.is_some_and(|chain| chain.is_dropping);
+        let is_dropping = self.chain(FORWARD)?.is_some_and(|chain| chain.is_dropping);
         Ok(!is_dropping && self.rules(FORWARD)?.iter().all(is_of_cni))
     }
 
     fn verify_jumps(&self, admin_chain: &str) -> Result<()> {
-        for (chain, rule) in
-            [(FORWARD, rules::jump()), (CNI_FORWARD, rules::admin_jump(admin_chain))]
-        {
-            let is_there = self.nft.has_filter_rule(self.table, chain, &rule)?;
-            self.require(chain, &rule, is_there)?;
-        }
-        Ok(())
+        self.verify_jump(FORWARD, &rules::jump())?;
+        self.verify_jump(CNI_FORWARD, &rules::admin_jump(admin_chain))
+    }
+
+    fn verify_jump(&self, chain: &str, jump: &FilterRule) -> Result<()> {
+        let is_there = self.nft.has_filter_rule(self.table, chain, jump)?;
+        self.require(chain, jump, is_there)
     }
 
     fn verify_accepts(&self, ips: &[IpAddr], noted: &[RuleHandle]) -> Result<()> {
-        let mut known = Known::of(self.noted_rules(noted)?);
-        let wanted: Vec<FilterRule> = ips.iter().flat_map(|ip| rules::of_address(*ip)).collect();
-        if !wanted.iter().all(|rule| known.has(rule)) {
-            known = Known::of(self.rules(CNI_FORWARD)?);
+        let wanted: Vec<FilterRule> = rules::of_addresses(ips).collect();
+        let mut found = self.noted_rules(noted)?;
+        if !Known::of(&found).has_all(&wanted) {
+            found = self.rules(CNI_FORWARD)?;
         }
+        let known = Known::of(&found);
         wanted.iter().try_for_each(|rule| self.require(CNI_FORWARD, rule, known.has(rule)))
     }
 
@@ -305,24 +326,32 @@ impl Filter<'_> {
     /// Returns those of the recorded rules that are in this table.
     fn noted_rules(&self, noted: &[RuleHandle]) -> Result<Vec<Listed>> {
         let of_table = noted.iter().filter(|rule| rule.table == self.table);
-        if of_table.clone().count() >= MANY {
-            let handles: HashSet<u64> = of_table.map(|rule| rule.handle).collect();
-            let mut rules = self.rules(CNI_FORWARD)?;
-            rules.retain(|listed| handles.contains(&listed.handle));
-            return Ok(rules);
+        let handles: Vec<u64> = of_table.map(|rule| rule.handle).collect();
+        if handles.len() >= MANY {
+            self.rules_among(&handles.into_iter().collect())
+        } else {
+            self.rules_by_handle(&handles)
         }
-        let found = of_table.map(|rule| self.nft.filter_rule(self.table, CNI_FORWARD, rule.handle));
-        Ok(found.collect::<Result<Vec<Option<Listed>>>>()?.into_iter().flatten().collect())
+    }
+
+    fn rules_among(&self, handles: &HashSet<u64>) -> Result<Vec<Listed>> {
+        let mut rules = self.rules(CNI_FORWARD)?;
+        rules.retain(|listed| handles.contains(&listed.handle));
+        Ok(rules)
+    }
+
+    fn rules_by_handle(&self, handles: &[u64]) -> Result<Vec<Listed>> {
+        let mut rules = vec![];
+        for handle in handles {
+            rules.extend(self.nft.filter_rule(self.table, CNI_FORWARD, *handle)?);
+        }
+        Ok(rules)
     }
 
     fn plan_accept(&self, batch: &mut Batch, ips: &[IpAddr], admin_chain: &str) -> Result<AddedTo> {
         let inside = self.rules(CNI_FORWARD)?;
         let mut added = AddedTo::new(self.table, inside.clone());
-        for chain in [CNI_FORWARD, admin_chain] {
-            if !self.has_chain(chain)? {
-                added.chain(batch, chain);
-            }
-        }
+        self.plan_chains(batch, admin_chain, &mut added)?;
         let forward = self.rules(FORWARD)?;
         if !has(&forward, &rules::jump()) {
             added.first(batch, FORWARD, rules::jump());
@@ -330,41 +359,56 @@ impl Filter<'_> {
         if !has(&inside, &rules::admin_jump(admin_chain)) {
             added.first(batch, CNI_FORWARD, rules::admin_jump(admin_chain));
         }
-        let known = Known::of(inside);
-        for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)).filter(|rule| !known.has(rule))
-        {
-            added.last(batch, CNI_FORWARD, rule);
-        }
+        let known = Known::of(&inside);
+        added.accept(batch, rules::of_addresses(ips).filter(|rule| !known.has(rule)));
         if let Some((handle, rule)) = late_isolation(&forward) {
             added.put_in_front(batch, handle, rule);
         }
         Ok(added)
     }
 
+    /// Plans to add the chains that are missing.
+    fn plan_chains(&self, batch: &mut Batch, admin: &str, added: &mut AddedTo) -> Result<()> {
+        for chain in [CNI_FORWARD, admin] {
+            if !self.has_chain(chain)? {
+                added.chain(batch, chain);
+            }
+        }
+        Ok(())
+    }
+
     fn plan_take_back(&self, batch: &mut Batch, part: &AddedTo) -> Result<()> {
         let inside = self.rules(CNI_FORWARD)?;
         let forward = self.rules(FORWARD)?;
-        let ours_inside = part.rules_of(CNI_FORWARD);
-        let ours_before = part.rules_of(FORWARD);
-        let before: HashSet<&Listed> = part.before.iter().collect();
-        let is_known = |listed: &Listed| before.contains(listed) || is_among(listed, &ours_inside);
-        let is_all_ours = inside.iter().all(is_known) && !rules::others_rely_on_chains();
-        let goes = |listed: &Listed, ours: &HashSet<&FilterRule>| {
-            is_among(listed, ours) && (is_all_ours || is_accept(listed))
-        };
-        let goes_inside = inside.iter().filter(|listed| goes(listed, &ours_inside));
-        self.plan_deletion(batch, CNI_FORWARD, goes_inside);
-        let goes_before = forward.iter().filter(|listed| goes(listed, &ours_before));
-        self.plan_deletion(batch, FORWARD, goes_before);
-        let jumps = forward.iter().filter(|listed| is_among(listed, &ours_before)).count();
-        for chain in part.chains.iter().filter(|_| is_all_ours) {
-            let ours = if chain == CNI_FORWARD { inside.len() + jumps } else { 1 };
-            let found = self.nft.chain(self.table.family, self.table.name, chain)?;
-            if found.is_some_and(|info| info.uses as usize == ours) {
+        let is_all_ours = part.knows_all(&inside) && !rules::others_rely_on_chains();
+        self.plan_deletion(batch, CNI_FORWARD, part.ours(CNI_FORWARD, &inside, is_all_ours));
+        let before = part.ours(FORWARD, &forward, is_all_ours);
+        let uses = inside.len() + before.len();
+        self.plan_deletion(batch, FORWARD, before);
+        if is_all_ours { self.plan_chains_back(batch, &part.chains, uses) } else { Ok(()) }
+    }
+
+    /// Plans to delete the chains that nothing but our rules uses. `uses` counts our rules in
+    /// `CNI-FORWARD` and the jumps to it; one jump leads to an administrator's chain.
+    fn plan_chains_back(&self, batch: &mut Batch, chains: &[String], uses: usize) -> Result<()> {
+        for chain in chains {
+            let ours = if chain == CNI_FORWARD { uses } else { 1 };
+            if self.chain(chain)?.is_some_and(|info| info.uses as usize == ours) {
                 batch.delete_chain(self.table, chain);
             }
         }
         Ok(())
+    }
+
+    /// Plans to remove everything of one family that the attachment holds.
+    fn plan_remove_all(&self, batch: &mut Batch, held: &Held, family: Family) -> Result<()> {
+        let ips = held.ips.iter().filter(|ip| Family::of(**ip) == family);
+        let theirs: Vec<FilterRule> = ips.flat_map(|ip| rules::of_address(*ip)).collect();
+        if theirs.is_empty() || self.plan_remove_noted(batch, &theirs, &held.rules)? {
+            return Ok(());
+        }
+        let is_noted = held.is_any_noted(|ip| Family::of(ip) == family);
+        self.plan_remove(batch, &theirs, is_noted)
     }
 
     /// Plans to remove the rules by their handles. Returns false, without a plan, if not all
@@ -378,14 +422,10 @@ impl Filter<'_> {
         let mut known = self.noted_rules(noted)?;
         let wanted: HashSet<&FilterRule> = theirs.iter().collect();
         known.retain(|listed| is_among(listed, &wanted));
-        let found: HashSet<&FilterRule> =
-            known.iter().filter_map(|listed| listed.rule.as_ref()).collect();
-        if !theirs.iter().all(|rule| found.contains(rule))
-            || self.uses(CNI_FORWARD)? <= known.len() + FEW
-        {
+        if !Known::of(&known).has_all(theirs) || self.uses(CNI_FORWARD)? <= known.len() + FEW {
             return Ok(false);
         }
-        self.plan_deletion(batch, CNI_FORWARD, &known);
+        self.plan_deletion(batch, CNI_FORWARD, known.iter().collect());
         Ok(true)
     }
 
@@ -419,18 +459,21 @@ impl Filter<'_> {
     ) -> Result<()> {
         let forward = self.rules(FORWARD)?;
         // An ADD of the reference would put a new jump before the isolation.
-        let is_isolating = forward.iter().any(|listed| leads_to(listed, STAGE_1));
-        if is_isolating || !self.has_chain(CNI_FORWARD)? {
+        if jump_position(&forward, STAGE_1).is_some() || !self.has_chain(CNI_FORWARD)? {
             return Ok(());
         }
-        let is_jump =
-            |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rule.does(&rules::jump()));
-        let jumps: Vec<&Listed> = forward.iter().filter(is_jump).collect();
+        let jump = rules::jump();
+        let jumps: Vec<&Listed> = forward.iter().filter(|listed| does(listed, &jump)).collect();
         if self.uses(CNI_FORWARD)? != rules_inside + jumps.len() || rules::others_rely_on_chains() {
             return Ok(()); // another program leads packets there, or is about to
         }
         self.plan_deletion(batch, FORWARD, jumps);
         batch.delete_chain(self.table, CNI_FORWARD);
+        self.plan_unused_chains(batch, admin_chains)
+    }
+
+    /// Plans to delete the administrators' chains that nothing uses but the jump.
+    fn plan_unused_chains(&self, batch: &mut Batch, admin_chains: &[String]) -> Result<()> {
         for chain in admin_chains {
             if self.uses(chain)? == 1 {
                 batch.delete_chain(self.table, chain);
@@ -440,12 +483,7 @@ impl Filter<'_> {
     }
 
     /// Plans to delete these rules of a chain.
-    fn plan_deletion<'l>(
-        &self,
-        batch: &mut Batch,
-        chain: &str,
-        rules: impl IntoIterator<Item = &'l Listed>,
-    ) {
+    fn plan_deletion(&self, batch: &mut Batch, chain: &str, rules: Vec<&Listed>) {
         for listed in rules {
             batch.delete_rule(self.table, chain, listed.handle);
         }
@@ -469,15 +507,23 @@ fn is_among(listed: &Listed, rules: &HashSet<&FilterRule>) -> bool {
 }
 
 fn has(present: &[Listed], rule: &FilterRule) -> bool {
-    present.iter().any(|listed| listed.rule.as_ref().is_some_and(|found| found.does(rule)))
+    present.iter().any(|listed| does(listed, rule))
+}
+
+fn does(listed: &Listed, rule: &FilterRule) -> bool {
+    listed.rule.as_ref().is_some_and(|found| found.does(rule))
 }
 
 /// The existing rules, to look up those without comments.
-struct Known(HashSet<FilterRule>);
+struct Known<'l>(HashSet<&'l FilterRule>);
 
-impl Known {
-    fn of(listed: Vec<Listed>) -> Known {
-        Known(listed.into_iter().filter_map(|listed| listed.rule).collect())
+impl Known<'_> {
+    fn of(listed: &[Listed]) -> Known<'_> {
+        Known(listed.iter().filter_map(|listed| listed.rule.as_ref()).collect())
+    }
+
+    fn has_all(&self, rules: &[FilterRule]) -> bool {
+        rules.iter().all(|rule| self.has(rule))
     }
 
     fn has(&self, rule: &FilterRule) -> bool {

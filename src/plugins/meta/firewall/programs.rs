@@ -8,6 +8,7 @@ use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1, STAGE_2};
 use super::table::Held;
 use crate::error::{Error, ErrorList, Result};
 use crate::family::Family;
+use crate::net::filter_rule::FilterRule;
 use crate::net::iptables::{Iptables, Saved};
 use crate::plugin::Handles;
 
@@ -72,37 +73,48 @@ pub fn take_back(iptables: &Iptables<'_>, added: &Added) -> Result<()> {
 
 /// Verifies what `accept` makes, and reports the first thing that is missing.
 pub fn verify(programs: &[Iptables<'_>], wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
-    for iptables in programs {
-        let saved = iptables.save(FILTER)?;
-        let wanted = wanted(iptables, wish, isolation);
-        if let Some(missing) = wanted.iter().find(|wanted| !saved.has(wanted.chain, &wanted.rule)) {
-            return Err(rules::not_found(iptables.name(), missing.chain, &missing.rule));
-        }
-        if isolation.is_some() && !isolation_to_front(&saved).is_empty() {
-            let name = iptables.name();
-            return Err(Error::check(format!("{name}: in {FORWARD}, {CNI_FORWARD} comes before {STAGE_1}"))
-                .with_details(
-                    "containers are accepted before bridges are kept apart; another ADD puts them in order",
-                ));
-        }
+    programs.iter().try_for_each(|iptables| verify_table(iptables, wish, isolation))
+}
+
+fn verify_table(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
+    let saved = iptables.save(FILTER)?;
+    let wanted = wanted(iptables, wish, isolation);
+    if let Some(missing) = wanted.iter().find(|wanted| !wanted.is_in(&saved)) {
+        return Err(rules::not_found(iptables.name(), missing.chain, &missing.rule));
+    }
+    if isolation.is_some() && !isolation_to_front(&saved).is_empty() {
+        return Err(isolation_too_late(iptables.name()));
     }
     Ok(())
 }
 
-/// Removes the rules of the addresses, and with the last rules the jumps to them. The isolation of
-/// bridges stays, as with the reference: nothing names its owner.
-pub fn remove(programs: &[Iptables<'_>], held: &Held) -> Result<()> {
+fn isolation_too_late(name: &str) -> Error {
+    Error::check(format!("{name}: in {FORWARD}, {CNI_FORWARD} comes before {STAGE_1}"))
+        .with_details(
+            "containers are accepted before bridges are kept apart; another ADD puts them in order",
+        )
+}
+
+/// Removes the rules of the addresses from the tables of iptables-legacy, and with the last rules
+/// the jumps to them. The isolation of bridges stays, as with the reference: nothing names its
+/// owner.
+pub fn remove_of_legacy(handles: &Handles, held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
-    for iptables in programs {
-        let of_family = held.ips.iter().copied().filter(|ip| iptables.is_for(*ip));
-        let rules: Vec<String> =
-            of_family.flat_map(rules::of_address).map(|rule| rule.to_string()).collect();
-        let is_noted = held.is_any_noted(|ip| iptables.is_for(ip));
-        errors.push(
-            iptables.change(FILTER, &|| Ok(removal(&iptables.save(FILTER)?, &rules, is_noted))),
-        );
+    for iptables in of_legacy(handles, &held.ips)? {
+        errors.push(remove(&iptables, held));
     }
     errors.finish()
+}
+
+fn remove(iptables: &Iptables<'_>, held: &Held) -> Result<()> {
+    let rules: Vec<String> = accepts(iptables, &held.ips).map(|rule| rule.to_string()).collect();
+    let is_noted = held.is_any_noted(|ip| iptables.is_for(ip));
+    iptables.change(FILTER, &|| Ok(removal(&iptables.save(FILTER)?, &rules, is_noted)))
+}
+
+/// Returns the rules of those of the addresses that the program is for.
+fn accepts(iptables: &Iptables<'_>, ips: &[IpAddr]) -> impl Iterator<Item = FilterRule> {
+    ips.iter().copied().filter(|ip| iptables.is_for(*ip)).flat_map(rules::of_address)
 }
 
 /// A rule that a chain should have, before or after the existing rules.
@@ -121,6 +133,31 @@ impl Wanted {
     fn last(chain: &'static str, rule: impl ToString) -> Wanted {
         Wanted { chain, is_first: false, rule: rule.to_string() }
     }
+
+    fn is_in(&self, saved: &Saved) -> bool {
+        saved.has(self.chain, &self.rule)
+    }
+
+    /// Whether it is a rule of an address.
+    fn is_accept(&self) -> bool {
+        self.chain == CNI_FORWARD && !self.is_first
+    }
+
+    /// Returns the line of `iptables-restore --noflush` that adds it.
+    fn addition(&self) -> String {
+        let Wanted { chain, is_first, rule } = self;
+        if *is_first { format!("-I {chain} 1 {rule}") } else { self.listed() }
+    }
+
+    /// Returns the line by which `iptables-save` lists it.
+    fn listed(&self) -> String {
+        format!("-A {} {}", self.chain, self.rule)
+    }
+
+    /// Returns the line that removes it.
+    fn deletion(&self) -> String {
+        format!("-D {} {}", self.chain, self.rule)
+    }
 }
 
 fn wanted(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolation>) -> Vec<Wanted> {
@@ -128,9 +165,7 @@ fn wanted(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolation>) -
         Wanted::first(FORWARD, rules::jump()),
         Wanted::first(CNI_FORWARD, rules::admin_jump(&wish.admin_chain)),
     ];
-    let of_family = wish.ips.iter().copied().filter(|ip| iptables.is_for(*ip));
-    let accepts = of_family.flat_map(rules::of_address);
-    wanted.extend(accepts.map(|rule| Wanted::last(CNI_FORWARD, rule)));
+    wanted.extend(accepts(iptables, &wish.ips).map(|rule| Wanted::last(CNI_FORWARD, rule)));
     wanted.extend(isolation.map(isolating).unwrap_or_default());
     wanted
 }
@@ -167,65 +202,56 @@ pub struct Added {
 
 /// Returns the wanted rules and chains that are missing.
 fn missing(before: Saved, wanted: &[Wanted], wish: &Wish, isolation: Option<&Isolation>) -> Added {
+    let chains = chains(wish, isolation);
+    let chains = chains.into_iter().filter(|chain| before.chain(chain).is_none());
+    let chains = chains.map(str::to_owned).collect();
+    let rules = wanted.iter().filter(|wanted| !wanted.is_in(&before)).cloned().collect();
+    Added { before, chains, rules }
+}
+
+/// Returns the chains that the rules need.
+fn chains<'w>(wish: &'w Wish, isolation: Option<&Isolation>) -> Vec<&'w str> {
     let mut chains = vec![CNI_FORWARD, &wish.admin_chain];
     if isolation.is_some() {
         chains.extend([STAGE_1, STAGE_2]);
     }
-    let chains = chains
-        .into_iter()
-        .filter(|chain| before.chain(chain).is_none())
-        .map(str::to_owned)
-        .collect();
-    let rules =
-        wanted.iter().filter(|wanted| !before.has(wanted.chain, &wanted.rule)).cloned().collect();
-    Added { before, chains, rules }
+    chains
 }
 
 impl Added {
     /// Returns the lines of `iptables-restore --noflush` that add it.
     fn lines(&self) -> Vec<String> {
-        let line = |Wanted { chain, is_first, rule }: &Wanted| {
-            if *is_first { format!("-I {chain} 1 {rule}") } else { format!("-A {chain} {rule}") }
-        };
         let chains = self.chains.iter().map(|chain| format!("-N {chain}"));
-        chains.chain(self.rules.iter().map(line)).chain(isolation_to_front(&self.before)).collect()
+        let rules = self.rules.iter().map(Wanted::addition);
+        chains.chain(rules).chain(isolation_to_front(&self.before)).collect()
     }
 
     /// Returns the lines that remove it again: all of it if no other rule was added since, else
     /// only the rules of addresses.
     fn taken_back(&self, now: &Saved) -> Vec<String> {
         let is_all_ours = self.is_all_ours(now) && !rules::others_rely_on_chains();
-        let is_of_address = |wanted: &&Wanted| wanted.chain == CNI_FORWARD && !wanted.is_first;
-        let goes = |wanted: &&Wanted| is_all_ours || is_of_address(wanted);
-        let rules =
-            self.rules.iter().filter(goes).filter(|wanted| now.has(wanted.chain, &wanted.rule));
+        let goes = |wanted: &&Wanted| (is_all_ours || wanted.is_accept()) && wanted.is_in(now);
+        let rules = self.rules.iter().filter(goes).map(Wanted::deletion);
         let chains = self.chains.iter().filter(|chain| is_all_ours && now.chain(chain).is_some());
-        rules
-            .map(|Wanted { chain, rule, .. }| format!("-D {chain} {rule}"))
-            .chain(chains.map(|chain| format!("-X {chain}")))
-            .collect()
+        rules.chain(chains.map(|chain| format!("-X {chain}"))).collect()
     }
 
     /// Whether the changed chains have no rules but the previous ones and ours, and no other rule
     /// leads to them.
     fn is_all_ours(&self, now: &Saved) -> bool {
-        let lines: Vec<String> = self
-            .rules
-            .iter()
-            .map(|Wanted { chain, rule, .. }| format!("-A {chain} {rule}"))
-            .collect();
-        let ours = Saved::parse(&lines.join("\n"));
+        let ours: Vec<String> = self.rules.iter().map(Wanted::listed).collect();
+        let ours = Saved::parse(&ours.join("\n"));
         let is_known =
             |chain: &str, rule: &str| self.before.has(chain, rule) || ours.has(chain, rule);
-        let changed = self
-            .rules
-            .iter()
-            .map(|wanted| wanted.chain)
-            .chain(self.chains.iter().map(String::as_str));
-        changed.into_iter().all(|chain| {
+        self.changed_chains().all(|chain| {
             now.chain(chain).unwrap_or_default().iter().all(|rule| is_known(chain, rule))
                 && now.leading_to(chain).all(|(from, rule)| is_known(from, rule))
         })
+    }
+
+    fn changed_chains(&self) -> impl Iterator<Item = &str> {
+        let of_rules = self.rules.iter().map(|wanted| wanted.chain);
+        of_rules.chain(self.chains.iter().map(String::as_str))
     }
 }
 
@@ -234,14 +260,17 @@ impl Added {
 /// newest rule is in front.
 fn isolation_to_front(saved: &Saved) -> Vec<String> {
     let forward = saved.chain(FORWARD).unwrap_or_default();
-    let at = |chain: &str| forward.iter().position(|rule| rule.ends_with(&format!("-j {chain}")));
-    match (at(STAGE_1), at(CNI_FORWARD)) {
-        (Some(isolation), accepts) if accepts.is_none_or(|accepts| accepts < isolation) => {
-            let rule = &forward[isolation];
-            vec![format!("-D {FORWARD} {rule}"), format!("-I {FORWARD} 1 {rule}")]
-        }
-        _ => vec![],
+    let Some(isolation) = jump_position(forward, STAGE_1) else { return vec![] };
+    if jump_position(forward, CNI_FORWARD).is_some_and(|accepts| isolation < accepts) {
+        return vec![];
     }
+    let rule = &forward[isolation];
+    vec![format!("-D {FORWARD} {rule}"), format!("-I {FORWARD} 1 {rule}")]
+}
+
+/// Returns the index of the first rule that leads to the chain.
+fn jump_position(rules: &[String], chain: &str) -> Option<usize> {
+    rules.iter().position(|rule| rule.ends_with(&format!("-j {chain}")))
 }
 
 /// Returns the lines that remove these rules, and the jumps to them if no other rules are left.
@@ -282,12 +311,15 @@ fn dismantling(saved: &Saved, others: &[&String]) -> Vec<String> {
     // between, the chain cannot be deleted, and nothing changes.
     lines.extend(others.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")));
     lines.push(format!("-X {CNI_FORWARD}"));
-    let is_unused = |chain: &&str| {
-        saved.chain(chain).is_some_and(<[_]>::is_empty) && saved.leading_to(chain).count() == 1
-    };
-    let admin_chains = others.iter().filter_map(|rule| admin_chain(rule)).filter(is_unused);
-    lines.extend(admin_chains.map(|chain| format!("-X {chain}")));
+    let admin_chains = others.iter().filter_map(|rule| admin_chain(rule));
+    let unused = admin_chains.filter(|chain| is_needed_by_jump_alone(saved, chain));
+    lines.extend(unused.map(|chain| format!("-X {chain}")));
     lines
+}
+
+/// Whether a chain has no rules, and one rule leads to it.
+fn is_needed_by_jump_alone(saved: &Saved, chain: &str) -> bool {
+    saved.chain(chain).is_some_and(<[_]>::is_empty) && saved.leading_to(chain).count() == 1
 }
 
 /// Returns the chain that a listed rule leads to, if the rule is the jump to an administrator's

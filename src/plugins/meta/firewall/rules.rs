@@ -79,16 +79,20 @@ fn jump_to(chain: &str, comment: &str) -> FilterRule {
 /// Returns the chains that [`admin_jump`]s among the rules lead to. If no rule has the comment, as
 /// after nft(8) has loaded its own listing, the first rule is taken for one.
 pub fn admin_chains_of(rules: &[Option<&FilterRule>]) -> Vec<String> {
-    let chain_of = |rule: &FilterRule| match &rule.target {
-        Target::Chain(chain) if rule.does(&admin_jump(chain)) => Some(chain.clone()),
-        _ => None,
-    };
     let has_comment = |rule: &&FilterRule| rule.comment.is_some();
     let commented: Vec<String> =
-        rules.iter().flatten().copied().filter(has_comment).filter_map(chain_of).collect();
+        rules.iter().flatten().copied().filter(has_comment).filter_map(admin_chain).collect();
     match rules.first() {
-        Some(Some(first)) if commented.is_empty() => chain_of(first).into_iter().collect(),
+        Some(Some(first)) if commented.is_empty() => admin_chain(first).into_iter().collect(),
         _ => commented,
+    }
+}
+
+/// Returns the chain that a rule leads to, if the rule is an [`admin_jump`].
+fn admin_chain(rule: &FilterRule) -> Option<String> {
+    match &rule.target {
+        Target::Chain(chain) if rule.does(&admin_jump(chain)) => Some(chain.clone()),
+        _ => None,
     }
 }
 
@@ -109,23 +113,38 @@ pub fn of_address(ip: IpAddr) -> [FilterRule; 2] {
     ]
 }
 
+/// Returns the rules of several addresses.
+pub fn of_addresses(ips: &[IpAddr]) -> impl Iterator<Item = FilterRule> {
+    ips.iter().flat_map(|ip| of_address(*ip))
+}
+
 /// Returns why a text cannot be the name of the administrator's chain, if it cannot.
 pub fn mistake_in_chain_name(name: &str) -> Option<Mistake> {
-    let mistake = |problem| Mistake::new(format_args!("chain name {name:?} {problem}"));
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     if name.len() > CHAIN_NAME_MAX {
         let problem = format!("has {} bytes", name.len());
-        return Some(mistake(problem.as_str()).expecting(format_args!("at most {CHAIN_NAME_MAX}")));
+        Some(mistake(name, &problem).expecting(format_args!("at most {CHAIN_NAME_MAX}")))
+    } else if !is_plain(name) {
+        let expected = "letters, digits, \"_\", \".\" and \"-\", the first a letter or a digit";
+        Some(mistake(name, "is none").expecting(expected))
+    } else if is_taken(name) {
+        Some(mistake(name, "means something else").expecting("one of its own"))
+    } else {
+        None
     }
-    if !name.chars().all(is_plain) || !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        return Some(
-            mistake("is none").expecting(
-                "letters, digits, \"_\", \".\" and \"-\", the first a letter or a digit",
-            ),
-        );
-    }
-    let is_taken = TAKEN.contains(&name) || TARGETS.split(' ').any(|target| target == name);
-    is_taken.then(|| mistake("means something else").expecting("one of its own"))
+}
+
+fn mistake(name: &str, problem: &str) -> Mistake {
+    Mistake::new(format_args!("chain name {name:?} {problem}"))
+}
+
+/// Whether iptables takes the name of a chain or a link as it is.
+pub fn is_plain(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
+}
+
+fn is_taken(name: &str) -> bool {
+    TAKEN.contains(&name) || TARGETS.split(' ').any(|target| target == name)
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ use crate::family::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced, Search};
+use crate::net::nft::wire::octets;
 use crate::net::nft::xtables::filter_table;
 use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::Handles;
@@ -120,8 +121,7 @@ pub fn claim(
 /// Returns what an earlier ADD of the attachment, without a DEL since, has left, except for these
 /// addresses.
 pub fn outdated(replaced: &Replaced, ips: &[IpAddr]) -> Held {
-    let mut held = Held::default();
-    replaced.own().iter().for_each(|element| held.add(element.set, &element.key));
+    let mut held = Held::of(replaced.own());
     let ips: HashSet<&IpAddr> = ips.iter().collect();
     held.ips.retain(|ip| !ips.contains(ip));
     held.sources.retain(|(ip, _)| !ips.contains(ip));
@@ -133,24 +133,22 @@ pub fn outdated(replaced: &Replaced, ips: &[IpAddr]) -> Held {
 pub fn give_back(handles: &Handles, key: &Key, replaced: &Replaced) -> Result<Held> {
     let nft = handles.require_nft()?;
     let left = LAYOUT.on(nft).of(&nft_owner::of(key)).give_back(replaced)?;
-    let mut held = Held::default();
-    left.iter().for_each(|element| held.add(element.set, &element.key));
-    Ok(held)
+    Ok(Held::of(&left))
 }
 
 /// Verifies that everything that `claim` made is there. Attachments of the reference are not in our
 /// table: it isolates by iptables rules.
 pub fn verify(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<()> {
     let Some(nft) = handles.nft()? else { return notes.require(handles) };
-    let isolation = notes.isolation;
-    if !LAYOUT.on(nft).of(&nft_owner::of(key)).has_anything()? {
-        return verify_unrecorded(nft, isolation);
+    let ours = LAYOUT.on(nft);
+    if !ours.of(&nft_owner::of(key)).has_anything()? {
+        return verify_unrecorded(nft, notes.isolation);
     }
-    if let Some(element) = LAYOUT.on(nft).absent(&elements(&wish.ips, notes))?.first() {
-        return Err(missing(element, isolation));
+    if let Some(element) = ours.absent(&elements(&wish.ips, notes))?.first() {
+        return Err(missing(element, notes.isolation));
     }
     // The chain has no effect on open bridges.
-    match isolation.map_or(Ok(None), |_| LAYOUT.on(nft).damage())? {
+    match notes.isolation.map_or(Ok(None), |_| ours.damage())? {
         Some(damage) => Err(Error::check(damage)),
         None => Ok(()),
     }
@@ -158,24 +156,33 @@ pub fn verify(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Re
 
 /// Verifies the isolation of an attachment that is not in our table: the reference made it.
 fn verify_unrecorded(nft: &Nft, isolation: Option<&Isolation>) -> Result<()> {
-    let is_isolated = nft.chain(NfFamily::Ip, "filter", rules::STAGE_2)?.is_some()
-        || nft.chain(NfFamily::Ip6, "filter", rules::STAGE_2)?.is_some();
+    let is_isolated =
+        has_isolation_chain(nft, NfFamily::Ip)? || has_isolation_chain(nft, NfFamily::Ip6)?;
     match isolation.filter(|_| !is_isolated) {
         Some(isolation) => Err(missing(&of_bridge(isolation)[0], Some(isolation))),
         None => Ok(()),
     }
 }
 
+fn has_isolation_chain(nft: &Nft, family: NfFamily) -> Result<bool> {
+    Ok(nft.chain(family, "filter", rules::STAGE_2)?.is_some())
+}
+
 fn missing(element: &OwnedElement, isolation: Option<&Isolation>) -> Error {
     let table = LAYOUT.table.name;
-    let what = match (isolation, address(element.set, &element.key)) {
-        (Some(isolation), _) if element.is_shared => {
-            format!("bridge {:?}", isolation.bridge.as_str())
+    let what = words_for(element, isolation);
+    Error::check(format!("{what} is not in set {:?} of nftables table {table:?}", element.set))
+}
+
+/// Returns what the element records, for errors.
+fn words_for(element: &OwnedElement, isolation: Option<&Isolation>) -> String {
+    match (isolation, address(element.set, &element.key)) {
+        (Some(Isolation { bridge, .. }), _) if element.is_shared => {
+            format!("bridge {:?}", bridge.as_str())
         }
         (_, Some(address)) => format!("address {address}"),
         (_, None) => "an element".to_owned(),
-    };
-    Error::check(format!("{what} is not in set {:?} of nftables table {table:?}", element.set))
+    }
 }
 
 /// What an attachment owns.
@@ -193,6 +200,12 @@ pub struct Held {
 }
 
 impl Held {
+    fn of(elements: &[OwnedElement]) -> Held {
+        let mut held = Held::default();
+        elements.iter().for_each(|element| held.add(element.set, &element.key));
+        held
+    }
+
     fn add(&mut self, set: &str, key: &[u8]) {
         match set {
             set if set == ACCEPTS4.name || set == ACCEPTS6.name => {
@@ -214,6 +227,12 @@ impl Held {
     fn add_unknown(&mut self, ip: IpAddr) {
         self.ips.push(ip);
         self.unknown.push(ip);
+    }
+
+    /// Returns the elements of those of the addresses that are not among its own.
+    fn elements_besides(&self, ips: &[IpAddr]) -> Vec<OwnedElement> {
+        let known: HashSet<IpAddr> = self.ips.iter().copied().collect();
+        ips.iter().filter(|ip| !known.contains(*ip)).copied().map(of_address).collect()
     }
 }
 
@@ -239,9 +258,7 @@ pub fn held(handles: &Handles, owner: &Owner, told: &[IpAddr], search: Search) -
     let ours = LAYOUT.on(nft);
     let belongings = ours.of(owner).belongings(search)?;
     belongings.iter().for_each(|(set, key)| held.add(set, key));
-    let known: HashSet<IpAddr> = held.ips.iter().copied().collect();
-    let told: Vec<OwnedElement> =
-        told.iter().filter(|ip| !known.contains(*ip)).copied().map(of_address).collect();
+    let told = held.elements_besides(told);
     for element in ours.absent(&told)? {
         address(element.set, &element.key).into_iter().for_each(|ip| held.add_unknown(ip));
     }
@@ -250,25 +267,29 @@ pub fn held(handles: &Handles, owner: &Owner, told: &[IpAddr], search: Search) -
 
 /// Records rules that were made for the attachment.
 pub fn note_rules(handles: &Handles, key: &Key, rules: &[RuleHandle]) -> Result<()> {
-    let element = |rule: &RuleHandle| {
-        let set = if rule.table == filter_table(Family::V6) { ACCEPTS6 } else { ACCEPTS4 };
-        let halves = [(rule.handle >> 32) as u32, rule.handle as u32];
-        OwnedElement {
-            set: set.name,
-            key: halves.map(u32::to_ne_bytes).concat(),
-            ..OwnedElement::default()
-        }
-    };
-    let elements: Vec<OwnedElement> = rules.iter().map(element).collect();
+    let elements: Vec<OwnedElement> = rules.iter().map(of_rule).collect();
     let nft = handles.require_nft()?;
     LAYOUT.on(nft).of(&nft_owner::of(key)).take_more(&elements)
 }
 
+/// Returns the element of a rule. Its key has the upper and the lower half of the handle.
+fn of_rule(rule: &RuleHandle) -> OwnedElement {
+    let set = if rule.table == filter_table(Family::V6) { ACCEPTS6 } else { ACCEPTS4 };
+    let halves = [(rule.handle >> 32) as u32, rule.handle as u32];
+    let key = halves.map(u32::to_ne_bytes).concat();
+    OwnedElement { set: set.name, key, ..OwnedElement::default() }
+}
+
 fn rule_handle(set: &str, key: &[u8]) -> Option<RuleHandle> {
-    let half =
-        |at: usize| Some(u64::from(u32::from_ne_bytes(key.get(at..at + 4)?.try_into().ok()?)));
     let family = if set == ACCEPTS6.name { Family::V6 } else { Family::V4 };
-    Some(RuleHandle { table: filter_table(family), handle: half(0)? << 32 | half(4)? })
+    let handle = half(key, 0)? << 32 | half(key, 4)?;
+    Some(RuleHandle { table: filter_table(family), handle })
+}
+
+/// Reads the half of a handle at this offset of a key.
+fn half(key: &[u8], at: usize) -> Option<u64> {
+    let bytes = key.get(at..at + 4)?.try_into().ok()?;
+    Some(u32::from_ne_bytes(bytes).into())
 }
 
 /// Removes the elements of an attachment, and with the last element the table.
@@ -286,16 +307,12 @@ fn elements(ips: &[IpAddr], notes: Notes<'_>) -> Vec<OwnedElement> {
 }
 
 fn of_source(ip: IpAddr, zone: &str) -> OwnedElement {
-    let of_address = of_address(ip);
-    let mut key = of_address.key;
+    let set = if ip.is_ipv6() { ZONES6 } else { ZONES4 };
+    let mut key = octets(ip);
     let length = key.len() + ZONE_MAX;
     key.extend(zone.bytes());
     key.resize(length, 0);
-    OwnedElement {
-        set: if ip.is_ipv6() { ZONES6.name } else { ZONES4.name },
-        key,
-        ..OwnedElement::default()
-    }
+    OwnedElement { set: set.name, key, ..OwnedElement::default() }
 }
 
 fn source(set: &str, key: &[u8]) -> Option<(IpAddr, String)> {
@@ -305,24 +322,19 @@ fn source(set: &str, key: &[u8]) -> Option<(IpAddr, String)> {
 }
 
 fn of_address(ip: IpAddr) -> OwnedElement {
-    let (set, key) = match ip {
-        IpAddr::V4(ip) => (CONTAINERS4, ip.octets().to_vec()),
-        IpAddr::V6(ip) => (CONTAINERS6, ip.octets().to_vec()),
-    };
-    OwnedElement { set: set.name, key, ..OwnedElement::default() }
+    let set = if ip.is_ipv6() { CONTAINERS6 } else { CONTAINERS4 };
+    OwnedElement { set: set.name, key: octets(ip), ..OwnedElement::default() }
 }
 
-fn of_bridge(isolation: &Isolation) -> [OwnedElement; 2] {
-    let mut name = isolation.bridge.as_str().as_bytes().to_vec();
+fn of_bridge(Isolation { bridge, policy }: &Isolation) -> [OwnedElement; 2] {
+    let mut name = bridge.as_str().as_bytes().to_vec();
     name.resize(IFNAME, 0);
-    let pairs = if isolation.policy == Policy::Isolated { ISOLATED } else { SAME_BRIDGE };
-    let shared = |set: Set, key| OwnedElement {
-        set: set.name,
-        key,
-        is_shared: true,
-        ..OwnedElement::default()
-    };
+    let pairs = if *policy == Policy::Isolated { ISOLATED } else { SAME_BRIDGE };
     [shared(BRIDGES, name.clone()), shared(pairs, [name.clone(), name].concat())]
+}
+
+fn shared(set: Set, key: Vec<u8>) -> OwnedElement {
+    OwnedElement { set: set.name, key, is_shared: true, ..OwnedElement::default() }
 }
 
 /// Returns the address at the beginning of a key, for sets of addresses.
@@ -340,19 +352,21 @@ fn address(set: &str, key: &[u8]) -> Option<IpAddr> {
 
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
-    for (pairs, verdict) in [(ISOLATED, Verdict::Drop), (SAME_BRIDGE, Verdict::Accept)] {
-        batch.rule(table, BASE_CHAIN, |rule| {
-            // A name fills a register, so the second name directly follows the first.
-            rule.meta(Meta::IifName, 1)
-                .meta(Meta::OifName, 2)
-                .in_set(pairs.name, 1, false)
-                .verdict(&verdict);
-        });
-    }
+    lay_out_pairs(batch, table, ISOLATED, &Verdict::Drop);
+    lay_out_pairs(batch, table, SAME_BRIDGE, &Verdict::Accept);
     batch.rule(table, BASE_CHAIN, |rule| {
         rule.meta(Meta::IifName, 1).in_set(BRIDGES.name, 1, false);
         rule.meta(Meta::OifName, 1).in_set(BRIDGES.name, 1, false);
         rule.verdict(&Verdict::Drop);
+    });
+}
+
+/// Adds the rule for packets from and to a pair of bridges in the set.
+fn lay_out_pairs(batch: &mut Batch, table: Table, pairs: Set, verdict: &Verdict) {
+    batch.rule(table, BASE_CHAIN, |rule| {
+        // A name fills a register, so the second name directly follows the first.
+        rule.meta(Meta::IifName, 1).meta(Meta::OifName, 2);
+        rule.in_set(pairs.name, 1, false).verdict(verdict);
     });
 }
 

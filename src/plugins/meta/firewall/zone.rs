@@ -23,17 +23,23 @@ impl Default for Zone {
 impl<'de> Deserialize<'de> for Zone {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Zone, D::Error> {
         let name = String::deserialize(deserializer)?;
-        if name.len() > ZONE_MAX {
-            let mistake = Mistake::new(format_args!("zone {name:?} has {} bytes", name.len()))
-                .expecting(format_args!("at most {ZONE_MAX}"));
-            return Err(mistake.refuse());
+        match mistake_in_zone_name(&name) {
+            Some(mistake) => Err(mistake.refuse()),
+            None => Ok(Zone(name)),
         }
-        let is_of_zone = |c: char| c.is_ascii_alphanumeric() || "_-/".contains(c);
-        if name.chars().all(is_of_zone) {
-            return Ok(Zone(name));
-        }
-        let mistake = Mistake::new(format_args!("zone {name:?}"))
-            .expecting("letters, digits, \"_\", \"-\" and \"/\"");
-        Err(mistake.refuse())
+    }
+}
+
+/// Returns why a text cannot be the name of a zone, if it cannot.
+fn mistake_in_zone_name(name: &str) -> Option<Mistake> {
+    let is_of_zone = |c: char| c.is_ascii_alphanumeric() || "_-/".contains(c);
+    if name.len() > ZONE_MAX {
+        let mistake = Mistake::new(format_args!("zone {name:?} has {} bytes", name.len()));
+        Some(mistake.expecting(format_args!("at most {ZONE_MAX}")))
+    } else if !name.chars().all(is_of_zone) {
+        let mistake = Mistake::new(format_args!("zone {name:?}"));
+        Some(mistake.expecting("letters, digits, \"_\", \"-\" and \"/\""))
+    } else {
+        None
     }
 }
