@@ -40,15 +40,7 @@ impl Condition {
     /// family.
     pub fn parse(path: &str, words: &[String], family: Family) -> Result<Vec<Condition>> {
         let text = words.join(" ");
-        let mut rest = text.split_whitespace();
-        let mut conditions = vec![];
-        while let Some(word) = rest.next() {
-            let condition = Condition::parse_one(word, &mut rest);
-            conditions.push(condition.ok_or_else(|| {
-                Error::config(path, format_args!("{text:?} is not understood at {word:?}"))
-                    .expecting(EXPECTED)
-            })?);
-        }
+        let conditions = Condition::parse_text(path, &text)?;
         if conditions.len() > MOST {
             let problem = format!("{} conditions", conditions.len());
             return Err(Error::config(path, problem).expecting(format_args!("at most {MOST}")));
@@ -61,11 +53,18 @@ impl Condition {
         Ok(conditions)
     }
 
-    fn is_of_other_than(&self, family: Family) -> bool {
-        match &self.what {
-            What::Source(net) | What::Destination(net) => Family::of_net(*net) != family,
-            What::CameBy(_) | What::Mark(_) => false,
+    fn parse_text(path: &str, text: &str) -> Result<Vec<Condition>> {
+        let mut rest = text.split_whitespace();
+        let mut conditions = vec![];
+        while let Some(word) = rest.next() {
+            let condition = Condition::parse_one(word, &mut rest);
+            conditions.push(condition.ok_or_else(|| not_understood(path, text, word))?);
         }
+        Ok(conditions)
+    }
+
+    fn is_of_other_than(&self, family: Family) -> bool {
+        self.what.family().is_some_and(|of| of != family)
     }
 
     fn parse_one<'a>(first: &str, rest: &mut impl Iterator<Item = &'a str>) -> Option<Condition> {
@@ -75,21 +74,42 @@ impl Condition {
         if negated || value == "==" {
             value = rest.next()?;
         }
-        let value = value.trim_matches('"');
-        let family = Family::ALL.into_iter().find(|family| family.word() == first);
-        let what = match (first, second) {
-            ("ip" | "ip6", "saddr") => What::Source(network(value, family?)?),
-            ("ip" | "ip6", "daddr") => What::Destination(network(value, family?)?),
-            ("iifname", _) => What::CameBy(link_name(value)?),
-            ("meta", "mark") => What::Mark(number(value)?),
-            _ => return None,
-        };
-        Some(Condition { what, negated })
+        Some(Condition { what: What::parse(first, second, value.trim_matches('"'))?, negated })
     }
 
     /// Writes the condition: the rule continues only for packets that meet it.
     pub fn write(&self, rule: &mut Expressions) {
-        let value = match &self.what {
+        let value = self.what.load(rule);
+        if self.negated {
+            rule.not_equal(1, &value)
+        } else {
+            rule.equal(1, &value)
+        };
+    }
+}
+
+impl What {
+    fn parse(first: &str, second: &str, value: &str) -> Option<What> {
+        match (first, second) {
+            ("iifname", _) => link_name(value).map(What::CameBy),
+            ("meta", "mark") => number(value).map(What::Mark),
+            (_, "saddr") => network(value, family_of(first)?).map(What::Source),
+            (_, "daddr") => network(value, family_of(first)?).map(What::Destination),
+            _ => None,
+        }
+    }
+
+    /// Returns the family that it requires.
+    fn family(&self) -> Option<Family> {
+        match self {
+            What::Source(net) | What::Destination(net) => Some(Family::of_net(*net)),
+            What::CameBy(_) | What::Mark(_) => None,
+        }
+    }
+
+    /// Loads what the packet has; returns the value to compare it with.
+    fn load(&self, rule: &mut Expressions) -> Vec<u8> {
+        match self {
             What::Source(net) => load_address(rule, *net, false),
             What::Destination(net) => load_address(rule, *net, true),
             What::CameBy(name) => {
@@ -102,19 +122,26 @@ impl Condition {
                 rule.meta(Meta::Mark, 1);
                 mark.to_ne_bytes().to_vec()
             }
-        };
-        if self.negated {
-            rule.not_equal(1, &value)
-        } else {
-            rule.equal(1, &value)
-        };
+        }
     }
 }
 
+fn not_understood(path: &str, text: &str, word: &str) -> Error {
+    Error::config(path, format_args!("{text:?} is not understood at {word:?}")).expecting(EXPECTED)
+}
+
+fn family_of(word: &str) -> Option<Family> {
+    Family::ALL.into_iter().find(|family| family.word() == word)
+}
+
 fn network(text: &str, family: Family) -> Option<IpNet> {
-    let net =
-        text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
-    Some(net).filter(|net| Family::of_net(*net) == family)
+    any_network(text).filter(|net| Family::of_net(*net) == family)
+}
+
+/// Parses a network or an address, of any family.
+fn any_network(text: &str) -> Option<IpNet> {
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    text.parse::<IpNet>().ok().or_else(address)
 }
 
 /// The name of one link: not a pattern for several.

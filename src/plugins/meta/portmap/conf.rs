@@ -101,22 +101,12 @@ fn backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Backend>
 
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        if let Some(bit) = self.mark_masq_bit.filter(|bit| !(0..=31).contains(bit)) {
-            return Err(Error::out_of_range("markMasqBit", bit, 0..=31)
-                .saying("MasqMarkBit must be between 0 and 31"));
-        }
-        if self.mark_masq_bit.is_some() && !self.external_set_mark_chain.is_empty() {
-            return Err(Error::exclusive("markMasqBit", "externalSetMarkChain")
-                .saying("Cannot specify externalSetMarkChain and markMasqBit"));
-        }
+        self.validate_mark()?;
         self.validate_chain()?;
         self.validate_conditions()?;
         self.validate_backend()?;
         if self.is_for_nftables() {
-            self.conditions = [
-                Condition::parse("conditionsV4", &self.conditions_v4, Family::V4)?,
-                Condition::parse("conditionsV6", &self.conditions_v6, Family::V6)?,
-            ];
+            self.conditions = self.parse_conditions()?;
         }
         self.mappings =
             Mapping::read_all("runtimeConfig.portMappings", &self.runtime_config.port_mappings)?;
@@ -133,82 +123,79 @@ impl Conf {
         }
     }
 
+    fn parse_conditions(&self) -> Result<[Vec<Condition>; 2]> {
+        Ok([
+            Condition::parse("conditionsV4", &self.conditions_v4, Family::V4)?,
+            Condition::parse("conditionsV6", &self.conditions_v6, Family::V6)?,
+        ])
+    }
+
+    /// Validates the bit of the mark, which an external chain excludes.
+    fn validate_mark(&self) -> Result<()> {
+        let Some(bit) = self.mark_masq_bit else { return Ok(()) };
+        if !(0..=31).contains(&bit) {
+            return Err(Error::out_of_range("markMasqBit", bit, 0..=31)
+                .saying("MasqMarkBit must be between 0 and 31"));
+        }
+        if !self.external_set_mark_chain.is_empty() {
+            return Err(Error::exclusive("markMasqBit", "externalSetMarkChain")
+                .saying("Cannot specify externalSetMarkChain and markMasqBit"));
+        }
+        Ok(())
+    }
+
     /// Validates the chain name, which becomes a word in a program's input.
     fn validate_chain(&self) -> Result<()> {
         let chain = &self.external_set_mark_chain;
-        let is_word = chain.len() <= CHAIN_MAX
-            && !chain.starts_with('-')
-            && chain.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
-        if is_word {
-            Ok(())
-        } else {
-            Err(Error::config(
-                "externalSetMarkChain",
-                format_args!("{chain:?} is not a chain name"),
-            )
-            .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _")))
+        if is_word_for_chain(chain) {
+            return Ok(());
         }
+        let problem = format_args!("{chain:?} is not a chain name");
+        Err(Error::config("externalSetMarkChain", problem)
+            .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _")))
     }
 
     /// Validates the conditions. They become words in a line of a program's input, or are parsed by
     /// us.
     fn validate_conditions(&self) -> Result<()> {
-        for (path, words) in
-            [("conditionsV4", &self.conditions_v4), ("conditionsV6", &self.conditions_v6)]
-        {
-            if let Some(index) = words.iter().position(|word| word.contains(char::is_control)) {
-                let problem = format!("{:?} has control characters", words[index]);
-                return Err(Error::config(format_args!("{path}[{index}]"), problem)
-                    .expecting("words of a rule"));
-            }
-            if let Some(word) =
-                words.iter().find(|word| is_order(word)).filter(|_| is_of_iptables(words))
-            {
-                return Err(Error::config(path, format_args!("{word:?} is not a condition"))
-                    .expecting("matches of iptables"));
-            }
-        }
-        Ok(())
+        validate_words("conditionsV4", &self.conditions_v4)?;
+        validate_words("conditionsV6", &self.conditions_v6)
     }
 
     fn validate_backend(&self) -> Result<()> {
-        let of_iptables = self.keys_of_iptables();
-        let of_nftables = self.keys_of_nftables();
-        let (backend, other, keys) = match self.backend {
-            Some(Backend::Nftables) if !of_iptables.is_empty() => {
-                ("nftables", "iptables", of_iptables)
-            }
-            Some(Backend::Iptables) if !of_nftables.is_empty() => {
-                ("iptables", "nftables", of_nftables)
-            }
-            None if !of_iptables.is_empty() && !of_nftables.is_empty() => {
-                ("iptables", "nftables", of_nftables)
-            }
-            _ => return Ok(()),
-        };
-        let keys_text = keys.join(" ");
-        Err(Error::config(keys[0], format_args!("given with backend {backend}")).expecting(format_args!("none of {keys_text}")).saying(
-            format_args!(
-                "{backend} backend was requested but configuration contains {other}-specific options [{keys_text}]"
-            ),
-        ))
+        if self.prefers_nftables() {
+            require_none("nftables", "iptables", &self.keys_of_iptables())
+        } else {
+            require_none("iptables", "nftables", &self.keys_of_nftables())
+        }
+    }
+
+    /// Whether the configuration selects nftables. Without a backend, keys of iptables select it.
+    fn prefers_nftables(&self) -> bool {
+        match self.backend {
+            Some(backend) => backend == Backend::Nftables,
+            None => self.keys_of_iptables().is_empty(),
+        }
     }
 
     fn keys_of_iptables(&self) -> Vec<&'static str> {
+        let has_chain = !self.external_set_mark_chain.is_empty();
         let mut keys = vec![];
         keys.extend(self.mark_masq_bit.map(|_| "markMasqBit"));
-        keys.extend((!self.external_set_mark_chain.is_empty()).then_some("externalSetMarkChain"));
-        keys.extend(is_of_iptables(&self.conditions_v4).then_some("conditionsV4"));
-        keys.extend(is_of_iptables(&self.conditions_v6).then_some("conditionsV6"));
+        keys.extend(has_chain.then_some("externalSetMarkChain"));
+        keys.extend(self.keys_of_conditions(is_of_iptables));
         keys
     }
 
     fn keys_of_nftables(&self) -> Vec<&'static str> {
+        self.keys_of_conditions(is_of_nftables)
+    }
+
+    /// Returns the keys of the conditions that `is_asked` is true for.
+    fn keys_of_conditions(&self, is_asked: fn(&[String]) -> bool) -> Vec<&'static str> {
         let mut keys = vec![];
-        let is_of_nftables =
-            |conditions: &[String]| !conditions.is_empty() && !is_of_iptables(conditions);
-        keys.extend(is_of_nftables(&self.conditions_v4).then_some("conditionsV4"));
-        keys.extend(is_of_nftables(&self.conditions_v6).then_some("conditionsV6"));
+        keys.extend(is_asked(&self.conditions_v4).then_some("conditionsV4"));
+        keys.extend(is_asked(&self.conditions_v6).then_some("conditionsV6"));
         keys
     }
 
@@ -234,22 +221,62 @@ impl Conf {
     }
 }
 
+fn is_word_for_chain(chain: &str) -> bool {
+    chain.len() <= CHAIN_MAX
+        && !chain.starts_with('-')
+        && chain.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
+}
+
+/// Validates the conditions at `path`.
+fn validate_words(path: &str, words: &[String]) -> Result<()> {
+    if let Some(index) = words.iter().position(|word| word.contains(char::is_control)) {
+        let problem = format!("{:?} has control characters", words[index]);
+        return Err(
+            Error::config(format_args!("{path}[{index}]"), problem).expecting("words of a rule")
+        );
+    }
+    match words.iter().find(|word| is_order(word)).filter(|_| is_of_iptables(words)) {
+        Some(word) => Err(Error::config(path, format_args!("{word:?} is not a condition"))
+            .expecting("matches of iptables")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses keys of the other backend.
+fn require_none(backend: &str, other: &str, keys: &[&str]) -> Result<()> {
+    let Some(&first) = keys.first() else { return Ok(()) };
+    let keys = keys.join(" ");
+    Err(Error::config(first, format_args!("given with backend {backend}"))
+        .expecting(format_args!("none of {keys}"))
+        .saying(format_args!(
+            "{backend} backend was requested but configuration contains {other}-specific options [{keys}]"
+        )))
+}
+
 /// Whether iptables would take the word for an option that is not a match.
 fn is_order(word: &str) -> bool {
     match (word.strip_prefix("--"), word.strip_prefix('-')) {
-        (Some(long), _) => {
-            let name = long.split('=').next().unwrap_or_default();
-            name.is_empty() || ORDERS.iter().any(|order| order.starts_with(name))
-        }
-        (None, Some(short)) => {
-            !short.starts_with(|c| SHORT_MATCHES.contains(c) || char::is_ascii_digit(&c))
-        }
+        (Some(long), _) => is_long_order(long),
+        (None, Some(short)) => !is_short_match(short),
         (None, None) => false,
     }
+}
+
+fn is_long_order(option: &str) -> bool {
+    let name = option.split('=').next().unwrap_or_default();
+    name.is_empty() || ORDERS.iter().any(|order| order.starts_with(name))
+}
+
+fn is_short_match(option: &str) -> bool {
+    option.starts_with(|c| SHORT_MATCHES.contains(c) || char::is_ascii_digit(&c))
 }
 
 /// Whether the conditions are for iptables. The reference decides so too: options begin with a
 /// dash.
 fn is_of_iptables(conditions: &[String]) -> bool {
     conditions.first().is_some_and(|first| first.starts_with('-') || first.starts_with('!'))
+}
+
+fn is_of_nftables(conditions: &[String]) -> bool {
+    !conditions.is_empty() && !is_of_iptables(conditions)
 }

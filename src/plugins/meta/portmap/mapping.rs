@@ -93,24 +93,38 @@ impl Host {
         if text.is_empty() {
             return Ok(Host::Any);
         }
-        let ip: IpAddr = text.parse().map_err(|_| {
-            format!("{text:?} is not an IP address, expected one of the host's or none")
-        })?;
-        let ip = ip.to_canonical(); // no packet carries ::ffff:10.0.0.1
-        Ok(if ip.is_unspecified() { Host::AnyOf(Family::of(ip)) } else { Host::At(ip) })
+        let ip: IpAddr = text.parse().map_err(|_| no_address(text))?;
+        Ok(Host::of(ip.to_canonical())) // no packet carries ::ffff:10.0.0.1
+    }
+
+    fn of(ip: IpAddr) -> Host {
+        if ip.is_unspecified() { Host::AnyOf(Family::of(ip)) } else { Host::At(ip) }
+    }
+
+    /// Returns the families of its addresses.
+    fn families(self) -> Vec<Family> {
+        match self {
+            Host::At(ip) => vec![Family::of(ip)],
+            Host::AnyOf(family) => vec![family],
+            Host::Any => Family::ALL.to_vec(),
+        }
+    }
+
+    /// Returns the address if it is one.
+    fn address(self) -> Option<IpAddr> {
+        if let Host::At(ip) = self { Some(ip) } else { None }
     }
 
     /// Returns the claims that conflict with this one, because they include the same port.
     fn rivals(self) -> Vec<Claim> {
-        let all_of = |family| [Claim::Whole(Host::AnyOf(family)), Claim::Whole(Host::Any)];
-        match self {
-            Host::At(ip) => [&[Claim::Whole(self)][..], &all_of(Family::of(ip))].concat(),
-            Host::AnyOf(family) => [&[Claim::SomeOf(family)][..], &all_of(family)].concat(),
-            Host::Any => {
-                let some_of = Family::ALL.map(Claim::SomeOf);
-                [&some_of[..], &all_of(Family::V4), &all_of(Family::V6)].concat()
-            }
-        }
+        let families = self.families();
+        let mut rivals: Vec<Claim> = match self {
+            Host::At(_) => vec![Claim::Whole(self)],
+            Host::Any | Host::AnyOf(_) => families.iter().copied().map(Claim::SomeOf).collect(),
+        };
+        rivals.extend(families.into_iter().map(|family| Claim::Whole(Host::AnyOf(family))));
+        rivals.push(Claim::Whole(Host::Any));
+        rivals
     }
 
     fn claims(self) -> Vec<Claim> {
@@ -146,21 +160,32 @@ impl Mapping {
     /// duplicates.
     pub fn read_all(path: &str, given: &[Given]) -> Result<Vec<Mapping>> {
         let mut mappings: Vec<Mapping> = vec![];
-        let mut claimed: HashMap<(Protocol, u16, Claim), usize> = HashMap::new();
+        let mut claimed = Claimed::default();
         for (index, given) in given.iter().enumerate() {
             let mapping = Mapping::read(format!("{path}[{index}]"), given)?;
-            let of_port = |claim| (mapping.protocol, mapping.host_port, claim);
-            let rivals =
-                mapping.host.rivals().into_iter().filter_map(|claim| claimed.get(&of_port(claim)));
-            if let Some(same) = rivals.min().map(|same| &mappings[*same]) {
-                return Err(mapping.mapped_already(same));
+            if let Some(same) = claimed.first_rival(&mapping) {
+                return Err(mapping.mapped_already(&mappings[same]));
             }
-            for claim in mapping.host.claims() {
-                claimed.entry(of_port(claim)).or_insert(index);
-            }
+            claimed.add(&mapping, index);
             mappings.push(mapping);
         }
         Ok(mappings)
+    }
+
+    fn of_port(&self, claim: Claim) -> (Protocol, u16, Claim) {
+        (self.protocol, self.host_port, claim)
+    }
+
+    /// Returns the forward to a container's address.
+    fn forward(&self, to: IpNet) -> Forward {
+        Forward {
+            path: self.path.clone(),
+            protocol: self.protocol,
+            at: self.host.address(),
+            host_port: self.host_port,
+            to,
+            container_port: self.container_port,
+        }
     }
 
     fn mapped_already(&self, same: &Mapping) -> Error {
@@ -191,14 +216,38 @@ impl Mapping {
     }
 }
 
+/// What earlier mappings claim, each with the index of the first that does.
+#[derive(Default)]
+struct Claimed(HashMap<(Protocol, u16, Claim), usize>);
+
+impl Claimed {
+    /// Returns the index of the first mapping that includes the same port.
+    fn first_rival(&self, mapping: &Mapping) -> Option<usize> {
+        let rivals = mapping.host.rivals().into_iter();
+        rivals.filter_map(|claim| self.0.get(&mapping.of_port(claim))).min().copied()
+    }
+
+    fn add(&mut self, mapping: &Mapping, index: usize) {
+        for claim in mapping.host.claims() {
+            self.0.entry(mapping.of_port(claim)).or_insert(index);
+        }
+    }
+}
+
 /// Reads the port of the host or of the container.
 fn port(path: &str, which: &str, port: i64) -> Result<u16> {
     let valid = u16::try_from(port).ok().filter(|port| *port != 0);
-    valid.ok_or_else(|| {
-        Error::config(format_args!("{path}.{which}Port"), format_args!("{port} is not a port"))
-            .expecting(1..=i64::from(u16::MAX))
-            .saying(format_args!("Invalid {which} port number: {port}"))
-    })
+    valid.ok_or_else(|| no_port(path, which, port))
+}
+
+fn no_address(text: &str) -> String {
+    format!("{text:?} is not an IP address, expected one of the host's or none")
+}
+
+fn no_port(path: &str, which: &str, port: i64) -> Error {
+    Error::config(format_args!("{path}.{which}Port"), format_args!("{port} is not a port"))
+        .expecting(1..=i64::from(u16::MAX))
+        .saying(format_args!("Invalid {which} port number: {port}"))
 }
 
 /// A mapping for one family, with its destination.
@@ -262,28 +311,16 @@ pub struct Released {
 /// container lacks leads nowhere, which is an error; all addresses of such a family yield no
 /// forward.
 pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Result<Vec<Forward>> {
-    let of = |family| match family {
-        Family::V4 => v4,
-        Family::V6 => v6,
-    };
     let mut forwards = vec![];
     for mapping in mappings {
-        let (at, families) = match mapping.host {
-            Host::Any => (None, vec![v4, v6]),
-            Host::AnyOf(family) => (None, vec![of(family)]),
-            Host::At(ip) => {
-                let to = of(Family::of(ip)).ok_or_else(|| lacks_family(mapping, ip))?;
-                (Some(ip), vec![Some(to)])
+        for family in mapping.host.families() {
+            let to = if family == Family::V4 { v4 } else { v6 };
+            match (to, mapping.host) {
+                (Some(to), _) => forwards.push(mapping.forward(to)),
+                (None, Host::At(ip)) => return Err(lacks_family(mapping, ip)),
+                (None, Host::Any | Host::AnyOf(_)) => (),
             }
-        };
-        forwards.extend(families.into_iter().flatten().map(|to| Forward {
-            path: mapping.path.clone(),
-            protocol: mapping.protocol,
-            at,
-            host_port: mapping.host_port,
-            to,
-            container_port: mapping.container_port,
-        }));
+        }
     }
     Ok(forwards)
 }

@@ -12,6 +12,7 @@ mod mapping;
 mod nft;
 mod of_reference;
 mod publication;
+mod rules;
 
 pub use self::conf::Conf;
 
@@ -26,6 +27,7 @@ use crate::cni::result::AddResult;
 use crate::error::{Error, ErrorList, Result, warn};
 use crate::family::Family;
 use crate::net::conntrack::{Conntrack, Flow};
+use crate::net::netlink::{Link, Netlink};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};
@@ -66,14 +68,7 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(());
         }
-        // iptables rules are accepted with any backend: the reference may have made them, or an ADD
-        // of ours with another configuration.
-        if let Some(missing) = iptables::missing(handles, &ports)? {
-            match conf.backend(handles)? {
-                Backend::Iptables => Err(missing),
-                Backend::Nftables => nft::verify(handles, &ports),
-            }?;
-        }
+        verify(handles, &ports)?;
         verify_localhost_gets_out(cx, &ports)
     }
 
@@ -91,12 +86,7 @@ impl Plugin for Portmap {
     /// work is a warning and not an error: otherwise a runtime would start no container at all, for
     /// a feature that few of them need.
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        let handles = cx.handles();
-        let ready = conf.backend(handles).and_then(|backend| match backend {
-            Backend::Nftables => nft::require(handles),
-            Backend::Iptables => iptables::require(handles),
-        });
-        if let Err(error) = ready {
+        if let Err(error) = require_backend(cx.handles(), conf) {
             warn(format_args!("portmap: no port can be published: {error}"));
         }
         Ok(())
@@ -114,6 +104,23 @@ impl Plugin for Portmap {
     }
 }
 
+/// Verifies the rules of the ports. Rules of iptables are accepted with any backend: the reference
+/// may have made them, or an ADD of ours with another configuration.
+fn verify(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
+    let Some(missing) = iptables::missing(handles, ports)? else { return Ok(()) };
+    match ports.conf.backend(handles)? {
+        Backend::Iptables => Err(missing),
+        Backend::Nftables => nft::verify(handles, ports),
+    }
+}
+
+fn require_backend(handles: &Handles, conf: &Conf) -> Result<()> {
+    match conf.backend(handles)? {
+        Backend::Nftables => nft::require(handles),
+        Backend::Iptables => iptables::require(handles),
+    }
+}
+
 /// Refuses ports that are taken, also those taken by another backend or by the reference.
 fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     nft::refuse_taken(handles, ports)?;
@@ -124,28 +131,37 @@ fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
 /// Opens the ports with the configured backend.
 fn open<'a>(handles: &'a Handles, ports: &Publication<'a>, rb: &mut Rollback<'a>) -> Result<()> {
     match ports.conf.backend(handles)? {
-        Backend::Nftables => {
-            nft::create(handles, ports)?;
-            let key = ports.key;
-            rb.undo("close the ports", move || nft::delete(handles, key).map(drop));
-            Ok(())
-        }
+        Backend::Nftables => open_by_nft(handles, ports, rb),
         Backend::Iptables => iptables::create(handles, ports, rb),
     }
+}
+
+fn open_by_nft<'a>(
+    handles: &'a Handles,
+    ports: &Publication<'a>,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    nft::create(handles, ports)?;
+    let key = ports.key;
+    rb.undo("close the ports", move || nft::delete(handles, key).map(drop));
+    Ok(())
 }
 
 /// Deletes UDP flows to a port of the host that began before the port led here. They would never
 /// get here: the kernel does not evaluate the rules for them again.
 fn forget_flows_to_others(cx: &Context<'_>, forwards: &[Forward]) {
-    let is_own = |ip| cx.host().and_then(|host| host.is_local(ip)).unwrap_or(false);
     let of_udp = |forward: &&Forward| forward.protocol == Protocol::Udp;
     let udp: Vec<&Forward> = forwards.iter().filter(of_udp).collect();
     let ports: Vec<(IpAddr, u16)> =
         udp.iter().map(|forward| (forward.to.addr(), forward.host_port)).collect();
-    let is_stale = |flow: &Flow| {
-        udp.iter().any(|forward| leads_elsewhere(flow, forward)) && is_own(flow.destination)
-    };
-    forget(&ports, is_stale);
+    forget(&ports, |flow| {
+        udp.iter().any(|forward| leads_elsewhere(flow, forward)) && is_own(cx, flow.destination)
+    });
+}
+
+/// Whether the host has the address, as far as the kernel answers.
+fn is_own(cx: &Context<'_>, ip: IpAddr) -> bool {
+    cx.host().and_then(|host| host.is_local(ip)).unwrap_or(false)
 }
 
 /// Whether a flow to the forward's port is answered by another address than the container's.
@@ -165,8 +181,7 @@ fn forget_flows_of(released: &[Released]) {
 /// Deletes the stale ones among the UDP flows to these ports, each of which led to an address.
 fn forget(ports: &[(IpAddr, u16)], is_stale: impl Fn(&Flow) -> bool) {
     for family in Family::ALL {
-        let of_family = ports.iter().filter(|(to, _)| Family::of(*to) == family);
-        let ports: BTreeSet<u16> = of_family.map(|(_, port)| *port).collect();
+        let ports = ports_of(family, ports);
         if !ports.is_empty()
             && let Err(error) = Conntrack::open()
                 .and_then(|conntrack| conntrack.forget_udp(family, &ports, &is_stale))
@@ -176,19 +191,27 @@ fn forget(ports: &[(IpAddr, u16)], is_stale: impl Fn(&Flow) -> bool) {
     }
 }
 
+fn ports_of(family: Family, ports: &[(IpAddr, u16)]) -> BTreeSet<u16> {
+    let of_family = ports.iter().filter(|(to, _)| Family::of(*to) == family);
+    of_family.map(|(_, port)| *port).collect()
+}
+
 /// Switches on [`localnet`].
 fn let_localhost_out(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
     localnet(cx, ports)?.iter().try_for_each(|localnet| localnet.ensure("1"))
 }
 
 fn verify_localhost_gets_out(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
-    let is_off = |localnet: &&Sysctl| localnet.read().is_ok_and(|value| value != "1");
-    match localnet(cx, ports)?.iter().find(is_off) {
+    match localnet(cx, ports)?.filter(is_off) {
         Some(off) => Err(Error::check(format!(
             "sysctl {off} is off, so the ports do not answer at 127.0.0.1"
         ))),
         None => Ok(()),
     }
+}
+
+fn is_off(setting: &Sysctl) -> bool {
+    setting.read().is_ok_and(|value| value != "1")
 }
 
 /// LOOPBACK_IFINDEX: `lo` has this number in every namespace.
@@ -200,13 +223,17 @@ fn localnet(cx: &Context<'_>, ports: &Publication<'_>) -> Result<Option<Sysctl>>
     let Some(forward) = ports.of_family(Family::V4).next().filter(|_| ports.conf.snat) else {
         return Ok(None);
     };
-    let host = cx.host()?;
-    let link = match host.link_towards(forward.to.addr()) {
-        Ok(LOOPBACK) => None, // the host's own address, not a container's
-        Ok(index) => host.find_link_by_index(index)?,
-        // then even the container's own network does not reach it
-        Err(error) if error.is_unreachable() => None,
-        Err(error) => return Err(error),
-    };
+    let link = link_towards(cx.host()?, forward.to.addr())?;
     Ok(link.map(|link| Sysctl::ipv4_conf(&link.name, "route_localnet")))
+}
+
+/// Finds the link that leads to a container's address.
+fn link_towards(host: &Netlink, ip: IpAddr) -> Result<Option<Link>> {
+    match host.link_towards(ip) {
+        Ok(LOOPBACK) => Ok(None), // the host's own address, not a container's
+        Ok(index) => host.find_link_by_index(index),
+        // then even the container's own network does not reach it
+        Err(error) if error.is_unreachable() => Ok(None),
+        Err(error) => Err(error),
+    }
 }

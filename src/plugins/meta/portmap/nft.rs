@@ -32,10 +32,11 @@
 //! the usual priority, so that a foreign service at the same port is not taken over
 //! (CVE-2019-9946), and only packets addressed to the host are considered (CVE-2025-67499).
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
+use super::condition::Condition;
 use super::mapping::{Forward, Protocol, Released};
 use super::of_reference;
 use super::publication::Publication;
@@ -84,6 +85,9 @@ const AT_INPUT: Hook = Hook { kind: "filter", number: 1, priority: 0 };
 const AT_OUTPUT: Hook = Hook { kind: "nat", number: 3, priority: -99 };
 /// NF_INET_POST_ROUTING, at srcnat.
 const AT_POSTROUTING: Hook = Hook { kind: "nat", number: 4, priority: 100 };
+
+/// The name of the host's loopback link, as a register has it.
+const LO: &[u8; 16] = b"lo\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// RTN_LOCAL of linux/rtnetlink.h.
 const LOCAL: u32 = 2;
@@ -161,16 +165,16 @@ static V6: OfFamily = OfFamily {
 };
 
 impl OfFamily {
-    fn of(ip: IpAddr) -> &'static OfFamily {
-        match Family::of(ip) {
+    fn of(forward: &Forward) -> &'static OfFamily {
+        match forward.family() {
             Family::V4 => &V4,
             Family::V6 => &V6,
         }
     }
 
-    /// Returns the number of words that an address fills in registers.
-    fn words(&self) -> Register {
-        self.length / 4
+    /// Returns the register after an address in the first one.
+    fn after_address(&self) -> Register {
+        WORD + self.length / 4
     }
 }
 
@@ -179,7 +183,7 @@ pub fn create(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let nft = handles.require_nft()?;
     let owner = nft_owner::of(ports.key);
     let taken = LAYOUT.on(nft).of(&owner).take_free(&elements(ports))?;
-    taken.map_or(Ok(()), |taken| Err(explain(&taken, &ports.forwards)))
+    refuse(taken, &ports.forwards)
 }
 
 /// Refuses with code 102 a port that an element of another attachment leads elsewhere.
@@ -187,7 +191,11 @@ pub fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     let owner = nft_owner::of(ports.key);
     let taken = LAYOUT.on(nft).of(&owner).first_taken(&port_elements(&ports.forwards))?;
-    taken.map_or(Ok(()), |taken| Err(explain(&taken, &ports.forwards)))
+    refuse(taken, &ports.forwards)
+}
+
+fn refuse(taken: Option<Taken>, forwards: &[Forward]) -> Result<()> {
+    taken.map_or(Ok(()), |taken| Err(explain(&taken, forwards)))
 }
 
 /// Requires that ports can be opened.
@@ -200,16 +208,18 @@ pub fn require(handles: &Handles) -> Result<()> {
 pub fn verify(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let nft = handles.require_nft()?;
     let elements = elements(ports);
-    let damage = LAYOUT.on(nft).damage()?;
-    match LAYOUT.on(nft).of(&nft_owner::of(ports.key)).missing(&elements)?.first() {
+    let ours = LAYOUT.on(nft);
+    let damage = ours.damage()?;
+    match ours.of(&nft_owner::of(ports.key)).missing(&elements)?.first() {
         Some(_) if of_reference::is_complete(nft, ports)? => Ok(()),
-        Some(element) => {
-            let port = port_of(element);
-            let map = element.set;
-            Err(rules_missing(format!("{port} is not published: no element in map {map:?}")))
-        }
+        Some(element) => Err(not_published(element)),
         None => damage.map_or(Ok(()), |damage| Err(rules_missing(damage))),
     }
+}
+
+fn not_published(element: &OwnedElement) -> Error {
+    let port = port_of(element);
+    rules_missing(format!("{port} is not published: no element in map {:?}", element.set))
 }
 
 /// Returns an error in the reference's words, which name the chain that it has in place of our
@@ -220,10 +230,7 @@ fn rules_missing(what: String) -> Error {
 
 /// Closes the ports of an attachment; the table is deleted with the last of all ports.
 pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
-    Ok(nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger)?
-        .iter()
-        .filter_map(released)
-        .collect())
+    nft_owner::release(handles, &LAYOUT, &nft_owner::of(key), Search::Ledger).map(closed)
 }
 
 /// Closes the ports of this network's stale attachments.
@@ -232,34 +239,46 @@ pub fn collect_garbage(
     network: &NetworkName,
     valid: &ValidAttachments,
 ) -> Result<Vec<Released>> {
-    Ok(nft_owner::release_invalid(handles, &LAYOUT, network, valid)?
-        .iter()
-        .filter_map(released)
-        .collect())
+    nft_owner::release_invalid(handles, &LAYOUT, network, valid).map(closed)
+}
+
+/// Returns the ports among the elements.
+fn closed(elements: Vec<owned::Released>) -> Vec<Released> {
+    elements.iter().filter_map(released).collect()
 }
 
 fn released(element: &owned::Released) -> Option<Released> {
-    let set = [&V4, &V6].into_iter().flat_map(|family| [&family.at_address, &family.at_all]);
-    set.into_iter().find(|set| set.name == element.set)?;
+    if !is_map_of_ports(&element.set) {
+        return None;
+    }
     let (protocol, host_port) = protocol_and_port(&element.key)?;
-    let address = element.value.get(..element.value.len().checked_sub(4)?)?;
+    let (address, _port) = element.value.split_last_chunk::<4>()?;
     Some(Released { protocol, host_port, to: read_ip(address)? })
+}
+
+fn is_map_of_ports(name: &str) -> bool {
+    [&V4, &V6].iter().any(|family| [family.at_address.name, family.at_all.name].contains(&name))
 }
 
 /// Parses the end of a key: `inet_proto . inet_service`.
 fn protocol_and_port(key: &[u8]) -> Option<(Protocol, u16)> {
-    let end = key.get(key.len().checked_sub(8)?..)?;
-    Some((Protocol::of_number(*end.first()?)?, u16::from_be_bytes([*end.get(4)?, *end.get(5)?])))
+    let [protocol, _, _, _, high, low, _, _] = *key.last_chunk()?;
+    Some((Protocol::of_number(protocol)?, u16::from_be_bytes([high, low])))
 }
 
 /// Names the owner of the port in words that an operator can search for. The elements of ports come
 /// first, one per forward.
 fn explain(taken: &Taken, forwards: &[Forward]) -> Error {
-    let holder = taken.by.split_once(", ").map_or(taken.by.as_str(), |(_, words)| words);
+    let holder = holder(taken);
     match forwards.get(taken.element) {
         Some(forward) => forward.taken(holder),
         None => Error::new(Code::CONFLICT, format!("what the ports need is taken by {holder}")),
     }
+}
+
+/// Returns the words after the owner's identity.
+fn holder(taken: &Taken) -> &str {
+    taken.by.split_once(", ").map_or(taken.by.as_str(), |(_, words)| words)
 }
 
 /// Returns `8080/tcp`, with the host's address if the element has one.
@@ -286,19 +305,28 @@ fn port_elements(forwards: &[Forward]) -> Vec<OwnedElement> {
 }
 
 fn port_element(forward: &Forward) -> OwnedElement {
-    let OfFamily { at_address, at_all, .. } = OfFamily::of(forward.to.addr());
-    let port = port_key(forward);
-    let (set, rival) = match forward.at {
-        Some(_) => (at_address.name, Rival::Key { set: at_all.name, key: port }),
-        None => (at_all.name, Rival::Suffix { set: at_address.name, suffix: port }),
-    };
-    let value = [octets(forward.to.addr()), padded(forward.container_port).to_vec()].concat();
+    let OfFamily { at_address, at_all, .. } = OfFamily::of(forward);
     OwnedElement {
-        set,
+        set: if forward.at.is_some() { at_address.name } else { at_all.name },
         key: key_of(forward),
-        value: Some(value),
-        rivals: vec![rival],
+        value: Some(destination(forward)),
+        rivals: vec![rival(forward)],
         ..OwnedElement::default()
+    }
+}
+
+/// Returns the container's address and port.
+fn destination(forward: &Forward) -> Vec<u8> {
+    [octets(forward.to.addr()), padded(forward.container_port).to_vec()].concat()
+}
+
+/// Returns the element that would have the same port: at all addresses, or at any one.
+fn rival(forward: &Forward) -> Rival {
+    let OfFamily { at_address, at_all, .. } = OfFamily::of(forward);
+    let port = port_key(forward);
+    match forward.at {
+        Some(_) => Rival::Key { set: at_all.name, key: port },
+        None => Rival::Suffix { set: at_address.name, suffix: port },
     }
 }
 
@@ -314,16 +342,18 @@ fn port_key(forward: &Forward) -> Vec<u8> {
 /// If there are conditions, returns one more element per port, which leads to the chain with the
 /// conditions.
 fn conditional_elements(ports: &Publication<'_>) -> Vec<OwnedElement> {
-    let element = |forward: &Forward| {
-        let family = OfFamily::of(forward.to.addr());
-        let set = match forward.at {
-            Some(_) => family.conditional_at_address.name,
-            None => family.conditional_at_all.name,
-        };
-        let chain = Some(conditional_chain(ports, family)?);
-        Some(OwnedElement { set, key: key_of(forward), chain, ..OwnedElement::default() })
-    };
+    let element = |forward| conditional_element(ports, forward);
     ports.forwards.iter().filter_map(element).collect()
+}
+
+fn conditional_element(ports: &Publication<'_>, forward: &Forward) -> Option<OwnedElement> {
+    let family = OfFamily::of(forward);
+    let set = match forward.at {
+        Some(_) => family.conditional_at_address.name,
+        None => family.conditional_at_all.name,
+    };
+    let chain = Some(conditional_chain(ports, family)?);
+    Some(OwnedElement { set, key: key_of(forward), chain, ..OwnedElement::default() })
 }
 
 /// A port as a field: in network byte order, padded to a word.
@@ -345,29 +375,31 @@ fn snat_elements(ports: &Publication<'_>) -> Vec<OwnedElement> {
 }
 
 fn snat_element(forward: &Forward, masq_all: bool) -> OwnedElement {
-    let family = OfFamily::of(forward.to.addr());
+    let family = OfFamily::of(forward);
     let chain = if masq_all { everyone() } else { neighbours(family, forward.to.trunc()) };
-    OwnedElement {
-        set: family.snat.name,
-        key: octets(forward.to.addr()),
-        chain: Some(chain),
-        ..OwnedElement::default()
-    }
+    let key = octets(forward.to.addr());
+    OwnedElement { set: family.snat.name, key, chain: Some(chain), ..OwnedElement::default() }
 }
 
 /// Masquerades the sources whose answers would bypass the host: the container's own network with
 /// the container itself, and the host's 127.0.0.1, which the container cannot answer at all.
 fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
-    let masquerade_from = |net: IpNet| {
-        let mut rule = Expressions::default();
-        rule.family(family.ip);
-        rule.payload(Header::Network, family.source, family.length, 1)
-            .mask(1, &octets(net.netmask()));
-        rule.equal(1, &octets(net.network())).masquerade();
-        rule
-    };
     let name = format!("net-{}", net.to_string().replace(':', "-"));
-    SharedChain { name, rules: [masquerade_from(net), masquerade_from(family.loopback)] }
+    let rules = [masquerade_from(family, net), masquerade_from(family, family.loopback)];
+    SharedChain { name, rules }
+}
+
+fn masquerade_from(family: &OfFamily, net: IpNet) -> Expressions {
+    let mut rule = Expressions::default();
+    rule.family(family.ip);
+    rule.payload(Header::Network, family.source, family.length, 1);
+    is_in(&mut rule, net).masquerade();
+    rule
+}
+
+/// Matches if the loaded address is in the network.
+fn is_in(rule: &mut Expressions, net: IpNet) -> &mut Expressions {
+    rule.mask(1, &octets(net.netmask())).equal(1, &octets(net.network()))
 }
 
 fn everyone() -> SharedChain {
@@ -382,18 +414,28 @@ fn everyone() -> SharedChain {
 /// them.
 fn conditional_chain(ports: &Publication<'_>, family: &OfFamily) -> Option<SharedChain> {
     let conditions = &ports.conf.conditions[family.ip as usize];
-    let rule = |redirect: fn(&mut Expressions, &OfFamily)| {
-        let mut rule = Expressions::default();
-        // Without this, nft(8) lists the conditions as raw bytes, and cannot read its own listing.
-        rule.family(family.ip);
-        conditions.iter().for_each(|condition| condition.write(&mut rule));
-        redirect(&mut rule, family);
-        rule
-    };
+    let rule = |redirect| conditional_rule(conditions, family, redirect);
     let name = format!("if{}-{}", u8::from(family.ip), ports.key.identity());
     (!conditions.is_empty())
         .then(|| SharedChain { name, rules: [rule(to_value_at_address), rule(to_value_at_all)] })
 }
+
+/// Returns a rule that redirects the packets that meet the conditions.
+fn conditional_rule(
+    conditions: &[Condition],
+    family: &OfFamily,
+    redirect: Statement,
+) -> Expressions {
+    let mut rule = Expressions::default();
+    // Without this, nft(8) lists the conditions as raw bytes, and cannot read its own listing.
+    rule.family(family.ip);
+    conditions.iter().for_each(|condition| condition.write(&mut rule));
+    redirect(&mut rule, family);
+    rule
+}
+
+/// Writes a part of a rule for one family.
+type Statement = fn(&mut Expressions, &OfFamily);
 
 fn lay_out(batch: &mut Batch, table: Table) {
     // In the order of a packet's path, in which damage is reported.
@@ -406,32 +448,45 @@ fn lay_out(batch: &mut Batch, table: Table) {
     batch.rule(table, PREROUTING, |rule| {
         is_to_loopback(rule).verdict(&Verdict::Return);
     });
-    for chain in [PREROUTING, OUTPUT] {
-        batch.rule(table, chain, |rule| {
-            rule.type_of_destination(1)
-                .equal(1, &LOCAL.to_ne_bytes())
-                .verdict(&Verdict::Goto(PORTS.to_owned()));
-        });
-    }
+    lay_out_jump(batch, table, PREROUTING);
+    lay_out_jump(batch, table, OUTPUT);
+    lay_out_postrouting(batch, table);
+    lay_out_guard(batch, table);
+}
+
+/// `fib daddr type local goto ports`.
+fn lay_out_jump(batch: &mut Batch, table: Table, chain: &str) {
+    batch.rule(table, chain, |rule| {
+        rule.type_of_destination(1)
+            .equal(1, &LOCAL.to_ne_bytes())
+            .verdict(&Verdict::Goto(PORTS.to_owned()));
+    });
+}
+
+fn lay_out_postrouting(batch: &mut Batch, table: Table) {
     batch.base_chain(table, POSTROUTING, AT_POSTROUTING).flush_chain(table, POSTROUTING);
     for family in [&V4, &V6] {
-        for came_by in [came_by_address, came_by_port] {
-            batch.rule(table, POSTROUTING, |rule| {
-                rule.family(family.ip);
-                came_by(is_redirected(rule), family);
-                rule.payload(Header::Network, family.source + family.length, family.length, 1);
-                rule.verdict_of(family.snat.name, 1);
-            });
-        }
+        lay_out_snat(batch, table, family, came_by_address);
+        lay_out_snat(batch, table, family, came_by_port);
     }
-    lay_out_guard(batch, table);
+}
+
+/// Masquerades redirected connections according to the container's address.
+fn lay_out_snat(batch: &mut Batch, table: Table, family: &OfFamily, came_by: Statement) {
+    batch.rule(table, POSTROUTING, |rule| {
+        rule.family(family.ip);
+        came_by(is_redirected(rule), family);
+        load_destination(rule, family);
+        rule.verdict_of(family.snat.name, 1);
+    });
 }
 
 /// Matches connections that began at a port which we forward at one address. Other programs
 /// redirect to containers as well.
 fn came_by_address(rule: &mut Expressions, family: &OfFamily) {
+    let protocol = family.after_address();
     rule.original_destination(family.ip, 1);
-    rule.meta(Meta::L4Proto, WORD + family.words()).original_port(WORD + family.words() + 1);
+    rule.meta(Meta::L4Proto, protocol).original_port(protocol + 1);
     rule.value_of(family.at_address.name, 1, 1);
 }
 
@@ -442,18 +497,8 @@ fn came_by_port(rule: &mut Expressions, family: &OfFamily) {
 }
 
 fn lay_out_ports(batch: &mut Batch, table: Table, family: &OfFamily) {
-    let redirects: [fn(&mut Expressions, &OfFamily); 4] = [
-        |rule, family| {
-            load_address_and_port(rule, family);
-            rule.verdict_of(family.conditional_at_address.name, 1);
-        },
-        to_value_at_address,
-        |rule, family| {
-            load_port(rule, 1, WORD + 1);
-            rule.verdict_of(family.conditional_at_all.name, 1);
-        },
-        to_value_at_all,
-    ];
+    let redirects: [Statement; 4] =
+        [to_chain_at_address, to_value_at_address, to_chain_at_all, to_value_at_all];
     for redirect in redirects {
         batch.rule(table, PORTS, |rule| {
             rule.family(family.ip);
@@ -462,25 +507,41 @@ fn lay_out_ports(batch: &mut Batch, table: Table, family: &OfFamily) {
     }
 }
 
+/// `ip daddr . meta l4proto . th dport vmap @conditional_hostport4`.
+fn to_chain_at_address(rule: &mut Expressions, family: &OfFamily) {
+    load_address_and_port(rule, family);
+    rule.verdict_of(family.conditional_at_address.name, 1);
+}
+
+/// `meta l4proto . th dport vmap @conditional_port4`.
+fn to_chain_at_all(rule: &mut Expressions, family: &OfFamily) {
+    load_port(rule, 1, WORD + 1);
+    rule.verdict_of(family.conditional_at_all.name, 1);
+}
+
 /// `dnat to ip daddr . meta l4proto . th dport map @hostport4`.
 fn to_value_at_address(rule: &mut Expressions, family: &OfFamily) {
     load_address_and_port(rule, family);
-    rule.value_of(family.at_address.name, 1, 1).destination_nat(
-        family.ip,
-        1,
-        WORD + family.words(),
-    );
+    let port = family.after_address();
+    rule.value_of(family.at_address.name, 1, 1).destination_nat(family.ip, 1, port);
 }
 
 /// `dnat to meta l4proto . th dport map @port4`.
 fn to_value_at_all(rule: &mut Expressions, family: &OfFamily) {
     load_port(rule, 1, WORD + 1);
-    rule.value_of(family.at_all.name, 1, 1).destination_nat(family.ip, 1, WORD + family.words());
+    let port = family.after_address();
+    rule.value_of(family.at_all.name, 1, 1).destination_nat(family.ip, 1, port);
 }
 
 fn load_address_and_port(rule: &mut Expressions, family: &OfFamily) {
-    rule.payload(Header::Network, family.source + family.length, family.length, 1);
-    load_port(rule, WORD + family.words(), WORD + family.words() + 1);
+    let protocol = family.after_address();
+    load_destination(rule, family);
+    load_port(rule, protocol, protocol + 1);
+}
+
+/// `ip daddr`.
+fn load_destination<'r>(rule: &'r mut Expressions, family: &OfFamily) -> &'r mut Expressions {
+    rule.payload(Header::Network, family.source + family.length, family.length, 1)
 }
 
 /// `meta l4proto . th dport`.
@@ -496,18 +557,15 @@ fn is_redirected(rule: &mut Expressions) -> &mut Expressions {
 /// `ip daddr 127.0.0.0/8`. The kernel itself refuses packets to ::1 that come from elsewhere.
 fn is_to_loopback(rule: &mut Expressions) -> &mut Expressions {
     rule.family(Family::V4);
-    rule.payload(Header::Network, V4.source + V4.length, V4.length, 1);
-    rule.mask(1, &octets(V4.loopback.netmask())).equal(1, &octets(V4.loopback.network()))
+    is_in(load_destination(rule, &V4), V4.loopback)
 }
 
 /// Drops packets to 127.0.0.1 from outside. `route_localnet` lets them in from the containers'
 /// network too, and services at 127.0.0.1 trust the host alone. Answers to packets that came
 /// through a port pass.
 fn lay_out_guard(batch: &mut Batch, table: Table) {
-    let mut lo = b"lo".to_vec();
-    lo.resize(16, 0);
     batch.base_chain(table, INPUT, AT_INPUT).flush_chain(table, INPUT).rule(table, INPUT, |rule| {
-        is_to_loopback(rule).meta(Meta::IifName, 1).not_equal(1, &lo);
+        is_to_loopback(rule).meta(Meta::IifName, 1).not_equal(1, LO);
         rule.connection_status(1).mask(1, &DST_NAT.to_ne_bytes()).equal(1, &[0; 4]);
         rule.verdict(&Verdict::Drop);
     });

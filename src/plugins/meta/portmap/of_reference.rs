@@ -34,20 +34,25 @@ pub fn is_complete(nft: &Nft, ports: &Publication<'_>) -> Result<bool> {
 pub fn refuse_taken(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let Some(nft) = handles.nft()? else { return Ok(()) };
     for (table, family) in TABLES.into_iter().zip(Family::ALL) {
-        // The jump to the chain counts as a use.
-        if nft.chain(table.family, table.name, CHAINS[0])?.is_none_or(|chain| chain.uses <= 1) {
-            continue;
-        }
-        let rules = nft.rules(table.family, table.name, CHAINS[0])?;
-        let own = ports.key.container_id.as_str();
+        let rules = rules_of_others(nft, table, ports.key)?;
         for forward in ports.of_family(family) {
-            let takes = |rule: &&RuleInfo| rule.comment != own && redirects(rule, forward);
-            if let Some(rule) = rules.iter().find(takes) {
+            if let Some(rule) = rules.iter().find(|rule| redirects(rule, forward)) {
                 return Err(forward.taken(&format!("container {}", rule.comment)));
             }
         }
     }
     Ok(())
+}
+
+/// Returns the rules of ports that name another container's ID.
+fn rules_of_others(nft: &Nft, table: Table, key: &Key) -> Result<Vec<RuleInfo>> {
+    // The jump to the chain counts as a use.
+    if nft.chain(table.family, table.name, CHAINS[0])?.is_none_or(|chain| chain.uses <= 1) {
+        return Ok(vec![]);
+    }
+    let mut rules = nft.rules(table.family, table.name, CHAINS[0])?;
+    rules.retain(|rule| rule.comment != key.container_id.as_str());
+    Ok(rules)
 }
 
 /// Whether a rule of the reference matches the forward's port. The rule is `[ip daddr A] tcp dport
@@ -66,13 +71,19 @@ pub fn delete(handles: &Handles, key: &Key) -> Result<()> {
     let mut errors = ErrorList::default();
     for (table, chain) in TABLES.into_iter().flat_map(|table| CHAINS.map(|chain| (table, chain))) {
         for handle in errors.push(rules_of(nft, table, chain, key)).unwrap_or_default() {
-            let mut batch = Batch::default();
-            batch.delete_rule(table, chain, handle);
-            let deleted = nft.commit(&batch, "delete a port rule of the reference plugins");
-            errors.push(deleted.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) }));
+            errors.push(delete_rule(nft, table, chain, handle));
         }
     }
     errors.finish()
+}
+
+fn delete_rule(nft: &Nft, table: Table, chain: &str, handle: u64) -> Result<()> {
+    let mut batch = Batch::default();
+    batch.delete_rule(table, chain, handle);
+    match nft.commit(&batch, "delete a port rule of the reference plugins") {
+        Err(e) if e.is_not_found() => Ok(()),
+        deleted => deleted,
+    }
 }
 
 fn rules_of(nft: &Nft, table: Table, chain: &str, key: &Key) -> Result<Vec<u64>> {
@@ -80,9 +91,6 @@ fn rules_of(nft: &Nft, table: Table, chain: &str, key: &Key) -> Result<Vec<u64>>
         return Ok(vec![]);
     }
     let rules = nft.rules(table.family, table.name, chain)?;
-    Ok(rules
-        .iter()
-        .filter(|rule| rule.comment == key.container_id.as_str())
-        .map(|rule| rule.handle)
-        .collect())
+    let own = rules.iter().filter(|rule| rule.comment == key.container_id.as_str());
+    Ok(own.map(|rule| rule.handle).collect())
 }

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::conf::Conf;
 use super::mapping::{self, Forward};
 use crate::cni::attachment::Key;
-use crate::cni::result::{AddResult, IpConfig};
+use crate::cni::result::{AddResult, Interface, IpConfig};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::Attachment;
@@ -28,11 +28,7 @@ impl<'a> Publication<'a> {
         let v4 = first_address(result, at, Family::V4);
         let v6 = first_address(result, at, Family::V6);
         if !conf.mappings.is_empty() && v4.or(v6).is_none() {
-            let problem = format!(
-                "interface {:?} has no address, expected one for the ports to lead to",
-                at.ifname()
-            );
-            return Err(Error::config("prevResult.ips", problem));
+            return Err(no_address(at.ifname()));
         }
         Ok(Publication { key: &at.key, conf, forwards: mapping::plan(&conf.mappings, v4, v6)? })
     }
@@ -50,12 +46,13 @@ impl<'a> Publication<'a> {
     /// The same publication for each family that it has forwards of, with that family's address of
     /// the container.
     pub fn by_family(&self) -> Vec<(IpAddr, Publication<'a>)> {
-        let of_family = |family| {
-            let forwards: Vec<Forward> = self.of_family(family).cloned().collect();
-            let address = forwards.first()?.to.addr();
-            Some((address, Publication { forwards, ..*self }))
-        };
-        Family::ALL.into_iter().filter_map(of_family).collect()
+        Family::ALL.into_iter().filter_map(|family| self.for_family(family)).collect()
+    }
+
+    fn for_family(&self, family: Family) -> Option<(IpAddr, Publication<'a>)> {
+        let forwards: Vec<Forward> = self.of_family(family).cloned().collect();
+        let address = forwards.first()?.to.addr();
+        Some((address, Publication { forwards, ..*self }))
     }
 }
 
@@ -63,11 +60,21 @@ impl<'a> Publication<'a> {
 /// is named for.
 fn first_address(result: &AddResult, at: &Attachment, family: Family) -> Option<IpNet> {
     let is_in_container = |ip: &&IpConfig| {
-        let named = ip.interface.and_then(|index| usize::try_from(index).ok());
-        named
-            .and_then(|index| result.interfaces.get(index))
+        interface_of(ip, result)
             .is_none_or(|interface| interface.name == at.ifname() && !interface.sandbox.is_empty())
     };
-    let addresses = result.ips.iter().filter(is_in_container).map(|ip| ip.address);
-    addresses.into_iter().find(|address| Family::of_net(*address) == family)
+    let mut addresses = result.ips.iter().filter(is_in_container).map(|ip| ip.address);
+    addresses.find(|address| Family::of_net(*address) == family)
+}
+
+/// Returns the interface that an address names.
+fn interface_of<'r>(ip: &IpConfig, result: &'r AddResult) -> Option<&'r Interface> {
+    let index = usize::try_from(ip.interface?).ok()?;
+    result.interfaces.get(index)
+}
+
+fn no_address(ifname: &str) -> Error {
+    let problem =
+        format!("interface {ifname:?} has no address, expected one for the ports to lead to");
+    Error::config("prevResult.ips", problem)
 }
