@@ -220,12 +220,13 @@ fn filters(traffic: &Traffic, side: Side, limited: Verdict) -> Vec<Filter> {
 
 /// Returns one filter per subnet.
 fn filters_of(subnets: &[IpNet], side: Side, verdict: Verdict) -> Vec<Filter> {
-    let filter = |net: &IpNet| {
-        // All filters of one priority must be of one family.
-        let priority = if net.addr().is_ipv4() { 1 } else { 2 };
-        Filter::of_subnet(priority, side, net, verdict)
-    };
-    subnets.iter().map(filter).collect()
+    subnets.iter().map(|net| filter_of(net, side, verdict)).collect()
+}
+
+fn filter_of(net: &IpNet, side: Side, verdict: Verdict) -> Filter {
+    // All filters of one priority must be of one family.
+    let priority = if net.addr().is_ipv4() { 1 } else { 2 };
+    Filter::of_subnet(priority, side, net, verdict)
 }
 
 fn verify_filters(host: &Netlink, link: &Link, qdisc: Handle, expected: &[Filter]) -> Result<()> {

@@ -79,13 +79,16 @@ fn jump_to(chain: &str, comment: &str) -> FilterRule {
 /// Returns the chains that [`admin_jump`]s among the rules lead to. If no rule has the comment, as
 /// after nft(8) has loaded its own listing, the first rule is taken for one.
 pub fn admin_chains_of(rules: &[Option<&FilterRule>]) -> Vec<String> {
-    let has_comment = |rule: &&FilterRule| rule.comment.is_some();
-    let commented: Vec<String> =
-        rules.iter().flatten().copied().filter(has_comment).filter_map(admin_chain).collect();
+    let commented = commented_admin_chains(rules);
     match rules.first() {
         Some(Some(first)) if commented.is_empty() => admin_chain(first).into_iter().collect(),
         _ => commented,
     }
+}
+
+fn commented_admin_chains(rules: &[Option<&FilterRule>]) -> Vec<String> {
+    let has_comment = |rule: &&FilterRule| rule.comment.is_some();
+    rules.iter().flatten().copied().filter(has_comment).filter_map(admin_chain).collect()
 }
 
 /// Returns the chain that a rule leads to, if the rule is an [`admin_jump`].

@@ -26,7 +26,7 @@
 //! elsewhere stay with it; if the ADD of the new owner fails, the address moves back.
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::conf::{Isolation, Policy, Wish};
 use super::rules;
@@ -37,7 +37,7 @@ use crate::family::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced, Search};
-use crate::net::nft::wire::octets;
+use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::xtables::filter_table;
 use crate::net::nft::{NfFamily, Nft};
 use crate::plugin::Handles;
@@ -316,9 +316,13 @@ fn of_source(ip: IpAddr, zone: &str) -> OwnedElement {
 }
 
 fn source(set: &str, key: &[u8]) -> Option<(IpAddr, String)> {
-    let zone = key.get(key.len().checked_sub(ZONE_MAX)?..)?;
-    let end = zone.iter().position(|byte| *byte == 0).unwrap_or(ZONE_MAX);
-    Some((address(set, key)?, String::from_utf8_lossy(&zone[..end]).into_owned()))
+    let zone = key.last_chunk::<ZONE_MAX>()?;
+    Some((address(set, key)?, zone_name(zone)))
+}
+
+fn zone_name(field: &[u8; ZONE_MAX]) -> String {
+    let end = field.iter().position(|byte| *byte == 0).unwrap_or(ZONE_MAX);
+    String::from_utf8_lossy(&field[..end]).into_owned()
 }
 
 fn of_address(ip: IpAddr) -> OwnedElement {
@@ -339,14 +343,16 @@ fn shared(set: Set, key: Vec<u8>) -> OwnedElement {
 
 /// Returns the address at the beginning of a key, for sets of addresses.
 fn address(set: &str, key: &[u8]) -> Option<IpAddr> {
-    match set {
-        set if set == CONTAINERS4.name || set == ZONES4.name => {
-            key.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets).into())
-        }
-        set if set == CONTAINERS6.name || set == ZONES6.name => {
-            key.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets).into())
-        }
-        _ => None,
+    read_ip(key.get(..length_of_address(set)?)?)
+}
+
+fn length_of_address(set: &str) -> Option<usize> {
+    if [CONTAINERS4.name, ZONES4.name].contains(&set) {
+        Some(4)
+    } else if [CONTAINERS6.name, ZONES6.name].contains(&set) {
+        Some(16)
+    } else {
+        None
     }
 }
 

@@ -53,12 +53,16 @@ impl<'a> Allowlist<'a> {
     }
 
     fn refusal(&self, Setting { path, name, .. }: &Setting) -> Error {
-        let lines: Vec<&str> = self.0.iter().map(|(line, _)| *line).collect();
-        let lines = lines.join(" ");
+        let lines = self.lines();
         let problem = format_args!("no line of {PATH} is a pattern for the whole name");
         Error::config(path, problem).saying(format_args!(
             "Sysctl {name} is not allowed. Only the following sysctls are allowed: [{lines}]"
         ))
+    }
+
+    fn lines(&self) -> String {
+        let lines: Vec<&str> = self.0.iter().map(|(line, _)| *line).collect();
+        lines.join(" ")
     }
 }
 

@@ -137,11 +137,12 @@ fn link_if_tuned(at: &Attachment, attributes: &Attributes) -> Result<Link> {
     if attributes.is_empty() {
         return Ok(Link::default());
     }
-    find_link(at)?.ok_or_else(|| {
-        let problem = format!("Cannot find container link {:?}", at.ifname());
-        Error::new(Code::INVALID_CONFIG, problem)
-            .with_details("tuning must come after the plugin that makes it")
-    })
+    find_link(at)?.ok_or_else(|| no_link(at.ifname()))
+}
+
+fn no_link(ifname: &str) -> Error {
+    Error::new(Code::INVALID_CONFIG, format!("Cannot find container link {ifname:?}"))
+        .with_details("tuning must come after the plugin that makes it")
 }
 
 fn find_link(at: &Attachment) -> Result<Option<Link>> {
@@ -321,8 +322,10 @@ fn values_of(backup: &Backup, ifname: &str, link: Option<&Link>) -> Vec<(Sysctl,
 /// Whether the next DEL may succeed, so that the backup must stay: the process lacks capabilities,
 /// memory or threads, or there was an I/O error, which no sysctl and no link returns permanently.
 fn is_for_another_time(error: &Error) -> bool {
-    let rights = [Capability::NetAdmin, Capability::SysAdmin];
     error.may_pass()
         || error.has_errno(Errno::EIO)
-        || error.has_errno(Errno::EPERM) && !capabilities::missing(&rights).is_empty()
+        || error.has_errno(Errno::EPERM) && !capabilities::missing(&CAPABILITIES).is_empty()
 }
+
+/// What restoring needs.
+const CAPABILITIES: [Capability; 2] = [Capability::NetAdmin, Capability::SysAdmin];

@@ -145,14 +145,20 @@ fn write_one(change: &Change) -> Result<()> {
 }
 
 fn refusal(error: Error, change: &Change) -> Error {
-    // The sysctl exists, so "not found" is about the value: an unknown algorithm, say.
-    let is_of_value = error.is_errno(Errno::EINVAL) || error.is_not_found();
-    let error = error.context(&change.path);
-    if is_of_value {
-        error.with_code(Code::INVALID_CONFIG).with_details("the kernel refuses the value")
-    } else {
+    if is_of_value(&error) {
         error
+            .context(&change.path)
+            .with_code(Code::INVALID_CONFIG)
+            .with_details("the kernel refuses the value")
+    } else {
+        error.context(&change.path)
     }
+}
+
+/// Whether the kernel refuses the value. The sysctl exists, so "not found" is about the value: an
+/// unknown algorithm, say.
+fn is_of_value(error: &Error) -> bool {
+    error.is_errno(Errno::EINVAL) || error.is_not_found()
 }
 
 /// Restores values, the last one first. One that went away with its link, or that is unchanged,
@@ -187,10 +193,13 @@ fn read_if_there(sysctl: &Sysctl) -> Result<Option<String>> {
 /// Compares every sysctl that was set with the kernel. One that cannot be read is not compared.
 pub fn verify(changes: &[Change]) -> Result<()> {
     match changes.iter().find_map(|change| Some((change, change.to_undo()?))) {
-        Some((change, found)) => Err(Error::check(format!(
-            "Error: Tuning configured value of {} is {}, current value is {found}",
-            change.sysctl, change.after
-        ))),
+        Some((change, found)) => Err(other_value(change, found)),
         None => Ok(()),
     }
+}
+
+fn other_value(Change { sysctl, after, .. }: &Change, found: &str) -> Error {
+    Error::check(format!(
+        "Error: Tuning configured value of {sysctl} is {after}, current value is {found}"
+    ))
 }
