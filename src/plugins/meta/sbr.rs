@@ -54,10 +54,7 @@ impl Plugin for Sbr {
     }
 
     fn status(_cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        let has_rules = Netlink::open()
-            .and_then(Netlink::into_has_rules)
-            .map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
-        if has_rules { Ok(()) } else { Err(no_policy_routing()) }
+        if has_policy_routing()? { Ok(()) } else { Err(no_policy_routing()) }
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
@@ -76,6 +73,10 @@ fn route<'a>(
         Some(table) => source_routing::lead(at, ips, table, rb),
         None => source_routing::move_routes(at, ips, rb),
     }
+}
+
+fn has_policy_routing() -> Result<bool> {
+    Netlink::open().and_then(Netlink::into_has_rules).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
 }
 
 fn no_policy_routing() -> Error {

@@ -70,22 +70,25 @@ fn chained(cx: &Context<'_>) -> Result<AddResult> {
     prev_result::require_chained(cx, "missing prevResult from earlier plugin")
 }
 
+fn require_link_name(name: &str) -> Result<()> {
+    // The kernel replaces `%d` by a number, and takes NUL as the end of the name.
+    if name.contains(['%', '\0']) {
+        return Err(no_link_name(name, "it contains % or NUL"));
+    }
+    IfName::parse(name).map(drop).map_err(|e| no_link_name(name, &e.to_string()))
+}
+
 fn no_link_name(name: &str, problem: &str) -> Error {
     Error::config("vrfname", format_args!("{name:?} is not a link name: {problem}"))
 }
 
 impl Conf {
     fn validate_name(&self) -> Result<()> {
-        let name = &self.vrfname;
-        if name.is_empty() {
+        if self.vrfname.is_empty() {
             return Err(Error::missing("vrfname", "the name of a VRF")
                 .saying("configuration is expected to have a valid vrf name"));
         }
-        // The kernel replaces `%d` by a number, and takes NUL as the end of the name.
-        if name.contains(['%', '\0']) {
-            return Err(no_link_name(name, "it contains % or NUL"));
-        }
-        IfName::parse(name).map(drop).map_err(|e| no_link_name(name, &e.to_string()))
+        require_link_name(&self.vrfname)
     }
 
     fn wanted(&self) -> Result<vrf::Wanted<'_>> {

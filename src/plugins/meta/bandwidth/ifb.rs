@@ -55,10 +55,13 @@ fn no_free_name(key: &Key) -> Error {
 fn refuse_own(host: &Netlink, key: &Key, name: &str) -> Result<()> {
     let found = host.find_link(name)?;
     match found.filter(|link| is_own(link, key)) {
-        Some(own) => Err(Error::new(Code::CONFLICT, format!("link {name:?} exists already"))
-            .with_details(own.alias)),
+        Some(own) => Err(exists_already(name, &own.alias)),
         None => Ok(()),
     }
+}
+
+fn exists_already(name: &str, alias: &str) -> Error {
+    Error::new(Code::CONFLICT, format!("link {name:?} exists already")).with_details(alias)
 }
 
 fn missing(key: &Key) -> Error {
@@ -68,12 +71,16 @@ fn missing(key: &Key) -> Error {
 
 /// Returns the attachment's link for CHECK. It must exist and be up.
 pub fn verify(host: &Netlink, key: &Key) -> Result<Link> {
-    let found = match find_own(host, key)? {
-        None => find_of_reference(host, key)?,
-        own => own,
-    };
-    let link = found.ok_or_else(|| missing(key))?;
+    let link = find_any(host, key)?.ok_or_else(|| missing(key))?;
     if link.up { Ok(link) } else { Err(Error::check(format!("ifb {:?} is down", link.name))) }
+}
+
+/// Finds the attachment's own link, else the one with the reference's name.
+fn find_any(host: &Netlink, key: &Key) -> Result<Option<Link>> {
+    match find_own(host, key)? {
+        None => find_of_reference(host, key),
+        own => Ok(own),
+    }
 }
 
 /// Finds the attachment's link, or the one that the reference made for it. The reference uses one

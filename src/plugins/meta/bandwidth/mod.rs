@@ -127,12 +127,16 @@ fn verify(shaped: &Shaped<'_>, limits: &Limits, key: &Key) -> Result<()> {
 
 /// Fails with code 50 if the kernel cannot limit traffic.
 fn require_able(cx: &Context<'_>) -> Result<()> {
-    if cx.host()?.has_qdisc("tbf").map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
+    if has_tbf(cx)? {
         link_kind::require(cx, ifb::KIND)
     } else {
         Err(Error::new(Code::NOT_AVAILABLE, "the kernel has no qdisc tbf")
             .with_details("is the module sch_tbf available?"))
     }
+}
+
+fn has_tbf(cx: &Context<'_>) -> Result<bool> {
+    cx.host()?.has_qdisc("tbf").map_err(|e| e.with_code(Code::NOT_AVAILABLE))
 }
 
 /// Returns the host's end of the container's veth pair, which prevResult must have.

@@ -87,8 +87,8 @@ pub fn admin_chains_of(rules: &[Option<&FilterRule>]) -> Vec<String> {
 }
 
 fn commented_admin_chains(rules: &[Option<&FilterRule>]) -> Vec<String> {
-    let has_comment = |rule: &&FilterRule| rule.comment.is_some();
-    rules.iter().flatten().copied().filter(has_comment).filter_map(admin_chain).collect()
+    let commented = rules.iter().flatten().filter(|rule| rule.comment.is_some());
+    commented.filter_map(|rule| admin_chain(rule)).collect()
 }
 
 /// Returns the chain that a rule leads to, if the rule is an [`admin_jump`].

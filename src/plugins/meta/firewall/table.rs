@@ -308,11 +308,14 @@ fn elements(ips: &[IpAddr], notes: Notes<'_>) -> Vec<OwnedElement> {
 
 fn of_source(ip: IpAddr, zone: &str) -> OwnedElement {
     let set = if ip.is_ipv6() { ZONES6 } else { ZONES4 };
-    let mut key = octets(ip);
-    let length = key.len() + ZONE_MAX;
-    key.extend(zone.bytes());
-    key.resize(length, 0);
+    let key = [octets(ip), zone_field(zone)].concat();
     OwnedElement { set: set.name, key, ..OwnedElement::default() }
+}
+
+fn zone_field(zone: &str) -> Vec<u8> {
+    let mut field = zone.as_bytes().to_vec();
+    field.resize(ZONE_MAX, 0);
+    field
 }
 
 fn source(set: &str, key: &[u8]) -> Option<(IpAddr, String)> {

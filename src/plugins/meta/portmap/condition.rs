@@ -112,16 +112,8 @@ impl What {
         match self {
             What::Source(net) => load_address(rule, *net, false),
             What::Destination(net) => load_address(rule, *net, true),
-            What::CameBy(name) => {
-                rule.meta(Meta::IifName, 1);
-                let mut name = name.clone().into_bytes();
-                name.resize(IFNAME, 0);
-                name
-            }
-            What::Mark(mark) => {
-                rule.meta(Meta::Mark, 1);
-                mark.to_ne_bytes().to_vec()
-            }
+            What::CameBy(name) => load_name(rule, name),
+            What::Mark(mark) => load_mark(rule, *mark),
         }
     }
 }
@@ -155,6 +147,20 @@ fn number(text: &str) -> Option<u32> {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
     }
+}
+
+/// Loads the name of the link that a packet came by; returns the value to compare it with.
+fn load_name(rule: &mut Expressions, name: &str) -> Vec<u8> {
+    rule.meta(Meta::IifName, 1);
+    let mut name = name.as_bytes().to_vec();
+    name.resize(IFNAME, 0);
+    name
+}
+
+/// Loads a packet's mark; returns the value to compare it with.
+fn load_mark(rule: &mut Expressions, mark: u32) -> Vec<u8> {
+    rule.meta(Meta::Mark, 1);
+    mark.to_ne_bytes().to_vec()
 }
 
 /// Loads the network of a packet's address; returns the value to compare it with.

@@ -147,12 +147,7 @@ impl Conf {
     /// Validates the chain name, which becomes a word in a program's input.
     fn validate_chain(&self) -> Result<()> {
         let chain = &self.external_set_mark_chain;
-        if is_word_for_chain(chain) {
-            return Ok(());
-        }
-        let problem = format_args!("{chain:?} is not a chain name");
-        Err(Error::config("externalSetMarkChain", problem)
-            .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _")))
+        if is_word_for_chain(chain) { Ok(()) } else { Err(no_chain_name(chain)) }
     }
 
     /// Validates the conditions. They become words in a line of a program's input, or are parsed by
@@ -225,6 +220,12 @@ fn is_word_for_chain(chain: &str) -> bool {
     chain.len() <= CHAIN_MAX
         && !chain.starts_with('-')
         && chain.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
+}
+
+fn no_chain_name(chain: &str) -> Error {
+    let problem = format_args!("{chain:?} is not a chain name");
+    Error::config("externalSetMarkChain", problem)
+        .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _"))
 }
 
 /// Validates the conditions at `path`.

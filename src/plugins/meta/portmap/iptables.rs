@@ -107,9 +107,7 @@ fn require_not_too_many(count: usize) -> Result<()> {
 /// Returns the lines that make the container's chain and the rules that lead to it.
 fn own_lines(ports: &Publication<'_>, saved: &Saved) -> Vec<String> {
     let mut lines = chain_lines(ports, saved);
-    for entry in entries(ports.conf) {
-        lines.extend(entry_lines(&entry, ports, saved));
-    }
+    lines.extend(entries(ports.conf).iter().flat_map(|entry| entry_lines(entry, ports, saved)));
     lines
 }
 

@@ -43,11 +43,7 @@ impl Protocol {
     }
 
     fn read(path: &str, name: &str) -> Result<Protocol> {
-        Protocol::of(name).ok_or_else(|| {
-            let problem = format_args!("{name:?} is not a protocol with ports");
-            Error::config(format_args!("{path}.protocol"), problem)
-                .expecting(Expected::OneOf(Protocol::WORDS))
-        })
+        Protocol::of(name).ok_or_else(|| no_protocol(path, name))
     }
 
     /// Returns its name in rules.
@@ -223,8 +219,8 @@ struct Claimed(HashMap<(Protocol, u16, Claim), usize>);
 impl Claimed {
     /// Returns the index of the first mapping that includes the same port.
     fn first_rival(&self, mapping: &Mapping) -> Option<usize> {
-        let rivals = mapping.host.rivals().into_iter();
-        rivals.filter_map(|claim| self.0.get(&mapping.of_port(claim))).min().copied()
+        let index = |claim| self.0.get(&mapping.of_port(claim)).copied();
+        mapping.host.rivals().into_iter().filter_map(index).min()
     }
 
     fn add(&mut self, mapping: &Mapping, index: usize) {
@@ -236,8 +232,16 @@ impl Claimed {
 
 /// Reads the port of the host or of the container.
 fn port(path: &str, which: &str, port: i64) -> Result<u16> {
-    let valid = u16::try_from(port).ok().filter(|port| *port != 0);
-    valid.ok_or_else(|| no_port(path, which, port))
+    match u16::try_from(port) {
+        Ok(valid) if valid != 0 => Ok(valid),
+        _ => Err(no_port(path, which, port)),
+    }
+}
+
+fn no_protocol(path: &str, name: &str) -> Error {
+    let problem = format_args!("{name:?} is not a protocol with ports");
+    Error::config(format_args!("{path}.protocol"), problem)
+        .expecting(Expected::OneOf(Protocol::WORDS))
 }
 
 fn no_address(text: &str) -> String {

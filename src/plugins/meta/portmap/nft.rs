@@ -384,9 +384,13 @@ fn snat_element(forward: &Forward, masq_all: bool) -> OwnedElement {
 /// Masquerades the sources whose answers would bypass the host: the container's own network with
 /// the container itself, and the host's 127.0.0.1, which the container cannot answer at all.
 fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
-    let name = format!("net-{}", net.to_string().replace(':', "-"));
     let rules = [masquerade_from(family, net), masquerade_from(family, family.loopback)];
-    SharedChain { name, rules }
+    SharedChain { name: name_of_neighbours(net), rules }
+}
+
+/// Returns the chain's name, in which a colon is not allowed.
+fn name_of_neighbours(net: IpNet) -> String {
+    format!("net-{}", net.to_string().replace(':', "-"))
 }
 
 fn masquerade_from(family: &OfFamily, net: IpNet) -> Expressions {

@@ -54,12 +54,14 @@ pub fn shared(conf: &Conf) -> (Vec<&'static str>, Vec<(&'static str, String)>) {
 
 /// Returns the rules of the container's chain for one family, as `iptables-save` shows them.
 pub fn own_rules(ports: &Publication<'_>) -> Vec<String> {
-    let mut rules = vec![];
-    for forward in &ports.forwards {
-        let base = matches_of(forward);
-        rules.extend(marks(ports.conf, forward, &base));
-        rules.push(format!("{base} -j DNAT --to-destination {}", destination(forward)));
-    }
+    ports.forwards.iter().flat_map(|forward| rules_of(ports.conf, forward)).collect()
+}
+
+/// Returns the rules of one port.
+fn rules_of(conf: &Conf, forward: &Forward) -> Vec<String> {
+    let base = matches_of(forward);
+    let mut rules = marks(conf, forward, &base);
+    rules.push(format!("{base} -j DNAT --to-destination {}", destination(forward)));
     rules
 }
 
@@ -74,8 +76,8 @@ fn matches_of(forward: &Forward) -> String {
 /// the host, or from all sources.
 fn marks(conf: &Conf, forward: &Forward, base: &str) -> Vec<String> {
     let target = mark_target(conf);
-    let sources = masqueraded_sources(conf, forward);
-    sources.iter().map(|source| format!("{source}{base} -j {target}")).collect()
+    let mark = |source: &String| format!("{source}{base} -j {target}");
+    masqueraded_sources(conf, forward).iter().map(mark).collect()
 }
 
 /// Returns the chain that marks for masquerading.
@@ -109,12 +111,13 @@ fn destination(forward: &Forward) -> String {
 /// Returns the rules that lead to the container's chain: for each protocol as many as its ports
 /// need, with those of the other family too, as in the reference.
 pub fn entries(conf: &Conf) -> Vec<Entry> {
-    let mut entries = vec![];
-    for protocol in [Protocol::Sctp, Protocol::Tcp, Protocol::Udp] {
-        let ports = host_ports(conf, protocol);
-        entries.extend(ports.chunks(PORTS).map(|ports| Entry::new(protocol, ports)));
-    }
-    entries
+    let protocols = [Protocol::Sctp, Protocol::Tcp, Protocol::Udp];
+    protocols.into_iter().flat_map(|protocol| entries_of(conf, protocol)).collect()
+}
+
+fn entries_of(conf: &Conf, protocol: Protocol) -> Vec<Entry> {
+    let ports = host_ports(conf, protocol);
+    ports.chunks(PORTS).map(|ports| Entry::new(protocol, ports)).collect()
 }
 
 fn host_ports(conf: &Conf, protocol: Protocol) -> Vec<u16> {
@@ -211,8 +214,13 @@ pub fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
 
 fn released_by(rule: &str) -> Option<Released> {
     let (protocol, host_port, _) = redirected(rule)?;
-    let to = rule.rsplit_once("--to-destination ")?.1.parse::<SocketAddr>().ok()?.ip();
-    Some(Released { protocol: Protocol::of(protocol)?, host_port, to })
+    Some(Released { protocol: Protocol::of(protocol)?, host_port, to: led_to(rule)? })
+}
+
+/// Returns the container's address in a rule that redirects.
+fn led_to(rule: &str) -> Option<IpAddr> {
+    let (_, to) = rule.rsplit_once("--to-destination ")?;
+    Some(to.parse::<SocketAddr>().ok()?.ip())
 }
 
 /// Returns the forward of the first port that one of these rules redirects.
@@ -255,9 +263,13 @@ fn comment_of(rule: &str) -> Option<String> {
 
 /// Returns the container's ID from the comment of the first rule that leads to its chain.
 pub fn container_of<'s>(chain: &str, saved: &'s Saved) -> Option<&'s str> {
-    let leads_there = |rule: &&String| rule.contains(&format!("-j {chain}"));
-    let leading = rules_in(saved, DNAT).iter().find(leads_there)?;
-    leading.split("\\\" id: \\\"").nth(1)?.split('\\').next()
+    let jump = format!("-j {chain}");
+    id_in(rules_in(saved, DNAT).iter().find(|rule| rule.contains(&jump))?)
+}
+
+/// Returns the container's ID in the comment of a rule.
+fn id_in(rule: &str) -> Option<&str> {
+    rule.split("\\\" id: \\\"").nth(1)?.split('\\').next()
 }
 
 /// Returns the lines that remove the rules that lead to a chain.

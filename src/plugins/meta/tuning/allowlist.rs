@@ -68,11 +68,12 @@ impl<'a> Allowlist<'a> {
 
 /// Compiles a line of the file.
 fn pattern((number, line): (usize, &str)) -> Result<(&str, Regex)> {
-    let whole = whole_name(line).map_err(|e| {
-        let problem = format!("{PATH}: line {number}: {line:?} is not a pattern: {e}");
-        Error::new(Code::INVALID_CONFIG, problem)
-    })?;
-    Ok((line, whole))
+    whole_name(line).map(|whole| (line, whole)).map_err(|e| no_pattern(number, line, &e))
+}
+
+fn no_pattern(number: usize, line: &str, problem: &regex_lite::Error) -> Error {
+    let problem = format!("{PATH}: line {number}: {line:?} is not a pattern: {problem}");
+    Error::new(Code::INVALID_CONFIG, problem)
 }
 
 /// Compiles a pattern that must match the whole name. The reference searches for it anywhere in the

@@ -260,13 +260,15 @@ fn file_of_another(Key { container_id, ifname, .. }: &Key) -> Error {
 /// Reports the new attributes of the container's interface in the result. The reference also
 /// changes the host's interface if it has the same name.
 fn report(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
-    let is_ours =
-        |interface: &&mut Interface| interface.name == at.ifname() && !interface.sandbox.is_empty();
-    result
-        .interfaces
-        .iter_mut()
-        .filter(is_ours)
-        .for_each(|interface| report_in(attributes, interface));
+    for interface in &mut result.interfaces {
+        if is_in_container(interface, at.ifname()) {
+            report_in(attributes, interface);
+        }
+    }
+}
+
+fn is_in_container(interface: &Interface, ifname: &str) -> bool {
+    interface.name == ifname && !interface.sandbox.is_empty()
 }
 
 fn report_in(attributes: &Attributes, interface: &mut Interface) {

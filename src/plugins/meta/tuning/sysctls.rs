@@ -46,6 +46,10 @@ impl Change {
     fn undone(&self) -> Option<(Sysctl, String)> {
         Some((self.sysctl.clone(), self.to_undo()?.to_owned()))
     }
+
+    fn disables_ipv6(&self) -> bool {
+        self.sysctl.to_string().ends_with("/disable_ipv6")
+    }
 }
 
 /// Whether two values mean the same. The kernel writes lists with tabs and accepts any white space,
@@ -81,8 +85,8 @@ pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
 }
 
 fn with_ipv6_last(changes: Vec<Change>) -> Vec<Change> {
-    let is_last = |change: &Change| change.sysctl.to_string().ends_with("/disable_ipv6");
-    let (last, mut changes): (Vec<Change>, Vec<Change>) = changes.into_iter().partition(is_last);
+    let (last, mut changes): (Vec<Change>, Vec<Change>) =
+        changes.into_iter().partition(Change::disables_ipv6);
     changes.extend(last);
     changes
 }
