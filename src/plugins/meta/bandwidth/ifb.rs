@@ -249,8 +249,9 @@ fn find_of_reference(host: &Netlink, key: &Key) -> Result<Option<Link>> {
 /// Returns the reference's name, which all interfaces of one container share, and a name of the
 /// attachment's own. Both have 15 bytes, the maximum for a link name.
 fn names(key: &Key) -> [String; 2] {
-    let own = format!("bandwidth {} {} {}", key.network, key.container_id, key.ifname);
-    [name_of_reference(key.network.as_str(), key.container_id.as_str()), name_of(&own)]
+    let Key { network, container_id, ifname } = key;
+    let own = name_of(&format!("bandwidth {network} {container_id} {ifname}"));
+    [name_of_reference(network.as_str(), container_id.as_str()), own]
 }
 
 fn name_of_reference(network: &str, container_id: &str) -> String {

@@ -322,7 +322,7 @@ fn are_ours(filters: &[Filter], ifb: Option<&Link>) -> bool {
 }
 
 fn has_ingress(host: &Netlink, link: &Link) -> Result<bool> {
-    let found = host.qdisc_at(link, Handle::INGRESS)?;
-    Ok(found
-        .is_some_and(|qdisc| qdisc.handle == RECEIVED && matches!(qdisc.kind, QdiscKind::Ingress)))
+    let is_ours =
+        |qdisc: Qdisc| qdisc.handle == RECEIVED && matches!(qdisc.kind, QdiscKind::Ingress);
+    Ok(host.qdisc_at(link, Handle::INGRESS)?.is_some_and(is_ours))
 }

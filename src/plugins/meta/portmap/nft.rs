@@ -388,7 +388,7 @@ fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
     SharedChain { name: name_of_neighbours(net), rules }
 }
 
-/// Returns the chain's name, in which a colon is not allowed.
+/// Returns the name of a network's chain.
 fn name_of_neighbours(net: IpNet) -> String {
     format!("net-{}", net.to_string().replace(':', "-"))
 }
@@ -526,15 +526,18 @@ fn to_chain_at_all(rule: &mut Expressions, family: &OfFamily) {
 /// `dnat to ip daddr . meta l4proto . th dport map @hostport4`.
 fn to_value_at_address(rule: &mut Expressions, family: &OfFamily) {
     load_address_and_port(rule, family);
-    let port = family.after_address();
-    rule.value_of(family.at_address.name, 1, 1).destination_nat(family.ip, 1, port);
+    translate_to_value(rule.value_of(family.at_address.name, 1, 1), family);
 }
 
 /// `dnat to meta l4proto . th dport map @port4`.
 fn to_value_at_all(rule: &mut Expressions, family: &OfFamily) {
     load_port(rule, 1, WORD + 1);
-    let port = family.after_address();
-    rule.value_of(family.at_all.name, 1, 1).destination_nat(family.ip, 1, port);
+    translate_to_value(rule.value_of(family.at_all.name, 1, 1), family);
+}
+
+/// `dnat to` the address and the port that were looked up.
+fn translate_to_value(rule: &mut Expressions, family: &OfFamily) {
+    rule.destination_nat(family.ip, 1, family.after_address());
 }
 
 fn load_address_and_port(rule: &mut Expressions, family: &OfFamily) {
