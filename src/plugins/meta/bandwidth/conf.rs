@@ -191,7 +191,7 @@ fn of_burst(path: &str, problem: String) -> Error {
     Error::config(format_args!("{path}Burst"), problem)
 }
 
-/// Refuses a limit, whose rate is at `path`, that no packet of a link with this MTU would pass.
+/// Refuses a limit that no packet of a link with this MTU would pass. `path` is that of the rate.
 fn require_passing(path: fmt::Arguments<'_>, limit: Option<Limit>, mtu: u32) -> Result<()> {
     let least = least_rate(mtu);
     let Some(Limit { rate, .. }) = limit.filter(|limit| limit.rate < least) else { return Ok(()) };

@@ -18,8 +18,8 @@ use super::conf::Conf;
 use super::mapping::Released;
 use super::publication::Publication;
 use super::rules::{
-    DN, DNAT, Entry, OLD_SNAT, POSTROUTING, chain, chain_in, chain_of, container_of, entries,
-    first_taken, holder, is_of, own_rules, released_from, removal, rules_in, shared,
+    DN, DNAT, Entry, POSTROUTING, chain, chain_in, chain_of, container_of, entries, first_taken,
+    holder, is_of, old_chain, own_rules, released_from, removal, rules_in, shared,
 };
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
@@ -238,10 +238,7 @@ fn no_rule(rule: &str, chain: &str) -> String {
 pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
     let mut errors = ErrorList::default();
     let released = errors.push(delete_chain(handles, &chain(key))).unwrap_or_default();
-    errors.push(delete_chain(
-        handles,
-        &chain_of(key.network.as_str(), key.container_id.as_str(), OLD_SNAT),
-    ));
+    errors.push(delete_chain(handles, &old_chain(key)));
     errors.finish().map(|()| released)
 }
 

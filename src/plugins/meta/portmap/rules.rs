@@ -18,7 +18,7 @@ pub const POSTROUTING: &str = "POSTROUTING";
 /// The prefix of the name of a container's own chain.
 pub const DN: &str = "CNI-DN-";
 /// The prefix of chains that plugins before 0.7 made.
-pub const OLD_SNAT: &str = "CNI-SN-";
+const OLD_SNAT: &str = "CNI-SN-";
 /// The maximum number of ports in xt_multiport.
 const PORTS: usize = 15;
 /// The maximum length of an xt_comment in bytes. The reference cuts at 253 and adds three dots,
@@ -28,6 +28,11 @@ const COMMENT_MAX: usize = 255;
 /// Returns the container's own chain: 28 letters, the maximum for the name of a chain.
 pub fn chain(key: &Key) -> String {
     chain_of(key.network.as_str(), key.container_id.as_str(), DN)
+}
+
+/// Returns the chain that plugins before 0.7 made for the container.
+pub fn old_chain(key: &Key) -> String {
+    chain_of(key.network.as_str(), key.container_id.as_str(), OLD_SNAT)
 }
 
 pub fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
