@@ -259,10 +259,15 @@ fn accept_by_firewalld<'a>(
 /// accepts to us, so they are removed here.
 fn give_back(cx: &Context<'_>, key: &Key, replaced: &Replaced) -> Result<()> {
     let left = table::give_back(cx.handles(), key, replaced)?;
+    revoke(cx, &left).finish()
+}
+
+/// Removes the accepts that are recorded, wherever they are.
+fn revoke(cx: &Context<'_>, held: &Held) -> ErrorList {
     let mut errors = ErrorList::default();
-    errors.push(remove_accepts(cx.handles(), &left));
-    errors.push(leave_zones(cx, &left.sources));
-    errors.finish()
+    errors.push(remove_accepts(cx.handles(), held));
+    errors.push(leave_zones(cx, &held.sources));
+    errors
 }
 
 /// Removes the accepts of addresses that the attachment had before. No record leads a DEL to them
@@ -282,9 +287,7 @@ fn remove_stale(cx: &Context<'_>, conf: &Conf, owner: &Owner) -> Result<()> {
 /// configuration may have changed since. The records of the attachment stay until all of that has
 /// succeeded; the caller releases them then.
 fn remove(cx: &Context<'_>, conf: &Conf, held: &Held) -> Result<()> {
-    let mut errors = ErrorList::default();
-    errors.push(remove_accepts(cx.handles(), held));
-    errors.push(leave_zones(cx, &held.sources));
+    let mut errors = revoke(cx, held);
     errors.push(leave_zone_perhaps(cx, conf, &held.unknown));
     errors.finish()
 }

@@ -124,10 +124,9 @@ impl Host {
     }
 
     fn claims(self) -> Vec<Claim> {
-        match self {
-            Host::At(ip) => vec![Claim::Whole(self), Claim::SomeOf(Family::of(ip))],
-            Host::Any | Host::AnyOf(_) => vec![Claim::Whole(self)],
-        }
+        let mut claims = vec![Claim::Whole(self)];
+        claims.extend(self.address().map(|ip| Claim::SomeOf(Family::of(ip))));
+        claims
     }
 }
 
