@@ -159,17 +159,19 @@ impl fmt::Display for Expected {
         match self {
             Expected::Unsaid => Ok(()),
             Expected::Kind(kind) => kind.fmt(f),
-            Expected::Ranges(ranges) => {
-                let texts: Vec<String> = ranges.iter().map(range_text).collect();
-                write_choice(f, &texts)
-            }
-            Expected::OneOf(words) => {
-                let texts: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-                write_choice(f, &texts)
-            }
+            Expected::Ranges(ranges) => write_choice(f, &range_texts(ranges)),
+            Expected::OneOf(words) => write_choice(f, &quoted(words)),
             Expected::Text(text) => f.write_str(text),
         }
     }
+}
+
+fn range_texts(ranges: &[RangeInclusive<i64>]) -> Vec<String> {
+    ranges.iter().map(range_text).collect()
+}
+
+fn quoted(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| format!("{word:?}")).collect()
 }
 
 fn range_text(range: &RangeInclusive<i64>) -> String {
