@@ -83,18 +83,10 @@ impl KeptAddress {
     /// gave the link.
     fn read(payload: &[u8], index: u32) -> Option<KeptAddress> {
         let attrs = Attrs::after(payload, HEADER);
-        let family = *payload.get(IFA_FAMILY)?;
-        let prefix = *payload.get(IFA_PREFIXLEN)?;
-        let scope = *payload.get(IFA_SCOPE)?;
         let is_permanent = attrs.u32(IFA_FLAGS)? & IFA_F_PERMANENT != 0;
-        let is_made_by_kernel =
-            matches!(attrs.ip(IFA_ADDRESS)?, IpAddr::V6(ip) if ip.is_unicast_link_local());
-        let mut text = hex::encode(&[family, prefix, scope]);
-        for (kind, value) in attrs.iter().filter(|(kind, _)| KEPT.contains(kind)) {
-            text += &format!(" {kind:02x}{}", hex::encode(value));
-        }
-        (read_u32(payload, IFA_INDEX)? == index && is_permanent && !is_made_by_kernel)
-            .then_some(KeptAddress(text))
+        let is_lasting = is_permanent && !is_made_by_kernel(attrs.ip(IFA_ADDRESS)?);
+        let text = kept_text(payload)?;
+        (read_u32(payload, IFA_INDEX)? == index && is_lasting).then_some(KeptAddress(text))
     }
 
     fn is_v6(&self) -> bool {
@@ -115,6 +107,21 @@ impl KeptAddress {
     }
 }
 
+/// Whether the kernel gives a link this address by itself.
+fn is_made_by_kernel(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+/// The text of an address as [`KeptAddress`] has it.
+fn kept_text(payload: &[u8]) -> Option<String> {
+    let family = *payload.get(IFA_FAMILY)?;
+    let prefix = *payload.get(IFA_PREFIXLEN)?;
+    let mut text = hex::encode(&[family, prefix, *payload.get(IFA_SCOPE)?]);
+    let kept = Attrs::after(payload, HEADER).iter().filter(|(kind, _)| KEPT.contains(kind));
+    kept.for_each(|(kind, value)| text += &format!(" {kind:02x}{}", hex::encode(value)));
+    Some(text)
+}
+
 /// The attribute of an address's text: its type, then the value.
 fn kept_attribute(word: &[u8]) -> Option<AddressAttribute> {
     let (kind, value) = word.split_first()?;
@@ -130,13 +137,20 @@ pub struct AddressOptions {
     pub subnet_on_link: bool,
 }
 
+impl AddressOptions {
+    fn flags(self, family: Family) -> AddressFlags {
+        let mut flags = AddressFlags::empty();
+        flags.set(AddressFlags::Nodad, family == Family::V6 && !self.detect_duplicates);
+        flags.set(AddressFlags::Noprefixroute, !self.subnet_on_link);
+        flags
+    }
+}
+
 impl Netlink {
     /// Adds an address. An IPv6 address without duplicate address detection is usable at once.
     pub fn add_address(&self, link: &Link, net: IpNet, options: AddressOptions) -> Result<()> {
         let mut message = message(link, net);
-        let mut flags = AddressFlags::empty();
-        flags.set(AddressFlags::Nodad, net.addr().is_ipv6() && !options.detect_duplicates);
-        flags.set(AddressFlags::Noprefixroute, !options.subnet_on_link);
+        let flags = options.flags(Family::of_net(net));
         if !flags.is_empty() {
             message.attributes.push(AddressAttribute::Flags(flags));
         }
@@ -199,13 +213,18 @@ impl Netlink {
     ) -> Result<Vec<T>> {
         let mut all = vec![];
         for family in Family::ALL {
-            let mut message = AddressMessage::default();
-            message.header.family = family.into();
-            message.header.index = index;
-            all.extend(self.dump(&Request::new(RTM_GETADDR, &message), what, &read)?);
+            all.extend(self.dump(&listing(family, index), what, &read)?);
         }
         Ok(all)
     }
+}
+
+/// The request for the addresses of one family on a link.
+pub(super) fn listing(family: Family, index: u32) -> Request {
+    let mut message = AddressMessage::default();
+    message.header.family = family.into();
+    message.header.index = index;
+    Request::new(RTM_GETADDR, &message)
 }
 
 fn message(link: &Link, net: IpNet) -> AddressMessage {

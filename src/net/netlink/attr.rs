@@ -1,7 +1,7 @@
 //! Reads netlink attributes leniently: unknown ones are skipped, and a truncated one ends the list.
 //! A newer kernel never causes an error.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use rtnetlink::packet_core::{NLA_F_NESTED, NLA_TYPE_MASK};
 
@@ -47,6 +47,11 @@ impl<'a> Attrs<'a> {
         self.bytes(kind).map(Attrs)
     }
 
+    /// The attributes nested in the first one of this type; empty if there is none.
+    pub fn within(self, kind: u16) -> Attrs<'a> {
+        Attrs(self.bytes(kind).unwrap_or_default())
+    }
+
     /// Whether `other` has all of these attributes with equal values, or with values that `is_same`
     /// accepts. The content of those marked as nested is compared attribute by attribute.
     pub fn is_within(self, other: Attrs<'_>, is_same: fn(&[u8], &[u8]) -> bool) -> bool {
@@ -89,12 +94,17 @@ impl<'a> Attrs<'a> {
 
     /// Text, without the NUL at its end.
     pub fn text(self, kind: u16) -> Option<String> {
-        self.bytes(kind).map(text)
+        self.bytes(kind).map(read_text)
+    }
+
+    /// Whether the first attribute of this type has this text.
+    pub fn is_text(self, kind: u16, wanted: &str) -> bool {
+        self.text(kind).is_some_and(|found| found == wanted)
     }
 
     /// The texts of all attributes of this type.
     pub fn texts(self, kind: u16) -> Vec<String> {
-        self.iter().filter(|(found, _)| *found == kind).map(|(_, value)| text(value)).collect()
+        self.iter().filter(|(found, _)| *found == kind).map(|(_, value)| read_text(value)).collect()
     }
 
     /// An address; its length decides the family.
@@ -103,16 +113,16 @@ impl<'a> Attrs<'a> {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+/// The text in these bytes, up to the first NUL.
+pub fn read_text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
 /// The address in these bytes, whose number decides the family.
 pub fn read_ip(bytes: &[u8]) -> Option<IpAddr> {
-    let v4 = || <[u8; 4]>::try_from(bytes).ok().map(|octets| Ipv4Addr::from(octets).into());
-    let v6 = || <[u8; 16]>::try_from(bytes).ok().map(|octets| Ipv6Addr::from(octets).into());
-    v4().or_else(v6)
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 /// The number at `offset`, if the bytes reach that far.

@@ -25,8 +25,7 @@ impl Attributes {
 
     /// An attribute of raw bytes.
     pub fn raw(&mut self, kind: u16, value: &[u8]) -> &mut Attributes {
-        self.0.extend((value.len() as u16 + 4).to_ne_bytes());
-        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(header(value.len() + 4, kind));
         self.0.extend(value);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
         self
@@ -75,9 +74,18 @@ impl Attributes {
         let start = self.0.len();
         self.0.extend([0; 4]);
         fill(self);
-        let length = (self.0.len() - start) as u16;
-        self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
-        self.0[start + 2..start + 4].copy_from_slice(&(kind | NLA_F_NESTED).to_ne_bytes());
+        self.end(start, kind | NLA_F_NESTED);
         self
     }
+
+    /// Writes the header of the attribute that begins at `start` and ends here.
+    fn end(&mut self, start: usize, kind: u16) {
+        let header = header(self.0.len() - start, kind);
+        self.0[start..start + 4].copy_from_slice(&header);
+    }
+}
+
+/// nlattr.
+fn header(length: usize, kind: u16) -> Vec<u8> {
+    [(length as u16).to_ne_bytes(), kind.to_ne_bytes()].concat()
 }

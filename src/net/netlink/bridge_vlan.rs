@@ -33,6 +33,27 @@ pub enum VlanFlags {
     NativeUntagged,
 }
 
+impl From<VlanFlags> for BridgeVlanInfoFlags {
+    fn from(flags: VlanFlags) -> BridgeVlanInfoFlags {
+        match flags {
+            VlanFlags::Tagged => BridgeVlanInfoFlags::empty(),
+            VlanFlags::NativeUntagged => BridgeVlanInfoFlags::Pvid | BridgeVlanInfoFlags::Untagged,
+        }
+    }
+}
+
+impl VlanFlags {
+    /// Reads bridge_vlan_info.flags.
+    fn read(flags: u16) -> VlanFlags {
+        const NATIVE_UNTAGGED: u16 = BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED;
+        if flags & NATIVE_UNTAGGED == NATIVE_UNTAGGED {
+            VlanFlags::NativeUntagged
+        } else {
+            VlanFlags::Tagged
+        }
+    }
+}
+
 /// A range of VLAN ids, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VlanRange {
@@ -50,11 +71,13 @@ impl VlanRange {
         VlanRange { first: id, last: id, flags }
     }
 
+    /// A request of this type about the port's membership.
+    fn request(self, kind: u16, port: &Link) -> Request {
+        Request::new(kind, &self.message(port))
+    }
+
     fn message(self, port: &Link) -> LinkMessage {
-        let flags = match self.flags {
-            VlanFlags::Tagged => BridgeVlanInfoFlags::empty(),
-            VlanFlags::NativeUntagged => BridgeVlanInfoFlags::Pvid | BridgeVlanInfoFlags::Untagged,
-        };
+        let flags = BridgeVlanInfoFlags::from(self.flags);
         let message = LinkBridgeVlan::new(port.index)
             .append_af_spec(AfSpecBridge::Flags(BridgeFlag::Controller));
         if self.first == self.last {
@@ -70,32 +93,36 @@ impl Netlink {
     pub fn add_vlans(&self, port: &Link, vlans: VlanRange) -> Result<()> {
         let what =
             format_args!("add VLAN {}-{} to bridge port {:?}", vlans.first, vlans.last, port.name);
-        self.request(&Request::new(RTM_SETLINK, &vlans.message(port)), 0, what)
+        self.request(&vlans.request(RTM_SETLINK, port), 0, what)
     }
 
     /// Removes the port from a VLAN: `bridge vlan del dev PORT vid ID`.
     pub fn delete_vlan(&self, port: &Link, id: u16) -> Result<()> {
         let what = format_args!("delete VLAN {id} of bridge port {:?}", port.name);
-        self.request(
-            &Request::new(RTM_DELLINK, &VlanRange::one(id, VlanFlags::Tagged).message(port)),
-            0,
-            what,
-        )
+        let vlan = VlanRange::one(id, VlanFlags::Tagged);
+        self.request(&vlan.request(RTM_DELLINK, port), 0, what)
     }
 
     /// The VLANs of a port, for CHECK. The kernel cannot filter this list, so it is read whole.
     pub fn port_vlans(&self, port: &Link) -> Result<Vec<(u16, VlanFlags)>> {
-        let mut message = LinkMessage::default();
-        message.header.interface_family = AddressFamily::Bridge;
-        message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::BrvlanCompressed]));
         let what = format_args!("list the VLANs of bridge port {:?}", port.name);
-        let of_port = |payload: &[u8]| {
-            let attrs = Attrs::after(payload, HEADER).nested(IFLA_AF_SPEC)?;
-            (read_u32(payload, IFI_INDEX)? == port.index).then(|| read_vlans(attrs))
-        };
-        let lists = self.dump(&Request::new(RTM_GETLINK, &message), what, of_port)?;
-        Ok(lists.into_iter().flatten().collect())
+        let lists = self.dump(&listing(), what, |payload| read_port(payload, port))?;
+        Ok(lists.concat())
     }
+}
+
+/// The request for the VLANs of all ports.
+fn listing() -> Request {
+    let mut message = LinkMessage::default();
+    message.header.interface_family = AddressFamily::Bridge;
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::BrvlanCompressed]));
+    Request::new(RTM_GETLINK, &message)
+}
+
+/// The VLANs in a message, if it is about this port.
+fn read_port(payload: &[u8], port: &Link) -> Option<Vec<(u16, VlanFlags)>> {
+    let attrs = Attrs::after(payload, HEADER).nested(IFLA_AF_SPEC)?;
+    (read_u32(payload, IFI_INDEX)? == port.index).then(|| read_vlans(attrs))
 }
 
 /// The largest VLAN id: it bounds the expansion of a range, whatever the message contains.
@@ -111,9 +138,7 @@ fn read_vlans(attrs: Attrs<'_>) -> Vec<(u16, VlanFlags)> {
             first = Some(id);
             continue;
         }
-        let native = flags & (BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED)
-            == BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED;
-        let member = if native { VlanFlags::NativeUntagged } else { VlanFlags::Tagged };
+        let member = VlanFlags::read(flags);
         let from = first.take().filter(|_| flags & BRIDGE_VLAN_INFO_RANGE_END != 0).unwrap_or(id);
         vlans.extend((from..=id.min(LAST)).map(|id| (id, member)));
     }

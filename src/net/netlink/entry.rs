@@ -11,11 +11,12 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, RouteMessage};
 
-use super::attr::{Attrs, read_ip, read_u16, read_u32};
+use super::addr::listing;
+use super::attr::{Attrs, read_ip, read_u32};
 use super::attributes::octets;
 use super::link::Link;
-use super::request::{RTM_DELROUTE, RTM_GETADDR, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
-use super::route::{LOCAL, MAIN};
+use super::request::{RTM_DELROUTE, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
+use super::route::{LOCAL, MAIN, hop_gateway, hop_length, hops};
 use super::socket::Netlink;
 use crate::error::Result;
 use crate::family::Family;
@@ -24,9 +25,7 @@ use crate::family::Family;
 const ROUTE_HEADER: usize = 12;
 /// ifaddrmsg.
 const ADDRESS_HEADER: usize = 8;
-/// rtnexthop.
-const HOP_HEADER: usize = 8;
-/// The offsets of its fields.
+/// The offsets of the fields of rtnexthop.
 const RTNH_FLAGS: usize = 2;
 const RTNH_IFINDEX: usize = 4;
 /// The offset in rta_cacheinfo of the remaining lifetime.
@@ -67,6 +66,19 @@ fn find(attributes: &Attributes, kind: u16) -> Option<&[u8]> {
     attributes.iter().find(|(found, _)| *found == kind).map(|(_, value)| value.as_slice())
 }
 
+fn find_u32(attributes: &Attributes, kind: u16) -> Option<u32> {
+    read_u32(find(attributes, kind)?, 0)
+}
+
+fn find_ip(attributes: &Attributes, kind: u16) -> Option<IpAddr> {
+    read_ip(find(attributes, kind)?)
+}
+
+/// The values of all attributes of this type.
+fn find_mut(attributes: &mut Attributes, kind: u16) -> impl Iterator<Item = &mut Vec<u8>> {
+    attributes.iter_mut().filter(move |(found, _)| *found == kind).map(|(_, value)| value)
+}
+
 /// A route all of whose hops go through one link. Of an IPv6 route with several hops it has those
 /// through that link: the kernel keeps each hop as a route of its own, and reports the equivalent
 /// routes of several links as one.
@@ -88,42 +100,44 @@ impl RouteEntry {
         let header = RouteHeader::parse(payload).ok().filter(is_of_family)?;
         let mut attributes = owned(Attrs::after(payload, ROUTE_HEADER));
         if family == Family::V6 {
-            attributes
-                .iter_mut()
-                .filter(|(kind, _)| *kind == RTA_MULTIPATH)
-                .for_each(|(_, hops)| keep_hops(hops, link));
+            find_mut(&mut attributes, RTA_MULTIPATH).for_each(|hops| keep_hops(hops, link));
         }
         let dst = find(&attributes, RTA_DST).map_or(Some(family.unspecified()), read_ip)?;
         let dst = IpNet::new(dst, header.destination_prefix_length).ok()?;
-        let table = find(&attributes, RTA_TABLE).and_then(|bytes| read_u32(bytes, 0));
-        let table = table.unwrap_or(u32::from(header.table));
-        let is_cached = header.flags.bits() & RTM_F_CLONED != 0;
+        let table = find_u32(&attributes, RTA_TABLE).unwrap_or(u32::from(header.table));
         let entry = RouteEntry { dst, table, header, attributes };
-        (entry.is_through(link) && table != LOCAL && !is_cached).then_some(entry)
+        (entry.is_through(link) && !entry.is_of_kernel()).then_some(entry)
+    }
+
+    /// Whether the kernel maintains the route itself.
+    fn is_of_kernel(&self) -> bool {
+        self.table == LOCAL || self.header.flags.bits() & RTM_F_CLONED != 0
     }
 
     fn is_through(&self, link: &Link) -> bool {
-        match (find(&self.attributes, RTA_OIF), find(&self.attributes, RTA_MULTIPATH)) {
-            (Some(oif), _) => read_u32(oif, 0) == Some(link.index),
-            (None, Some(list)) => {
+        match find(&self.attributes, RTA_OIF) {
+            Some(oif) => read_u32(oif, 0) == Some(link.index),
+            None => {
+                let list = self.hops();
                 !list.is_empty() && hops(list).all(|hop| is_hop_through(hop, link))
             }
-            (None, None) => false,
         }
+    }
+
+    /// The list of rtnexthop; empty for a route with a single hop.
+    fn hops(&self) -> &[u8] {
+        find(&self.attributes, RTA_MULTIPATH).unwrap_or_default()
     }
 
     /// The next hops; empty if the destination is on the link.
     pub fn gateways(&self) -> Vec<IpAddr> {
-        let of_hop =
-            |hop: &[u8]| Attrs::of(hop.get(HOP_HEADER..).unwrap_or_default()).ip(RTA_GATEWAY);
-        let of_hops =
-            find(&self.attributes, RTA_MULTIPATH).into_iter().flat_map(hops).filter_map(of_hop);
-        find(&self.attributes, RTA_GATEWAY).and_then(read_ip).into_iter().chain(of_hops).collect()
+        let gateway = find_ip(&self.attributes, RTA_GATEWAY);
+        gateway.into_iter().chain(hops(self.hops()).filter_map(hop_gateway)).collect()
     }
 
     /// The preferred source address.
     pub fn source(&self) -> Option<IpAddr> {
-        find(&self.attributes, RTA_PREFSRC).and_then(read_ip)
+        find_ip(&self.attributes, RTA_PREFSRC)
     }
 
     /// Whether it is in the main table, which is looked up by default.
@@ -141,9 +155,7 @@ impl RouteEntry {
     #[must_use]
     pub fn by(&self, gateway: IpAddr) -> RouteEntry {
         let mut route = self.clone();
-        for (_, value) in route.attributes.iter_mut().filter(|(kind, _)| *kind == RTA_GATEWAY) {
-            *value = octets(gateway);
-        }
+        find_mut(&mut route.attributes, RTA_GATEWAY).for_each(|value| *value = octets(gateway));
         route
     }
 
@@ -175,12 +187,15 @@ impl RouteEntry {
         message.header = self.header.clone();
         message.header.flags &= RouteFlags::from_bits_retain(RTNH_F_ONLINK.into());
         message.header.table = u8::try_from(self.table).unwrap_or_default(); // RT_TABLE_UNSPEC: the attribute says which
-        let lasting = self.attributes.iter().filter_map(|(kind, value)| lasting(*kind, value));
-        message.attributes = lasting
-            .map(|(kind, value)| RouteAttribute::Other(DefaultNla::new(kind, value)))
-            .collect();
+        message.attributes = self.lasting().collect();
         message.attributes.push(RouteAttribute::Table(self.table));
         message
+    }
+
+    /// The attributes that the kernel accepts in a request, except the table.
+    fn lasting(&self) -> impl Iterator<Item = RouteAttribute> {
+        let lasting = self.attributes.iter().filter_map(|(kind, value)| lasting(*kind, value));
+        lasting.map(|(kind, value)| RouteAttribute::Other(DefaultNla::new(kind, value)))
     }
 }
 
@@ -216,26 +231,13 @@ fn keep_hops(list: &mut Vec<u8>, link: &Link) {
 fn with_wishes_only(hops: &[u8]) -> Vec<u8> {
     let mut all = hops.to_vec();
     let mut offset = 0;
-    while let Some(length) =
-        read_u16(&all, offset).map(usize::from).filter(|length| *length >= HOP_HEADER)
-    {
+    while let Some(length) = hop_length(&all, offset) {
         if let Some(flags) = all.get_mut(offset + RTNH_FLAGS) {
             *flags &= RTNH_F_ONLINK;
         }
         offset += length.next_multiple_of(4);
     }
     all
-}
-
-/// Each rtnexthop of a list.
-fn hops(list: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = list;
-    std::iter::from_fn(move || {
-        let length = read_u16(rest, 0).map(usize::from).filter(|length| *length >= HOP_HEADER)?;
-        let hop = rest.get(..length)?;
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some(hop)
-    })
 }
 
 /// An IPv6 address of a link.
@@ -252,19 +254,22 @@ impl AddressEntry {
     /// kernel generates again, and one that belongs to another host.
     fn read(payload: &[u8], link: &Link) -> Option<AddressEntry> {
         let header = AddressHeader::parse(payload).ok()?;
-        let header =
-            Some(header).filter(|h| h.family == AddressFamily::Inet6 && h.index == link.index)?;
         let attributes = owned(Attrs::after(payload, ADDRESS_HEADER));
         let address =
             find(&attributes, IFA_LOCAL).or(find(&attributes, IFA_ADDRESS)).and_then(read_ip)?;
-        let flags =
-            find(&attributes, IFA_FLAGS).and_then(|bytes| read_u32(bytes, 0)).unwrap_or_default();
         let net = IpNet::new(address, header.prefix_len).ok()?;
-        (flags & (IFA_F_TEMPORARY | IFA_F_DADFAILED) == 0).then_some(AddressEntry {
-            net,
-            header,
-            attributes,
-        })
+        let entry = AddressEntry { net, header, attributes };
+        (entry.is_of(link) && entry.is_restorable()).then_some(entry)
+    }
+
+    /// Whether it is an IPv6 address of the link.
+    fn is_of(&self, link: &Link) -> bool {
+        self.header.family == AddressFamily::Inet6 && self.header.index == link.index
+    }
+
+    fn is_restorable(&self) -> bool {
+        let flags = find_u32(&self.attributes, IFA_FLAGS).unwrap_or_default();
+        flags & (IFA_F_TEMPORARY | IFA_F_DADFAILED) == 0
     }
 
     fn message(&self) -> AddressMessage {
@@ -283,25 +288,26 @@ impl Netlink {
     pub fn routes_through(&self, link: &Link) -> Result<Vec<RouteEntry>> {
         let mut all = vec![];
         for family in Family::ALL {
-            let mut message = RouteMessage::default();
-            message.header.address_family = family.into();
-            message.attributes = vec![RouteAttribute::Oif(link.index)];
-            let what = format_args!("list the routes through link {:?}", link.name);
-            all.extend(self.dump(&Request::new(RTM_GETROUTE, &message), what, |payload| {
-                RouteEntry::read(payload, family, link)
-            })?);
+            all.extend(self.routes_of_family_through(family, link)?);
         }
         Ok(all)
+    }
+
+    fn routes_of_family_through(&self, family: Family, link: &Link) -> Result<Vec<RouteEntry>> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family.into();
+        message.attributes = vec![RouteAttribute::Oif(link.index)];
+        let what = format_args!("list the routes through link {:?}", link.name);
+        self.dump(&Request::new(RTM_GETROUTE, &message), what, |payload| {
+            RouteEntry::read(payload, family, link)
+        })
     }
 
     /// Adds a route after any other to its destination; the very same route may exist already.
     pub fn put_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        done_if_there(self.request(
-            &Request::new(RTM_NEWROUTE, &route.message()),
-            NLM_F_CREATE | NLM_F_APPEND,
-            what,
-        ))
+        let request = Request::new(RTM_NEWROUTE, &route.message());
+        done_if_there(self.request(&request, NLM_F_CREATE | NLM_F_APPEND, what))
     }
 
     /// Removes exactly this route, if it exists.
@@ -312,11 +318,8 @@ impl Netlink {
 
     /// The IPv6 addresses of a link.
     pub fn ipv6_addresses(&self, link: &Link) -> Result<Vec<AddressEntry>> {
-        let mut message = AddressMessage::default();
-        message.header.family = AddressFamily::Inet6;
-        message.header.index = link.index;
         let what = format_args!("list the IPv6 addresses of link {:?}", link.name);
-        self.dump(&Request::new(RTM_GETADDR, &message), what, |payload| {
+        self.dump(&listing(Family::V6, link.index), what, |payload| {
             AddressEntry::read(payload, link)
         })
     }
@@ -337,6 +340,7 @@ fn done_if_there(result: Result<()>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::route::HOP_HEADER;
     use super::*;
 
     fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {

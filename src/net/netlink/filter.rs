@@ -3,12 +3,13 @@
 use ipnet::IpNet;
 
 use super::attr::{Attrs, read_u32};
-use super::attributes::Attributes;
+use super::attributes::{Attributes, octets};
 use super::link::Link;
 use super::qdisc::{HEADER, Handle, TCA_KIND, TCA_OPTIONS, message, read_of};
 use super::request::{RTM_GETTFILTER, RTM_NEWTFILTER, Request};
 use super::socket::Netlink;
 use crate::error::Result;
+use crate::family::Family;
 
 const KIND: &str = "u32";
 // linux/pkt_cls.h
@@ -36,8 +37,10 @@ const MIRRED_LINK: usize = 24;
 const ETH_P_ALL: u16 = 3;
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;
-/// The offsets of the source address in an IPv4 and in an IPv6 header; the destination follows it.
+/// The offsets of the source address in an IPv4 and in an IPv6 header.
 const SOURCE: [u32; 2] = [12, 8];
+/// The offsets of the destination address.
+const DESTINATION: [u32; 2] = [16, 24];
 
 /// Which address of a packet a filter looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +49,16 @@ pub enum Side {
     Source,
     /// The destination address.
     Destination,
+}
+
+impl Side {
+    /// The offset of the address in a header.
+    fn offset(self, family: Family) -> u32 {
+        match self {
+            Side::Source => SOURCE[family as usize],
+            Side::Destination => DESTINATION[family as usize],
+        }
+    }
 }
 
 /// What happens to a packet that matches.
@@ -88,38 +101,24 @@ impl Filter {
 
     /// A filter for the packets that come from, or go to, this subnet.
     pub fn of_subnet(priority: u16, side: Side, subnet: &IpNet, verdict: Verdict) -> Filter {
-        let (protocol, source, words, masks) = match subnet {
-            IpNet::V4(net) => {
-                (ETH_P_IP, SOURCE[0], words(&net.addr().octets()), words(&net.netmask().octets()))
-            }
-            IpNet::V6(net) => {
-                (ETH_P_IPV6, SOURCE[1], words(&net.addr().octets()), words(&net.netmask().octets()))
-            }
-        };
-        let start = match side {
-            Side::Source => source,
-            Side::Destination => source + 4 * words.len() as u32,
-        };
-        let offsets = (start..).step_by(4);
-        let key = |((value, mask), offset): ((&u32, &u32), u32)| Key {
-            mask: *mask,
-            value: value & mask,
-            offset,
-        };
-        let mut keys: Vec<Key> = words.iter().zip(&masks).zip(offsets).map(key).collect();
+        let mut keys = keys_of(side, subnet);
         let asked = keys.iter().filter(|key| key.mask != 0).count();
         keys.truncate(asked.max(1)); // the kernel requires one
-        Filter { priority, protocol, keys, verdict }
+        Filter { priority, protocol: protocol_of(subnet), keys, verdict }
+    }
+
+    /// The class that the options name.
+    fn class(&self) -> Handle {
+        match self.verdict {
+            Verdict::Class(class) => class,
+            // as the reference sets it, without an effect
+            Verdict::Redirect(_) | Verdict::Other => Handle::new(1, 1),
+        }
     }
 
     fn options(&self) -> Vec<u8> {
         let mut options = Attributes::default();
-        let class = match self.verdict {
-            Verdict::Class(class) => class,
-            // as the reference sets it, without an effect
-            Verdict::Redirect(_) | Verdict::Other => Handle::new(1, 1),
-        };
-        options.u32(TCA_U32_CLASSID, class.number()).raw(TCA_U32_SEL, &self.selector());
+        options.u32(TCA_U32_CLASSID, self.class().number()).raw(TCA_U32_SEL, &self.selector());
         if let Verdict::Redirect(link) = self.verdict {
             options.nest(TCA_U32_ACT, |actions| {
                 actions.nest(FIRST_ACTION, |action| redirect(action, link));
@@ -131,12 +130,7 @@ impl Filter {
     fn selector(&self) -> Vec<u8> {
         let mut bytes = vec![TERMINAL, 0, self.keys.len() as u8];
         bytes.resize(SELECTOR, 0);
-        for key in &self.keys {
-            bytes.extend(key.mask.to_be_bytes());
-            bytes.extend(key.value.to_be_bytes());
-            bytes.extend(key.offset.to_ne_bytes());
-            bytes.extend([0; 4]);
-        }
+        bytes.extend(self.keys.iter().flat_map(|key| key.to_bytes()));
         bytes
     }
 
@@ -145,22 +139,49 @@ impl Filter {
     fn read(payload: &[u8]) -> Option<Filter> {
         let attrs = Attrs::after(payload, HEADER);
         let info = read_u32(payload, TCM_INFO)?;
+        let priority = (info >> 16) as u16;
         let options = attrs.nested(TCA_OPTIONS)?;
         if attrs.text(TCA_KIND)? != KIND {
-            return Some(Filter {
-                priority: (info >> 16) as u16,
-                protocol: 0,
-                keys: vec![],
-                verdict: Verdict::Other,
-            });
+            return Some(Filter::of_other_kind(priority));
         }
-        Some(Filter {
-            priority: (info >> 16) as u16,
-            protocol: u16::from_be(info as u16),
-            keys: keys(options.bytes(TCA_U32_SEL)?),
-            verdict: verdict(options),
-        })
+        let protocol = u16::from_be(info as u16);
+        let keys = keys(options.bytes(TCA_U32_SEL)?);
+        Some(Filter { priority, protocol, keys, verdict: verdict(options) })
     }
+
+    fn of_other_kind(priority: u16) -> Filter {
+        Filter { priority, protocol: 0, keys: vec![], verdict: Verdict::Other }
+    }
+}
+
+impl Key {
+    fn read(bytes: &[u8]) -> Option<Key> {
+        let mask = u32::from_be(read_u32(bytes, 0)?);
+        let value = u32::from_be(read_u32(bytes, 4)?);
+        Some(Key { mask, value, offset: read_u32(bytes, 8)? })
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        let mask = self.mask.to_be_bytes();
+        let value = self.value.to_be_bytes();
+        [mask, value, self.offset.to_ne_bytes(), [0; 4]].concat()
+    }
+}
+
+fn protocol_of(subnet: &IpNet) -> u16 {
+    match subnet {
+        IpNet::V4(_) => ETH_P_IP,
+        IpNet::V6(_) => ETH_P_IPV6,
+    }
+}
+
+/// The keys for a whole address, of which the last may match anything.
+fn keys_of(side: Side, subnet: &IpNet) -> Vec<Key> {
+    let values = words(&octets(subnet.addr()));
+    let masks = words(&octets(subnet.netmask()));
+    let offsets = (side.offset(Family::of_net(*subnet))..).step_by(4);
+    let key = |((value, mask), offset)| Key { mask, value: value & mask, offset };
+    values.into_iter().zip(masks).zip(offsets).map(key).collect()
 }
 
 /// Reads what a filter does. The reference adds a second action after the one that takes the
@@ -172,16 +193,17 @@ fn verdict(options: Attrs<'_>) -> Verdict {
             .u32(TCA_U32_CLASSID)
             .map_or(Verdict::Other, |class| Verdict::Class(Handle::of(class)));
     };
-    let redirected = || {
-        let mirred = action
-            .nested(TCA_ACT_OPTIONS)
-            .filter(|_| action.text(TCA_ACT_KIND).as_deref() == Some("mirred"))?;
-        let parameters = mirred.bytes(TCA_MIRRED_PARMS)?;
-        let link = read_u32(parameters, MIRRED_LINK)?;
-        (read_u32(parameters, MIRRED_ACTION)? == TCA_EGRESS_REDIR)
-            .then_some(Verdict::Redirect(link))
-    };
-    redirected().unwrap_or(Verdict::Other)
+    redirected_to(action).map_or(Verdict::Other, Verdict::Redirect)
+}
+
+/// The link that an action redirects to, if that is what it does.
+fn redirected_to(action: Attrs<'_>) -> Option<u32> {
+    if action.text(TCA_ACT_KIND)? != "mirred" {
+        return None;
+    }
+    let parameters = action.nested(TCA_ACT_OPTIONS)?.bytes(TCA_MIRRED_PARMS)?;
+    let link = read_u32(parameters, MIRRED_LINK)?;
+    (read_u32(parameters, MIRRED_ACTION)? == TCA_EGRESS_REDIR).then_some(link)
 }
 
 fn redirect(action: &mut Attributes, link: u32) {
@@ -192,18 +214,12 @@ fn redirect(action: &mut Attributes, link: u32) {
 }
 
 fn keys(selector: &[u8]) -> Vec<Key> {
-    let be = |bytes: &[u8], at| read_u32(bytes, at).map(u32::from_be);
-    let key = |bytes: &[u8]| {
-        Some(Key { mask: be(bytes, 0)?, value: be(bytes, 4)?, offset: read_u32(bytes, 8)? })
-    };
-    selector.get(SELECTOR..).unwrap_or_default().chunks_exact(KEY).filter_map(key).collect()
+    let keys = selector.get(SELECTOR..).unwrap_or_default();
+    keys.chunks_exact(KEY).filter_map(Key::read).collect()
 }
 
 fn words(octets: &[u8]) -> Vec<u32> {
-    octets
-        .chunks_exact(4)
-        .map(|word| word.iter().fold(0, |all, octet| all << 8 | u32::from(*octet)))
-        .collect()
+    octets.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
 
 impl Netlink {

@@ -134,16 +134,21 @@ impl Netlink {
     /// address and no lower link: a kernel that has the kind refuses it for that, so nothing is
     /// created.
     pub fn has_kind(&self, kind: &str) -> Result<bool> {
-        const NAME: &str = "cni-probe";
-        let message =
-            LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(InfoKind::from(kind)).name(NAME);
-        match self.create(message.address(vec![0; 6]).build(), NAME, kind) {
+        match self.create(probe(kind), PROBE, kind) {
             Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Ok(false),
             Err(e) if e.is_errno(Errno::EPERM) => Err(e),
             Err(_) => Ok(true),
-            Ok(()) => self.delete_link_by_name(NAME).map(|()| true),
+            Ok(()) => self.delete_link_by_name(PROBE).map(|()| true),
         }
     }
+}
+
+/// The name of the link that [`Netlink::has_kind`] requests.
+const PROBE: &str = "cni-probe";
+
+fn probe(kind: &str) -> LinkMessage {
+    let message = LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(InfoKind::from(kind));
+    message.name(PROBE).address(vec![0; 6]).build()
 }
 
 fn message(name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> LinkMessage {

@@ -126,11 +126,11 @@ impl Link {
     fn read(payload: &[u8]) -> Option<Link> {
         let attrs = Attrs::after(payload, HEADER);
         let flags = read_u32(payload, IFI_FLAGS)?;
-        let info = attrs.nested(IFLA_LINKINFO).unwrap_or(Attrs::of(&[]));
-        let data = info.nested(IFLA_INFO_DATA).unwrap_or(Attrs::of(&[]));
-        let port = info.nested(IFLA_INFO_SLAVE_DATA).unwrap_or(Attrs::of(&[]));
+        let info = attrs.within(IFLA_LINKINFO);
+        let data = info.within(IFLA_INFO_DATA);
+        let port = info.within(IFLA_INFO_SLAVE_DATA);
         let kind = info.text(IFLA_INFO_KIND).unwrap_or_default();
-        let names = attrs.nested(IFLA_PROP_LIST).unwrap_or(Attrs::of(&[]));
+        let names = attrs.within(IFLA_PROP_LIST);
         let is_bridge = kind == "bridge"; // the numbers below mean something else in other kinds
         Some(Link {
             index: read_u32(payload, IFI_INDEX)?,
@@ -205,6 +205,22 @@ pub struct BridgeSpec<'a> {
     pub vlan_filtering: bool,
 }
 
+impl BridgeSpec<'_> {
+    fn message(&self) -> LinkMessage {
+        let mut message = LinkBridge::new(self.name).up();
+        if self.vlan_filtering {
+            message = message.vlan_filtering(true);
+        }
+        if let Some(mtu) = self.mtu {
+            message = message.mtu(mtu);
+        }
+        if let Some(mac) = &self.mac {
+            message = message.address(mac.octets().to_vec());
+        }
+        message.build()
+    }
+}
+
 /// A veth pair to be created: one end here, the other directly in another namespace.
 #[derive(Clone, Debug)]
 pub struct VethSpec<'a> {
@@ -216,6 +232,20 @@ pub struct VethSpec<'a> {
     pub peer: PeerSpec<'a>,
     /// MTU of both ends in bytes; the kernel's default where none is given.
     pub mtu: Option<u32>,
+}
+
+impl VethSpec<'_> {
+    fn peer_message(&self) -> LinkMessage {
+        let PeerSpec { name, mac, netns } = &self.peer;
+        let mut peer = LinkUnspec::new_with_name(name).address(mac.octets().to_vec());
+        if let Some(netns) = *netns {
+            peer = peer.setns_by_fd(netns);
+        }
+        if let Some(mtu) = self.mtu {
+            peer = peer.mtu(mtu);
+        }
+        peer.build()
+    }
 }
 
 /// The other end of a veth pair.
@@ -262,9 +292,7 @@ impl Netlink {
         let Some(name) = name_attribute(name) else {
             return Err(Error::kernel(what, Errno::ENODEV));
         };
-        let mut message = LinkMessage::default();
-        message.attributes = vec![name, without_statistics()];
-        self.get(&Request::new(RTM_GETLINK, &message), what, Link::read)
+        self.get(&finding(vec![name, without_statistics()]), what, Link::read)
     }
 
     /// The link of this name, if it exists.
@@ -276,11 +304,8 @@ impl Netlink {
     pub fn find_link_by_index(&self, index: u32) -> Result<Option<Link>> {
         let message =
             LinkUnspec::new_with_index(index).append_extra_attribute(without_statistics()).build();
-        none_if_gone(self.get(
-            &Request::new(RTM_GETLINK, &message),
-            format_args!("find link {index}"),
-            Link::read,
-        ))
+        let request = Request::new(RTM_GETLINK, &message);
+        none_if_gone(self.get(&request, format_args!("find link {index}"), Link::read))
     }
 
     /// The first link with this hardware address, if there is one. The kernel has no index of
@@ -294,9 +319,7 @@ impl Netlink {
 
     /// All links.
     pub fn links(&self) -> Result<Vec<Link>> {
-        let mut message = LinkMessage::default();
-        message.attributes = vec![without_statistics()];
-        self.dump(&Request::new(RTM_GETLINK, &message), "list the links", Link::read)
+        self.dump(&finding(vec![without_statistics()]), "list the links", Link::read)
     }
 
     /// The links of one kind.
@@ -318,61 +341,38 @@ impl Netlink {
         filter: LinkAttribute,
         what: std::fmt::Arguments<'_>,
     ) -> Result<Vec<Link>> {
-        let mut message = LinkMessage::default();
-        message.attributes = vec![without_statistics(), filter];
-        self.dump(&Request::new(RTM_GETLINK, &message), what, Link::read)
+        self.dump(&finding(vec![without_statistics(), filter]), what, Link::read)
     }
 
     /// Creates a bridge that is up from the start: `ip link add NAME up type bridge`.
     pub fn create_bridge(&self, spec: &BridgeSpec<'_>) -> Result<()> {
-        let mut message = LinkBridge::new(spec.name).up();
-        if spec.vlan_filtering {
-            message = message.vlan_filtering(true);
-        }
-        if let Some(mtu) = spec.mtu {
-            message = message.mtu(mtu);
-        }
-        if let Some(mac) = &spec.mac {
-            message = message.address(mac.octets().to_vec());
-        }
-        self.create(message.build(), spec.name, "bridge").map_err(|e| match spec.vlan_filtering {
-            true if e.is_errno(Errno::EOPNOTSUPP) => {
-                e.with_details("or can it not filter by VLAN?")
+        match self.create(spec.message(), spec.name, "bridge") {
+            Err(e) if spec.vlan_filtering && e.is_errno(Errno::EOPNOTSUPP) => {
+                Err(e.with_details("or can it not filter by VLAN?"))
             }
-            _ => e,
-        })
+            created => created,
+        }
     }
 
     /// Creates a veth pair: `ip link add NAME type veth peer name PEER netns NS`.
     pub fn create_veth(&self, spec: &VethSpec<'_>) -> Result<()> {
-        let mut peer =
-            LinkUnspec::new_with_name(spec.peer.name).address(spec.peer.mac.octets().to_vec());
+        let peer = InfoData::Veth(InfoVeth::Peer(spec.peer_message()));
         let mut message =
             LinkVeth::new(spec.name, spec.peer.name).address(spec.mac.octets().to_vec());
-        if let Some(netns) = spec.peer.netns {
-            peer = peer.setns_by_fd(netns);
-        }
         if let Some(mtu) = spec.mtu {
-            (peer, message) = (peer.mtu(mtu), message.mtu(mtu));
+            message = message.mtu(mtu);
         }
-        let message = message.set_info_data(InfoData::Veth(InfoVeth::Peer(peer.build())));
-        self.create(message.build(), spec.name, "veth")
+        self.create(message.set_info_data(peer).build(), spec.name, "veth")
     }
 
     pub(super) fn create(&self, message: LinkMessage, name: &str, kind: &str) -> Result<()> {
-        let created = self.add(
-            &Request::new(RTM_NEWLINK, &message),
-            format_args!("create link {name:?} ({kind})"),
-        );
-        created.map_err(|e| {
-            if e.is_errno(Errno::EOPNOTSUPP) {
-                e.with_details(format_args!(
-                    "does the kernel have {kind}, with all that is asked of it?"
-                ))
-            } else {
-                e
-            }
-        })
+        let what = format_args!("create link {name:?} ({kind})");
+        match self.add(&Request::new(RTM_NEWLINK, &message), what) {
+            Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Err(e.with_details(format_args!(
+                "does the kernel have {kind}, with all that is asked of it?"
+            ))),
+            created => created,
+        }
     }
 
     /// Removes a link; a veth's other end goes with it.
@@ -392,44 +392,8 @@ impl Netlink {
 
     /// Changes a link: `ip link set`.
     pub fn change_link(&self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
-        let mut message = LinkUnspec::new_with_index(link.index);
-        message = match change.up {
-            Some(true) => message.up(),
-            Some(false) => message.down(),
-            None => message,
-        };
-        if let Some(netns) = change.netns {
-            message = message.setns_by_fd(netns);
-        }
-        if let Some(name) = change.name {
-            message = message.name(name);
-        }
-        if let Some(mtu) = change.mtu {
-            message = message.mtu(mtu);
-        }
-        if let Some(promisc) = change.promisc {
-            message = message.promiscuous(promisc);
-        }
-        if let Some(allmulti) = change.allmulti {
-            message = message.allmulticast(allmulti);
-        }
-        if let Some(txqlen) = change.txqlen {
-            message = message.txqueuelen(txqlen);
-        }
-        if let Some(master) = change.master {
-            message = message.controller(master);
-        }
-        if let Some(alias) = change.alias {
-            message = message.alias(alias);
-        }
-        if let Some(mac) = &change.mac {
-            message = message.address(mac.octets().to_vec());
-        }
-        self.request(
-            &Request::new(RTM_SETLINK, &message.build()),
-            0,
-            format_args!("set link {:?}: {}", link.name, change.text()),
-        )
+        let what = format_args!("set link {:?}: {}", link.name, change.text());
+        self.request(&Request::new(RTM_SETLINK, &change.message(link)), 0, what)
     }
 
     /// Sets a link up: `ip link set NAME up`.
@@ -439,15 +403,14 @@ impl Netlink {
 
     /// Gives a link an alternative name: `ip link property add NAME altname OTHER`.
     pub fn add_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
-        let request = Request::new(RTM_NEWLINKPROP, &alternative_name(link, name));
+        let request = alternative_name(RTM_NEWLINKPROP, link, name);
         self.add(&request, format_args!("add altname {name:?} to link {:?}", link.name))
     }
 
     /// Removes an alternative name of a link, if the link has it.
     pub fn delete_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
-        let request = Request::new(RTM_DELLINKPROP, &alternative_name(link, name));
-        let what = format_args!("delete altname {name:?} of link {:?}", link.name);
-        self.remove(&request, what)
+        let request = alternative_name(RTM_DELLINKPROP, link, name);
+        self.remove(&request, format_args!("delete altname {name:?} of link {:?}", link.name))
     }
 
     /// Changes the flags of a bridge's port: `bridge link set`.
@@ -462,6 +425,43 @@ impl Netlink {
 }
 
 impl LinkChange<'_> {
+    fn message(&self, link: &Link) -> LinkMessage {
+        let mut message = LinkUnspec::new_with_index(link.index);
+        message = match self.up {
+            Some(true) => message.up(),
+            Some(false) => message.down(),
+            None => message,
+        };
+        if let Some(netns) = self.netns {
+            message = message.setns_by_fd(netns);
+        }
+        if let Some(name) = self.name {
+            message = message.name(name);
+        }
+        if let Some(mtu) = self.mtu {
+            message = message.mtu(mtu);
+        }
+        if let Some(promisc) = self.promisc {
+            message = message.promiscuous(promisc);
+        }
+        if let Some(allmulti) = self.allmulti {
+            message = message.allmulticast(allmulti);
+        }
+        if let Some(txqlen) = self.txqlen {
+            message = message.txqueuelen(txqlen);
+        }
+        if let Some(master) = self.master {
+            message = message.controller(master);
+        }
+        if let Some(alias) = self.alias {
+            message = message.alias(alias);
+        }
+        if let Some(mac) = &self.mac {
+            message = message.address(mac.octets().to_vec());
+        }
+        message.build()
+    }
+
     /// The change as error messages describe it.
     fn text(&self) -> String {
         let mut parts = vec![];
@@ -479,6 +479,13 @@ impl LinkChange<'_> {
     }
 }
 
+/// The request for links with these attributes.
+fn finding(attributes: Vec<LinkAttribute>) -> Request {
+    let mut message = LinkMessage::default();
+    message.attributes = attributes;
+    Request::new(RTM_GETLINK, &message)
+}
+
 /// Excludes statistics, which are most of the reply and of the kernel's work.
 fn without_statistics() -> LinkAttribute {
     LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
@@ -488,21 +495,26 @@ fn without_statistics() -> LinkAttribute {
 /// attribute of its own. None if no link can have such a name: the kernel would read it up to the
 /// NUL, or refuse it as out of range.
 fn name_attribute(name: &str) -> Option<LinkAttribute> {
-    if name.is_empty() || name.len() > ALTERNATIVE_NAME_MAX || name.contains('\0') {
-        return None;
+    match name.len() {
+        _ if name.is_empty() || name.contains('\0') => None,
+        length if length <= NAME_MAX => Some(LinkAttribute::IfName(name.to_owned())),
+        length if length <= ALTERNATIVE_NAME_MAX => Some(alternative_name_attribute(name)),
+        _ => None,
     }
-    if name.len() <= NAME_MAX {
-        return Some(LinkAttribute::IfName(name.to_owned()));
-    }
-    let text = [name.as_bytes(), &[0]].concat();
-    Some(LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, text)))
 }
 
-fn alternative_name(link: &Link, name: &str) -> LinkMessage {
+fn alternative_name_attribute(name: &str) -> LinkAttribute {
+    let text = [name.as_bytes(), &[0]].concat();
+    LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, text))
+}
+
+/// A request of this type about an alternative name.
+fn alternative_name(kind: u16, link: &Link, name: &str) -> Request {
     let mut list = Attributes::default();
     list.text(IFLA_ALT_IFNAME, name);
     let list = DefaultNla::new(IFLA_PROP_LIST | NLA_F_NESTED, list.bytes().to_vec());
-    LinkUnspec::new_with_index(link.index)
+    let message = LinkUnspec::new_with_index(link.index)
         .append_extra_attribute(LinkAttribute::Other(list))
-        .build()
+        .build();
+    Request::new(kind, &message)
 }

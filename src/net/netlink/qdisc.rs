@@ -13,6 +13,7 @@ use super::request::{
     RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, Request,
 };
 use super::socket::{Netlink, refused};
+use super::transport::Refusal;
 use crate::error::{Error, Result};
 
 /// tcmsg.
@@ -249,12 +250,12 @@ impl Netlink {
         let what =
             format_args!("add qdisc {} {} to {:?}", qdisc.kind.name(), qdisc.handle, link.name);
         let created = self.add(&Request::new(RTM_NEWQDISC, &message), what);
-        created.map_err(|e| match e.is_errno(Errno::ENOENT) {
+        match created {
             // It must not be mistaken for a missing link.
-            true => Error::kernel(what, Errno::EOPNOTSUPP)
-                .with_details(format_args!("the kernel has no {}", qdisc.kind.name())),
-            false => e,
-        })
+            Err(e) if e.is_errno(Errno::ENOENT) => Err(Error::kernel(what, Errno::EOPNOTSUPP)
+                .with_details(format_args!("the kernel has no {}", qdisc.kind.name()))),
+            created => created,
+        }
     }
 
     /// Removes the qdisc of this kind with this handle, if it exists: `tc qdisc del`.
@@ -268,8 +269,7 @@ impl Netlink {
         let message = message(link, handle, parent, kind, None);
         let what = format_args!("delete qdisc {kind} {handle} of {:?}", link.name);
         match self.request(&Request::new(RTM_DELQDISC, &message), 0, what) {
-            // Another handle, or another kind.
-            Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Ok(()),
+            Err(e) if is_absent(&e) => Ok(()),
             deleted => deleted,
         }
     }
@@ -281,17 +281,20 @@ impl Netlink {
         let mut message = message(link, Handle::UNSPECIFIED, parent, "", None);
         message.attributes.clear(); // of any kind
         let what = format_args!("find the qdisc of {:?} at {parent}", link.name);
-        let request = Request::new(RTM_GETQDISC, &message);
-        let seq =
-            self.send(&request, NLM_F_ACK | NLM_F_ECHO).map_err(|e| Error::kernel(what, e))?;
-        let mut found = None;
-        let answered = self.transport.acknowledged(seq, |reply| found = read(reply.payload));
-        match answered.map_err(|refusal| refused(what, refusal)) {
-            Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Ok(None),
-            answered => {
-                answered.map(|()| found.filter(|qdisc| qdisc.handle != Handle::UNSPECIFIED))
-            }
+        let seq = self
+            .send(&Request::new(RTM_GETQDISC, &message), NLM_F_ACK | NLM_F_ECHO)
+            .map_err(|e| Error::kernel(what, e))?;
+        let found = self.echoed_qdisc(seq).map_err(|refusal| refused(what, refusal));
+        match found {
+            Err(e) if is_absent(&e) => Ok(None),
+            found => Ok(found?.filter(|qdisc| qdisc.handle != Handle::UNSPECIFIED)),
         }
+    }
+
+    fn echoed_qdisc(&self, seq: u32) -> Result<Option<Qdisc>, Refusal> {
+        let mut found = None;
+        self.transport.acknowledged(seq, |reply| found = read(reply.payload))?;
+        Ok(found)
     }
 
     /// Creates a class of HTB directly below the qdisc: `tc class add`.
@@ -324,6 +327,11 @@ impl Netlink {
             _ => Ok(true),
         }
     }
+}
+
+/// Whether there is no such qdisc: none, one with another handle, or one of another kind.
+fn is_absent(error: &Error) -> bool {
+    error.is_errno(Errno::EINVAL) || error.is_not_found()
 }
 
 /// Builds the message about an object of a link.

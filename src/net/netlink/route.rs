@@ -31,7 +31,7 @@ const RTM_TABLE: usize = 4;
 const RTM_TYPE: usize = 7;
 const RTM_FLAGS: usize = 8;
 /// rtnexthop, and the offset in it of the link's index.
-const HOP_HEADER: usize = 8;
+pub(super) const HOP_HEADER: usize = 8;
 const RTNH_IFINDEX: usize = 4;
 /// The main table, which is looked up by default.
 pub(super) const MAIN: u32 = RT_TABLE_MAIN as u32;
@@ -110,24 +110,8 @@ impl Route {
         format!("{}{gateway} dev {:?}{table}", self.dst, link.name)
     }
 
-    fn message(&self, link: &Link) -> Result<RouteMessage> {
-        let mixed = |what: &str| {
-            Error::config("routes", format_args!("{what} is not of the family of {}", self.dst))
-        };
-        let mut message = match (self.dst, self.gateway, self.source) {
-            (IpNet::V4(dst), None | Some(IpAddr::V4(_)), None | Some(IpAddr::V4(_))) => {
-                RouteMessageBuilder::<Ipv4Addr>::new()
-                    .destination_prefix(dst.addr(), dst.prefix_len())
-                    .build()
-            }
-            (IpNet::V6(dst), None | Some(IpAddr::V6(_)), None | Some(IpAddr::V6(_))) => {
-                RouteMessageBuilder::<Ipv6Addr>::new()
-                    .destination_prefix(dst.addr(), dst.prefix_len())
-                    .build()
-            }
-            (_, Some(gateway), _) => return Err(mixed(&format!("gateway {gateway}"))),
-            (_, None, _) => return Err(mixed("the source")),
-        };
+    fn message(&self, link: &Link) -> RouteMessage {
+        let mut message = lookup(self.dst);
         message.header.protocol = RouteProtocol::Boot;
         message.header.scope = RouteScope::from(self.scope.0);
         let attributes = &mut message.attributes;
@@ -135,40 +119,85 @@ impl Route {
         attributes.extend(self.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
         attributes.extend(self.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
         attributes.extend(self.priority.map(RouteAttribute::Priority));
-        let metrics: Vec<RouteMetric> = self
-            .mtu
-            .map(RouteMetric::Mtu)
-            .into_iter()
-            .chain(self.advmss.map(RouteMetric::Advmss))
-            .collect();
-        if !metrics.is_empty() {
-            attributes.push(RouteAttribute::Metrics(metrics));
+        attributes.extend(self.metrics());
+        self.write_table(&mut message);
+        message
+    }
+
+    fn creation(&self, link: &Link) -> Result<Request> {
+        self.require_one_family()?;
+        Ok(Request::new(RTM_NEWROUTE, &self.message(link)))
+    }
+
+    /// Fails if the route has addresses of different families.
+    fn require_one_family(&self) -> Result<()> {
+        let is_other = |ip: &IpAddr| Family::of(*ip) != Family::of_net(self.dst);
+        if self.gateway.is_none_or(|ip| !is_other(&ip))
+            && self.source.is_none_or(|ip| !is_other(&ip))
+        {
+            return Ok(());
         }
+        let what = match self.gateway {
+            Some(gateway) => format!("gateway {gateway}"),
+            None => "the source".to_owned(),
+        };
+        Err(Error::config("routes", format_args!("{what} is not of the family of {}", self.dst)))
+    }
+
+    fn metrics(&self) -> Option<RouteAttribute> {
+        let mtu = self.mtu.map(RouteMetric::Mtu);
+        let advmss = self.advmss.map(RouteMetric::Advmss);
+        let metrics: Vec<RouteMetric> = mtu.into_iter().chain(advmss).collect();
+        (!metrics.is_empty()).then_some(RouteAttribute::Metrics(metrics))
+    }
+
+    /// Writes the table into the header, or if its number is too large, into an attribute.
+    fn write_table(&self, message: &mut RouteMessage) {
         match u8::try_from(self.table.unwrap_or(MAIN)) {
             Ok(table) => message.header.table = table,
             Err(_) => {
                 message.header.table = RT_TABLE_UNSPEC; // the attribute has the number
-                attributes.extend(self.table.map(RouteAttribute::Table));
+                message.attributes.extend(self.table.map(RouteAttribute::Table));
             }
         }
-        Ok(message)
     }
+}
 
+impl FoundRoute {
     /// Reads a route; None for one that the kernel maintains itself.
     fn read(payload: &[u8]) -> Option<FoundRoute> {
         let attrs = Attrs::after(payload, HEADER);
-        let family = match i32::from(*payload.get(RTM_FAMILY)?) {
-            AF_INET => Family::V4,
-            AF_INET6 => Family::V6,
-            _ => return None,
-        };
-        let any = family.unspecified();
+        let any = family_of(payload)?.unspecified();
         let dst = IpNet::new(attrs.ip(RTA_DST).unwrap_or(any), *payload.get(RTM_DST_LEN)?).ok()?;
-        let table = attrs.u32(RTA_TABLE).unwrap_or(u32::from(*payload.get(RTM_TABLE)?));
-        let mut gateways: Vec<IpAddr> = attrs.ip(RTA_GATEWAY).into_iter().collect();
-        gateways.extend(nexthop_gateways(attrs.bytes(RTA_MULTIPATH).unwrap_or_default()));
+        let gateways = attrs.ip(RTA_GATEWAY).into_iter().chain(hop_gateways(attrs)).collect();
+        let table = table_of(payload)?;
         (table != LOCAL).then_some(FoundRoute { dst, gateways, table })
     }
+}
+
+/// The message that selects a destination.
+fn lookup(dst: IpNet) -> RouteMessage {
+    match dst {
+        IpNet::V4(dst) => RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(dst.addr(), dst.prefix_len())
+            .build(),
+        IpNet::V6(dst) => RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix(dst.addr(), dst.prefix_len())
+            .build(),
+    }
+}
+
+fn family_of(payload: &[u8]) -> Option<Family> {
+    match i32::from(*payload.get(RTM_FAMILY)?) {
+        AF_INET => Some(Family::V4),
+        AF_INET6 => Some(Family::V6),
+        _ => None,
+    }
+}
+
+fn table_of(payload: &[u8]) -> Option<u32> {
+    let number = u32::from(*payload.get(RTM_TABLE)?);
+    Some(Attrs::after(payload, HEADER).u32(RTA_TABLE).unwrap_or(number))
 }
 
 /// A route as the kernel has it; one with several hops has several gateways.
@@ -187,23 +216,37 @@ fn default_link(payload: &[u8]) -> Option<u32> {
     let attrs = Attrs::after(payload, HEADER);
     let prefix_len = *payload.get(RTM_DST_LEN)?;
     let kind = *payload.get(RTM_TYPE)?;
-    let table = attrs.u32(RTA_TABLE).unwrap_or(u32::from(*payload.get(RTM_TABLE)?));
-    let first_hop = || read_u32(attrs.bytes(RTA_MULTIPATH)?, RTNH_IFINDEX);
-    let link = attrs.u32(RTA_OIF).or_else(first_hop);
-    link.filter(|_| (prefix_len, kind, table) == (0, RTN_UNICAST, MAIN))
+    if (prefix_len, kind, table_of(payload)?) != (0, RTN_UNICAST, MAIN) {
+        return None;
+    }
+    let hops = attrs.bytes(RTA_MULTIPATH).unwrap_or_default();
+    attrs.u32(RTA_OIF).or_else(|| read_u32(hops, RTNH_IFINDEX))
 }
 
-/// The gateways in a list of rtnexthop.
-fn nexthop_gateways(mut hops: &[u8]) -> Vec<IpAddr> {
-    let mut gateways = vec![];
-    while let Some(length) =
-        read_u16(hops, 0).map(usize::from).filter(|length| *length >= HOP_HEADER)
-    {
-        gateways
-            .extend(Attrs::of(hops.get(HOP_HEADER..length).unwrap_or_default()).ip(RTA_GATEWAY));
-        hops = hops.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    gateways
+/// The gateways of a route's hops.
+fn hop_gateways(attrs: Attrs<'_>) -> impl Iterator<Item = IpAddr> {
+    hops(attrs.bytes(RTA_MULTIPATH).unwrap_or_default()).filter_map(hop_gateway)
+}
+
+/// The gateway of a rtnexthop.
+pub(super) fn hop_gateway(hop: &[u8]) -> Option<IpAddr> {
+    Attrs::after(hop, HOP_HEADER).ip(RTA_GATEWAY)
+}
+
+/// The length of the rtnexthop that begins at `offset`.
+pub(super) fn hop_length(list: &[u8], offset: usize) -> Option<usize> {
+    read_u16(list, offset).map(usize::from).filter(|length| *length >= HOP_HEADER)
+}
+
+/// Each rtnexthop of a list.
+pub(super) fn hops(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = list;
+    std::iter::from_fn(move || {
+        let length = hop_length(rest, 0)?;
+        let hop = rest.get(..length)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(hop)
+    })
 }
 
 impl Netlink {
@@ -211,13 +254,13 @@ impl Netlink {
     /// exist.
     pub fn add_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        self.request(&Request::new(RTM_NEWROUTE, &route.message(link)?), NLM_F_CREATE, what)
+        self.request(&route.creation(link)?, NLM_F_CREATE, what)
     }
 
     /// Adds a route that must be the only one to its destination with its metric.
     pub fn add_only_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        self.add(&Request::new(RTM_NEWROUTE, &route.message(link)?), what)
+        self.add(&route.creation(link)?, what)
     }
 
     /// ifindex of the link that the default route goes through: the preferred route, IPv4's before
@@ -225,24 +268,27 @@ impl Netlink {
     /// are read; the socket is unusable afterwards.
     pub fn into_default_link(self) -> Result<Option<u32>> {
         for family in Family::ALL {
-            let mut message = RouteMessage::default();
-            message.header.address_family = family.into();
-            message.header.table = MAIN as u8;
-            let what = "find the default route";
-            let seq = self
-                .send(&Request::new(RTM_GETROUTE, &message), NLM_F_DUMP)
-                .map_err(|e| Error::kernel(what, e))?;
-            let mut found = None;
-            let read = self.transport.dump_until(seq, |reply| {
-                found = default_link(reply.payload);
-                found.is_some()
-            });
-            read.map_err(|refusal| refused(what, refusal))?;
+            let found = self.default_link(family)?;
             if found.is_some() {
                 return Ok(found);
             }
         }
         Ok(None)
+    }
+
+    fn default_link(&self, family: Family) -> Result<Option<u32>> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family.into();
+        message.header.table = MAIN as u8;
+        let what = "find the default route";
+        let request = Request::new(RTM_GETROUTE, &message);
+        let seq = self.send(&request, NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
+        let mut found = None;
+        let read = self.transport.dump_until(seq, |reply| {
+            found = default_link(reply.payload);
+            found.is_some()
+        });
+        read.map(|()| found).map_err(|refusal| refused(what, refusal))
     }
 
     /// ifindex of the link that packets to `ip` leave by: `ip route get`.
@@ -257,19 +303,8 @@ impl Netlink {
 
     /// Requests the route that packets to `ip` take.
     fn ask<T>(&self, ip: IpAddr, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
-        let message = match ip {
-            IpAddr::V4(ip) => {
-                RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(ip, 32).build()
-            }
-            IpAddr::V6(ip) => {
-                RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(ip, 128).build()
-            }
-        };
-        self.get(
-            &Request::new(RTM_GETROUTE, &asking(message)),
-            format_args!("find the route to {ip}"),
-            read,
-        )
+        let request = Request::new(RTM_GETROUTE, &asking(lookup(ip.into())));
+        self.get(&request, format_args!("find the route to {ip}"), read)
     }
 
     /// The routes of all tables, for CHECK; a container has few.
@@ -278,18 +313,17 @@ impl Netlink {
         for family in Family::ALL {
             let mut message = RouteMessage::default();
             message.header.address_family = family.into();
-            all.extend(self.dump(
-                &Request::new(RTM_GETROUTE, &message),
-                "list the routes",
-                |payload| {
-                    let is_cached =
-                        read_u32(payload, RTM_FLAGS).is_some_and(|flags| flags & RTM_F_CLONED != 0);
-                    Route::read(payload).filter(|_| !is_cached)
-                },
-            )?);
+            let request = Request::new(RTM_GETROUTE, &message);
+            all.extend(self.dump(&request, "list the routes", |payload| {
+                FoundRoute::read(payload).filter(|_| !is_cached(payload))
+            })?);
         }
         Ok(all)
     }
+}
+
+fn is_cached(payload: &[u8]) -> bool {
+    read_u32(payload, RTM_FLAGS).is_some_and(|flags| flags & RTM_F_CLONED != 0)
 }
 
 /// With strict checking a lookup has a destination and nothing that only a route could have.

@@ -71,19 +71,35 @@ impl Rule {
     }
 }
 
+/// What a list is requested for, in errors.
+const LIST: &str = "list the rules";
+
+/// The request for the rules of one family.
+fn listing(family: Family) -> Request {
+    let mut message = RuleMessage::default();
+    message.header.family = family.into();
+    Request::new(RTM_GETRULE, &message)
+}
+
 /// Whether the rule matches one source address and has no other condition.
 fn is_plain(header: &RuleHeader, attrs: Attrs<'_>) -> bool {
-    let says_nothing = |kind: u16, value: &[u8]| match kind {
+    is_plain_header(header) && attrs.iter().all(|(kind, value)| is_no_condition(kind, value))
+}
+
+fn is_plain_header(header: &RuleHeader) -> bool {
+    let whole = if header.family == AddressFamily::Inet { 32 } else { 128 };
+    (header.src_len, header.dst_len, header.tos) == (whole, 0, 0)
+        && u8::from(header.action) == FR_ACT_TO_TBL
+        && header.flags.bits() & FIB_RULE_INVERT == 0
+}
+
+/// Whether an attribute is none that packets must meet, apart from the source address.
+fn is_no_condition(kind: u16, value: &[u8]) -> bool {
+    match kind {
         FRA_SRC | FRA_PRIORITY | FRA_TABLE | FRA_PAD | FRA_PROTOCOL => true,
         FRA_SUPPRESS_PREFIXLEN => value.iter().all(|byte| *byte == 0xff), // none is suppressed
         _ => false,
-    };
-    let whole = if header.family == AddressFamily::Inet { 32 } else { 128 };
-    header.src_len == whole
-        && (header.dst_len, header.tos) == (0, 0)
-        && u8::from(header.action) == FR_ACT_TO_TBL
-        && header.flags.bits() & FIB_RULE_INVERT == 0
-        && attrs.iter().all(|(kind, value)| says_nothing(kind, value))
+    }
 }
 
 impl Netlink {
@@ -91,12 +107,7 @@ impl Netlink {
     pub fn rules(&self) -> Result<Vec<Rule>> {
         let mut all = vec![];
         for family in Family::ALL {
-            let mut message = RuleMessage::default();
-            message.header.family = family.into();
-            let listed =
-                self.dump(&Request::new(RTM_GETRULE, &message), "list the rules", |payload| {
-                    Rule::read(payload, family)
-                });
+            let listed = self.dump(&listing(family), LIST, |payload| Rule::read(payload, family));
             match listed {
                 // A kernel without IPv6 has no rules for it.
                 Err(e) if family == Family::V6 && e.is_errno(Errno::EAFNOSUPPORT) => (),
@@ -109,12 +120,8 @@ impl Netlink {
     /// Whether the namespace has rules at all; a kernel without policy routing has none. Reads only
     /// the first one, and the socket is unusable afterwards.
     pub fn into_has_rules(self) -> Result<bool> {
-        let mut message = RuleMessage::default();
-        message.header.family = AddressFamily::Inet;
-        let what = "list the rules";
-        let seq = self
-            .send(&Request::new(RTM_GETRULE, &message), NLM_F_DUMP)
-            .map_err(|e| Error::kernel(what, e))?;
+        let seq =
+            self.send(&listing(Family::V4), NLM_F_DUMP).map_err(|e| Error::kernel(LIST, e))?;
         let mut found = false;
         let read = self.transport.dump_until(seq, |_| {
             found = true;
@@ -124,7 +131,7 @@ impl Netlink {
             Err(refusal) if matches!(refusal.errno, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => {
                 Ok(false)
             }
-            read => read.map(|()| found).map_err(|refusal| refused(what, refusal)),
+            read => read.map(|()| found).map_err(|refusal| refused(LIST, refusal)),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::error::{Code, Error, Result};
 
 /// How often an interrupted dump is retried. The kernel filters each dump here, so it is short, and
 /// only a change of the very objects that are read interrupts it.
-const DUMP_TRIES: usize = 20;
+pub(in crate::net) const DUMP_TRIES: usize = 20;
 
 /// A socket for the network of one namespace, the one it was opened in.
 pub struct Netlink {
@@ -100,8 +100,7 @@ impl Netlink {
                 return Ok(list);
             }
         }
-        Err(Error::system(Code::TRY_AGAIN, &what, Errno::EINTR as i32)
-            .with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
+        Err(never_consistent(what))
     }
 
     pub(super) fn send(&self, request: &Request, flags: u16) -> Result<u32, Errno> {
@@ -121,11 +120,16 @@ pub(in crate::net) fn refused(what: impl fmt::Display, refusal: Refusal) -> Erro
     }
 }
 
+/// Builds the error about a dump that was interrupted each time.
+pub(in crate::net) fn never_consistent(what: impl fmt::Display) -> Error {
+    Error::system(Code::TRY_AGAIN, what, Errno::EINTR as i32)
+        .with_details(format_args!("it changed during each of {DUMP_TRIES} tries"))
+}
+
 /// Turns a "not found" error into None.
 pub(super) fn none_if_gone<T>(result: Result<T>) -> Result<Option<T>> {
-    match result {
-        Ok(found) => Ok(Some(found)),
+    match result.map(Some) {
         Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
+        result => result,
     }
 }

@@ -73,14 +73,7 @@ pub struct Transport {
 impl Transport {
     /// Opens a socket of the protocol (NETLINK_ROUTE, NETLINK_NETFILTER).
     pub fn open(protocol: isize) -> Result<Transport, Errno> {
-        let socket = Socket::new(protocol).map_err(errno_of)?;
-        socket.set_ext_ack(true).map_err(errno_of)?;
-        socket.set_cap_ack(true).map_err(errno_of)?;
-        let _ = socket.set_netlink_get_strict_chk(true); // kernels before 4.20 do not filter dumps; then we do
-        // From now on the kernel refuses messages of other senders to this socket: a process that
-        // controls a container's namespace can send them, and would answer in the kernel's place.
-        socket.connect(&SocketAddr::new(0, 0)).map_err(errno_of)?;
-        Ok(Transport::of(socket))
+        open(protocol).map(Transport::of).map_err(errno_of)
     }
 
     /// Uses a datagram socket whose peer is not the kernel: tests send any reply they need.
@@ -169,10 +162,7 @@ impl Transport {
 
     /// Reads the single message that answers the request `seq`.
     pub fn one(&self, seq: u32, mut take: impl FnMut(Message<'_>)) -> Result<(), Refusal> {
-        self.receive(|message| {
-            if message.seq != seq {
-                return Ok(false);
-            }
+        self.receive_of(seq, |message| {
             if let Reply::Data = message.reply()? {
                 take(message);
             }
@@ -184,10 +174,7 @@ impl Transport {
     /// duplicate.
     pub fn dump(&self, seq: u32, mut each: impl FnMut(Message<'_>)) -> Result<bool, Refusal> {
         let mut consistent = true;
-        self.receive(|message| {
-            if message.seq != seq {
-                return Ok(false);
-            }
+        self.receive_of(seq, |message| {
             consistent &= message.flags & NLM_F_DUMP_INTR == 0;
             match message.reply()? {
                 Reply::Done | Reply::Acknowledged => Ok(true),
@@ -206,10 +193,7 @@ impl Transport {
         seq: u32,
         mut enough: impl FnMut(Message<'_>) -> bool,
     ) -> Result<(), Refusal> {
-        self.receive(|message| {
-            if message.seq != seq {
-                return Ok(false);
-            }
+        self.receive_of(seq, |message| {
             Ok(!matches!(message.reply()?, Reply::Data) || enough(message))
         })
     }
@@ -220,6 +204,15 @@ impl Transport {
         self.fill(&mut buffer)?;
         messages(&buffer).for_each(&mut each);
         Ok(())
+    }
+
+    /// Passes every message that answers the request `seq` to `take` until that returns true.
+    fn receive_of(
+        &self,
+        seq: u32,
+        mut take: impl FnMut(Message<'_>) -> Result<bool, Refusal>,
+    ) -> Result<(), Refusal> {
+        self.receive(|message| if message.seq == seq { take(message) } else { Ok(false) })
     }
 
     /// Passes every message to `take` until that returns true.
@@ -264,6 +257,17 @@ impl Transport {
     }
 }
 
+fn open(protocol: isize) -> std::io::Result<Socket> {
+    let socket = Socket::new(protocol)?;
+    socket.set_ext_ack(true)?;
+    socket.set_cap_ack(true)?;
+    let _ = socket.set_netlink_get_strict_chk(true); // kernels before 4.20 do not filter dumps; then we do
+    // From now on the kernel refuses messages of other senders to this socket: a process that
+    // controls a container's namespace can send them, and would answer in the kernel's place.
+    socket.connect(&SocketAddr::new(0, 0))?;
+    Ok(socket)
+}
+
 impl Message<'_> {
     fn reply(&self) -> Result<Reply, Refusal> {
         match self.kind {
@@ -276,18 +280,19 @@ impl Message<'_> {
 
     fn refusal(&self) -> Option<Refusal> {
         let errno = attr::read_u32(self.payload, 0)? as i32;
-        if errno == 0 {
+        (errno != 0).then(|| Refusal {
+            errno: Errno::from_raw(errno.saturating_neg()),
+            text: self.explanation().unwrap_or_default(),
+        })
+    }
+
+    /// The kernel's text about an error. The header of the request is echoed before it
+    /// (NETLINK_CAP_ACK omits the body).
+    fn explanation(&self) -> Option<String> {
+        if self.flags & NLM_F_ACK_TLVS == 0 {
             return None;
         }
-        // The header of the request is echoed (NETLINK_CAP_ACK omits its body), then attributes
-        // follow.
-        let text = (self.flags & NLM_F_ACK_TLVS != 0)
-            .then(|| Attrs::of(self.payload.get(4 + HEADER..)?).text(NLMSGERR_ATTR_MSG))
-            .flatten();
-        Some(Refusal {
-            errno: Errno::from_raw(errno.saturating_neg()),
-            text: text.unwrap_or_default(),
-        })
+        Attrs::of(self.payload.get(4 + HEADER..)?).text(NLMSGERR_ATTR_MSG)
     }
 }
 
