@@ -42,6 +42,13 @@ pub struct Hook {
     pub priority: i32,
 }
 
+impl Hook {
+    fn write(self, attributes: &mut Attributes) {
+        attributes.be32(NFTA_HOOK_HOOKNUM, self.number);
+        attributes.be32(NFTA_HOOK_PRIORITY, self.priority as u32);
+    }
+}
+
 /// The types of nft(8) that a set's keys are listed as, with their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyType {
@@ -99,9 +106,35 @@ impl Set {
         // A single field is not padded: ether_addr has 6 bytes then.
         match self.key {
             [KeyType::Ether] => 6,
-            fields => fields.iter().map(|field| field.length()).sum(),
+            fields => length_of(fields),
         }
     }
+
+    fn write_types(&self, body: &mut Attributes) {
+        let flags = if self.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
+        body.be32(NFTA_SET_FLAGS, flags);
+        body.be32(NFTA_SET_KEY_TYPE, concatenation(self.key));
+        body.be32(NFTA_SET_KEY_LEN, self.key_length());
+        self.holds.write_type(body);
+    }
+}
+
+impl Holds {
+    fn write_type(self, body: &mut Attributes) {
+        match self {
+            Holds::Keys => body,
+            Holds::Verdicts => {
+                body.be32(NFTA_SET_DATA_TYPE, NFT_DATA_VERDICT).be32(NFTA_SET_DATA_LEN, 0)
+            }
+            Holds::Values(fields) => body
+                .be32(NFTA_SET_DATA_TYPE, concatenation(fields))
+                .be32(NFTA_SET_DATA_LEN, length_of(fields)),
+        };
+    }
+}
+
+fn length_of(fields: &[KeyType]) -> u32 {
+    fields.iter().map(|field| field.length()).sum()
 }
 
 /// The number of a concatenation of types in nft(8): six bits for each.
@@ -136,16 +169,22 @@ pub struct Element<'a> {
 impl Element<'_> {
     fn write(&self, body: &mut Attributes, table: Table) {
         one_element(body, table, self.set, |element| {
-            element_value(element, NFTA_SET_ELEM_KEY, self.key);
-            match self.holding {
-                Holding::Key => (),
-                Holding::Verdict(verdict) => {
-                    element.nest(NFTA_SET_ELEM_DATA, |data| verdict.write(data));
-                }
-                Holding::Value(value) => element_value(element, NFTA_SET_ELEM_DATA, value),
-            }
+            element.value(NFTA_SET_ELEM_KEY, self.key);
+            self.holding.write(element);
             element.comment(NFTA_SET_ELEM_USERDATA, self.comment);
         });
+    }
+}
+
+impl Holding<'_> {
+    fn write(self, element: &mut Attributes) {
+        match self {
+            Holding::Key => element,
+            Holding::Verdict(verdict) => {
+                element.nest(NFTA_SET_ELEM_DATA, |data| verdict.write(data))
+            }
+            Holding::Value(value) => element.value(NFTA_SET_ELEM_DATA, value),
+        };
     }
 }
 
@@ -194,34 +233,27 @@ impl Batch {
     /// Adds a base chain, which packets enter from a hook, with policy accept, unless it exists.
     pub fn base_chain(&mut self, table: Table, name: &str, hook: Hook) -> &mut Batch {
         self.push(table.message(NFT_MSG_NEWCHAIN).with(NLM_F_CREATE), |body| {
-            body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, name);
+            chain_name(body, table, name);
             body.text(NFTA_CHAIN_TYPE, hook.kind).be32(NFTA_CHAIN_POLICY, NF_ACCEPT as u32);
-            body.nest(NFTA_CHAIN_HOOK, |attributes| {
-                attributes.be32(NFTA_HOOK_HOOKNUM, hook.number);
-                attributes.be32(NFTA_HOOK_PRIORITY, hook.priority as u32);
-            });
+            body.nest(NFTA_CHAIN_HOOK, |attributes| hook.write(attributes));
         })
     }
 
     /// Adds a chain unless it exists.
     pub fn chain(&mut self, table: Table, name: &str) -> &mut Batch {
         self.push(table.message(NFT_MSG_NEWCHAIN).with(NLM_F_CREATE), |body| {
-            body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, name);
+            chain_name(body, table, name);
         })
     }
 
     /// Removes a chain with its rules.
     pub fn delete_chain(&mut self, table: Table, name: &str) -> &mut Batch {
-        self.push(table.message(NFT_MSG_DELCHAIN), |body| {
-            body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, name);
-        })
+        self.push(table.message(NFT_MSG_DELCHAIN), |body| chain_name(body, table, name))
     }
 
     /// Removes all rules of a chain.
     pub fn flush_chain(&mut self, table: Table, name: &str) -> &mut Batch {
-        self.push(table.message(NFT_MSG_DELRULE), |body| {
-            rule_chain(body, table, name);
-        })
+        self.push(table.message(NFT_MSG_DELRULE), |body| rule_chain(body, table, name))
     }
 
     /// Adds a rule at the end of a chain.
@@ -231,9 +263,7 @@ impl Batch {
         chain: &str,
         fill: impl FnOnce(&mut Expressions),
     ) -> &mut Batch {
-        let mut expressions = Expressions::default();
-        fill(&mut expressions);
-        self.rule_of(table, chain, &expressions)
+        self.rule_of(table, chain, &Expressions::of(fill))
     }
 
     /// Adds a rule of these expressions at the end of a chain.
@@ -253,16 +283,12 @@ impl Batch {
         is_first: bool,
         fill: impl FnOnce(&mut Expressions),
     ) -> &mut Batch {
-        let mut expressions = Expressions::default();
-        fill(&mut expressions);
+        let expressions = Expressions::of(fill);
         let flags = if is_first { NLM_F_CREATE } else { NLM_F_CREATE | NLM_F_APPEND };
         self.push(table.message(NFT_MSG_NEWRULE).with(flags | NLM_F_ECHO), |body| {
             rule_chain(body, table, chain);
             body.nested(NFTA_RULE_EXPRESSIONS, expressions.bytes());
-            // The protocol of the rule that extensions of x_tables see: any.
-            body.nest(NFTA_RULE_COMPAT, |compat| {
-                compat.be32(NFTA_RULE_COMPAT_PROTO, 0).be32(NFTA_RULE_COMPAT_FLAGS, 0);
-            });
+            any_protocol(body);
         })
     }
 
@@ -279,22 +305,8 @@ impl Batch {
         self.sets += 1;
         let id = self.sets;
         self.push(table.message(NFT_MSG_NEWSET).with(NLM_F_CREATE), |body| {
-            let flags = if set.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
             body.text(NFTA_SET_TABLE, table.name).text(NFTA_SET_NAME, set.name);
-            body.be32(NFTA_SET_FLAGS, flags);
-            body.be32(NFTA_SET_KEY_TYPE, concatenation(set.key));
-            body.be32(NFTA_SET_KEY_LEN, set.key_length());
-            match set.holds {
-                Holds::Keys => (),
-                Holds::Verdicts => {
-                    body.be32(NFTA_SET_DATA_TYPE, NFT_DATA_VERDICT).be32(NFTA_SET_DATA_LEN, 0);
-                }
-                Holds::Values(fields) => {
-                    let length = fields.iter().map(|field| field.length()).sum();
-                    body.be32(NFTA_SET_DATA_TYPE, concatenation(fields));
-                    body.be32(NFTA_SET_DATA_LEN, length);
-                }
-            }
+            set.write_types(body);
             body.be32(NFTA_SET_ID, id);
             if let [KeyType::IfName] = set.key {
                 body.raw(NFTA_SET_USERDATA, &HOST_BYTE_ORDER);
@@ -323,13 +335,7 @@ impl Batch {
     /// last operation requests an acknowledgement: errors are sent anyway, and thousands of
     /// acknowledgements would overflow the socket.
     pub(super) fn serialize(&self, first: u32) -> Serialized {
-        let mut begin = Attributes::default();
-        if let Some(generation) = self.generation {
-            begin.be32(NFNL_BATCH_GENID, generation);
-        }
-        let mut bytes = vec![];
-        let begins = Header::of_batch(NFNL_MSG_BATCH_BEGIN, NFNL_SUBSYS_NFTABLES);
-        begins.append(first, begin.bytes(), &mut bytes);
+        let mut bytes = self.beginning(first);
         let last = first.wrapping_add(self.operations.len() as u32);
         for (operation, seq) in self.operations.iter().zip(first.wrapping_add(1)..) {
             let ack = if seq == last { NLM_F_ACK } else { 0 };
@@ -339,6 +345,18 @@ impl Batch {
         let ends = Header::of_batch(NFNL_MSG_BATCH_END, NFNL_SUBSYS_NFTABLES);
         ends.append(last.wrapping_add(1), &[], &mut bytes);
         Serialized { bytes, last, end }
+    }
+
+    /// The message that begins the transaction.
+    fn beginning(&self, seq: u32) -> Vec<u8> {
+        let mut body = Attributes::default();
+        if let Some(generation) = self.generation {
+            body.be32(NFNL_BATCH_GENID, generation);
+        }
+        let mut bytes = vec![];
+        let header = Header::of_batch(NFNL_MSG_BATCH_BEGIN, NFNL_SUBSYS_NFTABLES);
+        header.append(seq, body.bytes(), &mut bytes);
+        bytes
     }
 
     fn bodies(&self, kind: u16) -> impl Iterator<Item = Attrs<'_>> {
@@ -355,18 +373,15 @@ impl Batch {
     /// The rules that it adds to a chain, in order.
     pub(super) fn rules_of(&self, chain: &str) -> impl Iterator<Item = Attrs<'_>> {
         self.bodies(NFT_MSG_NEWRULE)
-            .filter(move |body| body.text(NFTA_RULE_CHAIN).as_deref() == Some(chain))
+            .filter(move |body| body.is_text(NFTA_RULE_CHAIN, chain))
             .filter_map(|body| body.nested(NFTA_RULE_EXPRESSIONS))
     }
 
     /// The use count of a chain as the kernel computes it: its rules, and those that lead to it.
     pub(super) fn uses_of(&self, chain: &str) -> u32 {
-        let expressions = self
-            .bodies(NFT_MSG_NEWRULE)
-            .filter_map(|body| body.nested(NFTA_RULE_EXPRESSIONS))
-            .flat_map(Attrs::iter);
-        let leads = |(_, expression)| chain_led_to(Attrs::of(expression)).as_deref() == Some(chain);
-        (self.rules_of(chain).count() + expressions.filter(|found| leads(*found)).count()) as u32
+        let expressions = self.bodies(NFT_MSG_NEWRULE).flat_map(Attrs::expressions);
+        let leading = expressions.filter(|found| chain_led_to(*found).as_deref() == Some(chain));
+        (self.rules_of(chain).count() + leading.count()) as u32
     }
 
     /// Discards the operations but keeps the generation.
@@ -410,12 +425,26 @@ fn chain_led_to(expression: Attrs<'_>) -> Option<String> {
 
 /// Attributes that name one element by its key, as DELSETELEM and GETSETELEM take them.
 pub(super) fn element_key(body: &mut Attributes, table: Table, set: &str, key: &[u8]) {
-    one_element(body, table, set, |element| element_value(element, NFTA_SET_ELEM_KEY, key));
+    one_element(body, table, set, |element| {
+        element.value(NFTA_SET_ELEM_KEY, key);
+    });
 }
 
 /// Attributes that name a set, for messages about its elements.
 pub(super) fn set_name(body: &mut Attributes, table: Table, set: &str) {
     body.text(NFTA_SET_ELEM_LIST_TABLE, table.name).text(NFTA_SET_ELEM_LIST_SET, set);
+}
+
+/// The protocol of a rule that extensions of x_tables see: any.
+fn any_protocol(body: &mut Attributes) {
+    body.nest(NFTA_RULE_COMPAT, |compat| {
+        compat.be32(NFTA_RULE_COMPAT_PROTO, 0).be32(NFTA_RULE_COMPAT_FLAGS, 0);
+    });
+}
+
+/// Attributes that name a chain.
+fn chain_name(body: &mut Attributes, table: Table, chain: &str) {
+    body.text(NFTA_CHAIN_TABLE, table.name).text(NFTA_CHAIN_NAME, chain);
 }
 
 /// Attributes that name a chain, for messages about its rules.
@@ -427,12 +456,6 @@ fn one_element(body: &mut Attributes, table: Table, set: &str, fill: impl FnOnce
     set_name(body, table, set);
     body.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |list| {
         list.nest(NFTA_LIST_ELEM, fill);
-    });
-}
-
-fn element_value(element: &mut Attributes, kind: u16, bytes: &[u8]) {
-    element.nest(kind, |data| {
-        data.raw(NFTA_DATA_VALUE, bytes);
     });
 }
 

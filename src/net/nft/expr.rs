@@ -58,19 +58,22 @@ pub enum Verdict {
 
 impl Verdict {
     pub(super) fn write(&self, attributes: &mut Attributes) {
-        let (code, chain) = match self {
-            Verdict::Accept => (NF_ACCEPT, None),
-            Verdict::Drop => (NF_DROP, None),
-            Verdict::Return => (NFT_RETURN, None),
-            Verdict::Jump(chain) => (NFT_JUMP, Some(chain)),
-            Verdict::Goto(chain) => (NFT_GOTO, Some(chain)),
-        };
         attributes.nest(NFTA_DATA_VERDICT, |verdict| {
-            verdict.be32(NFTA_VERDICT_CODE, code as u32);
-            if let Some(chain) = chain {
+            verdict.be32(NFTA_VERDICT_CODE, self.code() as u32);
+            if let Verdict::Jump(chain) | Verdict::Goto(chain) = self {
                 verdict.text(NFTA_VERDICT_CHAIN, chain);
             }
         });
+    }
+
+    fn code(&self) -> i32 {
+        match self {
+            Verdict::Accept => NF_ACCEPT,
+            Verdict::Drop => NF_DROP,
+            Verdict::Return => NFT_RETURN,
+            Verdict::Jump(_) => NFT_JUMP,
+            Verdict::Goto(_) => NFT_GOTO,
+        }
     }
 }
 
@@ -80,6 +83,13 @@ impl Verdict {
 pub struct Expressions(Attributes);
 
 impl Expressions {
+    /// The expressions that `fill` adds.
+    pub(super) fn of(fill: impl FnOnce(&mut Expressions)) -> Expressions {
+        let mut expressions = Expressions::default();
+        fill(&mut expressions);
+        expressions
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         self.0.bytes()
     }
@@ -127,12 +137,8 @@ impl Expressions {
         self.push("bitwise", |bitwise| {
             bitwise.be32(NFTA_BITWISE_SREG, register).be32(NFTA_BITWISE_DREG, register);
             bitwise.be32(NFTA_BITWISE_LEN, mask.len() as u32);
-            bitwise.nest(NFTA_BITWISE_MASK, |data| {
-                data.raw(NFTA_DATA_VALUE, mask);
-            });
-            bitwise.nest(NFTA_BITWISE_XOR, |data| {
-                data.raw(NFTA_DATA_VALUE, &vec![0; mask.len()]);
-            });
+            bitwise.value(NFTA_BITWISE_MASK, mask);
+            bitwise.value(NFTA_BITWISE_XOR, &vec![0; mask.len()]);
         })
     }
 
@@ -148,9 +154,7 @@ impl Expressions {
 
     fn compare(&mut self, register: Register, how: u32, bytes: &[u8]) -> &mut Expressions {
         self.push("cmp", |cmp| {
-            cmp.be32(NFTA_CMP_SREG, register).be32(NFTA_CMP_OP, how).nest(NFTA_CMP_DATA, |data| {
-                data.raw(NFTA_DATA_VALUE, bytes);
-            });
+            cmp.be32(NFTA_CMP_SREG, register).be32(NFTA_CMP_OP, how).value(NFTA_CMP_DATA, bytes);
         })
     }
 
@@ -210,25 +214,31 @@ impl Expressions {
     /// Continues only if the set contains (with `inverted`: lacks) the key that begins in the
     /// register.
     pub fn in_set(&mut self, set: &str, register: Register, inverted: bool) -> &mut Expressions {
-        self.push("lookup", |lookup| {
-            lookup.text(NFTA_LOOKUP_SET, set).be32(NFTA_LOOKUP_SREG, register);
+        self.lookup(set, register, |lookup| {
             lookup.be32(NFTA_LOOKUP_FLAGS, if inverted { NFT_LOOKUP_F_INV } else { 0 });
         })
     }
 
     /// Applies the map's verdict for the key that begins in the register.
     pub fn verdict_of(&mut self, map: &str, register: Register) -> &mut Expressions {
-        self.push("lookup", |lookup| {
-            lookup.text(NFTA_LOOKUP_SET, map).be32(NFTA_LOOKUP_SREG, register);
-            lookup.be32(NFTA_LOOKUP_DREG, NFT_REG_VERDICT);
-        })
+        self.value_of(map, register, NFT_REG_VERDICT)
     }
 
     /// Loads the map's value for the key that begins in the register, or ends the rule.
     pub fn value_of(&mut self, map: &str, register: Register, into: Register) -> &mut Expressions {
-        self.push("lookup", |lookup| {
-            lookup.text(NFTA_LOOKUP_SET, map).be32(NFTA_LOOKUP_SREG, register);
+        self.lookup(map, register, |lookup| {
             lookup.be32(NFTA_LOOKUP_DREG, into);
+        })
+    }
+
+    fn lookup(
+        &mut self,
+        set: &str,
+        register: Register,
+        fill: impl FnOnce(&mut Attributes),
+    ) -> &mut Expressions {
+        self.push("lookup", |lookup| {
+            fill(lookup.text(NFTA_LOOKUP_SET, set).be32(NFTA_LOOKUP_SREG, register));
         })
     }
 

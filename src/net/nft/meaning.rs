@@ -16,12 +16,19 @@ pub(super) fn is_same(given: Attrs<'_>, found: Attrs<'_>) -> bool {
 /// no syntax for a lookup in a map whose value is unused, and omits such a lookup.
 pub(super) fn is_same_as_listed(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     let mut given = list(given);
-    while let Some(lookup) = (0..given.len()).find(|at| is_unused_lookup(&given, *at)) {
-        let loads =
-            given[..lookup].iter().rev().take_while(|expression| is_load(expression)).count();
-        given.drain(lookup - loads..=lookup);
-    }
+    remove_unused_lookups(&mut given);
     are_same(&steps(&given), &steps(&list(found)))
+}
+
+fn remove_unused_lookups(expressions: &mut Vec<Attrs<'_>>) {
+    while let Some(at) = (0..expressions.len()).find(|at| is_unused_lookup(expressions, *at)) {
+        let loads = loads_at_end(&expressions[..at]);
+        expressions.drain(at - loads..=at);
+    }
+}
+
+fn loads_at_end(expressions: &[Attrs<'_>]) -> usize {
+    expressions.iter().rev().take_while(|expression| is_load(expression)).count()
 }
 
 /// Like [`is_same`], for a chain that only packets of one family reach: earlier versions did not
@@ -73,42 +80,22 @@ fn list(expressions: Attrs<'_>) -> Vec<Attrs<'_>> {
     expressions.iter().map(|(_, expression)| Attrs::of(expression)).collect()
 }
 
-fn is_named(expression: Attrs<'_>, name: &str) -> bool {
-    expression.text(NFTA_EXPR_NAME).as_deref() == Some(name)
-}
-
 fn is_load(expression: &Attrs<'_>) -> bool {
-    ["payload", "meta", "ct", "fib"].iter().any(|name| is_named(*expression, name))
+    ["payload", "meta", "ct", "fib"].iter().any(|name| expression.is_expression(name))
 }
 
 /// Whether the expression is a lookup whose value is not used.
 fn is_unused_lookup(expressions: &[Attrs<'_>], at: usize) -> bool {
-    let into = expressions[at].nested(NFTA_EXPR_DATA);
-    let into = into.and_then(|lookup| lookup.be32(NFTA_LOOKUP_DREG));
-    let is_used = expressions.get(at + 1).is_some_and(|next| is_named(*next, "nat"));
-    is_named(expressions[at], "lookup")
-        && into.is_some_and(|into| into != NFT_REG_VERDICT)
-        && !is_used
+    let lookup = expressions[at].expression("lookup");
+    let into = lookup.and_then(|lookup| lookup.be32(NFTA_LOOKUP_DREG));
+    let is_used = expressions.get(at + 1).is_some_and(|next| next.is_expression("nat"));
+    into.is_some_and(|into| into != NFT_REG_VERDICT) && !is_used
 }
 
 /// Compares two lists of steps; adjacent conditions may be in any order.
 fn are_same(given: &[Step<'_>], found: &[Step<'_>]) -> bool {
-    let mut found: Vec<&Step<'_>> = found.iter().collect();
-    let is_each_found = given.iter().all(|given| {
-        let reachable = found
-            .iter()
-            .take_while(|step| given.is_condition() && step.is_condition())
-            .count()
-            .max(1);
-        match found.iter().take(reachable).position(|found| given.is(found)) {
-            Some(at) => {
-                found.remove(at);
-                true
-            }
-            None => false,
-        }
-    });
-    is_each_found && found.is_empty()
+    let mut left: Vec<&Step<'_>> = found.iter().collect();
+    given.iter().all(|given| given.is_taken_from(&mut left)) && left.is_empty()
 }
 
 fn steps<'a>(expressions: &[Attrs<'a>]) -> Vec<Step<'a>> {
@@ -130,6 +117,19 @@ impl Step<'_> {
         matches!(self, Step::Condition(_))
     }
 
+    /// Removes a step that does the same; false if there is none within reach.
+    fn is_taken_from(&self, left: &mut Vec<&Step<'_>>) -> bool {
+        let reach = self.reach(left);
+        let at = left.iter().take(reach).position(|found| self.is(found));
+        at.map(|at| left.remove(at)).is_some()
+    }
+
+    /// How many of the steps may be the one that does the same.
+    fn reach(&self, left: &[&Step<'_>]) -> usize {
+        let conditions = left.iter().take_while(|step| step.is_condition()).count();
+        if self.is_condition() { conditions.max(1) } else { 1 }
+    }
+
     fn is(&self, found: &Step<'_>) -> bool {
         match (self, found) {
             (Step::Condition(given), Step::Condition(found)) => given.is(found),
@@ -141,69 +141,82 @@ impl Step<'_> {
     fn asks_for_family(&self) -> bool {
         match self {
             Step::Condition(Condition { load: Load::Other(load), .. }) => {
-                let key = load.nested(NFTA_EXPR_DATA).and_then(|of| of.be32(NFTA_META_KEY));
-                is_named(*load, "meta") && key == Some(NFT_META_NFPROTO)
+                let key = load.expression("meta").and_then(|meta| meta.be32(NFTA_META_KEY));
+                key == Some(NFT_META_NFPROTO)
             }
             _ => false,
         }
     }
 }
 
+impl<'a> Load<'a> {
+    fn read(expression: Attrs<'a>) -> Option<Load<'a>> {
+        match payload_length(expression) {
+            Some(_) => {
+                let payload = expression.nested(NFTA_EXPR_DATA)?;
+                let header = payload.be32(NFTA_PAYLOAD_BASE)?;
+                Some(Load::Payload(header, payload.be32(NFTA_PAYLOAD_OFFSET)?))
+            }
+            None => Some(Load::Other(expression)),
+        }
+    }
+
+    fn is(&self, found: &Load<'_>) -> bool {
+        match (self, found) {
+            (Load::Payload(header, offset), Load::Payload(of, at)) => (header, offset) == (of, at),
+            (Load::Other(given), Load::Other(found)) => given.is_within(*found, is_same_register),
+            _ => false,
+        }
+    }
+}
+
+/// The number of bytes that a `payload` loads; None for other expressions.
+fn payload_length(expression: Attrs<'_>) -> Option<u32> {
+    expression.expression("payload")?.be32(NFTA_PAYLOAD_LEN)
+}
+
 impl<'a> Condition<'a> {
     /// Reads a load, an optional `bitwise`, and a `cmp` at the beginning of a list, and returns the
     /// condition with its number of expressions.
     fn read(expressions: &[Attrs<'a>]) -> Option<(Condition<'a>, usize)> {
-        let of = |at: usize, name: &str| {
-            let expression =
-                expressions.get(at).filter(|expression| is_named(**expression, name))?;
-            expression.nested(NFTA_EXPR_DATA)
-        };
-        let first = expressions.first().filter(|first| is_load(first))?;
-        let attrs = first.nested(NFTA_EXPR_DATA)?;
-        let register = word(attrs.be32(LOAD_DREG)?);
-        let mask = of(1, "bitwise").and_then(|bitwise| read_mask(bitwise, register));
+        let first = *expressions.first().filter(|first| is_load(first))?;
+        let register = word(first.nested(NFTA_EXPR_DATA)?.be32(LOAD_DREG)?);
+        let bitwise = expressions.get(1).and_then(|second| second.expression("bitwise"));
+        let mask = bitwise.and_then(|bitwise| read_mask(bitwise, register));
         let taken = if mask.is_some() { 3 } else { 2 };
-        let compared = of(taken - 1, "cmp")?;
-        let how = compared.be32(NFTA_CMP_OP)?;
-        let value = compared.nested(NFTA_CMP_DATA)?.bytes(NFTA_DATA_VALUE)?.to_vec();
+        let compared = expressions.get(taken - 1)?.expression("cmp")?;
+        let value = compared.value(NFTA_CMP_DATA)?.to_vec();
         let mask = mask.unwrap_or_else(|| vec![0xff; value.len()]);
-        let length = is_named(*first, "payload").then(|| attrs.be32(NFTA_PAYLOAD_LEN)).flatten();
-        if word(compared.be32(NFTA_CMP_SREG)?) != register
-            || mask.len() != value.len()
-            || length.is_some_and(|length| length as usize != value.len())
-        {
-            return None;
-        }
-        let load = match length {
-            Some(_) => {
-                Load::Payload(attrs.be32(NFTA_PAYLOAD_BASE)?, attrs.be32(NFTA_PAYLOAD_OFFSET)?)
-            }
-            None => Load::Other(*first),
-        };
-        Some((Condition { register, load, mask, how, value }.trimmed(), taken))
+        let how = compared.be32(NFTA_CMP_OP)?;
+        let condition = Condition { register, load: Load::read(first)?, mask, how, value };
+        (word(compared.be32(NFTA_CMP_SREG)?) == register && condition.is_of_length(first))
+            .then(|| (condition.trimmed(), taken))
+    }
+
+    /// Whether the mask, and what a `payload` loads, are as long as the value.
+    fn is_of_length(&self, load: Attrs<'_>) -> bool {
+        let length = self.value.len();
+        self.mask.len() == length
+            && payload_length(load).is_none_or(|loaded| loaded as usize == length)
     }
 
     /// Removes the bytes at the end of a field that the mask ignores.
     fn trimmed(mut self) -> Condition<'a> {
         let is_field = matches!(self.load, Load::Payload(..));
-        while is_field
-            && self.mask.len() > 1
-            && self.mask.last() == Some(&0)
-            && self.value.last() == Some(&0)
-        {
+        while is_field && self.mask.len() > 1 && self.ends_with_ignored() {
             self.mask.pop();
             self.value.pop();
         }
         self
     }
 
+    /// Whether the mask ignores the last byte.
+    fn ends_with_ignored(&self) -> bool {
+        self.mask.last() == Some(&0) && self.value.last() == Some(&0)
+    }
+
     fn is(&self, found: &Condition<'_>) -> bool {
-        let is_same_load = match (&self.load, &found.load) {
-            (Load::Payload(header, offset), Load::Payload(of, at)) => (header, offset) == (of, at),
-            (Load::Other(given), Load::Other(found)) => given.is_within(*found, is_same_register),
-            _ => false,
-        };
-        is_same_load
+        self.load.is(&found.load)
             && (self.register, &self.mask, self.how, &self.value)
                 == (found.register, &found.mask, found.how, &found.value)
     }
@@ -213,8 +226,8 @@ impl<'a> Condition<'a> {
 fn read_mask(bitwise: Attrs<'_>, register: u32) -> Option<Vec<u8>> {
     let is_register = |kind| bitwise.be32(kind).map(word) == Some(register);
     let op = bitwise.be32(NFTA_BITWISE_OP).unwrap_or(NFT_BITWISE_MASK_XOR);
-    let xor = bitwise.nested(NFTA_BITWISE_XOR)?.bytes(NFTA_DATA_VALUE)?;
-    let mask = bitwise.nested(NFTA_BITWISE_MASK)?.bytes(NFTA_DATA_VALUE)?.to_vec();
+    let xor = bitwise.value(NFTA_BITWISE_XOR)?;
+    let mask = bitwise.value(NFTA_BITWISE_MASK)?.to_vec();
     let is_in_place = is_register(NFTA_BITWISE_SREG) && is_register(NFTA_BITWISE_DREG);
     let is_mask = op == NFT_BITWISE_MASK_XOR && xor.iter().all(|byte| *byte == 0);
     (is_in_place && is_mask).then_some(mask)
@@ -231,8 +244,7 @@ fn word(register: u32) -> u32 {
 /// Whether two attributes that are not equal name the same register: one by its number, the other
 /// by that of its first word.
 fn is_same_register(given: &[u8], found: &[u8]) -> bool {
-    let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
-    match (number(given), number(found)) {
+    match (read_register(given), read_register(found)) {
         (Some(given), Some(found)) => {
             given >= NFT_REG32_00
                 && given % WORDS == 0
@@ -240,6 +252,10 @@ fn is_same_register(given: &[u8], found: &[u8]) -> bool {
         }
         _ => false,
     }
+}
+
+fn read_register(bytes: &[u8]) -> Option<u32> {
+    bytes.try_into().ok().map(u32::from_be_bytes)
 }
 
 #[cfg(test)]

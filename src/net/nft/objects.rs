@@ -1,5 +1,7 @@
 //! Tables, chains, rules and elements as the kernel has them.
 
+use std::fmt;
+
 use super::batch::{Table, element_key, set_name};
 use super::meaning;
 use super::socket::{Nft, Query};
@@ -36,11 +38,10 @@ pub struct RuleInfo {
 
 impl RuleInfo {
     fn read(attrs: Attrs<'_>) -> Option<RuleInfo> {
-        let comment = attrs.bytes(NFTA_RULE_USERDATA).and_then(read_comment);
         Some(RuleInfo {
             handle: attrs.be64(NFTA_RULE_HANDLE)?,
-            comment: comment.unwrap_or_default(),
-            compared: compared(attrs),
+            comment: comment(attrs, NFTA_RULE_USERDATA),
+            compared: attrs.expressions().filter_map(compared).map(<[u8]>::to_vec).collect(),
             expressions: attrs.bytes(NFTA_RULE_EXPRESSIONS).unwrap_or_default().to_vec(),
         })
     }
@@ -84,16 +85,19 @@ impl ChainInfo {
 
 impl ElementInfo {
     fn read(attrs: Attrs<'_>) -> Option<ElementInfo> {
-        let data = attrs.nested(NFTA_SET_ELEM_DATA);
-        let verdict = data.and_then(|data| data.nested(NFTA_DATA_VERDICT));
-        let comment = attrs.bytes(NFTA_SET_ELEM_USERDATA).and_then(read_comment);
+        let data = attrs.within(NFTA_SET_ELEM_DATA);
         Some(ElementInfo {
-            value: data.and_then(|data| data.bytes(NFTA_DATA_VALUE)).unwrap_or_default().to_vec(),
-            key: attrs.nested(NFTA_SET_ELEM_KEY)?.bytes(NFTA_DATA_VALUE)?.to_vec(),
-            chain: verdict.and_then(|verdict| verdict.text(NFTA_VERDICT_CHAIN)),
-            comment: comment.unwrap_or_default(),
+            value: data.bytes(NFTA_DATA_VALUE).unwrap_or_default().to_vec(),
+            key: attrs.value(NFTA_SET_ELEM_KEY)?.to_vec(),
+            chain: data.within(NFTA_DATA_VERDICT).text(NFTA_VERDICT_CHAIN),
+            comment: comment(attrs, NFTA_SET_ELEM_USERDATA),
         })
     }
+}
+
+/// The comment in an attribute of user data, possibly empty.
+fn comment(attrs: Attrs<'_>, kind: u16) -> String {
+    attrs.bytes(kind).and_then(read_comment).unwrap_or_default()
 }
 
 impl Nft {
@@ -131,14 +135,9 @@ impl Nft {
 
     /// The base chains of a family on a hook (NF_INET_*) with policy drop, each with its table.
     pub fn dropping_chains(&self, family: NfFamily, hook: u32) -> Result<Vec<(String, String)>> {
-        let read = |attrs: Attrs<'_>| {
-            let at = attrs.nested(NFTA_CHAIN_HOOK)?.be32(NFTA_HOOK_HOOKNUM)?;
-            let name = (attrs.text(NFTA_CHAIN_TABLE)?, attrs.text(NFTA_CHAIN_NAME)?);
-            (at == hook && drops(attrs)).then_some(name)
-        };
         let what = format_args!("list chains");
         let query = Query::new(NFT_MSG_GETCHAIN, family, what, |_| ());
-        self.dump(&query, |attrs, list| list.extend(read(attrs)))
+        self.dump(&query, |attrs, list| list.extend(dropping_chain(attrs, hook)))
     }
 
     /// The element with this key, if it exists.
@@ -153,10 +152,7 @@ impl Nft {
     /// All elements of a set; empty if the set does not exist.
     pub fn elements(&self, table: Table, set: &str) -> Result<Vec<ElementInfo>> {
         let what = format_args!("list set {set:?} of table {:?}", table.name);
-        let name = |body: &mut Attributes| set_name(body, table, set);
-        self.dump(&Query::new(NFT_MSG_GETSETELEM, table.family, what, name), |attrs, list| {
-            list.extend(elements_of(attrs))
-        })
+        self.dump(&of_set(table, set, what), |attrs, list| list.extend(elements_of(attrs)))
     }
 
     /// Whether the set has an element that `other` accepts. It reads no further than necessary: a
@@ -168,8 +164,7 @@ impl Nft {
         other: impl Fn(&ElementInfo) -> bool,
     ) -> Result<bool> {
         let what = format_args!("look into set {set:?} of table {:?}", table.name);
-        let name = |body: &mut Attributes| set_name(body, table, set);
-        Nft::dump_has(&Query::new(NFT_MSG_GETSETELEM, table.family, what, name), |attrs| {
+        Nft::dump_has(&of_set(table, set, what), |attrs| {
             elements_of(attrs).any(|element| other(&element))
         })
     }
@@ -182,11 +177,23 @@ impl Nft {
         };
         self.dump(&Query::new(NFT_MSG_GETRULE, family, what, name), |attrs, list| {
             // Kernels that do not filter send the rules of every chain.
-            if attrs.text(NFTA_RULE_CHAIN).as_deref() == Some(chain) {
+            if attrs.is_text(NFTA_RULE_CHAIN, chain) {
                 list.extend(RuleInfo::read(attrs));
             }
         })
     }
+}
+
+/// The query for the elements of a set.
+fn of_set<'a>(table: Table, set: &str, what: fmt::Arguments<'a>) -> Query<'a> {
+    Query::new(NFT_MSG_GETSETELEM, table.family, what, |body| set_name(body, table, set))
+}
+
+/// The table and the name of a base chain, if it is on this hook and has policy drop.
+fn dropping_chain(attrs: Attrs<'_>, hook: u32) -> Option<(String, String)> {
+    let at = attrs.nested(NFTA_CHAIN_HOOK)?.be32(NFTA_HOOK_HOOKNUM)?;
+    let name = (attrs.text(NFTA_CHAIN_TABLE)?, attrs.text(NFTA_CHAIN_NAME)?);
+    (at == hook && drops(attrs)).then_some(name)
 }
 
 /// Whether a base chain has policy drop.
@@ -194,21 +201,12 @@ fn drops(chain: Attrs<'_>) -> bool {
     chain.be32(NFTA_CHAIN_POLICY) == Some(NF_DROP as u32)
 }
 
-/// The values in the `cmp` expressions of a rule.
-fn compared(rule: Attrs<'_>) -> Vec<Vec<u8>> {
-    let value = |expression: Attrs<'_>| {
-        let is_cmp = expression.text(NFTA_EXPR_NAME).as_deref() == Some("cmp");
-        let data = expression.nested(NFTA_EXPR_DATA)?.nested(NFTA_CMP_DATA)?;
-        data.bytes(NFTA_DATA_VALUE).filter(|_| is_cmp).map(<[u8]>::to_vec)
-    };
-    let expressions = rule.nested(NFTA_RULE_EXPRESSIONS).into_iter().flat_map(Attrs::iter);
-    expressions.filter_map(|(_, expression)| value(Attrs::of(expression))).collect()
+/// The value that a `cmp` expression compares with.
+fn compared(expression: Attrs<'_>) -> Option<&[u8]> {
+    expression.expression("cmp")?.value(NFTA_CMP_DATA)
 }
 
 fn elements_of(attrs: Attrs<'_>) -> impl Iterator<Item = ElementInfo> {
-    attrs
-        .nested(NFTA_SET_ELEM_LIST_ELEMENTS)
-        .into_iter()
-        .flat_map(Attrs::iter)
-        .filter_map(|(_, element)| ElementInfo::read(Attrs::of(element)))
+    let elements = attrs.within(NFTA_SET_ELEM_LIST_ELEMENTS).iter();
+    elements.filter_map(|(_, element)| ElementInfo::read(Attrs::of(element)))
 }

@@ -12,12 +12,10 @@ use super::uapi::{NFT_MSG_GETGEN, NFTA_GEN_ID};
 use super::wire::Attributes;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::attr::Attrs;
-use crate::net::netlink::refused;
 use crate::net::netlink::transport::{Message, Transport};
+use crate::net::netlink::{DUMP_TRIES, never_consistent, refused};
 use crate::net::nfnetlink::{self, Header, NFNL_SUBSYS_NFTABLES, NLM_F_DUMP, NfFamily};
 
-/// How often a dump is retried that another transaction interrupted.
-const DUMP_TRIES: usize = 20;
 /// How often a transaction is planned again after another one was committed in between. Each time
 /// another process has made progress.
 const TRIES: usize = 1000;
@@ -142,8 +140,7 @@ impl Nft {
                 Err(refusal) => return Err(refused(query.what, refusal)),
             }
         }
-        Err(Error::system(Code::TRY_AGAIN, query.what, Errno::EINTR as i32)
-            .with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
+        Err(never_consistent(query.what))
     }
 
     /// Whether a list has an entry that `is_one` accepts. It reads no more pages than necessary,

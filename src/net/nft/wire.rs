@@ -1,18 +1,56 @@
 //! Attributes of nf_tables: those of every netlink family, addresses, and comments.
 
-use super::uapi::NFTNL_UDATA_COMMENT;
+use super::uapi::{
+    NFTA_DATA_VALUE, NFTA_EXPR_DATA, NFTA_EXPR_NAME, NFTA_RULE_EXPRESSIONS, NFTNL_UDATA_COMMENT,
+};
 pub use crate::net::netlink::attr::read_ip;
+use crate::net::netlink::attr::{Attrs, read_text};
 pub use crate::net::netlink::attributes::{Attributes, octets};
 
 impl Attributes {
     /// User data that nft(8) shows as `comment`, at most 255 bytes with the NUL.
     pub fn comment(&mut self, kind: u16, text: &str) -> &mut Attributes {
-        let end =
-            (0..=text.len().min(254)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        let mut bytes = vec![NFTNL_UDATA_COMMENT, end as u8 + 1];
-        bytes.extend(text[..end].bytes());
+        let text = beginning(text, 254);
+        let mut bytes = vec![NFTNL_UDATA_COMMENT, text.len() as u8 + 1];
+        bytes.extend(text.bytes());
         bytes.push(0);
         self.raw(kind, &bytes)
+    }
+
+    /// A value (NFTA_DATA_VALUE).
+    pub fn value(&mut self, kind: u16, bytes: &[u8]) -> &mut Attributes {
+        self.nest(kind, |data| {
+            data.raw(NFTA_DATA_VALUE, bytes);
+        })
+    }
+}
+
+/// At most this many bytes of a text, in whole characters.
+fn beginning(text: &str, length: usize) -> &str {
+    let mut ends = (0..=text.len().min(length)).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    &text[..end]
+}
+
+impl<'a> Attrs<'a> {
+    /// The bytes of a value (NFTA_DATA_VALUE).
+    pub fn value(self, kind: u16) -> Option<&'a [u8]> {
+        self.nested(kind)?.bytes(NFTA_DATA_VALUE)
+    }
+
+    /// The expressions of a rule.
+    pub fn expressions(self) -> impl Iterator<Item = Attrs<'a>> {
+        self.within(NFTA_RULE_EXPRESSIONS).iter().map(|(_, expression)| Attrs::of(expression))
+    }
+
+    /// Whether these are an expression of this name.
+    pub fn is_expression(self, name: &str) -> bool {
+        self.is_text(NFTA_EXPR_NAME, name)
+    }
+
+    /// The content of an expression of this name.
+    pub fn expression(self, name: &str) -> Option<Attrs<'a>> {
+        self.nested(NFTA_EXPR_DATA).filter(|_| self.is_expression(name))
     }
 }
 
@@ -22,8 +60,7 @@ pub fn read_comment(user_data: &[u8]) -> Option<String> {
     while let [kind, length, more @ ..] = rest {
         let value = more.get(..usize::from(*length))?;
         if *kind == NFTNL_UDATA_COMMENT {
-            let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
-            return Some(String::from_utf8_lossy(&value[..end]).into_owned());
+            return Some(read_text(value));
         }
         rest = &more[usize::from(*length)..];
     }

@@ -2,6 +2,7 @@
 //! in iptables' own form: `iptables -S` lists them, `iptables -D` removes them.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use super::batch::{Batch, Table, rule_chain};
 use super::expr::{Expressions, Header, Verdict};
@@ -67,8 +68,7 @@ impl Nft {
     /// top of a long chain is found in the first page of a dump.
     pub fn has_filter_rule(&self, table: Table, chain: &str, rule: &FilterRule) -> Result<bool> {
         let what = format_args!("look into chain {chain:?} of table {:?}", table.name);
-        let name = |body: &mut Attributes| rule_chain(body, table, chain);
-        Nft::dump_has(&Query::new(NFT_MSG_GETRULE, table.family, what, name), |attrs| {
+        Nft::dump_has(&of_chain(table, chain, what), |attrs| {
             is_in(attrs, table, chain) && read_rule(attrs).is_some_and(|found| found.does(rule))
         })
     }
@@ -76,21 +76,27 @@ impl Nft {
     /// The rules of an iptables chain; empty if the chain does not exist.
     pub fn filter_rules(&self, table: Table, chain: &str) -> Result<Vec<Listed>> {
         let what = format_args!("list chain {chain:?} of table {:?}", table.name);
-        let name = |body: &mut Attributes| rule_chain(body, table, chain);
-        let read = |attrs: Attrs<'_>| {
-            let handle = attrs.be64(NFTA_RULE_HANDLE)?;
-            is_in(attrs, table, chain).then(|| Listed { handle, rule: read_rule(attrs) })
-        };
-        self.dump(&Query::new(NFT_MSG_GETRULE, table.family, what, name), |attrs, list| {
-            list.extend(read(attrs))
+        self.dump(&of_chain(table, chain, what), |attrs, list| {
+            list.extend(Listed::read(attrs).filter(|_| is_in(attrs, table, chain)))
         })
     }
 }
 
+impl Listed {
+    fn read(attrs: Attrs<'_>) -> Option<Listed> {
+        let handle = attrs.be64(NFTA_RULE_HANDLE)?;
+        Some(Listed { handle, rule: read_rule(attrs) })
+    }
+}
+
+/// The query for the rules of a chain.
+fn of_chain<'a>(table: Table, chain: &str, what: fmt::Arguments<'a>) -> Query<'a> {
+    Query::new(NFT_MSG_GETRULE, table.family, what, |body| rule_chain(body, table, chain))
+}
+
 /// Whether a rule is in this chain: kernels that do not filter send the rules of every chain.
 fn is_in(attrs: Attrs<'_>, table: Table, chain: &str) -> bool {
-    attrs.text(NFTA_RULE_TABLE).as_deref() == Some(table.name)
-        && attrs.text(NFTA_RULE_CHAIN).as_deref() == Some(chain)
+    attrs.is_text(NFTA_RULE_TABLE, table.name) && attrs.is_text(NFTA_RULE_CHAIN, chain)
 }
 
 /// Adds a rule to a chain, as the first or the last one.
@@ -100,28 +106,48 @@ pub fn add_rule(batch: &mut Batch, table: Table, chain: &str, is_first: bool, ru
 
 /// Writes a rule in the order of iptables: addresses, extensions, the counter, the target.
 fn write_rule(expressions: &mut Expressions, rule: &FilterRule) {
-    for (address, offset) in [(rule.source, SOURCE), (rule.destination, DESTINATION)] {
-        let Some(address) = address else { continue };
-        let bytes = octets(address);
-        expressions
-            .payload(Header::Network, offset[Family::of(address) as usize], bytes.len() as u32, 1)
-            .equal(1, &bytes);
+    for (address, offsets) in [(rule.source, SOURCE), (rule.destination, DESTINATION)] {
+        if let Some(address) = address {
+            write_address(expressions, offsets, address);
+        }
     }
     if let Some(comment) = &rule.comment {
-        let mut info = comment.as_bytes().to_vec();
-        info.resize(COMMENT_INFO, 0);
-        expressions.xtables_match("comment", 0, &info);
+        expressions.xtables_match("comment", 0, &comment_info(comment));
     }
     if rule.is_of_replies {
-        let mut info = [0; CONNTRACK_INFO];
-        info[MATCH_FLAGS..MATCH_FLAGS + 2].copy_from_slice(&BY_STATE.to_ne_bytes());
-        info[STATE_MASK..STATE_MASK + 2].copy_from_slice(&REPLIES.to_ne_bytes());
-        expressions.xtables_match("conntrack", 3, &info);
+        expressions.xtables_match("conntrack", 3, &replies_info());
     }
-    expressions.counter().verdict(&match &rule.target {
-        Target::Accept => Verdict::Accept,
-        Target::Chain(chain) => Verdict::Jump(chain.clone()),
-    });
+    expressions.counter().verdict(&Verdict::from(&rule.target));
+}
+
+fn write_address(expressions: &mut Expressions, offsets: [u32; 2], address: IpAddr) {
+    let bytes = octets(address);
+    let offset = offsets[Family::of(address) as usize];
+    expressions.payload(Header::Network, offset, bytes.len() as u32, 1).equal(1, &bytes);
+}
+
+/// `struct xt_comment_info`.
+fn comment_info(comment: &str) -> Vec<u8> {
+    let mut info = comment.as_bytes().to_vec();
+    info.resize(COMMENT_INFO, 0);
+    info
+}
+
+/// `struct xt_conntrack_mtinfo3`.
+fn replies_info() -> [u8; CONNTRACK_INFO] {
+    let mut info = [0; CONNTRACK_INFO];
+    info[MATCH_FLAGS..MATCH_FLAGS + 2].copy_from_slice(&BY_STATE.to_ne_bytes());
+    info[STATE_MASK..STATE_MASK + 2].copy_from_slice(&REPLIES.to_ne_bytes());
+    info
+}
+
+impl From<&Target> for Verdict {
+    fn from(target: &Target) -> Verdict {
+        match target {
+            Target::Accept => Verdict::Accept,
+            Target::Chain(chain) => Verdict::Jump(chain.clone()),
+        }
+    }
 }
 
 /// The offsets of the source address in the headers of IPv4 and IPv6.
@@ -131,88 +157,117 @@ const DESTINATION: [u32; 2] = [16, 24];
 
 /// Reads a rule from a message of the kernel; None if it has more than our rules do.
 fn read_rule(attrs: Attrs<'_>) -> Option<FilterRule> {
-    let mut rule = FilterRule::to(Target::Accept);
-    // Some versions of iptables store the comment as user data of the rule.
-    rule.comment = attrs.bytes(NFTA_RULE_USERDATA).and_then(read_comment);
-    let mut loaded = None;
-    let mut target = None;
-    let elements: Vec<Attrs<'_>> = attrs
-        .nested(NFTA_RULE_EXPRESSIONS)?
-        .iter()
-        .map(|(_, element)| Attrs::of(element))
-        .collect();
-    let mut rest = &elements[..];
-    while let [element, behind @ ..] = rest {
-        rest = behind;
-        let of = element.nested(NFTA_EXPR_DATA).unwrap_or(Attrs::of(&[]));
-        match element.text(NFTA_EXPR_NAME)?.as_str() {
+    let mut reader = Reader::of(attrs);
+    let expressions: Vec<Attrs<'_>> = attrs.expressions().collect();
+    let mut rest = &expressions[..];
+    while let [expression, behind @ ..] = rest {
+        rest = reader.read(*expression, behind)?;
+    }
+    Some(FilterRule { target: reader.target?, ..reader.rule })
+}
+
+/// What was read of a rule so far.
+struct Reader {
+    rule: FilterRule,
+    /// The header and the offset of the field that was loaded last.
+    loaded: Option<(u32, u32)>,
+    target: Option<Target>,
+}
+
+impl Reader {
+    fn of(attrs: Attrs<'_>) -> Reader {
+        let mut rule = FilterRule::to(Target::Accept);
+        // Some versions of iptables store the comment as user data of the rule.
+        rule.comment = attrs.bytes(NFTA_RULE_USERDATA).and_then(read_comment);
+        Reader { rule, loaded: None, target: None }
+    }
+
+    /// Reads an expression, and possibly some of those behind it; returns the rest.
+    fn read<'e, 'a>(
+        &mut self,
+        expression: Attrs<'a>,
+        behind: &'e [Attrs<'a>],
+    ) -> Option<&'e [Attrs<'a>]> {
+        let of = expression.within(NFTA_EXPR_DATA);
+        match expression.text(NFTA_EXPR_NAME)?.as_str() {
             "ct" => {
-                let (ours, behind) = behind.split_at_checked(2)?;
-                read_state(of, ours)?;
-                (rule.is_of_replies, rest) = (true, behind);
+                let (state, behind) = behind.split_at_checked(2)?;
+                read_state(of, state)?;
+                self.rule.is_of_replies = true;
+                return Some(behind);
             }
             "payload" => {
-                loaded = Some((of.be32(NFTA_PAYLOAD_BASE)?, of.be32(NFTA_PAYLOAD_OFFSET)?));
+                self.loaded = Some((of.be32(NFTA_PAYLOAD_BASE)?, of.be32(NFTA_PAYLOAD_OFFSET)?));
             }
-            "cmp" => read_address(&mut rule, loaded.take()?, of)?,
-            "match" => read_match(&mut rule, of)?,
+            "cmp" => read_address(&mut self.rule, self.loaded.take()?, of)?,
+            "match" => read_match(&mut self.rule, of)?,
             "counter" => (),
-            "immediate" => target = Some(read_target(of)?),
+            "immediate" => self.target = Some(read_target(of)?),
             _ => return None,
         }
+        Some(behind)
     }
-    rule.target = target?;
-    Some(rule)
 }
 
 fn read_address(rule: &mut FilterRule, (header, offset): (u32, u32), cmp: Attrs<'_>) -> Option<()> {
     let address = cmp.nested(NFTA_CMP_DATA)?.ip(NFTA_DATA_VALUE)?;
-    let family = Family::of(address) as usize;
     if header != Header::Network as u32 || cmp.be32(NFTA_CMP_OP)? != NFT_CMP_EQ {
         return None;
     }
-    let field = match offset {
-        offset if offset == SOURCE[family] => &mut rule.source,
-        offset if offset == DESTINATION[family] => &mut rule.destination,
-        _ => return None,
-    };
+    let field = address_field(rule, offset, Family::of(address))?;
     field.replace(address).is_none().then_some(())
+}
+
+/// What the address at this offset of the header is in a rule.
+fn address_field(
+    rule: &mut FilterRule,
+    offset: u32,
+    family: Family,
+) -> Option<&mut Option<IpAddr>> {
+    match offset {
+        offset if offset == SOURCE[family as usize] => Some(&mut rule.source),
+        offset if offset == DESTINATION[family as usize] => Some(&mut rule.destination),
+        _ => None,
+    }
 }
 
 fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
     let info = extension.bytes(NFTA_MATCH_INFO)?;
     match (extension.text(NFTA_MATCH_NAME)?.as_str(), extension.be32(NFTA_MATCH_REV)?) {
         ("comment", _) => rule.comment = extension.text(NFTA_MATCH_INFO),
-        ("conntrack", 3) => {
-            let set = |at: usize| read_u16(info, at);
-            let elsewhere =
-                info.iter().enumerate().any(|(at, byte)| *byte != 0 && !is_of_states(at));
-            if elsewhere || set(MATCH_FLAGS)? != BY_STATE || set(STATE_MASK)? != REPLIES {
-                return None;
-            }
-            rule.is_of_replies = true;
-        }
+        ("conntrack", 3) if is_replies(info) => rule.is_of_replies = true,
         _ => return None,
     }
     Some(())
+}
+
+/// Whether a conntrack match has the states of replies and no other condition.
+fn is_replies(info: &[u8]) -> bool {
+    let is_elsewhere = info.iter().enumerate().any(|(at, byte)| *byte != 0 && !is_of_states(at));
+    !is_elsewhere
+        && read_u16(info, MATCH_FLAGS) == Some(BY_STATE)
+        && read_u16(info, STATE_MASK) == Some(REPLIES)
 }
 
 /// Reads the form that nft(8) gives the conntrack match when it loads its own listing: `ct state
 /// established,related`.
 fn read_state(load: Attrs<'_>, rest: &[Attrs<'_>]) -> Option<()> {
     let [bitwise, cmp] = rest else { return None };
-    let is_named = |of: &Attrs<'_>, name| of.text(NFTA_EXPR_NAME).as_deref() == Some(name);
-    let is_of_both = is_named(bitwise, "bitwise") && is_named(cmp, "cmp");
-    let bitwise = bitwise.nested(NFTA_EXPR_DATA)?;
-    let cmp = cmp.nested(NFTA_EXPR_DATA)?;
-    let mask = bitwise.nested(NFTA_BITWISE_MASK)?.bytes(NFTA_DATA_VALUE)?;
-    let xor = bitwise.nested(NFTA_BITWISE_XOR)?.bytes(NFTA_DATA_VALUE)?;
-    let is_replies = load.be32(NFTA_CT_KEY) == Some(NFT_CT_STATE)
-        && mask == u32::from(REPLIES).to_ne_bytes()
-        && xor == [0; 4];
-    let is_any_of = cmp.be32(NFTA_CMP_OP) == Some(NFT_CMP_NEQ)
-        && cmp.nested(NFTA_CMP_DATA)?.bytes(NFTA_DATA_VALUE)? == [0; 4];
-    (is_of_both && is_replies && is_any_of).then_some(())
+    let is_state = load.be32(NFTA_CT_KEY) == Some(NFT_CT_STATE);
+    let keeps_replies = keeps_replies(bitwise.expression("bitwise")?)?;
+    let is_any_of = is_not_zero(cmp.expression("cmp")?)?;
+    (is_state && keeps_replies && is_any_of).then_some(())
+}
+
+fn keeps_replies(bitwise: Attrs<'_>) -> Option<bool> {
+    let mask = bitwise.value(NFTA_BITWISE_MASK)?;
+    let xor = bitwise.value(NFTA_BITWISE_XOR)?;
+    Some(mask == u32::from(REPLIES).to_ne_bytes() && xor == [0; 4])
+}
+
+fn is_not_zero(cmp: Attrs<'_>) -> Option<bool> {
+    let is_not = cmp.be32(NFTA_CMP_OP)? == NFT_CMP_NEQ;
+    Some(is_not && cmp.value(NFTA_CMP_DATA)? == [0; 4])
 }
 
 fn is_of_states(at: usize) -> bool {

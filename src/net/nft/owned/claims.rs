@@ -3,7 +3,9 @@
 use super::element::{Owner, SharedChain};
 use super::layout::Layout;
 use crate::error::Result;
+use crate::net::netlink::attr::Attrs;
 use crate::net::nft::batch::Table;
+use crate::net::nft::expr::Expressions;
 use crate::net::nft::{ChainInfo, ElementInfo, Nft, RuleInfo};
 
 /// One of our tables in the kernel.
@@ -63,11 +65,16 @@ impl<'a> OurTable<'a> {
 
     /// Whether a shared chain has exactly its rules.
     pub(super) fn is_intact(&self, chain: &SharedChain) -> Result<bool> {
-        let found = self.rules(&chain.name)?;
-        let is_each = found
-            .iter()
-            .zip(&chain.rules)
-            .all(|(found, wanted)| found.does_within_family(wanted.attrs()));
-        Ok(found.len() == chain.rules.len() && is_each)
+        let wanted = chain.rules.each_ref().map(Expressions::attrs);
+        Ok(do_all(&self.rules(&chain.name)?, &wanted, RuleInfo::does_within_family))
     }
+}
+
+/// How a rule that was found is compared with the wanted one.
+pub(super) type Compare = fn(&RuleInfo, Attrs<'_>) -> bool;
+
+/// Whether rules are as many as the wanted ones and each does the same.
+pub(super) fn do_all(found: &[RuleInfo], wanted: &[Attrs<'_>], does: Compare) -> bool {
+    found.len() == wanted.len()
+        && found.iter().zip(wanted).all(|(found, wanted)| does(found, *wanted))
 }

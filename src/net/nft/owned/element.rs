@@ -39,6 +39,11 @@ pub struct OwnedElement {
 }
 
 impl OwnedElement {
+    /// The name of the chain that it leads to.
+    pub(super) fn chain_name(&self) -> Option<&str> {
+        self.chain.as_ref().map(|chain| chain.name.as_str())
+    }
+
     /// The element as a batch adds it.
     pub(super) fn holding<'a>(&'a self, holding: Holding<'a>, comment: &'a str) -> Element<'a> {
         Element { set: self.set, key: &self.key, holding, comment }

@@ -21,6 +21,11 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// The name of the set, if the table has it.
+    pub(super) fn set(&self, name: &str) -> Option<&'static str> {
+        self.sets.iter().map(|set| set.name).find(|known| *known == name)
+    }
+
     /// Adds the table with everything except elements.
     pub(super) fn write(&self, batch: &mut Batch) {
         batch.table(self.table, self.comment).set(self.table, &LEDGER);

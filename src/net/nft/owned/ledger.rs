@@ -32,11 +32,10 @@ impl OurTable<'_> {
     /// Whether the owner, whose ledger entries these are, may have lost some, so that only the
     /// elements themselves show which of them it has.
     pub(super) fn is_lost(&self, entries: &[(u32, String)]) -> Result<bool> {
-        let has_gap = (0..).zip(entries).any(|(place, (number, _))| place != *number);
-        Ok(has_gap
-            || entries.is_empty()
-                && !self.is_ledger_whole()?
-                && self.nft.has_table(self.table())?)
+        if !entries.is_empty() {
+            return Ok(has_gap(entries));
+        }
+        Ok(!self.is_ledger_whole()? && self.nft.has_table(self.table())?)
     }
 }
 
@@ -48,29 +47,15 @@ impl Claims<'_> {
             return Ok(());
         }
         let listed = self.ours.elements(LEDGER.name)?;
-        let mut next: HashMap<[u8; 16], u32> = HashMap::from([(NO_OWNER, 1)]);
-        for (id, number) in
-            listed.iter().filter_map(|entry| Some((owner_of(&entry.key)?, number_in(&entry.key)?)))
-        {
-            let next = next.entry(id).or_default();
-            *next = (*next).max(number + 1);
-        }
-        let known: HashSet<(Option<[u8; 16]>, &str)> =
-            listed.iter().map(|entry| (owner_of(&entry.key), entry.comment.as_str())).collect();
-        let shared: HashSet<&str> = listed.iter().map(|entry| entry.comment.as_str()).collect();
+        let mut next = next_numbers(&listed);
+        let known = Known::of(&listed);
         for set in self.ours.layout.sets {
             for element in self.ours.elements(set.name)? {
                 let entry = entry_of(set.name, &element.key);
-                let lost = match named_in(&element.comment) {
-                    Some(id) if id == self.owner.id || known.contains(&(Some(id), &entry)) => None,
-                    Some(id) => Some(id),
-                    None => (element.comment == SHARED && !shared.contains(entry.as_str()))
-                        .then_some(NO_OWNER),
-                };
-                let Some(id) = lost else { continue };
+                let lost = known.lost_by(&entry, &element.comment);
+                let Some(id) = lost.filter(|id| *id != self.owner.id) else { continue };
                 let number = next.entry(id).or_default();
-                let key = key_of(&id, *number);
-                self.ours.enter(batch, &key, &entry);
+                self.ours.enter(batch, &key_of(&id, *number), &entry);
                 *number += 1;
             }
         }
@@ -112,6 +97,47 @@ impl Claims<'_> {
     pub(super) fn ledger_entry(&self, number: u32) -> Result<Option<String>> {
         let found = self.ours.element(LEDGER.name, &ledger_key(self.owner, number))?;
         Ok(found.map(|element| element.comment))
+    }
+}
+
+/// Whether the numbers of an owner's entries are not consecutive.
+fn has_gap(entries: &[(u32, String)]) -> bool {
+    (0..).zip(entries).any(|(place, (number, _))| place != *number)
+}
+
+/// The number of each owner's next entry.
+fn next_numbers(listed: &[ElementInfo]) -> HashMap<[u8; 16], u32> {
+    let mut next = HashMap::from([(NO_OWNER, 1)]);
+    for entry in listed {
+        if let (Some(id), Some(number)) = (owner_of(&entry.key), number_in(&entry.key)) {
+            let next = next.entry(id).or_default();
+            *next = (*next).max(number + 1);
+        }
+    }
+    next
+}
+
+/// The entries that a flushed ledger has.
+struct Known<'l> {
+    of_owners: HashSet<(Option<[u8; 16]>, &'l str)>,
+    of_any: HashSet<&'l str>,
+}
+
+impl<'l> Known<'l> {
+    fn of(listed: &'l [ElementInfo]) -> Known<'l> {
+        let entries = listed.iter().map(|entry| (owner_of(&entry.key), entry.comment.as_str()));
+        Known {
+            of_owners: entries.collect(),
+            of_any: listed.iter().map(|entry| entry.comment.as_str()).collect(),
+        }
+    }
+
+    /// The owner that has lost its entry for an element with this comment.
+    fn lost_by(&self, entry: &str, comment: &str) -> Option<[u8; 16]> {
+        match named_in(comment) {
+            Some(id) => (!self.of_owners.contains(&(Some(id), entry))).then_some(id),
+            None => (comment == SHARED && !self.of_any.contains(entry)).then_some(NO_OWNER),
+        }
     }
 }
 

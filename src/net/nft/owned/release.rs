@@ -26,23 +26,45 @@ impl OurTable<'_> {
     /// The elements of each owner, of one group or of all: the owners in the ledger, and those that
     /// elements name. Reads each set once.
     pub fn holdings(&self, group: Option<[u8; 8]>) -> Result<Vec<Owned>> {
-        let mut held: BTreeMap<[u8; 16], Owned> = BTreeMap::new();
-        let is_wanted =
-            |id: &[u8; 16]| *id != NO_OWNER && group.is_none_or(|group| id[..8] == group);
+        let mut held = Held { group, owners: BTreeMap::new() };
         for entry in self.elements(LEDGER.name)? {
-            if let Some(id) = owner_of(&entry.key).filter(is_wanted) {
-                held.entry(id).or_insert_with(|| Owned::new(id));
-            }
+            held.owner(owner_of(&entry.key));
         }
         for set in self.layout.sets {
             for element in self.elements(set.name)? {
-                let Some(id) = named_in(&element.comment).filter(is_wanted) else { continue };
-                let of_owner = held.entry(id).or_insert_with(|| Owned::new(id));
-                of_owner.comment.clone_from(&element.comment);
-                of_owner.elements.push(Released::new(set.name, element));
+                if let Some(owner) = held.owner(named_in(&element.comment)) {
+                    owner.comment.clone_from(&element.comment);
+                    owner.elements.push(Released::new(set.name, element));
+                }
             }
         }
-        Ok(held.into_values().collect())
+        Ok(held.owners.into_values().collect())
+    }
+}
+
+impl OurTable<'_> {
+    fn plan_deletion(&self, batch: &mut Batch, elements: &[Released]) {
+        for element in elements {
+            batch.delete_element(self.table(), &element.set, &element.key);
+        }
+    }
+}
+
+/// The owners that were found, of one group or of all.
+struct Held {
+    group: Option<[u8; 8]>,
+    owners: BTreeMap<[u8; 16], Owned>,
+}
+
+impl Held {
+    /// The owner with this id, if it is wanted.
+    fn owner(&mut self, id: Option<[u8; 16]>) -> Option<&mut Owned> {
+        let id = id.filter(|id| self.is_wanted(id))?;
+        Some(self.owners.entry(id).or_insert_with(|| Owned::new(id)))
+    }
+
+    fn is_wanted(&self, id: &[u8; 16]) -> bool {
+        *id != NO_OWNER && self.group.is_none_or(|group| id[..8] == group)
     }
 }
 
@@ -62,28 +84,24 @@ impl Claims<'_> {
             return Ok(vec![]);
         }
         self.deleting(|batch| {
-            let Plan { released, unused, is_any_shared, .. } = self.plan_release(batch)?;
+            let plan = self.plan_release(batch)?;
             if batch.is_empty() {
-                return Ok(released);
+                return Ok(plan.released);
             }
-            if !is_any_shared && !self.has_others()? {
+            if !plan.is_any_shared && !self.has_others()? {
                 batch.clear();
                 batch.delete_table(self.ours.table());
-                return Ok(released);
+            } else {
+                plan.delete_unused(batch, self.ours.table(), &[]);
             }
-            for chain in unused {
-                batch.delete_chain(self.ours.table(), &chain);
-            }
-            Ok(released)
+            Ok(plan.released)
         })
     }
 
     fn release_by_comments(&self) -> Result<Vec<Released>> {
         self.deleting(|batch| {
             let left = self.all()?;
-            for element in &left {
-                batch.delete_element(self.ours.table(), &element.set, &element.key);
-            }
+            self.ours.plan_deletion(batch, &left);
             if !left.is_empty() && !self.is_of_others()? {
                 batch.delete_table(self.ours.table());
             }
@@ -169,40 +187,43 @@ impl Claims<'_> {
 
     /// Plans the removal of the owner's elements.
     pub(super) fn plan_release(&self, batch: &mut Batch) -> Result<Plan> {
-        let table = self.ours.table();
         let entries = self.entries()?;
-        let mut plan = Plan::default();
-        let mut finder = Finder::new(self.ours, entries.len());
-        for (number, entry) in &entries {
-            batch.delete_element(table, LEDGER.name, &ledger_key(self.owner, *number));
-            let Some((set, key)) = read_entry(entry) else { continue };
-            let Some(found) = finder.find(&set, &key)? else { continue };
-            let is_ours = if found.comment == SHARED {
-                !self.is_another_s(entry)?
-            } else {
-                is_of(&found.comment, self.owner)
-            };
-            plan.released.extend(is_ours.then(|| Released::new(&set, found)));
-        }
+        let mut released = self.plan_entries(batch, &entries)?;
         if self.ours.is_lost(&entries)? {
-            plan.released = self.all()?;
+            released = self.all()?;
         }
-        let key_of = |element: &Released| (element.set.clone(), element.key.clone());
-        plan.keys = plan.released.iter().map(key_of).collect();
-        for element in &plan.released {
-            batch.delete_element(table, &element.set, &element.key);
-        }
+        self.ours.plan_deletion(batch, &released);
+        let mut plan = Plan::of(released);
         self.plan_chains(&mut plan)?;
         Ok(plan)
     }
 
+    /// Plans the removal of ledger entries, and returns the elements to remove with them.
+    fn plan_entries(&self, batch: &mut Batch, entries: &[(u32, String)]) -> Result<Vec<Released>> {
+        let mut released = vec![];
+        let mut finder = Finder::new(self.ours, entries.len());
+        for (number, entry) in entries {
+            let key = ledger_key(self.owner, *number);
+            batch.delete_element(self.ours.table(), LEDGER.name, &key);
+            released.extend(self.find_own(&mut finder, entry)?);
+        }
+        Ok(released)
+    }
+
+    /// The element that a ledger entry names, if no other owner has it.
+    fn find_own(&self, finder: &mut Finder<'_>, entry: &str) -> Result<Option<Released>> {
+        let Some((set, key)) = read_entry(entry) else { return Ok(None) };
+        let Some(found) = finder.find(&set, &key)? else { return Ok(None) };
+        let is_own = match found.comment.as_str() {
+            SHARED => !self.is_another_s(entry)?,
+            comment => is_of(comment, self.owner),
+        };
+        Ok(is_own.then(|| Released::new(&set, found)))
+    }
+
     /// Sorts the chains that the elements lead to into those without and those with another use.
     fn plan_chains(&self, plan: &mut Plan) -> Result<()> {
-        let mut leading: BTreeMap<&str, u32> = BTreeMap::new();
-        for chain in plan.released.iter().filter_map(|element| element.chain.as_deref()) {
-            *leading.entry(chain).or_default() += 1;
-        }
-        for (chain, ours) in leading {
+        for (chain, ours) in leading_to_chains(&plan.released) {
             let Some(info) = self.ours.chain(chain)? else { continue };
             let rules = self.ours.rules(chain)?.len();
             // A transaction between the two reads changes the generation: the plan is then made
@@ -221,12 +242,25 @@ impl Claims<'_> {
     fn all(&self) -> Result<Vec<Released>> {
         let mut all = vec![];
         for set in self.ours.layout.sets {
-            let elements = self.ours.elements(set.name)?;
-            let of_owner = elements.into_iter().filter(|found| is_of(&found.comment, self.owner));
-            all.extend(of_owner.map(|element| Released::new(set.name, element)));
+            all.extend(self.all_of_set(set.name)?);
         }
         Ok(all)
     }
+
+    fn all_of_set(&self, set: &str) -> Result<impl Iterator<Item = Released>> {
+        let elements = self.ours.elements(set)?.into_iter();
+        let own = elements.filter(|found| is_of(&found.comment, self.owner));
+        Ok(own.map(move |element| Released::new(set, element)))
+    }
+}
+
+/// The chains that elements lead to, each with the number of these elements.
+fn leading_to_chains(elements: &[Released]) -> BTreeMap<&str, u32> {
+    let mut leading = BTreeMap::new();
+    for chain in elements.iter().filter_map(|element| element.chain.as_deref()) {
+        *leading.entry(chain).or_default() += 1;
+    }
+    leading
 }
 
 /// The elements of one owner.
@@ -285,6 +319,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    fn of(released: Vec<Released>) -> Plan {
+        let keys = released.iter().map(|element| (element.set.clone(), element.key.clone()));
+        Plan { keys: keys.collect(), released, ..Plan::default() }
+    }
+
     /// Whether the element is removed.
     pub fn has(&self, element: &OwnedElement) -> bool {
         self.keys.contains(&(element.set.to_owned(), element.key.clone()))

@@ -9,7 +9,7 @@ use super::claims::{Claims, OurTable};
 use super::element::{OwnedElement, Owner, Rival, SHARED, chains_of};
 use super::finder::Finder;
 use super::ledger::{is_of, ledger_key, named_in, write_entry};
-use super::release::Search;
+use super::release::{Plan, Search};
 use crate::error::{Error, Result};
 use crate::net::nft::batch::{Batch, Holding};
 use crate::net::nft::expr::Verdict;
@@ -45,6 +45,15 @@ impl Replaced {
     }
 }
 
+/// What becomes of the elements that a claim has taken from other owners.
+#[derive(Default)]
+struct Returned {
+    /// Whether at least one is restored.
+    is_any_back: bool,
+    /// Those of owners that were released since.
+    without_owner: Vec<OwnedElement>,
+}
+
 /// Comments of elements by the end of their keys.
 type BySuffix = HashMap<Vec<u8>, String>;
 
@@ -58,11 +67,12 @@ impl OurTable<'_> {
         let mut batch = Batch::default();
         self.layout.write(&mut batch);
         let what = format_args!("make table {:?}", self.table().name);
-        self.nft.rehearse(&batch, what).map_err(|error| {
-            let hint =
-                "this kernel may lack nft_chain_nat, nft_nat, nft_masq, nft_fib_inet or nft_ct";
-            if error.is_errno(Errno::ENOENT) { error.with_details(hint) } else { error }
-        })
+        match self.nft.rehearse(&batch, what) {
+            Err(error) if error.is_errno(Errno::ENOENT) => Err(error.with_details(
+                "this kernel may lack nft_chain_nat, nft_nat, nft_masq, nft_fib_inet or nft_ct",
+            )),
+            rehearsed => rehearsed,
+        }
     }
 }
 
@@ -72,14 +82,18 @@ impl Claims<'_> {
     /// replaced, for [`Claims::give_back`].
     pub fn take(&self, elements: &[OwnedElement]) -> Result<Replaced> {
         if self.only_elements_are_missing(elements)? {
-            let mut batch = Batch::default();
-            self.add_elements(&mut batch, 0, elements);
-            match self.ours.nft.commit(&batch, self.adding()) {
+            match self.add_at_once(elements) {
                 Err(error) if needs_plan(&error) => (),
                 done => return done.map(|()| Replaced::default()),
             }
         }
         self.ours.nft.again(&self.adding(), || self.try_take(elements))
+    }
+
+    fn add_at_once(&self, elements: &[OwnedElement]) -> Result<()> {
+        let mut batch = Batch::default();
+        self.add_elements(&mut batch, 0, elements);
+        self.ours.nft.commit(&batch, self.adding())
     }
 
     fn try_take(&self, elements: &[OwnedElement]) -> Result<Replaced> {
@@ -89,19 +103,32 @@ impl Claims<'_> {
         let before = self.plan_release(&mut batch)?;
         self.plan_lay_out(&mut batch)?;
         before.delete_unused(&mut batch, table, elements);
+        replaced.others = self.plan_transfers(&mut batch, elements, &before)?;
+        chains_of(elements).for_each(|chain| chain.write(&mut batch, table));
+        self.add_elements(&mut batch, 0, elements);
+        self.ours.nft.commit(&batch, self.adding()).map(|()| replaced)
+    }
+
+    /// Plans the removal of elements that stand in the way, and returns those of other owners, each
+    /// with its owner's comment.
+    fn plan_transfers(
+        &self,
+        batch: &mut Batch,
+        elements: &[OwnedElement],
+        before: &Plan,
+    ) -> Result<Vec<(OwnedElement, String)>> {
+        let mut others = vec![];
         let mut finder = Finder::new(self.ours, elements.len());
         for element in elements {
             let found = finder.find(element.set, &element.key)?;
             if let Some(found) = found.filter(|_| !element.is_shared && !before.has(element)) {
-                batch.delete_element(table, element.set, &element.key);
-                if found.comment != self.owner.comment {
-                    replaced.others.push((element.clone(), found.comment));
+                batch.delete_element(self.ours.table(), element.set, &element.key);
+                if self.is_another_s_own(&found) {
+                    others.push((element.clone(), found.comment));
                 }
             }
         }
-        chains_of(elements).for_each(|chain| chain.write(&mut batch, table));
-        self.add_elements(&mut batch, 0, elements);
-        self.ours.nft.commit(&batch, self.adding()).map(|()| replaced)
+        Ok(others)
     }
 
     /// Undoes a claim to elements of sets: the owner's are removed, and what they replaced is
@@ -114,34 +141,49 @@ impl Claims<'_> {
     }
 
     fn try_give_back(&self, what: &str, replaced: &Replaced) -> Result<Vec<OwnedElement>> {
-        let table = self.ours.table();
         let mut batch = Batch::of_generation(self.ours.nft.generation()?);
         self.plan_release(&mut batch)?;
         self.plan_lay_out(&mut batch)?;
-        let mut own = vec![];
-        for element in &replaced.own {
-            if self.is_free(element)? {
-                own.push(element.clone());
-            }
-        }
-        let mut left = vec![];
-        let mut is_any_back = false;
-        for (element, comment) in &replaced.others {
-            if !self.is_free(element)? {
-                continue;
-            }
-            if self.is_known_of(comment, element)? {
-                batch.element(table, &element.holding(Holding::Key, comment));
-                is_any_back = true;
-            } else {
-                left.push(element.clone());
-            }
-        }
-        if own.is_empty() && !is_any_back {
+        let own = self.free_of(&replaced.own)?;
+        let others = self.plan_return(&mut batch, &replaced.others)?;
+        let left = others.without_owner;
+        if own.is_empty() && !others.is_any_back {
             return self.release(Search::Ledger).map(|_| left); // possibly with the table
         }
         self.add_elements(&mut batch, 0, &own);
         self.ours.nft.commit(&batch, what).map(|()| left)
+    }
+
+    /// Plans to restore elements of other owners.
+    fn plan_return(
+        &self,
+        batch: &mut Batch,
+        others: &[(OwnedElement, String)],
+    ) -> Result<Returned> {
+        let mut returned = Returned::default();
+        for (element, comment) in others {
+            if !self.is_free(element)? {
+                continue;
+            }
+            if self.is_known_of(comment, element)? {
+                batch.element(self.ours.table(), &element.holding(Holding::Key, comment));
+                returned.is_any_back = true;
+            } else {
+                returned.without_owner.push(element.clone());
+            }
+        }
+        Ok(returned)
+    }
+
+    /// Those of the elements that no other owner has exclusively.
+    fn free_of(&self, elements: &[OwnedElement]) -> Result<Vec<OwnedElement>> {
+        let mut free = vec![];
+        for element in elements {
+            if self.is_free(element)? {
+                free.push(element.clone());
+            }
+        }
+        Ok(free)
     }
 
     /// Whether no other owner has the element exclusively.
@@ -164,12 +206,11 @@ impl Claims<'_> {
         let mut own = vec![];
         let mut finder = Finder::new(self.ours, keys.len());
         for (set, key) in keys {
-            let sets = self.ours.layout.sets;
-            let Some(set) = sets.iter().find(|known| known.name == set) else { continue };
-            let Some(found) = finder.find(set.name, &key)? else { continue };
+            let Some(set) = self.ours.layout.set(&set) else { continue };
+            let Some(found) = finder.find(set, &key)? else { continue };
             let is_shared = found.comment == SHARED;
             if is_shared || is_of(&found.comment, self.owner) {
-                own.push(OwnedElement { set: set.name, key, is_shared, ..OwnedElement::default() });
+                own.push(OwnedElement { set, key, is_shared, ..OwnedElement::default() });
             }
         }
         Ok(own)
@@ -198,10 +239,7 @@ impl Claims<'_> {
             return Ok(Some(taken));
         }
         let before = self.plan_release(&mut batch)?;
-        if is_damaged
-            || !self.ours.is_laid_out()?
-            || self.ours.changed_chain(RuleInfo::does)?.is_some()
-        {
+        if is_damaged || !self.ours.is_as_written()? {
             self.plan_lay_out(&mut batch)?;
         }
         before.delete_unused(&mut batch, table, elements);
@@ -210,45 +248,20 @@ impl Claims<'_> {
         let may_be_there = |element: &&OwnedElement| {
             (is_damaged || element.chain.is_some()) && !before.has(element)
         };
-        let mut finder = Finder::new(self.ours, elements.len());
-        for element in elements.iter().filter(may_be_there) {
-            if finder.find(element.set, &element.key)?.is_some() {
-                batch.delete_element(table, element.set, &element.key);
-            }
-        }
-        for chain in chains_of(elements) {
-            if !self.ours.is_intact(chain)? {
-                chain.write(&mut batch, table);
-            }
-        }
+        self.ours.plan_removal(&mut batch, elements.iter().filter(may_be_there), elements.len())?;
+        self.ours.plan_chains(&mut batch, elements)?;
         self.add_elements(&mut batch, 0, elements);
         self.ours.nft.commit(&batch, self.adding()).map(|()| None)
     }
 
     /// The first of these elements that another owner has, or has a rival of.
     pub fn first_taken(&self, elements: &[OwnedElement]) -> Result<Option<Taken>> {
-        let mut finder = Finder::new(self.ours, elements.len());
-        let mut by_suffix = HashMap::new();
+        let finder = Finder::new(self.ours, elements.len());
+        let mut others = Others { claims: *self, finder, by_suffix: HashMap::new() };
         // What elements with a chain lead to is shared, so no owner has it exclusively.
         let own = elements.iter().enumerate().filter(|(_, element)| element.chain.is_none());
         for (number, element) in own {
-            let mut by = self.other_at(&mut finder, element.set, &element.key)?;
-            for rival in &element.rivals {
-                let by_rival = match rival {
-                    Rival::Key { set, key } => self.other_at(&mut finder, set, key)?,
-                    Rival::Suffix { set, suffix } => {
-                        let of_others = match by_suffix.entry((*set, suffix.len())) {
-                            Entry::Occupied(known) => known.into_mut(),
-                            Entry::Vacant(new) => {
-                                new.insert(self.others_by_suffix(set, suffix.len())?)
-                            }
-                        };
-                        of_others.get(suffix).cloned()
-                    }
-                };
-                by = by.or(by_rival);
-            }
-            if let Some(by) = by {
+            if let Some(by) = others.excluding(element)? {
                 return Ok(Some(Taken { element: number, by }));
             }
         }
@@ -259,21 +272,13 @@ impl Claims<'_> {
         found.comment != self.owner.comment
     }
 
-    /// The comment of the element with this key, if another owner has it.
-    fn other_at(&self, finder: &mut Finder<'_>, set: &str, key: &[u8]) -> Result<Option<String>> {
-        let found = finder.find(set, key)?.filter(|found| self.is_another_s_own(found));
-        Ok(found.map(|found| found.comment))
-    }
-
     /// The comments of other owners' elements by the last bytes of their keys.
     fn others_by_suffix(&self, set: &str, length: usize) -> Result<BySuffix> {
         let all = self.ours.elements(set)?.into_iter();
         let of_others = all.filter(|found| self.is_another_s_own(found));
-        let by_suffix = of_others.filter_map(|found| {
-            let suffix = found.key.get(found.key.len().checked_sub(length)?..)?.to_vec();
-            Some((suffix, found.comment))
-        });
-        Ok(by_suffix.collect())
+        Ok(of_others
+            .filter_map(|found| Some((suffix_of(&found, length)?, found.comment)))
+            .collect())
     }
 
     /// Adds elements to those that the owner has. An element of another owner is transferred.
@@ -289,17 +294,28 @@ impl Claims<'_> {
     }
 
     fn try_more(&self, mut batch: Batch, elements: &[OwnedElement]) -> Result<()> {
-        let mut first = 0;
-        while self.ledger_entry(first)?.is_some() {
-            first += 1;
-        }
+        let first = self.first_free_number()?;
+        self.plan_replacement(&mut batch, elements)?;
+        self.add_elements(&mut batch, first, elements);
+        self.ours.nft.commit(&batch, self.adding())
+    }
+
+    /// Plans the removal of those elements that exist.
+    fn plan_replacement(&self, batch: &mut Batch, elements: &[OwnedElement]) -> Result<()> {
         for element in elements {
             if self.ours.element(element.set, &element.key)?.is_some() {
                 batch.delete_element(self.ours.table(), element.set, &element.key);
             }
         }
-        self.add_elements(&mut batch, first, elements);
-        self.ours.nft.commit(&batch, self.adding())
+        Ok(())
+    }
+
+    fn first_free_number(&self) -> Result<u32> {
+        let mut number = 0;
+        while self.ledger_entry(number)?.is_some() {
+            number += 1;
+        }
+        Ok(number)
     }
 
     /// Whether table, chains and rules exist and the owner has nothing yet. A batch that fails
@@ -332,23 +348,105 @@ impl Claims<'_> {
     }
 
     fn add_element(&self, batch: &mut Batch, element: &OwnedElement) {
-        let table = self.ours.table();
         if element.is_shared {
+            let table = self.ours.table();
             batch.shared_element(table, &element.holding(Holding::Key, SHARED));
-            return;
+        } else {
+            self.add_own_element(batch, element);
         }
-        let verdict = element.chain.as_ref().map(|chain| Verdict::Goto(chain.name.clone()));
+    }
+
+    fn add_own_element(&self, batch: &mut Batch, element: &OwnedElement) {
+        let verdict = element.chain_name().map(|chain| Verdict::Goto(chain.to_owned()));
         let holding = match (&verdict, &element.value) {
             (Some(verdict), _) => Holding::Verdict(verdict),
             (None, Some(value)) => Holding::Value(value),
             (None, None) => Holding::Key,
         };
-        batch.element(table, &element.holding(holding, &self.owner.comment));
+        batch.element(self.ours.table(), &element.holding(holding, &self.owner.comment));
     }
 
     fn adding(&self) -> String {
         format!("add elements to table {:?}", self.ours.table().name)
     }
+}
+
+impl OurTable<'_> {
+    /// Whether the table has its constant chains with their rules in the form that they are written
+    /// in.
+    fn is_as_written(&self) -> Result<bool> {
+        Ok(self.is_laid_out()? && self.changed_chain(RuleInfo::does)?.is_none())
+    }
+
+    /// Plans the removal of those elements that exist.
+    fn plan_removal<'e>(
+        &self,
+        batch: &mut Batch,
+        elements: impl Iterator<Item = &'e OwnedElement>,
+        count: usize,
+    ) -> Result<()> {
+        let mut finder = Finder::new(*self, count);
+        for element in elements {
+            if finder.find(element.set, &element.key)?.is_some() {
+                batch.delete_element(self.table(), element.set, &element.key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans the chains that elements lead to, unless they have their rules.
+    fn plan_chains(&self, batch: &mut Batch, elements: &[OwnedElement]) -> Result<()> {
+        for chain in chains_of(elements) {
+            if !self.is_intact(chain)? {
+                chain.write(batch, self.table());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Finds the elements of other owners, for [`Claims::first_taken`].
+struct Others<'a> {
+    claims: Claims<'a>,
+    finder: Finder<'a>,
+    /// What was read so far, by the set and the length of the suffix.
+    by_suffix: HashMap<(&'static str, usize), BySuffix>,
+}
+
+impl Others<'_> {
+    /// The comment of the owner that has the element, or one of its rivals. All are looked up.
+    fn excluding(&mut self, element: &OwnedElement) -> Result<Option<String>> {
+        let mut by = self.at(element.set, &element.key)?;
+        for rival in &element.rivals {
+            let by_rival = match rival {
+                Rival::Key { set, key } => self.at(set, key)?,
+                Rival::Suffix { set, suffix } => self.ending(set, suffix)?,
+            };
+            by = by.or(by_rival);
+        }
+        Ok(by)
+    }
+
+    /// The comment of the element with this key, if another owner has it.
+    fn at(&mut self, set: &str, key: &[u8]) -> Result<Option<String>> {
+        let comment = self.finder.find(set, key)?.map(|found| found.comment);
+        Ok(comment.filter(|comment| *comment != self.claims.owner.comment))
+    }
+
+    /// The comment of an element of another owner with this end of its key.
+    fn ending(&mut self, set: &'static str, suffix: &[u8]) -> Result<Option<String>> {
+        let of_others = match self.by_suffix.entry((set, suffix.len())) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(self.claims.others_by_suffix(set, suffix.len())?),
+        };
+        Ok(of_others.get(suffix).cloned())
+    }
+}
+
+/// The end of an element's key.
+fn suffix_of(element: &ElementInfo, length: usize) -> Option<Vec<u8>> {
+    let start = element.key.len().checked_sub(length)?;
+    element.key.get(start..).map(<[u8]>::to_vec)
 }
 
 /// Whether the table is not laid out yet, or an element exists already: then the present state has

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::claims::{Claims, OurTable};
+use super::claims::{Claims, Compare, OurTable, do_all};
 use super::element::{OwnedElement, chains_of};
 use super::finder::Finder;
 use super::ledger::write_entry;
@@ -10,23 +10,16 @@ use crate::error::Result;
 use crate::net::netlink::attr::Attrs;
 use crate::net::nft::{ElementInfo, RuleInfo};
 
-/// How a rule that was found is compared with the wanted one.
-pub(super) type Compare = fn(&RuleInfo, Attrs<'_>) -> bool;
-
 impl OurTable<'_> {
     /// What keeps the table from working: it is dormant, or a constant chain is missing or has
     /// other rules.
     pub fn damage(&self) -> Result<Option<String>> {
         let table = self.table().name;
-        match self.changed_chain(RuleInfo::does_as_listed)? {
-            Some(chain) => {
-                Ok(Some(format!("chain {chain:?} of table {table:?} is not what it was")))
-            }
-            None if !self.nft.is_in_force(self.table())? => {
-                Ok(Some(format!("table {table:?} is dormant")))
-            }
-            None => Ok(None),
+        if let Some(chain) = self.changed_chain(RuleInfo::does_as_listed)? {
+            return Ok(Some(format!("chain {chain:?} of table {table:?} is not what it was")));
         }
+        let is_dormant = !self.nft.is_in_force(self.table())?;
+        Ok(is_dormant.then(|| format!("table {table:?} is dormant")))
     }
 
     /// Whether the table is active, its constant chains have as many rules as they should, and its
@@ -45,14 +38,23 @@ impl OurTable<'_> {
         }
         let wanted = self.layout.chains_and_rules();
         for name in wanted.chains() {
-            let found = self.rules(&name)?;
             let wanted: Vec<Attrs<'_>> = wanted.rules_of(&name).collect();
-            let is_each = found.iter().zip(&wanted).all(|(found, wanted)| does(found, *wanted));
-            if !is_each || found.len() != wanted.len() {
+            if !do_all(&self.rules(&name)?, &wanted, does) {
                 return Ok(Some(name));
             }
         }
         Ok(None)
+    }
+
+    /// The names of the chains that elements lead to and that lack their rules.
+    fn broken_chains<'e>(&self, elements: &'e [OwnedElement]) -> Result<HashSet<&'e str>> {
+        let mut broken = HashSet::new();
+        for chain in chains_of(elements) {
+            if !self.is_intact(chain)? {
+                broken.insert(chain.name.as_str());
+            }
+        }
+        Ok(broken)
     }
 
     /// The first constant chain that is missing or has another use count. It costs less than
@@ -85,33 +87,39 @@ impl Claims<'_> {
     /// The elements that are missing, or belong to another owner and do something else; also those
     /// that the owner would not find again, and those that lead to a chain without its rules.
     pub fn missing<'e>(&self, elements: &'e [OwnedElement]) -> Result<Vec<&'e OwnedElement>> {
-        let entries: HashSet<String> =
-            self.entries()?.into_iter().map(|(_, entry)| entry).collect();
+        let entries = self.entries()?.into_iter().map(|(_, entry)| entry).collect();
         let mut finder = Finder::new(self.ours, elements.len());
-        let mut broken = HashSet::new();
-        for chain in chains_of(elements) {
-            if !self.ours.is_intact(chain)? {
-                broken.insert(chain.name.as_str());
-            }
-        }
+        let broken = self.ours.broken_chains(elements)?;
         let mut missing = vec![];
         for element in elements {
-            let leads_to = element.chain.as_ref().map(|chain| chain.name.as_str());
-            let serves = |found: ElementInfo| {
-                let is_his = found.comment == self.owner.comment;
-                let does_the_same = match &element.value {
-                    Some(value) => found.value == *value,
-                    None => leads_to.is_some() && found.chain.as_deref() == leads_to,
-                };
-                let does_enough =
-                    element.is_shared || does_the_same || (element.value.is_none() && is_his);
-                does_enough && (!is_his || entries.contains(&write_entry(element)))
-            };
-            let is_broken = leads_to.is_some_and(|chain| broken.contains(chain));
+            let is_broken = element.chain_name().is_some_and(|chain| broken.contains(chain));
+            let serves = |found| self.serves(element, &found, &entries);
             if is_broken || !finder.find(element.set, &element.key)?.is_some_and(serves) {
                 missing.push(element);
             }
         }
         Ok(missing)
+    }
+
+    /// Whether the element that was found with its key does what this one is to do, and if it is
+    /// the owner's, is among its ledger entries.
+    fn serves(
+        &self,
+        element: &OwnedElement,
+        found: &ElementInfo,
+        entries: &HashSet<String>,
+    ) -> bool {
+        let is_own = found.comment == self.owner.comment;
+        let does_enough = element.is_shared
+            || does_the_same(element, found)
+            || (element.value.is_none() && is_own);
+        does_enough && (!is_own || entries.contains(&write_entry(element)))
+    }
+}
+
+fn does_the_same(element: &OwnedElement, found: &ElementInfo) -> bool {
+    match &element.value {
+        Some(value) => found.value == *value,
+        None => element.chain.is_some() && found.chain.as_deref() == element.chain_name(),
     }
 }
