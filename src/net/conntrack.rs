@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use super::netlink::attr::Attrs;
 use super::netlink::attributes::Attributes;
 use super::netlink::refused;
-use super::netlink::transport::Transport;
+use super::netlink::transport::{Refusal, Transport};
 use super::nfnetlink::{self, Header, NFNL_SUBSYS_CTNETLINK, NLM_F_ACK, NLM_F_DUMP};
 use crate::error::{Error, Result};
 use crate::family::Family;
@@ -66,23 +66,53 @@ impl Flow {
         let attrs = Attrs::after(payload, nfnetlink::HEADER);
         let original = attrs.nested(CTA_TUPLE_ORIG)?;
         let reply = attrs.nested(CTA_TUPLE_REPLY)?;
-        let protocol = original.nested(CTA_TUPLE_PROTO)?;
-        let port = u16::from_be(protocol.u16(CTA_PROTO_DST_PORT)?);
-        let ip = |tuple: Attrs<'_>, v4, v6| {
-            tuple.nested(CTA_TUPLE_IP).and_then(|ip| ip.ip(v4).or_else(|| ip.ip(v6)))
-        };
-        let identity = [CTA_TUPLE_ORIG, CTA_ID, CTA_ZONE]
-            .into_iter()
-            .filter_map(|kind| Some((kind, attrs.bytes(kind)?.to_vec())));
-        let destination = ip(original, CTA_IP_V4_DST, CTA_IP_V6_DST)?;
-        let answering = ip(reply, CTA_IP_V4_SRC, CTA_IP_V6_SRC)?;
-        (protocol.u8(CTA_PROTO_NUM)? == UDP).then(|| Flow {
-            port,
-            destination,
-            answering,
-            identity: identity.collect(),
+        Some(Flow {
+            port: udp_port(original)?,
+            destination: address(original, CTA_IP_V4_DST, CTA_IP_V6_DST)?,
+            answering: address(reply, CTA_IP_V4_SRC, CTA_IP_V6_SRC)?,
+            identity: identity(attrs),
         })
     }
+
+    /// The attributes of the request to delete it.
+    fn deletion(&self) -> Attributes {
+        let mut body = Attributes::default();
+        for (kind, bytes) in &self.identity {
+            match *kind {
+                CTA_TUPLE_ORIG => body.nested(CTA_TUPLE_ORIG, bytes),
+                kind => body.raw(kind, bytes),
+            };
+        }
+        body
+    }
+}
+
+/// The destination port of a tuple; None for protocols other than UDP.
+fn udp_port(tuple: Attrs<'_>) -> Option<u16> {
+    let protocol = tuple.nested(CTA_TUPLE_PROTO)?;
+    let port = protocol.u16(CTA_PROTO_DST_PORT)?;
+    (protocol.u8(CTA_PROTO_NUM)? == UDP).then(|| u16::from_be(port))
+}
+
+/// An address of a tuple, by the types of its attribute in IPv4 and in IPv6.
+fn address(tuple: Attrs<'_>, v4: u16, v6: u16) -> Option<IpAddr> {
+    let addresses = tuple.nested(CTA_TUPLE_IP)?;
+    addresses.ip(v4).or_else(|| addresses.ip(v6))
+}
+
+/// The attributes that the kernel deletes a flow by.
+fn identity(attrs: Attrs<'_>) -> Vec<(u16, Vec<u8>)> {
+    [CTA_TUPLE_ORIG, CTA_ID, CTA_ZONE]
+        .into_iter()
+        .filter_map(|kind| Some((kind, attrs.bytes(kind)?.to_vec())))
+        .collect()
+}
+
+/// The flows that one dump listed.
+struct Listing {
+    flows: Vec<Flow>,
+    /// False if the dump was interrupted: flows may be missing.
+    is_consistent: bool,
 }
 
 /// A connection tracking socket of one namespace, the one it was opened in.
@@ -115,42 +145,44 @@ impl Conntrack {
         ports: &BTreeSet<u16>,
         is_stale: impl Fn(&Flow) -> bool,
     ) -> Result<()> {
-        let list = message(IPCTNL_MSG_CT_GET, family).with(NLM_F_DUMP);
-        let what = format!("list the UDP flows to {ports:?}");
         for _ in 0..TRIES {
-            let mut flows = vec![];
-            let seq = self.send(list, &to_ports(ports)).map_err(|e| Error::kernel(&what, e))?;
-            let listed = self.transport.dump(seq, |reply| {
-                let found = Flow::read(reply.payload);
-                flows.extend(found.filter(|flow| ports.contains(&flow.port) && is_stale(flow)));
-            });
-            let consistent = match listed {
-                Err(refusal) if [Errno::EINVAL, Errno::EOPNOTSUPP].contains(&refusal.errno) => {
-                    return Ok(());
-                }
-                listed => listed.map_err(|refusal| refused(&what, refusal))?,
-            };
-            flows.iter().try_for_each(|flow| self.forget(family, flow))?;
-            if consistent {
+            let Some(listing) = self.list_udp(family, ports, &is_stale)? else { break };
+            listing.flows.iter().try_for_each(|flow| self.forget(family, flow))?;
+            if listing.is_consistent {
                 break;
             }
         }
         Ok(())
     }
 
+    /// Lists the UDP flows that `is_wanted` accepts; None if the kernel does not support the query.
+    fn list_udp(
+        &self,
+        family: Family,
+        ports: &BTreeSet<u16>,
+        is_wanted: &impl Fn(&Flow) -> bool,
+    ) -> Result<Option<Listing>> {
+        let list = message(IPCTNL_MSG_CT_GET, family).with(NLM_F_DUMP);
+        let what = format!("list the UDP flows to {ports:?}");
+        let seq = self.send(list, &to_ports(ports)).map_err(|e| Error::kernel(&what, e))?;
+        let mut flows = vec![];
+        let listed = self.transport.dump(seq, |reply| {
+            let found = Flow::read(reply.payload);
+            flows.extend(found.filter(|flow| ports.contains(&flow.port) && is_wanted(flow)));
+        });
+        match listed {
+            Ok(is_consistent) => Ok(Some(Listing { flows, is_consistent })),
+            Err(refusal) if is_unsupported(&refusal) => Ok(None),
+            Err(refusal) => Err(refused(&what, refusal)),
+        }
+    }
+
     fn forget(&self, family: Family, flow: &Flow) -> Result<()> {
         let what = format_args!("delete the UDP flow to {}", flow.destination);
         let delete = message(IPCTNL_MSG_CT_DELETE, family).with(NLM_F_ACK);
-        let mut body = Attributes::default();
-        for (kind, bytes) in &flow.identity {
-            match *kind {
-                CTA_TUPLE_ORIG => body.nested(CTA_TUPLE_ORIG, bytes),
-                kind => body.raw(kind, bytes),
-            };
-        }
-        let seq = self.send(delete, &body).map_err(|e| Error::kernel(what, e))?;
+        let seq = self.send(delete, &flow.deletion()).map_err(|e| Error::kernel(what, e))?;
         match self.transport.acknowledged(seq, |_| ()) {
-            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(()), // it expired meanwhile
+            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(()), // it has expired
             done => done.map_err(|refusal| refused(what, refusal)),
         }
     }
@@ -164,6 +196,11 @@ impl Conntrack {
     }
 }
 
+/// Whether the kernel lacks connection tracking, or the query.
+fn is_unsupported(refusal: &Refusal) -> bool {
+    [Errno::EINVAL, Errno::EOPNOTSUPP].contains(&refusal.errno)
+}
+
 fn message(kind: u16, family: Family) -> Header {
     Header::new(NFNL_SUBSYS_CTNETLINK, kind, family.into())
 }
@@ -174,17 +211,25 @@ fn to_ports(ports: &BTreeSet<u16>) -> Attributes {
     let only = ports.first().filter(|_| ports.len() == 1);
     let mut body = Attributes::default();
     body.nest(CTA_TUPLE_ORIG, |tuple| {
-        tuple.nest(CTA_TUPLE_PROTO, |protocol| {
-            protocol.raw(CTA_PROTO_NUM, &[UDP]);
-            if let Some(port) = only {
-                protocol.raw(CTA_PROTO_DST_PORT, &port.to_be_bytes());
-            }
-        });
+        tuple.nest(CTA_TUPLE_PROTO, |protocol| write_udp(protocol, only));
     });
-    let flags = CTA_FILTER_F_CTA_PROTO_NUM
-        | if only.is_some() { CTA_FILTER_F_CTA_PROTO_DST_PORT } else { 0 };
     body.nest(CTA_FILTER, |filter| {
-        filter.raw(CTA_FILTER_ORIG_FLAGS, &flags.to_ne_bytes());
+        filter.raw(CTA_FILTER_ORIG_FLAGS, &compared_fields(only).to_ne_bytes());
     });
     body
+}
+
+fn write_udp(protocol: &mut Attributes, port: Option<&u16>) {
+    protocol.raw(CTA_PROTO_NUM, &[UDP]);
+    if let Some(port) = port {
+        protocol.raw(CTA_PROTO_DST_PORT, &port.to_be_bytes());
+    }
+}
+
+/// The fields of a flow that the kernel compares.
+fn compared_fields(port: Option<&u16>) -> u32 {
+    match port {
+        Some(_) => CTA_FILTER_F_CTA_PROTO_NUM | CTA_FILTER_F_CTA_PROTO_DST_PORT,
+        None => CTA_FILTER_F_CTA_PROTO_NUM,
+    }
 }

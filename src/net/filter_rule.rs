@@ -15,6 +15,16 @@ pub enum Target {
     Chain(String),
 }
 
+/// As an argument of `-j`.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Target::Accept => "ACCEPT",
+            Target::Chain(chain) => chain,
+        })
+    }
+}
+
 /// A rule of the table `filter`, in one of the few forms that the reference uses for a container's
 /// packets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,21 +58,22 @@ impl FilterRule {
 /// As `iptables -S` lists it, without the chain.
 impl fmt::Display for FilterRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (option, address) in [("-s", self.source), ("-d", self.destination)] {
-            if let Some(address) = address {
-                write!(f, "{option} {} ", IpNet::from(address))?;
-            }
-        }
+        write_address(f, "-s", self.source)?;
+        write_address(f, "-d", self.destination)?;
         if let Some(comment) = &self.comment {
             write!(f, "-m comment --comment \"{comment}\" ")?;
         }
         if self.is_of_replies {
             f.write_str("-m conntrack --ctstate RELATED,ESTABLISHED ")?;
         }
-        match &self.target {
-            Target::Accept => f.write_str("-j ACCEPT"),
-            Target::Chain(chain) => write!(f, "-j {chain}"),
-        }
+        write!(f, "-j {}", self.target)
+    }
+}
+
+fn write_address(f: &mut fmt::Formatter<'_>, option: &str, address: Option<IpAddr>) -> fmt::Result {
+    match address {
+        Some(address) => write!(f, "{option} {} ", IpNet::from(address)),
+        None => Ok(()),
     }
 }
 

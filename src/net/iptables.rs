@@ -8,10 +8,10 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
@@ -68,19 +68,23 @@ impl Eq for Words {}
 impl Saved {
     /// Parses the output of iptables-save.
     pub fn parse(text: &str) -> Saved {
-        let mut chains = BTreeMap::<String, Vec<String>>::new();
+        let mut saved = Saved::default();
         // Not `lines()`: it takes a carriage return at the end of a comment for part of the line
         // ending.
-        for line in text.split('\n') {
-            if let Some(chain) = line.strip_prefix(':').and_then(|line| line.split(' ').next()) {
-                chains.entry(chain.to_owned()).or_default();
-            } else if let Some((chain, rule)) =
-                line.strip_prefix("-A ").and_then(|line| line.split_once(' '))
-            {
-                chains.entry(chain.to_owned()).or_default().push(rule.to_owned());
-            }
+        text.split('\n').for_each(|line| saved.read_line(line));
+        saved
+    }
+
+    fn read_line(&mut self, line: &str) {
+        if let Some(chain) = line.strip_prefix(':').and_then(|line| line.split(' ').next()) {
+            self.chain_mut(chain);
+        } else if let Some((chain, rule)) = rule_in(line) {
+            self.chain_mut(chain).push(rule.to_owned());
         }
-        Saved { chains, words: Words::default() }
+    }
+
+    fn chain_mut(&mut self, name: &str) -> &mut Vec<String> {
+        self.chains.entry(name.to_owned()).or_default()
     }
 
     /// The rules of a chain; None if the chain does not exist.
@@ -96,30 +100,44 @@ impl Saved {
     /// The rules that jump or go to a chain, each with the chain that contains it.
     pub fn leading_to(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
         let targets = [format!("-j {name}"), format!("-g {name}")];
-        let leads = move |rule: &str| targets.iter().any(|target| rule.ends_with(target.as_str()));
-        let rules = self
-            .chains()
-            .flat_map(|(chain, rules)| rules.iter().map(move |rule| (chain, rule.as_str())));
-        rules.filter(move |(_, rule)| leads(rule))
+        self.rules().filter(move |(_, rule)| targets.iter().any(|target| rule.ends_with(target)))
+    }
+
+    /// The rules of all chains, each with its chain.
+    fn rules(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.chains()
+            .flat_map(|(chain, rules)| rules.iter().map(move |rule| (chain, rule.as_str())))
     }
 
     /// Whether the chain has the rule, whatever the order of its words.
     pub fn has(&self, chain: &str, rule: &str) -> bool {
-        let words = |rule: &str| {
-            let mut words: Vec<String> = rule.split_whitespace().map(str::to_owned).collect();
-            words.sort_unstable();
-            words
-        };
-        let Some(rules) = self.chain(chain) else { return false };
-        let mut known = self.words.0.borrow_mut();
+        self.chain(chain).is_some_and(|rules| self.words.have(chain, rules, rule))
+    }
+}
+
+impl Words {
+    /// Whether one of the chain's rules has the words of `rule`.
+    fn have(&self, chain: &str, rules: &[String], rule: &str) -> bool {
+        let mut known = self.0.borrow_mut();
         let of_chain = match known.get(chain) {
             Some(of_chain) => of_chain,
             None => known
                 .entry(chain.to_owned())
-                .or_insert(rules.iter().map(|rule| words(rule)).collect()),
+                .or_insert(rules.iter().map(|rule| sorted_words(rule)).collect()),
         };
-        of_chain.contains(&words(rule))
+        of_chain.contains(&sorted_words(rule))
     }
+}
+
+fn sorted_words(rule: &str) -> Vec<String> {
+    let mut words: Vec<String> = rule.split_whitespace().map(str::to_owned).collect();
+    words.sort_unstable();
+    words
+}
+
+/// The chain and the rule of a line `-A CHAIN RULE`.
+fn rule_in(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix("-A ")?.split_once(' ')
 }
 
 /// The host's iptables programs of both families, for one operation or for all those of a plugin
@@ -168,13 +186,7 @@ impl Programs {
         chain: &str,
         jumps: u32,
     ) -> Result<Vec<Iptables<'_>>> {
-        self.with_nat(nft, |nft, family| match nft.chain(family, "nat", chain)? {
-            None => Ok(false),
-            Some(info) if info.uses > jumps => Ok(true),
-            // The uses may all be jumps, or rules whose jumps an administrator deleted. They are
-            // few: read the rules.
-            Some(info) => Ok(info.uses > 0 && !nft.rules(family, "nat", chain)?.is_empty()),
-        })
+        self.with_nat(nft, |nft, family| has_rules(nft, family, chain, jumps))
     }
 
     fn with_nat(
@@ -188,12 +200,16 @@ impl Programs {
             if nft.map_or(Ok(false), |nft| is_there(nft, family.into()))? {
                 found.push(self.of(family, Variant::Nft));
             }
-            // A host without the programs has no rules of ours there, whichever program created the
-            // table.
-            let legacy = self.legacy_with("nat", family)?;
-            found.extend(legacy.filter(|iptables| iptables.require().is_ok()));
+            found.extend(self.usable_legacy_with("nat", family)?);
         }
         Ok(found)
+    }
+
+    /// Like [`Programs::legacy_with`], but only programs that the host has. A host without them has
+    /// no rules of ours there, whichever program created the table.
+    fn usable_legacy_with(&self, table: &str, family: Family) -> Result<Option<Iptables<'_>>> {
+        let legacy = self.legacy_with(table, family)?;
+        Ok(legacy.filter(|iptables| iptables.require().is_ok()))
     }
 
     /// The programs of iptables-legacy for one address family, if that has a table of this name.
@@ -206,9 +222,7 @@ impl Programs {
     /// an ADD that was killed.
     pub fn settle(&self) -> Result<()> {
         match fs::symlink_metadata(LOCK) {
-            // No rule was changed since the host booted, or the path of the directory is something
-            // else.
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
+            Err(e) if was_never_locked(&e) => Ok(()),
             Err(e) => Err(Error::io(format_args!("look for {LOCK:?}"), &e)),
             Ok(_) => self.lock().map(drop),
         }
@@ -219,15 +233,17 @@ impl Programs {
     /// such a program continues when this process is killed.
     fn lock(&self) -> Result<File> {
         self.hope.require()?;
-        let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
-        let path = Path::new(LOCK);
-        plain_file::make_private_directory(Path::new(LOCK_DIR)).map_err(failed)?;
-        let file = plain_file::open_or_create(path).map_err(failed)?;
-        let patience = Patience::of_operation(self.clock.deadline());
-        let file = file_lock::take(file, path, Mode::Exclusive, patience)
-            .map_err(|error| self.hope.give_up(error))?;
-        fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
+        let file = self.wait_for(open_lock().map_err(not_locked)?)?;
+        let inheritable = fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty()));
+        inheritable.map_err(|errno| not_locked(errno.into()))?;
         Ok(file)
+    }
+
+    /// Locks the open lock file.
+    fn wait_for(&self, file: File) -> Result<File> {
+        let patience = Patience::of_operation(self.clock.deadline());
+        file_lock::take(file, Path::new(LOCK), Mode::Exclusive, patience)
+            .map_err(|error| self.hope.give_up(error))
     }
 
     /// How many seconds the programs wait for the lock of all iptables programs, which kube-proxy
@@ -272,15 +288,7 @@ impl Iptables<'_> {
         let seconds = self.programs.seconds();
         let output = self.run("", &["-w", &seconds, "-t", table, "-S", chain], "")?;
         match output.status.code() {
-            Some(0) => {
-                let text = String::from_utf8_lossy(&output.stdout);
-                Ok(Some(
-                    text.lines()
-                        .filter(|line| line.starts_with("-A "))
-                        .map(str::to_owned)
-                        .collect(),
-                ))
-            }
+            Some(0) => Ok(Some(rules_in(&String::from_utf8_lossy(&output.stdout)))),
             Some(1) => Ok(None),
             _ => Err(self.failed("list chain", chain, &output)),
         }
@@ -291,18 +299,21 @@ impl Iptables<'_> {
     /// changed them and a line fails for that reason, the plan is made again.
     pub fn change(&self, table: &str, plan: &dyn Fn() -> Result<Vec<String>>) -> Result<()> {
         let _lock = self.programs.lock()?;
-        let attempt = || {
-            let lines = plan()?;
-            if lines.is_empty() { Ok(()) } else { self.restore(table, &lines) }
-        };
-        let mut outcome = attempt();
+        let mut outcome = self.change_once(table, plan);
         for _ in 1..TRIES {
             match outcome {
-                Err(error) if error.code == Code::HOST_PROGRAM => outcome = attempt(),
+                Err(error) if error.code == Code::HOST_PROGRAM => {
+                    outcome = self.change_once(table, plan);
+                }
                 _ => break,
             }
         }
         outcome
+    }
+
+    fn change_once(&self, table: &str, plan: &dyn Fn() -> Result<Vec<String>>) -> Result<()> {
+        let lines = plan()?;
+        if lines.is_empty() { Ok(()) } else { self.restore(table, &lines) }
     }
 
     fn restore(&self, table: &str, lines: &[String]) -> Result<()> {
@@ -319,50 +330,97 @@ impl Iptables<'_> {
     fn run(&self, suffix: &str, args: &[&str], input: &str) -> Result<Output> {
         self.programs.hope.require()?;
         let program = self.program(suffix)?;
-        let starting = |e: std::io::Error| {
+        output_of(&program, args, input).map_err(|e| {
             Error::io(format_args!("run {}", program.display()), &e).with_code(Code::HOST_PROGRAM)
-        };
-        let mut command = Command::new(&program);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(starting)?;
-        if let Some(mut stdin) = child.stdin.take() {
-            let _ = stdin.write_all(input.as_bytes()); // an early exit reports why by its status
-        }
-        child.wait_with_output().map_err(starting)
+        })
     }
 
-    fn program(&self, suffix: &str) -> Result<PathBuf> {
+    /// The names that a program may have, the preferred one first.
+    fn names(&self, suffix: &str) -> Vec<String> {
         let ip = self.family.word();
         let plain = format!("{ip}tables{suffix}");
-        let names = match self.variant {
+        match self.variant {
             Variant::Default => vec![plain],
             Variant::Nft => vec![format!("{ip}tables-nft{suffix}"), plain],
             Variant::Legacy => vec![format!("{ip}tables-legacy{suffix}"), plain],
-        };
-        names.iter().find_map(|name| find_program(name)).ok_or_else(|| {
-            Error::new(Code::HOST_PROGRAM, format!("program {:?} not found", names[0]))
-                .with_details("the nftables backend needs no program")
-        })
+        }
+    }
+
+    fn program(&self, suffix: &str) -> Result<PathBuf> {
+        let names = self.names(suffix);
+        let found = names.iter().find_map(|name| find_program(name));
+        found.ok_or_else(|| not_found(&names[0]))
     }
 
     fn failed(&self, what: &str, object: &str, output: &Output) -> Error {
         let said = String::from_utf8_lossy(&output.stderr);
-        // iptables-nft exits with the same status when its transaction is refused, for example
-        // after another process removed the chain.
-        let is_locked = output.status.code() == Some(LOCKED) && said.contains("xtables lock");
+        let is_locked = is_locked(output.status, &said);
         let code = if is_locked { Code::TRY_AGAIN } else { Code::HOST_PROGRAM };
         let ip = self.family.word();
         let error = Error::new(code, format!("{what} {object:?}: {ip}tables: {}", output.status))
             .with_details(said.trim());
-        self.programs.hope.give_up(
-            match Place::at(Path::new(XTABLES_LOCK))
-                .filter(|_| is_locked)
-                .and_then(|lock| lock.holder())
-            {
-                Some(holder) => error.with_details(format_args!("{holder} has {XTABLES_LOCK}")),
-                None => error,
-            },
-        )
+        self.programs.hope.give_up(if is_locked { with_lock_holder(error) } else { error })
+    }
+}
+
+/// Whether the chain of nf_tables has rules, as far as that is visible; `jumps` rules at most lead
+/// to it.
+fn has_rules(nft: &Nft, family: NfFamily, chain: &str, jumps: u32) -> Result<bool> {
+    match nft.chain(family, "nat", chain)? {
+        None => Ok(false),
+        Some(info) if info.uses > jumps => Ok(true),
+        // The uses may all be jumps, or rules whose jumps an administrator deleted. They are few:
+        // read the rules.
+        Some(info) => Ok(info.uses > 0 && !nft.rules(family, "nat", chain)?.is_empty()),
+    }
+}
+
+/// Whether no rule was changed since the host booted, or the path of the directory is something
+/// else.
+fn was_never_locked(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn not_found(program: &str) -> Error {
+    Error::new(Code::HOST_PROGRAM, format!("program {program:?} not found"))
+        .with_details("the nftables backend needs no program")
+}
+
+fn open_lock() -> io::Result<File> {
+    plain_file::make_private_directory(Path::new(LOCK_DIR))?;
+    plain_file::open_or_create(Path::new(LOCK))
+}
+
+fn not_locked(error: io::Error) -> Error {
+    Error::io(format_args!("lock {LOCK:?}"), &error)
+}
+
+/// The `-A` lines of what `iptables -S` prints.
+fn rules_in(listing: &str) -> Vec<String> {
+    listing.lines().filter(|line| line.starts_with("-A ")).map(str::to_owned).collect()
+}
+
+/// Runs a program to its end with this input.
+fn output_of(program: &Path, args: &[&str], input: &str) -> io::Result<Output> {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let _ = stdin.write_all(input.as_bytes()); // an early exit reports why by its status
+    }
+    child.wait_with_output()
+}
+
+/// Whether a program gave up waiting for the lock. iptables-nft exits with the same status when its
+/// transaction is refused, for example after another process removed the chain.
+fn is_locked(status: ExitStatus, said: &str) -> bool {
+    status.code() == Some(LOCKED) && said.contains("xtables lock")
+}
+
+fn with_lock_holder(error: Error) -> Error {
+    match Place::at(Path::new(XTABLES_LOCK)).and_then(|lock| lock.holder()) {
+        Some(holder) => error.with_details(format_args!("{holder} has {XTABLES_LOCK}")),
+        None => error,
     }
 }
 
@@ -383,12 +441,13 @@ fn has_legacy_table(table: &str, family: Family) -> Result<bool> {
 /// Finds a program in PATH or where distributions install it. The name is a constant of ours, never
 /// from a configuration.
 fn find_program(name: &str) -> Option<PathBuf> {
+    let places = places().into_iter().filter(|place| place.is_absolute());
+    places.map(|place| place.join(name)).find(|program| program.is_file())
+}
+
+fn places() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(USUAL_PLACES.iter().map(PathBuf::from));
-    places
-        .filter(|place| place.is_absolute())
-        .map(|place| place.join(name))
-        .find(|program| program.is_file())
+    std::env::split_paths(&path).chain(USUAL_PLACES.iter().map(PathBuf::from)).collect()
 }
 
 #[cfg(test)]

@@ -40,28 +40,16 @@ impl LinkSocket {
     /// Opens a socket for Router and Neighbour Solicitations; it receives the Advertisements of
     /// this link.
     pub fn discovery(ifindex: u32, ifname: &str) -> Result<LinkSocket> {
-        let open = || {
-            let socket = open(SockType::Raw, Some(SockProtocol::IcmpV6), ifname)?;
-            Filter::advertisements().attach(socket.as_fd())?;
-            set(&socket, sockopt::Ipv6MulticastHops, &HOP_LIMIT)?;
-            Ok(LinkSocket { socket, ifindex, port: 0 })
-        };
-        open().map_err(|e| Error::kernel(format_args!("open an ICMPv6 socket on {ifname:?}"), e))
+        let socket = open_icmpv6(ifname)
+            .map_err(|e| Error::kernel(format_args!("open an ICMPv6 socket on {ifname:?}"), e))?;
+        Ok(LinkSocket { socket, ifindex, port: 0 })
     }
 
     /// Opens the socket of a DHCPv6 client.
     pub fn dhcp(ifindex: u32, ifname: &str) -> Result<LinkSocket> {
-        let open = || {
-            let socket = open(SockType::Datagram, None, ifname)?;
-            set(&socket, sockopt::Ipv6V6Only, &true)?;
-            set(&socket, sockopt::ReuseAddr, &true)?; // the container may run a client of its own for other links
-            bind(
-                socket.as_raw_fd(),
-                &SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, CLIENT, 0, 0)),
-            )?;
-            Ok(LinkSocket { socket, ifindex, port: SERVER })
-        };
-        open().map_err(|e| Error::kernel(format_args!("open port {CLIENT} on {ifname:?}"), e))
+        let socket = open_client(ifname)
+            .map_err(|e| Error::kernel(format_args!("open port {CLIENT} on {ifname:?}"), e))?;
+        Ok(LinkSocket { socket, ifindex, port: SERVER })
     }
 
     /// Sends a message to a group of the link.
@@ -87,6 +75,23 @@ impl AsFd for LinkSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+fn open_icmpv6(ifname: &str) -> Result<OwnedFd, Errno> {
+    let socket = open(SockType::Raw, Some(SockProtocol::IcmpV6), ifname)?;
+    Filter::advertisements().attach(socket.as_fd())?;
+    set(&socket, sockopt::Ipv6MulticastHops, &HOP_LIMIT)?;
+    Ok(socket)
+}
+
+/// Opens a socket with the port of DHCPv6 clients.
+fn open_client(ifname: &str) -> Result<OwnedFd, Errno> {
+    let socket = open(SockType::Datagram, None, ifname)?;
+    set(&socket, sockopt::Ipv6V6Only, &true)?;
+    set(&socket, sockopt::ReuseAddr, &true)?; // the container may run a client of its own for other links
+    let any = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, CLIENT, 0, 0);
+    bind(socket.as_raw_fd(), &SockaddrIn6::from(any))?;
+    Ok(socket)
 }
 
 /// Opens a socket that receives nothing from other links.

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer};
 
 use crate::error::Mistake;
+use crate::hex;
 
 /// A hardware address: six octets on Ethernet, eight or twenty elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,27 +70,25 @@ impl FromStr for MacAddr {
     type Err = Mistake;
 
     fn from_str(text: &str) -> Result<MacAddr, Mistake> {
-        let invalid = || {
-            Mistake::new(format_args!("{text:?} is not a hardware address"))
-                .expecting("one like 0a:58:0a:01:02:03")
-        };
-        let separator =
-            [':', '-', '.'].into_iter().find(|s| text.contains(*s)).ok_or_else(invalid)?;
-        let digits = if separator == '.' { 4 } else { 2 };
-        let mut octets = vec![];
-        for group in text.split(separator) {
-            if group.len() != digits || !group.bytes().all(|b| b.is_ascii_hexdigit()) {
-                return Err(invalid());
-            }
-            for at in (0..digits).step_by(2) {
-                octets.push(u8::from_str_radix(&group[at..at + 2], 16).map_err(|_| invalid())?);
-            }
-        }
-        if !matches!(octets.len(), 6 | 8 | 20) {
-            return Err(invalid());
-        }
-        Ok(MacAddr(octets))
+        let octets = octets_in(text).filter(|octets| matches!(octets.len(), 6 | 8 | 20));
+        octets.map(MacAddr).ok_or_else(|| invalid(text))
     }
+}
+
+fn invalid(text: &str) -> Mistake {
+    Mistake::new(format_args!("{text:?} is not a hardware address"))
+        .expecting("one like 0a:58:0a:01:02:03")
+}
+
+/// The octets of a text of hex digits in groups, all of the length that belongs to the separator.
+fn octets_in(text: &str) -> Option<Vec<u8>> {
+    let separator = [':', '-', '.'].into_iter().find(|s| text.contains(*s))?;
+    let length = if separator == '.' { 2 } else { 1 };
+    let mut octets = vec![];
+    for group in text.split(separator) {
+        octets.extend(hex::decode(group).filter(|group| group.len() == length)?);
+    }
+    Some(octets)
 }
 
 /// For `deserialize_with`: an empty string means no address.

@@ -25,7 +25,7 @@ const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 pub fn addresses_elsewhere() -> Result<HashSet<IpAddr>> {
     let mut seen = HashSet::from([Netns::current()?.identity()?]);
     let mut found = HashSet::new();
-    let Threads { mut paths, unreadable } = threads()?;
+    let Threads { mut paths, unreadable, .. } = threads()?;
     for path in unreadable {
         found.extend(addresses_in(&path)?);
     }
@@ -33,31 +33,40 @@ pub fn addresses_elsewhere() -> Result<HashSet<IpAddr>> {
     for path in paths {
         let Some(netns) = Netns::open_if_there(&path.to_string_lossy())? else { continue };
         if seen.insert(netns.identity()?) {
-            found
-                .extend(netns.netlink()?.all_addresses()?.iter().map(|address| address.net.addr()));
+            found.extend(addresses_of(&netns)?);
         }
     }
     Ok(found)
+}
+
+fn addresses_of(netns: &Netns) -> Result<Vec<IpAddr>> {
+    let addresses = netns.netlink()?.all_addresses()?;
+    Ok(addresses.iter().map(|address| address.net.addr()).collect())
 }
 
 /// The namespaces that a file keeps, possibly with duplicates.
 fn kept() -> Result<Vec<PathBuf>> {
     let mut paths = vec![];
     for dir in NAMED {
-        match fs::read_dir(dir) {
-            Ok(entries) => paths.extend(entries.filter_map(|entry| Some(entry.ok()?.path()))),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => (),
-            Err(e) => return Err(Error::io(format_args!("open {dir}"), &e)),
-        }
+        paths.extend(paths_if_there(dir)?);
     }
-    let mounts = fs::read_to_string("/proc/thread-self/mountinfo");
-    paths.extend(
-        mounts
-            .map_err(|e| Error::io("read /proc/thread-self/mountinfo", &e))?
-            .lines()
-            .filter_map(mounted),
-    );
+    paths.extend(all_mounted()?);
     Ok(paths)
+}
+
+/// Where network namespaces are mounted.
+fn all_mounted() -> Result<Vec<PathBuf>> {
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo")
+        .map_err(|e| Error::io("read /proc/thread-self/mountinfo", &e))?;
+    Ok(mounts.lines().filter_map(mounted).collect())
+}
+
+/// The paths in a directory; none if it does not exist.
+fn paths_if_there(dir: &str) -> Result<Vec<PathBuf>> {
+    match paths_in(Path::new(dir)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(vec![]),
+        paths => paths.map_err(|e| Error::io(format_args!("open {dir}"), &e)),
+    }
 }
 
 /// One thread of each namespace that has any.
@@ -67,24 +76,38 @@ struct Threads {
     paths: Vec<PathBuf>,
     /// The `net` of threads with more rights than this one, whose namespaces it may not enter.
     unreadable: Vec<PathBuf>,
+    /// The namespaces among `paths`, as their links name them.
+    links: HashSet<PathBuf>,
+    /// The inodes of the namespaces among `unreadable`, and of this thread's.
+    nets: HashSet<Option<u64>>,
 }
 
-/// Finds a thread of each namespace. A thread may exit while it is examined.
+impl Threads {
+    /// Adds a thread unless its namespace is known. It may exit while it is examined.
+    fn add(&mut self, thread: &Path) {
+        let path = thread.join("ns/net");
+        match fs::read_link(&path) {
+            Ok(link) => self.paths.extend(self.links.insert(link).then_some(path)),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                self.add_unreadable(thread.join("net"));
+            }
+            Err(_) => (), // it has exited
+        }
+    }
+
+    fn add_unreadable(&mut self, net: PathBuf) {
+        let is_new = self.nets.insert(inode(&net));
+        self.unreadable.extend(is_new.then_some(net));
+    }
+}
+
+/// Finds a thread of each namespace.
 fn threads() -> Result<Threads> {
-    let mut links = HashSet::new();
-    let mut nets = HashSet::from([inode(Path::new("/proc/thread-self/net"))]);
     let mut found = Threads::default();
+    found.nets.insert(inode(Path::new("/proc/thread-self/net")));
     for process in numbered(Path::new("/proc")).map_err(|e| Error::io("open /proc", &e))? {
         for thread in numbered(&process.join("task")).unwrap_or_default() {
-            let path = thread.join("ns/net");
-            match fs::read_link(&path) {
-                Ok(link) => found.paths.extend(links.insert(link).then_some(path)),
-                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                    let net = thread.join("net");
-                    found.unreadable.extend(nets.insert(inode(&net)).then_some(net));
-                }
-                Err(_) => (), // it has exited
-            }
+            found.add(&thread);
         }
     }
     Ok(found)
@@ -98,20 +121,22 @@ fn inode(net: &Path) -> Option<u64> {
 /// Reads the addresses that a namespace's /proc/net lists, which needs no rights: those of links
 /// that are up.
 fn addresses_in(net: &Path) -> Result<HashSet<IpAddr>> {
-    let read = |name: &str| match fs::read_to_string(net.join(name)) {
-        Ok(text) => Ok(text),
-        // The thread has exited, or the kernel lacks this family.
-        Err(e)
-            if e.kind() == io::ErrorKind::NotFound
-                || e.raw_os_error() == Some(Errno::ESRCH as i32) =>
-        {
-            Ok(String::new())
-        }
-        Err(e) => Err(Error::io(format_args!("read {}", net.join(name).display()), &e)),
-    };
-    let trie = read("fib_trie")?;
-    let inet6 = read("if_inet6")?;
+    let trie = read_if_there(&net.join("fib_trie"))?;
+    let inet6 = read_if_there(&net.join("if_inet6"))?;
     Ok(local_in(&trie).into_iter().chain(inet6.lines().filter_map(address_of)).collect())
+}
+
+/// Reads a file of a /proc/net; empty if it does not exist.
+fn read_if_there(path: &Path) -> Result<String> {
+    match fs::read_to_string(path) {
+        Err(e) if is_gone(&e) => Ok(String::new()),
+        text => text.map_err(|e| Error::io(format_args!("read {}", path.display()), &e)),
+    }
+}
+
+/// Whether the thread has exited, or the kernel lacks the family.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
 /// Parses the addresses in fib_trie: `|-- 10.1.0.2`, and on the next line `/32 host LOCAL`.
@@ -128,11 +153,19 @@ fn address_of(line: &str) -> Option<IpAddr> {
     u128::from_str_radix(hex, 16).ok().map(|bits| IpAddr::V6(bits.into()))
 }
 
+fn paths_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path())).collect())
+}
+
+/// The paths in a directory with a number as their name: processes, or threads.
 fn numbered(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let is_number = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok())
-    };
-    Ok(fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_number).collect())
+    let mut paths = paths_in(dir)?;
+    paths.retain(|path| is_numbered(path));
+    Ok(paths)
+}
+
+fn is_numbered(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok())
 }
 
 /// Where a line of mountinfo mounts a network namespace: `36 35 0:4 net:[4026532281] /run/netns/x

@@ -148,15 +148,10 @@ impl Netns {
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let file = &self.file;
         let path = &self.path; // the other fields stay on this thread
-        #[expect(clippy::disallowed_methods, reason = "this is the thread that ends")]
-        let enter = || {
-            let entered = setns(file, CloneFlags::CLONE_NEWNET);
-            entered.map_err(|e| Error::kernel(format_args!("enter netns {path:?}"), e))
-        };
         thread::scope(|scope| {
             let thread = thread::Builder::new()
                 .stack_size(STACK)
-                .spawn_scoped(scope, || enter().and_then(|()| work()));
+                .spawn_scoped(scope, || enter_for_good(file, path).and_then(|()| work()));
             let thread = thread.map_err(|e| Error::io("start a thread", &e))?;
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
@@ -177,18 +172,21 @@ impl Netns {
     /// The lock is the byte at the namespace's inode number in a file that only root can open. No
     /// other namespace gets the number while the lock is held, because the namespace is open.
     pub fn lock(&self, deadline: Deadline) -> Result<Lock<'_>> {
-        let what = || format!("lock netns {:?}", self.path);
-        let failed = |e: io::Error| Error::io(format_args!("{}: {LOCK:?}", what()), &e);
-        plain_file::make_private_directory(Path::new(LOCK_DIR)).map_err(failed)?;
-        let own = plain_file::open_or_create(Path::new(LOCK)).map_err(failed)?;
-        let byte = Range::byte(self.identity()?.1);
-        let limit = deadline.limit(LOCK_PATIENCE);
-        let own = file_lock::take_within(own, FileLock::Bytes(byte, Mode::Exclusive), limit)
-            .map_err(failed)?
-            .ok_or_else(|| file_lock::not_free(what(), Path::new(LOCK), None, limit))?;
+        let own = self.lock_byte(deadline.limit(LOCK_PATIENCE))?;
         let reference_s =
             self.lock_as_reference(deadline.limit(REFERENCE_PATIENCE)).unwrap_or(None);
         Ok(Lock { netns: &self.file, _own: own, _reference_s: reference_s })
+    }
+
+    /// Locks the byte of the lock file that belongs to the namespace.
+    fn lock_byte(&self, limit: Duration) -> Result<File> {
+        let what = format!("lock netns {:?}", self.path);
+        let failed = |e: io::Error| Error::io(format_args!("{what}: {LOCK:?}"), &e);
+        let file = open_lock().map_err(failed)?;
+        let byte = FileLock::Bytes(Range::byte(self.identity()?.1), Mode::Exclusive);
+        file_lock::take_within(file, byte, limit)
+            .map_err(failed)?
+            .ok_or_else(|| file_lock::not_free(&what, Path::new(LOCK), None, limit))
     }
 
     /// Takes flock on the namespace's file, as the reference's sbr does; returns the file that has
@@ -206,29 +204,52 @@ impl Netns {
     }
 }
 
+/// Moves this thread into a namespace; it must end afterwards.
+#[expect(clippy::disallowed_methods, reason = "this is the thread that ends")]
+fn enter_for_good(file: &File, path: &str) -> Result<()> {
+    setns(file, CloneFlags::CLONE_NEWNET)
+        .map_err(|e| Error::kernel(format_args!("enter netns {path:?}"), e))
+}
+
+fn open_lock() -> io::Result<File> {
+    plain_file::make_private_directory(Path::new(LOCK_DIR))?;
+    plain_file::open_or_create(Path::new(LOCK))
+}
+
 fn open(path: &str) -> Result<Netns, Unopened> {
-    let what = || format!("open netns {path:?}");
-    // Whatever is at the path, opening it must not block (a FIFO) or become our controlling
-    // terminal.
-    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| {
-        let error = Error::io(what(), &e).with_code(Code::INVALID_NETNS);
-        match e.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESRCH | Errno::ENXIO) => {
-                Unopened::Gone(error)
-            }
-            _ => Unopened::Refused(error),
-        }
-    })?;
-    let kind =
-        fstatfs(&file).map_err(|e| Unopened::Refused(Error::kernel(what(), e)))?.filesystem_type();
-    if kind != NSFS {
-        let error = Error::new(Code::INVALID_NETNS, format!("{}: it is not a namespace", what()));
-        return Err(Unopened::Gone(
-            error.with_details(format_args!("file system {:#x}, expected nsfs", kind.0)),
-        ));
-    }
+    let what = format!("open netns {path:?}");
+    let file = open_file(path).map_err(|e| unopened(&what, &e))?;
+    require_nsfs(&what, &file)?;
     Ok(Netns { file, path: path.to_owned(), netlink: OnceCell::new() })
+}
+
+/// Whatever is at the path, opening it must not block (a FIFO) or become our controlling terminal.
+fn open_file(path: &str) -> io::Result<File> {
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+fn unopened(what: &str, e: &io::Error) -> Unopened {
+    let error = Error::io(what, e).with_code(Code::INVALID_NETNS);
+    if is_gone(e) { Unopened::Gone(error) } else { Unopened::Refused(error) }
+}
+
+fn is_gone(e: &io::Error) -> bool {
+    let errno = e.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESRCH | Errno::ENXIO))
+}
+
+/// Fails if the open file is no namespace.
+fn require_nsfs(what: &str, file: &File) -> Result<(), Unopened> {
+    let found = fstatfs(file).map_err(|e| Unopened::Refused(Error::kernel(what, e)))?;
+    let kind = found.filesystem_type();
+    if kind == NSFS {
+        return Ok(());
+    }
+    let error = Error::new(Code::INVALID_NETNS, format!("{what}: it is not a namespace"));
+    Err(Unopened::Gone(
+        error.with_details(format_args!("file system {:#x}, expected nsfs", kind.0)),
+    ))
 }
 
 #[cfg(test)]

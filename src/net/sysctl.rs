@@ -26,12 +26,16 @@ impl Sysctl {
     /// A setting of one link: `net/ipv4/conf/<ifname>/<setting>`. The kernel allows no `/` in link
     /// names; for a name with one, no such setting exists.
     pub fn ipv4_conf(ifname: &str, setting: &'static str) -> Sysctl {
-        Sysctl(format!("ipv4/conf/{}/{setting}", element(ifname)))
+        Sysctl::of_parts("ipv4", "conf", ifname, setting)
     }
 
     /// A setting of one link: `net/ipv6/conf/<ifname>/<setting>`.
     pub fn ipv6_conf(ifname: &str, setting: &'static str) -> Sysctl {
-        Sysctl(format!("ipv6/conf/{}/{setting}", element(ifname)))
+        Sysctl::of_parts("ipv6", "conf", ifname, setting)
+    }
+
+    fn of_parts(family: &str, group: &str, ifname: &str, setting: &str) -> Sysctl {
+        Sysctl(format!("{family}/{group}/{}/{setting}", element(ifname)))
     }
 
     /// Parses the name of a setting, spelled with dots or slashes in any mixture; None unless the
@@ -79,9 +83,7 @@ impl Sysctl {
     /// The same setting of the link under its new name.
     pub fn renamed(&self, ifname: &str) -> Sysctl {
         match self.0.split('/').collect::<Vec<_>>().as_slice() {
-            [family, group, _, setting] => {
-                Sysctl(format!("{family}/{group}/{}/{setting}", element(ifname)))
-            }
+            [family, group, _, setting] => Sysctl::of_parts(family, group, ifname, setting),
             _ => self.clone(),
         }
     }

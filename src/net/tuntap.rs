@@ -1,6 +1,7 @@
 //! Tap interfaces (Documentation/networking/tuntap.rst), created by ioctl on /dev/net/tun.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::AsRawFd as _;
 
 use nix::errno::Errno;
@@ -64,17 +65,19 @@ pub fn create_tap(spec: &TapSpec) -> Result<()> {
     let created = attach(&tun, spec, IFF_TUN_EXCL);
     created.map_err(|e| Error::kernel(format_args!("create tap {:?}", spec.name), e))?;
     if let Some(owner) = spec.owner {
-        set_id(&tun, "owner", owner)?;
+        set_owner(&tun, owner)?;
     }
     if let Some(group) = spec.group {
-        set_id(&tun, "group", group)?;
+        set_group(&tun, group)?;
     }
     // Last, so that the interface goes with the descriptor if an earlier step failed.
+    persist(&tun, &spec.name)
+}
+
+fn persist(tun: &File, name: &str) -> Result<()> {
     // SAFETY: TUNSETPERSIST takes a number.
     let persisted = unsafe { ioctl::set_persist(tun.as_raw_fd(), 1) };
-    persisted
-        .map_err(|e| Error::kernel(format_args!("make tap {:?} persistent", spec.name), e))
-        .map(drop)
+    persisted.map_err(|e| Error::kernel(format_args!("make tap {name:?} persistent"), e)).map(drop)
 }
 
 /// Fails if tap interfaces cannot be created at all.
@@ -83,14 +86,16 @@ pub fn require_device() -> Result<()> {
 }
 
 fn open() -> Result<File> {
-    OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|e| {
-        let error = Error::io(format_args!("open {DEVICE}"), &e);
-        if error.is_not_found() {
-            error.with_details("is the kernel's module tun there?")
-        } else {
-            error
-        }
-    })
+    OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|e| not_opened(&e))
+}
+
+fn not_opened(error: &io::Error) -> Error {
+    let error = Error::io(format_args!("open {DEVICE}"), error);
+    if error.is_not_found() {
+        error.with_details("is the kernel's module tun there?")
+    } else {
+        error
+    }
 }
 
 fn attach(tun: &File, spec: &TapSpec, extra: libc::c_int) -> Result<(), Errno> {
@@ -101,6 +106,17 @@ fn attach(tun: &File, spec: &TapSpec, extra: libc::c_int) -> Result<(), Errno> {
 }
 
 fn ifreq(name: &str, flags: libc::c_int) -> Result<libc::ifreq, Errno> {
+    let ifr_name = ifr_name(name)?;
+    let ifru_flags = lower_half(flags);
+    Ok(libc::ifreq { ifr_name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags } })
+}
+
+fn lower_half(flags: libc::c_int) -> libc::c_short {
+    let [low, high, ..] = flags.to_le_bytes();
+    libc::c_short::from_le_bytes([low, high])
+}
+
+fn ifr_name(name: &str) -> Result<[libc::c_char; IFNAMSIZ], Errno> {
     if name.len() >= IFNAMSIZ {
         return Err(Errno::ENAMETOOLONG);
     }
@@ -108,25 +124,26 @@ fn ifreq(name: &str, flags: libc::c_int) -> Result<libc::ifreq, Errno> {
     for (to, byte) in ifr_name.iter_mut().zip(name.bytes()) {
         *to = libc::c_char::from_ne_bytes([byte]);
     }
-    let [low, high, ..] = flags.to_le_bytes();
-    let ifru_flags = libc::c_short::from_le_bytes([low, high]);
-    Ok(libc::ifreq { ifr_name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags } })
+    Ok(ifr_name)
+}
+
+fn set_owner(tun: &File, id: u32) -> Result<()> {
+    // SAFETY: TUNSETOWNER takes a number.
+    let set = unsafe { ioctl::set_owner(tun.as_raw_fd(), id.cast_signed()) };
+    set.map(drop).map_err(|e| not_set("owner", id, e))
+}
+
+fn set_group(tun: &File, id: u32) -> Result<()> {
+    // SAFETY: TUNSETGROUP takes a number.
+    let set = unsafe { ioctl::set_group(tun.as_raw_fd(), id.cast_signed()) };
+    set.map(drop).map_err(|e| not_set("group", id, e))
 }
 
 /// EINVAL means that the user namespace does not map the id.
-fn set_id(tun: &File, field: &str, id: u32) -> Result<()> {
-    let number = id.cast_signed();
-    let set = match field {
-        // SAFETY: TUNSETOWNER takes a number.
-        "owner" => unsafe { ioctl::set_owner(tun.as_raw_fd(), number) },
-        // SAFETY: TUNSETGROUP takes a number.
-        _ => unsafe { ioctl::set_group(tun.as_raw_fd(), number) },
-    };
-    match set {
-        Err(Errno::EINVAL) => Err(Error::config(field, format_args!("{id} is unknown here"))
-            .expecting("a numeric id that exists")),
-        set => set
-            .map_err(|e| Error::kernel(format_args!("set the {field} of a tap to {id}"), e))
-            .map(drop),
+fn not_set(field: &str, id: u32, errno: Errno) -> Error {
+    match errno {
+        Errno::EINVAL => Error::config(field, format_args!("{id} is unknown here"))
+            .expecting("a numeric id that exists"),
+        errno => Error::kernel(format_args!("set the {field} of a tap to {id}"), errno),
     }
 }

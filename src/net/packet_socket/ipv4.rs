@@ -14,44 +14,73 @@ const FRAGMENT: u16 = 0x3fff;
 /// Builds a packet with both headers; None if the payload is too long for one.
 pub fn datagram(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> Option<Vec<u8>> {
     let udp_length = u16::try_from(UDP_HEADER + payload.len()).ok()?;
-    let length = udp_length.checked_add(HEADER as u16)?;
-    let mut packet = vec![0x45, 0];
-    packet.extend(length.to_be_bytes());
-    packet.extend([0, 0, 0, 0, TIME_TO_LIVE, UDP, 0, 0]);
-    packet.extend(from.0.octets());
-    packet.extend(to.0.octets());
-    let checksum = !sum(&packet, 0);
-    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let mut packet = header(from.0, to.0, udp_length)?;
     for field in [from.1, to.1, udp_length, 0] {
         packet.extend(field.to_be_bytes());
     }
     packet.extend(payload);
-    // 0 would mean that there is no checksum.
-    let checksum =
-        Some(!sum(&packet[HEADER..], pseudo_sum(&packet, udp_length))).filter(|sum| *sum != 0);
-    packet[HEADER + 6..HEADER + 8].copy_from_slice(&checksum.unwrap_or(u16::MAX).to_be_bytes());
+    let checksum = udp_checksum(&packet, udp_length);
+    packet[HEADER + 6..HEADER + 8].copy_from_slice(&checksum.to_be_bytes());
     Some(packet)
+}
+
+/// The IPv4 header of a datagram.
+fn header(from: Ipv4Addr, to: Ipv4Addr, udp_length: u16) -> Option<Vec<u8>> {
+    let length = udp_length.checked_add(HEADER as u16)?;
+    let mut header = vec![0x45, 0];
+    header.extend(length.to_be_bytes());
+    header.extend([0, 0, 0, 0, TIME_TO_LIVE, UDP, 0, 0]);
+    header.extend(from.octets());
+    header.extend(to.octets());
+    let checksum = !sum(&header, 0);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    Some(header)
+}
+
+/// The checksum of the datagram in a packet; 0 would mean that there is none.
+fn udp_checksum(packet: &[u8], udp_length: u16) -> u16 {
+    match !sum(&packet[HEADER..], pseudo_sum(packet, udp_length)) {
+        0 => u16::MAX,
+        checksum => checksum,
+    }
 }
 
 /// The sender and the payload of an unfragmented packet that is a datagram to `port`; None for
 /// other packets, and for damaged ones.
 pub fn payload(packet: &[u8], port: u16) -> Option<(Ipv4Addr, &[u8])> {
-    let (fixed, _) = packet.split_first_chunk::<HEADER>()?;
-    let header =
-        packet.get(..usize::from(fixed[0] & 15) * 4).filter(|header| header.len() >= HEADER)?;
-    let is_whole = short(fixed, 6)? & FRAGMENT == 0;
-    if fixed[0] >> 4 != 4 || fixed[9] != UDP || !is_whole || sum(header, 0) != u16::MAX {
-        return None;
-    }
-    // Ethernet pads short frames.
-    let udp = packet.get(header.len()..usize::from(short(fixed, 2)?))?;
-    let length = short(udp, 4)?;
-    let udp = udp.get(..usize::from(length))?;
+    let udp = udp_of(packet)?;
+    let sender: &[u8; 4] = packet.get(12..)?.first_chunk()?;
     let payload = udp.get(UDP_HEADER..)?;
-    if short(udp, 2)? != port || !is_intact(udp, pseudo_sum(packet, length)) {
+    if short(udp, 2)? != port || !is_intact(udp, pseudo_sum(packet, short(udp, 4)?)) {
         return None;
     }
-    Some((Ipv4Addr::new(fixed[12], fixed[13], fixed[14], fixed[15]), payload))
+    Some((Ipv4Addr::from(*sender), payload))
+}
+
+/// The datagram in an unfragmented packet, with its header.
+fn udp_of(packet: &[u8]) -> Option<&[u8]> {
+    let header = header_of(packet).filter(|header| is_of_udp(header))?;
+    // Ethernet pads short frames.
+    let udp = packet.get(header.len()..usize::from(short(header, 2)?))?;
+    udp.get(..usize::from(short(udp, 4)?))
+}
+
+/// The IPv4 header of a packet, with its options.
+fn header_of(packet: &[u8]) -> Option<&[u8]> {
+    packet.get(..usize::from(packet.first()? & 15) * 4)
+}
+
+/// Whether it is the intact header of an unfragmented packet with UDP.
+fn is_of_udp(header: &[u8]) -> bool {
+    header.len() >= HEADER
+        && header[0] >> 4 == 4
+        && header[9] == UDP
+        && !is_fragment(header)
+        && sum(header, 0) == u16::MAX
+}
+
+fn is_fragment(header: &[u8]) -> bool {
+    short(header, 6).is_none_or(|fragment| fragment & FRAGMENT != 0)
 }
 
 /// Checks the checksum of a datagram. A sender on this machine, or in a virtual one, leaves it to a

@@ -44,8 +44,7 @@ impl Link {
     /// Opens a socket that receives nothing yet: packets of other links, and those that the filter
     /// would drop, must not be queued before.
     fn open(ifindex: u32, protocol: c_int) -> Result<Link, Errno> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
+        let socket = datagram_socket(AddressFamily::Packet)?;
         let ifindex = c_int::try_from(ifindex).map_err(|_| Errno::ENODEV)?;
         Ok(Link { socket, ifindex, protocol: protocol as u16 })
     }
@@ -138,6 +137,24 @@ impl AsFd for PacketSocket {
     }
 }
 
+fn datagram_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socket(family, SockType::Datagram, flags, None)
+}
+
+/// Opens a socket with an address of the link and the port of DHCP clients.
+fn client_socket(address: Ipv4Addr, ifname: &str) -> Result<OwnedFd, Errno> {
+    let socket = datagram_socket(AddressFamily::Inet)?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    setsockopt(&socket, sockopt::BindToDevice, &OsString::from(ifname))?;
+    bind(socket.as_raw_fd(), &place(address, CLIENT))?;
+    Ok(socket)
+}
+
+fn place(address: Ipv4Addr, port: u16) -> SockaddrIn {
+    SocketAddrV4::new(address, port).into()
+}
+
 /// Sends a datagram to one server, by the routes of this thread's namespace, from an address that
 /// the link has. As long as the returned socket exists, the kernel does not reject the answers;
 /// read them from a [`PacketSocket`].
@@ -147,13 +164,8 @@ impl AsFd for PacketSocket {
 /// not to be on the link use [`PacketSocket::send`].
 pub fn unicast(from: Ipv4Addr, to: Ipv4Addr, ifname: &str, payload: &[u8]) -> Result<UdpSocket> {
     let send = || {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Inet, SockType::Datagram, flags, None)?;
-        setsockopt(&socket, sockopt::ReuseAddr, &true)?;
-        setsockopt(&socket, sockopt::BindToDevice, &OsString::from(ifname))?;
-        let at = |address, port| SockaddrIn::from(SocketAddrV4::new(address, port));
-        bind(socket.as_raw_fd(), &at(from, CLIENT))?;
-        sendto(socket.as_raw_fd(), payload, &at(to, SERVER), MsgFlags::empty())?;
+        let socket = client_socket(from, ifname)?;
+        sendto(socket.as_raw_fd(), payload, &place(to, SERVER), MsgFlags::empty())?;
         Ok(UdpSocket::from(socket))
     };
     send().map_err(|e| {
