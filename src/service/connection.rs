@@ -57,14 +57,7 @@ impl Connections {
     pub fn add(&mut self, stream: UnixStream, now: Moment) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         self.last += 1;
-        let connection = Connection {
-            stream,
-            input: vec![],
-            output: vec![],
-            phase: Phase::Asking,
-            deadline: now + PATIENCE,
-        };
-        self.all.insert(self.last, connection);
+        self.all.insert(self.last, Connection::new(stream, now + PATIENCE));
         Ok(())
     }
 
@@ -77,22 +70,14 @@ impl Connections {
     /// The events that each connection waits for. While its request is processed, only a hangup is
     /// reported.
     pub fn descriptors(&self) -> impl Iterator<Item = (u64, BorrowedFd<'_>, PollFlags)> {
-        self.all.iter().map(|(id, connection)| {
-            let mut flags = PollFlags::empty();
-            flags.set(PollFlags::POLLIN, connection.phase == Phase::Asking);
-            flags.set(PollFlags::POLLOUT, !connection.output.is_empty());
-            (*id, connection.stream.as_fd(), flags)
-        })
+        let all = self.all.iter();
+        all.map(|(id, connection)| (*id, connection.stream.as_fd(), connection.awaited()))
     }
 
     /// Serves a ready connection.
     pub fn serve(&mut self, id: u64, flags: PollFlags) -> Heard {
         let Some(connection) = self.all.get_mut(&id) else { return Heard::Nothing };
-        let heard = match connection.phase {
-            _ if flags.contains(PollFlags::POLLOUT) => connection.flush(),
-            Phase::Asking => connection.read(),
-            _ => Heard::End, // the client hung up
-        };
+        let heard = connection.serve(flags);
         if heard == Heard::End {
             self.all.remove(&id);
         }
@@ -135,22 +120,45 @@ impl Connections {
 }
 
 impl Connection {
+    fn new(stream: UnixStream, deadline: Moment) -> Connection {
+        Connection { stream, input: vec![], output: vec![], phase: Phase::Asking, deadline }
+    }
+
+    /// The events that it waits for.
+    fn awaited(&self) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::POLLIN, self.phase == Phase::Asking);
+        flags.set(PollFlags::POLLOUT, !self.output.is_empty());
+        flags
+    }
+
+    fn serve(&mut self, flags: PollFlags) -> Heard {
+        match self.phase {
+            _ if flags.contains(PollFlags::POLLOUT) => self.flush(),
+            Phase::Asking => self.read(),
+            _ => Heard::End, // the client hung up
+        }
+    }
+
     fn read(&mut self) -> Heard {
         let mut buffer = [0; 4096];
         match self.stream.read(&mut buffer) {
             Ok(0) => Heard::End,
-            Ok(count) => {
-                let newline = buffer[..count].iter().position(|byte| *byte == b'\n');
-                self.input.extend(&buffer[..newline.unwrap_or(count)]);
-                if newline.is_some() {
-                    (self.phase, self.deadline) = (Phase::Waiting, NEVER);
-                    return Heard::Line(std::mem::take(&mut self.input));
-                }
-                if self.input.len() > REQUEST_MAX { Heard::End } else { Heard::Nothing }
-            }
+            Ok(count) => self.hear(&buffer[..count]),
             Err(e) if is_for_later(&e) => Heard::Nothing,
             Err(_) => Heard::End,
         }
+    }
+
+    /// Takes in a part of the request.
+    fn hear(&mut self, bytes: &[u8]) -> Heard {
+        let newline = bytes.iter().position(|byte| *byte == b'\n');
+        self.input.extend(&bytes[..newline.unwrap_or(bytes.len())]);
+        if newline.is_some() {
+            (self.phase, self.deadline) = (Phase::Waiting, NEVER);
+            return Heard::Line(std::mem::take(&mut self.input));
+        }
+        if self.input.len() > REQUEST_MAX { Heard::End } else { Heard::Nothing }
     }
 
     /// Writes as much as possible; returns the end once an answer is complete.

@@ -73,6 +73,16 @@ pub struct Place<'a> {
     pub pidfile: &'a Path,
 }
 
+impl Place<'_> {
+    fn require_absolute(&self) -> Result<()> {
+        if self.socket.is_absolute() {
+            return Ok(());
+        }
+        let msg = format!("listen at {:?}: path not absolute", self.socket);
+        Err(Error::new(Code::INVALID_ENVIRONMENT, msg))
+    }
+}
+
 /// The event loop's own descriptors.
 pub struct EventLoop {
     listener: Listener,
@@ -91,6 +101,19 @@ enum Ready<S> {
     Alarm,
 }
 
+/// A descriptor to wait for, with the events.
+type Watched<'a, S> = (Ready<S>, BorrowedFd<'a>, PollFlags);
+
+impl<S> Ready<S> {
+    /// The same descriptor with the events that were found.
+    fn with(self, found: PollFlags) -> Ready<S> {
+        match self {
+            Ready::Connection(id, _) => Ready::Connection(id, found),
+            ready => ready,
+        }
+    }
+}
+
 /// Starts a daemon: opens its journal and its socket, and drops the privileges that it does not
 /// need. Requests from here on wait for [`EventLoop::serve`].
 pub fn start<R: Record>(
@@ -104,10 +127,7 @@ pub fn start<R: Record>(
     let log = Log::new(&variable);
     confinement.require_capabilities(identity, &log)?;
     confinement::set_limits();
-    if !place.socket.is_absolute() {
-        let msg = format!("listen at {:?}: path not absolute", place.socket);
-        return Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
-    }
+    place.require_absolute()?;
     let mut journal = Journal::open(identity, &identity.journal_beside(place.socket))?;
     let mut listener = Listener::open(identity, place.socket, &variable)?;
     journal.started();
@@ -143,16 +163,27 @@ impl EventLoop {
                     Ready::Alarm => (), // only wakes the loop
                 }
             }
-            let now = since_boot();
-            self.breathing = self.breathing.filter(|until| now < *until);
-            service.hub_mut().connections.expire(now);
-            service.timer(now);
+            self.expire(service, since_boot());
         }
+    }
+
+    /// Handles what is due at this time.
+    fn expire<S: Service>(&mut self, service: &mut S, now: Moment) {
+        self.breathing = self.breathing.filter(|until| now < *until);
+        service.hub_mut().connections.expire(now);
+        service.timer(now);
     }
 
     /// Waits until a descriptor is ready or a timer is due. Hangups are handled before sources:
     /// something granted at the same moment would have no recipient.
     fn wait<S: Service>(&self, service: &S) -> Result<Vec<Ready<S::Source>>> {
+        let watched = self.watched(service);
+        let found = poll_through_signals(watched.iter().map(|(_, fd, flags)| (*fd, *flags)))?;
+        let ready = watched.into_iter().zip(found).filter(|(_, found)| !found.is_empty());
+        Ok(ready.map(|((ready, ..), found)| ready.with(found)).collect())
+    }
+
+    fn watched<'a, S: Service>(&'a self, service: &'a S) -> Vec<Watched<'a, S::Source>> {
         let connections = &service.hub().connections;
         let mut watched = vec![(Ready::Signal, self.signals.as_fd(), PollFlags::POLLIN)];
         for (id, fd, flags) in connections.descriptors() {
@@ -165,18 +196,7 @@ impl EventLoop {
             watched.push((Ready::Source(source), fd, flags));
         }
         watched.push((Ready::Alarm, self.alarm.as_fd(), PollFlags::POLLIN));
-        let mut fds: Vec<PollFd<'_>> =
-            watched.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
-        poll_through_signals(&mut fds)?;
-        let found: Vec<PollFlags> =
-            fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
-        let all = watched.into_iter().zip(found).filter(|(_, found)| !found.is_empty());
-        Ok(all
-            .map(|((ready, ..), found)| match ready {
-                Ready::Connection(id, _) => Ready::Connection(id, found),
-                ready => ready,
-            })
-            .collect())
+        watched
     }
 
     fn accept(&mut self, hub: &mut Hub) {
@@ -185,13 +205,15 @@ impl EventLoop {
                 let _ = hub.connections.add(stream, since_boot()); // closed if it cannot be served
             }
             Err(e) if is_for_later(&e) => (),
-            Err(e) => {
-                // The socket stays ready, so accept would be retried in a busy loop.
-                let pause = BREATHER.as_secs();
-                hub.log.line(format_args!("accept a connection: {e}; again in {pause} s"));
-                self.breathing = Some(since_boot() + BREATHER);
-            }
+            Err(e) => self.pause_accepting(hub, &e),
         }
+    }
+
+    /// The socket stays ready after an error, so accept would be retried in a busy loop.
+    fn pause_accepting(&mut self, hub: &mut Hub, error: &io::Error) {
+        let pause = BREATHER.as_secs();
+        hub.log.line(format_args!("accept a connection: {error}; again in {pause} s"));
+        self.breathing = Some(since_boot() + BREATHER);
     }
 }
 
@@ -207,12 +229,15 @@ fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-fn poll_through_signals(fds: &mut [PollFd<'_>]) -> Result<()> {
-    loop {
-        match poll(fds, PollTimeout::NONE) {
-            Err(Errno::EINTR) => (),
-            Err(e) => return Err(Error::kernel("wait for something to do", e)),
-            Ok(_) => return Ok(()),
+/// Waits until a descriptor is ready; returns the events of each.
+fn poll_through_signals<'a>(
+    watched: impl Iterator<Item = (BorrowedFd<'a>, PollFlags)>,
+) -> Result<Vec<PollFlags>> {
+    let mut fds: Vec<PollFd<'_>> = watched.map(|(fd, flags)| PollFd::new(fd, flags)).collect();
+    while let Err(errno) = poll(&mut fds, PollTimeout::NONE) {
+        if errno != Errno::EINTR {
+            return Err(Error::kernel("wait for something to do", errno));
         }
     }
+    Ok(fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect())
 }

@@ -76,6 +76,31 @@ pub enum Read<R> {
     Unread(PathBuf, String),
 }
 
+impl<R> Read<R> {
+    fn record(self) -> Option<R> {
+        match self {
+            Read::Record(record) => Some(*record),
+            Read::Void(_) | Read::Torn(..) | Read::Unread(..) => None,
+        }
+    }
+}
+
+/// Why the content of a file is no record.
+enum Unfit {
+    /// It is of an earlier boot.
+    Void,
+    /// It is of this newer version.
+    Newer(u64),
+    /// It is invalid, for this reason.
+    Torn(String),
+}
+
+impl From<serde_json::Error> for Unfit {
+    fn from(error: serde_json::Error) -> Unfit {
+        Unfit::Torn(error.to_string())
+    }
+}
+
 /// The records, and the lock that permits writing them.
 pub struct Journal<R> {
     identity: &'static Identity,
@@ -90,24 +115,25 @@ impl<R: Record> Journal<R> {
     /// Opens the journal for the daemon: creates the directory if needed, and takes the lock while
     /// it runs. No other process gets in before [`Journal::started`].
     pub fn open(identity: &'static Identity, dir: &Path) -> Result<Journal<R>> {
-        let made = plain_file::make_directories(dir, 0o700);
-        made.and_then(|()| require_own(dir))
-            .map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
+        let made = plain_file::make_directories(dir, 0o700).and_then(|()| require_own(dir));
+        made.map_err(Error::at_path("make", dir))?;
         let mut journal = Journal::at(identity, dir, Mode::Exclusive)?;
         let advice = format!(
             "two daemons cannot share a journal: stop that one, or give this one another {}",
             identity.socket_option
         );
         journal.lock_for(Mode::Exclusive, &advice)?;
-        require_unlinked(&journal.lock).map_err(|e| {
-            Error::io(format_args!("lock {}", journal.path_of_lock().display()), &e)
-        })?;
-        let own = std::process::id().to_string();
-        let written = journal.lock.set_len(0).and_then(|()| journal.lock.write_all(own.as_bytes()));
-        written.map_err(|e| {
-            Error::io(format_args!("write {}", journal.path_of_lock().display()), &e)
-        })?;
+        let path = journal.path_of_lock();
+        require_unlinked(&journal.lock).map_err(Error::at_path("lock", &path))?;
+        journal.write_process_id().map_err(Error::at_path("write", &path))?;
         Ok(journal)
+    }
+
+    /// Writes the holder of the lock into its file.
+    fn write_process_id(&mut self) -> io::Result<()> {
+        let own = std::process::id().to_string();
+        self.lock.set_len(0)?;
+        self.lock.write_all(own.as_bytes())
     }
 
     /// Reports that the daemon serves requests: from now on a taken lock means that the socket is
@@ -119,19 +145,7 @@ impl<R: Record> Journal<R> {
     /// Opens the journal that a daemon has left, if any, for a plugin that finds no daemon. Several
     /// plugins may share it, and no daemon starts meanwhile.
     pub fn left_behind(identity: &'static Identity, dir: &Path) -> Result<Option<Journal<R>>> {
-        // After a power loss there may be records without the lock file. A daemon's journal is
-        // never behind a symlink.
-        let failed = |e: io::Error| Error::io(format_args!("open {}", dir.display()), &e);
-        let is_empty = match fs::symlink_metadata(dir) {
-            Err(e)
-                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-            {
-                true
-            }
-            Ok(found) if !found.is_dir() => true,
-            _ => fs::read_dir(dir).map_err(failed)?.next().is_none(),
-        };
-        if is_empty {
+        if is_empty(dir).map_err(Error::at_path("open", dir))? {
             return Ok(None);
         }
         let journal = Journal::at(identity, dir, Mode::Shared)?;
@@ -144,16 +158,10 @@ impl<R: Record> Journal<R> {
     fn at(identity: &'static Identity, dir: &Path, mode: Mode) -> Result<Journal<R>> {
         close_to_others(dir)
             .map_err(|e| Error::io(format_args!("close {} to others", dir.display()), &e))?;
-        let door =
-            File::open(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
+        let door = File::open(dir).map_err(Error::at_path("open", dir))?;
         let door = file_lock::take(door, dir, mode, Patience::of_operation(Deadline::default()))?;
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let lock = options
-            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
-            .open(dir.join(LOCK));
-        let lock =
-            lock.map_err(|e| Error::io(format_args!("open {}", dir.join(LOCK).display()), &e))?;
+        let path = dir.join(LOCK);
+        let lock = open_lock(&path).map_err(Error::at_path("open", &path))?;
         Ok(Journal {
             identity,
             dir: dir.to_owned(),
@@ -180,36 +188,33 @@ impl<R: Record> Journal<R> {
 
     /// The error for a lock that another process holds.
     fn held(&self, what: &str) -> Error {
-        let mut holder = String::new();
-        let mut lock = &self.lock;
-        let read = lock.rewind().and_then(|()| lock.take(20).read_to_string(&mut holder));
-        let holder = read.ok().and_then(|_| holder.trim().parse::<u32>().ok());
-        let holder = holder.map_or("another process".to_owned(), |pid| {
-            format!("the {} with process id {pid}", self.identity.name)
-        });
+        let holder = match read_process_id(&self.lock) {
+            Some(pid) => format!("the {} with process id {pid}", self.identity.name),
+            None => "another process".to_owned(),
+        };
         Error::new(Code::CONFLICT, format!("{what}: {holder} has it"))
     }
 
     /// Reads all records. An invalid one is removed, or set aside if it may be informative.
     pub fn read_all(&self) -> Result<Vec<Read<R>>> {
-        let entries = fs::read_dir(&self.dir)
-            .map_err(|e| Error::io(format_args!("open {}", self.dir.display()), &e))?;
         let mut all = vec![];
-        for entry in entries {
-            let path = entry
-                .map_err(|e| Error::io(format_args!("list {}", self.dir.display()), &e))?
-                .path();
-            let extension =
-                path.extension().map(|extension| extension.to_string_lossy().into_owned());
-            match extension.as_deref() {
-                Some(RECORD) => all.push(self.read_file(path)),
-                Some(plain_file::DRAFT) => {
-                    let _ = plain_file::remove(&path); // it is written again, or not needed
-                }
-                _ => (),
-            }
+        for entry in fs::read_dir(&self.dir).map_err(Error::at_path("open", &self.dir))? {
+            let entry = entry.map_err(Error::at_path("list", &self.dir))?;
+            all.extend(self.read_entry(entry.path()));
         }
         Ok(all)
+    }
+
+    /// Reads a file if it is a record; a draft is removed.
+    fn read_entry(&self, path: PathBuf) -> Option<Read<R>> {
+        match path.extension().and_then(OsStr::to_str) {
+            Some(RECORD) => Some(self.read_file(path)),
+            Some(plain_file::DRAFT) => {
+                let _ = plain_file::remove(&path); // it is written again, or not needed
+                None
+            }
+            _ => None,
+        }
     }
 
     fn read_file(&self, path: PathBuf) -> Read<R> {
@@ -221,54 +226,50 @@ impl<R: Record> Journal<R> {
 
     /// Classifies the content of a file, or the error of one that is not ours.
     fn judge(&self, path: PathBuf, text: io::Result<Vec<u8>>) -> Read<R> {
-        let torn = |path: PathBuf, why: String| {
-            let _ = fs::rename(&path, path.with_extension(TORN)); // else found again next time
-            Read::Torn(path, why)
-        };
-        let text = match text {
-            Ok(text) => text,
-            Err(error) => return torn(path, Error::io("read it", &error).to_string()),
-        };
-        let head: Head = match serde_json::from_slice(&text) {
-            Ok(head) => head,
-            Err(error) => return torn(path, error.to_string()),
-        };
+        let text = text.map_err(|e| Unfit::Torn(Error::io("read it", &e).to_string()));
+        match text.and_then(|text| self.parse(&path, &text)) {
+            Ok(record) => Read::Record(Box::new(record)),
+            Err(Unfit::Void) => {
+                let _ = plain_file::remove(&path); // it is void the next time too
+                Read::Void(path)
+            }
+            Err(Unfit::Newer(version)) => Read::Unread(path, format!("it is of version {version}")),
+            Err(Unfit::Torn(why)) => {
+                let _ = fs::rename(&path, path.with_extension(TORN)); // else found again next time
+                Read::Torn(path, why)
+            }
+        }
+    }
+
+    fn parse(&self, path: &Path, text: &[u8]) -> Result<R, Unfit> {
+        self.require_current(&serde_json::from_slice(text)?)?;
+        let record: R = serde_json::from_slice(text)?;
+        if path != self.path(&record.name()) {
+            return Err(Unfit::Torn("it has the name of another record".to_owned()));
+        }
+        record.verify().map_err(|why| Unfit::Torn(why.to_owned()))?;
+        Ok(record)
+    }
+
+    /// Checks that a record is of this boot, if it ends with it, and of our version.
+    fn require_current(&self, head: &Head) -> Result<(), Unfit> {
         if R::ENDS_WITH_BOOT && head.version.is_some() && head.boot.as_ref() != Some(&self.boot) {
-            let _ = plain_file::remove(&path); // it is void the next time too
-            return Read::Void(path);
+            return Err(Unfit::Void);
         }
         match head.version {
-            Some(version) if version == R::VERSION => (),
-            Some(newer) if newer > R::VERSION => {
-                return Read::Unread(path, format!("it is of version {newer}"));
-            }
-            _ => return torn(path, format!("it is not of version {}", R::VERSION)),
-        }
-        match serde_json::from_slice::<R>(&text) {
-            Ok(record) if path != self.path(&record.name()) => {
-                torn(path, "it has the name of another record".to_owned())
-            }
-            Ok(record) => match record.verify() {
-                Ok(()) => Read::Record(Box::new(record)),
-                Err(why) => torn(path, why.to_owned()),
-            },
-            Err(error) => torn(path, error.to_string()),
+            Some(version) if version == R::VERSION => Ok(()),
+            Some(newer) if newer > R::VERSION => Err(Unfit::Newer(newer)),
+            _ => Err(Unfit::Torn(format!("it is not of version {}", R::VERSION))),
         }
     }
 
     /// The record of this name. It is an error if one exists that cannot be read now.
     pub fn find(&self, name: &str) -> Result<Option<R>> {
         let path = self.path(name);
-        let text = match plain_file::read(&path, R::LIMIT) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) if may_be_read_later(&e) => {
-                return Err(Error::io(format_args!("read {}", path.display()), &e));
-            }
-            text => text,
-        };
-        match self.judge(path, text) {
-            Read::Record(record) => Ok(Some(*record)),
-            _ => Ok(None),
+        match plain_file::read(&path, R::LIMIT) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) if may_be_read_later(&e) => Err(Error::at_path("read", &path)(e)),
+            text => Ok(self.judge(path, text).record()),
         }
     }
 
@@ -278,8 +279,7 @@ impl<R: Record> Journal<R> {
         let written = Written { record, version: R::VERSION, boot: &self.boot };
         let text = serde_json::to_vec(&written)
             .map_err(|e| Error::new(Code::BUG, format!("write {}: {e}", path.display())))?;
-        plain_file::put(&path, &text)
-            .map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
+        plain_file::put(&path, &text).map_err(Error::at_path("write", &path))
     }
 
     /// Removes the record of this name.
@@ -287,7 +287,7 @@ impl<R: Record> Journal<R> {
         let path = self.path(name);
         let removed =
             plain_file::take(&path).and_then(|()| plain_file::remove(&path.with_extension(TORN)));
-        removed.map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+        removed.map_err(Error::at_path("remove", &path))
     }
 
     /// Removes the file set aside under this name.
@@ -297,20 +297,49 @@ impl<R: Record> Journal<R> {
 
     /// Removes the files set aside under the names for which `is_stale` is true.
     pub fn forget_all_torn(&self, is_stale: impl Fn(&str) -> bool) {
-        let entries = fs::read_dir(&self.dir).into_iter().flatten();
-        let torn = entries
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.extension() == Some(OsStr::new(TORN)));
-        for path in torn {
+        for path in self.torn() {
             if path.file_stem().and_then(OsStr::to_str).is_some_and(&is_stale) {
                 let _ = plain_file::remove(&path); // a leftover does no harm
             }
         }
     }
 
+    /// The files set aside.
+    fn torn(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten();
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        paths.filter(|path| path.extension() == Some(OsStr::new(TORN)))
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{name}.{RECORD}"))
     }
+}
+
+/// Whether there is no journal, or nothing in it. After a power loss there may be records without
+/// the lock file. A daemon's journal is never behind a symlink.
+fn is_empty(dir: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(dir) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(true)
+        }
+        Ok(found) if !found.is_dir() => Ok(true),
+        _ => Ok(fs::read_dir(dir)?.next().is_none()),
+    }
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(path)
+}
+
+/// The process id in a lock file.
+fn read_process_id(mut lock: &File) -> Option<u32> {
+    let mut text = String::new();
+    lock.rewind().ok()?;
+    lock.take(20).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
 }
 
 /// Checks the directory's owner: a writer there decides what is done in any namespace.
@@ -319,15 +348,19 @@ fn require_own(dir: &Path) -> io::Result<()> {
     if !found.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
-    let is_own = found.uid() == nix::unistd::geteuid().as_raw() && found.mode() & 0o022 == 0;
+    let is_own = is_of_this_user(&found) && found.mode() & 0o022 == 0;
     if is_own { Ok(()) } else { Err(io::Error::other("others may write there")) }
+}
+
+fn is_of_this_user(found: &fs::Metadata) -> bool {
+    found.uid() == nix::unistd::geteuid().as_raw()
 }
 
 /// Removes access for other users: any process that can open the directory can lock it. An
 /// administrator may have created it with the usual mode.
 fn close_to_others(dir: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(dir)?;
-    let is_own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
+    let is_own = found.is_dir() && is_of_this_user(&found);
     if is_own && found.mode() & 0o077 != 0 {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
     } else {

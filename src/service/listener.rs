@@ -48,17 +48,18 @@ impl Listener {
         }
         let what = format!("Error writing pidfile {path:?}");
         if !path.is_absolute() {
-            return Err(Error::new(
-                Code::INVALID_ENVIRONMENT,
-                format!("{what}: path not absolute"),
-            ));
+            let msg = format!("{what}: path not absolute");
+            return Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
         }
-        let written = plain_file::replace(path, std::process::id().to_string().as_bytes());
-        let readable = || fs::set_permissions(path, Permissions::from_mode(0o644)); // other users may read it
-        written.and_then(|()| readable()).map_err(|e| Error::io(what, &e))?;
+        write_pidfile(path).map_err(|e| Error::io(what, &e))?;
         self.ours.push(path.to_owned());
         Ok(())
     }
+}
+
+fn write_pidfile(path: &Path) -> io::Result<()> {
+    plain_file::replace(path, std::process::id().to_string().as_bytes())?;
+    fs::set_permissions(path, Permissions::from_mode(0o644)) // other users may read it
 }
 
 /// Removes our own files; systemd's socket stays for the next daemon.
@@ -71,41 +72,62 @@ impl Drop for Listener {
 }
 
 fn bind(identity: &Identity, path: &Path) -> Result<UnixListener> {
-    let failed = |e: io::Error| Error::io(format_args!("listen at {path:?}"), &e);
-    if let Some(parent) = path.parent() {
-        plain_file::make_directories(parent, 0o700).map_err(failed)?;
-    }
+    make_parent(path).map_err(|e| not_bound(path, &e))?;
     remove_stale(identity, path)?;
+    bind_privately(path).map_err(|e| not_bound(path, &e))
+}
+
+fn make_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) => plain_file::make_directories(parent, 0o700),
+        None => Ok(()),
+    }
+}
+
+/// Creates a socket that other users cannot connect to.
+fn bind_privately(path: &Path) -> io::Result<UnixListener> {
     // The mode applies from creation on; no other thread of this process can create a file now.
     let before = umask(Mode::from_bits_truncate(0o177));
     let bound = UnixListener::bind(path);
     umask(before);
-    bound.map_err(failed)
+    bound
+}
+
+fn not_bound(path: &Path, error: &io::Error) -> Error {
+    Error::io(format_args!("listen at {path:?}"), error)
+}
+
+/// The error for a path that is in use.
+fn taken(identity: &Identity, path: &Path, why: &str) -> Error {
+    let msg = format!("listen at {path:?}: {why}");
+    let option = identity.socket_option;
+    Error::new(Code::CONFLICT, msg)
+        .with_details(format_args!("stop what is there, or set another {option}"))
 }
 
 /// Removes a socket without a listener.
 fn remove_stale(identity: &Identity, path: &Path) -> Result<()> {
-    let taken = |why: &str| {
-        let msg = format!("listen at {path:?}: {why}");
-        let option = identity.socket_option;
-        Err(Error::new(Code::CONFLICT, msg)
-            .with_details(format_args!("stop what is there, or set another {option}")))
-    };
     match fs::symlink_metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(Error::io(format_args!("listen at {path:?}"), &e)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(not_bound(path, &e)),
         Ok(found) if !found.file_type().is_socket() => {
-            return taken("something that is not a socket has this name");
+            Err(taken(identity, path, "something that is not a socket has this name"))
         }
-        Ok(_) => (),
+        Ok(_) => remove_stale_socket(identity, path),
     }
+}
+
+fn remove_stale_socket(identity: &Identity, path: &Path) -> Result<()> {
     let address =
         UnixAddr::new(path).map_err(|e| Error::kernel(format_args!("listen at {path:?}"), e))?;
     match LocalStream::connect(&address, PATIENCE) {
-        Ok(_) => taken(&format!("another program listens there{}", identity.suspicion())),
+        Ok(_) => {
+            let why = format!("another program listens there{}", identity.suspicion());
+            Err(taken(identity, path, &why))
+        }
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => plain_file::remove(path)
             .map_err(|e| Error::io(format_args!("remove the stale socket {path:?}"), &e)),
-        Err(e) => Err(Error::io(format_args!("listen at {path:?}"), &e)),
+        Err(e) => Err(not_bound(path, &e)),
     }
 }
 

@@ -26,9 +26,7 @@ impl Log {
 
     /// Writes a line. If the reader has stopped, the line is lost: the daemon does not block.
     pub fn line(&self, text: impl fmt::Display) {
-        let stderr = io::stderr();
-        let mut ready = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-        if poll(&mut ready, PollTimeout::ZERO) != Ok(1) {
+        if !is_writable() {
             return;
         }
         if self.timestamps {
@@ -42,6 +40,13 @@ impl Log {
     pub fn about(&self, kind: &str, name: &str, text: impl fmt::Display) {
         self.line(format_args!("{kind}={} {text}", name.escape_debug()));
     }
+}
+
+/// Whether a write to stderr would not block.
+fn is_writable() -> bool {
+    let stderr = io::stderr();
+    let mut ready = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    poll(&mut ready, PollTimeout::ZERO) == Ok(1)
 }
 
 /// Formats a time as RFC 3339, in UTC.

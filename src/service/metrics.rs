@@ -11,6 +11,16 @@ enum Kind {
     Gauge,
 }
 
+impl Kind {
+    /// Its word, and the end of names.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Kind::Counter => ("counter", "_total"),
+            Kind::Gauge => ("gauge", ""),
+        }
+    }
+}
+
 /// The values of one name, distinguished by a label.
 #[derive(Debug)]
 struct Values {
@@ -94,17 +104,19 @@ impl Values {
 
     /// Writing to a String cannot fail.
     fn write(&self, prefix: &str, text: &mut String) {
-        let (kind, suffix) = match self.kind {
-            Kind::Counter => ("counter", "_total"),
-            Kind::Gauge => ("gauge", ""),
-        };
+        let (kind, suffix) = self.kind.words();
         let name = format!("{prefix}_{}{suffix}", self.name);
         let _ = write!(text, "# HELP {name} {}\n# TYPE {name} {kind}\n", self.about);
         for (index, value) in self.values.iter().enumerate() {
-            let _ = match &self.label {
-                Some((label, of)) => writeln!(text, "{name}{{{label}=\"{}\"}} {value}", of[index]),
-                None => writeln!(text, "{name} {value}"),
-            };
+            let _ = writeln!(text, "{name}{} {value}", self.label_of(index));
+        }
+    }
+
+    /// What follows the name in the line of the value at this index.
+    fn label_of(&self, index: usize) -> String {
+        match &self.label {
+            Some((label, of)) => format!("{{{label}=\"{}\"}}", of[index]),
+            None => String::new(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! with the members of a CNI error object. If the answer may take long,
 //! `{"protocol":1,"patience":208}` precedes it: the maximum number of seconds.
 
+use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
@@ -69,6 +70,18 @@ pub enum Said<A> {
     Patience(Duration),
 }
 
+impl<A> From<Words<A>> for Said<A> {
+    fn from(words: Words<A>) -> Said<A> {
+        match words {
+            Words::Answer(answer) => Said::Answer(Ok(answer)),
+            Words::Error(error) => Said::Answer(Err(error.into())),
+            Words::Patience(seconds) => {
+                Said::Patience(Duration::from_secs(seconds.min(u64::from(u32::MAX))))
+            }
+        }
+    }
+}
+
 impl From<&Error> for ErrorObject {
     fn from(error: &Error) -> ErrorObject {
         ErrorObject { code: error.code.0, msg: error.msg.clone(), details: error.details() }
@@ -96,12 +109,11 @@ impl Identity {
     /// Checks that a request is of this protocol, for a daemon that decodes the rest itself. Code 6
     /// if not.
     pub fn verify_request(&self, line: &[u8]) -> Result<()> {
-        let head: Head = decode(line).map_err(|e| e.context("read the request"))?;
-        if head.protocol == Some(self.protocol) {
-            Ok(())
-        } else {
-            Err(self.other_version("the client", head.protocol, "daemon"))
+        let protocol = protocol_of(line).map_err(|e| e.context("read the request"))?;
+        if protocol != Some(self.protocol) {
+            return Err(self.other_version("the client", protocol, "daemon"));
         }
+        Ok(())
     }
 
     /// Encodes the answer to a request.
@@ -120,30 +132,31 @@ impl Identity {
 
     /// Decodes a line from the daemon that listens at `socket`.
     pub fn read_answer<A: DeserializeOwned>(&self, line: &[u8], socket: &Path) -> Result<Said<A>> {
-        let asked = format!("ask the {} at {socket:?}", self.name);
+        let asked = format_args!("ask the {} at {socket:?}", self.name);
         if line.starts_with(b"HTTP/") {
-            let error = Error::new(OTHER_PROGRAM, "another program answers there, in HTTP");
-            let rival = self.rival.unwrap_or("another daemon");
-            return Err(error.context(asked).with_details(format_args!(
-                "is it {rival}? stop that one and start {} of cni-multi",
-                self.units
-            )));
+            return Err(self.rival_answered(asked));
         }
         if !line.ends_with(b"\n") {
             return Err(self.hung_up(socket));
         }
-        let head: Head = decode(line).map_err(|e| e.context(&asked))?;
-        if head.protocol != Some(self.protocol) {
-            return Err(self.other_version("the daemon", head.protocol, "client").context(&asked));
+        self.decode_answer(line).map(Said::from).map_err(|e| e.context(asked))
+    }
+
+    fn rival_answered(&self, asked: fmt::Arguments<'_>) -> Error {
+        let error = Error::new(OTHER_PROGRAM, "another program answers there, in HTTP");
+        let rival = self.rival.unwrap_or("another daemon");
+        error.context(asked).with_details(format_args!(
+            "is it {rival}? stop that one and start {} of cni-multi",
+            self.units
+        ))
+    }
+
+    fn decode_answer<A: DeserializeOwned>(&self, line: &[u8]) -> Result<Words<A>> {
+        let protocol = protocol_of(line)?;
+        if protocol != Some(self.protocol) {
+            return Err(self.other_version("the daemon", protocol, "client"));
         }
-        let line: Line<Words<A>> = decode(line).map_err(|e| e.context(&asked))?;
-        Ok(match line.said {
-            Words::Answer(answer) => Said::Answer(Ok(answer)),
-            Words::Error(told) => Said::Answer(Err(told.into())),
-            Words::Patience(seconds) => {
-                Said::Patience(Duration::from_secs(seconds.min(u64::from(u32::MAX))))
-            }
-        })
+        decode(line).map(|line: Line<Words<A>>| line.said)
     }
 
     /// Connects to the daemon that listens at `socket`; see [`Identity::unreached`].
@@ -187,6 +200,10 @@ impl Identity {
         Error::new(Code::DECODE, msg)
             .with_details("plugin and daemon are one binary: restart the daemon after an upgrade")
     }
+}
+
+fn protocol_of(line: &[u8]) -> Result<Option<u64>> {
+    decode(line).map(|head: Head| head.protocol)
 }
 
 /// Decodes a line, or a part of it.
@@ -239,9 +256,7 @@ impl Asked<'_> {
     pub fn answer<A: DeserializeOwned>(mut self) -> Result<Result<A>> {
         self.stream.get_mut().allow(self.deadline.limit(PATIENCE));
         loop {
-            let mut line = vec![];
-            let read = (&mut self.stream).take(ANSWER_MAX).read_until(b'\n', &mut line);
-            read.map_err(|e| self.identity.broken(self.socket, &e))?;
+            let line = self.read_line().map_err(|e| self.identity.broken(self.socket, &e))?;
             match self.identity.read_answer(&line, self.socket)? {
                 Said::Answer(answer) => return Ok(answer),
                 Said::Patience(patience) => {
@@ -249,6 +264,12 @@ impl Asked<'_> {
                 }
             }
         }
+    }
+
+    fn read_line(&mut self) -> io::Result<Vec<u8>> {
+        let mut line = vec![];
+        (&mut self.stream).take(ANSWER_MAX).read_until(b'\n', &mut line)?;
+        Ok(line)
     }
 }
 
