@@ -32,6 +32,16 @@ pub enum Test {
 #[derive(Debug, Default)]
 pub struct Program(Vec<sock_filter>);
 
+impl Test {
+    fn instruction(self) -> sock_filter {
+        let (test, k) = match self {
+            Test::Is(number) => (BPF_JEQ, number),
+            Test::HasAny(bits) => (BPF_JSET, bits),
+        };
+        sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt: 0, jf: 0, k }
+    }
+}
+
 impl Program {
     /// Loads a value from the input. A packet that is too short for it is dropped.
     pub fn load(&mut self, width: Width, at: u32) -> &mut Program {
@@ -82,12 +92,8 @@ impl Program {
 
     /// Skips as many instructions as the result of the test says.
     fn branch(&mut self, test: Test, if_met: u8, if_not: u8) -> &mut Program {
-        let (test, k) = match test {
-            Test::Is(number) => (BPF_JEQ, number),
-            Test::HasAny(bits) => (BPF_JSET, bits),
-        };
-        let code = (BPF_JMP | test | BPF_K) as u16;
-        self.0.push(sock_filter { code, jt: if_met, jf: if_not, k });
+        let filter = sock_filter { jt: if_met, jf: if_not, ..test.instruction() };
+        self.0.push(filter);
         self
     }
 

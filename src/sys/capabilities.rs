@@ -61,6 +61,13 @@ struct Data {
     inheritable: u32,
 }
 
+impl Data {
+    /// The lower half of these capabilities.
+    fn of(bits: u64) -> Data {
+        Data { effective: bits as u32, permitted: bits as u32, inheritable: 0 }
+    }
+}
+
 /// The capabilities that this thread lacks; all of them if the kernel does not report any.
 pub fn missing(wanted: &[Capability]) -> Vec<Capability> {
     let effective = get().map_or(0, |data| both_halves(data.map(|half| half.effective)));
@@ -72,8 +79,7 @@ pub fn keep_only(kept: &[Capability]) -> Result<(), Errno> {
     let kept = kept.iter().fold(0, |all, capability| all | capability.bit());
     limit_bounding_set(kept)?;
     let has = both_halves(get()?.map(|half| half.permitted)) & kept;
-    let half = |bits: u64| Data { effective: bits as u32, permitted: bits as u32, inheritable: 0 };
-    set(&[half(has), half(has >> 32)])?; // clears the ambient set too
+    set(&[Data::of(has), Data::of(has >> 32)])?; // clears the ambient set too
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1).map(drop)
 }
 

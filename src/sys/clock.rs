@@ -35,16 +35,16 @@ impl Alarm {
     /// Sets the alarm to a new time since boot; None disarms it.
     pub fn set(&self, at: Option<Moment>) -> Result<()> {
         let set = match at {
-            // Zero would disarm the timer.
-            Some(at) => {
-                let at =
-                    Expiration::OneShot(TimeSpec::from_duration(at.max(Duration::from_nanos(1))));
-                self.0.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
-            }
+            Some(at) => self.0.set(once_at(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME),
             None => self.0.unset(),
         };
         set.map_err(|e| Error::kernel("set a timer", e))
     }
+}
+
+/// Zero would disarm the timer.
+fn once_at(at: Moment) -> Expiration {
+    Expiration::OneShot(TimeSpec::from_duration(at.max(Duration::from_nanos(1))))
 }
 
 impl AsFd for Alarm {

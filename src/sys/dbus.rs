@@ -24,6 +24,9 @@ const FIXED: usize = 16;
 /// The alignment of messages and structures.
 const ALIGNMENT: usize = 8;
 
+/// The machine's byte order, as messages declare it.
+const OWN_ORDER: u8 = if cfg!(target_endian = "little") { b'l' } else { b'B' };
+
 // Message types.
 const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
@@ -113,17 +116,25 @@ impl Bus {
 
     fn greet(stream: LocalStream, deadline: Deadline) -> io::Result<Bus> {
         let mut bus = Bus { stream: BufReader::new(stream), serial: 0, deadline };
-        let user = hex::encode(geteuid().to_string().as_bytes());
-        bus.stream.get_mut().write_all(format!("\0AUTH EXTERNAL {user}\r\n").as_bytes())?;
-        let mut line = vec![];
-        (&mut bus.stream).take(LINE_MAX).read_until(b'\n', &mut line)?;
-        if !line.starts_with(b"OK ") || !line.ends_with(b"\n") {
-            let said: String = String::from_utf8_lossy(&line).trim().chars().take(80).collect();
-            return Err(io::Error::other(format!("authentication is refused: {said:?}")));
-        }
-        bus.stream.get_mut().write_all(b"BEGIN\r\n")?;
+        bus.authenticate()?;
         bus.exchange(BUS, "Hello", &[])?;
         Ok(bus)
+    }
+
+    fn authenticate(&mut self) -> io::Result<()> {
+        let user = hex::encode(geteuid().to_string().as_bytes());
+        self.stream.get_mut().write_all(format!("\0AUTH EXTERNAL {user}\r\n").as_bytes())?;
+        let line = self.read_line()?;
+        if !line.starts_with(b"OK ") || !line.ends_with(b"\n") {
+            return Err(refused(&line));
+        }
+        self.stream.get_mut().write_all(b"BEGIN\r\n")
+    }
+
+    fn read_line(&mut self) -> io::Result<Vec<u8>> {
+        let mut line = vec![];
+        (&mut self.stream).take(LINE_MAX).read_until(b'\n', &mut line)?;
+        Ok(line)
     }
 
     /// Whether the name has an owner. Does not activate the service.
@@ -147,13 +158,9 @@ impl Bus {
         self.stream.get_mut().write_all(&message)?;
         loop {
             let reply = self.receive()?;
-            if reply.reply_to != Some(self.serial) {
-                continue; // a signal
-            }
-            match reply.kind {
-                METHOD_RETURN => return Ok(Answer::Done(reply.body)),
-                ERROR => return Ok(Answer::Refused(reply.body.text())),
-                _ => (),
+            // Other messages are signals.
+            if let Some(answer) = reply.answer_to(self.serial) {
+                return Ok(answer);
             }
         }
     }
@@ -162,12 +169,8 @@ impl Bus {
         let mut fixed = [0; FIXED];
         self.stream.read_exact(&mut fixed)?;
         let is_little_endian = fixed[0] == b'l';
-        let length = |at| read_u32(&fixed, at, is_little_endian).unwrap_or_default() as usize;
-        let body = length(4);
-        let fields = length(12);
-        if body > MESSAGE_MAX || fields > MESSAGE_MAX {
-            return Err(io::Error::other("a message is too long"));
-        }
+        let body = length_at(&fixed, 4)?;
+        let fields = length_at(&fixed, 12)?;
         let mut rest = vec![0; fields.next_multiple_of(ALIGNMENT) + body];
         self.stream.read_exact(&mut rest)?;
         let bytes = rest.split_off(fields.next_multiple_of(ALIGNMENT));
@@ -176,10 +179,37 @@ impl Bus {
     }
 }
 
+/// A length in the fixed part of a header.
+fn length_at(fixed: &[u8; FIXED], at: usize) -> io::Result<usize> {
+    let length = read_u32(fixed, at, fixed[0] == b'l').unwrap_or_default() as usize;
+    if length > MESSAGE_MAX {
+        return Err(io::Error::other("a message is too long"));
+    }
+    Ok(length)
+}
+
+/// The error for an answer to AUTH other than OK.
+fn refused(line: &[u8]) -> io::Error {
+    let said: String = String::from_utf8_lossy(line).trim().chars().take(80).collect();
+    io::Error::other(format!("authentication is refused: {said:?}"))
+}
+
 struct Message {
     kind: u8,
     reply_to: Option<u32>,
     body: Body,
+}
+
+impl Message {
+    /// The answer to the call with this number, if it is one.
+    fn answer_to(self, serial: u32) -> Option<Answer> {
+        match self.kind {
+            _ if self.reply_to != Some(serial) => None,
+            METHOD_RETURN => Some(Answer::Done(self.body)),
+            ERROR => Some(Answer::Refused(self.body.text())),
+            _ => None,
+        }
+    }
 }
 
 fn failed(error: io::Error) -> Error {
@@ -187,28 +217,28 @@ fn failed(error: io::Error) -> Error {
 }
 
 fn socket_address(address: &str) -> Option<UnixAddr> {
-    let pairs = address.strip_prefix("unix:")?.split(',').filter_map(|pair| pair.split_once('='));
-    pairs.into_iter().find_map(|(key, value)| match key {
+    let mut pairs = address.strip_prefix("unix:")?.split(',');
+    pairs.find_map(|pair| pair_address(pair.split_once('=')?))
+}
+
+/// The socket that a pair of an address names, if it is one that does.
+fn pair_address((key, value): (&str, &str)) -> Option<UnixAddr> {
+    match key {
         "path" => UnixAddr::new(value).ok(),
         "abstract" => UnixAddr::new_abstract(value.as_bytes()).ok(),
         _ => None,
-    })
+    }
 }
 
 /// Encodes a method call in the machine's byte order, which the first byte declares.
 fn method_call(serial: u32, object: Object, member: &str, args: &[&str]) -> Vec<u8> {
     let mut body = vec![];
     args.iter().for_each(|arg| write_text(&mut body, arg));
-    let mut fields = vec![];
-    write_field(&mut fields, PATH, b'o', object.path);
-    write_field(&mut fields, INTERFACE, b's', object.interface);
-    write_field(&mut fields, MEMBER, b's', member);
-    write_field(&mut fields, DESTINATION, b's', object.destination);
+    let mut fields = target(object, member);
     if !args.is_empty() {
         write_signature(&mut fields, args.len());
     }
-    let order = if cfg!(target_endian = "little") { b'l' } else { b'B' };
-    let mut message = vec![order, METHOD_CALL, 0, 1];
+    let mut message = vec![OWN_ORDER, METHOD_CALL, 0, 1];
     for number in [body.len() as u32, serial, fields.len() as u32] {
         message.extend(number.to_ne_bytes());
     }
@@ -216,6 +246,16 @@ fn method_call(serial: u32, object: Object, member: &str, args: &[&str]) -> Vec<
     pad(&mut message, ALIGNMENT);
     message.extend(body);
     message
+}
+
+/// The header fields that name a method.
+fn target(object: Object, member: &str) -> Vec<u8> {
+    let mut fields = vec![];
+    write_field(&mut fields, PATH, b'o', object.path);
+    write_field(&mut fields, INTERFACE, b's', object.interface);
+    write_field(&mut fields, MEMBER, b's', member);
+    write_field(&mut fields, DESTINATION, b's', object.destination);
+    fields
 }
 
 fn pad(bytes: &mut Vec<u8>, alignment: usize) {

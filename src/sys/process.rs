@@ -13,20 +13,35 @@ use nix::sys::signal::{SigSet, Signal};
 /// Whether a program other than this one runs under this name in this network namespace. A process
 /// that may not be inspected is ignored.
 pub fn another_runs(name: &str) -> bool {
-    let identity =
-        |path: PathBuf| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
     let own = Path::new("/proc/thread-self");
     let (Some(exe), Some(netns)) = (identity(own.join("exe")), identity(own.join("ns/net"))) else {
         return false;
     };
-    let is_another = |process: &Path| {
-        fs::read(process.join("comm")).is_ok_and(|comm| comm.trim_ascii_end() == name.as_bytes())
-            && identity(process.join("ns/net")).is_some_and(|of_process| of_process == netns)
+    let is_another = |process: PathBuf| {
+        has_name(&process, name)
+            && identity(process.join("ns/net")) == Some(netns)
             && identity(process.join("exe")).is_some_and(|of_process| of_process != exe)
     };
-    let is_process = |entry: &DirEntry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit);
-    let is_another = |entry: DirEntry| is_process(&entry) && is_another(&entry.path());
-    fs::read_dir("/proc").is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_another)))
+    processes().any(is_another)
+}
+
+/// The directories of all processes.
+fn processes() -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter(is_process).map(|entry| entry.path())
+}
+
+fn is_process(entry: &DirEntry) -> bool {
+    entry.file_name().as_bytes().iter().all(u8::is_ascii_digit)
+}
+
+fn has_name(process: &Path, name: &str) -> bool {
+    fs::read(process.join("comm")).is_ok_and(|comm| comm.trim_ascii_end() == name.as_bytes())
+}
+
+/// The device and the inode of a file.
+fn identity(path: PathBuf) -> Option<(u64, u64)> {
+    fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok()
 }
 
 /// The signals that ask a process to end: Ctrl-C at a terminal, a service manager, a closed

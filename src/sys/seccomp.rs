@@ -97,7 +97,14 @@ impl Call {
     fn checks(&self) -> Program {
         let mut checks = Program::default();
         checks.load(Width::Word, ARGUMENTS + 8 * self.argument);
-        match self.is {
+        self.is.write(&mut checks);
+        checks
+    }
+}
+
+impl Is {
+    fn write(self, checks: &mut Program) {
+        match self {
             Is::OneOf(values) => {
                 for value in values {
                     checks.answer_if(Test::Is(*value as u32), SECCOMP_RET_ALLOW);
@@ -111,7 +118,6 @@ impl Call {
                 checks.answer_if(Test::HasAny(bits as u32), REFUSE).answer(SECCOMP_RET_ALLOW)
             }
         };
-        checks
     }
 }
 
