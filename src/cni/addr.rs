@@ -43,11 +43,15 @@ pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
 /// Splits CIDR text into the address as written and its prefix length.
 fn cidr_parts(text: &str) -> Option<(IpAddr, u8)> {
     let (address, prefix_len) = text.split_once('/')?;
+    Some((address.parse().ok()?, parse_prefix_len(prefix_len)?))
+}
+
+fn parse_prefix_len(text: &str) -> Option<u8> {
     // Rust would accept "+8".
-    if !prefix_len.bytes().all(|byte| byte.is_ascii_digit()) {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    Some((address.parse().ok()?, prefix_len.parse().ok()?))
+    text.parse().ok()
 }
 
 /// Builds a prefix; an IPv4-mapped one becomes IPv4, since Go's `IPNet` does not distinguish them.

@@ -18,24 +18,14 @@ impl<'a> Args<'a> {
         let mut unknown = vec![];
         let mut ignore_unknown = false;
         for piece in text.split(';') {
-            let mut parts = piece.split('=');
-            let (Some(key), Some(value), None) = (parts.next(), parts.next(), parts.next()) else {
-                return Err(invalid(format!("invalid pair {piece:?}"))
-                    .with_details("expected KEY=value pairs with ; between them"));
-            };
-            match key {
-                "IgnoreUnknown" => ignore_unknown = parse_bool(key, value)?,
-                key if known.contains(&key) => pairs.push((key, value)),
+            match parse_pair(piece)? {
+                ("IgnoreUnknown", value) => ignore_unknown = parse_bool("IgnoreUnknown", value)?,
+                (key, value) if known.contains(&key) => pairs.push((key, value)),
                 _ => unknown.push(format!("{piece:?}")),
             }
         }
         if !unknown.is_empty() && !ignore_unknown {
-            return Err(invalid(format!("unknown args [{}]", unknown.join(" "))).with_details(
-                format_args!(
-                    "this plugin knows {} and IgnoreUnknown=1, which lets others pass",
-                    known.join(", ")
-                ),
-            ));
+            return Err(refused(&unknown, known));
         }
         Ok(Args(pairs))
     }
@@ -44,6 +34,22 @@ impl<'a> Args<'a> {
     pub fn get(&self, key: &str) -> Option<&'a str> {
         self.0.iter().rev().find(|(k, _)| *k == key).map(|(_, value)| *value)
     }
+}
+
+fn parse_pair(piece: &str) -> Result<(&str, &str)> {
+    match piece.split_once('=') {
+        Some((key, value)) if !value.contains('=') => Ok((key, value)),
+        _ => Err(invalid(format!("invalid pair {piece:?}"))
+            .with_details("expected KEY=value pairs with ; between them")),
+    }
+}
+
+/// The error for pairs that the plugin does not know.
+fn refused(unknown: &[String], known: &[&str]) -> Error {
+    invalid(format!("unknown args [{}]", unknown.join(" "))).with_details(format_args!(
+        "this plugin knows {} and IgnoreUnknown=1, which lets others pass",
+        known.join(", ")
+    ))
 }
 
 fn parse_bool(key: &str, value: &str) -> Result<bool> {

@@ -84,13 +84,8 @@ impl Config {
 
 /// Parses a configuration's text; `null` is a document without members. Code 6.
 pub fn document(text: &[u8]) -> Result<Value> {
-    let object = Value::parse(text).and_then(|value| match value {
-        Value::Null => Ok(Value::Object(vec![])),
-        Value::Object(_) => Ok(value),
-        other => {
-            Err(Error::new(Code::DECODE, format!("expected an object, found {}", other.kind())))
-        }
-    });
+    let object = Value::parse(text)
+        .and_then(|value| value.into_object().map_err(|problem| Error::new(Code::DECODE, problem)));
     object.map_err(|e| e.context("decode the network configuration"))
 }
 

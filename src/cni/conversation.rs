@@ -50,76 +50,130 @@ pub fn converse(mut child: Child, stdin: &[u8], manner: &Manner) -> io::Result<O
     });
     if heard.is_err() {
         if deadline.is_some() {
-            let group = i32::try_from(child.id()).map(|id| Pid::from_raw(-id));
-            let _ = group.map(|group| kill(group, Signal::SIGKILL)); // it may have exited
+            kill_group(&child);
         }
         child.wait()?; // no zombies
     }
     heard
 }
 
+fn kill_group(child: &Child) {
+    let group = i32::try_from(child.id()).map(|id| Pid::from_raw(-id));
+    let _ = group.map(|group| kill(group, Signal::SIGKILL)); // it may have exited
+}
+
 /// Writes and reads until the plugin has closed its stdout and stderr and has read as much of its
 /// stdin as it wants.
 fn exchange(
     child: &mut Child,
-    mut unsent: &[u8],
+    stdin: &[u8],
     deadline: Option<Instant>,
 ) -> io::Result<[Vec<u8>; 2]> {
-    let mut to = child.stdin.take().map(OwnedFd::from).map(File::from);
-    let mut from = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)]
-        .map(|stream| stream.map(File::from));
-    // Copy to the file descriptor, as the plugin's own writes would: main holds the lock on the
-    // stream.
-    let mut ours = if deadline.is_none() {
-        io::stderr().as_fd().try_clone_to_owned().ok().map(File::from)
-    } else {
-        None
-    };
-    let mut texts = [vec![], vec![]];
-    let mut chunk = [0; PIPE_BUF];
-    loop {
-        if unsent.is_empty() {
-            to = None;
-        }
-        if to.is_none() && from.iter().all(Option::is_none) {
-            return Ok(texts);
-        }
-        if deadline.is_some() && texts.iter().any(|text: &Vec<u8>| text.len() > MUCH) {
+    let mut streams = Streams::of(child, stdin, deadline.is_none());
+    while streams.is_any_open() {
+        if deadline.is_some() && streams.texts.iter().any(|text| text.len() > MUCH) {
             return Err(ErrorKind::TimedOut.into());
         }
-        let [is_writable, has_stdout, has_stderr] =
-            wait_for([to.as_ref(), from[0].as_ref(), from[1].as_ref()], deadline)?;
-        if let Some(pipe) = to.as_mut().filter(|_| is_writable) {
-            let piece = &unsent[..unsent.len().min(PIPE_BUF)];
-            match pipe.write(piece) {
-                Ok(length) => unsent = &unsent[length..],
-                // the plugin need not read all; its exit status tells whether that was right
-                Err(_) => unsent = &[],
-            }
+        let [is_writable, has_stdout, has_stderr] = streams.wait(deadline)?;
+        if is_writable {
+            streams.write();
         }
-        for (at, is_ready) in [has_stdout, has_stderr].into_iter().enumerate() {
-            let Some(stream) = from[at].as_mut().filter(|_| is_ready) else { continue };
-            match stream.read(&mut chunk)? {
-                0 => from[at] = None,
-                length => {
-                    if let Some(ours) = ours.as_mut().filter(|_| at == 1) {
-                        let _ = ours.write_all(&chunk[..length]); // a closed stderr of ours must not stop the plugin
-                    }
-                    texts[at].extend_from_slice(&chunk[..length]);
-                }
-            }
+        if has_stdout {
+            streams.read(STDOUT)?;
         }
+        if has_stderr {
+            streams.read(STDERR)?;
+        }
+    }
+    Ok(streams.texts)
+}
+
+/// The indices of a plugin's output streams.
+const STDOUT: usize = 0;
+const STDERR: usize = 1;
+
+/// The streams of a plugin, and what is left to write and was read.
+struct Streams<'a> {
+    to: Option<File>,
+    unsent: &'a [u8],
+    from: [Option<File>; 2],
+    texts: [Vec<u8>; 2],
+    /// Our stderr, if the plugin's is copied there.
+    ours: Option<File>,
+}
+
+impl<'a> Streams<'a> {
+    fn of(child: &mut Child, stdin: &'a [u8], is_copied: bool) -> Streams<'a> {
+        let stdout = child.stdout.take().map(OwnedFd::from);
+        let stderr = child.stderr.take().map(OwnedFd::from);
+        Streams {
+            to: child.stdin.take().map(OwnedFd::from).map(File::from),
+            unsent: stdin,
+            from: [stdout, stderr].map(|stream| stream.map(File::from)),
+            texts: [vec![], vec![]],
+            ours: is_copied.then(own_stderr).flatten(),
+        }
+    }
+
+    /// Closes the plugin's stdin if all is written. Whether there is anything left to do.
+    fn is_any_open(&mut self) -> bool {
+        if self.unsent.is_empty() {
+            self.to = None;
+        }
+        self.to.is_some() || self.from.iter().any(Option::is_some)
+    }
+
+    fn wait(&self, deadline: Option<Instant>) -> io::Result<[bool; 3]> {
+        let [stdout, stderr] = &self.from;
+        wait_for([self.to.as_ref(), stdout.as_ref(), stderr.as_ref()], timeout_until(deadline)?)
+    }
+
+    /// Writes a piece of the plugin's stdin.
+    fn write(&mut self) {
+        let Some(pipe) = &mut self.to else { return };
+        let piece = &self.unsent[..self.unsent.len().min(PIPE_BUF)];
+        match pipe.write(piece) {
+            Ok(length) => self.unsent = &self.unsent[length..],
+            // the plugin need not read all; its exit status tells whether that was right
+            Err(_) => self.unsent = &[],
+        }
+    }
+
+    /// Reads a piece of one output stream, or its end.
+    fn read(&mut self, at: usize) -> io::Result<()> {
+        let Some(stream) = &mut self.from[at] else { return Ok(()) };
+        let mut chunk = [0; PIPE_BUF];
+        match stream.read(&mut chunk)? {
+            0 => self.from[at] = None,
+            length => self.keep(at, &chunk[..length]),
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(ours) = self.ours.as_mut().filter(|_| at == STDERR) {
+            let _ = ours.write_all(bytes); // a closed stderr of ours must not stop the plugin
+        }
+        self.texts[at].extend_from_slice(bytes);
+    }
+}
+
+/// The file descriptor of our stderr, for copying as the plugin's own writes would: main holds the
+/// lock on the stream.
+fn own_stderr() -> Option<File> {
+    io::stderr().as_fd().try_clone_to_owned().ok().map(File::from)
+}
+
+fn timeout_until(deadline: Option<Instant>) -> io::Result<PollTimeout> {
+    match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+        None => Ok(PollTimeout::NONE),
+        Some(Duration::ZERO) => Err(ErrorKind::TimedOut.into()),
+        Some(left) => Ok(PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX)),
     }
 }
 
 /// Waits until one of a plugin's stdin, stdout and stderr is ready; returns which ones are.
-fn wait_for(streams: [Option<&File>; 3], deadline: Option<Instant>) -> io::Result<[bool; 3]> {
-    let timeout = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
-    {
-        None => PollTimeout::NONE,
-        Some(Duration::ZERO) => return Err(ErrorKind::TimedOut.into()),
-        Some(left) => PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX),
-    };
+fn wait_for(streams: [Option<&File>; 3], timeout: PollTimeout) -> io::Result<[bool; 3]> {
     let flags = [PollFlags::POLLOUT, PollFlags::POLLIN, PollFlags::POLLIN];
     let open = streams
         .iter()

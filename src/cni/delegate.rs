@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::answer::{ErrorObject, Versions};
-use super::conversation::{Manner, converse};
+use super::conversation::{Manner, Output, converse};
 use super::decode;
 use super::env::Environment;
 use super::json::Value;
@@ -28,35 +28,42 @@ use crate::error::{Code, Error, Result, errno_text};
 /// An empty element, from an extra `:`, is ignored. The reference takes it for the working
 /// directory, which an author of CNI_PATH does not expect.
 pub fn find(name: &str, path: &[PathBuf]) -> Result<PathBuf> {
-    if name.is_empty() {
-        return Err(Error::new(Code::INVALID_CONFIG, "no plugin name provided"));
-    }
-    if name.contains('/') {
-        return Err(Error::new(Code::INVALID_CONFIG, format!("invalid plugin name: {name}")));
-    }
+    require_name(name)?;
     let mut dirs = path.iter().filter(|dir| !dir.as_os_str().is_empty()).peekable();
     if dirs.peek().is_none() {
         return Err(Error::new(Code::DELEGATE, "no paths provided"));
     }
     let is_file =
         |program: &PathBuf| fs::metadata(program).is_ok_and(|metadata| metadata.is_file());
-    dirs.map(|dir| dir.join(name)).find(is_file).ok_or_else(|| {
-        let dirs: Vec<_> = path.iter().map(|dir| dir.to_string_lossy()).collect();
-        Error::new(
-            Code::DELEGATE,
-            format!("failed to find plugin {name:?} in path [{}]", dirs.join(" ")),
-        )
-    })
+    dirs.map(|dir| dir.join(name)).find(is_file).ok_or_else(|| not_found(name, path))
+}
+
+/// Fails if no plugin can have this name.
+fn require_name(name: &str) -> Result<()> {
+    match name {
+        "" => Err(Error::new(Code::INVALID_CONFIG, "no plugin name provided")),
+        name if name.contains('/') => {
+            Err(Error::new(Code::INVALID_CONFIG, format!("invalid plugin name: {name}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_found(name: &str, path: &[PathBuf]) -> Error {
+    let dirs: Vec<_> = path.iter().map(|dir| dir.to_string_lossy()).collect();
+    let msg = format!("failed to find plugin {name:?} in path [{}]", dirs.join(" "));
+    Error::new(Code::DELEGATE, msg)
 }
 
 /// Whether the file is this binary, under any name; false if that cannot be determined.
 pub fn is_this_binary(program: &Path) -> bool {
-    let identity =
-        |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
-    match (identity(program), identity(Path::new("/proc/self/exe"))) {
-        (Ok(program), Ok(own)) => program == own,
-        _ => false,
-    }
+    let own = identity(Path::new("/proc/self/exe"));
+    own.is_some() && identity(program) == own
+}
+
+/// The device and the inode of a file.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok()
 }
 
 /// Runs a plugin with `stdin` and then end of file, and exactly the variables of `env`; returns its
@@ -67,9 +74,19 @@ pub fn is_this_binary(program: &Path) -> bool {
 /// plugin leaves behind is unknown: the time it takes is not time that `clock` has lost.
 pub fn exec(program: &Path, env: &Environment, stdin: &[u8], clock: &Clock) -> Result<Vec<u8>> {
     let child = spawn(program, &mut command(program, env), clock.deadline())?;
-    let output = clock.outside(|| converse(child, stdin, &Manner::Patient)).map_err(|e| {
-        Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE)
-    })?;
+    let output = clock
+        .outside(|| converse(child, stdin, &Manner::Patient))
+        .map_err(|e| interrupted(program, &e))?;
+    stdout_of(program, output)
+}
+
+/// The error for a plugin with failed streams.
+fn interrupted(program: &Path, error: &io::Error) -> Error {
+    Error::io(format_args!("run plugin {program:?}"), error).with_code(Code::DELEGATE)
+}
+
+/// The stdout of a plugin, or the error if it failed.
+fn stdout_of(program: &Path, output: Output) -> Result<Vec<u8>> {
     if output.status.success() {
         Ok(output.stdout)
     } else {
@@ -79,41 +96,40 @@ pub fn exec(program: &Path, env: &Environment, stdin: &[u8], clock: &Clock) -> R
 
 /// The result on a plugin's stdout, in the version that it names, else in the configuration's.
 pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
-    let invalid = |problem: String| {
+    let value = Value::parse(stdout).map_err(|e| e.to_string()).and_then(Value::into_object);
+    let value = value.map_err(|problem| {
         Error::new(Code::DECODE, format!("failed to unmarshal raw result: {problem}"))
-    };
-    let value = match Value::parse(stdout).map_err(|e| invalid(e.to_string()))? {
-        Value::Null => Value::Object(vec![]),
-        value @ Value::Object(_) => value,
-        other => return Err(invalid(format!("expected an object, found {}", other.kind()))),
-    };
+    })?;
     Document::parse(&value, config_version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
 }
 
 /// The error of a failed plugin: the error object on its stdout, else the reference's words for a
 /// missing one and the program's path. `reason` says how it ended.
 pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -> Error {
-    let failed = |how: String| {
-        Error::new(Code::DELEGATE, format!("netplugin failed{how}"))
-            .with_details(format_args!("the plugin is {}", program.display()))
-    };
     let stdout = String::from_utf8_lossy(stdout);
     let stderr = String::from_utf8_lossy(stderr);
-    let object = match stdout.trim() {
-        "" => Ok(ErrorObject::default()),
-        text => Value::parse(text.as_bytes()).and_then(|value| decode::from_value(&value)),
+    let how = match error_object(stdout.trim()) {
+        Ok(object) if object.code != 0 || !object.msg.is_empty() => return reported(object),
+        Ok(_) if stderr.is_empty() => format!(" with no error message: {reason}"),
+        Ok(_) => format!(": {stderr:?}: {reason}"),
+        Err(error) => format!(" but error parsing its diagnostic message {stdout:?}: {error}"),
     };
-    match object {
-        Ok(ErrorObject { code, msg, details, .. }) if code != 0 || !msg.is_empty() => {
-            let code = if code == 0 { Code::DELEGATE } else { Code(code) };
-            Error::new(code, msg).with_details(details)
-        }
-        Ok(_) if stderr.is_empty() => failed(format!(" with no error message: {reason}")),
-        Ok(_) => failed(format!(": {stderr:?}: {reason}")),
-        Err(error) => {
-            failed(format!(" but error parsing its diagnostic message {stdout:?}: {error}"))
-        }
+    Error::new(Code::DELEGATE, format!("netplugin failed{how}"))
+        .with_details(format_args!("the plugin is {}", program.display()))
+}
+
+/// The error object on a plugin's stdout; the empty one if there is no text.
+fn error_object(text: &str) -> Result<ErrorObject<'static>> {
+    if text.is_empty() {
+        return Ok(ErrorObject::default());
     }
+    Value::parse(text.as_bytes()).and_then(|value| decode::from_value(&value))
+}
+
+/// The error that a plugin reported.
+fn reported(object: ErrorObject<'_>) -> Error {
+    let code = if object.code == 0 { Code::DELEGATE } else { Code(object.code) };
+    Error::new(code, object.msg).with_details(object.details)
 }
 
 /// Asks a plugin for the versions that it supports.
@@ -135,20 +151,16 @@ pub fn versions_within(
     let mut command = command(program, &env);
     let child = spawn(program, command.process_group(0), Deadline::after(patience))?;
     let stdout = match converse(child, &stdin, &Manner::Within(patience)) {
-        Ok(output) if output.status.success() => Ok(output.stdout),
-        Ok(output) => {
-            Err(parse_error(program, &output.stdout, &output.stderr, &reason(output.status)))
-        }
-        Err(error) if error.kind() == ErrorKind::TimedOut => {
-            let msg = format!("no answer in {} s", patience.as_secs());
-            Err(Error::new(Code::TRY_AGAIN, msg)
-                .with_details(format_args!("the plugin is {}", program.display())))
-        }
-        Err(error) => {
-            Err(Error::io(format_args!("run plugin {program:?}"), &error).with_code(Code::DELEGATE))
-        }
+        Ok(output) => stdout_of(program, output),
+        Err(error) if error.kind() == ErrorKind::TimedOut => Err(timed_out(program, patience)),
+        Err(error) => Err(interrupted(program, &error)),
     };
     read_answer(stdout)
+}
+
+fn timed_out(program: &Path, patience: Duration) -> Error {
+    Error::new(Code::TRY_AGAIN, format!("no answer in {} s", patience.as_secs()))
+        .with_details(format_args!("the plugin is {}", program.display()))
 }
 
 /// The environment and the stdin of VERSION.
@@ -178,16 +190,18 @@ fn read_answer(answered: Result<Vec<u8>>) -> Result<Vec<String>> {
 
 /// Parses the answer to VERSION. One of 0.2.0 needs no list: only 0.1.0 and itself existed.
 pub fn parse_versions(stdout: &[u8]) -> Result<Vec<String>> {
-    let invalid =
-        |problem: &str| Error::new(Code::DECODE, format!("decoding version info: {problem}"));
     let answer = Value::parse(stdout).and_then(|value| decode::from_value::<Versions>(&value));
-    let answer = answer.map_err(|e| invalid(&e.to_string()))?;
+    let answer = answer.map_err(|e| invalid_versions(&e.to_string()))?;
     match (answer.cni_version.as_str(), answer.supported_versions.is_empty()) {
-        ("", _) => Err(invalid("missing field cniVersion")),
+        ("", _) => Err(invalid_versions("missing field cniVersion")),
         (_, false) => Ok(answer.supported_versions),
         ("0.2.0", true) => Ok(vec!["0.1.0".to_owned(), "0.2.0".to_owned()]),
-        (_, true) => Err(invalid("missing field supportedVersions")),
+        (_, true) => Err(invalid_versions("missing field supportedVersions")),
     }
+}
+
+fn invalid_versions(problem: &str) -> Error {
+    Error::new(Code::DECODE, format!("decoding version info: {problem}"))
 }
 
 /// How long to wait for a file that is open for writing, as during an upgrade.
@@ -241,32 +255,33 @@ fn reason(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => {
-            format!(
-                "signal: {}{}",
-                signal_text(signal),
-                if status.core_dumped() { " (core dumped)" } else { "" }
-            )
+            let core = if status.core_dumped() { " (core dumped)" } else { "" };
+            format!("signal: {}{core}", signal_text(signal))
         }
         (None, None) => status.to_string(),
     }
 }
 
-/// The signals that end plugins in practice have names, all others only a number.
+/// The signals that end plugins in practice, as Go names them.
+const SIGNALS: [(Signal, &str); 10] = [
+    (Signal::SIGHUP, "hangup"),
+    (Signal::SIGINT, "interrupt"),
+    (Signal::SIGILL, "illegal instruction"),
+    (Signal::SIGABRT, "aborted"),
+    (Signal::SIGBUS, "bus error"),
+    (Signal::SIGFPE, "floating point exception"),
+    (Signal::SIGKILL, "killed"),
+    (Signal::SIGSEGV, "segmentation fault"),
+    (Signal::SIGPIPE, "broken pipe"),
+    (Signal::SIGTERM, "terminated"),
+];
+
+/// The name of a signal; all others than [`SIGNALS`] have only a number.
 fn signal_text(signal: i32) -> String {
-    let text = match Signal::try_from(signal) {
-        Ok(Signal::SIGHUP) => "hangup",
-        Ok(Signal::SIGINT) => "interrupt",
-        Ok(Signal::SIGILL) => "illegal instruction",
-        Ok(Signal::SIGABRT) => "aborted",
-        Ok(Signal::SIGBUS) => "bus error",
-        Ok(Signal::SIGFPE) => "floating point exception",
-        Ok(Signal::SIGKILL) => "killed",
-        Ok(Signal::SIGSEGV) => "segmentation fault",
-        Ok(Signal::SIGPIPE) => "broken pipe",
-        Ok(Signal::SIGTERM) => "terminated",
-        _ => return format!("signal {signal}"),
-    };
-    text.to_owned()
+    match SIGNALS.iter().find(|(known, _)| *known as i32 == signal) {
+        Some((_, text)) => (*text).to_owned(),
+        None => format!("signal {signal}"),
+    }
 }
 
 #[cfg(test)]

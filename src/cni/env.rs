@@ -112,38 +112,47 @@ impl Parameters {
     /// An unknown word in CNI_COMMAND is kept, because the configuration is checked before it is
     /// refused.
     pub fn read(env: &Environment) -> Result<Parameters> {
-        let word = env.get("CNI_COMMAND");
-        let command = Command::parse(&word).ok_or(word.clone());
+        let mut reader = Reader { env, missing: vec![] };
+        let word = reader.read("CNI_COMMAND", true);
+        let command = Command::parse(&word).ok_or(word);
         let of_attachment = command.as_ref().is_ok_and(|c| c.is_of_attachment());
-        let mut missing = vec![];
-        let mut read = |name: &'static str, required: bool| {
-            let value = env.get(name);
-            if value.is_empty() && required {
-                missing.push(name);
-            }
-            value
-        };
-
-        read("CNI_COMMAND", true);
-        let id = read("CNI_CONTAINERID", of_attachment);
+        let id = reader.read("CNI_CONTAINERID", of_attachment);
         let container_id =
             (of_attachment && !id.is_empty()).then(|| ContainerId::parse(&id)).transpose()?;
-        let netns = read("CNI_NETNS", of_attachment && command != Ok(Command::Del));
-        let name = read("CNI_IFNAME", of_attachment);
+        let netns = reader.read("CNI_NETNS", of_attachment && command != Ok(Command::Del));
+        let name = reader.read("CNI_IFNAME", of_attachment);
         let ifname =
             (of_attachment && !name.is_empty()).then(|| IfName::parse(&name)).transpose()?;
-        let args = read("CNI_ARGS", false);
-        let path = read("CNI_PATH", command.as_ref().is_ok_and(|c| *c != Command::Version));
-
-        if !missing.is_empty() {
-            return Err(Error::new(
-                Code::INVALID_ENVIRONMENT,
-                format!("required env variables [{}] missing", missing.join(",")),
-            ));
-        }
+        let args = reader.read("CNI_ARGS", false);
+        let path = reader.read("CNI_PATH", command.as_ref().is_ok_and(|c| *c != Command::Version));
+        reader.require_all()?;
         let netns_override =
             matches!(env.get("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true");
         Ok(Parameters { command, container_id, netns, ifname, args, path, netns_override })
+    }
+}
+
+/// Reads variables, and collects the names of missing ones.
+struct Reader<'a> {
+    env: &'a Environment,
+    missing: Vec<&'static str>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, name: &'static str, required: bool) -> String {
+        let value = self.env.get(name);
+        if value.is_empty() && required {
+            self.missing.push(name);
+        }
+        value
+    }
+
+    fn require_all(&self) -> Result<()> {
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        let msg = format!("required env variables [{}] missing", self.missing.join(","));
+        Err(Error::new(Code::INVALID_ENVIRONMENT, msg))
     }
 }
 

@@ -29,6 +29,17 @@ pub struct ValidAttachment {
     pub ifname: String,
 }
 
+impl ValidAttachment {
+    fn names(&self) -> (&str, &str) {
+        (&self.container_id, &self.ifname)
+    }
+
+    /// See [`Key::attachment_hash`].
+    fn hash(&self) -> Hash8 {
+        attachment_hash(&self.container_id, &self.ifname)
+    }
+}
+
 /// Whether a GC only previews or removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
@@ -70,14 +81,11 @@ impl Holder {
     /// The holder for a [`Key::comment`]; without the words after the identity it is known by its
     /// hash alone.
     pub fn of_comment(comment: &str) -> Holder {
-        let told = |name: &str| {
-            Some(comment.split_once(name)?.1.split(", ").next().unwrap_or_default().to_owned())
-        };
         Holder {
             hash: comment.get(17..33).and_then(unhex8),
-            container_id: told(", id: ").unwrap_or_default(),
+            container_id: word_after(", id: ", comment).to_owned(),
             is_cut: comment.len() >= Key::COMMENT_MAX,
-            ifname: told(", if: ").unwrap_or_default(),
+            ifname: word_after(", if: ", comment).to_owned(),
         }
     }
 
@@ -88,13 +96,18 @@ impl Holder {
 
     /// The names, if all of them are known.
     pub fn names(&self) -> Option<ValidAttachment> {
-        let is_known = !self.is_cut && !self.container_id.is_empty() && !self.ifname.is_empty();
-        let names = || ValidAttachment {
-            container_id: self.container_id.clone(),
-            ifname: self.ifname.clone(),
-        };
-        is_known.then(names)
+        if self.is_cut || self.container_id.is_empty() || self.ifname.is_empty() {
+            return None;
+        }
+        let container_id = self.container_id.clone();
+        Some(ValidAttachment { container_id, ifname: self.ifname.clone() })
     }
+}
+
+/// What a comment says behind a name, up to the next comma; empty if it lacks the name.
+fn word_after<'a>(name: &str, comment: &'a str) -> &'a str {
+    let behind = comment.split_once(name).map(|(_, behind)| behind).unwrap_or_default();
+    behind.split(", ").next().unwrap_or_default()
 }
 
 /// An object on the host that belongs to no valid attachment.
@@ -168,11 +181,11 @@ impl ValidAttachments {
         let mut is_said = false;
         for key in KEYS {
             is_said |= members.iter().any(|(name, _)| name.eq_ignore_ascii_case(key));
-            let value = config
-                .get(key)
-                .filter(|value| key == KEYS[0] || config.get(KEYS[0]) != Some(value));
-            listed
-                .extend(value.map(|value| read_list(key, value)).transpose()?.unwrap_or_default());
+            let value = config.get(key);
+            // The same list under both names is read once.
+            if let Some(value) = value.filter(|_| key == KEYS[0] || config.get(KEYS[0]) != value) {
+                listed.extend(read_list(key, value)?);
+            }
         }
         Ok(is_said.then(|| ValidAttachments::new(listed)))
     }
@@ -201,31 +214,31 @@ impl ValidAttachments {
     }
 
     fn is_listed(&self, container_id: &str, ifname: &str) -> bool {
-        let names = |valid: &ValidAttachment| {
-            (valid.container_id.as_str(), valid.ifname.as_str()).cmp(&(container_id, ifname))
-        };
-        self.listed.binary_search_by(names).is_ok()
+        let names = (container_id, ifname);
+        self.listed.binary_search_by(|valid| valid.names().cmp(&names)).is_ok()
     }
 
     /// Whether any attachment of this container is valid.
     pub fn contains_container(&self, container_id: &str) -> bool {
         let first = self.listed.partition_point(|valid| valid.container_id.as_str() < container_id);
         self.listed.get(first).is_some_and(|valid| valid.container_id == container_id)
-            || self
-                .spared
-                .iter()
-                .any(|holder| !holder.is_cut && holder.container_id == container_id)
+            || self.spared_containers().any(|spared| spared == container_id)
+    }
+
+    /// The containers of the attachments that are kept, as far as they are known whole.
+    fn spared_containers(&self) -> impl Iterator<Item = &str> {
+        let whole = self.spared.iter().filter(|holder| !holder.is_cut);
+        whole.map(|holder| holder.container_id.as_str())
     }
 
     /// Whether the attachment with this [`Key::attachment_hash`] is valid.
     pub fn contains_hash(&self, hash: &Hash8) -> bool {
-        let of_listed =
-            |valid: &ValidAttachment| attachment_hash(&valid.container_id, &valid.ifname);
-        let hashes = self.hashes.get_or_init(|| {
-            let listed = self.listed.iter().map(of_listed);
-            listed.chain(self.spared.iter().filter_map(|holder| holder.hash)).collect()
-        });
-        hashes.contains(hash)
+        self.hashes.get_or_init(|| self.all_hashes().collect()).contains(hash)
+    }
+
+    fn all_hashes(&self) -> impl Iterator<Item = Hash8> {
+        let listed = self.listed.iter().map(ValidAttachment::hash);
+        listed.chain(self.spared.iter().filter_map(|holder| holder.hash))
     }
 
     /// Whether the attachment is valid whose [`Key::identity`] the text begins with.
@@ -248,12 +261,8 @@ impl ValidAttachments {
 
     /// The container of each valid attachment.
     pub fn containers(&self) -> impl Iterator<Item = &str> {
-        let spared = self
-            .spared
-            .iter()
-            .filter(|holder| !holder.is_cut)
-            .map(|holder| holder.container_id.as_str());
-        self.listed.iter().map(|valid| valid.container_id.as_str()).chain(spared)
+        let listed = self.listed.iter().map(|valid| valid.container_id.as_str());
+        listed.chain(self.spared_containers())
     }
 
     /// Removes an object, unless this GC is a preview. It is recorded once it is removed.
@@ -276,10 +285,7 @@ impl ValidAttachments {
         let is_named =
             |holder: &Holder| names.iter().any(|valid| valid.container_id == holder.container_id);
         if !self.spared.iter().all(is_named) {
-            let msg = format!("{} was not called", program.display());
-            let why =
-                "what is spared has names that are not known whole; `net gc --unrecorded` takes it";
-            return Err(Error::new(Code::CONFLICT, msg).with_details(why));
+            return Err(not_called(program));
         }
         self.remove(|| Stale::of_program(program), work)
     }
@@ -304,38 +310,52 @@ impl ValidAttachments {
 /// other mistake in the list, and a name must not be missing: the decoder would give code 6 and an
 /// empty name.
 fn read_list(key: &'static str, value: &Value) -> Result<Vec<ValidAttachment>> {
-    let Value::Array(entries) = value else {
-        let found = Mistake::of(Problem::Found(value.kind().to_owned()));
-        return Err(found.at(key).expecting("a list of attachments").into());
-    };
+    let Value::Array(entries) = value else { return Err(not_a_list(key, value)) };
     (0..)
         .zip(entries)
         .map(|(index, entry)| read_entry(entry).map_err(|e| at(key, index, e)))
         .collect()
 }
 
-fn read_entry(entry: &Value) -> Result<ValidAttachment, (&'static str, String)> {
+fn not_a_list(key: &'static str, value: &Value) -> Error {
+    let found = Mistake::of(Problem::Found(value.kind().to_owned()));
+    found.at(key).expecting("a list of attachments").into()
+}
+
+/// The error for a program that would remove with its GC what is kept.
+fn not_called(program: &Path) -> Error {
+    let why = "what is spared has names that are not known whole; `net gc --unrecorded` takes it";
+    Error::new(Code::CONFLICT, format!("{} was not called", program.display())).with_details(why)
+}
+
+/// A member of an entry, and what is wrong with it.
+type Wrong = (&'static str, String);
+
+fn read_entry(entry: &Value) -> Result<ValidAttachment, Wrong> {
     let Value::Object(_) = entry else {
-        return Err((
-            "",
-            format!("{} is not an attachment, expected containerID and ifname", entry.kind()),
-        ));
+        let expected = "is not an attachment, expected containerID and ifname";
+        return Err(("", format!("{} {expected}", entry.kind())));
     };
-    let name = |key: &'static str| match entry.get(key) {
+    let container_id = read_name(entry, "containerID")?;
+    let ifname = read_name(entry, "ifname")?;
+    ContainerId::parse(&container_id).map_err(|e| refused("containerID", &container_id, &e))?;
+    IfName::parse(&ifname).map_err(|e| refused("ifname", &ifname, &e))?;
+    Ok(ValidAttachment { container_id, ifname })
+}
+
+fn read_name(entry: &Value, key: &'static str) -> Result<String, Wrong> {
+    match entry.get(key) {
         Some(Value::String(text)) => Ok(text.clone()),
         None => Err((key, "missing, expected a name".to_owned())),
         Some(other) => Err((key, format!("expected a string, found {}", other.kind()))),
-    };
-    let valid = ValidAttachment { container_id: name("containerID")?, ifname: name("ifname")? };
-    let refused =
-        |key, text: &str, problem: Error| (key, format!("{text:?} names no attachment: {problem}"));
-    ContainerId::parse(&valid.container_id)
-        .map_err(|e| refused("containerID", &valid.container_id, e))?;
-    IfName::parse(&valid.ifname).map_err(|e| refused("ifname", &valid.ifname, e))?;
-    Ok(valid)
+    }
 }
 
-fn at(key: &str, index: usize, (member, problem): (&str, String)) -> Error {
+fn refused(key: &'static str, text: &str, problem: &Error) -> Wrong {
+    (key, format!("{text:?} names no attachment: {problem}"))
+}
+
+fn at(key: &str, index: usize, (member, problem): Wrong) -> Error {
     let point = if member.is_empty() { "" } else { "." };
     Error::new(Code::INVALID_CONFIG, format!("{key}[{index}]{point}{member}: {problem}"))
         .with_details("nothing was removed, since the entry may be of a container that lives")

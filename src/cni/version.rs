@@ -32,26 +32,23 @@ impl Number {
         let text = if text.is_empty() { ABSENT } else { text };
         let parts: Vec<&str> = text.split('.').collect();
         if parts.len() > 3 {
-            return Err(Error::new(
-                Code::DECODE,
-                format!("invalid version {text:?}: too many parts"),
-            ));
+            let msg = format!("invalid version {text:?}: too many parts");
+            return Err(Error::new(Code::DECODE, msg));
         }
-        let part = |index: usize, name: &str| {
-            match parts.get(index) {
+        let part = |index: usize, name| match parts.get(index) {
+            Some(part) => parse_part(part, name),
             None => Ok(0),
-            Some(part) => part.parse().map_err(|_| {
-                Error::new(
-                    Code::DECODE,
-                    format!(
-                        "failed to convert {name} version part {part:?}: strconv.Atoi: parsing {part:?}: invalid syntax"
-                    ),
-                )
-            }),
-        }
         };
         Ok(Number(part(0, "major")?, part(1, "minor")?, part(2, "micro")?))
     }
+}
+
+fn parse_part(part: &str, name: &str) -> Result<i64> {
+    part.parse().map_err(|_| {
+        let problem = format!("strconv.Atoi: parsing {part:?}: invalid syntax");
+        let msg = format!("failed to convert {name} version part {part:?}: {problem}");
+        Error::new(Code::DECODE, msg)
+    })
 }
 
 impl fmt::Display for Number {
@@ -62,12 +59,13 @@ impl fmt::Display for Number {
 
 /// Fails with code 1 unless `version` is in `supported`, letter for letter.
 pub fn require_supported(version: &str, supported: &[&str]) -> Result<()> {
-    if supported.contains(&version) {
-        return Ok(());
-    }
+    if supported.contains(&version) { Ok(()) } else { Err(unsupported(version, supported)) }
+}
+
+fn unsupported(version: &str, supported: &[&str]) -> Error {
     let list: Vec<String> = supported.iter().map(|v| format!("{v:?}")).collect();
-    Err(Error::new(Code::INCOMPATIBLE_VERSION, "incompatible CNI versions")
-        .with_details(format_args!("config is {version:?}, plugin supports [{}]", list.join(" "))))
+    Error::new(Code::INCOMPATIBLE_VERSION, "incompatible CNI versions")
+        .with_details(format_args!("config is {version:?}, plugin supports [{}]", list.join(" ")))
 }
 
 /// The version gate of commands added after 0.1.0: the configuration's version and the plugin's
@@ -80,17 +78,20 @@ pub fn require_at_least(
 ) -> Result<()> {
     let wanted = Number::parse(version)?;
     if wanted.cmp(&least) == Ordering::Less {
-        return Err(Error::new(
-            Code::INCOMPATIBLE_VERSION,
-            format!("config version does not allow {command}"),
-        ));
+        return Err(not_allowed("config", command));
     }
     for entry in supported {
         if Number::parse(entry)? >= wanted {
             return require_supported(version, supported);
         }
     }
-    Err(Error::new(Code::INCOMPATIBLE_VERSION, format!("plugin version does not allow {command}")))
+    Err(not_allowed("plugin", command))
+}
+
+/// The error for a command that the version of the configuration or the plugin lacks.
+fn not_allowed(of: &str, command: &str) -> Error {
+    let msg = format!("{of} version does not allow {command}");
+    Error::new(Code::INCOMPATIBLE_VERSION, msg)
 }
 
 #[cfg(test)]

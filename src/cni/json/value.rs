@@ -42,6 +42,15 @@ pub struct SyntaxError {
     pub column: usize,
 }
 
+impl From<serde_json::Error> for SyntaxError {
+    fn from(error: serde_json::Error) -> SyntaxError {
+        let text = error.to_string();
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        let problem = text.strip_suffix(&place).unwrap_or(&text).to_owned();
+        SyntaxError { problem, line: error.line(), column: error.column() }
+    }
+}
+
 impl Value {
     /// Reads one JSON value. Anything after it is an error, and so are more than [`MOST_VALUES`]
     /// values. Code 6.
@@ -52,12 +61,16 @@ impl Value {
 
     /// As [`Value::parse`], but reports the place of a syntax error.
     pub fn read(text: &str) -> Result<Value, SyntaxError> {
-        serde_json::from_str(text).map_err(|e| {
-            let text = e.to_string();
-            let place = format!(" at line {} column {}", e.line(), e.column());
-            let problem = text.strip_suffix(&place).unwrap_or(&text).to_owned();
-            SyntaxError { problem, line: e.line(), column: e.column() }
-        })
+        serde_json::from_str(text).map_err(SyntaxError::from)
+    }
+
+    /// The object; `null` is one without members. The error says what another value is.
+    pub fn into_object(self) -> Result<Value, String> {
+        match self {
+            Value::Null => Ok(Value::Object(vec![])),
+            Value::Object(_) => Ok(self),
+            other => Err(format!("expected an object, found {}", other.kind())),
+        }
     }
 
     /// The member `key`, matched without case; the last of several counts, and `null` counts as not
@@ -88,8 +101,8 @@ impl Value {
 
     /// Sets the member `key` of an object, replacing every spelling of it.
     pub fn set(&mut self, key: &str, value: Value) {
+        self.remove(key);
         if let Value::Object(pairs) = self {
-            pairs.retain(|(k, _)| !k.eq_ignore_ascii_case(key));
             pairs.push((key.to_owned(), value));
         }
     }
