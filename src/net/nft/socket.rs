@@ -12,7 +12,7 @@ use super::uapi::{NFT_MSG_GETGEN, NFTA_GEN_ID};
 use super::wire::Attributes;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::attr::Attrs;
-use crate::net::netlink::transport::{Message, Transport};
+use crate::net::netlink::transport::{Message, Refusal, Transport};
 use crate::net::netlink::{DUMP_TRIES, never_consistent, refused};
 use crate::net::nfnetlink::{self, Header, NFNL_SUBSYS_NFTABLES, NLM_F_DUMP, NfFamily};
 
@@ -117,11 +117,7 @@ impl Nft {
         let seq = self.ask(query, 0)?;
         let mut found = None;
         let answered = self.transport.one(seq, |reply| found = read(content(&reply)));
-        match answered {
-            Ok(()) => Ok(found),
-            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(None),
-            Err(refusal) => Err(refused(query.what, refusal)),
-        }
+        Ok(query.unless_absent(answered)?.and(found))
     }
 
     /// Dumps a list that is consistent.
@@ -133,11 +129,11 @@ impl Nft {
         for _ in 0..DUMP_TRIES {
             let seq = self.ask(query, NLM_F_DUMP)?;
             let mut list = vec![];
-            match self.transport.dump(seq, |reply| read(content(&reply), &mut list)) {
-                Ok(true) => return Ok(list),
-                Ok(false) => (),
-                Err(refusal) if refusal.errno == Errno::ENOENT => return Ok(vec![]),
-                Err(refusal) => return Err(refused(query.what, refusal)),
+            let dumped = self.transport.dump(seq, |reply| read(content(&reply), &mut list));
+            match query.unless_absent(dumped)? {
+                Some(true) => return Ok(list),
+                Some(false) => (),
+                None => return Ok(vec![]),
             }
         }
         Err(never_consistent(query.what))
@@ -153,11 +149,7 @@ impl Nft {
             found |= is_one(content(&reply));
             found
         });
-        match looked {
-            Ok(()) => Ok(found),
-            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(false),
-            Err(refusal) => Err(refused(query.what, refusal)),
-        }
+        Ok(query.unless_absent(looked)?.is_some() && found)
     }
 
     /// Sends the query with these flags; returns its number.
@@ -189,6 +181,14 @@ impl<'a> Query<'a> {
         let mut body = Attributes::default();
         name(&mut body);
         Query { header: Header::new(NFNL_SUBSYS_NFTABLES, kind, family), what, body }
+    }
+
+    /// The answer; None if the kernel reports that the objects do not exist.
+    fn unless_absent<T>(&self, answered: Result<T, Refusal>) -> Result<Option<T>> {
+        match answered.map(Some) {
+            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(None),
+            answered => answered.map_err(|refusal| refused(self.what, refusal)),
+        }
     }
 }
 

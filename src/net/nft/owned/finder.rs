@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::claims::OurTable;
+use super::element::OwnedElement;
 use crate::error::Result;
 use crate::net::nft::ElementInfo;
 
@@ -29,6 +30,11 @@ impl<'n> Finder<'n> {
     /// The element with this key, if it exists.
     pub fn find(&mut self, set: &str, key: &[u8]) -> Result<Option<ElementInfo>> {
         if self.are_many { self.find_listed(set, key) } else { self.ours.element(set, key) }
+    }
+
+    /// Whether the element exists.
+    pub fn has(&mut self, element: &OwnedElement) -> Result<bool> {
+        Ok(self.find(element.set, &element.key)?.is_some())
     }
 
     fn find_listed(&mut self, set: &str, key: &[u8]) -> Result<Option<ElementInfo>> {

@@ -387,7 +387,7 @@ impl OurTable<'_> {
     ) -> Result<()> {
         let mut finder = Finder::new(*self, count);
         for element in elements {
-            if finder.find(element.set, &element.key)?.is_some() {
+            if finder.has(element)? {
                 batch.delete_element(self.table(), element.set, &element.key);
             }
         }

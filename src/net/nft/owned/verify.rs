@@ -75,7 +75,7 @@ impl OurTable<'_> {
         let mut finder = Finder::new(*self, elements.len());
         let mut absent = vec![];
         for element in elements {
-            if finder.find(element.set, &element.key)?.is_none() {
+            if !finder.has(element)? {
                 absent.push(element);
             }
         }
