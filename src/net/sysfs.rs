@@ -105,8 +105,7 @@ impl Sysfs {
     fn read_link(&self, name: &str) -> io::Result<SysfsLink> {
         let path = self.path(LINKS).join(name);
         // Read everything through the open directory: another link may take the name in between.
-        let directory =
-            OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&path)?;
+        let directory = open_directory(&path)?;
         let hardware = hardware_of(&fs::read_link(&path)?);
         let port = none_if_gone(read_number(&directory, "dev_port"))?.unwrap_or_default();
         Ok(SysfsLink {
@@ -128,6 +127,10 @@ fn path_of(fd: &impl std::os::fd::AsRawFd) -> PathBuf {
 
 fn names_of(entries: fs::ReadDir) -> io::Result<Vec<String>> {
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+fn open_directory(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)
 }
 
 fn read_number(directory: &File, file: &str) -> io::Result<u32> {
