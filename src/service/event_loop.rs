@@ -239,5 +239,9 @@ fn poll_through_signals<'a>(
             return Err(Error::kernel("wait for something to do", errno));
         }
     }
-    Ok(fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect())
+    Ok(fds.iter().map(events).collect())
+}
+
+fn events(fd: &PollFd<'_>) -> PollFlags {
+    fd.revents().unwrap_or(PollFlags::empty())
 }

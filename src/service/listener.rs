@@ -105,6 +105,12 @@ fn taken(identity: &Identity, path: &Path, why: &str) -> Error {
         .with_details(format_args!("stop what is there, or set another {option}"))
 }
 
+/// The error for a socket with another listener.
+fn served(identity: &Identity, path: &Path) -> Error {
+    let why = format!("another program listens there{}", identity.suspicion());
+    taken(identity, path, &why)
+}
+
 /// Removes a socket without a listener.
 fn remove_stale(identity: &Identity, path: &Path) -> Result<()> {
     match fs::symlink_metadata(path) {
@@ -121,10 +127,7 @@ fn remove_stale_socket(identity: &Identity, path: &Path) -> Result<()> {
     let address =
         UnixAddr::new(path).map_err(|e| Error::kernel(format_args!("listen at {path:?}"), e))?;
     match LocalStream::connect(&address, PATIENCE) {
-        Ok(_) => {
-            let why = format!("another program listens there{}", identity.suspicion());
-            Err(taken(identity, path, &why))
-        }
+        Ok(_) => Err(served(identity, path)),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => plain_file::remove(path)
             .map_err(|e| Error::io(format_args!("remove the stale socket {path:?}"), &e)),
         Err(e) => Err(not_bound(path, &e)),
