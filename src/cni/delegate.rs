@@ -33,9 +33,8 @@ pub fn find(name: &str, path: &[PathBuf]) -> Result<PathBuf> {
     if dirs.peek().is_none() {
         return Err(Error::new(Code::DELEGATE, "no paths provided"));
     }
-    let is_file =
-        |program: &PathBuf| fs::metadata(program).is_ok_and(|metadata| metadata.is_file());
-    dirs.map(|dir| dir.join(name)).find(is_file).ok_or_else(|| not_found(name, path))
+    let mut programs = dirs.map(|dir| dir.join(name));
+    programs.find(|program| program.is_file()).ok_or_else(|| not_found(name, path))
 }
 
 /// Fails if no plugin can have this name.
