@@ -88,32 +88,26 @@ pub fn allocate(
     store: &mut impl Store,
     rb: &mut Rollback<'_>,
 ) -> Result<Vec<IpConfig>> {
-    let Need { sets, requested, owner } = *need;
-    let mut requested = without_repeats(requested);
+    let mut requested = without_repeats(need.requested);
     let mut ips = vec![];
-    for (number, set) in sets.iter().enumerate() {
-        let wanted = requested
-            .iter()
-            .position(|ip| set.range_of(*ip).is_some())
-            .map(|place| requested.remove(place));
-        let reserved = match wanted {
-            Some(ip) => reserve_requested(set, ip, owner, store),
-            None => reserve_next(set, number, owner, store),
-        };
-        let (ip, range) = reserved
-            .map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?;
-        store.release_on_failure(ip, rb);
+    for (number, set) in need.sets.iter().enumerate() {
+        let source = Source { set, number, owner: need.owner };
+        let wanted = take_wanted(&mut requested, set);
+        let reserved = source.reserve(wanted, store)?;
+        store.release_on_failure(reserved.ip, rb);
         // Not undone: the round robin continues after an address even if it was held only for a
         // moment.
-        store.set_last_reserved(number, ip)?;
-        ips.push(IpConfig {
-            interface: None,
-            address: range.with_prefix(ip),
-            gateway: Some(range.gateway),
-        });
+        store.set_last_reserved(number, reserved.ip)?;
+        ips.push(reserved.into_config());
     }
     require_none_left(&requested)?;
     Ok(ips)
+}
+
+/// Removes the first requested address that the set contains.
+fn take_wanted(requested: &mut Vec<IpAddr>, set: &RangeSet) -> Option<IpAddr> {
+    let place = requested.iter().position(|ip| set.contains(*ip))?;
+    Some(requested.remove(place))
 }
 
 fn without_repeats(ips: &[IpAddr]) -> Vec<IpAddr> {
@@ -139,38 +133,81 @@ fn unavailable(msg: String) -> Error {
     Error::new(Code::ADDRESS_UNAVAILABLE, msg)
 }
 
-/// Reserves a requested address of the set. The reference does not check whether the attachment
-/// already has an address of the set, and allocates a second one.
-fn reserve_requested<'a>(
-    set: &'a RangeSet,
+/// An address that is reserved now, and its range.
+struct Reserved<'a> {
     ip: IpAddr,
-    owner: &Owner,
-    store: &mut impl Store,
-) -> Result<(IpAddr, &'a Range)> {
-    let range = range_of(set, ip)?;
+    range: &'a Range,
+}
+
+impl Reserved<'_> {
+    fn into_config(self) -> IpConfig {
+        IpConfig {
+            interface: None,
+            address: self.range.with_prefix(self.ip),
+            gateway: Some(self.range.gateway),
+        }
+    }
+}
+
+/// A range set that gives an attachment an address.
+struct Source<'a> {
+    set: &'a RangeSet,
+    number: usize,
+    owner: &'a Owner,
+}
+
+impl<'a> Source<'a> {
+    /// Reserves the address `wanted`, or the next free one.
+    fn reserve(&self, wanted: Option<IpAddr>, store: &mut impl Store) -> Result<Reserved<'a>> {
+        let reserved = match wanted {
+            Some(ip) => self.reserve_requested(ip, store),
+            None => self.reserve_next(store),
+        };
+        let number = self.number;
+        reserved.map_err(|e| e.context(format_args!("failed to allocate for range {number}")))
+    }
+
+    /// Reserves a requested address of the set. The reference does not check whether the attachment
+    /// already has an address of the set, and allocates a second one.
+    fn reserve_requested(&self, ip: IpAddr, store: &mut impl Store) -> Result<Reserved<'a>> {
+        let set = self.set;
+        let range = range_of(set, ip)?;
+        require_no_gateway(ip, range)?;
+        self.refuse_second(store)?;
+        if store.reserve(ip, self.owner)? {
+            return Ok(Reserved { ip, range });
+        }
+        Err(unavailable(format!("requested IP address {ip} is not available in range set {set}")))
+    }
+
+    fn reserve_next(&self, store: &mut impl Store) -> Result<Reserved<'a>> {
+        self.refuse_second(store)?;
+        let set = self.set;
+        let ip = self.next_free(store)?.ok_or_else(|| exhausted(set))?;
+        Ok(Reserved { ip, range: range_of(set, ip)? })
+    }
+
+    /// Reserves the next free address, if there is one.
+    fn next_free(&self, store: &mut impl Store) -> Result<Option<IpAddr>> {
+        let candidates = store.candidates(self.set, store.last_reserved(self.number));
+        first_free(candidates, &mut Reserving { owner: self.owner, store })
+    }
+
+    /// Refuses a second ADD of one attachment, which is an error by the specification.
+    fn refuse_second(&self, store: &impl Store) -> Result<()> {
+        let owner = self.owner;
+        let mut held = store.held_by(owner)?;
+        held.extend(store.held_by(&owner.without_ifname())?);
+        let second = held.into_iter().find(|ip| self.set.contains(*ip));
+        second.map_or(Ok(()), |ip| Err(duplicate(ip, owner)))
+    }
+}
+
+fn require_no_gateway(ip: IpAddr, range: &Range) -> Result<()> {
     if ip == range.gateway {
         return Err(unavailable(format!("requested ip {ip} is subnet's gateway")));
     }
-    refuse_second(set, owner, store)?;
-    if !store.reserve(ip, owner)? {
-        return Err(unavailable(format!(
-            "requested IP address {ip} is not available in range set {set}"
-        )));
-    }
-    Ok((ip, range))
-}
-
-fn reserve_next<'a>(
-    set: &'a RangeSet,
-    number: usize,
-    owner: &Owner,
-    store: &mut impl Store,
-) -> Result<(IpAddr, &'a Range)> {
-    refuse_second(set, owner, store)?;
-    let candidates = store.candidates(set, store.last_reserved(number));
-    let free = first_free(candidates, &mut Reserving { owner, store })?;
-    let ip = free.ok_or_else(|| exhausted(set))?;
-    Ok((ip, range_of(set, ip)?))
+    Ok(())
 }
 
 struct Reserving<'a, S> {
@@ -192,18 +229,10 @@ fn range_of(set: &RangeSet, ip: IpAddr) -> Result<&Range> {
     set.range_of(ip).ok_or_else(|| Error::new(Code::BUG, format!("{ip} is not in range set {set}")))
 }
 
-/// Refuses a second ADD of one attachment, which is an error by the specification.
-fn refuse_second(set: &RangeSet, owner: &Owner, store: &impl Store) -> Result<()> {
-    let mut held = store.held_by(owner)?.into_iter().chain(store.held_by(&owner.without_ifname())?);
-    match held.find(|ip| set.range_of(*ip).is_some()) {
-        None => Ok(()),
-        Some(ip) => {
-            let id = &owner.container_id;
-            let msg =
-                format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
-            Err(Error::new(Code::CONFLICT, msg))
-        }
-    }
+fn duplicate(ip: IpAddr, owner: &Owner) -> Error {
+    let id = &owner.container_id;
+    let msg = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
+    Error::new(Code::CONFLICT, msg)
 }
 
 /// The error for a set without a free address.

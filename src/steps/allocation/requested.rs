@@ -35,17 +35,20 @@ struct Requested {
 pub fn addresses(cx: &Context<'_>) -> Result<Vec<IpAddr>> {
     let document: Document = cx.config.decode()?;
     let mut ips: Vec<IpAddr> = requested_in_args(cx.args)?.into_iter().collect();
-    for (at, texts) in [
-        ("args.cni.ips", &document.args.cni.ips),
-        ("runtimeConfig.ips", &document.runtime_config.ips),
-    ] {
-        for (i, text) in texts.iter().enumerate() {
-            let ip =
-                parse_requested(text).ok_or_else(|| no_address(format_args!("{at}[{i}]"), text))?;
-            ips.push(ip);
-        }
-    }
+    document.args.cni.read("args.cni.ips", &mut ips)?;
+    document.runtime_config.read("runtimeConfig.ips", &mut ips)?;
     Ok(ips)
+}
+
+impl Requested {
+    /// Appends the addresses to `ips`. `at` is their path in the configuration.
+    fn read(&self, at: &str, ips: &mut Vec<IpAddr>) -> Result<()> {
+        for (i, text) in self.ips.iter().enumerate() {
+            let ip = parse_requested(text);
+            ips.push(ip.ok_or_else(|| no_address(format_args!("{at}[{i}]"), text))?);
+        }
+        Ok(())
+    }
 }
 
 fn no_address(path: impl fmt::Display, text: &str) -> Error {
@@ -56,13 +59,13 @@ fn no_address(path: impl fmt::Display, text: &str) -> Error {
 fn requested_in_args(args: &str) -> Result<Option<IpAddr>> {
     let args = Args::parse(args, &["IP"])?;
     let Some(text) = args.get("IP").filter(|text| !text.is_empty()) else { return Ok(None) };
-    let invalid = || {
-        let pair = format!("IP={text}");
-        let msg =
-            format!("CNI_ARGS: error parsing value of pair {pair:?}: invalid IP address {text}");
-        Error::new(Code::INVALID_ENVIRONMENT, msg)
-    };
-    parse_requested(text).map(Some).ok_or_else(invalid)
+    parse_requested(text).map(Some).ok_or_else(|| no_address_in_args(text))
+}
+
+fn no_address_in_args(text: &str) -> Error {
+    let pair = format!("IP={text}");
+    let msg = format!("CNI_ARGS: error parsing value of pair {pair:?}: invalid IP address {text}");
+    Error::new(Code::INVALID_ENVIRONMENT, msg)
 }
 
 /// An address with or without a prefix length, which is dropped.

@@ -23,14 +23,16 @@ pub fn first_free(
     mut candidates: impl Iterator<Item = IpAddr>,
     pool: &mut impl Pool,
 ) -> Result<Option<IpAddr>> {
-    for ip in candidates.by_ref().take(SINGLE_LOOKS) {
-        if pool.attempt(ip)? {
-            return Ok(Some(ip));
-        }
-    }
-    let Some(next) = candidates.next() else { return Ok(None) };
+    let found = try_each(candidates.by_ref().take(SINGLE_LOOKS), pool)?;
+    let Some(next) = candidates.next().filter(|_| found.is_none()) else { return Ok(found) };
     let taken = pool.taken()?;
-    for ip in std::iter::once(next).chain(candidates).filter(|ip| !taken.contains(ip)) {
+    let rest = std::iter::once(next).chain(candidates);
+    try_each(rest.filter(|ip| !taken.contains(ip)), pool)
+}
+
+/// Tries the addresses until one is free.
+fn try_each(ips: impl Iterator<Item = IpAddr>, pool: &mut impl Pool) -> Result<Option<IpAddr>> {
+    for ip in ips {
         if pool.attempt(ip)? {
             return Ok(Some(ip));
         }

@@ -22,7 +22,6 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -83,13 +82,15 @@ impl Index {
 
     /// Declares that the index has exactly the leases of the network's directory.
     pub fn seal(&self, network_dir: &Path) -> io::Result<()> {
-        let state =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
-        let seal = TimeSpec::from_duration(Duration::new(self.seal_of_boot(), state));
-        for dir in [network_dir, &self.dir] {
-            utimensat(AT_FDCWD, dir, &TimeSpec::UTIME_OMIT, &seal, UtimensatFlags::FollowSymlink)?;
-        }
-        Ok(())
+        let seal = self.new_seal();
+        set_modified(network_dir, &seal)?;
+        set_modified(&self.dir, &seal)
+    }
+
+    fn new_seal(&self) -> TimeSpec {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let state = now.map_or(0, |now| now.subsec_nanos());
+        TimeSpec::from_duration(Duration::new(self.seal_of_boot(), state))
     }
 
     /// The leases in a bucket, including those of other containers. None where the file cannot be
@@ -128,18 +129,18 @@ impl Index {
 
     /// Rebuilds the whole index.
     pub fn rebuild(&self, leases: &[Lease]) -> io::Result<()> {
-        self.prepare()?;
-        fs::remove_dir_all(&self.dir)?;
-        self.prepare()?;
-        let mut buckets: BTreeMap<Bucket, Vec<&Lease>> = BTreeMap::new();
-        for lease in leases {
-            let bucket = Bucket::of(&lease.owner.container_id);
-            buckets.entry(bucket).or_default().push(lease);
-        }
-        for (bucket, leases) in buckets {
+        self.clear()?;
+        for (bucket, leases) in by_bucket(leases) {
             self.write(bucket, leases)?;
         }
         Ok(())
+    }
+
+    /// Leaves an empty directory.
+    fn clear(&self) -> io::Result<()> {
+        self.prepare()?;
+        fs::remove_dir_all(&self.dir)?;
+        self.prepare()
     }
 
     fn seal_of_boot(&self) -> u64 {
@@ -149,6 +150,20 @@ impl Index {
     fn path(&self, bucket: Bucket) -> PathBuf {
         self.dir.join(format!("{:02x}", bucket.0))
     }
+}
+
+fn by_bucket(leases: &[Lease]) -> BTreeMap<Bucket, Vec<&Lease>> {
+    let mut buckets: BTreeMap<Bucket, Vec<&Lease>> = BTreeMap::new();
+    for lease in leases {
+        let bucket = Bucket::of(&lease.owner.container_id);
+        buckets.entry(bucket).or_default().push(lease);
+    }
+    buckets
+}
+
+fn set_modified(dir: &Path, time: &TimeSpec) -> io::Result<()> {
+    utimensat(AT_FDCWD, dir, &TimeSpec::UTIME_OMIT, time, UtimensatFlags::FollowSymlink)?;
+    Ok(())
 }
 
 /// Creates a directory. Refuses a symbolic link in its place, since files of the index are removed
@@ -180,12 +195,11 @@ fn boot_id() -> String {
 }
 
 fn to_line(lease: &Lease) -> String {
-    let mut line = format!("{} {}", lease.ip, lease.owner.container_id);
-    if let Some(ifname) = &lease.owner.ifname {
-        let _ = write!(line, " {ifname}"); // writing to a String does not fail
+    let Lease { ip, owner: Owner { container_id, ifname } } = lease;
+    match ifname {
+        Some(ifname) => format!("{ip} {container_id} {ifname}\n"),
+        None => format!("{ip} {container_id}\n"),
     }
-    line.push('\n');
-    line
 }
 
 fn parse(bytes: &[u8]) -> Option<Vec<Lease>> {

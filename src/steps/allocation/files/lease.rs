@@ -4,11 +4,11 @@
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::plain_file;
-use crate::steps::allocation::owner::Owner;
+use crate::steps::allocation::owner::{Lease, Owner};
 
 /// A limit above any container id and interface name: an environment variable has at most 128 KiB.
 const LIMIT: usize = 129 * 1024;
@@ -36,39 +36,57 @@ pub enum Content {
 
 impl Content {
     fn parse(bytes: &[u8]) -> Content {
-        let Ok(text) = std::str::from_utf8(bytes) else {
-            return Content::Foreign;
-        };
-        let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
-        if text.is_empty() {
-            return Content::Torn;
-        }
-        let (container_id, ifname) = match text.split_once("\r\n") {
-            Some((container_id, ifname)) => (container_id.trim(), Some(ifname.trim())),
-            None => (text, None),
-        };
-        // The kernel accepts control characters in a link's name.
-        let is_name = |text: &str| !text.contains(|c: char| c.is_whitespace() || c == '\0');
-        if !is_name(container_id) || !ifname.is_none_or(is_name) {
-            return Content::Foreign;
-        }
-        Content::Owned(Owner {
-            container_id: container_id.to_owned(),
-            ifname: ifname.map(str::to_owned),
-        })
+        std::str::from_utf8(bytes).map_or(Content::Foreign, Content::of_text)
     }
+
+    fn of_text(text: &str) -> Content {
+        match text.trim_matches(is_blank) {
+            "" => Content::Torn,
+            text => parse_owner(text).map_or(Content::Foreign, Content::Owned),
+        }
+    }
+}
+
+/// The owner that the text of a lease names, if these can be names.
+fn parse_owner(text: &str) -> Option<Owner> {
+    let (container_id, ifname) = match text.split_once("\r\n") {
+        Some((container_id, ifname)) => (container_id.trim(), Some(ifname.trim())),
+        None => (text, None),
+    };
+    (is_name(container_id) && ifname.is_none_or(is_name))
+        .then(|| Owner { container_id: container_id.to_owned(), ifname: ifname.map(str::to_owned) })
+}
+
+/// The kernel accepts control characters in a link's name.
+fn is_name(text: &str) -> bool {
+    !text.contains(is_blank)
+}
+
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || c == '\0'
+}
+
+/// The path of the lease of `ip` in the network's directory.
+pub fn path(dir: &Path, ip: IpAddr) -> PathBuf {
+    dir.join(ip.to_string())
 }
 
 /// Reads the file of `ip` in the network's directory; None where there is no such file. An error
 /// means that there may be a lease whose content cannot be read now.
 pub fn read(dir: &Path, ip: IpAddr) -> Result<Option<Content>> {
-    let path = dir.join(ip.to_string());
+    let path = path(dir, ip);
     match plain_file::read(&path, LIMIT) {
         Ok(bytes) => Ok(Some(Content::parse(&bytes))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) if plain_file::is_no_file(e.raw_os_error()) => Ok(Some(Content::Foreign)),
         Err(e) => Err(Error::io(format_args!("read lease {path:?}"), &e)),
     }
+}
+
+/// Whether the file of a lease has the owner of the lease.
+pub fn is_current(dir: &Path, lease: &Lease) -> Result<bool> {
+    let content = read(dir, lease.ip)?;
+    Ok(matches!(content, Some(Content::Owned(owner)) if owner == lease.owner))
 }
 
 /// Every address that has a file in the network's directory. Files with other names are not leases.

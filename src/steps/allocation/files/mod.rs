@@ -57,13 +57,8 @@ impl Place {
     pub fn require_usable(&self) -> Result<()> {
         for dir in self.dir.ancestors() {
             let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-            match fs::metadata(dir) {
-                Ok(metadata) if metadata.is_dir() => return require_writable(dir),
-                Ok(_) => return Err(unusable(dir, Errno::ENOTDIR)),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => (), // ADD creates it
-                Err(e) => {
-                    return Err(Error::io(unusable_text(dir), &e).with_code(Code::NOT_AVAILABLE));
-                }
+            if exists(dir)? {
+                return require_writable(dir);
             }
         }
         Ok(())
@@ -72,7 +67,7 @@ impl Place {
     /// Whether the address has a file, of whatever kind. Takes no lock, so the answer may be stale
     /// at once.
     pub fn is_taken(&self, ip: IpAddr) -> bool {
-        fs::symlink_metadata(self.dir.join(ip.to_string())).is_ok()
+        has_file(&self.dir, ip)
     }
 
     /// Every address that has a file.
@@ -89,25 +84,54 @@ impl Place {
 
     /// Every lease, read without the lock and without any change; None where there is no directory.
     pub fn leases(&self) -> Result<Option<Vec<Lease>>> {
-        let mut leases = vec![];
-        let ips = match lease::addresses(&self.dir) {
+        match lease::addresses(&self.dir) {
+            Ok(ips) => self.leases_of(ips).map(Some),
             Err(e)
                 if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
             {
-                return Ok(None);
+                Ok(None)
             }
-            ips => ips.map_err(|e| Error::io(format_args!("open {}", self.dir.display()), &e))?,
-        };
+            Err(e) => Err(Error::io(format_args!("open {}", self.dir.display()), &e)),
+        }
+    }
+
+    fn leases_of(&self, ips: Vec<IpAddr>) -> Result<Vec<Lease>> {
+        let mut leases = vec![];
         for ip in ips {
             if let Some(Content::Owned(owner)) = lease::read(&self.dir, ip)? {
                 leases.push(Lease { ip, owner });
             }
         }
-        Ok(Some(leases))
+        Ok(leases)
+    }
+
+    fn lock(&self) -> Result<Lock> {
+        Lock::take(&self.dir, self.deadline)
+    }
+
+    /// Locks the directory; creates it if it is missing.
+    fn create_locked(&self) -> Result<Lock> {
+        match self.lock() {
+            Err(e) if e.is_errno(Errno::ENOENT) => {
+                create_dir(&self.dir)?;
+                self.lock()
+            }
+            other => other,
+        }
     }
 
     fn index(&self) -> Index {
         Index::new(&self.data_dir, &self.network)
+    }
+}
+
+/// Whether the directory exists. Fails if it is something else, or cannot be looked at.
+fn exists(dir: &Path) -> Result<bool> {
+    match fs::metadata(dir) {
+        Ok(metadata) if metadata.is_dir() => Ok(true),
+        Ok(_) => Err(unusable(dir, Errno::ENOTDIR)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false), // ADD creates it
+        Err(e) => Err(Error::io(unusable_text(dir), &e).with_code(Code::NOT_AVAILABLE)),
     }
 }
 
@@ -153,14 +177,7 @@ impl FileStore {
     /// Locks a network's leases to change those of one container; creates the directory if it is
     /// missing.
     pub fn create(place: &Place, container_id: &str) -> Result<FileStore> {
-        let lock = match Lock::take(&place.dir, place.deadline) {
-            Err(e) if e.is_errno(Errno::ENOENT) => {
-                create_dir(&place.dir)?;
-                Lock::take(&place.dir, place.deadline)
-            }
-            other => other,
-        };
-        FileStore::read(place, Some(lock?), Some(container_id))
+        FileStore::read(place, Some(place.create_locked()?), Some(container_id))
     }
 
     /// Locks a network's leases to read those of one container; None where there is no directory.
@@ -174,7 +191,7 @@ impl FileStore {
     }
 
     fn open_existing(place: &Place, container_id: Option<&str>) -> Result<Option<FileStore>> {
-        let lock = match Lock::take(&place.dir, place.deadline) {
+        let lock = match place.lock() {
             Ok(lock) => Some(lock),
             Err(e) if e.is_errno(Errno::ENOENT) || e.is_errno(Errno::ENOTDIR) => return Ok(None),
             Err(e) if e.is_errno(Errno::EROFS) => None,
@@ -187,24 +204,16 @@ impl FileStore {
     /// reads all leases from the files.
     fn read(place: &Place, lock: Option<Lock>, container_id: Option<&str>) -> Result<FileStore> {
         let index = place.index();
-        let bucket = container_id.map(Bucket::of).filter(|_| index.is_sealed(&place.dir));
-        let indexed = bucket.and_then(|bucket| Some((Scope::Bucket(bucket), index.read(bucket)?)));
-        let indexed = indexed.filter(|(_, leases)| {
-            are_as_indexed(&place.dir, leases, container_id.unwrap_or_default())
-        });
-        let changed = indexed.is_none();
-        let (scope, Scan { leases, unread }) = match indexed {
-            Some((scope, leases)) => (scope, Scan { leases, unread: None }),
-            None => (Scope::Network, scan(&place.dir)?),
-        };
+        let indexed = container_id.and_then(|id| Reading::of_index(&index, &place.dir, id));
+        let reading = indexed.map_or_else(|| Reading::scan(&place.dir), Ok)?;
         Ok(FileStore {
             dir: place.dir.clone(),
             index,
-            scope,
-            leases,
+            scope: reading.scope,
+            leases: reading.leases,
             draft: None,
-            changed,
-            unread,
+            changed: matches!(reading.scope, Scope::Network),
+            unread: reading.unread,
             _lock: lock,
         })
     }
@@ -238,25 +247,33 @@ impl FileStore {
 
     fn draft(&mut self, owner: &Owner) -> io::Result<&Path> {
         if self.draft.is_none() {
-            if matches!(self.scope, Scope::Network) {
-                self.index.prepare()?;
-            }
-            let path = self.index.draft("lease");
-            plain_file::create_anew(&path, lease::to_text(owner).as_bytes())?;
-            self.draft = Some(path);
+            self.draft = Some(self.write_draft(owner)?);
         }
         self.draft.as_deref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    fn write_draft(&self, owner: &Owner) -> io::Result<PathBuf> {
+        if matches!(self.scope, Scope::Network) {
+            self.index.prepare()?;
+        }
+        let path = self.index.draft("lease");
+        plain_file::create_anew(&path, lease::to_text(owner).as_bytes())?;
+        Ok(path)
+    }
+
+    fn remove_draft(&mut self) -> io::Result<()> {
+        self.draft.take().map_or(Ok(()), fs::remove_file)
     }
 
     /// Drops entries whose files are gone. Called after an undo, which removes lease files and does
     /// not know the index.
     pub fn forget_what_is_gone(&mut self) {
         let dir = &self.dir;
-        self.leases.retain(|lease| fs::symlink_metadata(dir.join(lease.ip.to_string())).is_ok());
+        self.leases.retain(|lease| has_file(dir, lease.ip));
     }
 
     fn lease_path(&self, ip: IpAddr) -> PathBuf {
-        self.dir.join(ip.to_string())
+        lease::path(&self.dir, ip)
     }
 
     fn update_index(&self) -> io::Result<()> {
@@ -272,8 +289,7 @@ impl Store for FileStore {
     fn held_by(&self, owner: &Owner) -> Result<Vec<IpAddr>> {
         let mut held = vec![];
         for lease in self.leases.iter().filter(|lease| lease.owner == *owner) {
-            if matches!(lease::read(&self.dir, lease.ip)?, Some(Content::Owned(holder)) if holder == *owner)
-            {
+            if lease::is_current(&self.dir, lease)? {
                 held.push(lease.ip);
             }
         }
@@ -324,7 +340,7 @@ impl Store for FileStore {
 
 impl Drop for FileStore {
     fn drop(&mut self) {
-        if self.draft.take().is_some_and(|draft| fs::remove_file(draft).is_err()) {
+        if self.remove_draft().is_err() {
             return; // without a seal the next call rebuilds the index and its directory
         }
         if self.changed && self.unread.is_none() {
@@ -336,8 +352,14 @@ impl Drop for FileStore {
 /// Whether the files of the container's leases agree with the index. A file that was overwritten in
 /// place has another owner, while the directory's time is unchanged.
 fn are_as_indexed(dir: &Path, leases: &[Lease], container_id: &str) -> bool {
-    let is_as_indexed = |lease: &Lease| matches!(lease::read(dir, lease.ip), Ok(Some(Content::Owned(owner))) if owner == lease.owner);
-    leases.iter().filter(|lease| lease.owner.container_id == container_id.trim()).all(is_as_indexed)
+    let container_id = container_id.trim();
+    let mut held = leases.iter().filter(|lease| lease.owner.container_id == container_id);
+    held.all(|lease| matches!(lease::is_current(dir, lease), Ok(true)))
+}
+
+/// Whether the address has a file, of whatever kind.
+fn has_file(dir: &Path, ip: IpAddr) -> bool {
+    fs::symlink_metadata(lease::path(dir, ip)).is_ok()
 }
 
 /// Removes a lease's file. Succeeds if the file is already gone.
@@ -354,26 +376,51 @@ fn addresses(dir: &Path) -> Result<Vec<IpAddr>> {
     lease::addresses(dir).map_err(|e| Error::io(format_args!("read directory {dir:?}"), &e))
 }
 
-/// What the files of a network contain.
-struct Scan {
+/// Leases that were read.
+struct Reading {
+    scope: Scope,
     leases: Vec<Lease>,
     /// The error of the first file that could not be read.
     unread: Option<Error>,
 }
 
-/// Reads every lease. Removes torn ones: a writer holds the lock, so no torn file is still being
-/// written. An unreadable file does not prevent reading the others.
-fn scan(dir: &Path) -> Result<Scan> {
-    let mut scan = Scan { leases: vec![], unread: None };
-    for ip in addresses(dir)? {
-        match lease::read(dir, ip) {
-            Ok(Some(Content::Owned(owner))) => scan.leases.push(Lease { ip, owner }),
-            Ok(Some(Content::Torn)) => {
-                let _ = fs::remove_file(dir.join(ip.to_string())); // it stays taken, and the next scan tries again
+impl Reading {
+    /// Reads the leases in the container's bucket; None if the index is stale.
+    fn of_index(index: &Index, dir: &Path, container_id: &str) -> Option<Reading> {
+        if !index.is_sealed(dir) {
+            return None;
+        }
+        let bucket = Bucket::of(container_id);
+        let leases = index.read(bucket)?;
+        are_as_indexed(dir, &leases, container_id).then_some(Reading {
+            scope: Scope::Bucket(bucket),
+            leases,
+            unread: None,
+        })
+    }
+
+    /// Reads every lease. An unreadable file does not prevent reading the others.
+    fn scan(dir: &Path) -> Result<Reading> {
+        let mut reading = Reading { scope: Scope::Network, leases: vec![], unread: None };
+        for ip in addresses(dir)? {
+            match lease::read(dir, ip) {
+                Ok(Some(content)) => reading.take(dir, ip, content),
+                Ok(None) => (),
+                Err(e) => reading.unread = reading.unread.or(Some(e)),
             }
-            Ok(Some(Content::Foreign) | None) => (),
-            Err(e) => scan.unread = scan.unread.or(Some(e)),
+        }
+        Ok(reading)
+    }
+
+    /// Adds a lease. Removes a torn one: a writer holds the lock, so no torn file is still being
+    /// written.
+    fn take(&mut self, dir: &Path, ip: IpAddr, content: Content) {
+        match content {
+            Content::Owned(owner) => self.leases.push(Lease { ip, owner }),
+            Content::Torn => {
+                let _ = fs::remove_file(lease::path(dir, ip)); // it stays taken, and the next scan tries again
+            }
+            Content::Foreign => (),
         }
     }
-    Ok(scan)
 }
