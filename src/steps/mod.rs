@@ -5,6 +5,7 @@ pub mod allocation;
 pub mod backend;
 pub mod container_link;
 pub mod dns;
+pub mod families;
 pub mod forwarding;
 pub mod gateway_field;
 pub mod hardware_address;

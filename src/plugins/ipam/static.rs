@@ -14,11 +14,13 @@ use crate::cni::addr;
 use crate::cni::args::Args;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
-use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
-use crate::steps::prev_result;
+use crate::steps::{families, prev_result};
+
+/// Advice for a configuration that an old version has no room for.
+const ADVICE: &str = "set cniVersion to 0.3.0 or later";
 
 /// The `static` plugin.
 pub struct Static;
@@ -39,7 +41,8 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         let document: Document = cx.config.decode()?;
         self.ips = addresses(&document, cx.args)?;
-        refuse_several_of_a_family(&self.ips, &cx.config.version)?;
+        let families: Vec<Family> = self.ips.iter().map(|ip| Family::of_net(ip.address)).collect();
+        families::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
         let ipam = document.ipam.unwrap_or_default();
         (self.routes, self.dns) = (ipam.routes, ipam.dns);
         Ok(())
@@ -94,22 +97,27 @@ struct IpNetOfGo {
 impl IpNetOfGo {
     fn net(&self, at: usize) -> Result<Option<IpNet>> {
         let Some(ip) = self.ip else { return Ok(None) };
-        let prefix_len = self.prefix_len(ip);
-        let net = prefix_len.and_then(|length| IpNet::new(ip, length).ok()).ok_or_else(|| {
-            let problem = format!("{:?} is not a mask of {ip}", self.mask);
-            Error::config(format_args!("ipam.addresses[{at}].Address.Mask"), problem)
-                .expecting("its bytes in base64")
-        })?;
-        Ok(Some(net))
+        let net = self.prefix_len(ip).and_then(|length| IpNet::new(ip, length).ok());
+        net.map(Some).ok_or_else(|| self.wrong_mask(ip, at))
+    }
+
+    fn wrong_mask(&self, ip: IpAddr, at: usize) -> Error {
+        let problem = format!("{:?} is not a mask of {ip}", self.mask);
+        Error::config(format_args!("ipam.addresses[{at}].Address.Mask"), problem)
+            .expecting("its bytes in base64")
     }
 
     fn prefix_len(&self, ip: IpAddr) -> Option<u8> {
-        let bytes = STANDARD.decode(&self.mask).ok()?;
-        let of_v4 = || <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from);
-        let of_v6 = || <[u8; 16]>::try_from(bytes.as_slice()).ok().map(IpAddr::from);
-        let mask = of_v4().or_else(of_v6).filter(|mask| Family::of(*mask) == Family::of(ip))?;
-        ipnet::ip_mask_to_prefix(mask).ok()
+        let mask = address_of(&STANDARD.decode(&self.mask).ok()?)?;
+        let is_of_family = Family::of(mask) == Family::of(ip);
+        ipnet::ip_mask_to_prefix(mask).ok().filter(|_| is_of_family)
     }
+}
+
+/// The address that 4 or 16 bytes are.
+fn address_of(bytes: &[u8]) -> Option<IpAddr> {
+    let of_v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    of_v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 #[derive(Default, Deserialize)]
@@ -165,21 +173,20 @@ impl Plugin for Static {
 /// Verifies that prevResult has the address with its gateway. The reference accepts a prevResult
 /// without the address, although finding that is the purpose of CHECK.
 fn verify(configured: &IpConfig, result: &AddResult, ifname: &str) -> Result<()> {
-    let found = result.ips.iter().find(|ip| ip.address.addr() == configured.address.addr());
-    let difference = match found {
-        None => format!("prevResult does not have {}", configured.address),
-        Some(found) if configured.gateway.is_none() || configured.gateway == found.gateway => {
-            return Ok(());
-        }
-        Some(found) => format!(
-            "the gateway is {}, expected {}",
-            or_none(found.gateway),
-            or_none(configured.gateway)
-        ),
-    };
     let ip = configured.address.addr();
+    let found = result.ips.iter().find(|found| found.address.addr() == ip);
+    let Some(difference) = difference(configured, found) else { return Ok(()) };
     Err(Error::check(difference)
         .saying(format_args!("static: Failed to match addr {ip} on interface {ifname}")))
+}
+
+/// How an address of prevResult differs from the configured one.
+fn difference(configured: &IpConfig, found: Option<&IpConfig>) -> Option<String> {
+    let Some(found) = found else {
+        return Some(format!("prevResult does not have {}", configured.address));
+    };
+    let gateway = configured.gateway.filter(|gateway| found.gateway != Some(*gateway))?;
+    Some(format!("the gateway is {}, expected {gateway}", or_none(found.gateway)))
 }
 
 fn or_none(ip: Option<IpAddr>) -> String {
@@ -189,39 +196,38 @@ fn or_none(ip: Option<IpAddr>) -> String {
 /// Returns the addresses of the first source that has any: `runtimeConfig.ips`, `args.cni.ips`, and
 /// last `ipam.addresses` together with CNI_ARGS.
 fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
-    let Some(ipam) = &document.ipam else {
-        let error = Error::missing("ipam", "an object with addresses");
-        return Err(error.saying("IPAM config missing 'ipam' key"));
-    };
+    let ipam = document.ipam.as_ref().ok_or_else(missing)?;
     let mut ips = configured_addresses(&ipam.addresses)?;
     ips.extend(addresses_in_args(args)?);
-    for (at, texts) in [
-        ("args.cni.ips", &document.args.cni.ips),
-        ("runtimeConfig.ips", &document.runtime_config.ips),
-    ] {
-        let given = given_addresses(texts, at)?;
-        if !given.is_empty() {
-            ips = given;
-        }
-    }
-    Ok(ips)
+    let of_args = given_addresses(&document.args.cni, "args.cni.ips")?;
+    let of_runtime = given_addresses(&document.runtime_config, "runtimeConfig.ips")?;
+    let sources = [of_runtime, of_args, ips];
+    Ok(sources.into_iter().find(|ips| !ips.is_empty()).unwrap_or_default())
+}
+
+fn missing() -> Error {
+    Error::missing("ipam", "an object with addresses").saying("IPAM config missing 'ipam' key")
 }
 
 fn configured_addresses(addresses: &[Address]) -> Result<Vec<IpConfig>> {
-    let parse = |(i, address): (usize, &Address)| {
-        if let Some(net) = address.read.net(i)? {
-            return Ok(ip_config(net, address.gateway));
-        }
-        let net = parse_cidr(&address.address).ok_or_else(|| {
-            let sentence = format!(
-                "the 'address' field is expected to be in CIDR notation, got: '{}'",
-                address.address
-            );
-            no_cidr(format_args!("ipam.addresses[{i}].address"), &address.address).saying(sentence)
-        })?;
-        Ok(ip_config(net, address.gateway))
-    };
-    addresses.iter().enumerate().map(parse).collect()
+    addresses.iter().enumerate().map(|(i, address)| address.ip_config(i)).collect()
+}
+
+impl Address {
+    /// The address, which is number `at` in the configuration.
+    fn ip_config(&self, at: usize) -> Result<IpConfig> {
+        let net = self.read.net(at)?;
+        Ok(ip_config(net.map_or_else(|| self.parse(at), Ok)?, self.gateway))
+    }
+
+    fn parse(&self, at: usize) -> Result<IpNet> {
+        let text = &self.address;
+        parse_cidr(text).ok_or_else(|| {
+            no_cidr(format_args!("ipam.addresses[{at}].address"), text).saying(format_args!(
+                "the 'address' field is expected to be in CIDR notation, got: '{text}'"
+            ))
+        })
+    }
 }
 
 fn no_cidr(path: impl fmt::Display, text: &str) -> Error {
@@ -232,16 +238,18 @@ fn no_cidr(path: impl fmt::Display, text: &str) -> Error {
     }
 }
 
-fn given_addresses(texts: &[String], at: &str) -> Result<Vec<IpConfig>> {
-    let parse = |(i, text): (usize, &String)| {
-        let net = parse_cidr(text).ok_or_else(|| {
-            let sentence =
-                format!("an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'");
-            no_cidr(format_args!("{at}[{i}]"), text).saying(sentence)
-        })?;
-        Ok(ip_config(net, None))
-    };
-    texts.iter().enumerate().map(parse).collect()
+fn given_addresses(given: &Ips, at: &str) -> Result<Vec<IpConfig>> {
+    let texts = given.ips.iter().enumerate();
+    texts.map(|(i, text)| given_address(text, format_args!("{at}[{i}]"))).collect()
+}
+
+fn given_address(text: &str, path: fmt::Arguments<'_>) -> Result<IpConfig> {
+    let net = parse_cidr(text).ok_or_else(|| {
+        no_cidr(path, text).saying(format_args!(
+            "an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'"
+        ))
+    })?;
+    Ok(ip_config(net, None))
 }
 
 /// Parses CNI_ARGS: `IP=<address>/<length>,…;GATEWAY=<address>,…`. A gateway belongs to every
@@ -250,18 +258,29 @@ fn addresses_in_args(args: &str) -> Result<Vec<IpConfig>> {
     let args = Args::parse(args, &["IP", "GATEWAY"])?;
     let mut ips = vec![];
     for text in list(args.get("IP")) {
-        let invalid =
-            || in_args(format!("the 'ip' field is expected to be in CIDR notation, got: '{text}'"));
-        ips.push(ip_config(parse_cidr(text).ok_or_else(invalid)?, None));
+        ips.push(ip_config(net_in_args(text)?, None));
     }
     for text in list(args.get("GATEWAY")) {
-        let gateway = addr::parse_ip(text).ok().flatten();
-        let gateway = gateway.ok_or_else(|| in_args(format!("invalid gateway address: {text}")))?;
-        for ip in ips.iter_mut().filter(|ip| ip.address.contains(&gateway)) {
-            ip.gateway = Some(gateway);
-        }
+        set_gateway(&mut ips, gateway_in_args(text)?);
     }
     Ok(ips)
+}
+
+fn net_in_args(text: &str) -> Result<IpNet> {
+    let invalid =
+        || in_args(format!("the 'ip' field is expected to be in CIDR notation, got: '{text}'"));
+    parse_cidr(text).ok_or_else(invalid)
+}
+
+fn gateway_in_args(text: &str) -> Result<IpAddr> {
+    let gateway = addr::parse_ip(text).ok().flatten();
+    gateway.ok_or_else(|| in_args(format!("invalid gateway address: {text}")))
+}
+
+fn set_gateway(ips: &mut [IpConfig], gateway: IpAddr) {
+    for ip in ips.iter_mut().filter(|ip| ip.address.contains(&gateway)) {
+        ip.gateway = Some(gateway);
+    }
 }
 
 fn list(text: Option<&str>) -> impl Iterator<Item = &str> {
@@ -278,22 +297,6 @@ fn parse_cidr(text: &str) -> Option<IpNet> {
 
 fn ip_config(address: IpNet, gateway: Option<IpAddr>) -> IpConfig {
     IpConfig { interface: None, address, gateway }
-}
-
-/// Results before CNI 0.3.0 have room for only one address per family.
-fn refuse_several_of_a_family(ips: &[IpConfig], config_version: &str) -> Result<()> {
-    let has_several =
-        |family| ips.iter().filter(|ip| Family::of_net(ip.address) == family).count() > 1;
-    if Family::ALL.into_iter().any(has_several)
-        && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES
-    {
-        let msg =
-            format!("CNI version {config_version} does not support more than 1 address per family");
-        return Err(
-            Error::new(Code::INVALID_CONFIG, msg).with_details("set cniVersion to 0.3.0 or later")
-        );
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -222,9 +222,9 @@ impl RangeSet {
         Ok(RangeSet(ranges))
     }
 
-    /// Whether the set contains addresses of this family.
-    pub fn is_of(&self, family: Family) -> bool {
-        self.0.first().is_some_and(|range| range.family() == family)
+    /// The family of its addresses.
+    pub fn family(&self) -> Option<Family> {
+        self.0.first().map(Range::family)
     }
 
     /// The range that contains the address.

@@ -8,15 +8,17 @@ use serde::Deserialize;
 use crate::cni::addr;
 use crate::cni::conf::Config;
 use crate::cni::result::Route;
-use crate::cni::version;
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 use crate::steps::allocation::files::Place;
 use crate::steps::allocation::ranges::{Range, RangeConf, RangeSet};
 use crate::steps::allocation::requested;
+use crate::steps::families;
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
+/// Advice for a configuration that an old version has no room for.
+const ADVICE: &str = "set cniVersion to 0.3.0 or later, or use one range set per family";
 
 /// The settings that ADD, CHECK and STATUS use. DEL and GC use none of them, so an invalid one does
 /// not fail DEL or GC.
@@ -44,7 +46,8 @@ impl PluginConf for Conf {
         self.requested = requested::addresses(cx)?;
         let ipam = document.ipam.ok_or_else(missing)?;
         self.sets = range_sets(&document.runtime_config.ip_ranges, &ipam)?;
-        refuse_several_of_a_family(&self.sets, &cx.config.version)?;
+        let families: Vec<Family> = self.sets.iter().filter_map(RangeSet::family).collect();
+        families::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
         self.routes = ipam.routes;
         self.resolv_conf =
             Some(ipam.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -120,65 +123,71 @@ fn data_dir(config: &Config) -> Result<String> {
     Ok(config.decode::<Document>()?.ipam.data_dir)
 }
 
+impl Ipam {
+    /// The single range beside `type`, if there is one.
+    fn single_range(&self) -> Option<RangeConf> {
+        self.subnet.map(|subnet| RangeConf {
+            subnet: Some(subnet),
+            range_start: self.range_start,
+            range_end: self.range_end,
+            gateway: self.gateway,
+        })
+    }
+}
+
 /// Returns the range sets, merged in this order: the runtime's, the single range, `ranges`. The set
 /// index in messages for the user counts in the merged list.
 fn range_sets(runtime: &[Vec<RangeConf>], ipam: &Ipam) -> Result<Vec<RangeSet>> {
-    let mut sets = vec![];
-    for (i, set) in runtime.iter().enumerate() {
-        push_set(&mut sets, format!("runtimeConfig.ipRanges[{i}]"), |at| RangeSet::new(set, at))?;
+    let mut sets = Sets::default();
+    sets.add_list("runtimeConfig.ipRanges", runtime)?;
+    if let Some(conf) = ipam.single_range() {
+        let range = Range::new(&conf, "ipam");
+        sets.add("ipam".to_owned(), range.and_then(|range| RangeSet::of(vec![range], "ipam")))?;
     }
-    if ipam.subnet.is_some() {
-        let conf = RangeConf {
-            subnet: ipam.subnet,
-            range_start: ipam.range_start,
-            range_end: ipam.range_end,
-            gateway: ipam.gateway,
-        };
-        push_set(&mut sets, "ipam".to_owned(), |at| {
-            RangeSet::of(vec![Range::new(&conf, at)?], at)
-        })?;
-    }
-    for (i, set) in ipam.ranges.iter().enumerate() {
-        push_set(&mut sets, format!("ipam.ranges[{i}]"), |at| RangeSet::new(set, at))?;
-    }
-    if sets.is_empty() {
-        return Err(Error::config("ipam.ranges", "there is none")
-            .expecting("at least one set with a range with a subnet")
-            .saying("no IP ranges specified"));
-    }
-    Ok(sets.into_iter().map(|(_, set)| set).collect())
+    sets.add_list("ipam.ranges", &ipam.ranges)?;
+    sets.into_sets()
 }
 
-fn push_set(
-    sets: &mut Vec<(String, RangeSet)>,
-    at: String,
-    make: impl FnOnce(&str) -> Result<RangeSet>,
-) -> Result<()> {
-    let number = sets.len();
-    let set =
-        make(&at).map_err(|error| error.context(format_args!("invalid range set {number}")))?;
-    if let Some(other) = sets.iter().position(|(_, other)| other.overlaps(&set)) {
-        let (other_at, other_set) = &sets[other];
-        return Err(Error::config(
-            at,
-            format_args!("{set} overlaps with {other_set} of {other_at}"),
-        )
-        .saying(format_args!("range set {other} overlaps with {number}")));
-    }
-    sets.push((at, set));
-    Ok(())
-}
+/// Range sets without common addresses, each with its path in the configuration.
+#[derive(Default)]
+struct Sets(Vec<(String, RangeSet)>);
 
-/// Results before CNI 0.3.0 have room for only one address per family.
-fn refuse_several_of_a_family(sets: &[RangeSet], config_version: &str) -> Result<()> {
-    let has_several = |family| sets.iter().filter(|set| set.is_of(family)).count() > 1;
-    if Family::ALL.into_iter().any(has_several)
-        && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES
-    {
-        let msg =
-            format!("CNI version {config_version} does not support more than 1 address per family");
-        return Err(Error::new(Code::INVALID_CONFIG, msg)
-            .with_details("set cniVersion to 0.3.0 or later, or use one range set per family"));
+impl Sets {
+    /// Adds the sets of the list at the path `at`.
+    fn add_list(&mut self, at: &str, confs: &[Vec<RangeConf>]) -> Result<()> {
+        for (i, conf) in confs.iter().enumerate() {
+            let at = format!("{at}[{i}]");
+            let set = RangeSet::new(conf, &at);
+            self.add(at, set)?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn add(&mut self, at: String, set: Result<RangeSet>) -> Result<()> {
+        let number = self.0.len();
+        let set = set.map_err(|e| e.context(format_args!("invalid range set {number}")))?;
+        match self.0.iter().position(|(_, other)| other.overlaps(&set)) {
+            Some(other) => return Err(self.overlap(other, &at, &set)),
+            None => self.0.push((at, set)),
+        }
+        Ok(())
+    }
+
+    /// The error for a set with addresses of the set number `other`.
+    fn overlap(&self, other: usize, at: &str, set: &RangeSet) -> Error {
+        let number = self.0.len();
+        let (other_at, other_set) = &self.0[other];
+        let problem = format_args!("{set} overlaps with {other_set} of {other_at}");
+        let error = Error::config(at, problem);
+        error.saying(format_args!("range set {other} overlaps with {number}"))
+    }
+
+    fn into_sets(self) -> Result<Vec<RangeSet>> {
+        if self.0.is_empty() {
+            return Err(Error::config("ipam.ranges", "there is none")
+                .expecting("at least one set with a range with a subnet")
+                .saying("no IP ranges specified"));
+        }
+        Ok(self.0.into_iter().map(|(_, set)| set).collect())
+    }
 }

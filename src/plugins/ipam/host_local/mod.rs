@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use self::conf::Conf;
 use crate::cni::attachment::{Key, attachment_hash};
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, Dns};
+use crate::cni::result::{AddResult, Dns, IpConfig};
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
@@ -35,18 +35,12 @@ impl Plugin for HostLocal {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv_conf::read)?;
-        let owner = owner(&at.key);
-        let mut store = FileStore::create(&conf::place(cx), &owner.container_id)?;
-        let need = Need { sets: &conf.sets, requested: &conf.requested, owner: &owner };
-        let allocated = transaction(|rb| allocation::allocate(&need, &mut store, rb));
-        let ips = allocated.inspect_err(|_| store.forget_what_is_gone())?;
+        let ips = allocate(&conf::place(cx), conf, &owner(&at.key))?;
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let owner = owner(&at.key);
-        let store = FileStore::open(&conf::place(cx), &owner.container_id)?;
-        let held = store.map_or(Ok(vec![]), |store| held_by_attachment(&store, &owner))?;
+        let held = held_addresses(&conf::place(cx), &owner(&at.key))?;
         if held.is_empty() {
             return Err(nothing_held(&at.key));
         }
@@ -74,39 +68,62 @@ impl Plugin for HostLocal {
 
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
         let place = conf::place(cx);
-        let is_stale = |lease: &Lease| !is_valid(&lease.owner, valid);
-        let mut errors = ErrorList::default();
-        if valid.is_look() {
-            for lease in place.leases()?.unwrap_or_default().into_iter().filter(is_stale) {
-                errors.push(valid.remove(|| stale(&lease), || Ok(())));
-            }
-            return errors.finish();
-        }
-        // Reading all leases also removes the torn ones.
-        let Some(mut store) = FileStore::open_whole(&place)? else { return Ok(()) };
-        for lease in
-            store.leases().iter().filter(|lease| is_stale(lease)).cloned().collect::<Vec<_>>()
-        {
-            errors.push(valid.remove(|| stale(&lease), || store.release(lease.ip)));
-        }
-        errors.push(store.require_all_read());
-        errors.finish()
+        if valid.is_look() { look(&place, valid) } else { release_stale(&place, valid) }
     }
+}
+
+/// Reserves the addresses of an attachment: all of them or none.
+fn allocate(place: &Place, conf: &Conf, owner: &Owner) -> Result<Vec<IpConfig>> {
+    let mut store = FileStore::create(place, &owner.container_id)?;
+    let need = Need { sets: &conf.sets, requested: &conf.requested, owner };
+    let allocated = transaction(|rb| allocation::allocate(&need, &mut store, rb));
+    allocated.inspect_err(|_| store.forget_what_is_gone())
+}
+
+fn held_addresses(place: &Place, owner: &Owner) -> Result<Vec<IpAddr>> {
+    let store = FileStore::open(place, &owner.container_id)?;
+    store.map_or(Ok(vec![]), |store| held_by_attachment(&store, owner))
+}
+
+/// Reports the leases that GC would release.
+fn look(place: &Place, valid: &ValidAttachments) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for lease in stale_leases(&place.leases()?.unwrap_or_default(), valid) {
+        errors.push(valid.remove(|| stale(&lease), || Ok(())));
+    }
+    errors.finish()
+}
+
+fn release_stale(place: &Place, valid: &ValidAttachments) -> Result<()> {
+    // Reading all leases also removes the torn ones.
+    let Some(mut store) = FileStore::open_whole(place)? else { return Ok(()) };
+    let mut errors = ErrorList::default();
+    for lease in stale_leases(store.leases(), valid) {
+        errors.push(valid.remove(|| stale(&lease), || store.release(lease.ip)));
+    }
+    errors.push(store.require_all_read());
+    errors.finish()
+}
+
+fn stale_leases(leases: &[Lease], valid: &ValidAttachments) -> Vec<Lease> {
+    leases.iter().filter(|lease| !is_valid(&lease.owner, valid)).cloned().collect()
 }
 
 /// Describes a lease for GC.
 fn stale(lease: &Lease) -> Stale {
-    let id = &lease.owner.container_id;
-    let ifname = lease.owner.ifname.as_deref();
-    let hash = ifname.map(|ifname| attachment_hash(id, ifname));
-    let holder =
-        Holder { hash, ifname: ifname.unwrap_or_default().to_owned(), ..Holder::of_container(id) };
     Stale {
         what: format!("lease {}", lease.ip),
-        holder,
+        holder: holder_of(&lease.owner),
         addresses: vec![lease.ip],
         ..Stale::default()
     }
+}
+
+fn holder_of(owner: &Owner) -> Holder {
+    let id = &owner.container_id;
+    let Some(ifname) = &owner.ifname else { return Holder::of_container(id) };
+    let hash = Some(attachment_hash(id, ifname));
+    Holder { hash, ifname: ifname.clone(), ..Holder::of_container(id) }
 }
 
 fn owner(key: &Key) -> Owner {
@@ -126,12 +143,14 @@ fn nothing_held(key: &Key) -> Error {
 /// Verifies that the container holds the address. An address of another plugin, or of a range that
 /// is no longer configured, is not ours to verify.
 fn verify_held(ip: IpAddr, sets: &[RangeSet], held: &[IpAddr]) -> Result<()> {
-    if held.contains(&ip) || !sets.iter().any(|set| set.range_of(ip).is_some()) {
-        return Ok(());
-    }
+    let is_ours = sets.iter().any(|set| set.contains(ip));
+    if held.contains(&ip) || !is_ours { Ok(()) } else { Err(not_held(ip, held)) }
+}
+
+fn not_held(ip: IpAddr, held: &[IpAddr]) -> Error {
     let held: Vec<String> = held.iter().map(IpAddr::to_string).collect();
-    Err(Error::check(format!("address {ip} of prevResult is not held by this container"))
-        .with_details(format_args!("it holds {}", held.join(", "))))
+    Error::check(format!("address {ip} of prevResult is not held by this container"))
+        .with_details(format_args!("it holds {}", held.join(", ")))
 }
 
 /// Whether the lease has a valid owner. A lease without an interface name stays while any
@@ -151,7 +170,7 @@ fn require_free(place: &Place, set: &RangeSet, number: usize) -> Result<()> {
         Some(_) => Ok(()),
         // The next ADD frees the torn lease, but runtimes do not call ADD while STATUS reports the
         // network as not ready.
-        None if place.has_torn(|ip| set.range_of(ip).is_some())? => Ok(()),
+        None if place.has_torn(|ip| set.contains(ip))? => Ok(()),
         None => Err(allocation::exhausted(set).with_code(Code::NOT_AVAILABLE)),
     }
 }

@@ -13,23 +13,28 @@ pub fn read(path: &Path) -> Result<Dns> {
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 
-/// Name servers, search domains and options accumulate over the lines; the last `domain` wins.
-/// Other lines, and lines without an argument, are ignored.
+/// Parses the lines. Comments, and lines without an argument, are ignored.
 fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
-        let mut words = line.split_whitespace();
-        let (Some(key), Some(first)) = (words.next(), words.next()) else { continue };
-        let all = std::iter::once(first).chain(words).map(str::to_owned);
-        match key {
-            "nameserver" => dns.nameservers.push(first.to_owned()),
-            "domain" => dns.domain = first.to_owned(),
-            "search" => dns.search.extend(all),
-            "options" => dns.options.extend(all),
-            _ => (), // sortlist, and keywords that resolvers may add
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        if let [key, first, ..] = &words[..] {
+            set(&mut dns, key, first, &words[1..]);
         }
     }
     dns
+}
+
+/// Takes a line's arguments, of which there is a `first`. Name servers, search domains and options
+/// accumulate over the lines; the last `domain` wins.
+fn set(dns: &mut Dns, key: &str, first: &str, all: &[String]) {
+    match key {
+        "nameserver" => dns.nameservers.push(first.to_owned()),
+        "domain" => first.clone_into(&mut dns.domain),
+        "search" => dns.search.extend_from_slice(all),
+        "options" => dns.options.extend_from_slice(all),
+        _ => (), // sortlist, and keywords that resolvers may add
+    }
 }
 
 #[cfg(test)]
