@@ -1,5 +1,6 @@
 //! The configuration of `dhcp`: its keys as written, and what they resolve to.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -120,26 +121,39 @@ struct Request {
 
 /// The leases to acquire; `None` is IPv4.
 fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
-    let v6 = match (ipam.dhcpv6, ipam.slaac) {
-        (true, true) => {
-            return Err(Error::exclusive("ipam.slaac", "ipam.dhcpv6"));
-        }
-        (true, false) => Some(Mode::Dhcp),
-        (false, true) => Some(Mode::Slaac),
-        (false, false) => None,
-    };
     let v4 = Some(None).filter(|_| ipam.dhcpv4.unwrap_or(true));
-    let leases: Vec<Option<Mode>> = v4.into_iter().chain(v6.map(Some)).collect();
+    let leases: Vec<Option<Mode>> = v4.into_iter().chain(ipam.mode()?.map(Some)).collect();
     if leases.is_empty() {
-        Err(Error::config("ipam.dhcpv4", "false").expecting("dhcpv6 or slaac with it"))
-    } else {
-        Ok(leases)
+        return Err(Error::config("ipam.dhcpv4", "false").expecting("dhcpv6 or slaac with it"));
+    }
+    Ok(leases)
+}
+
+impl Ipam {
+    /// The source of the IPv6 lease, if there is to be one.
+    fn mode(&self) -> Result<Option<Mode>> {
+        match (self.dhcpv6, self.slaac) {
+            (true, true) => Err(Error::exclusive("ipam.slaac", "ipam.dhcpv6")),
+            (true, false) => Ok(Some(Mode::Dhcp)),
+            (false, true) => Ok(Some(Mode::Slaac)),
+            (false, false) => Ok(None),
+        }
     }
 }
 
 /// The daemon's socket. Reads `ipam.daemonSocketPath` alone, so that DEL and GC find it whatever
 /// the other keys contain.
 pub fn socket_path(config: &Config) -> Result<PathBuf> {
+    let path = written_socket_path(config)?;
+    let path = Path::new(if path.is_empty() { DEFAULT_SOCKET } else { &path });
+    if path.is_absolute() {
+        return Ok(path.to_owned());
+    }
+    Err(Error::config("ipam.daemonSocketPath", format_args!("{path:?} is relative"))
+        .expecting("an absolute path"))
+}
+
+fn written_socket_path(config: &Config) -> Result<String> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Document {
@@ -151,13 +165,7 @@ pub fn socket_path(config: &Config) -> Result<PathBuf> {
         /// The daemon's socket. Default `/run/cni/dhcp.sock`.
         daemon_socket_path: String,
     }
-    let path = config.decode::<Document>()?.ipam.daemon_socket_path;
-    let path = Path::new(if path.is_empty() { DEFAULT_SOCKET } else { &path });
-    if !path.is_absolute() {
-        return Err(Error::config("ipam.daemonSocketPath", format_args!("{path:?} is relative"))
-            .expecting("an absolute path"));
-    }
-    Ok(path.to_owned())
+    Ok(config.decode::<Document>()?.ipam.daemon_socket_path)
 }
 
 /// The options to send to the server. The last of several values for one option wins.
@@ -165,28 +173,41 @@ fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
     let mut options: Vec<(u8, Vec<u8>)> = vec![];
     for (i, provide) in list.iter().enumerate() {
         let at = format!("ipam.provide[{i}]");
-        let code = option_code(&provide.option, &at)?;
-        if NOT_FOR_USERS.contains(&code) {
-            return Err(Error::config(
-                format_args!("{at}.option"),
-                format_args!("{code} is the client's own to send"),
-            ));
-        }
-        let value = Some(provide.value.as_str()).filter(|value| !value.is_empty());
-        let of_args = value_in_args(args, &provide.from_arg);
-        for (value, of) in [(value, format!("{at}.value")), (of_args, format!("{at}.fromArg"))] {
-            let Some(value) = value else { continue };
-            if value.len() > VALUE_MAX {
-                let problem = format!("{} bytes are too long", value.len());
-                let sentence = format!("value too long for option {:?}", provide.option);
-                let expected = format_args!("at most {VALUE_MAX}");
-                return Err(Error::config(of, problem).expecting(expected).saying(sentence));
-            }
+        let code = provide.code(&at)?;
+        if let Some(value) = provide.value(args, &at)? {
             options.retain(|(other, _)| *other != code);
             options.push((code, value.as_bytes().to_vec()));
         }
     }
     Ok(options)
+}
+
+impl Provide {
+    fn code(&self, at: &str) -> Result<u8> {
+        let code = option_code(&self.option, at)?;
+        if NOT_FOR_USERS.contains(&code) {
+            let problem = format_args!("{code} is the client's own to send");
+            return Err(Error::config(format_args!("{at}.option"), problem));
+        }
+        Ok(code)
+    }
+
+    fn value<'a>(&'a self, args: &'a str, at: &str) -> Result<Option<&'a str>> {
+        let written = Some(self.value.as_str()).filter(|value| !value.is_empty());
+        let of_args = value_in_args(args, &self.from_arg);
+        self.require_room(written, format_args!("{at}.value"))?;
+        self.require_room(of_args, format_args!("{at}.fromArg"))?;
+        Ok(of_args.or(written))
+    }
+
+    /// Refuses a value that does not fit in an option. `path` is where it is from.
+    fn require_room(&self, value: Option<&str>, path: fmt::Arguments<'_>) -> Result<()> {
+        let Some(value) = value.filter(|value| value.len() > VALUE_MAX) else { return Ok(()) };
+        let problem = format!("{} bytes are too long", value.len());
+        let sentence = format!("value too long for option {:?}", self.option);
+        let expected = format_args!("at most {VALUE_MAX}");
+        Err(Error::config(path, problem).expecting(expected).saying(sentence))
+    }
 }
 
 /// The value of `key` in CNI_ARGS. Lenient like the reference: text that is not a pair and other
@@ -196,25 +217,35 @@ fn value_in_args<'a>(args: &'a str, key: &str) -> Option<&'a str> {
     pairs.rfind(|(k, _)| *k == key && !key.is_empty()).map(|(_, value)| value)
 }
 
-/// The options to request from the server, each once. An entry without an option only carries its
-/// `skipDefault`.
+/// The options to request from the server, each once.
 fn requested(list: &[Request]) -> Result<Vec<u8>> {
-    let mut codes: Vec<u8> = vec![];
-    let mut add = |code: u8| {
-        if !codes.contains(&code) {
-            codes.push(code);
-        }
-    };
-    for (i, request) in list.iter().enumerate().filter(|(_, request)| !request.option.is_empty()) {
-        add(option_code(&request.option, &format!("ipam.request[{i}]"))?);
-    }
+    let mut codes = listed(list)?;
     if !list.iter().any(|request| request.skip_default) {
-        ALWAYS_REQUESTED.into_iter().for_each(&mut add);
+        codes.extend(ALWAYS_REQUESTED);
     }
     if codes.is_empty() {
         codes.extend(LEAST_REQUESTED);
     }
+    Ok(without_repeats(&codes))
+}
+
+/// The options in the list. An entry without one only carries its `skipDefault`.
+fn listed(list: &[Request]) -> Result<Vec<u8>> {
+    let mut codes = vec![];
+    for (i, request) in list.iter().enumerate().filter(|(_, request)| !request.option.is_empty()) {
+        codes.push(option_code(&request.option, &format!("ipam.request[{i}]"))?);
+    }
     Ok(codes)
+}
+
+fn without_repeats(codes: &[u8]) -> Vec<u8> {
+    let mut once = vec![];
+    for code in codes {
+        if !once.contains(code) {
+            once.push(*code);
+        }
+    }
+    once
 }
 
 fn option_code(text: &str, at: &str) -> Result<u8> {
@@ -222,12 +253,14 @@ fn option_code(text: &str, at: &str) -> Result<u8> {
         return Ok(*code);
     }
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_number).ok_or_else(|| {
-        let names = OPTION_NAMES.map(|(name, _)| name).join(", ");
-        Error::config(format_args!("{at}.option"), format_args!("{text:?} is not an option"))
-            .expecting(format_args!("a number from 0 to 255, or one of {names}"))
-            .saying(format_args!("Can not parse option {text:?}"))
-    })
+    text.parse().ok().filter(|_| is_number).ok_or_else(|| no_option(text, at))
+}
+
+fn no_option(text: &str, at: &str) -> Error {
+    let names = OPTION_NAMES.map(|(name, _)| name).join(", ");
+    Error::config(format_args!("{at}.option"), format_args!("{text:?} is not an option"))
+        .expecting(format_args!("a number from 0 to 255, or one of {names}"))
+        .saying(format_args!("Can not parse option {text:?}"))
 }
 
 #[cfg(test)]

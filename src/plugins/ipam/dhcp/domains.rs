@@ -28,34 +28,54 @@ pub fn search(value: &[u8]) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// The name at `at`, and the offset of the next one. A pointer (RFC 1035, section 4.1.4) must lead
-/// to an earlier offset than the last, so the loop ends.
+/// The name at `at`, and the offset of the next one.
 fn name(value: &[u8], at: usize) -> Option<(String, usize)> {
-    let (mut name, mut at, mut end, mut before) = (String::new(), at, None, at);
+    let mut reading = Reading { value, name: String::new(), at, end: None, before: at };
     loop {
-        let length = *value.get(at)?;
-        match length {
-            0 => return Some((name, end.unwrap_or(at + 1))),
-            1..64 => {
-                let label = value.get(at + 1..=at + usize::from(length))?;
-                if !label.iter().copied().all(is_of_label)
-                    || name.len() + label.len() >= LONGEST_NAME
-                {
-                    return None;
-                }
-                name.push_str(if name.is_empty() { "" } else { "." });
-                name.push_str(str::from_utf8(label).ok()?);
-                at += 1 + usize::from(length);
-            }
-            192.. => {
-                end = end.or(Some(at + 2));
-                at = usize::from(length & 63) << 8 | usize::from(*value.get(at + 1)?);
-                if at >= before {
-                    return None;
-                }
-                before = at;
-            }
+        match *value.get(reading.at)? {
+            0 => return Some((reading.name, reading.end.unwrap_or(reading.at + 1))),
+            length @ 1..64 => reading.take_label(length.into())?,
+            192.. => reading.follow_pointer()?,
             64..192 => return None,
         }
+    }
+}
+
+/// A name of which a part has been read.
+struct Reading<'a> {
+    value: &'a [u8],
+    name: String,
+    /// The offset of the unread part.
+    at: usize,
+    /// The offset after the first pointer.
+    end: Option<usize>,
+    /// Where the next pointer must lead before.
+    before: usize,
+}
+
+impl Reading<'_> {
+    fn take_label(&mut self, length: usize) -> Option<()> {
+        let end = self.at + length;
+        let label = self.value.get(self.at + 1..=end)?;
+        if !label.iter().copied().all(is_of_label) || self.name.len() + length >= LONGEST_NAME {
+            return None;
+        }
+        self.name.push_str(if self.name.is_empty() { "" } else { "." });
+        self.name.push_str(str::from_utf8(label).ok()?);
+        self.at = end + 1;
+        Some(())
+    }
+
+    /// Follows a pointer (RFC 1035, section 4.1.4). It must lead to an earlier offset than the last,
+    /// so the loop ends.
+    fn follow_pointer(&mut self) -> Option<()> {
+        let pointer = self.value.get(self.at..)?.first_chunk()?;
+        self.end.get_or_insert(self.at + 2);
+        self.at = usize::from(u16::from_be_bytes(*pointer) & 0x3fff);
+        if self.at >= self.before {
+            return None;
+        }
+        self.before = self.at;
+        Some(())
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{self, State, Turn};
 use super::{v4, v6};
-use crate::cni::result::AddResult;
+use crate::cni::result::{AddResult, Route};
 use crate::family::Family;
 use crate::hex;
 use crate::sys::clock::Moment;
@@ -42,10 +42,7 @@ impl Lease {
     pub fn server(&self) -> String {
         match self {
             Lease::V4(lease) => lease.server.to_string(),
-            Lease::V6(lease) => match lease.router.filter(|_| lease.server.is_empty()) {
-                Some(router) => router.to_string(),
-                None => hex::encode(&lease.server),
-            },
+            Lease::V6(lease) => source(lease),
         }
     }
 
@@ -57,8 +54,8 @@ impl Lease {
     /// The four times: requested, T1, T2 and expiry.
     pub fn times(&self) -> [Moment; 4] {
         match self {
-            Lease::V4(lease) => [lease.acquired, lease.t1, lease.t2, lease.expires],
-            Lease::V6(lease) => [lease.acquired, lease.t1, lease.t2, lease.expires],
+            Lease::V4(lease) => lease.times(),
+            Lease::V6(lease) => lease.times(),
         }
     }
 
@@ -68,10 +65,7 @@ impl Lease {
             Lease::V4(lease) => lease.result(priority),
             Lease::V6(lease) => lease.result(priority),
         };
-        // The kernel uses a route's MTU even if it is larger than the link's.
-        for route in result.routes.iter_mut().filter(|route| route.mtu >= mtu.into()) {
-            route.mtu = 0;
-        }
+        limit_mtus(&mut result.routes, mtu);
         result
     }
 
@@ -177,27 +171,9 @@ impl Client {
 
     /// Takes what an exchange has received.
     pub fn on_heard(&mut self, heard: Heard, now: Moment, random: &mut Random) -> Vec<Action> {
-        match (self, heard) {
-            (Client::V4(client), Heard::V4(message)) => {
-                of_v4(client.on_message(&message, Turn::new(now, random)))
-            }
-            (Client::V4(client), Heard::ClaimV4(claim)) => {
-                of_v4(client.on_conflict(claim.address, claim.mac, Turn::new(now, random)))
-            }
-            (Client::V4(client), Heard::Malformed(IpAddr::V4(from))) => {
-                client.on_malformed(from);
-                vec![]
-            }
-            (Client::V6(client), Heard::V6(message)) => {
-                of_v6(client.on_message(&message, Turn::new(now, random)))
-            }
-            (Client::V6(client), Heard::Router(told, own)) => {
-                of_v6(client.on_router(told, own, Turn::new(now, random)))
-            }
-            (Client::V6(client), Heard::ClaimV6(address)) => {
-                of_v6(client.on_conflict(address, Turn::new(now, random)))
-            }
-            _ => vec![], // an exchange has sockets of its client's family
+        match self {
+            Client::V4(client) => of_v4(heard_by_v4(client, heard, Turn::new(now, random))),
+            Client::V6(client) => of_v6(heard_by_v6(client, heard, Turn::new(now, random))),
         }
     }
 
@@ -207,6 +183,51 @@ impl Client {
             Client::V4(client) => client.release(random).map(Outgoing::V4),
             Client::V6(client) => client.release(random).map(Outgoing::V6),
         }
+    }
+}
+
+fn heard_by_v4(
+    client: &mut v4::client::Client,
+    heard: Heard,
+    turn: v4::client::Turn<'_>,
+) -> Vec<v4::client::Action> {
+    match heard {
+        Heard::V4(message) => client.on_message(&message, turn),
+        Heard::ClaimV4(claim) => client.on_conflict(claim.address, claim.mac, turn),
+        Heard::Malformed(IpAddr::V4(from)) => {
+            client.on_malformed(from);
+            vec![]
+        }
+        _ => vec![], // an exchange has sockets of its client's family
+    }
+}
+
+fn heard_by_v6(
+    client: &mut v6::client::Client,
+    heard: Heard,
+    turn: v6::client::Turn<'_>,
+) -> Vec<v6::client::Action> {
+    match heard {
+        Heard::V6(message) => client.on_message(&message, turn),
+        Heard::Router(told, own) => client.on_router(told, own, turn),
+        Heard::ClaimV6(address) => client.on_conflict(address, turn),
+        _ => vec![],
+    }
+}
+
+/// The server of an IPv6 lease, or the router whose prefix its address is made from.
+fn source(lease: &v6::lease::Lease) -> String {
+    match lease.router.filter(|_| lease.server.is_empty()) {
+        Some(router) => router.to_string(),
+        None => hex::encode(&lease.server),
+    }
+}
+
+/// Removes the MTUs that are not less than the link's: the kernel uses a route's MTU even if it is
+/// larger.
+fn limit_mtus(routes: &mut [Route], mtu: u32) {
+    for route in routes.iter_mut().filter(|route| route.mtu >= mtu.into()) {
+        route.mtu = 0;
     }
 }
 

@@ -20,20 +20,19 @@ pub mod wire;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ipnet::IpNet;
 use nix::errno::Errno;
 
 pub use self::conf::DEFAULT_SOCKET;
 use self::conf::{Conf, socket_path};
-use self::daemon::orphans;
-use self::wire::{Described, Peer, Request, Terms, Wish, is_not_running};
+use self::daemon::orphans::{self, stale_lease};
+use self::v6::client::Mode;
+use self::wire::{Described, Peer, Request, Terms, Wish, family_of, is_not_running};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Document};
-use crate::cni::valid::{Holder, Stale};
+use crate::cni::valid::Stale;
 use crate::error::{Code, Error, Result};
-use crate::family::Family;
 use crate::net::netlink::{Link, LinkChange, Watch};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
@@ -64,27 +63,14 @@ impl Plugin for Dhcp {
         let daemon = peer(cx)?;
         daemon.ask::<()>(&Request::Status)?; // before any change, and before the wait for the carrier
         set_up(cx, conf, at)?;
-        let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
-        let netns = netns.to_string_lossy();
-        let wishes = conf.leases.iter().map(|v6| {
-            let provide = conf.provide.clone();
-            let request = conf.request.clone();
-            let terms = Terms { provide, request, priority: conf.priority, v6: *v6 };
-            Request::Add(Wish { key: at.key.clone(), netns: netns.clone().into_owned(), terms })
-        });
-        let wishes: Vec<Request> = wishes.collect();
+        let wishes = wishes(conf, at)?;
         let error = match leased(&daemon, &wishes) {
             Ok(Ok(result)) => return Ok(result),
             // the daemon has released what it requested
             Ok(Err(error)) if wishes.len() == 1 => return Err(error),
             Ok(Err(error)) | Err(error) => error,
         };
-        // Release now, while the interface still exists to send from: a daemon that died may have
-        // left a request behind, and the other family may have a lease.
-        Err(match release(&daemon, &at.key) {
-            Ok(()) => error,
-            Err(failed) => error.with_details(format_args!("undo: {failed}")),
-        })
+        Err(release_after(error, &daemon, &at.key))
     }
 
     /// Checks the lease that the daemon has. The reference looks for a lease where there never is
@@ -93,8 +79,7 @@ impl Plugin for Dhcp {
         let result = cx.config.prev_result()?.unwrap_or_default();
         let daemon = peer(cx)?;
         conf.leases.iter().try_for_each(|v6| {
-            let family = if v6.is_some() { Family::V6 } else { Family::V4 };
-            let request = Request::Check { key: at.key.clone(), family };
+            let request = Request::Check { key: at.key.clone(), family: family_of(*v6) };
             verify(&daemon.ask(&request)?, &result)
         })
     }
@@ -113,42 +98,66 @@ impl Plugin for Dhcp {
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
         let daemon = any_peer(cx);
         let network = &cx.config.name;
-        let of_orphans = |error: Error| {
-            orphans::gc(&daemon.socket, network, valid).map_err(|e| e.with_details(&error.msg))
-        };
-        let stale = match valid.is_watched().then(|| daemon.ask(&Request::Leases)) {
-            Some(Err(error)) if is_not_running(&error) => return of_orphans(error),
-            Some(leases) => stale(leases?, network, valid),
-            None => vec![],
-        };
-        if !valid.is_look() {
-            match daemon.ask(&Request::gc(network, valid)) {
-                Err(error) if is_not_running(&error) => return of_orphans(error),
-                done => done?,
+        let stale = match gc_by_daemon(&daemon, network, valid) {
+            Err(error) if is_not_running(&error) => {
+                let done = orphans::gc(&daemon.socket, network, valid);
+                return done.map_err(|e| e.with_details(&error.msg));
             }
-        }
+            stale => stale?,
+        };
         stale.into_iter().try_for_each(|stale| valid.remove(|| stale, || Ok(())))
     }
+}
+
+/// The requests for the leases of the configuration.
+fn wishes(conf: &Conf, at: &Attachment) -> Result<Vec<Request>> {
+    let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
+    let netns = netns.to_string_lossy().into_owned();
+    let wish = |v6| Wish { key: at.key.clone(), netns: netns.clone(), terms: terms(conf, v6) };
+    Ok(conf.leases.iter().map(|v6| Request::Add(wish(*v6))).collect())
+}
+
+fn terms(conf: &Conf, v6: Option<Mode>) -> Terms {
+    Terms {
+        provide: conf.provide.clone(),
+        request: conf.request.clone(),
+        priority: conf.priority,
+        v6,
+    }
+}
+
+/// Releases the leases of a failed ADD now, while the interface still exists to send from: a daemon
+/// that died may have left a request behind, and the other family may have a lease.
+fn release_after(error: Error, daemon: &Peer, key: &Key) -> Error {
+    match release(daemon, key) {
+        Ok(()) => error,
+        Err(failed) => error.with_details(format_args!("undo: {failed}")),
+    }
+}
+
+/// Lets the daemon release the stale leases, unless this is only a look. Returns them if they are
+/// to be reported.
+fn gc_by_daemon(
+    daemon: &Peer,
+    network: &NetworkName,
+    valid: &ValidAttachments,
+) -> Result<Vec<Stale>> {
+    let mut listed = vec![];
+    if valid.is_watched() {
+        listed = stale(daemon.ask(&Request::Leases)?, network, valid);
+    }
+    if !valid.is_look() {
+        daemon.ask::<()>(&Request::gc(network, valid))?;
+    }
+    Ok(listed)
 }
 
 /// The daemon's leases that its GC would release, from the daemon's list of leases.
 fn stale(leases: Vec<Described>, network: &NetworkName, valid: &ValidAttachments) -> Vec<Stale> {
     let of_lease = |lease: Described| {
-        let [id, of, ifname] = lease.key.split('/').take(3).collect::<Vec<_>>()[..] else {
-            return None;
-        };
-        let key = Key::parse(of, id, ifname).ok().filter(|key| key.network == *network)?;
-        let net: Option<IpNet> = lease.address.as_ref().and_then(|net| net.parse().ok());
-        let address = net.map(|net| net.addr());
-        let what = address.map_or_else(|| "lease".to_owned(), |ip| format!("lease {ip}"));
-        let stale = Stale {
-            what,
-            holder: Holder::of(&key),
-            addresses: address.into_iter().collect(),
-            netns_path: lease.namespace,
-            ..Stale::default()
-        };
-        (!valid.contains(id, ifname)).then_some(stale)
+        let key = lease.attachment().filter(|key| valid.is_stale(network, key))?;
+        let address = lease.net().map(|net| net.addr());
+        Some(stale_lease(&key, address, lease.namespace))
     };
     leases.into_iter().filter_map(of_lease).collect()
 }
@@ -157,21 +166,29 @@ fn stale(leases: Vec<Described>, network: &NetworkName, valid: &ValidAttachments
 fn release(daemon: &Peer, key: &Key) -> Result<()> {
     let deadline = daemon.deadline.of_wait(RESTART_PATIENCE);
     loop {
-        // The daemon may exit during the request, and may start during the work on its journal.
-        let del = Request::Del(key.clone());
-        let again = match daemon.begin_to_ask(&del).and_then(|asked| asked.answer()) {
-            Ok(answer) => return answer,
-            Err(error) if is_not_running(&error) => match orphans::del(&daemon.socket, key) {
-                Err(error) if error.code == Code::CONFLICT => error,
-                done => return done,
-            },
-            Err(error) if error.code == Code::TRY_AGAIN => error,
-            Err(error) => return Err(error),
+        let again = match attempt_release(daemon, key) {
+            Ok(done) => return done,
+            Err(again) => again,
         };
         if Instant::now() > deadline {
             return Err(again);
         }
         thread::sleep(RESTART_PAUSE); // a killed daemon closes its socket first and releases its lock last
+    }
+}
+
+/// The outcome of a release; the outer error is one that a retry may avoid: the daemon may exit
+/// during the request, and may start during the work on its journal.
+fn attempt_release(daemon: &Peer, key: &Key) -> Result<Result<()>> {
+    let del = Request::Del(key.clone());
+    match daemon.begin_to_ask(&del).and_then(|asked| asked.answer()) {
+        Ok(answer) => Ok(answer),
+        Err(error) if is_not_running(&error) => match orphans::del(&daemon.socket, key) {
+            Err(error) if error.code == Code::CONFLICT => Err(error),
+            done => Ok(done),
+        },
+        Err(error) if error.code == Code::TRY_AGAIN => Err(error),
+        Err(error) => Ok(Err(error)),
     }
 }
 
@@ -192,21 +209,29 @@ fn leased(daemon: &Peer, wishes: &[Request]) -> Result<Result<AddResult>> {
     let asked: Result<Vec<_>> = wishes.iter().map(|wish| daemon.begin_to_ask(wish)).collect();
     let mut all = AddResult::default();
     for asked in asked? {
-        let mut result = match asked.answer()? {
-            Ok(answer) => read_result(&answer)?,
+        match asked.answer()? {
+            Ok(answer) => merge(&mut all, read_result(&answer)?),
             Err(error) => return Ok(Err(error)),
-        };
-        all.ips.append(&mut result.ips);
-        all.routes.append(&mut result.routes);
-        all.dns.nameservers.append(&mut result.dns.nameservers);
-        all.dns.domain.push_str(&result.dns.domain); // IPv6 has none
-        for domain in result.dns.search {
-            if !all.dns.search.contains(&domain) {
-                all.dns.search.push(domain);
-            }
         }
     }
     Ok(Ok(all))
+}
+
+/// Adds the result of another family.
+fn merge(all: &mut AddResult, mut result: AddResult) {
+    all.ips.append(&mut result.ips);
+    all.routes.append(&mut result.routes);
+    all.dns.nameservers.append(&mut result.dns.nameservers);
+    all.dns.domain.push_str(&result.dns.domain); // IPv6 has none
+    add_new(&mut all.dns.search, result.dns.search);
+}
+
+fn add_new(domains: &mut Vec<String>, more: Vec<String>) {
+    for domain in more {
+        if !domains.contains(&domain) {
+            domains.push(domain);
+        }
+    }
 }
 
 fn read_result(answer: &Value) -> Result<AddResult> {
@@ -231,21 +256,38 @@ fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
     if conf.leases.iter().any(Option::is_some) {
         enable_ipv6(at)?;
     }
-    let container = at.netlink()?;
-    let link = container.link(at.ifname()).map_err(|error| if error.is_errno(Errno::ENODEV) {
-            error.with_details("the server is asked over the interface: ptp, which makes it later, cannot have dhcp")
-        } else { error })?;
+    let link = at.netlink()?.link(at.ifname()).map_err(explain_missing_link)?;
     let deadline = cx.deadline().of_wait(CARRIER_PATIENCE);
     if !link.up || !carries(&link) {
-        let watch = at.run(Watch::links)?;
-        container.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-        if !carries(&container.link(at.ifname())?) {
-            watch.until_operational(container, at.ifname(), deadline)?;
-        }
+        set_link_up(at, &link, deadline)?;
     }
-    // A bridge forwards nothing until the other end has carrier too, which the kernel may notice a
-    // moment later.
-    match other_end(cx, &link)? {
+    await_other_end(cx, &link, deadline)
+}
+
+fn explain_missing_link(error: Error) -> Error {
+    if !error.is_errno(Errno::ENODEV) {
+        return error;
+    }
+    error.with_details(
+        "the server is asked over the interface: ptp, which makes it later, cannot have dhcp",
+    )
+}
+
+/// Sets the link up, if it is down, and waits for its carrier.
+fn set_link_up(at: &Attachment, link: &Link, deadline: Instant) -> Result<()> {
+    let container = at.netlink()?;
+    let watch = at.run(Watch::links)?;
+    container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+    if carries(&container.link(at.ifname())?) {
+        return Ok(());
+    }
+    watch.until_operational(container, at.ifname(), deadline).map(drop)
+}
+
+/// Waits for the carrier of the host's end of a veth pair: a bridge forwards nothing until that end
+/// has carrier too, which the kernel may notice a moment later.
+fn await_other_end(cx: &Context<'_>, link: &Link, deadline: Instant) -> Result<()> {
+    match other_end(cx, link)? {
         Some(end) if !carries(&end) => {
             Watch::links()?.until_operational(cx.host()?, &end.name, deadline).map(drop)
         }
@@ -267,20 +309,24 @@ fn other_end(cx: &Context<'_>, link: &Link) -> Result<Option<Link>> {
 
 /// Checks that the lease is held and that its address is in the container's result.
 fn verify(lease: &Described, result: &AddResult) -> Result<()> {
-    let key = &lease.key;
-    let state = &lease.state;
+    if lease.state == "expired" {
+        return Err(expired(lease));
+    }
+    let held = lease.net();
+    let is_known = result.ips.iter().any(|ip| Some(ip.address) == held);
+    if is_known { Ok(()) } else { Err(unknown_address(lease, result)) }
+}
+
+fn expired(lease: &Described) -> Error {
     let address = lease.address.as_deref().unwrap_or_default();
-    if state == "expired" {
-        let msg = format!("lease {key} is {state}");
-        return Err(Error::check(msg)
-            .with_details(format_args!("{address} is not the container's any more")));
-    }
-    let held: Option<IpNet> = address.parse().ok();
-    if result.ips.iter().any(|ip| Some(ip.address) == held) {
-        Ok(())
-    } else {
-        let told: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
-        let msg = format!("lease {key} is {address}, which prevResult does not have");
-        Err(Error::check(msg).with_details(format_args!("it has {}", told.join(", "))))
-    }
+    Error::check(format!("lease {} is {}", lease.key, lease.state))
+        .with_details(format_args!("{address} is not the container's any more"))
+}
+
+fn unknown_address(lease: &Described, result: &AddResult) -> Error {
+    let key = &lease.key;
+    let address = lease.address.as_deref().unwrap_or_default();
+    let told: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
+    Error::check(format!("lease {key} is {address}, which prevResult does not have"))
+        .with_details(format_args!("it has {}", told.join(", ")))
 }

@@ -39,53 +39,60 @@ const COLUMNS: [(&str, &str); 7] = [
 
 /// Builds the command line.
 fn command() -> Command {
-    let socket = || {
-        let arg = Arg::new("socketpath")
-            .long("socketpath")
-            .value_name("PATH")
-            .default_value(DEFAULT_SOCKET);
-        arg.help("Where the daemon listens")
-    };
-    let output = Arg::new("output")
-        .short('o')
-        .long("output")
-        .value_name("FORMAT")
-        .value_parser(["table", "json"]);
-    let key = Arg::new("key")
-        .value_name("KEY")
-        .required(true)
-        .help("CONTAINER/NETWORK/INTERFACE, as leases prints it");
-    let flags =
-        Arg::new("flags").value_name("FLAGS").action(ArgAction::Append).trailing_var_arg(true);
     Command::new(NAME)
         .about("Keep the leases of containers, and look at them")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(
-            Command::new(DAEMON)
-                .about("Run the daemon that the dhcp plugin asks")
-                .disable_help_flag(true)
-                .arg(
-                    flags
-                        .allow_hyphen_values(true)
-                        .help("Those of the reference's daemon; -help lists them"),
-                ),
-        )
-        .subcommand(
-            Command::new("leases")
-                .about("The leases of the daemon")
-                .arg(socket())
-                .arg(output.help("table, or json [table]")),
-        )
-        .subcommand(
-            Command::new("release")
-                .about("Give a lease back and take the address off the interface")
-                .arg(key)
-                .arg(socket()),
-        )
-        .subcommand(
-            Command::new("metrics").about("Counters of the daemon, for Prometheus").arg(socket()),
-        )
+        .subcommand(daemon_command())
+        .subcommand(leases_command())
+        .subcommand(release_command())
+        .subcommand(metrics_command())
+}
+
+fn daemon_command() -> Command {
+    let flags = Arg::new("flags")
+        .value_name("FLAGS")
+        .action(ArgAction::Append)
+        .trailing_var_arg(true)
+        .allow_hyphen_values(true)
+        .help("Those of the reference's daemon; -help lists them");
+    Command::new(DAEMON)
+        .about("Run the daemon that the dhcp plugin asks")
+        .disable_help_flag(true)
+        .arg(flags)
+}
+
+fn leases_command() -> Command {
+    let output = Arg::new("output")
+        .short('o')
+        .long("output")
+        .value_name("FORMAT")
+        .value_parser(["table", "json"])
+        .help("table, or json [table]");
+    Command::new("leases").about("The leases of the daemon").arg(socket()).arg(output)
+}
+
+fn release_command() -> Command {
+    let key = Arg::new("key")
+        .value_name("KEY")
+        .required(true)
+        .help("CONTAINER/NETWORK/INTERFACE, as leases prints it");
+    Command::new("release")
+        .about("Give a lease back and take the address off the interface")
+        .arg(key)
+        .arg(socket())
+}
+
+fn metrics_command() -> Command {
+    Command::new("metrics").about("Counters of the daemon, for Prometheus").arg(socket())
+}
+
+fn socket() -> Arg {
+    Arg::new("socketpath")
+        .long("socketpath")
+        .value_name("PATH")
+        .default_value(DEFAULT_SOCKET)
+        .help("Where the daemon listens")
 }
 
 /// Runs a subcommand and returns the exit status.
@@ -102,41 +109,52 @@ fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
 }
 
 fn operate(verb: &str, matches: &ArgMatches) -> Result<String> {
-    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
-    let peer = Peer { socket: PathBuf::from(text("socketpath")), deadline: Deadline::default() };
-    Ok(match verb {
-        "leases" => {
-            let leases: Value = peer.ask(&Request::Leases)?;
-            table::of_rows(leases.items().to_vec(), &COLUMNS, text("output") == "json")
-        }
-        "release" => {
-            peer.ask::<()>(&Request::Release(text("key").to_owned()))?;
-            String::new()
-        }
-        _ => peer.ask(&Request::Metrics)?,
-    })
+    let socket = PathBuf::from(text(matches, "socketpath"));
+    let peer = Peer { socket, deadline: Deadline::default() };
+    match verb {
+        "leases" => leases(&peer, text(matches, "output") == "json"),
+        "release" => release(&peer, text(matches, "key")),
+        _ => peer.ask(&Request::Metrics),
+    }
 }
 
-/// Runs the daemon, with flags as Go's flag package reads them. As in the reference, invalid flags
-/// exit with status 2.
+/// The value of an argument, if the subcommand has it.
+fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
+    matches.get_one::<String>(name).map(String::as_str).unwrap_or_default()
+}
+
+fn leases(peer: &Peer, is_json: bool) -> Result<String> {
+    let leases: Value = peer.ask(&Request::Leases)?;
+    Ok(table::of_rows(leases.items().to_vec(), &COLUMNS, is_json))
+}
+
+fn release(peer: &Peer, key: &str) -> Result<String> {
+    peer.ask::<()>(&Request::Release(key.to_owned()))?;
+    Ok(String::new())
+}
+
+/// Runs the daemon, with flags as Go's flag package reads them.
 fn run_daemon(flags: &[String], env: &Environment, io: &mut Streams<'_>) -> u8 {
     let flags = match Flags::parse(flags) {
         Ok(flags) => flags,
-        Err(refused) => {
-            let mistake = if let Refused::Mistake(mistake) = &refused {
-                format!("{mistake}\n")
-            } else {
-                String::new()
-            };
-            let _ = write!(io.stderr, "{mistake}{}", usage()); // the status reports it too
-            return if refused == Refused::Help { 0 } else { 2 };
-        }
+        Err(refused) => return show_usage(&refused, io),
     };
     // No runtime reads an error object from the daemon, so a panic goes to the log.
     std::panic::set_hook(Box::new(|panic| warn(format_args!("a bug in cni-multi: {panic}"))));
     let Err(error) = daemon::run(flags, |name| env.get(name)) else { return 0 };
     warn(visible(&error.to_string()));
     1
+}
+
+/// Prints why the daemon does not start, and returns the exit status: as in the reference, 2 for
+/// invalid flags.
+fn show_usage(refused: &Refused, io: &mut Streams<'_>) -> u8 {
+    let (mistake, status) = match refused {
+        Refused::Help => (String::new(), 0),
+        Refused::Mistake(mistake) => (format!("{mistake}\n"), 2),
+    };
+    let _ = write!(io.stderr, "{mistake}{}", usage()); // the status reports it too
+    status
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -11,6 +12,7 @@ use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::decode::{from_value, member};
 use crate::cni::json::Value;
+use crate::cni::valid::ValidAttachment;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Expected, Mistake, Problem, Result};
 use crate::family::Family;
@@ -128,6 +130,21 @@ pub struct Described {
     pub namespace: String,
 }
 
+impl Described {
+    /// The attachment in the lease's name.
+    pub fn attachment(&self) -> Option<Key> {
+        let mut names = self.key.split('/');
+        let id = names.next()?;
+        let network = names.next()?;
+        Key::parse(network, id, names.next()?).ok()
+    }
+
+    /// The address with its prefix length.
+    pub fn net(&self) -> Option<IpNet> {
+        self.address.as_deref()?.parse().ok()
+    }
+}
+
 /// Serialises a lease's key as `{"key":…}`.
 fn by_key<S: Serializer>(key: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map([("key", key)])
@@ -161,14 +178,12 @@ impl Request {
     /// A GC request for a network. The names of the configuration's list have been checked. A
     /// spared one may be any text on the host, but the daemon has leases of valid names only.
     pub fn gc(network: &NetworkName, valid: &ValidAttachments) -> Request {
-        let names = valid.names();
-        let valid = names.iter().filter_map(|valid| {
-            Some((
-                ContainerId::parse(&valid.container_id).ok()?,
-                IfName::parse(&valid.ifname).ok()?,
-            ))
-        });
-        Request::Gc { network: network.clone(), valid: valid.collect() }
+        let parse = |valid: &ValidAttachment| {
+            let id = ContainerId::parse(&valid.container_id).ok()?;
+            Some((id, IfName::parse(&valid.ifname).ok()?))
+        };
+        let valid = valid.names().iter().filter_map(parse).collect();
+        Request::Gc { network: network.clone(), valid }
     }
 
     /// Decodes a request's line. Code 6 if it is none; a mistake has its path.
@@ -183,11 +198,7 @@ impl Request {
     fn of(line: &Value) -> Result<Request> {
         let op: String = required(line, "op")?;
         Ok(match op.as_str() {
-            "add" => Request::Add(Wish {
-                key: from_value(line)?,
-                netns: required(line, "netns")?,
-                terms: from_value(line)?,
-            }),
+            "add" => Request::Add(Wish::of(line)?),
             "check" => Request::Check { key: from_value(line)?, family: member(line, "family")? },
             "del" => Request::Del(from_value(line)?),
             "gc" => {
@@ -197,12 +208,24 @@ impl Request {
             "leases" => Request::Leases,
             "release" => Request::Release(required(line, "key")?),
             "metrics" => Request::Metrics,
-            _ => {
-                let unknown = Mistake::new(format_args!("{op:?} is unknown")).at("op");
-                return Err(unknown.expecting(Expected::OneOf(&OPERATIONS)).into());
-            }
+            _ => return Err(unknown_operation(&op)),
         })
     }
+}
+
+impl Wish {
+    fn of(line: &Value) -> Result<Wish> {
+        Ok(Wish {
+            key: from_value(line)?,
+            netns: required(line, "netns")?,
+            terms: from_value(line)?,
+        })
+    }
+}
+
+fn unknown_operation(op: &str) -> Error {
+    let unknown = Mistake::new(format_args!("{op:?} is unknown")).at("op");
+    unknown.expecting(Expected::OneOf(&OPERATIONS)).into()
 }
 
 fn required<T: DeserializeOwned>(line: &Value, key: &'static str) -> Result<T> {
@@ -210,10 +233,15 @@ fn required<T: DeserializeOwned>(line: &Value, key: &'static str) -> Result<T> {
     given.ok_or_else(|| Mistake::of(Problem::Missing).at(key).into())
 }
 
+/// The family of a lease from this source; `None` is IPv4.
+pub fn family_of(v6: Option<Mode>) -> Family {
+    if v6.is_some() { Family::V6 } else { Family::V4 }
+}
+
 impl Terms {
     /// The family of the address.
     pub fn family(&self) -> Family {
-        if self.v6.is_some() { Family::V6 } else { Family::V4 }
+        family_of(self.v6)
     }
 }
 

@@ -1,5 +1,6 @@
 //! DEL and GC without a daemon: the plugin itself releases the leases of a daemon that has exited.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use super::flags::Flags;
@@ -17,57 +18,58 @@ use crate::sys::random::Random;
 
 /// Releases the leases of an attachment, if the daemon that used `socket` has left any.
 pub fn del(socket: &Path, key: &Key) -> Result<()> {
-    let Some(journal) = Journal::left_behind(&DAEMON, &DAEMON.journal_beside(socket))? else {
-        return Ok(());
-    };
+    let Some(journal) = left_behind(socket)? else { return Ok(()) };
     let mut errors = ErrorList::default();
     for family in Family::ALL {
-        let name = file_name(key, family);
-        let released = journal.find(&name).map(|record| record.iter().for_each(release));
-        errors.push(released.and_then(|()| journal.remove(&name)));
+        errors.push(del_named(&journal, &file_name(key, family)));
     }
     errors.finish()
 }
 
+/// The journal of a daemon that has exited.
+fn left_behind(socket: &Path) -> Result<Option<Journal>> {
+    Journal::left_behind(&DAEMON, &DAEMON.journal_beside(socket))
+}
+
+fn del_named(journal: &Journal, name: &str) -> Result<()> {
+    journal.find(name)?.iter().for_each(release);
+    journal.remove(name)
+}
+
 /// Releases the leases of a network except those of valid attachments.
 pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    let Some(journal) = Journal::left_behind(&DAEMON, &DAEMON.journal_beside(socket))? else {
-        return Ok(());
-    };
+    let Some(journal) = left_behind(socket)? else { return Ok(()) };
     let mut errors = ErrorList::default();
     for read in journal.read_all()? {
         let Read::Record(record) = read else { continue };
-        let key = &record.key;
-        if key.network == *network
-            && !valid.contains(key.container_id.as_str(), key.ifname.as_str())
-        {
-            errors.push(valid.remove(
-                || stale(&record),
-                || {
-                    release(&record);
-                    journal.remove(&record.name())
-                },
-            ));
+        if valid.is_stale(network, &record.key) {
+            errors.push(valid.remove(|| stale(&record), || forget(&journal, &record)));
         }
     }
     if !valid.is_look() {
         let names = valid.names();
-        forget_all_torn(
-            &journal,
-            network,
-            names.iter().map(|at| (at.container_id.as_str(), at.ifname.as_str())),
-        );
+        let names = names.iter().map(|at| (at.container_id.as_str(), at.ifname.as_str()));
+        forget_all_torn(&journal, network, names);
     }
     errors.finish()
+}
+
+fn forget(journal: &Journal, record: &Record) -> Result<()> {
+    release(record);
+    journal.remove(&record.name())
 }
 
 /// Describes a lease that GC removes.
 fn stale(record: &Record) -> Stale {
     let address = record.lease.as_ref().map(Lease::address);
+    stale_lease(&record.key, address, record.place.netns.clone())
+}
+
+/// Describes a lease, with its address if it has one.
+pub fn stale_lease(key: &Key, address: Option<IpAddr>, netns_path: String) -> Stale {
     let what = address.map_or_else(|| "lease".to_owned(), |ip| format!("lease {ip}"));
-    let holder = Holder::of(&record.key);
-    let netns_path = record.place.netns.clone();
-    Stale { what, holder, addresses: address.into_iter().collect(), netns_path, ..Stale::default() }
+    let addresses = address.into_iter().collect();
+    Stale { what, holder: Holder::of(key), addresses, netns_path, ..Stale::default() }
 }
 
 fn release(record: &Record) {

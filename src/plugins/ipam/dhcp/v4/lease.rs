@@ -103,6 +103,11 @@ impl Lease {
         self.expires = self.acquired + time;
     }
 
+    /// The four times: requested, T1, T2 and expiry.
+    pub fn times(&self) -> [Moment; 4] {
+        [self.acquired, self.t1, self.t2, self.expires]
+    }
+
     /// The address with its prefix length.
     pub fn net(&self) -> Ipv4Net {
         Ipv4Net::new_assert(self.address, self.prefix_len.min(32))

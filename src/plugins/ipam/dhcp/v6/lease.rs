@@ -119,6 +119,11 @@ impl Lease {
         }
     }
 
+    /// The four times: requested, T1, T2 and expiry.
+    pub fn times(&self) -> [Moment; 4] {
+        [self.acquired, self.t1, self.t2, self.expires]
+    }
+
     /// The address with its prefix length.
     pub fn net(&self) -> Ipv6Net {
         Ipv6Net::new_assert(self.address, self.prefix_len.min(128))
