@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use crate::sys::clock::Moment;
+use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;
 
 /// The state of a client.
@@ -77,6 +77,15 @@ impl Troubles {
         let all: Vec<&str> = self.heard.iter().chain(&more).map(String::as_str).collect();
         if all.is_empty() { silence.to_owned() } else { all.join("; ") }
     }
+}
+
+/// T1 comes early by up to this fraction of itself, so that containers started together do not
+/// renew together.
+const T1_SPREAD: u32 = 32;
+
+/// A random moment before the T1 of a lease that runs since `start`.
+pub fn early_t1(t1: Moment, start: Moment, random: &mut Random) -> Moment {
+    if t1 == NEVER { NEVER } else { t1 - random.below(t1.saturating_sub(start) / T1_SPREAD) }
 }
 
 /// One call of a client: the time, random numbers, and the actions to return.

@@ -81,23 +81,10 @@ impl Lease {
     /// Sets the times from the options. Where T1 < T2 < expiry does not hold, the defaults of RFC
     /// 2131, section 4.4.5, replace what is wrong.
     fn set_times(&mut self) {
-        // As in other clients, a lease time of 0 counts as missing.
-        let time = self
-            .options
-            .long(code::LEASE_TIME)
-            .filter(|seconds| *seconds != 0)
-            .unwrap_or(DEFAULT_TIME);
-        if time == INFINITE {
-            return;
-        }
-        let seconds =
-            |code| self.options.long(code).map(|seconds| Duration::from_secs(seconds.into()));
-        let sane =
-            |given: Option<Duration>, end| given.filter(|given| !given.is_zero() && *given < end);
-        let time = Duration::from_secs(time.into());
-        let t2 = sane(seconds(code::REBINDING_TIME), time).unwrap_or(time * 7 / 8);
-        let t1 =
-            sane(seconds(code::RENEWAL_TIME), t2).unwrap_or_else(|| (time / 2).min(t2 * 4 / 7));
+        let Some(time) = lease_time(&self.options) else { return };
+        let t2 = time_before(time, code::REBINDING_TIME, &self.options).unwrap_or(time * 7 / 8);
+        let t1 = time_before(t2, code::RENEWAL_TIME, &self.options)
+            .unwrap_or_else(|| (time / 2).min(t2 * 4 / 7));
         self.t1 = self.acquired + t1;
         self.t2 = self.acquired + t2;
         self.expires = self.acquired + time;
@@ -123,37 +110,52 @@ impl Lease {
     /// The result of ADD, from the server's options. Invalid options are left out. A `priority` of
     /// 0 means no metric.
     pub fn result(&self, priority: i64) -> AddResult {
-        let gateway =
-            self.options.addresses(code::ROUTERS).next().filter(|router| !router.is_unspecified());
+        let gateway = self.gateway();
         let mut routes = self.routes(gateway);
-        let mtu =
-            self.options.short(code::MTU).filter(|mtu| MTUS.contains(mtu)).unwrap_or_default();
+        let mtu = self.mtu();
         for route in &mut routes {
             (route.priority, route.mtu) = (priority, mtu.into());
         }
-        let address = IpConfig {
-            interface: None,
-            address: self.net().into(),
-            gateway: gateway.map(IpAddr::V4),
-        };
-        AddResult { ips: vec![address], routes, dns: self.dns(), ..AddResult::default() }
+        let gateway = gateway.map(IpAddr::V4);
+        let ips = vec![IpConfig { interface: None, address: self.net().into(), gateway }];
+        AddResult { ips, routes, dns: self.dns(), ..AddResult::default() }
+    }
+
+    fn gateway(&self) -> Option<Ipv4Addr> {
+        self.options.addresses(code::ROUTERS).next().filter(|router| !router.is_unspecified())
+    }
+
+    /// The MTU for the routes; 0 for the link's.
+    fn mtu(&self) -> u16 {
+        self.options.short(code::MTU).filter(|mtu| MTUS.contains(mtu)).unwrap_or_default()
     }
 
     /// The routes: those of option 121 replace all others (RFC 3442); without it, those of option
     /// 33 and the default route.
     fn routes(&self, gateway: Option<Ipv4Addr>) -> Vec<Route> {
-        let classless = [code::CLASSLESS_ROUTES, code::CLASSLESS_ROUTES_OF_MICROSOFT];
-        let classless =
-            classless.into_iter().find_map(|code| classless_routes(self.options.get(code)?));
-        if let Some(routes) = classless.filter(|routes| !routes.is_empty()) {
+        if let Some(routes) = self.classless_routes() {
             return routes;
         }
+        let default = gateway.map(|gateway| route(Ipv4Addr::UNSPECIFIED, 0, gateway));
+        let mut routes = self.static_routes();
+        routes.extend(default);
+        routes
+    }
+
+    /// The routes of option 121, if there are any; without it, those of Microsoft's option.
+    fn classless_routes(&self) -> Option<Vec<Route>> {
+        let codes = [code::CLASSLESS_ROUTES, code::CLASSLESS_ROUTES_OF_MICROSOFT];
+        let routes = codes.into_iter().find_map(|code| classless_routes(self.options.get(code)?));
+        routes.filter(|routes| !routes.is_empty())
+    }
+
+    /// The routes of option 33: pairs of a destination and a router.
+    fn static_routes(&self) -> Vec<Route> {
         let pairs: Vec<Ipv4Addr> = self.options.addresses(code::STATIC_ROUTES).collect();
         let (pairs, _) = pairs.as_chunks::<2>();
         let of_class =
             |[to, router]: &[Ipv4Addr; 2]| Some(route(*to, prefix_len_of_class(*to)?, *router));
-        let default = gateway.map(|gateway| route(Ipv4Addr::UNSPECIFIED, 0, gateway));
-        pairs.iter().filter_map(of_class).chain(default).collect()
+        pairs.iter().filter_map(of_class).collect()
     }
 
     fn dns(&self) -> Dns {
@@ -189,7 +191,7 @@ impl From<Lease> for Stored {
             server: lease.server,
             xid: lease.xid,
             options,
-            times: Times::from([lease.acquired, lease.t1, lease.t2, lease.expires]),
+            times: Times::from(lease.times()),
         }
     }
 }
@@ -213,6 +215,20 @@ impl TryFrom<Stored> for Lease {
             xid: stored.xid,
         })
     }
+}
+
+/// The lease time, unless the lease has no end. As in other clients, a lease time of 0 counts as
+/// missing.
+fn lease_time(options: &Options) -> Option<Duration> {
+    let given = options.long(code::LEASE_TIME).filter(|seconds| *seconds != 0);
+    let seconds = given.unwrap_or(DEFAULT_TIME);
+    (seconds != INFINITE).then(|| Duration::from_secs(seconds.into()))
+}
+
+/// The time in an option, if it is positive and before `end`.
+fn time_before(end: Duration, code: u8, options: &Options) -> Option<Duration> {
+    let time = Duration::from_secs(options.long(code)?.into());
+    (!time.is_zero() && time < end).then_some(time)
 }
 
 /// The prefix length of the subnet mask; `None` if it has holes, or is 0.0.0.0.

@@ -32,6 +32,16 @@ pub enum Op {
     Reply = 2,
 }
 
+impl Op {
+    fn of(octet: u8) -> Result<Op, Malformed> {
+        match octet {
+            1 => Ok(Op::Request),
+            2 => Ok(Op::Reply),
+            _ => Err(Malformed("its op is neither request nor reply")),
+        }
+    }
+}
+
 /// The type of a message: option 53.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageType {
@@ -114,16 +124,17 @@ impl Message {
         MessageType::ALL.into_iter().find(|kind| *kind as u8 == octet)
     }
 
+    /// The server that identifies itself in the message.
+    pub fn server(&self) -> Option<Ipv4Addr> {
+        self.options.address(code::SERVER_ID).filter(|server| !server.is_unspecified())
+    }
+
     /// Parses the payload of a datagram. The options must have an END, also those in overloaded
     /// fields.
     pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
         const SHORT: Malformed = Malformed("it is shorter than 240 octets");
         let (fixed, options) = bytes.split_at_checked(OPTIONS).ok_or(SHORT)?;
-        let op = match fixed[0] {
-            1 => Op::Request,
-            2 => Op::Reply,
-            _ => return Err(Malformed("its op is neither request nor reply")),
-        };
+        let op = Op::of(fixed[0])?;
         if fixed[FILE.end..] != COOKIE {
             return Err(Malformed("it has no magic cookie"));
         }
@@ -155,6 +166,18 @@ impl Message {
     /// The payload of a datagram.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(2 * SHORTEST);
+        self.write_fields(&mut bytes);
+        bytes.resize(FILE.end, 0);
+        bytes.extend(COOKIE);
+        self.options.write(&mut bytes);
+        if bytes.len() < SHORTEST {
+            bytes.resize(SHORTEST, code::PAD);
+        }
+        bytes
+    }
+
+    /// Writes the fields before `sname`, without the rest of `chaddr`.
+    fn write_fields(&self, bytes: &mut Vec<u8>) {
         // An InfiniBand address does not fit, and none is needed (RFC 4390).
         let chaddr =
             Some(self.chaddr.octets()).filter(|octets| octets.len() <= CHADDR).unwrap_or_default();
@@ -166,13 +189,6 @@ impl Message {
             bytes.extend(address.octets());
         }
         bytes.extend(chaddr);
-        bytes.resize(FILE.end, 0);
-        bytes.extend(COOKIE);
-        self.options.write(&mut bytes);
-        if bytes.len() < SHORTEST {
-            bytes.resize(SHORTEST, code::PAD);
-        }
-        bytes
     }
 }
 

@@ -133,20 +133,19 @@ impl Options {
     /// Adds the options of a field, which must have an END. The value of a repeated option is
     /// appended (RFC 3396).
     pub(super) fn read(&mut self, field: &[u8]) -> Result<(), Malformed> {
-        let cut_off = Malformed("an option is cut off");
         let mut field = Reader::new(field);
         loop {
             match field.u8().ok_or(Malformed("its options have no end"))? {
                 code::END => return Ok(()),
                 code::PAD => (),
-                code => {
-                    let length = field.u8().ok_or(cut_off)?;
-                    let value = field.take(length.into()).ok_or(cut_off)?;
-                    if let Some(place) = self.place(code) {
-                        place.extend(value);
-                    }
-                }
+                code => self.append(code, read_value(&mut field)?),
             }
+        }
+    }
+
+    fn append(&mut self, code: u8, value: &[u8]) {
+        if let Some(place) = self.place(code) {
+            place.extend(value);
         }
     }
 
@@ -178,4 +177,11 @@ impl Options {
         });
         Some(&mut self.0[at].1)
     }
+}
+
+/// Takes an option's length and value.
+fn read_value<'a>(field: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+    let length = field.u8();
+    let value = length.and_then(|length| field.take(length.into()));
+    value.ok_or(Malformed("an option is cut off"))
 }

@@ -53,21 +53,14 @@ impl Lease {
     /// The lease granted at `now`, without what routers advertise. If T1 or T2 is 0 or not before
     /// the end, it is half or four fifths of the preferred lifetime (RFC 8415, section 21.4).
     pub fn of_grant(grant: &Grant, t1: u32, t2: u32, now: Moment) -> Lease {
-        let basis = if grant.preferred == 0 { grant.valid } else { grant.preferred };
-        let moment = |told: u32, tenths: u32| match told {
-            0 if basis == INFINITE => NEVER,
-            0 => now + Duration::from_secs(basis.into()) * tenths / 10,
-            told => after(now, told),
-        };
-        let sane = |told: u32| if told < grant.valid || grant.valid == INFINITE { told } else { 0 };
-        let t1 = moment(sane(t1), 5);
+        let t1 = renewal_time(grant, t1, 5, now);
         Lease {
             address: grant.address,
             prefix_len: 128,
             server: vec![],
             acquired: now,
             t1,
-            t2: moment(sane(t2), 8).max(t1),
+            t2: renewal_time(grant, t2, 8, now).max(t1),
             expires: after(now, grant.valid),
             router: None,
             routes: vec![],
@@ -80,12 +73,15 @@ impl Lease {
     /// Adds what the link's routers advertise. What none of them advertises this time stays as
     /// `before`.
     pub fn learn(&mut self, routers: &[Advertisement], before: Option<&Lease>) {
+        self.learn_router(routers, before);
+        let on_link = longest_prefix(routers, self.address);
+        self.prefix_len = before.map(|lease| lease.prefix_len).or(on_link).unwrap_or(128);
+        self.learn_names(routers, before.filter(|_| routers.is_empty()));
+    }
+
+    fn learn_router(&mut self, routers: &[Advertisement], before: Option<&Lease>) {
         let known = before.and_then(|lease| lease.router);
-        // Keep the known router unless another has a higher preference.
-        let default_routers = routers.iter().filter(|router| router.lifetime != 0);
-        let best =
-            default_routers.min_by_key(|told| (-told.preference, Some(told.router) != known));
-        if let Some(best) = best {
+        if let Some(best) = best_router(routers, known) {
             self.router = Some(best.router);
             self.routes.clone_from(&best.routes);
             self.mtu = best.mtu.unwrap_or_default();
@@ -93,30 +89,18 @@ impl Lease {
             (self.router, self.mtu) = (before.router, before.mtu);
             self.routes.clone_from(&before.routes);
         }
-        let prefixes = routers.iter().flat_map(|told| &told.prefixes);
-        let on_link =
-            prefixes.filter(|prefix| prefix.on_link && prefix.net.contains(&self.address));
-        let longest = on_link.map(|prefix| prefix.net.prefix_len()).max();
-        self.prefix_len = before.map(|lease| lease.prefix_len).or(longest).unwrap_or(128);
-        // Routers' name servers and domains count only if the server sends none.
-        let no_servers = self.name_servers.is_empty();
-        let no_domains = self.domains.is_empty();
-        for told in routers {
-            if no_servers {
-                self.name_servers.extend_from_slice(&told.name_servers);
-            }
-            if no_domains {
-                self.domains.extend_from_slice(&told.domains);
-            }
-        }
-        if let Some(before) = before.filter(|_| routers.is_empty()) {
-            if no_servers {
-                self.name_servers.clone_from(&before.name_servers);
-            }
-            if no_domains {
-                self.domains.clone_from(&before.domains);
-            }
-        }
+    }
+
+    /// Takes the name servers and domains of the routers and of the lease before. They count only
+    /// if the server sends none.
+    fn learn_names(&mut self, routers: &[Advertisement], before: Option<&Lease>) {
+        let mut servers: Vec<&[String]> =
+            routers.iter().map(|told| &told.name_servers[..]).collect();
+        let mut domains: Vec<&[String]> = routers.iter().map(|told| &told.domains[..]).collect();
+        servers.extend(before.map(|lease| &lease.name_servers[..]));
+        domains.extend(before.map(|lease| &lease.domains[..]));
+        fill(&mut self.name_servers, &servers);
+        fill(&mut self.domains, &domains);
     }
 
     /// The four times: requested, T1, T2 and expiry.
@@ -131,24 +115,28 @@ impl Lease {
 
     /// The result of ADD. A `priority` of 0 means no metric.
     pub fn result(&self, priority: i64) -> AddResult {
-        let router = self.router.map(IpAddr::V6);
+        let gateway = self.router.map(IpAddr::V6);
+        let dns = Dns {
+            nameservers: self.name_servers.clone(),
+            search: self.domains.clone(),
+            ..Dns::default()
+        };
+        AddResult {
+            ips: vec![IpConfig { interface: None, address: self.net().into(), gateway }],
+            routes: gateway.map(|gateway| self.routes_by(gateway, priority)).unwrap_or_default(),
+            dns,
+            ..AddResult::default()
+        }
+    }
+
+    fn routes_by(&self, gateway: IpAddr, priority: i64) -> Vec<Route> {
         let route = |to: Ipv6Net| Route {
-            gw: router,
+            gw: Some(gateway),
             priority,
             mtu: self.mtu.into(),
             ..Route::to(to.into())
         };
-        let destinations = self.routes.iter().copied().chain([Ipv6Net::default()]);
-        AddResult {
-            ips: vec![IpConfig { interface: None, address: self.net().into(), gateway: router }],
-            routes: if router.is_some() { destinations.map(route).collect() } else { vec![] },
-            dns: Dns {
-                nameservers: self.name_servers.clone(),
-                search: self.domains.clone(),
-                ..Dns::default()
-            },
-            ..AddResult::default()
-        }
+        self.routes.iter().copied().chain([Ipv6Net::default()]).map(route).collect()
     }
 }
 
@@ -174,6 +162,7 @@ struct Stored {
 
 impl From<Lease> for Stored {
     fn from(lease: Lease) -> Stored {
+        let times = Times::from(lease.times());
         Stored {
             address: lease.net(),
             server: lease.server,
@@ -182,7 +171,7 @@ impl From<Lease> for Stored {
             name_servers: lease.name_servers,
             domains: lease.domains,
             router: lease.router,
-            times: Times::from([lease.acquired, lease.t1, lease.t2, lease.expires]),
+            times,
         }
     }
 }
@@ -204,6 +193,39 @@ impl From<Stored> for Lease {
             name_servers: stored.name_servers,
             domains: stored.domains,
         }
+    }
+}
+
+/// The default router with the highest preference; the known one unless another has a higher
+/// preference.
+fn best_router(routers: &[Advertisement], known: Option<Ipv6Addr>) -> Option<&Advertisement> {
+    let default_routers = routers.iter().filter(|router| router.lifetime != 0);
+    default_routers.min_by_key(|told| (-told.preference, Some(told.router) != known))
+}
+
+/// The length of the longest prefix on the link that contains the address.
+fn longest_prefix(routers: &[Advertisement], address: Ipv6Addr) -> Option<u8> {
+    let prefixes = routers.iter().flat_map(|told| &told.prefixes);
+    let on_link = prefixes.filter(|prefix| prefix.on_link && prefix.net.contains(&address));
+    on_link.map(|prefix| prefix.net.prefix_len()).max()
+}
+
+/// Adds the names of all sources to a list that is empty.
+fn fill(names: &mut Vec<String>, sources: &[&[String]]) {
+    if names.is_empty() {
+        sources.iter().for_each(|source| names.extend_from_slice(source));
+    }
+}
+
+/// T1 or T2: as the server says, or so many tenths of the preferred lifetime.
+fn renewal_time(grant: &Grant, told: u32, tenths: u32, now: Moment) -> Moment {
+    let basis = if grant.preferred == 0 { grant.valid } else { grant.preferred };
+    if told != 0 && (told < grant.valid || grant.valid == INFINITE) {
+        after(now, told)
+    } else if basis == INFINITE {
+        NEVER
+    } else {
+        now + Duration::from_secs(basis.into()) * tenths / 10
     }
 }
 

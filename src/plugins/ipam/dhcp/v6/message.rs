@@ -129,22 +129,11 @@ impl Message {
             .unwrap_or_default()
     }
 
-    /// The association with this id. One with T1 after T2 is invalid (section 21.4).
+    /// The association with this id.
     pub fn association(&self, iaid: u32) -> Option<Association> {
         let mut values = self.options.all(options::IA_NA).map(Reader::new);
-        let mut value = values.find_map(|mut value| (value.u32()? == iaid).then_some(value))?;
-        let t1 = value.u32()?;
-        let t2 = value.u32()?;
-        let within = Options::decode(value.rest())?;
-        let addresses = within.all(options::IA_ADDRESS).filter_map(Grant::read).collect();
-        let offered = within.get(options::IA_ADDRESS).and_then(|value| Reader::new(value).ipv6());
-        (t1 <= t2 || t2 == 0).then(|| Association {
-            t1,
-            t2,
-            addresses,
-            offered,
-            status: Status::within(&within),
-        })
+        let value = values.find_map(|mut value| (value.u32()? == iaid).then_some(value))?;
+        Association::read(value)
     }
 
     /// The name servers that the server sends.
@@ -158,25 +147,40 @@ impl Message {
     }
 }
 
+impl Association {
+    /// Parses an association behind its id. One with T1 after T2 is invalid (section 21.4).
+    fn read(mut value: Reader<'_>) -> Option<Association> {
+        let t1 = value.u32()?;
+        let t2 = value.u32()?;
+        let within = Options::decode(value.rest())?;
+        let offered = within.get(options::IA_ADDRESS).and_then(|value| Reader::new(value).ipv6());
+        (t1 <= t2 || t2 == 0).then(|| Association {
+            t1,
+            t2,
+            addresses: within.all(options::IA_ADDRESS).filter_map(Grant::read).collect(),
+            offered,
+            status: Status::within(&within),
+        })
+    }
+}
+
 impl Grant {
     /// Parses an address. It is invalid if no host can have it, if it has an error status, or if it
     /// is preferred for longer than it is valid (section 21.6).
     fn read(value: &[u8]) -> Option<Grant> {
         let mut value = Reader::new(value);
-        let address = value.ipv6()?;
-        let preferred = value.u32()?;
-        let valid = value.u32()?;
+        let grant = Grant { address: value.ipv6()?, preferred: value.u32()?, valid: value.u32()? };
         let status = Status::within(&Options::decode(value.rest())?);
-        let is_hosts = !(address.is_unspecified()
-            || address.is_loopback()
-            || address.is_multicast()
-            || address.is_unicast_link_local());
-        (is_hosts && status == Status::SUCCESS && preferred <= valid).then_some(Grant {
-            address,
-            preferred,
-            valid,
-        })
+        let is_valid = is_for_a_host(grant.address) && grant.preferred <= grant.valid;
+        (is_valid && status == Status::SUCCESS).then_some(grant)
     }
+}
+
+fn is_for_a_host(address: Ipv6Addr) -> bool {
+    !(address.is_unspecified()
+        || address.is_loopback()
+        || address.is_multicast()
+        || address.is_unicast_link_local())
 }
 
 /// The value of an IA_NA option that requests this address, or any.

@@ -88,27 +88,28 @@ pub fn decode(packet: &[u8], source: Ipv6Addr) -> Option<Heard> {
 
 impl Advertisement {
     fn read(packet: &[u8], router: Ipv6Addr) -> Option<Advertisement> {
-        let preference = match packet.get(5)? >> 3 & 3 {
-            1 => 1,
-            3 => -1,
-            _ => 0, // 2 is reserved and counts as medium
-        };
         let mut told = Advertisement {
             router,
             lifetime: Reader::new(packet.get(6..)?).u16()?,
-            preference,
+            preference: preference_of(*packet.get(5)?),
             mtu: None,
             prefixes: vec![],
             routes: vec![],
             name_servers: vec![],
             domains: vec![],
         };
-        let mut rest = Reader::new(packet.get(16..)?);
+        told.take_all(packet.get(16..)?)?;
+        Some(told)
+    }
+
+    /// Takes the options; `None` if one is truncated, or has a length of 0.
+    fn take_all(&mut self, options: &[u8]) -> Option<()> {
+        let mut rest = Reader::new(options);
         while let [kind, length, ..] = rest.rest() {
             let option = rest.take(usize::from(*length) * 8)?;
-            told.take(*kind, option.get(2..)?); // a length of 0 makes the packet invalid
+            self.take(*kind, option.get(2..)?);
         }
-        rest.is_empty().then_some(told)
+        rest.is_empty().then_some(())
     }
 
     /// Takes an option's value, without its type and length. Ignores a truncated one, and one with
@@ -126,6 +127,15 @@ impl Advertisement {
             }
             _ => (),
         }
+    }
+}
+
+/// The preference in an octet of flags: 1, 0 or -1.
+fn preference_of(flags: u8) -> i8 {
+    match flags >> 3 & 3 {
+        1 => 1,
+        3 => -1,
+        _ => 0, // 2 is reserved and counts as medium
     }
 }
 
@@ -182,12 +192,16 @@ pub fn solicitation(mac: &MacAddr) -> Vec<u8> {
 /// A Neighbour Solicitation that the owner of the address will answer, and the multicast group to
 /// send it to.
 pub fn probe(address: Ipv6Addr, mac: &MacAddr) -> (Vec<u8>, Ipv6Addr) {
-    let message =
-        [&[NEIGHBOUR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], &address.octets()[..], &link_address(mac)]
-            .concat();
+    let fixed = [NEIGHBOUR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0];
+    let message = [&fixed[..], &address.octets(), &link_address(mac)].concat();
+    (message, solicited_nodes(address))
+}
+
+/// The multicast group of the hosts with such an address (RFC 4291, section 2.7.1).
+fn solicited_nodes(address: Ipv6Addr) -> Ipv6Addr {
     let mut group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0).octets();
     group[13..].copy_from_slice(&address.octets()[13..]);
-    (message, group.into())
+    group.into()
 }
 
 /// The option with our link-layer address, which saves the neighbour a solicitation. Only an

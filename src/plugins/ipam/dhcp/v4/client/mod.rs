@@ -194,13 +194,15 @@ impl Client {
             Phase::Requesting(request) if request.sent < REQUESTS => {
                 self.send_request(request, turn)
             }
-            Phase::Requesting(request) => {
-                self.troubles
-                    .note(format!("no answer of {} to DHCPREQUEST", request.intent.server));
-                self.search_again(Duration::ZERO, turn)
-            }
+            Phase::Requesting(request) => self.drop_offer(request.intent.server, turn),
             Phase::Bound | Phase::Renewing | Phase::Rebinding => self.keep(turn),
         }
+    }
+
+    /// Looks for servers again: one does not answer the request of its offer.
+    fn drop_offer(&mut self, server: Ipv4Addr, turn: &mut Turn<'_>) {
+        self.troubles.note(format!("no answer of {server} to DHCPREQUEST"));
+        self.search_again(Duration::ZERO, turn);
     }
 
     /// Takes a server's message; ignores those for other clients and those not expected.
@@ -212,32 +214,44 @@ impl Client {
     }
 
     fn take_message(&mut self, message: &Message, turn: &mut Turn<'_>) {
-        let Some(kind) = message.kind() else { return };
-        let server =
-            message.options.address(code::SERVER_ID).filter(|server| !server.is_unspecified());
-        match (self.phase.clone(), kind) {
-            (Phase::Discovering, MessageType::Offer) => match server {
-                Some(server) => self.take_offer(message.yiaddr, server, turn),
-                None => self
-                    .troubles
-                    .note(format!("an offer of {} does not say by which server", message.yiaddr)),
-            },
-            (Phase::Requesting(request), MessageType::Ack)
-                if server == Some(request.intent.server) && request.granted.is_none() =>
-            {
+        let kind = message.kind();
+        match self.phase.clone() {
+            Phase::Discovering if kind == Some(MessageType::Offer) => {
+                self.hear_offer(message, turn)
+            }
+            Phase::Requesting(request) if message.server() == Some(request.intent.server) => {
+                self.take_answer(message, request, turn)
+            }
+            Phase::Renewing | Phase::Rebinding => self.take_answer_to_renewal(message, turn),
+            _ => (),
+        }
+    }
+
+    fn hear_offer(&mut self, offer: &Message, turn: &mut Turn<'_>) {
+        let address = offer.yiaddr;
+        match offer.server() {
+            Some(server) => self.take_offer(address, server, turn),
+            None => {
+                self.troubles.note(format!("an offer of {address} does not say by which server"))
+            }
+        }
+    }
+
+    /// Takes the answer of the server that the request was for.
+    fn take_answer(&mut self, message: &Message, request: Request, turn: &mut Turn<'_>) {
+        match message.kind() {
+            Some(MessageType::Ack) if request.granted.is_none() => {
                 self.take_ack(message, request, turn)
             }
-            (Phase::Requesting(Request { intent, .. }), MessageType::Nak)
-                if server == Some(intent.server) =>
-            {
-                self.take_nak(message, intent.server, turn)
-            }
-            (Phase::Renewing | Phase::Rebinding, MessageType::Ack) => {
-                self.take_renewal(message, server, turn)
-            }
-            (Phase::Renewing | Phase::Rebinding, MessageType::Nak) => {
-                self.take_refusal(server, turn)
-            }
+            Some(MessageType::Nak) => self.take_nak(message, request.intent.server, turn),
+            _ => (),
+        }
+    }
+
+    fn take_answer_to_renewal(&mut self, message: &Message, turn: &mut Turn<'_>) {
+        match message.kind() {
+            Some(MessageType::Ack) => self.take_renewal(message, turn),
+            Some(MessageType::Nak) => self.take_refusal(message, turn),
             _ => (),
         }
     }
@@ -254,12 +268,7 @@ impl Client {
         holder: MacAddr,
         mut turn: Turn<'_>,
     ) -> Vec<Action> {
-        if let Phase::Requesting(request) = &self.phase
-            && request.intent.address == address
-            && request.probed_until != Moment::ZERO
-            && holder != self.setup.mac
-        {
-            let intent = request.intent;
+        if let Some(intent) = self.contested(address, &holder) {
             turn.actions.push(Action::Send(self.setup.decline(&intent)));
             self.troubles
                 .note(format!("{address}, which {} offers, is in use by {holder}", intent.server));
@@ -268,20 +277,30 @@ impl Client {
         turn.actions
     }
 
+    /// The intent of requesting the address, if it is being probed and `holder` is another host.
+    fn contested(&self, address: Ipv4Addr, holder: &MacAddr) -> Option<Intent> {
+        let Phase::Requesting(request) = &self.phase else { return None };
+        let is_probed = request.intent.address == address && request.probed_until != Moment::ZERO;
+        (is_probed && *holder != self.setup.mac).then_some(request.intent)
+    }
+
     /// Ends the client. The returned message releases what it has or has requested.
     pub fn release(&mut self, random: &mut Random) -> Option<Outgoing> {
-        let (address, server) = match (&self.phase, &self.lease) {
-            (Phase::Requesting(Request { intent, .. }), _) => (intent.address, intent.server),
-            (Phase::Bound | Phase::Renewing | Phase::Rebinding, Some(lease)) => {
-                (lease.address, lease.server)
-            }
-            _ => {
-                self.end();
-                return None;
-            }
-        };
+        let owed = self.owed();
         self.end();
+        let (address, server) = owed?;
         Some(self.setup.release(address, server, random.word()))
+    }
+
+    /// The address to release, and its server.
+    fn owed(&self) -> Option<(Ipv4Addr, Ipv4Addr)> {
+        match (&self.phase, &self.lease) {
+            (Phase::Requesting(Request { intent, .. }), _) => Some((intent.address, intent.server)),
+            (Phase::Bound | Phase::Renewing | Phase::Rebinding, Some(lease)) => {
+                Some((lease.address, lease.server))
+            }
+            _ => None,
+        }
     }
 
     fn end(&mut self) {

@@ -7,7 +7,7 @@ use super::{
     Action, Client, Intent, Moment, Phase, Reason, Request, SHORTEST_WAIT, Turn, release_of,
     seconds,
 };
-use crate::plugins::ipam::dhcp::client::Troubles;
+use crate::plugins::ipam::dhcp::client::{Troubles, early_t1};
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
 use crate::plugins::ipam::dhcp::v4::message::Message;
 use crate::plugins::ipam::dhcp::v4::options::code;
@@ -21,9 +21,6 @@ const AFTER_NAK: Duration = Duration::from_secs(1);
 /// How long other servers have to offer the container's address, once its own server has offered
 /// another.
 const AFTER_OTHER_OFFER: Duration = Duration::from_secs(1);
-/// T1 comes early by up to this fraction of itself, so that containers started together do not
-/// renew together.
-const T1_SPREAD: u32 = 32;
 
 impl Client {
     /// Begins an exchange with a DHCPDISCOVER to all servers.
@@ -42,12 +39,17 @@ impl Client {
         }
         self.wait_for_answer(turn);
         if self.lease.is_some() {
-            // This may go on for days, and the container must not hold open sockets that long.
-            let patience = self.setup.patience.timeout.max(SHORTEST_WAIT);
-            self.listening = Some(self.next.min(turn.now + patience));
+            self.listen_briefly(turn.now); // this may go on for days
         }
         let discover = self.setup.discover(self.exchange, self.wanted);
         turn.actions.push(Action::Send(discover));
+    }
+
+    /// Listens for the time in which an answer is usual: the container must not hold open sockets
+    /// until the next message.
+    pub(super) fn listen_briefly(&mut self, now: Moment) {
+        let patience = self.setup.patience.timeout.max(SHORTEST_WAIT);
+        self.listening = Some(self.next.min(now + patience));
     }
 
     /// Sets the wait for the next answer, which doubles each time.
@@ -79,31 +81,43 @@ impl Client {
     pub(super) fn take_offer(&mut self, address: Ipv4Addr, server: Ipv4Addr, turn: &mut Turn<'_>) {
         if matches!(address.octets()[0], 0 | 127 | 224..) {
             self.troubles.note(format!("{server} offers {address}, which no host can have"));
-            return;
+        } else if self.lease.as_ref().is_some_and(|lease| lease.address != address) {
+            self.note_other(address, server, turn.now);
+        } else {
+            let intent = Intent { address, server, xid: self.exchange.xid };
+            self.request_offer(intent, turn);
         }
-        let is_on_link = self.lease.is_some() && !self.lost;
-        if let Some(lease) = self.lease.as_ref().filter(|lease| lease.address != address) {
-            // Another server may not know this address at all, so its offer of a different one
-            // means nothing.
-            if is_on_link && lease.server == server {
-                self.other = Some(address);
-                self.limit = self.limit.min(turn.now + AFTER_OTHER_OFFER);
-            }
-            return;
+    }
+
+    /// Notes an offer in place of the address on the link. Another server may not know that address
+    /// at all, so its offer of a different one means nothing.
+    fn note_other(&mut self, address: Ipv4Addr, server: Ipv4Addr, now: Moment) {
+        let is_its_own = self.lease.as_ref().is_some_and(|lease| lease.server == server);
+        if is_its_own && !self.lost {
+            self.other = Some(address);
+            self.limit = self.limit.min(now + AFTER_OTHER_OFFER);
         }
+    }
+
+    fn request_offer(&mut self, intent: Intent, turn: &mut Turn<'_>) {
         self.limit = self.end_of_search(); // an earlier offer of another address no longer matters
-        let intent = Intent { address, server, xid: self.exchange.xid };
-        let mut probed_until = Moment::ZERO;
-        if self.setup.probe && !is_on_link {
-            turn.actions.push(Action::Probe(address));
-            probed_until = turn.now + PROBE;
-        }
+        let probed_until = self.probe(intent.address, turn);
         if self.lease.is_none() {
             turn.actions.push(Action::Intend(intent)); // a lease that exists is already in the journal
         }
         self.wait = self.setup.patience.timeout;
         self.asked = turn.now;
         self.send_request(Request { intent, sent: 0, probed_until, granted: None }, turn);
+    }
+
+    /// Probes an address that the link does not have. Returns when the probe ends.
+    fn probe(&self, address: Ipv4Addr, turn: &mut Turn<'_>) -> Moment {
+        let is_on_link = self.lease.is_some() && !self.lost;
+        if !self.setup.probe || is_on_link {
+            return Moment::ZERO;
+        }
+        turn.actions.push(Action::Probe(address));
+        turn.now + PROBE
     }
 
     pub(super) fn send_request(&mut self, mut request: Request, turn: &mut Turn<'_>) {
@@ -113,27 +127,33 @@ impl Client {
         self.phase = Phase::Requesting(request);
     }
 
-    pub(super) fn take_ack(&mut self, ack: &Message, mut request: Request, turn: &mut Turn<'_>) {
-        if ack.yiaddr != request.intent.address {
-            let Intent { address, server, .. } = request.intent;
-            self.troubles
-                .note(format!("{server} grants {} where it has offered {address}", ack.yiaddr));
+    pub(super) fn take_ack(&mut self, ack: &Message, request: Request, turn: &mut Turn<'_>) {
+        let Intent { address, server, .. } = request.intent;
+        if ack.yiaddr != address {
+            let other = ack.yiaddr;
+            self.troubles.note(format!("{server} grants {other} where it has offered {address}"));
             return;
         }
-        match self.granted(ack, request.intent.server) {
+        match self.granted(ack, server) {
             Ok(lease) if turn.now >= request.probed_until => self.bind(lease, turn),
-            Ok(lease) => {
-                self.next = request.probed_until;
-                self.listening = Some(self.next);
-                request.granted = Some(lease);
-                self.phase = Phase::Requesting(request);
-            }
-            Err(why) => {
-                self.end();
-                let release = release_of(&request.intent, &self.setup, turn.random);
-                turn.actions.extend([Action::Send(release), Action::GaveUp(why)]);
-            }
+            Ok(lease) => self.await_probe(request, lease),
+            Err(why) => self.reject(&request.intent, why, turn),
         }
+    }
+
+    /// Binds the lease when the probe of its address is over.
+    fn await_probe(&mut self, mut request: Request, lease: Lease) {
+        self.next = request.probed_until;
+        self.listening = Some(self.next);
+        request.granted = Some(lease);
+        self.phase = Phase::Requesting(request);
+    }
+
+    /// Releases an address that no host can use, and ends the client.
+    fn reject(&mut self, intent: &Intent, why: String, turn: &mut Turn<'_>) {
+        self.end();
+        let release = release_of(intent, &self.setup, turn.random);
+        turn.actions.extend([Action::Send(release), Action::GaveUp(why)]);
     }
 
     /// The lease that the ACK grants, or why no host can use it.
@@ -149,20 +169,23 @@ impl Client {
 
     /// The lease is granted, new or extended.
     pub(super) fn bind(&mut self, mut lease: Lease, turn: &mut Turn<'_>) {
-        if lease.t1 != NEVER {
-            lease.t1 -= turn.random.below(lease.t1.saturating_sub(lease.acquired) / T1_SPREAD);
-        }
+        lease.t1 = early_t1(lease.t1, lease.acquired, turn.random);
         self.phase = Phase::Bound;
         (self.next, self.limit, self.listening) = (lease.t1, NEVER, None);
         self.wanted = Some(lease.address);
         self.refusals = 0;
         self.troubles = Troubles::default();
+        turn.actions.push(self.hold(lease));
+    }
+
+    /// Takes the lease in place of the one before, if any.
+    fn hold(&mut self, lease: Lease) -> Action {
         let was_lost = std::mem::take(&mut self.lost);
-        turn.actions.push(match self.lease.replace(lease.clone()) {
+        match self.lease.replace(lease.clone()) {
             None => Action::Bound(lease),
             Some(_) if was_lost => Action::Regained(lease),
             Some(_) => Action::Renewed(lease),
-        });
+        }
     }
 
     /// The server refuses the address that it has offered.
@@ -200,12 +223,14 @@ impl Client {
         }
         // The DHCPACK may be lost or still to come, so release what was requested.
         turn.actions.extend(self.release(turn.random).map(Action::Send));
+        turn.actions.push(Action::GaveUp(self.why_none()));
+    }
+
+    /// Why there is no lease when the search ends.
+    fn why_none(&self) -> String {
         let within = self.setup.patience.resend_timeout.as_secs();
-        let why = format!(
-            "no more tries within {within}s: {}",
-            self.troubles.or("no answer to DHCPDISCOVER")
-        );
-        turn.actions.push(Action::GaveUp(why));
+        let troubles = self.troubles.or("no answer to DHCPDISCOVER");
+        format!("no more tries within {within}s: {troubles}")
     }
 }
 

@@ -154,11 +154,15 @@ impl Setup {
         if !self.request.is_empty() {
             message.options.set(code::PARAMETER_REQUEST, &self.request);
         }
+        self.add_provided(&mut message.options);
+        message
+    }
+
+    fn add_provided(&self, options: &mut Options) {
         let is_ours = |code| matches!(code, code::MESSAGE_TYPE | code::SERVER_ID | code::OVERLOAD);
         for (code, value) in self.provide.iter().filter(|(code, _)| !is_ours(*code)) {
-            message.options.set(*code, value);
+            options.set(*code, value);
         }
-        message
     }
 
     /// A message that only identifies its sender.

@@ -38,18 +38,25 @@ impl Client {
         if !self.routers.are_asked() && !self.phase.is_settling() {
             return;
         }
-        let autonomous = told.prefixes.iter().find(|prefix| self.can_use(prefix)).copied();
-        if self.setup.mode == Mode::Slaac && autonomous.is_none() {
-            self.troubles
-                .note(format!("{} advertises no prefix that addresses are made of", told.router));
-        }
+        let prefix = self.prefix_of(&told);
         self.routers.learn(told);
-        match (self.setup.mode, autonomous) {
-            (Mode::Slaac, Some(prefix)) if !self.phase.is_settling() => {
-                self.take_prefix(&prefix, link_local, turn)
-            }
-            _ => self.learn(turn),
+        match prefix.filter(|_| !self.phase.is_settling()) {
+            Some(prefix) => self.take_prefix(&prefix, link_local, turn),
+            None => self.learn(turn),
         }
+    }
+
+    /// The advertised prefix to make an address from, if that is what the client does.
+    fn prefix_of(&mut self, told: &Advertisement) -> Option<Prefix> {
+        if self.setup.mode == Mode::Dhcp {
+            return None;
+        }
+        let usable = told.prefixes.iter().find(|prefix| self.can_use(prefix)).copied();
+        if usable.is_none() {
+            let router = told.router;
+            self.troubles.note(format!("{router} advertises no prefix that addresses are made of"));
+        }
+        usable
     }
 
     /// Whether an address can be made from the prefix: the container's, if it has or had one.
@@ -61,9 +68,8 @@ impl Client {
 
     /// Makes an address from a prefix, or extends the one that is leased.
     fn take_prefix(&mut self, prefix: &Prefix, link_local: Ipv6Addr, turn: &mut Turn<'_>) {
-        let identifier = u128::from(link_local) & u128::from(u64::MAX);
-        let made = u128::from(prefix.net.network()) | identifier;
-        let address = self.lease().map_or(made.into(), |lease| lease.address);
+        let leased = self.lease().map(|lease| lease.address);
+        let address = leased.unwrap_or_else(|| address_in(prefix, link_local));
         let grant = Grant { address, preferred: prefix.preferred, valid: prefix.valid };
         let mut lease = Lease::of_grant(&grant, 0, 0, turn.now);
         if let Holding::Lease(before, _) = &self.holding {
@@ -85,4 +91,10 @@ impl Client {
             self.listening = None;
         }
     }
+}
+
+/// The address that is made from a prefix, with the second half of the link-local address.
+fn address_in(prefix: &Prefix, link_local: Ipv6Addr) -> Ipv6Addr {
+    let identifier = u128::from(link_local) & u128::from(u64::MAX);
+    (u128::from(prefix.net.network()) | identifier).into()
 }

@@ -122,12 +122,8 @@ impl Client {
 
     /// When [`Client::on_time`] must be called, if nothing happens before.
     pub fn deadline(&self) -> Moment {
-        let end_of_stage = match &self.holding {
-            Holding::Lease(lease, stage) => Some(stage.end(lease)),
-            Holding::Nothing | Holding::Lost(_) => None,
-        };
         let routers = self.routers.due(self.setup.mode);
-        let all = [end_of_stage, self.phase.due(), routers, self.listening];
+        let all = [self.holding.end_of_stage(), self.phase.due(), routers, self.listening];
         all.into_iter().flatten().fold(self.limit, Moment::min)
     }
 
@@ -204,16 +200,21 @@ impl Client {
 
     /// Ends the client. The returned message releases what it has or has requested.
     pub fn release(&mut self, random: &mut Random) -> Option<Message> {
-        let intent = match (&self.holding, &self.phase) {
+        let owed = self.owed();
+        self.end();
+        let intent = owed.filter(|_| self.setup.mode == Mode::Dhcp)?;
+        Some(release_of(&intent, &self.setup, random))
+    }
+
+    /// What there is to release.
+    fn owed(&self) -> Option<Intent> {
+        match (&self.holding, &self.phase) {
             (Holding::Lease(lease, _), _) | (_, Phase::Settling { lease, .. }) => {
                 Some(Intent::of(lease))
             }
             (_, Phase::Requesting { intent, .. }) => Some(intent.clone()),
             _ => None,
-        };
-        self.end();
-        let intent = intent.filter(|_| self.setup.mode == Mode::Dhcp)?;
-        Some(release_of(&intent, &self.setup, random))
+        }
     }
 
     fn end(&mut self) {
@@ -267,18 +268,27 @@ impl Client {
 
     /// The message of the exchange.
     fn message(&self, now: Moment) -> Option<Message> {
-        let content = match (&self.phase, &self.holding) {
-            (Phase::Soliciting { .. }, _) => Content::to_all(Kind::Solicit, self.wanted),
-            (Phase::Requesting { intent, .. }, _) => Content::about(Kind::Request, intent),
-            (Phase::Declining { intent, .. }, _) => Content::about(Kind::Decline, intent),
-            (Phase::Extending(_), Holding::Lease(lease, stage)) => match stage.kind() {
-                Kind::Rebind => Content::to_all(Kind::Rebind, Some(lease.address)),
-                kind => Content::about(kind, &Intent::of(lease)),
-            },
-            _ => return None,
-        };
+        let content = self.content()?;
         let exchange = self.phase.exchange()?;
         Some(self.setup.message(content, exchange.transaction, now - exchange.timer.began))
+    }
+
+    fn content(&self) -> Option<Content> {
+        match (&self.phase, &self.holding) {
+            (Phase::Soliciting { .. }, _) => Some(Content::to_all(Kind::Solicit, self.wanted)),
+            (Phase::Requesting { intent, .. }, _) => Some(Content::about(Kind::Request, intent)),
+            (Phase::Declining { intent, .. }, _) => Some(Content::about(Kind::Decline, intent)),
+            (Phase::Extending(_), Holding::Lease(lease, stage)) => Some(extension(lease, *stage)),
+            _ => None,
+        }
+    }
+}
+
+/// A message that asks to extend the lease.
+fn extension(lease: &Lease, stage: Stage) -> Content {
+    match stage.kind() {
+        Kind::Rebind => Content::to_all(Kind::Rebind, Some(lease.address)),
+        kind => Content::about(kind, &Intent::of(lease)),
     }
 }
 

@@ -95,6 +95,14 @@ impl Holding {
         }
     }
 
+    /// When the lease leaves its stage.
+    pub fn end_of_stage(&self) -> Option<Moment> {
+        match self {
+            Holding::Lease(lease, stage) => Some(stage.end(lease)),
+            Holding::Nothing | Holding::Lost(_) => None,
+        }
+    }
+
     /// The same without the address.
     pub fn lost(self) -> Holding {
         match self {

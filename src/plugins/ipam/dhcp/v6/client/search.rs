@@ -6,16 +6,13 @@ use std::time::Duration;
 
 use super::phase::{Holding, Phase, Probe, Stage};
 use super::{Action, Client, Intent, Mode, Outgoing, Turn};
-use crate::plugins::ipam::dhcp::client::Troubles;
+use crate::plugins::ipam::dhcp::client::{Troubles, early_t1};
 use crate::plugins::ipam::dhcp::v6::lease::Lease;
 use crate::plugins::ipam::dhcp::v6::message::Kind;
 use crate::sys::clock::{Moment, NEVER};
 
 /// The pause before routers are asked again, if another host now has the lost address.
 const AFTER_CONFLICT: Duration = Duration::from_secs(60);
-/// T1 comes early by up to this fraction of itself, so that containers started together do not
-/// renew together.
-const T1_SPREAD: u32 = 32;
 
 impl Client {
     /// Looks for a server or a router to get an address from, from `start` on.
@@ -93,39 +90,47 @@ impl Client {
     /// The lease is granted, new or extended.
     pub(super) fn bind(&mut self, mut lease: Lease, turn: &mut Turn<'_>) {
         lease.learn(self.routers.known(), self.lease());
-        if lease.t1 != NEVER {
-            lease.t1 -= turn.random.below(lease.t1.saturating_sub(turn.now) / T1_SPREAD);
-        }
+        lease.t1 = early_t1(lease.t1, turn.now, turn.random);
         self.phase = Phase::Quiet;
         self.limit = NEVER;
         self.troubles = Troubles::default();
         self.wanted = Some(lease.address);
-        let now_held = Holding::Lease(lease.clone(), Stage::Bound);
-        let before = std::mem::replace(&mut self.holding, now_held);
-        let is_renewal = !matches!(before, Holding::Nothing);
-        if self.routers.has_default() || !is_renewal || self.setup.mode == Mode::Slaac {
+        let is_first = matches!(self.holding, Holding::Nothing);
+        if self.routers.has_default() || is_first || self.setup.mode == Mode::Slaac {
             self.routers.stop();
             self.listening = None;
         }
-        turn.actions.push(match before {
+        turn.actions.push(self.hold(lease));
+    }
+
+    /// Takes the lease in place of what the container had.
+    fn hold(&mut self, lease: Lease) -> Action {
+        let now_held = Holding::Lease(lease.clone(), Stage::Bound);
+        match std::mem::replace(&mut self.holding, now_held) {
             Holding::Nothing => Action::Bound(lease),
             Holding::Lease(..) => Action::Renewed(lease),
             Holding::Lost(_) => Action::Regained(lease),
-        });
+        }
     }
 
     /// Ends the search: its time is over, or it cannot succeed.
     pub(super) fn give_up(&mut self, turn: &mut Turn<'_>) {
-        let is_late = turn.now >= self.limit;
+        let why = self.why_none(turn.now);
         // The Reply to a Request may be lost or still to come, so release what was requested.
         turn.actions.extend(self.release(turn.random).map(Outgoing::Message).map(Action::Send));
-        let within = self.setup.within.as_secs();
+        turn.actions.push(Action::GaveUp(why));
+    }
+
+    /// Why there is no lease when the search ends.
+    fn why_none(&self, now: Moment) -> String {
         let told = self.troubles.or(match self.setup.mode {
             Mode::Dhcp => "no answer to Solicit",
             Mode::Slaac => "no router has answered",
         });
-        let why = if is_late { format!("no more tries within {within}s: {told}") } else { told };
-        turn.actions.push(Action::GaveUp(why));
+        if now < self.limit {
+            return told;
+        }
+        format!("no more tries within {}s: {told}", self.setup.within.as_secs())
     }
 }
 

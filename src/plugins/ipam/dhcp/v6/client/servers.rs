@@ -64,11 +64,7 @@ impl Client {
     /// section 16).
     pub(super) fn take_message(&mut self, message: &Message, turn: &mut Turn<'_>) {
         let Some(answer) = self.answer(message) else { return };
-        let told =
-            message.options.get(options::SOL_MAX_RT).and_then(|value| Reader::new(value).u32());
-        if let Some(seconds) = told.filter(|seconds| SOL_MAX_RT_RANGE.contains(seconds)) {
-            self.sol_max_rt = Duration::from_secs(seconds.into());
-        }
+        self.sol_max_rt = sol_max_rt(message).unwrap_or(self.sol_max_rt);
         match (&self.phase, message.kind) {
             (Phase::Soliciting { .. }, Kind::Advertise) => self.take_offer(&answer, turn),
             (Phase::Requesting { .. } | Phase::Extending(_), Kind::Reply) => {
@@ -89,32 +85,41 @@ impl Client {
         is_ours.then_some(Answer { message, server, association })
     }
 
-    /// Takes an Advertise. The best offer is the one with the highest preference, and the first of
-    /// these. If the container has had an address, only an offer of that address counts.
+    /// Takes an Advertise.
     fn take_offer(&mut self, answer: &Answer<'_>, turn: &mut Turn<'_>) {
         if answer.has_none_left() {
             let name = name_of(answer.server);
             self.troubles.note(format!("{name} has no address left (NoAddrsAvail)"));
         }
-        let Some(Association { addresses, offered, .. }) = &answer.association else { return };
+        let Some(intent) = self.usable_offer(answer) else { return };
+        self.compare(Offer { intent, preference: answer.message.preference() }, turn);
+    }
+
+    /// The offered address. If the container has had one, only an offer of that address counts.
+    fn usable_offer(&mut self, answer: &Answer<'_>) -> Option<Intent> {
+        let Association { addresses, offered, .. } = answer.association.as_ref()?;
         let held = self.lease().map(|lease| lease.address);
         let is_fit =
             |grant: &&Grant| grant.valid != 0 && held.is_none_or(|held| held == grant.address);
-        let Some(Grant { address, .. }) = addresses.iter().find(is_fit) else {
-            if let Some(offered) = offered {
-                let name = name_of(answer.server);
-                self.troubles.note(format!("{name} offers {offered}, which is not usable"));
-            }
-            return;
-        };
-        let preference = answer.message.preference();
-        let offer = Offer { intent: answer.intent(*address), preference };
+        if let Some(grant) = addresses.iter().find(is_fit) {
+            return Some(answer.intent(grant.address));
+        }
+        let name = name_of(answer.server);
+        let offered = (*offered)?;
+        self.troubles.note(format!("{name} offers {offered}, which is not usable"));
+        None
+    }
+
+    /// Keeps the better offer, and requests it at once if no other is worth waiting for. The best
+    /// offer is the one with the highest preference, and the first of these.
+    fn compare(&mut self, offer: Offer, turn: &mut Turn<'_>) {
         let Phase::Soliciting { exchange, best } = &mut self.phase else { return };
+        let is_last = offer.preference == AT_ONCE || exchange.timer.sent > 1;
         let best = match best {
-            Some(best) if preference <= best.preference => best,
+            Some(best) if offer.preference <= best.preference => best,
             _ => best.insert(offer),
         };
-        if preference == AT_ONCE || exchange.timer.sent > 1 {
+        if is_last {
             let intent = best.intent.clone();
             self.request(intent, turn);
         }
@@ -123,25 +128,28 @@ impl Client {
     /// Takes the answer to Request, Renew or Rebind (RFC 8415, section 18.2.10). After any other
     /// Reply the client keeps waiting.
     fn take_reply(&mut self, answer: &Answer<'_>, turn: &mut Turn<'_>) {
-        let status = answer.status();
-        let is_request = self.is_requesting();
-        match (status, &answer.association) {
+        match (answer.status(), &answer.association) {
             (Status::SUCCESS, Some(association)) => {
                 self.take_association(association, answer, turn)
             }
-            (Status::NO_BINDING, _) if !is_request => {
-                // The server has lost the lease, or never had it, and may grant it again.
-                let Some(lease) = self.lease() else { return };
-                let intent = answer.intent(lease.address);
-                self.request(intent, turn);
-            }
-            (Status::NO_ADDRESSES | Status::NOT_ON_LINK | Status::NO_BINDING, _) if is_request => {
+            (Status::NO_BINDING, _) if !self.is_requesting() => self.request_again(answer, turn),
+            (status @ (Status::NO_ADDRESSES | Status::NOT_ON_LINK | Status::NO_BINDING), _)
+                if self.is_requesting() =>
+            {
                 let name = name_of(answer.server);
                 self.troubles.note(format!("{name} has refused the Request (status {})", status.0));
                 self.take_refusal(answer.server, turn);
             }
             _ => (),
         }
+    }
+
+    /// Requests the leased address of a server that has lost the lease, or never had it: it may
+    /// grant it again.
+    fn request_again(&mut self, answer: &Answer<'_>, turn: &mut Turn<'_>) {
+        let Some(lease) = self.lease() else { return };
+        let intent = answer.intent(lease.address);
+        self.request(intent, turn);
     }
 
     fn is_requesting(&self) -> bool {
@@ -156,15 +164,18 @@ impl Client {
             Some(grant) if grant.valid != 0 => self.take_lease(answer.lease(grant, turn.now), turn),
             Some(_) => self.take_refusal(answer.server, turn), // its lifetime is over
             None if self.is_requesting() => {
-                if let Some(other) = told.addresses.first() {
-                    let other = answer.intent(other.address);
-                    let release = release_of(&other, &self.setup, turn.random);
-                    turn.actions.push(Action::Send(Outgoing::Message(release)));
-                }
+                self.release_other(told, answer, turn);
                 self.take_refusal(answer.server, turn);
             }
             None => (),
         }
+    }
+
+    /// Releases an address that was granted in place of the requested one.
+    fn release_other(&self, told: &Association, answer: &Answer<'_>, turn: &mut Turn<'_>) {
+        let Some(other) = told.addresses.first() else { return };
+        let release = release_of(&answer.intent(other.address), &self.setup, turn.random);
+        turn.actions.push(Action::Send(Outgoing::Message(release)));
     }
 
     /// The container cannot have the address, or not any longer. For a leased address, only its own
@@ -179,4 +190,10 @@ impl Client {
             Holding::Nothing | Holding::Lost(_) => self.search(turn.now + AFTER_REFUSAL),
         }
     }
+}
+
+/// The longest wait between two Solicit messages that a server sets, if it is valid.
+fn sol_max_rt(message: &Message) -> Option<Duration> {
+    let seconds = Reader::new(message.options.get(options::SOL_MAX_RT)?).u32()?;
+    SOL_MAX_RT_RANGE.contains(&seconds).then(|| Duration::from_secs(seconds.into()))
 }

@@ -106,19 +106,25 @@ impl Content {
 impl Setup {
     /// A message of an exchange that began `elapsed` ago.
     pub(super) fn message(&self, content: Content, transaction: u32, elapsed: Duration) -> Message {
-        let Content { kind, server, address } = content;
-        let mut options = Options::default();
-        options.push(options::CLIENT_ID, self.duid.clone());
-        if !server.is_empty() {
-            options.push(options::SERVER_ID, server);
-        }
-        let hundredths = u16::try_from(elapsed.as_millis() / 10).unwrap_or(u16::MAX);
-        options.push(options::ELAPSED_TIME, hundredths.to_be_bytes().to_vec());
-        options.push(options::IA_NA, asking_for(IAID, address));
+        let kind = content.kind;
+        let mut options = self.options(content, elapsed);
         if !matches!(kind, Kind::Release | Kind::Decline) {
             let wanted = [options::DNS_SERVERS, options::DOMAIN_LIST, options::SOL_MAX_RT];
             options.push(options::OPTION_REQUEST, wanted.map(u16::to_be_bytes).concat());
         }
         Message { kind, transaction: transaction & 0xff_ffff, options }
+    }
+
+    /// The options of every message.
+    fn options(&self, content: Content, elapsed: Duration) -> Options {
+        let mut options = Options::default();
+        options.push(options::CLIENT_ID, self.duid.clone());
+        if !content.server.is_empty() {
+            options.push(options::SERVER_ID, content.server);
+        }
+        let hundredths = u16::try_from(elapsed.as_millis() / 10).unwrap_or(u16::MAX);
+        options.push(options::ELAPSED_TIME, hundredths.to_be_bytes().to_vec());
+        options.push(options::IA_NA, asking_for(IAID, content.address));
+        options
     }
 }

@@ -63,23 +63,27 @@ impl Timer {
         self.timing.count != 0 && self.sent >= self.timing.count
     }
 
-    /// Notes that the message is sent now. Each wait doubles, plus or minus a random tenth; the
-    /// first is never shortened, so that all servers have their second to answer.
+    /// Notes that the message is sent now.
     pub fn sends(&mut self, now: Moment, random: &mut Random) {
-        let Timing { first, longest, .. } = self.timing;
         if self.sent == 0 {
             self.began = now;
         }
-        self.wait = if self.wait.is_zero() {
+        self.wait = self.next_wait(random);
+        self.sent += 1;
+        self.due = now + self.wait;
+    }
+
+    /// Each wait doubles, plus or minus a random tenth; the first is never shortened, so that all
+    /// servers have their second to answer.
+    fn next_wait(&self, random: &mut Random) -> Duration {
+        let Timing { first, longest, .. } = self.timing;
+        let wait = if self.wait.is_zero() {
             first + random.below(first / 10)
         } else {
             around(self.wait * 2, random)
         };
-        if !longest.is_zero() && self.wait > longest {
-            self.wait = around(longest, random);
-        }
-        self.sent += 1;
-        self.due = now + self.wait;
+        let is_longer = !longest.is_zero() && wait > longest;
+        if is_longer { around(longest, random) } else { wait }
     }
 }
 
