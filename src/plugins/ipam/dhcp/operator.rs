@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::conf::DEFAULT_SOCKET;
 use super::daemon;
-use super::daemon::flags::{Flags, Refused, usage};
+use super::daemon::flags::Flags;
 use super::wire::{Peer, Request};
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
@@ -137,24 +137,16 @@ fn release(peer: &Peer, key: &str) -> Result<String> {
 fn run_daemon(flags: &[String], env: &Environment, io: &mut Streams<'_>) -> u8 {
     let flags = match Flags::parse(flags) {
         Ok(flags) => flags,
-        Err(refused) => return show_usage(&refused, io),
+        Err(refused) => {
+            let _ = write!(io.stderr, "{}", refused.text()); // the status reports it too
+            return refused.status();
+        }
     };
     // No runtime reads an error object from the daemon, so a panic goes to the log.
     std::panic::set_hook(Box::new(|panic| warn(format_args!("a bug in cni-multi: {panic}"))));
     let Err(error) = daemon::run(flags, |name| env.get(name)) else { return 0 };
     warn(visible(&error.to_string()));
     1
-}
-
-/// Prints why the daemon does not start, and returns the exit status: as in the reference, 2 for
-/// invalid flags.
-fn show_usage(refused: &Refused, io: &mut Streams<'_>) -> u8 {
-    let (mistake, status) = match refused {
-        Refused::Help => (String::new(), 0),
-        Refused::Mistake(mistake) => (format!("{mistake}\n"), 2),
-    };
-    let _ = write!(io.stderr, "{mistake}{}", usage()); // the status reports it too
-    status
 }
 
 #[cfg(test)]

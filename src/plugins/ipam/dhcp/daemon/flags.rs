@@ -65,34 +65,12 @@ impl Flags {
     pub fn parse(args: &[String]) -> Result<Flags, Refused> {
         let mut flags = Flags::default();
         let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let Some(word) =
-                arg.strip_prefix("--").or(arg.strip_prefix('-')).filter(|word| !word.is_empty())
-            else {
-                break;
-            };
-            let (name, given) =
-                word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
-            if name.is_empty() || name.starts_with('-') {
-                return Err(Refused::Mistake(format!("bad flag syntax: {arg}")));
-            }
-            if ["h", "help"].contains(&name) {
-                return Err(Refused::Help);
-            }
-            let Some((_, kind, _)) = FLAGS.iter().find(|known| known.0 == name) else {
-                return Err(Refused::Mistake(format!("flag provided but not defined: -{name}")));
-            };
-            let value = match (given, *kind) {
-                (Some(value), _) => value,
-                (None, "") => "true",
-                (None, _) => {
-                    let missing = || Refused::Mistake(format!("flag needs an argument: -{name}"));
-                    args.next().ok_or_else(missing)?
-                }
-            };
-            let problem =
-                |why| Refused::Mistake(format!("invalid value {value:?} for flag -{name}: {why}"));
-            flags.set(name, value).map_err(problem)?;
+        while let Some(arg) = args.next()
+            && let Some(word) = flag_word(arg)
+        {
+            let flag = Flag::parse(word, arg)?;
+            let value = flag.value(&mut args)?;
+            flags.set(flag.name, value).map_err(|why| flag.invalid(value, why))?;
         }
         Ok(flags)
     }
@@ -103,17 +81,87 @@ impl Flags {
             "hostprefix" => value.clone_into(&mut self.hostprefix),
             "pidfile" => self.pidfile = PathBuf::from(value),
             "socketpath" => self.socketpath = PathBuf::from(value),
-            _ => {
-                let time = duration(value).ok_or("expected a duration such as 10s or 3m28s")?;
-                match name {
-                    "timeout" => self.timeout = time,
-                    "resendmax" => self.resendmax = time,
-                    _ => self.resendtimeout = time,
-                }
-            }
+            _ => *self.time(name) = time_of(value)?,
         }
         Ok(())
     }
+
+    fn time(&mut self, name: &str) -> &mut Duration {
+        match name {
+            "timeout" => &mut self.timeout,
+            "resendmax" => &mut self.resendmax,
+            _ => &mut self.resendtimeout,
+        }
+    }
+}
+
+impl Refused {
+    /// What is printed in place of a start.
+    pub fn text(&self) -> String {
+        match self {
+            Refused::Help => usage(),
+            Refused::Mistake(mistake) => format!("{mistake}\n{}", usage()),
+        }
+    }
+
+    /// The exit status: as in the reference, 2 for an invalid command line.
+    pub fn status(&self) -> u8 {
+        if *self == Refused::Help { 0 } else { 2 }
+    }
+}
+
+/// A flag as written.
+struct Flag<'a> {
+    name: &'a str,
+    /// What follows `=`.
+    given: Option<&'a str>,
+    /// The kind of its value; empty for a boolean.
+    kind: &'static str,
+}
+
+impl<'a> Flag<'a> {
+    /// Parses the argument `arg`, which is `word` behind its dashes.
+    fn parse(word: &'a str, arg: &str) -> Result<Flag<'a>, Refused> {
+        let mut parts = word.splitn(2, '=');
+        let name = parts.next().unwrap_or_default();
+        if name.is_empty() || name.starts_with('-') {
+            return Err(Refused::Mistake(format!("bad flag syntax: {arg}")));
+        }
+        if ["h", "help"].contains(&name) {
+            return Err(Refused::Help);
+        }
+        Ok(Flag { name, given: parts.next(), kind: kind_of(name)? })
+    }
+
+    /// The value; that of a flag without `=` is the next argument.
+    fn value(&self, args: &mut std::slice::Iter<'a, String>) -> Result<&'a str, Refused> {
+        match self.given {
+            Some(value) => Ok(value),
+            None if self.kind.is_empty() => Ok("true"),
+            None => args.next().map(String::as_str).ok_or_else(|| self.needs_argument()),
+        }
+    }
+
+    fn needs_argument(&self) -> Refused {
+        Refused::Mistake(format!("flag needs an argument: -{}", self.name))
+    }
+
+    fn invalid(&self, value: &str, why: &str) -> Refused {
+        let name = self.name;
+        Refused::Mistake(format!("invalid value {value:?} for flag -{name}: {why}"))
+    }
+}
+
+/// What follows the dashes of an argument, if it is a flag.
+fn flag_word(arg: &str) -> Option<&str> {
+    arg.strip_prefix("--").or(arg.strip_prefix('-')).filter(|word| !word.is_empty())
+}
+
+/// The kind of a flag's value.
+fn kind_of(name: &str) -> Result<&'static str, Refused> {
+    let known = FLAGS.iter().find(|known| known.0 == name);
+    let unknown = || Refused::Mistake(format!("flag provided but not defined: -{name}"));
+    known.map(|known| known.1).ok_or_else(unknown)
 }
 
 /// The usage text, printed if the command line is invalid.
@@ -135,37 +183,56 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
+/// The units of durations, in seconds.
+const UNITS: [(&str, f64); 7] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
+];
+
+fn time_of(value: &str) -> Result<Duration, &'static str> {
+    duration(value).ok_or("expected a duration such as 10s or 3m28s")
+}
+
 /// Parses a duration like Go's `time.ParseDuration`, without negative ones: `1h2m3.5s`, `300ms`,
 /// `0`.
 fn duration(text: &str) -> Option<Duration> {
-    const UNITS: [(&str, f64); 7] = [
-        ("ns", 1e-9),
-        ("us", 1e-6),
-        ("µs", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-        ("m", 60.0),
-        ("h", 3600.0),
-    ];
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest == "0" {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    if text == "0" {
         return Some(Duration::ZERO);
     }
-    let given = !rest.is_empty();
+    let time = Duration::try_from_secs_f64(seconds(text)?).ok()?;
+    // Go's durations are nanoseconds in 63 bits.
+    (!text.is_empty() && time.as_nanos() <= i64::MAX as u128).then_some(time)
+}
+
+/// The sum of numbers with units.
+fn seconds(text: &str) -> Option<f64> {
+    let mut rest = text;
     let mut seconds = 0.0;
     while !rest.is_empty() {
-        let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let unit_end = rest[number..]
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .map_or(rest.len(), |at| number + at);
-        let (_, unit) = UNITS.iter().find(|(unit, _)| *unit == &rest[number..unit_end])?;
-        seconds += rest[..number].parse::<f64>().ok()? * unit;
-        rest = &rest[unit_end..];
+        let number = rest.find(is_of_unit)?;
+        let end = rest[number..].find(is_of_number).map_or(rest.len(), |at| number + at);
+        seconds += rest[..number].parse::<f64>().ok()? * unit(&rest[number..end])?;
+        rest = &rest[end..];
     }
-    // Go's durations are nanoseconds in 63 bits.
-    Duration::try_from_secs_f64(seconds)
-        .ok()
-        .filter(|time| given && time.as_nanos() <= i64::MAX as u128)
+    Some(seconds)
+}
+
+fn unit(text: &str) -> Option<f64> {
+    UNITS.iter().find(|unit| unit.0 == text).map(|unit| unit.1)
+}
+
+fn is_of_number(c: char) -> bool {
+    c.is_ascii_digit() || c == '.'
+}
+
+fn is_of_unit(c: char) -> bool {
+    !is_of_number(c)
 }
 
 #[cfg(test)]

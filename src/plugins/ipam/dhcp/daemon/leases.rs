@@ -1,17 +1,20 @@
 //! The life of a lease: performs its client's actions, and calls the client when it is due.
 
 use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use super::Daemon;
 use super::exchange::Exchange;
 use super::interface::Absent;
+use super::journal::Record;
 use super::metrics::{Count, state_text};
 use super::release::{acquire, give_back, resume};
 use super::table::{Entry, Undone};
 use crate::error::{Code, Error, Result};
 use crate::plugins::ipam::dhcp::client::{Reason, State};
-use crate::plugins::ipam::dhcp::family::{Action, Heard, Lease};
+use crate::plugins::ipam::dhcp::family::{Action, Heard, Intent, Lease, Outgoing};
 use crate::service::journal::{Read, Record as _};
 use crate::sys::clock::{Moment, NEVER, since_boot};
 
@@ -38,19 +41,7 @@ impl Daemon {
     pub(super) fn resume_all(&mut self) -> Result<()> {
         let now = since_boot();
         for read in self.journal.read_all()? {
-            match read {
-                Read::Record(record) => self.resume(Entry::new(*record, NEVER), now),
-                Read::Void(path) => self
-                    .hub
-                    .log
-                    .line(format_args!("{}: of an earlier start of the machine", path.display())),
-                Read::Unread(path, why) => {
-                    self.hub.log.line(format_args!("{}: left alone: {why}", path.display()))
-                }
-                Read::Torn(path, why) => {
-                    self.hub.log.line(format_args!("{}: set aside: {why}", path.display()))
-                }
-            }
+            self.resume_read(read, now);
         }
         self.hub.log.line(format_args!(
             "listening socket={:?} leases={}",
@@ -58,6 +49,20 @@ impl Daemon {
             self.table.iter().count()
         ));
         Ok(())
+    }
+
+    fn resume_read(&mut self, read: Read<Record>, now: Moment) {
+        match read {
+            Read::Record(record) => self.resume(Entry::new(*record, NEVER), now),
+            Read::Void(path) => self.log_file(&path, "of an earlier start of the machine"),
+            Read::Unread(path, why) => self.log_file(&path, format_args!("left alone: {why}")),
+            Read::Torn(path, why) => self.log_file(&path, format_args!("set aside: {why}")),
+        }
+    }
+
+    /// Logs why a file of the journal is not resumed.
+    fn log_file(&self, path: &Path, why: impl fmt::Display) {
+        self.hub.log.line(format_args!("{}: {why}", path.display()));
     }
 
     fn resume(&mut self, mut entry: Entry, now: Moment) {
@@ -74,14 +79,18 @@ impl Daemon {
     pub(super) fn acquire(&mut self, mut entry: Entry, now: Moment) {
         if self.table.exchanges() >= EXCHANGES_MAX {
             self.table.turns.push_back(entry.name.clone());
-            let limit = entry.limit;
-            return self.table.put(entry, limit);
+            return self.put_until_limit(entry);
         }
-        match Exchange::open(&entry.record.place, &self.flags.hostprefix, entry.record.family()) {
-            Ok(exchange) => entry.exchange = Some(exchange),
-            Err(absent) => return self.forget(entry, End::Failed(absent.into())),
+        match entry.open(&self.flags.hostprefix) {
+            Ok(()) => self.begin(entry, now),
+            Err(absent) => self.forget(entry, End::Failed(absent.into())),
         }
-        self.begin(entry, now);
+    }
+
+    /// Puts back a lease without a client.
+    fn put_until_limit(&mut self, entry: Entry) {
+        let limit = entry.limit;
+        self.table.put(entry, limit);
     }
 
     /// Requests a lease, once the exchange can send.
@@ -97,44 +106,47 @@ impl Daemon {
     /// Starts queued leases while there is room.
     pub(super) fn next_turns(&mut self) {
         // Any of them may have ended while it was queued, or have been replaced.
-        while self.table.exchanges() < EXCHANGES_MAX_WITH_RENEWALS
+        while !self.is_full()
             && let Some(name) = self.table.overdue.pop_front()
         {
-            match self.table.take(&name) {
-                Some(entry) if entry.client.is_some() => self.look(entry, since_boot()),
-                Some(entry) => self.settle(entry, since_boot()),
-                None => (),
-            }
+            self.look_again(&name);
         }
         while self.table.exchanges() < EXCHANGES_MAX
             && let Some(name) = self.table.turns.pop_front()
         {
-            match self.table.take(&name) {
-                Some(entry) if entry.client.is_none() => self.acquire(entry, since_boot()),
-                Some(entry) => self.settle(entry, since_boot()),
-                None => (),
-            }
+            self.acquire_queued(&name);
         }
+    }
+
+    fn look_again(&mut self, name: &str) {
+        match self.table.take(name) {
+            Some(entry) if entry.client.is_some() => self.look(entry, since_boot()),
+            Some(entry) => self.settle(entry, since_boot()),
+            None => (),
+        }
+    }
+
+    fn acquire_queued(&mut self, name: &str) {
+        match self.table.take(name) {
+            Some(entry) if entry.client.is_none() => self.acquire(entry, since_boot()),
+            Some(entry) => self.settle(entry, since_boot()),
+            None => (),
+        }
+    }
+
+    /// Whether no lease may open an exchange.
+    fn is_full(&self) -> bool {
+        self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS
     }
 
     /// Handles a lease that is due.
     pub(super) fn on_time(&mut self, name: &str, now: Moment) {
         let Some(entry) = self.table.take(name) else { return };
-        if entry.client.is_none() {
-            let msg = match entry.exchange {
-                None => {
-                    format!("{NO_MORE_TRIES}: {EXCHANGES_MAX} others were under way all the time")
-                }
-                Some(_) => {
-                    format!(
-                        "interface {:?} has no link-local address",
-                        entry.record.key.ifname.as_str()
-                    )
-                }
-            };
-            return self.forget(entry, End::Failed(Error::new(Code::TRY_AGAIN, msg)));
+        if entry.client.is_some() {
+            return self.look(entry, now);
         }
-        self.look(entry, now);
+        let error = Error::new(Code::TRY_AGAIN, why_not_begun(&entry));
+        self.forget(entry, End::Failed(error));
     }
 
     /// Lets the client do what is due, with sockets if it may need them.
@@ -145,28 +157,34 @@ impl Daemon {
         if let Err(end) = self.change_interface(&mut entry) {
             return self.forget(entry, end);
         }
-        let needs = entry.client.as_ref().is_some_and(|client| client.needs_sockets(now));
-        let place = &entry.record.place;
-        let is_full = self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS;
-        let opened = match (&entry.exchange, needs) {
-            // But the expiry of a lease never queues: what cannot be sent now is sent again later.
-            (None, true) if is_full && now < entry.end() => {
-                self.table.overdue.push_back(entry.name.clone());
-                let end = entry.end();
-                return self.table.put(entry, end);
-            }
-            (None, true) if !is_full => {
-                let exchange = Exchange::open(place, &self.flags.hostprefix, entry.record.family());
-                exchange.map(|exchange| entry.exchange = Some(exchange))
-            }
-            _ => place.is_there(&self.flags.hostprefix),
-        };
-        match opened {
-            Ok(()) => (),
-            Err(Absent::Gone(why)) => return self.forget(entry, End::Gone(why)),
-            // The lease's time runs on regardless; what is not sent now is sent again later.
-            Err(Absent::Failed(error)) => self.log_problem(&entry.name, &error),
+        // The expiry of a lease never queues: what cannot be sent now is sent again later.
+        if entry.needs_exchange(now) && self.is_full() && now < entry.end() {
+            return self.queue_overdue(entry);
         }
+        match self.reach(&mut entry, now) {
+            Ok(()) => self.go_on_time(entry, now),
+            Err(end) => self.forget(entry, end),
+        }
+    }
+
+    fn queue_overdue(&mut self, entry: Entry) {
+        self.table.overdue.push_back(entry.name.clone());
+        let end = entry.end();
+        self.table.put(entry, end);
+    }
+
+    /// Opens an exchange, if one is needed and there is room. After another failure than a missing
+    /// interface the lease's time runs on regardless; what is not sent now is sent again later.
+    fn reach(&mut self, entry: &mut Entry, now: Moment) -> Result<(), End> {
+        let reached = if entry.needs_exchange(now) && !self.is_full() {
+            entry.open(&self.flags.hostprefix)
+        } else {
+            entry.record.place.is_there(&self.flags.hostprefix)
+        };
+        self.changed(&entry.name, reached)
+    }
+
+    fn go_on_time(&mut self, mut entry: Entry, now: Moment) {
         let Some(client) = &mut entry.client else { return };
         let actions = client.on_time(now, &mut self.random);
         self.go_on(entry, actions, now);
@@ -179,16 +197,18 @@ impl Daemon {
         match self.heard(&mut entry, now) {
             Ok(_) if entry.client.is_none() => self.begin(entry, now),
             Ok(actions) => self.go_on(entry, actions, now),
-            Err(error) => {
-                // The sockets report an error both for a link that was set down and for one that
-                // was deleted.
-                match entry.record.place.visit(&self.flags.hostprefix, &mut |_| Ok(())) {
-                    Err(Absent::Gone(why)) => self.forget(entry, End::Gone(why)),
-                    _ => {
-                        self.log_problem(&entry.name, &error);
-                        self.settle(entry, now);
-                    }
-                }
+            Err(error) => self.survive(entry, &error, now),
+        }
+    }
+
+    /// Handles an error of a socket, which reports one both for a link that was set down and for
+    /// one that was deleted.
+    fn survive(&mut self, entry: Entry, error: &Error, now: Moment) {
+        match entry.record.place.visit(&self.flags.hostprefix, &mut |_| Ok(())) {
+            Err(Absent::Gone(why)) => self.forget(entry, End::Gone(why)),
+            _ => {
+                self.log_problem(&entry.name, error);
+                self.settle(entry, now);
             }
         }
     }
@@ -198,25 +218,28 @@ impl Daemon {
         let Some(exchange) = &mut entry.exchange else { return Ok(vec![]) };
         let mut actions = vec![];
         for heard in exchange.hear()? {
-            match heard {
-                Heard::Malformed(from) => {
-                    self.metrics.count(Count::Malformed);
-                    if !std::mem::replace(&mut entry.told_malformed, true) {
-                        self.log(
-                            &entry.name,
-                            format_args!("problem=\"what {from} sends is not a DHCP message\""),
-                        );
-                    }
-                }
-                Heard::V4(_) | Heard::V6(_) | Heard::Router(..) => {
-                    self.metrics.count(Count::Received)
-                }
-                Heard::ClaimV4(_) | Heard::ClaimV6(_) => (),
-            }
+            self.count_heard(&heard, entry);
             let Some(client) = &mut entry.client else { continue };
             actions.extend(client.on_heard(heard, now, &mut self.random));
         }
         Ok(actions)
+    }
+
+    fn count_heard(&mut self, heard: &Heard, entry: &mut Entry) {
+        match heard {
+            Heard::Malformed(from) => self.note_malformed(*from, entry),
+            Heard::V4(_) | Heard::V6(_) | Heard::Router(..) => self.metrics.count(Count::Received),
+            Heard::ClaimV4(_) | Heard::ClaimV6(_) => (),
+        }
+    }
+
+    /// Logs the first malformed packet of an exchange.
+    fn note_malformed(&mut self, from: IpAddr, entry: &mut Entry) {
+        self.metrics.count(Count::Malformed);
+        if !std::mem::replace(&mut entry.told_malformed, true) {
+            let problem = format_args!("problem=\"what {from} sends is not a DHCP message\"");
+            self.log(&entry.name, problem);
+        }
     }
 
     /// Performs the client's actions, and puts the lease back into the table unless one ended it.
@@ -234,53 +257,56 @@ impl Daemon {
 
     fn perform(&mut self, entry: &mut Entry, action: Action, now: Moment) -> Result<(), End> {
         match action {
-            Action::Send(outgoing) => {
-                let Some(exchange) = &mut entry.exchange else { return Ok(()) };
-                match exchange.send(&outgoing, &entry.record.place, &self.flags.hostprefix) {
-                    Ok(()) => self.metrics.count(Count::Sent),
-                    Err(Absent::Gone(why)) => return Err(End::Gone(why)),
-                    Err(Absent::Failed(error)) => {
-                        self.metrics.count(Count::Unsent);
-                        self.log_problem(&entry.name, &error);
-                    }
-                }
-            }
-            Action::Probe(address) => {
-                let Some(exchange) = &mut entry.exchange else { return Ok(()) };
-                let probed = exchange.probe(address, &entry.record.place, &self.flags.hostprefix);
-                self.changed(&entry.name, probed)?;
-            }
-            Action::Intend(intent) => {
-                entry.record.intent = Some(intent);
-                self.journal.write(&entry.record).map_err(|error| {
-                    entry.record.intent = None; // nothing is requested
-                    End::Failed(error)
-                })?;
-            }
-            Action::Bound(lease) => self.bound(entry, lease, now)?,
-            Action::Renewed(lease) => {
-                let before = entry.record.lease.as_ref().and_then(Lease::router);
-                let router = lease.router();
-                entry.record.lease = Some(lease);
-                self.save(entry);
-                self.tell_state(entry, State::Bound);
-                if router != before {
-                    entry.undone = Some(Undone::Reroute(before));
-                    self.change_interface(entry)?;
-                }
-            }
-            Action::Lost(reason) => self.lost(entry, reason)?,
-            Action::Regained(lease) => self.regained(entry, lease)?,
-            Action::GaveUp(why) => {
-                let ifname = entry.record.key.ifname.as_str();
-                let msg = format!("lease an address for interface {ifname:?}: {why}");
-                entry.record.intent = None; // the client has released it
-                return Err(End::Failed(
-                    Error::new(Code::ADDRESS_UNAVAILABLE, msg).saying(NO_MORE_TRIES),
-                ));
-            }
+            Action::Send(outgoing) => self.send(entry, &outgoing),
+            Action::Probe(address) => self.probe(entry, address),
+            Action::Intend(intent) => self.intend(entry, intent),
+            Action::Bound(lease) => self.bound(entry, lease, now),
+            Action::Renewed(lease) => self.renewed(entry, lease),
+            Action::Lost(reason) => self.lost(entry, reason),
+            Action::Regained(lease) => self.regained(entry, lease),
+            Action::GaveUp(why) => Err(gave_up(entry, &why)),
         }
-        Ok(())
+    }
+
+    fn send(&mut self, entry: &mut Entry, outgoing: &Outgoing) -> Result<(), End> {
+        let Some(exchange) = &mut entry.exchange else { return Ok(()) };
+        let sent = exchange.send(outgoing, &entry.record.place, &self.flags.hostprefix);
+        match sent {
+            Ok(()) => self.metrics.count(Count::Sent),
+            Err(Absent::Failed(_)) => self.metrics.count(Count::Unsent),
+            Err(Absent::Gone(_)) => (),
+        }
+        self.changed(&entry.name, sent)
+    }
+
+    fn probe(&mut self, entry: &mut Entry, address: IpAddr) -> Result<(), End> {
+        let Some(exchange) = &mut entry.exchange else { return Ok(()) };
+        let probed = exchange.probe(address, &entry.record.place, &self.flags.hostprefix);
+        self.changed(&entry.name, probed)
+    }
+
+    /// Journals what is about to be requested. If that fails, nothing is.
+    fn intend(&mut self, entry: &mut Entry, intent: Intent) -> Result<(), End> {
+        entry.record.intent = Some(intent);
+        let written = self.journal.write(&entry.record);
+        if written.is_err() {
+            entry.record.intent = None;
+        }
+        written.map_err(End::Failed)
+    }
+
+    /// Journals an extended lease, and follows a change of its router.
+    fn renewed(&mut self, entry: &mut Entry, lease: Lease) -> Result<(), End> {
+        let before = entry.record.lease.as_ref().and_then(Lease::router);
+        let router = lease.router();
+        entry.record.lease = Some(lease);
+        self.save(entry);
+        self.tell_state(entry, State::Bound);
+        if router == before {
+            return Ok(());
+        }
+        entry.undone = Some(Undone::Reroute(before));
+        self.change_interface(entry)
     }
 
     /// Journals a new lease, then answers the connections that wait for it.
@@ -288,34 +314,41 @@ impl Daemon {
         entry.record.intent = None;
         entry.record.lease = Some(lease);
         self.journal.write(&entry.record).map_err(End::Failed)?;
+        let is_heard = self.answer_waiting(entry, now);
+        self.tell_state(entry, State::Bound);
+        if is_heard {
+            return Ok(());
+        }
+        Err(End::Failed(Error::new(Code::TRY_AGAIN, "the client has hung up")))
+    }
+
+    /// Answers the connections that wait for the lease. False if all have hung up.
+    fn answer_waiting(&mut self, entry: &mut Entry, now: Moment) -> bool {
         let answer = super::requests::result_text(&entry.record);
         let mut is_heard = false;
         for id in std::mem::take(&mut entry.asked_by) {
             is_heard |= self.hub.connections.answer(id, &answer, now);
         }
-        self.tell_state(entry, State::Bound);
-        if is_heard {
-            Ok(())
-        } else {
-            Err(End::Failed(Error::new(Code::TRY_AGAIN, "the client has hung up")))
-        }
+        is_heard
     }
 
     /// Takes the address off the interface: the server may soon grant it to another client.
     fn lost(&mut self, entry: &mut Entry, reason: Reason) -> Result<(), End> {
         entry.record.lost = true;
-        let address =
-            entry.record.lease.as_ref().map(|lease| lease.net().to_string()).unwrap_or_default();
-        self.log(
-            &entry.name,
-            format_args!("state=expired address={address} reason={:?}", reason.to_string()),
-        );
+        self.log_lost(entry, reason);
         self.metrics.transition(State::Expired);
         entry.state = Some(State::Expired);
         entry.undone = Some(Undone::TakeOff);
         let done = self.change_interface(entry);
         self.save(entry);
         done
+    }
+
+    fn log_lost(&self, entry: &Entry, reason: Reason) {
+        let lease = entry.record.lease.as_ref();
+        let address = lease.map(|lease| lease.net().to_string()).unwrap_or_default();
+        let reason = reason.to_string();
+        self.log(&entry.name, format_args!("state=expired address={address} reason={reason:?}"));
     }
 
     fn regained(&mut self, entry: &mut Entry, lease: Lease) -> Result<(), End> {
@@ -361,31 +394,28 @@ impl Daemon {
     fn save(&mut self, entry: &mut Entry) {
         let written = self.journal.write(&entry.record);
         entry.unsaved = written.is_err();
-        if let Err(error) = written {
+        self.note_journalled(&entry.name, written);
+    }
+
+    fn note_journalled(&mut self, name: &str, done: Result<()>) {
+        if let Err(error) = done {
             self.metrics.count(Count::JournalFailures);
-            self.log_problem(&entry.name, &error);
+            self.log_problem(name, &error);
         }
     }
 
     /// Puts a lease back into the table: closes sockets it does not need, and sets when it is due.
     pub(super) fn settle(&mut self, mut entry: Entry, now: Moment) {
-        let Some((state, due, needs)) = entry
-            .client
-            .as_ref()
-            .map(|client| (client.state(), client.deadline(), client.needs_sockets(now)))
-        else {
-            let limit = entry.limit;
-            return self.table.put(entry, limit);
-        };
-        if !needs {
+        let Some(client) = &entry.client else { return self.put_until_limit(entry) };
+        let state = client.state();
+        let deadline = client.deadline();
+        if !client.needs_sockets(now) {
             entry.close();
         }
         if entry.state != Some(state) {
             self.tell_state(&mut entry, state);
         }
-        let due = if entry.unsaved || entry.undone.is_some() { due.min(now + AGAIN) } else { due };
-        // After a failure to open sockets, do not retry at once.
-        let due = if due <= now { now + Duration::from_millis(100) } else { due };
+        let due = next_look(&entry, deadline, now);
         self.table.put(entry, due);
     }
 
@@ -404,22 +434,26 @@ impl Daemon {
     /// for it.
     fn forget(&mut self, mut entry: Entry, end: End) {
         let error = match end {
-            End::Gone(why) => {
-                self.metrics.count(Count::Gone);
-                self.log(&entry.name, format_args!("state=gone reason={why:?}"));
-                entry.record.intent = None;
-                entry.record.lease = None; // nothing can be sent from there
-                Error::new(Code::UNKNOWN_CONTAINER, format!("lease {}: {why}", entry.name))
-            }
-            End::Failed(error) => {
-                self.metrics.count(Count::AcquireFailures);
-                self.log(&entry.name, format_args!("state=failed reason={:?}", error.to_string()));
-                error
-            }
+            End::Gone(why) => self.note_gone(&mut entry, why),
+            End::Failed(error) => self.note_failed(&entry, error),
         };
         let asked_by = std::mem::take(&mut entry.asked_by);
         self.let_go(entry);
         self.tell(asked_by, &error); // last: the client may look at what is left
+    }
+
+    fn note_gone(&mut self, entry: &mut Entry, why: &str) -> Error {
+        self.metrics.count(Count::Gone);
+        self.log(&entry.name, format_args!("state=gone reason={why:?}"));
+        entry.record.intent = None;
+        entry.record.lease = None; // nothing can be sent from there
+        Error::new(Code::UNKNOWN_CONTAINER, format!("lease {}: {why}", entry.name))
+    }
+
+    fn note_failed(&mut self, entry: &Entry, error: Error) -> Error {
+        self.metrics.count(Count::AcquireFailures);
+        self.log(&entry.name, format_args!("state=failed reason={:?}", error.to_string()));
+        error
     }
 
     /// Answers waiting connections with an error: there will be no lease.
@@ -436,26 +470,55 @@ impl Daemon {
         let given_back =
             give_back(&entry.record, entry.exchange.as_mut(), &self.flags, &mut self.random);
         entry.close();
+        self.note_given_back(&entry.name, given_back);
+        let removed = self.journal.remove(&entry.record.name());
+        self.note_journalled(&entry.name, removed);
+    }
+
+    fn note_given_back(&mut self, name: &str, given_back: Result<bool, Absent>) {
         match given_back {
-            Ok(true) => {
-                self.metrics.count(Count::Sent);
-                self.metrics.count(Count::Released);
-                self.log(&entry.name, format_args!("state=released"));
-            }
-            Ok(false) => self.log(&entry.name, format_args!("state=ended")),
-            Err(Absent::Gone(why)) => {
-                self.log(&entry.name, format_args!("state=ended reason={why:?}"))
-            }
-            Err(Absent::Failed(error)) => {
-                self.metrics.count(Count::Unsent);
-                self.log(&entry.name, format_args!("state=ended problem={:?}", error.to_string()));
-            }
-        }
-        if let Err(error) = self.journal.remove(&entry.record.name()) {
-            self.metrics.count(Count::JournalFailures);
-            self.log_problem(&entry.name, &error);
+            Ok(true) => self.note_released(name),
+            Ok(false) => self.log(name, "state=ended"),
+            Err(Absent::Gone(why)) => self.log(name, format_args!("state=ended reason={why:?}")),
+            Err(Absent::Failed(error)) => self.note_unsent(name, &error),
         }
     }
+
+    fn note_released(&mut self, name: &str) {
+        self.metrics.count(Count::Sent);
+        self.metrics.count(Count::Released);
+        self.log(name, "state=released");
+    }
+
+    fn note_unsent(&mut self, name: &str, error: &Error) {
+        self.metrics.count(Count::Unsent);
+        self.log(name, format_args!("state=ended problem={:?}", error.to_string()));
+    }
+}
+
+/// Why a lease without a client has not been requested in its time.
+fn why_not_begun(entry: &Entry) -> String {
+    let ifname = entry.record.key.ifname.as_str();
+    match entry.exchange {
+        None => format!("{NO_MORE_TRIES}: {EXCHANGES_MAX} others were under way all the time"),
+        Some(_) => format!("interface {ifname:?} has no link-local address"),
+    }
+}
+
+/// The end of a lease that could not be acquired, for this reason.
+fn gave_up(entry: &mut Entry, why: &str) -> End {
+    entry.record.intent = None; // the client has released it
+    let ifname = entry.record.key.ifname.as_str();
+    let msg = format!("lease an address for interface {ifname:?}: {why}");
+    End::Failed(Error::new(Code::ADDRESS_UNAVAILABLE, msg).saying(NO_MORE_TRIES))
+}
+
+/// When to look at a lease again.
+fn next_look(entry: &Entry, deadline: Moment, now: Moment) -> Moment {
+    let has_failed = entry.unsaved || entry.undone.is_some();
+    let due = if has_failed { deadline.min(now + AGAIN) } else { deadline };
+    // After a failure to open sockets, do not retry at once.
+    if due <= now { now + Duration::from_millis(100) } else { due }
 }
 
 /// A lease's fields for the log; times are seconds since it was requested.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::exchange::Exchange;
+use super::interface::Absent;
 use super::journal::Record;
 use crate::cni::attachment::Key;
 use crate::family::Family;
@@ -80,6 +81,19 @@ impl Entry {
             routes: vec![],
             due: NEVER,
         }
+    }
+
+    /// Opens the sockets, if the interface still exists.
+    pub fn open(&mut self, prefix: &str) -> Result<(), Absent> {
+        let record = &self.record;
+        self.exchange = Some(Exchange::open(&record.place, prefix, record.family())?);
+        Ok(())
+    }
+
+    /// Whether the client needs sockets that are not open.
+    pub fn needs_exchange(&self, now: Moment) -> bool {
+        let client = self.client.as_ref().filter(|_| self.exchange.is_none());
+        client.is_some_and(|client| client.needs_sockets(now))
     }
 
     /// Closes the sockets.
