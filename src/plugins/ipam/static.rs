@@ -239,17 +239,17 @@ fn no_cidr(path: impl fmt::Display, text: &str) -> Error {
 }
 
 fn given_addresses(given: &Ips, at: &str) -> Result<Vec<IpConfig>> {
-    let texts = given.ips.iter().enumerate();
+    let texts = (0..).zip(&given.ips);
     texts.map(|(i, text)| given_address(text, format_args!("{at}[{i}]"))).collect()
 }
 
 fn given_address(text: &str, path: fmt::Arguments<'_>) -> Result<IpConfig> {
-    let net = parse_cidr(text).ok_or_else(|| {
-        no_cidr(path, text).saying(format_args!(
+    match parse_cidr(text) {
+        Some(net) => Ok(ip_config(net, None)),
+        None => Err(no_cidr(path, text).saying(format_args!(
             "an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'"
-        ))
-    })?;
-    Ok(ip_config(net, None))
+        ))),
+    }
 }
 
 /// Parses CNI_ARGS: `IP=<address>/<length>,…;GATEWAY=<address>,…`. A gateway belongs to every

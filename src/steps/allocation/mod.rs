@@ -124,9 +124,16 @@ fn require_none_left(requested: &[IpAddr]) -> Result<()> {
     if requested.is_empty() {
         return Ok(());
     }
-    let list: Vec<String> = requested.iter().map(IpAddr::to_string).collect();
-    Err(unavailable(format!("failed to allocate all requested IPs: {}", list.join(" ")))
-        .with_details("each range set gives one address, and these are in none or were not the first in theirs"))
+    let list = joined(requested, " ");
+    Err(unavailable(format!("failed to allocate all requested IPs: {list}")).with_details(
+        "each range set gives one address, and these are in none or were not the first in theirs",
+    ))
+}
+
+/// Addresses as text.
+pub fn joined(ips: &[IpAddr], separator: &str) -> String {
+    let texts: Vec<String> = ips.iter().map(IpAddr::to_string).collect();
+    texts.join(separator)
 }
 
 fn unavailable(msg: String) -> Error {

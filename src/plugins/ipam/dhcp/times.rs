@@ -22,8 +22,7 @@ pub struct Times {
 
 impl From<[Moment; 4]> for Times {
     fn from(moments: [Moment; 4]) -> Times {
-        let [acquired, t1, t2, expires] =
-            moments.map(|moment| (moment != NEVER).then_some(moment.as_millis() as u64));
+        let [acquired, t1, t2, expires] = moments.map(millis);
         Times { acquired, t1, t2, expires }
     }
 }
@@ -33,4 +32,9 @@ impl From<Times> for [Moment; 4] {
         [times.acquired, times.t1, times.t2, times.expires]
             .map(|millis| millis.map_or(NEVER, Duration::from_millis))
     }
+}
+
+/// The milliseconds of a moment that comes.
+fn millis(moment: Moment) -> Option<u64> {
+    (moment != NEVER).then_some(moment.as_millis() as u64)
 }

@@ -22,7 +22,7 @@ use crate::steps::allocation::files::{FileStore, Place, lease};
 use crate::steps::allocation::owner::{Lease, Owner};
 use crate::steps::allocation::ranges::RangeSet;
 use crate::steps::allocation::search::{Pool, first_free};
-use crate::steps::allocation::{self, Need, Store as _, held_by_attachment, release_all};
+use crate::steps::allocation::{self, Need, Store as _, held_by_attachment, joined, release_all};
 
 /// The `host-local` plugin.
 pub struct HostLocal;
@@ -148,9 +148,8 @@ fn verify_held(ip: IpAddr, sets: &[RangeSet], held: &[IpAddr]) -> Result<()> {
 }
 
 fn not_held(ip: IpAddr, held: &[IpAddr]) -> Error {
-    let held: Vec<String> = held.iter().map(IpAddr::to_string).collect();
     Error::check(format!("address {ip} of prevResult is not held by this container"))
-        .with_details(format_args!("it holds {}", held.join(", ")))
+        .with_details(format_args!("it holds {}", joined(held, ", ")))
 }
 
 /// Whether the lease has a valid owner. A lease without an interface name stays while any

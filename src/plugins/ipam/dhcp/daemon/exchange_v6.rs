@@ -45,18 +45,12 @@ impl ExchangeV6 {
         let mut opened = None;
         place.visit(prefix, &mut |at| {
             let link = at.link;
-            let servers = LinkSocket::dhcp(link.index, &link.name)?;
-            let neighbours = LinkSocket::discovery(link.index, &link.name)?;
-            let watch = Watch::ipv6_addresses()?; // before the look, so that no change is missed
-            let link_local = match usable(at.netlink, link)? {
-                Some(address) => LinkLocal::Usable(address),
-                None => LinkLocal::Awaited(Box::new(Awaited {
-                    netlink: Netlink::open()?,
-                    link: link.clone(),
-                    watch,
-                })),
-            };
-            opened = Some(ExchangeV6 { servers, neighbours, link_local, mac: link.mac() });
+            opened = Some(ExchangeV6 {
+                servers: LinkSocket::dhcp(link.index, &link.name)?,
+                neighbours: LinkSocket::discovery(link.index, &link.name)?,
+                link_local: LinkLocal::find(at.netlink, link)?,
+                mac: link.mac(),
+            });
             Ok(())
         })?;
         opened.ok_or(Absent::Gone("its interface is gone"))
@@ -85,27 +79,38 @@ impl ExchangeV6 {
 
     /// Everything received. Reads each socket once: poll(2) reports it if there is more.
     pub fn hear(&mut self) -> Result<Vec<Heard>> {
+        let Some(own) = self.own_address()? else { return Ok(vec![]) };
         let mut heard = vec![];
-        let own = match &self.link_local {
-            LinkLocal::Usable(own) => *own,
-            LinkLocal::Awaited(awaited) => {
-                awaited.watch.until(Instant::now())?;
-                let Some(own) = usable(&awaited.netlink, &awaited.link)? else { return Ok(heard) };
-                self.link_local = LinkLocal::Usable(own);
-                own
-            }
-        };
-        if let Some((from, packet)) = self.neighbours.receive()? {
-            heard.push(match router::decode(&packet, from) {
-                Some(router::Heard::Router(told)) => Heard::Router(told, own),
-                Some(router::Heard::Claim(address)) => Heard::ClaimV6(address),
-                None => Heard::Malformed(from.into()),
-            });
-        }
-        if let Some((from, packet)) = self.servers.receive()? {
-            heard.push(Message::decode(&packet).map_or(Heard::Malformed(from.into()), Heard::V6));
-        }
+        heard.extend(self.hear_neighbour(own)?);
+        heard.extend(self.hear_server()?);
         Ok(heard)
+    }
+
+    /// The link-local address, once it is usable.
+    fn own_address(&mut self) -> Result<Option<Ipv6Addr>> {
+        let own = match &self.link_local {
+            LinkLocal::Usable(own) => Some(*own),
+            LinkLocal::Awaited(awaited) => awaited.look()?,
+        };
+        if let Some(own) = own {
+            self.link_local = LinkLocal::Usable(own);
+        }
+        Ok(own)
+    }
+
+    fn hear_neighbour(&self, own: Ipv6Addr) -> Result<Option<Heard>> {
+        let received = self.neighbours.receive()?;
+        Ok(received.map(|(from, packet)| match router::decode(&packet, from) {
+            Some(router::Heard::Router(told)) => Heard::Router(told, own),
+            Some(router::Heard::Claim(address)) => Heard::ClaimV6(address),
+            None => Heard::Malformed(from.into()),
+        }))
+    }
+
+    fn hear_server(&self) -> Result<Option<Heard>> {
+        let Some((from, packet)) = self.servers.receive()? else { return Ok(None) };
+        let message = Message::decode(&packet);
+        Ok(Some(message.map_or(Heard::Malformed(from.into()), Heard::V6)))
     }
 
     /// The descriptors to poll for reading. Packets that arrive before the first message can be
@@ -126,6 +131,24 @@ pub fn send_once(message: &Message, place: &Place, prefix: &str) -> Result<(), A
     })
 }
 
+impl LinkLocal {
+    fn find(netlink: &Netlink, link: &Link) -> Result<LinkLocal> {
+        let watch = Watch::ipv6_addresses()?; // before the look, so that no change is missed
+        if let Some(address) = usable(netlink, link)? {
+            return Ok(LinkLocal::Usable(address));
+        }
+        let awaited = Awaited { netlink: Netlink::open()?, link: link.clone(), watch };
+        Ok(LinkLocal::Awaited(Box::new(awaited)))
+    }
+}
+
+impl Awaited {
+    fn look(&self) -> Result<Option<Ipv6Addr>> {
+        self.watch.until(Instant::now())?;
+        usable(&self.netlink, &self.link)
+    }
+}
+
 /// A usable link-local address of the link.
 fn usable(netlink: &Netlink, link: &Link) -> Result<Option<Ipv6Addr>> {
     for address in netlink.addresses(link)? {
@@ -134,15 +157,16 @@ fn usable(netlink: &Netlink, link: &Link) -> Result<Option<Ipv6Addr>> {
             continue;
         }
         if address.dad_failed {
-            let msg = format!(
-                "address {} of interface {:?} is in use by another (DADFAILED)",
-                net, link.name
-            );
-            return Err(Error::new(Code::CONFLICT, msg));
+            return Err(in_use(address.net, &link.name));
         }
         if !address.tentative {
             return Ok(Some(net.addr()));
         }
     }
     Ok(None)
+}
+
+fn in_use(net: IpNet, ifname: &str) -> Error {
+    let msg = format!("address {net} of interface {ifname:?} is in use by another (DADFAILED)");
+    Error::new(Code::CONFLICT, msg)
 }

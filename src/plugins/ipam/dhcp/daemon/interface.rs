@@ -84,20 +84,9 @@ impl Place {
         let ifname = wish.key.ifname.as_str();
         let netns = Netns::open(&format!("{prefix}{}", wish.netns))?;
         let (device, inode) = netns.identity()?;
-        let (cookie, link) = netns.enter(|| {
-            let netlink = Netlink::open()?;
-            let link = netlink.link(ifname)?;
-            if !link.up {
-                netlink
-                    .change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-            }
-            Ok((netlink.netns_cookie(), link))
-        })?;
+        let (cookie, link) = netns.enter(|| set_up(ifname))?;
         let mac = link.mac();
-        if mac.octets().len() != ETHERNET || mac.is_zero() {
-            let msg = format!("interface {ifname:?} has no Ethernet address, which DHCP goes by");
-            return Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
-        }
+        require_ethernet(&mac, ifname)?;
         // All ipvlan links on one lower link share its address: what a server sends to it may reach
         // any of them.
         let is_shared = link.kind == "ipvlan";
@@ -116,20 +105,30 @@ impl Place {
 
     /// Enters the namespace, if it and the interface still exist.
     pub fn visit(&self, prefix: &str, work: Visit<'_>) -> Result<(), Absent> {
-        let netns = self.netns(prefix)?;
-        netns.enter(|| {
+        self.netns(prefix)?.enter(|| {
             let netlink = Netlink::open()?;
-            let cookies = self.cookie.zip(netlink.netns_cookie());
-            if cookies.is_some_and(|(then, now)| then != now) {
-                return Ok(Err(Absent::Gone("another namespace has its path")));
-            }
-            // The interface may have been renamed, or given another hardware address, as `tuning`
-            // does.
-            let is_ours = |link: &Link| cookies.is_some() || link.mac() == self.mac;
-            let link = netlink.find_link_by_index(self.ifindex)?.filter(is_ours);
-            let Some(link) = link else { return Ok(Err(Absent::Gone("its interface is gone"))) };
-            work(&Visited { netlink: &netlink, link: &link }).map(Ok)
+            Ok(match self.link(&netlink) {
+                Ok(link) => work(&Visited { netlink: &netlink, link: &link }).map_err(Absent::from),
+                Err(absent) => Err(absent),
+            })
         })?
+    }
+
+    /// Whether the namespace and the interface still exist.
+    pub fn has_interface(&self, prefix: &str) -> Result<(), Absent> {
+        self.visit(prefix, &mut |_| Ok(()))
+    }
+
+    /// The interface as it is now. It may have been renamed, or given another hardware address, as
+    /// `tuning` does.
+    fn link(&self, netlink: &Netlink) -> Result<Link, Absent> {
+        let cookies = self.cookie.zip(netlink.netns_cookie());
+        if cookies.is_some_and(|(then, now)| then != now) {
+            return Err(Absent::Gone("another namespace has its path"));
+        }
+        let is_ours = |link: &Link| cookies.is_some() || link.mac() == self.mac;
+        let link = netlink.find_link_by_index(self.ifindex)?.filter(is_ours);
+        link.ok_or(Absent::Gone("its interface is gone"))
     }
 
     /// Whether both are the same interface, whatever its settings.
@@ -214,6 +213,24 @@ impl Visited<'_> {
         }
         Ok(())
     }
+}
+
+/// Sets the interface up. Returns the cookie of the namespace with it.
+fn set_up(ifname: &str) -> Result<(Option<u64>, Link)> {
+    let netlink = Netlink::open()?;
+    let link = netlink.link(ifname)?;
+    if !link.up {
+        netlink.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+    }
+    Ok((netlink.netns_cookie(), link))
+}
+
+fn require_ethernet(mac: &MacAddr, ifname: &str) -> Result<()> {
+    if mac.octets().len() == ETHERNET && !mac.is_zero() {
+        return Ok(());
+    }
+    let msg = format!("interface {ifname:?} has no Ethernet address, which DHCP goes by");
+    Err(Error::new(Code::INVALID_ENVIRONMENT, msg))
 }
 
 /// Treats an object that exists as added.

@@ -204,7 +204,7 @@ impl Daemon {
     /// Handles an error of a socket, which reports one both for a link that was set down and for
     /// one that was deleted.
     fn survive(&mut self, entry: Entry, error: &Error, now: Moment) {
-        match entry.record.place.visit(&self.flags.hostprefix, &mut |_| Ok(())) {
+        match entry.record.place.has_interface(&self.flags.hostprefix) {
             Err(Absent::Gone(why)) => self.forget(entry, End::Gone(why)),
             _ => {
                 self.log_problem(&entry.name, error);
@@ -460,9 +460,7 @@ impl Daemon {
     pub(super) fn tell(&mut self, asked_by: Vec<u64>, error: &Error) {
         let answer = super::requests::error_text(error);
         let now = since_boot();
-        for id in asked_by {
-            self.hub.connections.answer(id, &answer, now);
-        }
+        asked_by.into_iter().for_each(|id| self.reply(id, &answer, now));
     }
 
     /// Releases a lease and forgets it.

@@ -30,27 +30,26 @@ pub fn acquire(
     now: Moment,
     random: &mut Random,
 ) -> (Client, Vec<Action>) {
-    let record = &entry.record;
-    match record.family() {
-        Family::V4 => {
-            let wanted =
-                if let Some(IpAddr::V4(wanted)) = entry.wanted { Some(wanted) } else { None };
-            let turn = Turn::new(now, random);
-            let (mut client, actions) =
-                client::Client::acquire(setup_of(record, flags), wanted, turn);
-            client.end_by(entry.limit);
-            (Client::V4(Box::new(client)), of_v4(actions))
-        }
-        Family::V6 => {
-            let wanted =
-                if let Some(IpAddr::V6(wanted)) = entry.wanted { Some(wanted) } else { None };
-            let turn = Turn::new(now, random);
-            let (mut client, actions) =
-                v6::client::Client::acquire(setup_of_v6(record, flags), wanted, turn);
-            client.end_by(entry.limit);
-            (Client::V6(Box::new(client)), of_v6(actions))
-        }
+    match entry.record.family() {
+        Family::V4 => acquire_v4(entry, flags, Turn::new(now, random)),
+        Family::V6 => acquire_v6(entry, flags, Turn::new(now, random)),
     }
+}
+
+fn acquire_v4(entry: &Entry, flags: &Flags, turn: client::Turn<'_>) -> (Client, Vec<Action>) {
+    let setup = setup_of(&entry.record, flags);
+    let wanted = if let Some(IpAddr::V4(wanted)) = entry.wanted { Some(wanted) } else { None };
+    let (mut client, actions) = client::Client::acquire(setup, wanted, turn);
+    client.end_by(entry.limit);
+    (Client::V4(Box::new(client)), of_v4(actions))
+}
+
+fn acquire_v6(entry: &Entry, flags: &Flags, turn: v6::client::Turn<'_>) -> (Client, Vec<Action>) {
+    let setup = setup_of_v6(&entry.record, flags);
+    let wanted = if let Some(IpAddr::V6(wanted)) = entry.wanted { Some(wanted) } else { None };
+    let (mut client, actions) = v6::client::Client::acquire(setup, wanted, turn);
+    client.end_by(entry.limit);
+    (Client::V6(Box::new(client)), of_v6(actions))
 }
 
 /// The client of a journalled lease.
@@ -76,28 +75,40 @@ fn setup_of_v6(record: &Record, flags: &Flags) -> v6::client::Setup {
     v6::client::Setup {
         mode: record.terms.v6.unwrap_or(Mode::Dhcp),
         duid: v6::client::duid(&name_of(&record.key, Family::V6)),
-        within: flags.resendtimeout.max(Duration::from_millis(1)),
+        within: time_of_search(flags),
     }
+}
+
+fn time_of_search(flags: &Flags) -> Duration {
+    flags.resendtimeout.max(Duration::from_millis(1))
 }
 
 /// The settings of the client of an IPv4 lease.
 fn setup_of(record: &Record, flags: &Flags) -> Setup {
-    let name = name_of(&record.key, Family::V4);
-    let mut client_id = vec![0]; // type 0: not a hardware address
-    client_id.extend(client_name(&name, &record.key).bytes());
     Setup {
         mac: record.place.mac.clone(),
-        client_id,
+        client_id: client_id(&record.key),
         broadcast: flags.broadcast || record.place.broadcast,
         probe: record.place.probe,
         provide: record.terms.provide.clone(),
         request: record.terms.request.clone(),
-        patience: Patience {
-            timeout: flags.timeout,
-            resend_max: flags.resendmax,
-            resend_timeout: flags.resendtimeout.max(Duration::from_millis(1)),
-        },
+        patience: patience(flags),
     }
+}
+
+fn patience(flags: &Flags) -> Patience {
+    Patience {
+        timeout: flags.timeout,
+        resend_max: flags.resendmax,
+        resend_timeout: time_of_search(flags),
+    }
+}
+
+/// The value of option 61.
+fn client_id(key: &Key) -> Vec<u8> {
+    let mut id = vec![0]; // type 0: not a hardware address
+    id.extend(client_name(&name_of(key, Family::V4), key).bytes());
+    id
 }
 
 /// The name of the lease, cut to the octets that fit; a hash of the key keeps cut names distinct.

@@ -8,13 +8,13 @@ use super::Daemon;
 use super::interface::{Absent, Place};
 use super::journal::{Record, forget_all_torn, forget_torn};
 use super::metrics::state_text;
-use super::table::{Entry, name_of};
+use super::table::{Entry, Name, name_of};
 use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
 use crate::plugins::ipam::dhcp::client::State;
 use crate::plugins::ipam::dhcp::family::Lease;
-use crate::plugins::ipam::dhcp::wire::{self, DAEMON, Described, Request};
+use crate::plugins::ipam::dhcp::wire::{self, DAEMON, Described, Request, Wish};
 use crate::sys::clock::{Moment, NEVER, since_boot};
 
 /// The start of a request of the reference's plugin.
@@ -25,12 +25,9 @@ const ON_TOP: Duration = Duration::from_secs(5);
 /// The answer to an ADD.
 pub fn result_text(record: &Record) -> String {
     let lease = record.lease.as_ref();
-    let result = lease
-        .map(|lease| lease.result(record.terms.priority, record.place.mtu))
-        .unwrap_or_default();
-    let document = result
-        .into_document(wire::RESULT_VERSION)
-        .map_err(|e| Error::new(Code::BUG, e.to_string()));
+    let result = lease.map(|lease| lease.result(record.terms.priority, record.place.mtu));
+    let document = result.unwrap_or_default().into_document(wire::RESULT_VERSION);
+    let document = document.map_err(|e| Error::new(Code::BUG, e.to_string()));
     DAEMON.answer_line(&document.map(|document| document.to_value()))
 }
 
@@ -49,38 +46,47 @@ impl Daemon {
     pub(super) fn take_request(&mut self, id: u64, line: &[u8]) {
         let now = since_boot();
         if line.starts_with(HTTP) {
-            self.hub.connections.answer(id, wire::TO_THE_REFERENCE, now);
-            return;
+            return self.reply(id, wire::TO_THE_REFERENCE, now);
         }
-        let answer = match Request::read(line) {
-            Ok(Request::Add(wish)) => match Place::find(&self.flags.hostprefix, &wish) {
-                Ok(place) => return self.add(id, Record::wanted(wish, place), now),
-                Err(error) => error_text(&error),
-            },
-            Ok(request) => self.answer(request, now),
-            Err(error) => error_text(&error),
-        };
-        self.hub.connections.answer(id, &answer, now); // a client that has hung up needs no answer
+        match Request::read(line) {
+            Ok(Request::Add(wish)) => self.take_wish(id, wish, now),
+            Ok(request) => {
+                let answer = self.answer(request, now);
+                self.reply(id, &answer, now);
+            }
+            Err(error) => self.reply(id, &error_text(&error), now),
+        }
+    }
+
+    fn take_wish(&mut self, id: u64, wish: Wish, now: Moment) {
+        match Place::find(&self.flags.hostprefix, &wish) {
+            Ok(place) => self.add(id, Record::wanted(wish, place), now),
+            Err(error) => self.reply(id, &error_text(&error), now),
+        }
+    }
+
+    /// Answers a connection. A client that has hung up needs no answer.
+    pub(super) fn reply(&mut self, id: u64, answer: &str, now: Moment) {
+        self.hub.connections.answer(id, answer, now);
     }
 
     /// The answer to a request that is completed at once.
     fn answer(&mut self, request: Request, now: Moment) -> String {
         match request {
             Request::Check { key, family } => DAEMON.answer_line(&self.check(&key, family)),
-            Request::Del(key) => {
-                Family::ALL.into_iter().for_each(|family| self.end(&name_of(&key, family)));
-                forget_torn(&self.journal, &key);
-                done()
-            }
-            Request::Gc { network, valid } => {
-                self.gc(&network, &valid);
-                done()
-            }
+            Request::Del(key) => self.del(&key),
+            Request::Gc { network, valid } => self.gc(&network, &valid),
             Request::Leases => DAEMON.answer_line(&Ok(self.leases(now))),
             Request::Release(name) => DAEMON.answer_line(&self.release(&name)),
             Request::Metrics => DAEMON.answer_line(&Ok(self.metrics.text(&self.table))),
             Request::Add(_) | Request::Status => done(), // take_request handles ADD
         }
+    }
+
+    fn del(&mut self, key: &Key) -> String {
+        Family::ALL.into_iter().for_each(|family| self.end(&name_of(key, family)));
+        forget_torn(&self.journal, key);
+        done()
     }
 
     /// Answers an ADD with the lease that the same interface has; otherwise acquires one.
@@ -101,7 +107,7 @@ impl Daemon {
         if entry.is_new() {
             self.promise(id, &mut entry);
         } else {
-            self.hub.connections.answer(id, &result_text(&entry.record), now);
+            self.reply(id, &result_text(&entry.record), now);
         }
         self.settle(entry, now);
     }
@@ -124,13 +130,7 @@ impl Daemon {
 
     /// Handles a closed connection. A lease that no other connection waits for is released.
     pub(super) fn forget_client(&mut self, id: u64) {
-        let asked = self
-            .table
-            .iter()
-            .find(|(_, entry)| entry.asked_by.contains(&id))
-            .map(|(name, _)| name.clone());
-        let Some(name) = asked else { return };
-        let Some(mut entry) = self.table.take(&name) else { return };
+        let Some(mut entry) = self.table.take_awaited_by(id) else { return };
         entry.asked_by.retain(|other| *other != id);
         if entry.asked_by.is_empty() {
             self.let_go(entry)
@@ -143,12 +143,10 @@ impl Daemon {
         let name = name_of(key, family);
         let unknown = || Error::check(format!("the DHCP daemon has no lease {name}"));
         let entry = self.table.get(&name).filter(|entry| !entry.is_new()).ok_or_else(unknown)?;
-        if let Err(Absent::Gone(why)) =
-            entry.record.place.visit(&self.flags.hostprefix, &mut |_| Ok(()))
-        {
-            return Err(Error::check(format!("lease {name}: {why}")));
+        match entry.record.place.has_interface(&self.flags.hostprefix) {
+            Err(Absent::Gone(why)) => Err(Error::check(format!("lease {name}: {why}"))),
+            _ => Ok(described(&name, entry, since_boot())),
         }
-        Ok(described(&name, entry, since_boot()))
     }
 
     /// DEL: releases a lease; a missing lease is not an error.
@@ -162,33 +160,39 @@ impl Daemon {
         );
     }
 
-    /// GC. A lease that a connection waits for is not stale: its ADD is under way.
-    fn gc(&mut self, network: &NetworkName, valid: &[(ContainerId, IfName)]) {
-        let names = || valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str()));
-        let listed: HashSet<(&str, &str)> = names().collect();
-        let is_valid =
-            |key: &Key| listed.contains(&(key.container_id.as_str(), key.ifname.as_str()));
-        let stale = self.table.iter().filter(|(_, entry)| {
-            entry.record.key.network == *network
-                && entry.asked_by.is_empty()
-                && !is_valid(&entry.record.key)
-        });
-        for name in stale.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+    /// Releases the stale leases of a network, and forgets what is left of others.
+    fn gc(&mut self, network: &NetworkName, valid: &[(ContainerId, IfName)]) -> String {
+        for name in self.stale(network, valid) {
             self.end(&name);
         }
-        forget_all_torn(&self.journal, network, names());
+        forget_all_torn(&self.journal, network, texts(valid));
+        done()
+    }
+
+    /// The stale leases of a network. One that a connection waits for is not stale: its ADD is under
+    /// way.
+    fn stale(&self, network: &NetworkName, valid: &[(ContainerId, IfName)]) -> Vec<Name> {
+        let valid: HashSet<(&str, &str)> = texts(valid).collect();
+        let is_stale = |key: &Key| {
+            let names = (key.container_id.as_str(), key.ifname.as_str());
+            key.network == *network && !valid.contains(&names)
+        };
+        let not_awaited = self.table.iter().filter(|(_, entry)| entry.asked_by.is_empty());
+        let stale = not_awaited.filter(|(_, entry)| is_stale(&entry.record.key));
+        stale.map(|(name, _)| name.clone()).collect()
     }
 
     /// An operator's release: the container still runs, so the address is taken off its interface.
     fn release(&mut self, name: &str) -> Result<()> {
-        let Some(entry) = self.table.get(name) else {
-            let error = Error::new(Code::UNKNOWN_CONTAINER, format!("there is no lease {name:?}"));
-            return Err(error.with_details("`cni-multi dhcp leases` lists them by key"));
-        };
+        let entry = self.table.get(name).ok_or_else(|| no_lease(name))?;
         let place = entry.record.place.clone();
         let address = entry.record.lease.as_ref().map(Lease::address);
         self.end(name); // first, since the message is sent from the address
-        let Some(address) = address else { return Ok(()) };
+        address.map_or(Ok(()), |address| self.take_off(address, &place))
+    }
+
+    /// Takes an address off its interface, if that still exists.
+    fn take_off(&self, address: IpAddr, place: &Place) -> Result<()> {
         let taken = place.visit(&self.flags.hostprefix, &mut |at| at.take_off(address).map(drop));
         match taken {
             Err(Absent::Failed(error)) => {
@@ -203,19 +207,35 @@ impl Daemon {
     }
 }
 
+fn no_lease(name: &str) -> Error {
+    Error::new(Code::UNKNOWN_CONTAINER, format!("there is no lease {name:?}"))
+        .with_details("`cni-multi dhcp leases` lists them by key")
+}
+
+fn texts(valid: &[(ContainerId, IfName)]) -> impl Iterator<Item = (&str, &str)> {
+    valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str()))
+}
+
 /// A lease as operators and CHECK see it.
 fn described(name: &str, entry: &Entry, now: Moment) -> Described {
-    // It may have expired before its turn.
-    let state = if now < entry.end() { entry.state } else { Some(State::Expired) };
     let lease = entry.record.lease.as_ref();
-    let seconds = |moment: Moment| (moment != NEVER).then(|| moment.saturating_sub(now).as_secs());
+    let times = lease.map(Lease::times);
     Described {
         key: name.to_owned(),
-        state: state_text(state).to_owned(),
+        state: state_text(state_of(entry, now)).to_owned(),
         address: lease.map(|lease| lease.net().to_string()),
         server: lease.map(Lease::server),
-        renew_seconds: lease.and_then(|lease| seconds(lease.times()[1])),
-        expire_seconds: lease.and_then(|lease| seconds(lease.times()[3])),
+        renew_seconds: times.and_then(|[_, t1, _, _]| seconds_until(t1, now)),
+        expire_seconds: times.and_then(|[.., expires]| seconds_until(expires, now)),
         namespace: entry.record.place.netns.clone(),
     }
+}
+
+/// The state of a lease, which may have expired before its turn.
+fn state_of(entry: &Entry, now: Moment) -> Option<State> {
+    if now < entry.end() { entry.state } else { Some(State::Expired) }
+}
+
+fn seconds_until(moment: Moment, now: Moment) -> Option<u64> {
+    (moment != NEVER).then(|| moment.saturating_sub(now).as_secs())
 }

@@ -150,6 +150,13 @@ impl Table {
         Some(entry)
     }
 
+    /// Removes and returns the lease that a connection waits for.
+    pub fn take_awaited_by(&mut self, id: u64) -> Option<Entry> {
+        let awaited = self.entries.values().find(|entry| entry.asked_by.contains(&id))?;
+        let name = awaited.name.clone();
+        self.take(&name)
+    }
+
     /// The lease with this name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)

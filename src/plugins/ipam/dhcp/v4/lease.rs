@@ -184,13 +184,11 @@ struct Stored {
 
 impl From<Lease> for Stored {
     fn from(lease: Lease) -> Stored {
-        let mut options = vec![];
-        lease.options.write(&mut options);
         Stored {
             address: lease.net(),
             server: lease.server,
             xid: lease.xid,
-            options,
+            options: lease.options.encode(),
             times: Times::from(lease.times()),
         }
     }

@@ -149,19 +149,17 @@ impl Options {
         }
     }
 
+    /// The options and an END.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![];
+        self.write(&mut bytes);
+        bytes
+    }
+
     /// Writes the options and an END.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         for (code, value) in &self.0 {
-            let mut rest = value.as_slice();
-            loop {
-                let (piece, more) = rest.split_at(rest.len().min(PIECE));
-                out.extend([*code, piece.len() as u8]);
-                out.extend(piece);
-                rest = more;
-                if rest.is_empty() {
-                    break;
-                }
-            }
+            write_option(*code, value, out);
         }
         out.push(code::END);
     }
@@ -181,7 +179,20 @@ impl Options {
 
 /// Takes an option's length and value.
 fn read_value<'a>(field: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
-    let length = field.u8();
-    let value = length.and_then(|length| field.take(length.into()));
+    let value = field.u8().and_then(|length| field.take(length.into()));
     value.ok_or(Malformed("an option is cut off"))
+}
+
+/// Writes an option, in several pieces if its value is long.
+fn write_option(code: u8, value: &[u8], out: &mut Vec<u8>) {
+    let mut rest = value;
+    loop {
+        let (piece, more) = rest.split_at(rest.len().min(PIECE));
+        out.extend([code, piece.len() as u8]);
+        out.extend(piece);
+        rest = more;
+        if rest.is_empty() {
+            return;
+        }
+    }
 }

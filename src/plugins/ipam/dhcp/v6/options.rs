@@ -62,6 +62,11 @@ impl Options {
         self.all(code).next()
     }
 
+    /// The 32-bit number that an option begins with.
+    pub fn number(&self, code: u16) -> Option<u32> {
+        Reader::new(self.get(code)?).u32()
+    }
+
     /// The values of all options with this code.
     pub fn all(&self, code: u16) -> impl Iterator<Item = &[u8]> {
         self.0.iter().filter(move |(found, _)| *found == code).map(|(_, value)| value.as_slice())

@@ -288,16 +288,15 @@ impl Client {
     pub fn release(&mut self, random: &mut Random) -> Option<Outgoing> {
         let owed = self.owed();
         self.end();
-        let (address, server) = owed?;
-        Some(self.setup.release(address, server, random.word()))
+        Some(release_of(&owed?, &self.setup, random))
     }
 
-    /// The address to release, and its server.
-    fn owed(&self) -> Option<(Ipv4Addr, Ipv4Addr)> {
+    /// What there is to release.
+    fn owed(&self) -> Option<Intent> {
         match (&self.phase, &self.lease) {
-            (Phase::Requesting(Request { intent, .. }), _) => Some((intent.address, intent.server)),
+            (Phase::Requesting(request), _) => Some(request.intent),
             (Phase::Bound | Phase::Renewing | Phase::Rebinding, Some(lease)) => {
-                Some((lease.address, lease.server))
+                Some(Intent::of(lease))
             }
             _ => None,
         }

@@ -81,6 +81,13 @@ pub struct Intent {
     pub xid: u32,
 }
 
+impl Intent {
+    /// What releases a lease.
+    pub(super) fn of(lease: &Lease) -> Intent {
+        Intent { address: lease.address, server: lease.server, xid: lease.xid }
+    }
+}
+
 /// What the messages of an exchange have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Exchange {

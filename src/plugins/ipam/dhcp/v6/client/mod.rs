@@ -192,9 +192,7 @@ impl Client {
 
     /// Takes a neighbour's claim of an address.
     pub fn on_conflict(&mut self, address: Ipv6Addr, turn: Turn<'_>) -> Vec<Action> {
-        if let Some(probe) = self.phase.probe_mut().filter(|probe| probe.address == address) {
-            probe.is_claimed = true;
-        }
+        self.phase.claim(address);
         self.on_time(turn)
     }
 
@@ -286,9 +284,10 @@ impl Client {
 
 /// A message that asks to extend the lease.
 fn extension(lease: &Lease, stage: Stage) -> Content {
-    match stage.kind() {
-        Kind::Rebind => Content::to_all(Kind::Rebind, Some(lease.address)),
-        kind => Content::about(kind, &Intent::of(lease)),
+    if stage == Stage::Rebinding {
+        Content::to_all(stage.kind(), Some(lease.address))
+    } else {
+        Content::about(stage.kind(), &Intent::of(lease))
     }
 }
 

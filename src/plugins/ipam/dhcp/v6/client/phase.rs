@@ -162,8 +162,15 @@ impl Phase {
         }
     }
 
+    /// Notes that the owner of an address has answered its probe, if there is one.
+    pub fn claim(&mut self, address: Ipv6Addr) {
+        if let Some(probe) = self.probe_mut().filter(|probe| probe.address == address) {
+            probe.is_claimed = true;
+        }
+    }
+
     /// The probe of the address that is requested or granted.
-    pub fn probe_mut(&mut self) -> Option<&mut Probe> {
+    fn probe_mut(&mut self) -> Option<&mut Probe> {
         match self {
             Phase::Requesting { probe, .. } => probe.as_mut(),
             Phase::Settling { probe, .. } => Some(probe),

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::phase::{Holding, Offer, Phase};
 use super::setup::{IAID, Intent, release_of};
 use super::{AFTER_REFUSAL, Action, Client, Outgoing, Reason, Turn, name_of};
-use crate::plugins::ipam::dhcp::reader::Reader;
 use crate::plugins::ipam::dhcp::v6::lease::Lease;
 use crate::plugins::ipam::dhcp::v6::message::{Association, Grant, Kind, Message, Status};
 use crate::plugins::ipam::dhcp::v6::options;
@@ -147,9 +146,9 @@ impl Client {
     /// Requests the leased address of a server that has lost the lease, or never had it: it may
     /// grant it again.
     fn request_again(&mut self, answer: &Answer<'_>, turn: &mut Turn<'_>) {
-        let Some(lease) = self.lease() else { return };
-        let intent = answer.intent(lease.address);
-        self.request(intent, turn);
+        if let Some(lease) = self.lease() {
+            self.request(answer.intent(lease.address), turn);
+        }
     }
 
     fn is_requesting(&self) -> bool {
@@ -194,6 +193,6 @@ impl Client {
 
 /// The longest wait between two Solicit messages that a server sets, if it is valid.
 fn sol_max_rt(message: &Message) -> Option<Duration> {
-    let seconds = Reader::new(message.options.get(options::SOL_MAX_RT)?).u32()?;
+    let seconds = message.options.number(options::SOL_MAX_RT)?;
     SOL_MAX_RT_RANGE.contains(&seconds).then(|| Duration::from_secs(seconds.into()))
 }
