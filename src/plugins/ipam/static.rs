@@ -199,8 +199,8 @@ fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
     let ipam = document.ipam.as_ref().ok_or_else(missing)?;
     let mut ips = configured_addresses(&ipam.addresses)?;
     ips.extend(addresses_in_args(args)?);
-    let of_args = given_addresses(&document.args.cni, "args.cni.ips")?;
-    let of_runtime = given_addresses(&document.runtime_config, "runtimeConfig.ips")?;
+    let of_args = document.args.cni.read("args.cni.ips")?;
+    let of_runtime = document.runtime_config.read("runtimeConfig.ips")?;
     let sources = [of_runtime, of_args, ips];
     Ok(sources.into_iter().find(|ips| !ips.is_empty()).unwrap_or_default())
 }
@@ -238,18 +238,22 @@ fn no_cidr(path: impl fmt::Display, text: &str) -> Error {
     }
 }
 
-fn given_addresses(given: &Ips, at: &str) -> Result<Vec<IpConfig>> {
-    let texts = (0..).zip(&given.ips);
-    texts.map(|(i, text)| given_address(text, format_args!("{at}[{i}]"))).collect()
+impl Ips {
+    /// The addresses. `at` is their path in the configuration.
+    fn read(&self, at: &str) -> Result<Vec<IpConfig>> {
+        let texts = (0..).zip(&self.ips);
+        texts.map(|(i, text)| given_address(text, format_args!("{at}[{i}]"))).collect()
+    }
 }
 
 fn given_address(text: &str, path: fmt::Arguments<'_>) -> Result<IpConfig> {
-    match parse_cidr(text) {
-        Some(net) => Ok(ip_config(net, None)),
-        None => Err(no_cidr(path, text).saying(format_args!(
-            "an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'"
-        ))),
-    }
+    let net = parse_cidr(text).ok_or_else(|| no_cidr_given(text, path))?;
+    Ok(ip_config(net, None))
+}
+
+fn no_cidr_given(text: &str, path: fmt::Arguments<'_>) -> Error {
+    let sentence = format!("an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'");
+    no_cidr(path, text).saying(sentence)
 }
 
 /// Parses CNI_ARGS: `IP=<address>/<length>,…;GATEWAY=<address>,…`. A gateway belongs to every

@@ -197,7 +197,7 @@ impl<'a> Source<'a> {
     /// Reserves the next free address, if there is one.
     fn next_free(&self, store: &mut impl Store) -> Result<Option<IpAddr>> {
         let candidates = store.candidates(self.set, store.last_reserved(self.number));
-        first_free(candidates, &mut Reserving { owner: self.owner, store })
+        first_free(candidates, &mut Reserving { source: self, store })
     }
 
     /// Refuses a second ADD of one attachment, which is an error by the specification.
@@ -218,13 +218,13 @@ fn require_no_gateway(ip: IpAddr, range: &Range) -> Result<()> {
 }
 
 struct Reserving<'a, S> {
-    owner: &'a Owner,
+    source: &'a Source<'a>,
     store: &'a mut S,
 }
 
 impl<S: Store> Pool for Reserving<'_, S> {
     fn attempt(&mut self, ip: IpAddr) -> Result<bool> {
-        self.store.reserve(ip, self.owner)
+        self.store.reserve(ip, self.source.owner)
     }
 
     fn taken(&self) -> Result<HashSet<IpAddr>> {

@@ -262,10 +262,8 @@ fn empty_set(at: &str) -> Error {
 
 impl fmt::Display for RangeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, range) in self.0.iter().enumerate() {
-            write!(f, "{}{range}", if i == 0 { "" } else { "," })?;
-        }
-        Ok(())
+        let ranges: Vec<String> = self.0.iter().map(Range::to_string).collect();
+        f.write_str(&ranges.join(","))
     }
 }
 

@@ -50,26 +50,32 @@ fn command() -> Command {
 }
 
 fn daemon_command() -> Command {
-    let flags = Arg::new("flags")
+    Command::new(DAEMON)
+        .about("Run the daemon that the dhcp plugin asks")
+        .disable_help_flag(true)
+        .arg(flags())
+}
+
+fn flags() -> Arg {
+    Arg::new("flags")
         .value_name("FLAGS")
         .action(ArgAction::Append)
         .trailing_var_arg(true)
         .allow_hyphen_values(true)
-        .help("Those of the reference's daemon; -help lists them");
-    Command::new(DAEMON)
-        .about("Run the daemon that the dhcp plugin asks")
-        .disable_help_flag(true)
-        .arg(flags)
+        .help("Those of the reference's daemon; -help lists them")
 }
 
 fn leases_command() -> Command {
-    let output = Arg::new("output")
+    Command::new("leases").about("The leases of the daemon").arg(socket()).arg(output())
+}
+
+fn output() -> Arg {
+    Arg::new("output")
         .short('o')
         .long("output")
         .value_name("FORMAT")
         .value_parser(["table", "json"])
-        .help("table, or json [table]");
-    Command::new("leases").about("The leases of the daemon").arg(socket()).arg(output)
+        .help("table, or json [table]")
 }
 
 fn release_command() -> Command {
@@ -97,13 +103,21 @@ fn socket() -> Arg {
 
 /// Runs a subcommand and returns the exit status.
 fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
-    let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap requires one
-    if verb == DAEMON {
-        let flags: Vec<String> = matches.get_many("flags").into_iter().flatten().cloned().collect();
-        return run_daemon(&flags, env, io);
+    match matches.subcommand() {
+        Some((DAEMON, matches)) => run_daemon(&flags_of(matches), env, io),
+        Some((verb, matches)) => report(operate(verb, matches), io),
+        None => 2, // clap requires one
     }
-    let done = operate(verb, matches).and_then(|text| table::print(io.stdout, &text));
-    let Err(error) = done else { return 0 };
+}
+
+fn flags_of(matches: &ArgMatches) -> Vec<String> {
+    matches.get_many("flags").into_iter().flatten().cloned().collect()
+}
+
+/// Prints what a subcommand returns.
+fn report(done: Result<String>, io: &mut Streams<'_>) -> u8 {
+    let printed = done.and_then(|text| table::print(io.stdout, &text));
+    let Err(error) = printed else { return 0 };
     let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status reports it too
     1
 }

@@ -50,7 +50,7 @@ impl Plugin for HostLocal {
 
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
         let owner = owner(&at.key);
-        let Some(mut store) = FileStore::open(&conf::place(cx), &owner.container_id)? else {
+        let Some(mut store) = FileStore::open(&conf::place(cx), &owner)? else {
             return Ok(());
         };
         let held = held_by_attachment(&store, &owner)?;
@@ -74,14 +74,14 @@ impl Plugin for HostLocal {
 
 /// Reserves the addresses of an attachment: all of them or none.
 fn allocate(place: &Place, conf: &Conf, owner: &Owner) -> Result<Vec<IpConfig>> {
-    let mut store = FileStore::create(place, &owner.container_id)?;
+    let mut store = FileStore::create(place, owner)?;
     let need = Need { sets: &conf.sets, requested: &conf.requested, owner };
     let allocated = transaction(|rb| allocation::allocate(&need, &mut store, rb));
     allocated.inspect_err(|_| store.forget_what_is_gone())
 }
 
 fn held_addresses(place: &Place, owner: &Owner) -> Result<Vec<IpAddr>> {
-    let store = FileStore::open(place, &owner.container_id)?;
+    let store = FileStore::open(place, owner)?;
     store.map_or(Ok(vec![]), |store| held_by_attachment(&store, owner))
 }
 

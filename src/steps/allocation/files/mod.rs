@@ -174,15 +174,15 @@ enum Scope {
 }
 
 impl FileStore {
-    /// Locks a network's leases to change those of one container; creates the directory if it is
+    /// Locks a network's leases to change those of a container; creates the directory if it is
     /// missing.
-    pub fn create(place: &Place, container_id: &str) -> Result<FileStore> {
-        FileStore::read(place, Some(place.create_locked()?), Some(container_id))
+    pub fn create(place: &Place, owner: &Owner) -> Result<FileStore> {
+        FileStore::read(place, Some(place.create_locked()?), Some(&owner.container_id))
     }
 
-    /// Locks a network's leases to read those of one container; None where there is no directory.
-    pub fn open(place: &Place, container_id: &str) -> Result<Option<FileStore>> {
-        FileStore::open_existing(place, Some(container_id))
+    /// Locks a network's leases to read those of a container; None where there is no directory.
+    pub fn open(place: &Place, owner: &Owner) -> Result<Option<FileStore>> {
+        FileStore::open_existing(place, Some(&owner.container_id))
     }
 
     /// Locks a network's leases to read all of them; None where there is no directory.

@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use super::exchange_v4::{self, ExchangeV4};
 use super::exchange_v6::{self, ExchangeV6};
 use super::interface::{Absent, Place};
+use super::journal::Record;
 use crate::error::Result;
 use crate::family::Family;
 use crate::plugins::ipam::dhcp::family::{Heard, Outgoing};
@@ -21,8 +22,9 @@ pub enum Exchange {
 
 impl Exchange {
     /// Opens the sockets, if the interface still exists.
-    pub fn open(place: &Place, prefix: &str, family: Family) -> Result<Exchange, Absent> {
-        match family {
+    pub fn open(record: &Record, prefix: &str) -> Result<Exchange, Absent> {
+        let place = &record.place;
+        match record.family() {
             Family::V4 => ExchangeV4::open(place, prefix).map(Exchange::V4),
             Family::V6 => ExchangeV6::open(place, prefix).map(Exchange::V6),
         }

@@ -133,8 +133,12 @@ impl Place {
 
     /// Whether both are the same interface, whatever its settings.
     pub fn is_same(&self, other: &Place) -> bool {
-        let identity = |place: &Place| (place.device, place.inode, place.cookie, place.ifindex);
-        identity(self) == identity(other) && (self.cookie.is_some() || self.mac == other.mac)
+        let is_known = self.cookie.is_some() || self.mac == other.mac;
+        is_known && self.identity() == other.identity()
+    }
+
+    fn identity(&self) -> (u64, u64, Option<u64>, u32) {
+        (self.device, self.inode, self.cookie, self.ifindex)
     }
 
     /// Whether the namespace still exists; does not enter it.

@@ -185,9 +185,10 @@ impl Daemon {
     }
 
     fn go_on_time(&mut self, mut entry: Entry, now: Moment) {
-        let Some(client) = &mut entry.client else { return };
-        let actions = client.on_time(now, &mut self.random);
-        self.go_on(entry, actions, now);
+        if let Some(client) = &mut entry.client {
+            let actions = client.on_time(now, &mut self.random);
+            self.go_on(entry, actions, now);
+        }
     }
 
     /// Handles a readable socket of an exchange.
@@ -460,7 +461,9 @@ impl Daemon {
     pub(super) fn tell(&mut self, asked_by: Vec<u64>, error: &Error) {
         let answer = super::requests::error_text(error);
         let now = since_boot();
-        asked_by.into_iter().for_each(|id| self.reply(id, &answer, now));
+        for id in asked_by {
+            self.reply(id, &answer, now);
+        }
     }
 
     /// Releases a lease and forgets it.

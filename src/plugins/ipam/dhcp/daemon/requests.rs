@@ -22,6 +22,9 @@ const HTTP: &[u8] = b"CONNECT ";
 /// Added to the time in the flags: for entering namespaces and for other leases.
 const ON_TOP: Duration = Duration::from_secs(5);
 
+/// Container id and interface of a valid attachment.
+type Names = (ContainerId, IfName);
+
 /// The answer to an ADD.
 pub fn result_text(record: &Record) -> String {
     let lease = record.lease.as_ref();
@@ -161,7 +164,7 @@ impl Daemon {
     }
 
     /// Releases the stale leases of a network, and forgets what is left of others.
-    fn gc(&mut self, network: &NetworkName, valid: &[(ContainerId, IfName)]) -> String {
+    fn gc(&mut self, network: &NetworkName, valid: &[Names]) -> String {
         for name in self.stale(network, valid) {
             self.end(&name);
         }
@@ -171,15 +174,14 @@ impl Daemon {
 
     /// The stale leases of a network. One that a connection waits for is not stale: its ADD is under
     /// way.
-    fn stale(&self, network: &NetworkName, valid: &[(ContainerId, IfName)]) -> Vec<Name> {
+    fn stale(&self, network: &NetworkName, valid: &[Names]) -> Vec<Name> {
         let valid: HashSet<(&str, &str)> = texts(valid).collect();
-        let is_stale = |key: &Key| {
-            let names = (key.container_id.as_str(), key.ifname.as_str());
-            key.network == *network && !valid.contains(&names)
+        let is_stale = |entry: &Entry| {
+            let key = &entry.record.key;
+            let is_valid = valid.contains(&(key.container_id.as_str(), key.ifname.as_str()));
+            key.network == *network && !is_valid && entry.asked_by.is_empty()
         };
-        let not_awaited = self.table.iter().filter(|(_, entry)| entry.asked_by.is_empty());
-        let stale = not_awaited.filter(|(_, entry)| is_stale(&entry.record.key));
-        stale.map(|(name, _)| name.clone()).collect()
+        self.table.names_of(is_stale)
     }
 
     /// An operator's release: the container still runs, so the address is taken off its interface.
@@ -212,7 +214,7 @@ fn no_lease(name: &str) -> Error {
         .with_details("`cni-multi dhcp leases` lists them by key")
 }
 
-fn texts(valid: &[(ContainerId, IfName)]) -> impl Iterator<Item = (&str, &str)> {
+fn texts(valid: &[Names]) -> impl Iterator<Item = (&str, &str)> {
     valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str()))
 }
 

@@ -85,8 +85,7 @@ impl Entry {
 
     /// Opens the sockets, if the interface still exists.
     pub fn open(&mut self, prefix: &str) -> Result<(), Absent> {
-        let record = &self.record;
-        self.exchange = Some(Exchange::open(&record.place, prefix, record.family())?);
+        self.exchange = Some(Exchange::open(&self.record, prefix)?);
         Ok(())
     }
 
@@ -165,6 +164,12 @@ impl Table {
     /// All leases.
     pub fn iter(&self) -> impl Iterator<Item = (&Name, &Entry)> {
         self.entries.iter()
+    }
+
+    /// The names of some leases.
+    pub fn names_of(&self, is_wanted: impl Fn(&Entry) -> bool) -> Vec<Name> {
+        let wanted = self.entries.values().filter(|entry| is_wanted(entry));
+        wanted.map(|entry| entry.name.clone()).collect()
     }
 
     /// When the next lease is due.

@@ -219,13 +219,17 @@ impl TryFrom<Stored> for Lease {
 /// missing.
 fn lease_time(options: &Options) -> Option<Duration> {
     let given = options.long(code::LEASE_TIME).filter(|seconds| *seconds != 0);
-    let seconds = given.unwrap_or(DEFAULT_TIME);
-    (seconds != INFINITE).then(|| Duration::from_secs(seconds.into()))
+    let time = given.unwrap_or(DEFAULT_TIME);
+    (time != INFINITE).then(|| seconds(time))
+}
+
+fn seconds(count: u32) -> Duration {
+    Duration::from_secs(count.into())
 }
 
 /// The time in an option, if it is positive and before `end`.
 fn time_before(end: Duration, code: u8, options: &Options) -> Option<Duration> {
-    let time = Duration::from_secs(options.long(code)?.into());
+    let time = seconds(options.long(code)?);
     (!time.is_zero() && time < end).then_some(time)
 }
 

@@ -134,13 +134,11 @@ impl Options {
     /// appended (RFC 3396).
     pub(super) fn read(&mut self, field: &[u8]) -> Result<(), Malformed> {
         let mut field = Reader::new(field);
-        loop {
-            match field.u8().ok_or(Malformed("its options have no end"))? {
-                code::END => return Ok(()),
-                code::PAD => (),
-                code => self.append(code, read_value(&mut field)?),
-            }
+        while let Some(code) = next_code(&mut field)? {
+            let value = read_value(&mut field).ok_or(Malformed("an option is cut off"))?;
+            self.append(code, value);
         }
+        Ok(())
     }
 
     fn append(&mut self, code: u8, value: &[u8]) {
@@ -178,9 +176,9 @@ impl Options {
 }
 
 /// Takes an option's length and value.
-fn read_value<'a>(field: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
-    let value = field.u8().and_then(|length| field.take(length.into()));
-    value.ok_or(Malformed("an option is cut off"))
+fn read_value<'a>(field: &mut Reader<'a>) -> Option<&'a [u8]> {
+    let length = field.u8()?;
+    field.take(length.into())
 }
 
 /// Writes an option, in several pieces if its value is long.
@@ -193,6 +191,17 @@ fn write_option(code: u8, value: &[u8], out: &mut Vec<u8>) {
         rest = more;
         if rest.is_empty() {
             return;
+        }
+    }
+}
+
+/// The code of the next option; `None` is the END.
+fn next_code(field: &mut Reader<'_>) -> Result<Option<u8>, Malformed> {
+    loop {
+        match field.u8().ok_or(Malformed("its options have no end"))? {
+            code::END => return Ok(None),
+            code::PAD => (),
+            code => return Ok(Some(code)),
         }
     }
 }

@@ -30,11 +30,19 @@ pub enum Kind {
 }
 
 impl Kind {
+    const ALL: [Kind; 8] = [
+        Kind::Solicit,
+        Kind::Advertise,
+        Kind::Request,
+        Kind::Renew,
+        Kind::Rebind,
+        Kind::Reply,
+        Kind::Release,
+        Kind::Decline,
+    ];
+
     fn of(number: u8) -> Option<Kind> {
-        use Kind::{Advertise, Decline, Rebind, Release, Renew, Reply, Request, Solicit};
-        [Solicit, Advertise, Request, Renew, Rebind, Reply, Release, Decline]
-            .into_iter()
-            .find(|kind| *kind as u8 == number)
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 }
 

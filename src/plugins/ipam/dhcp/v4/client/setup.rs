@@ -149,7 +149,7 @@ impl Setup {
     /// The value of option 61. The reference leaves the provided one out of RELEASE, so that the
     /// server does not find the lease.
     pub(super) fn client_id(&self) -> &[u8] {
-        let provided = self.provide.iter().rev().find(|(code, _)| *code == code::CLIENT_ID);
+        let provided = self.provide.iter().rfind(|(code, _)| *code == code::CLIENT_ID);
         provided.map_or(&self.client_id, |(_, value)| value)
     }
 

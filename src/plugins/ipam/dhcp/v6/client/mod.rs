@@ -266,9 +266,9 @@ impl Client {
 
     /// The message of the exchange.
     fn message(&self, now: Moment) -> Option<Message> {
-        let content = self.content()?;
         let exchange = self.phase.exchange()?;
-        Some(self.setup.message(content, exchange.transaction, now - exchange.timer.began))
+        let elapsed = now - exchange.timer.began;
+        Some(self.setup.message(self.content()?, exchange.transaction, elapsed))
     }
 
     fn content(&self) -> Option<Content> {
@@ -285,9 +285,9 @@ impl Client {
 /// A message that asks to extend the lease.
 fn extension(lease: &Lease, stage: Stage) -> Content {
     if stage == Stage::Rebinding {
-        Content::to_all(stage.kind(), Some(lease.address))
+        Content::to_all(Kind::Rebind, Some(lease.address))
     } else {
-        Content::about(stage.kind(), &Intent::of(lease))
+        Content::about(Kind::Renew, &Intent::of(lease))
     }
 }
 
