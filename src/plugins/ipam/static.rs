@@ -41,8 +41,7 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         let document: Document = cx.config.decode()?;
         self.ips = addresses(&document, cx.args)?;
-        let families: Vec<Family> = self.ips.iter().map(|ip| Family::of_net(ip.address)).collect();
-        families::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
+        refuse_several_of_a_family(&self.ips, &cx.config.version)?;
         let ipam = document.ipam.unwrap_or_default();
         (self.routes, self.dns) = (ipam.routes, ipam.dns);
         Ok(())
@@ -301,6 +300,11 @@ fn parse_cidr(text: &str) -> Option<IpNet> {
 
 fn ip_config(address: IpNet, gateway: Option<IpAddr>) -> IpConfig {
     IpConfig { interface: None, address, gateway }
+}
+
+fn refuse_several_of_a_family(ips: &[IpConfig], config_version: &str) -> Result<()> {
+    let families: Vec<Family> = ips.iter().map(|ip| Family::of_net(ip.address)).collect();
+    families::refuse_several_of_one(&families, config_version, ADVICE)
 }
 
 #[cfg(test)]

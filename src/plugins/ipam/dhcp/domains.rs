@@ -7,8 +7,12 @@ const LONGEST_NAME: usize = 253;
 /// another setting.
 pub fn domain(value: &[u8]) -> Option<String> {
     let text = str::from_utf8(value).ok()?.trim_end_matches('\0').trim_end_matches('.');
-    let is_name = |label: &str| !label.is_empty() && label.bytes().all(is_of_label);
-    (text.len() <= LONGEST_NAME && text.split('.').all(is_name)).then(|| text.to_owned())
+    let is_name = text.len() <= LONGEST_NAME && text.split('.').all(is_label);
+    is_name.then(|| text.to_owned())
+}
+
+fn is_label(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(is_of_label)
 }
 
 fn is_of_label(byte: u8) -> bool {
@@ -56,12 +60,12 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn take_label(&mut self, length: usize) -> Option<()> {
         let end = self.at + length;
-        let label = self.value.get(self.at + 1..=end)?;
-        if !label.iter().copied().all(is_of_label) || self.name.len() + length >= LONGEST_NAME {
+        let label = str::from_utf8(self.value.get(self.at + 1..=end)?).ok()?;
+        if !is_label(label) || self.name.len() + length >= LONGEST_NAME {
             return None;
         }
         self.name.push_str(if self.name.is_empty() { "" } else { "." });
-        self.name.push_str(str::from_utf8(label).ok()?);
+        self.name.push_str(label);
         self.at = end + 1;
         Some(())
     }

@@ -46,8 +46,7 @@ impl PluginConf for Conf {
         self.requested = requested::addresses(cx)?;
         let ipam = document.ipam.ok_or_else(missing)?;
         self.sets = range_sets(&document.runtime_config.ip_ranges, &ipam)?;
-        let families: Vec<Family> = self.sets.iter().filter_map(RangeSet::family).collect();
-        families::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
+        refuse_several_of_a_family(&self.sets, &cx.config.version)?;
         self.routes = ipam.routes;
         self.resolv_conf =
             Some(ipam.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -93,6 +92,11 @@ struct Ipam {
 struct RuntimeConfig {
     /// Capability `ipRanges`: range sets that come before the configured ones.
     ip_ranges: Vec<Vec<RangeConf>>,
+}
+
+fn refuse_several_of_a_family(sets: &[RangeSet], config_version: &str) -> Result<()> {
+    let families: Vec<Family> = sets.iter().filter_map(RangeSet::family).collect();
+    families::refuse_several_of_one(&families, config_version, ADVICE)
 }
 
 fn missing() -> Error {

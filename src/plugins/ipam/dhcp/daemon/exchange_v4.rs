@@ -82,10 +82,11 @@ impl ExchangeV4 {
     /// Answers to the ARP probe, and DHCP messages.
     pub fn hear(&self) -> Result<Vec<Heard>> {
         let mut heard = vec![];
-        heard.extend(self.arp.as_ref().map_or(Ok(None), ArpSocket::receive)?.map(Heard::ClaimV4));
-        for socket in [Some(&self.packets), self.master.as_ref()].into_iter().flatten() {
-            let Some((from, payload)) = socket.receive()? else { continue };
-            heard.push(Message::decode(&payload).map_or(Heard::Malformed(from.into()), Heard::V4));
+        let claim = self.arp.as_ref().map_or(Ok(None), ArpSocket::receive)?;
+        heard.extend(claim.map(Heard::ClaimV4));
+        heard.extend(hear_message(&self.packets)?);
+        if let Some(master) = &self.master {
+            heard.extend(hear_message(master)?);
         }
         Ok(heard)
     }
@@ -106,6 +107,12 @@ impl ExchangeV4 {
         let closed = thread::Builder::new().stack_size(STACK).spawn(move || drop(self));
         let _ = closed; // without a thread, the sockets were closed here
     }
+}
+
+fn hear_message(socket: &PacketSocket) -> Result<Option<Heard>> {
+    let Some((from, payload)) = socket.receive()? else { return Ok(None) };
+    let message = Message::decode(&payload);
+    Ok(Some(message.map_or(Heard::Malformed(from.into()), Heard::V4)))
 }
 
 /// Opens a socket on the master, if possible: the master may be in a namespace that is neither the

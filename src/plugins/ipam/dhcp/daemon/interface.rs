@@ -208,14 +208,14 @@ impl Visited<'_> {
         let (Some(before), Some(router)) = (before, lease.router()) else {
             return self.add_routes(lease, priority);
         };
-        let Visited { netlink, link } = self;
-        let mut routes = netlink.routes_through(link)?;
+        let mut routes = self.netlink.routes_through(self.link)?;
         routes.retain(|route| route.gateways() == [IpAddr::V6(before)]);
-        for route in &routes {
-            netlink.put_route(link, &route.by(router.into()))?;
-            netlink.delete_route(link, route)?;
-        }
-        Ok(())
+        routes.iter().try_for_each(|route| self.move_route(route, router))
+    }
+
+    fn move_route(&self, route: &RouteEntry, router: Ipv6Addr) -> Result<()> {
+        self.netlink.put_route(self.link, &route.by(router.into()))?;
+        self.netlink.delete_route(self.link, route)
     }
 }
 

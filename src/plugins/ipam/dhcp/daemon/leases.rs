@@ -281,8 +281,7 @@ impl Daemon {
     }
 
     fn probe(&mut self, entry: &mut Entry, address: IpAddr) -> Result<(), End> {
-        let Some(exchange) = &mut entry.exchange else { return Ok(()) };
-        let probed = exchange.probe(address, &entry.record.place, &self.flags.hostprefix);
+        let probed = entry.probe(address, &self.flags.hostprefix);
         self.changed(&entry.name, probed)
     }
 
@@ -298,15 +297,25 @@ impl Daemon {
 
     /// Journals an extended lease, and follows a change of its router.
     fn renewed(&mut self, entry: &mut Entry, lease: Lease) -> Result<(), End> {
-        let before = entry.record.lease.as_ref().and_then(Lease::router);
+        let before = entry.router();
         let router = lease.router();
-        entry.record.lease = Some(lease);
-        self.save(entry);
-        self.tell_state(entry, State::Bound);
+        self.hold(entry, lease);
         if router == before {
             return Ok(());
         }
-        entry.undone = Some(Undone::Reroute(before));
+        self.change(entry, Undone::Reroute(before))
+    }
+
+    /// Journals a lease that the interface has, or is about to have.
+    fn hold(&mut self, entry: &mut Entry, lease: Lease) {
+        entry.record.lease = Some(lease);
+        self.save(entry);
+        self.tell_state(entry, State::Bound);
+    }
+
+    /// Makes a change at the interface.
+    fn change(&mut self, entry: &mut Entry, change: Undone) -> Result<(), End> {
+        entry.undone = Some(change);
         self.change_interface(entry)
     }
 
@@ -339,8 +348,7 @@ impl Daemon {
         self.log_lost(entry, reason);
         self.metrics.transition(State::Expired);
         entry.state = Some(State::Expired);
-        entry.undone = Some(Undone::TakeOff);
-        let done = self.change_interface(entry);
+        let done = self.change(entry, Undone::TakeOff);
         self.save(entry);
         done
     }
@@ -354,11 +362,8 @@ impl Daemon {
 
     fn regained(&mut self, entry: &mut Entry, lease: Lease) -> Result<(), End> {
         entry.record.lost = false;
-        entry.record.lease = Some(lease);
-        entry.undone = Some(Undone::PutBack);
-        self.save(entry);
-        self.tell_state(entry, State::Bound);
-        self.change_interface(entry)
+        self.hold(entry, lease);
+        self.change(entry, Undone::PutBack)
     }
 
     /// Makes the pending change at the interface. If that fails, it stays pending.
@@ -497,6 +502,14 @@ impl Daemon {
     }
 }
 
+/// A time of a lease for the log.
+fn since(acquired: Moment, moment: Moment) -> String {
+    match moment {
+        NEVER => "never".to_owned(),
+        _ => format!("{}s", moment.saturating_sub(acquired).as_secs()),
+    }
+}
+
 /// Why a lease without a client has not been requested in its time.
 fn why_not_begun(entry: &Entry) -> String {
     let ifname = entry.record.key.ifname.as_str();
@@ -531,10 +544,7 @@ impl fmt::Display for Times<'_> {
         write!(f, "address={} server={}", lease.net(), lease.server())?;
         let [acquired, t1, t2, expires] = lease.times();
         for (key, moment) in [("t1", t1), ("t2", t2), ("expires", expires)] {
-            match moment {
-                NEVER => write!(f, " {key}=never")?,
-                _ => write!(f, " {key}={}s", moment.saturating_sub(acquired).as_secs())?,
-            }
+            write!(f, " {key}={}", since(acquired, moment))?;
         }
         Ok(())
     }

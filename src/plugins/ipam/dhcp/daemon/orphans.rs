@@ -47,11 +47,15 @@ pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Res
         }
     }
     if !valid.is_look() {
-        let names = valid.names();
-        let names = names.iter().map(|at| (at.container_id.as_str(), at.ifname.as_str()));
-        forget_all_torn(&journal, network, names);
+        forget_torn_except(&journal, network, valid);
     }
     errors.finish()
+}
+
+fn forget_torn_except(journal: &Journal, network: &NetworkName, valid: &ValidAttachments) {
+    let names = valid.names();
+    let names = names.iter().map(|at| (at.container_id.as_str(), at.ifname.as_str()));
+    forget_all_torn(journal, network, names);
 }
 
 fn forget(journal: &Journal, record: &Record) -> Result<()> {

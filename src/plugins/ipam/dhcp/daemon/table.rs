@@ -10,7 +10,7 @@ use crate::cni::attachment::Key;
 use crate::family::Family;
 use crate::net::netlink::RouteEntry;
 use crate::plugins::ipam::dhcp::client::State;
-use crate::plugins::ipam::dhcp::family::Client;
+use crate::plugins::ipam::dhcp::family::{Client, Lease};
 use crate::sys::clock::{Moment, NEVER};
 
 /// The name of a lease: `<container id>/<network>/<interface>`, with `/6` appended for IPv6.
@@ -95,12 +95,25 @@ impl Entry {
         client.is_some_and(|client| client.needs_sockets(now))
     }
 
+    /// Probes the link for a host that has the address.
+    pub fn probe(&mut self, address: IpAddr, prefix: &str) -> Result<(), Absent> {
+        match &mut self.exchange {
+            Some(exchange) => exchange.probe(address, &self.record.place, prefix),
+            None => Ok(()),
+        }
+    }
+
     /// Closes the sockets.
     pub fn close(&mut self) {
         self.told_malformed = false;
         if let Some(exchange) = self.exchange.take() {
             exchange.close();
         }
+    }
+
+    /// The IPv6 router of the lease.
+    pub fn router(&self) -> Option<Ipv6Addr> {
+        self.record.lease.as_ref().and_then(Lease::router)
     }
 
     /// When the address must leave the interface.

@@ -159,14 +159,17 @@ impl Lease {
     }
 
     fn dns(&self) -> Dns {
-        let nameservers =
-            self.options.addresses(code::NAME_SERVERS).filter(|server| !server.is_unspecified());
         Dns {
-            nameservers: nameservers.map(|server| server.to_string()).collect(),
+            nameservers: self.name_servers(),
             domain: self.options.get(code::DOMAIN).and_then(domain).unwrap_or_default(),
             search: self.options.get(code::DOMAIN_SEARCH).and_then(search).unwrap_or_default(),
             options: vec![],
         }
+    }
+
+    fn name_servers(&self) -> Vec<String> {
+        let servers = self.options.addresses(code::NAME_SERVERS);
+        servers.filter(|server| !server.is_unspecified()).map(|server| server.to_string()).collect()
     }
 }
 
@@ -262,10 +265,15 @@ fn classless_routes(value: &[u8]) -> Option<Vec<Route>> {
     let mut value = Reader::new(value);
     let mut routes = vec![];
     while let Some(prefix_len) = value.u8() {
-        let significant = value.take(usize::from(prefix_len).div_ceil(8))?;
-        let mut to = [0; 4];
-        to.get_mut(..significant.len())?.copy_from_slice(significant);
-        routes.push(route(to.into(), prefix_len, value.ipv4()?));
+        let to = read_destination(prefix_len, &mut value)?;
+        routes.push(route(to, prefix_len, value.ipv4()?));
     }
     Some(routes)
+}
+
+fn read_destination(prefix_len: u8, value: &mut Reader<'_>) -> Option<Ipv4Addr> {
+    let significant = value.take(usize::from(prefix_len).div_ceil(8))?;
+    let mut to = [0; 4];
+    to.get_mut(..significant.len())?.copy_from_slice(significant);
+    Some(to.into())
 }

@@ -178,9 +178,7 @@ impl Message {
 
     /// Writes the fields before `sname`, without the rest of `chaddr`.
     fn write_fields(&self, bytes: &mut Vec<u8>) {
-        // An InfiniBand address does not fit, and none is needed (RFC 4390).
-        let chaddr =
-            Some(self.chaddr.octets()).filter(|octets| octets.len() <= CHADDR).unwrap_or_default();
+        let chaddr = self.short_chaddr();
         bytes.extend([self.op as u8, ETHERNET, chaddr.len() as u8, 0]);
         bytes.extend(self.xid.to_be_bytes());
         bytes.extend(self.secs.to_be_bytes());
@@ -189,6 +187,12 @@ impl Message {
             bytes.extend(address.octets());
         }
         bytes.extend(chaddr);
+    }
+
+    /// An InfiniBand address does not fit, and none is needed (RFC 4390).
+    fn short_chaddr(&self) -> &[u8] {
+        let octets = self.chaddr.octets();
+        if octets.len() <= CHADDR { octets } else { &[] }
     }
 }
 

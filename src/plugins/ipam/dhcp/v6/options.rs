@@ -36,9 +36,7 @@ impl Options {
         let mut bytes = Reader::new(bytes);
         let mut options = vec![];
         while !bytes.is_empty() {
-            let code = bytes.u16()?;
-            let length = bytes.u16()?;
-            options.push((code, bytes.take(length.into())?.to_vec()));
+            options.push(read_option(&mut bytes)?);
         }
         Some(Options(options))
     }
@@ -71,6 +69,13 @@ impl Options {
     pub fn all(&self, code: u16) -> impl Iterator<Item = &[u8]> {
         self.0.iter().filter(move |(found, _)| *found == code).map(|(_, value)| value.as_slice())
     }
+}
+
+/// Takes the code and the value of an option.
+fn read_option(bytes: &mut Reader<'_>) -> Option<(u16, Vec<u8>)> {
+    let code = bytes.u16()?;
+    let length = bytes.u16()?;
+    Some((code, bytes.take(length.into())?.to_vec()))
 }
 
 /// Consecutive addresses as text; an incomplete one at the end is ignored.

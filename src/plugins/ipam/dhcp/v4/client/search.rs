@@ -190,11 +190,7 @@ impl Client {
 
     /// The server refuses the address that it has offered.
     pub(super) fn take_nak(&mut self, nak: &Message, server: Ipv4Addr, turn: &mut Turn<'_>) {
-        let why = nak
-            .options
-            .get(code::MESSAGE)
-            .map(|text| String::from_utf8_lossy(text).escape_debug().to_string());
-        let why = why.as_deref().unwrap_or("no reason given");
+        let why = reason_of(nak);
         self.troubles.note(format!("{server} has refused DHCPREQUEST: {why}"));
         self.refusals += 1;
         self.search_again(self.pause_after_nak(), turn);
@@ -231,6 +227,14 @@ impl Client {
         let within = self.setup.patience.resend_timeout.as_secs();
         let troubles = self.troubles.or("no answer to DHCPDISCOVER");
         format!("no more tries within {within}s: {troubles}")
+    }
+}
+
+/// The reason that a server gives for a refusal.
+fn reason_of(nak: &Message) -> String {
+    match nak.options.get(code::MESSAGE) {
+        Some(text) => String::from_utf8_lossy(text).escape_debug().to_string(),
+        None => "no reason given".to_owned(),
     }
 }
 

@@ -9,6 +9,7 @@ use super::{Action, Client, LISTENING, Mode, Outgoing, Turn};
 use crate::plugins::ipam::dhcp::v6::lease::Lease;
 use crate::plugins::ipam::dhcp::v6::message::Grant;
 use crate::plugins::ipam::dhcp::v6::router::{Advertisement, Prefix};
+use crate::sys::clock::Moment;
 
 /// The shortest time that an advertisement can leave an address: any host on the link can send one,
 /// and must not be able to end an address sooner (RFC 4862, section 5.5.3).
@@ -72,10 +73,16 @@ impl Client {
         let address = leased.unwrap_or_else(|| address_in(prefix, link_local));
         let grant = Grant { address, preferred: prefix.preferred, valid: prefix.valid };
         let mut lease = Lease::of_grant(&grant, 0, 0, turn.now);
-        if let Holding::Lease(before, _) = &self.holding {
-            lease.expires = lease.expires.max(before.expires.min(turn.now + TWO_HOURS));
-        }
+        lease.expires = lease.expires.max(self.earliest_expiry(turn.now));
         self.take_lease(lease, turn);
+    }
+
+    /// The earliest moment at which an advertisement can end the address.
+    fn earliest_expiry(&self, now: Moment) -> Moment {
+        match &self.holding {
+            Holding::Lease(before, _) => before.expires.min(now + TWO_HOURS),
+            Holding::Nothing | Holding::Lost(_) => now,
+        }
     }
 
     /// Adds what an advertisement says that came after the lease was bound.

@@ -32,7 +32,7 @@ impl Client {
     /// Gives the address up, so that it leaves the link. After an expiry it is requested again at
     /// once.
     pub(super) fn lose(&mut self, reason: Reason, turn: &mut Turn<'_>) {
-        self.holding = std::mem::take(&mut self.holding).lost();
+        self.holding.lose();
         self.routers = Routers::default();
         turn.actions.push(Action::Lost(reason));
         let pause = if reason == Reason::Expired { Duration::ZERO } else { AFTER_REFUSAL };

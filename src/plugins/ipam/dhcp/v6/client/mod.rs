@@ -94,7 +94,7 @@ impl Client {
         client.wanted = Some(lease.address);
         client.holding = Holding::Lease(lease, Stage::Bound);
         if lost {
-            client.holding = client.holding.lost();
+            client.holding.lose();
             client.search(now);
         }
         client

@@ -103,12 +103,12 @@ impl Holding {
         }
     }
 
-    /// The same without the address.
-    pub fn lost(self) -> Holding {
-        match self {
+    /// Takes the address away.
+    pub fn lose(&mut self) {
+        *self = match std::mem::take(self) {
             Holding::Lease(lease, _) => Holding::Lost(lease),
             other => other,
-        }
+        };
     }
 }
 
