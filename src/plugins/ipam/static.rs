@@ -240,8 +240,10 @@ fn no_cidr(path: impl fmt::Display, text: &str) -> Error {
 impl Ips {
     /// The addresses. `at` is their path in the configuration.
     fn read(&self, at: &str) -> Result<Vec<IpConfig>> {
-        let texts = (0..).zip(&self.ips);
-        texts.map(|(i, text)| given_address(text, format_args!("{at}[{i}]"))).collect()
+        (0..)
+            .zip(&self.ips)
+            .map(|(i, text)| given_address(text, format_args!("{at}[{i}]")))
+            .collect()
     }
 }
 

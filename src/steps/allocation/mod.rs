@@ -202,11 +202,16 @@ impl<'a> Source<'a> {
 
     /// Refuses a second ADD of one attachment, which is an error by the specification.
     fn refuse_second(&self, store: &impl Store) -> Result<()> {
-        let owner = self.owner;
-        let mut held = store.held_by(owner)?;
-        held.extend(store.held_by(&owner.without_ifname())?);
-        let second = held.into_iter().find(|ip| self.set.contains(*ip));
-        second.map_or(Ok(()), |ip| Err(duplicate(ip, owner)))
+        let mut held = self.held(store)?.into_iter();
+        let second = held.find(|ip| self.set.contains(*ip));
+        second.map_or(Ok(()), |ip| Err(duplicate(ip, self.owner)))
+    }
+
+    /// The addresses of the attachment, and those that old plugins noted for its container.
+    fn held(&self, store: &impl Store) -> Result<Vec<IpAddr>> {
+        let mut held = store.held_by(self.owner)?;
+        held.extend(store.held_by(&self.owner.without_ifname())?);
+        Ok(held)
     }
 }
 

@@ -81,16 +81,21 @@ impl Range {
     }
 
     fn wrong_order(&self, conf: &RangeConf, at: &str) -> Error {
-        let Range { subnet, start, end, .. } = self;
+        let Range { start, end, .. } = self;
         if conf.range_end.is_none() {
             return invalid(at, "rangeStart", format!("{start} is after the last address {end}"));
         }
-        let sentence = match conf.range_start {
+        invalid(at, "rangeEnd", format!("{end} is before the first address {start}"))
+            .saying(self.sentence_of_order(conf))
+    }
+
+    /// The reference's error message for an end before the start.
+    fn sentence_of_order(&self, conf: &RangeConf) -> String {
+        let Range { subnet, start, end, .. } = self;
+        match conf.range_start {
             Some(_) => format!("RangeStart {start} not in network {subnet}"),
             None => format!("RangeEnd {end} not in network {subnet}"),
-        };
-        invalid(at, "rangeEnd", format!("{end} is before the first address {start}"))
-            .saying(sentence)
+        }
     }
 
     /// Whether the address is in the range.

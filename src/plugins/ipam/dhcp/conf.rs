@@ -192,12 +192,16 @@ impl Provide {
         Ok(code)
     }
 
+    /// The value: of CNI_ARGS, or as written.
     fn value<'a>(&'a self, args: &'a str, at: &str) -> Result<Option<&'a str>> {
-        let written = Some(self.value.as_str()).filter(|value| !value.is_empty());
         let of_args = value_in_args(args, &self.from_arg);
-        self.require_room(written, format_args!("{at}.value"))?;
+        self.require_room(self.written(), format_args!("{at}.value"))?;
         self.require_room(of_args, format_args!("{at}.fromArg"))?;
-        Ok(of_args.or(written))
+        Ok(of_args.or(self.written()))
+    }
+
+    fn written(&self) -> Option<&str> {
+        Some(self.value.as_str()).filter(|value| !value.is_empty())
     }
 
     /// Refuses a value that does not fit in an option. `path` is where it is from.
@@ -249,11 +253,16 @@ fn without_repeats(codes: &[u8]) -> Vec<u8> {
 }
 
 fn option_code(text: &str, at: &str) -> Result<u8> {
-    if let Some((_, code)) = OPTION_NAMES.iter().find(|(name, _)| *name == text) {
-        return Ok(*code);
-    }
+    code_of_name(text).or_else(|| code_of_number(text)).ok_or_else(|| no_option(text, at))
+}
+
+fn code_of_name(text: &str) -> Option<u8> {
+    OPTION_NAMES.iter().find(|(name, _)| *name == text).map(|(_, code)| *code)
+}
+
+fn code_of_number(text: &str) -> Option<u8> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_number).ok_or_else(|| no_option(text, at))
+    text.parse().ok().filter(|_| is_number)
 }
 
 fn no_option(text: &str, at: &str) -> Error {

@@ -326,7 +326,11 @@ fn expired(lease: &Described) -> Error {
 fn unknown_address(lease: &Described, result: &AddResult) -> Error {
     let key = &lease.key;
     let address = lease.address.as_deref().unwrap_or_default();
-    let told: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
     Error::check(format!("lease {key} is {address}, which prevResult does not have"))
-        .with_details(format_args!("it has {}", told.join(", ")))
+        .with_details(format_args!("it has {}", addresses_of(result)))
+}
+
+fn addresses_of(result: &AddResult) -> String {
+    let texts: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
+    texts.join(", ")
 }

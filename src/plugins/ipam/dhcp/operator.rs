@@ -156,11 +156,15 @@ fn run_daemon(flags: &[String], env: &Environment, io: &mut Streams<'_>) -> u8 {
             return refused.status();
         }
     };
-    // No runtime reads an error object from the daemon, so a panic goes to the log.
-    std::panic::set_hook(Box::new(|panic| warn(format_args!("a bug in cni-multi: {panic}"))));
+    log_panics();
     let Err(error) = daemon::run(flags, |name| env.get(name)) else { return 0 };
     warn(visible(&error.to_string()));
     1
+}
+
+/// No runtime reads an error object from the daemon, so a panic goes to the log.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| warn(format_args!("a bug in cni-multi: {panic}"))));
 }
 
 #[cfg(test)]

@@ -178,11 +178,7 @@ impl Request {
     /// A GC request for a network. The names of the configuration's list have been checked. A
     /// spared one may be any text on the host, but the daemon has leases of valid names only.
     pub fn gc(network: &NetworkName, valid: &ValidAttachments) -> Request {
-        let parse = |valid: &ValidAttachment| {
-            let id = ContainerId::parse(&valid.container_id).ok()?;
-            Some((id, IfName::parse(&valid.ifname).ok()?))
-        };
-        let valid = valid.names().iter().filter_map(parse).collect();
+        let valid = valid.names().iter().filter_map(parse_names).collect();
         Request::Gc { network: network.clone(), valid }
     }
 
@@ -221,6 +217,11 @@ impl Wish {
             terms: from_value(line)?,
         })
     }
+}
+
+fn parse_names(valid: &ValidAttachment) -> Option<(ContainerId, IfName)> {
+    let id = ContainerId::parse(&valid.container_id).ok()?;
+    Some((id, IfName::parse(&valid.ifname).ok()?))
 }
 
 fn unknown_operation(op: &str) -> Error {

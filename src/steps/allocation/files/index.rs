@@ -74,10 +74,12 @@ impl Index {
         else {
             return false;
         };
-        let seal = (ours.mtime(), ours.mtime_nsec());
-        ours.is_dir()
-            && seal == (theirs.mtime(), theirs.mtime_nsec())
-            && u64::try_from(seal.0) == Ok(self.seal_of_boot())
+        ours.is_dir() && modified(&ours) == modified(&theirs) && self.is_of_boot(ours.mtime())
+    }
+
+    /// Whether these are the seconds of a seal of this boot.
+    fn is_of_boot(&self, seconds: i64) -> bool {
+        u64::try_from(seconds) == Ok(self.seal_of_boot())
     }
 
     /// Declares that the index has exactly the leases of the network's directory.
@@ -150,6 +152,10 @@ impl Index {
     fn path(&self, bucket: Bucket) -> PathBuf {
         self.dir.join(format!("{:02x}", bucket.0))
     }
+}
+
+fn modified(metadata: &fs::Metadata) -> (i64, i64) {
+    (metadata.mtime(), metadata.mtime_nsec())
 }
 
 fn by_bucket(leases: &[Lease]) -> BTreeMap<Bucket, Vec<&Lease>> {

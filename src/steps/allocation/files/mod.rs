@@ -86,11 +86,7 @@ impl Place {
     pub fn leases(&self) -> Result<Option<Vec<Lease>>> {
         match lease::addresses(&self.dir) {
             Ok(ips) => self.leases_of(ips).map(Some),
-            Err(e)
-                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-            {
-                Ok(None)
-            }
+            Err(e) if is_missing(&e) => Ok(None),
             Err(e) => Err(Error::io(format_args!("open {}", self.dir.display()), &e)),
         }
     }
@@ -123,6 +119,11 @@ impl Place {
     fn index(&self) -> Index {
         Index::new(&self.data_dir, &self.network)
     }
+}
+
+/// Whether the error is that there is no such directory.
+fn is_missing(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Whether the directory exists. Fails if it is something else, or cannot be looked at.

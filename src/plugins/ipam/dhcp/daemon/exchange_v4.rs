@@ -56,9 +56,7 @@ impl ExchangeV4 {
     /// interface has the address.
     pub fn send(&mut self, outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
         let Destination::Server { from, to } = outgoing.to else {
-            let mut message = outgoing.message.clone();
-            message.broadcast |= self.is_readdressed;
-            return Ok(self.packets.broadcast(&message.encode())?);
+            return Ok(self.broadcast(&outgoing.message)?);
         };
         let datagram = Datagram { from, to, payload: outgoing.message.encode() };
         self.unicast = by_routes(&datagram, place, prefix);
@@ -66,6 +64,12 @@ impl ExchangeV4 {
             Some(_) => Ok(()),
             None => Ok(self.packets.send(from, to, &datagram.payload)?),
         }
+    }
+
+    fn broadcast(&self, message: &Message) -> Result<()> {
+        let mut message = message.clone();
+        message.broadcast |= self.is_readdressed;
+        self.packets.broadcast(&message.encode())
     }
 
     /// Probes the link by ARP for a host that has the address.

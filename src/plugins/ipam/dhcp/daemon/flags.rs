@@ -159,9 +159,10 @@ fn flag_word(arg: &str) -> Option<&str> {
 
 /// The kind of a flag's value.
 fn kind_of(name: &str) -> Result<&'static str, Refused> {
-    let known = FLAGS.iter().find(|known| known.0 == name);
-    let unknown = || Refused::Mistake(format!("flag provided but not defined: -{name}"));
-    known.map(|known| known.1).ok_or_else(unknown)
+    match FLAGS.iter().find(|known| known.0 == name) {
+        Some(known) => Ok(known.1),
+        None => Err(Refused::Mistake(format!("flag provided but not defined: -{name}"))),
+    }
 }
 
 /// The usage text, printed if the command line is invalid.

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Daemon;
-use super::exchange::Exchange;
 use super::interface::Absent;
 use super::journal::Record;
 use super::metrics::{Count, state_text};
@@ -95,7 +94,7 @@ impl Daemon {
 
     /// Requests a lease, once the exchange can send.
     fn begin(&mut self, mut entry: Entry, now: Moment) {
-        if !entry.exchange.as_ref().is_some_and(Exchange::is_ready) {
+        if !entry.can_send() {
             return self.settle(entry, now);
         }
         let (client, actions) = acquire(&entry, &self.flags, now, &mut self.random);

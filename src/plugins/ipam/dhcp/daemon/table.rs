@@ -89,6 +89,11 @@ impl Entry {
         Ok(())
     }
 
+    /// Whether the sockets are open and can send.
+    pub fn can_send(&self) -> bool {
+        self.exchange.as_ref().is_some_and(Exchange::is_ready)
+    }
+
     /// Whether the client needs sockets that are not open.
     pub fn needs_exchange(&self, now: Moment) -> bool {
         let client = self.client.as_ref().filter(|_| self.exchange.is_none());
@@ -164,9 +169,8 @@ impl Table {
 
     /// Removes and returns the lease that a connection waits for.
     pub fn take_awaited_by(&mut self, id: u64) -> Option<Entry> {
-        let awaited = self.entries.values().find(|entry| entry.asked_by.contains(&id))?;
-        let name = awaited.name.clone();
-        self.take(&name)
+        let names = self.names_of(|entry| entry.asked_by.contains(&id));
+        self.take(names.first()?)
     }
 
     /// The lease with this name.

@@ -221,8 +221,8 @@ impl TryFrom<Stored> for Lease {
 /// The lease time, unless the lease has no end. As in other clients, a lease time of 0 counts as
 /// missing.
 fn lease_time(options: &Options) -> Option<Duration> {
-    let given = options.long(code::LEASE_TIME).filter(|seconds| *seconds != 0);
-    let time = given.unwrap_or(DEFAULT_TIME);
+    let given = options.long(code::LEASE_TIME);
+    let time = given.filter(|time| *time != 0).unwrap_or(DEFAULT_TIME);
     (time != INFINITE).then(|| seconds(time))
 }
 

@@ -267,8 +267,8 @@ impl Client {
     /// The message of the exchange.
     fn message(&self, now: Moment) -> Option<Message> {
         let exchange = self.phase.exchange()?;
-        let elapsed = now - exchange.timer.began;
-        Some(self.setup.message(self.content()?, exchange.transaction, elapsed))
+        let content = self.content()?;
+        Some(self.setup.message(content, exchange.transaction, now - exchange.timer.began))
     }
 
     fn content(&self) -> Option<Content> {

@@ -73,17 +73,22 @@ impl Timer {
         self.due = now + self.wait;
     }
 
+    /// The doubled wait, at most the longest.
+    fn next_wait(&self, random: &mut Random) -> Duration {
+        let longest = self.timing.longest;
+        let wait = self.doubled_wait(random);
+        if longest.is_zero() || wait <= longest { wait } else { around(longest, random) }
+    }
+
     /// Each wait doubles, plus or minus a random tenth; the first is never shortened, so that all
     /// servers have their second to answer.
-    fn next_wait(&self, random: &mut Random) -> Duration {
-        let Timing { first, longest, .. } = self.timing;
-        let wait = if self.wait.is_zero() {
+    fn doubled_wait(&self, random: &mut Random) -> Duration {
+        let first = self.timing.first;
+        if self.wait.is_zero() {
             first + random.below(first / 10)
         } else {
             around(self.wait * 2, random)
-        };
-        let is_longer = !longest.is_zero() && wait > longest;
-        if is_longer { around(longest, random) } else { wait }
+        }
     }
 }
 
