@@ -153,12 +153,14 @@ fn no_subnet(at: &str) -> Error {
 }
 
 fn require_room(subnet: IpNet, at: &str) -> Result<()> {
-    if subnet.prefix_len() <= subnet.max_prefix_len() - 2 {
-        return Ok(());
-    }
-    Err(invalid(at, "subnet", format!("{subnet} is too small"))
+    let longest = subnet.max_prefix_len() - 2;
+    if subnet.prefix_len() > longest { Err(too_small(subnet, at)) } else { Ok(()) }
+}
+
+fn too_small(subnet: IpNet, at: &str) -> Error {
+    invalid(at, "subnet", format!("{subnet} is too small"))
         .expecting("at least 4 addresses")
-        .saying(format_args!("Network {subnet} too small to allocate from")))
+        .saying(format_args!("Network {subnet} too small to allocate from"))
 }
 
 fn require_no_host_bits(subnet: IpNet, at: &str) -> Result<()> {

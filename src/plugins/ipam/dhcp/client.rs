@@ -73,9 +73,13 @@ impl Troubles {
 
     /// All problems as text; `silence` if there are none.
     pub fn or(&self, silence: &str) -> String {
-        let more = (self.left_out != 0).then(|| format!("and {} more", self.left_out));
+        let more = self.more();
         let all: Vec<&str> = self.heard.iter().chain(&more).map(String::as_str).collect();
         if all.is_empty() { silence.to_owned() } else { all.join("; ") }
+    }
+
+    fn more(&self) -> Option<String> {
+        (self.left_out != 0).then(|| format!("and {} more", self.left_out))
     }
 }
 

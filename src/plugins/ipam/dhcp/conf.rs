@@ -185,11 +185,7 @@ fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
 impl Provide {
     fn code(&self, at: &str) -> Result<u8> {
         let code = option_code(&self.option, at)?;
-        if NOT_FOR_USERS.contains(&code) {
-            let problem = format_args!("{code} is the client's own to send");
-            return Err(Error::config(format_args!("{at}.option"), problem));
-        }
-        Ok(code)
+        if NOT_FOR_USERS.contains(&code) { Err(not_for_users(code, at)) } else { Ok(code) }
     }
 
     /// The value: of CNI_ARGS, or as written.
@@ -263,6 +259,11 @@ fn code_of_name(text: &str) -> Option<u8> {
 fn code_of_number(text: &str) -> Option<u8> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
+}
+
+fn not_for_users(code: u8, at: &str) -> Error {
+    let problem = format_args!("{code} is the client's own to send");
+    Error::config(format_args!("{at}.option"), problem)
 }
 
 fn no_option(text: &str, at: &str) -> Error {

@@ -61,12 +61,16 @@ impl Lease {
 
     /// The result of ADD for a link with this `mtu`. A `priority` of 0 means no metric.
     pub fn result(&self, priority: i64, mtu: u32) -> AddResult {
-        let mut result = match self {
-            Lease::V4(lease) => lease.result(priority),
-            Lease::V6(lease) => lease.result(priority),
-        };
+        let mut result = self.result_for_any_link(priority);
         limit_mtus(&mut result.routes, mtu);
         result
+    }
+
+    fn result_for_any_link(&self, priority: i64) -> AddResult {
+        match self {
+            Lease::V4(lease) => lease.result(priority),
+            Lease::V6(lease) => lease.result(priority),
+        }
     }
 
     /// The family of its address.

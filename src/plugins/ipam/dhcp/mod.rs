@@ -111,10 +111,14 @@ impl Plugin for Dhcp {
 
 /// The requests for the leases of the configuration.
 fn wishes(conf: &Conf, at: &Attachment) -> Result<Vec<Request>> {
-    let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
-    let netns = netns.to_string_lossy().into_owned();
+    let netns = absolute_netns(at)?;
     let wish = |v6| Wish { key: at.key.clone(), netns: netns.clone(), terms: terms(conf, v6) };
     Ok(conf.leases.iter().map(|v6| Request::Add(wish(*v6))).collect())
+}
+
+fn absolute_netns(at: &Attachment) -> Result<String> {
+    let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
+    Ok(netns.to_string_lossy().into_owned())
 }
 
 fn terms(conf: &Conf, v6: Option<Mode>) -> Terms {

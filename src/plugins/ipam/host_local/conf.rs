@@ -103,6 +103,12 @@ fn missing() -> Error {
     Error::missing("ipam", "an object with ranges").saying("IPAM config missing 'ipam' key")
 }
 
+fn no_ranges() -> Error {
+    Error::config("ipam.ranges", "there is none")
+        .expecting("at least one set with a range with a subnet")
+        .saying("no IP ranges specified")
+}
+
 /// Returns the network's place on disk, from `name` and `ipam.dataDir` alone, so that DEL and GC
 /// work even if the rest of the configuration is invalid.
 pub fn place(cx: &Context<'_>) -> Place {
@@ -188,9 +194,7 @@ impl Sets {
 
     fn into_sets(self) -> Result<Vec<RangeSet>> {
         if self.0.is_empty() {
-            return Err(Error::config("ipam.ranges", "there is none")
-                .expecting("at least one set with a range with a subnet")
-                .saying("no IP ranges specified"));
+            return Err(no_ranges());
         }
         Ok(self.0.into_iter().map(|(_, set)| set).collect())
     }

@@ -55,8 +55,7 @@ impl Place {
     /// Fails with code 50 if a lease could not be created here, as far as that can be determined
     /// without creating one.
     pub fn require_usable(&self) -> Result<()> {
-        for dir in self.dir.ancestors() {
-            let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        for dir in self.dir.ancestors().map(or_current) {
             if exists(dir)? {
                 return require_writable(dir);
             }
@@ -119,6 +118,11 @@ impl Place {
     fn index(&self) -> Index {
         Index::new(&self.data_dir, &self.network)
     }
+}
+
+/// The directory of a path; the current one if the path is empty.
+fn or_current(dir: &Path) -> &Path {
+    if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
 }
 
 /// Whether the error is that there is no such directory.

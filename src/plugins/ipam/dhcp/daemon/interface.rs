@@ -230,11 +230,15 @@ fn set_up(ifname: &str) -> Result<(Option<u64>, Link)> {
 }
 
 fn require_ethernet(mac: &MacAddr, ifname: &str) -> Result<()> {
-    if mac.octets().len() == ETHERNET && !mac.is_zero() {
+    if is_ethernet(mac) {
         return Ok(());
     }
     let msg = format!("interface {ifname:?} has no Ethernet address, which DHCP goes by");
     Err(Error::new(Code::INVALID_ENVIRONMENT, msg))
+}
+
+fn is_ethernet(mac: &MacAddr) -> bool {
+    mac.octets().len() == ETHERNET && !mac.is_zero()
 }
 
 /// Treats an object that exists as added.

@@ -42,12 +42,14 @@ impl Daemon {
         for read in self.journal.read_all()? {
             self.resume_read(read, now);
         }
-        self.hub.log.line(format_args!(
-            "listening socket={:?} leases={}",
-            super::socket_of(&self.flags),
-            self.table.iter().count()
-        ));
+        self.log_start();
         Ok(())
+    }
+
+    fn log_start(&self) {
+        let socket = super::socket_of(&self.flags);
+        let leases = self.table.iter().count();
+        self.hub.log.line(format_args!("listening socket={socket:?} leases={leases}"));
     }
 
     fn resume_read(&mut self, read: Read<Record>, now: Moment) {

@@ -144,12 +144,17 @@ impl Daemon {
 
     fn check(&self, key: &Key, family: Family) -> Result<Described> {
         let name = name_of(key, family);
-        let unknown = || Error::check(format!("the DHCP daemon has no lease {name}"));
-        let entry = self.table.get(&name).filter(|entry| !entry.is_new()).ok_or_else(unknown)?;
+        let entry = self.held(&name)?;
         match entry.record.place.has_interface(&self.flags.hostprefix) {
             Err(Absent::Gone(why)) => Err(Error::check(format!("lease {name}: {why}"))),
             _ => Ok(described(&name, entry, since_boot())),
         }
+    }
+
+    /// A lease that has been granted.
+    fn held(&self, name: &str) -> Result<&Entry> {
+        let unknown = || Error::check(format!("the DHCP daemon has no lease {name}"));
+        self.table.get(name).filter(|entry| !entry.is_new()).ok_or_else(unknown)
     }
 
     /// DEL: releases a lease; a missing lease is not an error.

@@ -95,6 +95,11 @@ impl Lease {
         [self.acquired, self.t1, self.t2, self.expires]
     }
 
+    /// When to ask for more time first.
+    pub fn first_renewal(&self) -> Moment {
+        self.t1.min(self.t2)
+    }
+
     /// The address with its prefix length.
     pub fn net(&self) -> Ipv4Net {
         Ipv4Net::new_assert(self.address, self.prefix_len.min(32))
@@ -116,9 +121,13 @@ impl Lease {
         for route in &mut routes {
             (route.priority, route.mtu) = (priority, mtu.into());
         }
-        let gateway = gateway.map(IpAddr::V4);
-        let ips = vec![IpConfig { interface: None, address: self.net().into(), gateway }];
+        let ips = vec![self.ip_config(gateway)];
         AddResult { ips, routes, dns: self.dns(), ..AddResult::default() }
+    }
+
+    fn ip_config(&self, gateway: Option<Ipv4Addr>) -> IpConfig {
+        let gateway = gateway.map(IpAddr::V4);
+        IpConfig { interface: None, address: self.net().into(), gateway }
     }
 
     fn gateway(&self) -> Option<Ipv4Addr> {

@@ -116,16 +116,19 @@ impl Lease {
     /// The result of ADD. A `priority` of 0 means no metric.
     pub fn result(&self, priority: i64) -> AddResult {
         let gateway = self.router.map(IpAddr::V6);
-        let dns = Dns {
-            nameservers: self.name_servers.clone(),
-            search: self.domains.clone(),
-            ..Dns::default()
-        };
         AddResult {
             ips: vec![IpConfig { interface: None, address: self.net().into(), gateway }],
             routes: gateway.map(|gateway| self.routes_by(gateway, priority)).unwrap_or_default(),
-            dns,
+            dns: self.dns(),
             ..AddResult::default()
+        }
+    }
+
+    fn dns(&self) -> Dns {
+        Dns {
+            nameservers: self.name_servers.clone(),
+            search: self.domains.clone(),
+            ..Dns::default()
         }
     }
 

@@ -176,12 +176,17 @@ impl Prefix {
 fn read_route(option: &[u8]) -> Option<Ipv6Net> {
     let told = read_lasting(option)?;
     let [prefix_len, flags] = *option.first_chunk()?;
-    let told = told.get(..16).unwrap_or(told);
-    let mut prefix = [0; 16];
-    prefix[..told.len()].copy_from_slice(told);
-    let net = Ipv6Net::new(prefix.into(), prefix_len).ok()?.trunc();
+    let net = Ipv6Net::new(padded(told), prefix_len).ok()?.trunc();
     let is_whole = usize::from(prefix_len) <= told.len() * 8;
     (is_whole && prefix_len > 0 && flags >> 3 & 3 != 2).then_some(net)
+}
+
+/// The address that begins with these octets, of which there may be more than an address has.
+fn padded(octets: &[u8]) -> Ipv6Addr {
+    let octets = octets.get(..16).unwrap_or(octets);
+    let mut address = [0; 16];
+    address[..octets.len()].copy_from_slice(octets);
+    address.into()
 }
 
 /// A Router Solicitation.

@@ -19,11 +19,10 @@ impl Client {
     /// Does what the times of the lease require by now.
     pub(super) fn keep(&mut self, turn: &mut Turn<'_>) {
         let Some(lease) = self.lease.clone() else { return };
-        let now = turn.now;
-        if now >= lease.expires {
+        if turn.now >= lease.expires {
             self.lose(Reason::Expired, turn)
-        } else if now < lease.t1.min(lease.t2) {
-            self.next = lease.t1.min(lease.t2);
+        } else if turn.now < lease.first_renewal() {
+            self.next = lease.first_renewal();
         } else {
             self.renew(&lease, turn);
         }
@@ -91,12 +90,16 @@ impl Client {
     }
 }
 
-/// When to ask again to extend the lease: after half of the time that is left until T2, or until
-/// its expiry.
+/// When to ask again to extend the lease: after half of the time that is left.
 fn next_renewal(lease: &Lease, now: Moment) -> Moment {
-    let end = if now >= lease.t2 { lease.expires } else { lease.t2.min(lease.expires) };
+    let end = end_of_phase(lease, now);
     let pause = ((end - now) / 2).max(renewal_pause(lease));
     end.min(now + pause)
+}
+
+/// T2, and after it the expiry of the lease.
+fn end_of_phase(lease: &Lease, now: Moment) -> Moment {
+    if now >= lease.t2 { lease.expires } else { lease.t2.min(lease.expires) }
 }
 
 /// The shortest time between two renewals of this lease.

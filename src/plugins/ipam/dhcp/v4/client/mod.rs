@@ -110,7 +110,7 @@ impl Client {
         let mut client = Client::new(setup, now);
         client.wanted = Some(lease.address);
         client.phase = if lost { Phase::Waiting } else { Phase::Bound };
-        client.next = if lost { now } else { lease.t1.min(lease.t2).min(lease.expires) };
+        client.next = if lost { now } else { lease.first_renewal().min(lease.expires) };
         client.lease = Some(lease);
         client.lost = lost;
         client

@@ -112,12 +112,16 @@ impl Client {
 
     /// Probes an address that the link does not have. Returns when the probe ends.
     fn probe(&self, address: Ipv4Addr, turn: &mut Turn<'_>) -> Moment {
-        let is_on_link = self.lease.is_some() && !self.lost;
-        if !self.setup.probe || is_on_link {
+        if self.is_on_link() || !self.setup.probe {
             return Moment::ZERO;
         }
         turn.actions.push(Action::Probe(address));
         turn.now + PROBE
+    }
+
+    /// Whether the link has the address of the lease.
+    fn is_on_link(&self) -> bool {
+        self.lease.is_some() && !self.lost
     }
 
     pub(super) fn send_request(&mut self, mut request: Request, turn: &mut Turn<'_>) {

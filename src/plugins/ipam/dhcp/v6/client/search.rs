@@ -123,14 +123,19 @@ impl Client {
 
     /// Why there is no lease when the search ends.
     fn why_none(&self, now: Moment) -> String {
-        let told = self.troubles.or(match self.setup.mode {
-            Mode::Dhcp => "no answer to Solicit",
-            Mode::Slaac => "no router has answered",
-        });
+        let told = self.troubles.or(self.silence());
         if now < self.limit {
             return told;
         }
         format!("no more tries within {}s: {told}", self.setup.within.as_secs())
+    }
+
+    /// The trouble if nothing was heard.
+    fn silence(&self) -> &'static str {
+        match self.setup.mode {
+            Mode::Dhcp => "no answer to Solicit",
+            Mode::Slaac => "no router has answered",
+        }
     }
 }
 

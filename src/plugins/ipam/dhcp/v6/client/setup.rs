@@ -82,6 +82,11 @@ pub fn release_of(intent: &Intent, setup: &Setup, random: &mut Random) -> Messag
     setup.message(Content::about(Kind::Release, intent), random.word(), Duration::ZERO)
 }
 
+/// Hundredths of a second, at most as many as an option can hold.
+fn hundredths(elapsed: Duration) -> u16 {
+    u16::try_from(elapsed.as_millis() / 10).unwrap_or(u16::MAX)
+}
+
 /// What a message says.
 pub(super) struct Content {
     kind: Kind,
@@ -122,8 +127,7 @@ impl Setup {
         if !content.server.is_empty() {
             options.push(options::SERVER_ID, content.server);
         }
-        let hundredths = u16::try_from(elapsed.as_millis() / 10).unwrap_or(u16::MAX);
-        options.push(options::ELAPSED_TIME, hundredths.to_be_bytes().to_vec());
+        options.push(options::ELAPSED_TIME, hundredths(elapsed).to_be_bytes().to_vec());
         options.push(options::IA_NA, asking_for(IAID, content.address));
         options
     }
