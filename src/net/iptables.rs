@@ -158,7 +158,7 @@ pub struct Iptables<'p> {
 }
 
 impl Programs {
-    /// Programs whose waits end with the deadline of this clock.
+    /// No wait of these programs is longer than this clock allows.
     pub fn new(clock: Clock) -> Programs {
         Programs { clock, hope: Hope::default() }
     }

@@ -1,5 +1,5 @@
-//! What a client is doing, and what its container has meanwhile: a lease is renewed, requested anew
-//! or looked for again while the container has the address or has lost it.
+//! The phase of a client, and what its container holds. The two are independent: a client may
+//! renew, request or search while the container has the address, and also after it has lost it.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub enum Phase {
     Quiet,
     /// Solicit: servers are asked for offers.
     Soliciting { exchange: Exchange, best: Option<Offer> },
-    /// Request of an offered address. It is probed meanwhile, unless the link has it.
+    /// Request of an offered address. The address is probed at the same time, unless the link has it.
     Requesting { exchange: Exchange, intent: Intent, probe: Option<Probe> },
     /// Renew or Rebind, depending on the lease's [`Stage`].
     Extending(Exchange),
@@ -193,7 +193,7 @@ impl Phase {
 }
 
 impl Exchange {
-    /// An exchange whose message is first sent at `start`.
+    /// An exchange with its first message at `start`.
     pub fn new(timing: Timing, start: Moment) -> Exchange {
         Exchange { transaction: 0, timer: Timer::new(timing, start) }
     }

@@ -32,7 +32,7 @@ impl Default for Routers {
 }
 
 impl Routers {
-    /// Asks them anew, from `start` on.
+    /// Asks them again, from `start` on.
     pub fn ask(&mut self, start: Moment) {
         self.asking = Some(Timer::new(Timing::ROUTERS, start));
         self.until = start + PATIENCE;
