@@ -3,7 +3,6 @@
 //! Nothing reserves a number. A caller that takes a free one keeps the namespace locked until a
 //! rule, a route or a VRF uses it.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -36,7 +35,7 @@ fn of_kernel(path: impl fmt::Display, table: u32) -> Error {
 
 /// The tables that something in a namespace uses.
 #[derive(Debug)]
-pub struct Used(BTreeSet<u32>);
+pub struct Used(Vec<u32>);
 
 impl Used {
     /// The tables that a rule leads to, that have a route, or that belong to a VRF. The reference's
@@ -44,7 +43,7 @@ impl Used {
     pub fn find(container: &Netlink, rules: &[Rule]) -> Result<Used> {
         let routes = container.routes()?;
         let vrfs = container.links_of_kind("vrf")?;
-        let mut used: BTreeSet<u32> = rules.iter().map(|rule| rule.table).collect();
+        let mut used: Vec<u32> = rules.iter().map(|rule| rule.table).collect();
         used.extend(routes.iter().map(|route| route.table));
         used.extend(vrfs.iter().filter_map(table_of_vrf));
         Ok(Used(used))
@@ -54,7 +53,7 @@ impl Used {
     pub fn take_free(&mut self, first: u32) -> Result<u32> {
         let free = (first..=u32::MAX).find(|table| self.is_free(*table));
         let free = free.ok_or_else(none_free)?;
-        self.0.insert(free);
+        self.0.push(free);
         Ok(free)
     }
 

@@ -300,7 +300,9 @@ impl Item {
 impl Object {
     fn new(members: Vec<Member>) -> Object {
         let mut order: Vec<usize> = (0..members.len()).collect();
-        order.sort_by(|a, b| without_case(&members[*a].key, &members[*b].key));
+        order.sort_unstable_by(|a, b| {
+            without_case(&members[*a].key, &members[*b].key).then(a.cmp(b))
+        });
         Object { members, order }
     }
 
