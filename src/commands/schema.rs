@@ -5,16 +5,19 @@
 //! configurations, which report what they expect at each place, and the plugins' checks report the
 //! numbers and words that they accept. So there is no second table of keys.
 
+use std::io::Write;
+use std::ops::RangeInclusive;
+
 use clap::{Arg, ArgMatches, Command};
 
-use super::validate::{Trial, put};
+use super::validate::{Trial, below, put};
 use crate::cni::decode::Shape;
 use crate::cni::json::Value;
 use crate::cni::version;
 use crate::error;
 use crate::error::{Mistake, Problem};
 use crate::plugin::{Entry, Kind};
-use crate::terminal::Streams;
+use crate::terminal::{self, Streams};
 
 /// The maximum number of missing keys to fill in before giving up on a plugin's verdict about
 /// another key.
@@ -42,16 +45,15 @@ pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>
     let name = matches.get_one::<String>("plugin").map(String::as_str).unwrap_or_default();
     let entry = plugins.iter().find(|entry| entry.name == name);
     if !name.is_empty() && entry.is_none() {
-        let _ =
-            writeln!(io.stderr, "no plugin is named {name:?}; `cni-multi list` lists the plugins"); // see the exit status
-        return 2;
+        return refuse(name, io.stderr);
     }
-    let schema = Author { plugins }.document(entry);
-    u8::from(
-        writeln!(io.stdout, "{}", schema.to_indented_text())
-            .and_then(|()| io.stdout.flush())
-            .is_err(),
-    )
+    let schema = Author { plugins }.document(entry).to_indented_text() + "\n";
+    u8::from(terminal::write(io.stdout, &schema).is_err())
+}
+
+fn refuse(name: &str, stderr: &mut dyn Write) -> u8 {
+    let _ = writeln!(stderr, "no plugin is named {name:?}; `cni-multi list` lists the plugins"); // see the exit status
+    2
 }
 
 /// The members of an object.
@@ -77,19 +79,25 @@ impl Author {
         let mut properties = common();
         properties.push(("cniVersions", list_of(of_type("string"))));
         properties.extend(FLAGS.map(|flag| (flag, boolean_or_text())));
-        let plugin = Value::object(vec![
-            ("type", Value::text("object")),
-            ("required", texts(["type"])),
-            ("properties", Value::object(vec![("type", self.names(is_of_list))])),
-            ("allOf", self.rules(is_of_list, |kind| kind)),
-        ]);
-        let plugins = Value::object(vec![
+        properties.push(("plugins", self.plugins_of_list()));
+        object_of(texts(["name"]), properties)
+    }
+
+    /// The schema of `plugins` in a list.
+    fn plugins_of_list(&self) -> Value {
+        Value::object(vec![
             ("type", Value::text("array")),
             ("minItems", Value::number(1)),
-            ("items", plugin),
-        ]);
-        properties.push(("plugins", plugins));
-        object_of(texts(["name"]), properties)
+            ("items", self.plugin_of_list()),
+        ])
+    }
+
+    /// The schema of one plugin in a list.
+    fn plugin_of_list(&self) -> Value {
+        let kind = ("type", self.names(is_of_list));
+        let mut schema = object_of(texts(["type"]), vec![kind]);
+        schema.push(("allOf", self.rules(is_of_list, |kind| kind)));
+        Value::object(schema)
     }
 
     /// The schemas that the schema of a plugin, or of a list, refers to.
@@ -102,37 +110,38 @@ impl Author {
         Value::object(referred.map(|other| (other.name, Value::object(self.plugin(other)))))
     }
 
+    /// The plugins of the kinds that are meant.
+    fn meant(&self, is_meant: fn(Kind) -> bool) -> impl Iterator<Item = &'static Entry> {
+        self.plugins.iter().filter(move |entry| is_meant(entry.kind))
+    }
+
     /// Any name, with the names of our plugins for completion.
     fn names(&self, is_meant: fn(Kind) -> bool) -> Value {
-        let meant = self.plugins.iter().filter(|entry| is_meant(entry.kind));
-        any_of(vec![one_of(texts(meant.map(|entry| entry.name))), of_type("string")])
+        let known = self.meant(is_meant).map(|entry| entry.name);
+        any_of(vec![one_of(texts(known)), of_type("string")])
     }
 
     /// For each plugin: apply its schema if the object has its `type`; `place` puts that condition
     /// at the right level.
     fn rules(&self, is_meant: fn(Kind) -> bool, place: fn(Value) -> Value) -> Value {
-        let rule = |entry: &Entry| {
-            let definition = format!("#/$defs/{}", entry.name);
-            Value::object(vec![
-                ("if", place(has("type", constant(entry.name)))),
-                ("then", Value::object(vec![("$ref", Value::text(definition))])),
-            ])
-        };
-        Value::Array(self.plugins.iter().filter(|entry| is_meant(entry.kind)).map(rule).collect())
+        Value::Array(self.meant(is_meant).map(|entry| rule(entry, place)).collect())
+    }
+
+    /// The whole configuration of a plugin.
+    fn configuration<'a>(&self, entry: &'a Entry) -> Place<'a> {
+        Place { plugins: self.plugins, entry, path: vec![] }
     }
 
     /// The members of a plugin's schema: the keys that its types read, and those that every plugin
     /// may have. An IPAM plugin's schema describes the object of the plugin that calls it.
     fn plugin(&self, entry: &Entry) -> Members {
-        let learnt = self.learn(entry, &[]);
+        let learnt = self.configuration(entry).learn();
         let calls_ipam = entry.kind == Kind::Main && learnt.keys.contains(&"ipam");
         let mut properties = self.properties(entry, &learnt);
         if calls_ipam {
-            let is_required = learnt.required.iter().any(|key| key == "ipam");
-            properties.push(("ipam", self.ipam(is_required)));
+            properties.push(("ipam", self.ipam(&learnt)));
         }
-        let required =
-            texts(["type"].into_iter().chain(learnt.required.iter().map(String::as_str)));
+        let required = texts(["type"].into_iter().chain(learnt.required()));
         let mut schema = vec![("description", Value::text(entry.about))];
         schema.extend(object_of(required, properties));
         if calls_ipam {
@@ -150,14 +159,14 @@ impl Author {
         properties.push(("prevResult", of_type("object")));
         properties.push(("capabilities", self.capabilities(entry)));
         for key in learnt.keys.iter().copied().filter(|key| is_ipam || *key != "ipam") {
-            properties.push((key, self.value(entry, &[Step::Key(key)])));
+            properties.push((key, self.configuration(entry).below(Step::Key(key)).schema()));
         }
         properties
     }
 
     /// The capabilities that the plugin reads.
     fn capabilities(&self, entry: &Entry) -> Value {
-        let read = self.learn(entry, &[Step::Key("runtimeConfig")]).keys;
+        let read = self.configuration(entry).below(Step::Key("runtimeConfig")).learn().keys;
         Value::object(vec![
             ("type", Value::text("object")),
             ("additionalProperties", of_type("boolean")),
@@ -166,140 +175,189 @@ impl Author {
     }
 
     /// The object `ipam` of a plugin that calls an IPAM plugin.
-    fn ipam(&self, is_required: bool) -> Value {
-        let required = texts(is_required.then_some("type"));
-        Value::object(object_of(required, vec![("type", self.names(is_ipam_plugin))]))
+    fn ipam(&self, learnt: &Learnt) -> Value {
+        let is_required = learnt.required().any(|key| key == "ipam");
+        let kind = ("type", self.names(is_ipam_plugin));
+        Value::object(object_of(texts(is_required.then_some("type")), vec![kind]))
+    }
+}
+
+/// For a plugin: apply its schema if the object has its `type`.
+fn rule(entry: &Entry, place: fn(Value) -> Value) -> Value {
+    let of_plugin = has("type", constant(entry.name));
+    Value::object([("if", place(of_plugin)), ("then", reference(entry))])
+}
+
+/// The reference to a plugin's schema.
+fn reference(entry: &Entry) -> Value {
+    let definition = format!("#/$defs/{}", entry.name);
+    Value::object(vec![("$ref", Value::text(definition))])
+}
+
+/// A value in a plugin's configuration.
+struct Place<'a> {
+    plugins: &'static [Entry],
+    entry: &'a Entry,
+    path: Vec<Step>,
+}
+
+/// The minimum and maximum of each range of integers.
+type Ranges = Vec<(u64, u64)>;
+
+impl<'a> Place<'a> {
+    /// A part of the value.
+    fn below(&self, step: Step) -> Place<'a> {
+        Place { path: [self.path.as_slice(), &[step]].concat(), ..*self }
     }
 
-    /// The schema of the value at a path of the plugin's configuration.
-    fn value(&self, entry: &Entry, path: &[Step]) -> Value {
-        let learnt = self.learn(entry, path);
+    fn path_text(&self) -> String {
+        self.path.iter().fold(String::new(), path_below)
+    }
+
+    /// The schema of the value.
+    fn schema(&self) -> Value {
+        let learnt = self.learn();
         match learnt.kind {
-            None => self.object(entry, path, &learnt),
-            Some(error::Kind::Boolean) => of_type("boolean"),
-            Some(error::Kind::Text) => self.text(entry, path),
-            Some(error::Kind::Natural(greatest)) => self.natural(entry, path, greatest),
-            Some(error::Kind::Integer) => self.integer(entry, path),
-            Some(error::Kind::List) => list_of(self.value(entry, &below(path, Step::Item))),
-            Some(error::Kind::Object) => Value::object(vec![
-                ("type", Value::text("object")),
-                ("additionalProperties", self.value(entry, &below(path, Step::Key("key")))),
-            ]),
-            Some(error::Kind::Other(_)) => Value::Object(vec![]),
+            None => self.object(&learnt),
+            Some(kind) => self.of_kind(kind),
+        }
+    }
+
+    /// The schema of a value of this kind.
+    fn of_kind(&self, kind: error::Kind) -> Value {
+        match kind {
+            error::Kind::Boolean => of_type("boolean"),
+            error::Kind::Text => self.text(),
+            error::Kind::Natural(greatest) => self.natural(greatest),
+            error::Kind::Integer => self.integer(),
+            error::Kind::List => list_of(self.below(Step::Item).schema()),
+            error::Kind::Object => map_of(self.below(Step::Key("key")).schema()),
+            error::Kind::Other(_) => Value::Object(vec![]),
         }
     }
 
     /// The schema of an object with certain keys.
-    fn object(&self, entry: &Entry, path: &[Step], learnt: &Learnt) -> Value {
-        let property = |key| (key, self.value(entry, &below(path, Step::Key(key))));
+    fn object(&self, learnt: &Learnt) -> Value {
+        let property = |key| (key, self.below(Step::Key(key)).schema());
         let properties = learnt.keys.iter().copied().map(property).collect();
-        Value::object(object_of(texts(learnt.required.iter().map(String::as_str)), properties))
+        Value::object(object_of(texts(learnt.required()), properties))
     }
 
     /// The schema of a text, with the accepted words if the plugin rejects others and names them.
-    fn text(&self, entry: &Entry, path: &[Step]) -> Value {
-        let refusal = self.mistake(entry, path, Value::text("?"));
-        let words = refusal.map_or(&[][..], |mistake| mistake.expected.words());
-        if words.is_empty() {
-            return of_type("string");
+    fn text(&self) -> Value {
+        let refusal = self.mistake(Value::text("?"));
+        match refusal.map_or(&[][..], |mistake| mistake.expected.words()) {
+            [] => of_type("string"),
+            words => self.one_of_words(words),
         }
+    }
+
+    /// The schema of one of these words, in capital letters or empty if the plugin accepts that.
+    fn one_of_words(&self, words: &[&'static str]) -> Value {
         let capitals = words.iter().map(|word| word.to_ascii_uppercase());
         let others = capitals.chain([String::new()]);
-        let taken = others.filter(|word| self.takes(entry, path, Value::text(word.as_str())));
+        let taken = others.filter(|word| self.takes(Value::text(word.as_str())));
         let words = words.iter().copied().map(str::to_owned);
         one_of(Value::Array(words.chain(taken).map(Value::text).collect()))
     }
 
     /// The schema of an integer that is not negative, with the plugin's ranges if they are narrower
     /// than its type's.
-    fn natural(&self, entry: &Entry, path: &[Step], greatest: u64) -> Value {
-        match self.ranges(entry, path, greatest).as_slice() {
-            [] => in_ranges(&[(0, greatest)]),
-            narrower => in_ranges(&self.with_zero(entry, path, narrower)),
+    fn natural(&self, greatest: u64) -> Value {
+        match self.ranges(greatest) {
+            none if none.is_empty() => in_ranges(&[(0, greatest)]),
+            narrower => in_ranges(&self.with_zero(narrower)),
         }
     }
 
     /// The schema of an integer of either sign, with the plugin's ranges if it has any.
-    fn integer(&self, entry: &Entry, path: &[Step]) -> Value {
-        let ranges = self.ranges(entry, path, i64::MAX.unsigned_abs());
-        in_ranges(&self.with_zero(entry, path, &ranges))
+    fn integer(&self) -> Value {
+        let ranges = self.ranges(i64::MAX.unsigned_abs());
+        in_ranges(&self.with_zero(ranges))
     }
 
-    /// The minimum and maximum of each range that the plugin names when it rejects this number.
-    fn ranges(&self, entry: &Entry, path: &[Step], number: u64) -> Vec<(u64, u64)> {
-        let refusal = self.mistake(entry, path, Value::number(number));
+    /// The ranges that the plugin names when it rejects this number.
+    fn ranges(&self, number: u64) -> Ranges {
+        let refusal = self.mistake(Value::number(number));
         let ranges = refusal.as_ref().map_or(&[][..], |mistake| mistake.expected.ranges());
-        let natural = |number: &i64| u64::try_from(*number).ok();
-        ranges
-            .iter()
-            .filter_map(|range| Some((natural(range.start())?, natural(range.end())?)))
-            .collect()
+        ranges.iter().filter_map(natural_range).collect()
     }
 
     /// The ranges, and 0 if the plugin accepts it in addition: it usually means the default.
-    fn with_zero(&self, entry: &Entry, path: &[Step], ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
-        let mut all = ranges.to_vec();
-        let Some(first) = all.first_mut().filter(|_| self.takes(entry, path, Value::number(0)))
-        else {
-            return all;
-        };
-        if first.0 > 1 {
-            all.insert(0, (0, 0));
+    fn with_zero(&self, mut ranges: Ranges) -> Ranges {
+        let takes_zero = |_: &&mut (u64, u64)| self.takes(Value::number(0));
+        let Some((least, _)) = ranges.first_mut().filter(takes_zero) else { return ranges };
+        if *least > 1 {
+            ranges.insert(0, (0, 0));
         } else {
-            first.0 = 0;
+            *least = 0;
         }
-        all
+        ranges
     }
 
     /// Whether the plugin accepts a value.
-    fn takes(&self, entry: &Entry, path: &[Step], value: Value) -> bool {
-        self.mistake(entry, path, value).is_none()
+    fn takes(&self, value: Value) -> bool {
+        self.mistake(value).is_none()
     }
 
     /// Learns from the plugin's responses to a value of a wrong type, and to an object.
-    fn learn(&self, entry: &Entry, path: &[Step]) -> Learnt {
-        let at = path_text(path);
-        let mut shapes = self.ask(entry, document(path, Value::Bool(true))).0;
-        let mut required = vec![];
-        let mut asked = document(path, Value::Object(vec![]));
-        for _ in 0..ROUNDS {
-            let (more, mistake) = self.ask(entry, asked.clone());
-            shapes.extend(more);
-            let Some(mistake) = mistake else { break };
-            let Some(key) = member_on_the_way(&at, &mistake.path) else { break };
-            if required.contains(&key) {
-                break;
-            }
-            put(&mut asked, &mistake.path, filler(&mistake)); // so that the plugin continues
-            if mistake.problem == Problem::Missing {
-                required.push(key);
-            }
-        }
+    fn learn(&self) -> Learnt {
+        let at = self.path_text();
+        let mut shapes = self.ask(self.document(Value::Bool(true))).0;
+        let required = self.required(&mut shapes);
         let shapes = shapes.into_iter().filter(|(place, _)| *place == at).map(|(_, shape)| shape);
         Learnt::of(shapes, required)
     }
 
+    /// The keys that an object must have. Adds the expectations of the plugin to `shapes`.
+    fn required(&self, shapes: &mut Vec<(String, Shape)>) -> Vec<String> {
+        let mut required = vec![];
+        let mut asked = self.document(Value::Object(vec![]));
+        for _ in 0..ROUNDS {
+            let (more, mistake) = self.ask(asked.clone());
+            shapes.extend(more);
+            let Some(mistake) = mistake else { break };
+            let Some(key) = member_on_the_way(&self.path_text(), &mistake.path) else { break };
+            if required.contains(&key) {
+                break;
+            }
+            fill_in(&mut asked, &mistake); // so that the plugin continues
+            if mistake.problem == Problem::Missing {
+                required.push(key);
+            }
+        }
+        required
+    }
+
     /// The plugin's mistake in a value, if there is one. Other values that it requires are added,
     /// as far as it names them.
-    fn mistake(&self, entry: &Entry, path: &[Step], value: Value) -> Option<Mistake> {
-        let at = path_text(path);
-        let mut document = document(path, value);
+    fn mistake(&self, value: Value) -> Option<Mistake> {
+        let at = self.path_text();
+        let mut document = self.document(value);
         for _ in 0..ROUNDS {
-            let mistake = self.ask(entry, document.clone()).1?;
+            let mistake = self.ask(document.clone()).1?;
             if mistake.path == at {
                 return Some(mistake);
             }
-            put(&mut document, &mistake.path, filler(&mistake));
+            fill_in(&mut document, &mistake);
         }
         None
     }
 
     /// Decodes and checks a document; returns the expectations at each place, and the mistake.
-    fn ask(&self, entry: &Entry, mut document: Value) -> (Vec<(String, Shape)>, Option<Mistake>) {
+    fn ask(&self, mut document: Value) -> (Vec<(String, Shape)>, Option<Mistake>) {
         let trial = Trial::new(self.plugins, "network", version::CURRENT);
         document.set("prevResult", trial.result()); // the plugin may be any of a list
-        let checked = trial.of(entry, document);
+        let checked = trial.of(self.entry, document);
         (trial.observed(), checked.err().and_then(|error| error.mistake.clone()))
+    }
+
+    /// A document with this value at the path and nothing else.
+    fn document(&self, value: Value) -> Value {
+        self.path.iter().rev().fold(value, |value, step| match step {
+            Step::Key(key) => Value::object(vec![(key, value)]),
+            Step::Item => Value::Array(vec![value]),
+        })
     }
 }
 
@@ -325,6 +383,11 @@ impl Learnt {
         learnt
     }
 
+    /// The keys that an object must have.
+    fn required(&self) -> impl Iterator<Item = &str> {
+        self.required.iter().map(String::as_str)
+    }
+
     fn add_keys(&mut self, keys: &[&'static str]) {
         for key in keys {
             if !self.keys.contains(key) {
@@ -341,38 +404,23 @@ enum Step {
     Item,
 }
 
-/// The path extended by one step.
-fn below(path: &[Step], step: Step) -> Vec<Step> {
-    [path, &[step]].concat()
-}
-
-/// A document with a value at this path and nothing else.
-fn document(path: &[Step], value: Value) -> Value {
-    path.iter().rev().fold(value, |value, step| match step {
-        Step::Key(key) => Value::object(vec![(key, value)]),
-        Step::Item => Value::Array(vec![value]),
-    })
-}
-
-fn path_text(path: &[Step]) -> String {
-    let mut text = String::new();
-    for step in path {
-        text.push_str(match step {
-            Step::Key(_) if text.is_empty() => "",
-            Step::Key(_) => ".",
-            Step::Item => "[0]",
-        });
-        if let Step::Key(key) = step {
-            text.push_str(key);
-        }
+/// The path in words, extended by one step.
+fn path_below(path: String, step: &Step) -> String {
+    match step {
+        Step::Key(key) => below(&path, key),
+        Step::Item => path + "[0]",
     }
-    text
 }
 
 /// The member of the object at `path` on the way to `place`.
 fn member_on_the_way(path: &str, place: &str) -> Option<String> {
     let key = place.strip_prefix(path)?.trim_start_matches('.').split('.').next()?;
     (!key.is_empty() && !key.starts_with('[')).then(|| key.to_owned())
+}
+
+/// Sets the value that is missing or invalid.
+fn fill_in(document: &mut Value, mistake: &Mistake) {
+    put(document, &mistake.path, filler(mistake));
 }
 
 /// A value for a key that is missing or invalid.
@@ -391,13 +439,16 @@ fn is_ipam_plugin(kind: Kind) -> bool {
 
 /// The members of every schema, for a list or a plugin.
 fn common() -> Members {
-    let name = Value::object(vec![
+    let versions = version::ALL.iter().copied().chain([""]);
+    vec![("name", network_name()), ("cniVersion", one_of(texts(versions)))]
+}
+
+fn network_name() -> Value {
+    Value::object(vec![
         ("type", Value::text("string")),
         ("pattern", Value::text("^[a-zA-Z0-9][a-zA-Z0-9_.-]*$")),
         ("maxLength", Value::number(200)),
-    ]);
-    let versions = version::ALL.iter().copied().chain([""]);
-    vec![("name", name), ("cniVersion", one_of(texts(versions)))]
+    ])
 }
 
 /// The schema of `true`, `false`, or the text of either.
@@ -429,18 +480,30 @@ fn list_of(items: Value) -> Value {
     Value::object(vec![("type", Value::text("array")), ("items", items)])
 }
 
+/// The schema of an object with any keys, whose values have this schema.
+fn map_of(values: Value) -> Value {
+    Value::object(vec![("type", Value::text("object")), ("additionalProperties", values)])
+}
+
+/// The range, if it has no negative number.
+fn natural_range(range: &RangeInclusive<i64>) -> Option<(u64, u64)> {
+    let least = u64::try_from(*range.start()).ok()?;
+    Some((least, u64::try_from(*range.end()).ok()?))
+}
+
 /// The schema of an integer in one of these ranges; in any if there are none.
 fn in_ranges(ranges: &[(u64, u64)]) -> Value {
     let mut members = vec![("type", Value::text("integer"))];
     match ranges {
         [] => (),
         [range] => members.extend(bounds(range)),
-        ranges => {
-            let choices = ranges.iter().map(|range| Value::object(bounds(range)));
-            members.push(("anyOf", Value::Array(choices.collect())));
-        }
+        ranges => members.push(("anyOf", choices(ranges))),
     }
     Value::object(members)
+}
+
+fn choices(ranges: &[(u64, u64)]) -> Value {
+    Value::Array(ranges.iter().map(|range| Value::object(bounds(range))).collect())
 }
 
 fn bounds((least, greatest): &(u64, u64)) -> [(&'static str, Value); 2] {

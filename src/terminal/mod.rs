@@ -1,6 +1,6 @@
 //! The terminal: streams, columns, and escaping of untrusted text.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 pub mod table;
 pub mod visible;
@@ -13,4 +13,10 @@ pub struct Streams<'a> {
     pub stdout: &'a mut dyn Write,
     /// Messages for people.
     pub stderr: &'a mut dyn Write,
+}
+
+/// Writes a whole text.
+pub fn write(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }

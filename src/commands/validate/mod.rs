@@ -32,6 +32,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
 
 use self::checker::Checker;
+pub use self::document::below;
 use self::files::bytes_of;
 use self::finding::{Finding, push};
 pub use self::paths::put;
