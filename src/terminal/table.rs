@@ -7,12 +7,16 @@ use serde::Serialize;
 use super::visible::visible;
 use crate::cni::json::{self, Value};
 use crate::error::{Error, Result};
+use crate::terminal;
 
 /// The width of the gap between two columns.
 const GAP: usize = 2;
 
 /// The members of an object under construction.
 pub type Members = Vec<(String, Value)>;
+
+/// The cells of a line.
+type Line = Vec<String>;
 
 /// The member that a row shows after its last column.
 pub const PROBLEM: &str = "problem";
@@ -39,17 +43,19 @@ pub fn of_rows(rows: Vec<Value>, columns: &[(&str, &str)], as_json: bool) -> Str
     if as_json {
         return json(&rows);
     }
-    let mut lines =
-        vec![columns.iter().map(|(header, _)| (*header).to_owned()).collect::<Vec<_>>()];
-    for row in &rows {
-        let mut line: Vec<String> =
-            columns.iter().map(|(_, key)| cell(key, row.get(key))).collect();
-        if let Some(problem) = row.get(PROBLEM) {
-            line.push(cell(PROBLEM, Some(problem)));
-        }
-        lines.push(line);
-    }
+    let mut lines: Vec<Line> =
+        vec![columns.iter().map(|(header, _)| (*header).to_owned()).collect()];
+    lines.extend(rows.iter().map(|row| line(row, columns)));
     aligned(&lines)
+}
+
+/// The line of one object.
+fn line(row: &Value, columns: &[(&str, &str)]) -> Line {
+    let mut line: Line = columns.iter().map(|(_, key)| cell(key, row.get(key))).collect();
+    if let Some(problem) = row.get(PROBLEM) {
+        line.push(cell(PROBLEM, Some(problem)));
+    }
+    line
 }
 
 /// Formats one object: a line for each member, nested ones as `member.key`.
@@ -62,7 +68,7 @@ pub fn of_object(object: Value, as_json: bool) -> String {
     aligned(&lines)
 }
 
-fn flatten(path: &str, value: &Value, lines: &mut Vec<Vec<String>>) {
+fn flatten(path: &str, value: &Value, lines: &mut Vec<Line>) {
     let Value::Object(members) = value else {
         return lines.push(vec![path.to_owned(), cell(path, Some(value))]);
     };
@@ -74,48 +80,68 @@ fn flatten(path: &str, value: &Value, lines: &mut Vec<Vec<String>>) {
 
 /// Formats a value for people: lists without brackets, a dash for nothing.
 fn cell(key: &str, value: Option<&Value>) -> String {
-    let text = match value {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(items)) => {
-            let mut text = String::new();
-            for item in items {
-                text.push_str(if text.is_empty() { "" } else { "," });
-                text.push_str(&cell(key, Some(item)));
-            }
-            text
-        }
-        Some(Value::Number(seconds)) if key.ends_with("Seconds") => {
-            age_text(seconds.as_u64().unwrap_or_default())
-        }
-        Some(other) => other.to_text(),
-        None => String::new(),
-    };
+    let text = value.map(|value| text_of(key, value)).unwrap_or_default();
     let text = visible(&text);
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
+fn text_of(key: &str, value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => list_of(key, items),
+        Value::Number(seconds) if key.ends_with("Seconds") => {
+            age_text(seconds.as_u64().unwrap_or_default())
+        }
+        other => other.to_text(),
+    }
+}
+
+fn list_of(key: &str, items: &[Value]) -> String {
+    let mut text = String::new();
+    for item in items {
+        text.push_str(if text.is_empty() { "" } else { "," });
+        text.push_str(&cell(key, Some(item)));
+    }
+    text
+}
+
 /// Aligns the cells: every cell except the last of a line is as wide as the widest of its column.
-fn aligned(lines: &[Vec<String>]) -> String {
+fn aligned(lines: &[Line]) -> String {
+    let widths = widths(lines);
+    let mut text = String::new();
+    for line in lines {
+        push_line(&mut text, line, &widths);
+    }
+    text
+}
+
+/// The width of each column.
+fn widths(lines: &[Line]) -> Vec<usize> {
     let mut widths = vec![];
     for line in lines {
         for (column, cell) in line.iter().enumerate().take(line.len() - 1) {
             if column == widths.len() {
                 widths.push(0);
             }
-            widths[column] = cell.chars().count().max(widths[column]);
+            widths[column] = width(cell).max(widths[column]);
         }
     }
-    let mut text = String::new();
-    for line in lines {
-        for (column, cell) in line.iter().enumerate() {
-            text.push_str(cell);
-            if column + 1 < line.len() {
-                text.push_str(&" ".repeat(widths[column] + GAP - cell.chars().count()));
-            }
+    widths
+}
+
+fn width(cell: &str) -> usize {
+    cell.chars().count()
+}
+
+/// Adds a line, with each cell but the last padded.
+fn push_line(text: &mut String, line: &[String], widths: &[usize]) {
+    for (column, cell) in line.iter().enumerate() {
+        text.push_str(cell);
+        if column + 1 < line.len() {
+            text.push_str(&" ".repeat(widths[column] + GAP - width(cell)));
         }
-        text.push('\n');
     }
-    text
+    text.push('\n');
 }
 
 /// Formats an age in the largest unit that it fills.
@@ -136,10 +162,7 @@ pub fn json(value: &impl Serialize) -> String {
 
 /// Writes to stdout.
 pub fn print(stdout: &mut dyn Write, text: &str) -> Result<()> {
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-        .map_err(|e| Error::io("write to stdout", &e))
+    terminal::write(stdout, text).map_err(|e| Error::io("write to stdout", &e))
 }
 
 #[cfg(test)]

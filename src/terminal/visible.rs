@@ -4,14 +4,18 @@
 /// Appends a character, escaped if a terminal would interpret it; returns the columns that it
 /// takes.
 pub fn push_visible(out: &mut String, letter: char) -> usize {
-    let turns_text = matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    if !letter.is_control() && !turns_text {
+    if !letter.is_control() && !is_format(letter) {
         out.push(letter);
         return 1;
     }
     let escaped = letter.escape_default();
     out.extend(escaped.clone());
     escaped.len()
+}
+
+/// Whether the character is invisible, or turns the direction of the text.
+fn is_format(letter: char) -> bool {
+    matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// Escapes a text from a file, a name or another program for display on a terminal.
