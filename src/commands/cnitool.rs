@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use clap::error::ErrorKind;
@@ -22,8 +22,8 @@ use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::directory;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
-use crate::terminal::Streams;
 use crate::terminal::visible::visible;
+use crate::terminal::{Streams, table};
 
 /// The name of a link to this binary, or the first argument.
 pub const NAME: &str = "cnitool";
@@ -49,22 +49,31 @@ const COMPLETIONS: [(&str, &str); 3] = [
 
 /// The command line.
 pub fn command() -> Command {
-    let commands = COMMANDS.map(|(name, about)| {
-        let ifname = Arg::new("ifname").short('i').long("ifname").value_name("NAME");
-        Command::new(name)
-            .about(about)
-            .override_usage(format!("{NAME} {name} <network-name> <netns> [flags]"))
-            .arg(Arg::new("arguments").num_args(0..).hide(true))
-            .arg(ifname.help("Interface name (defaults to env var CNI_IFNAME or 'eth0')"))
-    });
-    let completion = Command::new("completion")
-        .about("Print the completion script for a shell")
-        .arg(Arg::new("shell").required(true).value_parser(COMPLETIONS.map(|(shell, _)| shell)));
     Command::new(NAME)
         .about(ABOUT)
         .arg_required_else_help(true)
-        .subcommands(commands)
-        .subcommand(completion)
+        .subcommands(COMMANDS.map(|(name, about)| operation(name).about(about)))
+        .subcommand(completion_command())
+}
+
+/// The command line of one of the [`COMMANDS`].
+fn operation(name: &'static str) -> Command {
+    let ifname = Arg::new("ifname").short('i').long("ifname").value_name("NAME");
+    Command::new(name)
+        .override_usage(usage(name))
+        .arg(Arg::new("arguments").num_args(0..).hide(true))
+        .arg(ifname.help("Interface name (defaults to env var CNI_IFNAME or 'eth0')"))
+}
+
+fn usage(name: &str) -> String {
+    format!("{NAME} {name} <network-name> <netns> [flags]")
+}
+
+fn completion_command() -> Command {
+    let shells = COMPLETIONS.map(|(shell, _)| shell);
+    Command::new("completion")
+        .about("Print the completion script for a shell")
+        .arg(Arg::new("shell").required(true).value_parser(shells))
 }
 
 /// Runs the command, with `args` starting at its name: the result goes to stdout; an error goes to
@@ -81,24 +90,23 @@ pub fn run(
     };
     let Some((verb, arguments)) = matches.subcommand() else { return 0 }; // clap printed the help
     let invocation = Invocation { verb, arguments, env };
-    let done = invocation.run(plugins, io.stderr).and_then(|text| {
-        let written = io.stdout.write_all(text.as_bytes()).and_then(|()| io.stdout.flush());
-        written.map_err(|e| Error::io("write to stdout", &e))
-    });
-    let Err(error) = done else { return 0 };
+    let done = invocation.run(plugins, io.stderr);
+    let Err(error) = done.and_then(|text| table::print(io.stdout, &text)) else { return 0 };
     let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the exit status says it too
     1
 }
 
 /// Requested help is a success; a mistake has the exit status 1 here, not clap's 2.
 fn refuse(said: &clap::Error, io: &mut Streams<'_>) -> u8 {
-    let asked = matches!(
-        said.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-    );
-    let to: &mut dyn Write = if asked { io.stdout } else { io.stderr };
+    let is_help = is_help(said.kind());
+    let to: &mut dyn Write = if is_help { io.stdout } else { io.stderr };
     let _ = write!(to, "{said}"); // unread help is not an error
-    u8::from(!asked)
+    u8::from(!is_help)
+}
+
+fn is_help(kind: ErrorKind) -> bool {
+    use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand};
+    matches!(kind, DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand)
 }
 
 /// A parsed cnitool command line.
@@ -111,23 +119,24 @@ struct Invocation<'a> {
 impl Invocation<'_> {
     /// Returns the output. Mistakes are checked in cnitool's order.
     fn run(&self, plugins: &'static [Entry], stderr: &mut dyn Write) -> Result<String> {
-        if self.verb == "completion"
-            && let Some(shell) = self.arguments.get_one::<String>("shell")
-        {
-            return Ok(completion(shell));
+        if self.verb == "completion" {
+            return Ok(completion(self.option("shell")));
         }
         let (network, netns) = self.subject()?;
         let list = directory::find(Path::new(&self.variable("NETCONFPATH", CONF_DIR)), network)?;
         let at = self.parameters(network, netns)?;
-        let runtime = Runtime {
-            plugins,
-            env: self.env,
-            path: plugin_path("", self.env)?,
-            cache: Cache::new(cache::DEFAULT_DIR),
-            stderr,
-            handles: Rc::default(),
-        };
-        self.operate(runtime, &list, &at)
+        self.operate(self.runtime(plugins, stderr)?, &list, &at)
+    }
+
+    /// The runtime that runs the plugins.
+    fn runtime<'r>(
+        &'r self,
+        plugins: &'static [Entry],
+        stderr: &'r mut dyn Write,
+    ) -> Result<Runtime<'r>> {
+        let path = plugin_path("", self.env)?;
+        let cache = Cache::new(cache::DEFAULT_DIR);
+        Ok(Runtime { plugins, env: self.env, path, cache, stderr, handles: Rc::default() })
     }
 
     fn operate(
@@ -154,25 +163,32 @@ impl Invocation<'_> {
             [network, netns, ..] => Ok((network, netns)),
             few => {
                 let msg = format!("requires at least 2 arg(s), only received {}", few.len());
-                let usage = format!("usage: {NAME} {} <network-name> <netns> [flags]", self.verb);
+                let usage = format!("usage: {}", usage(self.verb));
                 Err(Error::new(Code::INVALID_ENVIRONMENT, msg).with_details(usage))
             }
         }
     }
 
+    /// An option; empty if not given.
+    fn option(&self, name: &str) -> &str {
+        self.arguments.get_one::<String>(name).map_or("", String::as_str)
+    }
+
     fn parameters(&self, network: &str, netns: &str) -> Result<Parameters> {
         let capability_args = parameters::parse_capability_args(&self.env.get("CAP_ARGS"))?;
         let args = parameters::parse_args(&self.env.get("CNI_ARGS"))?;
-        let given = self.arguments.get_one::<String>("ifname").filter(|name| !name.is_empty());
-        let ifname = given.cloned().unwrap_or_else(|| self.variable("CNI_IFNAME", "eth0"));
-        let ifname = IfName::parse(&ifname)?;
-        let netns = parameters::absolute(&PathBuf::from(netns))?;
-        let key = Key {
-            network: NetworkName::parse(network)?,
-            container_id: parameters::container_id(&netns)?,
-            ifname,
-        };
-        Ok(Parameters { key, netns, args, capability_args })
+        let ifname = self.ifname()?;
+        let netns = parameters::absolute(Path::new(netns))?;
+        let network = NetworkName::parse(network)?;
+        let container_id = parameters::container_id(&netns)?;
+        Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
+    }
+
+    fn ifname(&self) -> Result<IfName> {
+        match self.option("ifname") {
+            "" => IfName::parse(&self.variable("CNI_IFNAME", "eth0")),
+            name => IfName::parse(name),
+        }
     }
 
     fn variable(&self, name: &str, default: &str) -> String {

@@ -18,9 +18,11 @@ pub const CONF_DIR: &str = "/etc/cni/net.d";
 /// directory, so that it works alone.
 pub fn plugin_path(typed: &str, env: &Environment) -> Result<String> {
     let path = if typed.is_empty() { env.get("CNI_PATH") } else { typed.to_owned() };
-    if !path.is_empty() {
-        return Ok(path);
-    }
+    if path.is_empty() { own_directory() } else { Ok(path) }
+}
+
+/// The directory of this binary.
+fn own_directory() -> Result<String> {
     let own = std::env::current_exe()
         .map_err(|e| Error::io("find this binary's directory; set CNI_PATH", &e))?;
     Ok(own.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned())
