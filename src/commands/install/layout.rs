@@ -84,24 +84,31 @@ pub fn content(name: &str) -> io::Result<Vec<u8>> {
 /// The names in a directory, sorted; none if it does not exist.
 pub fn names_in(dir: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return vec![] };
-    // a name that is not UTF-8 is not ours
-    let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
-    let mut names: Vec<String> = entries.filter_map(name).collect();
+    let mut names: Vec<String> = entries.filter_map(name_of).collect();
     names.sort_unstable();
     names
+}
+
+/// The entry's name. A name that is not UTF-8 is not ours.
+fn name_of(entry: io::Result<fs::DirEntry>) -> Option<String> {
+    entry.ok()?.file_name().into_string().ok()
 }
 
 /// Removes drafts, including those left by killed runs, which is safe under the lock. The lock file
 /// goes last.
 pub fn clean_up() {
+    remove_drafts();
+    let _ = fs::remove_file(LOCK); // the next run removes it
+    for emptied in [REPLACED, STATE] {
+        let _ = fs::remove_dir(emptied); // removed only if empty
+    }
+}
+
+fn remove_drafts() {
     for name in names_in(STATE) {
         if DRAFTS.iter().any(|draft| name.starts_with(draft)) {
             let _ = fs::remove_file([STATE, "/", &name].concat()); // the next run removes it
         }
-    }
-    let _ = fs::remove_file(LOCK); // the next run removes it
-    for emptied in [REPLACED, STATE] {
-        let _ = fs::remove_dir(emptied); // removed only if empty
     }
 }
 

@@ -30,7 +30,7 @@ pub fn take(dir: &str, announce: &mut dyn FnMut()) -> Result<File> {
     for _ in 0..TRIES {
         let opened = open(&path).map_err(|error| error.context("cannot be written"))?;
         let Some(file) = opened else { continue };
-        if !is_announced && Mode::Exclusive.try_take(&file).is_ok_and(|is_free| !is_free) {
+        if !is_announced && is_taken(&file) {
             announce();
             is_announced = true;
         }
@@ -40,6 +40,11 @@ pub fn take(dir: &str, announce: &mut dyn FnMut()) -> Result<File> {
         }
     }
     Err(Error::new(Code::TRY_AGAIN, ["lock ", &path, ": it was removed each time"].concat()))
+}
+
+/// Whether another process has the lock; takes it otherwise.
+fn is_taken(file: &File) -> bool {
+    Mode::Exclusive.try_take(file).is_ok_and(|is_free| !is_free)
 }
 
 /// The lock file; None if another installer has just removed its directory.

@@ -44,25 +44,34 @@ mod lock;
 mod program;
 mod step;
 
+/// The report of a completed rollback, before the directory.
+const IS_BACK: &str = "The previous cni-multi is back in";
+
 /// The default plugin directory of runtimes.
 const PLUGIN_DIR: &str = "/opt/cni/bin";
 
 /// The command line.
 pub fn command() -> clap::Command {
+    let dir = Arg::new("dir").long("dir").value_name("DIR");
+    let rollback =
+        flag("rollback", "Go one step back: to the binary before, or the plugins before");
     clap::Command::new("install")
         .about("Install this binary into a directory of plugins, with a link for each plugin")
-        .arg(Arg::new("dir").long("dir").value_name("DIR").help("The directory [/opt/cni/bin]"))
-        .arg(
-            flag("rollback", "Go one step back: to the binary before, or the plugins before")
-                .conflicts_with("uninstall"),
-        )
+        .arg(dir.help("The directory [/opt/cni/bin]"))
+        .arg(rollback.conflicts_with("uninstall"))
         .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
         .arg(flag("dry-run", "Only print what would be done"))
-        .arg(
-            // install.sh of earlier builds calls it after --uninstall
-            flag("left", "Only say what stays in nftables when cni-multi goes")
-                .conflicts_with_all(["uninstall", "rollback", "dir", "dry-run"]),
-        )
+        .arg(flag_left())
+}
+
+/// install.sh of earlier builds calls it after --uninstall.
+fn flag_left() -> Arg {
+    flag("left", "Only say what stays in nftables when cni-multi goes").conflicts_with_all([
+        "uninstall",
+        "rollback",
+        "dir",
+        "dry-run",
+    ])
 }
 
 fn flag(name: &'static str, help: &'static str) -> Arg {
@@ -74,14 +83,7 @@ pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Stre
     if matches.get_flag("left") {
         return print_left(io.stdout);
     }
-    let typed = matches.get_one::<String>("dir").map_or(PLUGIN_DIR, String::as_str);
-    let mut work = Work {
-        dir: absolute(typed),
-        is_dry: matches.get_flag("dry-run"),
-        out: io.stdout,
-        is_heard: true,
-        steps: 0,
-    };
+    let mut work = Work::of(matches, io.stdout);
     match Task::of(matches, called, plugins).and_then(|task| work.perform(&task)) {
         Ok(()) => u8::from(!work.is_heard),
         Err(error) => {
@@ -147,6 +149,10 @@ impl Task {
         }
         New::of(called, plugins).map(Task::Install)
     }
+
+    fn is_install(&self) -> bool {
+        matches!(self, Task::Install(_))
+    }
 }
 
 /// The work in one plugin directory, which becomes the working directory.
@@ -161,6 +167,12 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    fn of<'a>(matches: &ArgMatches, out: &'a mut dyn Write) -> Work<'a> {
+        let typed = matches.get_one::<String>("dir").map_or(PLUGIN_DIR, String::as_str);
+        let is_dry = matches.get_flag("dry-run");
+        Work { dir: absolute(typed), is_dry, out, is_heard: true, steps: 0 }
+    }
+
     fn say(&mut self, line: &str) {
         self.is_heard &= writeln!(self.out, "{}", visible(line)).is_ok();
     }
@@ -169,13 +181,21 @@ impl Work<'_> {
     fn act(&mut self, step: Step<'_>) -> Result<()> {
         if self.is_dry {
             self.say(&["would ", &step.sentence(&self.dir)].concat());
-            return Ok(());
+            Ok(())
+        } else {
+            self.take(&step)
         }
-        let unfinished =
-            if self.steps > 0 { "run it again to complete what it has begun" } else { "" };
-        step.take().map_err(|error| error.with_details(unfinished))?;
+    }
+
+    fn take(&mut self, step: &Step<'_>) -> Result<()> {
+        step.take().map_err(|error| error.with_details(self.advice()))?;
         self.steps += 1;
         Ok(())
+    }
+
+    /// The advice after a failed step.
+    fn advice(&self) -> &'static str {
+        if self.steps > 0 { "run it again to complete what it has begun" } else { "" }
     }
 
     fn nothing_to_do(&mut self) -> Result<()> {
@@ -216,22 +236,28 @@ impl Work<'_> {
             require_readable_state()?;
             return self.perform_steps(task);
         }
-        if !matches!(task, Task::Install(_)) && !exists(BINARY) && !exists(STATE) {
-            return self.nothing_to_do();
+        if task.is_install() || exists(BINARY) || exists(STATE) {
+            self.perform_locked(task)
+        } else {
+            self.nothing_to_do()
         }
-        self.perform_locked(task)
     }
 
     /// Performs the task under the directory's lock, and leaves no drafts.
     fn perform_locked(&mut self, task: &Task) -> Result<()> {
-        let waiting = format!("another install is at work in {}, waiting for it", self.dir);
-        let dir = self.dir.clone();
-        let _lock = lock::take(&dir, &mut || self.say(&waiting))?;
+        let _lock = self.lock()?;
         let _uninterrupted = Uninterrupted::begin(); // SIGINT etc. take effect afterwards
         let done = self.perform_steps(task);
         clean_up();
         let synced = File::open(".").and_then(|dir| dir.sync_all());
         done.and(attempt("write to disk", &self.dir, synced))
+    }
+
+    /// Locks the directory; says so if that takes time.
+    fn lock(&mut self) -> Result<File> {
+        let waiting = format!("another install is at work in {}, waiting for it", self.dir);
+        let dir = self.dir.clone();
+        lock::take(&dir, &mut || self.say(&waiting))
     }
 
     fn perform_steps(&mut self, task: &Task) -> Result<()> {
@@ -249,23 +275,19 @@ impl Work<'_> {
         self.keep_previous(&new.content)?;
         self.keep_foreign(&names)?;
         self.act(Step::RenameNew)?;
-        self.link_names(&names)?;
-        self.finish("cni-multi is installed in", &names);
-        Ok(())
+        self.finish("cni-multi is installed in", &names)
     }
 
     fn roll_back(&mut self) -> Result<()> {
         if exists(PREVIOUS) {
-            return self.return_to_previous();
+            self.return_to_previous()
+        } else if exists(ROLLED_BACK) {
+            self.complete_rollback()
+        } else if is_anything_kept() {
+            self.remove_all()
+        } else {
+            Err(nothing_to_go_back_to())
         }
-        if exists(ROLLED_BACK) {
-            return self.complete_rollback();
-        }
-        if is_anything_kept() {
-            return self.remove_all();
-        }
-        let problem = "no previous binary and no replaced plugins to go back to";
-        Err(Error::new(Code::IO, problem).with_details("--uninstall removes cni-multi"))
     }
 
     fn return_to_previous(&mut self) -> Result<()> {
@@ -275,9 +297,7 @@ impl Work<'_> {
         self.act(Step::MarkRollback)?;
         self.keep_foreign(&names)?;
         self.act(Step::RenamePrevious)?;
-        self.link_names(&names)?;
-        self.finish("The previous cni-multi is back in", &names);
-        Ok(())
+        self.finish(IS_BACK, &names)
     }
 
     /// Links what an interrupted rollback may have left unlinked.
@@ -287,9 +307,7 @@ impl Work<'_> {
             self.dir
         ));
         let names = list_names(BINARY, BINARY)?;
-        self.link_names(&names)?;
-        self.finish("The previous cni-multi is back in", &names);
-        Ok(())
+        self.finish(IS_BACK, &names)
     }
 
     /// Uninstalls. Restores the replaced files before it removes the binary, so that a name common
@@ -303,12 +321,16 @@ impl Work<'_> {
         if self.is_dry {
             return Ok(());
         }
+        self.say_removed();
+        Ok(())
+    }
+
+    fn say_removed(&mut self) {
         self.say(&format!("cni-multi is removed from {}.", self.dir));
         let left = left();
         if !left.is_empty() {
             self.say(&left);
         }
-        Ok(())
     }
 
     /// Restores a replaced file unless its name is in use by another owner.
@@ -322,12 +344,16 @@ impl Work<'_> {
         if is_same(name, &kept(name)) {
             return self.act(Step::DropKept(name));
         }
+        self.say_both_stay(name);
+        Ok(())
+    }
+
+    fn say_both_stay(&mut self, name: &str) {
         self.say(&format!(
             "{dir}/{name} is not a link to cni-multi and stays; what was replaced earlier stays in \
              {dir}/{REPLACED}/{name}",
             dir = self.dir
         ));
-        Ok(())
     }
 
     /// Keeps the replaced binary for a rollback, unless it is this same build.
@@ -350,13 +376,17 @@ impl Work<'_> {
             if is_foreign && !exists(&kept(name)) {
                 self.act(Step::KeepForeign(name))?;
             } else if is_foreign && !is_same(name, &kept(name)) {
-                self.say(&format!(
-                    "{dir}/{name} came after {dir}/{REPLACED}/{name}, which stays the one that is kept",
-                    dir = self.dir
-                ));
+                self.say_first_is_kept(name);
             }
         }
         Ok(())
+    }
+
+    fn say_first_is_kept(&mut self, name: &str) {
+        self.say(&format!(
+            "{dir}/{name} came after {dir}/{REPLACED}/{name}, which stays the one that is kept",
+            dir = self.dir
+        ));
     }
 
     /// Creates the links, and removes those with other names.
@@ -370,26 +400,37 @@ impl Work<'_> {
     /// Removes our links that are not in `names`, and restores the files that they replaced.
     fn unlink_others(&mut self, names: &[String]) -> Result<()> {
         for name in names_in(".") {
-            if names.contains(&name) || !is_our_link(&name, &self.dir) {
-                continue;
+            if !names.contains(&name) && is_our_link(&name, &self.dir) {
+                self.unlink(&name)?;
             }
-            let is_kept = exists(&kept(&name));
-            self.act(if is_kept { Step::Restore(&name) } else { Step::Unlink(&name) })?;
         }
         Ok(())
     }
 
-    fn finish(&mut self, done: &str, names: &[String]) {
+    /// Removes a link of ours, or restores the file that it replaced.
+    fn unlink(&mut self, name: &str) -> Result<()> {
+        let is_kept = exists(&kept(name));
+        self.act(if is_kept { Step::Restore(name) } else { Step::Unlink(name) })
+    }
+
+    /// Links the names to the binary in place, and reports what is installed.
+    fn finish(&mut self, done: &str, names: &[String]) -> Result<()> {
+        self.link_names(names)?;
         if self.is_dry {
-            return;
+            return Ok(());
         }
         self.say(&format!("{done} {}, with these plugins: {}", self.dir, names.join(" ")));
         if is_anything_kept() {
-            let dir = &self.dir;
-            self.say(&format!(
-                "What had these names before is kept in {dir}/{REPLACED} for --uninstall."
-            ));
+            self.say_where_kept();
         }
+        Ok(())
+    }
+
+    fn say_where_kept(&mut self) {
+        let dir = &self.dir;
+        self.say(&format!(
+            "What had these names before is kept in {dir}/{REPLACED} for --uninstall."
+        ));
     }
 }
 
@@ -405,6 +446,11 @@ fn remove_empty(directories: &[PathBuf]) {
     }
 }
 
+fn nothing_to_go_back_to() -> Error {
+    let problem = "no previous binary and no replaced plugins to go back to";
+    Error::new(Code::IO, problem).with_details("--uninstall removes cni-multi")
+}
+
 /// A dry run takes no lock, so nothing else would notice that the state is closed to this user.
 fn require_readable_state() -> Result<()> {
     match fs::read_dir(STATE) {
@@ -414,11 +460,15 @@ fn require_readable_state() -> Result<()> {
 }
 
 fn refuse_directories(names: &[String]) -> Result<()> {
-    let Some(name) = names.iter().map(String::as_str).chain([BINARY]).find(is_directory) else {
-        return Ok(());
-    };
-    let problem = [name, " is a directory; nothing was changed"].concat();
-    Err(Error::new(Code::CONFLICT, problem))
+    let names = names.iter().map(String::as_str);
+    match names.chain([BINARY]).find(is_directory) {
+        Some(name) => Err(would_replace_directory(name)),
+        None => Ok(()),
+    }
+}
+
+fn would_replace_directory(name: &str) -> Error {
+    Error::new(Code::CONFLICT, [name, " is a directory; nothing was changed"].concat())
 }
 
 fn is_directory(name: &&str) -> bool {

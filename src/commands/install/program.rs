@@ -10,6 +10,16 @@ use crate::error::{Code, Error, Result};
 /// The names that the binary lists; errors call it `what`. A name that could leave the directory or
 /// hide in it is rejected.
 pub fn list_names(binary: &str, what: &str) -> Result<Vec<String>> {
+    let names = printed_names(binary, what)?;
+    match names.iter().find(|name| !is_plugin_name(name)) {
+        Some(name) => Err(is_another_program(what, &format!("{name:?}"))),
+        None if names.is_empty() => Err(is_another_program(what, "nothing")),
+        None => Ok(names),
+    }
+}
+
+/// The lines that the binary prints.
+fn printed_names(binary: &str, what: &str) -> Result<Vec<String>> {
     let does_not_run = format!("{what} does not run here");
     let listed = start_list(binary).map_err(|error| Error::io(&does_not_run, &error))?;
     if !listed.status.success() {
@@ -17,12 +27,7 @@ pub fn list_names(binary: &str, what: &str) -> Result<Vec<String>> {
         return Err(Error::new(Code::IO, does_not_run).with_details(details));
     }
     let printed = String::from_utf8_lossy(&listed.stdout);
-    let names: Vec<String> = printed.lines().map(str::to_owned).collect();
-    match names.iter().find(|name| !is_plugin_name(name)) {
-        Some(name) => Err(is_another_program(what, &format!("{name:?}"))),
-        None if names.is_empty() => Err(is_another_program(what, "nothing")),
-        None => Ok(names),
-    }
+    Ok(printed.lines().map(str::to_owned).collect())
 }
 
 fn start_list(binary: &str) -> io::Result<Output> {
@@ -37,6 +42,10 @@ fn is_another_program(what: &str, printed: &str) -> Error {
 }
 
 fn is_plugin_name(name: &str) -> bool {
-    let is_letter = |letter: u8| matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    !name.is_empty() && name != BINARY && !name.starts_with('-') && name.bytes().all(is_letter)
+    let is_hidden = name.is_empty() || name.starts_with('-');
+    !is_hidden && name != BINARY && name.bytes().all(is_letter)
+}
+
+fn is_letter(letter: u8) -> bool {
+    matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'-')
 }

@@ -91,11 +91,14 @@ fn keep(name: &str, kept: &str) -> Result<()> {
 fn copy(name: &str, to: &str) -> io::Result<()> {
     match fs::read_link(name) {
         Ok(leads_to) => symlink(leads_to, to),
-        Err(_) => {
-            let mode = fs::metadata(name)?.permissions().mode();
-            write_program(to, &content(name)?, mode & 0o777) // set-user-ID would change its owner
-        }
+        Err(_) => copy_program(name, to),
     }
+}
+
+/// Copies a program without set-user-ID, which would change its owner.
+fn copy_program(name: &str, to: &str) -> io::Result<()> {
+    let mode = fs::metadata(name)?.permissions().mode();
+    write_program(to, &content(name)?, mode & 0o777)
 }
 
 /// Writes a file and syncs it before it gets its name: after a power loss there must be no empty
