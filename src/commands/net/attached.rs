@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::cni::attachment::NetworkName;
+use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::error::{Error, Result};
 use crate::net::netns::Netns;
@@ -28,11 +28,8 @@ pub struct Attached {
 /// Every file of the cache. A bare result of an old libcni shows its network, one of `networks`,
 /// only by the file's name.
 pub fn all(cache: &Cache, networks: &[NetworkName]) -> Result<Vec<Attached>> {
-    let mut all = vec![];
-    for found in cache.all()? {
-        all.push(Attached::of(found, networks));
-    }
-    Ok(all)
+    let files = cache.all()?.into_iter();
+    Ok(files.map(|found| Attached::of(found, networks)).collect())
 }
 
 /// What a record contains, as far as it can be read.
@@ -62,6 +59,28 @@ impl Contents {
             }
         }
     }
+
+    /// The members that `ps` prints, without those about the file.
+    fn members(&self) -> Members {
+        let mut members = Members::new();
+        if let Some(at) = &self.at {
+            put_names(&mut members, &at.key);
+            put_text(&mut members, "netns", &at.netns);
+        }
+        let netns = self.at.as_ref().map_or("", |at| &at.netns);
+        put_text(&mut members, "namespace", state(netns));
+        put(&mut members, "addresses", table::texts(addresses(&self.result, "")));
+        members
+    }
+
+    /// Why a part of the file cannot be read, or the attachment is unknown; else empty.
+    fn problem_of(&self, file_name: &str) -> String {
+        if self.at.is_none() && self.problem.is_empty() {
+            format!("no owner is recorded: {file_name}")
+        } else {
+            self.problem.clone()
+        }
+    }
 }
 
 impl Attached {
@@ -69,45 +88,40 @@ impl Attached {
         let named = networks.iter().find_map(|network| found.attachment(network));
         let file = found.file.to_string_lossy().into_owned();
         let file_name = file.rsplit('/').next().unwrap_or_default().to_owned();
-        let Contents { at, document, result, mut problem } = Contents::of(found.record, named);
-        if at.is_none() && problem.is_empty() {
-            problem = format!("no owner is recorded: {file_name}");
-        }
-        let mut members = place(at.as_ref());
-        put(&mut members, "addresses", table::texts(addresses(&result, "")));
+        let contents = Contents::of(found.record, named);
+        let mut members = contents.members();
         if let Some(age) = found.written.and_then(age) {
             put(&mut members, "ageSeconds", Value::number(age.as_secs()));
         }
         put_text(&mut members, "file", &file);
-        put_text(&mut members, PROBLEM, &problem);
+        put_text(&mut members, PROBLEM, &contents.problem_of(&file_name));
+        let Contents { at, document, result, .. } = contents;
         Attached { file_name, at, document, result, members }
     }
 
     /// Whether the member `key` is `wanted`; if the parameters are unknown, whether the file's name
     /// allows it.
     pub fn is(&self, key: &str, wanted: &str) -> bool {
-        let told =
-            self.members.iter().find(|(name, _)| name == key).and_then(|(_, value)| value.as_str());
         match (&self.at, key) {
             _ if wanted.is_empty() => true,
             (None, "network") => self.file_name.starts_with(&format!("{wanted}-")),
             (None, _) => self.file_name.contains(&format!("-{wanted}-")),
-            _ => told == Some(wanted),
+            _ => self.text(key) == Some(wanted),
         }
+    }
+
+    /// The text of a member.
+    fn text(&self, key: &str) -> Option<&str> {
+        let member = self.members.iter().find(|(name, _)| name == key);
+        member.and_then(|(_, value)| value.as_str())
     }
 }
 
-/// The known names of an attachment, and the state of its namespace.
-fn place(at: Option<&Parameters>) -> Members {
-    let mut members = Members::new();
-    if let Some(at) = at {
-        put_text(&mut members, "network", at.key.network.as_str());
-        put_text(&mut members, "containerId", at.key.container_id.as_str());
-        put_text(&mut members, "ifname", at.key.ifname.as_str());
-        put_text(&mut members, "netns", &at.netns);
-    }
-    put_text(&mut members, "namespace", state(at.map_or("", |at| &at.netns)));
-    members
+/// Adds the names of an attachment.
+fn put_names(members: &mut Members, key: &Key) {
+    put_text(members, "network", key.network.as_str());
+    put_text(members, "containerId", key.container_id.as_str());
+    put_text(members, "ifname", key.ifname.as_str());
 }
 
 /// The state of a namespace: `alive`, `gone` (GC detaches it), or `unknown`.
@@ -127,12 +141,16 @@ fn age(written: SystemTime) -> Option<Duration> {
 /// The addresses of a result of any version; with an interface's name, only those that may belong
 /// to that interface.
 pub fn addresses(result: &Value, ifname: &str) -> Vec<String> {
-    let may_belong =
-        |ip: &&Value| ifname.is_empty() || owner(result, ip).is_none_or(|owner| owner == ifname);
-    let ips = result.get("ips").map_or(&[][..], Value::items).iter().filter(may_belong);
+    let ips = result.get("ips").map_or(&[][..], Value::items).iter();
+    let ips = ips.filter(|ip| ifname.is_empty() || may_belong(result, ip, ifname));
     let addresses = ips.filter_map(|ip| ip.get("address"));
     let old = ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key)?.get("ip"));
     addresses.chain(old).filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Whether no other interface of the result has the address.
+fn may_belong(result: &Value, ip: &Value, ifname: &str) -> bool {
+    owner(result, ip).is_none_or(|owner| owner == ifname)
 }
 
 /// The name of the interface that an address belongs to, if the result has it.

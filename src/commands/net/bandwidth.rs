@@ -29,51 +29,73 @@ pub fn limits(values: &[&str]) -> Result<Value> {
     Ok(Value::object(given.map(|((_, key), bits)| (*key, Value::number(bits)))))
 }
 
-/// The number for each of the keys; 0 if not given.
-fn parse(text: &str) -> Result<[u64; 4], String> {
+/// The number for each of the [`KEYS`]; 0 if not given.
+type Limits = [u64; 4];
+
+fn parse(text: &str) -> Result<Limits, String> {
+    let mut limits = given(text)?;
+    for rate in [0, 2] {
+        add_burst(&mut limits, rate)?;
+    }
+    Ok(limits)
+}
+
+/// The limits in the text.
+fn given(text: &str) -> Result<Limits, String> {
     const EXPECTED: &str = "expected ingress=RATE, egress=RATE or both separated by a comma, such as ingress=10M,egress=5M";
     let mut limits = [0; 4];
     for piece in text.split(',') {
         let (name, value) = piece.split_once('=').ok_or(EXPECTED)?;
-        let at = KEYS.iter().position(|(key, _)| *key == name);
-        let at = at.ok_or_else(|| {
-            format!(
-                "{name:?} is not a limit, expected ingress, egress, ingressBurst or egressBurst"
-            )
-        })?;
+        let at = index_of(name)?;
         if limits[at] > 0 {
             return Err(format!("{name} is given twice"));
         }
         limits[at] = bits(value)?;
     }
-    for rate in [0, 2] {
-        match (limits[rate], limits[rate + 1]) {
-            (0, 1..) => return Err(format!("{} without {}", KEYS[rate + 1].0, KEYS[rate].0)),
-            (1.., 0) => {
-                limits[rate + 1] =
-                    (limits[rate] / BURSTS_A_SECOND).clamp(LEAST_BURST, LARGEST_BURST)
-            }
-            _ => (),
-        }
-    }
     Ok(limits)
+}
+
+fn index_of(name: &str) -> Result<usize, String> {
+    let index = KEYS.iter().position(|(key, _)| *key == name);
+    index.ok_or_else(|| {
+        format!("{name:?} is not a limit, expected ingress, egress, ingressBurst or egressBurst")
+    })
+}
+
+/// Adds the default burst of the rate at this index; a burst needs a rate.
+fn add_burst(limits: &mut Limits, rate: usize) -> Result<(), String> {
+    match (limits[rate], limits[rate + 1]) {
+        (0, 1..) => return Err(format!("{} without {}", KEYS[rate + 1].0, KEYS[rate].0)),
+        (1.., 0) => limits[rate + 1] = default_burst(limits[rate]),
+        _ => (),
+    }
+    Ok(())
+}
+
+fn default_burst(rate: u64) -> u64 {
+    (rate / BURSTS_A_SECOND).clamp(LEAST_BURST, LARGEST_BURST)
 }
 
 /// A whole number, with the suffix k, M or G for powers of 1000, as in the kernel's tools.
 fn bits(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(['k', 'M', 'G']);
-    let factor: u64 = match &text[digits.len()..] {
-        "" => 1,
-        "k" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        _ => 0,
-    };
+    let factor = factor(&text[digits.len()..]);
     match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
         Some(bits @ 1..) if !digits.starts_with('+') => Ok(bits),
         _ => Err(format!(
             "{text:?} is not a number of bits, expected a whole number above 0, optionally with k, M or G"
         )),
+    }
+}
+
+/// The factor of a suffix; 0 for an unknown one.
+fn factor(suffix: &str) -> u64 {
+    match suffix {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        _ => 0,
     }
 }
 

@@ -61,14 +61,20 @@ struct Argument {
 pub fn args(operator: &Operator<'_>, list: &NetworkList) -> Result<Value> {
     let mut args = of_variable(operator)?;
     let given = of_options(operator)?;
-    for (index, argument) in given.iter().enumerate() {
-        argument.require_single(&given[..index])?;
-        argument.require_reader(list)?;
-    }
+    require_effect(&given, list)?;
     for Argument { capability, value, .. } in given {
         args.set(&capability, value);
     }
     Ok(args)
+}
+
+/// Rejects arguments that have no effect.
+fn require_effect(given: &[Argument], list: &NetworkList) -> Result<()> {
+    for (index, argument) in given.iter().enumerate() {
+        argument.require_single(&given[..index])?;
+        argument.require_reader(list)?;
+    }
+    Ok(())
 }
 
 /// The arguments of the variable, which the option with JSON replaces.
@@ -79,21 +85,32 @@ fn of_variable(operator: &Operator<'_>) -> Result<Value> {
 }
 
 fn of_options(operator: &Operator<'_>) -> Result<Vec<Argument>> {
-    let mut given = vec![];
-    if let Value::Object(members) = parse_capability_args(operator.argument(JSON))? {
-        for (capability, value) in members {
-            given.push(Argument { option: JSON, capability, value });
-        }
-    }
-    for CapabilityOption { name: option, capability, parse, .. } in OPTIONS {
-        let values = operator.arguments(option);
-        if !values.is_empty() {
-            let value =
-                parse(&values).map_err(|error| error.context(format_args!("--{option}")))?;
-            given.push(Argument { option, capability: capability.to_owned(), value });
-        }
+    let mut given = of_json(operator)?;
+    for option in OPTIONS {
+        given.extend(option.argument(operator)?);
     }
     Ok(given)
+}
+
+/// The arguments of the option with JSON.
+fn of_json(operator: &Operator<'_>) -> Result<Vec<Argument>> {
+    let json = parse_capability_args(operator.argument(JSON))?;
+    let Value::Object(members) = json else { return Ok(vec![]) };
+    let argument = |(capability, value)| Argument { option: JSON, capability, value };
+    Ok(members.into_iter().map(argument).collect())
+}
+
+impl CapabilityOption {
+    /// The argument that the option gives; None if it is not on the command line.
+    fn argument(&self, operator: &Operator<'_>) -> Result<Option<Argument>> {
+        let CapabilityOption { name: option, capability, parse, .. } = *self;
+        let values = operator.arguments(option);
+        if values.is_empty() {
+            return Ok(None);
+        }
+        let value = parse(&values).map_err(|error| error.context(format_args!("--{option}")))?;
+        Ok(Some(Argument { option, capability: capability.to_owned(), value }))
+    }
 }
 
 impl Argument {
@@ -119,10 +136,7 @@ impl Argument {
 }
 
 fn undeclared(option: &str, capability: &str, list: &NetworkList) -> Error {
-    let usual = OPTIONS
-        .iter()
-        .find(|known| known.capability == capability)
-        .map_or("that understands it", |known| known.reader);
+    let usual = usual_reader(capability);
     let plugins: Vec<&str> = list.plugins.iter().map(|plugin| plugin.kind.as_str()).collect();
     let msg = format!(
         "--{option}: no plugin of network {:?} declares the capability {capability}",
@@ -132,6 +146,12 @@ fn undeclared(option: &str, capability: &str, list: &NetworkList) -> Error {
         "its plugins are {}; the one {usual} needs the line \"capabilities\": {{\"{capability}\": true}}",
         plugins.join(", "),
     ))
+}
+
+/// The plugin that usually declares the capability.
+fn usual_reader(capability: &str) -> &'static str {
+    let option = OPTIONS.iter().find(|option| option.capability == capability);
+    option.map_or("that understands it", |option| option.reader)
 }
 
 /// The error for an invalid value of an option.
@@ -149,14 +169,17 @@ pub fn once<'a>(values: &[&'a str]) -> Result<&'a str> {
 }
 
 fn ips(values: &[&str]) -> Result<Value> {
-    for text in values {
-        if addr::parse_cidr(text).is_err() && !matches!(addr::parse_ip(text), Ok(Some(_))) {
-            return Err(mistake(format!(
-                "{text:?} is not an address, expected one like 10.1.2.3 or fd00::2/64"
-            )));
-        }
+    match values.iter().find(|text| !is_address(text)) {
+        None => Ok(Value::of(values)),
+        Some(text) => Err(mistake(format!(
+            "{text:?} is not an address, expected one like 10.1.2.3 or fd00::2/64"
+        ))),
     }
-    Ok(Value::of(values))
+}
+
+/// Whether the text is an address, with or without a prefix length.
+fn is_address(text: &str) -> bool {
+    addr::parse_cidr(text).is_ok() || matches!(addr::parse_ip(text), Ok(Some(_)))
 }
 
 fn mac(values: &[&str]) -> Result<Value> {

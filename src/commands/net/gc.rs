@@ -7,7 +7,7 @@ use std::path::Path;
 use super::network;
 use super::operator::Operator;
 use super::progress::Progress;
-use crate::cni::attachment::NetworkName;
+use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
@@ -19,13 +19,13 @@ use crate::runtime::gc::{Event, Extent, Step, Sweep, Unrecorded};
 use crate::runtime::leave;
 use crate::runtime::list::NetworkList;
 use crate::runtime::living::Verdict;
+use crate::runtime::parameters::Parameters;
 use crate::terminal::Streams;
 use crate::terminal::table::{self, Members, put_text};
 
 /// Does all it can and reports every failure at the end.
 pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
-    let extent = if operator.matches.get_flag("dry-run") { Extent::Look } else { Extent::Detach };
-    let mut report = Report::new(io.stdout, operator.wants_json(), extent);
+    let mut report = Report::new(io.stdout, operator.wants_json(), extent(operator));
     let mut errors = ErrorList::default();
     errors.push(if operator.matches.get_flag("leave") {
         leave_tables(operator, &mut report)
@@ -36,14 +36,21 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     errors.finish()
 }
 
+fn extent(operator: &Operator<'_>) -> Extent {
+    if operator.matches.get_flag("dry-run") { Extent::Look } else { Extent::Detach }
+}
+
+fn unrecorded(operator: &Operator<'_>) -> Unrecorded {
+    if operator.matches.get_flag("unrecorded") { Unrecorded::Take } else { Unrecorded::Spare }
+}
+
 fn collect(
     operator: &Operator<'_>,
     plugins: &'static [Entry],
     stderr: &mut dyn Write,
     report: &mut Report<'_>,
 ) -> Result<()> {
-    let unrecorded =
-        if operator.matches.get_flag("unrecorded") { Unrecorded::Take } else { Unrecorded::Spare };
+    let unrecorded = unrecorded(operator);
     let dir = operator.conf_dir();
     let wanted = operator.network()?;
     let mut runtime = operator.runtime(plugins, stderr)?;
@@ -79,13 +86,16 @@ fn collect_all(
     if is_all_known {
         errors.push(report.watch(|sweep| runtime.gc_forgotten(&known, dir, sweep)));
     } else {
-        // Another process may be writing that file, and its content may differ from that at ADD.
-        let _ = writeln!(
-            runtime.stderr,
-            "networks without a configuration are skipped, because a file cannot be read"
-        );
+        tell_skipped(runtime.stderr);
     }
     errors.finish()
+}
+
+/// Another process may be writing the file that cannot be read, and its content may differ from
+/// that at ADD.
+fn tell_skipped(stderr: &mut dyn Write) {
+    let what = "networks without a configuration are skipped, because a file cannot be read";
+    let _ = writeln!(stderr, "{what}"); // for information only
 }
 
 fn name_of(list: &NetworkList, file: &Path) -> Result<NetworkName> {
@@ -147,43 +157,47 @@ impl Report<'_> {
         match event {
             Event::Step(step) => self.step(step),
             Event::Removed(network, all) => self.removed_all(network.as_str(), all),
-            Event::Spared(network, all, verdict) => {
-                for (holder, what) in by_holder(&mut all.iter()) {
-                    self.spared(Subject { network: network.as_str(), holder }, &what, *verdict);
-                }
-            }
+            Event::Spared(network, all, why) => self.spared_all(network.as_str(), all, *why),
         }
     }
 
     /// Reports the calls, what belongs to no attachment any more, and the rest by attachment.
     fn removed_all(&mut self, network: &str, all: &[Stale]) {
-        for call in all.iter().filter(|stale| stale.is_call) {
-            self.line(&format!("{} {}\n", self.verb("call"), call.what));
-        }
+        self.each("call", &mut all.iter().filter(|stale| stale.is_call));
         let objects = || all.iter().filter(|stale| !stale.is_call);
-        for torn in objects().filter(|stale| stale.is_torn) {
-            self.line(&format!("{} {}\n", self.verb("remove"), torn.what));
-        }
+        self.each("remove", &mut objects().filter(|stale| stale.is_torn));
         for (holder, what) in by_holder(&mut objects().filter(|stale| !stale.is_torn)) {
             self.removed(Subject { network, holder }, &what);
         }
     }
 
-    fn step(&mut self, step: &Step<'_>) {
-        let key = &step.at.key;
-        let network = key.network.as_str();
-        if step.succeeded {
-            self.counts[0] += 1;
-            let subject = Subject { network, holder: &Holder::of(key) };
-            self.note("detach", subject, &[("netns", &step.at.netns)]);
-            self.line(&format!(
-                "{} {network} {} {}\n",
-                self.verb("detach"),
-                key.container_id,
-                key.ifname
-            ));
+    /// Reports each object on its own.
+    fn each(&mut self, verb: &str, all: &mut dyn Iterator<Item = &Stale>) {
+        for stale in all {
+            self.line(&format!("{} {}\n", self.verb(verb), stale.what));
         }
+    }
+
+    fn spared_all(&mut self, network: &str, all: &[Stale], verdict: Verdict) {
+        for (holder, what) in by_holder(&mut all.iter()) {
+            self.spared(Subject { network, holder }, &what, verdict);
+        }
+    }
+
+    fn step(&mut self, step: &Step<'_>) {
+        if step.succeeded {
+            self.detached(step.at);
+        }
+        let network = &step.at.key.network;
         self.progress.tell(&format!("{network}: {}/{}", step.number, step.of));
+    }
+
+    fn detached(&mut self, at: &Parameters) {
+        self.counts[0] += 1;
+        let Key { network, container_id, ifname } = &at.key;
+        let subject = Subject { network: network.as_str(), holder: &Holder::of(&at.key) };
+        self.note("detach", subject, &[("netns", &at.netns)]);
+        self.line(&format!("{} {network} {container_id} {ifname}\n", self.verb("detach")));
     }
 
     fn removed(&mut self, subject: Subject<'_>, what: &[String]) {
@@ -209,12 +223,9 @@ impl Report<'_> {
             ("containerId", &subject.holder.container_id),
             ("ifname", &subject.holder.ifname),
         ];
-        let is_known = |(_, text): &&(&str, &str)| !text.is_empty();
-        named
-            .iter()
-            .chain(more)
-            .filter(is_known)
-            .for_each(|(name, text)| put_text(&mut members, name, text));
+        for (name, text) in named.iter().chain(more) {
+            put_text(&mut members, name, text);
+        }
         self.told.push(Value::Object(members));
     }
 
@@ -243,19 +254,22 @@ impl Report<'_> {
         if !self.is_begun {
             return Ok(());
         }
+        let text = if self.as_json { self.json() } else { self.summary() };
+        self.print(&text);
+        self.progress.finish("done");
+        self.written
+    }
+
+    fn json(&mut self) -> String {
+        table::json(&Value::Array(std::mem::take(&mut self.told)))
+    }
+
+    fn summary(&self) -> String {
         let [detached, removed, spared] = self.counts;
         let detached = format!("{} {detached}; without a record: ", self.verb("detach"));
         let detached = if self.is_leave { "" } else { &detached };
-        let done =
-            format!("{detached}{} {removed}, {} {spared}", self.verb("remove"), self.verb("spare"));
-        if self.as_json {
-            let told = std::mem::take(&mut self.told);
-            self.print(&table::json(&Value::Array(told)));
-        } else {
-            self.line(&format!("{done}\n"));
-        }
-        self.progress.finish("done");
-        self.written
+        let [remove, spare] = ["remove", "spare"].map(|verb| self.verb(verb));
+        format!("{detached}{remove} {removed}, {spare} {spared}\n")
     }
 }
 
@@ -290,13 +304,17 @@ struct Subject<'a> {
 /// Displays the known names.
 impl fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Subject { network, holder } = self;
-        let unknown = if holder.container_id.is_empty() { "an unknown attachment" } else { "" };
-        let cut = if holder.is_cut { "…" } else { "" };
-        let id = format!("{}{cut}", holder.container_id);
-        let words = [*network, unknown, id.as_str(), holder.ifname.as_str()];
-        let known: Vec<&str> =
-            words.into_iter().filter(|word| !word.is_empty() && *word != "…").collect();
+        let words = [self.network, &container(self.holder), self.holder.ifname.as_str()];
+        let known: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         f.write_str(&known.join(" "))
+    }
+}
+
+/// The id of a container, with an ellipsis if it is truncated.
+fn container(holder: &Holder) -> String {
+    match holder.container_id.as_str() {
+        "" => "an unknown attachment".to_owned(),
+        id if holder.is_cut => [id, "…"].concat(),
+        id => id.to_owned(),
     }
 }

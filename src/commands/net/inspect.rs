@@ -8,6 +8,7 @@ use crate::cni::attachment::ContainerId;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
+use crate::net::netlink::Link;
 use crate::net::netns::Netns;
 use crate::runtime::parameters::{self, Parameters};
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
@@ -16,20 +17,25 @@ use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 pub fn show(operator: &Operator<'_>) -> Result<String> {
     let mut attached = select(operator)?;
     let mut members = std::mem::take(&mut attached.members);
-    if let Some(at) = &attached.at {
-        put_text(&mut members, "args", &at.joined_args());
-        put(&mut members, "capabilityArgs", at.capability_args.clone());
-    }
-    if let Ok(config) = Value::parse(&attached.document) {
-        put(&mut members, "config", config);
-    }
-    if matches!(attached.result, Value::Object(_)) {
-        put(&mut members, "result", attached.result.clone());
-    }
+    put_record(&mut members, &attached);
     if let Some(at) = &attached.at {
         put(&mut members, "kernel", Value::Object(kernel(at, &attached.result)));
     }
     Ok(table::of_object(Value::Object(members), operator.wants_json()))
+}
+
+/// Adds what the record has besides the members that `ps` prints.
+fn put_record(members: &mut Members, attached: &Attached) {
+    if let Some(at) = &attached.at {
+        put_text(members, "args", &at.joined_args());
+        put(members, "capabilityArgs", at.capability_args.clone());
+    }
+    if let Ok(config) = Value::parse(&attached.document) {
+        put(members, "config", config);
+    }
+    if matches!(attached.result, Value::Object(_)) {
+        put(members, "result", attached.result.clone());
+    }
 }
 
 /// The arguments that select an attachment: the name of its file, or its network with as many
@@ -57,12 +63,14 @@ impl Selection<'_> {
     }
 
     fn fits(&self, attached: &Attached) -> bool {
-        attached.file_name == self.name
-            || attached.at.is_some()
-                && attached.is("network", self.name)
-                && attached.is("ifname", &self.ifname)
-                && attached.is("containerId", self.container)
-                && self.has_netns_of(attached)
+        attached.file_name == self.name || attached.at.is_some() && self.has_names_of(attached)
+    }
+
+    fn has_names_of(&self, attached: &Attached) -> bool {
+        attached.is("network", self.name)
+            && attached.is("ifname", &self.ifname)
+            && attached.is("containerId", self.container)
+            && self.has_netns_of(attached)
     }
 
     fn has_netns_of(&self, attached: &Attached) -> bool {
@@ -75,27 +83,32 @@ fn select(operator: &Operator<'_>) -> Result<Attached> {
     let selection = Selection::of(operator)?;
     let mut all = attached::all(&operator.cache(), &network::names(&operator.conf_dir()).0)?;
     all.retain(|attached| selection.fits(attached));
-    if all.len() == 1 {
-        return Ok(all.swap_remove(0));
+    match all.len() {
+        0 => Err(none_fits()),
+        1 => Ok(all.swap_remove(0)),
+        _ => Err(several_fit(&all)),
     }
+}
+
+fn none_fits() -> Error {
+    let error = Error::new(Code::UNKNOWN_CONTAINER, "no such attachment");
+    error.with_details("`net ps` lists the attachments")
+}
+
+fn several_fit(all: &[Attached]) -> Error {
     let names: Vec<&str> = all.iter().map(|attached| attached.file_name.as_str()).collect();
-    let (msg, details) = if all.is_empty() {
-        ("no such attachment", "`net ps` lists the attachments".to_owned())
-    } else {
-        ("several attachments match; select one with --container-id or --ifname", names.join(", "))
-    };
-    Err(Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details))
+    let msg = "several attachments match; select one with --container-id or --ifname";
+    Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(names.join(", "))
 }
 
 /// The kernel's state compared with the result.
 fn kernel(at: &Parameters, result: &Value) -> Members {
     let mut told = Members::new();
-    let problem = match look(at, result, &mut told) {
-        Ok(()) => return told,
-        Err(error) => error,
-    };
-    put_text(&mut told, "interface", if problem.is_not_found() { "absent" } else { "unknown" });
-    put_text(&mut told, PROBLEM, &problem.to_string());
+    if let Err(problem) = look(at, result, &mut told) {
+        let state = if problem.is_not_found() { "absent" } else { "unknown" };
+        put_text(&mut told, "interface", state);
+        put_text(&mut told, PROBLEM, &problem.to_string());
+    }
     told
 }
 
@@ -108,14 +121,16 @@ fn look(at: &Parameters, result: &Value, told: &mut Members) -> Result<()> {
     for address in netlink.addresses(&link)? {
         addresses.add(address.net.to_string());
     }
-    put_text(told, "interface", "present");
-    put_text(told, "mac", &MacAddr::new(&link.mac).to_string());
-    put(told, "mtu", Value::Number(link.mtu.into()));
-    put(told, "up", Value::Bool(link.up));
-    put(told, "addresses", table::texts(addresses.found));
-    put(told, "missing", table::texts(addresses.missing));
-    put(told, "others", table::texts(addresses.others));
+    put_link(told, &link);
+    addresses.put(told);
     Ok(())
+}
+
+fn put_link(members: &mut Members, link: &Link) {
+    put_text(members, "interface", "present");
+    put_text(members, "mac", &MacAddr::new(&link.mac).to_string());
+    put(members, "mtu", Value::Number(link.mtu.into()));
+    put(members, "up", Value::Bool(link.up));
 }
 
 /// The addresses of an interface, compared with those of the result.
@@ -129,6 +144,12 @@ struct Addresses {
 }
 
 impl Addresses {
+    fn put(self, members: &mut Members) {
+        put(members, "addresses", table::texts(self.found));
+        put(members, "missing", table::texts(self.missing));
+        put(members, "others", table::texts(self.others));
+    }
+
     /// Adds an address of the interface.
     fn add(&mut self, found: String) {
         let before = self.missing.len();

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::cni::json::Value;
 use crate::error::Result;
 use crate::runtime::directory;
+use crate::runtime::list::NetworkList;
 use crate::terminal::table;
 
 /// The columns of the table.
@@ -40,23 +41,34 @@ pub fn show(dir: &Path, as_json: bool) -> Result<String> {
 fn rows(dir: &Path) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = vec![];
     for path in directory::files(dir)? {
-        let file = path.to_string_lossy().into_owned();
-        let row = match directory::load(&path) {
-            Err(error) => Row::unreadable(file, error.msg.clone()),
-            Ok(network) => Row {
-                problem: problem(&network.name, &rows),
-                network: network.name,
-                cni_version: network.version,
-                plugins: Some(network.plugins.into_iter().map(|plugin| plugin.kind).collect()),
-                file,
-            },
-        };
+        let row = Row::of(&path, &rows);
         rows.push(row);
     }
     Ok(rows)
 }
 
 impl Row {
+    /// The row of a file behind the files of `before`.
+    fn of(path: &Path, before: &[Row]) -> Row {
+        let file = path.to_string_lossy().into_owned();
+        match directory::load(path) {
+            Err(error) => Row::unreadable(file, error.msg.clone()),
+            Ok(network) => {
+                Row { problem: problem(&network.name, before), ..Row::read(file, network) }
+            }
+        }
+    }
+
+    fn read(file: String, network: NetworkList) -> Row {
+        Row {
+            network: network.name,
+            cni_version: network.version,
+            plugins: Some(network.plugins.into_iter().map(|plugin| plugin.kind).collect()),
+            file,
+            problem: String::new(),
+        }
+    }
+
     fn unreadable(file: String, problem: String) -> Row {
         Row { network: String::new(), cni_version: String::new(), plugins: None, file, problem }
     }
@@ -67,6 +79,8 @@ fn problem(network: &str, before: &[Row]) -> String {
     if let Some(first) = before.iter().find(|row| row.network == network) {
         return format!("shadowed by {}", first.file);
     }
-    let unreadable = before.iter().find(|row| row.plugins.is_none());
-    unreadable.map_or(String::new(), |row| format!("not found, since {} cannot be read", row.file))
+    match before.iter().find(|row| row.plugins.is_none()) {
+        Some(unreadable) => format!("not found, since {} cannot be read", unreadable.file),
+        None => String::new(),
+    }
 }

@@ -130,11 +130,13 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true);
     COMMANDS.iter().fold(net, |net, (name, about, arguments)| {
-        let command = Command::new(*name).about(*about);
-        net.subcommand(
-            arguments.split(' ').fold(command, |command, word| command.arg(argument(word))),
-        )
+        net.subcommand(subcommand(name, arguments).about(*about))
     })
+}
+
+fn subcommand(name: &'static str, arguments: &'static str) -> Command {
+    let words = arguments.split(' ');
+    words.fold(Command::new(name), |command, word| command.arg(argument(word)))
 }
 
 /// The argument of this name. Arguments without leading dashes are positional.
@@ -146,11 +148,15 @@ fn argument(word: &'static str) -> Arg {
     if ["network", "netns"].contains(&name) {
         return arg.value_name(*value).required(name == word);
     }
-    let arg = arg.long(name).short(short.chars().next());
-    match *value {
-        "" => arg.action(ArgAction::SetTrue),
-        value if REPEATED.contains(&name) => arg.value_name(value).action(ArgAction::Append),
-        value => arg.value_name(value),
+    with_value(arg.long(name).short(short.chars().next()), name, value)
+}
+
+/// The option with a value of this name; a flag if the name is empty.
+fn with_value(option: Arg, name: &str, value: &'static str) -> Arg {
+    match value {
+        "" => option.action(ArgAction::SetTrue),
+        value if REPEATED.contains(&name) => option.value_name(value).action(ArgAction::Append),
+        value => option.value_name(value),
     }
 }
 
@@ -194,17 +200,25 @@ fn operate(
 fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
     let list = network::of(operator)?;
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
-    let on_failure =
-        if operator.matches.get_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo };
+    let on_failure = on_failure(operator);
     let mut runtime = operator.runtime(plugins, io.stderr)?;
     let result = runtime.add(&list, &at, on_failure)?;
     table::print(io.stdout, &result.to_text()).map_err(|error| match on_failure {
         OnFailure::Leave => error.with_details("it is attached"),
-        OnFailure::Undo => match runtime.del(&list, &at) {
-            Ok(()) => error.with_details("what was done has been undone"),
-            Err(failed) => error.with_details(format_args!("it is attached; undo: {failed}")),
-        },
+        OnFailure::Undo => with_undo(error, runtime.del(&list, &at)),
     })
+}
+
+fn on_failure(operator: &Operator<'_>) -> OnFailure {
+    if operator.matches.get_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo }
+}
+
+/// The error, with the outcome of the undo.
+fn with_undo(error: Error, undone: Result<()>) -> Error {
+    match undone {
+        Ok(()) => error.with_details("what was done has been undone"),
+        Err(failed) => error.with_details(format_args!("it is attached; undo: {failed}")),
+    }
 }
 
 /// Runs another operation of the protocol on one network.
@@ -218,9 +232,7 @@ fn run_plugins(
     let mut runtime = operator.runtime(plugins, stderr)?;
     if verb == "status" {
         runtime.status(&list)?;
-        let ready = [("network", Value::text(&list.name)), ("ready", Value::Bool(true))];
-        let json = operator.wants_json().then(|| table::json(&Value::object(ready)));
-        return Ok(json.unwrap_or_default());
+        return Ok(if operator.wants_json() { ready(&list.name) } else { String::new() });
     }
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
     match verb {
@@ -230,15 +242,20 @@ fn run_plugins(
     Ok(String::new())
 }
 
+/// The output of a successful STATUS as JSON.
+fn ready(network: &str) -> String {
+    table::json(&Value::object([("network", Value::text(network)), ("ready", Value::Bool(true))]))
+}
+
 /// The message, and the details on a second line; or the specification's error object on one line,
 /// since plugins may have written to stderr before.
 fn error_text(error: &Error, as_json: bool) -> String {
-    if !as_json {
-        let details = error.details();
-        let end = if details.is_empty() { "" } else { "\n" };
-        return format!("{}\n{}{end}", visible(&error.msg), visible(&details));
+    if as_json {
+        return table::json(&ErrorObject::of(error, version::CURRENT));
     }
-    table::json(&ErrorObject::of(error, version::CURRENT))
+    let details = error.details();
+    let end = if details.is_empty() { "" } else { "\n" };
+    format!("{}\n{}{end}", visible(&error.msg), visible(&details))
 }
 
 #[cfg(test)]

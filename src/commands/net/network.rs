@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::operator::Operator;
 use crate::cni::attachment::NetworkName;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::runtime::directory;
 use crate::runtime::list::NetworkList;
 
@@ -17,14 +17,15 @@ pub fn of(operator: &Operator<'_>) -> Result<NetworkList> {
 /// The network of this name; the error for an unknown name lists the networks that exist. If a file
 /// cannot be read, the error reports that instead, because the file may hold the network.
 pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
-    directory::find(dir, name).map_err(|error| {
-        let (names, is_all) = names(dir);
-        if names.is_empty() || !is_all {
-            return error;
-        }
-        let names: Vec<&str> = names.iter().map(NetworkName::as_str).collect();
-        error.with_details(format_args!("available networks: {}", names.join(", ")))
+    directory::find(dir, name).map_err(|error| match names(dir) {
+        (names, true) if !names.is_empty() => with_available(error, &names),
+        _ => error,
     })
+}
+
+fn with_available(error: Error, names: &[NetworkName]) -> Error {
+    let names: Vec<&str> = names.iter().map(NetworkName::as_str).collect();
+    error.with_details(format_args!("available networks: {}", names.join(", ")))
 }
 
 /// The name of every network, without duplicates, and whether every file could be read.

@@ -54,18 +54,23 @@ impl Operator<'_> {
 
     /// Rejects arguments that are invalid for every command.
     pub fn require_readable(&self) -> Result<()> {
-        let is_given = |name| self.matches.try_contains_id(name).unwrap_or(false);
-        if is_given("netns") && self.argument("netns").is_empty() {
-            return Err(capability::mistake(
-                "NETNS is empty, expected a path or a name".to_owned(),
-            ));
-        }
+        self.require_netns()?;
         match self.argument("output") {
             "" | "table" | "json" => Ok(()),
             format => Err(capability::mistake(format!(
                 "--output: {format:?} is not a format, expected table or json"
             ))),
         }
+    }
+
+    /// Rejects a namespace that is given as an empty text.
+    fn require_netns(&self) -> Result<()> {
+        let is_given = self.matches.try_contains_id("netns").unwrap_or(false);
+        if is_given && self.argument("netns").is_empty() {
+            let problem = "NETNS is empty, expected a path or a name";
+            return Err(capability::mistake(problem.to_owned()));
+        }
+        Ok(())
     }
 
     /// The directory of networks.
@@ -115,11 +120,15 @@ impl Operator<'_> {
         let args = parameters::parse_args(&self.option("args", "CNI_ARGS", ""))?;
         let ifname = IfName::parse(&self.option("ifname", "CNI_IFNAME", "eth0"))?;
         let netns = self.netns()?;
-        let container_id = match self.argument("container-id") {
-            "" => parameters::container_id(&netns)?,
-            id => ContainerId::parse(id)?,
-        };
+        let container_id = self.container_id(&netns)?;
         Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
+    }
+
+    fn container_id(&self, netns: &str) -> Result<ContainerId> {
+        match self.argument("container-id") {
+            "" => parameters::container_id(netns),
+            id => ContainerId::parse(id),
+        }
     }
 }
 

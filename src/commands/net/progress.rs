@@ -25,11 +25,16 @@ impl Progress {
 
     /// Shows the text, unless the last update is too recent.
     pub fn tell(&mut self, text: &str) {
-        let is_time =
-            self.told.map_or(self.begun.elapsed() > PATIENCE, |told| told.elapsed() > PAUSE);
-        if self.is_terminal && is_time {
+        if self.is_terminal && self.is_time() {
             self.told = Some(Instant::now());
             write(text);
+        }
+    }
+
+    fn is_time(&self) -> bool {
+        match self.told {
+            Some(told) => told.elapsed() > PAUSE,
+            None => self.begun.elapsed() > PATIENCE,
         }
     }
 

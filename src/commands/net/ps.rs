@@ -3,7 +3,7 @@
 use super::attached;
 use super::network;
 use super::operator::Operator;
-use crate::cni::attachment::ContainerId;
+use crate::cni::attachment::{ContainerId, NetworkName};
 use crate::cni::json::Value;
 use crate::error::Result;
 use crate::terminal::table;
@@ -20,20 +20,30 @@ const COLUMNS: [(&str, &str); 6] = [
 
 /// The output of the command.
 pub fn show(operator: &Operator<'_>) -> Result<String> {
-    let name = operator.argument("network");
     let id = operator.argument("container-id");
     if !id.is_empty() {
         ContainerId::parse(id)?;
     }
-    let networks = match operator.network()? {
-        Some(name) => vec![name],
-        None => network::names(&operator.conf_dir()).0,
-    };
+    Ok(table::of_rows(rows(operator)?, &COLUMNS, operator.wants_json()))
+}
+
+/// The attachments that the arguments select.
+fn rows(operator: &Operator<'_>) -> Result<Vec<Value>> {
+    let name = operator.argument("network");
+    let id = operator.argument("container-id");
     let mut rows = vec![];
-    for attached in &mut attached::all(&operator.cache(), &networks)? {
+    for attached in attached::all(&operator.cache(), &networks(operator)?)? {
         if attached.is("network", name) && attached.is("containerId", id) {
-            rows.push(Value::Object(std::mem::take(&mut attached.members)));
+            rows.push(Value::Object(attached.members));
         }
     }
-    Ok(table::of_rows(rows, &COLUMNS, operator.wants_json()))
+    Ok(rows)
+}
+
+/// The network of the command line, or all.
+fn networks(operator: &Operator<'_>) -> Result<Vec<NetworkName>> {
+    match operator.network()? {
+        Some(name) => Ok(vec![name]),
+        None => Ok(network::names(&operator.conf_dir()).0),
+    }
 }

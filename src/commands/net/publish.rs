@@ -10,7 +10,7 @@ use crate::cni::json::Value;
 use crate::error::Result;
 
 /// One entry of the capability `portMappings`.
-#[derive(Serialize)]
+#[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PortMapping<'a> {
     host_port: u32,
@@ -18,6 +18,14 @@ struct PortMapping<'a> {
     protocol: &'a str,
     #[serde(rename = "hostIP", skip_serializing_if = "Option::is_none")]
     host_ip: Option<IpAddr>,
+}
+
+impl PortMapping<'_> {
+    /// The mapping of the port that follows at this distance.
+    fn above(self, offset: u32) -> Self {
+        let host_port = self.host_port + offset;
+        PortMapping { host_port, container_port: self.container_port + offset, ..self }
+    }
 }
 
 /// The capability `portMappings`, with one entry per port.
@@ -30,31 +38,32 @@ pub fn port_mappings(values: &[&str]) -> Result<Value> {
     Ok(Value::of(&mappings))
 }
 
+/// The mappings of one value, one per port.
 fn parse(text: &str) -> Result<Vec<PortMapping<'_>>, String> {
-    const EXPECTED: &str = "expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90";
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     if !["tcp", "udp", "sctp"].contains(&protocol) {
         return Err(format!("{protocol:?} is not a protocol, expected tcp, udp or sctp"));
     }
-    let (rest, container) = ports.rsplit_once(':').ok_or(EXPECTED)?;
+    let (first, count) = parse_first(ports, protocol)?;
+    Ok((0..count).map(|offset| first.above(offset)).collect())
+}
+
+/// The mapping of the first port, and the number of ports.
+fn parse_first<'a>(text: &str, protocol: &'a str) -> Result<(PortMapping<'a>, u32), String> {
+    const EXPECTED: &str = "expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90";
+    let (rest, container) = text.rsplit_once(':').ok_or(EXPECTED)?;
     let (host_ip, host) = match rest.rsplit_once(':') {
         Some((address, host)) => (Some(parse_address(address)?), host),
         None => (None, rest),
     };
-    let (first, count) = parse_ports(host)?;
-    let (to, places) = parse_ports(container)?;
+    let (host_port, count) = parse_ports(host)?;
+    let (container_port, places) = parse_ports(container)?;
     if count != places {
         return Err(format!(
             "{count} ports on the host and {places} in the container, expected equal numbers"
         ));
     }
-    let mapping = |offset| PortMapping {
-        host_port: first + offset,
-        container_port: to + offset,
-        protocol,
-        host_ip,
-    };
-    Ok((0..count).map(mapping).collect())
+    Ok((PortMapping { host_port, container_port, protocol, host_ip }, count))
 }
 
 /// Parses an address. An IPv6 address is in brackets, which separate its colons from the others.
@@ -71,14 +80,19 @@ fn parse_address(text: &str) -> Result<IpAddr, String> {
 /// The first port, and the number of ports.
 fn parse_ports(text: &str) -> Result<(u32, u32), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let [first, last] = [first, last].map(|port| match port.parse::<u16>() {
-        Ok(number) if !port.starts_with('+') => u32::from(number),
-        _ => 0,
-    });
+    let [first, last] = [first, last].map(parse_port);
     if first == 0 || last < first {
         return Err(format!("{text:?} is not a port or range of ports, expected 1 to 65535"));
     }
     Ok((first, last - first + 1))
+}
+
+/// The number of a port; 0 if it is none.
+fn parse_port(text: &str) -> u32 {
+    match text.parse::<u16>() {
+        Ok(number) if !text.starts_with('+') => u32::from(number),
+        _ => 0,
+    }
 }
 
 #[cfg(test)]
