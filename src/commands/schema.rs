@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::validate::{Trial, below, put};
+use super::validate::{Trial, add_keys, below, put};
 use crate::cni::decode::Shape;
 use crate::cni::json::Value;
 use crate::cni::version;
@@ -376,7 +376,7 @@ impl Learnt {
         let mut learnt = Learnt { keys: vec![], kind: None, required };
         for shape in shapes {
             match shape {
-                Shape::Keys(keys) => learnt.add_keys(keys),
+                Shape::Keys(keys) => add_keys(&mut learnt.keys, keys),
                 Shape::Kind(kind) => learnt.kind = Some(kind),
             }
         }
@@ -386,14 +386,6 @@ impl Learnt {
     /// The keys that an object must have.
     fn required(&self) -> impl Iterator<Item = &str> {
         self.required.iter().map(String::as_str)
-    }
-
-    fn add_keys(&mut self, keys: &[&'static str]) {
-        for key in keys {
-            if !self.keys.contains(key) {
-                self.keys.push(key);
-            }
-        }
     }
 }
 

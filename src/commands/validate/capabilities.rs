@@ -23,13 +23,17 @@ impl Checker<'_> {
                 self.tell_unused_capability(&declared.at(&key), &key, reader);
             }
         }
-        let Some((capability, effect)) = reader.needed(plugin) else { return };
-        if is_declared(plugin, capability) || plugin.value.get("runtimeConfig").is_some() {
-            return;
+        if let Some((capability, effect)) = reader.needed(plugin)
+            && !is_declared(plugin, capability)
+            && plugin.value.get("runtimeConfig").is_none()
+        {
+            let message = &[reader.name, " lacks the capability ", capability, effect];
+            self.tell_missing_capability(&plugin.at("type"), capability, message);
         }
-        let message = &[reader.name, " lacks the capability ", capability, effect];
-        let spot = plugin.at("type");
-        let note = Note::new("missing-capability", &spot, message);
+    }
+
+    fn tell_missing_capability(&mut self, spot: &Spot, capability: &str, message: &[&str]) {
+        let note = Note::new("missing-capability", spot, message);
         self.tell(note.hint(&["add \"capabilities\": {\"", capability, "\": true}"]));
     }
 

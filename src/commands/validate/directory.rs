@@ -14,11 +14,10 @@ impl Checker<'_> {
         let first = self.networks.len();
         let mut read = vec![];
         for file in files {
-            let name = file.to_string_lossy().to_ascii_lowercase();
             if picks::extension(&file).is_some() {
                 let network = self.check_file(&file);
                 read.push((file, network));
-            } else if name.contains(".conf") || name.contains(".json") {
+            } else if looks_like_configuration(&file) {
                 self.tell_of_file("not-read", &file, "no runtime reads a file of this name");
             }
         }
@@ -34,4 +33,9 @@ impl Checker<'_> {
         let bytes = self.read_file(file)?;
         self.check(file.to_string_lossy().into_owned(), &bytes)
     }
+}
+
+fn looks_like_configuration(file: &Path) -> bool {
+    let name = file.to_string_lossy().to_ascii_lowercase();
+    name.contains(".conf") || name.contains(".json")
 }

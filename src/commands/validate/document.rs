@@ -97,17 +97,15 @@ impl Document {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
         let mut document = Document { file, text, lines, ..Document::default() };
-        match Value::read(&document.text) {
+        let problem = match Value::read(&document.text) {
             Ok(value) => {
                 document.root = Scanner { text: document.text.as_bytes(), at: 0 }.item();
                 document.value = value;
-                (document, None)
+                None
             }
-            Err(error) => {
-                let offset = offset_of(&error, &document.text);
-                (document, Some((offset, error.problem)))
-            }
-        }
+            Err(error) => Some((offset_of(&error, &document.text), error.problem)),
+        };
+        (document, problem)
     }
 
     /// A top-level member; the last of several.
@@ -190,9 +188,7 @@ impl Document {
         at: &str,
         path: &'p str,
     ) -> Option<Step<'a, 'p>> {
-        let ends: Vec<usize> = path.match_indices(['.', '[']).map(|(end, _)| end).collect();
-        let keys = ends.into_iter().chain([path.len()]).rev().filter(|end| *end > 0);
-        keys.map(|end| path.split_at(end)).find_map(|(key, rest)| {
+        ends_of_keys(path).map(|end| path.split_at(end)).find_map(|(key, rest)| {
             let mut spellings = object.spellings(key);
             let Member { item, span, .. } = spellings.find(|it| self.is_key(at, key, &it.key))?;
             Some(Step { item, key: Some(span.clone()), rest })
@@ -214,13 +210,18 @@ impl Document {
         let mut found = vec![];
         for group in object.groups() {
             for (i, member) in group.iter().enumerate() {
-                let is_twin = |other: &&Member| self.is_duplicate(path, &other.key, &member.key);
-                if group[..i].iter().any(is_twin) && !group[i + 1..].iter().any(is_twin) {
+                let [before, after] = [&group[..i], &group[i + 1..]];
+                if self.has(before, path, &member.key) && !self.has(after, path, &member.key) {
                     found.push(below(path, &member.key));
                 }
             }
         }
         found
+    }
+
+    /// Whether the key is one of these members' keys, in the object at this path.
+    fn has(&self, members: &[&Member], path: &str, key: &str) -> bool {
+        members.iter().any(|member| self.is_duplicate(path, &member.key, key))
     }
 
     /// Line and column, counted from 1; columns count characters.
@@ -260,6 +261,12 @@ fn name_of(path: &str) -> &str {
 fn without_case(one: &str, other: &str) -> Ordering {
     let lower = |byte: u8| byte.to_ascii_lowercase();
     one.bytes().map(lower).cmp(other.bytes().map(lower))
+}
+
+/// Where the first key of a path may end, the longest key first.
+fn ends_of_keys(path: &str) -> impl Iterator<Item = usize> {
+    let ends: Vec<usize> = path.match_indices(['.', '[']).map(|(end, _)| end).collect();
+    ends.into_iter().chain([path.len()]).rev().filter(|end| *end > 0)
 }
 
 /// The path of a member.
@@ -329,11 +336,17 @@ struct Scanner<'a> {
 }
 
 impl Scanner<'_> {
+    /// The next byte that is not a space; 0 at the end.
     fn peek(&mut self) -> u8 {
-        while self.text.get(self.at).is_some_and(u8::is_ascii_whitespace) {
+        self.skip(u8::is_ascii_whitespace);
+        self.text.get(self.at).copied().unwrap_or_default()
+    }
+
+    /// Skips bytes of a kind.
+    fn skip(&mut self, is_of_kind: fn(&u8) -> bool) {
+        while self.text.get(self.at).is_some_and(is_of_kind) {
             self.at += 1;
         }
-        self.text.get(self.at).copied().unwrap_or_default()
     }
 
     fn item(&mut self) -> Item {
@@ -351,10 +364,7 @@ impl Scanner<'_> {
 
     /// A number, `true`, `false` or `null`.
     fn word(&mut self) {
-        let is_plain = |byte: &u8| !byte.is_ascii_whitespace() && !b",:]}".contains(byte);
-        while self.text.get(self.at).is_some_and(is_plain) {
-            self.at += 1;
-        }
+        self.skip(|byte| !byte.is_ascii_whitespace() && !b",:]}".contains(byte));
     }
 
     fn items(&mut self) -> Vec<Item> {
@@ -375,16 +385,20 @@ impl Scanner<'_> {
         let mut members = vec![];
         self.at += 1;
         while self.peek() == b'"' {
-            let start = self.at;
-            self.string();
-            let span = start..self.at;
-            let key = self.key(&span);
-            self.is_next(b':');
-            members.push(Member { key, span, item: self.item() });
+            members.push(self.member());
             self.is_next(b',');
         }
         self.is_next(b'}');
         members
+    }
+
+    fn member(&mut self) -> Member {
+        let start = self.at;
+        self.string();
+        let span = start..self.at;
+        let key = self.key(&span);
+        self.is_next(b':');
+        Member { key, span, item: self.item() }
     }
 
     /// The key that a string spells.
@@ -414,11 +428,15 @@ impl Scanner<'_> {
 /// The offset at which the text stops being JSON. The decoder's columns are bytes, and 0 is the end
 /// of the previous line.
 fn offset_of(error: &SyntaxError, text: &str) -> usize {
-    let lines = text.split_inclusive('\n').take(error.line.saturating_sub(1));
-    let start: usize = lines.map(str::len).sum();
     let end = text.trim_end().len();
-    let offset = (start + error.column.max(1) - 1).min(end);
+    let offset = (start_of_line(error.line, text) + error.column.max(1) - 1).min(end);
     (0..=offset).rev().find(|offset| text.is_char_boundary(*offset)).unwrap_or(0)
+}
+
+/// The offset of a line, counted from 1.
+fn start_of_line(line: usize, text: &str) -> usize {
+    let before = text.split_inclusive('\n').take(line.saturating_sub(1));
+    before.map(str::len).sum()
 }
 
 #[cfg(test)]

@@ -30,37 +30,47 @@ impl Checker<'_> {
         let has_plugins = read.member("plugins").is_some();
         read.is_list = extension.map_or(has_plugins, |extension| extension == "conflist");
         self.documents.push(read);
-        let whole = Spot::whole(self.documents.len() - 1);
-        let document = &self.documents[whole.document];
+        let document = self.documents.len() - 1;
         if let Some((offset, problem)) = problem {
-            self.findings.push(syntax_error(document, offset, &problem));
+            self.findings.push(syntax_error(&self.documents[document], offset, &problem));
             return None;
         }
-        if document.value.kind() != "object" {
-            self.tell_wrong_type(&whole, &describe(&document.value), "an object");
+        self.check_object(document)
+    }
+
+    /// Checks that a document is an object with distinct keys; None if it is no object.
+    fn check_object(&mut self, document: usize) -> Option<usize> {
+        let whole = Spot::whole(document);
+        let value = &self.documents[document].value;
+        if value.kind() != "object" {
+            self.tell_wrong_type(&whole, &describe(value), "an object");
             return None;
         }
-        for path in document.duplicates() {
-            let message = &["duplicate key"];
-            let spot = whole.at(&path);
-            let note = Note::new("duplicate-key", &spot, message).of_key();
-            self.tell(note.hint(&["the last one counts"]));
+        for path in self.documents[document].duplicates() {
+            self.tell_duplicate(&whole.at(&path));
         }
-        Some(whole.document)
+        Some(document)
+    }
+
+    fn tell_duplicate(&mut self, spot: &Spot) {
+        let note = Note::new("duplicate-key", spot, &["duplicate key"]).of_key();
+        self.tell(note.hint(&["the last one counts"]));
     }
 }
 
 /// The finding about a text that stops being JSON at this offset.
 fn syntax_error(document: &Document, offset: usize, problem: &str) -> Finding {
-    let (problem, hint): (_, &[&str]) = if document.text.trim_ascii().is_empty() {
-        ("the file is empty", &[])
-    } else if document.text.starts_with(BYTE_ORDER_MARK) {
-        ("the file begins with a byte order mark", &["save it without one"])
-    } else {
-        (problem, &[])
-    };
     let whole = Spot::default();
-    Finding::at(&Note::new("syntax", &whole, &[problem]).hint(hint), document, offset)
+    let problem = &[problem];
+    let note = if document.text.trim_ascii().is_empty() {
+        Note::new("syntax", &whole, &["the file is empty"])
+    } else if document.text.starts_with(BYTE_ORDER_MARK) {
+        let message = &["the file begins with a byte order mark"];
+        Note::new("syntax", &whole, message).hint(&["save it without one"])
+    } else {
+        Note::new("syntax", &whole, problem)
+    };
+    Finding::at(&note, document, offset)
 }
 
 /// The bytes of a file.

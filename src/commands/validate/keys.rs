@@ -81,11 +81,23 @@ impl Checker<'_> {
             }
             let near = nearest(&key, known.keys.iter().copied());
             if near.is_some() || known.is_complete {
-                let spot = spot.at(&key);
-                let message = &["not a key of ", known.of];
-                let hint = near.map(did_you_mean).unwrap_or_default();
-                self.tell(Note::new("unknown-key", &spot, message).of_key().hint(&hint));
+                self.tell_unknown_key(&spot.at(&key), known.of, near);
             }
+        }
+    }
+
+    fn tell_unknown_key(&mut self, spot: &Spot, of: &str, near: Option<&str>) {
+        let hint = near.map(did_you_mean).unwrap_or_default();
+        let message = &["not a key of ", of];
+        self.tell(Note::new("unknown-key", spot, message).of_key().hint(&hint));
+    }
+}
+
+/// Adds the keys that are not known yet.
+pub fn add_keys(known: &mut Vec<&'static str>, keys: &[&'static str]) {
+    for key in keys {
+        if !known.contains(key) {
+            known.push(key);
         }
     }
 }
@@ -111,13 +123,9 @@ impl ReadKeys {
     }
 
     fn add(&mut self, path: String, keys: &[&'static str]) {
-        let Some((_, known)) = self.0.iter_mut().find(|(other, _)| *other == path) else {
-            return self.0.push((path, keys.to_vec()));
-        };
-        for key in keys {
-            if !known.contains(key) {
-                known.push(key);
-            }
+        match self.0.iter_mut().find(|(other, _)| *other == path) {
+            Some((_, known)) => add_keys(known, keys),
+            None => self.0.push((path, keys.to_vec())),
         }
     }
 

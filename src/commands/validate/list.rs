@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::checker::{Checker, is_true};
-use super::document::{Spot, item};
+use super::document::{Document, Spot, item};
 use super::files::{STDIN, files_of};
 use super::finding::Note;
 use super::keys::KnownKeys;
+use super::mistakes::place;
 use super::network::{Network, Plugin};
 use super::picks;
 use crate::cni::attachment::NetworkName;
@@ -14,6 +15,14 @@ use crate::cni::json::Value;
 use crate::plugin::Kind;
 use crate::runtime::list::NetworkList;
 use crate::steps::veth::validate_mtu;
+
+/// Whether the network consists only of the plugins in the list itself.
+fn only_inlined(document: &Document) -> bool {
+    match document.member("loadOnlyInlinedPlugins") {
+        Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
+        other => is_true(other),
+    }
+}
 
 impl Checker<'_> {
     /// Checks a text as the kind of file that its name indicates, else as what it appears to be.
@@ -28,8 +37,7 @@ impl Checker<'_> {
         if let Err(error) = &loaded
             && self.errors() == before
         {
-            let path = error.mistake.as_ref().map_or("", |mistake| &mistake.path);
-            let spot = Spot::whole(document).at(path);
+            let spot = Spot::whole(document).at(place(error));
             self.tell(Note::new("not-loaded", &spot, &[&error.msg]));
         }
         network.loads &= loaded.is_ok();
@@ -70,10 +78,7 @@ impl Checker<'_> {
         let whole = Spot::whole(network.document);
         let of = &self.documents[network.document];
         if of.member("type").is_some() && of.member("plugins").is_none() {
-            let message = &["a single plugin in a file that is read as a list"];
-            let spot = whole.at("type");
-            let note = Note::new("plugin-in-list", &spot, message);
-            self.tell(note.hint(&["name the file .conf"]));
+            self.tell_plugin_in_list(&whole.at("type"));
             network.loads = false;
             return;
         }
@@ -83,17 +88,20 @@ impl Checker<'_> {
         self.check_tuned_mtu(&network.plugins);
     }
 
+    fn tell_plugin_in_list(&mut self, spot: &Spot) {
+        let message = &["a single plugin in a file that is read as a list"];
+        let note = Note::new("plugin-in-list", spot, message);
+        self.tell(note.hint(&["name the file .conf"]));
+    }
+
     /// Adds the plugins in the list, and those that packages install into the directory named after
     /// the network.
     fn add_plugins(&mut self, network: &mut Network) {
         network.plugins = self.inlined(network.document);
         for file in self.installed(network) {
-            let bytes = self.read_file(&file);
-            match bytes.and_then(|bytes| self.read(file.to_string_lossy().into_owned(), &bytes)) {
-                Some(document) => {
-                    let is_first = network.plugins.is_empty();
-                    network.plugins.push(Plugin { is_first, ..self.whole_file(document) });
-                }
+            let is_first = network.plugins.is_empty();
+            match self.read_plugin(&file) {
+                Some(plugin) => network.plugins.push(Plugin { is_first, ..plugin }),
                 None => network.loads = false,
             }
         }
@@ -102,6 +110,12 @@ impl Checker<'_> {
             self.tell(Note::new("no-plugins", &spot, &["missing or empty"]));
             network.loads = false;
         }
+    }
+
+    fn read_plugin(&mut self, file: &Path) -> Option<Plugin> {
+        let bytes = self.read_file(file)?;
+        let document = self.read(file.to_string_lossy().into_owned(), &bytes)?;
+        Some(self.whole_file(document))
     }
 
     /// The plugin that a file holds, as the first of its network.
@@ -124,11 +138,7 @@ impl Checker<'_> {
     /// The files of plugins in the directory named after the network.
     fn installed(&self, network: &Network) -> Vec<PathBuf> {
         let of = &self.documents[network.document];
-        let only_inlined = match of.member("loadOnlyInlinedPlugins") {
-            Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
-            other => is_true(other),
-        };
-        if only_inlined || of.file == STDIN || NetworkName::parse(&network.name).is_err() {
+        if only_inlined(of) || of.file == STDIN || NetworkName::parse(&network.name).is_err() {
             return vec![];
         }
         let parent = Path::new(&of.file).parent();
@@ -141,18 +151,20 @@ impl Checker<'_> {
     /// interface exists; interfaces of other plugins, and a dummy's, may have any MTU.
     fn check_tuned_mtu(&mut self, plugins: &[Plugin]) {
         let limited = ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "tap"];
-        if !plugins.first().is_some_and(|first| limited.contains(&first.text("type"))) {
-            return;
+        if plugins.first().is_some_and(|first| limited.contains(&first.text("type"))) {
+            let tuning = plugins.iter().filter(|plugin| plugin.text("type") == "tuning");
+            tuning.for_each(|plugin| self.check_mtu(plugin));
         }
-        for plugin in plugins.iter().filter(|plugin| plugin.text("type") == "tuning") {
-            let (path, mtu) = match plugin.arg("mtu") {
-                Some(mtu) => ("args.cni.mtu", Some(mtu)),
-                None => ("mtu", plugin.value.get("mtu")),
-            };
-            let mtu: Option<u32> = mtu.and_then(|mtu| mtu.to_text().parse().ok());
-            if let Err(error) = validate_mtu(mtu.unwrap_or_default()) {
-                self.tell_mistake(&plugin.at(path), &error, None);
-            }
+    }
+
+    fn check_mtu(&mut self, plugin: &Plugin) {
+        let (path, mtu) = match plugin.arg("mtu") {
+            Some(mtu) => ("args.cni.mtu", Some(mtu)),
+            None => ("mtu", plugin.value.get("mtu")),
+        };
+        let mtu: Option<u32> = mtu.and_then(|mtu| mtu.to_text().parse().ok());
+        if let Err(error) = validate_mtu(mtu.unwrap_or_default()) {
+            self.tell_mistake(&plugin.at(path), &error, None);
         }
     }
 

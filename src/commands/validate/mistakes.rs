@@ -55,7 +55,7 @@ pub fn problem(error: &Error) -> String {
 }
 
 /// The place of the mistake; the whole object if it has none.
-fn place(error: &Error) -> &str {
+pub fn place(error: &Error) -> &str {
     error.mistake.as_ref().map_or("", |mistake| &mistake.path)
 }
 
@@ -152,8 +152,7 @@ impl Rest {
         while rest.contains('[') {
             let (head, index, more) = split_at_item(rest)?;
             in_file.push_str(head);
-            let index = (0..).filter(|index| self.has(&in_file, *index)).nth(index)?;
-            in_file = item(&in_file, index);
+            in_file = item(&in_file, self.nth_left(&in_file, index)?);
             rest = more;
         }
         Some(in_file + rest)
@@ -175,6 +174,11 @@ impl Rest {
             rest = more;
         }
         Some(in_rest + rest)
+    }
+
+    /// The index in the file's list of the item at this index of the remaining list.
+    fn nth_left(&self, list: &str, index: usize) -> Option<usize> {
+        (0..).filter(|index| self.has(list, *index)).nth(index)
     }
 
     /// Whether the item of the file's list has not been removed.

@@ -35,6 +35,7 @@ use self::checker::Checker;
 pub use self::document::below;
 use self::files::bytes_of;
 use self::finding::{Finding, push};
+pub use self::keys::add_keys;
 pub use self::paths::put;
 use self::picks::Pick;
 pub use self::trial::Trial;
@@ -45,35 +46,30 @@ use crate::error::{Error, Result};
 use crate::plugin::Entry;
 use crate::runtime::cache::Cache;
 use crate::runtime::chain::Runtime;
-use crate::terminal::Streams;
 use crate::terminal::visible::visible;
+use crate::terminal::{self, Streams};
 
 /// The argument that stands for stdin.
 const STDIN_ARGUMENT: &str = "-";
 
 /// The command line.
 pub fn command() -> Command {
-    let option =
-        |name: &'static str, value, help| Arg::new(name).long(name).value_name(value).help(help);
+    let file = Arg::new("file").value_name("FILE|DIR");
+    let path = option("plugin-path", "DIRS");
+    let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
+    let output = option("output", "FORMAT").short('o');
     Command::new("validate")
         .about("Find mistakes in network configurations")
-        .arg(
-            Arg::new("file")
-                .value_name("FILE|DIR")
-                .help("File or directory to check, - for stdin [/etc/cni/net.d]"),
-        )
-        .arg(option(
-            "plugin-path",
-            "DIRS",
+        .arg(file.help("File or directory to check, - for stdin [/etc/cni/net.d]"))
+        .arg(path.help(
             "Plugin directories, colon-separated [CNI_PATH, else the directory of this binary]",
         ))
-        .arg(
-            Arg::new("strict")
-                .long("strict")
-                .action(ArgAction::SetTrue)
-                .help("Treat warnings as errors"),
-        )
-        .arg(option("output", "FORMAT", "Output format: text or json [text]").short('o'))
+        .arg(strict.help("Treat warnings as errors"))
+        .arg(output.help("Output format: text or json [text]"))
+}
+
+fn option(name: &'static str, value: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value)
 }
 
 /// Runs the command. Exit status 0: no errors; 1: errors, or warnings with `--strict`; 2: the check
@@ -91,7 +87,7 @@ pub fn run(
             return 2;
         }
     };
-    match io.stdout.write_all(text.as_bytes()).and_then(|()| io.stdout.flush()) {
+    match terminal::write(io.stdout, &text) {
         Ok(()) => u8::from(fails),
         Err(_) => 2,
     }
@@ -138,17 +134,18 @@ fn check_argument(
     stdin: &mut dyn Read,
 ) -> Result<Vec<Pick>> {
     let file = Path::new(argument);
-    let bytes = match argument {
+    match argument {
         "" => {
             let problem = "empty, expected the name of a file or directory";
             return Err(Error::config("FILE|DIR", problem));
         }
-        STDIN_ARGUMENT => read_all(stdin)?,
+        STDIN_ARGUMENT => checker.check(files::STDIN.to_owned(), &read_all(stdin)?),
         _ if file.is_dir() => return checker.check_dir(file),
-        _ => bytes_of(file).map_err(|e| e.context(file.display()))?,
+        _ => {
+            let bytes = bytes_of(file).map_err(|e| e.context(file.display()))?;
+            checker.check(argument.to_owned(), &bytes)
+        }
     };
-    let name = if argument == STDIN_ARGUMENT { files::STDIN } else { argument };
-    checker.check(name.to_owned(), &bytes);
     Ok(vec![])
 }
 
@@ -173,10 +170,15 @@ impl Report<'_> {
         if !self.picks.is_empty() {
             text.push_str("which file each runtime uses:\n");
         }
-        for Pick { runtime, reason, .. } in self.picks {
-            let blanks = "          ".get(runtime.len()..).unwrap_or_default();
-            push(&mut text, &["  ", runtime, blanks, "  ", &visible(reason), "\n"]);
-        }
+        self.picks.iter().for_each(|pick| pick.tell(&mut text));
         text
+    }
+}
+
+impl Pick {
+    /// Writes the pick for people.
+    fn tell(&self, out: &mut String) {
+        let blanks = "          ".get(self.runtime.len()..).unwrap_or_default();
+        push(out, &["  ", self.runtime, blanks, "  ", &visible(&self.reason), "\n"]);
     }
 }

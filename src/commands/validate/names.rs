@@ -26,14 +26,18 @@ impl Checker<'_> {
             }
             None => String::new(),
         };
-        if let Err(error) = NetworkName::parse(&name) {
+        self.check_text_of_name(&spot, &name);
+        name
+    }
+
+    fn check_text_of_name(&mut self, spot: &Spot, name: &str) {
+        if let Err(error) = NetworkName::parse(name) {
             let expected = "at most 200 letters, digits, \"_\", \".\" and \"-\"";
-            self.tell(Note::new("invalid-name", &spot, &[&problem(&error)]).expecting(expected));
+            self.tell(Note::new("invalid-name", spot, &[&problem(&error)]).expecting(expected));
         } else if name.len() > NAME_MAX {
             let message = &["the name is too long to be portable"];
-            self.tell(Note::new("long-name", &spot, message).expecting("at most 200 characters"));
+            self.tell(Note::new("long-name", spot, message).expecting("at most 200 characters"));
         }
-        name
     }
 
     /// The version that its plugins are called with; empty if there is no valid one.
@@ -48,13 +52,16 @@ impl Checker<'_> {
             }
         }
         if given.is_empty() {
-            let message = &["missing, which means ", version::ABSENT];
-            let spot = Spot::whole(document).at("cniVersion");
-            let note = Note::new("no-version", &spot, message);
-            self.tell(note.hint(&["the newest is ", version::CURRENT]));
+            self.tell_no_version(&Spot::whole(document).at("cniVersion"));
             return version::ABSENT.to_owned();
         }
         chosen.filter(|version| is_known(version)).unwrap_or_default()
+    }
+
+    fn tell_no_version(&mut self, spot: &Spot) {
+        let message = &["missing, which means ", version::ABSENT];
+        let note = Note::new("no-version", spot, message);
+        self.tell(note.hint(&["the newest is ", version::CURRENT]));
     }
 
     fn tell_unknown_version(&mut self, spot: &Spot, is_chosen: bool) {
@@ -75,11 +82,14 @@ impl Checker<'_> {
                 continue;
             };
             let file = self.documents[other.document].file.clone();
-            let message = &[file.as_str(), " has a network of the same name"];
-            let spot = Spot::whole(*document).at("name");
-            let note = Note::new("duplicate-name", &spot, message);
-            self.tell(note.hint(&["a runtime uses only one of them"]));
+            self.tell_duplicate_name(&Spot::whole(*document).at("name"), &file);
         }
+    }
+
+    fn tell_duplicate_name(&mut self, spot: &Spot, file: &str) {
+        let message = &[file, " has a network of the same name"];
+        let note = Note::new("duplicate-name", spot, message);
+        self.tell(note.hint(&["a runtime uses only one of them"]));
     }
 }
 

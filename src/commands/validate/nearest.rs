@@ -16,6 +16,14 @@ pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&
     (distance <= may_differ(other) && distance < other.len()).then_some(other)
 }
 
+/// Whether the words end with the same two letters in opposite orders.
+fn is_swap(a: &[u8], b: &[u8]) -> bool {
+    match (a, b) {
+        ([.., a1, a2], [.., b1, b2]) => a1 == b2 && a2 == b1,
+        _ => false,
+    }
+}
+
 /// The edit distance: the number of letters to add, remove, replace or swap with their neighbour.
 fn distance(a: &str, b: &str) -> usize {
     let a = a.as_bytes();
@@ -29,7 +37,7 @@ fn distance(a: &str, b: &str) -> usize {
             let at = i * width + j;
             let changed = table[at - width - 1] + usize::from(a[i - 1] != b[j - 1]);
             let mut least = changed.min(table[at - width] + 1).min(table[at - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+            if is_swap(&a[..i], &b[..j]) {
                 least = least.min(table[at - 2 * width - 2] + 1);
             }
             table.push(least);

@@ -71,10 +71,13 @@ pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<P
     let network = |index: Option<usize>| networks.get(index?).filter(|network| network.loads);
     let files: Vec<Loaded<'_>> =
         files.iter().map(|(file, index)| Loaded::of(file, network(*index))).collect();
-    let Some(first) = files.first() else { return vec![] };
-    let mut picks = vec![containerd(first), crio(&files)];
-    picks.extend(podman(&files));
-    picks.extend(cnitool(&files));
+    files.first().map_or(vec![], |first| picks(first, &files))
+}
+
+fn picks(first: &Loaded<'_>, files: &[Loaded<'_>]) -> Vec<Pick> {
+    let mut picks = vec![containerd(first), crio(files)];
+    picks.extend(podman(files));
+    picks.extend(cnitool(files));
     picks
 }
 
@@ -101,21 +104,24 @@ fn crio(files: &[Loaded<'_>]) -> Pick {
 fn podman(files: &[Loaded<'_>]) -> Vec<Pick> {
     let mut seen = FirstOfNames { runtime: "podman", seen: vec![] };
     let lists = files.iter().filter(|file| file.is_list());
-    lists
-        .map(|file| {
-            let problem = match file.network {
-                None => " is ignored: it does not load",
-                Some(_) if NetworkName::parse(file.name()).is_err() => {
-                    " is ignored: the network's name is invalid"
-                }
-                Some(_) if !file.is_served() => {
-                    " is ignored: some of its plugins are missing or do not support its version"
-                }
-                Some(_) => return seen.pick(file),
-            };
-            file.pick("podman", &[&file.file, problem])
-        })
-        .collect()
+    let pick = |file| match problem_for_podman(file) {
+        Some(problem) => file.pick("podman", &[&file.file, problem]),
+        None => seen.pick(file),
+    };
+    lists.map(pick).collect()
+}
+
+/// Why Podman skips the file.
+fn problem_for_podman(file: &Loaded<'_>) -> Option<&'static str> {
+    if file.network.is_none() {
+        Some(" is ignored: it does not load")
+    } else if NetworkName::parse(file.name()).is_err() {
+        Some(" is ignored: the network's name is invalid")
+    } else if !file.is_served() {
+        Some(" is ignored: some of its plugins are missing or do not support its version")
+    } else {
+        None
+    }
 }
 
 /// libcni: searches by name, lists before single plugins; the first file that does not load ends

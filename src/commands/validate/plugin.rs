@@ -37,13 +37,10 @@ impl Checker<'_> {
     }
 
     fn check_reserved_keys(&mut self, spot: &Spot) {
-        for key in self.keys(spot) {
-            let is_reserved = RESERVED.iter().any(|reserved| key.eq_ignore_ascii_case(reserved));
-            if is_reserved || key.starts_with(SPECIFICATION) {
-                let spot = spot.at(&key);
-                let note = Note::new("reserved-key", &spot, &["runtimes write this key"]).of_key();
-                self.tell(note.hint(&["remove it"]));
-            }
+        for key in self.keys(spot).iter().filter(|key| is_reserved(key)) {
+            let spot = spot.at(key);
+            let note = Note::new("reserved-key", &spot, &["runtimes write this key"]).of_key();
+            self.tell(note.hint(&["remove it"]));
         }
     }
 
@@ -61,13 +58,19 @@ impl Checker<'_> {
             shapes.extend(trial.observed());
         }
         let read = ReadKeys::of(shapes);
-        for (path, keys) in &read.0 {
-            let of = if path.starts_with("ipam") { ipam } else { entry.name };
-            self.check_keys(&plugin.at(path), &KnownKeys::of_plugin(path, keys, of));
-        }
+        self.check_keys_of(plugin, &read, [entry.name, ipam]);
         if ipam.is_empty() || of_ipam.is_some() {
             let reader = Reader { name: entry.name, read: read.at("runtimeConfig") };
             self.check_capabilities(plugin, &reader);
+        }
+    }
+
+    /// Checks the keys of every object; `names` are those of the plugin and of its IPAM plugin.
+    fn check_keys_of(&mut self, plugin: &Plugin, read: &ReadKeys, names: [&str; 2]) {
+        let [name, ipam] = names;
+        for (path, keys) in &read.0 {
+            let of = if path.starts_with("ipam") { ipam } else { name };
+            self.check_keys(&plugin.at(path), &KnownKeys::of_plugin(path, keys, of));
         }
     }
 
@@ -88,11 +91,20 @@ impl Checker<'_> {
     }
 }
 
+fn is_reserved(key: &str) -> bool {
+    let mut reserved = RESERVED.iter();
+    key.starts_with(SPECIFICATION) || reserved.any(|known| key.eq_ignore_ascii_case(known))
+}
+
 /// Whether the plugin calls the IPAM plugin of its configuration.
 fn reads_ipam(entry: &Entry, shapes: &[(String, Shape)]) -> bool {
-    let is_ipam = |(path, shape): &(String, Shape)| match shape {
-        Shape::Keys(keys) => path.is_empty() && keys.contains(&"ipam"),
+    entry.kind == Kind::Main
+        && shapes.iter().any(|(path, shape)| path.is_empty() && has_ipam(shape))
+}
+
+fn has_ipam(shape: &Shape) -> bool {
+    match shape {
+        Shape::Keys(keys) => keys.contains(&"ipam"),
         Shape::Kind(_) => false,
-    };
-    entry.kind == Kind::Main && shapes.iter().any(is_ipam)
+    }
 }

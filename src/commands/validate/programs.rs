@@ -23,10 +23,14 @@ impl Checker<'_> {
         let speaks = versions.iter().any(|spoken| spoken == version);
         if !speaks {
             let message = &[kind, " does not support version ", version];
-            let expected = versions.join(", ");
-            self.tell(Note::new("version-of-plugin", spot, message).expecting(&expected));
+            self.tell_unspoken(spot, message, &versions);
         }
         speaks
+    }
+
+    fn tell_unspoken(&mut self, spot: &Spot, message: &[&str], versions: &[String]) {
+        let expected = versions.join(", ");
+        self.tell(Note::new("version-of-plugin", spot, message).expecting(&expected));
     }
 
     /// The versions of a plugin, which is asked once.
@@ -45,11 +49,12 @@ impl Checker<'_> {
             return self.tell_missing(spot, kind, &error);
         }
         let answer = self.runtime.versions_within(kind, PATIENCE);
-        let unanswered = |error: Error| {
-            let message = &["it does not report its versions: ", error.msg.as_str()];
-            self.tell(Note::new("no-answer", spot, message).hint(&[&error.details()]));
-        };
-        answer.map_err(unanswered).ok()
+        answer.map_err(|error| self.tell_no_answer(spot, &error)).ok()
+    }
+
+    fn tell_no_answer(&mut self, spot: &Spot, error: &Error) {
+        let message = &["it does not report its versions: ", error.msg.as_str()];
+        self.tell(Note::new("no-answer", spot, message).hint(&[&error.details()]));
     }
 
     /// Reports that no directory has the program; returns the versions of a plugin that is compiled

@@ -41,7 +41,7 @@ pub fn check(checker: &mut Checker<'_>) {
     for (index, network) in checker.networks.iter().enumerate().filter(|(_, it)| it.loads) {
         for plugin in &network.plugins {
             let ranges = ranges(plugin);
-            if plugin.text("type") == "bridge" {
+            if is_bridge(plugin) {
                 bridges.push(Bridge::of(index, plugin, &ranges));
             }
             pools.extend(ranges.into_iter().map(|range| Pool::of(index, plugin, range)));
@@ -49,6 +49,10 @@ pub fn check(checker: &mut Checker<'_>) {
     }
     check_pools(checker, &pools);
     check_bridges(checker, &bridges);
+}
+
+fn is_bridge(plugin: &Plugin) -> bool {
+    plugin.text("type") == "bridge"
 }
 
 impl Pool {
@@ -60,13 +64,28 @@ impl Pool {
             data_dir: plugin.ipam_text("dataDir").to_owned(),
             link: link(plugin),
             is_routed: is_routed(plugin),
-            is_bridge: plugin.text("type") == "bridge",
+            is_bridge: is_bridge(plugin),
         }
     }
 
     /// Whether some address is in both.
     fn meets(&self, other: &Pool) -> bool {
         self.range.contains(other.range.start) || other.range.contains(self.range.start)
+    }
+
+    fn is_on_link_of(&self, other: &Pool) -> bool {
+        self.link.is_some() && self.link == other.link
+    }
+
+    /// Whether packets can get from one to the other.
+    fn is_connected_to(&self, other: &Pool) -> bool {
+        self.is_on_link_of(other) || self.is_routed && other.is_routed
+    }
+
+    /// Whether the two are one subnet behind two bridges.
+    fn has_other_route(&self, other: &Pool) -> bool {
+        let are_bridges = self.is_bridge && other.is_bridge;
+        self.is_of_one_subnet(other) && !self.is_on_link_of(other) && are_bridges
     }
 
     fn is_of_one_subnet(&self, other: &Pool) -> bool {
@@ -103,13 +122,18 @@ fn check_pools(checker: &mut Checker<'_>, pools: &[Pool]) {
         let mut before = pools[..i].iter();
         let conflict = before.find_map(|there| Some((there, overlap(checker, there, here)?)));
         let Some((there, conflict)) = conflict else { continue };
-        let name = checker.networks[there.network].name.clone();
-        let place = checker.place(&there.spot);
-        let [ours, theirs] = [here, there].map(|pool| pool.range.subnet.to_string());
-        let message = &[&ours, " overlaps with ", &theirs, " of network \"", &name, "\""];
-        let note = Note::new("overlap", &here.spot, message);
-        checker.tell(note.hint(&[conflict, "; see ", &place]));
+        tell_overlap(checker, [here, there], conflict);
     }
+}
+
+fn tell_overlap(checker: &mut Checker<'_>, pools: [&Pool; 2], conflict: &str) {
+    let [here, there] = pools;
+    let name = checker.networks[there.network].name.clone();
+    let place = checker.place(&there.spot);
+    let [ours, theirs] = pools.map(|pool| pool.range.subnet.to_string());
+    let message = &[&ours, " overlaps with ", &theirs, " of network \"", &name, "\""];
+    let note = Note::new("overlap", &here.spot, message);
+    checker.tell(note.hint(&[conflict, "; see ", &place]));
 }
 
 fn check_bridges(checker: &mut Checker<'_>, bridges: &[Bridge]) {
@@ -138,21 +162,25 @@ fn ranges(plugin: &Plugin) -> Vec<(String, Range)> {
     else {
         return vec![];
     };
+    let range = |(path, conf): (String, &Value)| Some((path + ".subnet", range(conf)?));
+    objects_with_subnets(ipam).into_iter().filter_map(range).collect()
+}
+
+/// The objects of `ipam` that may have a subnet, each with its path.
+fn objects_with_subnets(ipam: &Value) -> Vec<(String, &Value)> {
     let mut confs = vec![("ipam".to_owned(), ipam)];
     for (i, set) in ipam.get("ranges").map_or(&[][..], Value::items).iter().enumerate() {
         let set_path = item("ipam.ranges", i);
         confs.extend(set.items().iter().enumerate().map(|(j, conf)| (item(&set_path, j), conf)));
     }
-    let range = |(path, conf): (String, &Value)| Some((path + ".subnet", range(conf)?));
-    confs.into_iter().filter_map(range).collect()
+    confs
 }
 
 /// The range of an object with a subnet.
 fn range(conf: &Value) -> Option<Range> {
-    let text = |key| conf.get(key).and_then(Value::as_str).unwrap_or_default();
-    let ip = |key| addr::parse_ip(text(key)).ok();
+    let ip = |key| addr::parse_ip(text(conf, key)).ok();
     let conf = RangeConf {
-        subnet: Some(addr::parse_cidr(text("subnet")).ok()?),
+        subnet: Some(addr::parse_cidr(text(conf, "subnet")).ok()?),
         range_start: ip("rangeStart")?,
         range_end: ip("rangeEnd")?,
         gateway: ip("gateway")?,
@@ -160,26 +188,28 @@ fn range(conf: &Value) -> Option<Range> {
     Range::new(&conf, "").ok()
 }
 
+fn text<'a>(conf: &'a Value, key: &str) -> &'a str {
+    conf.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
 /// The conflict of two pools, if there is one.
 fn overlap(checker: &Checker<'_>, one: &Pool, other: &Pool) -> Option<&'static str> {
     let is_one_store =
         one.data_dir == other.data_dir && is_one_name(checker, one.network, other.network);
-    let is_one_link = one.link.is_some() && one.link == other.link;
-    let meet_on_host = one.is_routed && other.is_routed;
-    if one.network == other.network || is_one_store || !is_one_link && !meet_on_host {
-        return None;
+    if one.network == other.network || is_one_store || !one.is_connected_to(other) {
+        None
+    } else if one.meets(other) {
+        Some("the networks keep separate leases, so an address may be allocated twice")
+    } else if one.has_other_route(other) {
+        Some("the host has two routes to the subnet")
+    } else {
+        None
     }
-    if one.meets(other) {
-        return Some("the networks keep separate leases, so an address may be allocated twice");
-    }
-    let are_bridges = one.is_bridge && other.is_bridge;
-    (one.is_of_one_subnet(other) && !is_one_link && are_bridges)
-        .then_some("the host has two routes to the subnet")
 }
 
 /// Whether the host has routes to the containers.
 fn is_routed(plugin: &Plugin) -> bool {
-    plugin.text("type") == "ptp" || plugin.text("type") == "bridge" && is_gateway(plugin)
+    plugin.text("type") == "ptp" || is_bridge(plugin) && is_gateway(plugin)
 }
 
 fn is_gateway(plugin: &Plugin) -> bool {
@@ -188,13 +218,17 @@ fn is_gateway(plugin: &Plugin) -> bool {
 
 /// The link that connects the containers.
 fn link(plugin: &Plugin) -> Option<String> {
-    let number = |key| plugin.value.get(key).map_or_else(|| "0".to_owned(), Value::to_text);
     match plugin.text("type") {
-        "bridge" => Some([bridge(plugin), " ", &number("vlan")].concat()),
-        "vlan" => Some([plugin.text("master"), " ", &number("vlanId")].concat()),
+        "bridge" => Some([bridge(plugin), " ", &number(plugin, "vlan")].concat()),
+        "vlan" => Some([plugin.text("master"), " ", &number(plugin, "vlanId")].concat()),
         "macvlan" | "ipvlan" => Some(plugin.text("master").to_owned()),
         _ => None,
     }
+}
+
+/// The number at this key; 0 if there is none.
+fn number(plugin: &Plugin, key: &str) -> String {
+    plugin.value.get(key).map_or_else(|| "0".to_owned(), Value::to_text)
 }
 
 fn bridge(plugin: &Plugin) -> &str {
@@ -205,8 +239,7 @@ fn bridge(plugin: &Plugin) -> &str {
 }
 
 fn filters_vlans(plugin: &Plugin) -> bool {
-    let vlan = plugin.value.get("vlan").map(Value::to_text).unwrap_or_default();
-    plugin.value.get("vlanTrunk").is_some() || !["", "0"].contains(&vlan.as_str())
+    plugin.value.get("vlanTrunk").is_some() || number(plugin, "vlan") != "0"
 }
 
 fn tell_gateways(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
