@@ -100,11 +100,7 @@ impl Runtime<'_> {
         self.add_all(add, &mut result).map_err(|error| match on_failure {
             OnFailure::Leave => error,
             OnFailure::Undo if was_there => not_undone(error, at),
-            OnFailure::Undo => {
-                let error = self.undo_add(add, result.as_ref(), error);
-                let _ = Uninterrupted::was_interrupted(); // drop the signal: report the undo first
-                error
-            }
+            OnFailure::Undo => self.undo_add(add, result.as_ref(), error),
         })
     }
 
@@ -137,10 +133,13 @@ impl Runtime<'_> {
         }
         let held = self.hold(Some(at))?;
         let result = self.cached_result(list, at)?;
-        let mut alone = self.within(&held.env);
         let check = Operation { command: Command::Check, list, at };
-        list.plugins.iter().try_for_each(|plugin| {
-            let checked = alone.run_attached(check, plugin, result.as_ref());
+        self.within(&held.env).check_all(check, result.as_ref())
+    }
+
+    fn check_all(&mut self, check: Operation<'_>, result: Option<&Document>) -> Result<()> {
+        check.list.plugins.iter().try_for_each(|plugin| {
+            let checked = self.run_attached(check, plugin, result);
             checked.map(drop).map_err(|error| reported_by(plugin, error))
         })
     }
@@ -155,7 +154,7 @@ impl Runtime<'_> {
 
     pub(super) fn del_all(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         let _uninterrupted = Uninterrupted::begin();
-        let result = if wants_result(list)? { self.usable_result(list, at) } else { None };
+        let result = if has_check(list)? { self.usable_result(list, at) } else { None };
         let del = Operation { command: Command::Del, list, at };
         for plugin in list.plugins.iter().rev() {
             self.run_attached(del, plugin, result.as_ref())
@@ -222,8 +221,12 @@ impl Runtime<'_> {
         let result = result
             .clone()
             .ok_or_else(|| Error::new(Code::INVALID_CONFIG, "no plugin configs found"))?;
-        let written = self.cache.write(at, &list.document, &result).map(|()| result);
-        written.map_err(|error| {
+        self.keep(list, at, &result)?;
+        Ok(result)
+    }
+
+    fn keep(&self, list: &NetworkList, at: &Parameters, result: &Document) -> Result<()> {
+        self.cache.write(at, &list.document, result).map_err(|error| {
             error.context(format_args!("failed to set network {:?} cached result", list.name))
         })
     }
@@ -245,19 +248,25 @@ impl Runtime<'_> {
     /// Runs DEL for all plugins, including those that ADD did not reach, whether or not one fails.
     /// Plugins that fail alike are reported once.
     fn undo_add(&mut self, add: Operation<'_>, result: Option<&Document>, error: Error) -> Error {
-        let list = add.list;
-        if result.is_none() && self.begins_here(list) {
-            return error.with_details(UNDONE);
-        }
-        let result = result.filter(|_| wants_result(list).unwrap_or(false));
-        let del = Operation { command: Command::Del, ..add };
+        let failures = if result.is_none() && self.begins_here(add.list) {
+            Failures::default()
+        } else {
+            let result = result.filter(|_| has_check(add.list).unwrap_or(false));
+            self.try_del_all(Operation { command: Command::Del, ..add }, result)
+        };
+        let _ = Uninterrupted::was_interrupted(); // drop the signal: report the undo first
+        failures.report(error)
+    }
+
+    /// Runs DEL for all plugins, whether or not one fails.
+    fn try_del_all(&mut self, del: Operation<'_>, result: Option<&Document>) -> Failures {
         let mut failures = Failures::default();
-        for plugin in list.plugins.iter().rev() {
+        for plugin in del.list.plugins.iter().rev() {
             if let Err(failure) = self.run_attached(del, plugin, result) {
                 failures.add(plugin, failure);
             }
         }
-        failures.report(error)
+        failures
     }
 
     fn run_attached(
@@ -291,11 +300,17 @@ impl Runtime<'_> {
         let execution = Execution { entry, plugins: self.plugins, env, handles: &self.handles };
         match execution.run(&mut io) {
             0 => Ok(stdout),
-            status => {
-                let status = format!("exit status {status}");
-                Err(delegate::parse_error(Path::new(entry.name), &stdout, b"", &status))
-            }
+            status => Err(error_of(entry, status, &stdout)),
         }
+    }
+
+    /// The execution of a plugin that is compiled in.
+    pub(super) fn execution<'e>(
+        &'e self,
+        entry: &'static Entry,
+        env: &'e Environment,
+    ) -> Execution<'e> {
+        Execution { entry, plugins: self.plugins, env, handles: &self.handles }
     }
 
     /// Finds a plugin's program. A file in the path takes precedence over a plugin that is compiled
@@ -324,9 +339,8 @@ impl Runtime<'_> {
     /// Whether the first plugin is compiled in: if its ADD fails, it has undone its own changes,
     /// and no other plugin has run.
     fn begins_here(&self, list: &NetworkList) -> bool {
-        list.plugins
-            .first()
-            .is_some_and(|plugin| matches!(self.find(&plugin.kind), Ok(Program::Own(_))))
+        let first = list.plugins.first();
+        first.is_some_and(|plugin| matches!(self.find(&plugin.kind), Ok(Program::Own(_))))
     }
 
     /// Waits until no other operation is running on this container, or with None on any container.
@@ -369,21 +383,26 @@ impl Runtime<'_> {
     }
 }
 
-/// Whether plugins of this network expect `prevResult` with DEL.
-fn wants_result(list: &NetworkList) -> Result<bool> {
+/// Whether the network's version has CHECK and GET, which came with 0.4.0; its plugins then expect
+/// `prevResult` with DEL.
+fn has_check(list: &NetworkList) -> Result<bool> {
     Ok(version::Number::parse(&list.version)? >= version::WITH_CHECK)
 }
 
-/// Fails unless the network's version has CHECK and GET, which came with 0.4.0.
+/// Fails unless the network's version has CHECK and GET.
 fn require_check(list: &NetworkList, command: &str) -> Result<()> {
-    if version::Number::parse(&list.version)? < version::WITH_CHECK {
-        let msg = format!(
-            "configuration version {:?} does not support the {command} command",
-            list.version
-        );
-        return Err(Error::new(Code::INCOMPATIBLE_VERSION, msg));
+    if has_check(list)? {
+        return Ok(());
     }
-    Ok(())
+    let version = &list.version;
+    let msg = format!("configuration version {version:?} does not support the {command} command");
+    Err(Error::new(Code::INCOMPATIBLE_VERSION, msg))
+}
+
+/// The error of a plugin that ran in this process.
+fn error_of(entry: &Entry, status: u8, stdout: &[u8]) -> Error {
+    let status = format!("exit status {status}");
+    delegate::parse_error(Path::new(entry.name), stdout, b"", &status)
 }
 
 fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {

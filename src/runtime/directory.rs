@@ -16,10 +16,7 @@ use crate::plain_file;
 pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
     let files = files(dir)?;
     if files.is_empty() {
-        return Err(Error::new(
-            Code::INVALID_CONFIG,
-            format!("no net configurations found in {}", dir.display()),
-        ));
+        return Err(missing(format!("no net configurations found in {}", dir.display())));
     }
     for file in files {
         let list = load(&file)?;
@@ -27,10 +24,11 @@ pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
             return Ok(list);
         }
     }
-    Err(Error::new(
-        Code::INVALID_CONFIG,
-        format!("no net configuration with name \"{name}\" in {}", dir.display()),
-    ))
+    Err(missing(format!("no net configuration with name \"{name}\" in {}", dir.display())))
+}
+
+fn missing(problem: String) -> Error {
+    Error::new(Code::INVALID_CONFIG, problem)
 }
 
 /// The configuration files of the directory, in search order.
@@ -50,7 +48,11 @@ pub fn load(file: &Path) -> Result<NetworkList> {
     } else {
         NetworkList::of_single(text)
     };
-    list.map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
+    list.map_err(|error| in_file(error, file))
+}
+
+fn in_file(error: Error, file: &Path) -> Error {
+    error.with_details(format_args!("the file is {}", file.display()))
 }
 
 /// The network of a document that is not in a file, such as the cached document of an ADD, with the
@@ -71,16 +73,17 @@ pub fn of_document(text: Vec<u8>, dir: &Path) -> Result<NetworkList> {
 fn plugins_of_directory(dir: &Path, network: &str) -> Result<Vec<PluginConfig>> {
     // A name that does not parse is not a network's name, and as a path it could lead anywhere.
     let Ok(name) = NetworkName::parse(network) else { return Ok(vec![]) };
-    let dir = dir.join(name.as_str());
-    let failed = |error: Error| {
+    plugin_files(&dir.join(name.as_str()))?.iter().map(|file| load_plugin(file)).collect()
+}
+
+fn plugin_files(dir: &Path) -> Result<Vec<PathBuf>> {
+    files_ending(dir, &[".conf"]).map_err(|error| {
         error.context(format_args!("failed to read plugin config files in {}", dir.display()))
-    };
-    files_ending(&dir, &[".conf"]).map_err(failed)?.iter().map(|file| load_plugin(file)).collect()
+    })
 }
 
 fn load_plugin(file: &Path) -> Result<PluginConfig> {
-    let plugin = PluginConfig::parse(&read(file)?);
-    plugin.map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
+    PluginConfig::parse(&read(file)?).map_err(|error| in_file(error, file))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {

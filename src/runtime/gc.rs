@@ -17,7 +17,6 @@ use crate::cni::env::Command;
 use crate::cni::valid::{Holder, Stale, ValidAttachment, ValidAttachments};
 use crate::cni::version;
 use crate::error::{Error, ErrorList, Result};
-use crate::runner::Execution;
 
 pub use crate::cni::valid::Extent;
 
@@ -86,9 +85,7 @@ impl Runtime<'_> {
         let mut sweep = Sweep::new(Extent::Detach, &mut watch);
         let network = NetworkName::parse(&list.name)?;
         let attachments = sweep.errors.push(alone.cache.attachments(&network));
-        let wanted = ValidAttachments::new(valid.unwrap_or_default().to_vec());
-        let mut stale = attachments.unwrap_or_default();
-        stale.retain(|at| wanted.is_stale(&network, &at.key));
+        let stale = stale_of(&network, attachments.unwrap_or_default(), valid);
         alone.detach(list, &stale, &mut sweep);
         alone.collect(list, valid, sweep.errors)
     }
@@ -109,9 +106,7 @@ impl Runtime<'_> {
         let mut alone = self.within(&held.env);
         let network = NetworkName::parse(&list.name)?;
         let mut census = Census::of(alone.cache.all()?, network);
-        for error in std::mem::take(&mut census.unreadable) {
-            sweep.errors.push::<()>(Err(error));
-        }
+        census.move_errors(&mut sweep.errors);
         alone.tell_unclear(&census);
         alone.detach(list, &census.dead, &mut sweep);
         if has_gc(list) {
@@ -137,13 +132,8 @@ impl Runtime<'_> {
     /// Asks the plugins which objects without a record they would remove, and keeps those that may
     /// be in use.
     fn spare_living(&mut self, kept: &mut Kept<'_>, sweep: &mut Sweep<'_>) {
-        let Kept { list, census, .. } = *kept;
-        let look = ValidAttachments::new(kept.listed.clone()).watched(Extent::Look);
-        // If a plugin could not list its objects, they may belong to a container that is alive.
-        kept.plugins
-            .retain(|plugin| sweep.errors.push(self.collect_of(list, plugin, &look)).is_some());
-        let candidates = census.without_dead(look.take_stale());
-        let living = Living::look(Some(&census.network), &self.cache);
+        let candidates = self.candidates(kept, sweep);
+        let living = Living::look(Some(&kept.census.network), &self.cache);
         kept.list(living.recorded());
         if let Some(problem) = living.problem().filter(|_| !candidates.is_empty()) {
             let _ = writeln!(
@@ -153,11 +143,17 @@ impl Runtime<'_> {
         }
         let verdicts = living.judge(&candidates, &kept.listed);
         let judged: Vec<(Stale, Verdict)> = candidates.into_iter().zip(verdicts).collect();
-        for verdict in [Verdict::Lives, Verdict::Unknown] {
-            let stay = staying(&judged, verdict);
-            (sweep.watch)(&Event::Spared(&census.network, &stay, verdict));
-            kept.spared.extend(stay.into_iter().map(|stale| stale.holder));
-        }
+        kept.spare(&judged, sweep);
+    }
+
+    /// The objects without a record that the plugins would remove. If a plugin could not list its
+    /// objects, they may belong to a container that is alive, and the plugin is not asked again.
+    fn candidates(&mut self, kept: &mut Kept<'_>, sweep: &mut Sweep<'_>) -> Vec<Stale> {
+        let list = kept.list;
+        let look = ValidAttachments::new(kept.listed.clone()).watched(Extent::Look);
+        kept.plugins
+            .retain(|plugin| sweep.errors.push(self.collect_of(list, plugin, &look)).is_some());
+        kept.census.without_dead(look.take_stale())
     }
 
     /// GC of all objects without a record, except those that are kept.
@@ -187,10 +183,7 @@ impl Runtime<'_> {
             if known.contains(&at.key.network) || !is_gone(&at.netns) {
                 continue;
             }
-            let network = at.key.network.as_str();
-            let list = directory::of_document(document, conf_dir).map_err(|error| {
-                error.context(format_args!("network {network:?} has no configuration any more"))
-            });
+            let list = forgotten_list(&at.key.network, document, conf_dir);
             if let Some(list) = sweep.errors.push(list).filter(|list| !list.disable_gc) {
                 alone.detach(&list, &[at], &mut sweep);
             }
@@ -201,30 +194,28 @@ impl Runtime<'_> {
     /// Locks out new attachments, which the census would miss. A GC that only looks blocks no other
     /// operation.
     fn lock_all(&self, extent: Extent) -> Result<Held> {
-        match extent {
-            Extent::Look => Ok(Held::nothing(self.env)),
-            Extent::Detach => {
-                let held = self.hold(None)?;
-                self.cache.forget_drafts();
-                Ok(held)
-            }
+        if extent == Extent::Look {
+            return Ok(Held::nothing(self.env));
         }
+        let held = self.hold(None)?;
+        self.cache.forget_drafts();
+        Ok(held)
     }
 
     fn detach(&mut self, list: &NetworkList, stale: &[Parameters], sweep: &mut Sweep<'_>) {
         for (number, at) in (1..).zip(stale) {
-            let what = format!(
-                "failed to delete stale attachment {} {}",
-                at.key.container_id, at.key.ifname
-            );
             self.handles.begin_next();
             let succeeded = sweep.extent == Extent::Look
-                || sweep
-                    .errors
-                    .push(self.del_all(list, at).map_err(|error| error.context(what)))
-                    .is_some();
+                || sweep.errors.push(self.detach_one(list, at)).is_some();
             (sweep.watch)(&Event::Step(Step { at, number, of: stale.len(), succeeded }));
         }
+    }
+
+    fn detach_one(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
+        let Key { container_id, ifname, .. } = &at.key;
+        self.del_all(list, at).map_err(|error| {
+            error.context(format_args!("failed to delete stale attachment {container_id} {ifname}"))
+        })
     }
 
     fn collect(
@@ -253,17 +244,32 @@ impl Runtime<'_> {
         let config = derive::for_gc(list, plugin, Some(&valid.names()));
         let env = self.environment(Command::Gc, None);
         let collected = self.find(&plugin.kind).and_then(|program| match program {
-            Program::Own(entry) => {
-                let plugins = self.plugins;
-                let handles = &self.handles;
-                Execution { entry, plugins, env: &env, handles }.collect(config, valid)
-            }
+            Program::Own(entry) => self.execution(entry, &env).collect(config, valid),
             Program::File(program) => valid.call(&program, || {
                 delegate::exec(&program, &env, &config, self.handles.clock()).map(drop)
             }),
         });
         collected.map_err(|error| not_collected(plugin, error))
     }
+}
+
+/// The attachments that are not among those in `valid`.
+fn stale_of(
+    network: &NetworkName,
+    mut all: Vec<Parameters>,
+    valid: Option<&[ValidAttachment]>,
+) -> Vec<Parameters> {
+    let wanted = ValidAttachments::new(valid.unwrap_or_default().to_vec());
+    all.retain(|at| wanted.is_stale(network, &at.key));
+    all
+}
+
+/// The network of a cached document, which has no configuration any more.
+fn forgotten_list(network: &NetworkName, document: Vec<u8>, dir: &Path) -> Result<NetworkList> {
+    directory::of_document(document, dir).map_err(|error| {
+        let network = network.as_str();
+        error.context(format_args!("network {network:?} has no configuration any more"))
+    })
 }
 
 fn not_collected(plugin: &PluginConfig, error: Error) -> Error {
@@ -273,9 +279,9 @@ fn not_collected(plugin: &PluginConfig, error: Error) -> Error {
 /// The objects with this verdict that a GC keeps. A torn object is of use to no container, and
 /// another program decides itself.
 fn staying(judged: &[(Stale, Verdict)], verdict: Verdict) -> Vec<Stale> {
-    let stays = |stale: &Stale| !stale.is_call && !stale.is_torn;
-    let of_verdict = judged.iter().filter(|(stale, given)| *given == verdict && stays(stale));
-    of_verdict.map(|(stale, _)| stale.clone()).collect()
+    let of_verdict = judged.iter().filter(|(_, given)| *given == verdict);
+    let objects = of_verdict.map(|(stale, _)| stale);
+    objects.filter(|stale| !stale.is_call && !stale.is_torn).cloned().collect()
 }
 
 /// Whether the network's version has GC. An invalid version counts as an old one, as for libcni.
@@ -298,6 +304,15 @@ impl<'a> Kept<'a> {
     fn of(list: &'a NetworkList, census: &'a Census) -> Kept<'a> {
         let plugins = list.plugins.iter().collect();
         Kept { list, census, plugins, listed: census.spared.clone(), spared: vec![] }
+    }
+
+    /// Keeps the objects that may be in use.
+    fn spare(&mut self, judged: &[(Stale, Verdict)], sweep: &mut Sweep<'_>) {
+        for verdict in [Verdict::Lives, Verdict::Unknown] {
+            let stay = staying(judged, verdict);
+            (sweep.watch)(&Event::Spared(&self.census.network, &stay, verdict));
+            self.spared.extend(stay.into_iter().map(|stale| stale.holder));
+        }
     }
 
     /// Adds the attachments that are alive according to a record in any cache.
@@ -330,14 +345,25 @@ impl Census {
         let mut census =
             Census { network, spared: vec![], dead: vec![], unclear: vec![], unreadable: vec![] };
         for found in files {
-            match found.attachment(&census.network) {
-                Some(at) if at.key.network != census.network => (),
-                Some(at) if is_gone(&at.netns) => census.dead.push(at),
-                Some(at) => census.spared.push(at.valid_attachment()),
-                None => census.spare(found),
-            }
+            census.add(found);
         }
         census
+    }
+
+    fn add(&mut self, found: Found) {
+        match found.attachment(&self.network) {
+            Some(at) if at.key.network != self.network => (),
+            Some(at) if is_gone(&at.netns) => self.dead.push(at),
+            Some(at) => self.spared.push(at.valid_attachment()),
+            None => self.spare(found),
+        }
+    }
+
+    /// Moves the errors of unreadable files to the other errors of a GC.
+    fn move_errors(&mut self, errors: &mut ErrorList) {
+        for error in std::mem::take(&mut self.unreadable) {
+            errors.push::<()>(Err(error));
+        }
     }
 
     /// The owner is ambiguous: keep every attachment the file could belong to.

@@ -8,6 +8,7 @@
 //! namespace of the machine has it.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -55,16 +56,16 @@ pub fn count() -> Result<Vec<(String, usize)>> {
 
 /// What stays after cni-multi is removed, in one line; None if nothing stays.
 pub fn summary(counts: &[(String, usize)]) -> Option<String> {
+    if counts.is_empty() {
+        return None;
+    }
     let tables: Vec<String> =
         counts.iter().map(|(table, count)| format!("{table}: {count}")).collect();
-    let what =
-        "elements of attachments stay in nftables, which the plugins of others do not remove";
-    (!tables.is_empty()).then(|| {
-        format!(
-            "{what} ({}); when containers have gone, `cni-multi net gc --leave` removes theirs",
-            tables.join(", ")
-        )
-    })
+    Some(format!(
+        "elements of attachments stay in nftables, which the plugins of others do not remove ({}); \
+         when containers have gone, `cni-multi net gc --leave` removes theirs",
+        tables.join(", ")
+    ))
 }
 
 /// Removes from our tables the elements of attachments that are gone; `watch` receives each as soon
@@ -76,10 +77,7 @@ pub fn leave(
     watch: &mut dyn FnMut(&Left),
 ) -> Result<()> {
     let Some(nft) = Nft::open_if_there()? else { return Ok(()) };
-    let held: Vec<(&Layout, Vec<Owned>)> = TABLES
-        .into_iter()
-        .map(|layout| Ok((layout, layout.on(&nft).holdings(None)?)))
-        .collect::<Result<_>>()?;
+    let held = holdings(&nft)?;
     let evidence = Evidence::look(host, cache)?;
     let mut errors = ErrorList::default();
     for (layout, owned) in
@@ -96,6 +94,11 @@ pub fn leave(
     errors.finish()
 }
 
+/// What attachments have in each of our tables.
+fn holdings(nft: &Nft) -> Result<Vec<(&'static Layout, Vec<Owned>)>> {
+    TABLES.into_iter().map(|layout| Ok((layout, layout.on(nft).holdings(None)?))).collect()
+}
+
 fn release(nft: &Nft, layout: &Layout, owned: &Owned) -> Result<()> {
     let owner = Owner { id: owned.id, comment: String::new() };
     layout.on(nft).of(&owner).release(Search::Comments).map(drop)
@@ -110,22 +113,21 @@ struct Evidence {
     /// The identities on links of the host, and of attachments that have a record and a namespace.
     alive: HashSet<String>,
     /// The owner of each leased address, by the network's hash.
-    leases: HashMap<Hash8, HashMap<IpAddr, Holder>>,
+    leases: HashMap<Hash8, Leases>,
     living: Living,
 }
+
+/// The owner of each leased address of a network.
+type Leases = HashMap<IpAddr, Holder>;
 
 impl Evidence {
     fn look(host: &Netlink, cache: &Cache) -> Result<Evidence> {
         let living = Living::look(None, cache);
         if let Some(problem) = living.problem() {
-            return Err(problem
-                .clone()
-                .context("not every namespace can be seen, and one may be a container's"));
+            let what = "not every namespace can be seen, and one may be a container's";
+            return Err(problem.clone().context(what));
         }
-        let links = host.links_of_kind("veth")?;
-        let links =
-            links.iter().filter_map(|link| link_alias::identity_in(&link.alias).map(str::to_owned));
-        let alive = links.chain(living.recorded().iter().map(Key::identity)).collect();
+        let alive = alive(host, &living)?;
         Ok(Evidence { alive, leases: leases(Path::new(LEASES))?, living })
     }
 
@@ -140,13 +142,26 @@ impl Evidence {
         if stale.addresses.is_empty() {
             return Verdict::Unknown;
         }
-        let of_network = self.leases.get(&owned.id[..8]);
-        let lives = |ip: &IpAddr| match of_network.and_then(|leases| leases.get(ip)) {
-            Some(lease) => is_of(lease, &stale.holder),
-            None => self.living.has(ip).unwrap_or(true),
-        };
+        let leases = self.leases.get(&owned.id[..8]);
+        let lives = |ip: &IpAddr| self.has(ip, leases, &stale.holder);
         if stale.addresses.iter().any(lives) { Verdict::Lives } else { Verdict::Gone }
     }
+
+    /// Whether the holder is present by its address.
+    fn has(&self, ip: &IpAddr, leases: Option<&Leases>, holder: &Holder) -> bool {
+        match leases.and_then(|leases| leases.get(ip)) {
+            Some(lease) => is_of(lease, holder),
+            None => self.living.has(ip).unwrap_or(true),
+        }
+    }
+}
+
+/// The identities on links of the host, and of attachments that have a record and a namespace.
+fn alive(host: &Netlink, living: &Living) -> Result<HashSet<String>> {
+    let links = host.links_of_kind("veth")?;
+    let links =
+        links.iter().filter_map(|link| link_alias::identity_in(&link.alias).map(str::to_owned));
+    Ok(links.chain(living.recorded().iter().map(Key::identity)).collect())
 }
 
 /// Whether a lease belongs to the attachment. Old plugins did not write the interface.
@@ -158,7 +173,7 @@ fn is_of(lease: &Holder, holder: &Holder) -> bool {
 }
 
 /// Every lease in host-local's default directory.
-fn leases(dir: &Path) -> Result<HashMap<Hash8, HashMap<IpAddr, Holder>>> {
+fn leases(dir: &Path) -> Result<HashMap<Hash8, Leases>> {
     let mut all = HashMap::new();
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(all),
@@ -166,10 +181,7 @@ fn leases(dir: &Path) -> Result<HashMap<Hash8, HashMap<IpAddr, Holder>>> {
     };
     for entry in entries {
         let entry = entry.map_err(Error::at_path("open", dir))?;
-        let name = entry.file_name();
-        let Some(network) = name.to_str().and_then(|name| NetworkName::parse(name).ok()) else {
-            continue;
-        };
+        let Some(network) = network_of(&entry.file_name()) else { continue };
         if let Some(of_network) = leases_of_network(&entry.path())? {
             all.insert(Key::network_hash(&network), of_network);
         }
@@ -177,19 +189,26 @@ fn leases(dir: &Path) -> Result<HashMap<Hash8, HashMap<IpAddr, Holder>>> {
     Ok(all)
 }
 
+fn network_of(name: &OsStr) -> Option<NetworkName> {
+    NetworkName::parse(name.to_str()?).ok()
+}
+
 /// The leases in a network's directory; None if it is none.
-fn leases_of_network(dir: &Path) -> Result<Option<HashMap<IpAddr, Holder>>> {
-    let ips = match lease::addresses(dir) {
-        Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(None),
-        ips => ips.map_err(Error::at_path("open", dir))?,
-    };
-    let mut leases = HashMap::new();
+fn leases_of_network(dir: &Path) -> Result<Option<Leases>> {
+    match lease::addresses(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        ips => read_leases(dir, ips.map_err(Error::at_path("open", dir))?).map(Some),
+    }
+}
+
+fn read_leases(dir: &Path, ips: Vec<IpAddr>) -> Result<Leases> {
+    let mut leases = Leases::new();
     for ip in ips {
         if let Some(Content::Owned(owner)) = lease::read(dir, ip)? {
             leases.insert(ip, holder_of(&owner));
         }
     }
-    Ok(Some(leases))
+    Ok(leases)
 }
 
 fn holder_of(owner: &allocation::owner::Owner) -> Holder {

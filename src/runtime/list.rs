@@ -72,11 +72,7 @@ impl NetworkList {
 
     fn parse_value(document: &[u8]) -> Result<NetworkList> {
         let list = parse_object(document)?;
-        let name = match member(&list, "name") {
-            Some(Value::String(name)) => name.clone(),
-            Some(other) => return invalid("name", format!("invalid name type {}", go_type(other))),
-            None => return invalid("name", "no name".into()),
-        };
+        let name = name_of(&list)?;
         let only_inlined = flag(&list, "loadOnlyInlinedPlugins")?;
         Ok(NetworkList {
             name,
@@ -106,16 +102,14 @@ impl PluginConfig {
             return Err(Error::missing("type", "the name of a plugin")
                 .phrased("error parsing configuration: missing 'type'"));
         }
-        let declared =
-            head.capabilities.into_iter().filter(|(_, declared)| *declared == Some(true));
+        Ok(PluginConfig::of_head(value, head))
+    }
+
+    fn of_head(value: Value, head: Head) -> PluginConfig {
+        let Head { kind, name, cni_version: version, capabilities, .. } = head;
+        let declared = capabilities.into_iter().filter(|(_, declared)| *declared == Some(true));
         let capabilities = declared.map(|(capability, _)| capability).collect();
-        Ok(PluginConfig {
-            value,
-            kind: head.kind,
-            name: head.name,
-            version: head.cni_version,
-            capabilities,
-        })
+        PluginConfig { value, kind, name, version, capabilities }
     }
 }
 
@@ -149,13 +143,7 @@ struct Ipam {
 /// The newest supported version of `cniVersions` and `cniVersion`; `cniVersion` unchanged if none
 /// is supported.
 pub fn choose_version(list: &Value) -> Result<String> {
-    let single = match member(list, "cniVersion") {
-        None => String::new(),
-        Some(Value::String(version)) => version.clone(),
-        Some(other) => {
-            return invalid("cniVersion", format!("invalid cniVersion type {}", go_type(other)));
-        }
-    };
+    let single = single_version(list)?;
     let mut spoken = match member(list, "cniVersions") {
         None => return Ok(single),
         Some(Value::Array(versions)) => spoken_of(versions)?,
@@ -169,6 +157,23 @@ pub fn choose_version(list: &Value) -> Result<String> {
         spoken.extend(if_spoken(&single, "cniVersion", &entry)?);
     }
     Ok(spoken.into_iter().max_by_key(|(number, _)| *number).map_or(single, |(_, version)| version))
+}
+
+/// The text of `cniVersion`; empty if it is absent.
+fn single_version(list: &Value) -> Result<String> {
+    match member(list, "cniVersion") {
+        None => Ok(String::new()),
+        Some(Value::String(version)) => Ok(version.clone()),
+        Some(other) => invalid("cniVersion", format!("invalid cniVersion type {}", go_type(other))),
+    }
+}
+
+fn name_of(list: &Value) -> Result<String> {
+    match member(list, "name") {
+        Some(Value::String(name)) => Ok(name.clone()),
+        Some(other) => invalid("name", format!("invalid name type {}", go_type(other))),
+        None => invalid("name", "no name".into()),
+    }
 }
 
 /// The supported ones among the entries of `cniVersions`.
@@ -202,12 +207,16 @@ fn flag(list: &Value, key: &str) -> Result<bool> {
     match member(list, key) {
         None => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(Value::String(text)) => match text.to_ascii_lowercase().as_str() {
-            "true" => Ok(true),
-            "false" => Ok(false),
-            other => invalid(key, format!("invalid value {other:?} for {key}")),
-        },
+        Some(Value::String(text)) => flag_of_text(&text.to_ascii_lowercase(), key),
         Some(other) => invalid(key, format!("invalid type {} for {key}", go_type(other))),
+    }
+}
+
+fn flag_of_text(text: &str, key: &str) -> Result<bool> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        other => invalid(key, format!("invalid value {other:?} for {key}")),
     }
 }
 
@@ -226,16 +235,17 @@ fn inlined_plugins(list: &Value, only_inlined: bool) -> Result<Vec<PluginConfig>
             return invalid("plugins", format!("invalid 'plugins' type {}", go_type(other)));
         }
     };
-    let parse = |(index, plugin): (usize, &Value)| {
-        // libcni encodes a plugin again before it decodes it: of `type` and `Type` the one that
-        // sorts last counts.
-        PluginConfig::of_value(plugin.clone().sorted()).map_err(|error| {
-            error
-                .within(format_args!("plugins[{index}]"))
-                .context(format_args!("failed to parse plugin config {index}"))
-        })
-    };
-    plugins.iter().enumerate().map(parse).collect()
+    plugins.iter().enumerate().map(inlined_plugin).collect()
+}
+
+/// libcni encodes a plugin again before it decodes it: of `type` and `Type` the one that sorts last
+/// counts.
+fn inlined_plugin((index, plugin): (usize, &Value)) -> Result<PluginConfig> {
+    PluginConfig::of_value(plugin.clone().sorted()).map_err(|error| {
+        error
+            .within(format_args!("plugins[{index}]"))
+            .context(format_args!("failed to parse plugin config {index}"))
+    })
 }
 
 /// Parses one JSON object; `null` is an object without members.

@@ -30,6 +30,10 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    fn by_presence(is_present: bool) -> Verdict {
+        if is_present { Verdict::Lives } else { Verdict::Gone }
+    }
+
     /// Why the object is kept.
     pub fn reason(self) -> &'static str {
         match self {
@@ -79,22 +83,12 @@ impl Living {
     /// alive on one interface is alive on all. `alive` are the containers that are known to be
     /// alive.
     pub fn judge(&self, all: &[Stale], alive: &[ValidAttachment]) -> Vec<Verdict> {
-        let mut lives = self.known_alive(alive);
-        let mut gone = Group::default();
+        let mut groups = Groups { lives: self.known_alive(alive), gone: Group::default() };
         let alone: Vec<Verdict> = all.iter().map(|stale| self.judge_alone(stale)).collect();
         for (stale, verdict) in all.iter().zip(&alone) {
-            match verdict {
-                Verdict::Lives => lives.insert(&stale.holder),
-                Verdict::Gone => gone.insert(&stale.holder),
-                Verdict::Unknown => (),
-            }
+            groups.insert(stale, *verdict);
         }
-        let together = |(stale, verdict): (&Stale, Verdict)| match verdict {
-            _ if lives.has(&stale.holder) => Verdict::Lives,
-            Verdict::Unknown if stale.is_torn || gone.has(&stale.holder) => Verdict::Gone,
-            verdict => verdict,
-        };
-        all.iter().zip(alone).map(together).collect()
+        all.iter().zip(alone).map(|(stale, alone)| groups.judge(stale, alone)).collect()
     }
 
     /// The containers that are alive whatever the objects say: these, and those with a record.
@@ -106,22 +100,51 @@ impl Living {
     }
 
     fn judge_alone(&self, stale: &Stale) -> Verdict {
-        let there = |is_there: bool| if is_there { Verdict::Lives } else { Verdict::Gone };
         if stale.is_alive {
             return Verdict::Lives;
         }
         if !stale.netns_path.is_empty() {
-            return there(!is_gone(&stale.netns_path));
+            return Verdict::by_presence(!is_gone(&stale.netns_path));
         }
         if stale.needs_link {
             return Verdict::Gone; // the link would be among `all`, and keep its attachment alive
         }
-        if stale.addresses.is_empty() {
+        self.judge_addresses(&stale.addresses)
+    }
+
+    /// The verdict on an object that has nothing but addresses.
+    fn judge_addresses(&self, addresses: &[IpAddr]) -> Verdict {
+        if addresses.is_empty() {
             return Verdict::Unknown;
         }
-        let found: Result<Vec<bool>> =
-            stale.addresses.iter().map(|address| self.has(address)).collect();
-        found.map_or(Verdict::Unknown, |found| there(found.contains(&true)))
+        let found: Result<Vec<bool>> = addresses.iter().map(|address| self.has(address)).collect();
+        found.map_or(Verdict::Unknown, |found| Verdict::by_presence(found.contains(&true)))
+    }
+}
+
+/// The containers that are alive, and those that are gone, by their objects.
+struct Groups {
+    lives: Group,
+    gone: Group,
+}
+
+impl Groups {
+    /// Adds the holder of an object with this verdict.
+    fn insert(&mut self, stale: &Stale, verdict: Verdict) {
+        match verdict {
+            Verdict::Lives => self.lives.insert(&stale.holder),
+            Verdict::Gone => self.gone.insert(&stale.holder),
+            Verdict::Unknown => (),
+        }
+    }
+
+    /// Judges an object by the others of its container; `alone` is the verdict by itself.
+    fn judge(&self, stale: &Stale, alone: Verdict) -> Verdict {
+        match alone {
+            _ if self.lives.has(&stale.holder) => Verdict::Lives,
+            Verdict::Unknown if stale.is_torn || self.gone.has(&stale.holder) => Verdict::Gone,
+            verdict => verdict,
+        }
     }
 }
 
@@ -146,16 +169,20 @@ impl Group {
 
     fn has(&self, holder: &Holder) -> bool {
         let id = holder.container_id.as_str();
-        let by_id = || {
-            if holder.is_cut {
-                self.containers.iter().any(|known| known.starts_with(id))
-            } else {
-                self.containers.contains(id)
-            }
-        };
-        let by_beginning = || self.beginnings.iter().any(|known| id.starts_with(known.as_str()));
         holder.hash.is_some_and(|hash| self.hashes.contains(&hash))
-            || !id.is_empty() && (by_id() || by_beginning())
+            || !id.is_empty() && (self.has_id(id, holder.is_cut) || self.has_beginning_of(id))
+    }
+
+    fn has_id(&self, id: &str, is_cut: bool) -> bool {
+        if is_cut {
+            self.containers.iter().any(|known| known.starts_with(id))
+        } else {
+            self.containers.contains(id)
+        }
+    }
+
+    fn has_beginning_of(&self, id: &str) -> bool {
+        self.beginnings.iter().any(|known| id.starts_with(known.as_str()))
     }
 }
 
@@ -178,13 +205,17 @@ fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
 fn caches(own: &Cache) -> Result<Vec<Cache>> {
     let usual = Path::new(cache::DEFAULT_DIR);
     let mut caches = vec![own.clone(), Cache::new(usual)];
-    let entries = match fs::read_dir(usual) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(caches),
-        entries => entries.map_err(Error::at_path("open", usual))?,
-    };
-    let below = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    caches.extend(below.filter(|dir| dir.join("results").is_dir()).map(Cache::new));
+    match fs::read_dir(usual) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => (),
+        entries => caches.extend(caches_in(entries.map_err(Error::at_path("open", usual))?)),
+    }
     Ok(caches)
+}
+
+/// The caches among the entries of a directory.
+fn caches_in(entries: fs::ReadDir) -> impl Iterator<Item = Cache> {
+    let below = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    below.filter(|dir| dir.join("results").is_dir()).map(Cache::new)
 }
 
 /// The attachments to the network that the file may stand for, unless its namespace is gone.

@@ -16,7 +16,9 @@
 //! holds are in its environment, and it does not wait for them.
 
 use std::fs::{self, File, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use super::cache::{Cache, create_dir};
@@ -70,31 +72,48 @@ impl Cache {
         env: &Environment,
     ) -> Result<Held> {
         let path = self.dir().join("lock");
-        let opened = create_dir(self.dir()).and_then(|()| plain_file::open_or_create(&path));
-        let Ok((file, metadata)) =
-            opened.and_then(|file| file.metadata().map(|metadata| (file, metadata)))
-        else {
-            return Ok(Held::nothing(env));
-        };
-        let ancestors = Ancestors::of(env, &metadata);
-        let tell = |error: Error| {
+        let Ok(opened) = self.open_lock(&path, env) else { return Ok(Held::nothing(env)) };
+        opened.hold(at, patience, env).map_err(|error| {
             error.with_details(format_args!("`fuser -v {}` names its owner", path.display()))
-        };
+        })
+    }
+
+    fn open_lock(&self, path: &Path, env: &Environment) -> io::Result<Opened> {
+        create_dir(self.dir())?;
+        let file = plain_file::open_or_create(path)?;
+        let ancestors = Ancestors::of(env, &file.metadata()?);
+        Ok(Opened { file, ancestors })
+    }
+}
+
+/// The lock's file before anything of it is taken.
+struct Opened {
+    file: File,
+    ancestors: Ancestors,
+}
+
+impl Opened {
+    /// Takes all places of the operation.
+    fn hold(self, at: Option<&Parameters>, patience: Patience, env: &Environment) -> Result<Held> {
         // An operation that an ancestor waits for must not wait for a GC that waits for the
         // ancestor.
-        if at.is_some() && !ancestors.hold_any() {
-            gate().wait_until_free(&file, patience.limit()).map_err(tell)?;
+        if at.is_some() && !self.ancestors.hold_any() {
+            gate().wait_until_free(&self.file, patience.limit())?;
         }
-        let mut held = ancestors.places.clone();
+        let mut held = self.ancestors.places.clone();
         let mut files = vec![];
         for place in places(at) {
-            let is_held = ancestors.hold(&place) || ancestors.hold(&gate());
-            let patience = (!is_held).then(|| patience.limit());
-            files.extend(place.take(&file, patience).map_err(tell)?);
-            held += &ancestors.entry(&place);
+            files.extend(self.take(&place, patience)?);
+            held += &self.ancestors.entry(&place);
         }
-        files.push(file);
+        files.push(self.file);
         Ok(Held { env: env.with(HELD, held), _files: files })
+    }
+
+    /// Takes a place, for which an ancestor that holds it is not awaited.
+    fn take(&self, place: &Place, patience: Patience) -> Result<Option<File>> {
+        let is_held = self.ancestors.hold(place) || self.ancestors.hold(&gate());
+        place.take(&self.file, (!is_held).then(|| patience.limit()))
     }
 }
 
@@ -139,10 +158,10 @@ impl Place {
     /// Waits until no process has the place for itself. Operations that wait for it do not keep
     /// each other waiting.
     fn wait_until_free(&self, file: &File, patience: Duration) -> Result<()> {
-        if self.range.is_shareable(file).unwrap_or(true) {
-            return Ok(());
+        if !self.range.is_shareable(file).unwrap_or(true) {
+            self.wait(file, Mode::Shared, patience)?;
         }
-        self.wait(file, Mode::Shared, patience).map(drop)
+        Ok(())
     }
 
     /// Waits for the holder, and takes the place with a file of its own: an operation that gives up
@@ -164,23 +183,33 @@ fn gate() -> Place {
 /// The places that an operation takes, in this order. No operation runs in a namespace that is
 /// gone.
 fn places(at: Option<&Parameters>) -> Vec<Place> {
-    let Some(at) = at else {
-        let all = Range { start: 1, length: TO_THE_END };
-        return vec![gate(), Place { range: all, what: "an operation on a container".into() }];
-    };
-    let id = at.key.container_id.as_str();
-    let what = format!("another operation on container {id:?}, or gc,");
-    let mut places = vec![Place { range: place(id), what }];
-    if let Ok(namespace) = fs::metadata(&at.netns) {
-        let Range { start, length } = place(&format!("{}:{}", namespace.dev(), namespace.ino()));
-        let what = format!("another operation in namespace {:?}, or gc,", at.netns);
-        places.push(Place { range: Range { start: NAMESPACES | start, length }, what });
+    let Some(at) = at else { return vec![gate(), all_containers()] };
+    let mut places = vec![container(at.key.container_id.as_str())];
+    if let Ok(metadata) = fs::metadata(&at.netns) {
+        places.push(namespace(&at.netns, &metadata));
     }
     places
 }
 
+/// The place of every container and namespace.
+fn all_containers() -> Place {
+    let range = Range { start: 1, length: TO_THE_END };
+    Place { range, what: "an operation on a container".into() }
+}
+
+fn container(id: &str) -> Place {
+    let what = format!("another operation on container {id:?}, or gc,");
+    Place { range: byte_of(id), what }
+}
+
+fn namespace(path: &str, metadata: &Metadata) -> Place {
+    let Range { start, length } = byte_of(&format!("{}:{}", metadata.dev(), metadata.ino()));
+    let what = format!("another operation in namespace {path:?}, or gc,");
+    Place { range: Range { start: NAMESPACES | start, length }, what }
+}
+
 /// The byte of a name; the first byte is reserved for GC.
-fn place(name: &str) -> Range {
+fn byte_of(name: &str) -> Range {
     Range { start: i64::from_be_bytes(hash8(name)) & (NAMESPACES - 1) | 1, length: 1 }
 }
 

@@ -44,19 +44,21 @@ impl Parameters {
 
 /// Parses CNI_ARGS as cnitool does, which is stricter than plugins: no value may be empty.
 pub fn parse_args(text: &str) -> Result<Vec<(String, String)>> {
-    let pair = |piece: &str| {
-        let mut parts = piece.split('=');
-        match (parts.next(), parts.next(), parts.next()) {
-            (Some(key), Some(value), None) if !key.is_empty() && !value.is_empty() => {
-                Ok((key.to_owned(), value.to_owned()))
-            }
-            _ => Err(Error::new(
-                Code::INVALID_ENVIRONMENT,
-                format!("invalid CNI_ARGS pair {piece:?}"),
-            )),
+    if text.is_empty() { Ok(vec![]) } else { text.split(';').map(parse_pair).collect() }
+}
+
+fn parse_pair(text: &str) -> Result<(String, String)> {
+    let mut parts = text.split('=');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(key), Some(value), None) if !key.is_empty() && !value.is_empty() => {
+            Ok((key.to_owned(), value.to_owned()))
         }
-    };
-    if text.is_empty() { Ok(vec![]) } else { text.split(';').map(pair).collect() }
+        _ => Err(invalid(format!("invalid CNI_ARGS pair {text:?}"))),
+    }
+}
+
+fn invalid(problem: String) -> Error {
+    Error::new(Code::INVALID_ENVIRONMENT, problem)
 }
 
 /// Parses the capability arguments: a JSON object; an empty text means none.
@@ -73,6 +75,12 @@ pub fn parse_capability_args(text: &str) -> Result<Value> {
 pub fn absolute(path: &Path) -> Result<String> {
     let path = std::path::absolute(path)
         .map_err(|e| Error::io(format_args!("make path {path:?} absolute"), &e))?;
+    let clean = cleaned(&path).into_os_string().into_string();
+    clean.map_err(|path| invalid(format!("path {path:?} is not UTF-8")))
+}
+
+/// The path without `.` and `..`.
+fn cleaned(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for component in path.components() {
         match component {
@@ -81,9 +89,7 @@ pub fn absolute(path: &Path) -> Result<String> {
             other => clean.push(other),
         }
     }
-    clean.into_os_string().into_string().map_err(|path| {
-        Error::new(Code::INVALID_ENVIRONMENT, format!("path {path:?} is not UTF-8"))
-    })
+    clean
 }
 
 /// The id that cnitool gives to a container of which only the namespace is known.

@@ -46,8 +46,12 @@ impl Runtime<'_> {
         if spoken.iter().any(|version| version == wanted) {
             return Ok(());
         }
-        let msg = format!("plugin {kind} does not support config version {wanted:?}");
-        Err(Error::new(Code::INCOMPATIBLE_VERSION, msg)
-            .with_details(format_args!("it speaks {}", spoken.join(", "))))
+        Err(not_spoken(kind, wanted, &spoken))
     }
+}
+
+fn not_spoken(kind: &str, wanted: &str, spoken: &[String]) -> Error {
+    let msg = format!("plugin {kind} does not support config version {wanted:?}");
+    let details = format!("it speaks {}", spoken.join(", "));
+    Error::new(Code::INCOMPATIBLE_VERSION, msg).with_details(details)
 }

@@ -79,12 +79,8 @@ impl Cache {
     /// Removes the drafts that a crash has left, of any attachment. The caller holds the lock of
     /// all.
     pub(super) fn forget_drafts(&self) {
-        for dir in [self.dir.clone(), self.results()] {
-            let names = directory::names(&dir, |kind| kind.is_file()).unwrap_or_default();
-            for name in names.iter().filter(|name| name.to_string_lossy().starts_with(DRAFT)) {
-                let _ = plain_file::remove(&dir.join(name)); // a draft that stays harms nothing
-            }
-        }
+        forget_drafts_in(&self.dir);
+        forget_drafts_in(&self.results());
     }
 
     /// Fails if the attachment's result could not be kept, because its file name is too long or is
@@ -92,20 +88,12 @@ impl Cache {
     pub(super) fn require_name(&self, key: &Key) -> Result<()> {
         let name = file_name(key);
         if self.is_another_s(key)? {
-            let msg =
-                format!("the result of another attachment is kept under the same name, {name}");
-            return Err(Error::new(Code::INVALID_CONFIG, msg)
-                .with_details("expected another container id or network"));
+            return Err(ambiguous_name(&name));
         }
-        if name.len() <= NAME_MAX {
-            return Ok(());
+        if name.len() > NAME_MAX {
+            return Err(long_name(&name));
         }
-        let msg = format!(
-            "the names of network, container and interface make {} bytes together",
-            name.len()
-        );
-        Err(Error::new(Code::INVALID_CONFIG, msg)
-            .with_details(format_args!("expected at most {NAME_MAX}: {name}")))
+        Ok(())
     }
 
     /// Whether the cache has a file of the attachment.
@@ -136,13 +124,7 @@ impl Cache {
             return Ok(None);
         }
         let Some(result) = result_of(&text)? else { return Ok(None) };
-        let failed = |e| {
-            Error::new(
-                Code::DECODE,
-                format!("failed to convert cached result to config version {version:?}: {e}"),
-            )
-        };
-        result.convert(version).map(Some).map_err(failed)
+        converted(result, version).map(Some)
     }
 
     /// Removes the attachment's file.
@@ -182,6 +164,25 @@ impl Cache {
     }
 }
 
+fn converted(result: Document, version: &str) -> Result<Document> {
+    result.convert(version).map_err(|e| {
+        let what = "failed to convert cached result to config version";
+        Error::new(Code::DECODE, format!("{what} {version:?}: {e}"))
+    })
+}
+
+fn ambiguous_name(name: &str) -> Error {
+    let msg = format!("the result of another attachment is kept under the same name, {name}");
+    Error::new(Code::INVALID_CONFIG, msg).with_details("expected another container id or network")
+}
+
+fn long_name(name: &str) -> Error {
+    let length = name.len();
+    let msg = format!("the names of network, container and interface make {length} bytes together");
+    let details = format!("expected at most {NAME_MAX}: {name}");
+    Error::new(Code::INVALID_CONFIG, msg).with_details(details)
+}
+
 /// Whether there is no file of ours, nor can there be one; after any other error there may be a
 /// file that is readable later. A symbolic link is no file of ours: no program creates links there,
 /// and what one leads to is not one of our results.
@@ -189,6 +190,13 @@ fn is_none(e: &io::Error) -> bool {
     use ErrorKind::{InvalidFilename, NotADirectory, NotFound};
     matches!(e.kind(), NotFound | NotADirectory | InvalidFilename)
         || plain_file::is_no_file(e.raw_os_error())
+}
+
+fn forget_drafts_in(dir: &Path) {
+    let names = directory::names(dir, |kind| kind.is_file()).unwrap_or_default();
+    for name in names.iter().filter(|name| name.to_string_lossy().starts_with(DRAFT)) {
+        let _ = plain_file::remove(&dir.join(name)); // a draft that stays harms nothing
+    }
 }
 
 fn found(file: PathBuf) -> Found {

@@ -51,21 +51,14 @@ impl Found {
     /// taken for another network's would lose it.
     pub fn attachment(&self, network: &NetworkName) -> Option<Parameters> {
         let record = self.record.as_ref().ok()?;
-        let is_certain = |id: &str| !id.strip_prefix("cnitool-").unwrap_or(id).contains('-');
-        let read = || {
-            let keys = self
-                .readings(network)
-                .into_iter()
-                .filter(|key| is_certain(key.container_id.as_str()));
-            let mut told = keys.filter_map(|key| Some((record.sandbox(&key)?, key)));
-            told.next().map(|(netns, key)| Parameters {
-                key,
-                netns,
-                args: vec![],
-                capability_args: Value::Object(vec![]),
-            })
-        };
-        record.at.clone().or_else(read)
+        record.at.clone().or_else(|| self.attachment_by_name(record, network))
+    }
+
+    /// The attachment of a bare result.
+    fn attachment_by_name(&self, record: &Record, network: &NetworkName) -> Option<Parameters> {
+        let mut keys = self.readings(network).into_iter().filter(is_certain);
+        let (netns, key) = keys.find_map(|key| Some((record.sandbox(&key)?, key)))?;
+        Some(Parameters { key, netns, args: vec![], capability_args: Value::Object(vec![]) })
     }
 
     /// Every attachment to the network that the file's name may stand for.
@@ -81,16 +74,17 @@ impl Found {
     }
 }
 
+/// Whether the id is one of libcni 0.7's time, in which a `-` does not occur.
+fn is_certain(key: &Key) -> bool {
+    let id = key.container_id.as_str();
+    !id.strip_prefix("cnitool-").unwrap_or(id).contains('-')
+}
+
 impl Record {
     fn of(content: Content) -> Result<Record> {
         match content {
             Content::Entry(entry) => Record::of_entry(*entry),
-            Content::Bare(result) => Ok(Record {
-                at: None,
-                document: vec![],
-                result: Ok(document_of(Some(&result))?),
-                links: links_of(&result),
-            }),
+            Content::Bare(result) => Record::of_bare(&result),
             // The kind that was found is not printed: the file may belong to any program.
             Content::Foreign(_) => {
                 Err(Error::new(Code::DECODE, format!("wrong kind, expected {KIND:?}")))
@@ -98,22 +92,32 @@ impl Record {
         }
     }
 
-    /// A file without a namespace is from an older libcni; its result names the namespace.
+    fn of_bare(result: &Value) -> Result<Record> {
+        let document = document_of(Some(result))?;
+        Ok(Record { at: None, document: vec![], result: Ok(document), links: links_of(result) })
+    }
+
     fn of_entry(entry: Entry) -> Result<Record> {
         let key = entry.key()?;
         let document = STANDARD
-            .decode(entry.config)
+            .decode(&entry.config)
             .map_err(|_| Error::new(Code::DECODE, "config is not base64"))?;
         let result = entry.result.as_ref();
         let links = result.map(links_of).unwrap_or_default();
         let mut record = Record { at: None, document, result: document_of(result), links };
+        record.at = Some(record.parameters(key, entry));
+        Ok(record)
+    }
+
+    /// The parameters of an entry. A file without a namespace is from an older libcni; its result
+    /// names the namespace.
+    fn parameters(&self, key: Key, entry: Entry) -> Parameters {
         let netns = match entry.netns {
-            none if none.is_empty() => record.sandbox(&key).unwrap_or_default(),
+            none if none.is_empty() => self.sandbox(&key).unwrap_or_default(),
             path => path,
         };
         let capability_args = entry.capability_args.unwrap_or(Value::Object(vec![]));
-        record.at = Some(Parameters { key, netns, args: entry.cni_args, capability_args });
-        Ok(record)
+        Parameters { key, netns, args: entry.cni_args, capability_args }
     }
 
     /// The namespace of the attachment's interface, according to the result.
@@ -246,11 +250,13 @@ pub(super) fn result_of(text: &[u8]) -> Result<Option<Document>> {
 fn document_of(result: Option<&Value>) -> Result<Option<Document>> {
     match result {
         None => Ok(None),
-        Some(result @ Value::Object(_)) => Document::parse(result, "")
-            .map(Some)
-            .map_err(|e| Error::new(Code::DECODE, e.to_string())),
+        Some(result @ Value::Object(_)) => parse_document(result).map(Some),
         Some(other) => Err(no_version(format!("expected an object, found {}", other.kind()))),
     }
+}
+
+fn parse_document(result: &Value) -> Result<Document> {
+    Document::parse(result, "").map_err(|e| Error::new(Code::DECODE, e.to_string()))
 }
 
 /// libcni's error for what is no result.
