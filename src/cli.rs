@@ -14,7 +14,7 @@ use crate::error::{Code, Error};
 use crate::plugin::{Entry, OperatorCommand};
 use crate::registry::{self, PLUGINS};
 use crate::runner;
-use crate::terminal::Streams;
+use crate::terminal::{self, Streams};
 
 /// The binary's own name. Called by it, or by a name that begins with it, the process runs the
 /// operator's command line.
@@ -40,19 +40,30 @@ pub fn run(mut invocation: Invocation<'_>) -> u8 {
         return run_plugin(entry, 1, invocation);
     }
     if called == cnitool::NAME {
-        return cnitool::run(&invocation.args, PLUGINS, &invocation.env, &mut invocation.io);
+        return run_cnitool(0, invocation);
     }
     if !called.starts_with(NAME) {
         return unknown_plugin(&called, &mut invocation.io);
     }
+    run_first_argument(invocation)
+}
+
+/// Runs the plugin or command that the first argument names.
+fn run_first_argument(invocation: Invocation<'_>) -> u8 {
     let first = invocation.args.get(1).map(|arg| arg.to_string_lossy().into_owned());
     if let Some(entry) = first.as_deref().and_then(registry::find) {
         return run_plugin(entry, 2, invocation);
     }
     if first.as_deref() == Some(cnitool::NAME) {
-        return cnitool::run(&invocation.args[1..], PLUGINS, &invocation.env, &mut invocation.io);
+        return run_cnitool(1, invocation);
     }
     operate(invocation, first.as_deref())
+}
+
+/// Runs cnitool, whose name is the argument at `index`.
+fn run_cnitool(index: usize, mut invocation: Invocation<'_>) -> u8 {
+    let args = &invocation.args[index..];
+    cnitool::run(args, PLUGINS, &invocation.env, &mut invocation.io)
 }
 
 /// Runs the plugin, or its own command; `word` is the argument after the plugin's name.
@@ -86,11 +97,15 @@ fn commands_of_plugins() -> impl Iterator<Item = &'static OperatorCommand> {
 /// Reports an unknown plugin, never a silent success: a runtime that called a plugin must learn
 /// that no plugin has that name.
 fn unknown_plugin(name: &str, io: &mut Streams<'_>) -> u8 {
-    let names: Vec<&str> = PLUGINS.iter().map(|entry| entry.name).collect();
-    let error = Error::new(Code::INVALID_ENVIRONMENT, format!("unknown plugin {name:?}"))
-        .with_details(format_args!("this cni-multi has {}", names.join(", ")));
-    let _ = io.stdout.write_all(runner::error_object(&error, version::CURRENT).as_bytes()); // the exit status says it too
+    let object = runner::error_object(&is_unknown(name), version::CURRENT);
+    let _ = io.stdout.write_all(object.as_bytes()); // the exit status says it too
     1
+}
+
+fn is_unknown(name: &str) -> Error {
+    let names: Vec<&str> = PLUGINS.iter().map(|entry| entry.name).collect();
+    Error::new(Code::INVALID_ENVIRONMENT, format!("unknown plugin {name:?}"))
+        .with_details(format_args!("this cni-multi has {}", names.join(", ")))
 }
 
 /// The operator's command line.
@@ -128,11 +143,7 @@ pub fn commands() -> Command {
         .after_help(
             "Called by a plugin's name, or as `cni-multi <plugin>`, it is that plugin and speaks the CNI protocol.",
         )
-        .subcommand(
-            Command::new("list")
-                .about("The plugins, one name a line")
-                .arg(Arg::new("long").long("long").action(ArgAction::SetTrue).help("With group and purpose")),
-        )
+        .subcommand(list_command())
         .subcommand(install::command())
         .subcommand(net::command())
         .subcommands(commands_of_plugins().map(|command| (command.command_line)()))
@@ -141,24 +152,40 @@ pub fn commands() -> Command {
         .subcommand(schema::command())
 }
 
+fn list_command() -> Command {
+    let long = Arg::new("long").long("long").action(ArgAction::SetTrue);
+    Command::new("list")
+        .about("The plugins, one name a line")
+        .arg(long.help("With group and purpose"))
+}
+
 fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
+    let Invocation { args, env, io } = invocation;
     match matches.subcommand() {
-        Some(("list", list)) => print(&plugin_list(list.get_flag("long")), &mut invocation.io),
-        Some(("install", command)) => {
-            let called = invocation.args.first().map(Path::new).unwrap_or(Path::new(NAME));
-            install::run(command, called, PLUGINS, &mut invocation.io)
-        }
-        Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
-        Some(("validate", command)) => {
-            validate::run(command, PLUGINS, &invocation.env, &mut invocation.io)
-        }
-        Some(("schema", command)) => schema::run(command, PLUGINS, &mut invocation.io),
-        // clap rejects every other name
-        Some((name, matches)) => commands_of_plugins()
-            .find(|command| command.name == name)
-            .map_or(2, |command| (command.run)(matches, &invocation.env, &mut invocation.io)),
-        None => print(&overview(), &mut invocation.io),
+        Some(("list", list)) => print(&plugin_list(list.get_flag("long")), io),
+        Some(("install", command)) => install::run(command, called_as(args), PLUGINS, io),
+        Some(("net", command)) => net::run(command, PLUGINS, env, io),
+        Some(("validate", command)) => validate::run(command, PLUGINS, env, io),
+        Some(("schema", command)) => schema::run(command, PLUGINS, io),
+        Some((name, matches)) => run_command_of_plugin(name, matches, env, io),
+        None => print(&overview(), io),
     }
+}
+
+/// The path of this binary according to argv.
+fn called_as(args: &[OsString]) -> &Path {
+    args.first().map_or(Path::new(NAME), Path::new)
+}
+
+/// Runs a command that a plugin defines; clap rejects every other name.
+fn run_command_of_plugin(
+    name: &str,
+    matches: &ArgMatches,
+    env: &Environment,
+    io: &mut Streams<'_>,
+) -> u8 {
+    let command = commands_of_plugins().find(|command| command.name == name);
+    command.map_or(2, |command| (command.run)(matches, env, io))
 }
 
 /// Nomad runs every file of the directory and takes the first word that parses as a version.
@@ -167,16 +194,17 @@ fn overview() -> String {
 }
 
 fn plugin_list(long: bool) -> String {
-    let line = |entry: &Entry| {
-        if long {
-            format!("{:<12} {:<5} {}\n", entry.name, entry.kind.as_str(), entry.about)
-        } else {
-            format!("{}\n", entry.name)
-        }
-    };
-    PLUGINS.iter().map(line).collect()
+    PLUGINS.iter().map(if long { long_line } else { short_line }).collect()
+}
+
+fn long_line(entry: &Entry) -> String {
+    format!("{:<12} {:<5} {}\n", entry.name, entry.kind.as_str(), entry.about)
+}
+
+fn short_line(entry: &Entry) -> String {
+    [entry.name, "\n"].concat()
 }
 
 fn print(text: &str, io: &mut Streams<'_>) -> u8 {
-    u8::from(io.stdout.write_all(text.as_bytes()).and_then(|()| io.stdout.flush()).is_err())
+    u8::from(terminal::write(io.stdout, text).is_err())
 }

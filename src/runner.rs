@@ -1,6 +1,7 @@
 //! One plugin execution: environment and stdin in, one JSON document and an exit status out. Only
 //! this module writes to stdout.
 
+use std::any::Any;
 use std::io::{ErrorKind, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ use crate::plain_file::LARGEST_CONFIGURATION;
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Handles, Kind};
 use crate::steps;
 use crate::sys::capabilities::{self, Capability};
-use crate::terminal::Streams;
+use crate::terminal::{Streams, table};
 
 /// The version of the reference plugins whose behaviour we match.
 pub const REFERENCE_VERSION: &str = "1.9.1";
@@ -58,15 +59,9 @@ impl Execution<'_> {
             return about(self.entry, io.stderr);
         }
         let mut config_version = None;
-        let execution = AssertUnwindSafe(|| self.execute(io, &mut config_version));
-        let Err(error) =
-            catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
-        else {
-            return 0;
-        };
-        let error = with_missing_rights(error);
+        let Err(error) = caught(|| self.execute(io, &mut config_version)) else { return 0 };
         let object = error_object(&error, config_version.as_deref().unwrap_or(version::CURRENT));
-        if let Err(failed) = write(io.stdout, &object) {
+        if let Err(failed) = table::print(io.stdout, &object) {
             let _ = writeln!(io.stderr, "{failed}: {error}"); // no other place is left to report it
         }
         1
@@ -78,11 +73,7 @@ impl Execution<'_> {
         require_version(Command::Gc, &config.version, self.entry.versions)?;
         let path = self.env.get("CNI_PATH");
         let cx = self.context(&config, "", &path);
-        let collected =
-            catch_unwind(AssertUnwindSafe(|| self.entry.run(&cx, Call::Gc(valid)).map(drop)));
-        collected
-            .unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
-            .map_err(with_missing_rights)
+        caught(|| self.entry.run(&cx, Call::Gc(valid)).map(drop))
     }
 
     /// Checks in the reference's order: environment, stdin, configuration, command, version. Then
@@ -90,17 +81,16 @@ impl Execution<'_> {
     fn execute(&self, io: &mut Streams<'_>, config_version: &mut Option<String>) -> Result<()> {
         let parameters = Parameters::read(self.env)?;
         if parameters.command == Ok(Command::Version) {
-            return write(io.stdout, &(json::text(&Versions::of(self.entry.versions)) + "\n"));
+            return table::print(
+                io.stdout,
+                &(json::text(&Versions::of(self.entry.versions)) + "\n"),
+            );
         }
         let text = read_config(io.stdin)?;
         let document = conf::document(&text)?;
         *config_version = version_of(&document).ok();
         let config = Config::of(text, document)?;
-        let command = parameters.command.as_ref().copied();
-        let command = command.map_err(|word| {
-            Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}"))
-        })?;
-        require_version(command, &config.version, self.entry.versions)?;
+        require_version(known_command(&parameters)?, &config.version, self.entry.versions)?;
         // CNI_ARGS belongs to an attachment; for other commands the variable is ignored.
         let args = if parameters.container_id.is_some() { parameters.args.as_str() } else { "" };
         let cx = self.context(&config, args, &parameters.path);
@@ -150,10 +140,7 @@ const RIGHTS: [Capability; 5] = [
 
 /// Adds the missing capabilities to a refusal: "operation not permitted" alone misleads.
 fn with_missing_rights(error: Error) -> Error {
-    let is_refused = error.has_errno(Errno::EPERM)
-        || error.has_errno(Errno::EACCES)
-        || error.code == Code::HOST_PROGRAM;
-    let missing = if is_refused { capabilities::missing(&RIGHTS) } else { vec![] };
+    let missing = if is_refusal(&error) { capabilities::missing(&RIGHTS) } else { vec![] };
     if missing.is_empty() {
         return error; // the cause lies elsewhere
     }
@@ -161,20 +148,32 @@ fn with_missing_rights(error: Error) -> Error {
     error.with_details(format_args!("the process lacks {}", names.join(", ")))
 }
 
-fn error_of_panic(panic: &(dyn std::any::Any + Send)) -> Error {
-    let what = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or(panic.downcast_ref::<&str>().copied());
-    Error::new(Code::BUG, format!("a bug in cni-multi: {}", what.unwrap_or("panic")))
-        .with_details("what was done has been undone; please report it")
+fn is_refusal(error: &Error) -> bool {
+    let is_of_host_program = error.code == Code::HOST_PROGRAM;
+    error.has_errno(Errno::EPERM) || error.has_errno(Errno::EACCES) || is_of_host_program
 }
 
-fn write(stdout: &mut dyn Write, text: &str) -> Result<()> {
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-        .map_err(|e| Error::io("write to stdout", &e))
+/// Runs `work`; a panic in it becomes an error.
+fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
+        .map_err(with_missing_rights)
+}
+
+fn error_of_panic(panic: &(dyn Any + Send)) -> Error {
+    let msg = format!("a bug in cni-multi: {}", words_of_panic(panic).unwrap_or("panic"));
+    Error::new(Code::BUG, msg).with_details("what was done has been undone; please report it")
+}
+
+fn words_of_panic(panic: &(dyn Any + Send)) -> Option<&str> {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied())
+}
+
+fn known_command(parameters: &Parameters) -> Result<Command> {
+    parameters.command.as_ref().copied().map_err(|word| {
+        Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}"))
+    })
 }
 
 fn read_config(stdin: &mut dyn Read) -> Result<Vec<u8>> {
@@ -182,11 +181,15 @@ fn read_config(stdin: &mut dyn Read) -> Result<Vec<u8>> {
     let mut text = Vec::with_capacity(USUAL_CONFIG);
     stdin.take(LARGEST_CONFIGURATION as u64 + 1).read_to_end(&mut text).map_err(unread)?;
     if text.len() > LARGEST_CONFIGURATION {
-        let expected =
-            format!("expected a configuration of at most {} MiB", LARGEST_CONFIGURATION >> 20);
-        return Err(unread(ErrorKind::FileTooLarge.into()).with_details(expected));
+        return Err(too_large());
     }
     Ok(text)
+}
+
+fn too_large() -> Error {
+    let limit = LARGEST_CONFIGURATION >> 20;
+    let expected = format!("expected a configuration of at most {limit} MiB");
+    unread(ErrorKind::FileTooLarge.into()).with_details(expected)
 }
 
 fn unread(error: std::io::Error) -> Error {
@@ -206,27 +209,28 @@ fn perform(
         Ok(Command::Get) => get(entry, cx, &attachment(cx, parameters)?, stdout),
         Ok(Command::Del) => entry.run(cx, Call::Del(&detachment(cx, parameters)?)).map(drop),
         Ok(Command::Status) => entry.run(cx, Call::Status).map(drop),
-        // A runtime that sends no list of valid attachments has not declared any of them stale.
-        Ok(Command::Gc) => cx
-            .config
-            .valid_attachments()?
-            .map_or(Ok(()), |valid| entry.run(cx, Call::Gc(&valid)).map(drop)),
+        Ok(Command::Gc) => gc(entry, cx),
         Ok(Command::Version) | Err(_) => Err(Error::new(Code::BUG, "VERSION was answered before")),
     }
 }
 
-fn require_version(command: Command, version: &str, supported: &[&str]) -> Result<()> {
-    match command {
-        Command::Check | Command::Get => {
-            version::require_at_least(version::WITH_CHECK, command.as_str(), version, supported)
-        }
-        Command::Gc | Command::Status => {
-            version::require_at_least(version::WITH_GC, command.as_str(), version, supported)
-        }
-        Command::Add | Command::Del | Command::Version => {
-            version::require_supported(version, supported)
-        }
+/// Runs GC. A runtime that sends no list of valid attachments has not declared any of them stale.
+fn gc(entry: &Entry, cx: &Context<'_>) -> Result<()> {
+    match cx.config.valid_attachments()? {
+        Some(valid) => entry.run(cx, Call::Gc(&valid)).map(drop),
+        None => Ok(()),
     }
+}
+
+fn require_version(command: Command, version: &str, supported: &[&str]) -> Result<()> {
+    let least = match command {
+        Command::Check | Command::Get => version::WITH_CHECK,
+        Command::Gc | Command::Status => version::WITH_GC,
+        Command::Add | Command::Del | Command::Version => {
+            return version::require_supported(version, supported);
+        }
+    };
+    version::require_at_least(least, command.as_str(), version, supported)
 }
 
 fn key(cx: &Context<'_>, parameters: &Parameters) -> Result<Key> {
@@ -266,14 +270,12 @@ fn refuse_own(netns: Option<&Netns>, parameters: &Parameters) -> Result<()> {
     let Some(netns) = netns.filter(|_| !parameters.netns_override) else { return Ok(()) };
     let own = Netns::current()
         .map_err(|e| e.context("get plugin's netns failed").with_code(Code::INVALID_NETNS))?;
-    if netns.is_same_as(&own)? {
-        return Err(Error::new(
-            Code::INVALID_NETNS,
-            "plugin's netns and netns from CNI_NETNS should not be the same",
-        )
-        .with_details(format_args!("CNI_NETNS is {:?}", parameters.netns)));
-    }
-    Ok(())
+    if netns.is_same_as(&own)? { Err(is_own(&parameters.netns)) } else { Ok(()) }
+}
+
+fn is_own(netns: &str) -> Error {
+    let msg = "plugin's netns and netns from CNI_NETNS should not be the same";
+    Error::new(Code::INVALID_NETNS, msg).with_details(format_args!("CNI_NETNS is {netns:?}"))
 }
 
 /// Runs ADD, which is complete when its result is written: if the write fails, the attachment is
@@ -295,29 +297,28 @@ fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> 
         Error::new(Code::INVALID_CONFIG, e.to_string())
             .with_details(format_args!("the result has no form in cniVersion {version}"))
     })?;
-    write(stdout, &document.to_text())
+    table::print(stdout, &document.to_text())
 }
 
 /// GET of specification 0.4.0-dev: prints the result of ADD again, if the IPAM plugin still holds
 /// its addresses.
 fn get(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
-    let unknown = |details: &str| {
-        let msg = format!(
-            "unknown container {:?}: no attachment {:?} to network {:?}",
-            at.key.container_id.as_str(),
-            at.ifname(),
-            at.key.network.as_str()
-        );
-        Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details)
-    };
     let held = match entry.kind {
         Kind::Ipam => entry.run(cx, Call::Check(at)).map(drop),
         Kind::Main | Kind::Meta => steps::ipam::check_if_any(cx, at),
     };
-    held.map_err(|e| unknown(&e.to_string()))?;
-    let result = cx
-        .config
-        .prev_result()?
-        .ok_or_else(|| unknown("prevResult is missing: there was no ADD, or a DEL since"))?;
+    held.map_err(|e| unknown(at, &e.to_string()))?;
+    let missing = "prevResult is missing: there was no ADD, or a DEL since";
+    let result = cx.config.prev_result()?.ok_or_else(|| unknown(at, missing))?;
     print_result(cx, result, stdout)
+}
+
+fn unknown(at: &Attachment, details: &str) -> Error {
+    let msg = format!(
+        "unknown container {:?}: no attachment {:?} to network {:?}",
+        at.key.container_id.as_str(),
+        at.ifname(),
+        at.key.network.as_str()
+    );
+    Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details)
 }
