@@ -142,13 +142,17 @@ impl Lock {
 
     fn wait(self, file: &File) -> io::Result<()> {
         loop {
-            let locked = match self {
-                Lock::Whole(mode) => mode.wait(file),
-                Lock::Bytes(range, mode) => range.wait(file, mode),
-            };
-            if !locked.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::Interrupted) {
-                return locked;
+            match self.wait_once(file) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
+                locked => return locked,
             }
+        }
+    }
+
+    fn wait_once(self, file: &File) -> io::Result<()> {
+        match self {
+            Lock::Whole(mode) => mode.wait(file),
+            Lock::Bytes(range, mode) => range.wait(file, mode),
         }
     }
 }
@@ -181,6 +185,31 @@ impl Handover {
         let locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
         let arrived = self.arrived.wait_timeout_while(locked, limit, |locked| locked.is_none());
         arrived.unwrap_or_else(PoisonError::into_inner).0.take()
+    }
+}
+
+/// A wait in vain.
+struct Waited {
+    time: Duration,
+    /// The last holder.
+    holder: Option<String>,
+}
+
+impl Handover {
+    /// Waits for the file while the holder changes; looks up the holder in between.
+    fn wait_for(&self, place: &Place, patience: Patience) -> Result<io::Result<File>, Waited> {
+        let limit = patience.deadline.limit(Duration::MAX);
+        let mut seen = Seen::default();
+        let mut time = Duration::ZERO;
+        while seen.looks < LOOKS && time < limit {
+            let between = (patience.of_one / LOOKS).min(limit - time);
+            if let Some(locked) = self.wait(between) {
+                return Ok(locked);
+            }
+            time += between;
+            seen.look(place.holder());
+        }
+        Err(Waited { time, holder: seen.holder })
     }
 }
 
@@ -234,18 +263,12 @@ pub fn take(file: File, path: &Path, mode: Mode, patience: Patience) -> Result<F
     let place = Place::of(&file).map_err(failed)?;
     let handover =
         Handover::start(file, Lock::Whole(mode)).map_err(|e| Error::io("start a thread", &e))?;
-    let limit = patience.deadline.limit(Duration::MAX);
-    let mut seen = Seen::default();
-    let mut waited = Duration::ZERO;
-    while seen.looks < LOOKS && waited < limit {
-        let between = (patience.of_one / LOOKS).min(limit - waited);
-        if let Some(locked) = handover.wait(between) {
-            return locked.map_err(failed);
+    match handover.wait_for(&place, patience) {
+        Ok(locked) => locked.map_err(failed),
+        Err(Waited { time, holder }) => {
+            Err(not_free(format_args!("lock {path:?}"), path, holder, time))
         }
-        waited += between;
-        seen.look(place.holder());
     }
-    Err(not_free(format_args!("lock {path:?}"), path, seen.holder, waited))
 }
 
 /// Locks the file until it is closed; None on timeout. For locks with holders that /proc/locks does
@@ -325,12 +348,15 @@ impl Place {
     /// it: on file systems whose device numbers differ there (btrfs, overlay), in another PID
     /// namespace, or when the process that took the lock has exited and a child keeps it.
     pub fn holder(&self) -> Option<String> {
-        let pid = (0..READS).find_map(|_| {
-            let locks = fs::read_to_string("/proc/locks").ok()?;
-            locks.lines().find_map(|line| self.holder_in(line))
-        })?;
+        let pid = (0..READS).find_map(|_| self.look_up())?;
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
         Some(format!("process {pid} ({})", name.trim_end().escape_debug()))
+    }
+
+    /// Looks the holder up once.
+    fn look_up(&self) -> Option<u32> {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        locks.lines().find_map(|line| self.holder_in(line))
     }
 
     /// Parses `1: FLOCK  ADVISORY  WRITE 17 08:01:4242 0 EOF`; waiters have an arrow after the

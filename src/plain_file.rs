@@ -1,7 +1,7 @@
 //! Files in a directory that others may write to: never follow a symlink unless the caller asks for
 //! it, never block on a FIFO, and never read more than such a file can legitimately hold.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -28,18 +28,25 @@ pub fn read_configuration(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn read_with(flags: OFlag, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-    let mut file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    if metadata.len() > limit as u64 {
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    let size = require_regular(&file)?.len();
+    if size > limit as u64 {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge));
     }
-    // The size is known, so one read is enough: no second one is needed to find the end.
-    let mut content = vec![0; metadata.len() as usize];
+    read_all(file, size as usize)
+}
+
+/// Reads a file of this size: one read is enough, and no second one is needed to find the end.
+fn read_all(mut file: File, size: usize) -> io::Result<Vec<u8>> {
+    let mut content = vec![0; size];
     file.read_exact(&mut content)?;
     Ok(content)
+}
+
+/// Fails unless the open file is a regular file.
+fn require_regular(file: &File) -> io::Result<Metadata> {
+    let metadata = file.metadata()?;
+    if metadata.is_file() { Ok(metadata) } else { Err(io::Error::other("not a regular file")) }
 }
 
 /// Whether [`read`] failed because the path is not a file of ours: a link, a FIFO, a directory, a
@@ -53,14 +60,21 @@ pub fn is_no_file(errno: Option<i32>) -> bool {
 /// Creates a directory and its parents, unless the name exists. A name that is not a directory
 /// shows only when it is used.
 pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
-    let make = || DirBuilder::new().mode(mode).create(path);
-    let made = match (make(), path.parent()) {
+    match (make_directory(path, mode), path.parent()) {
         (Err(e), Some(parent)) if e.kind() == io::ErrorKind::NotFound => {
-            make_directories(parent, mode).and_then(|()| make())
+            make_directories(parent, mode)?;
+            make_directory(path, mode)
         }
         (made, _) => made,
-    };
-    made.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
+    }
+}
+
+/// Creates a directory, unless the name exists.
+fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
 }
 
 /// Creates a directory that only its owner can access, with parents open to others. A symlink in
@@ -122,15 +136,19 @@ pub const DRAFT: &str = "draft";
 /// which a crash leaves behind: remove a file written this way with [`take`].
 pub fn put(path: &Path, content: &[u8]) -> io::Result<()> {
     let draft = path.with_extension(DRAFT);
-    let put = || create_anew(&draft, content).and_then(|()| std::fs::rename(&draft, path));
-    let put = match put() {
+    let put = match put_by(&draft, path, content) {
         // A GC removed the draft as one left by a crash.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => put(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => put_by(&draft, path, content),
         done => done,
     };
     put.inspect_err(|_| {
         let _ = std::fs::remove_file(&draft); // report the error of the write
     })
+}
+
+fn put_by(draft: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
+    create_anew(draft, content)?;
+    std::fs::rename(draft, path)
 }
 
 /// Removes a file written by [`put`], and its draft; a missing file is not an error.
@@ -144,9 +162,7 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(false).mode(0o600);
     let file = options.custom_flags(GUARD.bits()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
+    require_regular(&file)?;
     Ok(file)
 }
 

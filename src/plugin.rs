@@ -201,6 +201,11 @@ fn validated<P: Plugin>(cx: &Context<'_>, is_for_add: bool) -> Result<P::Conf> {
     Ok(conf)
 }
 
+/// The result of an operation that has none.
+fn nothing((): ()) -> AddResult {
+    AddResult::default()
+}
+
 fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
     let conf = match call {
         // Whatever was attached must be removed, even when ADD would now refuse its configuration.
@@ -208,7 +213,6 @@ fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
         Call::Add(_) => validated::<P>(cx, true)?,
         Call::Check(_) | Call::Status => validated::<P>(cx, false)?,
     };
-    let nothing = |()| AddResult::default();
     match call {
         Call::Add(at) => P::add(cx, &conf, at),
         Call::Check(at) => P::check(cx, &conf, at).map(nothing),
@@ -287,13 +291,19 @@ impl Handles {
         path: &str,
         open: fn(&str) -> Result<Option<Netns>>,
     ) -> Result<Option<Rc<Netns>>> {
-        if let Some((_, netns)) = self.container.borrow().as_ref().filter(|(kept, _)| kept == path)
-        {
-            return Ok(Some(Rc::clone(netns)));
+        if let Some(netns) = self.kept_netns(path) {
+            return Ok(Some(netns));
         }
         let opened = open(path)?.map(Rc::new);
         *self.container.borrow_mut() = opened.clone().map(|netns| (path.to_owned(), netns));
         Ok(opened)
+    }
+
+    /// The namespace that was requested last, if it is the one at this path.
+    fn kept_netns(&self, path: &str) -> Option<Rc<Netns>> {
+        let container = self.container.borrow();
+        let (kept, netns) = container.as_ref()?;
+        (kept == path).then(|| Rc::clone(netns))
     }
 
     /// The nf_tables socket of the current namespace; None if the kernel lacks nf_tables.
