@@ -53,9 +53,11 @@ fn require_regular(file: &File) -> io::Result<Metadata> {
 /// socket, or a file far too long. After any other error there may be a file, and a later read may
 /// succeed.
 pub fn is_no_file(errno: Option<i32>) -> bool {
-    const OF_OTHER_KINDS: [Errno; 4] = [Errno::ELOOP, Errno::EISDIR, Errno::ENXIO, Errno::ENODEV];
     errno.is_none_or(|errno| OF_OTHER_KINDS.contains(&Errno::from_raw(errno)))
 }
+
+/// The errors of opening what is not a regular file.
+const OF_OTHER_KINDS: [Errno; 4] = [Errno::ELOOP, Errno::EISDIR, Errno::ENXIO, Errno::ENODEV];
 
 /// Creates a directory and its parents, unless the name exists. A name that is not a directory
 /// shows only when it is used.

@@ -17,8 +17,13 @@ pub const CONF_DIR: &str = "/etc/cni/net.d";
 /// The plugin directories: from the command line, else from the variable, else this binary's
 /// directory, so that it works alone.
 pub fn plugin_path(typed: &str, env: &Environment) -> Result<String> {
-    let path = if typed.is_empty() { env.get("CNI_PATH") } else { typed.to_owned() };
+    let path = typed_or_variable(typed, "CNI_PATH", env);
     if path.is_empty() { own_directory() } else { Ok(path) }
+}
+
+/// The text from the command line, else from the variable; may be empty.
+fn typed_or_variable(typed: &str, variable: &str, env: &Environment) -> String {
+    if typed.is_empty() { env.get(variable) } else { typed.to_owned() }
 }
 
 /// The directory of this binary.

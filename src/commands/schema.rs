@@ -94,8 +94,7 @@ impl Author {
 
     /// The schema of one plugin in a list.
     fn plugin_of_list(&self) -> Value {
-        let kind = ("type", self.names(is_of_list));
-        let mut schema = object_of(texts(["type"]), vec![kind]);
+        let mut schema = typed_object(Some("type"), self.names(is_of_list));
         schema.push(("allOf", self.rules(is_of_list, |kind| kind)));
         Value::object(schema)
     }
@@ -177,8 +176,8 @@ impl Author {
     /// The object `ipam` of a plugin that calls an IPAM plugin.
     fn ipam(&self, learnt: &Learnt) -> Value {
         let is_required = learnt.required().any(|key| key == "ipam");
-        let kind = ("type", self.names(is_ipam_plugin));
-        Value::object(object_of(texts(is_required.then_some("type")), vec![kind]))
+        let required = is_required.then_some("type");
+        Value::object(typed_object(required, self.names(is_ipam_plugin)))
     }
 }
 
@@ -453,6 +452,11 @@ fn boolean_or_text() -> Value {
 fn has(key: &'static str, schema: Value) -> Value {
     let properties = Value::object(vec![(key, schema)]);
     Value::object(vec![("required", texts([key])), ("properties", properties)])
+}
+
+/// The members of the schema of an object with a `type`.
+fn typed_object(required: Option<&str>, kind: Value) -> Members {
+    object_of(texts(required), vec![("type", kind)])
 }
 
 /// The members of an object's schema.

@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -174,11 +174,15 @@ fn is_of(lease: &Holder, holder: &Holder) -> bool {
 
 /// Every lease in host-local's default directory.
 fn leases(dir: &Path) -> Result<HashMap<Hash8, Leases>> {
+    match fs::read_dir(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(HashMap::new()),
+        entries => leases_of(entries.map_err(Error::at_path("open", dir))?, dir),
+    }
+}
+
+/// The leases of every network among the entries of a directory.
+fn leases_of(entries: fs::ReadDir, dir: &Path) -> Result<HashMap<Hash8, Leases>> {
     let mut all = HashMap::new();
-    let entries = match fs::read_dir(dir) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(all),
-        entries => entries.map_err(Error::at_path("open", dir))?,
-    };
     for entry in entries {
         let entry = entry.map_err(Error::at_path("open", dir))?;
         let Some(network) = network_of(&entry.file_name()) else { continue };
@@ -196,7 +200,7 @@ fn network_of(name: &OsStr) -> Option<NetworkName> {
 /// The leases in a network's directory; None if it is none.
 fn leases_of_network(dir: &Path) -> Result<Option<Leases>> {
     match lease::addresses(dir) {
-        Err(e) if e.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        Err(e) if e.kind() == ErrorKind::NotADirectory => Ok(None),
         ips => read_leases(dir, ips.map_err(Error::at_path("open", dir))?).map(Some),
     }
 }

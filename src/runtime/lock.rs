@@ -168,10 +168,14 @@ impl Place {
     /// releases with its file what that has.
     fn wait(&self, file: &File, mode: Mode, patience: Duration) -> Result<File> {
         warn("waiting for another operation on the same container, or gc");
-        let msg = || format!("{} has not ended for {patience:?}", self.what);
         file_lock::take_beside(file, Lock::Bytes(self.range, mode), patience)
             .map_err(|e| Error::io(format_args!("wait for {}", self.what), &e))?
-            .ok_or_else(|| Error::new(Code::TRY_AGAIN, msg()))
+            .ok_or_else(|| self.not_ended(patience))
+    }
+
+    fn not_ended(&self, patience: Duration) -> Error {
+        let msg = format!("{} has not ended for {patience:?}", self.what);
+        Error::new(Code::TRY_AGAIN, msg)
     }
 }
 

@@ -1,6 +1,5 @@
 //! An attachment as displayed: the content of its cache file, and the state of its namespace.
 
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use crate::cni::attachment::{Key, NetworkName};
@@ -8,6 +7,7 @@ use crate::cni::json::Value;
 use crate::error::{Error, Result};
 use crate::net::netns::Netns;
 use crate::runtime::cache::{Cache, Found, Record};
+use crate::runtime::living::is_gone;
 use crate::runtime::parameters::Parameters;
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
@@ -28,8 +28,7 @@ pub struct Attached {
 /// Every file of the cache. A bare result of an old libcni shows its network, one of `networks`,
 /// only by the file's name.
 pub fn all(cache: &Cache, networks: &[NetworkName]) -> Result<Vec<Attached>> {
-    let files = cache.all()?.into_iter();
-    Ok(files.map(|found| Attached::of(found, networks)).collect())
+    Ok(cache.all()?.into_iter().map(|found| Attached::of(found, networks)).collect())
 }
 
 /// What a record contains, as far as it can be read.
@@ -45,19 +44,21 @@ struct Contents {
 impl Contents {
     /// The contents of a record; `named` is the attachment that the file's name indicates.
     fn of(record: Result<Record>, named: Option<Parameters>) -> Contents {
-        let unreadable =
-            |error: Error| Contents { problem: error.to_string(), ..Contents::default() };
         let Record { at, document, result, .. } = match record {
             Ok(record) => record,
-            Err(error) => return unreadable(error),
+            Err(error) => return Contents::unreadable(&error),
         };
         match result {
-            Err(error) => Contents { at, document, ..unreadable(error) },
+            Err(error) => Contents { at, document, ..Contents::unreadable(&error) },
             Ok(result) => {
                 let result = result.map_or(Value::Null, |result| result.to_value());
                 Contents { at: at.or(named), document, result, problem: String::new() }
             }
         }
+    }
+
+    fn unreadable(error: &Error) -> Contents {
+        Contents { problem: error.to_string(), ..Contents::default() }
     }
 
     /// The members that `ps` prints, without those about the file.
@@ -128,7 +129,7 @@ fn put_names(members: &mut Members, key: &Key) {
 fn state(netns: &str) -> &'static str {
     match Netns::open_if_there(netns) {
         Ok(Some(_)) => "alive",
-        _ if !netns.is_empty() && matches!(Path::new(netns).try_exists(), Ok(false)) => "gone",
+        _ if is_gone(netns) => "gone",
         _ => "unknown",
     }
 }

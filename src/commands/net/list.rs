@@ -39,7 +39,7 @@ pub fn show(dir: &Path, as_json: bool) -> Result<String> {
 /// One row per file. A search by name takes the first file with that name, and stops at the first
 /// file that cannot be read.
 fn rows(dir: &Path) -> Result<Vec<Row>> {
-    let mut rows: Vec<Row> = vec![];
+    let mut rows = vec![];
     for path in directory::files(dir)? {
         let row = Row::of(&path, &rows);
         rows.push(row);

@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use super::capability;
 use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
-use crate::commands::{CONF_DIR, plugin_path};
+use crate::commands::{CONF_DIR, plugin_path, typed_or_variable};
 use crate::error::Result;
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
@@ -42,8 +42,7 @@ impl Operator<'_> {
 
     /// The option, else the variable, else the default `usual`; empty means not given.
     pub fn option(&self, name: &str, variable: &str, usual: &str) -> String {
-        let typed = self.argument(name);
-        let text = if typed.is_empty() { self.env.get(variable) } else { typed.to_owned() };
+        let text = typed_or_variable(self.argument(name), variable, self.env);
         if text.is_empty() { usual.to_owned() } else { text }
     }
 

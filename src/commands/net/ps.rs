@@ -42,8 +42,8 @@ fn rows(operator: &Operator<'_>) -> Result<Vec<Value>> {
 
 /// The network of the command line, or all.
 fn networks(operator: &Operator<'_>) -> Result<Vec<NetworkName>> {
-    match operator.network()? {
-        Some(name) => Ok(vec![name]),
-        None => Ok(network::names(&operator.conf_dir()).0),
-    }
+    Ok(match operator.network()? {
+        Some(name) => vec![name],
+        None => network::names(&operator.conf_dir()).0,
+    })
 }

@@ -210,13 +210,18 @@ impl Document {
         let mut found = vec![];
         for group in object.groups() {
             for (i, member) in group.iter().enumerate() {
-                let [before, after] = [&group[..i], &group[i + 1..]];
-                if self.has(before, path, &member.key) && !self.has(after, path, &member.key) {
+                if self.is_last_duplicate(path, &group, i) {
                     found.push(below(path, &member.key));
                 }
             }
         }
         found
+    }
+
+    /// Whether the key of the member at this index occurs before it, and not after it.
+    fn is_last_duplicate(&self, path: &str, group: &[&Member], index: usize) -> bool {
+        let key = &group[index].key;
+        self.has(&group[..index], path, key) && !self.has(&group[index + 1..], path, key)
     }
 
     /// Whether the key is one of these members' keys, in the object at this path.
@@ -295,16 +300,18 @@ impl Item {
                     child.walk(item(&path, i), visit);
                 }
             }
-            Content::Object(object) => {
-                for member in &object.members {
-                    member.item.walk(below(&path, &member.key), visit);
-                }
-            }
+            Content::Object(object) => object.walk(&path, visit),
         }
     }
 }
 
 impl Object {
+    fn walk<'a>(&'a self, path: &str, visit: &mut dyn FnMut(&str, &'a Item)) {
+        for member in &self.members {
+            member.item.walk(below(path, &member.key), visit);
+        }
+    }
+
     fn new(members: Vec<Member>) -> Object {
         let mut order: Vec<usize> = (0..members.len()).collect();
         order.sort_unstable_by(|a, b| {

@@ -1,5 +1,8 @@
 //! One finding and its output: for people with the source line, for tools as JSON.
 
+use std::iter::Take;
+use std::str::Chars;
+
 use serde::{Serialize, Serializer};
 
 use super::document::{Document, Spot};
@@ -107,12 +110,17 @@ impl Shown {
         let before = nearest_part(before, after);
         let mut shown = Shown::default();
         before.chars().for_each(|letter| shown.push_before(letter));
-        for (i, letter) in after.chars().take(WIDTH - before.chars().count()).enumerate() {
-            let columns = push_visible(&mut shown.line, letter);
-            shown.carets += if i < width { columns } else { 0 };
-        }
-        shown.carets = shown.carets.max(1);
+        shown.push_after(after.chars().take(WIDTH - before.chars().count()), width);
         shown
+    }
+
+    /// Adds the rest of the line, of which the first `width` letters are marked.
+    fn push_after(&mut self, letters: Take<Chars<'_>>, width: usize) {
+        for (i, letter) in letters.enumerate() {
+            let columns = push_visible(&mut self.line, letter);
+            self.carets += if i < width { columns } else { 0 };
+        }
+        self.carets = self.carets.max(1);
     }
 
     /// Adds a letter before the marked part. Tabs are kept, so that the markers align under their
@@ -180,15 +188,19 @@ impl Finding {
     /// Writes the finding for people: the place in the format of compilers, the line, and the wrong
     /// part underlined.
     pub fn tell(&self, out: &mut String) {
-        let file = visible(&self.file);
-        let message = visible(&self.message);
-        let place = self.place_text();
-        push(out, &[&file, &place, ": ", self.severity(), ": ", &message, " [", self.code, "]\n"]);
-        if !place.is_empty() {
+        self.tell_message(out);
+        if self.place.0 > 0 {
             self.tell_line(out);
             self.tell_advice(out);
             out.push('\n');
         }
+    }
+
+    fn tell_message(&self, out: &mut String) {
+        let file = visible(&self.file);
+        let place = self.place_text();
+        let message = visible(&self.message);
+        push(out, &[&file, &place, ": ", self.severity(), ": ", &message, " [", self.code, "]\n"]);
     }
 
     /// Line and column; empty for the file as a whole.

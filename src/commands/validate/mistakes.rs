@@ -135,10 +135,17 @@ impl Rest {
     fn take_out(&mut self, path: &str) -> bool {
         let Some(current) = self.in_rest(path) else { return false };
         let taken = remove(&mut self.value, &current);
-        if taken && let Some((list, index)) = last_item(path) {
-            self.items.push((list.to_owned(), index));
+        if taken {
+            self.note_item(path);
         }
         taken
+    }
+
+    /// Notes that the value at this path of the file, if it is an item, is removed.
+    fn note_item(&mut self, path: &str) {
+        if let Some((list, index)) = last_item(path) {
+            self.items.push((list.to_owned(), index));
+        }
     }
 
     /// The path in the file for a path in the remaining object.
@@ -170,7 +177,7 @@ impl Rest {
                 return None;
             }
             in_rest.push_str(head);
-            in_rest = item(&in_rest, (0..index).filter(|before| self.has(list, *before)).count());
+            in_rest = item(&in_rest, self.left_before(list, index));
             rest = more;
         }
         Some(in_rest + rest)
@@ -179,6 +186,11 @@ impl Rest {
     /// The index in the file's list of the item at this index of the remaining list.
     fn nth_left(&self, list: &str, index: usize) -> Option<usize> {
         (0..).filter(|index| self.has(list, *index)).nth(index)
+    }
+
+    /// The number of items before this one that have not been removed.
+    fn left_before(&self, list: &str, index: usize) -> usize {
+        (0..index).filter(|before| self.has(list, *before)).count()
     }
 
     /// Whether the item of the file's list has not been removed.

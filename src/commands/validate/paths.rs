@@ -95,9 +95,9 @@ fn put_item(items: &mut [Value], path: &str, new: Value) {
 /// The member of this name; an empty object if there was none.
 fn member<'a>(pairs: &'a mut Vec<(String, Value)>, key: &str) -> &'a mut Value {
     let found = pairs.iter().position(|(name, _)| name.eq_ignore_ascii_case(key));
-    if found.is_none() {
+    let index = found.unwrap_or(pairs.len());
+    if index == pairs.len() {
         pairs.push((key.to_owned(), Value::Object(vec![])));
     }
-    let index = found.unwrap_or(pairs.len() - 1);
     &mut pairs[index].1
 }

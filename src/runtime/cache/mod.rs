@@ -115,16 +115,21 @@ impl Cache {
     /// The result of the attachment's ADD, in this version; None if it has no file. The error is
     /// [`Code::IO`] if the file cannot be read now; with any other code the file can never be used.
     pub fn result(&self, key: &Key, version: &str) -> Result<Option<Document>> {
-        let file = self.file(key);
-        let text = match read(&file) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(Error::at_path("read", &file))?,
-        };
-        if names_another(&text, key) {
-            return Ok(None);
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        match result_of(&text)? {
+            Some(result) => converted(result, version).map(Some),
+            None => Ok(None),
         }
-        let Some(result) = result_of(&text)? else { return Ok(None) };
-        converted(result, version).map(Some)
+    }
+
+    /// The content of the attachment's file; None if it has none.
+    fn text(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        let file = self.file(key);
+        match read(&file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Ok(text) if names_another(&text, key) => Ok(None),
+            text => text.map(Some).map_err(Error::at_path("read", &file)),
+        }
     }
 
     /// Removes the attachment's file.
