@@ -17,6 +17,10 @@ pub enum Family {
     V6,
 }
 
+/// `224.0.0.0/4` and `ff00::/8`.
+const MULTICAST_V4: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4);
+const MULTICAST_V6: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
+
 impl Family {
     /// Both families, in the order in which they are configured.
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
@@ -50,10 +54,8 @@ impl Family {
     /// The multicast addresses.
     pub fn multicast(self) -> IpNet {
         match self {
-            Family::V4 => IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4)),
-            Family::V6 => {
-                IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8))
-            }
+            Family::V4 => IpNet::V4(MULTICAST_V4),
+            Family::V6 => IpNet::V6(MULTICAST_V6),
         }
     }
 

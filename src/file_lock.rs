@@ -54,14 +54,25 @@ pub enum Mode {
 impl Mode {
     /// Takes the lock if it is free; returns whether it did.
     pub fn try_take(self, file: &File) -> io::Result<bool> {
-        // Fully qualified, because std has methods of the same names.
-        let tried = match self {
-            Mode::Exclusive => fs2::FileExt::try_lock_exclusive(file),
-            Mode::Shared => fs2::FileExt::try_lock_shared(file),
-        };
-        match tried {
+        match self.try_lock(file) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
             tried => tried.map(|()| true),
+        }
+    }
+
+    /// The functions are fully qualified, because std has methods of the same names.
+    fn try_lock(self, file: &File) -> io::Result<()> {
+        match self {
+            Mode::Exclusive => fs2::FileExt::try_lock_exclusive(file),
+            Mode::Shared => fs2::FileExt::try_lock_shared(file),
+        }
+    }
+
+    /// The mode in fcntl(2).
+    fn as_l_type(self) -> libc::c_short {
+        match self {
+            Mode::Exclusive => libc::F_WRLCK as libc::c_short,
+            Mode::Shared => libc::F_RDLCK as libc::c_short,
         }
     }
 
@@ -90,12 +101,8 @@ impl Range {
     }
 
     fn as_flock(self, mode: Mode) -> libc::flock {
-        let kind = match mode {
-            Mode::Exclusive => libc::F_WRLCK,
-            Mode::Shared => libc::F_RDLCK,
-        };
         libc::flock {
-            l_type: kind as libc::c_short,
+            l_type: mode.as_l_type(),
             l_whence: libc::SEEK_SET as libc::c_short,
             l_start: self.start,
             l_len: self.length,

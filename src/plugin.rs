@@ -173,6 +173,11 @@ impl Entry {
         }
     }
 
+    /// The specification versions that the plugin supports, as another program lists its own.
+    pub fn spoken(&self) -> Vec<String> {
+        self.versions.iter().map(|&version| version.to_owned()).collect()
+    }
+
     /// The command that has the plugin's own name, if there is one.
     pub fn own_command(&self) -> Option<&'static OperatorCommand> {
         self.commands.iter().find(|command| command.name == self.name)
@@ -391,11 +396,12 @@ impl Attachment {
 
     /// The container's namespace.
     pub fn netns(&self) -> Result<&Netns> {
-        let open = || {
-            let opened = Netns::open(&self.netns_path).map(Rc::new);
-            opened.map_err(|e| unopened(&self.netns_path, e))
-        };
-        get_or_try_init(&self.netns, open).map(Rc::as_ref)
+        get_or_try_init(&self.netns, || self.open()).map(Rc::as_ref)
+    }
+
+    fn open(&self) -> Result<Rc<Netns>> {
+        let opened = Netns::open(&self.netns_path).map(Rc::new);
+        opened.map_err(|e| unopened(&self.netns_path, e))
     }
 
     /// Runs `work` inside the container's namespace.

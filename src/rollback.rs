@@ -30,14 +30,19 @@ impl<'a> Rollback<'a> {
     /// Runs all undos, last one first; adds their failures to the error's details.
     fn undo_all(&mut self, mut error: Error) -> Error {
         while let Some((what, undo)) = self.undos.pop() {
-            match undo() {
-                Err(failed) if !failed.is_not_found() => {
-                    error = error.with_details(format_args!("undo: {what}: {failed}"));
-                }
-                _ => (), // undone, or gone already
-            }
+            error = with_outcome(error, &what, undo());
         }
         error
+    }
+}
+
+/// The error, with the failure of an undo. What is gone already is undone.
+fn with_outcome(error: Error, what: &str, undone: Result<()>) -> Error {
+    match undone {
+        Err(failed) if !failed.is_not_found() => {
+            error.with_details(format_args!("undo: {what}: {failed}"))
+        }
+        _ => error,
     }
 }
 

@@ -293,11 +293,14 @@ fn add(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write)
 
 fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> Result<()> {
     let version = &cx.config.version;
-    let document = result.into_document(version).map_err(|e| {
-        Error::new(Code::INVALID_CONFIG, e.to_string())
-            .with_details(format_args!("the result has no form in cniVersion {version}"))
-    })?;
+    let document =
+        result.into_document(version).map_err(|e| has_no_form(e.to_string(), version))?;
     table::print(stdout, &document.to_text())
+}
+
+fn has_no_form(problem: String, version: &str) -> Error {
+    Error::new(Code::INVALID_CONFIG, problem)
+        .with_details(format_args!("the result has no form in cniVersion {version}"))
 }
 
 /// GET of specification 0.4.0-dev: prints the result of ADD again, if the IPAM plugin still holds

@@ -111,10 +111,15 @@ pub fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
 
 /// The names of the directory's entries of the wanted type, sorted.
 pub(super) fn names(dir: &Path, is_wanted: fn(FileType) -> bool) -> io::Result<Vec<OsString>> {
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
-        entries => entries?,
+    let mut names = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => vec![],
+        entries => names_among(entries?, is_wanted)?,
     };
+    names.sort_unstable(); // a cache may have ten thousand
+    Ok(names)
+}
+
+fn names_among(entries: fs::ReadDir, is_wanted: fn(FileType) -> bool) -> io::Result<Vec<OsString>> {
     let mut names = vec![];
     for entry in entries {
         let entry = entry?;
@@ -122,7 +127,6 @@ pub(super) fn names(dir: &Path, is_wanted: fn(FileType) -> bool) -> io::Result<V
             names.push(entry.file_name());
         }
     }
-    names.sort_unstable(); // a cache may have ten thousand
     Ok(names)
 }
 

@@ -177,29 +177,37 @@ fn name_of(list: &Value) -> Result<String> {
 }
 
 /// The supported ones among the entries of `cniVersions`.
-fn spoken_of(versions: &[Value]) -> Result<Vec<(version::Number, String)>> {
+fn spoken_of(versions: &[Value]) -> Result<Vec<Spoken>> {
     let mut spoken = vec![];
     for (index, version) in versions.iter().enumerate() {
-        let path = format!("cniVersions[{index}]");
-        let Value::String(version) = version else {
-            let found = go_type(version);
-            let problem = format!("invalid type for cniVersions index {index}: {found}");
-            return invalid(&path, problem);
-        };
-        let entry = format!("invalid cniVersions entry {version} at index {index}");
-        spoken.extend(if_spoken(version, &path, &entry)?);
+        spoken.extend(spoken_entry(index, version)?);
     }
     Ok(spoken)
 }
 
-/// The version, unless it is newer than the newest supported one.
-fn if_spoken(version: &str, path: &str, entry: &str) -> Result<Option<(version::Number, String)>> {
-    let refused = |error: Error| {
-        let error = error.context(entry);
-        Error::config(path, &error.msg).with_code(error.code).phrased(&error.msg)
+/// A version with its text.
+type Spoken = (version::Number, String);
+
+fn spoken_entry(index: usize, version: &Value) -> Result<Option<Spoken>> {
+    let path = format!("cniVersions[{index}]");
+    let Value::String(version) = version else {
+        let found = go_type(version);
+        let problem = format!("invalid type for cniVersions index {index}: {found}");
+        return invalid(&path, problem);
     };
-    let number = version::Number::parse(version).map_err(refused)?;
-    Ok((number <= version::Number::parse(version::CURRENT)?).then(|| (number, version.to_owned())))
+    let entry = format!("invalid cniVersions entry {version} at index {index}");
+    if_spoken(version, &path, &entry)
+}
+
+/// The version, unless it is newer than the newest supported one.
+fn if_spoken(version: &str, path: &str, entry: &str) -> Result<Option<Spoken>> {
+    let number = version::Number::parse(version).map_err(|e| refused(e.context(entry), path))?;
+    let newest = version::Number::parse(version::CURRENT)?;
+    Ok((number <= newest).then(|| (number, version.to_owned())))
+}
+
+fn refused(error: Error, path: &str) -> Error {
+    Error::config(path, &error.msg).with_code(error.code).phrased(&error.msg)
 }
 
 /// A boolean, which in 0.4.0 was a string.

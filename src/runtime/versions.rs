@@ -26,9 +26,7 @@ impl Runtime<'_> {
     pub fn versions(&self, kind: &str) -> Result<Vec<String>> {
         match self.find(kind)? {
             Program::File(program) => delegate::versions(&program, self.env),
-            Program::Own(entry) => {
-                Ok(entry.versions.iter().map(|&version| version.to_owned()).collect())
-            }
+            Program::Own(entry) => Ok(entry.spoken()),
         }
     }
 
@@ -36,7 +34,7 @@ impl Runtime<'_> {
     pub fn versions_within(&self, kind: &str, patience: Duration) -> Result<Vec<String>> {
         match self.find(kind)? {
             Program::File(program) => delegate::versions_within(&program, self.env, patience),
-            Program::Own(_) => self.versions(kind),
+            Program::Own(entry) => Ok(entry.spoken()),
         }
     }
 

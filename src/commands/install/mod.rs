@@ -366,6 +366,10 @@ impl Work<'_> {
             return Ok(());
         }
         self.act(Step::KeepPrevious)?;
+        self.forget_rollback()
+    }
+
+    fn forget_rollback(&mut self) -> Result<()> {
         if exists(ROLLED_BACK) { self.act(Step::ForgetRollback) } else { Ok(()) }
     }
 

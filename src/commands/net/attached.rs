@@ -144,9 +144,13 @@ fn age(written: SystemTime) -> Option<Duration> {
 pub fn addresses(result: &Value, ifname: &str) -> Vec<String> {
     let ips = result.get("ips").map_or(&[][..], Value::items).iter();
     let ips = ips.filter(|ip| ifname.is_empty() || may_belong(result, ip, ifname));
-    let addresses = ips.filter_map(|ip| ip.get("address"));
-    let old = ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key)?.get("ip"));
-    addresses.chain(old).filter_map(Value::as_str).map(str::to_owned).collect()
+    let addresses = ips.filter_map(|ip| ip.get("address")).chain(old_addresses(result));
+    addresses.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The addresses of a result of version 0.2.0 or before.
+fn old_addresses(result: &Value) -> impl Iterator<Item = &Value> {
+    ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key)?.get("ip"))
 }
 
 /// Whether no other interface of the result has the address.

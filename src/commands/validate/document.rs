@@ -156,9 +156,12 @@ impl Document {
 
     /// The keys of the object at this path; empty if there is no object.
     pub fn keys(&self, path: &str) -> Vec<&str> {
-        let Step { item, rest: "", .. } = self.follow(path) else { return vec![] };
-        let Content::Object(object) = &item.content else { return vec![] };
-        object.members.iter().map(|member| member.key.as_str()).collect()
+        match self.follow(path) {
+            Step { item: Item { content: Content::Object(object), .. }, rest: "", .. } => {
+                object.members.iter().map(|member| member.key.as_str()).collect()
+            }
+            _ => vec![],
+        }
     }
 
     fn follow<'a, 'p>(&'a self, path: &'p str) -> Step<'a, 'p> {

@@ -104,17 +104,21 @@ fn chosen_version(document: &Document) -> Option<String> {
 /// The versions that a document names, each with its path. A value of another type, which another
 /// check reports, counts as the newest version.
 fn given_versions(document: &Document) -> Vec<(String, String)> {
-    let single = document.member("cniVersion").map(|version| ("cniVersion".to_owned(), version));
-    let mut given: Vec<(String, &Value)> = single.into_iter().collect();
-    if document.is_list
-        && let Some(versions) = document.member("cniVersions")
-    {
-        let path = |i| item("cniVersions", i);
-        given.extend(versions.items().iter().enumerate().map(|(i, version)| (path(i), version)));
-    }
+    let mut given = version_members(document);
     given.retain(|(_, version)| version.as_str() != Some(""));
     let text = |version: &Value| version.as_str().unwrap_or(version::CURRENT).to_owned();
     given.into_iter().map(|(path, version)| (path, text(version))).collect()
+}
+
+/// The values that name a version, each with its path.
+fn version_members(document: &Document) -> Vec<(String, &Value)> {
+    let single = document.member("cniVersion").map(|version| ("cniVersion".to_owned(), version));
+    let mut members: Vec<(String, &Value)> = single.into_iter().collect();
+    let list = document.member("cniVersions").filter(|_| document.is_list);
+    for (i, version) in list.map_or(&[][..], Value::items).iter().enumerate() {
+        members.push((item("cniVersions", i), version));
+    }
+    members
 }
 
 fn is_known(version: &str) -> bool {

@@ -4,16 +4,22 @@
 /// may differ.
 pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_ascii_lowercase();
-    let may_differ = |other: &str| (word.len().max(other.len()) / 3).max(1);
-    // A word may be as long as a file: skip the comparison where the lengths already differ too
-    // much.
-    let of_such_length =
-        words.filter(|other| word.len().abs_diff(other.len()) <= may_differ(other));
-    let found = of_such_length
+    let found = words
+        .filter(|other| is_of_such_length(&word, other))
         .map(|other| (distance(&word, &other.to_ascii_lowercase()), other))
         .min_by_key(|(distance, _)| *distance);
     let (distance, other) = found?;
-    (distance <= may_differ(other) && distance < other.len()).then_some(other)
+    (distance <= may_differ(&word, other) && distance < other.len()).then_some(other)
+}
+
+/// The number of letters that may differ.
+fn may_differ(word: &str, other: &str) -> usize {
+    (word.len().max(other.len()) / 3).max(1)
+}
+
+/// Whether the lengths do not differ too much already. A word may be as long as a file.
+fn is_of_such_length(word: &str, other: &str) -> bool {
+    word.len().abs_diff(other.len()) <= may_differ(word, other)
 }
 
 /// Whether the words end with the same two letters in opposite orders.

@@ -57,18 +57,22 @@ impl Checker<'_> {
         self.tell(Note::new("no-answer", spot, message).hint(&[&error.details()]));
     }
 
+    fn tell_unknown_plugin(&mut self, spot: &Spot, kind: &str, message: &[&str]) {
+        let near = nearest(kind, self.runtime.plugins.iter().map(|entry| entry.name));
+        let hint = near.map(did_you_mean).unwrap_or_default();
+        self.tell(Note::new("no-plugin", spot, message).hint(&hint));
+    }
+
     /// Reports that no directory has the program; returns the versions of a plugin that is compiled
     /// in.
     fn tell_missing(&mut self, spot: &Spot, kind: &str, error: &Error) -> Option<Vec<String>> {
         let message = &[error.msg.as_str()];
         let Some(own) = self.own(kind) else {
-            let near = nearest(kind, self.runtime.plugins.iter().map(|entry| entry.name));
-            let hint = near.map(did_you_mean).unwrap_or_default();
-            self.tell(Note::new("no-plugin", spot, message).hint(&hint));
+            self.tell_unknown_plugin(spot, kind, message);
             return None;
         };
         let hint = &["only `cni-multi net` can run it: it is compiled in"];
         self.tell(Note::new("not-on-path", spot, message).hint(hint));
-        Some(own.versions.iter().map(ToString::to_string).collect())
+        Some(own.spoken())
     }
 }

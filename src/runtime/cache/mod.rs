@@ -134,14 +134,19 @@ impl Cache {
 
     /// Removes the attachment's file.
     pub fn delete(&self, key: &Key) -> Result<()> {
-        for draft in self.drafts(key) {
-            let _ = plain_file::remove(&draft); // left by a crash; if it stays it harms nothing
-        }
+        self.forget_drafts_of(key);
         if self.is_another_s(key)? {
             return Ok(());
         }
         let file = self.file(key);
         plain_file::remove(&file).map_err(Error::at_path("remove", &file))
+    }
+
+    /// Removes the attachment's drafts that a crash has left.
+    fn forget_drafts_of(&self, key: &Key) {
+        for draft in self.drafts(key) {
+            let _ = plain_file::remove(&draft); // a draft that stays harms nothing
+        }
     }
 
     /// The record of one attachment; None if it has no file. Runtimes that may have lost a
