@@ -12,8 +12,11 @@ pub fn encode(octets: &[u8]) -> String {
 /// Decodes digits of either case; None for a non-digit or an odd number of digits.
 pub fn decode(digits: &str) -> Option<Vec<u8>> {
     let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
-    let digit = |digit: u8| char::from(digit).to_digit(16);
-    pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8)).collect()
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+fn digit(letter: u8) -> Option<u8> {
+    char::from(letter).to_digit(16).map(|digit| digit as u8)
 }
 
 /// Writes octets as digits.

@@ -140,12 +140,17 @@ const RIGHTS: [Capability; 5] = [
 
 /// Adds the missing capabilities to a refusal: "operation not permitted" alone misleads.
 fn with_missing_rights(error: Error) -> Error {
-    let missing = if is_refusal(&error) { capabilities::missing(&RIGHTS) } else { vec![] };
+    let missing = missing_rights(&error);
     if missing.is_empty() {
         return error; // the cause lies elsewhere
     }
-    let names: Vec<&str> = missing.into_iter().map(Capability::name).collect();
-    error.with_details(format_args!("the process lacks {}", names.join(", ")))
+    error.with_details(format_args!("the process lacks {}", missing.join(", ")))
+}
+
+/// The names of the missing capabilities; empty if the error is no refusal.
+fn missing_rights(error: &Error) -> Vec<&'static str> {
+    let missing = if is_refusal(error) { capabilities::missing(&RIGHTS) } else { vec![] };
+    missing.into_iter().map(Capability::name).collect()
 }
 
 fn is_refusal(error: &Error) -> bool {
@@ -268,9 +273,12 @@ fn detachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Detachment> {
 /// worked there; we check before.
 fn refuse_own(netns: Option<&Netns>, parameters: &Parameters) -> Result<()> {
     let Some(netns) = netns.filter(|_| !parameters.netns_override) else { return Ok(()) };
-    let own = Netns::current()
-        .map_err(|e| e.context("get plugin's netns failed").with_code(Code::INVALID_NETNS))?;
-    if netns.is_same_as(&own)? { Err(is_own(&parameters.netns)) } else { Ok(()) }
+    if netns.is_same_as(&own_netns()?)? { Err(is_own(&parameters.netns)) } else { Ok(()) }
+}
+
+fn own_netns() -> Result<Netns> {
+    let own = Netns::current();
+    own.map_err(|e| e.context("get plugin's netns failed").with_code(Code::INVALID_NETNS))
 }
 
 fn is_own(netns: &str) -> Error {

@@ -161,11 +161,7 @@ impl Invocation<'_> {
             self.arguments.get_many("arguments").into_iter().flatten().collect();
         match positional.as_slice() {
             [network, netns, ..] => Ok((network, netns)),
-            few => {
-                let msg = format!("requires at least 2 arg(s), only received {}", few.len());
-                let usage = format!("usage: {}", usage(self.verb));
-                Err(Error::new(Code::INVALID_ENVIRONMENT, msg).with_details(usage))
-            }
+            few => Err(too_few(few.len(), self.verb)),
         }
     }
 
@@ -194,6 +190,11 @@ impl Invocation<'_> {
     fn variable(&self, name: &str, default: &str) -> String {
         Some(self.env.get(name)).filter(|text| !text.is_empty()).unwrap_or(default.into())
     }
+}
+
+fn too_few(arguments: usize, verb: &str) -> Error {
+    let msg = format!("requires at least 2 arg(s), only received {arguments}");
+    Error::new(Code::INVALID_ENVIRONMENT, msg).with_details(format!("usage: {}", usage(verb)))
 }
 
 fn completion(shell: &str) -> String {

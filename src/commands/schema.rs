@@ -77,8 +77,7 @@ impl Author {
     /// The members of a list's schema.
     fn list(&self) -> Members {
         let mut properties = common();
-        properties.push(("cniVersions", list_of(of_type("string"))));
-        properties.extend(FLAGS.map(|flag| (flag, boolean_or_text())));
+        properties.extend(keys_of_list());
         properties.push(("plugins", self.plugins_of_list()));
         object_of(texts(["name"]), properties)
     }
@@ -432,6 +431,13 @@ fn is_ipam_plugin(kind: Kind) -> bool {
 fn common() -> Members {
     let versions = version::ALL.iter().copied().chain([""]);
     vec![("name", network_name()), ("cniVersion", one_of(texts(versions)))]
+}
+
+/// The members of a list's schema besides those and `plugins`.
+fn keys_of_list() -> Members {
+    let mut keys = vec![("cniVersions", list_of(of_type("string")))];
+    keys.extend(FLAGS.map(|flag| (flag, boolean_or_text())));
+    keys
 }
 
 fn network_name() -> Value {

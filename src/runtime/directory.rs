@@ -18,13 +18,20 @@ pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
     if files.is_empty() {
         return Err(missing(format!("no net configurations found in {}", dir.display())));
     }
+    find_among(&files, name)?.ok_or_else(|| {
+        missing(format!("no net configuration with name \"{name}\" in {}", dir.display()))
+    })
+}
+
+/// The first network of this name.
+fn find_among(files: &[PathBuf], name: &str) -> Result<Option<NetworkList>> {
     for file in files {
-        let list = load(&file)?;
+        let list = load(file)?;
         if list.name == name {
-            return Ok(list);
+            return Ok(Some(list));
         }
     }
-    Err(missing(format!("no net configuration with name \"{name}\" in {}", dir.display())))
+    Ok(None)
 }
 
 fn missing(problem: String) -> Error {

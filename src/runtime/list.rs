@@ -72,7 +72,7 @@ impl NetworkList {
 
     fn parse_value(document: &[u8]) -> Result<NetworkList> {
         let list = parse_object(document)?;
-        let name = name_of(&list)?;
+        let Some(name) = text(&list, "name")? else { return invalid("name", "no name".into()) };
         let only_inlined = flag(&list, "loadOnlyInlinedPlugins")?;
         Ok(NetworkList {
             name,
@@ -143,7 +143,7 @@ struct Ipam {
 /// The newest supported version of `cniVersions` and `cniVersion`; `cniVersion` unchanged if none
 /// is supported.
 pub fn choose_version(list: &Value) -> Result<String> {
-    let single = single_version(list)?;
+    let single = text(list, "cniVersion")?.unwrap_or_default();
     let mut spoken = match member(list, "cniVersions") {
         None => return Ok(single),
         Some(Value::Array(versions)) => spoken_of(versions)?,
@@ -159,20 +159,12 @@ pub fn choose_version(list: &Value) -> Result<String> {
     Ok(spoken.into_iter().max_by_key(|(number, _)| *number).map_or(single, |(_, version)| version))
 }
 
-/// The text of `cniVersion`; empty if it is absent.
-fn single_version(list: &Value) -> Result<String> {
-    match member(list, "cniVersion") {
-        None => Ok(String::new()),
-        Some(Value::String(version)) => Ok(version.clone()),
-        Some(other) => invalid("cniVersion", format!("invalid cniVersion type {}", go_type(other))),
-    }
-}
-
-fn name_of(list: &Value) -> Result<String> {
-    match member(list, "name") {
-        Some(Value::String(name)) => Ok(name.clone()),
-        Some(other) => invalid("name", format!("invalid name type {}", go_type(other))),
-        None => invalid("name", "no name".into()),
+/// A string; None if it is absent.
+fn text(list: &Value, key: &str) -> Result<Option<String>> {
+    match member(list, key) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => invalid(key, format!("invalid {key} type {}", go_type(other))),
     }
 }
 

@@ -12,7 +12,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::cache::{self, Cache};
+use super::cache::{self, Cache, Record};
 use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::valid::{Holder, Stale, ValidAttachment};
 use crate::error::{Error, Result};
@@ -192,11 +192,9 @@ impl Group {
 fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
     let mut keys = vec![];
     for cache in caches(own)? {
-        let files = cache.all()?.into_iter();
-        keys.extend(files.flat_map(|found| match network {
-            Some(network) => alive_in(network, &found),
-            None => alive(found),
-        }));
+        for found in cache.all()? {
+            keys.extend(network.map_or_else(|| alive(&found), |network| alive_in(network, &found)));
+        }
     }
     Ok(keys)
 }
@@ -228,9 +226,9 @@ fn alive_in(network: &NetworkName, found: &cache::Found) -> Vec<Key> {
 }
 
 /// The attachment that the file names, unless its namespace is gone.
-fn alive(found: cache::Found) -> Vec<Key> {
-    match found.record.ok().and_then(|record| record.at) {
-        Some(at) if !is_gone(&at.netns) => vec![at.key],
+fn alive(found: &cache::Found) -> Vec<Key> {
+    match &found.record {
+        Ok(Record { at: Some(at), .. }) if !is_gone(&at.netns) => vec![at.key.clone()],
         _ => vec![],
     }
 }

@@ -187,7 +187,13 @@ fn gate() -> Place {
 /// The places that an operation takes, in this order. No operation runs in a namespace that is
 /// gone.
 fn places(at: Option<&Parameters>) -> Vec<Place> {
-    let Some(at) = at else { return vec![gate(), all_containers()] };
+    match at {
+        None => vec![gate(), all_containers()],
+        Some(at) => places_of(at),
+    }
+}
+
+fn places_of(at: &Parameters) -> Vec<Place> {
     let mut places = vec![container(at.key.container_id.as_str())];
     if let Ok(metadata) = fs::metadata(&at.netns) {
         places.push(namespace(&at.netns, &metadata));

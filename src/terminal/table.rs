@@ -43,10 +43,13 @@ pub fn of_rows(rows: Vec<Value>, columns: &[(&str, &str)], as_json: bool) -> Str
     if as_json {
         return json(&rows);
     }
-    let mut lines: Vec<Line> =
-        vec![columns.iter().map(|(header, _)| (*header).to_owned()).collect()];
+    let mut lines = vec![headers(columns)];
     lines.extend(rows.iter().map(|row| line(row, columns)));
     aligned(&lines)
+}
+
+fn headers(columns: &[(&str, &str)]) -> Line {
+    columns.iter().map(|(header, _)| (*header).to_owned()).collect()
 }
 
 /// The line of one object.

@@ -11,11 +11,18 @@ use crate::error::{Code, Error, Result};
 /// hide in it is rejected.
 pub fn list_names(binary: &str, what: &str) -> Result<Vec<String>> {
     let names = printed_names(binary, what)?;
-    match names.iter().find(|name| !is_plugin_name(name)) {
-        Some(name) => Err(is_another_program(what, &format!("{name:?}"))),
-        None if names.is_empty() => Err(is_another_program(what, "nothing")),
+    match unexpected(&names) {
+        Some(printed) => Err(is_another_program(what, &printed)),
         None => Ok(names),
     }
+}
+
+/// What a cni-multi does not print.
+fn unexpected(names: &[String]) -> Option<String> {
+    if names.is_empty() {
+        return Some("nothing".to_owned());
+    }
+    names.iter().find(|name| !is_plugin_name(name)).map(|name| format!("{name:?}"))
 }
 
 /// The lines that the binary prints.

@@ -41,11 +41,16 @@ pub fn port_mappings(values: &[&str]) -> Result<Value> {
 /// The mappings of one value, one per port.
 fn parse(text: &str) -> Result<Vec<PortMapping<'_>>, String> {
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
-    if !["tcp", "udp", "sctp"].contains(&protocol) {
-        return Err(format!("{protocol:?} is not a protocol, expected tcp, udp or sctp"));
-    }
+    require_protocol(protocol)?;
     let (first, count) = parse_first(ports, protocol)?;
     Ok((0..count).map(|offset| first.above(offset)).collect())
+}
+
+fn require_protocol(protocol: &str) -> Result<(), String> {
+    if ["tcp", "udp", "sctp"].contains(&protocol) {
+        return Ok(());
+    }
+    Err(format!("{protocol:?} is not a protocol, expected tcp, udp or sctp"))
 }
 
 /// The mapping of the first port, and the number of ports.

@@ -124,10 +124,7 @@ impl Document {
 
     /// As [`Document::is_key`], but in some maps the case of a key is significant.
     fn is_duplicate(&self, path: &str, one: &str, other: &str) -> bool {
-        if WITH_CASE.iter().any(|map| name_of(path).eq_ignore_ascii_case(map)) {
-            return one == other;
-        }
-        self.is_key(path, one, other)
+        if has_case(path) { one == other } else { self.is_key(path, one, other) }
     }
 
     /// The place of the value at this path. Keys match as in decoding: without case, and the last
@@ -249,6 +246,11 @@ impl Document {
 
 /// Maps whose keys are foreign names, which are case-sensitive.
 const WITH_CASE: [&str; 2] = ["sysctl", "capabilities"];
+
+/// Whether the object at this path is one of those maps.
+fn has_case(path: &str) -> bool {
+    WITH_CASE.iter().any(|map| name_of(path).eq_ignore_ascii_case(map))
+}
 
 /// Keys that differ only in case from another key of the same object and are decoded separately,
 /// each with the name of the object that holds it.

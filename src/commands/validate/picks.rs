@@ -26,10 +26,12 @@ pub struct Pick {
 
 /// The file's extension, if runtimes read such files.
 pub fn extension(file: &Path) -> Option<&'static str> {
+    EXTENSIONS.into_iter().find(|extension| has_extension(file, extension))
+}
+
+fn has_extension(file: &Path, extension: &str) -> bool {
     let name = file.as_os_str().as_encoded_bytes();
-    EXTENSIONS.into_iter().find(|extension| {
-        name.strip_suffix(extension.as_bytes()).is_some_and(|stem| stem.ends_with(b"."))
-    })
+    name.strip_suffix(extension.as_bytes()).is_some_and(|stem| stem.ends_with(b"."))
 }
 
 /// A file as a runtime finds it.

@@ -233,10 +233,14 @@ pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
 /// file under that name, and then no reader can know that its container is gone: GC would keep the
 /// file, and everything that may belong to it, until an administrator removes it.
 fn replace(file: &Path, draft: &Path, text: &[u8]) -> io::Result<()> {
-    let synced = plain_file::create_anew(draft, text).and_then(|()| File::open(draft)?.sync_all());
-    synced.and_then(|()| fs::rename(draft, file)).inspect_err(|_| {
+    write_synced(draft, text).and_then(|()| fs::rename(draft, file)).inspect_err(|_| {
         let _ = fs::remove_file(draft); // the caller gets the reason in the error
     })
+}
+
+fn write_synced(file: &Path, text: &[u8]) -> io::Result<()> {
+    plain_file::create_anew(file, text)?;
+    File::open(file)?.sync_all()
 }
 
 #[cfg(test)]

@@ -176,8 +176,9 @@ struct Entry {
 
 impl Entry {
     fn key(&self) -> Result<Key> {
-        let text = |name: &Option<String>| name.clone().unwrap_or_default();
-        Key::parse(&text(&self.network_name), &text(&self.container_id), &text(&self.if_name))
+        let names = [&self.network_name, &self.container_id, &self.if_name];
+        let [network, id, ifname] = names.map(|name| name.as_deref().unwrap_or_default());
+        Key::parse(network, id, ifname)
     }
 
     /// Whether the file names an attachment other than this one.
