@@ -2,7 +2,6 @@
 //! commands.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -129,8 +128,7 @@ fn is_known(word: &str, commands: &Command) -> bool {
 /// Prints the help that was asked for, or the mistake in the command line.
 fn print_advice(asked: &clap::Error, io: &mut Streams<'_>) -> u8 {
     let is_mistake = asked.use_stderr();
-    let to: &mut dyn Write = if is_mistake { io.stderr } else { io.stdout };
-    let _ = write!(to, "{asked}"); // unread help is not an error
+    io.print_advice(asked, is_mistake);
     u8::from(is_mistake) * 2
 }
 

@@ -58,11 +58,15 @@ pub fn command() -> Command {
 
 /// The command line of one of the [`COMMANDS`].
 fn operation(name: &'static str) -> Command {
-    let ifname = Arg::new("ifname").short('i').long("ifname").value_name("NAME");
     Command::new(name)
         .override_usage(usage(name))
         .arg(Arg::new("arguments").num_args(0..).hide(true))
-        .arg(ifname.help("Interface name (defaults to env var CNI_IFNAME or 'eth0')"))
+        .arg(ifname_option())
+}
+
+fn ifname_option() -> Arg {
+    let option = Arg::new("ifname").short('i').long("ifname").value_name("NAME");
+    option.help("Interface name (defaults to env var CNI_IFNAME or 'eth0')")
 }
 
 fn usage(name: &str) -> String {
@@ -98,10 +102,9 @@ pub fn run(
 
 /// Requested help is a success; a mistake has the exit status 1 here, not clap's 2.
 fn refuse(said: &clap::Error, io: &mut Streams<'_>) -> u8 {
-    let is_help = is_help(said.kind());
-    let to: &mut dyn Write = if is_help { io.stdout } else { io.stderr };
-    let _ = write!(to, "{said}"); // unread help is not an error
-    u8::from(!is_help)
+    let is_mistake = !is_help(said.kind());
+    io.print_advice(said, is_mistake);
+    u8::from(is_mistake)
 }
 
 fn is_help(kind: ErrorKind) -> bool {

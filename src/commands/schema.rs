@@ -372,13 +372,15 @@ struct Learnt {
 impl Learnt {
     fn of(shapes: impl Iterator<Item = Shape>, required: Vec<String>) -> Learnt {
         let mut learnt = Learnt { keys: vec![], kind: None, required };
-        for shape in shapes {
-            match shape {
-                Shape::Keys(keys) => add_keys(&mut learnt.keys, keys),
-                Shape::Kind(kind) => learnt.kind = Some(kind),
-            }
-        }
+        shapes.for_each(|shape| learnt.add(shape));
         learnt
+    }
+
+    fn add(&mut self, shape: Shape) {
+        match shape {
+            Shape::Keys(keys) => add_keys(&mut self.keys, keys),
+            Shape::Kind(kind) => self.kind = Some(kind),
+        }
     }
 
     /// The keys that an object must have.

@@ -317,11 +317,15 @@ impl<'a> Kept<'a> {
 
     /// Adds the attachments that are alive according to a record in any cache.
     fn list(&mut self, living: &[Key]) {
-        for key in living.iter().filter(|key| !self.census.is_dead(key)) {
-            let valid = valid_attachment(key);
-            if !self.listed.contains(&valid) {
-                self.listed.push(valid);
-            }
+        let census = self.census;
+        for key in living.iter().filter(|key| !census.is_dead(key)) {
+            self.list_one(valid_attachment(key));
+        }
+    }
+
+    fn list_one(&mut self, valid: ValidAttachment) {
+        if !self.listed.contains(&valid) {
+            self.listed.push(valid);
         }
     }
 }

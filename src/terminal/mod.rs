@@ -1,5 +1,6 @@
 //! The terminal: streams, columns, and escaping of untrusted text.
 
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 
 pub mod table;
@@ -13,6 +14,14 @@ pub struct Streams<'a> {
     pub stdout: &'a mut dyn Write,
     /// Messages for people.
     pub stderr: &'a mut dyn Write,
+}
+
+impl Streams<'_> {
+    /// Prints advice on the command line: requested help to stdout, a mistake to stderr.
+    pub fn print_advice(&mut self, advice: &dyn Display, is_mistake: bool) {
+        let to: &mut dyn Write = if is_mistake { self.stderr } else { self.stdout };
+        let _ = write!(to, "{advice}"); // unread help is not an error
+    }
 }
 
 /// Writes a whole text.

@@ -100,12 +100,8 @@ fn text_of(key: &str, value: &Value) -> String {
 }
 
 fn list_of(key: &str, items: &[Value]) -> String {
-    let mut text = String::new();
-    for item in items {
-        text.push_str(if text.is_empty() { "" } else { "," });
-        text.push_str(&cell(key, Some(item)));
-    }
-    text
+    let cells: Vec<String> = items.iter().map(|item| cell(key, Some(item))).collect();
+    cells.join(",")
 }
 
 /// Aligns the cells: every cell except the last of a line is as wide as the widest of its column.

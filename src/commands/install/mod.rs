@@ -132,11 +132,16 @@ struct New {
 
 impl New {
     fn of(called: &Path, plugins: &[Entry]) -> Result<New> {
-        let own = fs::read("/proc/self/exe").or_else(|_| fs::read(called));
-        let content = attempt("read", "this binary", own)?;
+        let content = own_content(called)?;
         let names = plugins.iter().map(|entry| entry.name.to_owned()).collect();
         Ok(New { content, names })
     }
+}
+
+/// The content of this binary, which was called by that path.
+fn own_content(called: &Path) -> Result<Vec<u8>> {
+    let own = fs::read("/proc/self/exe").or_else(|_| fs::read(called));
+    attempt("read", "this binary", own)
 }
 
 impl Task {
@@ -249,8 +254,13 @@ impl Work<'_> {
         let _uninterrupted = Uninterrupted::begin(); // SIGINT etc. take effect afterwards
         let done = self.perform_steps(task);
         clean_up();
+        let synced = self.sync();
+        done.and(synced)
+    }
+
+    fn sync(&self) -> Result<()> {
         let synced = File::open(".").and_then(|dir| dir.sync_all());
-        done.and(attempt("write to disk", &self.dir, synced))
+        attempt("write to disk", &self.dir, synced)
     }
 
     /// Locks the directory; says so if that takes time.
@@ -420,14 +430,17 @@ impl Work<'_> {
     /// Links the names to the binary in place, and reports what is installed.
     fn finish(&mut self, done: &str, names: &[String]) -> Result<()> {
         self.link_names(names)?;
-        if self.is_dry {
-            return Ok(());
+        if !self.is_dry {
+            self.say_done(done, names);
         }
+        Ok(())
+    }
+
+    fn say_done(&mut self, done: &str, names: &[String]) {
         self.say(&format!("{done} {}, with these plugins: {}", self.dir, names.join(" ")));
         if is_anything_kept() {
             self.say_where_kept();
         }
-        Ok(())
     }
 
     fn say_where_kept(&mut self) {

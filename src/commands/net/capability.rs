@@ -116,13 +116,15 @@ impl CapabilityOption {
 impl Argument {
     /// Rejects a second argument for a capability.
     fn require_single(&self, before: &[Argument]) -> Result<()> {
-        let Argument { option, capability, .. } = self;
-        match before.iter().find(|other| other.capability == *capability) {
-            Some(Argument { option: other, .. }) => {
-                Err(mistake(format!("--{option}: {capability} is given by --{other} as well")))
-            }
+        match before.iter().find(|other| other.capability == self.capability) {
+            Some(other) => Err(self.repeats(other)),
             None => Ok(()),
         }
+    }
+
+    fn repeats(&self, other: &Argument) -> Error {
+        let Argument { option, capability, .. } = self;
+        mistake(format!("--{option}: {capability} is given by --{} as well", other.option))
     }
 
     /// Rejects an argument that no plugin of the network reads.

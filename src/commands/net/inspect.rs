@@ -105,11 +105,15 @@ fn several_fit(all: &[Attached]) -> Error {
 fn kernel(at: &Parameters, result: &Value) -> Members {
     let mut told = Members::new();
     if let Err(problem) = look(at, result, &mut told) {
-        let state = if problem.is_not_found() { "absent" } else { "unknown" };
-        put_text(&mut told, "interface", state);
-        put_text(&mut told, PROBLEM, &problem.to_string());
+        put_problem(&mut told, &problem);
     }
     told
+}
+
+fn put_problem(members: &mut Members, problem: &Error) {
+    let state = if problem.is_not_found() { "absent" } else { "unknown" };
+    put_text(members, "interface", state);
+    put_text(members, PROBLEM, &problem.to_string());
 }
 
 fn look(at: &Parameters, result: &Value, told: &mut Members) -> Result<()> {

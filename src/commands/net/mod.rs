@@ -250,9 +250,10 @@ fn ready(network: &str) -> String {
 /// The message, and the details on a second line; or the specification's error object on one line,
 /// since plugins may have written to stderr before.
 fn error_text(error: &Error, as_json: bool) -> String {
-    if as_json {
-        return table::json(&ErrorObject::of(error, version::CURRENT));
-    }
+    if as_json { table::json(&ErrorObject::of(error, version::CURRENT)) } else { plain_text(error) }
+}
+
+fn plain_text(error: &Error) -> String {
     let details = error.details();
     let end = if details.is_empty() { "" } else { "\n" };
     format!("{}\n{}{end}", visible(&error.msg), visible(&details))

@@ -38,10 +38,13 @@ impl Checker<'_> {
 
     fn check_reserved_keys(&mut self, spot: &Spot) {
         for key in self.keys(spot).iter().filter(|key| is_reserved(key)) {
-            let spot = spot.at(key);
-            let note = Note::new("reserved-key", &spot, &["runtimes write this key"]).of_key();
-            self.tell(note.hint(&["remove it"]));
+            self.tell_reserved_key(&spot.at(key));
         }
+    }
+
+    fn tell_reserved_key(&mut self, spot: &Spot) {
+        let note = Note::new("reserved-key", spot, &["runtimes write this key"]).of_key();
+        self.tell(note.hint(&["remove it"]));
     }
 
     /// Checks a plugin of ours with its own types, and reports keys that no code reads.
