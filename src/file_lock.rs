@@ -327,8 +327,13 @@ pub fn not_free(
     let error = Error::new(Code::TRY_AGAIN, format!("{what}: not free within {waited:?}"));
     match holder {
         Some(holder) => error.with_details(format_args!("{holder} has it")),
-        None => error.with_details(format_args!("`fuser -v {}` names its owner", path.display())),
+        None => with_advice(error, path),
     }
+}
+
+/// The error, with the way to find the owner of the lock.
+pub fn with_advice(error: Error, path: &Path) -> Error {
+    error.with_details(format_args!("`fuser -v {}` names its owner", path.display()))
 }
 
 /// The identity of a file in /proc/locks.

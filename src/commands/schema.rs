@@ -435,7 +435,7 @@ fn common() -> Members {
     vec![("name", network_name()), ("cniVersion", one_of(texts(versions)))]
 }
 
-/// The members of a list's schema besides those and `plugins`.
+/// The other members of a list's schema, without `plugins`.
 fn keys_of_list() -> Members {
     let mut keys = vec![("cniVersions", list_of(of_type("string")))];
     keys.extend(FLAGS.map(|flag| (flag, boolean_or_text())));

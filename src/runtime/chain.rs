@@ -431,7 +431,7 @@ struct Failures(Vec<(String, Error)>);
 impl Failures {
     fn add(&mut self, plugin: &PluginConfig, failure: Error) {
         match self.0.iter_mut().find(|(_, known)| *known == failure) {
-            Some((plugins, _)) => *plugins += &format!(", {}", describe(plugin)),
+            Some((plugins, _)) => *plugins += &[", ", &describe(plugin)].concat(),
             None => self.0.push((describe(plugin), failure)),
         }
     }

@@ -73,9 +73,7 @@ impl Cache {
     ) -> Result<Held> {
         let path = self.dir().join("lock");
         let Ok(opened) = self.open_lock(&path, env) else { return Ok(Held::nothing(env)) };
-        opened.hold(at, patience, env).map_err(|error| {
-            error.with_details(format_args!("`fuser -v {}` names its owner", path.display()))
-        })
+        opened.hold(at, patience, env).map_err(|error| file_lock::with_advice(error, &path))
     }
 
     fn open_lock(&self, path: &Path, env: &Environment) -> io::Result<Opened> {

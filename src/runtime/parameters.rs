@@ -63,11 +63,10 @@ fn invalid(problem: String) -> Error {
 
 /// Parses the capability arguments: a JSON object; an empty text means none.
 pub fn parse_capability_args(text: &str) -> Result<Value> {
-    let parsed = if text.is_empty() {
-        Ok(Value::Object(vec![]))
-    } else {
-        list::parse_object(text.as_bytes())
-    };
+    if text.is_empty() {
+        return Ok(Value::Object(vec![]));
+    }
+    let parsed = list::parse_object(text.as_bytes());
     parsed.map_err(|error| error.context("decode the capability arguments"))
 }
 

@@ -58,11 +58,12 @@ fn open(path: &str) -> Result<Option<File>> {
 
 /// Whether the name refers to this open file.
 fn has_name(file: &File, name: &str) -> bool {
-    let open = file.metadata().map(identity);
-    let named = fs::symlink_metadata(name).map(identity);
-    open.ok().zip(named.ok()).is_some_and(|(open, named)| open == named)
+    match (file.metadata(), fs::symlink_metadata(name)) {
+        (Ok(open), Ok(named)) => identity(&open) == identity(&named),
+        _ => false,
+    }
 }
 
-fn identity(metadata: fs::Metadata) -> (u64, u64) {
+fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }

@@ -277,9 +277,10 @@ impl Report<'_> {
 fn by_holder<'s>(all: &mut dyn Iterator<Item = &'s Stale>) -> Vec<(&'s Holder, Vec<String>)> {
     let mut together: Vec<(&Holder, Vec<String>)> = vec![];
     for stale in all {
+        let what = stale.what.clone();
         match together.iter_mut().find(|(holder, _)| is_same(holder, &stale.holder)) {
-            Some((_, what)) => what.push(stale.what.clone()),
-            None => together.push((&stale.holder, vec![stale.what.clone()])),
+            Some((_, of_holder)) => of_holder.push(what),
+            None => together.push((&stale.holder, vec![what])),
         }
     }
     together

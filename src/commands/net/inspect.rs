@@ -156,12 +156,17 @@ impl Addresses {
 
     /// Adds an address of the interface.
     fn add(&mut self, found: String) {
-        let before = self.missing.len();
-        self.missing.retain(|expected| *expected != found);
         // The kernel adds a link-local address itself, which no result contains.
-        if self.missing.len() == before && !found.starts_with("fe80:") {
+        if !self.take_missing(&found) && !found.starts_with("fe80:") {
             self.others.push(found.clone());
         }
         self.found.push(found);
+    }
+
+    /// Removes the address from the missing ones; returns whether it was one of them.
+    fn take_missing(&mut self, found: &str) -> bool {
+        let before = self.missing.len();
+        self.missing.retain(|expected| expected != found);
+        self.missing.len() < before
     }
 }

@@ -49,8 +49,7 @@ impl<'a> Checker<'a> {
     /// The place of a value, as `file:line`.
     pub fn place(&self, spot: &Spot) -> String {
         let document = &self.documents[spot.document];
-        let (line, _) = document.position(document.find(&spot.path).value.start);
-        [&document.file, ":", &line.to_string()].concat()
+        [&document.file, ":", &document.line_of(&spot.path).to_string()].concat()
     }
 
     /// The number of errors so far.

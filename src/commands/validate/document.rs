@@ -235,6 +235,11 @@ impl Document {
         (line + 1, self.line(offset).0.chars().count() + 1)
     }
 
+    /// The line, counted from 1, at which the value at this path begins.
+    pub fn line_of(&self, path: &str) -> usize {
+        self.position(self.find(path).value.start).0
+    }
+
     /// The parts of the offset's line before and after it, without the newline.
     pub fn line(&self, offset: usize) -> (&str, &str) {
         let (before, after) = self.text.split_at_checked(offset).unwrap_or((&self.text, ""));

@@ -153,10 +153,14 @@ impl<'a> FirstOfNames<'a> {
     fn pick(&mut self, file: &'a Loaded<'a>) -> Pick {
         let name = file.name();
         if let Some(first) = self.seen.iter().find(|other| other.name() == name) {
-            let reason = &[&file.file, " is ignored: \"", name, "\" is in ", &first.file];
-            return file.pick(self.runtime, reason);
+            return self.ignored(file, first);
         }
         self.seen.push(file);
         file.pick(self.runtime, &["\"", name, "\": ", &file.file])
+    }
+
+    fn ignored(&self, file: &Loaded<'_>, first: &Loaded<'_>) -> Pick {
+        let reason = &[&file.file, " is ignored: \"", file.name(), "\" is in ", &first.file];
+        file.pick(self.runtime, reason)
     }
 }

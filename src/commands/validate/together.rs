@@ -111,9 +111,12 @@ impl Bridge {
 
     /// Whether the two are one link with different addresses.
     fn has_other_gateway(&self, other: &Bridge) -> bool {
-        let is_shared = self.gateways.iter().any(|gateway| other.gateways.contains(gateway));
         let is_any = !self.gateways.is_empty() && !other.gateways.is_empty();
-        self.link == other.link && is_any && !is_shared
+        self.link == other.link && is_any && !self.shares_gateway(other)
+    }
+
+    fn shares_gateway(&self, other: &Bridge) -> bool {
+        self.gateways.iter().any(|gateway| other.gateways.contains(gateway))
     }
 }
 
