@@ -324,9 +324,8 @@ impl Object {
 
     fn new(members: Vec<Member>) -> Object {
         let mut order: Vec<usize> = (0..members.len()).collect();
-        order.sort_unstable_by(|a, b| {
-            without_case(&members[*a].key, &members[*b].key).then(a.cmp(b))
-        });
+        let key = |at: &usize| members[*at].key.as_str();
+        order.sort_unstable_by(|a, b| without_case(key(a), key(b)).then(a.cmp(b)));
         Object { members, order }
     }
 
