@@ -96,12 +96,12 @@ fn commands_of_plugins() -> impl Iterator<Item = &'static OperatorCommand> {
 /// Reports an unknown plugin, never a silent success: a runtime that called a plugin must learn
 /// that no plugin has that name.
 fn unknown_plugin(name: &str, io: &mut Streams<'_>) -> u8 {
-    let object = runner::error_object(&is_unknown(name), version::CURRENT);
+    let object = runner::error_object(&no_such_plugin(name), version::CURRENT);
     let _ = io.stdout.write_all(object.as_bytes()); // the exit status says it too
     1
 }
 
-fn is_unknown(name: &str) -> Error {
+fn no_such_plugin(name: &str) -> Error {
     let names: Vec<&str> = PLUGINS.iter().map(|entry| entry.name).collect();
     Error::new(Code::INVALID_ENVIRONMENT, format!("unknown plugin {name:?}"))
         .with_details(format_args!("this cni-multi has {}", names.join(", ")))

@@ -172,6 +172,13 @@ struct Handover {
     arrived: Condvar,
 }
 
+/// A wait that timed out.
+struct Waited {
+    time: Duration,
+    /// The last holder.
+    holder: Option<String>,
+}
+
 impl Handover {
     /// Starts a thread that waits for the lock.
     fn start(file: File, lock: Lock) -> io::Result<Arc<Handover>> {
@@ -193,16 +200,7 @@ impl Handover {
         let arrived = self.arrived.wait_timeout_while(locked, limit, |locked| locked.is_none());
         arrived.unwrap_or_else(PoisonError::into_inner).0.take()
     }
-}
 
-/// A wait in vain.
-struct Waited {
-    time: Duration,
-    /// The last holder.
-    holder: Option<String>,
-}
-
-impl Handover {
     /// Waits for the file while the holder changes; looks up the holder in between.
     fn wait_for(&self, place: &Place, patience: Patience) -> Result<io::Result<File>, Waited> {
         let limit = patience.deadline.limit(Duration::MAX);
@@ -327,12 +325,12 @@ pub fn not_free(
     let error = Error::new(Code::TRY_AGAIN, format!("{what}: not free within {waited:?}"));
     match holder {
         Some(holder) => error.with_details(format_args!("{holder} has it")),
-        None => with_advice(error, path),
+        None => with_fuser_advice(error, path),
     }
 }
 
 /// The error, with the way to find the owner of the lock.
-pub fn with_advice(error: Error, path: &Path) -> Error {
+pub fn with_fuser_advice(error: Error, path: &Path) -> Error {
     error.with_details(format_args!("`fuser -v {}` names its owner", path.display()))
 }
 

@@ -142,9 +142,9 @@ pub const DRAFT: &str = "draft";
 /// which a crash leaves behind: remove a file written this way with [`take`].
 pub fn put(path: &Path, content: &[u8]) -> io::Result<()> {
     let draft = path.with_extension(DRAFT);
-    let put = match put_by(&draft, path, content) {
+    let put = match write_and_rename(&draft, path, content) {
         // A GC removed the draft as one left by a crash.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => put_by(&draft, path, content),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => write_and_rename(&draft, path, content),
         done => done,
     };
     put.inspect_err(|_| {
@@ -152,7 +152,7 @@ pub fn put(path: &Path, content: &[u8]) -> io::Result<()> {
     })
 }
 
-fn put_by(draft: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
+fn write_and_rename(draft: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
     create_anew(draft, content)?;
     std::fs::rename(draft, path)
 }

@@ -173,8 +173,8 @@ impl Entry {
         }
     }
 
-    /// The specification versions that the plugin supports, as another program lists its own.
-    pub fn spoken(&self) -> Vec<String> {
+    /// The specification versions that the plugin supports, as owned texts.
+    pub fn version_list(&self) -> Vec<String> {
         self.versions.iter().map(|&version| version.to_owned()).collect()
     }
 
@@ -396,10 +396,10 @@ impl Attachment {
 
     /// The container's namespace.
     pub fn netns(&self) -> Result<&Netns> {
-        get_or_try_init(&self.netns, || self.open()).map(Rc::as_ref)
+        get_or_try_init(&self.netns, || self.open_netns()).map(Rc::as_ref)
     }
 
-    fn open(&self) -> Result<Rc<Netns>> {
+    fn open_netns(&self) -> Result<Rc<Netns>> {
         let opened = Netns::open(&self.netns_path).map(Rc::new);
         opened.map_err(|e| unopened(&self.netns_path, e))
     }

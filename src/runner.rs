@@ -22,7 +22,7 @@ use crate::plain_file::LARGEST_CONFIGURATION;
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Handles, Kind};
 use crate::steps;
 use crate::sys::capabilities::{self, Capability};
-use crate::terminal::{Streams, table};
+use crate::terminal::{self, Streams};
 
 /// The version of the reference plugins whose behaviour we match.
 pub const REFERENCE_VERSION: &str = "1.9.1";
@@ -61,7 +61,7 @@ impl Execution<'_> {
         let mut config_version = None;
         let Err(error) = caught(|| self.execute(io, &mut config_version)) else { return 0 };
         let object = error_object(&error, config_version.as_deref().unwrap_or(version::CURRENT));
-        if let Err(failed) = table::print(io.stdout, &object) {
+        if let Err(failed) = terminal::print(io.stdout, &object) {
             let _ = writeln!(io.stderr, "{failed}: {error}"); // no other place is left to report it
         }
         1
@@ -81,7 +81,7 @@ impl Execution<'_> {
     fn execute(&self, io: &mut Streams<'_>, config_version: &mut Option<String>) -> Result<()> {
         let parameters = Parameters::read(self.env)?;
         if parameters.command == Ok(Command::Version) {
-            return table::print(
+            return terminal::print(
                 io.stdout,
                 &(json::text(&Versions::of(self.entry.versions)) + "\n"),
             );
@@ -158,7 +158,7 @@ fn is_refusal(error: &Error) -> bool {
     error.has_errno(Errno::EPERM) || error.has_errno(Errno::EACCES) || is_of_host_program
 }
 
-/// Runs `work`; a panic in it becomes an error.
+/// Runs `work`. A panic in it becomes an error, and a refusal names the missing capabilities.
 fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
@@ -273,7 +273,7 @@ fn detachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Detachment> {
 /// worked there; we check before.
 fn refuse_own(netns: Option<&Netns>, parameters: &Parameters) -> Result<()> {
     let Some(netns) = netns.filter(|_| !parameters.netns_override) else { return Ok(()) };
-    if netns.is_same_as(&own_netns()?)? { Err(is_own(&parameters.netns)) } else { Ok(()) }
+    if netns.is_same_as(&own_netns()?)? { Err(same_netns(&parameters.netns)) } else { Ok(()) }
 }
 
 fn own_netns() -> Result<Netns> {
@@ -281,7 +281,7 @@ fn own_netns() -> Result<Netns> {
     own.map_err(|e| e.context("get plugin's netns failed").with_code(Code::INVALID_NETNS))
 }
 
-fn is_own(netns: &str) -> Error {
+fn same_netns(netns: &str) -> Error {
     let msg = "plugin's netns and netns from CNI_NETNS should not be the same";
     Error::new(Code::INVALID_NETNS, msg).with_details(format_args!("CNI_NETNS is {netns:?}"))
 }
@@ -301,12 +301,11 @@ fn add(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write)
 
 fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> Result<()> {
     let version = &cx.config.version;
-    let document =
-        result.into_document(version).map_err(|e| has_no_form(e.to_string(), version))?;
-    table::print(stdout, &document.to_text())
+    let document = result.into_document(version).map_err(|e| no_form(e.to_string(), version))?;
+    terminal::print(stdout, &document.to_text())
 }
 
-fn has_no_form(problem: String, version: &str) -> Error {
+fn no_form(problem: String, version: &str) -> Error {
     Error::new(Code::INVALID_CONFIG, problem)
         .with_details(format_args!("the result has no form in cniVersion {version}"))
 }

@@ -122,7 +122,7 @@ fn with_reference(case: impl Fn(&Lab, &Peer)) {
 }
 
 /// `between` happens to the container between the reference's ADD and our DEL.
-fn our_del_removes_what_the_reference_added(between: fn(&Container)) {
+fn assert_our_del_removes_all(between: fn(&Container)) {
     with_reference(|_, reference| {
         for network in networks(reference) {
             let lab = Lab::new(Peer::Ours).without_dad();
@@ -135,12 +135,12 @@ fn our_del_removes_what_the_reference_added(between: fn(&Container)) {
 
 #[test]
 fn ours_deletes_what_the_reference_added() {
-    our_del_removes_what_the_reference_added(|_| ());
+    assert_our_del_removes_all(|_| ());
 }
 
 #[test]
 fn our_del_without_netns_removes_what_the_reference_added() {
-    our_del_removes_what_the_reference_added(Container::vanish);
+    assert_our_del_removes_all(Container::vanish);
 }
 
 /// A rollback: the reference cannot know our rules, but its DEL removes link, address and lease,

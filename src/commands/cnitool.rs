@@ -23,7 +23,7 @@ use crate::runtime::directory;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
 use crate::terminal::visible::visible;
-use crate::terminal::{Streams, table};
+use crate::terminal::{self, Streams};
 
 /// The name of a link to this binary, or the first argument.
 pub const NAME: &str = "cnitool";
@@ -95,7 +95,7 @@ pub fn run(
     let Some((verb, arguments)) = matches.subcommand() else { return 0 }; // clap printed the help
     let invocation = Invocation { verb, arguments, env };
     let done = invocation.run(plugins, io.stderr);
-    let Err(error) = done.and_then(|text| table::print(io.stdout, &text)) else { return 0 };
+    let Err(error) = done.and_then(|text| terminal::print(io.stdout, &text)) else { return 0 };
     let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the exit status says it too
     1
 }

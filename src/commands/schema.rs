@@ -262,10 +262,11 @@ impl<'a> Place<'a> {
     /// The schema of an integer that is not negative, with the plugin's ranges if they are narrower
     /// than its type's.
     fn natural(&self, greatest: u64) -> Value {
-        match self.ranges(greatest) {
-            none if none.is_empty() => in_ranges(&[(0, greatest)]),
-            narrower => in_ranges(&self.with_zero(narrower)),
+        let narrower = self.ranges(greatest);
+        if narrower.is_empty() {
+            return in_ranges(&[(0, greatest)]);
         }
+        in_ranges(&self.with_zero(narrower))
     }
 
     /// The schema of an integer of either sign, with the plugin's ranges if it has any.
@@ -283,12 +284,13 @@ impl<'a> Place<'a> {
 
     /// The ranges, and 0 if the plugin accepts it in addition: it usually means the default.
     fn with_zero(&self, mut ranges: Ranges) -> Ranges {
-        let takes_zero = |_: &&mut (u64, u64)| self.takes(Value::number(0));
-        let Some((least, _)) = ranges.first_mut().filter(takes_zero) else { return ranges };
-        if *least > 1 {
+        if ranges.is_empty() || !self.takes(Value::number(0)) {
+            return ranges;
+        }
+        if ranges[0].0 > 1 {
             ranges.insert(0, (0, 0));
         } else {
-            *least = 0;
+            ranges[0].0 = 0;
         }
         ranges
     }
@@ -396,7 +398,7 @@ enum Step {
     Item,
 }
 
-/// The path in words, extended by one step.
+/// The path as text, extended by one step.
 fn path_below(path: String, step: &Step) -> String {
     match step {
         Step::Key(key) => below(&path, key),

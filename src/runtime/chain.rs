@@ -245,8 +245,7 @@ impl Runtime<'_> {
         result.convert(version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
     }
 
-    /// Runs DEL for all plugins, including those that ADD did not reach, whether or not one fails.
-    /// Plugins that fail alike are reported once.
+    /// Undoes an ADD, unless its only plugin has done so. Returns its error with what failed.
     fn undo_add(&mut self, add: Operation<'_>, result: Option<&Document>, error: Error) -> Error {
         let failures = if result.is_none() && self.begins_here(add.list) {
             Failures::default()
@@ -258,7 +257,8 @@ impl Runtime<'_> {
         failures.report(error)
     }
 
-    /// Runs DEL for all plugins, whether or not one fails.
+    /// Runs DEL for all plugins, including those that ADD did not reach, whether or not one fails.
+    /// Plugins that fail alike are reported once.
     fn try_del_all(&mut self, del: Operation<'_>, result: Option<&Document>) -> Failures {
         let mut failures = Failures::default();
         for plugin in del.list.plugins.iter().rev() {
@@ -302,15 +302,6 @@ impl Runtime<'_> {
             0 => Ok(stdout),
             status => Err(error_of(entry, status, &stdout)),
         }
-    }
-
-    /// The execution of a plugin that is compiled in.
-    pub(super) fn execution<'e>(
-        &'e self,
-        entry: &'static Entry,
-        env: &'e Environment,
-    ) -> Execution<'e> {
-        Execution { entry, plugins: self.plugins, env, handles: &self.handles }
     }
 
     /// Finds a plugin's program. A file in the path takes precedence over a plugin that is compiled

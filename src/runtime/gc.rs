@@ -17,6 +17,7 @@ use crate::cni::env::Command;
 use crate::cni::valid::{Holder, Stale, ValidAttachment, ValidAttachments};
 use crate::cni::version;
 use crate::error::{Error, ErrorList, Result};
+use crate::runner::Execution;
 
 pub use crate::cni::valid::Extent;
 
@@ -244,7 +245,11 @@ impl Runtime<'_> {
         let config = derive::for_gc(list, plugin, Some(&valid.names()));
         let env = self.environment(Command::Gc, None);
         let collected = self.find(&plugin.kind).and_then(|program| match program {
-            Program::Own(entry) => self.execution(entry, &env).collect(config, valid),
+            Program::Own(entry) => {
+                let plugins = self.plugins;
+                let execution = Execution { entry, plugins, env: &env, handles: &self.handles };
+                execution.collect(config, valid)
+            }
             Program::File(program) => valid.call(&program, || {
                 delegate::exec(&program, &env, &config, self.handles.clock()).map(drop)
             }),

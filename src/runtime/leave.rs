@@ -143,12 +143,12 @@ impl Evidence {
             return Verdict::Unknown;
         }
         let leases = self.leases.get(&owned.id[..8]);
-        let lives = |ip: &IpAddr| self.has(ip, leases, &stale.holder);
+        let lives = |ip: &IpAddr| self.has_address(ip, leases, &stale.holder);
         if stale.addresses.iter().any(lives) { Verdict::Lives } else { Verdict::Gone }
     }
 
-    /// Whether the holder is present by its address.
-    fn has(&self, ip: &IpAddr, leases: Option<&Leases>, holder: &Holder) -> bool {
+    /// Whether the address is leased to the holder; without a lease, whether a namespace has it.
+    fn has_address(&self, ip: &IpAddr, leases: Option<&Leases>, holder: &Holder) -> bool {
         match leases.and_then(|leases| leases.get(ip)) {
             Some(lease) => is_of(lease, holder),
             None => self.living.has(ip).unwrap_or(true),

@@ -238,8 +238,8 @@ fn inlined_plugins(list: &Value, only_inlined: bool) -> Result<Vec<PluginConfig>
     plugins.iter().enumerate().map(inlined_plugin).collect()
 }
 
-/// libcni encodes a plugin again before it decodes it: of `type` and `Type` the one that sorts last
-/// counts.
+/// Decodes one of `plugins`. libcni encodes it again before that: of `type` and `Type` the one that
+/// sorts last counts.
 fn inlined_plugin((index, plugin): (usize, &Value)) -> Result<PluginConfig> {
     PluginConfig::of_value(plugin.clone().sorted()).map_err(|error| {
         error

@@ -73,7 +73,7 @@ impl Cache {
     ) -> Result<Held> {
         let path = self.dir().join("lock");
         let Ok(opened) = self.open_lock(&path, env) else { return Ok(Held::nothing(env)) };
-        opened.hold(at, patience, env).map_err(|error| file_lock::with_advice(error, &path))
+        opened.hold(at, patience, env).map_err(|error| file_lock::with_fuser_advice(error, &path))
     }
 
     fn open_lock(&self, path: &Path, env: &Environment) -> io::Result<Opened> {
@@ -84,7 +84,7 @@ impl Cache {
     }
 }
 
-/// The lock's file before anything of it is taken.
+/// The open lock file; no place is locked yet.
 struct Opened {
     file: File,
     ancestors: Ancestors,
@@ -108,7 +108,7 @@ impl Opened {
         Ok(Held { env: env.with(HELD, held), _files: files })
     }
 
-    /// Takes a place, for which an ancestor that holds it is not awaited.
+    /// Takes a place; does not wait if an ancestor holds it.
     fn take(&self, place: &Place, patience: Patience) -> Result<Option<File>> {
         let is_held = self.ancestors.hold(place) || self.ancestors.hold(&gate());
         place.take(&self.file, (!is_held).then(|| patience.limit()))

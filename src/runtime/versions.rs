@@ -26,7 +26,7 @@ impl Runtime<'_> {
     pub fn versions(&self, kind: &str) -> Result<Vec<String>> {
         match self.find(kind)? {
             Program::File(program) => delegate::versions(&program, self.env),
-            Program::Own(entry) => Ok(entry.spoken()),
+            Program::Own(entry) => Ok(entry.version_list()),
         }
     }
 
@@ -34,7 +34,7 @@ impl Runtime<'_> {
     pub fn versions_within(&self, kind: &str, patience: Duration) -> Result<Vec<String>> {
         match self.find(kind)? {
             Program::File(program) => delegate::versions_within(&program, self.env, patience),
-            Program::Own(entry) => Ok(entry.spoken()),
+            Program::Own(entry) => Ok(entry.version_list()),
         }
     }
 

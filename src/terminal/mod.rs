@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io::{self, Read, Write};
 
+use crate::error::{Error, Result};
+
 pub mod table;
 pub mod visible;
 
@@ -28,4 +30,9 @@ impl Streams<'_> {
 pub fn write(out: &mut dyn Write, text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+/// As [`write`], to stdout.
+pub fn print(stdout: &mut dyn Write, text: &str) -> Result<()> {
+    write(stdout, text).map_err(|e| Error::io("write to stdout", &e))
 }

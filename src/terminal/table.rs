@@ -1,13 +1,9 @@
 //! Output formats: columns for people and JSON for programs, from the same values.
 
-use std::io::Write;
-
 use serde::Serialize;
 
 use super::visible::visible;
 use crate::cni::json::{self, Value};
-use crate::error::{Error, Result};
-use crate::terminal;
 
 /// The width of the gap between two columns.
 const GAP: usize = 2;
@@ -157,11 +153,6 @@ fn age_text(seconds: u64) -> String {
 /// The value on one line.
 pub fn json(value: &impl Serialize) -> String {
     json::plain_text(value) + "\n"
-}
-
-/// Writes to stdout.
-pub fn print(stdout: &mut dyn Write, text: &str) -> Result<()> {
-    terminal::write(stdout, text).map_err(|e| Error::io("write to stdout", &e))
 }
 
 #[cfg(test)]

@@ -196,7 +196,7 @@ fn assert_covers(page: &Page, tests: &str) {
     let coverage = Coverage::of(page);
     assert_eq!(coverage.gaps(page, &page.chapters()), [""; 0]);
     let lacking = coverage.lacks(tests_below(tests));
-    assert_eq!(lacking, [""; 0], "the page has no row for these tests of tests/{tests}");
+    assert_eq!(lacking, [""; 0], "{} has no row for these tests of tests/{tests}", page.path);
 }
 
 #[test]

@@ -146,17 +146,16 @@ fn sweep(row: &str, prepare: Prepare) {
         }
         for lacking in &needed {
             let rest: Vec<&String> = needed.iter().filter(|name| *name != lacking).collect();
+            let call =
+                |container, attachment| Lacking { lab, container, attachment, lacking, rest };
             if is_repeatable {
-                let call =
-                    Lacking { lab, container: &container, attachment: &attachment, lacking, rest };
+                let call = call(&container, &attachment);
                 call.add_fails_and_leaves_nothing();
                 call.del_leaves_the_rest_to_the_next();
             } else {
                 let container = lab.container();
                 let attachment = prepare(lab, &container).unwrap();
-                let call =
-                    Lacking { lab, container: &container, attachment: &attachment, lacking, rest };
-                call.add_fails_and_leaves_nothing();
+                call(&container, &attachment).add_fails_and_leaves_nothing();
             }
         }
     });

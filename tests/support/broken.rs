@@ -55,13 +55,13 @@ pub fn breaks(addresses: [&str; 2], own: Vec<Break>) -> Vec<Break> {
 
 /// Runs ADD. CHECK succeeds, and after the change it fails: ours with an error that names what has
 /// changed.
-#[track_caller]
 pub fn assert_check_finds(
     lab: &Lab,
     container: &Container,
     attachment: &Attachment<'_>,
     case: &Break,
 ) {
+    eprintln!("{}:", case.what);
     let result = attachment.add();
     attachment.check(&result).ok();
     container.sh(&case.container);
@@ -78,7 +78,6 @@ pub fn assert_check_finds(
 
 /// Makes each change in a container of its own, on a network of its own: the addresses are the same
 /// in all cases.
-#[track_caller]
 pub fn assert_check_finds_each(lab: &Lab, conf: &Value, cases: &[Break]) {
     for (at, case) in cases.iter().enumerate() {
         let container = lab.container();

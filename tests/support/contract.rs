@@ -1,5 +1,5 @@
-//! What every main plugin has to do for a runtime, whatever kind of link it creates; at the end,
-//! parts that only some plugins keep or that the reference does not.
+//! What every main plugin has to do for a runtime, whatever kind of link it creates. The functions
+//! at the end are for some plugins only, or for ours only.
 
 use std::time::{Duration, Instant};
 
@@ -176,7 +176,6 @@ pub fn assert_old_versions_need_addresses(lab: &Lab, layer_two: &Value) {
 }
 
 /// ADD has changed something since `before`; DEL leaves nothing of it, and so does a second DEL.
-#[track_caller]
 pub fn assert_del_leaves_nothing(attachment: &Attachment<'_>, before: &Watch<'_>) {
     assert!(!before.changes_now().is_empty(), "the snapshot sees what ADD made");
     attachment.del();

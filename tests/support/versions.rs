@@ -14,7 +14,8 @@ pub struct DualStack {
     pub interface: usize,
 }
 
-/// Runs every operation in every version, and expects results of the version's shape.
+/// Runs every operation in every version, and expects results of the version's shape. Nothing waits
+/// for duplicate address detection here.
 pub fn assert_speaks_every_version(lab: &Lab, network: &DualStack) {
     for version in EVERY_VERSION {
         let container = hasty_container(lab);

@@ -30,7 +30,7 @@ pub fn take(dir: &str, announce: &mut dyn FnMut()) -> Result<File> {
     for _ in 0..TRIES {
         let opened = open(&path).map_err(|error| error.context("cannot be written"))?;
         let Some(file) = opened else { continue };
-        if !is_announced && is_taken(&file) {
+        if !is_announced && try_take_fails(&file) {
             announce();
             is_announced = true;
         }
@@ -42,8 +42,8 @@ pub fn take(dir: &str, announce: &mut dyn FnMut()) -> Result<File> {
     Err(Error::new(Code::TRY_AGAIN, ["lock ", &path, ": it was removed each time"].concat()))
 }
 
-/// Whether another process has the lock; takes it otherwise.
-fn is_taken(file: &File) -> bool {
+/// Takes the lock unless another process has it; returns whether one has.
+fn try_take_fails(file: &File) -> bool {
     Mode::Exclusive.try_take(file).is_ok_and(|is_free| !is_free)
 }
 

@@ -45,7 +45,7 @@ mod program;
 mod step;
 
 /// The report of a completed rollback, before the directory.
-const IS_BACK: &str = "The previous cni-multi is back in";
+const ROLLED_BACK: &str = "The previous cni-multi is back in";
 
 /// The default plugin directory of runtimes.
 const PLUGIN_DIR: &str = "/opt/cni/bin";
@@ -307,7 +307,7 @@ impl Work<'_> {
         self.act(Step::MarkRollback)?;
         self.keep_foreign(&names)?;
         self.act(Step::RenamePrevious)?;
-        self.finish(IS_BACK, &names)
+        self.finish(ROLLED_BACK, &names)
     }
 
     /// Links what an interrupted rollback may have left unlinked.
@@ -317,7 +317,7 @@ impl Work<'_> {
             self.dir
         ));
         let names = list_names(BINARY, BINARY)?;
-        self.finish(IS_BACK, &names)
+        self.finish(ROLLED_BACK, &names)
     }
 
     /// Uninstalls. Restores the replaced files before it removes the binary, so that a name common
@@ -479,12 +479,12 @@ fn require_readable_state() -> Result<()> {
 fn refuse_directories(names: &[String]) -> Result<()> {
     let names = names.iter().map(String::as_str);
     match names.chain([BINARY]).find(is_directory) {
-        Some(name) => Err(would_replace_directory(name)),
+        Some(name) => Err(directory_in_the_way(name)),
         None => Ok(()),
     }
 }
 
-fn would_replace_directory(name: &str) -> Error {
+fn directory_in_the_way(name: &str) -> Error {
     Error::new(Code::CONFLICT, [name, " is a directory; nothing was changed"].concat())
 }
 

@@ -17,7 +17,7 @@ pub fn list_names(binary: &str, what: &str) -> Result<Vec<String>> {
     }
 }
 
-/// What a cni-multi does not print.
+/// The first line that a cni-multi would not print.
 fn unexpected(names: &[String]) -> Option<String> {
     if names.is_empty() {
         return Some("nothing".to_owned());
@@ -49,8 +49,8 @@ fn is_another_program(what: &str, printed: &str) -> Error {
 }
 
 fn is_plugin_name(name: &str) -> bool {
-    let is_hidden = name.is_empty() || name.starts_with('-');
-    !is_hidden && name != BINARY && name.bytes().all(is_letter)
+    let is_word = !name.is_empty() && !name.starts_with('-');
+    is_word && name != BINARY && name.bytes().all(is_letter)
 }
 
 fn is_letter(letter: u8) -> bool {

@@ -20,8 +20,8 @@ use crate::runtime::leave;
 use crate::runtime::list::NetworkList;
 use crate::runtime::living::Verdict;
 use crate::runtime::parameters::Parameters;
-use crate::terminal::Streams;
 use crate::terminal::table::{self, Members, put_text};
+use crate::terminal::{self, Streams};
 
 /// Does all it can and reports every failure at the end.
 pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
@@ -91,8 +91,8 @@ fn collect_all(
     errors.finish()
 }
 
-/// Another process may be writing the file that cannot be read, and its content may differ from
-/// that at ADD.
+/// Says which networks are skipped: another process may be writing the file that cannot be read, and
+/// its content may differ from that at ADD.
 fn tell_skipped(stderr: &mut dyn Write) {
     let what = "networks without a configuration are skipped, because a file cannot be read";
     let _ = writeln!(stderr, "{what}"); // for information only
@@ -163,16 +163,16 @@ impl Report<'_> {
 
     /// Reports the calls, what belongs to no attachment any more, and the rest by attachment.
     fn removed_all(&mut self, network: &str, all: &[Stale]) {
-        self.each("call", &mut all.iter().filter(|stale| stale.is_call));
+        self.print_each("call", &mut all.iter().filter(|stale| stale.is_call));
         let objects = || all.iter().filter(|stale| !stale.is_call);
-        self.each("remove", &mut objects().filter(|stale| stale.is_torn));
+        self.print_each("remove", &mut objects().filter(|stale| stale.is_torn));
         for (holder, what) in by_holder(&mut objects().filter(|stale| !stale.is_torn)) {
             self.removed(Subject { network, holder }, &what);
         }
     }
 
     /// Reports each object on its own.
-    fn each(&mut self, verb: &str, all: &mut dyn Iterator<Item = &Stale>) {
+    fn print_each(&mut self, verb: &str, all: &mut dyn Iterator<Item = &Stale>) {
         for stale in all {
             self.line(&format!("{} {}\n", self.verb(verb), stale.what));
         }
@@ -246,7 +246,7 @@ impl Report<'_> {
     fn print(&mut self, text: &str) {
         self.progress.clear();
         if self.written.is_ok() {
-            self.written = table::print(self.stdout, text);
+            self.written = terminal::print(self.stdout, text);
         }
     }
 

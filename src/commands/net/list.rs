@@ -48,7 +48,7 @@ fn rows(dir: &Path) -> Result<Vec<Row>> {
 }
 
 impl Row {
-    /// The row of a file behind the files of `before`.
+    /// The row of a file after the files of `before`.
     fn of(path: &Path, before: &[Row]) -> Row {
         let file = path.to_string_lossy().into_owned();
         match directory::load(path) {

@@ -30,9 +30,9 @@ use crate::cni::version;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
 use crate::runtime::chain::OnFailure;
-use crate::terminal::Streams;
 use crate::terminal::table;
 use crate::terminal::visible::visible;
+use crate::terminal::{self, Streams};
 
 /// Each command with its purpose and its arguments; `?` follows an optional one.
 const COMMANDS: [(&str, &str, &str); 8] = [
@@ -192,7 +192,7 @@ fn operate(
         "add" => return add(operator, plugins, io),
         _ => run_plugins(verb, operator, plugins, io.stderr)?,
     };
-    table::print(io.stdout, &text)
+    terminal::print(io.stdout, &text)
 }
 
 /// Runs ADD, which is complete when its result is written: if the write fails, the attachment is
@@ -203,7 +203,7 @@ fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>)
     let on_failure = on_failure(operator);
     let mut runtime = operator.runtime(plugins, io.stderr)?;
     let result = runtime.add(&list, &at, on_failure)?;
-    table::print(io.stdout, &result.to_text()).map_err(|error| match on_failure {
+    terminal::print(io.stdout, &result.to_text()).map_err(|error| match on_failure {
         OnFailure::Leave => error.with_details("it is attached"),
         OnFailure::Undo => with_undo(error, runtime.del(&list, &at)),
     })

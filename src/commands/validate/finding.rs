@@ -1,8 +1,5 @@
 //! One finding and its output: for people with the source line, for tools as JSON.
 
-use std::iter::Take;
-use std::str::Chars;
-
 use serde::{Serialize, Serializer};
 
 use super::document::{Document, Spot};
@@ -115,7 +112,7 @@ impl Shown {
     }
 
     /// Adds the rest of the line, of which the first `width` letters are marked.
-    fn push_after(&mut self, letters: Take<Chars<'_>>, width: usize) {
+    fn push_after(&mut self, letters: impl Iterator<Item = char>, width: usize) {
         for (i, letter) in letters.enumerate() {
             let columns = push_visible(&mut self.line, letter);
             self.carets += if i < width { columns } else { 0 };

@@ -16,14 +16,6 @@ use crate::plugin::Kind;
 use crate::runtime::list::NetworkList;
 use crate::steps::veth::validate_mtu;
 
-/// Whether the network consists only of the plugins in the list itself.
-fn only_inlined(document: &Document) -> bool {
-    match document.member("loadOnlyInlinedPlugins") {
-        Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
-        other => is_true(other),
-    }
-}
-
 impl Checker<'_> {
     /// Checks a text as the kind of file that its name indicates, else as what it appears to be.
     pub fn check(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
@@ -186,5 +178,13 @@ impl Checker<'_> {
             let spot = plugin.at("type");
             self.tell(Note::new("order", &spot, &[entry.name, message]).hint(&[hint]));
         }
+    }
+}
+
+/// Whether the network consists only of the plugins in the list itself.
+fn only_inlined(document: &Document) -> bool {
+    match document.member("loadOnlyInlinedPlugins") {
+        Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
+        other => is_true(other),
     }
 }

@@ -174,11 +174,3 @@ impl Report<'_> {
         text
     }
 }
-
-impl Pick {
-    /// Writes the pick for people.
-    fn tell(&self, out: &mut String) {
-        let blanks = "          ".get(self.runtime.len()..).unwrap_or_default();
-        push(out, &["  ", self.runtime, blanks, "  ", &visible(&self.reason), "\n"]);
-    }
-}

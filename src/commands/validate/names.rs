@@ -26,11 +26,11 @@ impl Checker<'_> {
             }
             None => String::new(),
         };
-        self.check_text_of_name(&spot, &name);
+        self.check_spelling(&spot, &name);
         name
     }
 
-    fn check_text_of_name(&mut self, spot: &Spot, name: &str) {
+    fn check_spelling(&mut self, spot: &Spot, name: &str) {
         if let Err(error) = NetworkName::parse(name) {
             let expected = "at most 200 letters, digits, \"_\", \".\" and \"-\"";
             self.tell(Note::new("invalid-name", spot, &[&problem(&error)]).expecting(expected));

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::finding::push;
 use super::network::Network;
 use crate::cni::attachment::NetworkName;
+use crate::terminal::visible::visible;
 
 /// The file extensions that runtimes read in network directories.
 const EXTENSIONS: [&str; 3] = ["conflist", "conf", "json"];
@@ -22,6 +24,14 @@ pub struct Pick {
     pub file: String,
     /// The reason in words, with the file and the network.
     pub reason: String,
+}
+
+impl Pick {
+    /// Writes the pick for people.
+    pub fn tell(&self, out: &mut String) {
+        let blanks = "          ".get(self.runtime.len()..).unwrap_or_default();
+        push(out, &["  ", self.runtime, blanks, "  ", &visible(&self.reason), "\n"]);
+    }
 }
 
 /// The file's extension, if runtimes read such files.

@@ -73,6 +73,6 @@ impl Checker<'_> {
         };
         let hint = &["only `cni-multi net` can run it: it is compiled in"];
         self.tell(Note::new("not-on-path", spot, message).hint(hint));
-        Some(own.spoken())
+        Some(own.version_list())
     }
 }

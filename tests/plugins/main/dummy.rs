@@ -221,7 +221,11 @@ fn add_fails_and_nothing_has_changed() {
 fn add_without_an_address_fails_and_nothing_has_changed() {
     plugin().for_ours(|lab| {
         let no_address = static_ipam(&conf(), json!([]), json!([]));
-        assert_fails(lab, &no_address, &Case::new("IPAM has no address", json!({}), 101, ""));
+        assert_fails(
+            lab,
+            &no_address,
+            &Case::new("IPAM has no address", json!({}), 101, "missing IP config"),
+        );
     });
 }
 

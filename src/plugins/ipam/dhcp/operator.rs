@@ -13,9 +13,9 @@ use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::{Result, warn};
 use crate::plugin::OperatorCommand;
-use crate::terminal::Streams;
 use crate::terminal::table;
 use crate::terminal::visible::visible;
+use crate::terminal::{self, Streams};
 
 /// The plugin's name, which the command has too.
 pub const NAME: &str = "dhcp";
@@ -116,7 +116,7 @@ fn flags_of(matches: &ArgMatches) -> Vec<String> {
 
 /// Prints what a subcommand returns.
 fn report(done: Result<String>, io: &mut Streams<'_>) -> u8 {
-    let printed = done.and_then(|text| table::print(io.stdout, &text));
+    let printed = done.and_then(|text| terminal::print(io.stdout, &text));
     let Err(error) = printed else { return 0 };
     let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status reports it too
     1

@@ -117,7 +117,6 @@ fn without_what_is_of_use_it_starts_and_says_what_will_not_be() {
 }
 
 /// ADD fails while the daemon lacks the capability, and succeeds with it; returns the error.
-#[track_caller]
 fn add_without(lab: &Lab, capability: &str, attachment: &Attachment<'_>) -> ErrorObject {
     let mut lacking = Daemon::wrapped(lab, &words(&all_but(capability)));
     let error = attachment.try_add().err();

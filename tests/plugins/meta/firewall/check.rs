@@ -26,8 +26,8 @@ const REMOVED: [(&str, &str); 7] = [
 
 /// CHECK fails after the change on the host, ours with an error that contains all the words. An ADD
 /// of ours puts back what is missing.
-#[track_caller]
 fn assert_named_and_repaired(lab: &Lab, chain: &Chain<'_>, change: &str, words: &[&str]) {
+    eprintln!("{change}:");
     chain.check(&chain.result).ok();
     lab.host.sh(change);
     let error = chain.check(&chain.result).err();
