@@ -106,20 +106,26 @@ impl<'a> Streams<'a> {
     fn of(child: &mut Child, stdin: &'a [u8], is_copied: bool) -> Streams<'a> {
         let stdout = child.stdout.take().map(OwnedFd::from);
         let stderr = child.stderr.take().map(OwnedFd::from);
-        Streams {
+        let mut streams = Streams {
             to: child.stdin.take().map(OwnedFd::from).map(File::from),
             unsent: stdin,
             from: [stdout, stderr].map(|stream| stream.map(File::from)),
             texts: [vec![], vec![]],
             ours: is_copied.then(own_stderr).flatten(),
-        }
+        };
+        streams.close_if_all_is_sent();
+        streams
     }
 
-    /// Closes the plugin's stdin if all is written. Whether there is anything left to do.
-    fn is_any_open(&mut self) -> bool {
+    /// Closes the plugin's stdin once it has the whole input.
+    fn close_if_all_is_sent(&mut self) {
         if self.unsent.is_empty() {
             self.to = None;
         }
+    }
+
+    /// Whether there is anything left to write or to read.
+    fn is_any_open(&self) -> bool {
         self.to.is_some() || self.from.iter().any(Option::is_some)
     }
 
@@ -137,6 +143,7 @@ impl<'a> Streams<'a> {
             // the plugin need not read all; its exit status tells whether that was right
             Err(_) => self.unsent = &[],
         }
+        self.close_if_all_is_sent();
     }
 
     /// Reads a piece of one output stream, or its end.

@@ -306,6 +306,12 @@ impl ValidAttachments {
     }
 }
 
+/// The error for a program that would remove with its GC what is kept.
+fn not_called(program: &Path) -> Error {
+    let why = "what is spared has names that are not known whole; `net gc --unrecorded` takes it";
+    Error::new(Code::CONFLICT, format!("{} was not called", program.display())).with_details(why)
+}
+
 /// Reads a list in which every entry names an attachment. A wrong type is code 7 here, as is any
 /// other mistake in the list, and a name must not be missing: the decoder would give code 6 and an
 /// empty name.
@@ -320,12 +326,6 @@ fn read_list(key: &'static str, value: &Value) -> Result<Vec<ValidAttachment>> {
 fn not_a_list(key: &'static str, value: &Value) -> Error {
     let found = Mistake::of(Problem::Found(value.kind().to_owned()));
     found.at(key).expecting("a list of attachments").into()
-}
-
-/// The error for a program that would remove with its GC what is kept.
-fn not_called(program: &Path) -> Error {
-    let why = "what is spared has names that are not known whole; `net gc --unrecorded` takes it";
-    Error::new(Code::CONFLICT, format!("{} was not called", program.display())).with_details(why)
 }
 
 /// A member of an entry, and what is wrong with it.

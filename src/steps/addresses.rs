@@ -194,7 +194,7 @@ impl Interface<'_> {
 
     fn subnets_for(&self, gateway: IpAddr) -> String {
         let nets = self.result.ips.iter().map(|ip| ip.address.trunc());
-        let of_family = nets.filter(|net| can_route(gateway, *net));
+        let of_family = nets.filter(|net| is_same_family(gateway, *net));
         of_family.map(|net| net.to_string()).collect::<Vec<_>>().join(", ")
     }
 }
@@ -348,16 +348,16 @@ fn with_host_bits(path: &str, dst: IpNet) -> Error {
 fn gateway_of(path: &str, route: &result::Route, all: &[IpAddr]) -> Result<Option<IpAddr>> {
     match route.gw {
         None => Ok(first_for(route.dst, all)),
-        Some(gateway) if can_route(gateway, route.dst) => Ok(Some(gateway)),
+        Some(gateway) if is_same_family(gateway, route.dst) => Ok(Some(gateway)),
         Some(_) => Err(of_other_family(path, route.dst)),
     }
 }
 
 fn first_for(dst: IpNet, gateways: &[IpAddr]) -> Option<IpAddr> {
-    gateways.iter().copied().find(|gateway| can_route(*gateway, dst))
+    gateways.iter().copied().find(|gateway| is_same_family(*gateway, dst))
 }
 
-fn can_route(gateway: IpAddr, dst: IpNet) -> bool {
+fn is_same_family(gateway: IpAddr, dst: IpNet) -> bool {
     Family::of(gateway) == Family::of_net(dst)
 }
 

@@ -99,8 +99,8 @@ impl<'a> LowerLink<'a> {
     }
 }
 
-/// Whether the kernel has put the link on the lower link. If that is of the same kind, the new link
-/// is on its own lower link.
+/// Whether the kernel has put the link on this one. If `lower` is of the same kind, the kernel puts
+/// the new link on the lower link of `lower`.
 fn is_on(upper: &Link, lower: &Link) -> bool {
     upper.lower.is_some_and(|index| index == lower.index || Some(index) == lower.lower)
 }

@@ -33,7 +33,8 @@ fn of_kernel(path: impl fmt::Display, table: u32) -> Error {
     Error::config(path, format_args!("{table} is a table of the kernel")).expecting(FREE)
 }
 
-/// The tables that something in a namespace uses.
+/// The tables that something in a namespace uses, once for each rule, route and VRF: containers
+/// have few of these.
 #[derive(Debug)]
 pub struct Used(Vec<u32>);
 

@@ -221,7 +221,7 @@ fn socket_address(address: &str) -> Option<UnixAddr> {
     pairs.find_map(|pair| pair_address(pair.split_once('=')?))
 }
 
-/// The socket that a pair of an address names, if it is one that does.
+/// The socket address in a key=value pair, if the key names one.
 fn pair_address((key, value): (&str, &str)) -> Option<UnixAddr> {
     match key {
         "path" => UnixAddr::new(value).ok(),

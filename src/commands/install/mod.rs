@@ -45,7 +45,7 @@ mod program;
 mod step;
 
 /// The report of a completed rollback, before the directory.
-const ROLLED_BACK: &str = "The previous cni-multi is back in";
+const ROLLBACK_REPORT: &str = "The previous cni-multi is back in";
 
 /// The default plugin directory of runtimes.
 const PLUGIN_DIR: &str = "/opt/cni/bin";
@@ -307,7 +307,7 @@ impl Work<'_> {
         self.act(Step::MarkRollback)?;
         self.keep_foreign(&names)?;
         self.act(Step::RenamePrevious)?;
-        self.finish(ROLLED_BACK, &names)
+        self.finish(ROLLBACK_REPORT, &names)
     }
 
     /// Links what an interrupted rollback may have left unlinked.
@@ -317,7 +317,7 @@ impl Work<'_> {
             self.dir
         ));
         let names = list_names(BINARY, BINARY)?;
-        self.finish(ROLLED_BACK, &names)
+        self.finish(ROLLBACK_REPORT, &names)
     }
 
     /// Uninstalls. Restores the replaced files before it removes the binary, so that a name common

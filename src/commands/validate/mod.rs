@@ -34,7 +34,7 @@ use serde::Serialize;
 use self::checker::Checker;
 pub use self::document::below;
 use self::files::bytes_of;
-use self::finding::{Finding, push};
+use self::finding::Finding;
 pub use self::keys::add_keys;
 pub use self::paths::put;
 use self::picks::Pick;

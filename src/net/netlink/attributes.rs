@@ -85,7 +85,9 @@ impl Attributes {
     }
 }
 
-/// nlattr.
-fn header(length: usize, kind: u16) -> Vec<u8> {
-    [(length as u16).to_ne_bytes(), kind.to_ne_bytes()].concat()
+/// The header of an attribute (struct nlattr).
+fn header(length: usize, kind: u16) -> [u8; 4] {
+    let [a, b] = (length as u16).to_ne_bytes();
+    let [c, d] = kind.to_ne_bytes();
+    [a, b, c, d]
 }

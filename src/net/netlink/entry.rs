@@ -187,13 +187,13 @@ impl RouteEntry {
         message.header = self.header.clone();
         message.header.flags &= RouteFlags::from_bits_retain(RTNH_F_ONLINK.into());
         message.header.table = u8::try_from(self.table).unwrap_or_default(); // RT_TABLE_UNSPEC: the attribute says which
-        message.attributes = self.lasting().collect();
+        message.attributes = self.request_attributes().collect();
         message.attributes.push(RouteAttribute::Table(self.table));
         message
     }
 
     /// The attributes that the kernel accepts in a request, except the table.
-    fn lasting(&self) -> impl Iterator<Item = RouteAttribute> {
+    fn request_attributes(&self) -> impl Iterator<Item = RouteAttribute> {
         let lasting = self.attributes.iter().filter_map(|(kind, value)| lasting(*kind, value));
         lasting.map(|(kind, value)| RouteAttribute::Other(DefaultNla::new(kind, value)))
     }

@@ -403,13 +403,13 @@ impl Netlink {
 
     /// Gives a link an alternative name: `ip link property add NAME altname OTHER`.
     pub fn add_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
-        let request = alternative_name(RTM_NEWLINKPROP, link, name);
+        let request = alternative_name_request(RTM_NEWLINKPROP, link, name);
         self.add(&request, format_args!("add altname {name:?} to link {:?}", link.name))
     }
 
     /// Removes an alternative name of a link, if the link has it.
     pub fn delete_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
-        let request = alternative_name(RTM_DELLINKPROP, link, name);
+        let request = alternative_name_request(RTM_DELLINKPROP, link, name);
         self.remove(&request, format_args!("delete altname {name:?} of link {:?}", link.name))
     }
 
@@ -509,7 +509,7 @@ fn alternative_name_attribute(name: &str) -> LinkAttribute {
 }
 
 /// A request of this type about an alternative name.
-fn alternative_name(kind: u16, link: &Link, name: &str) -> Request {
+fn alternative_name_request(kind: u16, link: &Link, name: &str) -> Request {
     let mut list = Attributes::default();
     list.text(IFLA_ALT_IFNAME, name);
     let list = DefaultNla::new(IFLA_PROP_LIST | NLA_F_NESTED, list.bytes().to_vec());

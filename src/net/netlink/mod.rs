@@ -27,5 +27,5 @@ pub use self::qdisc::{Bucket, Handle, HtbClass, Qdisc, QdiscKind};
 pub use self::route::{FoundRoute, Route, Scope};
 pub use self::rule::Rule;
 pub use self::socket::Netlink;
-pub(super) use self::socket::{DUMP_TRIES, never_consistent, refused};
+pub(super) use self::socket::{never_consistent, refused};
 pub use self::watch::Watch;

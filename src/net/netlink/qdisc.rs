@@ -329,7 +329,8 @@ impl Netlink {
     }
 }
 
-/// Whether there is no such qdisc: none, one with another handle, or one of another kind.
+/// Whether there is no such qdisc: none, one with another handle, one of another kind, or one that
+/// the kernel hides.
 fn is_absent(error: &Error) -> bool {
     error.is_errno(Errno::EINVAL) || error.is_not_found()
 }

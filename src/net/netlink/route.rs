@@ -111,7 +111,7 @@ impl Route {
     }
 
     fn message(&self, link: &Link) -> RouteMessage {
-        let mut message = lookup(self.dst);
+        let mut message = message_to(self.dst);
         message.header.protocol = RouteProtocol::Boot;
         message.header.scope = RouteScope::from(self.scope.0);
         let attributes = &mut message.attributes;
@@ -163,20 +163,8 @@ impl Route {
     }
 }
 
-impl FoundRoute {
-    /// Reads a route; None for one that the kernel maintains itself.
-    fn read(payload: &[u8]) -> Option<FoundRoute> {
-        let attrs = Attrs::after(payload, HEADER);
-        let any = family_of(payload)?.unspecified();
-        let dst = IpNet::new(attrs.ip(RTA_DST).unwrap_or(any), *payload.get(RTM_DST_LEN)?).ok()?;
-        let gateways = attrs.ip(RTA_GATEWAY).into_iter().chain(hop_gateways(attrs)).collect();
-        let table = table_of(payload)?;
-        (table != LOCAL).then_some(FoundRoute { dst, gateways, table })
-    }
-}
-
 /// The message that selects a destination.
-fn lookup(dst: IpNet) -> RouteMessage {
+fn message_to(dst: IpNet) -> RouteMessage {
     match dst {
         IpNet::V4(dst) => RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(dst.addr(), dst.prefix_len())
@@ -209,6 +197,18 @@ pub struct FoundRoute {
     pub gateways: Vec<IpAddr>,
     /// The table.
     pub table: u32,
+}
+
+impl FoundRoute {
+    /// Reads a route; None for one that the kernel maintains itself.
+    fn read(payload: &[u8]) -> Option<FoundRoute> {
+        let attrs = Attrs::after(payload, HEADER);
+        let any = family_of(payload)?.unspecified();
+        let dst = IpNet::new(attrs.ip(RTA_DST).unwrap_or(any), *payload.get(RTM_DST_LEN)?).ok()?;
+        let gateways = attrs.ip(RTA_GATEWAY).into_iter().chain(hop_gateways(attrs)).collect();
+        let table = table_of(payload)?;
+        (table != LOCAL).then_some(FoundRoute { dst, gateways, table })
+    }
 }
 
 /// The link of a default route in the main table.
@@ -303,7 +303,7 @@ impl Netlink {
 
     /// Requests the route that packets to `ip` take.
     fn ask<T>(&self, ip: IpAddr, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
-        let request = Request::new(RTM_GETROUTE, &asking(lookup(ip.into())));
+        let request = Request::new(RTM_GETROUTE, &asking(message_to(ip.into())));
         self.get(&request, format_args!("find the route to {ip}"), read)
     }
 
@@ -326,7 +326,7 @@ fn is_cached(payload: &[u8]) -> bool {
     read_u32(payload, RTM_FLAGS).is_some_and(|flags| flags & RTM_F_CLONED != 0)
 }
 
-/// With strict checking a lookup has a destination and nothing that only a route could have.
+/// With strict checking a message_to has a destination and nothing that only a route could have.
 fn asking(mut message: RouteMessage) -> RouteMessage {
     message.header.table = RT_TABLE_UNSPEC;
     message.header.protocol = RouteProtocol::Unspec;

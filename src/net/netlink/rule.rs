@@ -71,7 +71,7 @@ impl Rule {
     }
 }
 
-/// What a list is requested for, in errors.
+/// The operation, as errors name it.
 const LIST: &str = "list the rules";
 
 /// The request for the rules of one family.
@@ -93,7 +93,7 @@ fn is_plain_header(header: &RuleHeader) -> bool {
         && header.flags.bits() & FIB_RULE_INVERT == 0
 }
 
-/// Whether an attribute is none that packets must meet, apart from the source address.
+/// Whether the attribute is not a condition on packets, apart from the source address.
 fn is_no_condition(kind: u16, value: &[u8]) -> bool {
     match kind {
         FRA_SRC | FRA_PRIORITY | FRA_TABLE | FRA_PAD | FRA_PROTOCOL => true,

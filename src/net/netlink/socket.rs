@@ -15,7 +15,7 @@ use crate::error::{Code, Error, Result};
 
 /// How often an interrupted dump is retried. The kernel filters each dump here, so it is short, and
 /// only a change of the very objects that are read interrupts it.
-pub(in crate::net) const DUMP_TRIES: usize = 20;
+const DUMP_TRIES: usize = 20;
 
 /// A socket for the network of one namespace, the one it was opened in.
 pub struct Netlink {
@@ -100,7 +100,7 @@ impl Netlink {
                 return Ok(list);
             }
         }
-        Err(never_consistent(what))
+        Err(never_consistent(what, DUMP_TRIES))
     }
 
     pub(super) fn send(&self, request: &Request, flags: u16) -> Result<u32, Errno> {
@@ -121,9 +121,9 @@ pub(in crate::net) fn refused(what: impl fmt::Display, refusal: Refusal) -> Erro
 }
 
 /// Builds the error about a dump that was interrupted each time.
-pub(in crate::net) fn never_consistent(what: impl fmt::Display) -> Error {
+pub(in crate::net) fn never_consistent(what: impl fmt::Display, tries: usize) -> Error {
     Error::system(Code::TRY_AGAIN, what, Errno::EINTR as i32)
-        .with_details(format_args!("it changed during each of {DUMP_TRIES} tries"))
+        .with_details(format_args!("it changed during each of {tries} tries"))
 }
 
 /// Turns a "not found" error into None.

@@ -95,7 +95,7 @@ fn is_unused_lookup(expressions: &[Attrs<'_>], at: usize) -> bool {
 /// Compares two lists of steps; adjacent conditions may be in any order.
 fn are_same(given: &[Step<'_>], found: &[Step<'_>]) -> bool {
     let mut left: Vec<&Step<'_>> = found.iter().collect();
-    given.iter().all(|given| given.is_taken_from(&mut left)) && left.is_empty()
+    given.iter().all(|given| given.take_from(&mut left)) && left.is_empty()
 }
 
 fn steps<'a>(expressions: &[Attrs<'a>]) -> Vec<Step<'a>> {
@@ -118,7 +118,7 @@ impl Step<'_> {
     }
 
     /// Removes a step that does the same; false if there is none within reach.
-    fn is_taken_from(&self, left: &mut Vec<&Step<'_>>) -> bool {
+    fn take_from(&self, left: &mut Vec<&Step<'_>>) -> bool {
         let reach = self.reach(left);
         let at = left.iter().take(reach).position(|found| self.is(found));
         at.map(|at| left.remove(at)).is_some()

@@ -13,9 +13,11 @@ use super::wire::Attributes;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::attr::Attrs;
 use crate::net::netlink::transport::{Message, Refusal, Transport};
-use crate::net::netlink::{DUMP_TRIES, never_consistent, refused};
+use crate::net::netlink::{never_consistent, refused};
 use crate::net::nfnetlink::{self, Header, NFNL_SUBSYS_NFTABLES, NLM_F_DUMP, NfFamily};
 
+/// How often a dump is retried that another transaction interrupted.
+const DUMP_TRIES: usize = 20;
 /// How often a transaction is planned again after another one was committed in between. Each time
 /// another process has made progress.
 const TRIES: usize = 1000;
@@ -136,7 +138,7 @@ impl Nft {
                 None => return Ok(vec![]),
             }
         }
-        Err(never_consistent(query.what))
+        Err(never_consistent(query.what, DUMP_TRIES))
     }
 
     /// Whether a list has an entry that `is_one` accepts. It reads no more pages than necessary,

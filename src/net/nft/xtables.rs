@@ -77,7 +77,9 @@ impl Nft {
     pub fn filter_rules(&self, table: Table, chain: &str) -> Result<Vec<Listed>> {
         let what = format_args!("list chain {chain:?} of table {:?}", table.name);
         self.dump(&of_chain(table, chain, what), |attrs, list| {
-            list.extend(Listed::read(attrs).filter(|_| is_in(attrs, table, chain)))
+            if is_in(attrs, table, chain) {
+                list.extend(Listed::read(attrs));
+            }
         })
     }
 }

@@ -147,11 +147,11 @@ fn client_socket(address: Ipv4Addr, ifname: &str) -> Result<OwnedFd, Errno> {
     let socket = datagram_socket(AddressFamily::Inet)?;
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
     setsockopt(&socket, sockopt::BindToDevice, &OsString::from(ifname))?;
-    bind(socket.as_raw_fd(), &place(address, CLIENT))?;
+    bind(socket.as_raw_fd(), &socket_address(address, CLIENT))?;
     Ok(socket)
 }
 
-fn place(address: Ipv4Addr, port: u16) -> SockaddrIn {
+fn socket_address(address: Ipv4Addr, port: u16) -> SockaddrIn {
     SocketAddrV4::new(address, port).into()
 }
 
@@ -165,7 +165,7 @@ fn place(address: Ipv4Addr, port: u16) -> SockaddrIn {
 pub fn unicast(from: Ipv4Addr, to: Ipv4Addr, ifname: &str, payload: &[u8]) -> Result<UdpSocket> {
     let send = || {
         let socket = client_socket(from, ifname)?;
-        sendto(socket.as_raw_fd(), payload, &place(to, SERVER), MsgFlags::empty())?;
+        sendto(socket.as_raw_fd(), payload, &socket_address(to, SERVER), MsgFlags::empty())?;
         Ok(UdpSocket::from(socket))
     };
     send().map_err(|e| {

@@ -24,7 +24,10 @@ pub fn first_free(
     pool: &mut impl Pool,
 ) -> Result<Option<IpAddr>> {
     let found = try_each(candidates.by_ref().take(SINGLE_LOOKS), pool)?;
-    let Some(next) = candidates.next().filter(|_| found.is_none()) else { return Ok(found) };
+    if found.is_some() {
+        return Ok(found);
+    }
+    let Some(next) = candidates.next() else { return Ok(None) };
     let taken = pool.taken()?;
     let rest = std::iter::once(next).chain(candidates);
     try_each(rest.filter(|ip| !taken.contains(ip)), pool)

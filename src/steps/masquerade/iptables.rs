@@ -31,6 +31,11 @@ const POSTROUTING: &str = "POSTROUTING";
 /// xt_comment takes 255 bytes.
 const COMMENT_MAX: usize = 255;
 
+/// Lists the addresses on links of the container.
+type ReadLinkAddresses<'a> = &'a dyn Fn() -> Result<Vec<IpAddr>>;
+/// Finds out the addresses of a container.
+type ReadAddresses<'a> = &'a dyn Fn() -> Result<Addresses>;
+
 /// Masquerades these addresses. Removes the rules of an earlier ADD that had no DEL, since its
 /// addresses will be unknown to a later DEL. `on_links` lists the addresses in the container,
 /// including those of its other interfaces.
@@ -38,15 +43,10 @@ pub fn create(
     handles: &Handles,
     key: &Key,
     addresses: &[IpNet],
-    on_links: OnLinks<'_>,
+    on_links: ReadLinkAddresses<'_>,
 ) -> Result<()> {
     Rules::by_family(key, addresses).iter().try_for_each(|rules| rules.write(handles, on_links))
 }
-
-/// Lists the addresses on links of the container.
-type OnLinks<'a> = &'a dyn Fn() -> Result<Vec<IpAddr>>;
-/// Finds out the addresses of a container.
-type Known<'a> = &'a dyn Fn() -> Result<Addresses>;
 
 /// Whether every rule is present. Runs no program if it can see without one that there are no
 /// rules.
@@ -84,7 +84,7 @@ impl Addresses {
 /// Removes the rules of the attachment, and the chain when no rule leads to it any more. If none of
 /// the container's addresses is known, every rule that leads to its chain is removed. `addresses`
 /// is called only if there are rules.
-pub fn delete(handles: &Handles, key: &Key, addresses: Known<'_>) -> Result<()> {
+pub fn delete(handles: &Handles, key: &Key, addresses: ReadAddresses<'_>) -> Result<()> {
     let chain = key.iptables_chain();
     let mut errors = ErrorList::default();
     for iptables in programs_with(handles, &chain)? {
@@ -93,7 +93,7 @@ pub fn delete(handles: &Handles, key: &Key, addresses: Known<'_>) -> Result<()> 
     errors.finish()
 }
 
-fn delete_from(iptables: &Iptables<'_>, chain: &str, addresses: Known<'_>) -> Result<()> {
+fn delete_from(iptables: &Iptables<'_>, chain: &str, addresses: ReadAddresses<'_>) -> Result<()> {
     iptables.change("nat", &|| {
         let present = Present::read(iptables, chain)?;
         Ok(removal(chain, &addresses()?, &present))
@@ -170,13 +170,13 @@ fn container_in(rule: &str) -> Option<&str> {
 /// The chain that a rule leads to, if its comment names this network. Long ids are truncated in
 /// comments.
 fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
-    if !names(rule, network) {
+    if !is_of_network(rule, network) {
         return None;
     }
     rule.split(" -j ").nth(1)?.split(' ').next().filter(|chain| chain.starts_with("CNI-"))
 }
 
-fn names(rule: &str, network: &NetworkName) -> bool {
+fn is_of_network(rule: &str, network: &NetworkName) -> bool {
     rule.contains(&format!("--comment \"name: \\\"{network}\\\" id: "))
 }
 
@@ -240,12 +240,16 @@ impl Rules {
     }
 
     /// Adds the missing rules, and deletes those for addresses which no link of the container has.
-    fn write(&self, handles: &Handles, on_links: OnLinks<'_>) -> Result<()> {
+    fn write(&self, handles: &Handles, on_links: ReadLinkAddresses<'_>) -> Result<()> {
         let iptables = handles.iptables().for_address(self.addresses[0].addr());
         iptables.change("nat", &|| self.changes(&iptables, on_links))
     }
 
-    fn changes(&self, iptables: &Iptables<'_>, on_links: OnLinks<'_>) -> Result<Vec<String>> {
+    fn changes(
+        &self,
+        iptables: &Iptables<'_>,
+        on_links: ReadLinkAddresses<'_>,
+    ) -> Result<Vec<String>> {
         let present = Present::read(iptables, &self.chain)?;
         let mut lines = self.missing_from(&present);
         lines.extend(self.deletions_of_others(&present, on_links)?);
@@ -319,7 +323,11 @@ impl Rules {
     }
 
     /// The lines that delete rules for addresses which no link of the container has.
-    fn deletions_of_others(&self, present: &Present, on_links: OnLinks<'_>) -> Result<Vec<String>> {
+    fn deletions_of_others(
+        &self,
+        present: &Present,
+        on_links: ReadLinkAddresses<'_>,
+    ) -> Result<Vec<String>> {
         let mut others = present.leading.clone();
         others.retain(|rule| !self.has(rule));
         if others.is_empty() {

@@ -82,7 +82,7 @@ impl<'a> Masquerade<'a> {
         rb: &mut Rollback<'a>,
     ) -> Result<()> {
         let handles = self.handles;
-        let made = Addresses::told(addresses);
+        let made = Addresses::of_result(addresses);
         rb.undo("delete the masquerading rules", move || {
             iptables::delete(handles, &at.key, &|| Ok(made.clone()))
         });
@@ -153,8 +153,8 @@ pub fn del_with_pair(cx: &Context<'_>, at: &Detachment) -> Result<()> {
 
 /// The addresses on the container's links, and those in prevResult.
 fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Result<Addresses> {
-    let told: Vec<IpNet> = at.prev_result.iter().flat_map(addresses).collect();
-    let known = Addresses::told(&told);
+    let of_result: Vec<IpNet> = at.prev_result.iter().flat_map(addresses).collect();
+    let known = Addresses::of_result(&of_result);
     match &at.netns {
         Some(netns) => known.with_links(cx, netns.netlink()?, &at.key),
         None => Ok(known),
@@ -163,7 +163,7 @@ fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Result<Addresses> {
 
 impl Addresses {
     /// These addresses of the attachment, as long as no others are known.
-    fn told(addresses: &[IpNet]) -> Addresses {
+    fn of_result(addresses: &[IpNet]) -> Addresses {
         Addresses { own: addresses.iter().map(IpNet::addr).collect(), on_links: None }
     }
 

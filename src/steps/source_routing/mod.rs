@@ -346,46 +346,50 @@ pub fn delete(at: &Detachment, configured: Option<u32>) -> Result<()> {
 }
 
 fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<()> {
-    let Some(mut left) = Left::find(netns, at, configured)? else { return Ok(()) };
+    let Some(mut left) = Leftover::find(netns, at, configured)? else { return Ok(()) };
     left.spare_others(netns, at)?;
     left.delete(netns.netlink()?)
 }
 
 /// What an ADD has left for its DEL.
-struct Left {
+struct Leftover {
     made: Made,
     /// The interface, if it still exists.
     link: Option<Link>,
 }
 
-impl Left {
+impl Leftover {
     /// What ADD made; None if it was deleted with its namespace.
-    fn find(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<Option<Left>> {
+    fn find(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<Option<Leftover>> {
         let container = netns.netlink()?;
         match records().find::<Made>(&at.key)? {
-            None => Left::unrecorded(container, at, configured).map(Some),
+            None => Leftover::unrecorded(container, at, configured).map(Some),
             Some(record) if !record.is_of(netns)? => Ok(None),
-            Some(record) => Left::recorded(container, at, record.kept).map(Some),
+            Some(record) => Leftover::recorded(container, at, record.kept).map(Some),
         }
     }
 
-    fn recorded(container: &Netlink, at: &Detachment, made: Made) -> Result<Left> {
+    fn recorded(container: &Netlink, at: &Detachment, made: Made) -> Result<Leftover> {
         let link = match made.link {
             Some(index) => container.find_link_by_index(index)?,
             None => container.find_link(at.key.ifname.as_str())?,
         };
-        Ok(Left { made, link })
+        Ok(Leftover { made, link })
     }
 
     /// Finds what the reference made: rules for addresses of the interface that carry no signature,
     /// and tables that belong to the addresses.
-    fn unrecorded(container: &Netlink, at: &Detachment, configured: Option<u32>) -> Result<Left> {
+    fn unrecorded(
+        container: &Netlink,
+        at: &Detachment,
+        configured: Option<u32>,
+    ) -> Result<Leftover> {
         let link = container.find_link(at.key.ifname.as_str())?;
         let ips = known_addresses(container, link.as_ref(), at)?;
         let tables = Tables::find(container, link.as_ref(), configured)?;
         let rules = tables.rules_of_reference(&container.rules()?, &ips);
         let tables = tables.made_for(&rules);
-        Ok(Left { made: Made { rules, tables, link: None }, link })
+        Ok(Leftover { made: Made { rules, tables, link: None }, link })
     }
 
     /// Leaves what a later ADD for another interface of this container, which has the address now,
@@ -413,17 +417,17 @@ fn known_addresses(
     link: Option<&Link>,
     at: &Detachment,
 ) -> Result<Vec<IpAddr>> {
-    let mut ips = told_addresses(at);
+    let mut ips = addresses_of_result(at);
     if let Some(link) = link {
         ips.extend(container.addresses(link)?.iter().map(|address| address.net.addr()));
     }
     Ok(ips)
 }
 
-fn told_addresses(at: &Detachment) -> Vec<IpAddr> {
+fn addresses_of_result(at: &Detachment) -> Vec<IpAddr> {
     let results = at.prev_result.iter();
-    let told = results.filter_map(|result| addresses(result, at.key.ifname.as_str()).ok());
-    told.flatten().map(|ip| ip.address.addr()).collect()
+    let found = results.filter_map(|result| addresses(result, at.key.ifname.as_str()).ok());
+    found.flatten().map(|ip| ip.address.addr()).collect()
 }
 
 /// Compares rules and tables with those that ADD makes of the result.
@@ -509,8 +513,8 @@ fn missing_rule(source: IpAddr, configured: Option<u32>) -> Error {
     Error::check(format!("no rule leads what {source} sends to {table}"))
 }
 
-fn incomplete(table: u32, ip: &IpConfig, lacks: &str) -> Error {
-    Error::check(format!("table {table} of address {} has {lacks}", ip.address.addr()))
+fn incomplete(table: u32, ip: &IpConfig, problem: &str) -> Error {
+    Error::check(format!("table {table} of address {} has {problem}", ip.address.addr()))
 }
 
 fn is_of_result(dst: &IpNet, result: &AddResult, ips: &[&IpConfig]) -> bool {

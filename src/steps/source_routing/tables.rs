@@ -1,4 +1,5 @@
-//! The tables of the reference's rules, for a DEL without a record.
+//! The tables of the reference's rules: where they begin, and which ones a DEL without a record
+//! finds.
 
 use std::net::IpAddr;
 

@@ -66,7 +66,7 @@ impl<'a> OurTable<'a> {
     /// Whether a shared chain has exactly its rules.
     pub(super) fn is_intact(&self, chain: &SharedChain) -> Result<bool> {
         let wanted = chain.rules.each_ref().map(Expressions::attrs);
-        Ok(do_all(&self.rules(&chain.name)?, &wanted, RuleInfo::does_within_family))
+        Ok(are_as_wanted(&self.rules(&chain.name)?, &wanted, RuleInfo::does_within_family))
     }
 }
 
@@ -74,7 +74,7 @@ impl<'a> OurTable<'a> {
 pub(super) type Compare = fn(&RuleInfo, Attrs<'_>) -> bool;
 
 /// Whether rules are as many as the wanted ones and each does the same.
-pub(super) fn do_all(found: &[RuleInfo], wanted: &[Attrs<'_>], does: Compare) -> bool {
+pub(super) fn are_as_wanted(found: &[RuleInfo], wanted: &[Attrs<'_>], does: Compare) -> bool {
     found.len() == wanted.len()
         && found.iter().zip(wanted).all(|(found, wanted)| does(found, *wanted))
 }

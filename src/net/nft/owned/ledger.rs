@@ -117,7 +117,7 @@ fn next_numbers(listed: &[ElementInfo]) -> HashMap<[u8; 16], u32> {
     next
 }
 
-/// The entries that a flushed ledger has.
+/// The entries left in a flushed ledger.
 struct Known<'l> {
     of_owners: HashSet<(Option<[u8; 16]>, &'l str)>,
     of_any: HashSet<&'l str>,

@@ -40,9 +40,7 @@ impl OurTable<'_> {
         }
         Ok(held.owners.into_values().collect())
     }
-}
 
-impl OurTable<'_> {
     fn plan_deletion(&self, batch: &mut Batch, elements: &[Released]) {
         for element in elements {
             batch.delete_element(self.table(), &element.set, &element.key);

@@ -300,7 +300,7 @@ impl Claims<'_> {
         self.ours.nft.commit(&batch, self.adding())
     }
 
-    /// Plans the removal of those elements that exist.
+    /// Plans the removal of those elements that exist, and looks them up one by one.
     fn plan_replacement(&self, batch: &mut Batch, elements: &[OwnedElement]) -> Result<()> {
         for element in elements {
             if self.ours.element(element.set, &element.key)?.is_some() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::claims::{Claims, Compare, OurTable, do_all};
+use super::claims::{Claims, Compare, OurTable, are_as_wanted};
 use super::element::{OwnedElement, chains_of};
 use super::finder::Finder;
 use super::ledger::write_entry;
@@ -39,7 +39,7 @@ impl OurTable<'_> {
         let wanted = self.layout.chains_and_rules();
         for name in wanted.chains() {
             let wanted: Vec<Attrs<'_>> = wanted.rules_of(&name).collect();
-            if !do_all(&self.rules(&name)?, &wanted, does) {
+            if !are_as_wanted(&self.rules(&name)?, &wanted, does) {
                 return Ok(Some(name));
             }
         }
