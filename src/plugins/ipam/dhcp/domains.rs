@@ -53,7 +53,7 @@ struct Reading<'a> {
     at: usize,
     /// The offset after the first pointer.
     end: Option<usize>,
-    /// Where the next pointer must lead before.
+    /// The next pointer must lead to an earlier offset than this.
     before: usize,
 }
 

@@ -277,7 +277,7 @@ fn explain_missing_link(error: Error) -> Error {
     )
 }
 
-/// Sets the link up, if it is down, and waits for its carrier.
+/// Sets the link up, and waits for its carrier.
 fn set_link_up(at: &Attachment, link: &Link, deadline: Instant) -> Result<()> {
     let container = at.netlink()?;
     let watch = at.run(Watch::links)?;

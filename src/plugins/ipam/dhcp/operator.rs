@@ -132,7 +132,7 @@ fn operate(verb: &str, matches: &ArgMatches) -> Result<String> {
     }
 }
 
-/// The value of an argument, if the subcommand has it.
+/// The value of an argument of the subcommand; empty if it is not given.
 fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
     matches.get_one::<String>(name).map(String::as_str).unwrap_or_default()
 }

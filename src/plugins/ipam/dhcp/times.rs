@@ -34,7 +34,7 @@ impl From<Times> for [Moment; 4] {
     }
 }
 
-/// The milliseconds of a moment that comes.
+/// The milliseconds of a moment; None for NEVER.
 fn millis(moment: Moment) -> Option<u64> {
     (moment != NEVER).then_some(moment.as_millis() as u64)
 }

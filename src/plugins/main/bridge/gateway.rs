@@ -90,11 +90,11 @@ pub fn ensure<'a>(
     };
     let wanted = addresses(result);
     let gateway = Gateway { member, host: member.host()?, bridge: bridge.clone(), link, wanted };
-    gateway.ensure_addresses(rb).map_err(|e| e.context(setting_addresses(member.conf)))
+    gateway.ensure_addresses(rb).map_err(|e| e.context(address_failure(member.conf)))
 }
 
 /// The reference's words for addresses that cannot be set.
-fn setting_addresses(conf: &Conf) -> &'static str {
+fn address_failure(conf: &Conf) -> &'static str {
     match conf.gateway_interface() {
         None => "failed to set bridge addr",
         Some(_) => "failed to set vlan interface for bridge with addr",
@@ -216,7 +216,10 @@ const AT_ONCE: AddressOptions = AddressOptions { detect_duplicates: false, subne
 fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
     match (present, wanted) {
         (IpNet::V4(_), IpNet::V4(_)) => true,
-        _ => present.contains(&wanted.addr()) || wanted.contains(&present.addr()),
+        (IpNet::V6(_), IpNet::V6(_)) => {
+            present.contains(&wanted.addr()) || wanted.contains(&present.addr())
+        }
+        _ => false,
     }
 }
 

@@ -57,10 +57,10 @@ impl PluginConf for Conf {
 }
 
 fn validate_id(path: &str, id: &str) -> Result<()> {
-    if is_file_name(id) { Ok(()) } else { Err(not_an_id(path, id)) }
+    if is_plain_id(id) { Ok(()) } else { Err(not_an_id(path, id)) }
 }
 
-fn is_file_name(id: &str) -> bool {
+fn is_plain_id(id: &str) -> bool {
     ![".", ".."].contains(&id) && !id.contains(['/', '\0'])
 }
 

@@ -125,7 +125,7 @@ fn leave_recorded(
     match netns {
         Some(netns) if found.is_of(netns)? => give_back(cx, found, Some(netns)),
         // CNI_NETNS leads to another container's namespace by now.
-        _ => give_back_from_there(cx, found),
+        _ => give_back_from_recorded_netns(cx, found),
     }
 }
 
@@ -134,7 +134,8 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
     let network = &cx.config.name;
     let mut errors = ErrorList::default();
     for found in records().stale(network, valid)? {
-        errors.push(valid.remove(|| as_stale(&found), || give_back_from_there(cx, &found)));
+        errors
+            .push(valid.remove(|| as_stale(&found), || give_back_from_recorded_netns(cx, &found)));
     }
     errors.push(records().forget_torn::<Belongings>(network, valid));
     errors.finish()
@@ -145,7 +146,7 @@ fn as_stale(found: &Found<Belongings>) -> Stale {
 }
 
 /// Returns the device of a record from the namespace of its ADD, if the path still leads there.
-fn give_back_from_there(cx: &Context<'_>, found: &Found<Belongings>) -> Result<()> {
+fn give_back_from_recorded_netns(cx: &Context<'_>, found: &Found<Belongings>) -> Result<()> {
     give_back(cx, found, found.netns()?.as_ref())
 }
 
@@ -199,7 +200,7 @@ impl Return<'_> {
         if let Some(netns) = self.netns
             && let Some(link) = self.find_inside(netns)?
         {
-            return self.bring(netns, &link);
+            return self.bring_and_restore(netns, &link);
         }
         match self.find_returned()? {
             Some(link) => settle_unfinished(self.host.netlink(), link, &self.found.kept).map(drop),
@@ -208,7 +209,7 @@ impl Return<'_> {
     }
 
     /// Moves the device to the host and restores its state.
-    fn bring(&self, netns: &Netns, link: &Link) -> Result<()> {
+    fn bring_and_restore(&self, netns: &Netns, link: &Link) -> Result<()> {
         let kept = &self.found.kept;
         let device = bring(&self.host, netns, link, kept)?;
         kept.restore(self.host.netlink(), &device)
@@ -485,7 +486,7 @@ fn rename(host: &Netlink, link: &Link, name: &str) -> Result<()> {
 fn missing_inside(found: &Found<Belongings>, netns: &Netns, kind: &str) -> Result<Error> {
     let kept = &found.kept;
     let ifname = found.key.ifname.as_str();
-    let instead = describe(ifname, netns.netlink()?.find_link(ifname)?);
+    let instead = describe_substitute(ifname, netns.netlink()?.find_link(ifname)?);
     let msg = format!("failed to find {ifname:?} in containerNS: Link not found");
     Ok(Error::new(Code::TRY_AGAIN, msg).with_details(format_args!(
         "the {kind} {:?} with address {} went into netns {:?} and is neither there nor on the host; {instead}; \
@@ -495,7 +496,7 @@ fn missing_inside(found: &Found<Belongings>, netns: &Netns, kind: &str) -> Resul
 }
 
 /// Describes the link in the device's place.
-fn describe(ifname: &str, link: Option<Link>) -> String {
+fn describe_substitute(ifname: &str, link: Option<Link>) -> String {
     match link {
         Some(link) => format!("{ifname:?} there is another link, with address {}", link.mac()),
         None => format!("no link there is named {ifname:?}"),

@@ -174,7 +174,7 @@ fn at_root(kind: QdiscKind) -> Qdisc {
 
 /// Creates a qdisc. When it is deleted, everything below it is too.
 fn create<'a>(host: &'a Netlink, link: &Link, qdisc: Qdisc, rb: &mut Rollback<'a>) -> Result<()> {
-    host.create_qdisc(link, &qdisc).map_err(|e| name_conflict(e, link))?;
+    host.create_qdisc(link, &qdisc).map_err(|e| explain_conflict(e, link))?;
     let of = link.clone();
     let handle = qdisc.handle;
     rb.undo(format_args!("delete qdisc {handle} of {:?}", link.name), move || {
@@ -187,7 +187,7 @@ fn delete(host: &Netlink, link: &Link, qdisc: &Qdisc) -> Result<()> {
     host.delete_qdisc(link, qdisc.parent, qdisc.handle, qdisc.kind.name())
 }
 
-fn name_conflict(error: Error, link: &Link) -> Error {
+fn explain_conflict(error: Error, link: &Link) -> Error {
     if error.is_exists() {
         let details = format_args!("{:?} has another qdisc there already", link.name);
         error.with_code(Code::CONFLICT).with_details(details)

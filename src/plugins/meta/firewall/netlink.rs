@@ -87,10 +87,10 @@ impl AddedTo {
         inside.iter().all(|listed| before.contains(listed) || is_among(listed, &ours))
     }
 
-    /// Returns our rules of a chain, or only those of addresses.
-    fn ours<'l>(&self, chain: &str, found: &'l [Listed], is_all: bool) -> Vec<&'l Listed> {
+    /// Returns our rules of a chain: those of addresses, and the jumps if they go too.
+    fn ours<'l>(&self, chain: &str, found: &'l [Listed], with_jumps: bool) -> Vec<&'l Listed> {
         let ours = self.rules_of(chain);
-        let goes = |listed: &&Listed| is_among(listed, &ours) && (is_all || is_accept(listed));
+        let goes = |listed: &&Listed| is_among(listed, &ours) && (with_jumps || is_accept(listed));
         found.iter().filter(goes).collect()
     }
 }

@@ -190,7 +190,7 @@ pub fn missing(handles: &Handles, ports: &Publication<'_>) -> Result<Option<Erro
     Ok(None)
 }
 
-/// Returns what the rules of each program for the address lack.
+/// Returns what is missing, unless one of the programs for the address has all rules.
 fn missing_everywhere(
     programs: &[Iptables<'_>],
     address: IpAddr,

@@ -182,13 +182,13 @@ impl Backups {
     /// A process that may write to the parent directory must not choose where ours is.
     fn require_no_symlink(&self) -> Result<()> {
         if fs::symlink_metadata(&self.0).is_ok_and(|found| found.is_symlink()) {
-            Err(self.symlink())
+            Err(self.symlink_refused())
         } else {
             Ok(()) // later operations report any other problem
         }
     }
 
-    fn symlink(&self) -> Error {
+    fn symlink_refused(&self) -> Error {
         let problem = format_args!("{} is a symbolic link", self.0.display());
         Error::config("dataDir", problem).expecting("a directory")
     }

@@ -28,6 +28,9 @@ use crate::rollback::{Rollback, transaction};
 use crate::steps::prev_result;
 use crate::sys::capabilities::{self, Capability};
 
+/// The capabilities that restoring needs.
+const TO_RESTORE: [Capability; 2] = [Capability::NetAdmin, Capability::SysAdmin];
+
 /// The `tuning` plugin.
 pub struct Tuning;
 
@@ -262,7 +265,7 @@ fn file_of_another(Key { container_id, ifname, .. }: &Key) -> Error {
 fn report(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
     for interface in &mut result.interfaces {
         if is_in_container(interface, at.ifname()) {
-            report_in(attributes, interface);
+            set_in(attributes, interface);
         }
     }
 }
@@ -271,7 +274,7 @@ fn is_in_container(interface: &Interface, ifname: &str) -> bool {
     interface.name == ifname && !interface.sandbox.is_empty()
 }
 
-fn report_in(attributes: &Attributes, interface: &mut Interface) {
+fn set_in(attributes: &Attributes, interface: &mut Interface) {
     if let Some(mac) = &attributes.mac {
         interface.mac = mac.to_string();
     }
@@ -326,8 +329,5 @@ fn values_of(backup: &Backup, ifname: &str, link: Option<&Link>) -> Vec<(Sysctl,
 fn is_for_another_time(error: &Error) -> bool {
     error.may_pass()
         || error.has_errno(Errno::EIO)
-        || error.has_errno(Errno::EPERM) && !capabilities::missing(&CAPABILITIES).is_empty()
+        || error.has_errno(Errno::EPERM) && !capabilities::missing(&TO_RESTORE).is_empty()
 }
-
-/// What restoring needs.
-const CAPABILITIES: [Capability; 2] = [Capability::NetAdmin, Capability::SysAdmin];

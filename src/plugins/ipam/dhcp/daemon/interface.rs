@@ -114,8 +114,8 @@ impl Place {
         })?
     }
 
-    /// Whether the namespace and the interface still exist.
-    pub fn has_interface(&self, prefix: &str) -> Result<(), Absent> {
+    /// Fails unless the namespace and the interface still exist.
+    pub fn require_interface(&self, prefix: &str) -> Result<(), Absent> {
         self.visit(prefix, &mut |_| Ok(()))
     }
 

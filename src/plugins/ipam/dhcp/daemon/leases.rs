@@ -162,8 +162,8 @@ impl Daemon {
         if entry.needs_exchange(now) && self.is_full() && now < entry.end() {
             return self.queue_overdue(entry);
         }
-        match self.reach(&mut entry, now) {
-            Ok(()) => self.go_on_time(entry, now),
+        match self.open_if_needed(&mut entry, now) {
+            Ok(()) => self.call_client(entry, now),
             Err(end) => self.forget(entry, end),
         }
     }
@@ -174,9 +174,9 @@ impl Daemon {
         self.table.put(entry, end);
     }
 
-    /// Opens an exchange, if one is needed and there is room. After another failure than a missing
-    /// interface the lease's time runs on regardless; what is not sent now is sent again later.
-    fn reach(&mut self, entry: &mut Entry, now: Moment) -> Result<(), End> {
+    /// Opens an exchange, if one is needed and there is room. A failure other than a missing interface
+    /// is only logged: the lease's time runs on, and what is not sent now is sent again later.
+    fn open_if_needed(&mut self, entry: &mut Entry, now: Moment) -> Result<(), End> {
         let reached = if entry.needs_exchange(now) && !self.is_full() {
             entry.open(&self.flags.hostprefix)
         } else {
@@ -185,7 +185,7 @@ impl Daemon {
         self.changed(&entry.name, reached)
     }
 
-    fn go_on_time(&mut self, mut entry: Entry, now: Moment) {
+    fn call_client(&mut self, mut entry: Entry, now: Moment) {
         if let Some(client) = &mut entry.client {
             let actions = client.on_time(now, &mut self.random);
             self.go_on(entry, actions, now);
@@ -199,14 +199,14 @@ impl Daemon {
         match self.heard(&mut entry, now) {
             Ok(_) if entry.client.is_none() => self.begin(entry, now),
             Ok(actions) => self.go_on(entry, actions, now),
-            Err(error) => self.survive(entry, &error, now),
+            Err(error) => self.on_socket_error(entry, &error, now),
         }
     }
 
     /// Handles an error of a socket, which reports one both for a link that was set down and for
     /// one that was deleted.
-    fn survive(&mut self, entry: Entry, error: &Error, now: Moment) {
-        match entry.record.place.has_interface(&self.flags.hostprefix) {
+    fn on_socket_error(&mut self, entry: Entry, error: &Error, now: Moment) {
+        match entry.record.place.require_interface(&self.flags.hostprefix) {
             Err(Absent::Gone(why)) => self.forget(entry, End::Gone(why)),
             _ => {
                 self.log_problem(&entry.name, error);
@@ -266,7 +266,10 @@ impl Daemon {
             Action::Renewed(lease) => self.renewed(entry, lease),
             Action::Lost(reason) => self.lost(entry, reason),
             Action::Regained(lease) => self.regained(entry, lease),
-            Action::GaveUp(why) => Err(gave_up(entry, &why)),
+            Action::GaveUp(why) => {
+                entry.record.intent = None; // the client has released it
+                Err(gave_up(entry, &why))
+            }
         }
     }
 
@@ -521,8 +524,7 @@ fn why_not_begun(entry: &Entry) -> String {
 }
 
 /// The end of a lease that could not be acquired, for this reason.
-fn gave_up(entry: &mut Entry, why: &str) -> End {
-    entry.record.intent = None; // the client has released it
+fn gave_up(entry: &Entry, why: &str) -> End {
     let ifname = entry.record.key.ifname.as_str();
     let msg = format!("lease an address for interface {ifname:?}: {why}");
     End::Failed(Error::new(Code::ADDRESS_UNAVAILABLE, msg).saying(NO_MORE_TRIES))

@@ -43,7 +43,7 @@ pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Res
     for read in journal.read_all()? {
         let Read::Record(record) = read else { continue };
         if valid.is_stale(network, &record.key) {
-            errors.push(valid.remove(|| stale(&record), || forget(&journal, &record)));
+            errors.push(valid.remove(|| stale(&record), || release_and_remove(&journal, &record)));
         }
     }
     if !valid.is_look() {
@@ -58,7 +58,7 @@ fn forget_torn_except(journal: &Journal, network: &NetworkName, valid: &ValidAtt
     forget_all_torn(journal, network, names);
 }
 
-fn forget(journal: &Journal, record: &Record) -> Result<()> {
+fn release_and_remove(journal: &Journal, record: &Record) -> Result<()> {
     release(record);
     journal.remove(&record.name())
 }

@@ -145,7 +145,7 @@ impl Daemon {
     fn check(&self, key: &Key, family: Family) -> Result<Described> {
         let name = name_of(key, family);
         let entry = self.held(&name)?;
-        match entry.record.place.has_interface(&self.flags.hostprefix) {
+        match entry.record.place.require_interface(&self.flags.hostprefix) {
             Err(Absent::Gone(why)) => Err(Error::check(format!("lease {name}: {why}"))),
             _ => Ok(described(&name, entry, since_boot())),
         }

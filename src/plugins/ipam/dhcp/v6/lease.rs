@@ -220,11 +220,11 @@ fn fill(names: &mut Vec<String>, sources: &[&[String]]) {
     }
 }
 
-/// T1 or T2: as the server says, or so many tenths of the preferred lifetime.
-fn renewal_time(grant: &Grant, told: u32, tenths: u32, now: Moment) -> Moment {
+/// T1 or T2: as the server says, else `tenths` of the preferred lifetime.
+fn renewal_time(grant: &Grant, given: u32, tenths: u32, now: Moment) -> Moment {
     let basis = if grant.preferred == 0 { grant.valid } else { grant.preferred };
-    if told != 0 && (told < grant.valid || grant.valid == INFINITE) {
-        after(now, told)
+    if given != 0 && (given < grant.valid || grant.valid == INFINITE) {
+        after(now, given)
     } else if basis == INFINITE {
         NEVER
     } else {

@@ -82,7 +82,7 @@ pub struct Intent {
 }
 
 impl Intent {
-    /// What releases a lease.
+    /// The intent that led to a lease, which releases it.
     pub(super) fn of(lease: &Lease) -> Intent {
         Intent { address: lease.address, server: lease.server, xid: lease.xid }
     }

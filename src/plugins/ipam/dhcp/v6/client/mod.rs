@@ -284,10 +284,9 @@ impl Client {
 
 /// A message that asks to extend the lease.
 fn extension(lease: &Lease, stage: Stage) -> Content {
-    if stage == Stage::Rebinding {
-        Content::to_all(Kind::Rebind, Some(lease.address))
-    } else {
-        Content::about(Kind::Renew, &Intent::of(lease))
+    match stage.kind() {
+        Kind::Rebind => Content::to_all(Kind::Rebind, Some(lease.address)),
+        kind => Content::about(kind, &Intent::of(lease)),
     }
 }
 
