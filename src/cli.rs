@@ -59,7 +59,7 @@ fn run_first_argument(invocation: Invocation<'_>) -> u8 {
     operate(invocation, first.as_deref())
 }
 
-/// Runs cnitool, whose name is the argument at `index`.
+/// Runs cnitool; its name is the argument at `index`.
 fn run_cnitool(index: usize, mut invocation: Invocation<'_>) -> u8 {
     let args = &invocation.args[index..];
     cnitool::run(args, PLUGINS, &invocation.env, &mut invocation.io)

@@ -486,7 +486,7 @@ fn list_of(items: Value) -> Value {
     Value::object(vec![("type", Value::text("array")), ("items", items)])
 }
 
-/// The schema of an object with any keys, whose values have this schema.
+/// The schema of an object with any keys and with values of this schema.
 fn map_of(values: Value) -> Value {
     Value::object(vec![("type", Value::text("object")), ("additionalProperties", values)])
 }

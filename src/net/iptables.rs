@@ -369,8 +369,8 @@ fn has_rules(nft: &Nft, family: NfFamily, chain: &str, jumps: u32) -> Result<boo
     match nft.chain(family, "nat", chain)? {
         None => Ok(false),
         Some(info) if info.uses > jumps => Ok(true),
-        // The uses may all be jumps, or rules whose jumps an administrator deleted. They are few:
-        // read the rules.
+        // The uses may all be jumps to the chain, or rules in it without a jump to it. The chain has
+        // few rules: read them.
         Some(info) => Ok(info.uses > 0 && !nft.rules(family, "nat", chain)?.is_empty()),
     }
 }

@@ -172,7 +172,7 @@ impl Port<'_> {
         name
     }
 
-    /// The key for name and address, whose fields are padded to four bytes.
+    /// The key for name and address; its fields are padded to four bytes.
     fn allowed(&self) -> Vec<u8> {
         let mut key = [&self.name_field(), self.mac.octets()].concat();
         key.resize(key.len().next_multiple_of(4), 0);

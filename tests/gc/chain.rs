@@ -81,7 +81,7 @@ fn our_cnitool_collects_a_chain_and_no_other_network() {
     assert_collects_one_network(221, |lab, call| call("gc", 1, &lab.container()));
 }
 
-/// Also removes an attachment whose record is lost, because plugins get the list of valid
+/// Also removes an attachment without a record, because plugins get the list of valid
 /// attachments.
 #[test]
 fn net_gc_collects_a_chain_and_no_other_network() {

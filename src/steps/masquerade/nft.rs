@@ -162,7 +162,7 @@ fn delete_rule_of_reference(nft: &Nft, rule: &RuleInfo) -> Result<()> {
     }
 }
 
-/// The reference's rules whose comments begin with this text.
+/// The rules of the reference with a comment that begins with this text.
 fn rules_of_reference(nft: &Nft, comment: &str) -> Result<Vec<RuleInfo>> {
     if !has_rules_of_reference(nft)? {
         return Ok(vec![]);

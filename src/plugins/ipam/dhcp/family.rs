@@ -219,7 +219,7 @@ fn heard_by_v6(
     }
 }
 
-/// The server of an IPv6 lease, or the router whose prefix its address is made from.
+/// The server of an IPv6 lease, or the router that advertised the prefix of its address.
 fn source(lease: &v6::lease::Lease) -> String {
     match lease.router.filter(|_| lease.server.is_empty()) {
         Some(router) => router.to_string(),

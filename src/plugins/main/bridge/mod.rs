@@ -110,7 +110,7 @@ impl<'a> Member<'a> {
     }
 
     /// Adds the attachment to the bridge. Returns the bridge as it was before it had the port, and
-    /// the pair whose host's end is the port. The guard keeps the undo of another ADD from deleting
+    /// the pair; its end on the host is the port. The guard keeps the undo of another ADD from deleting
     /// the bridge until the port exists.
     fn join(self, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pair)> {
         let _guard = guard::joining(self.cx.deadline())?;

@@ -77,8 +77,8 @@ fn matches_of(forward: &Forward) -> String {
     format!("{at}-p {protocol} -m {protocol} --dport {host_port}")
 }
 
-/// Returns the rules that mark packets for masquerading: from sources whose answers would bypass
-/// the host, or from all sources.
+/// Returns the rules that mark packets for masquerading: packets of all sources, or of those that the
+/// container would answer past the host.
 fn marks(conf: &Conf, forward: &Forward, base: &str) -> Vec<String> {
     let target = mark_target(conf);
     let mark = |source: &String| format!("{source}{base} -j {target}");

@@ -283,7 +283,7 @@ fn add_into_a_namespace_that_is_gone_changes_nothing() {
     });
 }
 
-/// A call whose Nth message to the kernel fails before it is sent; None if strace cannot inject
+/// A call that fails to send its Nth message to the kernel; None if strace cannot inject
 /// that.
 fn with_failing_message(
     mut call: crate::support::call::Call,
