@@ -2,6 +2,7 @@
 //! Kernel interfaces unrelated to networks are in [`sys`](crate::sys).
 
 pub mod conntrack;
+pub mod echo;
 pub mod filter_rule;
 pub mod iptables;
 pub mod link_socket;
@@ -12,6 +13,7 @@ pub mod netns;
 mod nfnetlink;
 pub mod nft;
 pub mod packet_socket;
+pub mod private;
 pub mod sysctl;
 pub mod sysfs;
 pub mod tuntap;

@@ -80,6 +80,15 @@ fn persist(tun: &File, name: &str) -> Result<()> {
     persisted.map_err(|e| Error::kernel(format_args!("make tap {name:?} persistent"), e)).map(drop)
 }
 
+/// Opens an existing tap interface of this thread's namespace: each read of the file is a frame
+/// that leaves by it, each write one that arrives.
+pub fn open_tap(name: &str) -> Result<File> {
+    let spec = TapSpec { name: name.to_owned(), owner: None, group: None, multi_queue: false };
+    let tun = open()?;
+    attach(&tun, &spec, 0).map_err(|e| Error::kernel(format_args!("open tap {name:?}"), e))?;
+    Ok(tun)
+}
+
 /// Fails if tap interfaces cannot be created at all.
 pub fn require_device() -> Result<()> {
     open().map(drop)

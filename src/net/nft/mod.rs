@@ -6,6 +6,7 @@ pub mod expr;
 mod meaning;
 mod objects;
 pub mod owned;
+mod ruleset;
 mod socket;
 mod uapi;
 pub mod wire;

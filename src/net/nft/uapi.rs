@@ -12,6 +12,7 @@ pub const NFT_MSG_GETRULE: u16 = 7;
 pub const NFT_MSG_DELRULE: u16 = 8;
 pub const NFT_MSG_NEWSET: u16 = 9;
 pub const NFT_MSG_NEWSETELEM: u16 = 12;
+pub const NFT_MSG_GETSET: u16 = 10;
 pub const NFT_MSG_GETSETELEM: u16 = 13;
 pub const NFT_MSG_DELSETELEM: u16 = 14;
 pub const NFT_MSG_GETGEN: u16 = 16;

@@ -32,7 +32,7 @@ fn header(from: Ipv4Addr, to: Ipv4Addr, udp_length: u16) -> Option<Vec<u8>> {
     header.extend([0, 0, 0, 0, TIME_TO_LIVE, UDP, 0, 0]);
     header.extend(from.octets());
     header.extend(to.octets());
-    let checksum = !sum(&header, 0);
+    let checksum = checksum(&header);
     header[10..12].copy_from_slice(&checksum.to_be_bytes());
     Some(header)
 }
@@ -98,6 +98,16 @@ fn pseudo_sum(packet: &[u8], udp_length: u16) -> u16 {
         + u32::from(UDP)
         + u32::from(udp_length);
     folded(first)
+}
+
+/// The checksum of RFC 1071.
+pub fn checksum(octets: &[u8]) -> u16 {
+    !sum(octets, 0)
+}
+
+/// The length of the header that an IPv4 packet begins with; 0 if there is none.
+pub fn header_length(packet: &[u8]) -> usize {
+    packet.first().map_or(0, |first| usize::from(first & 0xf) * 4)
 }
 
 /// The sum of RFC 1071, over 16 bits each, continued from another one.

@@ -1,0 +1,109 @@
+//! The whole ruleset, for comparisons: what `nft list ruleset` prints, in the kernel's form.
+
+use super::socket::{Nft, Query};
+use super::uapi::*;
+use super::wire::Attributes;
+use crate::error::Result;
+use crate::hex;
+use crate::net::netlink::attr::Attrs;
+use crate::net::nfnetlink::NfFamily;
+
+/// The families that a plugin may have rules in.
+const FAMILIES: [NfFamily; 4] = [NfFamily::Inet, NfFamily::Ip, NfFamily::Ip6, NfFamily::Bridge];
+
+/// A kind of object: the request that lists it, and the attributes that tell one from another,
+/// without handles and counts of uses.
+struct Kind {
+    name: &'static str,
+    request: u16,
+    attributes: &'static [u16],
+}
+
+const KINDS: [Kind; 4] = [
+    Kind { name: "table", request: NFT_MSG_GETTABLE, attributes: &[NFTA_TABLE_NAME] },
+    Kind {
+        name: "chain",
+        request: NFT_MSG_GETCHAIN,
+        attributes: &[NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY],
+    },
+    Kind {
+        name: "rule",
+        request: NFT_MSG_GETRULE,
+        attributes: &[NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_USERDATA],
+    },
+    Kind { name: "set", request: NFT_MSG_GETSET, attributes: &[NFTA_SET_TABLE, NFTA_SET_NAME] },
+];
+
+/// The name of a set.
+struct SetName {
+    family: NfFamily,
+    table: String,
+    name: String,
+}
+
+impl Nft {
+    /// Every table, chain, rule, set and element of the namespace: a line each, sorted. Equal lists
+    /// are equal rulesets.
+    pub fn ruleset(&self) -> Result<Vec<String>> {
+        let mut lines = vec![];
+        for family in FAMILIES {
+            for kind in &KINDS {
+                lines.extend(self.objects(family, kind)?);
+            }
+            for set in self.sets(family)? {
+                lines.extend(self.elements_of(&set)?);
+            }
+        }
+        lines.sort();
+        Ok(lines)
+    }
+
+    fn objects(&self, family: NfFamily, kind: &Kind) -> Result<Vec<String>> {
+        let query = Query::new(kind.request, family, format_args!("list the ruleset"), |_| ());
+        self.dump(&query, |attrs, lines| lines.push(line(family, kind, attrs)))
+    }
+
+    fn sets(&self, family: NfFamily) -> Result<Vec<SetName>> {
+        let query = Query::new(NFT_MSG_GETSET, family, format_args!("list sets"), |_| ());
+        self.dump(&query, |attrs, sets| {
+            let table = attrs.text(NFTA_SET_TABLE).unwrap_or_default();
+            let name = attrs.text(NFTA_SET_NAME).unwrap_or_default();
+            sets.push(SetName { family, table, name });
+        })
+    }
+
+    fn elements_of(&self, set: &SetName) -> Result<Vec<String>> {
+        let SetName { family, table, name } = set;
+        let names = |body: &mut Attributes| {
+            body.text(NFTA_SET_ELEM_LIST_TABLE, table).text(NFTA_SET_ELEM_LIST_SET, name);
+        };
+        let what = format_args!("list the elements of {name:?}");
+        self.dump(&Query::new(NFT_MSG_GETSETELEM, *family, what, names), |attrs, lines| {
+            let elements = attrs.within(NFTA_SET_ELEM_LIST_ELEMENTS);
+            lines.extend(elements.iter().map(|(_, element)| {
+                format!("{family} element {table} {name} {}", hex::encode(element))
+            }));
+        })
+    }
+}
+
+/// The line of an object: names as text, everything else in hex.
+fn line(family: NfFamily, kind: &Kind, attrs: Attrs<'_>) -> String {
+    let mut line = format!("{family} {}", kind.name);
+    for attribute in kind.attributes {
+        let value = attrs.bytes(*attribute).unwrap_or_default();
+        line.push(' ');
+        line.push_str(&readable(value));
+    }
+    line
+}
+
+/// A name that the kernel ends with a NUL as text, other bytes as hex.
+fn readable(value: &[u8]) -> String {
+    match value.split_last() {
+        Some((0, name)) if !name.is_empty() && name.iter().all(u8::is_ascii_graphic) => {
+            String::from_utf8_lossy(name).into_owned()
+        }
+        _ => hex::encode(value),
+    }
+}

@@ -1,0 +1,91 @@
+//! Children that run code of this process: fork(2) without exec.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+
+use super::trace::{self, Trace};
+use crate::error::{Error, Result};
+
+/// The exit status of a child whose work panicked, as that of a Rust program.
+const PANICKED: u8 = 101;
+
+/// A child process. It ends with its parent: by SIGKILL when this is dropped, or when the parent
+/// itself ends.
+#[derive(Debug)]
+pub struct Child(Pid);
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With this exit status.
+    Exited(u8),
+    /// By this signal.
+    Killed(Signal),
+}
+
+impl Child {
+    /// Runs `work` in a child and ends it with the returned exit status. The caller has one thread:
+    /// of others the child would have the locks and not the threads.
+    pub fn start(work: impl FnOnce() -> u8) -> Result<Child> {
+        // SAFETY: the process has one thread, so no lock is held in the child forever.
+        match unsafe { fork() }.map_err(|e| Error::kernel("start a process", e))? {
+            ForkResult::Parent { child } => Ok(Child(child)),
+            ForkResult::Child => exit(run(work)),
+        }
+    }
+
+    /// Follows it and its descendants, if its work begins with [`trace::begin_traced`].
+    pub fn trace(self) -> Result<(Trace, Ended)> {
+        let followed = trace::follow(self.0).map_err(|e| Error::kernel("trace a process", e))?;
+        std::mem::forget(self);
+        Ok(followed)
+    }
+
+    /// Ends it with SIGKILL; returns how it ended, which may have been before.
+    pub fn kill(self) -> Result<Ended> {
+        let _ = kill(self.0, Signal::SIGKILL); // it may have ended
+        self.wait()
+    }
+
+    /// Waits until it ends.
+    pub fn wait(self) -> Result<Ended> {
+        let ended = wait_for(self.0).map_err(|e| Error::kernel("wait for a process", e));
+        std::mem::forget(self);
+        ended
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = kill(self.0, Signal::SIGKILL); // it may have ended
+        let _ = wait_for(self.0);
+    }
+}
+
+fn wait_for(child: Pid) -> nix::Result<Ended> {
+    loop {
+        match waitpid(child, None) {
+            Ok(WaitStatus::Exited(_, status)) => return Ok(Ended::Exited(status as u8)),
+            Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(Ended::Killed(signal)),
+            Ok(_) | Err(Errno::EINTR) => (),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn run(work: impl FnOnce() -> u8) -> u8 {
+    let _ = set_pdeathsig(Signal::SIGKILL); // an old kernel has it, too
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED)
+}
+
+/// Ends the process without the destructors and buffers of the parent.
+fn exit(status: u8) -> ! {
+    // SAFETY: it does not return, and touches no memory of this process.
+    unsafe { libc::_exit(status.into()) }
+}

@@ -1,0 +1,128 @@
+//! What a process and its descendants start, and how much memory they take: ptrace(2).
+//!
+//! wait4(2) does not tell: its ru_maxrss begins with the memory of the process that called exec.
+
+use std::collections::BTreeSet;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::ptrace;
+use nix::sys::ptrace::Options;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::child::Ended;
+
+/// What was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// Processes, without the traced one.
+    pub processes: u32,
+    /// Threads, without the first of each process.
+    pub threads: u32,
+    /// The largest resident memory of a program that was started by exec, in KiB.
+    pub peak_kib: u64,
+}
+
+/// Makes this process one that its parent traces, and stops it until the parent does.
+pub fn begin_traced() -> nix::Result<()> {
+    ptrace::traceme()?;
+    nix::sys::signal::raise(Signal::SIGSTOP)
+}
+
+/// Follows a child that has stopped itself, or has called exec after PTRACE_TRACEME, until all its
+/// descendants have ended; returns what they started and how the child ended.
+pub fn follow(root: Pid) -> nix::Result<(Trace, Ended)> {
+    let mut tracer = Tracer {
+        root,
+        trace: Trace::default(),
+        seen: BTreeSet::from([root]),
+        programs: BTreeSet::new(),
+        ended: Ended::Killed(Signal::SIGKILL),
+    };
+    tracer.begin()?;
+    tracer.run()?;
+    Ok((tracer.trace, tracer.ended))
+}
+
+struct Tracer {
+    root: Pid,
+    trace: Trace,
+    /// Tasks after their first stop, which is ptrace's own.
+    seen: BTreeSet<Pid>,
+    /// Processes that have called exec.
+    programs: BTreeSet<Pid>,
+    ended: Ended,
+}
+
+impl Tracer {
+    fn begin(&self) -> nix::Result<()> {
+        waitpid(self.root, Some(WaitPidFlag::__WALL))?;
+        let options = Options::PTRACE_O_TRACECLONE
+            | Options::PTRACE_O_TRACEFORK
+            | Options::PTRACE_O_TRACEVFORK
+            | Options::PTRACE_O_TRACEEXEC
+            | Options::PTRACE_O_TRACEEXIT
+            | Options::PTRACE_O_EXITKILL;
+        ptrace::setoptions(self.root, options)?;
+        ptrace::cont(self.root, None)
+    }
+
+    fn run(&mut self) -> nix::Result<()> {
+        loop {
+            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::__WALL)) {
+                Ok(status) => self.take(status),
+                Err(Errno::ECHILD) => return Ok(()),
+                Err(Errno::EINTR) => (),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    fn take(&mut self, status: WaitStatus) {
+        match status {
+            WaitStatus::PtraceEvent(task, _, event) => {
+                self.on_event(task, event);
+                resume(task, None);
+            }
+            WaitStatus::Stopped(task, signal) => {
+                let is_own = self.seen.insert(task) && signal == Signal::SIGSTOP;
+                resume(task, Some(signal).filter(|_| !is_own));
+            }
+            WaitStatus::Exited(task, status) if task == self.root => {
+                self.ended = Ended::Exited(status as u8);
+            }
+            WaitStatus::Signaled(task, signal, _) if task == self.root => {
+                self.ended = Ended::Killed(signal);
+            }
+            _ => (),
+        }
+    }
+
+    fn on_event(&mut self, task: Pid, event: i32) {
+        match event {
+            libc::PTRACE_EVENT_CLONE => self.trace.threads += 1,
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => self.trace.processes += 1,
+            libc::PTRACE_EVENT_EXEC => {
+                self.programs.insert(task);
+            }
+            libc::PTRACE_EVENT_EXIT if self.programs.contains(&task) => {
+                self.trace.peak_kib = self.trace.peak_kib.max(peak_kib(task));
+            }
+            _ => (),
+        }
+    }
+}
+
+fn resume(task: Pid, signal: Option<Signal>) {
+    let _ = ptrace::cont(task, signal); // it may have been killed
+}
+
+/// VmHWM of /proc/PID/status (proc(5)), which exec resets.
+fn peak_kib(task: Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).unwrap_or_default()
+}
