@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
-use crate::commands::{cnitool, install, net, schema, validate};
+use crate::commands::{cnitool, doctor, install, net, schema, validate};
 use crate::error::{Code, Error};
 use crate::plugin::{Entry, OperatorCommand};
 use crate::registry::{self, PLUGINS};
@@ -144,6 +144,7 @@ pub fn commands() -> Command {
         .subcommand(list_command())
         .subcommand(install::command())
         .subcommand(net::command())
+        .subcommand(doctor::command())
         .subcommands(commands_of_plugins().map(|command| (command.command_line)()))
         .subcommand(cnitool::command())
         .subcommand(validate::command())
@@ -163,6 +164,7 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
         Some(("list", list)) => print(&plugin_list(list.get_flag("long")), io),
         Some(("install", command)) => install::run(command, called_as(args), PLUGINS, io),
         Some(("net", command)) => net::run(command, PLUGINS, env, io),
+        Some(("doctor", command)) => doctor::run(command, PLUGINS, env, io),
         Some(("validate", command)) => validate::run(command, PLUGINS, env, io),
         Some(("schema", command)) => schema::run(command, PLUGINS, io),
         Some((name, matches)) => run_command_of_plugin(name, matches, env, io),

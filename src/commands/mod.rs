@@ -6,6 +6,7 @@ use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 
 pub mod cnitool;
+pub mod doctor;
 pub mod install;
 pub mod net;
 pub mod schema;

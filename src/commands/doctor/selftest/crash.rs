@@ -1,0 +1,103 @@
+//! An ADD that fails, and one that is killed: what is left of them.
+
+use std::time::{Duration, Instant};
+
+use super::networks;
+use super::report::{Report, millis};
+use super::snapshot::Snapshot;
+use super::world::{Container, Network, World};
+use crate::error::{Error, Result};
+use crate::net::netlink::Watch;
+use crate::net::private;
+use crate::sys::child::{Child, Ended};
+
+/// How often an ADD is killed until the kill comes in its middle.
+const TRIES: usize = 20;
+/// How many times the kernel reports changes of links before the kill.
+const EVENTS: usize = 3;
+/// How long the first link of an ADD may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The last plugin of a chain fails, and nothing is left of those before.
+pub fn failed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
+    report.chapter("An ADD that fails")?;
+    let green = Container::make("failing")?;
+    let before = Snapshot::take(world, &[&green])?;
+    let mut refusal = None;
+    report.check("the fourth plugin of a chain fails, and the runtime gets its error", || {
+        let Err(error) = world.add(&networks::failing()?, &green) else {
+            return Err(Error::check("the ADD succeeded"));
+        };
+        if !error.msg.contains(networks::NO_SYSCTL) {
+            return Err(error);
+        }
+        let text = format!("code {}", error.code.0);
+        refusal = Some(error);
+        Ok(text)
+    })?;
+    if let Some(error) = refusal {
+        let quoted = format!("      {}\n", report.style().faint(&error.msg));
+        report.print(&quoted)?;
+    }
+    report.check("nothing is left: links, addresses, routes, rules, leases, files", || {
+        before.require_same(&Snapshot::take(world, &[&green])?).map(|()| String::new())
+    })?;
+    Ok(())
+}
+
+/// An ADD gets SIGKILL in its middle, its container is removed, and GC removes what is left.
+pub fn killed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
+    report.chapter("kill -9 in the middle of an ADD")?;
+    let yellow = Container::make("killed")?;
+    let network = networks::pods()?;
+    let before = Snapshot::take(world, &[])?;
+    let links = world.host.netlink()?.links()?.len();
+    report.check("the ADD is killed while it sets up its links", || {
+        let time = kill_in_the_middle(world, &network, &yellow)?;
+        let after = Snapshot::take(world, &[])?;
+        let left = after.beyond(&before).len();
+        Ok(format!("after {}, objects left: {left}", millis(time)))
+    })?;
+    report.check("container gone, GC: nothing is left, and red and blue are whole", || {
+        remove(world, yellow, links)?;
+        world.gc(&network, &[world.red.valid(), world.blue.valid()])?;
+        before.require_same(&Snapshot::take(world, &[])?)?;
+        world.check(&networks::published()?, &world.red)?;
+        world.check(&network, &world.blue).map(|()| String::new())
+    })?;
+    Ok(())
+}
+
+/// Removes a container's namespace, and waits until the host has no more than so many links: the
+/// kernel deletes a namespace's links later, and the other ends of veth pairs with them.
+fn remove(world: &World<'_>, container: Container, links: usize) -> Result<()> {
+    let Container { name, netns, .. } = container;
+    let watch = Watch::links()?;
+    let end = Instant::now() + PATIENCE;
+    drop(netns);
+    private::delete_netns(name)?;
+    while world.host.netlink()?.links()?.len() > links && watch.until(end)? {}
+    Ok(())
+}
+
+/// Kills an ADD before it ends; the time that it ran.
+fn kill_in_the_middle(
+    world: &World<'_>,
+    network: &Network,
+    container: &Container,
+) -> Result<Duration> {
+    for _ in 0..TRIES {
+        let watch = Watch::links()?;
+        let begin = Instant::now();
+        let add = Child::start(|| u8::from(world.add(network, container).is_err()))?;
+        for _ in 0..EVENTS {
+            watch.until(begin + PATIENCE)?;
+        }
+        let time = begin.elapsed();
+        if matches!(add.kill()?, Ended::Killed(_)) {
+            return Ok(time);
+        }
+        world.del(network, container)?;
+    }
+    Err(Error::check(format!("each of {TRIES} ADDs ended before the kill came")))
+}

@@ -1,0 +1,86 @@
+//! The configurations of the walk: what people use.
+
+use super::world::{Network, has_ipv6};
+use crate::error::Result;
+
+/// The bridge of the network of the walk.
+pub const BRIDGE: &str = "cni0";
+/// The port of the host that leads to the first container.
+pub const HOST_PORT: u16 = 8080;
+/// The port that the container listens on.
+pub const PORT: u16 = 80;
+/// The limit of what a container receives, in bits per second.
+pub const LIMIT: u32 = 20_000_000;
+/// What the limit lets pass at once, in bits: a tenth of a second, so that a busy machine may stop
+/// this process for as long without a loss.
+const BURST: u32 = LIMIT / 10;
+
+/// A sysctl that no kernel has.
+pub const NO_SYSCTL: &str = "no_such_key";
+
+/// Pods as most clusters have them: a bridge with masquerading, published ports, a firewall that
+/// lets them pass.
+pub fn pods() -> Result<Network> {
+    Network::new("pods", &format!("[{},{},{}]", bridge(), portmap(), firewall()))
+}
+
+/// Pods, and a port of the host that leads to the container.
+pub fn published() -> Result<Network> {
+    let mapping = format!(r#"{{"hostPort":{HOST_PORT},"containerPort":{PORT},"protocol":"tcp"}}"#);
+    pods()?.with_capabilities(&format!(r#"{{"portMappings":[{mapping}]}}"#))
+}
+
+/// Pods that receive no more than [`LIMIT`].
+pub fn limited() -> Result<Network> {
+    let limit = format!(r#"{{"type":"bandwidth","ingressRate":{LIMIT},"ingressBurst":{BURST}}}"#);
+    Network::new("pods", &format!("[{},{},{},{limit}]", bridge(), portmap(), firewall()))
+}
+
+/// The chain that the benchmarks time, with a port, for two sets of plugins side by side. Its
+/// version is one that older reference plugins know.
+pub fn chain() -> Result<Network> {
+    let plugins = r#"[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,
+        "ipam":{"type":"host-local","subnet":"10.88.0.0/24","routes":[{"dst":"0.0.0.0/0"}]}},
+      {"type":"portmap","capabilities":{"portMappings":true}},
+      {"type":"firewall"},
+      {"type":"tuning","sysctl":{"net.ipv4.conf.eth0.arp_filter":"1"}},
+      {"type":"bandwidth","ingressRate":10000000,"ingressBurst":1000000,
+        "egressRate":10000000,"egressBurst":1000000}]"#;
+    let mapping = r#"{"hostPort":8080,"containerPort":80,"protocol":"tcp"}"#;
+    Network::of_version("1.0.0", "chain", plugins)?
+        .with_capabilities(&format!(r#"{{"portMappings":[{mapping}]}}"#))
+}
+
+/// Pods whose last plugin fails: the kernel has no such sysctl.
+pub fn failing() -> Result<Network> {
+    let tuning =
+        format!(r#"{{"type":"tuning","sysctl":{{"net.ipv4.conf.eth0.{NO_SYSCTL}":"1"}}}}"#);
+    let plugins = format!("[{},{},{},{tuning}]", bridge(), portmap(), firewall());
+    let mapping = r#"{"hostPort":8081,"containerPort":80,"protocol":"tcp"}"#;
+    Network::new("pods", &plugins)?.with_capabilities(&format!(r#"{{"portMappings":[{mapping}]}}"#))
+}
+
+fn bridge() -> String {
+    let ipam = if has_ipv6() { dual_stack() } else { ipv4() };
+    format!(
+        r#"{{"type":"bridge","bridge":"{BRIDGE}","isGateway":true,"ipMasq":true,"hairpinMode":true,"ipam":{ipam}}}"#
+    )
+}
+
+fn dual_stack() -> &'static str {
+    r#"{"type":"host-local",
+        "ranges":[[{"subnet":"10.88.0.0/24"}],[{"subnet":"fd00:88::/64"}]],
+        "routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}"#
+}
+
+fn ipv4() -> &'static str {
+    r#"{"type":"host-local","ranges":[[{"subnet":"10.88.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}"#
+}
+
+fn portmap() -> &'static str {
+    r#"{"type":"portmap","capabilities":{"portMappings":true}}"#
+}
+
+fn firewall() -> &'static str {
+    r#"{"type":"firewall"}"#
+}

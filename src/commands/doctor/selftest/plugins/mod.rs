@@ -1,0 +1,135 @@
+//! Every plugin once: attached, checked by CHECK and by packets, detached without a trace.
+//!
+//! [`subjects`] has a line for each plugin, [`need`] what it needs of the kernel; [`dhcp`] is the
+//! daemon and the server that one of them needs.
+
+mod dhcp;
+mod need;
+mod subjects;
+
+use std::time::Instant;
+
+use self::need::Lack;
+use self::subjects::{SUBJECTS, Subject};
+use super::report::{Outcome, Report, millis, text_of};
+use super::snapshot::Snapshot;
+use super::world::{Container, Network, World, addresses};
+use crate::error::{Error, Result};
+
+/// How many plugins a line has.
+const COLUMNS: usize = 6;
+/// The width of a plugin's name and time.
+const WIDTH: usize = 14;
+
+/// Tries all of them. What failed has a line of its own below, what is missing one for all.
+pub fn every_plugin(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
+    report.chapter("Every plugin: ADD, CHECK, packets, DEL, nothing left")?;
+    let mut failed = vec![];
+    let mut lacks = vec![];
+    for (index, subject) in SUBJECTS.iter().enumerate() {
+        let lack = lacking(world, subject)?;
+        let outcome = lack.as_ref().map_or_else(|| tried(world, subject), missing);
+        report.print(&cell(report, subject, &outcome, index))?;
+        if let Outcome::Failed(_) = &outcome {
+            failed.push(report.line(subject.plugin, &outcome));
+        }
+        report.enter(subject.plugin, outcome);
+        lacks.extend(lack);
+    }
+    report.print("\n")?;
+    failed.iter().try_for_each(|line| report.print(line))?;
+    report.print(&note_of(&lacks, report))
+}
+
+fn missing(lack: &Lack) -> Outcome {
+    Outcome::Missing(lack.to_string())
+}
+
+/// A line for all modules that are missing, and one for each device.
+fn note_of(lacks: &[Lack], report: &Report<'_>) -> String {
+    let mut modules = vec![];
+    let mut lines = vec![];
+    for lack in lacks {
+        match lack {
+            Lack::Module(name) if modules.contains(name) => (),
+            Lack::Module(name) => modules.push(name.clone()),
+            Lack::Device(_) => lines.push(lack.to_string()),
+        }
+    }
+    if !modules.is_empty() {
+        lines.insert(0, format!("not in this kernel: modprobe -a {}", modules.join(" ")));
+    }
+    let warn = |line: &String| format!("  {}\n", report.style().warning(&format!("– {line}")));
+    lines.iter().map(warn).collect()
+}
+
+/// A mark and the name, padded; the last one of a line ends it.
+fn cell(report: &Report<'_>, subject: &Subject, outcome: &Outcome, index: usize) -> String {
+    let style = report.style();
+    let mark = match outcome {
+        Outcome::Passed(_) => style.good("✓"),
+        Outcome::Failed(_) => style.bad("✗"),
+        Outcome::Missing(_) => style.warning("–"),
+    };
+    let (begin, end) = match index % COLUMNS {
+        0 => ("  ", ""),
+        last if last == COLUMNS - 1 && index + 1 < SUBJECTS.len() => ("", "\n"),
+        _ => ("", ""),
+    };
+    format!("{begin}{mark} {:WIDTH$}{end}", subject.plugin)
+}
+
+/// What the plugin needs and this machine lacks.
+fn lacking(world: &World<'_>, subject: &Subject) -> Result<Option<Lack>> {
+    for need in subject.needs {
+        if let Some(lack) = need.lacking(world.host.netlink()?)? {
+            return Ok(Some(lack));
+        }
+    }
+    Ok(None)
+}
+
+fn tried(world: &World<'_>, subject: &Subject) -> Outcome {
+    let begin = Instant::now();
+    match attempt(world, subject) {
+        Ok(()) => Outcome::Passed(millis(begin.elapsed())),
+        Err(error) => Outcome::Failed(text_of(&error)),
+    }
+}
+
+/// One life of an attachment. What a subject prepares it takes away itself.
+fn attempt(world: &World<'_>, subject: &Subject) -> Result<()> {
+    let container = Container::make_bare(subject.plugin)?;
+    let network = Network::new(subject.plugin, subject.network)?;
+    let network = network.with_capabilities(subject.capabilities)?;
+    let prepared = (subject.prepare)(world)?;
+    let before = Snapshot::take(world, &[&container])?;
+    let result = world.add(&network, &container)?;
+    let attached = Attached { world, container: &container, addresses: addresses(&result)? };
+    world.check(&network, &container)?;
+    let seen = (subject.probe)(&attached);
+    world.del(&network, &container)?;
+    seen?;
+    (subject.forget)(world)?;
+    before.require_same(&Snapshot::take(world, &[&container])?)?;
+    drop(prepared);
+    Ok(())
+}
+
+/// An attachment to be probed.
+pub struct Attached<'a> {
+    /// Where it is.
+    pub world: &'a World<'a>,
+    /// Its container.
+    pub container: &'a Container,
+    /// The addresses of the result.
+    pub addresses: Vec<std::net::IpAddr>,
+}
+
+impl Attached<'_> {
+    /// Its first address.
+    pub fn address(&self) -> Result<std::net::IpAddr> {
+        let first = self.addresses.first().copied();
+        first.ok_or_else(|| Error::check("the result has no address"))
+    }
+}

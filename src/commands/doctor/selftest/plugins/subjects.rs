@@ -1,0 +1,356 @@
+//! A plugin, its network, and the packets that show that it works.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::super::traffic::{self, End};
+use super::super::world::{HOST, IFNAME, OUTSIDE, World, set_up};
+use super::need::Need;
+use super::{Attached, dhcp};
+use crate::error::{Error, Result};
+use crate::net::mac::MacAddr;
+use crate::net::netlink::{AddressOptions, LinkKind, LinkSpec, PeerSpec, VethSpec};
+use crate::net::sysctl::Sysctl;
+use crate::net::tuntap;
+use crate::sys::child::Child;
+
+/// What a subject keeps running.
+pub type Prepared = Vec<Child>;
+
+/// How a plugin is tried.
+pub struct Subject {
+    /// The plugin.
+    pub plugin: &'static str,
+    /// What the kernel must have.
+    pub needs: &'static [Need],
+    /// The plugins of the network, as JSON.
+    pub network: &'static str,
+    /// The capability arguments, as JSON.
+    pub capabilities: &'static str,
+    /// Makes what the network is on.
+    pub prepare: fn(&World<'_>) -> Result<Prepared>,
+    /// Sends the packets.
+    pub probe: fn(&Attached<'_>) -> Result<()>,
+    /// Removes what outlives the attachment by design.
+    pub forget: fn(&World<'_>) -> Result<()>,
+}
+
+const VETH: Need = Need::Link("veth");
+
+/// Most of them: nothing to prepare, the host answers an echo request.
+const USUAL: Subject = Subject {
+    plugin: "",
+    needs: &[VETH],
+    network: "",
+    capabilities: "{}",
+    prepare: |_| Ok(vec![]),
+    probe: host_answers,
+    forget: |_| Ok(()),
+};
+
+/// ptp with an address that the test knows.
+macro_rules! ptp_and {
+    ($meta:literal) => {
+        concat!(
+            r#"[{"type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"10.89.0.0/24","#,
+            r#""routes":[{"dst":"0.0.0.0/0"}]}},"#,
+            $meta,
+            "]"
+        )
+    };
+}
+
+/// All plugins, in the order of `cni-multi list`.
+pub const SUBJECTS: [Subject; 18] = [
+    Subject {
+        plugin: "bridge",
+        needs: &[VETH, Need::Link("bridge")],
+        network: r#"[{"type":"bridge","bridge":"selftest0","isGateway":true,
+            "ipam":{"type":"host-local","subnet":"10.89.0.0/24"}}]"#,
+        forget: |world| world.host.netlink()?.delete_link_by_name("selftest0"),
+        ..USUAL
+    },
+    Subject { plugin: "ptp", network: ptp_and!(r#"{"type":"tuning"}"#), ..USUAL },
+    Subject {
+        plugin: "macvlan",
+        needs: &[Need::Link("macvlan")],
+        network: r#"[{"type":"macvlan","master":"uplink",
+            "ipam":{"type":"static","addresses":[{"address":"192.0.2.21/24"}]}}]"#,
+        probe: outside_answers,
+        ..USUAL
+    },
+    Subject {
+        plugin: "ipvlan",
+        needs: &[Need::Link("ipvlan")],
+        network: r#"[{"type":"ipvlan","master":"uplink",
+            "ipam":{"type":"static","addresses":[{"address":"192.0.2.22/24"}]}}]"#,
+        probe: outside_answers,
+        ..USUAL
+    },
+    Subject {
+        plugin: "vlan",
+        needs: &[Need::Link("vlan")],
+        network: r#"[{"type":"vlan","master":"uplink","vlanId":7,
+            "ipam":{"type":"static","addresses":[{"address":"198.51.100.2/24"}]}}]"#,
+        prepare: add_vlan_outside,
+        probe: |at| pings(at, "198.51.100.9"),
+        forget: |world| world.outside.netns.netlink()?.delete_link_by_name("eth0.7"),
+        ..USUAL
+    },
+    Subject {
+        plugin: "host-device",
+        network: r#"[{"type":"host-device","device":"lent0",
+            "ipam":{"type":"static","addresses":[{"address":"203.0.113.2/24"}]}}]"#,
+        prepare: make_device,
+        probe: |at| pings(at, "203.0.113.9"),
+        ..USUAL
+    },
+    Subject {
+        plugin: "dummy",
+        needs: &[Need::Link("dummy")],
+        network: r#"[{"type":"dummy",
+            "ipam":{"type":"static","addresses":[{"address":"10.89.0.2/24"}]}}]"#,
+        probe: |at| traffic::ping(&at.container.netns, at.address()?).map(drop),
+        ..USUAL
+    },
+    Subject {
+        plugin: "tap",
+        needs: &[Need::Tun],
+        network: r#"[{"type":"tap",
+            "ipam":{"type":"static","addresses":[{"address":"10.89.0.2/24"}]}}]"#,
+        probe: frames_can_be_read,
+        ..USUAL
+    },
+    Subject {
+        plugin: "loopback",
+        needs: &[],
+        network: r#"[{"type":"loopback"}]"#,
+        probe: |at| pings(at, "127.0.0.1"),
+        ..USUAL
+    },
+    Subject {
+        plugin: "host-local",
+        network: r#"[{"type":"ptp","ipam":{"type":"host-local",
+            "ranges":[[{"subnet":"10.89.0.0/24","rangeStart":"10.89.0.77","rangeEnd":"10.89.0.77"}]]}}]"#,
+        probe: |at| has_address(at, "10.89.0.77"),
+        ..USUAL
+    },
+    Subject {
+        plugin: "static",
+        network: r#"[{"type":"ptp",
+            "ipam":{"type":"static","addresses":[{"address":"10.89.0.5/24","gateway":"10.89.0.1"}]}}]"#,
+        probe: |at| has_address(at, "10.89.0.5"),
+        ..USUAL
+    },
+    Subject {
+        plugin: "dhcp",
+        needs: &[VETH, Need::Link("bridge")],
+        network: r#"[{"type":"bridge","bridge":"selftest0","ipam":{"type":"dhcp"}}]"#,
+        prepare: dhcp::prepare,
+        probe: |at| has_address(at, dhcp::LEASED),
+        ..USUAL
+    },
+    Subject {
+        plugin: "portmap",
+        needs: &[VETH, Need::NfTables],
+        network: ptp_and!(r#"{"type":"portmap","capabilities":{"portMappings":true}}"#),
+        capabilities: r#"{"portMappings":[{"hostPort":8082,"containerPort":82,"protocol":"tcp"}]}"#,
+        probe: port_leads_to_container,
+        ..USUAL
+    },
+    Subject {
+        plugin: "firewall",
+        needs: &[VETH, Need::NfTables],
+        network: ptp_and!(r#"{"type":"firewall"}"#),
+        probe: outside_answers,
+        ..USUAL
+    },
+    Subject {
+        plugin: "tuning",
+        network: ptp_and!(r#"{"type":"tuning","sysctl":{"net.ipv4.conf.IFNAME.arp_filter":"1"}}"#),
+        probe: sysctl_is_set,
+        ..USUAL
+    },
+    Subject {
+        plugin: "bandwidth",
+        needs: &[VETH, Need::Link("ifb"), Need::Qdisc("tbf")],
+        network: ptp_and!(
+            r#"{"type":"bandwidth","ingressRate":1000000,"ingressBurst":100000,
+                "egressRate":1000000,"egressBurst":100000}"#
+        ),
+        ..USUAL
+    },
+    Subject {
+        plugin: "sbr",
+        network: ptp_and!(r#"{"type":"sbr"}"#),
+        probe: source_has_rule,
+        ..USUAL
+    },
+    Subject {
+        plugin: "vrf",
+        needs: &[VETH, Need::Link("vrf")],
+        network: ptp_and!(r#"{"type":"vrf","vrfname":"red"}"#),
+        probe: |at| traffic::ping(&at.world.host, at.address()?).map(drop),
+        ..USUAL
+    },
+];
+
+/// The gateway of ptp's and bridge's subnet is the host.
+fn host_answers(at: &Attached<'_>) -> Result<()> {
+    pings(at, "10.89.0.1")
+}
+
+fn outside_answers(at: &Attached<'_>) -> Result<()> {
+    traffic::ping(&at.container.netns, OUTSIDE).map(drop)
+}
+
+fn pings(at: &Attached<'_>, to: &str) -> Result<()> {
+    traffic::ping(&at.container.netns, parse(to)?).map(drop)
+}
+
+fn parse(ip: &str) -> Result<IpAddr> {
+    ip.parse().map_err(|_| Error::config("address", format_args!("{ip:?} is not an address")))
+}
+
+/// The container got this address and the host reaches it.
+fn has_address(at: &Attached<'_>, expected: &str) -> Result<()> {
+    let address = at.address()?;
+    if address != parse(expected)? {
+        return Err(Error::check(format!("the container has {address}, expected {expected}")));
+    }
+    traffic::ping(&at.world.host, address).map(drop)
+}
+
+/// A connection from outside arrives.
+fn port_leads_to_container(at: &Attached<'_>) -> Result<()> {
+    let client = End { netns: &at.world.outside.netns, address: SocketAddr::new(HOST, 8082) };
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let server = End { netns: &at.container.netns, address: SocketAddr::new(any, 82) };
+    traffic::connect(&client, &server).map(drop)
+}
+
+fn sysctl_is_set(at: &Attached<'_>) -> Result<()> {
+    let sysctl = Sysctl::ipv4_conf(IFNAME, "arp_filter");
+    let value = at.container.netns.enter(|| sysctl.read())?;
+    if value != "1" {
+        return Err(Error::check(format!("arp_filter is {value}, expected 1")));
+    }
+    host_answers(at)
+}
+
+/// A rule sends what the address sends to a table of its own.
+fn source_has_rule(at: &Attached<'_>) -> Result<()> {
+    let address = at.address()?;
+    let rules = at.container.netns.netlink()?.rules()?;
+    if !rules.iter().any(|rule| rule.source == Some(address)) {
+        return Err(Error::check(format!("no rule has the source {address}")));
+    }
+    traffic::ping(&at.world.host, address).map(drop)
+}
+
+// ---- a device that is lent, and a VLAN of the machine outside ----
+
+const ON_LINK: AddressOptions = AddressOptions { detect_duplicates: false, subnet_on_link: true };
+
+fn make_device(world: &World<'_>) -> Result<Prepared> {
+    let outside = world.outside.netns.netlink()?;
+    let netns = Some(world.outside.netns.fd());
+    let peer = PeerSpec { name: "lent1", mac: MacAddr::random(), netns };
+    let pair = VethSpec { name: "lent0", mac: MacAddr::random(), peer, mtu: None };
+    world.host.netlink()?.create_veth(&pair)?;
+    give_address(world, "lent1", "203.0.113.9/24")?;
+    set_up(outside, "lent1")?;
+    Ok(vec![])
+}
+
+fn add_vlan_outside(world: &World<'_>) -> Result<Prepared> {
+    let outside = world.outside.netns.netlink()?;
+    let lower = Some(outside.link(IFNAME)?.index);
+    let vlan = LinkSpec { lower, ..LinkSpec::of(LinkKind::Vlan(7)) };
+    outside.create_link("eth0.7", None, &vlan)?;
+    give_address(world, "eth0.7", "198.51.100.9/24")?;
+    set_up(outside, "eth0.7")?;
+    Ok(vec![])
+}
+
+/// Adds an address to a link of the machine outside.
+fn give_address(world: &World<'_>, link: &str, net: &str) -> Result<()> {
+    let outside = world.outside.netns.netlink()?;
+    let net: IpNet = net.parse().map_err(|_| Error::config("address", "expected CIDR"))?;
+    outside.add_address(&outside.link(link)?, net, ON_LINK)
+}
+
+// ---- frames of a tap interface ----
+
+/// How long the frame may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// EtherType of ARP, at its place in a frame.
+const ARP: [u8; 2] = [0x08, 0x06];
+const ETHERTYPE: std::ops::Range<usize> = 12..14;
+
+/// A process reads the container's question for a neighbour.
+fn frames_can_be_read(at: &Attached<'_>) -> Result<()> {
+    let netns = &at.container.netns;
+    let tap = netns.enter(|| tuntap::open_tap(IFNAME))?;
+    netns.enter(|| {
+        let sent = UdpSocket::bind("0.0.0.0:0").and_then(|s| s.send_to(b"hello", "10.89.0.9:9"));
+        sent.map(drop).map_err(|e| Error::io("send a datagram", &e))
+    })?;
+    let end = Instant::now() + PATIENCE;
+    while let Some(frame) = next_frame(&tap, end)? {
+        if frame.get(ETHERTYPE) == Some(&ARP) {
+            return Ok(());
+        }
+    }
+    Err(Error::check("no ARP request could be read from the tap interface"))
+}
+
+/// The next frame before `end`.
+fn next_frame(mut tap: &File, end: Instant) -> Result<Option<Vec<u8>>> {
+    let left = end.saturating_duration_since(Instant::now());
+    let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+    let ready = poll(&mut [PollFd::new(tap.as_fd(), PollFlags::POLLIN)], timeout);
+    if ready.map_err(|e| Error::kernel("wait for a frame", e))? == 0 {
+        return Ok(None);
+    }
+    let mut frame = vec![0; 2048];
+    let length = tap.read(&mut frame).map_err(|e| Error::io("read a frame", &e))?;
+    frame.truncate(length);
+    Ok(Some(frame))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::world::UPLINK;
+    use super::*;
+    use crate::registry::PLUGINS;
+
+    #[test]
+    fn every_plugin_is_tried() {
+        let tried: Vec<&str> = SUBJECTS.iter().map(|subject| subject.plugin).collect();
+        let known: Vec<&str> = PLUGINS.iter().map(|entry| entry.name).collect();
+        assert_eq!(tried, known);
+    }
+
+    #[test]
+    fn a_network_of_a_plugin_has_the_plugin() {
+        for subject in &SUBJECTS {
+            let name = format!("\"type\":\"{}\"", subject.plugin);
+            assert!(subject.network.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_subject_on_the_uplink_names_it() {
+        let on_uplink = |subject: &&Subject| subject.network.contains("master");
+        for subject in SUBJECTS.iter().filter(on_uplink) {
+            assert!(subject.network.contains(UPLINK), "{}", subject.plugin);
+        }
+    }
+}

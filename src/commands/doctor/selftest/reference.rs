@@ -1,0 +1,184 @@
+//! The same chain by this binary and by the reference plugins, where they are installed: as a
+//! runtime runs it, a process for each plugin.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::networks::{self, BRIDGE};
+use super::report::{Outcome, Report, millis, text_of};
+use super::world::{Container, Network, World};
+use crate::error::{Error, Result};
+use crate::runtime::chain::OnFailure;
+use crate::sys::child::{Child, Ended};
+use crate::sys::trace::{self, Trace};
+
+/// Where the reference may be: of runtimes, of distributions, and what `install` has replaced.
+const PLACES: [&str; 4] =
+    ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin/.cni-multi/replaced"];
+/// The programs of the chain.
+const PROGRAMS: [&str; 6] = ["bridge", "host-local", "portmap", "firewall", "tuning", "bandwidth"];
+/// Where links to this binary are.
+const OWN: &str = "/run/cni-multi";
+/// How often each side is timed; the best counts.
+const RUNS: usize = 2;
+/// The columns of the table.
+const NAME_WIDTH: usize = 24;
+const WIDTH: usize = 16;
+
+/// What one side needed.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    add: Duration,
+    del: Duration,
+    trace: Option<Trace>,
+    disk: u64,
+}
+
+/// Prints both sides, if there is another.
+pub fn side_by_side(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
+    let variable = world.env.get("CNI_PATH");
+    let places = variable.split(':').chain(PLACES).filter(|dir| !dir.is_empty());
+    let Some(reference) = places.into_iter().find(|dir| is_reference(Path::new(dir))) else {
+        return Ok(());
+    };
+    report.chapter("Side by side with the plugins that are installed here")?;
+    link_own()?;
+    let ours = costs(world, OWN)?;
+    match costs(world, reference) {
+        Ok(theirs) => compare(report, reference, ours, theirs),
+        Err(error) => {
+            report.print(&format!("  {reference} does not work here: {}\n", text_of(&error)))
+        }
+    }
+}
+
+/// Whether the directory has every program, and none is this binary.
+fn is_reference(dir: &Path) -> bool {
+    PROGRAMS.iter().all(|name| {
+        fs::canonicalize(dir.join(name)).is_ok_and(|program| {
+            program.is_file() && program.file_name().is_some_and(|name| name != "cni-multi")
+        })
+    })
+}
+
+/// A link resolves when a child calls exec, and /proc/self/exe is this binary until then.
+fn link_own() -> Result<()> {
+    let link_all = || -> io::Result<()> {
+        fs::create_dir(OWN)?;
+        PROGRAMS.iter().try_for_each(|name| symlink("/proc/self/exe", Path::new(OWN).join(name)))
+    };
+    link_all().map_err(Error::at_path("link the plugins in", Path::new(OWN)))
+}
+
+/// Times both operations, and traces an ADD.
+fn costs(world: &World<'_>, dir: &str) -> Result<Costs> {
+    let side =
+        Side { world, dir, network: networks::chain()?, container: Container::make(name_of(dir))? };
+    let mut best = side.time()?;
+    for _ in 1..RUNS {
+        let run = side.time()?;
+        best = Costs { add: best.add.min(run.add), del: best.del.min(run.del), ..best }
+    }
+    best.trace = side.trace()?;
+    best.disk = disk(Path::new(dir));
+    world.host.netlink()?.delete_link_by_name(BRIDGE)?;
+    Ok(best)
+}
+
+/// The container of a side.
+fn name_of(dir: &str) -> &'static str {
+    if dir == OWN { "ours" } else { "theirs" }
+}
+
+/// A set of plugins, and what they attach.
+struct Side<'a> {
+    world: &'a World<'a>,
+    dir: &'a str,
+    network: Network,
+    container: Container,
+}
+
+impl Side<'_> {
+    fn time(&self) -> Result<Costs> {
+        let begin = Instant::now();
+        self.add()?;
+        let add = begin.elapsed();
+        self.del()?;
+        Ok(Costs { add, del: begin.elapsed() - add, trace: None, disk: 0 })
+    }
+
+    fn add(&self) -> Result<()> {
+        let at = self.network.parameters(&self.container)?;
+        let mut stderr = io::sink();
+        let mut runtime = self.world.runtime_of(self.dir, &mut stderr);
+        runtime.add(&self.network.list, &at, OnFailure::Undo).map(drop)
+    }
+
+    fn del(&self) -> Result<()> {
+        let at = self.network.parameters(&self.container)?;
+        self.world.runtime_of(self.dir, &mut io::sink()).del(&self.network.list, &at)
+    }
+
+    /// What an ADD starts; None where tracing is forbidden.
+    fn trace(&self) -> Result<Option<Trace>> {
+        let traced = Child::start(|| match trace::begin_traced() {
+            Ok(()) => u8::from(self.add().is_err()),
+            Err(_) => 1,
+        })?;
+        let (trace, ended) = traced.trace()?;
+        self.del()?;
+        Ok(Some(trace).filter(|_| ended == Ended::Exited(0)))
+    }
+}
+
+/// The bytes of the programs, links to one file counted once.
+fn disk(dir: &Path) -> u64 {
+    let files = PROGRAMS.iter().filter_map(|name| fs::canonicalize(dir.join(name)).ok());
+    let different: BTreeSet<PathBuf> = files.collect();
+    different.iter().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
+}
+
+fn compare(report: &mut Report<'_>, reference: &str, ours: Costs, theirs: Costs) -> Result<()> {
+    let header = format!("  {:NAME_WIDTH$}{:>WIDTH$}  {reference}\n", "", "cni-multi");
+    report.print(&report.style().faint(&header))?;
+    for row in rows() {
+        let [own, other] = [ours, theirs].map(row.show);
+        report.print(&format!("  {:NAME_WIDTH$}{own:>WIDTH$}  {other}\n", row.name))?;
+        report.enter(row.name, Outcome::Passed(format!("{own}, {reference} {other}")));
+    }
+    Ok(())
+}
+
+/// A figure of both sides.
+struct Row {
+    name: &'static str,
+    show: fn(Costs) -> String,
+}
+
+fn rows() -> [Row; 5] {
+    [
+        Row { name: "ADD of five plugins", show: |costs| millis(costs.add) },
+        Row { name: "DEL of five plugins", show: |costs| millis(costs.del) },
+        Row {
+            name: "processes of the ADD",
+            show: |costs| traced(costs, |trace| trace.processes.to_string()),
+        },
+        Row {
+            name: "most memory of one",
+            show: |costs| traced(costs, |trace| megabytes(trace.peak_kib * 1024)),
+        },
+        Row { name: "programs on disk", show: |costs| megabytes(costs.disk) },
+    ]
+}
+
+fn traced(costs: Costs, show: fn(Trace) -> String) -> String {
+    costs.trace.map_or_else(|| "not known".to_owned(), show)
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}

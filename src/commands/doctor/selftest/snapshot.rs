@@ -1,0 +1,88 @@
+//! What a host and its containers have, to compare after with before.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::world::{Container, World};
+use crate::error::{Error, Result};
+use crate::net::netlink::{Link, Netlink};
+use crate::net::netns::Netns;
+use crate::net::nft::Nft;
+
+/// Where plugins and runtimes keep files.
+const STATE: [&str; 2] = ["/var/lib/cni", "/run/cni"];
+/// Files that stay, and hold nothing: locks, and the address that host-local gave last.
+const STAYING: [&str; 3] = ["lock", "last_reserved_ip", ".lock"];
+
+/// Lines that say what there is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Snapshot(BTreeSet<String>);
+
+impl Snapshot {
+    /// Looks at the host, the containers and the files.
+    pub fn take(world: &World<'_>, containers: &[&Container]) -> Result<Snapshot> {
+        let mut lines = BTreeSet::new();
+        add_namespace(&mut lines, "host", &world.host)?;
+        for container in containers {
+            add_namespace(&mut lines, container.name, &container.netns)?;
+        }
+        STATE.iter().for_each(|dir| add_files(&mut lines, Path::new(dir)));
+        Ok(Snapshot(lines))
+    }
+
+    /// What this one has and the other lacks.
+    pub fn beyond<'a>(&'a self, other: &'a Snapshot) -> Vec<&'a str> {
+        self.0.difference(&other.0).map(String::as_str).collect()
+    }
+
+    /// Fails if the other differs, and says in what.
+    pub fn require_same(&self, after: &Snapshot) -> Result<()> {
+        let (more, fewer) = (after.beyond(self), self.beyond(after));
+        if more.is_empty() && fewer.is_empty() {
+            return Ok(());
+        }
+        let text = format!("left: {}; gone: {}", more.join(", "), fewer.join(", "));
+        Err(Error::check(text))
+    }
+}
+
+fn add_namespace(lines: &mut BTreeSet<String>, name: &str, netns: &Netns) -> Result<()> {
+    let ruleset = netns.enter(|| Nft::open_if_there()?.map_or(Ok(vec![]), |nft| nft.ruleset()))?;
+    let seen = links(netns.netlink()?)?.into_iter().chain(ruleset);
+    lines.extend(seen.map(|line| format!("{name}: {line}")));
+    Ok(())
+}
+
+/// Links, addresses, routes and rules. Counters and states that change by themselves are left out,
+/// and so are 127.0.0.1 and ::1, which the kernel gives a loopback interface.
+fn links(netlink: &Netlink) -> Result<Vec<String>> {
+    let mut lines: Vec<String> = netlink.links()?.iter().map(link_line).collect();
+    let addresses = netlink.all_addresses()?;
+    let chosen = addresses.iter().filter(|address| !address.net.addr().is_loopback());
+    lines.extend(chosen.map(|address| format!("address {}", address.net)));
+    lines.extend(netlink.routes()?.iter().map(|route| format!("route {route:?}")));
+    lines.extend(netlink.rules()?.iter().map(|rule| format!("rule {rule:?}")));
+    Ok(lines)
+}
+
+fn link_line(link: &Link) -> String {
+    format!("link {} {:?} {:?} mtu {}", link.name, link.kind_text(), link.alias, link.mtu)
+}
+
+/// The files below a directory, which may be missing.
+fn add_files(lines: &mut BTreeSet<String>, dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            add_files(lines, &path);
+        } else if !is_staying(&path) {
+            lines.insert(format!("file {}", path.display()));
+        }
+    }
+}
+
+fn is_staying(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    STAYING.iter().any(|staying| name.starts_with(staying) || name.ends_with(staying))
+}
