@@ -2,7 +2,8 @@
 # install.sh: build cni-multi and install it where container runtimes look for CNI plugins.
 #
 #   ./install.sh                   build a static release binary and install it into /opt/cni/bin
-#   ./install.sh --demo            build it and show what it does; needs no root and touches nothing
+#   ./install.sh --demo            build it and show what it does, in namespaces: it needs no root and
+#                                  leaves nothing
 #   ./install.sh --build           only build it, and print where it is
 #   ./install.sh --manual DIR      write pages of the manual, and completions of bash, zsh and fish,
 #                                  below DIR, such as /usr/local/share
@@ -214,6 +215,35 @@ go_back() {
   call "$binary" install --dir "$dir" "--$action" ${dry_run:+"$dry_run"}
 }
 
+# ---- the demonstration ----
+
+demo() {
+  call "$binary" doctor --selftest
+  show_mistake
+  show_next_steps
+}
+
+show_mistake() {
+  cat >"$scratch/10-pods.conflist" <<'JSON'
+{
+  "cniVersion": "1.1.0",
+  "name": "pods",
+  "plugins": [
+    { "type": "bridge", "isGatway": true, "vlan": 5000 }
+  ]
+}
+JSON
+  ln -s cni-multi "$scratch/bridge"
+  words "" "A mistake in a configuration, and where it is" "  \$ cni-multi validate 10-pods.conflist"
+  (cd "$scratch" && CNI_PATH=$scratch ./cni-multi validate 10-pods.conflist || :) | sed 's/^/  /'
+}
+
+show_next_steps() {
+  words "" "Next" \
+    "  sudo ./install.sh    install it; --rollback goes one step back, --uninstall removes it" \
+    "  docs/README.md       all pages, by task: Kubernetes, podman, an upgrade, an error"
+}
+
 # A link to the binary, and what the linker is tried with. dash runs no EXIT trap when a signal ends it.
 make_scratch() {
   scratch=$(mktemp -d) || exit 1
@@ -233,6 +263,6 @@ case $action in
   install) install_binary ;;
   rollback | uninstall) go_back ;;
   build) take_or_build_binary; say "$binary" ;;
-  demo) take_or_build_binary; "$here/tests/demo" "$binary" ;;
+  demo) take_or_build_binary; demo ;;
   manual) write_manual ;;
 esac

@@ -7,6 +7,7 @@ mod cnitool;
 mod differences;
 mod dispatch;
 mod docs;
+mod doctor;
 mod faults;
 mod gc;
 mod hostile;

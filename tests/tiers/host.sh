@@ -31,7 +31,6 @@ demo_as_nobody() {
   local copy
   copy=$(mktemp -d)
   install -D -t "$copy" install.sh "$CNI_MULTI"
-  install -D -t "$copy/tests" tests/demo
   chmod -R a+rX "$copy"
   (cd "$copy" && HOME=/nonexistent as_nobody ./install.sh --demo --binary "$copy/cni-multi")
   local status=$?

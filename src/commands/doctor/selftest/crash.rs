@@ -6,7 +6,7 @@ use super::networks;
 use super::report::{Report, millis};
 use super::snapshot::Snapshot;
 use super::world::{Container, Network, World};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::netlink::Watch;
 use crate::net::private;
 use crate::sys::child::{Child, Ended};
@@ -28,7 +28,7 @@ pub fn failed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
         let Err(error) = world.add(&networks::failing()?, &green) else {
             return Err(Error::check("the ADD succeeded"));
         };
-        if !error.msg.contains(networks::NO_SYSCTL) {
+        if error.code != Code::INVALID_CONFIG {
             return Err(error);
         }
         let text = format!("code {}", error.code.0);

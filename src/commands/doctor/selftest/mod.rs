@@ -26,6 +26,18 @@ use crate::plugin::Entry;
 use crate::sys::child::{Child, Ended};
 use crate::terminal::style::Style;
 
+/// What is tried, in order. An error ends its chapter.
+const CHAPTERS: [fn(&World<'_>, &mut Report<'_>) -> Result<()>; 8] = [
+    walk::two_containers,
+    walk::published_port,
+    walk::rate_limit,
+    crash::failed_add,
+    crash::killed_add,
+    walk::farewell,
+    plugins::every_plugin,
+    reference::side_by_side,
+];
+
 /// Runs it all and prints the outcome; whether everything passed that this kernel has.
 ///
 /// A child does the work: as the first process of its PID namespace it takes every process that it
@@ -59,13 +71,9 @@ fn inside(
     let style = if as_json { Style::PLAIN } else { Style::of_stdout(env) };
     let mut report = Report::begin(stdout, style, as_json)?;
     let world = World::make(plugins, env)?;
-    walk::two_containers(&world, &mut report)?;
-    walk::published_port(&world, &mut report)?;
-    walk::rate_limit(&world, &mut report)?;
-    crash::failed_add(&world, &mut report)?;
-    crash::killed_add(&world, &mut report)?;
-    walk::farewell(&world, &mut report)?;
-    plugins::every_plugin(&world, &mut report)?;
-    reference::side_by_side(&world, &mut report)?;
+    for chapter in CHAPTERS {
+        let ended = chapter(&world, &mut report);
+        report.survive(ended)?;
+    }
     report.finish()
 }

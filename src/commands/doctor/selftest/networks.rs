@@ -15,9 +15,6 @@ pub const LIMIT: u32 = 20_000_000;
 /// this process for as long without a loss.
 const BURST: u32 = LIMIT / 10;
 
-/// A sysctl that no kernel has.
-pub const NO_SYSCTL: &str = "no_such_key";
-
 /// Pods as most clusters have them: a bridge with masquerading, published ports, a firewall that
 /// lets them pass.
 pub fn pods() -> Result<Network> {
@@ -53,8 +50,7 @@ pub fn chain() -> Result<Network> {
 
 /// Pods whose last plugin fails: the kernel has no such sysctl.
 pub fn failing() -> Result<Network> {
-    let tuning =
-        format!(r#"{{"type":"tuning","sysctl":{{"net.ipv4.conf.eth0.{NO_SYSCTL}":"1"}}}}"#);
+    let tuning = r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.no_such_key":"1"}}"#;
     let plugins = format!("[{},{},{},{tuning}]", bridge(), portmap(), firewall());
     let mapping = r#"{"hostPort":8081,"containerPort":80,"protocol":"tcp"}"#;
     Network::new("pods", &plugins)?.with_capabilities(&format!(r#"{{"portMappings":[{mapping}]}}"#))

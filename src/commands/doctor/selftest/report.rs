@@ -79,6 +79,12 @@ impl<'a> Report<'a> {
         Ok(self.enter(claim, outcome))
     }
 
+    /// Prints and enters the error that ended a chapter.
+    pub fn survive(&mut self, ended: Result<()>) -> Result<()> {
+        let Err(error) = ended else { return Ok(()) };
+        self.check("the rest of this chapter", || Err(error)).map(drop)
+    }
+
     /// Enters an outcome whose line is printed by the caller; whether it passed.
     pub fn enter(&mut self, claim: &str, outcome: Outcome) -> bool {
         let passed = matches!(outcome, Outcome::Passed(_));
@@ -155,10 +161,8 @@ fn value_of(row: &Row) -> Value {
 
 /// Message and details of an error.
 pub fn text_of(error: &Error) -> String {
-    match error.details() {
-        details if details.is_empty() => error.msg.clone(),
-        details => format!("{}; {details}", error.msg),
-    }
+    let details = error.details();
+    if details.is_empty() { error.msg.clone() } else { format!("{}; {details}", error.msg) }
 }
 
 /// The error that prevents all further checks; the exit status for it.
@@ -182,4 +186,54 @@ pub fn millis(time: Duration) -> String {
 
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+
+    /// What is printed, without the heading and the total, and the verdict.
+    fn printed(style: Style, fill: impl FnOnce(&mut Report<'_>) -> Result<()>) -> (String, bool) {
+        let mut out = vec![];
+        let mut report = Report::begin(&mut out, style, false).unwrap();
+        fill(&mut report).unwrap();
+        let passed = report.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        (lines[1..lines.len() - 2].join("\n"), passed)
+    }
+
+    #[test]
+    fn a_check_that_passes_shows_its_evidence() {
+        let (text, passed) = printed(Style::PLAIN, |report| {
+            report.check("it works", || Ok("1 ms".to_owned())).map(drop)
+        });
+        assert_eq!((text, passed), (format!("  ✓ it works{}1 ms", " ".repeat(54)), true));
+    }
+
+    #[test]
+    fn an_error_is_a_failure_with_its_details() {
+        let error = || Error::new(Code::BUG, "no").with_details("because\x1b[31m");
+        let (text, passed) =
+            printed(Style::PLAIN, |report| report.check("it works", || Err(error())).map(drop));
+        assert_eq!((text.as_str(), passed), ("  ✗ it works\n      no; because\\u{1b}[31m", false));
+        let (text, passed) = printed(Style::PLAIN, |report| report.survive(Err(error())));
+        assert!(text.contains("✗ the rest of this chapter") && !passed, "{text}");
+    }
+
+    #[test]
+    fn what_is_missing_is_no_failure() {
+        let (_, passed) = printed(Style::PLAIN, |report| {
+            report.enter("vrf", Outcome::Missing("modprobe vrf".to_owned()));
+            Ok(())
+        });
+        assert!(passed);
+    }
+
+    #[test]
+    fn durations_have_three_digits() {
+        let shown = [5, 1234, 45_678, 123_456].map(|micros| millis(Duration::from_micros(micros)));
+        assert_eq!(shown, ["0.01 ms", "1.2 ms", "45.7 ms", "123 ms"]);
+    }
 }

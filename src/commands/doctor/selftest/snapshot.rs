@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
+
+use ipnet::IpNet;
 
 use super::world::{Container, World};
 use crate::error::{Error, Result};
@@ -55,15 +58,26 @@ fn add_namespace(lines: &mut BTreeSet<String>, name: &str, netns: &Netns) -> Res
 }
 
 /// Links, addresses, routes and rules. Counters and states that change by themselves are left out,
-/// and so are 127.0.0.1 and ::1, which the kernel gives a loopback interface.
+/// and so is what the kernel gives a link that is up: 127.0.0.1, ::1, and link-local addresses,
+/// which come when a link has a carrier.
 fn links(netlink: &Netlink) -> Result<Vec<String>> {
     let mut lines: Vec<String> = netlink.links()?.iter().map(link_line).collect();
     let addresses = netlink.all_addresses()?;
-    let chosen = addresses.iter().filter(|address| !address.net.addr().is_loopback());
-    lines.extend(chosen.map(|address| format!("address {}", address.net)));
-    lines.extend(netlink.routes()?.iter().map(|route| format!("route {route:?}")));
+    let chosen = addresses.iter().map(|address| address.net).filter(is_chosen);
+    lines.extend(chosen.map(|net| format!("address {net}")));
+    let routes = netlink.routes()?.into_iter().filter(|route| is_chosen(&route.dst));
+    lines.extend(routes.map(|route| format!("route {route:?}")));
     lines.extend(netlink.rules()?.iter().map(|rule| format!("rule {rule:?}")));
     Ok(lines)
+}
+
+/// Whether an administrator or a plugin may have chosen the address or the destination.
+fn is_chosen(net: &IpNet) -> bool {
+    let by_kernel = match net.addr() {
+        IpAddr::V4(ip) => ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unicast_link_local(),
+    };
+    !by_kernel
 }
 
 fn link_line(link: &Link) -> String {
