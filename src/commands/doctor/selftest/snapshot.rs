@@ -18,6 +18,10 @@ const STATE: [&str; 2] = ["/var/lib/cni", "/run/cni"];
 /// Files that stay, and hold nothing: locks, and the address that host-local gave last.
 const STAYING: [&str; 3] = ["lock", "last_reserved_ip", ".lock"];
 
+/// The table of the rule that the kernel adds with a namespace's first VRF, and keeps: that of the
+/// VRF that a packet belongs to (Documentation/networking/vrf.rst).
+const L3MDEV: u32 = 0;
+
 /// Lines that say what there is.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Snapshot(BTreeSet<String>);
@@ -67,7 +71,8 @@ fn links(netlink: &Netlink) -> Result<Vec<String>> {
     lines.extend(chosen.map(|net| format!("address {net}")));
     let routes = netlink.routes()?.into_iter().filter(|route| is_chosen(&route.dst));
     lines.extend(routes.map(|route| format!("route {route:?}")));
-    lines.extend(netlink.rules()?.iter().map(|rule| format!("rule {rule:?}")));
+    let rules = netlink.rules()?.into_iter().filter(|rule| rule.table != L3MDEV);
+    lines.extend(rules.map(|rule| format!("rule {rule:?}")));
     Ok(lines)
 }
 

@@ -99,7 +99,7 @@ fn tried(world: &World<'_>, subject: &Subject) -> Outcome {
 
 /// One life of an attachment. What a subject prepares it takes away itself.
 fn attempt(world: &World<'_>, subject: &Subject) -> Result<()> {
-    let container = Container::make_bare(subject.plugin)?;
+    let container = (subject.container)(subject.plugin)?;
     let network = Network::new(subject.plugin, subject.network)?;
     let network = network.with_capabilities(subject.capabilities)?;
     let prepared = (subject.prepare)(world)?;

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::super::traffic::{self, End};
-use super::super::world::{HOST, IFNAME, OUTSIDE, World, set_up};
+use super::super::world::{Container, HOST, IFNAME, OUTSIDE, World, set_up};
 use super::need::Need;
 use super::{Attached, dhcp};
 use crate::error::{Error, Result};
@@ -33,6 +33,8 @@ pub struct Subject {
     pub network: &'static str,
     /// The capability arguments, as JSON.
     pub capabilities: &'static str,
+    /// Makes the container.
+    pub container: fn(&'static str) -> Result<Container>,
     /// Makes what the network is on.
     pub prepare: fn(&World<'_>) -> Result<Prepared>,
     /// Sends the packets.
@@ -49,6 +51,7 @@ const USUAL: Subject = Subject {
     needs: &[VETH],
     network: "",
     capabilities: "{}",
+    container: Container::make,
     prepare: |_| Ok(vec![]),
     probe: host_answers,
     forget: |_| Ok(()),
@@ -131,6 +134,7 @@ pub const SUBJECTS: [Subject; 18] = [
         plugin: "loopback",
         needs: &[],
         network: r#"[{"type":"loopback"}]"#,
+        container: Container::make_bare,
         probe: |at| pings(at, "127.0.0.1"),
         ..USUAL
     },
