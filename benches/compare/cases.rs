@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use crate::call::{self, Attachment, Plugins, bridge, conf, ipam, merge, with_previous};
+use crate::connections;
 use crate::floor;
+use crate::leaks;
 use crate::namespaces::{Netns, Pool, SCRATCH};
 use crate::process::{Invocation, find_program};
 use crate::schedule::{Act, Lane, Round, Side};
@@ -57,6 +59,12 @@ pub static GROUPS: &[Group] = &[
     Group { name: "cnitool", lanes: cnitool, needs: &[Need::Program("iptables")] },
     Group { name: "host-local", lanes: host_local, needs: &[] },
     Group { name: "portmap", lanes: portmap, needs: &[Need::Program("iptables")] },
+    Group { name: "connections", lanes: connections::lanes, needs: &[Need::Program("iptables")] },
+    Group {
+        name: "leaks-after-kill",
+        lanes: leaks::lanes,
+        needs: &[Need::Program("iptables"), Need::Program("nft"), Need::Link("ifb", "")],
+    },
     Group { name: "crowd", lanes: crowd, needs: &[Need::Program("iptables")] },
     Group { name: "crowd-of-ports", lanes: crowd_of_ports, needs: &[Need::Program("iptables")] },
 ];
@@ -73,6 +81,18 @@ pub mod names {
     pub const CROWD: &str = "bridge ipMasq, 20 at a time";
     pub const PORT_CROWD: &str = "portmap, a port each, 20 at a time";
 
+    /// How many connections a run opens, and the name of that operation.
+    pub const CONNECTIONS_OF_A_RUN: usize = 500;
+    pub const CONNECTIONS: &str = "500 connections";
+
+    pub fn full_host(containers: usize) -> String {
+        format!("published port of {containers} containers")
+    }
+
+    pub fn killed(points: usize) -> String {
+        format!("{CHAIN}, killed at {points} moments")
+    }
+
     pub fn leases(count: usize) -> String {
         format!("host-local, {count} leases")
     }
@@ -84,7 +104,7 @@ pub mod names {
 
 impl Bench {
     /// The sides that have all these plugins; prints a note for a side that lacks one.
-    fn sides(&self, wanted: &[&str]) -> Vec<&Plugins> {
+    pub fn sides(&self, wanted: &[&str]) -> Vec<&Plugins> {
         let complete = |plugins: &&Plugins| {
             let absent = wanted.iter().find(|plugin| !plugins.has(plugin));
             if let Some(absent) = absent {
@@ -105,17 +125,27 @@ impl Bench {
         if self.quick { [10, 50, 100] } else { [10, 1_000, 10_000] }
     }
 
+    /// The number of attached containers when connections are measured.
+    pub fn full_host(&self) -> usize {
+        if self.quick { 40 } else { 400 }
+    }
+
+    /// The number of moments of each plugin of the chain at which it is killed.
+    pub fn kills_of_a_plugin(&self) -> usize {
+        if self.quick { 1 } else { 4 }
+    }
+
     fn crowd_size(&self) -> usize {
         if self.quick { 40 } else { 200 }
     }
 
-    fn lane(&self, case: impl Into<String>, side: Side, act: Act) -> Result<Lane> {
+    pub fn lane(&self, case: impl Into<String>, side: Side, act: Act) -> Result<Lane> {
         Ok(Lane::new(case, side, Netns::create()?, self.runs, act))
     }
 }
 
 /// A network name for one side: both keep their files in the same directories.
-fn network(plugins: &Plugins, case: &str) -> String {
+pub fn network(plugins: &Plugins, case: &str) -> String {
     format!("{case}-{}", plugins.side.name())
 }
 
@@ -414,7 +444,7 @@ fn chain(bench: &Bench) -> Result<Vec<Lane>> {
         .collect()
 }
 
-fn chain_confs(network: &str) -> Vec<Value> {
+pub fn chain_confs(network: &str) -> Vec<Value> {
     let mut first = bridge(network);
     first["ipMasq"] = json!(true);
     let ports = json!({"runtimeConfig": {"portMappings": [
@@ -485,7 +515,7 @@ fn write_network(name: &str) -> Result<String> {
     Ok(dir)
 }
 
-fn chained(at: &Attachment, command: &str, conf: &Value, previous: &Value) -> Invocation {
+pub fn chained(at: &Attachment, command: &str, conf: &Value, previous: &Value) -> Invocation {
     let plugin = conf["type"].as_str().unwrap_or_default();
     let conf = if previous.is_null() { conf.clone() } else { with_previous(conf, previous) };
     at.call(plugin, command, &conf)

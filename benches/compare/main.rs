@@ -9,8 +9,12 @@
 mod budgets;
 mod call;
 mod cases;
+mod connections;
 mod floor;
+mod host_state;
 mod instructions;
+mod kill;
+mod leaks;
 mod namespaces;
 mod options;
 mod process;

@@ -97,16 +97,23 @@ impl Netns {
 
     /// Runs ip(8) in the namespace; returns whether it succeeded.
     pub fn ip(&self, arguments: &str) -> Result<bool> {
+        self.run(&format!("ip {arguments}"))
+    }
+
+    /// Runs a command, whose words are separated by single spaces, in the namespace; returns
+    /// whether it succeeded.
+    pub fn run(&self, command: &str) -> Result<bool> {
         // On a thread of its own, as above.
         let run = || {
             self.enter()?;
-            let output = Command::new("ip").args(arguments.split(' ')).output();
+            let mut words = command.split(' ');
+            let output = Command::new(words.next().unwrap_or_default()).args(words).output();
             output
                 .map(|output| output.status.success())
-                .map_err(|e| format!("run `ip {arguments}`: {e}"))
+                .map_err(|e| format!("run `{command}`: {e}"))
         };
         std::thread::scope(|scope| scope.spawn(run).join())
-            .map_err(|_| format!("the thread that runs `ip {arguments}` panicked"))?
+            .map_err(|_| format!("the thread that runs `{command}` panicked"))?
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::budgets::Budget;
+use crate::host_state::Left;
 use crate::schedule::{Book, Measured, Row, Side};
 use crate::size::Size;
 
@@ -155,8 +156,8 @@ impl Report<'_> {
         };
         let mut cells = vec![
             title(row),
-            ours.map_or("–".to_owned(), both_times),
-            reference.map_or("–".to_owned(), both_times),
+            ours.map_or("–".to_owned(), main_figure),
+            reference.map_or("–".to_owned(), main_figure),
             floor.and_then(|m| m.wall(0.5)).map_or("–".to_owned(), milliseconds),
             ratio(&|m| m.wall(0.5)),
             ratio(&|m| m.cpu(0.5)),
@@ -200,6 +201,7 @@ impl Report<'_> {
                     "threads": m.trace.map(|trace| trace.threads),
                     "instructions": m.instructions,
                     "failures": m.failures,
+                    "left": m.left,
                 })
             })
         };
@@ -210,6 +212,22 @@ impl Report<'_> {
 
 fn title((case, operation): &Row) -> String {
     format!("{case} {operation}").trim_end().to_owned()
+}
+
+/// What is left where that was counted, else the times.
+fn main_figure(measured: &Measured) -> String {
+    measured.left.as_ref().map_or_else(|| both_times(measured), left_behind)
+}
+
+/// The number of things, and how many of each kind.
+fn left_behind(left: &Left) -> String {
+    let kinds: Vec<String> = left.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    let total = left.values().sum::<usize>();
+    if kinds.is_empty() {
+        format!("{total} left")
+    } else {
+        format!("{total} left ({})", kinds.join(", "))
+    }
 }
 
 fn both_times(measured: &Measured) -> String {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::Result;
+use crate::host_state::Left;
 use crate::instructions::Counter;
 use crate::namespaces::Netns;
 use crate::process::{Invocation, Prepared, Sample, wait};
@@ -95,12 +96,16 @@ struct Sum {
     trace: Option<Trace>,
     instructions: Option<u64>,
     failures: usize,
+    left: Option<Left>,
 }
 
 impl Sum {
     /// Whether there is anything to record: a warm-up leaves nothing.
     fn says_something(&self) -> bool {
-        self.sample.is_some() || self.trace.is_some() || self.instructions.is_some()
+        self.sample.is_some()
+            || self.trace.is_some()
+            || self.instructions.is_some()
+            || self.left.is_some()
     }
 }
 
@@ -151,6 +156,11 @@ impl Round {
             self.sums.entry(operation).or_default().sample = Some(sample);
         }
         Ok(())
+    }
+
+    /// Records what an operation has left on the host.
+    pub fn left(&mut self, operation: &'static str, left: Left) {
+        self.sums.entry(operation).or_default().left = Some(left);
     }
 
     /// Makes the call without recording it.
@@ -220,6 +230,8 @@ pub struct Measured {
     pub trace: Option<Trace>,
     pub instructions: Option<u64>,
     pub failures: usize,
+    /// What the operation has left on the host, where that is counted.
+    pub left: Option<Left>,
 }
 
 impl Measured {
@@ -281,6 +293,7 @@ impl Book {
             cell.trace = cell.trace.or(sum.trace);
             cell.instructions = cell.instructions.or(sum.instructions);
             cell.failures += sum.failures;
+            cell.left = cell.left.take().or(sum.left);
         }
     }
 }

@@ -46,7 +46,7 @@ pub fn run(invocation: &Invocation) -> Result<(Trace, String)> {
 }
 
 /// Starts the program, stopped at its first instruction.
-fn start(invocation: &Invocation) -> Result<libc::pid_t> {
+pub fn start(invocation: &Invocation) -> Result<libc::pid_t> {
     let open = |kind: &str| format!("{SCRATCH}/traced.{kind}");
     let create =
         |kind: &str| File::create(open(kind)).map_err(|e| format!("create {:?}: {e}", open(kind)));
@@ -144,7 +144,7 @@ impl Tracer {
 }
 
 /// The next task that stops or exits; `None` once all have exited.
-fn next_stop(pid: libc::pid_t) -> Result<Option<(libc::pid_t, i32)>> {
+pub fn next_stop(pid: libc::pid_t) -> Result<Option<(libc::pid_t, i32)>> {
     let mut status = 0;
     // SAFETY: the pointer is to a local of the right type.
     let task = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
@@ -159,7 +159,7 @@ fn next_stop(pid: libc::pid_t) -> Result<Option<(libc::pid_t, i32)>> {
     }
 }
 
-fn request(what: libc::c_uint, pid: libc::pid_t, data: i64) -> Result<()> {
+pub fn request(what: libc::c_uint, pid: libc::pid_t, data: i64) -> Result<()> {
     // SAFETY: the requests used here take a number, not a pointer, as data.
     let code = unsafe { libc::ptrace(what, pid, 0usize, data) };
     if code == 0 { Ok(()) } else { Err(format!("ptrace: {}", std::io::Error::last_os_error())) }

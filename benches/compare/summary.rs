@@ -1,0 +1,125 @@
+//! The six figures of the README, and the pages that figures are written into.
+
+use std::path::Path;
+
+use crate::Result;
+use crate::cases::{Bench, names};
+use crate::report::{Report, left_behind, milliseconds, piped};
+use crate::schedule::{Measured, Side};
+
+/// What a figure is, and how it reads from a report, which may lack it.
+struct Figure<'a> {
+    label: String,
+    read: Box<dyn Fn(&Report, Side) -> Option<String> + 'a>,
+}
+
+/// The table of the six figures; an error that names those without a measurement.
+pub fn table(bench: &Bench, report: &Report) -> Result<String> {
+    let headings = ["", "cni-multi", "containernetworking/plugins"].map(str::to_owned).to_vec();
+    let (mut rows, mut absent) = (vec![headings], vec![]);
+    for figure in figures(bench) {
+        let read = |side| (figure.read)(report, side);
+        match (read(Side::Ours), read(Side::Reference)) {
+            (Some(ours), Some(reference)) => rows.push(vec![figure.label, ours, reference]),
+            _ => absent.push(figure.label),
+        }
+    }
+    if absent.is_empty() {
+        Ok(piped(&rows))
+    } else {
+        Err(format!("the README's figures need all groups; not measured: {}", absent.join(", ")))
+    }
+}
+
+fn figures(bench: &Bench) -> Vec<Figure<'static>> {
+    let [.., leases] = bench.lease_counts();
+    let containers = bench.full_host();
+    let chain = "ADD of bridge, portmap, firewall, tuning, bandwidth";
+    vec![
+        cell(chain.to_owned(), names::CHAIN.to_owned(), "ADD", |m| m.wall(0.5).map(milliseconds)),
+        cell("processes that this ADD starts".to_owned(), names::CHAIN.to_owned(), "ADD", |m| {
+            m.trace.map(|trace| trace.processes.to_string())
+        }),
+        cell(format!("ADD of host-local among {leases} leases"), names::leases(leases), "ADD", |m| {
+            m.wall(0.5).map(milliseconds)
+        }),
+        Figure { label: "size on disk".to_owned(), read: Box::new(size) },
+        cell(
+            format!("left on the host after `kill -9` at {} moments of the ADD, DEL and GC", bench.kills()),
+            names::killed(bench.kills()),
+            "ADD",
+            |m| m.left.as_ref().map(left_behind),
+        ),
+        cell(
+            format!("new connections per second to a published port, {containers} containers"),
+            names::full_host(containers),
+            names::CONNECTIONS,
+            |m| m.wall(0.5).map(per_second),
+        ),
+    ]
+}
+
+/// A figure of one cell of the book.
+fn cell(
+    label: String,
+    case: String,
+    operation: &'static str,
+    figure: fn(&Measured) -> Option<String>,
+) -> Figure<'static> {
+    let read = move |report: &Report, side| figure(report.book.get(&case, operation, side)?);
+    Figure { label, read: Box::new(read) }
+}
+
+#[allow(clippy::cast_precision_loss)] // sizes of files
+fn size(report: &Report, side: Side) -> Option<String> {
+    let (_, size) = report.sizes.iter().find(|(of, _)| *of == side)?;
+    Some(format!("{:.1} MB, {} plugins", size.bytes as f64 / 1e6, size.plugins))
+}
+
+/// Connections of a run per second of a run, from the microseconds of the run; three digits count.
+#[allow(clippy::cast_precision_loss)] // hundreds
+fn per_second(microseconds: f64) -> String {
+    let rate = names::CONNECTIONS_OF_A_RUN as f64 * 1e6 / microseconds;
+    let digit = 10_f64.powf((rate.log10().floor() - 2.0).max(0.0));
+    format!("{:.0}", (rate / digit).round() * digit)
+}
+
+/// A part of a page that this program writes.
+#[derive(Clone, Copy)]
+pub enum Part {
+    Figures,
+    Summary,
+}
+
+impl Part {
+    /// The lines around it.
+    pub fn marks(self) -> [&'static str; 2] {
+        match self {
+            Part::Figures => ["<!-- benches: figures, by --markdown -->", "<!-- benches: end -->"],
+            Part::Summary => [
+                "<!-- benches: summary, by --markdown and --readme -->",
+                "<!-- benches: end of the summary -->",
+            ],
+        }
+    }
+
+    /// The page with this text between the marks; none if it does not have them.
+    pub fn replace_in(self, page: &str, text: &str) -> Option<String> {
+        let [begin, end] = self.marks();
+        let (before, rest) = page.split_once(begin)?;
+        let (_, after) = rest.split_once(end)?;
+        Some(format!("{before}{begin}\n\n{}\n\n{end}{after}", text.trim_end()))
+    }
+}
+
+/// Writes the parts into the page; an error if it has no marks for one.
+pub fn write(page: &Path, parts: &[(Part, &str)]) -> Result<()> {
+    let mut text = std::fs::read_to_string(page).map_err(|e| format!("read {page:?}: {e}"))?;
+    for (part, content) in parts {
+        let begin = part.marks()[0];
+        text = part
+            .replace_in(&text, content)
+            .ok_or_else(|| format!("{page:?} has no line `{begin}` with its end"))?;
+    }
+    std::fs::write(page, text).map_err(|e| format!("write {page:?}: {e}"))
+}
