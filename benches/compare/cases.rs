@@ -130,9 +130,9 @@ impl Bench {
         if self.quick { 40 } else { 400 }
     }
 
-    /// The number of moments of each plugin of the chain at which it is killed.
-    pub fn kills_of_a_plugin(&self) -> usize {
-        if self.quick { 1 } else { 4 }
+    /// The number of moments at which the chain's ADD is killed; each plugin gets the same part.
+    pub fn kills(&self) -> usize {
+        if self.quick { 5 } else { 20 }
     }
 
     fn crowd_size(&self) -> usize {

@@ -23,8 +23,7 @@ pub fn lanes(bench: &Bench) -> Result<Vec<Lane>> {
 
 fn lane(bench: &Bench, plugins: &Plugins) -> Result<Lane> {
     let confs = chain_confs(&network(plugins, "leaks"));
-    let (side, each) = (plugins.side, bench.kills_of_a_plugin());
-    let points = each * confs.len();
+    let (side, each) = (plugins.side, bench.kills() / confs.len());
     let plugins = plugins.clone();
     let act = move |round: &mut Round| {
         let victim = Victim { plugins: &plugins, confs: &confs };
@@ -37,7 +36,7 @@ fn lane(bench: &Bench, plugins: &Plugins) -> Result<Lane> {
         round.left("ADD", left);
         Ok(())
     };
-    Ok(bench.lane(names::killed(points), side, Box::new(act))?.slow(1).only_timed())
+    Ok(bench.lane(names::killed(bench.kills()), side, Box::new(act))?.slow(1).only_timed())
 }
 
 /// A moment of the chain's ADD.

@@ -21,6 +21,7 @@ mod process;
 mod report;
 mod schedule;
 mod size;
+mod summary;
 mod trace;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ use instructions::Counter;
 use options::Options;
 use report::Report;
 use schedule::{Book, Side};
+use summary::Part;
 
 /// Errors are for the user: what was attempted and why it failed.
 type Result<T> = std::result::Result<T, String>;
@@ -66,7 +68,7 @@ fn run(options: &Options) -> Result<ExitCode> {
     let measured = measure(options, &bench, &mut book);
     let report = report(&bench, &book, measured.left_out);
     print!("{}", report.text());
-    write_files(options, &report)?;
+    write_files(options, &bench, &report)?;
     if !measured.failures.is_empty() {
         return Err(format!(
             "{} of the cases failed:\n{}",
@@ -220,11 +222,25 @@ fn about_line(plugins: &Plugins) -> String {
     text.lines().take(2).collect::<Vec<_>>().join("; ")
 }
 
-fn write_files(options: &Options, report: &Report) -> Result<()> {
-    let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
-        Some(path) => std::fs::write(path, text()).map_err(|e| format!("write {path:?}: {e}")),
-        None => Ok(()),
+fn write_files(options: &Options, bench: &Bench, report: &Report) -> Result<()> {
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text).map_err(|e| format!("write {path:?}: {e}"))
     };
-    write(&options.json, &|| format!("{:#}\n", report.json()))?;
-    write(&options.markdown, &|| report.markdown())
+    if let Some(path) = &options.json {
+        write(path, format!("{:#}\n", report.json()))?;
+    }
+    match &options.markdown {
+        Some(page) if summary::has_marks(page) => {
+            let figures = [
+                (Part::Figures, report.markdown()),
+                (Part::Summary, summary::table(bench, report)?),
+            ];
+            summary::write(page, &figures)?;
+        }
+        Some(path) => write(path, report.markdown())?,
+        None => {}
+    }
+    options.readme.as_ref().map_or(Ok(()), |page| {
+        summary::write(page, &[(Part::Summary, summary::table(bench, report)?)])
+    })
 }

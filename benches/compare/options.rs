@@ -11,7 +11,8 @@ usage: cargo bench --bench compare -- [OPTION…]
   --only NAME…       only these groups (see --list)
   --runs N           timed runs of each case and side (default 60; five times that where a run takes 2 ms)
   --json FILE        write every figure as JSON
-  --markdown FILE    write the tables as Markdown, ready for docs/performance.md
+  --markdown FILE    write the tables as Markdown: between the marks of docs/performance.md, or a file of their own
+  --readme FILE      write the README's six figures between its marks
   --instructions     also count instructions (perf stat, else valgrind)
   --quick            smaller stores and crowds, and the budgets judged at those: a smoke test
   --enforce          exit with status 1 when a budget is missed or, without --only, not measured
@@ -25,6 +26,7 @@ pub struct Options {
     pub runs: usize,
     pub json: Option<PathBuf>,
     pub markdown: Option<PathBuf>,
+    pub readme: Option<PathBuf>,
     pub instructions: bool,
     pub quick: bool,
     pub enforce: bool,
@@ -41,6 +43,7 @@ impl Default for Options {
             runs: 60,
             json: None,
             markdown: None,
+            readme: None,
             instructions: false,
             quick: false,
             enforce: false,
@@ -63,6 +66,7 @@ impl Options {
                 "--runs" => options.runs = positive(&value()?)?,
                 "--json" => options.json = Some(value()?.into()),
                 "--markdown" => options.markdown = Some(value()?.into()),
+                "--readme" => options.readme = Some(value()?.into()),
                 "--only" => {
                     options.only.push(value()?);
                     while let Some(name) = args.next_if(|next| !next.starts_with("--")) {

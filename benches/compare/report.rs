@@ -240,7 +240,7 @@ fn both_times(measured: &Measured) -> String {
     format!("{} ({}){failed}", text(0.5), text(0.1))
 }
 
-fn milliseconds(microseconds: f64) -> String {
+pub fn milliseconds(microseconds: f64) -> String {
     if microseconds >= 100_000.0 {
         format!("{:.0} ms", microseconds / 1e3)
     } else {
@@ -263,7 +263,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
 }
 
 /// A Markdown table.
-fn piped(rows: &[Vec<String>]) -> String {
+pub fn piped(rows: &[Vec<String>]) -> String {
     let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
     let Some((headings, rest)) = rows.split_first() else { return String::new() };
     line(headings)

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::Result;
 use crate::cases::{Bench, names};
-use crate::report::{Report, left_behind, milliseconds, piped};
+use crate::report::{Report, milliseconds, piped};
 use crate::schedule::{Measured, Side};
 
 /// What a figure is, and how it reads from a report, which may lack it.
@@ -40,15 +40,21 @@ fn figures(bench: &Bench) -> Vec<Figure<'static>> {
         cell("processes that this ADD starts".to_owned(), names::CHAIN.to_owned(), "ADD", |m| {
             m.trace.map(|trace| trace.processes.to_string())
         }),
-        cell(format!("ADD of host-local among {leases} leases"), names::leases(leases), "ADD", |m| {
-            m.wall(0.5).map(milliseconds)
-        }),
+        cell(
+            format!("ADD of host-local among {leases} leases"),
+            names::leases(leases),
+            "ADD",
+            |m| m.wall(0.5).map(milliseconds),
+        ),
         Figure { label: "size on disk".to_owned(), read: Box::new(size) },
         cell(
-            format!("left on the host after `kill -9` at {} moments of the ADD, DEL and GC", bench.kills()),
+            format!(
+                "left on the host after `kill -9` at {} moments of the ADD, DEL and GC",
+                bench.kills()
+            ),
             names::killed(bench.kills()),
             "ADD",
-            |m| m.left.as_ref().map(left_behind),
+            |m| m.left.as_ref().map(|left| left.values().sum::<usize>().to_string()),
         ),
         cell(
             format!("new connections per second to a published port, {containers} containers"),
@@ -112,8 +118,13 @@ impl Part {
     }
 }
 
+/// Whether this file is a page with marks for the figures.
+pub fn has_marks(page: &Path) -> bool {
+    std::fs::read_to_string(page).is_ok_and(|text| text.contains(Part::Figures.marks()[0]))
+}
+
 /// Writes the parts into the page; an error if it has no marks for one.
-pub fn write(page: &Path, parts: &[(Part, &str)]) -> Result<()> {
+pub fn write(page: &Path, parts: &[(Part, String)]) -> Result<()> {
     let mut text = std::fs::read_to_string(page).map_err(|e| format!("read {page:?}: {e}"))?;
     for (part, content) in parts {
         let begin = part.marks()[0];
