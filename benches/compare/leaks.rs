@@ -48,6 +48,14 @@ struct Moment {
     stop: usize,
 }
 
+/// What an ADD of the chain has done.
+struct Added {
+    /// The stops of each plugin that ended.
+    stops: Vec<usize>,
+    /// Of the last of them.
+    result: Value,
+}
+
 /// As many moments in each plugin, in the middle of equal parts of its stops. Moments that are
 /// spread over the whole chain would hit the plugin with the most system calls nearly every time,
 /// and another one on either side.
@@ -72,8 +80,9 @@ impl Victim<'_> {
         for container in ["first", "second"] {
             let netns = Netns::create()?;
             let at = self.attachment(&netns, container);
-            stops = self.add(&at, None)?;
-            self.delete(round, &at)?;
+            let added = self.add(&at, None)?;
+            self.delete(round, &at, &added.result)?;
+            stops = added.stops;
         }
         Ok(stops)
     }
@@ -85,7 +94,8 @@ impl Victim<'_> {
         let container = format!("killed-{}-{}", moment.plugin, moment.stop);
         let at = self.attachment(&netns, &container);
         self.add(&at, Some(moment))?;
-        if let Err(e) = self.delete(round, &at) {
+        // libcni caches no result of an ADD that failed.
+        if let Err(e) = self.delete(round, &at, &Value::Null) {
             eprintln!("note: DEL of {} after a kill: {e}", self.plugins.side.name());
         }
         drop(netns);
@@ -102,38 +112,35 @@ impl Victim<'_> {
         }
     }
 
-    /// ADD of the chain, whole or until this moment. Returns the stops of each plugin that ended.
-    fn add(&self, at: &Attachment, until: Option<Moment>) -> Result<Vec<usize>> {
-        let (mut result, mut stops) = (Value::Null, vec![]);
+    /// ADD of the chain, whole or until this moment.
+    fn add(&self, at: &Attachment, until: Option<Moment>) -> Result<Added> {
+        let mut added = Added { stops: vec![], result: Value::Null };
         for (plugin, conf) in self.confs.iter().enumerate() {
             let kill_at = until.filter(|until| until.plugin == plugin).map(|until| until.stop);
-            match kill::run(&chained(at, "ADD", conf, &result), kill_at)? {
-                Ended::Killed => return Ok(stops),
-                Ended::Whole { stops: made, stdout } => {
-                    stops.push(made);
-                    result = call::result(&stdout)?;
+            match kill::run(&chained(at, "ADD", conf, &added.result), kill_at)? {
+                Ended::Killed => return Ok(added),
+                Ended::Whole { stops, stdout } => {
+                    added.stops.push(stops);
+                    added.result = call::result(&stdout)?;
                 }
             }
         }
         match until {
-            None => Ok(stops),
+            None => Ok(added),
             Some(until) => Err(format!("plugin {} ended before stop {}", until.plugin, until.stop)),
         }
     }
 
-    /// DEL in libcni's way: no result is cached of an ADD that failed, and the first failure ends
-    /// the list. A runtime repeats it.
-    fn delete(&self, round: &mut Round, at: &Attachment) -> Result<()> {
+    /// DEL in libcni's way: the first failure ends the list. A runtime repeats it.
+    fn delete(&self, round: &mut Round, at: &Attachment, result: &Value) -> Result<()> {
         let mut delete = || {
             let mut calls = self.confs.iter().rev();
-            calls.try_for_each(|conf| {
-                round.untimed(&chained(at, "DEL", conf, &Value::Null)).map(drop)
-            })
+            calls.try_for_each(|conf| round.untimed(&chained(at, "DEL", conf, result)).map(drop))
         };
         (1..ATTEMPTS).fold(delete(), |done, _| done.or_else(|_| delete()))
     }
 
-    /// GC with no attachment that is valid. A side without GC answers with an error.
+    /// GC with no attachment that is valid.
     fn collect_garbage(&self, round: &mut Round, at: &Attachment) {
         for conf in self.confs {
             let mut conf = conf.clone();
@@ -141,7 +148,7 @@ impl Victim<'_> {
                 &mut conf,
                 &json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}),
             );
-            let _ = round.untimed(&chained(at, "GC", &conf, &Value::Null)); // as above
+            let _ = round.untimed(&chained(at, "GC", &conf, &Value::Null)); // what it leaves is counted
         }
     }
 }

@@ -62,6 +62,7 @@ fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     refuse_unknown_groups(options)?;
+    summary::check(options)?;
     namespaces::ensure_private()?;
     let bench = Bench { plugins: both_sides(options)?, runs: options.runs, quick: options.quick };
     let mut book = Book::default();
@@ -205,10 +206,12 @@ fn report<'a>(bench: &Bench, book: &'a Book, left_out: Vec<String>) -> Report<'a
 
 fn machine(bench: &Bench) -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    // The rest names a build.
+    let kernel: Vec<&str> = kernel.trim().splitn(3, ['.', '-']).take(2).collect();
     let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     format!(
         "Linux {}, {cpus} CPUs, {} runs of each case and side, alternating",
-        kernel.trim(),
+        kernel.join("."),
         bench.runs
     )
 }
@@ -230,7 +233,7 @@ fn write_files(options: &Options, bench: &Bench, report: &Report) -> Result<()> 
         write(path, format!("{:#}\n", report.json()))?;
     }
     match &options.markdown {
-        Some(page) if summary::has_marks(page) => {
+        Some(page) if summary::has_figures(page) => {
             let figures = [
                 (Part::Figures, report.markdown()),
                 (Part::Summary, summary::table(bench, report)?),

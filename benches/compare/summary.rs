@@ -4,13 +4,20 @@ use std::path::Path;
 
 use crate::Result;
 use crate::cases::{Bench, names};
+use crate::options::Options;
 use crate::report::{Report, milliseconds, piped};
 use crate::schedule::{Measured, Side};
 
-/// What a figure is, and how it reads from a report, which may lack it.
-struct Figure<'a> {
+/// The groups that the figures come from.
+const GROUPS: [&str; 4] = ["chain", "host-local", "connections", "leaks-after-kill"];
+
+/// Reads a figure of one side from a report, which may lack it.
+type Read = Box<dyn Fn(&Report, Side) -> Option<String>>;
+
+/// A row of the table.
+struct Figure {
     label: String,
-    read: Box<dyn Fn(&Report, Side) -> Option<String> + 'a>,
+    read: Read,
 }
 
 /// The table of the six figures; an error that names those without a measurement.
@@ -31,7 +38,7 @@ pub fn table(bench: &Bench, report: &Report) -> Result<String> {
     }
 }
 
-fn figures(bench: &Bench) -> Vec<Figure<'static>> {
+fn figures(bench: &Bench) -> Vec<Figure> {
     let [.., leases] = bench.lease_counts();
     let containers = bench.full_host();
     let chain = "ADD of bridge, portmap, firewall, tuning, bandwidth";
@@ -49,7 +56,7 @@ fn figures(bench: &Bench) -> Vec<Figure<'static>> {
         Figure { label: "size on disk".to_owned(), read: Box::new(size) },
         cell(
             format!(
-                "left on the host after `kill -9` at {} moments of the ADD, DEL and GC",
+                "left after `kill -9` at {} moments of this ADD, then DEL and GC",
                 bench.kills()
             ),
             names::killed(bench.kills()),
@@ -71,7 +78,7 @@ fn cell(
     case: String,
     operation: &'static str,
     figure: fn(&Measured) -> Option<String>,
-) -> Figure<'static> {
+) -> Figure {
     let read = move |report: &Report, side| figure(report.book.get(&case, operation, side)?);
     Figure { label, read: Box::new(read) }
 }
@@ -99,7 +106,7 @@ pub enum Part {
 
 impl Part {
     /// The lines around it.
-    pub fn marks(self) -> [&'static str; 2] {
+    fn marks(self) -> [&'static str; 2] {
         match self {
             Part::Figures => ["<!-- benches: figures, by --markdown -->", "<!-- benches: end -->"],
             Part::Summary => [
@@ -109,28 +116,44 @@ impl Part {
         }
     }
 
-    /// The page with this text between the marks; none if it does not have them.
-    pub fn replace_in(self, page: &str, text: &str) -> Option<String> {
+    /// The page's text with this content between the marks; an error if it does not have them.
+    fn replace_in(self, page: &Path, text: &str, content: &str) -> Result<String> {
         let [begin, end] = self.marks();
-        let (before, rest) = page.split_once(begin)?;
-        let (_, after) = rest.split_once(end)?;
-        Some(format!("{before}{begin}\n\n{}\n\n{end}{after}", text.trim_end()))
+        let parts = text.split_once(begin).and_then(|(before, rest)| {
+            let (_, after) = rest.split_once(end)?;
+            Some((before, after))
+        });
+        let (before, after) =
+            parts.ok_or_else(|| format!("{page:?} has no line `{begin}` before a line `{end}`"))?;
+        Ok(format!("{before}{begin}\n\n{}\n\n{end}{after}", content.trim_end()))
     }
 }
 
 /// Whether this file is a page with marks for the figures.
-pub fn has_marks(page: &Path) -> bool {
+pub fn has_figures(page: &Path) -> bool {
     std::fs::read_to_string(page).is_ok_and(|text| text.contains(Part::Figures.marks()[0]))
+}
+
+/// Refuses options with which the summary could not be written, before minutes of measurement.
+pub fn check(options: &Options) -> Result<()> {
+    let page = options.markdown.as_ref().filter(|page| has_figures(page));
+    for page in options.readme.iter().chain(page) {
+        let text = std::fs::read_to_string(page).map_err(|e| format!("read {page:?}: {e}"))?;
+        Part::Summary.replace_in(page, &text, "")?;
+        if let Some(group) = GROUPS.iter().find(|group| !options.wants(group)) {
+            return Err(format!(
+                "{page:?} gets the README's figures, which need the group {group}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Writes the parts into the page; an error if it has no marks for one.
 pub fn write(page: &Path, parts: &[(Part, String)]) -> Result<()> {
     let mut text = std::fs::read_to_string(page).map_err(|e| format!("read {page:?}: {e}"))?;
     for (part, content) in parts {
-        let begin = part.marks()[0];
-        text = part
-            .replace_in(&text, content)
-            .ok_or_else(|| format!("{page:?} has no line `{begin}` with its end"))?;
+        text = part.replace_in(page, &text, content)?;
     }
     std::fs::write(page, text).map_err(|e| format!("write {page:?}: {e}"))
 }
