@@ -1,7 +1,6 @@
 //! The cases that are measured. A group's lanes run in alternation, so its rows are comparable with
 //! each other.
 
-use std::net::TcpStream;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -9,9 +8,11 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::call::{self, Attachment, Plugins, bridge, conf, ipam, merge, with_previous};
 use crate::connections;
+use crate::crowds;
 use crate::floor;
 use crate::leaks;
 use crate::namespaces::{Netns, Pool, SCRATCH};
+use crate::ports;
 use crate::process::{Invocation, find_program};
 use crate::schedule::{Act, Lane, Round, Side};
 
@@ -58,15 +59,19 @@ pub static GROUPS: &[Group] = &[
     Group { name: "chain", lanes: chain, needs: &[Need::Program("iptables")] },
     Group { name: "cnitool", lanes: cnitool, needs: &[Need::Program("iptables")] },
     Group { name: "host-local", lanes: host_local, needs: &[] },
-    Group { name: "portmap", lanes: portmap, needs: &[Need::Program("iptables")] },
+    Group { name: "portmap", lanes: ports::lanes, needs: &[Need::Program("iptables")] },
     Group { name: "connections", lanes: connections::lanes, needs: &[Need::Program("iptables")] },
     Group {
         name: "leaks-after-kill",
         lanes: leaks::lanes,
         needs: &[Need::Program("iptables"), Need::Program("nft"), Need::Link("ifb", "")],
     },
-    Group { name: "crowd", lanes: crowd, needs: &[Need::Program("iptables")] },
-    Group { name: "crowd-of-ports", lanes: crowd_of_ports, needs: &[Need::Program("iptables")] },
+    Group { name: "crowd", lanes: crowds::lanes, needs: &[Need::Program("iptables")] },
+    Group {
+        name: "crowd-of-ports",
+        lanes: crowds::lanes_of_ports,
+        needs: &[Need::Program("iptables")],
+    },
 ];
 
 /// Names that the budgets look up.
@@ -135,7 +140,7 @@ impl Bench {
         if self.quick { 5 } else { 20 }
     }
 
-    fn crowd_size(&self) -> usize {
+    pub fn crowd_size(&self) -> usize {
         if self.quick { 40 } else { 200 }
     }
 
@@ -344,7 +349,7 @@ fn attach(bench: &Bench, plugins: &Plugins, case: &str, conf: Value) -> Result<L
     bench.lane(case, side, Box::new(act))
 }
 
-fn attachment<'a>(plugins: &'a Plugins, containers: &Pool, number: usize) -> Attachment<'a> {
+pub fn attachment<'a>(plugins: &'a Plugins, containers: &Pool, number: usize) -> Attachment<'a> {
     Attachment {
         plugins,
         netns: containers.path(number),
@@ -543,155 +548,6 @@ fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
         }
     }
     Ok(lanes)
-}
-
-/// One more mapping among many, and how long a connection through it takes. The reference only runs
-/// at the smallest number: filling up takes it hours.
-fn portmap(bench: &Bench) -> Result<Vec<Lane>> {
-    let counts = bench.mapping_counts();
-    let mut lanes = vec![];
-    for plugins in bench.sides(&["bridge", "host-local", "portmap"]) {
-        let counts = if plugins.side == Side::Ours { &counts[..] } else { &counts[..1] };
-        for count in counts {
-            lanes.push(portmap_lane(bench, plugins, *count)?);
-        }
-    }
-    Ok(lanes)
-}
-
-fn portmap_lane(bench: &Bench, plugins: &Plugins, count: usize) -> Result<Lane> {
-    let container = Pool::new(1)?;
-    let network = network(plugins, &format!("portmap-{count}"));
-    let side = plugins.side;
-    let plugins = plugins.clone();
-    let mut result = None;
-    let act = move |round: &mut Round| {
-        let mut at = attachment(&plugins, &container, 0);
-        let result = match &mut result {
-            Some(result) => result,
-            none => {
-                let attached =
-                    call::result(&round.untimed(&at.call("bridge", "ADD", &bridge(&network)))?)?;
-                container.first().serve(SERVED)?;
-                fill_mappings(round, &at, &network, &attached, count)?;
-                none.insert(attached)
-            }
-        };
-        at.container_id = format!("run-{}", round.number);
-        let conf = with_previous(&portmap_conf(&network, SERVED..SERVED + 1), result);
-        call::result(&round.timed("ADD", &at.call("portmap", "ADD", &conf))?)?;
-        round.timed_here("50 connections", connect_often)?;
-        round.timed("DEL", &at.call("portmap", "DEL", &conf)).map(drop)
-    };
-    bench.lane(names::mappings(count), side, Box::new(act))
-}
-
-/// The host port that each run maps to the same port of the container.
-const SERVED: u16 = 8080;
-
-/// Publishes the ports of attachments that exist before the measurement.
-fn fill_mappings(
-    round: &mut Round,
-    at: &Attachment,
-    network: &str,
-    result: &Value,
-    count: usize,
-) -> Result<()> {
-    const FIRST_PORT: usize = 20_000;
-    const EACH: usize = 250;
-    for first in (0..count).step_by(EACH) {
-        let before =
-            Attachment { container_id: format!("before-{first}"), netns: at.netns.clone(), ..*at };
-        let port = |index| u16::try_from(FIRST_PORT + index).map_err(|_| "no such port".to_owned());
-        let conf = portmap_conf(network, port(first)?..port(count.min(first + EACH))?);
-        round.untimed(&before.call("portmap", "ADD", &with_previous(&conf, result)))?;
-    }
-    Ok(())
-}
-
-/// Opens connections: each begins a flow, and its first packet passes all the rules.
-fn connect_often() -> Result<()> {
-    let gateway = ("10.88.0.1", SERVED);
-    (0..50)
-        .try_for_each(|_| TcpStream::connect(gateway).map(drop))
-        .map_err(|e| format!("connect to {gateway:?}: {e}"))
-}
-
-fn portmap_conf(network: &str, ports: std::ops::Range<u16>) -> Value {
-    let mapping = |port: u16| json!({"hostPort": port, "containerPort": port, "protocol": "tcp"});
-    let mappings: Vec<Value> = ports.map(mapping).collect();
-    conf(network, "portmap", &json!({"runtimeConfig": {"portMappings": mappings}}))
-}
-
-/// A node that starts: many containers on one bridge at once, then all of them removed.
-fn crowd(bench: &Bench) -> Result<Vec<Lane>> {
-    /// Each takes the reference many seconds.
-    const RUNS: usize = 3;
-    let lane = |plugins: &Plugins| {
-        let mut conf = bridge(&network(plugins, "crowd"));
-        conf["ipMasq"] = json!(true);
-        crowd_lane(bench, plugins, names::CROWD, RUNS, move |_| conf.clone())
-    };
-    bench.sides(&["bridge", "host-local"]).into_iter().map(lane).collect()
-}
-
-/// The same with a published port for each container.
-fn crowd_of_ports(bench: &Bench) -> Result<Vec<Lane>> {
-    const FIRST_PORT: u16 = 20_000;
-    let lane = |plugins: &Plugins| {
-        let network = network(plugins, "crowd-of-ports");
-        let conf = move |member: usize| {
-            let [third, fourth] = u16::try_from(member).unwrap_or_default().to_be_bytes();
-            let port = FIRST_PORT + u16::from_be_bytes([third, fourth]);
-            let previous = json!({
-                "cniVersion": "1.0.0",
-                "interfaces": [{"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": "/run/netns/member"}],
-                "ips": [{"address": format!("10.88.{third}.{fourth}/16"), "interface": 0}],
-            });
-            with_previous(&portmap_conf(&network, port..port + 1), &previous)
-        };
-        // Each takes the reference a minute or more.
-        crowd_lane(
-            bench,
-            plugins,
-            names::PORT_CROWD,
-            if plugins.side == Side::Ours { 3 } else { 1 },
-            conf,
-        )
-    };
-    bench.sides(&["portmap"]).into_iter().map(lane).collect()
-}
-
-/// All members of the crowd, with the plugin that their configuration names.
-fn crowd_lane(
-    bench: &Bench,
-    plugins: &Plugins,
-    case: &str,
-    runs: usize,
-    conf: impl Fn(usize) -> Value + 'static,
-) -> Result<Lane> {
-    const WIDTH: usize = 20;
-    // No slot of the pool may be in use twice at a time.
-    let pools = (0..bench.crowd_size()).map(|_| Netns::create()).collect::<Result<Vec<_>>>()?;
-    let side = plugins.side;
-    let plugins = plugins.clone();
-    let act = move |round: &mut Round| {
-        let calls = |command: &str| -> Vec<Invocation> {
-            let call = |(member, netns): (usize, &Netns)| {
-                let container_id = format!("member-{}-{member}", round.number);
-                let conf = conf(member);
-                let plugin = conf["type"].as_str().unwrap_or_default();
-                Attachment { plugins: &plugins, netns: netns.path(), container_id }
-                    .call(plugin, command, &conf)
-            };
-            pools.iter().enumerate().map(call).collect()
-        };
-        let (adds, dels) = (calls("ADD"), calls("DEL"));
-        round.crowd("ADD", &adds, WIDTH)?;
-        // Also for failed ADDs, as runtimes do.
-        round.crowd("DEL", &dels, WIDTH).map(drop)
-    };
-    Ok(bench.lane(case, side, Box::new(act))?.slow(runs).only_timed())
 }
 
 /// What the group needs and the machine lacks, if anything.
