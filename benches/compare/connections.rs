@@ -1,5 +1,5 @@
-//! Connections from another machine to published ports of a full host: each begins a flow, whose
-//! first packet passes the rules of all containers.
+//! Connections from another machine to published ports of a full host. Each begins a flow, and the
+//! first packet of a flow passes the rules of all containers.
 
 use std::net::TcpStream;
 

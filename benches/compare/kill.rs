@@ -89,7 +89,7 @@ impl Call {
         self.at.is_some_and(|at| self.stops >= at)
     }
 
-    /// A process that was born meanwhile is killed at its own first stop.
+    /// A process that is not known yet is killed at its own first stop.
     fn kill_all(&self) {
         for task in &self.seen {
             // SAFETY: kill takes numbers. The tasks are tracees, so their numbers are not reused.
