@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
 use crate::Result;
 use crate::namespaces::SCRATCH;
 use crate::process::Invocation;
-use crate::trace::{next_stop, request, start};
-
-/// A stop at a system call, with `PTRACE_O_TRACESYSGOOD`.
-const AT_SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
+use crate::trace::start;
 
 /// How a traced call ended.
 pub enum Ended {
@@ -26,7 +29,7 @@ pub enum Ended {
 pub fn run(invocation: &Invocation, at: Option<usize>) -> Result<Ended> {
     let root = start(invocation)?;
     let mut call = Call { root, at, stops: 0, seen: BTreeSet::from([root]), success: false };
-    call.follow()?;
+    call.follow().map_err(|e| format!("trace a process: {e}"))?;
     let stdout = std::fs::read_to_string(format!("{SCRATCH}/traced.stdout")).unwrap_or_default();
     match call {
         _ if call.is_killed() => Ok(Ended::Killed),
@@ -36,53 +39,61 @@ pub fn run(invocation: &Invocation, at: Option<usize>) -> Result<Ended> {
 }
 
 struct Call {
-    root: libc::pid_t,
+    root: Pid,
     at: Option<usize>,
     stops: usize,
     /// Tasks that have made their first stop; that stop is ptrace's own, not a signal to pass on.
-    seen: BTreeSet<libc::pid_t>,
+    seen: BTreeSet<Pid>,
     success: bool,
 }
 
 impl Call {
-    fn follow(&mut self) -> Result<()> {
-        let options = libc::PTRACE_O_TRACECLONE
-            | libc::PTRACE_O_TRACEFORK
-            | libc::PTRACE_O_TRACEVFORK
-            | libc::PTRACE_O_TRACEEXEC
-            | libc::PTRACE_O_TRACESYSGOOD
-            | libc::PTRACE_O_EXITKILL;
-        next_stop(self.root)?; // the stop of the first exec
-        request(libc::PTRACE_SETOPTIONS, self.root, i64::from(options))?;
-        request(libc::PTRACE_SYSCALL, self.root, 0)?;
-        while let Some((task, status)) = next_stop(-1)? {
-            if !libc::WIFSTOPPED(status) {
-                self.seen.remove(&task); // the kernel may give the number to another process
-                self.success |= task == self.root && status == 0;
-                continue;
-            }
-            let signal = self.on_stop(task, status);
-            if self.is_killed() {
-                self.kill_all();
-            } else {
-                let _ = request(libc::PTRACE_SYSCALL, task, i64::from(signal)); // it may be gone
+    fn follow(&mut self) -> nix::Result<()> {
+        let options = Options::PTRACE_O_TRACECLONE
+            | Options::PTRACE_O_TRACEFORK
+            | Options::PTRACE_O_TRACEVFORK
+            | Options::PTRACE_O_TRACEEXEC
+            | Options::PTRACE_O_TRACESYSGOOD
+            | Options::PTRACE_O_EXITKILL;
+        waitpid(self.root, Some(WaitPidFlag::__WALL))?; // the stop of the first exec
+        ptrace::setoptions(self.root, options)?;
+        ptrace::syscall(self.root, None)?;
+        loop {
+            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::__WALL)) {
+                Ok(status) => self.take(status),
+                Err(Errno::ECHILD) => return Ok(()),
+                Err(errno) => return Err(errno),
             }
         }
-        Ok(())
     }
 
-    /// Counts the stop and returns the signal to pass on.
-    fn on_stop(&mut self, task: libc::pid_t, status: i32) -> i32 {
-        let (first, signal) = (self.seen.insert(task), libc::WSTOPSIG(status));
-        let is_event = status >> 16 != 0;
-        match signal {
-            AT_SYSTEM_CALL => self.stops += 1,
-            libc::SIGTRAP => {}
-            libc::SIGSTOP if first => {}
-            _ if is_event => {}
-            _ => return signal,
+    fn take(&mut self, status: WaitStatus) {
+        let Some(task) = status.pid() else { return };
+        let signal = match status {
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => {
+                self.seen.remove(&task); // the kernel may give the number to another process
+                self.success |= status == WaitStatus::Exited(self.root, 0);
+                return;
+            }
+            WaitStatus::Stopped(_, signal) => self.to_pass_on(task, signal),
+            WaitStatus::PtraceSyscall(_) => {
+                self.stops += 1;
+                None
+            }
+            _ => None,
+        };
+        self.seen.insert(task);
+        if self.is_killed() {
+            self.kill_all();
+        } else {
+            let _ = ptrace::syscall(task, signal); // it may be gone
         }
-        0
+    }
+
+    fn to_pass_on(&self, task: Pid, signal: Signal) -> Option<Signal> {
+        let is_own =
+            signal == Signal::SIGTRAP || (signal == Signal::SIGSTOP && !self.seen.contains(&task));
+        Some(signal).filter(|_| !is_own)
     }
 
     fn is_killed(&self) -> bool {
@@ -92,8 +103,7 @@ impl Call {
     /// A process that is not known yet is killed at its own first stop.
     fn kill_all(&self) {
         for task in &self.seen {
-            // SAFETY: kill takes numbers. The tasks are tracees, so their numbers are not reused.
-            unsafe { libc::kill(*task, libc::SIGKILL) };
+            let _ = kill(*task, Signal::SIGKILL); // a tracee's number is not used again
         }
     }
 }

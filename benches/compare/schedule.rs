@@ -6,12 +6,14 @@
 
 use std::collections::BTreeMap;
 
+use cni_multi::sys::trace::Trace;
+
 use crate::Result;
 use crate::host_state::Left;
 use crate::instructions::Counter;
 use crate::namespaces::Netns;
 use crate::process::{Invocation, Prepared, Sample, wait};
-use crate::trace::{self, Trace};
+use crate::trace;
 
 /// The side that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace;
 use nix::sys::ptrace::Options;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
@@ -28,7 +28,7 @@ pub struct Trace {
 /// Makes this process one that its parent traces, and stops it until the parent does.
 pub fn begin_traced() -> nix::Result<()> {
     ptrace::traceme()?;
-    nix::sys::signal::raise(Signal::SIGSTOP)
+    raise(Signal::SIGSTOP)
 }
 
 /// Follows a child that has stopped itself, or has called exec after PTRACE_TRACEME, until all its
@@ -56,9 +56,21 @@ struct Tracer {
     ended: Ended,
 }
 
+/// The sum of what several calls started; the largest memory of them.
+impl std::ops::AddAssign for Trace {
+    fn add_assign(&mut self, other: Trace) {
+        self.processes += other.processes;
+        self.threads += other.threads;
+        self.peak_kib = self.peak_kib.max(other.peak_kib);
+    }
+}
+
 impl Tracer {
-    fn begin(&self) -> nix::Result<()> {
-        waitpid(self.root, Some(WaitPidFlag::__WALL))?;
+    fn begin(&mut self) -> nix::Result<()> {
+        let first = waitpid(self.root, Some(WaitPidFlag::__WALL))?;
+        if first == WaitStatus::Stopped(self.root, Signal::SIGTRAP) {
+            self.programs.insert(self.root); // the stop of its exec
+        }
         let options = Options::PTRACE_O_TRACECLONE
             | Options::PTRACE_O_TRACEFORK
             | Options::PTRACE_O_TRACEVFORK
