@@ -12,27 +12,33 @@
 #
 #   --dir DIR       the plugin directory, instead of /opt/cni/bin
 #   --binary FILE   this binary, instead of building one
+#   --yes           as root with apt or dnf, install what building needs: Rust by rustup, a C compiler
 #   --dry-run       say what would be done and change nothing in the plugin directory
 #                   (--list-only is the same)
 #
-# This only builds: `cni-multi install` of the binary does the rest, and docs/install.md says what
+# What the machine lacks is found first (packaging/preflight.sh). With sudo, the calling user's cargo
+# builds as that user. This only builds: `cni-multi install` of the binary does the rest, and docs/install.md says what
 # it installs. To roll back or uninstall, --binary FILE, else the installed binary or the one before
 # it is called, and one is built only if neither of them can do it.
 set -eu
 umask 022
 
-dir=/opt/cni/bin binary='' action=install dry_run=''
+dir=/opt/cni/bin binary='' action=install dry_run='' yes='' cargo_user=''
 here=$(cd "$(dirname "$0")" && pwd)
 
 say() { printf '%s\n' "$*"; }
 die() { printf 'install.sh: %s\n' "$*" >&2; exit 1; }
+misuse() { printf 'install.sh: %s\n' "$*" >&2; exit 2; }
 
-usage() { sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p;}' "$0"; }
+# shellcheck source=packaging/options.sh
+. "$here/packaging/options.sh"
+# shellcheck source=packaging/preflight.sh
+. "$here/packaging/preflight.sh"
 
 choose() {
   case $action in
     install | "$1") action=$1 ;;
-    *) die "--$action and --$1 exclude each other; ./install.sh --help lists what each does" ;;
+    *) misuse "--$action and --$1 exclude each other; ./install.sh --help lists what each does" ;;
   esac
 }
 
@@ -40,7 +46,7 @@ parse_options() {
   while [ $# -gt 0 ]; do
     case $1 in
       --dir | --binary | --manual)
-        [ -n "${2:-}" ] || die "$1 wants a path after it"
+        [ -n "${2:-}" ] || misuse "$1 wants a path after it"
         case $1 in
           --dir) dir=$2 ;;
           --binary) binary=$2 ;;
@@ -50,8 +56,12 @@ parse_options() {
         ;;
       --demo | --build | --rollback | --uninstall) choose "${1#--}" ;;
       --dry-run | --list-only) dry_run=--dry-run ;;
-      -h | --help) usage; exit 0 ;;
-      *) die "$1 is not an option; ./install.sh --help lists them" ;;
+      --yes) yes=yes ;;
+      -h | --help) print_help "$here/install.sh"; exit 0 ;;
+      *)
+        refuse_word "$here/install.sh" "$1" --dir --binary --manual --demo --build --rollback --uninstall \
+          --dry-run --list-only --yes
+        ;;
     esac
     shift
   done
@@ -111,24 +121,45 @@ target_directory() {
     sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
 }
 
-has_cargo() {
-  PATH=$PATH:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin
-  command -v cargo >/dev/null
-}
+find_cargo() { preflight "$yes" own-cargo compiler; }
 
-find_cargo() {
-  has_cargo ||
-    die "cargo is not in PATH. Where another user has it: build there with ./install.sh --build," \
-      "then install here with ./install.sh --binary FILE"
+# Measured: 420 MB with glibc.
+needs_of_build='cargo compiler room:600'
+
+# All that the action needs, so that nobody waits for a build in vain.
+check_machine() {
+  case $action:$dry_run in
+    demo:*) set -- namespaces ;;
+    install:) set -- "dir:$dir" ;;
+    *) set -- ;;
+  esac
+  if [ -n "$binary" ]; then
+    [ "$action" != demo ] || preflight "$yes" "$@"
+  else
+    # shellcheck disable=SC2086 # they are words
+    preflight "$yes" $needs_of_build "$@"
+  fi
 }
 
 build() {
-  find_cargo
+  if [ -n "$cargo_user" ]; then
+    build_as_user
+    return
+  fi
   triple=$(target_triple)
   cargo_build "$triple" || die "cargo could not build cni-multi for $triple"
   binary=$(target_directory)/$triple/release/cni-multi
   [ -f "$binary" ] || die "cargo built no $binary"
   call "$binary" list >/dev/null || die "$binary was built and does not run: \`cni-multi list\` failed.$(advice)"
+}
+
+# What cargo writes stays that user's.
+build_as_user() {
+  say "building as user $cargo_user, who has cargo" >&2
+  binary=$(as_sudo_user "$here/install.sh" --build) ||
+    die "user $cargo_user could not build; that user's ./install.sh --build says more," \
+      "and ./install.sh --binary FILE installs what it has built"
+  [ -f "$binary" ] || die "user $cargo_user built no $binary"
 }
 
 # The caller's flags may not go with ours.
@@ -154,6 +185,7 @@ write_manual() {
 }
 
 take_or_build_binary() {
+  check_machine
   case $binary in
     '') build ;;
     */*) ;;
@@ -198,7 +230,7 @@ find_installer() {
         return
       fi
     done
-    has_cargo ||
+    has_cargo || sudo_user_with_cargo ||
       die "no binary in $dir runs and knows \`install --$action\`, and cargo is not in PATH to build one:" \
         "name a newer cni-multi with ./install.sh --$action --binary FILE"
   fi

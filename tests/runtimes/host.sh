@@ -9,6 +9,10 @@
 # A second network namespace, /run/netns/outside, is a machine behind the host's uplink. It has no route to the
 # containers, so that an answer from there shows that their address was masqueraded.
 
+# shellcheck source=packaging/options.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../../packaging/options.sh"
+words_only "$0" "$@"
+
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${group:?is what run names the case}" "${work:?is a directory of the case, where run says so}" "${logs:?is where run keeps logs}"
 outside=/run/netns/outside

@@ -12,6 +12,8 @@ packages_of_all=(containernetworking-plugins golang-go rpm rpm2cpio lintian squa
 # Their packages would start them, now and at each boot.
 servers=(kea-dhcp4-server kea-dhcp6-server radvd containerd podman podman-restart)
 
+not_installed='' # names, once install_packages has not installed them
+
 missing_packages() {
   local package wanted=("${packages[@]}")
   [ "$extent" != whole ] || wanted+=("${packages_of_all[@]}")
@@ -20,22 +22,36 @@ missing_packages() {
   done
 }
 
-# Installs what is missing as root; names it otherwise.
+# Installs what is missing as root, with --yes or after a yes on a terminal; names it otherwise.
 install_packages() {
   local missing
   command -v apt-get >/dev/null || { echo "no apt-get: tests whose programs are missing are skipped"; return 0; }
   mapfile -t missing < <(missing_packages)
   [ ${#missing[@]} != 0 ] || return 0
-  if ! is_root || [ -z "$install" ]; then
-    echo "not installed, so what needs them is skipped: ${missing[*]}"
+  if ! is_root || ! may_ask; then
+    name_packages "${missing[@]}"
     return 0
   fi
+  echo "${#missing[@]} Debian packages that tests use are missing; reading apt's lists"
   apt-get update -qq >"$logs/apt.log" 2>&1 </dev/null
   announce_packages "${missing[@]}"
+  if [ "$install" = ask ] && ! ask "Install them?"; then
+    name_packages "${missing[@]}"
+    return 0
+  fi
   if ! without_services apt_install "${missing[@]}" >>"$logs/apt.log" 2>&1 </dev/null; then
     show_log apt
     close apt 0 1 0
   fi
+}
+
+may_ask() { [ "$install" = yes ] || { [ "$install" = ask ] && [ -t 0 ] && [ -t 2 ]; }; }
+
+# An ordinary user may still fetch what is only unpacked.
+name_packages() { # name_packages PACKAGE...
+  not_installed=$*
+  echo "not installed, so what needs them is skipped: $*"
+  ! is_root || { echo "  tests/run --yes installs them" && install=; }
 }
 
 # apt's own words for how many packages, how much to fetch and how much room.
@@ -45,7 +61,7 @@ announce_packages() {
     sed -nE 's/^([0-9]+ upgraded, [0-9]+ newly installed).*/\1/p; s/^(Need to get .*|After this operation.*)/\1/p' | paste -sd ' ')
   echo "installing ${*}"
   echo "  with what they depend on: ${plan:-apt-get does not say how much}"
-  echo "  that takes one to three minutes; --no-install skips the tests that need them"
+  echo "  that takes one to three minutes; without them, the tests that need them are skipped"
 }
 
 apt_install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; }

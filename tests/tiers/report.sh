@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# What the tiers of tests/run print and keep: a progress line while one runs, a closing line when it ends.
+# What the tiers of tests/run print and keep: a line while one runs, with its progress on a terminal, and a closing line
+# when it ends.
 # Sourced by tests/run, which sets `logs`, the directory of whole outputs.
 
 all_passed=0 all_failed=0 all_skipped=0
@@ -27,7 +28,7 @@ show_log() { # show_log TIER
   echo "  | (all of it: $logs/$1.log)"
 }
 
-# ---- progress, on a terminal only ----
+# ---- progress, on a terminal ----
 
 is_terminal() { [ -t 1 ] && [ "${TERM:-dumb}" != dumb ]; }
 
@@ -48,6 +49,7 @@ with_progress() {
   local tier=$1 ticker status
   shift
   if ! is_terminal; then
+    echo "$tier: begins"
     "$@"
     return
   fi
