@@ -157,8 +157,7 @@ build() {
 build_as_user() {
   say "building as user $cargo_user, who has cargo" >&2
   binary=$(as_sudo_user "$here/install.sh" --build) ||
-    die "user $cargo_user could not build; that user's ./install.sh --build says more," \
-      "and ./install.sh --binary FILE installs what it has built"
+    die "user $cargo_user could not build, and root has no cargo"
   [ -f "$binary" ] || die "user $cargo_user built no $binary"
 }
 

@@ -79,7 +79,7 @@ has_cargo() {
   command -v cargo >/dev/null && command -v rustc >/dev/null
 }
 
-called_by_sudo() { is_superuser && [ -n "${SUDO_USER:-}" ] && [ "$SUDO_USER" != root ]; }
+called_by_sudo() { [ -n "${SUDO_USER:-}" ] && [ "$SUDO_USER" != root ] && is_superuser; }
 
 # Whether the user that called sudo has cargo. That user then builds, and owns what cargo writes.
 sudo_user_with_cargo() {
@@ -176,7 +176,7 @@ compiler_packages() {
     zypper) echo gcc glibc-devel-static ;;
     apk) echo gcc musl-dev ;;
     pacman) echo gcc ;;
-    *) echo 'a C compiler (cc) with a static C library,' ;;
+    *) echo 'a C compiler (cc) with a static C library' ;;
   esac
 }
 
@@ -188,7 +188,10 @@ curl_packages() {
   esac
 }
 
-want() { wanted="${wanted:+$wanted }$1"; }
+want() {
+  if [ -n "$(package_manager)" ]; then separator=' '; else separator=', '; fi
+  wanted="${wanted:+$wanted$separator}$1"
+}
 
 # Fresh containers have no lists of packages.
 install_command() { # install_command [SUDO]
@@ -222,7 +225,7 @@ report_lacks() {
     elif [ -n "$(package_manager)" ]; then
       echo "First type: $(install_line)${rustup:+ && $rustup}"
     else
-      echo "First install: ${wanted%,}"
+      echo "First install: $wanted"
       [ -z "$rustup" ] || echo "Then type: $rustup"
     fi
     [ -z "$advice" ] || echo "$advice"
@@ -283,7 +286,7 @@ check_room() { # check_room MEGABYTES
 check_target() {
   [ -n "$cargo_user" ] || [ -w "$1" ] || {
     lack "the right of user $(id -un) to write in $1"
-    advise "Set CARGO_TARGET_DIR to a directory of your own, or have root type: chown -R $(id -un) '$1'"
+    advise "Set CARGO_TARGET_DIR to a directory of your own, or have root type: chown -R $(id -un) '$1'."
   }
 }
 

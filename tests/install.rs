@@ -12,7 +12,7 @@ use crate::support::netns::is_root;
 
 mod faults;
 mod going_back;
-mod place;
+pub mod place;
 mod plan;
 
 /// The caller's compiler flags, or a linker, can produce a binary that crashes at start.
@@ -26,7 +26,7 @@ fn a_build_that_does_not_run_is_reported_with_its_flags() {
     fs::create_dir_all(built.parent().unwrap()).unwrap();
     write_script(
         &tools.join("rustc"),
-        "if [ \"$1\" = -vV ]; then echo 'host: x86_64-unknown-linux-gnu'; fi",
+        "case $1 in -vV) echo 'host: x86_64-unknown-linux-gnu' ;; --version) echo 'rustc 1.99.0' ;; esac",
     );
     let metadata = format!("echo '{{\"target_directory\":\"{}\"}}'", target.display());
     write_script(&tools.join("cargo"), &format!("if [ \"$1\" = metadata ]; then {metadata}; fi"));
@@ -416,11 +416,18 @@ fn what_a_killed_run_left_is_cleared_by_the_next() {
 #[test]
 fn a_wrong_option_is_named() {
     let place = Place::new();
-    assert!(place.err(&["--force"]).contains("--force is not an option"));
-    assert!(place.err(&["--binary"]).contains("--binary wants a path"));
-    assert!(place.err(&["--manual"]).contains("--manual wants a path"));
-    let error = place.err(&["--rollback", "--uninstall"]);
-    assert!(error.contains("--rollback and --uninstall exclude each other"), "{error}");
+    let misuses: [(&[&str], &str); 4] = [
+        (&["--force"], "--force is not an option"),
+        (&["--binary"], "--binary wants a path"),
+        (&["--manual"], "--manual wants a path"),
+        (&["--rollback", "--uninstall"], "--rollback and --uninstall exclude each other"),
+    ];
+    for (args, expected) in misuses {
+        let output = place.run(args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
     let output = place.command(&["--force"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");

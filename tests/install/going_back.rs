@@ -23,9 +23,10 @@ impl Place {
     fn tools(&self) -> PathBuf {
         let tools = self.root.join("tools");
         fs::create_dir_all(&tools).unwrap();
-        for tool in
-            ["sh", "dirname", "mktemp", "ln", "realpath", "rm", "grep", "sed", "cat", "paste"]
-        {
+        for tool in [
+            "sh", "dirname", "mktemp", "ln", "realpath", "rm", "grep", "sed", "cat", "paste",
+            "cut", "df", "du", "head", "id", "sort", "true", "uname",
+        ] {
             let line = format!("command -v {tool}");
             let found = Command::new("sh").args(["-c", &line]).output().unwrap();
             let found = String::from_utf8(found.stdout).unwrap();
@@ -48,8 +49,9 @@ impl Place {
         symlink(call::binary(), built).unwrap();
         write_script(
             &tools.join("rustc"),
-            "if [ \"$1\" = -vV ]; then echo 'host: x86_64-unknown-linux-gnu'; fi",
+            "case $1 in -vV) echo 'host: x86_64-unknown-linux-gnu' ;; --version) echo 'rustc 1.99.0' ;; esac",
         );
+        write_script(&tools.join("cc"), "true");
         let metadata = format!("echo '{{\"target_directory\":\"{}\"}}'", target.display());
         write_script(
             &tools.join("cargo"),

@@ -1,0 +1,457 @@
+//! packaging/preflight.sh: what install.sh and tests/run say on machines that lack something, word
+//! for word, and that nothing was compiled, installed or left by then.
+
+mod machine;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use self::machine::{Machine, write_rustc};
+use crate::install::place::write_script;
+use crate::layers::root;
+
+const RUSTUP: &str = "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y";
+const DEMO: [&str; 2] = ["install.sh", "--demo"];
+const BUILD: [&str; 2] = ["install.sh", "--build"];
+
+/// Package managers, and what they are asked for.
+const MANAGERS: [(&str, &str, &str); 5] = [
+    (
+        "apt-get",
+        "SUDOapt-get update && SUDOapt-get install -y --no-install-recommends ",
+        "curl ca-certificates gcc libc6-dev",
+    ),
+    ("dnf", "SUDOdnf install -y ", "curl gcc glibc-static"),
+    ("zypper", "SUDOzypper --non-interactive install ", "curl gcc glibc-devel-static"),
+    ("apk", "SUDOapk add ", "curl gcc musl-dev"),
+    ("pacman", "SUDOpacman -Syu --needed --noconfirm ", "curl gcc"),
+];
+
+#[test]
+fn one_line_installs_all_on_each_distribution() {
+    for (manager, command, packages) in MANAGERS {
+        let line = format!("{command}{packages}");
+        let said = |line: String| {
+            format!("This machine lacks: cargo, a C compiler\nFirst type: {line} && {RUSTUP}\n")
+        };
+        let bare = || Machine::new(manager).without(&["cargo", "rustc", "cc", "curl"]);
+        bare().refuses(&DEMO, &said(line.replace("SUDO", "")));
+        bare().refuses(&["tests/run"], &said(line.replace("SUDO", "")));
+        bare().of_user().refuses(&BUILD, &said(line.replace("SUDO", "sudo ")));
+        let no_sudo = bare().of_user().without(&["sudo"]);
+        no_sudo.refuses(&DEMO, &said(format!("su -c '{}'", line.replace("SUDO", ""))));
+    }
+}
+
+#[test]
+fn without_a_package_manager_the_programs_are_named() {
+    Machine::new("").without(&["cargo", "rustc", "cc", "curl"]).refuses(
+        &DEMO,
+        &format!(
+            "This machine lacks: cargo, a C compiler\n\
+             First install: curl, a C compiler (cc) with a static C library\nThen type: {RUSTUP}\n"
+        ),
+    );
+}
+
+#[test]
+fn each_lack_has_its_own_line() {
+    let apt =
+        "First type: apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev\n";
+    let machine = Machine::new("apt-get").without(&["cargo", "rustc"]);
+    let said = format!("This machine lacks: cargo\nFirst type: {RUSTUP}\n");
+    machine.refuses(&BUILD, &said);
+    machine.refuses(&["tests/run", "--quick"], &said);
+
+    let machine = Machine::new("apt-get").without(&["cc"]);
+    machine.refuses(&BUILD, &format!("This machine lacks: a C compiler\n{apt}"));
+    machine.refuses(&["tests/run"], &format!("This machine lacks: a C compiler\n{apt}"));
+
+    let machine = Machine::new("apt-get");
+    machine.fake("cc", "echo 'ld: cannot find crt1.o' >&2; echo more >&2; exit 1");
+    let lack = "the C library's files to link with (ld: cannot find crt1.o)";
+    machine.refuses(&BUILD, &format!("This machine lacks: {lack}\n{apt}"));
+    machine.fake("cc", "case $* in *-static*) echo 'ld: cannot find -lc' >&2; exit 1 ;; esac");
+    let lack = "the static C library (ld: cannot find -lc)";
+    machine.refuses(&BUILD, &format!("This machine lacks: {lack}\n{apt}"));
+}
+
+/// rustup's own musl target links the program without the system's static library.
+#[test]
+fn with_rustups_musl_no_static_library_is_needed() {
+    let machine = Machine::new("apt-get");
+    machine.fake("cc", "case $* in *-static*) exit 1 ;; esac");
+    let sysroot = machine.home.join("sysroot");
+    let arch = std::env::consts::ARCH;
+    fs::create_dir_all(sysroot.join(format!("lib/rustlib/{arch}-unknown-linux-musl"))).unwrap();
+    let version = "rustc 1.95.0 (x)";
+    machine.fake(
+        "rustc",
+        &format!(
+            "case $1 in --version) echo '{version}' ;; --print) echo '{}' ;; *) exit 9 ;; esac",
+            sysroot.display()
+        ),
+    );
+    let output = machine.run("/bin/dash", &BUILD);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!said.contains("lacks"), "{said}");
+}
+
+#[test]
+fn an_old_rust_is_updated_by_what_is_there() {
+    let needed = needed_rust();
+    let old = format!("Rust {needed} or newer: rustc is 1.63.0");
+    let machine = Machine::new("apt-get");
+    write_rustc(&machine.tools, "1.63.0");
+    machine.refuses(&BUILD, &format!("This machine lacks: {old}\nFirst type: {RUSTUP}\n"));
+    machine.fake("rustup", "");
+    machine.refuses(&BUILD, &format!("This machine lacks: {old}\nFirst type: rustup update\n"));
+    machine.fake("rustc", "echo 'rustup could not choose a version' >&2; exit 1");
+    let silent = format!("Rust {needed} or newer: rustc is there, but does not run");
+    let said = format!("This machine lacks: {silent}\nFirst type: rustup default stable\n");
+    machine.refuses(&BUILD, &said);
+    write_rustc(&machine.tools, &format!("{needed}.0"));
+    assert_builds(&machine, &machine.run("/bin/dash", &BUILD));
+}
+
+fn needed_rust() -> String {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \""));
+    line.unwrap().trim_end_matches('"').to_owned()
+}
+
+/// The preflight let it pass, and the fake cargo has built.
+#[track_caller]
+fn assert_builds(machine: &Machine, output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(printed, format!("{}\n", machine.built().display()), "{said}");
+    assert!(output.status.success(), "{said}");
+}
+
+#[test]
+fn cargo_is_found_in_rustups_places() {
+    for (variable, place) in [("HOME", "a home/.cargo/bin"), ("CARGO_HOME", "a home/bin")] {
+        let machine = Machine::new("apt-get").without(&["cargo", "rustc"]);
+        machine.add_cargo(&machine.home.parent().unwrap().join(place));
+        let mut command = machine.command("/bin/dash");
+        command.args(BUILD).env(variable, &machine.home);
+        assert_builds(&machine, &command.output().unwrap());
+    }
+}
+
+#[test]
+fn rustups_cargo_goes_before_an_old_one_of_the_distribution() {
+    let machine = Machine::new("apt-get");
+    write_rustc(&machine.tools, "1.63.0");
+    machine.add_cargo(&machine.home.join(".cargo/bin"));
+    assert_builds(&machine, &machine.run("/bin/dash", &BUILD));
+}
+
+#[test]
+fn without_home_the_users_entry_has_the_directory() {
+    let machine = Machine::new("apt-get").without(&["cargo", "rustc"]);
+    machine.add_cargo(&machine.home.join(".cargo/bin"));
+    let home = machine.home.display();
+    machine.fake(
+        "getent",
+        &format!("[ \"$*\" = 'passwd root' ] && echo 'root:x:0:0:r:{home}:/bin/sh'"),
+    );
+    for shell in ["/bin/dash", "/bin/bash"] {
+        let output = machine.command(shell).args(BUILD).env_remove("HOME").output().unwrap();
+        assert_builds(&machine, &output);
+    }
+}
+
+#[test]
+fn too_little_room_is_reported_with_the_place() {
+    let machine = Machine::new("apt-get");
+    machine.fake("df", "echo header; echo '/dev/a b 9000000 1 102400 99% /mnt/a 7% b'");
+    let place = machine.text();
+    machine.refuses(
+        &BUILD,
+        &format!(
+            "This machine lacks: room: 100 MB are free in {place}, and the build takes 600 MB\n\
+             Free some, or set CARGO_TARGET_DIR to a directory on another file system.\n"
+        ),
+    );
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named_before_a_build() {
+    let machine = Machine::new("apt-get");
+    let place = read_only(&machine);
+    let dir = place.join("cni/bin");
+    let line = ["--dir", dir.to_str().unwrap()];
+    let said = format!(
+        "This machine lacks: the right of user root to write in {}\n\
+         Type it again with sudo, or name another directory with --dir.\n",
+        place.display()
+    );
+    assert_eq!(beside_read_only(&machine, &line, &machine.target), said);
+    assert!(!machine.target.exists());
+    let dry = beside_read_only(&machine, &[&line[..], &["--dry-run"]].concat(), &machine.target);
+    assert!(!dry.contains("lacks") && machine.built().exists(), "{dry}");
+}
+
+/// A directory where a read-only file system is mounted for one command.
+fn read_only(machine: &Machine) -> PathBuf {
+    let place = machine.home.join("read only");
+    fs::create_dir(&place).unwrap();
+    place
+}
+
+/// What install.sh says that fails beside that file system.
+fn beside_read_only(machine: &Machine, line: &[&str], target: &Path) -> String {
+    let prepared = "mount -t tmpfs -o ro tmpfs \"$HOME/read only\" &&
+        PATH=$FAKES exec /bin/dash install.sh \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "/bin/sh", "-c", prepared, "sh"]).args(line).current_dir(root());
+    command.env("HOME", &machine.home).env("FAKES", &machine.tools);
+    let output = command.env("CARGO_TARGET_DIR", target).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(1), vec![]));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_target_directory_of_another_user_is_named() {
+    let machine = Machine::new("apt-get");
+    let place = read_only(&machine);
+    let said = beside_read_only(&machine, &["--build"], &place.join("target"));
+    let place = place.display();
+    assert_eq!(
+        said,
+        format!(
+            "This machine lacks: the right of user root to write in {place}\n\
+             Set CARGO_TARGET_DIR to a directory of your own, or have root type: chown -R root '{place}'.\n"
+        )
+    );
+}
+
+// --- installing ---
+
+/// apt and rustup that do what they are asked for, into the directories of this machine.
+fn installable(manager: &str) -> Machine {
+    let machine = Machine::new(manager).without(&["cargo", "rustc", "cc", "curl"]);
+    let stock = machine.home.join("stock");
+    machine.add_cargo(&stock);
+    machine.link("cp");
+    let (tools, log) = (machine.tools.display(), machine.home.join("log").display().to_string());
+    let body = format!(
+        "echo \"{manager} $*\" >>'{log}'
+        case $* in *gcc*) ;; *) exit 0 ;; esac
+        printf '#!/bin/sh\\n' >'{tools}/cc'
+        printf '#!/bin/sh\\ncat \"$HOME/rustup\"\\n' >'{tools}/curl'
+        chmod 755 '{tools}/cc' '{tools}/curl'"
+    );
+    machine.fake(manager, &body);
+    fs::write(
+        machine.home.join("rustup"),
+        format!(
+            "echo \"rustup $*\" >>'{log}'; mkdir -p \"$HOME/.cargo/bin\"
+            cp \"$HOME/stock\"/* \"$HOME/.cargo/bin\"\n"
+        ),
+    )
+    .unwrap();
+    machine
+}
+
+fn log_of(machine: &Machine) -> String {
+    fs::read_to_string(machine.home.join("log")).unwrap_or_default()
+}
+
+#[test]
+fn yes_as_root_installs_and_goes_on() {
+    for (manager, log) in [
+        (
+            "apt-get",
+            "apt-get update\napt-get install -y --no-install-recommends curl ca-certificates gcc libc6-dev\nrustup -y\n",
+        ),
+        ("dnf", "dnf install -y curl gcc glibc-static\nrustup -y\n"),
+    ] {
+        let machine = installable(manager);
+        let output = machine.run("/bin/dash", &["install.sh", "--build", "--yes"]);
+        assert_builds(&machine, &output);
+        assert_eq!(log_of(&machine), log);
+    }
+}
+
+#[test]
+fn yes_installs_nothing_by_other_managers_or_users() {
+    let machine = installable("zypper");
+    let output = machine.run("/bin/dash", &["install.sh", "--build", "--yes"]);
+    assert_eq!((output.status.code(), log_of(&machine).as_str()), (Some(1), ""));
+    let machine = installable("apt-get").of_user();
+    let output = machine.run("/bin/dash", &["install.sh", "--build", "--yes"]);
+    assert_eq!((output.status.code(), log_of(&machine).as_str()), (Some(1), ""));
+}
+
+#[test]
+fn what_cannot_be_installed_is_reported_again() {
+    let machine = Machine::new("apt-get").without(&["cc"]);
+    machine.fake("apt-get", "echo 'E: no network' >&2; exit 100");
+    let said = "This machine lacks: a C compiler\n\
+        First type: apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev\n";
+    machine.refuses(&["install.sh", "--build", "--yes"], &format!("{said}E: no network\n{said}"));
+}
+
+/// Types an answer on a terminal of its own, by script(1).
+fn typed(machine: &Machine, answer: &str) -> Output {
+    let mut shell = machine.command("/bin/sh");
+    let line =
+        "printf '%s\\n' \"$0\" | /usr/bin/script -qec '/bin/sh install.sh --build' /dev/null";
+    shell.args(["-c", line, answer]).output().unwrap()
+}
+
+#[test]
+fn on_a_terminal_the_answer_decides() {
+    for (answer, installs) in [("y", true), ("n", false), ("", false)] {
+        let machine = installable("apt-get");
+        let output = typed(&machine, answer);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("Do that now? [y/N] "), "{said}");
+        assert_eq!(output.status.success(), installs, "{answer:?}: {said}");
+        assert_eq!(log_of(&machine).is_empty(), !installs, "{answer:?}: {said}");
+        assert_eq!(machine.built().exists(), installs, "{answer:?}: {said}");
+    }
+}
+
+// --- sudo ---
+
+/// Root's machine, called by sudo from a user who has cargo.
+fn called_by_sudo() -> Machine {
+    let machine = Machine::new("apt-get").without(&["cargo", "rustc"]);
+    let home = machine.home.join("of bob");
+    machine.add_cargo(&home.join(".cargo/bin"));
+    let home = home.display();
+    machine.fake("getent", &format!("[ \"$2\" != bob ] || echo 'bob:x:7:7::{home}:/bin/sh'"));
+    let log = machine.home.join("log");
+    machine.fake(
+        "sudo",
+        &format!(
+            "echo \"$*\" >>'{}'; [ \"$1 $2 $3 $4\" = '-u bob -H --' ] || exit 9; shift 4
+            unset SUDO_USER; HOME='{home}' exec \"$@\"",
+            log.display()
+        ),
+    );
+    machine
+}
+
+#[test]
+fn with_sudo_the_users_cargo_builds_as_that_user() {
+    let machine = called_by_sudo();
+    let output = machine.command("/bin/dash").args(BUILD).env("SUDO_USER", "bob").output().unwrap();
+    assert_builds(&machine, &output);
+    let log = log_of(&machine);
+    let build = format!("-u bob -H -- {}/install.sh --build\n", root().display());
+    assert!(log.ends_with(&build), "{log}");
+    assert!(!machine.home.join(".cargo").exists());
+}
+
+#[test]
+fn with_sudo_the_line_is_for_the_users_shell() {
+    let machine = called_by_sudo().without(&["cc"]);
+    let output = machine.command("/bin/dash").args(BUILD).env("SUDO_USER", "bob").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let line =
+        "sudo apt-get update && sudo apt-get install -y --no-install-recommends gcc libc6-dev";
+    assert_eq!(said, format!("This machine lacks: a C compiler\nFirst type: {line}\n"));
+}
+
+#[test]
+fn tests_with_sudo_are_sent_back_to_the_user() {
+    let machine = called_by_sudo();
+    let mut command = machine.command("/bin/bash");
+    let output = command.args(["tests/run"]).env("SUDO_USER", "bob").output().unwrap();
+    let said = "This machine lacks: cargo for root: only bob has it\nType it again without sudo.\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), said);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+// --- namespaces ---
+
+/// The fake machine's demo in a real process that lacks a right, or sees other sysctls.
+fn demo_after(machine: &Machine, prepare: &str) -> String {
+    write_script(&machine.home.join("binary"), "echo bridge");
+    let binary = machine.home.join("binary");
+    let line = format!("{prepare} /bin/dash install.sh --demo --binary \"$0\"");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "/bin/sh", "-c", &line]).arg(&binary).current_dir(root());
+    command.env("HOME", &machine.home).env("FAKES", &machine.tools);
+    let output = command.output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(1), vec![]), "{prepare}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+const WITH_FAKES: &str = "env PATH=\"$FAKES\"";
+
+#[test]
+fn a_container_without_sys_admin_is_recognized() {
+    let said = "This machine lacks: namespaces for user root: it lacks CAP_SYS_ADMIN, as in most containers\n\
+        Start the container with --privileged, or type it outside.\n";
+    let machine = Machine::new("apt-get").without(&["unshare"]);
+    for reduced in ["env PATH=\"$FAKES\"", ""] {
+        let drop = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
+        assert_eq!(demo_after(&machine, &format!("{drop} {reduced}")), said, "{reduced}");
+    }
+}
+
+#[test]
+fn a_limit_of_namespaces_is_named_with_the_sysctl() {
+    let machine = Machine::new("apt-get").of_user();
+    machine.fake("unshare", "echo 'unshare: No space left on device' >&2; exit 1");
+    let show = "mkdir $HOME/user; echo 0 >$HOME/user/max_user_namespaces;
+        mount --bind $HOME/user /proc/sys/user &&";
+    assert_eq!(
+        demo_after(&machine, &quoted(&format!("{show} {WITH_FAKES}"))),
+        "This machine lacks: namespaces for user bob: user.max_user_namespaces is 0\n\
+         An administrator can change that: sysctl -w user.max_user_namespaces=15000\n"
+    );
+}
+
+/// The home has a blank in its name.
+fn quoted(line: &str) -> String {
+    line.replace("$HOME/", "\"$HOME\"/")
+}
+
+#[test]
+fn switches_of_debian_and_ubuntu_are_named() {
+    for (name, forbids, allows) in [
+        ("unprivileged_userns_clone", "0", "1"),
+        ("apparmor_restrict_unprivileged_userns", "1", "0"),
+    ] {
+        let machine = Machine::new("apt-get").of_user();
+        machine.fake("unshare", "echo 'unshare: Operation not permitted' >&2; exit 1");
+        let show = format!(
+            "mkdir $HOME/kernel; echo {forbids} >$HOME/kernel/{name};
+            mount --bind $HOME/kernel /proc/sys/kernel && {WITH_FAKES}"
+        );
+        assert_eq!(
+            demo_after(&machine, &quoted(&show)),
+            format!(
+                "This machine lacks: namespaces for user bob: kernel.{name} is {forbids}\n\
+                 An administrator can change that: sysctl -w kernel.{name}={allows}\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn another_refusal_of_the_kernel_is_quoted() {
+    let machine = Machine::new("apt-get").of_user();
+    machine.fake("unshare", "echo 'unshare: not today' >&2; exit 1");
+    // The filter of this process is that of the script as well.
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let expected = if status.contains("Seccomp:\t2") {
+        "a seccomp filter forbids them, as in most containers\n\
+         Start the container with --privileged, or type it outside.\n"
+    } else {
+        "the kernel refuses them (unshare: not today)\n\
+         Type it as another user, or outside of this container or chroot.\n"
+    };
+    assert_eq!(
+        demo_after(&machine, WITH_FAKES),
+        format!("This machine lacks: namespaces for user bob: {expected}")
+    );
+}

@@ -1,0 +1,137 @@
+//! The command lines of the repository's scripts: `--help`, and words that a script does not know.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::layers::root;
+
+/// Scripts that no person calls, and what calls them.
+const CALLED_BY_PROGRAMS: [(&str, &str); 6] = [
+    ("packaging/deb/", "dpkg"),
+    ("tests/demo", "install.sh --demo"),
+    ("tests/fixtures/", "validate, as plugins"),
+    ("tests/reference-suites/prebuilt", "suites, as `go`"),
+    ("tests/vm/init", "the kernel of the virtual machine"),
+    ("tests/vm/start", "tests/vm/init"),
+];
+
+/// The scripts that people call, by their paths in the repository.
+fn scripts() -> Vec<String> {
+    let mut found = Vec::new();
+    for place in ["install.sh", ".ci", "packaging", "tests", "fuzz/run"] {
+        collect(&root().join(place), &mut found);
+    }
+    found.retain(|script| {
+        !CALLED_BY_PROGRAMS.iter().any(|(beginning, _)| script.starts_with(beginning))
+    });
+    found.sort();
+    found
+}
+
+fn collect(path: &Path, found: &mut Vec<String>) {
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            collect(&entry.unwrap().path(), found);
+        }
+    } else if fs::read(path).is_ok_and(|content| is_script(&content)) {
+        found.push(path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned());
+    }
+}
+
+fn is_script(content: &[u8]) -> bool {
+    content.starts_with(b"#!/bin/sh\n") || content.starts_with(b"#!/bin/bash\n")
+}
+
+/// Calls a script from another directory, as a path.
+fn call(script: &str, word: &str) -> Output {
+    let path: PathBuf = root().join(script);
+    Command::new(path).arg(word).current_dir("/").output().unwrap()
+}
+
+/// CI's script is a call of another one.
+fn name_of(script: &str) -> &str {
+    if script == ".ci/run" { "tests/run" } else { script }
+}
+
+#[track_caller]
+fn assert_refused(script: &str, word: &str, expected: &str) {
+    let output = call(script, word);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, format!("{}: {word} {expected}\n", name_of(script)));
+    assert_eq!((output.status.code(), output.stdout), (Some(2), vec![]), "{script} {word}");
+}
+
+#[test]
+fn every_script_refuses_an_unknown_option() {
+    let scripts = scripts();
+    assert!(scripts.len() > 20, "{scripts:?}");
+    for script in scripts {
+        assert_refused(&script, "--hepl", "is not an option; did you mean --help?");
+        let name = name_of(&script).to_owned();
+        assert_refused(
+            &script,
+            "--xyzzy",
+            &format!("is not an option; {name} --help lists what is"),
+        );
+    }
+}
+
+#[test]
+fn help_is_the_comment_that_a_script_begins_with() {
+    for script in scripts() {
+        let output = call(&script, "--help");
+        let (name, said) = (name_of(&script), String::from_utf8(output.stdout).unwrap());
+        assert_eq!(output.status.code(), Some(0), "{script}");
+        let source = fs::read_to_string(root().join(name)).unwrap();
+        let head = source.lines().skip(1).take_while(|line| line.starts_with('#'));
+        let head = head.filter(|line| !line.starts_with("# shellcheck"));
+        let text = head.map(|line| line.strip_prefix("# ").unwrap_or("").to_owned() + "\n");
+        assert_eq!(said, text.collect::<String>(), "{script}");
+        assert!(said.starts_with(name) && output.stderr.is_empty(), "{script}: {said}");
+    }
+}
+
+/// The options at the beginnings of lines of the help.
+fn options_of(script: &str) -> Vec<String> {
+    let help = String::from_utf8(call(script, "--help").stdout).unwrap();
+    let words = help.lines().filter_map(|line| {
+        let line = line.strip_prefix("  ")?.trim_start();
+        let call = [format!("./{script} "), format!("{script} ")];
+        let line = call.iter().find_map(|call| line.strip_prefix(call)).unwrap_or(line);
+        line.split_whitespace().next().filter(|word| word.starts_with("--"))
+    });
+    words.map(str::to_owned).collect()
+}
+
+/// A script that takes an option and does not offer it would list options twice.
+#[test]
+fn every_option_of_the_help_is_offered() {
+    let mut count = 0;
+    for script in scripts() {
+        for option in options_of(&script) {
+            let typo = format!("{}zz", &option[..option.len() - 1]);
+            let expected = format!("is not an option; did you mean {option}?");
+            assert_refused(&script, &typo, &expected);
+            count += 1;
+        }
+    }
+    assert!(count > 18, "{count} options");
+}
+
+#[test]
+fn a_mistyped_word_is_answered_with_the_nearest() {
+    for (script, word, expected) in [
+        ("install.sh", "--demmo", "is not an option; did you mean --demo?"),
+        ("install.sh", "--roll", "is not an option; did you mean --rollback?"),
+        ("install.sh", "--dir=/a b", "is not an option; did you mean --dir?"),
+        ("install.sh", "uninstall", "is unknown; did you mean --uninstall?"),
+        ("packaging/build", "debb", "is unknown; did you mean deb?"),
+        ("tests/runtimes/run", "containerd", "is unknown; did you mean containerd-ctr?"),
+        ("tests/faults/run", "kil", "is unknown; did you mean kill?"),
+        ("tests/reference-suites/run", "brigde", "is unknown; did you mean bridge?"),
+        ("tests/run", "-x", "is not an option; tests/run --help lists what is"),
+    ] {
+        assert_refused(script, word, expected);
+    }
+}
