@@ -56,6 +56,19 @@ fn without_a_package_manager_the_programs_are_named() {
 }
 
 #[test]
+fn the_page_has_what_is_printed_and_asked_for() {
+    let page = fs::read_to_string(root().join("docs/install.md")).unwrap();
+    let (_, block) = page.split_once("```text\nThis machine lacks").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let machine = Machine::new("apt-get").without(&["cargo", "rustc", "cc"]);
+    machine.refuses(&DEMO, &format!("This machine lacks{block}"));
+    for (manager, _, packages) in MANAGERS {
+        let compiler = &packages[packages.find("gcc").unwrap()..];
+        assert!(page.contains(&format!(": {manager} | `{compiler}` |")), "{manager} {compiler}");
+    }
+}
+
+#[test]
 fn each_lack_has_its_own_line() {
     let apt =
         "First type: apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev\n";

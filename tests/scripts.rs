@@ -9,7 +9,6 @@ use crate::layers::root;
 /// Scripts that no person calls, and what calls them.
 const CALLED_BY_PROGRAMS: [(&str, &str); 6] = [
     ("packaging/deb/", "dpkg"),
-    ("tests/demo", "install.sh --demo"),
     ("tests/fixtures/", "validate, as plugins"),
     ("tests/reference-suites/prebuilt", "suites, as `go`"),
     ("tests/vm/init", "the kernel of the virtual machine"),
