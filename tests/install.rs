@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use self::place::{ANOTHER, MISSING, Place, listed_by, script, write_script};
+use self::place::{ANOTHER, MISSING, Place, RUSTC, listed_by, script, write_script};
 use crate::support::call;
 use crate::support::netns::is_root;
 
@@ -24,16 +24,19 @@ fn a_build_that_does_not_run_is_reported_with_its_flags() {
     let built = target.join("x86_64-unknown-linux-gnu/release/cni-multi");
     fs::create_dir_all(&tools).unwrap();
     fs::create_dir_all(built.parent().unwrap()).unwrap();
-    write_script(
-        &tools.join("rustc"),
-        "case $1 in -vV) echo 'host: x86_64-unknown-linux-gnu' ;; --version) echo 'rustc 1.99.0' ;; esac",
-    );
+    write_script(&tools.join("rustc"), RUSTC);
     let metadata = format!("echo '{{\"target_directory\":\"{}\"}}'", target.display());
     write_script(&tools.join("cargo"), &format!("if [ \"$1\" = metadata ]; then {metadata}; fi"));
     let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
     let build = |flags: &str| {
         let mut script = Command::new(script());
-        script.arg("--build").env("PATH", &path).env("RUSTFLAGS", flags).output().unwrap()
+        script
+            .arg("--build")
+            .env("PATH", &path)
+            .env("CARGO_TARGET_DIR", &target)
+            .env("RUSTFLAGS", flags)
+            .output()
+            .unwrap()
     };
     write_script(&built, "kill -SEGV $$");
     for (flags, advice) in [("", "failed.\n"), ("-C x", "'-C x' and took part in the build")] {

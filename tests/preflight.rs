@@ -237,7 +237,8 @@ fn a_target_directory_of_another_user_is_named() {
         said,
         format!(
             "This machine lacks: the right of user root to write in {place}\n\
-             Set CARGO_TARGET_DIR to a directory of your own, or have root type: chown -R root '{place}'.\n"
+             Set CARGO_TARGET_DIR to a directory of your own, or have root type: \
+             chown -R root '{place}'.\n"
         )
     );
 }
@@ -279,7 +280,8 @@ fn yes_as_root_installs_and_goes_on() {
     for (manager, log) in [
         (
             "apt-get",
-            "apt-get update\napt-get install -y --no-install-recommends curl ca-certificates gcc libc6-dev\nrustup -y\n",
+            "apt-get update\napt-get install -y --no-install-recommends \
+             curl ca-certificates gcc libc6-dev\nrustup -y\n",
         ),
         ("dnf", "dnf install -y curl gcc glibc-static\nrustup -y\n"),
     ] {
@@ -401,7 +403,8 @@ const WITH_FAKES: &str = "env PATH=\"$FAKES\"";
 
 #[test]
 fn a_container_without_sys_admin_is_recognized() {
-    let said = "This machine lacks: namespaces for user root: it lacks CAP_SYS_ADMIN, as in most containers\n\
+    let said = "This machine lacks: namespaces for user root: it lacks CAP_SYS_ADMIN, \
+        as in most containers\n\
         Start the container with --privileged, or type it outside.\n";
     let machine = Machine::new("apt-get").without(&["unshare"]);
     for reduced in ["env PATH=\"$FAKES\"", ""] {

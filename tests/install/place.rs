@@ -15,6 +15,12 @@ use crate::support::scratch::Scratch;
 pub const MISSING: &str = "portmap";
 pub const ANOTHER: &str = "another";
 
+/// Answers of rustc that install.sh reads.
+pub const RUSTC: &str = "case $1 in
+    -vV) echo 'host: x86_64-unknown-linux-gnu' ;;
+    --version) echo 'rustc 1.99.0' ;;
+    esac";
+
 /// A plugin directory below a private directory, which is removed when this is dropped.
 pub struct Place {
     _scratch: Scratch,
