@@ -16,8 +16,9 @@
 #   --dry-run       say what would be done and change nothing in the plugin directory
 #                   (--list-only is the same)
 #
-# What the machine lacks is found first (packaging/preflight.sh). With sudo, the calling user's cargo
-# builds as that user. This only builds: `cni-multi install` of the binary does the rest, and docs/install.md says what
+# What the machine lacks is found first (packaging/preflight.sh). With sudo, the cargo of the calling
+# user builds as that user, if root has none.
+# This only builds: `cni-multi install` of the binary does the rest, and docs/install.md says what
 # it installs. To roll back or uninstall, --binary FILE, else the installed binary or the one before
 # it is called, and one is built only if neither of them can do it.
 set -eu
@@ -126,7 +127,7 @@ find_cargo() { preflight "$yes" own-cargo compiler; }
 # Measured: 420 MB with glibc.
 needs_of_build='cargo compiler room:600'
 
-# All that the action needs, so that nobody waits for a build in vain.
+# All needs of the action at once, before minutes of building.
 check_machine() {
   case $action:$dry_run in
     demo:*) set -- namespaces ;;
@@ -155,7 +156,7 @@ build() {
 
 # What cargo writes stays that user's.
 build_as_user() {
-  say "building as user $cargo_user, who has cargo" >&2
+  say "building as user $cargo_user: root has no cargo" >&2
   binary=$(as_sudo_user "$here/install.sh" --build) ||
     die "user $cargo_user could not build, and root has no cargo"
   [ -f "$binary" ] || die "user $cargo_user built no $binary"
@@ -191,6 +192,27 @@ take_or_build_binary() {
     *) binary=./$binary ;;
   esac
   [ -f "$binary" ] || die "$binary is not a file"
+  require_running
+}
+
+# The processor in the header of an ELF file, by the name that uname has for it.
+processor_of() {
+  case $(od -An -tx1 -N 20 "$1" 2>/dev/null | tr -d ' \n') in
+    7f454c46*3e00) say x86_64 ;;
+    7f454c46*b700) say aarch64 ;;
+    7f454c46*f300) say riscv64 ;;
+    7f454c46*1500) say ppc64le ;;
+    7f454c46*0016) say s390x ;;
+  esac
+}
+
+require_running() {
+  if call "$binary" list >/dev/null 2>"$scratch/list"; then return; fi
+  processor=$(processor_of "$binary")
+  case $processor in
+    '' | "$(uname -m)") cat "$scratch/list" >&2; die "$binary does not run here: \`cni-multi list\` failed" ;;
+    *) die "$binary does not run here: it is for $processor, and this machine is $(uname -m)" ;;
+  esac
 }
 
 # ---- installing ----
@@ -206,7 +228,6 @@ call() {
 can_install() { call "$1" install --help 2>/dev/null | grep -q -e --dry-run; }
 
 require_installer() {
-  call "$binary" list >/dev/null || die "$binary does not run here: \`cni-multi list\` failed"
   can_install "$binary" ||
     die "$binary does not know \`install --dry-run\`: it is another program, or an older cni-multi;" \
       "the install.sh of its own version installs it"

@@ -254,7 +254,7 @@ ask() { # ask QUESTION
   esac
 }
 
-# Standard output belongs to the caller. Rust becomes that of the user who is to build.
+# Standard output belongs to the caller. Rust becomes the building user's.
 install_lacks() {
   {
     [ -z "$wanted" ] || DEBIAN_FRONTEND=noninteractive sh -c "$(install_command)" || return 0

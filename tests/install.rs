@@ -417,6 +417,30 @@ fn what_a_killed_run_left_is_cleared_by_the_next() {
 }
 
 #[test]
+fn a_binary_for_another_processor_is_refused_first() {
+    let place = Place::with_foreign_plugins();
+    let before = place.snapshot();
+    let mut content = fs::read(call::binary()).unwrap();
+    let (other, name) = match std::env::consts::ARCH {
+        "aarch64" => (0x3e, "x86_64"),
+        _ => (0xb7, "aarch64"),
+    };
+    content[18] = other;
+    let binary = place.root.join("foreign");
+    fs::write(&binary, content).unwrap();
+    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = binary.to_str().unwrap();
+    let here = std::env::consts::ARCH;
+    let said = format!(
+        "install.sh: {path} does not run here: it is for {name}, and this machine is {here}\n"
+    );
+    for args in [&["--binary", path][..], &["--demo", "--binary", path]] {
+        assert_eq!(place.err(args), said);
+        assert_eq!(place.snapshot(), before);
+    }
+}
+
+#[test]
 fn a_wrong_option_is_named() {
     let place = Place::new();
     let misuses: [(&[&str], &str); 4] = [
