@@ -14,6 +14,7 @@ mod faults;
 mod going_back;
 pub mod place;
 mod plan;
+mod watch;
 
 /// The caller's compiler flags, or a linker, can produce a binary that crashes at start.
 #[test]

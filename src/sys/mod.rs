@@ -9,6 +9,7 @@ pub mod capabilities;
 pub mod child;
 pub mod clock;
 pub mod dbus;
+pub mod directory_watch;
 pub mod local_stream;
 pub mod process;
 pub mod random;

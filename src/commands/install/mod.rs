@@ -43,6 +43,7 @@ mod layout;
 mod lock;
 mod program;
 mod step;
+mod watch;
 
 /// The report of a completed rollback, before the directory.
 const ROLLBACK_REPORT: &str = "The previous cni-multi is back in";
@@ -61,6 +62,7 @@ pub fn command() -> clap::Command {
         .arg(rollback.conflicts_with("uninstall"))
         .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
         .arg(flag("dry-run", "Only print what would be done"))
+        .arg(flag_watch())
         .arg(flag_left())
 }
 
@@ -74,6 +76,11 @@ fn flag_left() -> Arg {
     ])
 }
 
+fn flag_watch() -> Arg {
+    flag("watch", "Stay, and keep the links to this build that other programs overwrite")
+        .conflicts_with_all(["uninstall", "rollback", "dry-run", "left"])
+}
+
 fn flag(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
@@ -84,7 +91,12 @@ pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Stre
         return print_left(io.stdout);
     }
     let mut work = Work::of(matches, io.stdout);
-    match Task::of(matches, called, plugins).and_then(|task| work.perform(&task)) {
+    let done = if matches.get_flag("watch") {
+        watch::run(&mut work, called, plugins)
+    } else {
+        Task::of(matches, called, plugins).and_then(|task| work.perform(&task))
+    };
+    match done {
         Ok(()) => u8::from(!work.is_heard),
         Err(error) => {
             let text = visible(&format!("{}: {error}", work.dir));
