@@ -60,3 +60,50 @@ fn containers_of_the_reference_are_deleted_by_ours() {
         attachment.clone().by(&Peer::Ours).del();
     });
 }
+
+/// As a package is upgraded: a rename gives the new program the name of the old one, and the service
+/// is restarted.
+#[test]
+fn an_upgraded_daemon_keeps_the_leases() {
+    for_ours("dhcp", |lab| {
+        let server = network(lab);
+        server.change(json!({"lease": 8, "t1": 1, "t2": 6}));
+        let scratch = Scratch::new();
+        let program = scratch.join("dhcp");
+        write_build("old", &program);
+        let command = format!("exec {} daemon", program.display());
+        let mut daemon = Daemon::wrapped(lab, &["sh", "-c", &command]);
+        let attachment = lab.attach(&lab.container(), &conf());
+        let result = attachment.add();
+        let lease = lab.dhcp(&["leases", "-o", "json"]).json();
+        write_build("new", &scratch.join("unpacked"));
+        std::fs::rename(scratch.join("unpacked"), &program).unwrap();
+        assert_eq!(daemon.end_by("TERM"), 0);
+        daemon.start_again();
+        assert!(running_build(&daemon).ends_with(b"\nbuild new\n"));
+        let before = server.heard_of(REQUEST).len();
+        server.wait_for(REQUEST, before + 1, 5);
+        attachment.check(&result).ok();
+        let kept = lab.dhcp(&["leases", "-o", "json"]).json();
+        for key in ["key", "address", "server"] {
+            assert_eq!(kept[0][key], lease[0][key], "{key}: {lease} {kept}");
+            assert!(!kept[0][key].is_null(), "{key}: {kept}");
+        }
+        assert!(server.heard_of(RELEASE).is_empty());
+        attachment.del();
+    });
+}
+
+/// Another build of the program under test: the same with a word appended. cp writes it, since a
+/// file that is open for writing in this process cannot be executed.
+fn write_build(word: &str, path: &Path) {
+    let draft = path.with_extension("draft");
+    let content = [std::fs::read(binary()).unwrap(), format!("\nbuild {word}\n").into()].concat();
+    std::fs::write(&draft, content).unwrap();
+    std::fs::set_permissions(&draft, Permissions::from_mode(0o755)).unwrap();
+    assert!(Command::new("cp").args([&draft, path]).status().unwrap().success());
+}
+
+fn running_build(daemon: &Daemon<'_>) -> Vec<u8> {
+    std::fs::read(format!("/proc/{}/exe", daemon.pid())).unwrap()
+}
