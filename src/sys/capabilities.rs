@@ -53,7 +53,7 @@ struct Header {
 }
 
 /// `__user_cap_data_struct`, with 32 capabilities each.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 struct Data {
     effective: u32,
@@ -78,8 +78,14 @@ pub fn missing(wanted: &[Capability]) -> Vec<Capability> {
 pub fn keep_only(kept: &[Capability]) -> Result<(), Errno> {
     let kept = kept.iter().fold(0, |all, capability| all | capability.bit());
     limit_bounding_set(kept)?;
-    let has = both_halves(get()?.map(|half| half.permitted)) & kept;
-    set(&[Data::of(has), Data::of(has >> 32)])?; // clears the ambient set too
+    let now = get()?;
+    let has = both_halves(now.map(|half| half.permitted)) & kept;
+    let wanted = [Data::of(has), Data::of(has >> 32)];
+    // The systemd unit leaves nothing to drop, and does not allow capset(2). No ambient capability
+    // exists without an inheritable one; capset(2) clears both.
+    if now != wanted {
+        set(&wanted)?;
+    }
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1).map(drop)
 }
 
@@ -151,6 +157,10 @@ mod tests {
             assert!(had & 1 << 8 == 0 || line("CapBnd:") == expected, "who has CAP_SETPCAP can");
             let lost = [Capability::NetRaw, Capability::DacOverride];
             assert_eq!(missing(&lost), lost);
+            // The second time there is nothing to set.
+            crate::sys::seccomp::hide(libc::SYS_capset).unwrap();
+            keep_only(&kept).unwrap();
+            assert_eq!(set(&[Data::default(); 2]), Err(Errno::ENOSYS));
         })
         .join()
         .unwrap();

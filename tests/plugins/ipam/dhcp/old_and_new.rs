@@ -1,15 +1,21 @@
 //! Our plugin with the reference's daemon and the reverse, as during an upgrade: the error names
 //! the mismatch.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
 use serde_json::json;
 
 use super::network;
 use crate::support::attachment::{for_ours, for_reference, not_compared, skip, with};
-use crate::support::call::{Peer, farm};
+use crate::support::call::{Peer, binary, farm};
 use crate::support::dhcp::Daemon;
-use crate::support::dhcp::scripted::DISCOVER;
+use crate::support::dhcp::scripted::{DISCOVER, RELEASE, REQUEST};
 use crate::support::netns::Lab;
 use crate::support::networks::dhcp::conf;
+use crate::support::scratch::Scratch;
 
 /// Runs a case in a lab of the reference if both plugins are installed.
 fn for_both(case: impl Fn(&Lab)) {
@@ -72,15 +78,16 @@ fn an_upgraded_daemon_keeps_the_leases() {
         let program = scratch.join("dhcp");
         write_build("old", &program);
         let command = format!("exec {} daemon", program.display());
-        let mut daemon = Daemon::wrapped(lab, &["sh", "-c", &command]);
+        let mut old = Daemon::wrapped(lab, &["sh", "-c", &command]);
         let attachment = lab.attach(&lab.container(), &conf());
         let result = attachment.add();
         let lease = lab.dhcp(&["leases", "-o", "json"]).json();
         write_build("new", &scratch.join("unpacked"));
         std::fs::rename(scratch.join("unpacked"), &program).unwrap();
-        assert_eq!(daemon.end_by("TERM"), 0);
-        daemon.start_again();
-        assert!(running_build(&daemon).ends_with(b"\nbuild new\n"));
+        assert!(running_build(&old).ends_with(b"\nbuild old\n"));
+        assert_eq!(old.end_by("TERM"), 0);
+        let new = Daemon::wrapped(lab, &["sh", "-c", &command]);
+        assert!(running_build(&new).ends_with(b"\nbuild new\n"));
         let before = server.heard_of(REQUEST).len();
         server.wait_for(REQUEST, before + 1, 5);
         attachment.check(&result).ok();
