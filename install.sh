@@ -184,7 +184,11 @@ write_manual() {
   say "The manual and the completions are in $share."
 }
 
+# An archive has this script without the source, and the binary beside it.
+bundled_binary() { [ -f "$here/Cargo.toml" ] || [ ! -f "$here/bin/cni-multi" ] || say "$here/bin/cni-multi"; }
+
 take_or_build_binary() {
+  binary=${binary:-$(bundled_binary)}
   check_machine
   case $binary in
     '') build ;;
@@ -250,7 +254,7 @@ find_installer() {
         return
       fi
     done
-    has_cargo || sudo_user_with_cargo ||
+    [ -n "$(bundled_binary)" ] || has_cargo || sudo_user_with_cargo ||
       die "no binary in $dir runs and knows \`install --$action\`, and cargo is not in PATH to build one:" \
         "name a newer cni-multi with ./install.sh --$action --binary FILE"
   fi
