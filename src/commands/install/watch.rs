@@ -174,7 +174,7 @@ impl Keeper<'_> {
         if is_same_file { Installed::Overwritten } else { Installed::Other }
     }
 
-    /// The plugins whose name does not lead to the binary.
+    /// The plugins with a name that does not lead to the binary.
     fn lost(&self) -> Vec<&str> {
         let names = self.names.iter().map(String::as_str);
         names.filter(|name| target(name) != BINARY).collect()
@@ -182,7 +182,7 @@ impl Keeper<'_> {
 
     fn repair(&mut self, work: &mut Work<'_>) -> Result<()> {
         let _lock = work.lock()?;
-        // Another installer may have had the lock meanwhile.
+        // Another installer may have worked while this one waited for the lock.
         let installed = self.installed();
         let done = if self.is_broken(installed) { self.restore(work, installed) } else { Ok(()) };
         clean_up();
