@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::layers::root;
 
 /// Scripts that no person calls, and what calls them.
-const CALLED_BY_PROGRAMS: [(&str, &str); 6] = [
+const CALLED_BY_PROGRAMS: [(&str, &str); 5] = [
     ("packaging/deb/", "dpkg"),
     ("tests/fixtures/", "validate, as plugins"),
     ("tests/reference-suites/prebuilt", "suites, as `go`"),
