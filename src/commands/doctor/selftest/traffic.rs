@@ -2,7 +2,7 @@
 //! are in this process.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -79,12 +79,17 @@ pub fn rate(from: &Netns, to: &End<'_>, burst: Duration, time: Duration) -> Resu
     let listens = to.address;
     let failed = |e: io::Error| Error::io(format_args!("send to {listens}"), &e);
     let receiver = to.netns.enter(|| UdpSocket::bind(listens).map_err(failed))?;
-    let sender = from.enter(|| UdpSocket::bind("0.0.0.0:0").map_err(failed))?;
+    let sender = from.enter(|| any_socket().map_err(failed))?;
     sender.connect(listens).map_err(failed)?;
     flood(&sender, &receiver, burst).map_err(failed)?;
     let begin = Instant::now();
     let datagrams = flood(&sender, &receiver, time).map_err(failed)?;
     Ok((datagrams * (DATAGRAM + HEADERS) * 8) as f64 / begin.elapsed().as_secs_f64())
+}
+
+/// A socket for datagrams at a port that the kernel chooses.
+pub fn any_socket() -> io::Result<UdpSocket> {
+    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
 }
 
 /// Sends for a while; how many datagrams arrived.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -292,6 +292,8 @@ fn give_address(world: &World<'_>, link: &str, net: &str) -> Result<()> {
 
 // ---- frames of a tap interface ----
 
+/// An address of the container's subnet that no host has.
+const NEIGHBOUR: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 89, 0, 9), 9);
 /// How long the frame may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// EtherType of ARP, at its place in a frame.
@@ -303,7 +305,7 @@ fn frames_can_be_read(at: &Attached<'_>) -> Result<()> {
     let netns = &at.container.netns;
     let tap = netns.enter(|| tuntap::open_tap(IFNAME))?;
     netns.enter(|| {
-        let sent = UdpSocket::bind("0.0.0.0:0").and_then(|s| s.send_to(b"hello", "10.89.0.9:9"));
+        let sent = traffic::any_socket().and_then(|socket| socket.send_to(b"hello", NEIGHBOUR));
         sent.map(drop).map_err(|e| Error::io("send a datagram", &e))
     })?;
     let end = Instant::now() + PATIENCE;
