@@ -12,6 +12,7 @@ use crate::support::netns::is_root;
 
 mod faults;
 mod going_back;
+mod on_path;
 pub mod place;
 mod plan;
 mod watch;

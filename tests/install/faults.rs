@@ -43,7 +43,8 @@ impl Run {
         place.install(&place.build("old"));
         place.other("new");
         if self != Run::Upgrade {
-            place.install(&place.root.join("cni-multi-new"));
+            let new = place.root.join("cni-multi-new");
+            place.ok(&["--binary", new.to_str().unwrap(), "--path", &path(place)]);
         }
     }
 
@@ -53,8 +54,16 @@ impl Run {
         call.program = place.root.join("cni-multi-new");
         let args = ["install", "--dir", place.dir.to_str().unwrap()];
         call.args = args.iter().chain(self.args()).map(|arg| (*arg).to_owned()).collect();
+        if self == Run::Upgrade {
+            call.args.extend(["--path".to_owned(), path(place)]);
+        }
         call
     }
+}
+
+/// The directory of PATH: below the plugin directory, so that it is copied and compared with it.
+fn path(place: &Place) -> String {
+    place.dir.join("path").to_str().unwrap().to_owned()
 }
 
 /// Copies by hard links, which is enough: an installation renames files and never writes into an

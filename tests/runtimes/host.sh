@@ -84,7 +84,7 @@ make_directories() {
   mount -t tmpfs tmpfs "$work" || die "a tmpfs for the case"
   mount -t tmpfs -o mode=755 tmpfs /run && mkdir /run/lock /run/netns
   mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-  for directory in /etc /opt /var/lib; do writable_again "$directory"; done
+  for directory in /etc /opt /usr/local /var/lib; do writable_again "$directory"; done
   rm -rf /etc/cni /var/lib/cni /var/lib/containerd /var/lib/containers /opt/cni
   mkdir -p /etc/cni/net.d /opt/cni/bin
 }

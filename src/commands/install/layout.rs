@@ -17,6 +17,9 @@ pub const STATE: &str = ".cni-multi";
 pub const PREVIOUS: &str = ".cni-multi/previous";
 pub const ROLLED_BACK: &str = ".cni-multi/rolled-back";
 pub const REPLACED: &str = ".cni-multi/replaced";
+/// The links to the binary outside the directory, a path a line, and the draft of that list.
+pub const ON_PATH: &str = ".cni-multi/on-path";
+pub const ON_PATH_DRAFT: &str = ".cni-multi/new.on-path";
 /// The lock: accessible to its owner only, and removed afterwards.
 pub const LOCK: &str = ".cni-multi/lock";
 /// Drafts: files that are renamed from here once complete.

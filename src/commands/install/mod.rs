@@ -9,6 +9,8 @@
 //! * `DIR/.cni-multi/previous`: the binary of the installation before this one
 //! * `DIR/.cni-multi/replaced/`: files of other owners that had a plugin's name, for example those
 //!   of containernetworking/plugins. The first one of a name is kept.
+//! * `/usr/local/bin/cni-multi` and `cnitool`: links to the binary, for people (see [`on_path`])
+//! * `DIR/.cni-multi/on-path`: the paths of those links
 //!
 //! Files of other names are not touched. One rename replaces each name, so a runtime that starts a
 //! plugin meanwhile finds the old one or the new one.
@@ -30,6 +32,7 @@ use self::layout::{
     BINARY, NEW, PREVIOUS, REPLACED, ROLLED_BACK, STATE, attempt, clean_up, exists,
     is_anything_kept, is_content, is_installed, is_our_link, is_same, kept, names_in, target,
 };
+use self::on_path::OnPath;
 use self::program::list_names;
 use self::step::{Step, write_program};
 use crate::error::{Code, Error, Result};
@@ -41,6 +44,7 @@ use crate::terminal::visible::visible;
 
 mod layout;
 mod lock;
+mod on_path;
 mod program;
 mod step;
 mod watch;
@@ -61,7 +65,8 @@ pub fn command() -> clap::Command {
         .arg(dir.help("The directory [/opt/cni/bin]"))
         .arg(rollback.conflicts_with("uninstall"))
         .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
-        .arg(flag("dry-run", "Only print what would be done"))
+        .args(on_path::arguments())
+        .arg(flag("dry-run", "Only print what would be done").visible_alias("list-only"))
         .arg(flag_watch())
         .arg(flag_left())
 }
@@ -73,6 +78,8 @@ fn flag_left() -> Arg {
         "rollback",
         "dir",
         "dry-run",
+        "path",
+        "no-path",
     ])
 }
 
@@ -90,7 +97,7 @@ pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Stre
     if matches.get_flag("left") {
         return print_left(io.stdout);
     }
-    let mut work = Work::of(matches, io.stdout);
+    let mut work = Work::of(matches, io.stdout, io.stderr);
     let done = if matches.get_flag("watch") {
         watch::run(&mut work, called, plugins)
     } else {
@@ -100,7 +107,7 @@ pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Stre
         Ok(()) => u8::from(!work.is_heard),
         Err(error) => {
             let text = visible(&format!("{}: {error}", work.dir));
-            let _ = writeln!(io.stderr, "{text}"); // the status reports it too
+            let _ = writeln!(work.err, "{text}"); // the status reports it too
             1
         }
     }
@@ -175,8 +182,10 @@ impl Task {
 /// The work in one plugin directory, which becomes the working directory.
 struct Work<'a> {
     dir: String,
+    path: OnPath,
     is_dry: bool,
     out: &'a mut dyn Write,
+    err: &'a mut dyn Write,
     /// Whether everything could be printed. A closed pipe does not stop an installation half-way.
     is_heard: bool,
     /// The number of steps taken.
@@ -184,10 +193,12 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn of<'a>(matches: &ArgMatches, out: &'a mut dyn Write) -> Work<'a> {
+    fn of<'a>(matches: &ArgMatches, out: &'a mut dyn Write, err: &'a mut dyn Write) -> Work<'a> {
         let typed = matches.get_one::<String>("dir").map_or(PLUGIN_DIR, String::as_str);
         let is_dry = matches.get_flag("dry-run");
-        Work { dir: absolute(typed), is_dry, out, is_heard: true, steps: 0 }
+        let dir = absolute(typed);
+        let path = OnPath::of(matches, &dir);
+        Work { dir, path, is_dry, out, err, is_heard: true, steps: 0 }
     }
 
     fn say(&mut self, line: &str) {
@@ -244,7 +255,8 @@ impl Work<'_> {
     fn announce(&mut self, new: &New) -> Result<()> {
         self.say(&["would make ", &self.dir].concat());
         self.act(Step::RenameNew)?;
-        new.names.iter().try_for_each(|name| self.act(Step::Link(name)))
+        new.names.iter().try_for_each(|name| self.act(Step::Link(name)))?;
+        self.put_on_path()
     }
 
     fn perform_inside(&mut self, task: &Task) -> Result<()> {
@@ -297,7 +309,52 @@ impl Work<'_> {
         self.keep_previous(&new.content)?;
         self.keep_foreign(&names)?;
         self.act(Step::RenameNew)?;
-        self.finish("cni-multi is installed in", &names)
+        self.finish("cni-multi is installed in", &names)?;
+        self.put_on_path()
+    }
+
+    /// Links the binary into a directory of PATH. The plugins are installed by then, so it is an
+    /// error only if the user has named the directory.
+    fn put_on_path(&mut self) -> Result<()> {
+        let links: Vec<String> = self.path.links().collect();
+        let mut done = Ok(());
+        for link in &links {
+            let put = self.put_link(link);
+            done = done.and(self.note(put)); // the other link is made all the same
+        }
+        self.say_links(&links);
+        done
+    }
+
+    fn say_links(&mut self, links: &[String]) {
+        let made: Vec<&str> = links
+            .iter()
+            .map(String::as_str)
+            .filter(|link| on_path::is_ours(link, &self.dir))
+            .collect();
+        if !self.is_dry && !made.is_empty() {
+            self.say(&format!("Links to it in a directory of PATH: {}", made.join(" ")));
+        }
+    }
+
+    fn put_link(&mut self, link: &str) -> Result<()> {
+        let dir = self.dir.clone();
+        if !on_path::require_place(link, &dir)? {
+            return Ok(());
+        }
+        let step = Step::PutOnPath(link, &dir);
+        if self.is_dry { self.act(step) } else { step.take() }
+    }
+
+    /// Reports the error of a link in a directory that the user has not named.
+    fn note(&mut self, done: Result<()>) -> Result<()> {
+        let Err(error) = &done else { return done };
+        if self.path.is_named {
+            return done;
+        }
+        let advice = "--path DIR names another directory of PATH, and --no-path none";
+        let _ = writeln!(self.err, "{}; {advice}", visible(&error.to_string())); // a mere note
+        Ok(())
     }
 
     fn roll_back(&mut self) -> Result<()> {
@@ -339,12 +396,19 @@ impl Work<'_> {
         for name in names_in(REPLACED) {
             self.restore(&name)?;
         }
+        self.take_off_path()?;
         self.act(Step::RemoveBinary)?;
         if self.is_dry {
             return Ok(());
         }
         self.say_removed();
         Ok(())
+    }
+
+    /// Removes the links in directories of PATH, before the binary that they lead to.
+    fn take_off_path(&mut self) -> Result<()> {
+        let links = on_path::present(&self.path, &self.dir);
+        links.iter().try_for_each(|link| self.act(Step::TakeOffPath(link)))
     }
 
     fn say_removed(&mut self) {

@@ -7,9 +7,10 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use super::layout::{
-    BINARY, KEEP, LINK, NEW, PREVIOUS, REPLACED, ROLLED_BACK, attempt, content, kept, remove,
-    rename,
+    BINARY, KEEP, LINK, NEW, ON_PATH, PREVIOUS, REPLACED, ROLLED_BACK, attempt, content, kept,
+    remove, rename,
 };
+use super::on_path;
 use crate::error::Result;
 use crate::plain_file;
 
@@ -25,6 +26,10 @@ pub enum Step<'a> {
     RenameNew,
     /// Replaces the name by a link to the binary.
     Link(&'a str),
+    /// Makes this link to the binary in a directory of PATH; the plugin directory.
+    PutOnPath(&'a str, &'a str),
+    /// Removes such a link.
+    TakeOffPath(&'a str),
     /// Marks the rollback.
     MarkRollback,
     /// Gives the previous binary its name back.
@@ -48,6 +53,8 @@ impl Step<'_> {
             Step::KeepForeign(name) => format!("move {dir}/{name} to {dir}/{REPLACED}/{name}"),
             Step::RenameNew => format!("rename the new binary to {dir}/{BINARY}"),
             Step::Link(name) => format!("link {dir}/{name} to {BINARY}"),
+            Step::PutOnPath(link, dir) => format!("link {link} to {dir}/{BINARY}"),
+            Step::TakeOffPath(link) => format!("remove the link {link}"),
             Step::MarkRollback => format!("mark the rollback in {dir}/{ROLLED_BACK}"),
             Step::RenamePrevious => format!("rename {dir}/{PREVIOUS} to {dir}/{BINARY}"),
             Step::Restore(name) => format!("move {dir}/{REPLACED}/{name} back to {dir}/{name}"),
@@ -69,12 +76,16 @@ impl Step<'_> {
             Step::KeepForeign(name) => keep(name, &kept(name)),
             Step::RenameNew => rename(NEW, BINARY),
             Step::Link(name) => link(name),
+            Step::PutOnPath(link, dir) => on_path::link(link, dir),
+            Step::TakeOffPath(link) => remove(link),
             Step::MarkRollback => attempt("write", ROLLED_BACK, fs::write(ROLLED_BACK, "")),
             Step::RenamePrevious => rename(PREVIOUS, BINARY),
             Step::Restore(name) => rename(&kept(name), name),
             Step::Unlink(name) => remove(name),
             Step::DropKept(name) => remove(&kept(name)),
-            Step::RemoveBinary => [BINARY, PREVIOUS, ROLLED_BACK].into_iter().try_for_each(remove),
+            Step::RemoveBinary => {
+                [BINARY, PREVIOUS, ROLLED_BACK, ON_PATH].into_iter().try_for_each(remove)
+            }
         }
     }
 }

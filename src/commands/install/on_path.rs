@@ -1,0 +1,132 @@
+//! The command for people: links to the installed binary in a directory of PATH.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use clap::{Arg, ArgAction, ArgMatches};
+
+use super::absolute;
+use super::layout::{BINARY, ON_PATH, ON_PATH_DRAFT, attempt, exists, target};
+use super::step::write_program;
+use crate::error::{Code, Error, Result};
+
+/// The names of the links.
+const NAMES: [&str; 2] = [BINARY, "cnitool"];
+
+/// The directory of PATH for what an administrator installs.
+const DEFAULT: &str = "/usr/local/bin";
+
+/// The plugin directories of this host's runtimes. Another directory may belong to another root, or
+/// to a user, and gets links only if `--path` names a directory.
+const OF_THIS_HOST: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
+
+/// `--path` and `--no-path`.
+pub fn arguments() -> [Arg; 2] {
+    let path = Arg::new("path").long("path").value_name("DIR").help(
+        "Link cni-multi and cnitool into this directory of PATH [/usr/local/bin, for a plugin \
+         directory of this host's runtimes]",
+    );
+    let no_path = Arg::new("no-path").long("no-path").action(ArgAction::SetTrue);
+    [path.conflicts_with("no-path"), no_path.help("Do not link them into a directory of PATH")]
+}
+
+/// The directory for the links.
+pub struct OnPath {
+    /// The directory; empty for none.
+    pub dir: String,
+    /// Whether the user has named it: that it cannot be used is an error then.
+    pub is_named: bool,
+}
+
+impl OnPath {
+    /// The directory that the options choose; `plugins` is the plugin directory.
+    pub fn of(matches: &ArgMatches, plugins: &str) -> OnPath {
+        let named = matches.get_one::<String>("path").map(String::as_str);
+        let has_default = !matches.get_flag("no-path") && OF_THIS_HOST.contains(&plugins);
+        let dir = named.map_or_else(String::new, absolute);
+        let dir = if named.is_none() && has_default { DEFAULT.to_owned() } else { dir };
+        OnPath { dir, is_named: named.is_some() }
+    }
+
+    /// The paths of the links.
+    pub fn links(&self) -> impl Iterator<Item = String> {
+        let names = if self.dir.is_empty() { &[][..] } else { &NAMES[..] };
+        names.iter().map(|name| [self.dir.as_str(), "/", name].concat())
+    }
+}
+
+/// The link's target, in the plugin directory `plugins`.
+fn binary_in(plugins: &str) -> String {
+    [plugins, "/", BINARY].concat()
+}
+
+/// Whether the path is a link to the binary in the plugin directory.
+pub fn is_ours(link: &str, plugins: &str) -> bool {
+    target(link) == binary_in(plugins)
+}
+
+/// The links to the binary that an uninstallation removes: the recorded ones, and those that an
+/// installation with the same options would make.
+pub fn present(path: &OnPath, plugins: &str) -> Vec<String> {
+    let links = distinct(recorded().into_iter().chain(path.links()));
+    links.into_iter().filter(|link| is_ours(link, plugins)).collect()
+}
+
+fn recorded() -> Vec<String> {
+    let lines = fs::read_to_string(ON_PATH).unwrap_or_default();
+    lines.lines().map(str::to_owned).collect()
+}
+
+/// The paths, sorted, each once.
+fn distinct(links: impl Iterator<Item = String>) -> Vec<String> {
+    let mut links: Vec<String> = links.collect();
+    links.sort_unstable();
+    links.dedup();
+    links
+}
+
+/// Links the path to the binary in the plugin directory, and records the link first. symlink(2)
+/// never replaces a file that has come meanwhile.
+pub fn link(link: &str, plugins: &str) -> Result<()> {
+    record(link)?;
+    let dir = Path::new(link).parent().unwrap_or(Path::new("/"));
+    let made = fs::create_dir_all(dir).and_then(|()| symlink(binary_in(plugins), link));
+    attempt("link", link, made)
+}
+
+/// Adds the path to the record, which a rename replaces.
+fn record(link: &str) -> Result<()> {
+    let before = recorded();
+    if before.iter().any(|line| line == link) {
+        return Ok(());
+    }
+    let text = distinct(before.into_iter().chain([link.to_owned()])).join("\n") + "\n";
+    let written = write_program(ON_PATH_DRAFT, text.as_bytes(), 0o644);
+    attempt("write", ON_PATH, written.and_then(|()| fs::rename(ON_PATH_DRAFT, ON_PATH)))
+}
+
+/// The error for a path that another program's file has.
+pub fn taken(link: &str, plugins: &str) -> Error {
+    let problem = format!("{link} is not a link to {} and stays", binary_in(plugins));
+    let advice = format!("to replace it: ln -sf {} {link}", binary_in(plugins));
+    Error::new(Code::CONFLICT, problem).with_details(advice)
+}
+
+/// Whether the link can be made: it is not there, and the directory can be written.
+pub fn require_place(link: &str, plugins: &str) -> Result<bool> {
+    if is_ours(link, plugins) {
+        return Ok(false);
+    }
+    if exists(link) { Err(taken(link, plugins)) } else { require_writable(link).map(|()| true) }
+}
+
+/// Refuses the path of a link whose directory, or the one in which that would be made, cannot be
+/// written.
+fn require_writable(link: &str) -> Result<()> {
+    let mut parents = Path::new(link).ancestors().skip(1);
+    let parent = parents.find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let writable = nix::unistd::access(parent, nix::unistd::AccessFlags::W_OK);
+    attempt("link", link, writable.map_err(io::Error::from))
+}
