@@ -12,6 +12,8 @@
 #
 #   --dir DIR       the plugin directory, instead of /opt/cni/bin
 #   --binary FILE   this binary, instead of building one
+#   --path DIR      link cni-multi and cnitool into this directory of PATH, instead of /usr/local/bin
+#   --no-path       link them nowhere
 #   --yes           as root with apt or dnf, install what building needs: Rust by rustup, a C compiler
 #   --dry-run       say what would be done and change nothing in the plugin directory
 #                   (--list-only is the same)
@@ -24,7 +26,7 @@
 set -eu
 umask 022
 
-dir=/opt/cni/bin binary='' action=install dry_run='' yes='' cargo_user=''
+dir=/opt/cni/bin binary='' action=install dry_run='' yes='' path='' cargo_user=''
 here=$(cd "$(dirname "$0")" && pwd)
 
 say() { printf '%s\n' "$*"; }
@@ -46,22 +48,24 @@ choose() {
 parse_options() {
   while [ $# -gt 0 ]; do
     case $1 in
-      --dir | --binary | --manual)
+      --dir | --binary | --manual | --path)
         [ -n "${2:-}" ] || misuse "$1 wants a path after it"
         case $1 in
           --dir) dir=$2 ;;
           --binary) binary=$2 ;;
           --manual) choose manual; share=$2 ;;
+          --path) path=--path=$2 ;;
         esac
         shift
         ;;
       --demo | --build | --rollback | --uninstall) choose "${1#--}" ;;
       --dry-run | --list-only) dry_run=--dry-run ;;
+      --no-path) path=--no-path ;;
       --yes) yes=yes ;;
       -h | --help) print_help "$here/install.sh"; exit 0 ;;
       *)
         refuse_word "$here/install.sh" "$1" --dir --binary --manual --demo --build --rollback --uninstall \
-          --dry-run --list-only --yes
+          --path --no-path --dry-run --list-only --yes
         ;;
     esac
     shift
@@ -122,8 +126,6 @@ target_directory() {
     sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
 }
 
-find_cargo() { preflight "$yes" own-cargo compiler; }
-
 # Measured: 420 MB with glibc.
 needs_of_build='cargo compiler room:600'
 
@@ -166,22 +168,6 @@ build_as_user() {
 advice() {
   [ -z "${RUSTFLAGS:-}" ] ||
     say " RUSTFLAGS in the environment is '$RUSTFLAGS' and took part in the build; try without it: env -u RUSTFLAGS $0"
-}
-
-# The command line describes itself to a program of the build; the binary carries none of it.
-write_manual() {
-  find_cargo
-  case $share in
-    /*) ;;
-    *) share=$PWD/$share ;;
-  esac
-  if [ -n "$dry_run" ]; then
-    say "would write the manual and the completions below $share"
-    return
-  fi
-  cargo run --quiet --locked --example manual --manifest-path "$here/Cargo.toml" -- "$share" ||
-    die "could not write the manual and the completions below $share"
-  say "The manual and the completions are in $share."
 }
 
 # An archive has this script without the source, and the binary beside it.
@@ -240,7 +226,7 @@ require_installer() {
 install_binary() {
   take_or_build_binary
   require_installer
-  call "$binary" install --dir "$dir" ${dry_run:+"$dry_run"}
+  call "$binary" install --dir "$dir" ${path:+"$path"} ${dry_run:+"$dry_run"}
 }
 
 exists() { [ -e "$1" ] || [ -L "$1" ]; }
@@ -268,7 +254,35 @@ go_back() {
     return
   fi
   find_installer
-  call "$binary" install --dir "$dir" "--$action" ${dry_run:+"$dry_run"}
+  call "$binary" install --dir "$dir" "--$action" ${path:+"$path"} ${dry_run:+"$dry_run"}
+}
+
+# ---- the manual ----
+
+# The binary prints its own manual and completions; shells look for the latter below share.
+write_manual() {
+  case $share in
+    /*) ;;
+    *) share=$PWD/$share ;;
+  esac
+  if [ -n "$dry_run" ]; then
+    say "would write the manual and the completions below $share"
+    return
+  fi
+  take_or_build_binary
+  { call "$binary" man "$share" && write_completions; } ||
+    die "could not write the manual and the completions below $share"
+  say "The manual and the completions are in $share."
+}
+
+write_completions() {
+  mkdir -p "$share/bash-completion/completions" "$share/fish/vendor_completions.d" "$share/zsh/site-functions" || return
+  call "$binary" completion bash >"$share/bash-completion/completions/cni-multi" &&
+    call "$binary" completion fish >"$share/fish/vendor_completions.d/cni-multi.fish" &&
+    call "$binary" completion zsh >"$share/zsh/site-functions/_cni-multi" &&
+    call "$binary" cnitool completion bash >"$share/bash-completion/completions/cnitool" &&
+    call "$binary" cnitool completion fish >"$share/fish/vendor_completions.d/cnitool.fish" &&
+    call "$binary" cnitool completion zsh >"$share/zsh/site-functions/_cnitool"
 }
 
 # ---- the demonstration ----

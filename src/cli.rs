@@ -8,11 +8,12 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
-use crate::commands::{cnitool, doctor, install, net, schema, validate};
+use crate::commands::{cnitool, completion, doctor, install, man, net, schema, validate};
 use crate::error::{Code, Error};
 use crate::plugin::{Entry, OperatorCommand};
 use crate::registry::{self, PLUGINS};
 use crate::runner;
+use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::{self, Streams};
 
 /// The binary's own name. Called by it, or by a name that begins with it, the process runs the
@@ -53,16 +54,26 @@ fn run_first_argument(invocation: Invocation<'_>) -> u8 {
     if let Some(entry) = first.as_deref().and_then(registry::find) {
         return run_plugin(entry, 2, invocation);
     }
-    if first.as_deref() == Some(cnitool::NAME) {
-        return run_cnitool(1, invocation);
+    match first.as_deref() {
+        Some(cnitool::NAME) => run_cnitool(1, invocation),
+        Some(completion::QUERY) => complete(2, invocation),
+        first => operate(invocation, first),
     }
-    operate(invocation, first.as_deref())
 }
 
 /// Runs cnitool; its name is the argument at `index`.
 fn run_cnitool(index: usize, mut invocation: Invocation<'_>) -> u8 {
+    if invocation.args.get(index + 1).is_some_and(|word| word == completion::QUERY) {
+        return complete(index + 2, invocation);
+    }
     let args = &invocation.args[index..];
     cnitool::run(args, PLUGINS, &invocation.env, &mut invocation.io)
+}
+
+/// Answers the completion script of a shell; `--` and the words of the line start at `index`.
+fn complete(index: usize, mut invocation: Invocation<'_>) -> u8 {
+    let words = invocation.args.get(index + 1..).unwrap_or_default();
+    completion::answer(words, commands, PLUGINS, &invocation.env, &mut invocation.io)
 }
 
 /// Runs the plugin, or its own command; `word` is the argument after the plugin's name.
@@ -149,6 +160,8 @@ pub fn commands() -> Command {
         .subcommand(cnitool::command())
         .subcommand(validate::command())
         .subcommand(schema::command())
+        .subcommand(completion::command())
+        .subcommand(man::command())
 }
 
 fn list_command() -> Command {
@@ -158,6 +171,52 @@ fn list_command() -> Command {
         .arg(long.help("With group and purpose"))
 }
 
+const MANUAL_PAGES: man::Pages = man::Pages { commands, manuals: manual };
+
+/// The sections of the page about the command that the words lead to.
+fn manual(words: &[&str]) -> Manual {
+    let verb = words.get(1).copied().unwrap_or_default();
+    match words.first().copied().unwrap_or_default() {
+        "" => MANUAL,
+        "list" => MANUAL_OF_LIST,
+        "install" => install::manual::MANUAL,
+        "net" => net::manual::of(verb),
+        "validate" => validate::MANUAL,
+        "schema" => schema::MANUAL,
+        "completion" => completion::MANUAL,
+        "man" => man::MANUAL,
+        cnitool::NAME => cnitool::manual(verb),
+        name => commands_of_plugins()
+            .find(|command| command.name == name)
+            .map_or(Manual::EMPTY, |command| (command.manual)(verb)),
+    }
+}
+
+const MANUAL: Manual = Manual {
+    description: &[
+        "Called by the name of a plugin, or as cni-multi PLUGIN, it is that plugin: a container \
+         runtime sets CNI_COMMAND and other variables, and passes a configuration on stdin.",
+    ],
+    examples: &[
+        ("cni-multi install", "Install the plugins into /opt/cni/bin."),
+        ("cni-multi validate", "Find mistakes in the networks of this host."),
+        ("cni-multi net ps", "List the attachments of containers."),
+    ],
+    exit_status: SUCCESS_FAILURE_OR_USAGE,
+    files: &[
+        ("/opt/cni/bin", "The usual directory of plugins."),
+        ("/etc/cni/net.d", "Networks, as cni.conflist(5) describes."),
+    ],
+    see_also: &["cni.conflist(5)", "cnitool(1)"],
+    ..Manual::EMPTY
+};
+
+const MANUAL_OF_LIST: Manual = Manual {
+    examples: &[("cni-multi list --long", "List the plugins, with group and purpose.")],
+    see_also: &["cni.conflist(5)"],
+    ..Manual::EMPTY
+};
+
 fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
     let Invocation { args, env, io } = invocation;
     match matches.subcommand() {
@@ -166,6 +225,8 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
         Some(("net", command)) => net::run(command, PLUGINS, env, io),
         Some(("doctor", command)) => doctor::run(command, PLUGINS, env, io),
         Some(("validate", command)) => validate::run(command, PLUGINS, env, io),
+        Some(("completion", command)) => completion::run(command, NAME, io),
+        Some(("man", command)) => man::run(command, &MANUAL_PAGES, PLUGINS, io),
         Some(("schema", command)) => schema::run(command, PLUGINS, io),
         Some((name, matches)) => run_command_of_plugin(name, matches, env, io),
         None => print(&overview(), io),

@@ -20,6 +20,7 @@ use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
 use crate::net::nft::Nft;
 use crate::terminal::Streams;
+use crate::terminal::manual::Manual;
 
 /// The plugin groups of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +130,8 @@ pub struct OperatorCommand {
     pub command_line: fn() -> clap::Command,
     /// Runs it; returns the exit status.
     pub run: fn(&ArgMatches, &Environment, &mut Streams<'_>) -> u8,
+    /// The sections of the page about a subcommand, or about the command for an empty name.
+    pub manual: fn(&str) -> Manual,
 }
 
 impl OperatorCommand {

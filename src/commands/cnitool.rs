@@ -12,7 +12,7 @@ use std::rc::Rc;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
-use super::{CONF_DIR, plugin_path};
+use super::{CONF_DIR, completion, plugin_path};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
@@ -22,6 +22,7 @@ use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::directory;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
+use crate::terminal::manual::{Manual, Terms};
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
@@ -40,12 +41,54 @@ const COMMANDS: [(&str, &str); 5] = [
     ("status", "Ask the plugins of a network whether they can serve an add"),
 ];
 
-/// The completion script for each shell.
-const COMPLETIONS: [(&str, &str); 3] = [
-    ("bash", include_str!("../../packaging/completion/cnitool.bash")),
-    ("fish", include_str!("../../packaging/completion/cnitool.fish")),
-    ("zsh", include_str!("../../packaging/completion/cnitool.zsh")),
+/// The sections of the page about a command, or about `cnitool` itself for an empty name.
+pub fn manual(verb: &str) -> Manual {
+    if verb == "completion" {
+        let examples = &[("source <(cnitool completion bash)", "In bash: until the shell ends.")];
+        return Manual { examples, ..completion::MANUAL };
+    }
+    let examples = EXAMPLES.iter().find(|page| page.0 == verb).map_or(&[][..], |page| page.1);
+    Manual { examples, ..MANUAL }
+}
+
+const EXAMPLES: [(&str, Terms); 6] = [
+    ("", &[("cnitool add pods /run/netns/blue", "Attach a namespace.")]),
+    ("add", &[("cnitool add pods /run/netns/blue -i eth1", "Attach it by a second interface.")]),
+    ("check", &[("cnitool check pods /run/netns/blue", "Compare the attachment with the kernel.")]),
+    ("del", &[("cnitool del pods /run/netns/blue", "Detach it.")]),
+    (
+        "gc",
+        &[(
+            "cnitool gc pods /run/netns/blue",
+            "Detach every attachment; the namespace is ignored.",
+        )],
+    ),
+    (
+        "status",
+        &[("cnitool status pods /run/netns/blue", "Ask the plugins; the namespace is ignored.")],
+    ),
 ];
+
+const MANUAL: Manual = Manual {
+    description: &["The arguments, variables and files are those of libcni's tool of this name."],
+    examples: &[],
+    exit_status: &[
+        ("0", "Success."),
+        ("1", "The operation failed, or the command line is invalid."),
+    ],
+    files: &[
+        ("/etc/cni/net.d", "Networks, as cni.conflist(5) describes."),
+        ("/var/lib/cni/results", "The records of attachments, in libcni's format."),
+    ],
+    environment: &[
+        ("NETCONFPATH", "The directory of networks."),
+        ("CNI_PATH", "The directories of plugins."),
+        ("CNI_IFNAME", "The name of the interface, without -i."),
+        ("CNI_ARGS", "Arguments for plugins."),
+        ("CAP_ARGS", "Arguments by capability."),
+    ],
+    see_also: &["cni-multi-net(1)", "cni.conflist(5)"],
+};
 
 /// The command line.
 pub fn command() -> Command {
@@ -53,15 +96,17 @@ pub fn command() -> Command {
         .about(ABOUT)
         .arg_required_else_help(true)
         .subcommands(COMMANDS.map(|(name, about)| operation(name).about(about)))
-        .subcommand(completion_command())
+        .subcommand(completion::command())
 }
 
 /// The command line of one of the [`COMMANDS`].
 fn operation(name: &'static str) -> Command {
-    Command::new(name)
-        .override_usage(usage(name))
-        .arg(Arg::new("arguments").num_args(0..).hide(true))
-        .arg(ifname_option())
+    Command::new(name).override_usage(usage(name)).arg(arguments()).arg(ifname_option())
+}
+
+/// The network and the namespace, for completion; their number is checked later, in cnitool's order.
+fn arguments() -> Arg {
+    Arg::new("arguments").value_names(["NETWORK", "NETNS"]).num_args(0..).hide(true)
 }
 
 fn ifname_option() -> Arg {
@@ -71,13 +116,6 @@ fn ifname_option() -> Arg {
 
 fn usage(name: &str) -> String {
     format!("{NAME} {name} <network-name> <netns> [flags]")
-}
-
-fn completion_command() -> Command {
-    let shells = COMPLETIONS.map(|(shell, _)| shell);
-    Command::new("completion")
-        .about("Print the completion script for a shell")
-        .arg(Arg::new("shell").required(true).value_parser(shells))
 }
 
 /// Runs the command, with `args` starting at its name: the result goes to stdout; an error goes to
@@ -123,7 +161,7 @@ impl Invocation<'_> {
     /// Returns the output. Mistakes are checked in cnitool's order.
     fn run(&self, plugins: &'static [Entry], stderr: &mut dyn Write) -> Result<String> {
         if self.verb == "completion" {
-            return Ok(completion(self.option("shell")));
+            return Ok(completion::script(self.option("shell"), NAME));
         }
         let (network, netns) = self.subject()?;
         let list = directory::find(Path::new(&self.variable("NETCONFPATH", CONF_DIR)), network)?;
@@ -198,10 +236,6 @@ impl Invocation<'_> {
 fn too_few(arguments: usize, verb: &str) -> Error {
     let msg = format!("requires at least 2 arg(s), only received {arguments}");
     Error::new(Code::INVALID_ENVIRONMENT, msg).with_details(format!("usage: {}", usage(verb)))
-}
-
-fn completion(shell: &str) -> String {
-    COMPLETIONS.iter().filter(|(name, _)| *name == shell).map(|(_, script)| *script).collect()
 }
 
 /// The output of a command without a result.

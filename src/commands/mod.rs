@@ -6,8 +6,10 @@ use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 
 pub mod cnitool;
+pub mod completion;
 pub mod doctor;
 pub mod install;
+pub mod man;
 pub mod net;
 pub mod schema;
 pub mod validate;

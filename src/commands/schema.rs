@@ -17,6 +17,7 @@ use crate::cni::version;
 use crate::error;
 use crate::error::{Mistake, Problem};
 use crate::plugin::{Entry, Kind};
+use crate::terminal::manual::Manual;
 use crate::terminal::{self, Streams};
 
 /// The maximum number of missing keys to fill in before giving up on a plugin's verdict about
@@ -28,6 +29,21 @@ const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// Keys of a list that are booleans now, and were strings in 0.4.0.
 const FLAGS: [&str; 3] = ["disableCheck", "disableGC", "loadOnlyInlinedPlugins"];
+
+/// The sections of its page.
+pub const MANUAL: Manual = Manual {
+    examples: &[
+        ("cni-multi schema >cni.schema.json", "Write the schema of a list, for an editor."),
+        ("cni-multi schema bridge", "Print the keys of one plugin."),
+    ],
+    exit_status: &[
+        ("0", "Success."),
+        ("1", "The output could not be written."),
+        ("2", "There is no plugin of this name."),
+    ],
+    see_also: &["cni.conflist(5)", "cni-multi-validate(1)"],
+    ..Manual::EMPTY
+};
 
 /// The command line.
 pub fn command() -> Command {
@@ -47,8 +63,13 @@ pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>
     if !name.is_empty() && entry.is_none() {
         return refuse(name, io.stderr);
     }
-    let schema = Author { plugins }.document(entry).to_indented_text() + "\n";
+    let schema = document(plugins, entry).to_indented_text() + "\n";
     u8::from(terminal::write(io.stdout, &schema).is_err())
+}
+
+/// The schema of a plugin's configuration, or of a plugin list, with all that it refers to.
+pub fn document(plugins: &'static [Entry], entry: Option<&Entry>) -> Value {
+    Author { plugins }.document(entry)
 }
 
 fn refuse(name: &str, stderr: &mut dyn Write) -> u8 {

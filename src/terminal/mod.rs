@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 
 use crate::error::{Error, Result};
 
+pub mod manual;
 pub mod style;
 pub mod table;
 pub mod visible;

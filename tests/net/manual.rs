@@ -1,18 +1,39 @@
-//! The manual pages and the completions cover the whole command line in valid formats.
+//! The manual and the completions that the binary prints: they cover the whole command line, in
+//! valid formats, and shells complete what is on the host.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use crate::support::attachment::skip;
+use crate::support::call::{Peer, binary};
+use crate::support::netns::Lab;
+use crate::support::patience;
 use crate::support::scratch::Scratch;
 use crate::support::shells::Shell;
 
-#[path = "../../packaging/manual.rs"]
-mod packaging;
+/// The sections of every page about a command.
+const SECTIONS: [&str; 7] =
+    ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "EXIT STATUS", "SEE ALSO"];
+
+fn run(args: &[&str]) -> Output {
+    Command::new(binary()).arg0("cni-multi").args(args).output().unwrap()
+}
+
+#[track_caller]
+fn printed(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
 
 fn written() -> Scratch {
     let dir = Scratch::new();
-    packaging::write(&dir.join("share")).unwrap();
+    assert_eq!(printed(&["man", dir.text()]), "");
     dir
 }
 
@@ -23,8 +44,8 @@ fn commands() -> Vec<(Vec<String>, Vec<String>)> {
         path: &[String],
         found: &mut Vec<(Vec<String>, Vec<String>)>,
     ) {
-        let longs =
-            command.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect();
+        let longs = command.get_arguments().filter(|arg| !arg.is_hide_set());
+        let longs = longs.filter_map(|arg| arg.get_long()).map(str::to_owned).collect();
         found.push((path.to_vec(), longs));
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
             collect(sub, &[path, &[sub.get_name().to_owned()]].concat(), found);
@@ -36,20 +57,109 @@ fn commands() -> Vec<(Vec<String>, Vec<String>)> {
     found
 }
 
+fn name_of(path: &[String]) -> String {
+    [&["cni-multi".to_owned()], path].concat().join("-")
+}
+
+/// The titles of a page's sections, and the text as it is read.
+fn read_page(path: &Path) -> (Vec<String>, String) {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let titles = text.lines().filter_map(|line| line.strip_prefix(".SH ")).map(str::to_owned);
+    (titles.collect(), text.replace("\\-", "-"))
+}
+
+/// The items of a section: the lines after each `.TP`.
+fn items(text: &str, title: &str) -> Vec<String> {
+    let (_, section) = text.split_once(&format!(".SH {title}\n")).unwrap_or_default();
+    let section = section.split("\n.SH ").next().unwrap_or_default();
+    let terms = section.split(".TP\n").skip(1).filter_map(|item| item.lines().next());
+    terms.map(|term| term.replace("\\fB", "").replace("\\fR", "")).collect()
+}
+
 #[test]
 fn every_command_has_a_page_with_its_options() {
     let dir = written();
+    let mut names = BTreeSet::from(["cnitool(1)".to_owned(), "cni.conflist(5)".to_owned()]);
     for (path, longs) in commands() {
-        let name = [&["cni-multi".to_owned()], path.as_slice()].concat().join("-");
-        let page = fs::read_to_string(dir.join(&format!("share/man/man1/{name}.1")))
-            .unwrap()
-            .replace("\\-", "-");
+        let name = name_of(&path);
+        let (titles, text) = read_page(&dir.join(&format!("man/man1/{name}.1")));
+        for title in SECTIONS {
+            assert!(titles.iter().any(|there| there == title), "{name}.1 has no {title}");
+        }
         for long in longs {
-            assert!(page.contains(&format!("--{long}")), "{name}.1 has no --{long}");
+            assert!(text.contains(&format!("--{long}")), "{name}.1 has no --{long}");
+        }
+        names.insert(name + "(1)");
+    }
+    let listed = printed(&["man"]);
+    assert_eq!(listed.lines().map(str::to_owned).collect::<BTreeSet<_>>(), names);
+    let pages =
+        ["man1", "man5"].map(|man| fs::read_dir(dir.join("man").join(man)).unwrap().count());
+    assert_eq!(pages, [names.len() - 1, 1], "no other, such as one of a hidden command");
+}
+
+#[test]
+fn pages_name_files_variables_and_statuses() {
+    let dir = written();
+    let page = |name: &str| read_page(&dir.join(&format!("man/man1/{name}.1"))).1;
+    assert_eq!(items(&page("cni-multi-validate"), "EXIT STATUS"), ["0", "1", "2"]);
+    assert_eq!(items(&page("cni-multi-cnitool-add"), "EXIT STATUS"), ["0", "1"]);
+    let variables = ["NETCONFPATH", "CNI_PATH", "CNI_IFNAME", "CNI_ARGS", "CAP_ARGS"];
+    assert_eq!(items(&page("cni-multi-net-add"), "ENVIRONMENT"), variables);
+    assert_eq!(items(&page("cni-multi-net-list"), "ENVIRONMENT"), variables[..1]);
+    assert!(items(&page("cni-multi-net-ps"), "FILES").contains(&"/var/lib/cni/results".to_owned()));
+}
+
+/// An example that does not parse would be copied by a reader all the same.
+#[test]
+fn every_example_is_a_valid_command_line() {
+    let dir = written();
+    let mut count = 0;
+    for page in fs::read_dir(dir.join("man/man1")).unwrap().map(|entry| entry.unwrap().path()) {
+        let (_, text) = read_page(&page);
+        let (_, examples) = text.split_once(".SH EXAMPLES\n").unwrap();
+        let examples = examples.split("\n.SH ").next().unwrap();
+        for line in examples.lines().filter_map(|line| line.strip_prefix("\\fB")) {
+            let line = line.trim_end_matches("\\fR").trim_start_matches("source <(");
+            let words: Vec<&str> = line.trim_end_matches(')').split(' ').collect();
+            let end = words.iter().position(|word| word.starts_with(['>', '|']));
+            let words = &words[..end.unwrap_or(words.len())];
+            let words =
+                if words[0] == "cnitool" { &[&["cni-multi"], words].concat() } else { words };
+            let parsed = cni_multi::cli::commands().try_get_matches_from(words);
+            assert!(parsed.is_ok(), "{page:?}: {line:?}: {}", parsed.unwrap_err());
+            count += 1;
         }
     }
-    let pages = fs::read_dir(dir.join("share/man/man1")).unwrap().count();
-    assert_eq!(pages, commands().len(), "no other, such as one of a hidden command");
+    assert!(count > 30, "{count}");
+}
+
+/// The page about configurations has each key of each plugin's schema, and no other.
+#[test]
+fn the_page_about_lists_has_every_key_of_the_schemas() {
+    let dir = written();
+    let (_, text) = read_page(&dir.join("man/man5/cni.conflist.5"));
+    for plugin in cni_multi::registry::PLUGINS {
+        let schema: serde_json::Value =
+            serde_json::from_str(&printed(&["schema", plugin.name])).unwrap();
+        let mut keys: BTreeSet<&str> =
+            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        for common in ["type", "name", "cniVersion", "prevResult", "capabilities", "ipam"] {
+            keys.remove(common);
+        }
+        let title = format!(".SS {} ({})\n", plugin.name, plugin.kind.as_str());
+        let (_, part) = text.split_once(&title).unwrap_or_else(|| panic!("no {title:?}"));
+        let part = part.split("\n.S").next().unwrap();
+        let mut found = BTreeSet::new();
+        let mut depth = 0;
+        for (line, next) in part.lines().zip(part.lines().skip(1)) {
+            depth += i32::from(line == ".RS") - i32::from(line == ".RE");
+            if line == ".TP" && depth == 0 {
+                found.insert(next.trim_start_matches("\\fB").split("\\fR").next().unwrap());
+            }
+        }
+        assert_eq!(found, keys, "{}", plugin.name);
+    }
 }
 
 #[test]
@@ -58,69 +168,202 @@ fn the_pages_are_typeset_without_a_warning() {
         return skip("groff");
     }
     let dir = written();
-    for page in fs::read_dir(dir.join("share/man/man1")).unwrap().map(|entry| entry.unwrap().path())
-    {
-        let output = Command::new("groff")
-            .args(["-man", "-Tutf8", "-ww", "-z"])
-            .arg(&page)
-            .output()
-            .unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{page:?}: {output:?}");
-    }
+    let pages = ["man/man1", "man/man5"].map(|man| fs::read_dir(dir.join(man)).unwrap());
+    let pages = pages.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let output =
+        Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).args(pages).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]
-fn the_completions_know_every_command_and_option() {
+fn one_page_is_printed_and_an_unknown_one_refused() {
     let dir = written();
-    let files = [
-        "bash-completion/completions/cni-multi",
-        "zsh/site-functions/_cni-multi",
-        "fish/vendor_completions.d/cni-multi.fish",
-    ];
-    for file in files {
-        let text = fs::read_to_string(dir.join("share").join(file)).unwrap();
-        assert!(!text.contains("create-tap"), "{file} has a hidden command");
-        for (path, longs) in commands() {
-            assert!(path.last().is_none_or(|name| text.contains(name)), "{file} has no {path:?}");
-            for long in longs {
-                assert!(
-                    text.contains(&format!("--{long}")) || text.contains(&format!("-l {long} ")),
-                    "{file} has no --{long}"
-                );
-            }
+    let page = fs::read_to_string(dir.join("man/man1/cni-multi-net-gc.1")).unwrap();
+    assert_eq!(printed(&["man", "--page", "cni-multi-net-gc"]), page);
+    assert_eq!(printed(&["man", "--page", "cni-multi-net-gc(1)"]), page);
+    let refused = run(&["man", "--page", "cni-multi-nat"]);
+    let said = "no page is named \"cni-multi-nat\"; `cni-multi man` lists the pages\n";
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(String::from_utf8(refused.stderr).unwrap(), said);
+    let blocked = run(&["man", "/proc/none"]);
+    let said = String::from_utf8(blocked.stderr).unwrap();
+    assert_eq!((blocked.status.code(), blocked.stdout.is_empty()), (Some(1), true), "{said}");
+    assert!(said.starts_with("create /proc/none/man/man1: "), "{said}");
+}
+
+/// install.sh writes the pages and the completions of both names to where shells look.
+#[test]
+fn install_sh_writes_manual_and_completions_below_share() {
+    let dir = Scratch::new();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh");
+    let output = Command::new(script)
+        .args(["--manual", "share", "--binary"])
+        .arg(binary())
+        .current_dir(dir.join(""))
+        .output()
+        .unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    for (shell, multi, cnitool) in [
+        ("bash", "bash-completion/completions/cni-multi", "bash-completion/completions/cnitool"),
+        (
+            "fish",
+            "fish/vendor_completions.d/cni-multi.fish",
+            "fish/vendor_completions.d/cnitool.fish",
+        ),
+        ("zsh", "zsh/site-functions/_cni-multi", "zsh/site-functions/_cnitool"),
+    ] {
+        let file = |name: &str| fs::read_to_string(dir.join("share").join(name)).unwrap();
+        assert_eq!(file(multi), printed(&["completion", shell]));
+        assert_eq!(file(cnitool), printed(&["cnitool", "completion", shell]));
+    }
+    assert!(dir.join("share/man/man5/cni.conflist.5").exists());
+}
+
+/// The words that the binary offers for the last of these, as the scripts ask.
+fn offered(words: &[&str]) -> Vec<String> {
+    let text = printed(&[&["complete", "--"], words].concat());
+    text.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn completion_knows_every_command_and_option() {
+    for (path, longs) in commands() {
+        let words: Vec<&str> =
+            ["cni-multi"].into_iter().chain(path.iter().map(String::as_str)).collect();
+        if let Some((last, before)) = path.split_last() {
+            let line = &words[..=before.len()];
+            assert!(offered(&[line, &[last]].concat()).contains(last), "{path:?}");
+        }
+        let options = offered(&[words.as_slice(), &["--"]].concat());
+        for long in longs {
+            assert!(options.contains(&format!("--{long}")), "{path:?} --{long}: {options:?}");
         }
     }
+    assert_eq!(offered(&["cni-multi", "create"]), [""; 0], "a hidden command");
 }
 
 #[test]
-fn shells_complete_what_is_typed() {
-    let dir = written();
-    for shell in Shell::installed() {
-        let file = dir.join("share").join(match shell {
-            Shell::Bash => "bash-completion/completions/cni-multi",
-            Shell::Fish => "fish/vendor_completions.d/cni-multi.fish",
-            Shell::Zsh => "zsh/site-functions/_cni-multi",
-        });
-        assert!(
-            Command::new(shell.name()).arg("-n").arg(&file).status().unwrap().success(),
-            "{shell:?}"
-        );
-        let offers = |line: &str| {
-            let mut offered = shell.offers(&file, line, &|program| Command::new(program));
-            offered.retain(|word| !word.starts_with('-') && word != "help");
-            offered
-        };
-        let commands = ["cnitool", "dhcp", "install", "list", "net", "schema", "validate"];
-        assert_eq!(offers("cni-multi "), commands, "{shell:?}");
-        let verbs = ["add", "check", "del", "gc", "inspect", "list", "ps", "status"];
-        assert_eq!(offers("cni-multi net "), verbs, "{shell:?}");
-        assert_eq!(offers("cni-multi net list --output "), ["json", "table"], "{shell:?}");
-        // clap_complete 4.6 does not complete positional arguments in fish.
-        let plugins: &[&str] =
-            if matches!(shell, Shell::Fish) { &[] } else { &["host-device", "host-local"] };
-        assert_eq!(offers("cni-multi schema host-"), plugins, "{shell:?}");
-        let options =
-            shell.offers(&file, "cni-multi net add --no", &|program| Command::new(program));
-        assert_eq!(options, ["--no-undo"], "{shell:?}");
+fn completion_follows_options_and_their_values() {
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["net", "list", "-o", ""], &["json", "table"]),
+        (&["net", "list", "--output=j"], &["--output=json"]),
+        (&["net", "list", "--output", "=", "j"], &["json"]), // as bash splits it
+        (&["net", "list", "-o", "json", "--out"], &[]),
+        (&["net", "add", "-p", "80:80", "--pub"], &["--publish"]),
+        (&["schema", "host-"], &["host-device", "host-local"]),
+        (&["install", "--dir", ""], &[":directories"]),
+        (&["validate", ""], &[":files"]),
+        (&["net", "add", "--", "--no"], &[]),
+    ];
+    for (words, expected) in cases {
+        assert_eq!(offered(&[&["cni-multi"], words].concat()), expected, "{words:?}");
     }
+}
+
+/// A shell shows nothing, whatever the words are, and an answer takes less than a blink.
+#[test]
+fn completion_never_fails_and_is_quick() {
+    let cases: [&[&str]; 5] = [
+        &[],
+        &[""],
+        &["cni-multi", "no", "such", "command", ""],
+        &["cnitool", "-"],
+        &["\u{1b}", "="],
+    ];
+    for words in cases {
+        printed(&[&["complete", "--"], words].concat());
+    }
+    printed(&["complete"]);
+    let start = Instant::now();
+    printed(&["complete", "--", "cni-multi", "net", ""]);
+    assert!(start.elapsed() < patience(1).max(Duration::from_secs(1)), "{:?}", start.elapsed());
+}
+
+/// The host of the test below: two networks, a namespace, and the record of a container elsewhere.
+fn host() -> Lab {
+    let lab = Lab::new(Peer::Ours);
+    let binary = binary();
+    lab.host.sh(&format!(
+        r#"mkdir -p /run/etc/cni/net.d /run/programs /var/lib/cni/results
+        cp -a /etc/. /run/etc/ 2>/dev/null; rm -rf /run/etc/cni; mkdir -p /run/etc/cni/net.d
+        mount --bind /run/etc /etc
+        ln -s {binary} /run/programs/cni-multi
+        ln -s {binary} /run/programs/cnitool
+        touch /run/netns/blue '/run/netns/a b' '/run/netns/$(touch x)'
+        echo '{{"cniVersion":"1.0.0","name":"first","plugins":[{{"type":"loopback"}}]}}' >/etc/cni/net.d/1.conflist
+        echo '{{"cniVersion":"1.0.0","name":"second","type":"loopback"}}' >/etc/cni/net.d/2.conf
+        echo '{{"name":"$(touch /run/run)","plugins":[{{"type":"x"}}]}}' >/etc/cni/net.d/3.conflist
+        echo '{{"kind":"cniCacheV1","containerId":"4f1c","networkName":"first","ifName":"eth0","config":"","netns":"/proc/4711/ns/net","cniArgs":null,"capabilityArgs":null,"result":null}}' \
+            >/var/lib/cni/results/first-4f1c-eth0"#,
+        binary = binary.display()
+    ));
+    lab
+}
+
+/// The command that runs a program on the host, where both names are programs.
+fn on(lab: &Lab, program: &str) -> Command {
+    let mut command = lab.host.command("env");
+    let path = std::env::var("PATH").unwrap();
+    command.arg(format!("PATH=/run/programs:{path}")).arg(program);
+    command
+}
+
+#[test]
+fn shells_complete_networks_namespaces_and_containers() {
+    let lab = host();
+    let dir = Scratch::new();
+    for name in ["cni-multi", "cnitool"] {
+        symlink(binary(), dir.join(name)).unwrap();
+    }
+    for shell in Shell::installed() {
+        let script = |name: &str| {
+            let file = dir.join(&format!("{name}.{}", shell.name()));
+            let output =
+                Command::new(dir.join(name)).args(["completion", shell.name()]).output().unwrap();
+            fs::write(&file, output.stdout).unwrap();
+            let read = Command::new(shell.name()).arg("-n").arg(&file).status().unwrap();
+            assert!(read.success(), "{shell:?}");
+            file
+        };
+        let (multi, cnitool) = (script("cni-multi"), script("cnitool"));
+        let cases: [(&str, &[&str]); 9] = [
+            (
+                "cni-multi ",
+                &[
+                    "cnitool",
+                    "completion",
+                    "dhcp",
+                    "help",
+                    "install",
+                    "list",
+                    "man",
+                    "net",
+                    "schema",
+                    "validate",
+                ],
+            ),
+            ("cni-multi net list --output ", &["json", "table"]),
+            ("cni-multi net add --no", &["--no-undo"]),
+            ("cni-multi net add ", &["first", "second"]),
+            ("cni-multi net add first ", &["blue", "outside"]),
+            ("cni-multi net del first /proc/4711/ns/n", &["/proc/4711/ns/net"]),
+            ("cni-multi net ps --container-id ", &["4f1c"]),
+            ("cni-multi schema host-", &["host-device", "host-local"]),
+            ("cni-multi man /pro", &["/proc/"]),
+        ];
+        for (line, expected) in cases {
+            let offers = shell.offers(&multi, line, &|program| on(&lab, program));
+            let offers: Vec<String> = offers.iter().map(|word| with_slash(word)).collect();
+            assert_eq!(offers, expected, "{shell:?} {line:?}");
+        }
+        let offers =
+            shell.offers(&cnitool, "cnitool add first /run/netns/b", &|program| on(&lab, program));
+        assert_eq!(offers, ["/run/netns/blue"], "{shell:?}");
+    }
+    assert_eq!(lab.host.sh("ls -d /run/run 2>/dev/null || echo none"), "none\n");
+}
+
+/// A directory as fish writes it; bash and zsh add the slash when they insert it.
+fn with_slash(word: &str) -> String {
+    if word == "/proc" || word == "proc" { "/proc/".to_owned() } else { word.to_owned() }
 }

@@ -44,6 +44,7 @@ use crate::terminal::visible::visible;
 
 mod layout;
 mod lock;
+pub mod manual;
 mod on_path;
 mod program;
 mod step;

@@ -11,6 +11,7 @@ mod capability;
 mod gc;
 mod inspect;
 mod list;
+pub mod manual;
 mod network;
 mod operator;
 mod progress;
@@ -18,9 +19,11 @@ mod ps;
 mod publish;
 
 use std::io::Write;
+use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+pub use self::operator::NETNS_DIR;
 use self::operator::Operator;
 use crate::cni::answer::ErrorObject;
 use crate::cni::attachment::NetworkName;
@@ -122,6 +125,11 @@ const ARGUMENTS: [(&str, &str, &str, &str); 18] = [
 
 /// The arguments that may be repeated; each value counts.
 const REPEATED: [&str; 4] = ["publish", "ip", "mac", "bandwidth"];
+
+/// The name of every network in the directory, without duplicates; unreadable files are left out.
+pub fn network_names(dir: &Path) -> Vec<NetworkName> {
+    network::names(dir).0
+}
 
 /// The command line.
 pub fn command() -> Command {

@@ -18,7 +18,7 @@ use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
 
 /// The directory where `ip netns` puts its namespaces.
-const NETNS_DIR: &str = "/run/netns";
+pub const NETNS_DIR: &str = "/run/netns";
 
 /// A parsed command line and its environment.
 pub struct Operator<'a> {

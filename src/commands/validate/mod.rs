@@ -46,11 +46,29 @@ use crate::error::{Error, Result};
 use crate::plugin::Entry;
 use crate::runtime::cache::Cache;
 use crate::runtime::chain::Runtime;
+use crate::terminal::manual::Manual;
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
 /// The argument that stands for stdin.
 const STDIN_ARGUMENT: &str = "-";
+
+/// The sections of its page.
+pub const MANUAL: Manual = Manual {
+    description: &["Nothing is changed, and the kernel is not asked."],
+    examples: &[
+        ("cni-multi validate", "Check every network of this host."),
+        ("cni-multi validate --strict net.d/10-pods.conflist", "Refuse warnings, too."),
+    ],
+    exit_status: &[
+        ("0", "There is no error."),
+        ("1", "There are errors, or warnings with --strict."),
+        ("2", "The check could not run."),
+    ],
+    files: &[("/etc/cni/net.d", "What is checked without an argument.")],
+    environment: &[("CNI_PATH", "The directories of plugins, without --plugin-path.")],
+    see_also: &["cni.conflist(5)", "cni-multi-schema(1)"],
+};
 
 /// The command line.
 pub fn command() -> Command {

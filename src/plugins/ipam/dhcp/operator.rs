@@ -13,6 +13,7 @@ use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::{Result, warn};
 use crate::plugin::OperatorCommand;
+use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
 use crate::terminal::table;
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
@@ -21,7 +22,29 @@ use crate::terminal::{self, Streams};
 pub const NAME: &str = "dhcp";
 
 /// `cni-multi dhcp` with a subcommand.
-pub const COMMAND: OperatorCommand = OperatorCommand { name: NAME, command_line: command, run };
+pub const COMMAND: OperatorCommand =
+    OperatorCommand { name: NAME, command_line: command, run, manual };
+
+/// The sections of the pages.
+fn manual(verb: &str) -> Manual {
+    let examples = EXAMPLES.iter().find(|page| page.0 == verb).map_or(&[][..], |page| page.1);
+    Manual { examples, ..MANUAL }
+}
+
+const EXAMPLES: [(&str, Terms); 5] = [
+    ("", &[("cni-multi dhcp leases", "List the leases of the running daemon.")]),
+    ("daemon", &[("cni-multi dhcp daemon", "Run the daemon in the foreground, as its unit does.")]),
+    ("leases", &[("cni-multi dhcp leases -o json", "List the leases, as JSON.")]),
+    ("release", &[("cni-multi dhcp release 4f1c/pods/eth0", "Release a lease by its key.")]),
+    ("metrics", &[("cni-multi dhcp metrics", "Print the counters.")]),
+];
+
+const MANUAL: Manual = Manual {
+    exit_status: SUCCESS_FAILURE_OR_USAGE,
+    files: &[(DEFAULT_SOCKET, "Where the daemon listens.")],
+    see_also: &["cni.conflist(5)", "systemctl(1)"],
+    ..Manual::EMPTY
+};
 
 /// The subcommand that the reference's `dhcp` has too.
 const DAEMON: &str = "daemon";

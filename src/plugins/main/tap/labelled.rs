@@ -15,11 +15,13 @@ use crate::error::{Code, Error, Result};
 use crate::net::tuntap::{self, TapSpec};
 use crate::plugin::OperatorCommand;
 use crate::terminal::Streams;
+use crate::terminal::manual::Manual;
 
 /// The name of the internal command that the second execution runs; hidden from the help.
 const NAME: &str = "create-tap";
 /// The internal command.
-pub const COMMAND: OperatorCommand = OperatorCommand { name: NAME, command_line: command, run };
+pub const COMMAND: OperatorCommand =
+    OperatorCommand { name: NAME, command_line: command, run, manual: |_| Manual::EMPTY };
 /// The directory that exists on a host with SELinux.
 const SELINUX: &str = "/sys/fs/selinux";
 /// The file that sets the context of the next program this thread executes.

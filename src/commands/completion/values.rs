@@ -1,0 +1,150 @@
+//! The values that may be typed for an argument: words that the command line knows, and what there
+//! is on this host. What cannot be read is left out.
+
+use std::path::PathBuf;
+
+use clap::{Arg, Command};
+
+use super::line::Line;
+use crate::cni::attachment::Key;
+use crate::commands::net::{NETNS_DIR, network_names};
+use crate::commands::{CONF_DIR, cnitool};
+use crate::plugin::Entry;
+use crate::runtime::cache::{self, Cache};
+use crate::runtime::directory;
+use crate::runtime::parameters::Parameters;
+
+/// A word that may be typed, with its purpose.
+pub struct Value {
+    pub word: String,
+    pub about: String,
+}
+
+impl Value {
+    fn of(word: impl Into<String>) -> Value {
+        Value { word: word.into(), about: String::new() }
+    }
+
+    /// The line for the script, if the word begins with `begun`. A shell gets no word that it would
+    /// have to quote.
+    pub fn line(self, prefix: &str, begun: &str) -> Option<String> {
+        let is_offered =
+            self.word.starts_with(':') || (self.word.starts_with(begun) && is_plain(&self.word));
+        let tab = if self.about.is_empty() { "" } else { "\t" };
+        let prefix = if self.word.starts_with(':') { "" } else { prefix };
+        is_offered.then(|| [prefix, &self.word, tab, &self.about, "\n"].concat())
+    }
+}
+
+/// Whether no shell changes the word.
+fn is_plain(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./@%+,:=-".contains(&byte))
+}
+
+/// Where values are typed.
+pub struct Place<'a> {
+    /// The command.
+    pub command: &'a Command,
+    /// The beginning of the value.
+    pub begun: &'a str,
+    /// The plugins of this binary.
+    pub plugins: &'static [Entry],
+    /// The line, with the options that say where networks and records are.
+    pub line: &'a Line<'a>,
+}
+
+impl Place<'_> {
+    /// The values of an argument; `index` counts those of one that takes several.
+    pub fn values(&self, arg: &Arg, index: usize) -> Vec<Value> {
+        let words = arg.get_possible_values();
+        if !words.is_empty() {
+            return words.iter().map(|word| Value::of(word.get_name())).collect();
+        }
+        let names = arg.get_value_names().unwrap_or_default();
+        let name = names.get(index).map_or("", |name| name.as_str());
+        let kinds = name.split('|').filter(|kind| *kind != "DIR" || name == "DIR"); // among files
+        kinds.flat_map(|kind| self.of_kind(kind)).collect()
+    }
+
+    /// The values that the name of an argument's value stands for.
+    fn of_kind(&self, kind: &str) -> Vec<Value> {
+        match kind {
+            "NETWORK" => self.networks(),
+            "NETNS" => self.namespaces(),
+            "ID" | "CONTAINER" => self.containers(),
+            "PLUGIN" => self.plugins(),
+            "FORMAT" => self.formats(),
+            "FILE" => vec![Value::of(":files")],
+            "DIR" | "DIRS" => vec![Value::of(":directories")],
+            _ => vec![],
+        }
+    }
+
+    fn networks(&self) -> Vec<Value> {
+        let typed = self.line.setting("conf-dir", "NETCONFPATH");
+        let dir = PathBuf::from(if typed.is_empty() { CONF_DIR } else { &typed });
+        network_names(&dir).iter().map(|name| Value::of(name.as_str())).collect()
+    }
+
+    /// The namespaces of `ip netns` by name, or by path where a path is begun or only a path is
+    /// accepted; and those of attachments elsewhere, to detach and examine them.
+    fn namespaces(&self) -> Vec<Value> {
+        let is_path = self.begun.contains('/') || self.is_of_cnitool();
+        let names = directory::file_names(NETNS_DIR.as_ref()).unwrap_or_default();
+        let names = names.iter().filter_map(|name| name.to_str());
+        let prefix = if is_path { [NETNS_DIR, "/"].concat() } else { String::new() };
+        let mut values: Vec<Value> =
+            names.map(|name| Value::of([prefix.as_str(), name].concat())).collect();
+        values.extend(self.namespaces_elsewhere());
+        if is_path && !values.iter().any(|value| value.word.starts_with(self.begun)) {
+            values.push(Value::of(":files"));
+        }
+        values
+    }
+
+    fn namespaces_elsewhere(&self) -> Vec<Value> {
+        if !["check", "del", "inspect"].contains(&self.line.verb()) {
+            return vec![];
+        }
+        let attached = self.attached().into_iter().map(|at| at.netns);
+        distinct(attached.filter(|netns| !netns.starts_with(NETNS_DIR)))
+    }
+
+    fn is_of_cnitool(&self) -> bool {
+        self.command.get_bin_name().is_some_and(|name| name.contains(cnitool::NAME))
+    }
+
+    /// The ids of containers that are attached.
+    fn containers(&self) -> Vec<Value> {
+        let ids = self.attached().into_iter().map(
+            |Parameters { key: Key { container_id, .. }, .. }| container_id.as_str().to_owned(),
+        );
+        distinct(ids)
+    }
+
+    /// The recorded attachments, as far as they can be read.
+    fn attached(&self) -> Vec<Parameters> {
+        let typed = self.line.setting("cache-dir", "");
+        let cache = Cache::new(if typed.is_empty() { cache::DEFAULT_DIR } else { &typed });
+        let found = cache.all().unwrap_or_default().into_iter();
+        found.filter_map(|found| found.record.ok()?.at).collect()
+    }
+
+    fn plugins(&self) -> Vec<Value> {
+        let value = |entry: &Entry| Value { word: entry.name.into(), about: entry.about.into() };
+        self.plugins.iter().map(value).collect()
+    }
+
+    fn formats(&self) -> Vec<Value> {
+        let usual = if self.line.verb() == "validate" { "text" } else { "table" };
+        vec![Value::of("json"), Value::of(usual)]
+    }
+}
+
+/// The words, each once.
+fn distinct(words: impl Iterator<Item = String>) -> Vec<Value> {
+    let mut words: Vec<String> = words.collect();
+    words.sort_unstable();
+    words.dedup();
+    words.into_iter().map(Value::of).collect()
+}

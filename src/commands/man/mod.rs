@@ -1,0 +1,158 @@
+//! `cni-multi man [DIR]`: the manual, written from the command line that the binary parses, from
+//! the [`Manual`] beside each command, and from the types that configurations decode into.
+
+use std::fs;
+use std::path::Path;
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::cnitool;
+use crate::error::{Error, Result};
+use crate::plain_file;
+use crate::plugin::Entry;
+use crate::terminal::manual::{Manual, Terms};
+use crate::terminal::visible::visible;
+use crate::terminal::{self, Streams};
+
+mod conflist;
+mod page;
+mod roff;
+
+/// The page about configurations.
+const CONFLIST: &str = "cni.conflist";
+
+/// The sections of this command's page.
+pub const MANUAL: Manual = Manual {
+    description: &[
+        "Without an argument, the names of the pages are printed.",
+        "The directory is a share directory; the pages go into its man/man1 and man/man5, and \
+         replace pages of the same names.",
+    ],
+    examples: &[
+        ("cni-multi man /usr/local/share", "Write all pages to where man(1) looks."),
+        ("cni-multi man --page cni-multi-net-add | man -l -", "Read a page that is not installed."),
+    ],
+    exit_status: EXIT_STATUS,
+    see_also: &["man(1)", "cni.conflist(5)"],
+    ..Manual::EMPTY
+};
+
+const EXIT_STATUS: Terms = &[
+    ("0", "Success."),
+    ("1", "A page could not be written."),
+    ("2", "The command line is invalid, or there is no page of this name."),
+];
+
+/// The command line.
+pub fn command() -> Command {
+    let dir = Arg::new("dir").value_name("DIR").conflicts_with("page");
+    let page = Arg::new("page").long("page").value_name("NAME");
+    Command::new("man")
+        .about("Write the pages of the manual, or list them")
+        .arg(dir.help("Write the pages below this directory, such as /usr/local/share"))
+        .arg(page.help("Print this page to stdout, as man(7) markup"))
+}
+
+/// Where the sections of a page come from: the words of a command lead to them.
+pub type Manuals = fn(&[&str]) -> Manual;
+
+/// Runs the command.
+pub fn run(
+    matches: &ArgMatches,
+    pages: &Pages,
+    plugins: &'static [Entry],
+    io: &mut Streams<'_>,
+) -> u8 {
+    let text = |name| matches.get_one::<String>(name).map(String::as_str);
+    let pages = pages.all(plugins);
+    match (text("dir"), text("page")) {
+        (Some(dir), _) => report(write(Path::new(dir), &pages), io),
+        (None, Some(name)) => print(name, &pages, io),
+        (None, None) => {
+            let names: Vec<String> = pages.iter().map(|page| page.title() + "\n").collect();
+            u8::from(terminal::write(io.stdout, &names.concat()).is_err())
+        }
+    }
+}
+
+fn report(done: Result<()>, io: &mut Streams<'_>) -> u8 {
+    let Err(error) = done else { return 0 };
+    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status reports it too
+    1
+}
+
+fn print(name: &str, pages: &[Page], io: &mut Streams<'_>) -> u8 {
+    let Some(page) = pages.iter().find(|page| page.name == name || page.title() == name) else {
+        let problem = format!("no page is named {name:?}; `cni-multi man` lists the pages");
+        let _ = writeln!(io.stderr, "{}", visible(&problem)); // the status reports it too
+        return 2;
+    };
+    u8::from(terminal::write(io.stdout, &page.text).is_err())
+}
+
+fn write(dir: &Path, pages: &[Page]) -> Result<()> {
+    for page in pages {
+        let dir = dir.join(format!("man/man{}", page.section));
+        fs::create_dir_all(&dir).map_err(Error::at_path("create", &dir))?;
+        let file = dir.join(format!("{}.{}", page.name, page.section));
+        let written = plain_file::create_anew(&file, page.text.as_bytes());
+        written.map_err(Error::at_path("write", &file))?;
+    }
+    Ok(())
+}
+
+/// A page.
+struct Page {
+    name: String,
+    section: u8,
+    text: String,
+}
+
+impl Page {
+    /// The name as pages refer to it.
+    fn title(&self) -> String {
+        format!("{}({})", self.name, self.section)
+    }
+}
+
+/// What the pages describe.
+pub struct Pages {
+    /// The whole command line.
+    pub commands: fn() -> Command,
+    /// The sections of each page.
+    pub manuals: Manuals,
+}
+
+impl Pages {
+    fn all(&self, plugins: &'static [Entry]) -> Vec<Page> {
+        let mut command = (self.commands)();
+        command.build();
+        let mut pages = vec![];
+        self.add(&command, &mut vec![], &mut pages);
+        pages.push(self.of_cnitool());
+        pages.push(Page { name: CONFLIST.into(), section: 5, text: conflist::page(plugins) });
+        pages
+    }
+
+    /// Adds the page of a command and those of its subcommands; `words` lead to the command.
+    fn add<'a>(&self, command: &'a Command, words: &mut Vec<&'a str>, pages: &mut Vec<Page>) {
+        words.push(command.get_name());
+        let name = words.join("-");
+        let parent = words[..words.len() - 1].join("-");
+        let parent = Some(parent.as_str()).filter(|parent| !parent.is_empty());
+        let manual = (self.manuals)(&words[1..]);
+        let text = page::of(command, &name, parent, &manual);
+        pages.push(Page { name, section: 1, text });
+        page::shown(command).for_each(|sub| self.add(sub, words, pages));
+        words.pop();
+    }
+
+    /// The page by the name of the link.
+    fn of_cnitool(&self) -> Page {
+        let mut command = cnitool::command();
+        command.build();
+        let manual = (self.manuals)(&[cnitool::NAME]);
+        let text = page::of(&command, cnitool::NAME, Some("cni-multi-cnitool"), &manual);
+        Page { name: cnitool::NAME.into(), section: 1, text }
+    }
+}

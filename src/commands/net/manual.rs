@@ -1,0 +1,95 @@
+//! The sections of the pages about `net` and its commands.
+
+use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE, Terms};
+
+/// The sections of the page about a command of `net`, or about `net` itself for an empty name.
+pub fn of(verb: &str) -> Manual {
+    let examples = PAGES.iter().find(|page| page.0 == verb).map_or(&[][..], |page| page.1);
+    Manual {
+        description: description(verb),
+        examples,
+        exit_status: SUCCESS_FAILURE_OR_USAGE,
+        files: FILES,
+        environment: if CALLS_PLUGINS.contains(&verb) { ENVIRONMENT } else { &ENVIRONMENT[..1] },
+        see_also: &["cni.conflist(5)", "cni-multi-validate(1)", "ip-netns(8)"],
+    }
+}
+
+/// The commands that call plugins.
+const CALLS_PLUGINS: [&str; 6] = ["", "add", "check", "del", "gc", "status"];
+
+fn description(verb: &str) -> &'static [&'static str] {
+    match verb {
+        "add" => &[
+            "The plugins of the network are called in order. If one fails, what the others did is \
+             undone, except with --no-undo.",
+        ],
+        "del" => &["It succeeds also if nothing is attached, and needs no namespace any more."],
+        "gc" => {
+            &["An attachment is detached if its namespace is gone. Then each plugin removes what \
+             belongs to none of the attachments that remain."]
+        }
+        _ => &[],
+    }
+}
+
+/// Each command with its examples.
+const PAGES: [(&str, Terms); 9] = [
+    (
+        "",
+        &[
+            ("cni-multi net list", "List the networks of this host."),
+            ("cni-multi net add pods blue", "Attach the namespace blue to the network pods."),
+        ],
+    ),
+    (
+        "add",
+        &[
+            ("cni-multi net add pods blue", "Attach a namespace of ip-netns(8) by its name."),
+            ("cni-multi net add pods /proc/4711/ns/net", "Attach the namespace of a process."),
+            (
+                "cni-multi net add pods blue --publish 8080:80 --ip 10.88.0.10",
+                "Publish a port of the host, and request an address.",
+            ),
+        ],
+    ),
+    ("check", &[("cni-multi net check pods blue", "Compare the attachment with the kernel.")]),
+    ("del", &[("cni-multi net del pods blue", "Detach the namespace blue.")]),
+    (
+        "gc",
+        &[
+            ("cni-multi net gc --dry-run", "List what would be removed in all networks."),
+            ("cni-multi net gc pods", "Remove what dead containers left in one network."),
+        ],
+    ),
+    ("status", &[("cni-multi net status pods", "Ask whether an add would be served.")]),
+    (
+        "list",
+        &[
+            ("cni-multi net list", "List the networks of this host."),
+            (
+                "cni-multi net list --conf-dir ./net.d -o json",
+                "List those of a directory, as JSON.",
+            ),
+        ],
+    ),
+    ("ps", &[("cni-multi net ps pods", "List the attachments to a network.")]),
+    (
+        "inspect",
+        &[("cni-multi net inspect pods blue", "Show the record, and the interface as it is now.")],
+    ),
+];
+
+const FILES: Terms = &[
+    ("/etc/cni/net.d", "Networks, as cni.conflist(5) describes."),
+    ("/var/lib/cni/results", "The records of attachments, in libcni's format."),
+    ("/run/netns", "The namespaces that are found by name."),
+];
+
+const ENVIRONMENT: Terms = &[
+    ("NETCONFPATH", "The directory of networks, without --conf-dir."),
+    ("CNI_PATH", "The directories of plugins, without --plugin-path."),
+    ("CNI_IFNAME", "The name of the interface, without --ifname."),
+    ("CNI_ARGS", "Arguments for plugins, without --args."),
+    ("CAP_ARGS", "Arguments by capability, without --capability-args."),
+];
