@@ -181,6 +181,7 @@ fn manual(words: &[&str]) -> Manual {
         "list" => MANUAL_OF_LIST,
         "install" => install::manual::MANUAL,
         "net" => net::manual::of(verb),
+        "doctor" => doctor::MANUAL,
         "validate" => validate::MANUAL,
         "schema" => schema::MANUAL,
         "completion" => completion::MANUAL,

@@ -333,6 +333,7 @@ fn shells_complete_networks_namespaces_and_containers() {
                     "cnitool",
                     "completion",
                     "dhcp",
+                    "doctor",
                     "help",
                     "install",
                     "list",

@@ -8,7 +8,34 @@ use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
 use crate::terminal::Streams;
+use crate::terminal::manual::Manual;
 use crate::terminal::visible::visible;
+
+/// Its page of the manual.
+pub const MANUAL: Manual = Manual {
+    description: &[
+        "The namespaces are those of a host, of a machine outside and of containers. Two containers \
+         ping each other, a published port is asked from outside, a rate is measured, an ADD fails \
+         and another is killed; then each plugin is attached, checked with packets and detached. \
+         Nothing of it reaches the machine's own network.",
+        "Where reference plugins are installed, a chain is run by both, side by side.",
+    ],
+    examples: &[
+        ("cni-multi doctor --selftest", "Try every plugin on this kernel."),
+        ("cni-multi doctor --selftest -o json", "The same, for a program."),
+    ],
+    exit_status: &[
+        ("0", "Everything works that this kernel has."),
+        ("1", "A check failed, or the kernel refuses namespaces."),
+        ("2", "The command line is invalid."),
+    ],
+    files: &[("/opt/cni/bin", "Where reference plugins may be.")],
+    environment: &[
+        ("CNI_PATH", "Directories in which reference plugins are looked for first."),
+        ("NO_COLOR", "No colour, if it is not empty."),
+    ],
+    see_also: &["namespaces(7)", "cni-multi-validate(1)"],
+};
 
 /// The command line.
 pub fn command() -> Command {
