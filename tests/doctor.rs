@@ -110,7 +110,7 @@ fn selftest_without_namespaces_names_the_switch() {
     }
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]));
     assert!(stderr.starts_with("make namespaces: "), "{stderr}");
-    assert!(stderr.contains("sysctl user.max_user_namespaces=10000"), "{stderr}");
+    assert!(stderr.contains("sysctl user.max_user_namespaces=15000"), "{stderr}");
 }
 
 /// All that it started has its stdout; the pipe ends with the last of them.

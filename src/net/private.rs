@@ -25,7 +25,7 @@ const OBSTACLES: [(&str, &str, &str); 3] = [
     (
         "/proc/sys/user/max_user_namespaces",
         "0",
-        "user namespaces are switched off: sysctl user.max_user_namespaces=10000, or run it as root",
+        "user namespaces are switched off: sysctl user.max_user_namespaces=15000, or run it as root",
     ),
     (
         "/proc/sys/kernel/unprivileged_userns_clone",
