@@ -305,13 +305,15 @@ show_mistake() {
 JSON
   ln -s cni-multi "$scratch/bridge"
   words "" "A mistake in a configuration, and where it is" "  \$ cni-multi validate 10-pods.conflist"
-  (cd "$scratch" && CNI_PATH=$scratch ./cni-multi validate 10-pods.conflist || :) | sed 's/^/  /'
+  (cd "$scratch" && CNI_PATH=$scratch ./cni-multi validate 10-pods.conflist) | sed 's/^/  /'
 }
 
 show_next_steps() {
+  pages=docs
+  [ -d "$here/docs" ] || pages=share/doc/cni-multi/docs # an archive's
   words "" "Next" \
     "  sudo ./install.sh    install it; --rollback goes one step back, --uninstall removes it" \
-    "  docs/README.md       all pages, by task: Kubernetes, podman, an upgrade, an error"
+    "  $pages/README.md       all pages, by task: Kubernetes, podman, an upgrade, an error"
 }
 
 # A link to the binary, and what the linker is tried with. dash runs no EXIT trap when a signal ends it.

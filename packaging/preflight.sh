@@ -88,7 +88,10 @@ sudo_user_with_cargo() {
   [ -x "$user_bin/cargo" ]
 }
 
-as_sudo_user() { sudo -u "$SUDO_USER" -H -- "$@"; }
+as_sudo_user() {
+  sudo -u "$SUDO_USER" -H -- env ${CARGO_TARGET_DIR:+"CARGO_TARGET_DIR=$CARGO_TARGET_DIR"} \
+    ${RUSTFLAGS:+"RUSTFLAGS=$RUSTFLAGS"} "$@"
+}
 
 # rust_version COMMAND...: such as 1.89.0; nothing if it cannot be called
 rust_version() { "$@" --version 2>/dev/null | sed -n 's/^rustc \([0-9][0-9.]*\).*/\1/p'; }
@@ -337,7 +340,7 @@ forbid_by_count() {
 # CAP_SYS_ADMIN is bit 21.
 forbid_by_right() {
   if is_superuser; then
-    [ $((0x$(status CapEff) >> 21 & 1)) = 0 ] || return
+    [ $((0x0$(status CapEff) >> 21 & 1)) = 0 ] || return
     lack_namespaces "it lacks CAP_SYS_ADMIN, as in most containers"
     advise "Start the container with --privileged, or type it outside."
   elif [ "$(fact kernel/unprivileged_userns_clone)" = 0 ]; then

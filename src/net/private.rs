@@ -9,7 +9,7 @@ use std::thread;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use nix::unistd::{Gid, Uid, getegid, geteuid};
+use nix::unistd::{getegid, geteuid};
 
 use crate::error::{Error, Result};
 
@@ -17,10 +17,9 @@ use crate::error::{Error, Result};
 const EMPTY: [&str; 2] = ["/run", "/var/lib"];
 
 /// Where `ip netns` and runtimes keep namespaces.
-const NETNS_DIR: &str = "/run/netns";
+pub const NETNS_DIR: &str = "/run/netns";
 
-/// What stands in the way of namespaces, with the next step: a file, the text that it then has, and
-/// the advice.
+/// Settings that forbid user namespaces: the file, its text in that case, and the advice.
 const OBSTACLES: [(&str, &str, &str); 3] = [
     (
         "/proc/sys/user/max_user_namespaces",
@@ -40,11 +39,12 @@ const OBSTACLES: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Moves this process, which has one thread, into network and mount namespaces of its own; into a
-/// user namespace as well if it lacks CAP_SYS_ADMIN. Its children are in a PID namespace that the
-/// first of them ends. [`EMPTY`] directories hide the machine's.
+/// Moves this single-threaded process into new network and mount namespaces, and without
+/// CAP_SYS_ADMIN into a new user namespace. Its children get a new PID namespace, which ends with the
+/// first child. [`EMPTY`] directories hide the machine's.
 pub fn enter() -> Result<()> {
-    unshare_all().and_then(|()| hide_machine()).map_err(|e| explained(&e))
+    unshare_all().map_err(|e| explained(&e))?;
+    hide_machine()
 }
 
 fn unshare_all() -> io::Result<()> {
@@ -62,46 +62,49 @@ fn leave(namespaces: CloneFlags) -> nix::Result<()> {
 
 /// Enters a user namespace, in which this user is root, together with the others.
 fn become_root_in(namespaces: CloneFlags) -> io::Result<()> {
-    let Ids { uid, gid } = Ids::current();
+    let uid = geteuid();
+    let gid = getegid();
     leave(namespaces | CloneFlags::CLONE_NEWUSER)?;
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
 }
 
-struct Ids {
-    uid: Uid,
-    gid: Gid,
-}
-
-impl Ids {
-    fn current() -> Ids {
-        Ids { uid: geteuid(), gid: getegid() }
-    }
-}
-
-fn hide_machine() -> io::Result<()> {
+fn hide_machine() -> Result<()> {
     let nothing: Option<&str> = None;
-    mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
+    let all = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(nothing, "/", nothing, all, nothing).map_err(|e| refused("/", e))?;
     for dir in EMPTY {
-        mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))?;
+        let mounted = mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), Some("mode=755"));
+        mounted.map_err(|e| refused(dir, e))?;
     }
-    // The links of this namespace. A container runtime may have made it read-only, so that it can
-    // be mounted in no other way: then only the addresses of PCI devices are the machine's.
+    // The links of this namespace. Where the kernel refuses, as in a container whose runtime has
+    // made it read-only, the addresses of PCI devices are the machine's.
     let _ = mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::MS_RDONLY, nothing);
-    fs::create_dir(NETNS_DIR)
+    let netns_dir = Path::new(NETNS_DIR);
+    fs::create_dir(netns_dir).map_err(Error::at_path("create", netns_dir))
 }
 
-/// Shows the processes of this PID namespace in /proc; called in its first process. A container
-/// runtime that hides parts of /proc makes the kernel refuse: then it shows all of the machine's.
-pub fn show_own_processes() {
-    let (nothing, flags) = (None::<&str>, MsFlags::empty());
-    let _ = mount(Some("proc"), "/proc", Some("proc"), flags, nothing);
+fn refused(mount: &str, errno: Errno) -> Error {
+    explained(&errno.into()).context(format_args!("mount on {mount}"))
+}
+
+/// Shows the processes of this PID namespace in /proc; called in its first process. Whether it does:
+/// the kernel refuses in a container whose runtime hides parts of /proc.
+pub fn show_own_processes() -> bool {
+    mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), None::<&str>).is_ok()
 }
 
 /// The error, with what stands in the way.
 fn explained(error: &io::Error) -> Error {
-    Error::io("make namespaces", error).with_details(obstacle())
+    let wrapped = Error::io("make namespaces", error);
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EPERM | Errno::EACCES | Errno::ENOSPC) => wrapped.with_details(obstacle()),
+        Some(Errno::EINVAL) => wrapped.with_details(
+            "in a chroot, or on a kernel without user namespaces: run it as root on the host",
+        ),
+        _ => wrapped,
+    }
 }
 
 fn obstacle() -> &'static str {

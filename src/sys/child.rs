@@ -1,6 +1,9 @@
 //! Children that run code of this process: fork(2) without exec.
 
+use std::fmt;
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -10,7 +13,10 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
 use super::trace::{self, Trace};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
+
+/// How long a joined thread may take to end.
+const THREAD_ENDS: Duration = Duration::from_secs(1);
 
 /// The exit status of a child whose work panicked, as that of a Rust program.
 const PANICKED: u8 = 101;
@@ -29,18 +35,29 @@ pub enum Ended {
     Killed(Signal),
 }
 
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Exited(status) => write!(f, "exit status {status}"),
+            Ended::Killed(signal) => write!(f, "killed by {signal}"),
+        }
+    }
+}
+
 impl Child {
-    /// Runs `work` in a child and ends it with the returned exit status. The caller has one thread:
-    /// of others the child would have the locks and not the threads.
+    /// Runs `work` in a child and ends it with the returned exit status. Fails if the process has
+    /// several threads: the child would inherit the locks that the others hold, and not them.
     pub fn start(work: impl FnOnce() -> u8) -> Result<Child> {
-        // SAFETY: the process has one thread, so no lock is held in the child forever.
+        require_one_thread()?;
+        // SAFETY: the process has one thread, so no lock stays held in the child.
         match unsafe { fork() }.map_err(|e| Error::kernel("start a process", e))? {
             ForkResult::Parent { child } => Ok(Child(child)),
             ForkResult::Child => exit(run(work)),
         }
     }
 
-    /// Follows it and its descendants, if its work begins with [`trace::begin_traced`].
+    /// Follows it and its descendants, if its work begins with [`trace::begin_traced`]. There must be
+    /// no other child.
     pub fn trace(self) -> Result<(Trace, Ended)> {
         let followed = trace::follow(self.0).map_err(|e| Error::kernel("trace a process", e))?;
         std::mem::forget(self);
@@ -68,6 +85,19 @@ impl Drop for Child {
     }
 }
 
+/// A thread that was joined may still be ending: it is counted as long as the kernel has it.
+fn require_one_thread() -> Result<()> {
+    let is_one = || fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
+    let end = Instant::now() + THREAD_ENDS;
+    while !is_one() {
+        if Instant::now() > end {
+            return Err(Error::new(Code::BUG, "fork in a process with several threads"));
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
 fn wait_for(child: Pid) -> nix::Result<Ended> {
     loop {
         match waitpid(child, None) {
@@ -80,7 +110,8 @@ fn wait_for(child: Pid) -> nix::Result<Ended> {
 }
 
 fn run(work: impl FnOnce() -> u8) -> u8 {
-    let _ = set_pdeathsig(Signal::SIGKILL); // an old kernel has it, too
+    // Fails for an invalid signal only; a parent that has ended already is not noticed.
+    let _ = set_pdeathsig(Signal::SIGKILL);
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED)
 }
 

@@ -14,16 +14,16 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 pub enum Wake {
     /// A file of the directory has changed.
     Change,
-    /// The directory is removed or unmounted.
+    /// The directory was removed, renamed or unmounted.
     Gone,
-    /// The time is over.
+    /// The timeout expired.
     Timeout,
     /// SIGTERM, SIGINT or SIGHUP.
     Shutdown,
 }
 
-/// A watched directory. The signals stay blocked: also process 1 of a container receives them so,
-/// for which the kernel discards signals without a handler.
+/// A watched directory. The signals stay blocked and are read from a signalfd(2): the kernel
+/// discards signals without a handler for process 1 of a container, unless they are blocked.
 pub struct DirectoryWatch {
     changes: Inotify,
     shutdown: SignalFd,
@@ -74,13 +74,14 @@ fn of_names() -> AddWatchFlags {
     AddWatchFlags::IN_CREATE
         | AddWatchFlags::IN_DELETE
         | AddWatchFlags::IN_MOVE
+        | AddWatchFlags::IN_MOVE_SELF
         | AddWatchFlags::IN_CLOSE_WRITE
         | AddWatchFlags::IN_ONLYDIR
 }
 
-/// The kernel sends no more events after this one.
+/// Whether the directory is no longer at its path, or the kernel sends no more events.
 fn is_last(event: &InotifyEvent) -> bool {
-    event.mask.contains(AddWatchFlags::IN_IGNORED)
+    event.mask.intersects(AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_MOVE_SELF)
 }
 
 fn block_shutdown() -> Result<SignalFd, Errno> {

@@ -32,7 +32,8 @@ pub fn begin_traced() -> nix::Result<()> {
 }
 
 /// Follows a child that has stopped itself, or has called exec after PTRACE_TRACEME, until all its
-/// descendants have ended; returns what they started and how the child ended.
+/// descendants have ended; returns what they started and how the child ended. The caller must have
+/// no other child: its status would be consumed, and waited for.
 pub fn follow(root: Pid) -> nix::Result<(Trace, Ended)> {
     let mut tracer = Tracer {
         root,
@@ -67,9 +68,15 @@ impl std::ops::AddAssign for Trace {
 
 impl Tracer {
     fn begin(&mut self) -> nix::Result<()> {
-        let first = waitpid(self.root, Some(WaitPidFlag::__WALL))?;
-        if first == WaitStatus::Stopped(self.root, Signal::SIGTRAP) {
-            self.programs.insert(self.root); // the stop of its exec
+        match waitpid(self.root, Some(WaitPidFlag::__WALL))? {
+            WaitStatus::Stopped(_, Signal::SIGTRAP) => {
+                self.programs.insert(self.root); // the stop of its exec
+            }
+            WaitStatus::Stopped(..) => (),
+            ended => {
+                self.take(ended); // it may not be traced
+                return Ok(());
+            }
         }
         let options = Options::PTRACE_O_TRACECLONE
             | Options::PTRACE_O_TRACEFORK
@@ -102,13 +109,18 @@ impl Tracer {
                 let is_own = self.seen.insert(task) && signal == Signal::SIGSTOP;
                 resume(task, Some(signal).filter(|_| !is_own));
             }
-            WaitStatus::Exited(task, status) if task == self.root => {
-                self.ended = Ended::Exited(status as u8);
-            }
-            WaitStatus::Signaled(task, signal, _) if task == self.root => {
-                self.ended = Ended::Killed(signal);
-            }
+            WaitStatus::Exited(task, status) => self.end(task, Ended::Exited(status as u8)),
+            WaitStatus::Signaled(task, signal, _) => self.end(task, Ended::Killed(signal)),
             _ => (),
+        }
+    }
+
+    /// The kernel may give the number of an ended task to another one.
+    fn end(&mut self, task: Pid, ended: Ended) {
+        self.seen.remove(&task);
+        self.programs.remove(&task);
+        if task == self.root {
+            self.ended = ended;
         }
     }
 
@@ -131,10 +143,16 @@ fn resume(task: Pid, signal: Option<Signal>) {
     let _ = ptrace::cont(task, signal); // it may have been killed
 }
 
-/// VmHWM of /proc/PID/status (proc(5)), which exec resets.
+/// VmHWM of /proc/PID/status (proc(5)), which exec resets; 0 if it is not known. Where /proc shows
+/// another PID namespace, the number is that of another process, which is not traced.
 fn peak_kib(task: Pid) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    if field(&status, "TracerPid:") == 0 { 0 } else { field(&status, "VmHWM:") }
+}
+
+/// A number in a status file.
+fn field(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.split_whitespace().next());
     number.and_then(|number| number.parse().ok()).unwrap_or_default()
 }

@@ -14,9 +14,10 @@ impl Style {
     /// No colour.
     pub const PLAIN: Style = Style { colour: false };
 
-    /// Colour if stdout is a terminal and NO_COLOR is empty or not set.
+    /// Colour if stdout is a terminal that has it, and NO_COLOR is empty or not set.
     pub fn of_stdout(env: &Environment) -> Style {
-        Style { colour: env.get("NO_COLOR").is_empty() && io::stdout().is_terminal() }
+        let is_able = io::stdout().is_terminal() && env.get("TERM") != "dumb";
+        Style { colour: is_able && env.get("NO_COLOR").is_empty() }
     }
 
     /// Bold text.
@@ -39,7 +40,7 @@ impl Style {
         self.code("33", text)
     }
 
-    /// Text in the background.
+    /// Faint text.
     pub fn faint(self, text: &str) -> String {
         self.code("2", text)
     }

@@ -178,6 +178,6 @@ impl<'a> Line<'a> {
 
 /// A word with its purpose, if it begins so.
 fn offer(word: &str, begun: &str, about: Option<String>) -> Option<String> {
-    let value = values::Value { word: word.to_owned(), about: about.unwrap_or_default() };
+    let value = values::Value::Word { word: word.to_owned(), about: about.unwrap_or_default() };
     value.line("", begun)
 }

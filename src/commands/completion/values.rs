@@ -7,38 +7,57 @@ use clap::{Arg, Command};
 
 use super::line::Line;
 use crate::cni::attachment::Key;
-use crate::commands::net::{NETNS_DIR, network_names};
+use crate::commands::net::network_names;
 use crate::commands::{CONF_DIR, cnitool};
+use crate::net::private::NETNS_DIR;
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::directory;
 use crate::runtime::parameters::Parameters;
 
-/// A word that may be typed, with its purpose.
-pub struct Value {
-    pub word: String,
-    pub about: String,
+/// What may be typed.
+pub enum Value {
+    /// A word, with its purpose.
+    Word {
+        /// The word.
+        word: String,
+        /// Its purpose; may be empty.
+        about: String,
+    },
+    /// The files that the shell finds.
+    Files,
+    /// The directories that the shell finds.
+    Directories,
 }
 
 impl Value {
     fn of(word: impl Into<String>) -> Value {
-        Value { word: word.into(), about: String::new() }
+        Value::Word { word: word.into(), about: String::new() }
     }
 
     /// The line for the script, if the word begins with `begun`. A shell gets no word that it would
-    /// have to quote.
+    /// have to quote, and none that it would take for another kind of line.
     pub fn line(self, prefix: &str, begun: &str) -> Option<String> {
-        let is_offered =
-            self.word.starts_with(':') || (self.word.starts_with(begun) && is_plain(&self.word));
-        let tab = if self.about.is_empty() { "" } else { "\t" };
-        let prefix = if self.word.starts_with(':') { "" } else { prefix };
-        is_offered.then(|| [prefix, &self.word, tab, &self.about, "\n"].concat())
+        match self {
+            Value::Files => Some(":files\n".to_owned()),
+            Value::Directories => Some(":directories\n".to_owned()),
+            Value::Word { word, about } => {
+                let tab = if about.is_empty() { "" } else { "\t" };
+                let is_offered = word.starts_with(begun) && is_plain(&word);
+                is_offered.then(|| [prefix, &word, tab, &about, "\n"].concat())
+            }
+        }
+    }
+
+    fn begins(&self, begun: &str) -> bool {
+        matches!(self, Value::Word { word, .. } if word.starts_with(begun))
     }
 }
 
 /// Whether no shell changes the word.
 fn is_plain(word: &str) -> bool {
-    word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./@%+,:=-".contains(&byte))
+    !word.starts_with(':')
+        && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./@%+,:=-".contains(&byte))
 }
 
 /// Where values are typed.
@@ -74,8 +93,8 @@ impl Place<'_> {
             "ID" | "CONTAINER" => self.containers(),
             "PLUGIN" => self.plugins(),
             "FORMAT" => self.formats(),
-            "FILE" => vec![Value::of(":files")],
-            "DIR" | "DIRS" => vec![Value::of(":directories")],
+            "FILE" => vec![Value::Files],
+            "DIR" | "DIRS" => vec![Value::Directories],
             _ => vec![],
         }
     }
@@ -96,8 +115,8 @@ impl Place<'_> {
         let mut values: Vec<Value> =
             names.map(|name| Value::of([prefix.as_str(), name].concat())).collect();
         values.extend(self.namespaces_elsewhere());
-        if is_path && !values.iter().any(|value| value.word.starts_with(self.begun)) {
-            values.push(Value::of(":files"));
+        if is_path && !values.iter().any(|value| value.begins(self.begun)) {
+            values.push(Value::Files);
         }
         values
     }
@@ -131,12 +150,14 @@ impl Place<'_> {
     }
 
     fn plugins(&self) -> Vec<Value> {
-        let value = |entry: &Entry| Value { word: entry.name.into(), about: entry.about.into() };
+        let value =
+            |entry: &Entry| Value::Word { word: entry.name.into(), about: entry.about.into() };
         self.plugins.iter().map(value).collect()
     }
 
     fn formats(&self) -> Vec<Value> {
-        let usual = if self.line.verb() == "validate" { "text" } else { "table" };
+        let usual =
+            if ["validate", "doctor"].contains(&self.line.verb()) { "text" } else { "table" };
         vec![Value::of("json"), Value::of(usual)]
     }
 }

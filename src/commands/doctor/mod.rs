@@ -15,9 +15,10 @@ use crate::terminal::visible::visible;
 pub const MANUAL: Manual = Manual {
     description: &[
         "The namespaces are those of a host, of a machine outside and of containers. Two containers \
-         ping each other, a published port is asked from outside, a rate is measured, an ADD fails \
+         ping each other, a published port is reached from outside, a rate is measured, an ADD fails \
          and another is killed; then each plugin is attached, checked with packets and detached. \
-         Nothing of it reaches the machine's own network.",
+         Nothing of it reaches the machine's own network, but for modules that the kernel loads: \
+         those of dummy and ifb make dummy0, ifb0 and ifb1 there.",
         "Where reference plugins are installed, a chain is run by both, side by side.",
     ],
     examples: &[

@@ -17,11 +17,16 @@ pub const MANUAL: Manual = Manual {
         ("cni-multi install --dir /usr/lib/cni", "Install where containerd of Debian looks."),
         ("cni-multi install --rollback", "Go back to the binary before."),
         ("cni-multi install --uninstall", "Go back to the plugins before."),
+        (
+            "cni-multi install --watch",
+            "Restore the links that other programs overwrite, until SIGTERM.",
+        ),
     ],
     exit_status: SUCCESS_FAILURE_OR_USAGE,
     files: &[
         ("/opt/cni/bin/cni-multi", "The binary; each plugin is a link to it."),
         ("/opt/cni/bin/.cni-multi", "The binary before, and what was replaced."),
+        ("/opt/cni/bin/.cni-multi/on-path", "The links that --path has made."),
         ("/usr/local/bin/cni-multi, /usr/local/bin/cnitool", "Links to the binary."),
     ],
     see_also: &["cni-multi-list(1)", "cni-multi-man(1)"],

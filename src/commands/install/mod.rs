@@ -86,7 +86,7 @@ fn flag_left() -> Arg {
 
 fn flag_watch() -> Arg {
     flag("watch", "Stay, and keep the links to this build that other programs overwrite")
-        .conflicts_with_all(["uninstall", "rollback", "dry-run", "left"])
+        .conflicts_with_all(["uninstall", "rollback", "dry-run", "left", "path"])
 }
 
 fn flag(name: &'static str, help: &'static str) -> Arg {
@@ -340,7 +340,7 @@ impl Work<'_> {
 
     fn put_link(&mut self, link: &str) -> Result<()> {
         let dir = self.dir.clone();
-        if !on_path::require_place(link, &dir)? {
+        if !on_path::is_wanted(link, &dir)? {
             return Ok(());
         }
         let step = Step::PutOnPath(link, &dir);

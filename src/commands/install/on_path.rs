@@ -88,7 +88,7 @@ fn distinct(links: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// Links the path to the binary in the plugin directory, and records the link first. symlink(2)
-/// never replaces a file that has come meanwhile.
+/// fails if the path exists, so a file that was created in between is kept.
 pub fn link(link: &str, plugins: &str) -> Result<()> {
     record(link)?;
     let dir = Path::new(link).parent().unwrap_or(Path::new("/"));
@@ -114,8 +114,9 @@ pub fn taken(link: &str, plugins: &str) -> Error {
     Error::new(Code::CONFLICT, problem).with_details(advice)
 }
 
-/// Whether the link can be made: it is not there, and the directory can be written.
-pub fn require_place(link: &str, plugins: &str) -> Result<bool> {
+/// Whether the link must be made. Fails if another file has its path, or if the directory cannot be
+/// written.
+pub fn is_wanted(link: &str, plugins: &str) -> Result<bool> {
     if is_ours(link, plugins) {
         return Ok(false);
     }

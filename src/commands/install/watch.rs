@@ -28,10 +28,10 @@ use crate::sys::directory_watch::{DirectoryWatch, Wake};
 /// Waits this long after a change: a package manager changes one name after the other.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest pause between two repairs, if another program insists.
+/// The longest pause between two repairs, while another program keeps overwriting the links.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// After this time without a repair, the next change is no longer taken for a dispute.
+/// After this time without a repair, the back-off restarts at [`FIRST_PAUSE`].
 const CALM: Duration = Duration::from_secs(600);
 
 /// Watches the directory until a signal ends it.
@@ -126,15 +126,18 @@ impl Keeper<'_> {
             let retry = self.look(work);
             match watch.wait(retry).map_err(no_wait)? {
                 Wake::Shutdown => return Ok(()),
-                Wake::Gone => return Err(Error::io("watch the directory", &gone())),
-                Wake::Timeout => continue,
+                Wake::Gone => return Err(gone()),
+                Wake::Timeout if is_at(&work.dir) => continue,
+                Wake::Timeout => return Err(gone()),
                 Wake::Change => (),
             }
             let pause = self.back_off.pause(since_boot());
             if watch.sleep(pause).map_err(no_wait)? == Wake::Shutdown {
                 return Ok(());
             }
-            watch.drain().map_err(no_wait)?;
+            if watch.drain().map_err(no_wait)? == Wake::Gone || !is_at(&work.dir) {
+                return Err(gone());
+            }
         }
     }
 
@@ -232,8 +235,16 @@ impl Keeper<'_> {
     }
 }
 
-fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, "it was removed")
+/// Whether the path still leads to the working directory. A process keeps its working directory
+/// alive, so the kernel reports no removal of it.
+fn is_at(dir: &str) -> bool {
+    let identity = |path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    identity(".").is_some() && identity(".") == identity(dir)
+}
+
+fn gone() -> Error {
+    let error = io::Error::new(io::ErrorKind::NotFound, "it was removed or renamed");
+    Error::io("watch the directory", &error)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! `cni-multi man [DIR]`: the manual, written from the command line that the binary parses, from
 //! the [`Manual`] beside each command, and from the types that configurations decode into.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use clap::{Arg, ArgMatches, Command};
@@ -20,6 +21,9 @@ mod roff;
 
 /// The page about configurations.
 const CONFLIST: &str = "cni.conflist";
+
+/// The mode of a page: every user reads it.
+const FOR_ALL: u32 = 0o644;
 
 /// The sections of this command's page.
 pub const MANUAL: Manual = Manual {
@@ -95,7 +99,8 @@ fn write(dir: &Path, pages: &[Page]) -> Result<()> {
         let dir = dir.join(format!("man/man{}", page.section));
         fs::create_dir_all(&dir).map_err(Error::at_path("create", &dir))?;
         let file = dir.join(format!("{}.{}", page.name, page.section));
-        let written = plain_file::create_anew(&file, page.text.as_bytes());
+        let written = plain_file::create_anew(&file, page.text.as_bytes())
+            .and_then(|()| fs::set_permissions(&file, Permissions::from_mode(FOR_ALL)));
         written.map_err(Error::at_path("write", &file))?;
     }
     Ok(())

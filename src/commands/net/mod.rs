@@ -23,7 +23,6 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-pub use self::operator::NETNS_DIR;
 use self::operator::Operator;
 use crate::cni::answer::ErrorObject;
 use crate::cni::attachment::NetworkName;

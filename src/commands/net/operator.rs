@@ -11,14 +11,12 @@ use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::commands::{CONF_DIR, plugin_path, typed_or_variable};
 use crate::error::Result;
+use crate::net::private::NETNS_DIR;
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::Runtime;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
-
-/// The directory where `ip netns` puts its namespaces.
-pub const NETNS_DIR: &str = "/run/netns";
 
 /// A parsed command line and its environment.
 pub struct Operator<'a> {

@@ -55,7 +55,7 @@ const STDIN_ARGUMENT: &str = "-";
 
 /// The sections of its page.
 pub const MANUAL: Manual = Manual {
-    description: &["Nothing is changed, and the kernel is not asked."],
+    description: &["Nothing is changed, and the kernel is not queried."],
     examples: &[
         ("cni-multi validate", "Check every network of this host."),
         ("cni-multi validate --strict net.d/10-pods.conflist", "Refuse warnings, too."),

@@ -1,4 +1,4 @@
-//! The whole ruleset, for comparisons: what `nft list ruleset` prints, in the kernel's form.
+//! The ruleset, for comparisons: what `nft list ruleset` prints, in the kernel's form.
 
 use super::socket::{Nft, Query};
 use super::uapi::*;
@@ -31,7 +31,17 @@ const KINDS: [Kind; 4] = [
         request: NFT_MSG_GETRULE,
         attributes: &[NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_USERDATA],
     },
-    Kind { name: "set", request: NFT_MSG_GETSET, attributes: &[NFTA_SET_TABLE, NFTA_SET_NAME] },
+    Kind {
+        name: "set",
+        request: NFT_MSG_GETSET,
+        attributes: &[
+            NFTA_SET_TABLE,
+            NFTA_SET_NAME,
+            NFTA_SET_FLAGS,
+            NFTA_SET_KEY_TYPE,
+            NFTA_SET_DATA_TYPE,
+        ],
+    },
 ];
 
 /// The name of a set.
@@ -42,8 +52,8 @@ struct SetName {
 }
 
 impl Nft {
-    /// Every table, chain, rule, set and element of the namespace: a line each, sorted. Equal lists
-    /// are equal rulesets.
+    /// Tables, chains, rules, sets and elements of the families inet, ip, ip6 and bridge: a line
+    /// each, sorted. Flowtables and stateful objects are not listed.
     pub fn ruleset(&self) -> Result<Vec<String>> {
         let mut lines = vec![];
         for family in FAMILIES {

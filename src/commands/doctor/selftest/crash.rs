@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::need;
 use super::networks;
+use super::pods;
 use super::report::{Report, millis};
 use super::snapshot::Snapshot;
 use super::world::{Container, Network, World};
@@ -21,14 +23,19 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The last plugin of a chain fails, and nothing is left of those before.
 pub fn failed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     report.chapter("An ADD that fails")?;
+    if let Some(lack) = need::lacking(&pods::NEEDS, world.host.netlink()?)? {
+        return report.miss("a failed ADD", &lack);
+    }
     let green = Container::make("failing")?;
     let before = Snapshot::take(world, &[&green])?;
     let mut refusal = None;
     report.check("the fourth plugin of a chain fails, and the runtime gets its error", || {
+        let changes = Watch::links()?;
         let Err(error) = world.add(&networks::failing()?, &green) else {
             return Err(Error::check("the ADD succeeded"));
         };
-        if error.code != Code::INVALID_CONFIG {
+        let has_begun = changes.until(Instant::now())?;
+        if error.code != Code::INVALID_CONFIG || !has_begun {
             return Err(error);
         }
         let text = format!("code {}", error.code.0);
@@ -45,18 +52,20 @@ pub fn failed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An ADD gets SIGKILL in its middle, its container is removed, and GC removes what is left.
+/// Kills an ADD in its middle, deletes its container, and requires that GC removes what the ADD has
+/// made.
 pub fn killed_add(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     report.chapter("kill -9 in the middle of an ADD")?;
+    if let Some(lack) = need::lacking(&pods::NEEDS, world.host.netlink()?)? {
+        return report.miss("a killed ADD", &lack);
+    }
     let yellow = Container::make("killed")?;
     let network = networks::pods()?;
     let before = Snapshot::take(world, &[])?;
     let links = world.host.netlink()?.links()?.len();
     report.check("the ADD is killed while it sets up its links", || {
-        let time = kill_in_the_middle(world, &network, &yellow)?;
-        let after = Snapshot::take(world, &[])?;
-        let left = after.beyond(&before).len();
-        Ok(format!("after {}, objects left: {left}", millis(time)))
+        let kill = kill_in_the_middle(world, &network, &yellow, &before)?;
+        Ok(format!("after {}, objects left: {}", millis(kill.time), kill.left))
     })?;
     report.check("container gone, GC: nothing is left, and red and blue are whole", || {
         remove(world, yellow, links)?;
@@ -80,24 +89,44 @@ fn remove(world: &World<'_>, container: Container, links: usize) -> Result<()> {
     Ok(())
 }
 
-/// Kills an ADD before it ends; the time that it ran.
+/// An ADD that was killed.
+struct Kill {
+    /// The time that it ran.
+    time: Duration,
+    /// The number of objects of the host that it left.
+    left: usize,
+}
+
+/// Kills an ADD between the first object that it makes and its end.
 fn kill_in_the_middle(
     world: &World<'_>,
     network: &Network,
     container: &Container,
-) -> Result<Duration> {
+    before: &Snapshot,
+) -> Result<Kill> {
     for _ in 0..TRIES {
-        let watch = Watch::links()?;
+        let changes = Watch::links()?;
         let begin = Instant::now();
         let add = Child::start(|| u8::from(world.add(network, container).is_err()))?;
-        for _ in 0..EVENTS {
-            watch.until(begin + PATIENCE)?;
-        }
+        wait_for_links(&changes, begin + PATIENCE)?;
         let time = begin.elapsed();
-        if matches!(add.kill()?, Ended::Killed(_)) {
-            return Ok(time);
+        let ended = add.kill()?;
+        let left = Snapshot::take(world, &[])?.beyond(before).len();
+        match ended {
+            Ended::Killed(_) if left > 0 => return Ok(Kill { time, left }),
+            Ended::Exited(1..) => return Err(Error::check("the ADD failed before the kill")),
+            _ => world.del(network, container)?, // the kill came too early, or too late
         }
-        world.del(network, container)?;
     }
-    Err(Error::check(format!("each of {TRIES} ADDs ended before the kill came")))
+    Err(Error::check(format!("none of {TRIES} kills came in the middle of an ADD")))
+}
+
+/// Waits until the kernel has reported some changes of links.
+fn wait_for_links(changes: &Watch, end: Instant) -> Result<()> {
+    for _ in 0..EVENTS {
+        if !changes.until(end)? {
+            return Err(Error::check(format!("no link changed within {PATIENCE:?}")));
+        }
+    }
+    Ok(())
 }

@@ -2,17 +2,18 @@
 //!
 //! Everything happens in namespaces of the command's own ([`private`]), so nothing of it reaches
 //! the machine. [`world`] is the host in there, with containers and a machine outside; [`traffic`]
-//! is packets, [`snapshot`] compares what was before with what is after, [`report`] prints. Each
-//! other module is a chapter of what is tried.
+//! is packets, [`snapshot`] compares what was before with what is after, [`need`] is what a kernel
+//! may lack, [`report`] prints. Each other module is a chapter of what is tried.
 
 mod crash;
+mod need;
 mod networks;
 mod plugins;
+mod pods;
 mod reference;
 mod report;
 mod snapshot;
 mod traffic;
-mod walk;
 mod world;
 
 use std::io::Write;
@@ -28,20 +29,23 @@ use crate::terminal::style::Style;
 
 /// What is tried, in order. An error ends its chapter.
 const CHAPTERS: [fn(&World<'_>, &mut Report<'_>) -> Result<()>; 8] = [
-    walk::two_containers,
-    walk::published_port,
-    walk::rate_limit,
+    pods::two_containers,
+    pods::published_port,
+    pods::rate_limit,
     crash::failed_add,
     crash::killed_add,
-    walk::farewell,
+    pods::detach_both,
     plugins::every_plugin,
     reference::side_by_side,
 ];
 
+/// The note where /proc could not be mounted.
+const HIDDEN_PROC: &str = "  – this container hides parts of /proc, so sysctls may be read-only\n";
+
 /// Runs it all and prints the outcome; whether everything passed that this kernel has.
 ///
-/// A child does the work: as the first process of its PID namespace it takes every process that it
-/// started along when it ends.
+/// A child does the work. It is process 1 of its PID namespace, so the kernel kills all its
+/// descendants when it ends.
 pub fn run(
     plugins: &'static [Entry],
     env: &Environment,
@@ -56,7 +60,7 @@ pub fn run(
     match child.wait()? {
         Ended::Exited(0) => Ok(true),
         Ended::Exited(1) => Ok(false),
-        ended => Err(Error::new(Code::BUG, format!("the selftest ended early: {ended:?}"))),
+        ended => Err(Error::new(Code::BUG, format!("the selftest did not end by itself: {ended}"))),
     }
 }
 
@@ -67,13 +71,16 @@ fn inside(
     as_json: bool,
     stdout: &mut dyn Write,
 ) -> Result<bool> {
-    private::show_own_processes();
+    let sees_own_processes = private::show_own_processes();
     let style = if as_json { Style::PLAIN } else { Style::of_stdout(env) };
     let mut report = Report::begin(stdout, style, as_json)?;
+    if !sees_own_processes {
+        report.print(HIDDEN_PROC)?;
+    }
     let world = World::make(plugins, env)?;
     for chapter in CHAPTERS {
         let ended = chapter(&world, &mut report);
-        report.survive(ended)?;
+        report.end_chapter(ended)?;
     }
     report.finish()
 }

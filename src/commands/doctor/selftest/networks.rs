@@ -7,9 +7,11 @@ use crate::error::Result;
 pub const BRIDGE: &str = "cni0";
 /// The port of the host that leads to the first container.
 pub const HOST_PORT: u16 = 8080;
+/// A port of the host that no container has.
+const OTHER_PORT: u16 = 8081;
 /// The port that the container listens on.
 pub const PORT: u16 = 80;
-/// The limit of what a container receives, in bits per second.
+/// The limit of what a container receives, and of what it sends, in bits per second.
 pub const LIMIT: u32 = 20_000_000;
 /// What the limit lets pass at once, in bits: a tenth of a second, so that a busy machine may stop
 /// this process for as long without a loss.
@@ -23,13 +25,14 @@ pub fn pods() -> Result<Network> {
 
 /// Pods, and a port of the host that leads to the container.
 pub fn published() -> Result<Network> {
-    let mapping = format!(r#"{{"hostPort":{HOST_PORT},"containerPort":{PORT},"protocol":"tcp"}}"#);
-    pods()?.with_capabilities(&format!(r#"{{"portMappings":[{mapping}]}}"#))
+    pods()?.with_capabilities(&publishing(HOST_PORT))
 }
 
-/// Pods that receive no more than [`LIMIT`].
+/// Pods that receive and send no more than [`LIMIT`].
 pub fn limited() -> Result<Network> {
-    let limit = format!(r#"{{"type":"bandwidth","ingressRate":{LIMIT},"ingressBurst":{BURST}}}"#);
+    let limit = format!(
+        r#"{{"type":"bandwidth","ingressRate":{LIMIT},"ingressBurst":{BURST},"egressRate":{LIMIT},"egressBurst":{BURST}}}"#
+    );
     Network::new("pods", &format!("[{},{},{},{limit}]", bridge(), portmap(), firewall()))
 }
 
@@ -43,17 +46,21 @@ pub fn chain() -> Result<Network> {
       {"type":"tuning","sysctl":{"net.ipv4.conf.eth0.arp_filter":"1"}},
       {"type":"bandwidth","ingressRate":10000000,"ingressBurst":1000000,
         "egressRate":10000000,"egressBurst":1000000}]"#;
-    let mapping = r#"{"hostPort":8080,"containerPort":80,"protocol":"tcp"}"#;
-    Network::of_version("1.0.0", "chain", plugins)?
-        .with_capabilities(&format!(r#"{{"portMappings":[{mapping}]}}"#))
+    Network::of_version("1.0.0", "chain", plugins)?.with_capabilities(&publishing(HOST_PORT))
 }
 
 /// Pods whose last plugin fails: the kernel has no such sysctl.
 pub fn failing() -> Result<Network> {
     let tuning = r#"{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.no_such_key":"1"}}"#;
     let plugins = format!("[{},{},{},{tuning}]", bridge(), portmap(), firewall());
-    let mapping = r#"{"hostPort":8081,"containerPort":80,"protocol":"tcp"}"#;
-    Network::new("pods", &plugins)?.with_capabilities(&format!(r#"{{"portMappings":[{mapping}]}}"#))
+    Network::new("pods", &plugins)?.with_capabilities(&publishing(OTHER_PORT))
+}
+
+/// The capability arguments that publish the container's port.
+fn publishing(host_port: u16) -> String {
+    format!(
+        r#"{{"portMappings":[{{"hostPort":{host_port},"containerPort":{PORT},"protocol":"tcp"}}]}}"#
+    )
 }
 
 fn bridge() -> String {

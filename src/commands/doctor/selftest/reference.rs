@@ -8,9 +8,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::need;
 use super::networks::{self, BRIDGE};
+use super::pods;
 use super::report::{Outcome, Report, millis, text_of};
 use super::world::{Container, Network, World};
+use crate::cni::delegate;
 use crate::error::{Error, Result};
 use crate::runtime::chain::OnFailure;
 use crate::sys::child::{Child, Ended};
@@ -25,6 +28,8 @@ const PROGRAMS: [&str; 6] = ["bridge", "host-local", "portmap", "firewall", "tun
 const OWN: &str = "/run/cni-multi";
 /// How often each side is timed; the best counts.
 const RUNS: usize = 2;
+/// The exit status of a child that the kernel does not let its parent trace.
+const NOT_TRACED: u8 = 2;
 /// The columns of the table.
 const NAME_WIDTH: usize = 24;
 const WIDTH: usize = 16;
@@ -41,17 +46,22 @@ struct Costs {
 /// Prints both sides, if there is another.
 pub fn side_by_side(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     let variable = world.env.get("CNI_PATH");
-    let places = variable.split(':').chain(PLACES).filter(|dir| !dir.is_empty());
+    let places = variable.split(':').chain(PLACES).filter(|dir| dir.starts_with('/'));
     let Some(reference) = places.into_iter().find(|dir| is_reference(Path::new(dir))) else {
         return Ok(());
     };
+    if need::lacking(&pods::NEEDS_OF_LIMIT, world.host.netlink()?)?.is_some() {
+        return Ok(());
+    }
     report.chapter("Side by side with the plugins that are installed here")?;
     link_own()?;
     let ours = costs(world, OWN)?;
     match costs(world, reference) {
         Ok(theirs) => compare(report, reference, ours, theirs),
         Err(error) => {
-            report.print(&format!("  {reference} does not work here: {}\n", text_of(&error)))
+            report.print(&format!("  {reference} does not work here: {}\n", text_of(&error)))?;
+            report.enter("reference plugins", Outcome::Missing(text_of(&error)));
+            Ok(())
         }
     }
 }
@@ -59,9 +69,8 @@ pub fn side_by_side(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
 /// Whether the directory has every program, and none is this binary.
 fn is_reference(dir: &Path) -> bool {
     PROGRAMS.iter().all(|name| {
-        fs::canonicalize(dir.join(name)).is_ok_and(|program| {
-            program.is_file() && program.file_name().is_some_and(|name| name != "cni-multi")
-        })
+        let program = dir.join(name);
+        program.is_file() && !delegate::is_this_binary(&program)
     })
 }
 
@@ -76,8 +85,12 @@ fn link_own() -> Result<()> {
 
 /// Times both operations, and traces an ADD.
 fn costs(world: &World<'_>, dir: &str) -> Result<Costs> {
-    let side =
-        Side { world, dir, network: networks::chain()?, container: Container::make(name_of(dir))? };
+    let side = Side {
+        world,
+        dir,
+        network: networks::chain()?,
+        container: Container::make(container_name(dir))?,
+    };
     let mut best = side.time()?;
     for _ in 1..RUNS {
         let run = side.time()?;
@@ -90,7 +103,7 @@ fn costs(world: &World<'_>, dir: &str) -> Result<Costs> {
 }
 
 /// The container of a side.
-fn name_of(dir: &str) -> &'static str {
+fn container_name(dir: &str) -> &'static str {
     if dir == OWN { "ours" } else { "theirs" }
 }
 
@@ -127,11 +140,15 @@ impl Side<'_> {
     fn trace(&self) -> Result<Option<Trace>> {
         let traced = Child::start(|| match trace::begin_traced() {
             Ok(()) => u8::from(self.add().is_err()),
-            Err(_) => 1,
+            Err(_) => NOT_TRACED,
         })?;
         let (trace, ended) = traced.trace()?;
         self.del()?;
-        Ok(Some(trace).filter(|_| ended == Ended::Exited(0)))
+        match ended {
+            Ended::Exited(0) => Ok(Some(trace)),
+            Ended::Exited(NOT_TRACED) => Ok(None),
+            _ => Err(Error::check("the ADD failed while it was traced")),
+        }
     }
 }
 
@@ -176,7 +193,8 @@ fn rows() -> [Row; 5] {
 }
 
 fn traced(costs: Costs, show: fn(Trace) -> String) -> String {
-    costs.trace.map_or_else(|| "not known".to_owned(), show)
+    let known = costs.trace.filter(|trace| trace.peak_kib > 0);
+    known.map_or_else(|| "not known".to_owned(), show)
 }
 
 fn megabytes(bytes: u64) -> String {

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use super::need::Lack;
 use crate::cni::json::Value;
 use crate::error::{Error, Result, warn};
 use crate::terminal::style::Style;
@@ -79,10 +80,18 @@ impl<'a> Report<'a> {
         Ok(self.enter(claim, outcome))
     }
 
-    /// Prints and enters the error that ended a chapter.
-    pub fn survive(&mut self, ended: Result<()>) -> Result<()> {
+    /// Prints and enters the error that ended a chapter early, if there is one.
+    pub fn end_chapter(&mut self, ended: Result<()>) -> Result<()> {
         let Err(error) = ended else { return Ok(()) };
         self.check("the rest of this chapter", || Err(error)).map(drop)
+    }
+
+    /// Prints and enters a check that cannot be made.
+    pub fn miss(&mut self, claim: &str, lack: &Lack) -> Result<()> {
+        let outcome = Outcome::Missing(lack.to_string());
+        self.print(&self.line(claim, &outcome))?;
+        self.enter(claim, outcome);
+        Ok(())
     }
 
     /// Enters an outcome whose line is printed by the caller; whether it passed.
@@ -145,7 +154,7 @@ fn heading() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let (version, machine) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     format!(
-        "cni-multi {version} on Linux {} {machine}, in namespaces of its own: nothing outside changes",
+        "cni-multi {version} on Linux {} {machine}, in namespaces of its own",
         visible(release.trim_end())
     )
 }
@@ -218,7 +227,7 @@ mod tests {
         let (text, passed) =
             printed(Style::PLAIN, |report| report.check("it works", || Err(error())).map(drop));
         assert_eq!((text.as_str(), passed), ("  ✗ it works\n      no; because\\u{1b}[31m", false));
-        let (text, passed) = printed(Style::PLAIN, |report| report.survive(Err(error())));
+        let (text, passed) = printed(Style::PLAIN, |report| report.end_chapter(Err(error())));
         assert!(text.contains("✗ the rest of this chapter") && !passed, "{text}");
     }
 

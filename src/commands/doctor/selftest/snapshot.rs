@@ -86,7 +86,9 @@ fn is_chosen(net: &IpNet) -> bool {
 }
 
 fn link_line(link: &Link) -> String {
-    format!("link {} {:?} {:?} mtu {}", link.name, link.kind_text(), link.alias, link.mtu)
+    let Link { name, alias, mtu, up, master, promisc, .. } = link;
+    let kind = link.kind_text();
+    format!("link {name} {kind} {alias:?} mtu {mtu} up {up} master {master:?} promisc {promisc}")
 }
 
 /// The files below a directory, which may be missing.

@@ -3,7 +3,10 @@
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::error::{Error, Result};
 use crate::net::echo;
@@ -18,8 +21,7 @@ const DATAGRAM: usize = 1200;
 const HEADERS: usize = 8 + 20 + 14;
 /// How many datagrams are sent at a time.
 const BURST: usize = 64;
-/// The time after a burst in which the link forwards, at least: the kernel rounds it up, to ten
-/// milliseconds where it counts time most coarsely.
+/// The receive timeout after a burst. The kernel rounds it up to a jiffy: 10 ms with HZ=100.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Echo requests until one is answered; the time of that one.
@@ -36,7 +38,7 @@ pub struct End<'a> {
 }
 
 /// What a connection has shown.
-pub struct Met {
+pub struct Connection {
     /// The client's address, as the server sees it.
     pub client: IpAddr,
     /// The time from the first packet to the answer.
@@ -44,7 +46,7 @@ pub struct Met {
 }
 
 /// A TCP connection from the client to the server, over which each sends a line.
-pub fn connect(client: &End<'_>, server: &End<'_>) -> Result<Met> {
+pub fn connect(client: &End<'_>, server: &End<'_>) -> Result<Connection> {
     let End { netns, address } = client;
     let failed = |e: io::Error| Error::io(format_args!("connect to {address}"), &e);
     let listens = server.address;
@@ -52,14 +54,16 @@ pub fn connect(client: &End<'_>, server: &End<'_>) -> Result<Met> {
     let begin = Instant::now();
     let stream = netns.enter(|| TcpStream::connect_timeout(address, PATIENCE).map_err(failed))?;
     let met = talk(stream, &listener).map_err(failed)?;
-    Ok(Met { client: met.ip(), time: begin.elapsed() })
+    Ok(Connection { client: met.ip(), time: begin.elapsed() })
 }
 
-/// The connection is complete before it is accepted, if it leads to this listener.
+/// connect(2) returns before the listener has the last packet of the handshake.
 fn talk(mut client: TcpStream, listener: &TcpListener) -> io::Result<SocketAddr> {
-    listener.set_nonblocking(true)?;
+    let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+    if poll(&mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)], timeout)? == 0 {
+        return Err(ErrorKind::TimedOut.into()); // it leads elsewhere
+    }
     let (mut accepted, peer) = listener.accept()?;
-    accepted.set_nonblocking(false)?;
     pass(&mut client, &mut accepted)?;
     pass(&mut accepted, &mut client)?;
     Ok(peer)
@@ -128,7 +132,7 @@ fn is_pause(error: &io::Error) -> bool {
 }
 
 /// Fails unless the server saw this client.
-pub fn require_client(met: &Met, expected: IpAddr) -> Result<()> {
+pub fn require_client(met: &Connection, expected: IpAddr) -> Result<()> {
     if met.client == expected {
         return Ok(());
     }

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::path::Path;
 use std::rc::Rc;
 
 use ipnet::IpNet;
@@ -19,6 +18,7 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{AddressOptions, Netlink, PeerSpec, VethSpec};
 use crate::net::netns::Netns;
 use crate::net::private;
+use crate::net::sysctl::Sysctl;
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::{OnFailure, Runtime};
@@ -35,6 +35,9 @@ const UPLINK_PREFIX: u8 = 24;
 /// The interface of every container.
 pub const IFNAME: &str = "eth0";
 
+/// How addresses are added: usable at once, with a route to their subnet.
+pub const ON_LINK: AddressOptions =
+    AddressOptions { detect_duplicates: false, subnet_on_link: true };
 /// CNI_PATH of plugins that run in this process, where no plugin is looked for.
 const NO_PLUGINS: &str = "/run/cni-multi";
 
@@ -201,8 +204,7 @@ pub fn set_up(netlink: &Netlink, name: &str) -> Result<()> {
 /// Adds an address of the uplink's subnet.
 fn address(netlink: &Netlink, name: &str, ip: IpAddr) -> Result<()> {
     let net = IpNet::new_assert(ip, UPLINK_PREFIX);
-    let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
-    netlink.add_address(&netlink.link(name)?, net, options)
+    netlink.add_address(&netlink.link(name)?, net, ON_LINK)
 }
 
 /// The addresses of a result, in its order.
@@ -212,6 +214,12 @@ pub fn addresses(result: &Document) -> Result<Vec<IpAddr>> {
     ips.iter().map(address_of).collect()
 }
 
+/// The first of them.
+pub fn first_address(result: &Document) -> Result<IpAddr> {
+    let first = addresses(result)?.first().copied();
+    first.ok_or_else(|| Error::check("the result has no address"))
+}
+
 fn address_of(ip: &Value) -> Result<IpAddr> {
     let text = ip.get("address").and_then(Value::as_str).unwrap_or_default();
     let net: Result<IpNet, _> = text.parse();
@@ -219,7 +227,9 @@ fn address_of(ip: &Value) -> Result<IpAddr> {
         .map_err(|_| Error::new(Code::BUG, format!("{text:?} is not an address with its prefix")))
 }
 
-/// Whether this kernel has IPv6.
+/// Whether links of a new namespace have IPv6: the kernel may lack it, or its parameter
+/// `ipv6.disable_ipv6` may have switched it off.
 pub fn has_ipv6() -> bool {
-    Path::new("/proc/net/if_inet6").exists()
+    let disabled = Sysctl::ipv6_conf("default", "disable_ipv6").read_if_readable();
+    disabled.is_ok_and(|value| value.as_deref() == Some("0"))
 }

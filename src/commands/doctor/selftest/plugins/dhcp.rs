@@ -1,15 +1,16 @@
 //! What dhcp needs: its daemon, which is this binary's, and a server for it (RFC 2131).
 
-use std::io::{self, PipeReader, Read as _};
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, PipeReader};
 use std::net::{Ipv4Addr, UdpSocket};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::dup2_stderr;
 
-use super::super::world::{World, set_up};
-use super::subjects::Prepared;
+use super::super::world::{ON_LINK, World, set_up};
+use super::subjects::Running;
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::{AddressOptions, BridgeSpec};
+use crate::net::netlink::BridgeSpec;
 use crate::plugin::OperatorCommand;
 use crate::sys::child::Child;
 use crate::terminal::Streams;
@@ -20,29 +21,38 @@ const LEASED_OCTETS: [u8; 4] = [10, 89, 0, 50];
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 89, 0, 1);
 const MASK: [u8; 4] = [255, 255, 255, 0];
 const BRIDGE: &str = "selftest0";
+/// Where the daemon listens, and where it keeps its leases.
+const SOCKET: &str = "/run/cni/dhcp.sock";
+const JOURNAL: &str = "/var/lib/cni/dhcp";
 /// Seconds of a lease.
 const LEASE: [u8; 4] = 3600_u32.to_be_bytes();
 
 /// Makes the server's bridge, and starts server and daemon.
-pub fn prepare(world: &World<'_>) -> Result<Prepared> {
+pub fn prepare(world: &World<'_>) -> Result<Running> {
     make_bridge(world)?;
     let socket = listen()?;
     let server = Child::start(|| u8::from(serve(&socket).is_err()))?;
     Ok(vec![server, start_daemon(world)?])
 }
 
+/// Removes the bridge, and what the daemon has left: its socket and its journal.
+pub fn clean_up(world: &World<'_>) -> Result<()> {
+    let _ = fs::remove_file(SOCKET); // the daemon may have removed it
+    let _ = fs::remove_dir_all(JOURNAL);
+    world.host.netlink()?.delete_link_by_name(BRIDGE)
+}
+
 fn make_bridge(world: &World<'_>) -> Result<()> {
     let host = world.host.netlink()?;
     host.create_bridge(&BridgeSpec { name: BRIDGE, ..BridgeSpec::default() })?;
-    let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
     let net = ipnet::IpNet::new_assert(SERVER.into(), 24);
-    host.add_address(&host.link(BRIDGE)?, net, options)?;
+    host.add_address(&host.link(BRIDGE)?, net, ON_LINK)?;
     set_up(host, BRIDGE)
 }
 
 // ---- the daemon ----
 
-/// Starts the daemon and waits until it listens: until the first line of its log.
+/// Starts the daemon and waits until it listens.
 fn start_daemon(world: &World<'_>) -> Result<Child> {
     let command = world.plugins.iter().find_map(|entry| entry.own_command());
     let command = command.ok_or_else(|| Error::new(Code::BUG, "no plugin has a daemon"))?;
@@ -53,7 +63,7 @@ fn start_daemon(world: &World<'_>) -> Result<Child> {
         Err(_) => 1,
     })?;
     drop(stderr);
-    first_line(log).map_err(failed)?;
+    wait_until_listening(log).map_err(failed)?;
     Ok(daemon)
 }
 
@@ -64,13 +74,17 @@ fn run_daemon(command: &OperatorCommand, world: &World<'_>) -> u8 {
     line.map_or(2, |matches| (command.run)(&matches, world.env, &mut io))
 }
 
-/// Reads until the end of a line; fails if the log ends before.
-fn first_line(mut log: PipeReader) -> io::Result<()> {
-    let mut letter = [0];
-    while letter != *b"\n" {
-        log.read_exact(&mut letter)?;
+/// Reads the log up to the line about the socket; the error has the last line if the log ends
+/// before.
+fn wait_until_listening(log: PipeReader) -> io::Result<()> {
+    let mut last = String::new();
+    for line in BufReader::new(log).lines() {
+        last = line?;
+        if last.contains("listening socket=") {
+            return Ok(());
+        }
     }
-    Ok(())
+    Err(io::Error::other(format!("it ended: {last}")))
 }
 
 // ---- the server ----

@@ -1,16 +1,15 @@
 //! Every plugin once: attached, checked by CHECK and by packets, detached without a trace.
 //!
-//! [`subjects`] has a line for each plugin, [`need`] what it needs of the kernel; [`dhcp`] is the
-//! daemon and the server that one of them needs.
+//! [`subjects`] has a line for each plugin; [`dhcp`] is the daemon and the server that one of them
+//! needs.
 
 mod dhcp;
-mod need;
 mod subjects;
 
 use std::time::Instant;
 
-use self::need::Lack;
 use self::subjects::{SUBJECTS, Subject};
+use super::need::{self, Lack};
 use super::report::{Outcome, Report, millis, text_of};
 use super::snapshot::Snapshot;
 use super::world::{Container, Network, World, addresses};
@@ -18,16 +17,16 @@ use crate::error::{Error, Result};
 
 /// How many plugins a line has.
 const COLUMNS: usize = 6;
-/// The width of a plugin's name and time.
+/// The width of a plugin's name.
 const WIDTH: usize = 14;
 
-/// Tries all of them. What failed has a line of its own below, what is missing one for all.
+/// Tries every plugin. Each failure has a line below the table; all missing modules share one.
 pub fn every_plugin(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     report.chapter("Every plugin: ADD, CHECK, packets, DEL, nothing left")?;
     let mut failed = vec![];
     let mut lacks = vec![];
     for (index, subject) in SUBJECTS.iter().enumerate() {
-        let lack = lacking(world, subject)?;
+        let lack = need::lacking(subject.needs, world.host.netlink()?)?;
         let outcome = lack.as_ref().map_or_else(|| tried(world, subject), missing);
         report.print(&cell(report, subject, &outcome, index))?;
         if let Outcome::Failed(_) = &outcome {
@@ -57,7 +56,7 @@ fn note_of(lacks: &[Lack], report: &Report<'_>) -> String {
         }
     }
     if !modules.is_empty() {
-        lines.insert(0, format!("not in this kernel: modprobe -a {}", modules.join(" ")));
+        lines.insert(0, format!("not in this kernel, nor a module of it: {}", modules.join(", ")));
     }
     let warn = |line: &String| format!("  {}\n", report.style().warning(&format!("– {line}")));
     lines.iter().map(warn).collect()
@@ -79,16 +78,6 @@ fn cell(report: &Report<'_>, subject: &Subject, outcome: &Outcome, index: usize)
     format!("{begin}{mark} {:WIDTH$}{end}", subject.plugin)
 }
 
-/// What the plugin needs and this machine lacks.
-fn lacking(world: &World<'_>, subject: &Subject) -> Result<Option<Lack>> {
-    for need in subject.needs {
-        if let Some(lack) = need.lacking(world.host.netlink()?)? {
-            return Ok(Some(lack));
-        }
-    }
-    Ok(None)
-}
-
 fn tried(world: &World<'_>, subject: &Subject) -> Outcome {
     let begin = Instant::now();
     match attempt(world, subject) {
@@ -97,23 +86,30 @@ fn tried(world: &World<'_>, subject: &Subject) -> Outcome {
     }
 }
 
-/// One life of an attachment. What a subject prepares it takes away itself.
+/// One life of an attachment. What was prepared for it is removed even after a failure, or the next
+/// plugin would meet it.
 fn attempt(world: &World<'_>, subject: &Subject) -> Result<()> {
     let container = (subject.container)(subject.plugin)?;
+    let before = Snapshot::take(world, &[&container])?;
+    let lived = (subject.prepare)(world).and_then(|running| {
+        let lived = live(world, subject, &container);
+        drop(running);
+        lived
+    });
+    let cleaned = (subject.clean_up)(world);
+    lived.and(cleaned)?;
+    before.require_same(&Snapshot::take(world, &[&container])?)
+}
+
+/// ADD, CHECK, packets, DEL.
+fn live(world: &World<'_>, subject: &Subject, container: &Container) -> Result<()> {
     let network = Network::new(subject.plugin, subject.network)?;
     let network = network.with_capabilities(subject.capabilities)?;
-    let prepared = (subject.prepare)(world)?;
-    let before = Snapshot::take(world, &[&container])?;
-    let result = world.add(&network, &container)?;
-    let attached = Attached { world, container: &container, addresses: addresses(&result)? };
-    world.check(&network, &container)?;
-    let seen = (subject.probe)(&attached);
-    world.del(&network, &container)?;
-    seen?;
-    (subject.forget)(world)?;
-    before.require_same(&Snapshot::take(world, &[&container])?)?;
-    drop(prepared);
-    Ok(())
+    let addresses = addresses(&world.add(&network, container)?)?;
+    let checked = world.check(&network, container);
+    let probed = (subject.probe)(&Attached { world, container, addresses });
+    let deleted = world.del(&network, container);
+    checked.and(probed).and(deleted)
 }
 
 /// An attachment to be probed.

@@ -9,19 +9,22 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::super::need::Need;
 use super::super::traffic::{self, End};
-use super::super::world::{Container, HOST, IFNAME, OUTSIDE, World, set_up};
-use super::need::Need;
+use super::super::world::{Container, HOST, IFNAME, ON_LINK, OUTSIDE, World, set_up};
 use super::{Attached, dhcp};
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{AddressOptions, LinkKind, LinkSpec, PeerSpec, VethSpec};
+use crate::net::netlink::{LinkKind, LinkSpec, Netlink, PeerSpec, VethSpec};
+use crate::net::nft::batch::{Batch, Hook, Table};
+use crate::net::nft::expr::Verdict;
+use crate::net::nft::{NfFamily, Nft};
 use crate::net::sysctl::Sysctl;
 use crate::net::tuntap;
 use crate::sys::child::Child;
 
 /// What a subject keeps running.
-pub type Prepared = Vec<Child>;
+pub type Running = Vec<Child>;
 
 /// How a plugin is tried.
 pub struct Subject {
@@ -36,11 +39,11 @@ pub struct Subject {
     /// Makes the container.
     pub container: fn(&'static str) -> Result<Container>,
     /// Makes what the network is on.
-    pub prepare: fn(&World<'_>) -> Result<Prepared>,
+    pub prepare: fn(&World<'_>) -> Result<Running>,
     /// Sends the packets.
     pub probe: fn(&Attached<'_>) -> Result<()>,
-    /// Removes what outlives the attachment by design.
-    pub forget: fn(&World<'_>) -> Result<()>,
+    /// Removes what was prepared, and what outlives the attachment by design.
+    pub clean_up: fn(&World<'_>) -> Result<()>,
 }
 
 const VETH: Need = Need::Link("veth");
@@ -54,14 +57,14 @@ const USUAL: Subject = Subject {
     container: Container::make,
     prepare: |_| Ok(vec![]),
     probe: host_answers,
-    forget: |_| Ok(()),
+    clean_up: |_| Ok(()),
 };
 
 /// ptp with an address that the test knows.
 macro_rules! ptp_and {
     ($meta:literal) => {
         concat!(
-            r#"[{"type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"10.89.0.0/24","#,
+            r#"[{"type":"ptp","ipam":{"type":"host-local","subnet":"10.89.0.0/24","#,
             r#""routes":[{"dst":"0.0.0.0/0"}]}},"#,
             $meta,
             "]"
@@ -76,7 +79,7 @@ pub const SUBJECTS: [Subject; 18] = [
         needs: &[VETH, Need::Link("bridge")],
         network: r#"[{"type":"bridge","bridge":"selftest0","isGateway":true,
             "ipam":{"type":"host-local","subnet":"10.89.0.0/24"}}]"#,
-        forget: |world| world.host.netlink()?.delete_link_by_name("selftest0"),
+        clean_up: |world| delete_link(world.host.netlink()?, "selftest0"),
         ..USUAL
     },
     Subject { plugin: "ptp", network: ptp_and!(r#"{"type":"tuning"}"#), ..USUAL },
@@ -103,7 +106,7 @@ pub const SUBJECTS: [Subject; 18] = [
             "ipam":{"type":"static","addresses":[{"address":"198.51.100.2/24"}]}}]"#,
         prepare: add_vlan_outside,
         probe: |at| pings(at, "198.51.100.9"),
-        forget: |world| world.outside.netns.netlink()?.delete_link_by_name("eth0.7"),
+        clean_up: |world| delete_link(world.outside.netns.netlink()?, "eth0.7"),
         ..USUAL
     },
     Subject {
@@ -112,6 +115,7 @@ pub const SUBJECTS: [Subject; 18] = [
             "ipam":{"type":"static","addresses":[{"address":"203.0.113.2/24"}]}}]"#,
         prepare: make_device,
         probe: |at| pings(at, "203.0.113.9"),
+        clean_up: |world| delete_link(world.host.netlink()?, "lent0"),
         ..USUAL
     },
     Subject {
@@ -158,6 +162,7 @@ pub const SUBJECTS: [Subject; 18] = [
         network: r#"[{"type":"bridge","bridge":"selftest0","ipam":{"type":"dhcp"}}]"#,
         prepare: dhcp::prepare,
         probe: |at| has_address(at, dhcp::LEASED),
+        clean_up: dhcp::clean_up,
         ..USUAL
     },
     Subject {
@@ -171,8 +176,11 @@ pub const SUBJECTS: [Subject; 18] = [
     Subject {
         plugin: "firewall",
         needs: &[VETH, Need::NfTables],
-        network: ptp_and!(r#"{"type":"firewall"}"#),
+        network: r#"[{"type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"10.89.0.0/24",
+            "routes":[{"dst":"0.0.0.0/0"}]}},{"type":"firewall"}]"#,
+        prepare: drop_forwarded,
         probe: outside_answers,
+        clean_up: accept_forwarded,
         ..USUAL
     },
     Subject {
@@ -200,7 +208,7 @@ pub const SUBJECTS: [Subject; 18] = [
         plugin: "vrf",
         needs: &[VETH, Need::Link("vrf")],
         network: ptp_and!(r#"{"type":"vrf","vrfname":"red"}"#),
-        probe: |at| traffic::ping(&at.world.host, at.address()?).map(drop),
+        probe: link_is_in_vrf,
         ..USUAL
     },
 ];
@@ -258,11 +266,45 @@ fn source_has_rule(at: &Attached<'_>) -> Result<()> {
     traffic::ping(&at.world.host, address).map(drop)
 }
 
+fn link_is_in_vrf(at: &Attached<'_>) -> Result<()> {
+    let container = at.container.netns.netlink()?;
+    if container.link(IFNAME)?.master != Some(container.link("red")?.index) {
+        return Err(Error::check("eth0 is not a port of the VRF red"));
+    }
+    traffic::ping(&at.world.host, at.address()?).map(drop)
+}
+
+/// Deletes a link that may be gone.
+fn delete_link(netlink: &Netlink, name: &str) -> Result<()> {
+    netlink.find_link(name)?.map_or(Ok(()), |link| netlink.delete_link(link.index))
+}
+
+// ---- a host that forwards nothing ----
+
+const FILTER: Table = Table { family: NfFamily::Ip, name: "filter" };
+const FORWARD: Hook = Hook { kind: "filter", number: 2, priority: 0 };
+
+/// Makes the chain that a host's firewall has, with a rule that drops: what passes does so by a rule
+/// of the plugin before it.
+fn drop_forwarded(_: &World<'_>) -> Result<Running> {
+    let mut batch = Batch::default();
+    batch.table(FILTER, "");
+    batch.base_chain(FILTER, "FORWARD", FORWARD).rule(FILTER, "FORWARD", |rule| {
+        rule.verdict(&Verdict::Drop);
+    });
+    Nft::open()?.commit(&batch, "drop what is forwarded")?;
+    Ok(vec![])
+}
+
+fn accept_forwarded(_: &World<'_>) -> Result<()> {
+    let mut batch = Batch::default();
+    batch.delete_table(FILTER);
+    Nft::open()?.commit(&batch, "accept what is forwarded")
+}
+
 // ---- a device that is lent, and a VLAN of the machine outside ----
 
-const ON_LINK: AddressOptions = AddressOptions { detect_duplicates: false, subnet_on_link: true };
-
-fn make_device(world: &World<'_>) -> Result<Prepared> {
+fn make_device(world: &World<'_>) -> Result<Running> {
     let outside = world.outside.netns.netlink()?;
     let netns = Some(world.outside.netns.fd());
     let peer = PeerSpec { name: "lent1", mac: MacAddr::random(), netns };
@@ -273,7 +315,7 @@ fn make_device(world: &World<'_>) -> Result<Prepared> {
     Ok(vec![])
 }
 
-fn add_vlan_outside(world: &World<'_>) -> Result<Prepared> {
+fn add_vlan_outside(world: &World<'_>) -> Result<Running> {
     let outside = world.outside.netns.netlink()?;
     let lower = Some(outside.link(IFNAME)?.index);
     let vlan = LinkSpec { lower, ..LinkSpec::of(LinkKind::Vlan(7)) };
@@ -300,7 +342,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const ARP: [u8; 2] = [0x08, 0x06];
 const ETHERTYPE: std::ops::Range<usize> = 12..14;
 
-/// A process reads the container's question for a neighbour.
+/// Reads the container's ARP request from the tap interface.
 fn frames_can_be_read(at: &Attached<'_>) -> Result<()> {
     let netns = &at.container.netns;
     let tap = netns.enter(|| tuntap::open_tap(IFNAME))?;

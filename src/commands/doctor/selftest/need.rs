@@ -33,15 +33,25 @@ pub enum Lack {
 impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Lack::Module(name) => write!(f, "not in this kernel: modprobe {name}"),
+            Lack::Module(name) => write!(f, "not in this kernel: {name}"),
             Lack::Device(problem) => f.write_str(problem),
         }
     }
 }
 
+/// The first of these needs that the machine lacks.
+pub fn lacking(needs: &[Need], netlink: &Netlink) -> Result<Option<Lack>> {
+    for need in needs {
+        if let Some(lack) = need.lacking(netlink)? {
+            return Ok(Some(lack));
+        }
+    }
+    Ok(None)
+}
+
 impl Need {
     /// What is missing; None if it is there.
-    pub fn lacking(self, netlink: &Netlink) -> Result<Option<Lack>> {
+    fn lacking(self, netlink: &Netlink) -> Result<Option<Lack>> {
         match self {
             Need::Link(kind) => Ok(unless(netlink.has_kind(kind)?, module_of(kind))),
             Need::Qdisc(kind) => Ok(unless(netlink.has_qdisc(kind)?, &format!("sch_{kind}"))),

@@ -1,15 +1,24 @@
-//! The walk: two containers, a published port, a limit, and goodbye.
+//! Two containers of one network: their traffic, a published port, a limit, DEL.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use super::need::{self, Need};
 use super::networks::{self, BRIDGE, HOST_PORT, LIMIT, PORT};
 use super::report::{Report, millis};
 use super::snapshot::Snapshot;
 use super::traffic::{self, End};
-use super::world::{Container, HOST, OUTSIDE, World, addresses};
+use super::world::{Container, HOST, OUTSIDE, World, addresses, first_address};
 use crate::error::{Error, Result};
+use crate::net::netns::Netns;
 
+/// What the network of both needs.
+pub const NEEDS: [Need; 3] = [Need::Link("veth"), Need::Link("bridge"), Need::NfTables];
+/// What a limit needs besides.
+pub const NEEDS_OF_LIMIT: [Need; 5] =
+    [NEEDS[0], NEEDS[1], NEEDS[2], Need::Link("ifb"), Need::Qdisc("tbf")];
+/// The second container's address: the second of the range behind the gateway's.
+const BLUE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 88, 0, 3));
 /// Every address of a container.
 const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// How long the bucket of the limit takes to run empty, at most.
@@ -25,6 +34,9 @@ const TRIES: usize = 5;
 /// Two containers of one network reach each other, and the machine outside.
 pub fn two_containers(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     report.chapter("Two containers on a bridge")?;
+    if let Some(lack) = need::lacking(&NEEDS, world.host.netlink()?)? {
+        return report.miss("bridge, portmap, firewall", &lack);
+    }
     let World { red, blue, outside, .. } = world;
     let mut ends = vec![];
     report.check("red and blue are attached to bridge, portmap, firewall", || {
@@ -69,7 +81,10 @@ fn both_ways(world: &World<'_>, red: IpAddr, blue: IpAddr) -> Result<String> {
 /// The machine outside reaches the first container by a port of the host.
 pub fn published_port(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     report.chapter("A published port")?;
-    let claim = format!("{HOST}:{HOST_PORT}, asked from outside, is port {PORT} of red");
+    if let Some(lack) = need::lacking(&NEEDS, world.host.netlink()?)? {
+        return report.miss("portmap", &lack);
+    }
+    let claim = format!("{HOST}:{HOST_PORT} leads from outside to port {PORT} of red");
     report.check(&claim, || {
         let [known, own] = [(HOST, HOST_PORT), (ANY, PORT)].map(SocketAddr::from);
         let client = End { netns: &world.outside.netns, address: known };
@@ -80,27 +95,38 @@ pub fn published_port(world: &World<'_>, report: &mut Report<'_>) -> Result<()> 
     Ok(())
 }
 
-/// A container receives as much as is configured.
+/// A container receives and sends as much as is configured.
 pub fn rate_limit(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     report.chapter("A rate limit")?;
-    let configured = format!("{} Mbit/s", LIMIT / 1_000_000);
-    report.check(&format!("bandwidth limits what green receives to {configured}"), || {
+    if let Some(lack) = need::lacking(&NEEDS_OF_LIMIT, world.host.netlink()?)? {
+        return report.miss("bandwidth", &lack);
+    }
+    let claim = format!("bandwidth limits each direction of green to {} Mbit/s", LIMIT / 1_000_000);
+    report.check(&claim, || {
         let green = Container::make("green")?;
         let network = networks::limited()?;
-        let address = addresses(&world.add(&network, &green)?)?[0];
-        let server = End { netns: &green.netns, address: SocketAddr::new(address, PORT) };
-        let rate = measured(world, &server);
+        let address = first_address(&world.add(&network, &green)?)?;
+        let rates = both_rates(world, &green, address);
         world.del(&network, &green)?;
-        require_rate(rate?)
+        let [received, sent] = rates?;
+        Ok(format!("{} and {} measured", require_rate(received)?, require_rate(sent)?))
     })?;
     Ok(())
 }
 
+/// What the container receives and what it sends.
+fn both_rates(world: &World<'_>, green: &Container, address: IpAddr) -> Result<[f64; 2]> {
+    let blue = &world.blue.netns;
+    let own = End { netns: &green.netns, address: SocketAddr::new(address, PORT) };
+    let other = End { netns: blue, address: SocketAddr::new(BLUE, PORT) };
+    Ok([measured(blue, &own)?, measured(&green.netns, &other)?])
+}
+
 /// The rate nearest to the limit of a few measurements: a busy machine stops the sender.
-fn measured(world: &World<'_>, server: &End<'_>) -> Result<f64> {
-    let mut nearest = 0.0;
+fn measured(from: &Netns, to: &End<'_>) -> Result<f64> {
+    let mut nearest = f64::INFINITY;
     for _ in 0..TRIES {
-        let rate = traffic::rate(&world.blue.netns, server, UNTIL_EMPTY, MEASURED)?;
+        let rate = traffic::rate(from, to, UNTIL_EMPTY, MEASURED)?;
         if distance(rate) < distance(nearest) {
             nearest = rate;
         }
@@ -119,14 +145,17 @@ fn distance(rate: f64) -> f64 {
 fn require_rate(rate: f64) -> Result<String> {
     let measured = format!("{:.1} Mbit/s", rate / 1e6);
     if distance(rate) <= TOLERANCE {
-        return Ok(format!("{measured} measured"));
+        return Ok(measured);
     }
     Err(Error::check(format!("{measured} arrived")))
 }
 
 /// DEL of both leaves nothing of them.
-pub fn farewell(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
+pub fn detach_both(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
     report.chapter("DEL")?;
+    if let Some(lack) = need::lacking(&NEEDS, world.host.netlink()?)? {
+        return report.miss("DEL", &lack);
+    }
     report.check("red and blue are detached; the host is as it was before", || {
         let begin = Instant::now();
         world.del(&networks::published()?, &world.red)?;
