@@ -105,12 +105,13 @@ is_new_enough() { # is_new_enough VERSION
 check_cargo() { # check_cargo NEED
   if has_cargo; then
     check_rust "$(rust_version rustc)" "$(command -v rustup)"
+    [ "$1" = cargo ] || check_components
   elif sudo_user_with_cargo && [ "$1" = cargo ]; then
     cargo_user=$SUDO_USER rust_of=$SUDO_USER
     check_rust "$(rust_version as_sudo_user "$user_bin/rustc")" "$user_bin/rustup"
   elif sudo_user_with_cargo; then
     lack "cargo for root: only $SUDO_USER has it"
-    advise "Type it again without sudo."
+    advise "Run the command again without sudo."
   else
     lack "cargo"
     want_rustup
@@ -128,6 +129,13 @@ check_rust() { # check_rust VERSION RUSTUP
   else
     rustup="rustup default stable"
   fi
+}
+
+# What the tests need besides: a distribution's cargo and rustup's minimal profile come without.
+check_components() {
+  { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 && return
+  lack "rustfmt and clippy"
+  if command -v rustup >/dev/null; then rustup="rustup component add rustfmt clippy"; else want_rustup; fi
 }
 
 want_rustup() {
@@ -288,15 +296,19 @@ check_room() { # check_room MEGABYTES
 # An earlier build by root leaves a directory that this user cannot write to.
 check_target() {
   [ -n "$cargo_user" ] || [ -w "$1" ] || {
-    lack "the right of user $(id -un) to write in $1"
+    lack "write permission for user $(id -un) in $1"
     advise "Set CARGO_TARGET_DIR to a directory of your own, or have root type: chown -R $(id -un) '$1'."
   }
 }
 
 check_directory() {
   [ -w "$(existing "$1")" ] || {
-    lack "the right of user $(id -un) to write in $(existing "$1")"
-    advise "Type it again with sudo, or name another directory with --dir."
+    lack "write permission for user $(id -un) in $(existing "$1")"
+    if is_superuser; then
+      advise "Its file system may be read-only: name another directory with --dir."
+    else
+      advise "Run the command again with sudo, or name another directory with --dir."
+    fi
   }
 }
 
@@ -304,7 +316,7 @@ check_directory() {
 
 # By trying it; without that program by reading what would forbid it.
 check_namespaces() {
-  if is_superuser; then flags='-n -m' kinds='net mnt'; else flags='-U -r -n -m' kinds='user net mnt'; fi
+  if is_superuser; then flags='-n -m -p -f' kinds='net mnt pid'; else flags='-U -r -n -m -p -f' kinds='user net mnt pid'; fi
   said=''
   if command -v unshare >/dev/null; then
     # shellcheck disable=SC2086 # they are words
@@ -342,7 +354,7 @@ forbid_by_right() {
   if is_superuser; then
     [ $((0x0$(status CapEff) >> 21 & 1)) = 0 ] || return
     lack_namespaces "it lacks CAP_SYS_ADMIN, as in most containers"
-    advise "Start the container with --privileged, or type it outside."
+    advise "Start the container with --privileged, or run the command on the host."
   elif [ "$(fact kernel/unprivileged_userns_clone)" = 0 ]; then
     lack_namespaces "kernel.unprivileged_userns_clone is 0"
     offer_sysctl kernel.unprivileged_userns_clone 1
@@ -359,9 +371,9 @@ forbid_by_unknown() { # forbid_by_unknown MESSAGE
   [ -n "$1" ] || return 0
   if [ "$(status Seccomp)" = 2 ]; then
     lack_namespaces "a seccomp filter forbids them, as in most containers"
-    advise "Start the container with --privileged, or type it outside."
+    advise "Start the container with --privileged, or run the command on the host."
   else
     lack_namespaces "the kernel refuses them ($1)"
-    advise "Type it as another user, or outside of this container or chroot."
+    advise "Run the command as another user, or outside of this container or chroot."
   fi
 }

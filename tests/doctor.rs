@@ -133,9 +133,12 @@ fn selftest_killed_half_way_leaves_no_process() {
 
 #[test]
 fn selftest_touches_nothing_outside() {
-    let inside = "ip link set lo up; list() { ip -br link; ip -br addr; ip route; ip rule; nft list ruleset; \
-                  find /run /var/lib/cni /proc/sys/net/ipv4/conf; }; list >\"$1\" 2>&1; \
-                  \"$0\" doctor --selftest >/dev/null || exit; list 2>&1 | diff \"$1\" -";
+    let inside = "mount -t tmpfs tmpfs /run && mkdir -p /run/cni && ip link set lo up || exit
+                  list() { ip -br link; ip -br addr; ip route; ip rule; nft list ruleset
+                           find /run /proc/sys/net/ipv4/conf; }
+                  list >\"$1\" 2>&1
+                  \"$0\" doctor --selftest >/dev/null || exit
+                  list 2>&1 | diff \"$1\" -";
     let dir = Scratch::new();
     let mut command = Command::new("unshare");
     command.args(["-Urnm", "sh", "-c", inside]).arg(binary()).arg(dir.join("before"));

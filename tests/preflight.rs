@@ -198,8 +198,8 @@ fn a_directory_that_cannot_be_written_is_named_before_a_build() {
     let dir = place.join("cni/bin");
     let line = ["--dir", dir.to_str().unwrap()];
     let said = format!(
-        "This machine lacks: the right of user root to write in {}\n\
-         Type it again with sudo, or name another directory with --dir.\n",
+        "This machine lacks: write permission for user root in {}\n\
+         Its file system may be read-only: name another directory with --dir.\n",
         place.display()
     );
     assert_eq!(beside_read_only(&machine, &line, &machine.target), said);
@@ -236,7 +236,7 @@ fn a_target_directory_of_another_user_is_named() {
     assert_eq!(
         said,
         format!(
-            "This machine lacks: the right of user root to write in {place}\n\
+            "This machine lacks: write permission for user root in {place}\n\
              Set CARGO_TARGET_DIR to a directory of your own, or have root type: \
              chown -R root '{place}'.\n"
         )
@@ -334,7 +334,7 @@ fn on_a_terminal_the_answer_decides() {
 
 // --- sudo ---
 
-/// Root's machine, called by sudo from a user who has cargo.
+/// Root's machine, called by sudo; the calling user has cargo.
 fn called_by_sudo() -> Machine {
     let machine = Machine::new("apt-get").without(&["cargo", "rustc"]);
     let home = machine.home.join("of bob");
@@ -359,7 +359,9 @@ fn with_sudo_the_users_cargo_builds_as_that_user() {
     let output = machine.command("/bin/dash").args(BUILD).env("SUDO_USER", "bob").output().unwrap();
     assert_builds(&machine, &output);
     let log = log_of(&machine);
-    let build = format!("-u bob -H -- {}/install.sh --build\n", root().display());
+    let target = machine.target.display();
+    let env = format!("env CARGO_TARGET_DIR={target}");
+    let build = format!("-u bob -H -- {env} {}/install.sh --build\n", root().display());
     assert!(log.ends_with(&build), "{log}");
     assert!(!machine.home.join(".cargo").exists());
 }
@@ -379,7 +381,7 @@ fn tests_with_sudo_are_sent_back_to_the_user() {
     let machine = called_by_sudo();
     let mut command = machine.command("/bin/bash");
     let output = command.args(["tests/run"]).env("SUDO_USER", "bob").output().unwrap();
-    let said = "This machine lacks: cargo for root: only bob has it\nType it again without sudo.\n";
+    let said = "This machine lacks: cargo for root: only bob has it\nRun the command again without sudo.\n";
     assert_eq!(String::from_utf8(output.stderr).unwrap(), said);
     assert_eq!(output.status.code(), Some(1));
 }
@@ -405,7 +407,7 @@ const WITH_FAKES: &str = "env PATH=\"$FAKES\"";
 fn a_container_without_sys_admin_is_recognized() {
     let said = "This machine lacks: namespaces for user root: it lacks CAP_SYS_ADMIN, \
         as in most containers\n\
-        Start the container with --privileged, or type it outside.\n";
+        Start the container with --privileged, or run the command on the host.\n";
     let machine = Machine::new("apt-get").without(&["unshare"]);
     for reduced in ["env PATH=\"$FAKES\"", ""] {
         let drop = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
@@ -461,10 +463,10 @@ fn another_refusal_of_the_kernel_is_quoted() {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let expected = if status.contains("Seccomp:\t2") {
         "a seccomp filter forbids them, as in most containers\n\
-         Start the container with --privileged, or type it outside.\n"
+         Start the container with --privileged, or run the command on the host.\n"
     } else {
         "the kernel refuses them (unshare: not today)\n\
-         Type it as another user, or outside of this container or chroot.\n"
+         Run the command as another user, or outside of this container or chroot.\n"
     };
     assert_eq!(
         demo_after(&machine, WITH_FAKES),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -159,6 +160,15 @@ fn the_page_about_lists_has_every_key_of_the_schemas() {
             }
         }
         assert_eq!(found, keys, "{}", plugin.name);
+    }
+}
+
+#[test]
+fn every_user_can_read_a_page() {
+    let dir = written();
+    for page in fs::read_dir(dir.join("man/man1")).unwrap() {
+        let metadata = page.unwrap().metadata().unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o644);
     }
 }
 

@@ -14,7 +14,13 @@ older_deb() {
 # A systemd that is asked and does nothing: $root/asked has what it is asked for.
 fake_systemd() {
   mkdir -p "$root/run/systemd/system" "$root/usr/bin"
-  printf '#!/bin/sh\necho "$@" >>/asked\n' >"$root/usr/bin/systemctl"
+  cat >"$root/usr/bin/systemctl" <<'SCRIPT'
+#!/bin/sh
+case $* in
+  *is-enabled*) for unit; do :; done; test -e "/enabled/$unit" ;;
+  *) echo "$@" >>/asked ;;
+esac
+SCRIPT
   chmod 0755 "$root/usr/bin/systemctl"
 }
 asked() { sort -u "$root/asked" && rm "$root/asked"; }
@@ -36,6 +42,10 @@ test_an_upgrade_of_the_deb_restarts_a_running_daemon() {
   rm "$root/usr/sbin/policy-rc.d"
   debian dpkg -r cni-multi
   is "$(asked)" $'--system daemon-reload\nstop cni-dhcp.socket cni-dhcp.service'
+  # What is enabled serves again after a new installation.
+  install -D /dev/null "$root/enabled/cni-dhcp.socket"
+  debian sh -c 'dpkg -i /srv/cni-multi_*.deb'
+  is "$(asked)" $'--system daemon-reload\nstart cni-dhcp.socket'
 }
 
 # The same files under another version.

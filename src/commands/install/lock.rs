@@ -42,6 +42,16 @@ pub fn take(dir: &str, announce: &mut dyn FnMut()) -> Result<File> {
     Err(Error::new(Code::TRY_AGAIN, ["lock ", &path, ": it was removed each time"].concat()))
 }
 
+/// The lock, unless another installer works in the directory.
+pub fn take_if_free(dir: &str) -> Result<Option<File>> {
+    let path = [dir, "/", LOCK].concat();
+    let Some(file) = open(&path).map_err(|error| error.context("cannot be written"))? else {
+        return Ok(None);
+    };
+    let is_free = attempt("lock", &path, Mode::Exclusive.try_take(&file))?;
+    Ok(Some(file).filter(|file| is_free && has_name(file, LOCK)))
+}
+
 /// Takes the lock unless another process has it; returns whether one has.
 fn try_take_fails(file: &File) -> bool {
     Mode::Exclusive.try_take(file).is_ok_and(|is_free| !is_free)

@@ -19,8 +19,8 @@ use nix::unistd::chdir;
 
 use super::layout::{BINARY, REPLACED, attempt, clean_up, is_content, target};
 use super::step::Step;
-use super::{Work, own_content, refuse_directories, write_new};
-use crate::error::{Error, Result};
+use super::{Work, lock, own_content, refuse_directories, write_new};
+use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::sys::clock::{Moment, since_boot};
 use crate::sys::directory_watch::{DirectoryWatch, Wake};
@@ -184,8 +184,11 @@ impl Keeper<'_> {
     }
 
     fn repair(&mut self, work: &mut Work<'_>) -> Result<()> {
-        let _lock = work.lock()?;
-        // Another installer may have worked while this one waited for the lock.
+        // Signals stay blocked here, so a wait for the lock would delay a shutdown.
+        let Some(_lock) = lock::take_if_free(&work.dir)? else {
+            return Err(Error::new(Code::TRY_AGAIN, "another install is at work"));
+        };
+        // Another installer may have worked since the change.
         let installed = self.installed();
         let done = if self.is_broken(installed) { self.restore(work, installed) } else { Ok(()) };
         clean_up();
