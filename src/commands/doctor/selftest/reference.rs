@@ -26,8 +26,6 @@ const PLACES: [&str; 4] =
 const PROGRAMS: [&str; 6] = ["bridge", "host-local", "portmap", "firewall", "tuning", "bandwidth"];
 /// Where links to this binary are.
 const OWN: &str = "/run/cni-multi";
-/// How often each side is timed; the best counts.
-const RUNS: usize = 2;
 /// The exit status of a child that the kernel does not let its parent trace.
 const NOT_TRACED: u8 = 2;
 /// The columns of the table.
@@ -83,7 +81,7 @@ fn link_own() -> Result<()> {
     link_all().map_err(Error::at_path("link the plugins in", Path::new(OWN)))
 }
 
-/// Times both operations, and traces an ADD.
+/// Traces an ADD, which also reads the programs from the disk, and then times both operations.
 fn costs(world: &World<'_>, dir: &str) -> Result<Costs> {
     let side = Side {
         world,
@@ -91,15 +89,10 @@ fn costs(world: &World<'_>, dir: &str) -> Result<Costs> {
         network: networks::chain()?,
         container: Container::make(container_name(dir))?,
     };
-    let mut best = side.time()?;
-    for _ in 1..RUNS {
-        let run = side.time()?;
-        best = Costs { add: best.add.min(run.add), del: best.del.min(run.del), ..best }
-    }
-    best.trace = side.trace()?;
-    best.disk = disk(Path::new(dir));
+    let trace = side.trace()?;
+    let [add, del] = side.time()?;
     world.host.netlink()?.delete_link_by_name(BRIDGE)?;
-    Ok(best)
+    Ok(Costs { add, del, trace, disk: disk(Path::new(dir)) })
 }
 
 /// The container of a side.
@@ -116,12 +109,13 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    fn time(&self) -> Result<Costs> {
+    /// The durations of ADD and DEL.
+    fn time(&self) -> Result<[Duration; 2]> {
         let begin = Instant::now();
         self.add()?;
         let add = begin.elapsed();
         self.del()?;
-        Ok(Costs { add, del: begin.elapsed() - add, trace: None, disk: 0 })
+        Ok([add, begin.elapsed() - add])
     }
 
     fn add(&self) -> Result<()> {
