@@ -8,12 +8,15 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
-use crate::commands::{cnitool, completion, doctor, install, man, net, schema, validate};
+use crate::commands::{
+    cnitool, completion, doctor, example, install, man, net, schema, suggestion, validate,
+};
 use crate::error::{Code, Error};
 use crate::plugin::{Entry, OperatorCommand};
 use crate::registry::{self, PLUGINS};
 use crate::runner;
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
+use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
 /// The binary's own name. Called by it, or by a name that begins with it, the process runs the
@@ -43,7 +46,7 @@ pub fn run(mut invocation: Invocation<'_>) -> u8 {
         return run_cnitool(0, invocation);
     }
     if !called.starts_with(NAME) {
-        return unknown_plugin(&called, &mut invocation.io);
+        return unknown_plugin(&called, &mut invocation);
     }
     run_first_argument(invocation)
 }
@@ -104,12 +107,30 @@ fn commands_of_plugins() -> impl Iterator<Item = &'static OperatorCommand> {
     PLUGINS.iter().flat_map(|entry| entry.commands)
 }
 
-/// Reports an unknown plugin, never a silent success: a runtime that called a plugin must learn
-/// that no plugin has that name.
-fn unknown_plugin(name: &str, io: &mut Streams<'_>) -> u8 {
+/// Reports an unknown plugin, never a silent success: to a runtime, which sets CNI_COMMAND, as an
+/// error object, and to a person in words.
+fn unknown_plugin(name: &str, invocation: &mut Invocation<'_>) -> u8 {
+    let Invocation { env, io, .. } = invocation;
+    if env.get("CNI_COMMAND").is_empty() {
+        let _ = writeln!(io.stderr, "{}", visible(&unknown_word(name))); // the status says it too
+        return 2;
+    }
     let object = runner::error_object(&no_such_plugin(name), version::CURRENT);
     let _ = io.stdout.write_all(object.as_bytes()); // the exit status says it too
     1
+}
+
+/// The answer to a word that is neither a plugin nor a command.
+fn unknown_word(word: &str) -> String {
+    let commands = commands();
+    let names = commands.get_subcommands().map(Command::get_name);
+    let known = names.chain(PLUGINS.iter().map(|entry| entry.name));
+    match validate::nearest(word, known) {
+        Some(near) => format!("no command or plugin is named {word:?}; did you mean {near:?}?"),
+        None => format!(
+            "no command or plugin is named {word:?}; `{NAME} help` lists the commands, `{NAME} list` the plugins"
+        ),
+    }
 }
 
 fn no_such_plugin(name: &str) -> Error {
@@ -122,18 +143,19 @@ fn no_such_plugin(name: &str) -> Error {
 fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
     let commands = commands();
     if let Some(word) = first.filter(|word| !is_known(word, &commands)) {
-        return unknown_plugin(word, &mut invocation.io);
+        return unknown_plugin(word, &mut invocation);
     }
     match commands.try_get_matches_from(&invocation.args) {
         Ok(matches) => dispatch(&matches, &mut invocation),
-        Err(asked) => print_advice(&asked, &mut invocation.io),
+        Err(mut asked) => {
+            suggestion::add(&mut asked, &self::commands(), &invocation.args);
+            print_advice(&asked, &mut invocation.io)
+        }
     }
 }
 
 fn is_known(word: &str, commands: &Command) -> bool {
-    word.starts_with('-')
-        || word == "help"
-        || commands.get_subcommands().any(|command| command.get_name() == word)
+    word.starts_with('-') || word == "help" || commands.find_subcommand(word).is_some()
 }
 
 /// Prints the help that was asked for, or the mistake in the command line.
@@ -160,6 +182,7 @@ pub fn commands() -> Command {
         .subcommand(cnitool::command())
         .subcommand(validate::command())
         .subcommand(schema::command())
+        .subcommand(example::command())
         .subcommand(completion::command())
         .subcommand(man::command())
 }
@@ -168,6 +191,7 @@ fn list_command() -> Command {
     let long = Arg::new("long").long("long").action(ArgAction::SetTrue);
     Command::new("list")
         .about("The plugins, one name a line")
+        .visible_alias("ls")
         .arg(long.help("With group and purpose"))
 }
 
@@ -184,6 +208,7 @@ fn manual(words: &[&str]) -> Manual {
         "doctor" => doctor::MANUAL,
         "validate" => validate::MANUAL,
         "schema" => schema::MANUAL,
+        "example" => example::MANUAL,
         "completion" => completion::MANUAL,
         "man" => man::MANUAL,
         cnitool::NAME => cnitool::manual(verb),
@@ -229,6 +254,7 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
         Some(("completion", command)) => completion::run(command, NAME, io),
         Some(("man", command)) => man::run(command, &MANUAL_PAGES, PLUGINS, io),
         Some(("schema", command)) => schema::run(command, PLUGINS, io),
+        Some(("example", command)) => example::run(command, PLUGINS, io),
         Some((name, matches)) => run_command_of_plugin(name, matches, env, io),
         None => print(&overview(), io),
     }
