@@ -9,7 +9,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use crate::cni::env::Environment;
 use crate::cni::version;
 use crate::commands::{
-    cnitool, completion, doctor, example, install, man, net, schema, suggestion, validate,
+    cnitool, completion, doctor, example, install, man, net, plugin_help, schema, suggestion,
+    validate,
 };
 use crate::error::{Code, Error};
 use crate::plugin::{Entry, OperatorCommand};
@@ -81,7 +82,11 @@ fn complete(index: usize, mut invocation: Invocation<'_>) -> u8 {
 
 /// Runs the plugin, or its own command; `word` is the argument after the plugin's name.
 fn run_plugin(entry: &'static Entry, word: usize, mut invocation: Invocation<'_>) -> u8 {
-    if !is_command(entry, invocation.args.get(word), &invocation.env) {
+    let typed = invocation.args.get(word);
+    if !is_command(entry, typed, &invocation.env) {
+        if asks_for_help(typed, &invocation.env) {
+            return print(&plugin_help::text(PLUGINS, entry), &mut invocation.io);
+        }
         return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
     }
     if word == 1 {
@@ -100,6 +105,12 @@ fn basename(argv0: &OsString) -> String {
 fn is_command(entry: &Entry, word: Option<&OsString>, env: &Environment) -> bool {
     let (Some(command), Some(word)) = (entry.own_command(), word) else { return false };
     command.knows(&word.to_string_lossy()) || env.get("CNI_COMMAND").is_empty()
+}
+
+/// Whether a person asks for a plugin's help; a plugin of a runtime ignores its arguments.
+fn asks_for_help(word: Option<&OsString>, env: &Environment) -> bool {
+    let is_word = |word: &OsString| plugin_help::WORDS.iter().any(|known| word == known);
+    env.get("CNI_COMMAND").is_empty() && word.is_some_and(is_word)
 }
 
 /// The operator commands that plugins define.

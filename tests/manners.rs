@@ -66,6 +66,27 @@ fn second_names_are_the_same_command() {
     same(&[&["net", "rm"][..], &rest].concat(), &[&["net", "del"][..], &rest].concat());
 }
 
+/// The keys of a plugin are those of its schema, by the plugin's name and as an argument.
+#[test]
+fn help_of_a_plugin_has_its_keys() {
+    let text = |output: Output| {
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let by_argument = text(run(&["bridge", "--help"]));
+    let mut by_name = Command::new(farm().join("bridge"));
+    let by_name = text(by_name.arg("-h").env_remove("CNI_COMMAND").output().unwrap());
+    assert_eq!(by_argument, by_name);
+    let schema: serde_json::Value =
+        serde_json::from_str(&text(run(&["schema", "bridge"]))).unwrap();
+    for key in ["isGateway", "mtu", "vlanTrunk", "dns", "runtimeConfig"] {
+        let meaning = schema["properties"][key]["description"].as_str().unwrap();
+        let is_row = |line: &str| line.starts_with(&format!("{key} ")) && line.ends_with(meaning);
+        assert!(by_argument.lines().any(is_row), "{key}: {by_argument}");
+    }
+    assert!(text(run(&["loopback", "--help"])).contains("no keys of its own"));
+}
+
 /// nerdctl and Nomad read the text of a plugin from a pipe, with the status 0.
 #[test]
 fn a_plugin_at_a_terminal_says_what_to_do() {

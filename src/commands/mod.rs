@@ -12,6 +12,7 @@ pub mod example;
 pub mod install;
 pub mod man;
 pub mod net;
+pub mod plugin_help;
 pub mod schema;
 pub mod suggestion;
 pub mod validate;
