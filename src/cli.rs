@@ -7,6 +7,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
+use crate::cni::json::Value;
 use crate::cni::version;
 use crate::commands::{
     cnitool, completion, doctor, example, install, man, net, plugin_help, schema, suggestion,
@@ -18,7 +19,7 @@ use crate::registry::{self, PLUGINS};
 use crate::runner;
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::visible::visible;
-use crate::terminal::{self, Streams};
+use crate::terminal::{self, Streams, table};
 
 /// The binary's own name. Called by it, or by a name that begins with it, the process runs the
 /// operator's command line.
@@ -293,11 +294,22 @@ fn overview() -> String {
 }
 
 fn plugin_list(long: bool) -> String {
-    PLUGINS.iter().map(if long { long_line } else { short_line }).collect()
+    if long {
+        return table::of_rows(PLUGINS.iter().map(row).collect(), &COLUMNS, false);
+    }
+    PLUGINS.iter().map(short_line).collect()
 }
 
-fn long_line(entry: &Entry) -> String {
-    format!("{:<12} {:<5} {}\n", entry.name, entry.kind.as_str(), entry.about)
+/// The columns of `list --long`.
+const COLUMNS: [(&str, &str); 3] =
+    [("PLUGIN", "plugin"), ("GROUP", "group"), ("PURPOSE", "purpose")];
+
+fn row(entry: &Entry) -> Value {
+    Value::object([
+        ("plugin", Value::text(entry.name)),
+        ("group", Value::text(entry.kind.as_str())),
+        ("purpose", Value::text(entry.about)),
+    ])
 }
 
 fn short_line(entry: &Entry) -> String {

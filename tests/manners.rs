@@ -87,6 +87,15 @@ fn help_of_a_plugin_has_its_keys() {
     assert!(text(run(&["loopback", "--help"])).contains("no keys of its own"));
 }
 
+#[test]
+fn the_long_list_is_a_table() {
+    let text = String::from_utf8(run(&["list", "--long"]).stdout).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("PLUGIN       GROUP  PURPOSE"));
+    assert!(lines.next().unwrap().starts_with("bridge       main   "), "{text}");
+    assert_eq!(lines.count() + 1, cni_multi::registry::PLUGINS.len());
+}
+
 /// nerdctl and Nomad read the text of a plugin from a pipe, with the status 0.
 #[test]
 fn a_plugin_at_a_terminal_says_what_to_do() {
