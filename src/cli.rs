@@ -7,14 +7,19 @@ use std::path::Path;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
+use crate::cni::json::Value;
 use crate::cni::version;
-use crate::commands::{cnitool, completion, doctor, install, man, net, schema, validate};
+use crate::commands::{
+    cnitool, completion, doctor, example, install, man, net, plugin_help, schema, suggestion,
+    validate,
+};
 use crate::error::{Code, Error};
 use crate::plugin::{Entry, OperatorCommand};
 use crate::registry::{self, PLUGINS};
 use crate::runner;
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
-use crate::terminal::{self, Streams};
+use crate::terminal::visible::visible;
+use crate::terminal::{self, Streams, table};
 
 /// The binary's own name. Called by it, or by a name that begins with it, the process runs the
 /// operator's command line.
@@ -43,7 +48,7 @@ pub fn run(mut invocation: Invocation<'_>) -> u8 {
         return run_cnitool(0, invocation);
     }
     if !called.starts_with(NAME) {
-        return unknown_plugin(&called, &mut invocation.io);
+        return unknown_plugin(&called, &mut invocation);
     }
     run_first_argument(invocation)
 }
@@ -78,7 +83,11 @@ fn complete(index: usize, mut invocation: Invocation<'_>) -> u8 {
 
 /// Runs the plugin, or its own command; `word` is the argument after the plugin's name.
 fn run_plugin(entry: &'static Entry, word: usize, mut invocation: Invocation<'_>) -> u8 {
-    if !is_command(entry, invocation.args.get(word), &invocation.env) {
+    let typed = invocation.args.get(word);
+    if !is_command(entry, typed, &invocation.env) {
+        if asks_for_help(typed, &invocation.env) {
+            return print(&plugin_help::text(PLUGINS, entry), &mut invocation.io);
+        }
         return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
     }
     if word == 1 {
@@ -99,17 +108,41 @@ fn is_command(entry: &Entry, word: Option<&OsString>, env: &Environment) -> bool
     command.knows(&word.to_string_lossy()) || env.get("CNI_COMMAND").is_empty()
 }
 
+/// Whether a person asks for a plugin's help; a plugin of a runtime ignores its arguments.
+fn asks_for_help(word: Option<&OsString>, env: &Environment) -> bool {
+    let is_word = |word: &OsString| plugin_help::WORDS.iter().any(|known| word == known);
+    env.get("CNI_COMMAND").is_empty() && word.is_some_and(is_word)
+}
+
 /// The operator commands that plugins define.
 fn commands_of_plugins() -> impl Iterator<Item = &'static OperatorCommand> {
     PLUGINS.iter().flat_map(|entry| entry.commands)
 }
 
-/// Reports an unknown plugin, never a silent success: a runtime that called a plugin must learn
-/// that no plugin has that name.
-fn unknown_plugin(name: &str, io: &mut Streams<'_>) -> u8 {
+/// Reports an unknown plugin, never a silent success: to a runtime, which sets CNI_COMMAND, as an
+/// error object, and to a person in words.
+fn unknown_plugin(name: &str, invocation: &mut Invocation<'_>) -> u8 {
+    let Invocation { env, io, .. } = invocation;
+    if env.get("CNI_COMMAND").is_empty() {
+        let _ = writeln!(io.stderr, "{}", visible(&unknown_word(name))); // the status says it too
+        return 2;
+    }
     let object = runner::error_object(&no_such_plugin(name), version::CURRENT);
     let _ = io.stdout.write_all(object.as_bytes()); // the exit status says it too
     1
+}
+
+/// The answer to a word that is neither a plugin nor a command.
+fn unknown_word(word: &str) -> String {
+    let commands = commands();
+    let names = commands.get_subcommands().map(Command::get_name);
+    let known = names.chain(PLUGINS.iter().map(|entry| entry.name));
+    match validate::nearest(word, known) {
+        Some(near) => format!("no command or plugin is named {word:?}; did you mean {near:?}?"),
+        None => format!(
+            "no command or plugin is named {word:?}; `{NAME} help` lists the commands, `{NAME} list` the plugins"
+        ),
+    }
 }
 
 fn no_such_plugin(name: &str) -> Error {
@@ -122,18 +155,19 @@ fn no_such_plugin(name: &str) -> Error {
 fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
     let commands = commands();
     if let Some(word) = first.filter(|word| !is_known(word, &commands)) {
-        return unknown_plugin(word, &mut invocation.io);
+        return unknown_plugin(word, &mut invocation);
     }
     match commands.try_get_matches_from(&invocation.args) {
         Ok(matches) => dispatch(&matches, &mut invocation),
-        Err(asked) => print_advice(&asked, &mut invocation.io),
+        Err(mut asked) => {
+            suggestion::add(&mut asked, &self::commands(), &invocation.args);
+            print_advice(&asked, &mut invocation.io)
+        }
     }
 }
 
 fn is_known(word: &str, commands: &Command) -> bool {
-    word.starts_with('-')
-        || word == "help"
-        || commands.get_subcommands().any(|command| command.get_name() == word)
+    word.starts_with('-') || word == "help" || commands.find_subcommand(word).is_some()
 }
 
 /// Prints the help that was asked for, or the mistake in the command line.
@@ -160,6 +194,7 @@ pub fn commands() -> Command {
         .subcommand(cnitool::command())
         .subcommand(validate::command())
         .subcommand(schema::command())
+        .subcommand(example::command())
         .subcommand(completion::command())
         .subcommand(man::command())
 }
@@ -168,6 +203,7 @@ fn list_command() -> Command {
     let long = Arg::new("long").long("long").action(ArgAction::SetTrue);
     Command::new("list")
         .about("The plugins, one name a line")
+        .visible_alias("ls")
         .arg(long.help("With group and purpose"))
 }
 
@@ -184,6 +220,7 @@ fn manual(words: &[&str]) -> Manual {
         "doctor" => doctor::MANUAL,
         "validate" => validate::MANUAL,
         "schema" => schema::MANUAL,
+        "example" => example::MANUAL,
         "completion" => completion::MANUAL,
         "man" => man::MANUAL,
         cnitool::NAME => cnitool::manual(verb),
@@ -229,6 +266,7 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
         Some(("completion", command)) => completion::run(command, NAME, io),
         Some(("man", command)) => man::run(command, &MANUAL_PAGES, PLUGINS, io),
         Some(("schema", command)) => schema::run(command, PLUGINS, io),
+        Some(("example", command)) => example::run(command, PLUGINS, io),
         Some((name, matches)) => run_command_of_plugin(name, matches, env, io),
         None => print(&overview(), io),
     }
@@ -256,11 +294,22 @@ fn overview() -> String {
 }
 
 fn plugin_list(long: bool) -> String {
-    PLUGINS.iter().map(if long { long_line } else { short_line }).collect()
+    if long {
+        return table::of_rows(PLUGINS.iter().map(row).collect(), &COLUMNS, false);
+    }
+    PLUGINS.iter().map(short_line).collect()
 }
 
-fn long_line(entry: &Entry) -> String {
-    format!("{:<12} {:<5} {}\n", entry.name, entry.kind.as_str(), entry.about)
+/// The columns of `list --long`.
+const COLUMNS: [(&str, &str); 3] =
+    [("PLUGIN", "plugin"), ("GROUP", "group"), ("PURPOSE", "purpose")];
+
+fn row(entry: &Entry) -> Value {
+    Value::object([
+        ("plugin", Value::text(entry.name)),
+        ("group", Value::text(entry.kind.as_str())),
+        ("purpose", Value::text(entry.about)),
+    ])
 }
 
 fn short_line(entry: &Entry) -> String {

@@ -4,7 +4,7 @@
 #![no_main]
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use cni_multi::cli::{self, Invocation};
@@ -18,18 +18,39 @@ fn run(args: Vec<OsString>) -> u8 {
     // well.
     std::panic::set_hook(Box::new(|_| ()));
     let (mut stdin, mut stdout, mut stderr) =
-        (io::stdin().lock(), Whole(io::stdout()), io::stderr().lock());
+        (io::stdin().lock(), Whole { stream: io::stdout(), last: b'\n' }, io::stderr().lock());
     let io = Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: &mut stderr };
-    cli::run(Invocation { args, env: Environment::of_process(), io })
+    let env = Environment::of_process();
+    let is_person = env.get("CNI_COMMAND").is_empty();
+    let status = cli::run(Invocation { args, env, io });
+    if is_person {
+        stdout.end_line();
+    }
+    status
 }
 
 /// A stream without buffering. std's stdout holds back what follows the last newline, so a
 /// document, which ends without one, would arrive in two pieces.
-struct Whole<T>(T);
+struct Whole<T> {
+    stream: T,
+    /// The last byte that was written; a newline at the start.
+    last: u8,
+}
+
+impl<T: AsFd + IsTerminal> Whole<T> {
+    /// Ends the last line, if a person sees it.
+    fn end_line(&mut self) {
+        if self.last != b'\n' && self.stream.is_terminal() {
+            let _ = self.write_all(b"\n"); // the terminal is gone
+        }
+    }
+}
 
 impl<T: AsFd> Write for Whole<T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(nix::unistd::write(&self.0, bytes)?)
+        let written = nix::unistd::write(&self.stream, bytes)?;
+        self.last = bytes[..written].last().copied().unwrap_or(self.last);
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -2,7 +2,7 @@
 //! this module writes to stdout.
 
 use std::any::Any;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IsTerminal as _, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -106,7 +106,8 @@ impl Execution<'_> {
 
 /// Prints what the plugin is, for a call without CNI_COMMAND. nerdctl reads the rest of the first
 /// line as one semantic version, Nomad takes the first word that parses as one: so print the
-/// reference's version, with ours as build metadata.
+/// reference's version, with ours as build metadata. The status is the reference's 0, and 2 at a
+/// terminal, where a person has made a mistake.
 fn about(entry: &Entry, stderr: &mut dyn Write) -> u8 {
     let versions = entry.versions.join(", ");
     let _ = writeln!(
@@ -115,7 +116,20 @@ fn about(entry: &Entry, stderr: &mut dyn Write) -> u8 {
         entry.name,
         plugin_version()
     );
-    0 // whether the write succeeded or not
+    if !io::stderr().is_terminal() {
+        return 0; // whether the write succeeded or not
+    }
+    let _ = writeln!(stderr, "{}", way_out(entry)); // the exit status says it too
+    2
+}
+
+/// The advice for a person who runs a plugin at a terminal.
+fn way_out(entry: &Entry) -> String {
+    format!(
+        "a container runtime runs this plugin: it sets CNI_COMMAND and writes a configuration to stdin\n\
+         `cni-multi example {}` prints a network, and `cni-multi net add` attaches a namespace to one",
+        entry.name
+    )
 }
 
 /// The version of the reference plugins we match, with ours as build metadata:

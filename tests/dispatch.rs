@@ -35,6 +35,16 @@ fn assert_is_error_object(outcome: &Outcome) {
     assert_eq!(object["cniVersion"], "1.1.0");
 }
 
+/// A runtime, which sets CNI_COMMAND, gets an error object, and a person an answer in words.
+#[track_caller]
+fn assert_is_unknown(outcome: &Outcome, command: &str) {
+    if !command.is_empty() {
+        return assert_is_error_object(outcome);
+    }
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{outcome:?}");
+    assert!(outcome.stderr.starts_with("no command or plugin is named "), "{outcome:?}");
+}
+
 /// The first two lines that a plugin prints without CNI_COMMAND. nerdctl and Nomad read them.
 fn about_text_of_a_plugin(peer: &Peer) {
     for plugin in PLUGINS {
@@ -165,7 +175,7 @@ fn name_is_matched_exactly_and_only_the_last_path_element() {
                 r#"{"cniVersion":"1.0.0","name":"net-1"}"#,
             );
             call.program = link.clone();
-            assert_is_error_object(&call.run());
+            assert_is_unknown(&call.run(), command);
         }
     }
 }
@@ -190,7 +200,7 @@ fn unknown_plugin_as_argument_is_an_error() {
     for name in ["nothing", "xbridge", "Bridge", ""] {
         for command in ["", "ADD", "VERSION"] {
             let call = operator(&[name]).env("CNI_COMMAND", command);
-            assert_is_error_object(&call.run());
+            assert_is_unknown(&call.run(), command);
         }
     }
 }

@@ -173,7 +173,7 @@ pub fn plugins() -> Vec<[String; 3]> {
         let (name, kind) = (words.next().unwrap(), words.next().unwrap());
         [name.to_owned(), kind.to_owned(), words.collect::<Vec<_>>().join(" ")]
     };
-    String::from_utf8(output.stdout).unwrap().lines().map(line).collect()
+    String::from_utf8(output.stdout).unwrap().lines().skip(1).map(line).collect()
 }
 
 // --- links and tables ---

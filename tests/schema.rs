@@ -282,6 +282,48 @@ fn a_schema_has_the_keys_of_the_page_and_no_other() {
     }
 }
 
+/// The keys without a description, with their paths; those of `capabilities` describe themselves.
+fn undescribed(schema: &Value, path: &str, found: &mut Vec<String>) {
+    let mut inner = schema;
+    while let Some(items) = inner.get("items") {
+        inner = items;
+    }
+    for (key, schema) in inner.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let path = format!("{path}.{key}");
+        if path.contains(".capabilities.") {
+            continue;
+        }
+        if schema["description"].as_str().is_none_or(str::is_empty) {
+            found.push(path.clone());
+        }
+        undescribed(schema, &path, found);
+    }
+}
+
+/// Every key says what it is for, and a default is one that the key accepts.
+#[test]
+fn every_key_has_a_description_and_a_fitting_default() {
+    let mut found = vec![];
+    undescribed(&schema(&[]), "list", &mut found);
+    let mut pairs = vec![];
+    for [name, ..] in plugins() {
+        let schema = schema(&[&name]);
+        undescribed(&schema, &name, &mut found);
+        for (_, key) in schema["properties"].as_object().unwrap() {
+            if let Some(default) = key.get("default") {
+                pairs.push((key.clone(), default.clone()));
+            }
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
+    assert_eq!(schema(&["bridge"])["properties"]["bridge"]["default"], "cni0");
+    assert!(pairs.len() > 30, "{}", pairs.len());
+    let Some(problems) = problems(&pairs) else { return };
+    for (pair, problem) in pairs.iter().zip(problems) {
+        assert_eq!(problem, None, "{pair:?}");
+    }
+}
+
 /// Each key rejects a value that fits no type, so no key of a schema is without a constraint.
 #[test]
 fn every_key_of_a_schema_refuses_something() {

@@ -155,7 +155,7 @@ fn tools_get_every_field_and_the_picks() {
     let picks = outcome.json()["picks"].clone();
     assert_eq!(
         picks[0],
-        json!({"runtime": "containerd", "network": "n", "file": "10-n.conflist",
+        json!({"runtime": "containerd", "directory": ".", "network": "n", "file": "10-n.conflist",
         "reason": "\"n\" of 10-n.conflist: the first file by name"})
     );
     assert_eq!(picks.as_array().unwrap().len(), 4, "{picks}");
@@ -306,7 +306,7 @@ fn a_file_of_any_name_is_reported() {
     let name = std::os::unix::ffi::OsStrExt::from_bytes(b"10-\xff.conflist");
     fs::write(dir.join("").join::<&std::ffi::OsStr>(name), "{").unwrap();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
-    assert!(outcome.stdout.contains("./10-\u{fffd}.conflist:1:1: error"), "{outcome:?}");
+    assert!(outcome.stdout.contains("./10-\u{fffd}.conflist:1:2: error"), "{outcome:?}");
     assert!(
         outcome.stdout.contains("none: 10-\u{fffd}.conflist is the first file by name"),
         "{outcome:?}"
@@ -371,7 +371,7 @@ fn a_compiled_in_plugin_without_a_path_is_reported_once() {
         validate(Path::new(dir.text()), &["10-n.conflist", "--plugin-path", "/nowhere:/none"], b"");
     let expected = format!(
         "10-n.conflist:1:62: warning: plugins[0].type: failed to find plugin \"loopback\" in path [/nowhere /none] [not-on-path]\n  \
-         1 | {text}\n    | {}^^^^^^^^^^ only `cni-multi net` can run it: it is compiled in\n",
+         1 | {text}\n    | {}^^^^^^^^^^ only `cni-multi net` can run it: it is compiled in\n1 file, 1 warning\n",
         " ".repeat(61)
     );
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, expected.as_str()));
@@ -388,7 +388,7 @@ fn a_long_line_is_shown_in_part() {
     let dir = scratch("10-n.conflist", &text);
     let outcome = validate(Path::new(dir.text()), &["10-n.conflist"], b"");
     let lines: Vec<&str> = outcome.stdout.lines().collect();
-    assert_eq!(lines.len(), 3, "{outcome:?}");
+    assert_eq!(lines.len(), 4, "{outcome:?}");
     let (shown, below) = (lines[1], lines[2]);
     assert!(shown.chars().count() < 140, "{shown}");
     let at = below.find('^').unwrap();
@@ -461,4 +461,45 @@ fn replace(value: &mut Value, at: &mut usize, other: &Value) -> bool {
         Value::Object(members) => members.values_mut().any(|member| replace(member, at, other)),
         _ => false,
     }
+}
+
+/// Each wrong subnet is one error, with what to write.
+#[test]
+fn a_wrong_subnet_is_one_error_with_advice() {
+    for (subnet, advice) in [
+        ("10.1.0.0", "add the prefix length, such as \"10.1.0.0/24\""),
+        ("10.1.0.0/255.255.255.0", "write \"10.1.0.0/24\""),
+        ("10.1.0.0/33", "the prefix length is a number from 0 to 32"),
+    ] {
+        let text = format!(
+            r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{{"type":"ptp","ipam":{{"type":"host-local","subnet":"{subnet}"}}}}]}}"#
+        );
+        let outcome = validate(Path::new("/"), &["-"], text.as_bytes());
+        assert!(outcome.stdout.contains(advice), "{outcome:?}");
+        assert!(outcome.stdout.ends_with("\n1 file, 1 error\n"), "{outcome:?}");
+    }
+}
+
+/// Files that conflict are compared wherever they are, and each directory has its own picks.
+#[test]
+fn several_paths_are_checked_together() {
+    let network = |name: &str| {
+        format!(
+            r#"{{"cniVersion":"1.1.0","name":"{name}","plugins":[{{"type":"bridge","isGateway":true,"ipam":{{"type":"host-local","subnet":"10.1.0.0/24"}}}}]}}"#
+        )
+    };
+    let one = scratch("10-one.conflist", &network("one"));
+    let two = scratch("10-two.conflist", &network("two"));
+    let outcome = validate(Path::new("/"), &[one.text(), two.text()], b"");
+    assert!(outcome.stdout.contains("[overlap]"), "{outcome:?}");
+    assert!(outcome.stdout.ends_with("\n2 files, 1 warning\n"), "{outcome:?}");
+    for dir in [one.text(), two.text()] {
+        let title = format!("which file of {dir} each runtime uses:\n");
+        assert!(outcome.stdout.contains(&title), "{outcome:?}");
+    }
+    let files = [one.join("10-one.conflist"), two.join("10-two.conflist")];
+    let files = files.map(|file| file.to_str().unwrap().to_owned());
+    let outcome = validate(Path::new("/"), &[&files[0], &files[1]], b"");
+    assert!(outcome.stdout.contains("[overlap]"), "{outcome:?}");
+    assert!(!outcome.stdout.contains("each runtime uses"), "{outcome:?}");
 }

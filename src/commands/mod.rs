@@ -8,10 +8,13 @@ use crate::error::{Error, Result};
 pub mod cnitool;
 pub mod completion;
 pub mod doctor;
+pub mod example;
 pub mod install;
 pub mod man;
 pub mod net;
+pub mod plugin_help;
 pub mod schema;
+pub mod suggestion;
 pub mod validate;
 
 /// The default directory of network configurations.

@@ -3,7 +3,10 @@
 //!
 //! The schemas are derived from the plugins: trial documents are decoded by the types of the
 //! configurations, which report what they expect at each place, and the plugins' checks report the
-//! numbers and words that they accept. So there is no second table of keys.
+//! numbers and words that they accept. So there is no second table of keys. What a key means is in
+//! the table of the plugin's page: see [`pages`].
+
+mod pages;
 
 use std::io::Write;
 use std::ops::RangeInclusive;
@@ -236,10 +239,15 @@ impl<'a> Place<'a> {
     /// The schema of the value.
     fn schema(&self) -> Value {
         let learnt = self.learn();
-        match learnt.kind {
+        let mut schema = match learnt.kind {
             None => self.object(&learnt),
             Some(kind) => self.of_kind(kind),
+        };
+        let path = self.path_text().replace("[0]", "[]");
+        if let Some(row) = pages::row(self.entry.name, &path) {
+            row.describe(&mut schema);
         }
+        schema
     }
 
     /// The schema of a value of this kind.
@@ -490,8 +498,17 @@ fn typed_object(required: Option<&str>, kind: Value) -> Members {
     object_of(texts(required), vec![("type", kind)])
 }
 
+/// Describes a key that no page describes.
+fn describe(key: &str, schema: &mut Value) {
+    let meaning = pages::general(key);
+    if schema.get("description").is_none() && !meaning.is_empty() {
+        schema.set("description", Value::text(meaning));
+    }
+}
+
 /// The members of an object's schema.
-fn object_of(required: Value, properties: Members) -> Members {
+fn object_of(required: Value, mut properties: Members) -> Members {
+    properties.iter_mut().for_each(|(key, schema)| describe(key, schema));
     vec![
         ("type", Value::text("object")),
         ("required", required),

@@ -344,6 +344,7 @@ fn shells_complete_networks_namespaces_and_containers() {
                     "completion",
                     "dhcp",
                     "doctor",
+                    "example",
                     "help",
                     "install",
                     "list",

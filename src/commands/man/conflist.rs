@@ -5,7 +5,6 @@ use super::roff::{Roff, bold, escaped};
 use crate::cni::json::Value;
 use crate::commands::schema;
 use crate::plugin::Entry;
-use crate::terminal::manual::Terms;
 
 /// A list that `cni-multi validate` accepts.
 const EXAMPLE: &str = r#"{
@@ -22,17 +21,6 @@ const EXAMPLE: &str = r#"{
 /// The keys that every plugin's schema has; they are described once.
 const COMMON: [&str; 6] = ["type", "name", "cniVersion", "prevResult", "capabilities", "ipam"];
 
-/// The purposes of a list's keys, which the specification defines.
-const PURPOSES: Terms = &[
-    ("name", "The name of the network, unique on the host."),
-    ("cniVersion", "The version of the specification; the oldest one if it is missing."),
-    ("cniVersions", "All versions that the list supports; the runtime takes one of them."),
-    ("disableCheck", "The runtime does not call CHECK."),
-    ("disableGC", "The runtime does not call GC."),
-    ("loadOnlyInlinedPlugins", "The directory that is named after the network is not read."),
-    ("plugins", "The plugins, in the order of ADD."),
-];
-
 /// The page.
 pub fn page(plugins: &'static [Entry]) -> String {
     let list = schema::document(plugins, None);
@@ -41,7 +29,7 @@ pub fn page(plugins: &'static [Entry]) -> String {
     page.text("cni.conflist - configuration list of a container network");
     introduction(&mut page);
     page.section("KEYS OF A LIST");
-    properties(&mut page, &list, &[], PURPOSES);
+    properties(&mut page, &list, &[]);
     page.section("KEYS OF EVERY PLUGIN");
     common(&mut page);
     page.section("KEYS OF EACH PLUGIN");
@@ -83,7 +71,7 @@ fn plugin(page: &mut Roff, entry: &Entry, list: &Value) {
     page.part(&format!("{} ({})", entry.name, entry.kind.as_str()));
     page.text(&[entry.about, "."].concat());
     if let Some(schema) = list.get("$defs").and_then(|all| all.get(entry.name)) {
-        properties(page, schema, &COMMON, &[]);
+        properties(page, schema, &COMMON);
     }
 }
 
@@ -96,7 +84,7 @@ fn epilogue(page: &mut Roff) {
 }
 
 /// The keys of an object's schema, with those below them.
-fn properties(page: &mut Roff, schema: &Value, without: &[&str], purposes: Terms) {
+fn properties(page: &mut Roff, schema: &Value, without: &[&str]) {
     let Some(Value::Object(keys)) = schema.get("properties") else { return };
     let required: Vec<&str> = schema
         .get("required")
@@ -106,7 +94,7 @@ fn properties(page: &mut Roff, schema: &Value, without: &[&str], purposes: Terms
         .collect();
     for (key, value) in keys.iter().filter(|(key, _)| !without.contains(&key.as_str())) {
         let mark = if required.contains(&key.as_str()) { ", required" } else { "" };
-        let purpose = purposes.iter().find(|known| known.0 == key).map_or("", |known| known.1);
+        let purpose = value.get("description").and_then(Value::as_str).unwrap_or_default();
         let text = format!("{purpose}\n{}", limits(value));
         let term = format!("{} ({}{mark})", bold(key), escaped(&type_of(value)));
         page.item(&term, text.trim());
@@ -119,7 +107,7 @@ fn below(page: &mut Roff, schema: &Value) {
     match (schema.get("properties"), schema.get("items"), schema.get("additionalProperties")) {
         (Some(_), ..) => {
             page.indent();
-            properties(page, schema, &[], &[]);
+            properties(page, schema, &[]);
             page.outdent();
         }
         (None, Some(inner), _) | (None, None, Some(inner)) => below(page, inner),
@@ -127,8 +115,8 @@ fn below(page: &mut Roff, schema: &Value) {
     }
 }
 
-/// The type of a value in words.
-fn type_of(schema: &Value) -> String {
+/// The type of a value in words, from its schema.
+pub fn type_of(schema: &Value) -> String {
     let kind = schema.get("type").and_then(Value::as_str);
     match (kind, schema.get("items"), schema.get("additionalProperties")) {
         (Some("array"), Some(items), _) => format!("list of {}", type_of(items)),

@@ -19,6 +19,8 @@ mod conflist;
 mod page;
 mod roff;
 
+pub use self::conflist::type_of;
+
 /// The page about configurations.
 const CONFLIST: &str = "cni.conflist";
 

@@ -75,6 +75,9 @@ const COMMANDS: [(&str, &str, &str); 8] = [
     ),
 ];
 
+/// Commands with a second name.
+const ALIASES: [(&str, &str); 2] = [("del", "rm"), ("list", "ls")];
+
 /// Every argument with its short form, the name of its value (empty for a flag), and its purpose.
 const ARGUMENTS: [(&str, &str, &str, &str); 18] = [
     ("network", "", "NETWORK", "Name of the network, as in its configuration"),
@@ -137,8 +140,13 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true);
     COMMANDS.iter().fold(net, |net, (name, about, arguments)| {
-        net.subcommand(subcommand(name, arguments).about(*about))
+        net.subcommand(subcommand(name, arguments).about(*about).visible_aliases(alias(name)))
     })
+}
+
+/// The other name of a command, if it has one.
+fn alias(name: &str) -> Option<&'static str> {
+    ALIASES.iter().find(|(known, _)| *known == name).map(|(_, alias)| *alias)
 }
 
 fn subcommand(name: &'static str, arguments: &'static str) -> Command {

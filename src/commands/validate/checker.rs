@@ -14,7 +14,9 @@ use crate::runtime::chain::Runtime;
 pub struct Checker<'a> {
     /// The runtime that looks up plugins.
     pub runtime: Runtime<'a>,
-    /// Every file.
+    /// The number of files so far, with the unreadable ones.
+    pub files: usize,
+    /// Every file that was read.
     pub documents: Vec<Document>,
     /// Every network.
     pub networks: Vec<Network>,
@@ -27,7 +29,14 @@ pub struct Checker<'a> {
 impl<'a> Checker<'a> {
     /// Creates a checker that looks up plugins as this runtime does.
     pub fn new(runtime: Runtime<'a>) -> Checker<'a> {
-        Checker { runtime, documents: vec![], networks: vec![], findings: vec![], asked: vec![] }
+        Checker {
+            runtime,
+            files: 0,
+            documents: vec![],
+            networks: vec![],
+            findings: vec![],
+            asked: vec![],
+        }
     }
 
     /// Every finding, sorted by place.

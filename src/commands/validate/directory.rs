@@ -25,7 +25,8 @@ impl Checker<'_> {
             self.tell_of_file("no-files", dir, "there is no network configuration");
         }
         self.check_names(first);
-        Ok(picks::of_dir(&read, &self.networks))
+        let picks = picks::of_dir(&read, &self.networks).into_iter();
+        Ok(picks.map(|pick| pick.of(&dir.to_string_lossy())).collect())
     }
 
     /// Checks one file; returns the network in it.

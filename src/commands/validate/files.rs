@@ -6,6 +6,7 @@ use super::checker::Checker;
 use super::document::{Document, Spot};
 use super::finding::{Finding, Note};
 use super::picks;
+use super::typos::{Typo, typos};
 use crate::cni::decode::describe;
 use crate::error::{Error, Result};
 use crate::plain_file;
@@ -14,28 +15,64 @@ use crate::runtime::directory::file_names;
 /// The file name shown for stdin.
 pub const STDIN: &str = "<stdin>";
 
-/// The byte order mark (BOM) that some editors write before a text.
-const BYTE_ORDER_MARK: char = '\u{feff}';
+/// The byte order mark as a unit of UTF-16.
+const BYTE_ORDER_MARK: u16 = 0xfeff;
 
 impl Checker<'_> {
     /// The bytes of a file, if it is readable.
     pub fn read_file(&mut self, file: &Path) -> Option<Vec<u8>> {
-        bytes_of(file).map_err(|error| self.tell_of_file("unreadable", file, &error.msg)).ok()
+        let read = bytes_of(file);
+        self.files += usize::from(read.is_err()); // the others are counted with their documents
+        read.map_err(|error| self.tell_of_file("unreadable", file, &error.msg)).ok()
     }
 
     /// The document of a text, if it is an object.
     pub fn read(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
+        self.files += 1;
         let extension = picks::extension(Path::new(&file));
-        let (mut read, problem) = Document::parse(file, bytes);
+        let wide = of_utf16(bytes);
+        let text = wide.as_ref().map_or(bytes, String::as_bytes);
+        let (mut read, problem) = Document::parse(file, text);
         let has_plugins = read.member("plugins").is_some();
         read.is_list = extension.map_or(has_plugins, |extension| extension == "conflist");
         self.documents.push(read);
         let document = self.documents.len() - 1;
+        if wide.is_some() {
+            self.tell_utf16(document);
+            return None;
+        }
         if let Some((offset, problem)) = problem {
-            self.findings.push(syntax_error(&self.documents[document], offset, &problem));
+            self.tell_syntax(document, offset, problem);
             return None;
         }
         self.check_object(document)
+    }
+
+    fn tell_utf16(&mut self, document: usize) {
+        let problem = "the file is in UTF-16".to_owned();
+        let remedy = "save it as UTF-8".to_owned();
+        self.tell_typo(document, &Typo { span: 0..1, problem, remedy });
+    }
+
+    /// Reports the typing errors of a text that stops being JSON at this offset; the parser's
+    /// problem if there are none.
+    fn tell_syntax(&mut self, document: usize, offset: usize, problem: String) {
+        let text = &self.documents[document].text;
+        let mut found = typos(text);
+        if found.is_empty() {
+            let is_empty = text.trim_ascii().is_empty();
+            let problem = if is_empty { "the file is empty".to_owned() } else { problem };
+            found.push(Typo { span: offset..offset, problem, remedy: String::new() });
+        }
+        found.iter().for_each(|typo| self.tell_typo(document, typo));
+    }
+
+    fn tell_typo(&mut self, document: usize, typo: &Typo) {
+        let Typo { span, problem, remedy } = typo;
+        let spot = Spot::whole(document);
+        let (problem, remedy) = ([problem.as_str()], [remedy.as_str()]);
+        let note = Note::new("syntax", &spot, &problem).hint(&remedy);
+        self.findings.push(Finding::at(&note, &self.documents[document], span.clone()));
     }
 
     /// Checks that a document is an object with distinct keys; None if it is no object.
@@ -58,19 +95,19 @@ impl Checker<'_> {
     }
 }
 
-/// The finding about a text that stops being JSON at this offset.
-fn syntax_error(document: &Document, offset: usize, problem: &str) -> Finding {
-    let whole = Spot::default();
-    let problem = &[problem];
-    let note = if document.text.trim_ascii().is_empty() {
-        Note::new("syntax", &whole, &["the file is empty"])
-    } else if document.text.starts_with(BYTE_ORDER_MARK) {
-        let message = &["the file begins with a byte order mark"];
-        Note::new("syntax", &whole, message).hint(&["save it without one"])
-    } else {
-        Note::new("syntax", &whole, problem)
+/// The text of a file in UTF-16, as some editors save it: it begins with a byte order mark, or its
+/// first letter has a zero byte.
+fn of_utf16(bytes: &[u8]) -> Option<String> {
+    let to_unit = match bytes.first_chunk()? {
+        [0xff, 0xfe] => u16::from_le_bytes,
+        [0xfe, 0xff] => u16::from_be_bytes,
+        [1..=u8::MAX, 0] => u16::from_le_bytes,
+        [0, 1..=u8::MAX] => u16::from_be_bytes,
+        _ => return None,
     };
-    Finding::at(&note, document, offset)
+    let units = bytes.chunks_exact(2).map(|unit| to_unit([unit[0], unit[1]]));
+    let letters = char::decode_utf16(units.filter(|unit| *unit != BYTE_ORDER_MARK));
+    Some(letters.map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
 }
 
 /// The bytes of a file.

@@ -1,13 +1,16 @@
 //! One finding and its output: for people with the source line, for tools as JSON.
 
+use std::ops::Range;
+
 use serde::{Serialize, Serializer};
 
 use super::document::{Document, Spot};
+use crate::terminal::style::Style;
 use crate::terminal::visible::{push_visible, visible};
 
 /// The codes of findings that work but probably are not what was meant. Every other code is a
 /// certain failure.
-const WARNINGS: [&str; 16] = [
+const WARNINGS: [&str; 18] = [
     "bridge-gateway-replaced",
     "bridge-vlan",
     "duplicate-key",
@@ -15,11 +18,13 @@ const WARNINGS: [&str; 16] = [
     "long-name",
     "missing-capability",
     "no-files",
+    "no-gateway",
     "no-version",
     "not-on-path",
     "not-read",
     "order",
     "overlap",
+    "repeated",
     "reserved-key",
     "unknown-key",
     "unused-capability",
@@ -159,11 +164,12 @@ impl Finding {
         }
     }
 
-    /// A finding about the text at an offset.
-    pub fn at(note: &Note<'_>, document: &Document, offset: usize) -> Finding {
-        let place = document.position(offset);
-        let shown = Shown::new(document, offset, 1);
-        Finding { place, width: 1, shown, ..Finding::new(note, document) }
+    /// A finding about a part of the text, or about one place if that is empty.
+    pub fn at(note: &Note<'_>, document: &Document, span: Range<usize>) -> Finding {
+        let place = document.position(span.start);
+        let width = document.text.get(span.clone()).map_or(1, |text| text.chars().count().max(1));
+        let shown = Shown::new(document, span.start, width);
+        Finding { place, width, shown, ..Finding::new(note, document) }
     }
 
     /// A finding about a file as a whole.
@@ -184,20 +190,26 @@ impl Finding {
 
     /// Writes the finding for people: the place in the format of compilers, the line, and the wrong
     /// part underlined.
-    pub fn tell(&self, out: &mut String) {
-        self.tell_message(out);
+    pub fn tell(&self, out: &mut String, style: Style) {
+        self.tell_message(out, style);
         if self.place.0 > 0 {
-            self.tell_line(out);
+            self.tell_line(out, style);
             self.tell_advice(out);
             out.push('\n');
         }
     }
 
-    fn tell_message(&self, out: &mut String) {
+    fn tell_message(&self, out: &mut String, style: Style) {
         let file = visible(&self.file);
         let place = self.place_text();
+        let severity = self.coloured(self.severity(), style);
         let message = visible(&self.message);
-        push(out, &[&file, &place, ": ", self.severity(), ": ", &message, " [", self.code, "]\n"]);
+        push(out, &[&file, &place, ": ", &severity, ": ", &message, " [", self.code, "]\n"]);
+    }
+
+    /// A text in the colour of the severity.
+    fn coloured(&self, text: &str, style: Style) -> String {
+        if self.is_error() { style.bad(text) } else { style.warning(text) }
     }
 
     /// Line and column; empty for the file as a whole.
@@ -209,11 +221,12 @@ impl Finding {
     }
 
     /// Writes the line, and the markers below it.
-    fn tell_line(&self, out: &mut String) {
+    fn tell_line(&self, out: &mut String, style: Style) {
         let Shown { line, padding, carets } = &self.shown;
         let number = self.place.0.to_string();
+        let markers = self.coloured(&"^".repeat(*carets), style);
         push(out, &[&"   "[number.len().min(3)..], &number, " | ", line, "\n"]);
-        push(out, &[&" ".repeat(number.len().max(3)), " | ", padding, &"^".repeat(*carets)]);
+        push(out, &[&" ".repeat(number.len().max(3)), " | ", padding, &markers]);
     }
 
     /// Writes what was expected, and the hint.

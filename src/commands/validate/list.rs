@@ -53,6 +53,7 @@ impl Checker<'_> {
         } else {
             network.plugins.push(self.whole_file(document));
         }
+        network.plugins.iter().for_each(|plugin| self.check_gateways(plugin));
         let served = network.plugins.iter().filter(|plugin| self.check_plugin(plugin, &network));
         network.is_served = served.count() == network.plugins.len();
         network
@@ -77,6 +78,7 @@ impl Checker<'_> {
         self.check_keys(&whole, &KnownKeys::of_list());
         self.add_plugins(network);
         self.check_order(&network.plugins);
+        self.check_repetitions(&network.plugins);
         self.check_tuned_mtu(&network.plugins);
     }
 

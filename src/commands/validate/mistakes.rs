@@ -1,6 +1,7 @@
 //! All mistakes of one plugin, although its checks report one at a time.
 
 use super::checker::Checker;
+use super::cidrs;
 use super::document::{Spot, item};
 use super::finding::Note;
 use super::network::Plugin;
@@ -13,6 +14,9 @@ const ROUNDS: usize = 64;
 
 /// The number of missing keys to fill in before giving up on a plugin's verdict about another key.
 const FEW: usize = 4;
+
+/// The single range of host-local, and the list of ranges that it is in place of.
+const IN_PLACE_OF: (&str, &str) = ("ipam.subnet", "ipam.ranges");
 
 impl Checker<'_> {
     /// Every mistake that `check` finds: removes the value of each mistake and calls `check` again.
@@ -42,10 +46,27 @@ impl Checker<'_> {
         let mistake = error.mistake.as_ref();
         let expected = expected.or(mistake.map(|mistake| mistake.expected.clone()));
         let expected = expected.map(|expected| expected.to_string()).unwrap_or_default();
-        let hint = if mistake.is_some() { error.advice.clone() } else { error.details() };
+        let mut hint = if mistake.is_some() { error.advice.clone() } else { error.details() };
+        if hint.is_empty() && expected.is_empty() {
+            hint = self.advice_about(spot);
+        }
         let code = if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" };
         self.tell(Note::new(code, spot, &[&problem(error)]).expecting(&expected).hint(&[&hint]));
     }
+
+    /// The advice for the text here, if it is an invalid subnet; else empty.
+    fn advice_about(&self, spot: &Spot) -> String {
+        let document = &self.documents[spot.document];
+        let text = document.text.get(document.find(&spot.path).value);
+        let value = text.and_then(|text| Value::parse(text.as_bytes()).ok());
+        let text = value.as_ref().and_then(Value::as_str);
+        text.map(|text| cidrs::advice(&spot.path, text)).unwrap_or_default()
+    }
+}
+
+/// Whether the plugin misses the value at `path` only because the one at `gone` is removed.
+fn is_in_place_of(gone: &str, path: &str) -> bool {
+    (gone, path) == IN_PLACE_OF
 }
 
 /// What is wrong, without the place.
@@ -109,7 +130,8 @@ impl Rest {
 
     /// The removed value that a mistake at this path of the file is a consequence of.
     fn cause_of(&self, path: &str) -> Option<String> {
-        let causes = self.removed.iter().filter(|gone| touches(gone, path));
+        let causes =
+            self.removed.iter().filter(|gone| touches(gone, path) || is_in_place_of(gone, path));
         causes.min_by_key(|gone| gone.len()).cloned()
     }
 

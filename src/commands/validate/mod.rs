@@ -1,16 +1,18 @@
-//! `cni-multi validate FILE|DIR`: reports every configuration mistake without accessing the kernel.
+//! `cni-multi validate [FILE|DIR]...`: reports every configuration mistake without accessing the kernel.
 //!
-//! [`document`] locates values in a text, and [`files`] reads texts. [`list`] checks the
-//! [`network`] in a file, with [`names`], [`plugin`], [`mistakes`], [`keys`], [`capabilities`] and
-//! [`programs`]; [`directory`] checks all files of a directory, [`together`] compares several
+//! [`document`] locates values in a text, [`files`] reads texts, and [`typos`] explains why one is
+//! not JSON. [`list`] checks the [`network`] in a file, with [`names`], [`plugin`], [`mistakes`],
+//! [`cidrs`], [`keys`], [`capabilities`], [`programs`], [`repetitions`] and [`gateways`]; [`directory`] checks all files of a directory, [`together`] compares several
 //! networks, and [`picks`] determines which file a runtime would use.
 
 mod capabilities;
 mod checker;
+mod cidrs;
 mod directory;
 mod document;
 mod files;
 mod finding;
+mod gateways;
 mod keys;
 mod list;
 mod mistakes;
@@ -21,8 +23,10 @@ mod paths;
 mod picks;
 mod plugin;
 mod programs;
+mod repetitions;
 mod together;
 mod trial;
+mod typos;
 
 use std::io::Read;
 use std::path::Path;
@@ -34,8 +38,9 @@ use serde::Serialize;
 use self::checker::Checker;
 pub use self::document::below;
 use self::files::bytes_of;
-use self::finding::Finding;
+use self::finding::{Finding, push};
 pub use self::keys::add_keys;
+pub use self::nearest::nearest;
 pub use self::paths::put;
 use self::picks::Pick;
 pub use self::trial::Trial;
@@ -47,6 +52,7 @@ use crate::plugin::Entry;
 use crate::runtime::cache::Cache;
 use crate::runtime::chain::Runtime;
 use crate::terminal::manual::Manual;
+use crate::terminal::style::Style;
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
@@ -59,6 +65,7 @@ pub const MANUAL: Manual = Manual {
     examples: &[
         ("cni-multi validate", "Check every network of this host."),
         ("cni-multi validate --strict net.d/10-pods.conflist", "Refuse warnings, too."),
+        ("cni-multi validate red.conflist blue.conflist", "Check two networks, and both together."),
     ],
     exit_status: &[
         ("0", "There is no error."),
@@ -66,19 +73,22 @@ pub const MANUAL: Manual = Manual {
         ("2", "The check could not run."),
     ],
     files: &[("/etc/cni/net.d", "What is checked without an argument.")],
-    environment: &[("CNI_PATH", "The directories of plugins, without --plugin-path.")],
+    environment: &[
+        ("CNI_PATH", "The directories of plugins, without --plugin-path."),
+        ("NO_COLOR", "On a terminal, nothing is coloured if this is set."),
+    ],
     see_also: &["cni.conflist(5)", "cni-multi-schema(1)"],
 };
 
 /// The command line.
 pub fn command() -> Command {
-    let file = Arg::new("file").value_name("FILE|DIR");
+    let files = Arg::new("files").value_name("FILE|DIR").num_args(0..);
     let path = option("plugin-path", "DIRS");
     let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
     let output = option("output", "FORMAT").short('o');
     Command::new("validate")
         .about("Find mistakes in network configurations")
-        .arg(file.help("File or directory to check, - for stdin [/etc/cni/net.d]"))
+        .arg(files.help("Files and directories to check, - for stdin [/etc/cni/net.d]"))
         .arg(path.help(
             "Plugin directories, colon-separated [CNI_PATH, else the directory of this binary]",
         ))
@@ -124,13 +134,22 @@ fn look(
     let handles = Rc::default();
     let runtime = Runtime { plugins, env, path, cache, stderr: io.stderr, handles };
     let mut checker = Checker::new(runtime);
-    let file = matches.get_one::<String>("file").map_or(CONF_DIR, String::as_str);
-    let picks = check_argument(&mut checker, file, io.stdin)?;
+    let picks = check_arguments(&mut checker, &typed_files(matches), io.stdin)?;
     together::check(&mut checker);
+    let files = checker.files;
     let findings = checker.into_findings();
     let fails = findings.iter().any(|finding| finding.is_error() || matches.get_flag("strict"));
-    let report = Report { findings: &findings, picks: &picks };
-    Ok((fails, if as_json { json::plain_text(&report) + "\n" } else { report.text() }))
+    let report = Report { files, findings: &findings, picks: &picks };
+    let text =
+        if as_json { json::plain_text(&report) + "\n" } else { report.text(Style::of_stdout(env)) };
+    Ok((fails, text))
+}
+
+/// The files and directories to check.
+fn typed_files(matches: &ArgMatches) -> Vec<&str> {
+    let typed: Vec<&str> =
+        matches.get_many::<String>("files").into_iter().flatten().map(String::as_str).collect();
+    if typed.is_empty() { vec![CONF_DIR] } else { typed }
 }
 
 fn argument<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
@@ -145,7 +164,19 @@ fn wants_json(matches: &ArgMatches) -> Result<bool> {
     }
 }
 
-/// Checks a file, a directory or stdin; the picks are a directory's.
+/// Checks each file, directory or stdin; the picks are the directories'.
+fn check_arguments(
+    checker: &mut Checker<'_>,
+    arguments: &[&str],
+    stdin: &mut dyn Read,
+) -> Result<Vec<Pick>> {
+    let mut picks = vec![];
+    for argument in arguments {
+        picks.extend(check_argument(checker, argument, stdin)?);
+    }
+    Ok(picks)
+}
+
 fn check_argument(
     checker: &mut Checker<'_>,
     argument: &str,
@@ -176,19 +207,53 @@ fn read_all(stdin: &mut dyn Read) -> Result<Vec<u8>> {
 /// What the command prints.
 #[derive(Serialize)]
 struct Report<'a> {
+    /// The number of files.
+    #[serde(skip)]
+    files: usize,
     findings: &'a [Finding],
     picks: &'a [Pick],
 }
 
 impl Report<'_> {
-    /// The report for people.
-    fn text(&self) -> String {
+    /// The report for people; empty for files without findings.
+    fn text(&self, style: Style) -> String {
         let mut text = String::new();
-        self.findings.iter().for_each(|finding| finding.tell(&mut text));
-        if !self.picks.is_empty() {
-            text.push_str("which file each runtime uses:\n");
+        self.findings.iter().for_each(|finding| finding.tell(&mut text, style));
+        self.tell_picks(&mut text);
+        if !text.is_empty() {
+            text.push_str(&self.summary());
         }
-        self.picks.iter().for_each(|pick| pick.tell(&mut text));
         text
     }
+
+    /// Writes the picks, those of each directory below its own title.
+    fn tell_picks(&self, text: &mut String) {
+        let groups = self.picks.chunk_by(|one, other| one.directory == other.directory);
+        let is_one = groups.clone().count() == 1;
+        for group in groups {
+            let directory = visible(&group[0].directory);
+            let of = if is_one { String::new() } else { [" of ", &directory].concat() };
+            push(text, &["which file", &of, " each runtime uses:\n"]);
+            group.iter().for_each(|pick| pick.tell(text));
+        }
+    }
+
+    /// The last line: `2 files, 1 error, 3 warnings`.
+    fn summary(&self) -> String {
+        let errors = self.findings.iter().filter(|finding| finding.is_error()).count();
+        let warnings = self.findings.len() - errors;
+        let counts = [(errors, "error"), (warnings, "warning")];
+        let mut parts = vec![counted(self.files, "file")];
+        let found = counts.into_iter().filter(|(count, _)| *count > 0);
+        parts.extend(found.map(|(count, what)| counted(count, what)));
+        if self.findings.is_empty() {
+            parts.push("no findings".to_owned());
+        }
+        parts.join(", ") + "\n"
+    }
+}
+
+/// A number with the noun in its form: `1 file`, `2 files`.
+fn counted(count: usize, noun: &str) -> String {
+    [count.to_string().as_str(), " ", noun, if count == 1 { "" } else { "s" }].concat()
 }

@@ -18,6 +18,8 @@ const EXTENSIONS: [&str; 3] = ["conflist", "conf", "json"];
 pub struct Pick {
     /// The runtime.
     pub runtime: &'static str,
+    /// The directory, as on the command line.
+    pub directory: String,
     /// The network's name; empty if there is none.
     pub network: String,
     /// The file; empty if there is none.
@@ -27,6 +29,12 @@ pub struct Pick {
 }
 
 impl Pick {
+    /// The same pick from the files of this directory.
+    #[must_use]
+    pub fn of(self, directory: &str) -> Pick {
+        Pick { directory: directory.to_owned(), ..self }
+    }
+
     /// Writes the pick for people.
     pub fn tell(&self, out: &mut String) {
         let blanks = "          ".get(self.runtime.len()..).unwrap_or_default();
@@ -72,8 +80,13 @@ impl<'a> Loaded<'a> {
 
     /// What a runtime does with the file.
     fn pick(&self, runtime: &'static str, reason: &[&str]) -> Pick {
-        let network = self.name().to_owned();
-        Pick { runtime, network, file: self.file.to_string(), reason: reason.concat() }
+        Pick {
+            runtime,
+            directory: String::new(),
+            network: self.name().to_owned(),
+            file: self.file.to_string(),
+            reason: reason.concat(),
+        }
     }
 }
 

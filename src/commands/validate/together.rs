@@ -170,7 +170,7 @@ fn ranges(plugin: &Plugin) -> Vec<(String, Range)> {
 }
 
 /// The objects of `ipam` that may have a subnet, each with its path.
-fn objects_with_subnets(ipam: &Value) -> Vec<(String, &Value)> {
+pub fn objects_with_subnets(ipam: &Value) -> Vec<(String, &Value)> {
     let mut confs = vec![("ipam".to_owned(), ipam)];
     for (i, set) in ipam.get("ranges").map_or(&[][..], Value::items).iter().enumerate() {
         let set_path = item("ipam.ranges", i);
@@ -180,7 +180,7 @@ fn objects_with_subnets(ipam: &Value) -> Vec<(String, &Value)> {
 }
 
 /// The range of an object with a subnet.
-fn range(conf: &Value) -> Option<Range> {
+pub fn range(conf: &Value) -> Option<Range> {
     let ip = |key| addr::parse_ip(text(conf, key)).ok();
     let conf = RangeConf {
         subnet: Some(addr::parse_cidr(text(conf, "subnet")).ok()?),
@@ -191,7 +191,8 @@ fn range(conf: &Value) -> Option<Range> {
     Range::new(&conf, "").ok()
 }
 
-fn text<'a>(conf: &'a Value, key: &str) -> &'a str {
+/// The string at `key`, empty if there is none.
+pub fn text<'a>(conf: &'a Value, key: &str) -> &'a str {
     conf.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -215,7 +216,8 @@ fn is_routed(plugin: &Plugin) -> bool {
     plugin.text("type") == "ptp" || is_bridge(plugin) && is_gateway(plugin)
 }
 
-fn is_gateway(plugin: &Plugin) -> bool {
+/// Whether the bridge gets the gateway's address.
+pub fn is_gateway(plugin: &Plugin) -> bool {
     ["isGateway", "isDefaultGateway"].iter().any(|key| is_true(plugin.value.get(key)))
 }
 

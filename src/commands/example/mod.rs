@@ -1,0 +1,185 @@
+//! `cni-multi example PLUGIN...`: prints a configuration list that validates.
+//!
+//! The [`parts`] are put together as a list needs them: the plugin that creates the interface, with
+//! its IPAM plugin, then those that change the interface. The plugins' own checks decide whether
+//! they fit together.
+
+mod parts;
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::validate::{Trial, nearest};
+use crate::cni::json::Value;
+use crate::cni::version;
+use crate::error::{Code, Error, Result};
+use crate::plugin::{Entry, Kind};
+use crate::terminal::manual::Manual;
+use crate::terminal::visible::visible;
+use crate::terminal::{self, Streams};
+
+/// The plugin that creates the interface, if none is named.
+const USUAL: &str = "bridge";
+
+/// The IPAM plugin, if none is named.
+const USUAL_IPAM: &str = "host-local";
+
+/// The only plugin of the group main without addresses.
+const WITHOUT_IPAM: &str = "loopback";
+
+/// The plugin that knows the addresses before its interface exists, so that the IPAM plugin cannot
+/// send packets over it.
+const ADDRESSES_FIRST: &str = "ptp";
+
+/// The sections of its page.
+pub const MANUAL: Manual = Manual {
+    description: &[
+        "The plugins may be named in any order. Without one that creates an interface the example \
+         has a bridge, and without an IPAM plugin it has host-local.",
+    ],
+    examples: &[
+        ("cni-multi example bridge portmap firewall", "A bridge with published ports."),
+        ("cni-multi example vlan dhcp >lab.conflist", "A file to edit."),
+    ],
+    exit_status: &[
+        ("0", "Success."),
+        ("1", "The output could not be written."),
+        ("2", "There is no plugin of this name, or the plugins do not fit together."),
+    ],
+    see_also: &["cni.conflist(5)", "cni-multi-validate(1)"],
+    ..Manual::EMPTY
+};
+
+/// The command line.
+pub fn command() -> Command {
+    let names = Arg::new("plugins").value_name("PLUGIN").num_args(1..).required(true);
+    Command::new("example")
+        .about("Print a configuration list with these plugins")
+        .arg(names.help("Names of plugins"))
+}
+
+/// Runs the command.
+pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>) -> u8 {
+    let names = matches.get_many::<String>("plugins").into_iter().flatten();
+    match (Author { plugins }).list(names.map(String::as_str)) {
+        Ok(list) => {
+            u8::from(terminal::write(io.stdout, &(list.to_indented_text() + "\n")).is_err())
+        }
+        Err(error) => {
+            let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status says it too
+            2
+        }
+    }
+}
+
+/// Puts examples of these plugins together.
+struct Author {
+    plugins: &'static [Entry],
+}
+
+/// The plugins of a list.
+struct Chain {
+    main: &'static Entry,
+    ipam: Option<&'static Entry>,
+    metas: Vec<&'static Entry>,
+}
+
+impl Author {
+    /// The list with the plugins of these names.
+    fn list<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<Value> {
+        let mut chosen = vec![];
+        for name in names {
+            chosen.push(self.find(name)?);
+        }
+        chosen.sort_by_key(|entry| parts::position(entry.name));
+        chosen.dedup_by_key(|entry| entry.name);
+        let chain = self.chain(&chosen)?;
+        let objects = chain.objects();
+        self.require_fit(&chain, &objects)?;
+        let named: Vec<&str> = chosen.iter().map(|entry| entry.name).collect();
+        Ok(Value::object([
+            ("cniVersion", Value::text(version::CURRENT)),
+            ("name", Value::text(named.join("-"))),
+            ("plugins", Value::Array(objects)),
+        ]))
+    }
+
+    fn find(&self, name: &str) -> Result<&'static Entry> {
+        self.plugins.iter().find(|entry| entry.name == name).ok_or_else(|| self.unknown(name))
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let error = refusal(&format!("no plugin is named {name:?}"));
+        match nearest(name, self.plugins.iter().map(|entry| entry.name)) {
+            Some(near) => error.with_details(format_args!("did you mean {near:?}?")),
+            None => error.with_details("`cni-multi list` lists the plugins"),
+        }
+    }
+
+    /// The chosen plugins by their groups, with the usual ones where a list needs one.
+    fn chain(&self, chosen: &[&'static Entry]) -> Result<Chain> {
+        let main = self.only(chosen, Kind::Main)?;
+        let main = main.map_or_else(|| self.find(USUAL), Ok)?;
+        let ipam = self.only(chosen, Kind::Ipam)?;
+        let of_kind = chosen.iter().filter(|entry| entry.kind == Kind::Meta);
+        let metas = of_kind.copied().collect();
+        match (main.name, ipam) {
+            (WITHOUT_IPAM, None) => Ok(Chain { main, ipam, metas }),
+            (WITHOUT_IPAM, Some(ipam)) => {
+                Err(refusal(&format!("{WITHOUT_IPAM} does not call {}", ipam.name)))
+            }
+            (_, None) => Ok(Chain { main, ipam: Some(self.find(USUAL_IPAM)?), metas }),
+            (_, Some(_)) => Ok(Chain { main, ipam, metas }),
+        }
+    }
+
+    /// The chosen plugin of a group of which a list has at most one.
+    fn only(&self, chosen: &[&'static Entry], kind: Kind) -> Result<Option<&'static Entry>> {
+        let of_kind: Vec<_> = chosen.iter().filter(|entry| entry.kind == kind).collect();
+        match of_kind.as_slice() {
+            [one, other, ..] => Err(two_of(kind, one, other)),
+            few => Ok(few.first().copied().copied()),
+        }
+    }
+
+    /// Requires that each plugin accepts its object, as in ADD.
+    fn require_fit(&self, chain: &Chain, objects: &[Value]) -> Result<()> {
+        let Chain { main, ipam, .. } = chain;
+        if let Some(ipam) = ipam.filter(|ipam| ipam.needs_link && main.name == ADDRESSES_FIRST) {
+            return Err(refusal(&format!(
+                "{} needs the interface before {} creates it",
+                ipam.name, main.name
+            )));
+        }
+        let trial = Trial::new(self.plugins, "example", version::CURRENT);
+        let entries = [chain.main].into_iter().chain(chain.metas.iter().copied());
+        for (index, (entry, object)) in entries.zip(objects).enumerate() {
+            let mut object = object.clone();
+            trial.prepare(&mut object, index == 0);
+            trial.of_file(entry, &object).map_err(|e| e.context(entry.name))?;
+        }
+        Ok(())
+    }
+}
+
+impl Chain {
+    /// The objects of the list.
+    fn objects(&self) -> Vec<Value> {
+        let mut main = parts::object(self.main.name);
+        if let Some(ipam) = self.ipam {
+            main.set("ipam", parts::object(ipam.name));
+        }
+        let metas = self.metas.iter().map(|entry| parts::object(entry.name));
+        [main].into_iter().chain(metas).collect()
+    }
+}
+
+fn two_of(kind: Kind, one: &Entry, other: &Entry) -> Error {
+    let what = if kind == Kind::Ipam { "allocate the addresses" } else { "create the interface" };
+    let error = refusal(&format!("both {} and {} {what}", one.name, other.name));
+    error.with_details("name one of them")
+}
+
+/// Plugins that make no list.
+fn refusal(msg: &str) -> Error {
+    Error::new(Code::INVALID_CONFIG, msg.to_owned())
+}

@@ -1,0 +1,43 @@
+//! The word that was probably meant in a wrong command line.
+
+use std::ffi::OsString;
+
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::validate::nearest;
+
+/// Adds the nearest command or option to a mistake in `words`, which begin with the program. The
+/// mistake then ends with a question for it.
+pub fn add(mistake: &mut clap::Error, root: &Command, words: &[OsString]) {
+    let command = innermost(root, words);
+    let (wrong, suggested, candidates) = match mistake.kind() {
+        ErrorKind::InvalidSubcommand => {
+            (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand, names(command))
+        }
+        ErrorKind::UnknownArgument => {
+            (ContextKind::InvalidArg, ContextKind::SuggestedArg, options(command))
+        }
+        _ => return,
+    };
+    let Some(ContextValue::String(word)) = mistake.get(wrong) else { return };
+    if let Some(near) = nearest(word, candidates.iter().map(String::as_str)) {
+        let near = near.to_owned();
+        mistake.insert(suggested, ContextValue::Strings(vec![near]));
+    }
+}
+
+/// The command that the words lead to.
+fn innermost<'a>(root: &'a Command, words: &[OsString]) -> &'a Command {
+    let words = words.iter().skip(1);
+    words.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
+}
+
+fn names(command: &Command) -> Vec<String> {
+    command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect()
+}
+
+fn options(command: &Command) -> Vec<String> {
+    let longs = command.get_arguments().filter_map(|arg| arg.get_long());
+    longs.map(|long| ["--", long].concat()).collect()
+}

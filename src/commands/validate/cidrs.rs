@@ -1,0 +1,71 @@
+//! What to write in place of an invalid subnet.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::cni::addr;
+
+/// The keys with an address and its prefix length, and those of lists of them.
+const KEYS: [&str; 5] = ["subnet", "dst", "address", "shapedSubnets", "unshapedSubnets"];
+
+/// The advice for the text at this path, if it is an invalid address with a prefix length; else
+/// empty.
+pub fn advice(path: &str, text: &str) -> String {
+    let key = path.rsplit('.').next().and_then(|last| last.split('[').next());
+    if !KEYS.contains(&key.unwrap_or_default()) || addr::parse_cidr(text).is_ok() {
+        return String::new();
+    }
+    match text.split_once('/') {
+        None => without_length(text),
+        Some((address, length)) => with_length(address, length),
+    }
+}
+
+fn without_length(text: &str) -> String {
+    match text.parse() {
+        Ok(IpAddr::V4(address)) => format!("add the prefix length, such as \"{address}/24\""),
+        Ok(IpAddr::V6(address)) => format!("add the prefix length, such as \"{address}/64\""),
+        Err(_) => EXPECTED.to_owned(),
+    }
+}
+
+fn with_length(address: &str, length: &str) -> String {
+    let Ok(address) = address.parse::<IpAddr>() else { return EXPECTED.to_owned() };
+    match length_of_mask(length) {
+        Some(length) => format!("write \"{address}/{length}\""),
+        None if address.is_ipv4() => "the prefix length is a number from 0 to 32".to_owned(),
+        None => "the prefix length is a number from 0 to 128".to_owned(),
+    }
+}
+
+const EXPECTED: &str = "write an address and its prefix length, such as \"10.88.0.0/24\"";
+
+/// The prefix length of a mask such as `255.255.0.0`.
+fn length_of_mask(text: &str) -> Option<u32> {
+    let mask = u32::from(text.parse::<Ipv4Addr>().ok()?);
+    let length = mask.leading_ones();
+    (length + mask.trailing_zeros() == u32::BITS).then_some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_wrong_subnet_has_its_own_advice() {
+        for (text, expected) in [
+            ("10.88.0.0", "add the prefix length, such as \"10.88.0.0/24\""),
+            ("fd00::", "add the prefix length, such as \"fd00::/64\""),
+            ("10.88.0.0/255.255.0.0", "write \"10.88.0.0/16\""),
+            ("10.88.0.0/255.0.255.0", "the prefix length is a number from 0 to 32"),
+            ("10.88.0.0/33", "the prefix length is a number from 0 to 32"),
+            ("fd00::/129", "the prefix length is a number from 0 to 128"),
+            ("10.88.0/24", EXPECTED),
+            ("", EXPECTED),
+            ("10.88.0.0/24", ""),
+        ] {
+            assert_eq!(advice("ipam.ranges[0][0].subnet", text), expected, "{text}");
+        }
+        assert_eq!(advice("shapedSubnets[1]", "x"), EXPECTED);
+        assert_eq!(advice("ipam.gateway", "x"), "");
+    }
+}

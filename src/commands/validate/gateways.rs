@@ -1,0 +1,87 @@
+//! Default routes that lead nowhere: no address has a gateway, or nothing has the gateway's address.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::checker::Checker;
+use super::document::item;
+use super::finding::Note;
+use super::network::Plugin;
+use super::together::{is_gateway, objects_with_subnets, range, text};
+use crate::cni::addr;
+use crate::cni::json::Value;
+use crate::family::Family;
+
+/// The plugins whose containers reach other networks through a gateway on their link. ptp is its
+/// own gateway, and what a dummy gets goes nowhere.
+const WITH_GATEWAY: [&str; 6] = ["bridge", "macvlan", "ipvlan", "vlan", "host-device", "tap"];
+
+impl Checker<'_> {
+    /// Reports the default routes of the IPAM section that lead nowhere.
+    pub fn check_gateways(&mut self, plugin: &Plugin) {
+        if !needs_gateway(plugin) {
+            return;
+        }
+        let routes = plugin.ipam("routes").map_or(&[][..], Value::items);
+        for (index, route) in routes.iter().enumerate() {
+            let Some(family) = family_of_default(route) else { continue };
+            match plugin.ipam_text("type") {
+                "static" => self.check_static_gateway(plugin, index, family),
+                "host-local" => self.check_gateway_of_bridge(plugin, index, family),
+                _ => (), // it has gateways of its own
+            }
+        }
+    }
+
+    /// Reports a default route for which no address of the family has a gateway.
+    fn check_static_gateway(&mut self, plugin: &Plugin, route: usize, family: Family) {
+        let addresses = plugin.ipam("addresses").map_or(&[][..], Value::items);
+        if addresses.iter().any(|address| given(address, "gateway") == Some(family)) {
+            return;
+        }
+        let spot = plugin.at(&item("ipam.routes", route));
+        let note = Note::new("no-gateway", &spot, &["a default route without a gateway"]);
+        self.tell(note.hint(&["add \"gateway\" to the address, or \"gw\" to the route"]));
+    }
+
+    /// Reports a default route through the gateway that host-local chooses, if the bridge does not
+    /// get its address.
+    fn check_gateway_of_bridge(&mut self, plugin: &Plugin, route: usize, family: Family) {
+        let Some(gateway) = chosen_gateway(plugin, family) else { return };
+        let spot = plugin.at(&item("ipam.routes", route));
+        let gateway = gateway.to_string();
+        let message =
+            &["the default route leads to ", gateway.as_str(), ", which the bridge lacks"];
+        let hint = &["add \"isGateway\": true, or \"gateway\" to the range if a router has it"];
+        self.tell(Note::new("no-gateway", &spot, message).hint(hint));
+    }
+}
+
+/// Whether the containers need a gateway that the plugin does not make itself.
+fn needs_gateway(plugin: &Plugin) -> bool {
+    let is_routed = plugin.text("mode").starts_with("l3"); // ipvlan's master routes
+    WITH_GATEWAY.contains(&plugin.text("type")) && !is_gateway(plugin) && !is_routed
+}
+
+/// The family of a default route without a gateway of its own.
+fn family_of_default(route: &Value) -> Option<Family> {
+    let dst: IpNet = addr::parse_cidr(text(route, "dst")).ok()?;
+    let is_open = dst.prefix_len() == 0 && given(route, "gw").is_none();
+    is_open.then(|| Family::of_net(dst))
+}
+
+/// The family of the address at this key, if there is one.
+fn given(object: &Value, key: &str) -> Option<Family> {
+    addr::parse_ip(text(object, key)).ok()?.map(Family::of)
+}
+
+/// The gateway of the bridge's first range of the family, unless the range names one.
+fn chosen_gateway(plugin: &Plugin, family: Family) -> Option<IpAddr> {
+    let ipam = plugin.value.get("ipam").filter(|_| plugin.text("type") == "bridge")?;
+    let confs = objects_with_subnets(ipam).into_iter();
+    let mut gateways =
+        confs.filter_map(|(_, conf)| Some((given(conf, "gateway"), range(conf)?.gateway)));
+    let (named, gateway) = gateways.find(|(_, gateway)| Family::of(*gateway) == family)?;
+    named.is_none().then_some(gateway)
+}

@@ -1,0 +1,143 @@
+//! What a person meets at the command line: answers in words, suggestions, second names, colour on
+//! a terminal, and a newline at the end. Terminals are those of script(1).
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::support::attachment::skip;
+use crate::support::call::{Peer, binary, farm};
+use crate::support::netns::Lab;
+use crate::support::scratch::Scratch;
+
+fn run(args: &[&str]) -> Output {
+    Command::new(binary()).args(args).env_remove("CNI_COMMAND").output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The output of a command on a terminal with its exit status; None, after a skip, without
+/// script(1).
+fn on_terminal(program: &Path, args: &str, no_color: &str) -> Option<(String, i32)> {
+    if Command::new("script").arg("--version").output().is_err() {
+        skip("script(1)");
+        return None;
+    }
+    let output = Command::new("script")
+        .args(["-qec", &format!("{} {args}", program.display()), "/dev/null"])
+        .env_remove("CNI_COMMAND")
+        .env("TERM", "xterm")
+        .env("NO_COLOR", no_color)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n");
+    Some((text, output.status.code().unwrap()))
+}
+
+#[test]
+fn a_wrong_word_is_answered_with_the_probable_one() {
+    for (args, said) in [
+        (&["brigde"][..], "did you mean \"bridge\"?"),
+        (&["validat"], "did you mean \"validate\"?"),
+        (&["no-such-thing"], "`cni-multi help` lists the commands"),
+        (&["net", "inspekt"], "'inspect'"),
+        (&["net", "add", "--dry-rum"], "unexpected argument '--dry-rum'"),
+        (&["net", "gc", "--dry-rum"], "'--dry-run'"),
+        (&["example", "portmop"], "did you mean \"portmap\"?"),
+    ] {
+        let output = run(args);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
+        let text = stderr(&output);
+        assert!(text.contains(said) && text.ends_with('\n'), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn second_names_are_the_same_command() {
+    let dir = Scratch::new();
+    let same = |one: &[&str], other: &[&str]| {
+        let [one, other] = [one, other].map(run);
+        assert_eq!(one, other);
+    };
+    same(&["ls"], &["list"]);
+    same(&["net", "ls", "--conf-dir", dir.text()], &["net", "list", "--conf-dir", dir.text()]);
+    let rest = ["none", "blue", "--conf-dir", dir.text()];
+    same(&[&["net", "rm"][..], &rest].concat(), &[&["net", "del"][..], &rest].concat());
+}
+
+/// The keys of a plugin are those of its schema, by the plugin's name and as an argument.
+#[test]
+fn help_of_a_plugin_has_its_keys() {
+    let text = |output: Output| {
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let by_argument = text(run(&["bridge", "--help"]));
+    let mut by_name = Command::new(farm().join("bridge"));
+    let by_name = text(by_name.arg("-h").env_remove("CNI_COMMAND").output().unwrap());
+    assert_eq!(by_argument, by_name);
+    let schema: serde_json::Value =
+        serde_json::from_str(&text(run(&["schema", "bridge"]))).unwrap();
+    for key in ["isGateway", "mtu", "vlanTrunk", "dns", "runtimeConfig"] {
+        let meaning = schema["properties"][key]["description"].as_str().unwrap();
+        let is_row = |line: &str| line.starts_with(&format!("{key} ")) && line.ends_with(meaning);
+        assert!(by_argument.lines().any(is_row), "{key}: {by_argument}");
+    }
+    assert!(text(run(&["loopback", "--help"])).contains("no keys of its own"));
+}
+
+#[test]
+fn the_long_list_is_a_table() {
+    let text = String::from_utf8(run(&["list", "--long"]).stdout).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("PLUGIN       GROUP  PURPOSE"));
+    assert!(lines.next().unwrap().starts_with("bridge       main   "), "{text}");
+    assert_eq!(lines.count() + 1, cni_multi::registry::PLUGINS.len());
+}
+
+/// nerdctl and Nomad read the text of a plugin from a pipe, with the status 0.
+#[test]
+fn a_plugin_at_a_terminal_says_what_to_do() {
+    let plugin = farm().join("bridge");
+    let output = Command::new(&plugin).env_remove("CNI_COMMAND").output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(0), 2));
+    let Some((text, status)) = on_terminal(&plugin, "", "") else { return };
+    assert_eq!(status, 2, "{text}");
+    assert!(text.starts_with("CNI bridge plugin v"), "{text}");
+    assert!(text.contains("`cni-multi example bridge` prints a network"), "{text}");
+    assert!(text.ends_with('\n'), "{text}");
+}
+
+#[test]
+fn findings_are_coloured_on_a_terminal_only() {
+    let dir = Scratch::new();
+    let file = dir.join("x.conflist");
+    std::fs::write(&file, r#"{"cniVersion":"1.1.0","name":"n","plugins":[],}"#).unwrap();
+    let args = format!("validate {}", file.display());
+    let Some((text, status)) = on_terminal(&binary(), &args, "") else { return };
+    assert_eq!(status, 1);
+    assert!(text.contains(": \u{1b}[31merror\u{1b}[0m: a comma before }"), "{text:?}");
+    assert!(text.contains(" \u{1b}[31m^\u{1b}[0m remove it"), "{text:?}");
+    let plain = String::from_utf8(run(&["validate", file.to_str().unwrap()]).stdout).unwrap();
+    assert_eq!(on_terminal(&binary(), &args, "1").unwrap().0, plain);
+}
+
+/// The result of an ADD is a document without a newline, as the reference's; a person gets one.
+#[test]
+fn output_on_a_terminal_ends_with_a_newline() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return skip("script(1)");
+    }
+    let lab = Lab::new(Peer::Ours);
+    let network = r#"{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"loopback"}]}"#;
+    lab.host.sh(&format!("mkdir /run/net.d; echo '{network}' >/run/net.d/n.conflist"));
+    let add = format!(
+        "{} net add n {} --conf-dir /run/net.d --cache-dir /run/cache",
+        binary().display(),
+        lab.container().netns
+    );
+    assert!(lab.host.sh(&add).ends_with('}'));
+    let text = lab.host.sh(&format!("script -qec '{add}' /dev/null"));
+    assert!(text.ends_with("}\r\n"), "{text:?}");
+}
