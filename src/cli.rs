@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
-use crate::commands::{cnitool, completion, doctor, install, man, net, schema, validate};
+use crate::commands::{cnitool, completion, doctor, install, ipam, man, net, schema, validate};
 use crate::error::{Code, Error};
 use crate::plugin::{Entry, OperatorCommand};
 use crate::registry::{self, PLUGINS};
@@ -156,6 +156,7 @@ pub fn commands() -> Command {
         .subcommand(install::command())
         .subcommand(net::command())
         .subcommand(doctor::command())
+        .subcommand(ipam::command())
         .subcommands(commands_of_plugins().map(|command| (command.command_line)()))
         .subcommand(cnitool::command())
         .subcommand(validate::command())
@@ -182,6 +183,7 @@ fn manual(words: &[&str]) -> Manual {
         "install" => install::manual::MANUAL,
         "net" => net::manual::of(verb),
         "doctor" => doctor::MANUAL,
+        "ipam" => ipam::manual::of(verb),
         "validate" => validate::MANUAL,
         "schema" => schema::MANUAL,
         "completion" => completion::MANUAL,
@@ -225,6 +227,7 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
         Some(("install", command)) => install::run(command, called_as(args), PLUGINS, io),
         Some(("net", command)) => net::run(command, PLUGINS, env, io),
         Some(("doctor", command)) => doctor::run(command, PLUGINS, env, io),
+        Some(("ipam", command)) => ipam::run(command, PLUGINS, env, io),
         Some(("validate", command)) => validate::run(command, PLUGINS, env, io),
         Some(("completion", command)) => completion::run(command, NAME, io),
         Some(("man", command)) => man::run(command, &MANUAL_PAGES, PLUGINS, io),

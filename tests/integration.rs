@@ -13,6 +13,7 @@ mod gc;
 mod hostile;
 mod hostile_host;
 mod install;
+mod ipam;
 mod layers;
 mod net;
 mod packet_socket;

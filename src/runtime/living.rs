@@ -200,7 +200,7 @@ fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
 }
 
 /// The operator's cache, and every cache below /var/lib/cni.
-fn caches(own: &Cache) -> Result<Vec<Cache>> {
+pub fn caches(own: &Cache) -> Result<Vec<Cache>> {
     let usual = Path::new(cache::DEFAULT_DIR);
     let mut caches = vec![own.clone(), Cache::new(usual)];
     match fs::read_dir(usual) {

@@ -346,6 +346,7 @@ fn shells_complete_networks_namespaces_and_containers() {
                     "doctor",
                     "help",
                     "install",
+                    "ipam",
                     "list",
                     "man",
                     "net",
