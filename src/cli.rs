@@ -8,7 +8,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
-use crate::commands::{cnitool, completion, doctor, install, ipam, man, net, schema, validate};
+use crate::commands::{
+    cnitool, completion, doctor, install, ipam, man, metrics, net, schema, validate,
+};
 use crate::error::{Code, Error};
 use crate::plugin::{Entry, OperatorCommand};
 use crate::registry::{self, PLUGINS};
@@ -157,6 +159,7 @@ pub fn commands() -> Command {
         .subcommand(net::command())
         .subcommand(doctor::command())
         .subcommand(ipam::command())
+        .subcommand(metrics::command())
         .subcommands(commands_of_plugins().map(|command| (command.command_line)()))
         .subcommand(cnitool::command())
         .subcommand(validate::command())
@@ -184,6 +187,7 @@ fn manual(words: &[&str]) -> Manual {
         "net" => net::manual::of(verb),
         "doctor" => doctor::MANUAL,
         "ipam" => ipam::manual::of(verb),
+        "metrics" => metrics::MANUAL,
         "validate" => validate::MANUAL,
         "schema" => schema::MANUAL,
         "completion" => completion::MANUAL,
@@ -228,6 +232,7 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
         Some(("net", command)) => net::run(command, PLUGINS, env, io),
         Some(("doctor", command)) => doctor::run(command, PLUGINS, env, io),
         Some(("ipam", command)) => ipam::run(command, PLUGINS, env, io),
+        Some(("metrics", command)) => metrics::run(command, PLUGINS, env, io),
         Some(("validate", command)) => validate::run(command, PLUGINS, env, io),
         Some(("completion", command)) => completion::run(command, NAME, io),
         Some(("man", command)) => man::run(command, &MANUAL_PAGES, PLUGINS, io),

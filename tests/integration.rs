@@ -15,6 +15,7 @@ mod hostile_host;
 mod install;
 mod ipam;
 mod layers;
+mod metrics;
 mod net;
 mod packet_socket;
 mod parallel;

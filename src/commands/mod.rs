@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod install;
 pub mod ipam;
 pub mod man;
+pub mod metrics;
 pub mod net;
 pub mod schema;
 pub mod validate;

@@ -349,6 +349,7 @@ fn shells_complete_networks_namespaces_and_containers() {
                     "ipam",
                     "list",
                     "man",
+                    "metrics",
                     "net",
                     "schema",
                     "validate",

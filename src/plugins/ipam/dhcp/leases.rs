@@ -1,8 +1,7 @@
 //! The leases for operators: those of the running daemon, or of the files that it has left.
 
-use super::conf::DEFAULT_SOCKET;
+use super::conf::{DEFAULT_SOCKET, socket_path};
 use super::daemon::orphans;
-use super::peer;
 use super::wire::{Described, Peer, Request, is_not_running};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::deadline::Deadline;
@@ -16,7 +15,7 @@ pub struct Leases;
 impl LeaseStore for Leases {
     fn holdings(&self, cx: &Context<'_>) -> Result<Holdings> {
         let of_network = |(key, _): &(Key, Holding)| key.network == cx.config.name;
-        let leases = leases(&peer(cx)?)?.into_iter().filter(of_network);
+        let leases = leases(&daemon(cx)?)?.into_iter().filter(of_network);
         Ok(Holdings { held: leases.map(|(_, held)| held).collect(), ranges: vec![] })
     }
 
@@ -29,12 +28,17 @@ impl LeaseStore for Leases {
         let network = cx.config.name.as_str();
         let family = if held.address.is_ipv6() { "/6" } else { "" };
         let key = format!("{}/{network}/{}{family}", held.container_id, held.ifname);
-        peer(cx)?.ask::<()>(&Request::Release(key)).map(|()| true)
+        daemon(cx)?.ask::<()>(&Request::Release(key)).map(|()| true)
     }
 
     fn importer(&self) -> Option<&dyn LeaseImporter> {
         None
     }
+}
+
+/// The daemon of the configuration.
+fn daemon(cx: &Context<'_>) -> Result<Peer> {
+    Ok(Peer { socket: socket_path(cx.config)?, deadline: cx.deadline() })
 }
 
 /// Every lease that has an address.
