@@ -10,8 +10,8 @@ use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::cni::version;
 use crate::commands::{
-    cnitool, completion, doctor, example, install, man, net, plugin_help, schema, suggestion,
-    validate,
+    cnitool, completion, doctor, example, install, ipam, man, metrics, net, plugin_help, schema,
+    suggestion, validate,
 };
 use crate::error::{Code, Error};
 use crate::plugin::{Entry, OperatorCommand};
@@ -190,6 +190,8 @@ pub fn commands() -> Command {
         .subcommand(install::command())
         .subcommand(net::command())
         .subcommand(doctor::command())
+        .subcommand(ipam::command())
+        .subcommand(metrics::command())
         .subcommands(commands_of_plugins().map(|command| (command.command_line)()))
         .subcommand(cnitool::command())
         .subcommand(validate::command())
@@ -218,6 +220,8 @@ fn manual(words: &[&str]) -> Manual {
         "install" => install::manual::MANUAL,
         "net" => net::manual::of(verb),
         "doctor" => doctor::MANUAL,
+        "ipam" => ipam::manual::of(verb),
+        "metrics" => metrics::MANUAL,
         "validate" => validate::MANUAL,
         "schema" => schema::MANUAL,
         "example" => example::MANUAL,
@@ -262,6 +266,8 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
         Some(("install", command)) => install::run(command, called_as(args), PLUGINS, io),
         Some(("net", command)) => net::run(command, PLUGINS, env, io),
         Some(("doctor", command)) => doctor::run(command, PLUGINS, env, io),
+        Some(("ipam", command)) => ipam::run(command, PLUGINS, env, io),
+        Some(("metrics", command)) => metrics::run(command, PLUGINS, env, io),
         Some(("validate", command)) => validate::run(command, PLUGINS, env, io),
         Some(("completion", command)) => completion::run(command, NAME, io),
         Some(("man", command)) => man::run(command, &MANUAL_PAGES, PLUGINS, io),

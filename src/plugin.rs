@@ -22,6 +22,9 @@ use crate::net::nft::Nft;
 use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
 
+pub mod leases;
+use self::leases::LeaseStore;
+
 /// The plugin groups of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -78,6 +81,8 @@ pub trait Plugin {
     const NEEDS_LINK: bool = false;
     /// The operator commands that the plugin defines.
     const COMMANDS: &'static [OperatorCommand] = &[];
+    /// The leases that the plugin keeps, for operators.
+    const LEASES: Option<&'static dyn LeaseStore> = None;
     /// Its configuration.
     type Conf: PluginConf;
 
@@ -157,6 +162,8 @@ pub struct Entry {
     pub needs_link: bool,
     /// See [`Plugin::COMMANDS`].
     pub commands: &'static [OperatorCommand],
+    /// See [`Plugin::LEASES`].
+    pub leases: Option<&'static dyn LeaseStore>,
     run: fn(&Context<'_>, Call<'_>) -> Result<AddResult>,
     validate: fn(&Context<'_>) -> Result<()>,
 }
@@ -171,6 +178,7 @@ impl Entry {
             versions: P::VERSIONS,
             needs_link: P::NEEDS_LINK,
             commands: P::COMMANDS,
+            leases: P::LEASES,
             run: run::<P>,
             validate: |cx| validated::<P>(cx, true)?.validate_alone(),
         }

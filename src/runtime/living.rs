@@ -17,6 +17,7 @@ use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::valid::{Holder, Stale, ValidAttachment};
 use crate::error::{Error, Result};
 use crate::net::namespaces;
+use crate::net::netns::Netns;
 
 /// The verdict of a GC on an object without a record of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +201,7 @@ fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
 }
 
 /// The operator's cache, and every cache below /var/lib/cni.
-fn caches(own: &Cache) -> Result<Vec<Cache>> {
+pub fn caches(own: &Cache) -> Result<Vec<Cache>> {
     let usual = Path::new(cache::DEFAULT_DIR);
     let mut caches = vec![own.clone(), Cache::new(usual)];
     match fs::read_dir(usual) {
@@ -236,6 +237,15 @@ fn alive(found: &cache::Found) -> Vec<Key> {
 /// Whether there is nothing at the path. An unreadable path, and an empty one, counts as existing.
 pub fn is_gone(netns: &str) -> bool {
     !netns.is_empty() && !Path::new(netns).try_exists().unwrap_or(true)
+}
+
+/// The state of a namespace: `alive`, `gone` (GC detaches it), or `unknown`.
+pub fn state_of(netns: &str) -> &'static str {
+    match Netns::open_if_there(netns) {
+        Ok(Some(_)) => "alive",
+        _ if is_gone(netns) => "gone",
+        _ => "unknown",
+    }
 }
 
 #[cfg(test)]

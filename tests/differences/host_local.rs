@@ -21,14 +21,11 @@ fn an_empty_reservation_is_free() {
 
 /// The reference has no STATUS.
 #[test]
-fn status_of_a_full_range_is_an_error() {
+fn status_of_an_unusable_directory_is_an_error() {
     let observe = |lab: &Lab| {
-        let attachment = lab.attach(
-            &lab.container(),
-            &with(&subnet("10.0.0.0/30"), json!({"cniVersion": "1.1.0"})),
-        );
-        attachment.add();
-        attachment.status().status
+        lab.host.sh("touch /run/file");
+        let changes = json!({"cniVersion": "1.1.0", "ipam": {"dataDir": "/run/file"}});
+        lab.attach(&lab.container(), &with(&subnet("10.0.0.0/30"), changes)).status().status
     };
     differs("host-local", observe, FAILED, OK);
 }

@@ -5,9 +5,8 @@ use std::time::{Duration, SystemTime};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::error::{Error, Result};
-use crate::net::netns::Netns;
 use crate::runtime::cache::{Cache, Found, Record};
-use crate::runtime::living::is_gone;
+use crate::runtime::living::state_of;
 use crate::runtime::parameters::Parameters;
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
@@ -69,7 +68,7 @@ impl Contents {
             put_text(&mut members, "netns", &at.netns);
         }
         let netns = self.at.as_ref().map_or("", |at| &at.netns);
-        put_text(&mut members, "namespace", state(netns));
+        put_text(&mut members, "namespace", state_of(netns));
         put(&mut members, "addresses", table::texts(addresses(&self.result, "")));
         members
     }
@@ -123,15 +122,6 @@ fn put_names(members: &mut Members, key: &Key) {
     put_text(members, "network", key.network.as_str());
     put_text(members, "containerId", key.container_id.as_str());
     put_text(members, "ifname", key.ifname.as_str());
-}
-
-/// The state of a namespace: `alive`, `gone` (GC detaches it), or `unknown`.
-fn state(netns: &str) -> &'static str {
-    match Netns::open_if_there(netns) {
-        Ok(Some(_)) => "alive",
-        _ if is_gone(netns) => "gone",
-        _ => "unknown",
-    }
 }
 
 /// The time since `written`; None for a time to come.

@@ -247,9 +247,13 @@ fn duplicate(ip: IpAddr, owner: &Owner) -> Error {
     Error::new(Code::CONFLICT, msg)
 }
 
-/// The error for a set without a free address.
-pub fn exhausted(set: &RangeSet) -> Error {
-    unavailable(format!("no IP addresses available in range set: {set}"))
+fn exhausted(set: &RangeSet) -> Error {
+    unavailable(full_set(set))
+}
+
+/// The reference's sentence for a set without a free address.
+pub fn full_set(set: &RangeSet) -> String {
+    format!("no IP addresses available in range set: {set}")
 }
 
 #[cfg(test)]

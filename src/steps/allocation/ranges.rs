@@ -103,6 +103,18 @@ impl Range {
         self.subnet.contains(&ip) && (self.start..=self.end).contains(&ip)
     }
 
+    /// Whether the address may be allocated from this range.
+    pub fn allocates(&self, ip: IpAddr) -> bool {
+        self.contains(ip) && ip != self.gateway
+    }
+
+    /// How many addresses may be allocated; the largest number for more.
+    pub fn size(&self) -> u64 {
+        let last = number(self.end) - number(self.start);
+        let count = last.saturating_add(u128::from(!self.contains(self.gateway)));
+        u64::try_from(count).unwrap_or(u64::MAX)
+    }
+
     fn overlaps(&self, other: &Range) -> bool {
         self.contains(other.start) || self.contains(other.end) || other.contains(self.start)
     }
@@ -242,6 +254,11 @@ impl RangeSet {
     /// Whether a range contains the address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         self.range_of(ip).is_some()
+    }
+
+    /// The ranges, in the order of the configuration.
+    pub fn ranges(&self) -> &[Range] {
+        &self.0
     }
 
     /// Whether any address is in both sets.
@@ -504,6 +521,22 @@ mod tests {
             let confs: Vec<RangeConf> = texts.iter().map(|text| conf(text)).collect();
             assert_eq!(RangeSet::new(&confs, "s").unwrap_err().to_string(), msg);
         }
+    }
+
+    #[test]
+    fn size_is_the_number_of_candidates() {
+        for (text, size) in [
+            ("192.0.2.0/29", 5),
+            ("192.0.2.0/29 192.0.2.2 192.0.2.3", 2),
+            ("10.0.1.0/29 10.0.1.4 10.0.1.5 10.0.1.4", 1),
+            ("10.0.0.0/29 10.0.0.2 10.0.0.2 10.0.0.2", 0),
+        ] {
+            assert_eq!(range(text).unwrap().size(), size, "{text}");
+            assert_eq!(set(&[text]).candidates(None).count() as u64, size, "{text}");
+        }
+        assert_eq!(range("fd00::/64").unwrap().size(), u64::MAX - 1);
+        assert_eq!(range(":: - - fd00::1").ok(), None);
+        assert_eq!(range("::/0 :: - -").unwrap().size(), u64::MAX);
     }
 
     fn walk(set: &RangeSet, last: Option<&str>) -> Vec<String> {

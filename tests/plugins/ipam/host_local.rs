@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{for_each_peer, for_ours, ips, with};
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, ips, with};
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
 use crate::support::networks::host_local::{STORE, leases};
@@ -582,18 +582,60 @@ fn check_knows_only_what_was_added() {
 }
 
 #[test]
-fn status_says_when_no_address_is_left() {
+fn status_of_a_full_range_is_a_warning() {
     // The reference has no STATUS: see tests/differences.
     for_ours("host-local", |lab| {
         let conf = with(&subnet("10.0.0.0/30"), json!({"cniVersion": "1.1.0"}));
         let attachment = lab.attach(&lab.container(), &conf);
-        attachment.status().ok();
+        let warning = |attachment: &Attachment<'_>| {
+            let outcome = attachment.status();
+            outcome.ok();
+            outcome.stderr
+        };
+        assert_eq!(warning(&attachment), "");
         attachment.add();
-        let error = attachment.status().err();
-        assert_eq!(error.code, 50, "{error:?}");
-        assert!(error.text().contains("10.0.0.1-10.0.0.2"), "{error:?}");
+        let full = "host-local: no IP addresses available in range set: 10.0.0.1-10.0.0.2\n";
+        assert_eq!(warning(&attachment), full);
         attachment.del();
-        attachment.status().ok();
+        assert_eq!(warning(&attachment), "");
+    });
+}
+
+/// A lease that no namespace has the address of belongs to a container that is gone.
+#[test]
+fn error_of_a_full_range_counts_leases_of_gone_containers() {
+    for_ours("host-local", |lab| {
+        let conf = subnet("10.213.7.0/29"); // .2 to .6, which no other test has
+        let container = lab.container();
+        for id in ["a", "b", "c", "d", "e"] {
+            address(lab, &conf, id);
+        }
+        container.sh("ip addr add 10.213.7.3/29 dev lo; ip addr add 10.213.7.6/29 dev lo");
+        let error = lab.attach(&lab.container(), &conf).id("f").try_add().err();
+        assert_eq!(
+            error.details,
+            "5 addresses are leased, 3 of them to containers whose namespace is gone; \
+             free those with: cni-multi net gc net1"
+        );
+        let taken = json!({"runtimeConfig": {"ips": ["10.213.7.3"]}});
+        delete(lab, &conf, "e");
+        let error = lab.attach(&container, &with(&conf, taken)).id("f").try_add().err();
+        assert_eq!(error.details, "", "the range is not full");
+    });
+}
+
+#[test]
+fn error_of_a_second_add_names_the_del_that_frees_it() {
+    for_ours("host-local", |lab| {
+        let attachment = lab.attach(&lab.container(), &subnet("10.0.0.0/24")).id("a");
+        attachment.add();
+        let error = attachment.try_add().err();
+        let command = "cni-multi net del net1 ";
+        let (before, line) = error.details.split_once(command).unwrap();
+        assert_eq!(before, "its \"eth0\" has the address from an earlier ADD; DEL frees it: ");
+        assert!(line.ends_with(" --container-id a --ifname eth0"), "{line}");
+        attachment.del();
+        attachment.add();
     });
 }
 

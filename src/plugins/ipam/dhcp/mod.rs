@@ -10,6 +10,7 @@ mod conf;
 pub mod daemon;
 mod domains;
 mod family;
+mod leases;
 mod operator;
 mod reader;
 mod times;
@@ -35,6 +36,7 @@ use crate::cni::valid::Stale;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, LinkChange, Watch};
 use crate::net::sysctl::Sysctl;
+use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
 use crate::steps::addresses;
 
@@ -57,6 +59,7 @@ impl Plugin for Dhcp {
     const ABOUT: &'static str = "addresses of the network's DHCP server, which a daemon keeps";
     const NEEDS_LINK: bool = true;
     const COMMANDS: &'static [OperatorCommand] = &[operator::COMMAND];
+    const LEASES: Option<&'static dyn LeaseStore> = Some(&leases::Leases);
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {

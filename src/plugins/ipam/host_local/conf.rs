@@ -16,7 +16,8 @@ use crate::steps::allocation::ranges::{Range, RangeConf, RangeSet};
 use crate::steps::allocation::requested;
 use crate::steps::families;
 
-const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
+/// The parent of the networks' directories.
+pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 /// Advice for a configuration that an old version has no room for.
 const ADVICE: &str = "set cniVersion to 0.3.0 or later, or use one range set per family";
 

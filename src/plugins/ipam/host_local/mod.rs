@@ -5,9 +5,10 @@
 //! <https://www.cni.dev/plugins/current/ipam/host-local/>
 
 mod conf;
+mod full;
+mod leases;
 mod resolv_conf;
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 
 use self::conf::Conf;
@@ -16,12 +17,12 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns, IpConfig};
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, ErrorList, Result};
+use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::transaction;
-use crate::steps::allocation::files::{FileStore, Place, lease};
+use crate::steps::allocation::files::{FileStore, Place};
 use crate::steps::allocation::owner::{Lease, Owner};
 use crate::steps::allocation::ranges::RangeSet;
-use crate::steps::allocation::search::{Pool, first_free};
 use crate::steps::allocation::{self, Need, Store as _, held_by_attachment, joined, release_all};
 
 /// The `host-local` plugin.
@@ -31,11 +32,14 @@ impl Plugin for HostLocal {
     const NAME: &'static str = "host-local";
     const KIND: Kind = Kind::Ipam;
     const ABOUT: &'static str = "addresses of configured ranges, remembered in files";
+    const LEASES: Option<&'static dyn LeaseStore> = Some(&leases::Leases);
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv_conf::read)?;
-        let ips = allocate(&conf::place(cx), conf, &owner(&at.key))?;
+        let place = conf::place(cx);
+        let allocated = allocate(&place, conf, &owner(&at.key));
+        let ips = allocated.map_err(|e| with_next_step(e, &place, conf, at))?;
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
     }
 
@@ -60,10 +64,12 @@ impl Plugin for HostLocal {
         release_all(&mut store, &held)
     }
 
+    /// A full range set is a warning: kubelet evicts the pods of a node that is not ready, and the
+    /// next DEL frees an address.
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let place = conf::place(cx);
         place.require_usable()?;
-        (0..).zip(&conf.sets).try_for_each(|(number, set)| require_free(&place, set, number))
+        full::warn_of_full_sets(&place, &conf.sets)
     }
 
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
@@ -78,6 +84,28 @@ fn allocate(place: &Place, conf: &Conf, owner: &Owner) -> Result<Vec<IpConfig>> 
     let need = Need { sets: &conf.sets, requested: &conf.requested, owner };
     let allocated = transaction(|rb| allocation::allocate(&need, &mut store, rb));
     allocated.inspect_err(|_| store.forget_what_is_gone())
+}
+
+/// Adds who holds the addresses, and what frees one. The lock is released by now.
+fn with_next_step(error: Error, place: &Place, conf: &Conf, at: &Attachment) -> Error {
+    match error.code {
+        Code::CONFLICT => error.with_details(advice_on_second_add(at)),
+        Code::ADDRESS_UNAVAILABLE => match full::advice(place, &conf.sets, &at.key.network) {
+            Some(advice) => error.with_details(advice),
+            None => error,
+        },
+        _ => error, // the store failed
+    }
+}
+
+fn advice_on_second_add(at: &Attachment) -> String {
+    let Key { network, container_id, ifname } = &at.key;
+    let netns = &at.netns_path;
+    format!(
+        "its {:?} has the address from an earlier ADD; DEL frees it: \
+         cni-multi net del {network} {netns} --container-id {container_id} --ifname {ifname}",
+        ifname.as_str()
+    )
 }
 
 fn held_addresses(place: &Place, owner: &Owner) -> Result<Vec<IpAddr>> {
@@ -158,33 +186,6 @@ fn is_valid(owner: &Owner, valid: &ValidAttachments) -> bool {
     match &owner.ifname {
         Some(ifname) => valid.contains(&owner.container_id, ifname),
         None => valid.contains_container(&owner.container_id),
-    }
-}
-
-/// Requires a free address in the set. Runtimes call STATUS every few seconds, so the search ends
-/// at the first free address and takes no lock.
-fn require_free(place: &Place, set: &RangeSet, number: usize) -> Result<()> {
-    let last = lease::last_reserved(place.dir(), number);
-    match first_free(set.candidates(last), &mut Looking { place })? {
-        Some(_) => Ok(()),
-        // The next ADD frees the torn lease, but runtimes do not call ADD while STATUS reports the
-        // network as not ready.
-        None if place.has_torn(|ip| set.contains(ip))? => Ok(()),
-        None => Err(allocation::exhausted(set).with_code(Code::NOT_AVAILABLE)),
-    }
-}
-
-struct Looking<'a> {
-    place: &'a Place,
-}
-
-impl Pool for Looking<'_> {
-    fn attempt(&mut self, ip: IpAddr) -> Result<bool> {
-        Ok(!self.place.is_taken(ip))
-    }
-
-    fn taken(&self) -> Result<HashSet<IpAddr>> {
-        self.place.taken()
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod index;
 pub mod lease;
+pub mod listing;
 mod lock;
 
 use std::collections::HashSet;
@@ -195,6 +196,12 @@ impl FileStore {
         FileStore::open_existing(place, None)
     }
 
+    /// Locks a network's leases to change those of any container; creates the directory if it is
+    /// missing.
+    pub fn create_whole(place: &Place) -> Result<FileStore> {
+        FileStore::read(place, Some(place.create_locked()?), None)
+    }
+
     fn open_existing(place: &Place, container_id: Option<&str>) -> Result<Option<FileStore>> {
         let lock = match place.lock() {
             Ok(lock) => Some(lock),
@@ -268,6 +275,12 @@ impl FileStore {
 
     fn remove_draft(&mut self) -> io::Result<()> {
         self.draft.take().map_or(Ok(()), fs::remove_file)
+    }
+
+    /// Writes a lease of another owner than the one before; returns false if the address is taken.
+    pub fn insert(&mut self, lease: &Lease) -> Result<bool> {
+        self.remove_draft().map_err(Error::at_path("remove a draft in", &self.dir))?;
+        self.reserve(lease.ip, &lease.owner)
     }
 
     /// Drops entries whose files are gone. Called after an undo, which removes lease files and does

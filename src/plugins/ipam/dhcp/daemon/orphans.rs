@@ -1,4 +1,5 @@
-//! DEL and GC without a daemon: the plugin itself releases the leases of a daemon that has exited.
+//! DEL and GC without a daemon: the plugin itself releases the leases of a daemon that has exited,
+//! and lists them.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,6 +12,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
 use crate::family::Family;
+use crate::plugin::leases::Holding;
 use crate::plugins::ipam::dhcp::family::Lease;
 use crate::plugins::ipam::dhcp::wire::DAEMON;
 use crate::service::journal::{Read, Record as _};
@@ -56,6 +58,25 @@ fn forget_torn_except(journal: &Journal, network: &NetworkName, valid: &ValidAtt
     let names = valid.names();
     let names = names.iter().map(|at| (at.container_id.as_str(), at.ifname.as_str()));
     forget_all_torn(journal, network, names);
+}
+
+/// The leases with an address that the daemon that used `socket` has left.
+pub fn holdings(socket: &Path) -> Result<Vec<(Key, Holding)>> {
+    let Some(journal) = left_behind(socket)? else { return Ok(vec![]) };
+    Ok(journal.read_all()?.into_iter().filter_map(held).collect())
+}
+
+fn held(read: Read<Record>) -> Option<(Key, Holding)> {
+    let Read::Record(record) = read else { return None };
+    let address = record.lease.as_ref()?.address();
+    Some((record.key.clone(), holding(&record.key, address, record.place.netns)))
+}
+
+/// Describes a lease for operators.
+pub fn holding(key: &Key, address: IpAddr, netns_path: String) -> Holding {
+    let container_id = key.container_id.to_string();
+    let ifname = key.ifname.to_string();
+    Holding { address, container_id, ifname, since: None, netns_path }
 }
 
 fn release_and_remove(journal: &Journal, record: &Record) -> Result<()> {

@@ -1,0 +1,112 @@
+//! `ipam import`: takes over the leases of another machine, all of them or none.
+
+use std::io::Read;
+use std::path::Path;
+
+use super::Request;
+use super::document::{self, Section};
+use super::export::cannot_move;
+use super::networks::{Host, Leased};
+use crate::cni::attachment::NetworkName;
+use crate::error::{Code, Error, Result};
+use crate::plain_file::{LARGEST_CONFIGURATION, read_configuration};
+use crate::plugin::leases::{Holding, LeaseImporter};
+
+/// A network of the document, with what imports it.
+struct Target {
+    network: Leased,
+    importer: &'static dyn LeaseImporter,
+    leases: Vec<Holding>,
+}
+
+/// Imports; returns what is printed.
+pub fn import(host: &Host<'_>, request: &Request, stdin: &mut dyn Read) -> Result<String> {
+    let text = text_of(&request.file, stdin)?;
+    let sections = document::read(&text).map_err(|e| e.context(&request.file))?;
+    let sections = chosen(sections, request.network.as_ref())?;
+    let targets: Result<Vec<Target>> =
+        sections.into_iter().map(|section| target(host, section)).collect();
+    let targets = targets?;
+    if request.is_dry_run {
+        let missing = targets.iter().map(|target| target.preview(host));
+        return Ok(report("would import", &targets, &missing.collect::<Result<Vec<_>>>()?));
+    }
+    let mut missing = vec![];
+    import_all(host, &targets, &mut missing)?;
+    missing.reverse(); // the last network was done first
+    Ok(report("imported", &targets, &missing))
+}
+
+/// The content of the file; `-` is stdin.
+fn text_of(file: &str, stdin: &mut dyn Read) -> Result<Vec<u8>> {
+    if file != "-" {
+        let path = Path::new(file);
+        return read_configuration(path).map_err(Error::at_path("read", path));
+    }
+    let mut text = vec![];
+    let read = stdin.take(LARGEST_CONFIGURATION as u64).read_to_end(&mut text);
+    read.map_err(|e| Error::io("read stdin", &e))?;
+    Ok(text)
+}
+
+/// The section of the named network, or all.
+fn chosen(sections: Vec<Section>, wanted: Option<&NetworkName>) -> Result<Vec<Section>> {
+    let Some(wanted) = wanted else { return Ok(sections) };
+    let names: Vec<String> = sections.iter().map(|section| section.network.to_string()).collect();
+    let chosen: Vec<Section> =
+        sections.into_iter().filter(|section| section.network == *wanted).collect();
+    if !chosen.is_empty() {
+        return Ok(chosen);
+    }
+    let msg = format!("the document has no network {:?}", wanted.as_str());
+    Err(Error::new(Code::INVALID_CONFIG, msg)
+        .with_details(format_args!("it has: {}", names.join(", "))))
+}
+
+/// The network here that the section is for.
+fn target(host: &Host<'_>, section: Section) -> Result<Target> {
+    let Section { network, ipam, leases } = section;
+    let here = host.leased(None)?.into_iter();
+    let mut of_name = here.filter(|leased| leased.network == network);
+    let Some(leased) = of_name.find(|leased| leased.ipam == ipam) else {
+        let msg = format!("network {:?} with {ipam} is not configured here", network.as_str());
+        let advice = format!("expected it in {}", host.conf_dir.display());
+        return Err(Error::new(Code::INVALID_CONFIG, msg).with_details(advice));
+    };
+    let importer = leased.store.importer().ok_or_else(|| cannot_move(&leased))?;
+    Ok(Target { network: leased, importer, leases })
+}
+
+impl Target {
+    fn preview(&self, host: &Host<'_>) -> Result<usize> {
+        let missing = self.importer.preview(&self.network.context(host), &self.leases);
+        missing.map_err(|e| self.in_network(e))
+    }
+
+    fn in_network(&self, error: Error) -> Error {
+        error.context(format_args!("network {:?}", self.network.network.as_str()))
+    }
+}
+
+/// Imports the networks, each while the ones before it are locked and can still be undone.
+fn import_all(host: &Host<'_>, targets: &[Target], missing: &mut Vec<usize>) -> Result<()> {
+    let Some((first, rest)) = targets.split_first() else { return Ok(()) };
+    let mut in_rest = false;
+    let mut then = || {
+        in_rest = true;
+        import_all(host, rest, missing)
+    };
+    let imported = first.importer.import(&first.network.context(host), &first.leases, &mut then);
+    let count = imported.map_err(|e| if in_rest { e } else { first.in_network(e) })?;
+    missing.push(count);
+    Ok(())
+}
+
+/// A line for each network.
+fn report(verb: &str, targets: &[Target], missing: &[usize]) -> String {
+    let line = |(target, missing): (&Target, &usize)| {
+        let there = target.leases.len() - missing;
+        format!("{}: {verb} {missing}, already there {there}\n", target.network.network)
+    };
+    targets.iter().zip(missing).map(line).collect()
+}

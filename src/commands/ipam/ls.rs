@@ -1,0 +1,141 @@
+//! `ipam ls`: the leases and the ranges.
+
+use std::time::SystemTime;
+
+use super::Request;
+use super::networks::{Host, Leased};
+use super::owners::{Lease, Owners, pod, state};
+use crate::cni::json::Value;
+use crate::error::Result;
+use crate::plugin::leases::{Holding, Holdings, RangeUse};
+use crate::runtime::living::Verdict;
+use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
+
+/// The columns of the table of leases.
+const LEASES: [(&str, &str); 7] = [
+    ("NETWORK", "network"),
+    ("ADDRESS", "address"),
+    ("CONTAINER", "containerId"),
+    ("INTERFACE", "ifname"),
+    ("NAMESPACE", "namespace"),
+    ("POD", "pod"),
+    ("AGE", "ageSeconds"),
+];
+
+/// The columns of the table of ranges.
+const RANGES: [(&str, &str); 5] = [
+    ("NETWORK", "network"),
+    ("RANGE", "range"),
+    ("HELD", "held"),
+    ("SIZE", "size"),
+    ("FREE", "free"),
+];
+
+/// The output of the command. Where the leases of a network cannot be read, a row says why.
+pub fn list(host: &Host<'_>, request: &Request) -> Result<String> {
+    let networks = host.leased(request.network.as_ref())?;
+    let listed: Vec<Listed> = networks.into_iter().map(|leased| Listed::of(leased, host)).collect();
+    let leases = lease_rows(host, &listed)?;
+    let ranges = listed.iter().flat_map(Listed::range_rows).collect();
+    Ok(if request.as_json { json(leases, ranges) } else { tables(leases, ranges) })
+}
+
+/// A network with its leases.
+struct Listed {
+    network: Leased,
+    holdings: Result<Holdings>,
+}
+
+impl Listed {
+    fn of(network: Leased, host: &Host<'_>) -> Listed {
+        Listed { holdings: network.holdings(host), network }
+    }
+
+    fn leases(&self) -> impl Iterator<Item = Lease<'_>> {
+        let held = self.holdings.as_ref().map_or(&[][..], |holdings| &holdings.held);
+        held.iter().map(|held| (&self.network.network, held))
+    }
+
+    fn range_rows(&self) -> Vec<Value> {
+        let ranges = self.holdings.as_ref().map_or(&[][..], |holdings| &holdings.ranges);
+        ranges.iter().map(|range| self.range_row(range)).collect()
+    }
+
+    fn range_row(&self, range: &RangeUse) -> Value {
+        let mut row = self.row();
+        put_text(&mut row, "range", &range.range);
+        for (name, count) in [
+            ("held", range.held),
+            ("size", range.size),
+            ("free", range.size.saturating_sub(range.held)),
+        ] {
+            put(&mut row, name, Value::number(count));
+        }
+        Value::Object(row)
+    }
+
+    /// The beginning of every row.
+    fn row(&self) -> Members {
+        let mut row = Members::new();
+        put_text(&mut row, "network", self.network.network.as_str());
+        put_text(&mut row, "ipam", self.network.ipam);
+        row
+    }
+
+    /// The row of a network whose leases cannot be read.
+    fn problem_row(&self) -> Option<Value> {
+        let error = self.holdings.as_ref().err()?;
+        let mut row = self.row();
+        put_text(&mut row, PROBLEM, &error.to_string());
+        Some(Value::Object(row))
+    }
+}
+
+/// The rows of all leases, each with what is known of its owner.
+fn lease_rows(host: &Host<'_>, listed: &[Listed]) -> Result<Vec<Value>> {
+    let owners = Owners::look(&host.cache)?;
+    let leases: Vec<Lease<'_>> = listed.iter().flat_map(Listed::leases).collect();
+    let mut verdicts = owners.judge(&leases).into_iter();
+    let mut rows = vec![];
+    for listed in listed {
+        for (lease, verdict) in listed.leases().zip(verdicts.by_ref()) {
+            rows.push(lease_row(listed.row(), lease, &owners, verdict));
+        }
+        rows.extend(listed.problem_row());
+    }
+    Ok(rows)
+}
+
+fn lease_row(mut row: Members, lease: Lease<'_>, owners: &Owners, verdict: Verdict) -> Value {
+    let (_, held) = lease;
+    put_text(&mut row, "address", &held.address.to_string());
+    put_text(&mut row, "containerId", &held.container_id);
+    put_text(&mut row, "ifname", &held.ifname);
+    put_text(&mut row, "namespace", state(verdict));
+    put_text(&mut row, "pod", &owners.record(lease).map(pod).unwrap_or_default());
+    if let Some(seconds) = age(held) {
+        put(&mut row, "ageSeconds", Value::number(seconds));
+    }
+    if held.container_id.is_empty() {
+        put_text(&mut row, PROBLEM, "the lease names no container");
+    }
+    Value::Object(row)
+}
+
+/// The seconds since the lease was allocated; None for a time to come.
+fn age(held: &Holding) -> Option<u64> {
+    let age = SystemTime::now().duration_since(held.since?).ok()?;
+    Some(age.as_secs())
+}
+
+fn json(leases: Vec<Value>, ranges: Vec<Value>) -> String {
+    table::json(&Value::object([
+        ("leases", Value::Array(leases)),
+        ("ranges", Value::Array(ranges)),
+    ]))
+}
+
+fn tables(leases: Vec<Value>, ranges: Vec<Value>) -> String {
+    let leases = table::of_rows(leases, &LEASES, false);
+    leases + "\n" + &table::of_rows(ranges, &RANGES, false)
+}

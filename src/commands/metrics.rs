@@ -1,0 +1,196 @@
+//! `cni-multi metrics`: leases and attachments of this host, in the OpenMetrics text format.
+//!
+//! <https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md>
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::ipam;
+use super::ipam::networks::{Host, Leased};
+use super::ipam::owners::{Owners, state};
+use crate::cni::env::Environment;
+use crate::error::{Error, Result};
+use crate::plain_file;
+use crate::plugin::Entry;
+use crate::plugin::leases::{Holding, Holdings};
+use crate::runtime::living::state_of;
+use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
+use crate::terminal::visible::visible;
+use crate::terminal::{self, Streams};
+
+/// Its page of the manual.
+pub const MANUAL: Manual = Manual {
+    description: &["The values are read at the moment of the call; no daemon counts. With \
+         --textfile they become a file for the textfile collector of node_exporter, which never \
+         sees a half of it: call it from a timer."],
+    examples: &[
+        ("cni-multi metrics", "Print the metrics."),
+        (
+            "cni-multi metrics --textfile /var/lib/prometheus/node-exporter",
+            "Write them for node_exporter.",
+        ),
+    ],
+    exit_status: SUCCESS_FAILURE_OR_USAGE,
+    files: &[
+        ("/etc/cni/net.d", "Networks, as cni.conflist(5) describes."),
+        ("/var/lib/cni", "Leases of host-local, and records of attachments."),
+    ],
+    environment: &[("NETCONFPATH", "The directory of networks, without --conf-dir.")],
+    see_also: &["cni-multi-ipam-ls(1)", "cni-multi-net-ps(1)"],
+};
+
+/// The name of the file for the textfile collector.
+const FILE: &str = "cni-multi.prom";
+/// What is written before it is renamed; the collector reads files that end in .prom.
+const DRAFT: &str = ".cni-multi.prom.draft";
+
+/// The command line.
+pub fn command() -> Command {
+    let textfile = Arg::new("textfile").long("textfile").value_name("DIR");
+    Command::new("metrics")
+        .about("Print leases and attachments as metrics")
+        .args(ipam::directories())
+        .arg(textfile.help("Write DIR/cni-multi.prom, for node_exporter's textfile collector"))
+}
+
+/// Runs the command: exit status 0, or 1 for a failure.
+pub fn run(
+    matches: &ArgMatches,
+    plugins: &'static [Entry],
+    env: &Environment,
+    io: &mut Streams<'_>,
+) -> u8 {
+    let host = ipam::host(matches, plugins, env);
+    let done = text(&host).and_then(|text| match matches.get_one::<String>("textfile") {
+        Some(dir) => replace(Path::new(dir), &text),
+        None => terminal::print(io.stdout, &text),
+    });
+    let Err(error) = done else { return 0 };
+    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status says it too
+    1
+}
+
+/// Writes the file in one step. Its readers are other users.
+fn replace(dir: &Path, text: &str) -> Result<()> {
+    let (draft, file) = (dir.join(DRAFT), dir.join(FILE));
+    plain_file::create_anew(&draft, text.as_bytes())
+        .and_then(|()| fs::set_permissions(&draft, Permissions::from_mode(0o644)))
+        .and_then(|()| fs::rename(&draft, &file))
+        .map_err(Error::at_path("write", &file))
+}
+
+/// All metrics.
+fn text(host: &Host<'_>) -> Result<String> {
+    let networks = host.leased(None)?;
+    let read: Vec<(&Leased, Result<Holdings>)> =
+        networks.iter().map(|leased| (leased, leased.holdings(host))).collect();
+    let owners = Owners::look(&host.cache)?;
+    let mut page = Page::default();
+    page.family("build", "info", "The version of cni-multi.");
+    page.sample("build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    write_ranges(&read, &mut page);
+    write_leases(&read, &owners, &mut page);
+    write_attachments(&owners, &mut page);
+    Ok(page.finish())
+}
+
+/// How full each range is, and which stores cannot be read.
+fn write_ranges(read: &[(&Leased, Result<Holdings>)], page: &mut Page) {
+    for (name, about) in [
+        ("range_addresses", "Addresses that a range has to allocate."),
+        ("range_held", "Addresses of a range that are held."),
+    ] {
+        page.family(name, "gauge", about);
+        for (leased, holdings) in read {
+            for range in holdings.iter().flat_map(|holdings| &holdings.ranges) {
+                let value = if name == "range_held" { range.held } else { range.size };
+                let labels = [
+                    ("network", leased.network.as_str()),
+                    ("ipam", leased.ipam),
+                    ("range", &range.range),
+                ];
+                page.sample(name, &labels, value);
+            }
+        }
+    }
+    page.family("leases_readable", "gauge", "Whether the leases of a network can be read.");
+    for (leased, holdings) in read {
+        let labels = [("network", leased.network.as_str()), ("ipam", leased.ipam)];
+        page.sample("leases_readable", &labels, u64::from(holdings.is_ok()));
+    }
+}
+
+/// How many leases there are, by network and by the state of the owner's namespace.
+fn write_leases(read: &[(&Leased, Result<Holdings>)], owners: &Owners, page: &mut Page) {
+    page.family("leases", "gauge", "Leases by the state of the container's namespace.");
+    for (leased, holdings) in read {
+        let held: &[Holding] = holdings.as_ref().map_or(&[], |holdings| &holdings.held);
+        let leases: Vec<_> = held.iter().map(|held| (&leased.network, held)).collect();
+        let mut counts = States::default();
+        owners.judge(&leases).into_iter().for_each(|verdict| counts.count(state(verdict)));
+        let labels = [("network", leased.network.as_str()), ("ipam", leased.ipam)];
+        counts.write("leases", &labels, page);
+    }
+}
+
+/// How many attachments are recorded, by network and by the state of their namespace.
+fn write_attachments(owners: &Owners, page: &mut Page) {
+    page.family("attachments", "gauge", "Recorded attachments by the state of their namespace.");
+    let mut networks: BTreeMap<&str, States> = BTreeMap::new();
+    for at in owners.recorded() {
+        networks.entry(at.key.network.as_str()).or_default().count(state_of(&at.netns));
+    }
+    for (network, counts) in networks {
+        counts.write("attachments", &[("network", network)], page);
+    }
+}
+
+/// Counts of namespaces, by their state.
+#[derive(Default)]
+struct States([u64; 3]);
+
+const STATES: [&str; 3] = ["alive", "gone", "unknown"];
+
+impl States {
+    fn count(&mut self, state: &str) {
+        let index = STATES.iter().position(|known| *known == state).unwrap_or(STATES.len() - 1);
+        self.0[index] += 1;
+    }
+
+    fn write(&self, name: &str, labels: &[(&str, &str)], page: &mut Page) {
+        for (state, count) in STATES.iter().zip(self.0) {
+            let labels = [labels, &[("namespace", *state)]].concat();
+            page.sample(name, &labels, count);
+        }
+    }
+}
+
+/// The text that grows. Writing to a String cannot fail.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, about: &str) {
+        let _ = write!(self.0, "# TYPE cni_multi_{name} {kind}\n# HELP cni_multi_{name} {about}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+        let label = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
+        let labels: Vec<String> = labels.iter().map(label).collect();
+        let _ = writeln!(self.0, "cni_multi_{name}{{{}}} {value}", labels.join(","));
+    }
+
+    fn finish(self) -> String {
+        self.0 + "# EOF\n"
+    }
+}
+
+/// The value of a label as the format has it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

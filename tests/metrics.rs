@@ -1,0 +1,106 @@
+//! `cni-multi metrics`: values of a host, in a format that collectors read.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::json;
+
+use crate::support::call::{Peer, binary, farm};
+use crate::support::netns::Lab;
+
+/// A host with a network of five addresses, one container, and a lease of a container that is gone.
+fn host() -> Lab {
+    let lab = Lab::new(Peer::Ours);
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.178.7.0/29"}]]});
+    let list = json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [
+        {"type": "bridge", "bridge": "pods0", "ipam": ipam}]});
+    lab.host.sh("mkdir -p /run/net.d");
+    fs::write(lab.path("/run/net.d/pods.conflist"), list.to_string()).unwrap();
+    let container = lab.container();
+    let line = format!("net add pods {} --plugin-path {}", container.netns, farm().display());
+    run(&lab, &line);
+    lab.host.sh("cd /var/lib/cni/networks/pods; printf 'abandoned\\r\\neth0' >10.178.7.6
+        touch -d '1 hour ago' 10.178.7.6");
+    let links = "ls /sys/class/net | wc -l";
+    let before = lab.host.sh(links);
+    container.vanish();
+    lab.host.sh(&format!(
+        "for _ in $(seq 200); do [ $({links}) -lt {} ] && exit 0; sleep 0.1; done; exit 1",
+        before.trim()
+    ));
+    lab
+}
+
+fn run(lab: &Lab, line: &str) -> String {
+    lab.host.sh(&format!("NETCONFPATH=/run/net.d {} {line}", binary().display()))
+}
+
+/// The samples by name and labels. Fails if a line breaks the grammar: each family begins with TYPE
+/// and HELP, its samples follow, and `# EOF` ends the text.
+fn samples(text: &str) -> BTreeMap<String, u64> {
+    let body = text.strip_suffix("# EOF\n").expect("the end");
+    let (mut family, mut samples) = (String::new(), BTreeMap::new());
+    let mut lines = body.lines();
+    while let Some(line) = lines.next() {
+        if let Some(declared) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = declared.split_once(' ').unwrap();
+            assert!(["gauge", "info"].contains(&kind), "{line}");
+            assert!(lines.next().unwrap().starts_with(&format!("# HELP {name} ")), "{line}");
+            family = if kind == "info" { format!("{name}_info") } else { name.to_owned() };
+            continue;
+        }
+        let (sample, value) = line.rsplit_once(' ').unwrap();
+        let (name, labels) = sample.split_once('{').unwrap();
+        assert_eq!(name, family, "{line}");
+        assert!(labels.ends_with("\"}"), "{line}");
+        assert_eq!(samples.insert(sample.to_owned(), value.parse().unwrap()), None, "{line}");
+    }
+    samples
+}
+
+#[test]
+fn metrics_count_addresses_leases_and_attachments() {
+    let lab = host();
+    let samples = samples(&run(&lab, "metrics"));
+    let range = r#"network="pods",ipam="host-local",range="10.178.7.1-10.178.7.6""#;
+    let leases = r#"network="pods",ipam="host-local""#;
+    for (sample, value) in [
+        (format!("range_addresses{{{range}}}"), 5),
+        (format!("range_held{{{range}}}"), 2),
+        (format!("leases_readable{{{leases}}}"), 1),
+        (format!("leases{{{leases},namespace=\"alive\"}}"), 0),
+        (format!("leases{{{leases},namespace=\"gone\"}}"), 2),
+        ("attachments{network=\"pods\",namespace=\"gone\"}".to_owned(), 1),
+        ("attachments{network=\"pods\",namespace=\"alive\"}".to_owned(), 0),
+    ] {
+        assert_eq!(samples.get(&format!("cni_multi_{sample}")), Some(&value), "{samples:#?}");
+    }
+}
+
+#[test]
+fn textfile_is_replaced_in_one_step() {
+    let lab = host();
+    lab.host.sh("mkdir /run/textfile; ln -s /run/outside /run/textfile/.cni-multi.prom.draft");
+    assert_eq!(run(&lab, "metrics --textfile /run/textfile"), "");
+    assert_eq!(lab.host.sh("ls -A /run/textfile"), "cni-multi.prom\n");
+    assert!(!lab.path("/run/outside").exists());
+    let file = lab.path("/run/textfile/cni-multi.prom");
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o644);
+    samples(&fs::read_to_string(file).unwrap());
+    let output =
+        lab.host.try_sh(&format!("{} metrics --textfile /run/missing", binary().display()));
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("/run/missing/cni-multi.prom"), "{said}");
+}
+
+/// A network that cannot be read is a value, and the others are still there.
+#[test]
+fn unreadable_leases_are_a_metric() {
+    let lab = host();
+    lab.host.sh("cd /var/lib/cni/networks; rm -r pods; ln -s pods pods");
+    let samples = samples(&run(&lab, "metrics"));
+    let readable = r#"cni_multi_leases_readable{network="pods",ipam="host-local"}"#;
+    assert_eq!(samples.get(readable), Some(&0), "{samples:#?}");
+}
