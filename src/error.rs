@@ -82,9 +82,9 @@ pub struct Report {
     pub advice: String,
     /// The errno, where the error came from the system.
     pub errno: Option<i32>,
-    /// The errnos of the further errors that `details` reports, one for each: see
-    /// [`ErrorList::finish`].
-    pub also: Vec<Option<i32>>,
+    /// The errors that this one reports together, the first one included; empty if it is a single
+    /// error. See [`ErrorList::finish`].
+    parts: Vec<Error>,
     /// The configuration mistake and its place, where that is the reason.
     pub mistake: Option<Mistake>,
 }
@@ -98,7 +98,7 @@ impl Error {
             own_msg: String::new(),
             advice: String::new(),
             errno: None,
-            also: vec![],
+            parts: vec![],
             mistake: None,
         }))
     }
@@ -272,7 +272,23 @@ impl Error {
     }
 
     fn reasons(&self) -> impl Iterator<Item = Option<i32>> {
-        std::iter::once(self.errno).chain(self.also.iter().copied())
+        let further = self.parts.iter().skip(1).map(|part| part.errno);
+        std::iter::once(self.errno).chain(further)
+    }
+
+    /// Each of the errors that this one reports together, without repetitions; the error itself if
+    /// it is a single one.
+    pub fn into_parts(self) -> Vec<Error> {
+        let mut parts = self.split();
+        parts.dedup();
+        parts
+    }
+
+    fn split(mut self) -> Vec<Error> {
+        match std::mem::take(&mut self.parts) {
+            none if none.is_empty() => vec![self],
+            parts => parts,
+        }
     }
 }
 
@@ -333,11 +349,17 @@ pub fn warn(text: impl fmt::Display) {
     let _ = stderr.and_then(|mut stderr| stderr.write_all(format!("{text}\n").as_bytes())); // see above
 }
 
-/// The failures of a teardown, which does all it can and reports everything at the end.
+/// The failures of a teardown, or the differences that a CHECK finds: both go on as far as they can
+/// and report everything at the end.
 #[derive(Debug, Default)]
 pub struct ErrorList(Vec<Error>);
 
 impl ErrorList {
+    /// The errors among the results, as [`ErrorList::finish`] reports them.
+    pub fn of(results: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+        ErrorList(results.into_iter().filter_map(Result::err).collect()).finish()
+    }
+
     /// Records a failure, if it is one.
     pub fn push<T>(&mut self, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.0.push(error)).ok()
@@ -348,18 +370,19 @@ impl ErrorList {
     /// of each: a permanent first error does not hide a temporary one behind it, and "not found"
     /// for one object does not stand for the others.
     pub fn finish(self) -> Result<()> {
-        let mut all = self.0.into_iter();
-        let Some(mut first) = all.next() else { return Ok(()) };
-        let mut told = first.to_string();
-        for next in all {
-            first.also.extend(next.reasons());
-            let next = next.to_string();
-            if next != told {
-                first = first.with_details(format_args!("also: {next}"));
-                told = next;
+        let mut all = self.0;
+        if all.len() < 2 {
+            return all.pop().map_or(Ok(()), Err);
+        }
+        let mut together = all[0].clone();
+        for pair in all.windows(2) {
+            let [before, next] = [&pair[0], &pair[1]].map(Error::to_string);
+            if next != before {
+                together = together.with_details(format_args!("also: {next}"));
             }
         }
-        Err(first)
+        together.parts = all.into_iter().flat_map(Error::split).collect();
+        Err(together)
     }
 }
 
@@ -424,6 +447,14 @@ mod tests {
         let error = list.finish().unwrap_err();
         assert_eq!((error.code, error.to_string()), (Code::IO, "first; also: second".to_owned()));
         assert!(ErrorList::default().finish().is_ok());
+
+        let mut nested = ErrorList::default();
+        nested.push::<()>(Err(error));
+        nested.push::<()>(Err(Error::new(Code::KERNEL, "third")));
+        let parts = nested.finish().unwrap_err().into_parts();
+        let texts: Vec<String> = parts.iter().map(Error::to_string).collect();
+        assert_eq!(texts, ["first", "second", "third"]);
+        assert_eq!(Error::new(Code::IO, "x").into_parts(), [Error::new(Code::IO, "x")]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
-use crate::runtime::chain::{OnFailure, Runtime};
+use crate::runtime::chain::{OnFailure, Runtime, Until};
 use crate::runtime::directory;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
@@ -188,8 +188,8 @@ impl Invocation<'_> {
     ) -> Result<String> {
         match self.verb {
             "add" => runtime.add(list, at, OnFailure::Leave).map(|result| result.to_text()),
-            "check" => runtime.check(list, at).map(nothing),
-            "del" => runtime.del(list, at).map(nothing),
+            "check" => runtime.check(list, at, Until::OneFails).map(|_| String::new()),
+            "del" => runtime.del(list, at).map(|_| String::new()),
             "gc" => runtime.gc(list, None).map(nothing),
             "status" => runtime.status(list).map(nothing),
             other => Err(Error::new(Code::BUG, format!("{NAME} has no command {other:?}"))),

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -51,6 +51,10 @@ pub struct NetnsId {
     /// The inode of its file.
     inode: u64,
 }
+
+/// Device and inode of a namespace's file, which no two namespaces that exist at the same time
+/// share.
+pub type FileId = (u64, u64);
 
 /// An open network namespace.
 pub struct Netns {
@@ -117,8 +121,8 @@ impl Netns {
         Ok(self.identity()? == other.identity()?)
     }
 
-    /// Device and inode, which no two namespaces that exist at the same time share.
-    pub fn identity(&self) -> Result<(u64, u64)> {
+    /// The namespace's file.
+    pub fn identity(&self) -> Result<FileId> {
         let found = self
             .file
             .metadata()
@@ -202,6 +206,11 @@ impl Netns {
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
+}
+
+/// Device and inode of the file at a path, without opening it; None if that cannot be read.
+pub fn file_id(path: &str) -> Option<FileId> {
+    fs::metadata(path).map(|found| (found.dev(), found.ino())).ok()
 }
 
 /// Moves this thread into a namespace; it must end afterwards.

@@ -7,12 +7,11 @@
 //! last one can a container change: its own address, to its own harm.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
 use super::cache::{self, Cache, Record};
+use super::find;
 use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::valid::{Holder, Stale, ValidAttachment};
 use crate::error::{Error, Result};
@@ -188,33 +187,15 @@ impl Group {
 }
 
 /// The attachments that have a record below /var/lib/cni, or in the operator's cache, and a
-/// namespace. libcni's callers choose the directory: cri-dockerd has /var/lib/cni/cache. An
-/// unreadable file counts for every attachment that its name may stand for.
+/// namespace. An unreadable file counts for every attachment that its name may stand for.
 fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
     let mut keys = vec![];
-    for cache in caches(own)? {
+    for cache in find::caches(own)? {
         for found in cache.all()? {
             keys.extend(network.map_or_else(|| alive(&found), |network| alive_in(network, &found)));
         }
     }
     Ok(keys)
-}
-
-/// The operator's cache, and every cache below /var/lib/cni.
-pub fn caches(own: &Cache) -> Result<Vec<Cache>> {
-    let usual = Path::new(cache::DEFAULT_DIR);
-    let mut caches = vec![own.clone(), Cache::new(usual)];
-    match fs::read_dir(usual) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => (),
-        entries => caches.extend(caches_in(entries.map_err(Error::at_path("open", usual))?)),
-    }
-    Ok(caches)
-}
-
-/// The caches among the entries of a directory.
-fn caches_in(entries: fs::ReadDir) -> impl Iterator<Item = Cache> {
-    let below = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    below.filter(|dir| dir.join("results").is_dir()).map(Cache::new)
 }
 
 /// The attachments to the network that the file may stand for, unless its namespace is gone.

@@ -4,13 +4,15 @@
 //! [`directory`] finds a network, [`list`] parses it, [`derive`] makes the configuration for each
 //! of its plugins, [`chain`] runs them all ([`gc`] and [`versions`] are its operations without an
 //! attachment), [`cache`] keeps results, [`lock`] serializes operations on one container,
-//! [`living`] decides which containers are alive, [`leave`] removes what stays when other plugins
-//! take over, and [`parameters`] is what is known of an attachment besides its network.
+//! [`living`] decides which containers are alive, [`find`] finds attachments by what people call a
+//! container, [`leave`] removes what stays when other plugins take over, and [`parameters`] is what
+//! is known of an attachment besides its network.
 
 pub mod cache;
 pub mod chain;
 pub mod derive;
 pub mod directory;
+pub mod find;
 pub mod gc;
 pub mod leave;
 pub mod list;

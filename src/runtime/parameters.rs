@@ -33,6 +33,18 @@ impl Parameters {
         pairs.join(";")
     }
 
+    /// The last value of this argument; empty if it is absent.
+    fn arg(&self, key: &str) -> &str {
+        let pair = self.args.iter().rev().find(|(known, _)| known == key);
+        pair.map_or("", |(_, value)| value)
+    }
+
+    /// The pod of the container, as `namespace/name`, if the runtime named it.
+    pub fn pod(&self) -> Option<String> {
+        let [namespace, name] = ["K8S_POD_NAMESPACE", "K8S_POD_NAME"].map(|key| self.arg(key));
+        (!namespace.is_empty() && !name.is_empty()).then(|| format!("{namespace}/{name}"))
+    }
+
     /// The attachment as GC lists it.
     pub fn valid_attachment(&self) -> ValidAttachment {
         ValidAttachment {

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use crate::cni::conf::Config;
 use crate::cni::result::{self, AddResult, IpConfig};
 use crate::deadline::Deadline;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::netlink::{
     Address, AddressOptions, FoundRoute, Link, Netlink, Route, Scope, Watch,
@@ -395,11 +395,14 @@ fn out_of_range(path: &str, field: &str, value: i64, most: i64) -> Error {
 /// route unless it names its table.
 pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) -> Result<()> {
     let container = at.netlink()?;
-    require_up(link)?;
     let present = container.addresses(link)?;
-    let mut wanted = result.ips.iter().filter(|ip| is_of(ip, index));
-    wanted.try_for_each(|ip| verify_address(&present, link, ip.address))?;
-    verify_routes(container, &result.routes)
+    let mut found = ErrorList::default();
+    found.push(require_up(link));
+    for ip in result.ips.iter().filter(|ip| is_of(ip, index)) {
+        found.push(verify_address(&present, link, ip.address));
+    }
+    found.push(verify_routes(container, &result.routes));
+    found.finish()
 }
 
 /// Whether the address is of the interface with this index. One that names no interface is.
@@ -431,7 +434,7 @@ fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()> {
         return Ok(());
     }
     let present = container.routes()?;
-    wanted.iter().try_for_each(|route| verify_route(&present, route))
+    ErrorList::of(wanted.iter().map(|route| verify_route(&present, route)))
 }
 
 fn verify_route(present: &[FoundRoute], wanted: &result::Route) -> Result<()> {

@@ -262,22 +262,32 @@ impl<'a> Addressing<'a> {
 }
 
 /// Compares the container's interface with prevResult: kind, hardware address, addresses and
-/// routes.
-pub fn verify(cx: &Context<'_>, at: &Attachment, kind: Option<&str>) -> Result<Link> {
-    let result = prev_result::require(cx)?;
-    let (index, interface) = prev_result::container_interface(&result, at)?;
-    let link = prev_result::verify_link(at.netlink()?, interface, kind)?;
+/// routes. Returns the link, if it is there, for comparisons of the plugin's own.
+pub fn verify(
+    cx: &Context<'_>,
+    at: &Attachment,
+    kind: Option<&str>,
+    found: &mut ErrorList,
+) -> Option<Link> {
+    let result = found.push(prev_result::require(cx))?;
+    let (index, interface) = found.push(prev_result::container_interface(&result, at))?;
+    let link = prev_result::verify_link(at, interface, kind, found)?;
     if !result.ips.is_empty() || !result.routes.is_empty() {
-        addresses::verify(at, &link, &result, index)?;
+        found.push(addresses::verify(at, &link, &result, index));
     }
-    Ok(link)
+    Some(link)
 }
 
 /// CHECK of a plugin that creates nothing but such a link: verifies the addresses with the IPAM
-/// plugin, if any, and the link.
-pub fn check(cx: &Context<'_>, at: &Attachment, links: PluginLinks) -> Result<Link> {
-    ipam::check_if_any(cx, at)?;
-    verify(cx, at, Some(links.kind))
+/// plugin, if any, and the link, which it returns if it is there.
+pub fn check(
+    cx: &Context<'_>,
+    at: &Attachment,
+    links: PluginLinks,
+    found: &mut ErrorList,
+) -> Option<Link> {
+    found.push(ipam::check_if_any(cx, at));
+    verify(cx, at, Some(links.kind), found)
 }
 
 /// DEL of a plugin that creates nothing but such a link: deletes the link and releases its

@@ -2,14 +2,42 @@
 //! turn it off: others may rely on it by then, and whether it was on before ADD is not known.
 
 use crate::cni::result::AddResult;
-use crate::error::Result;
+use crate::error::{Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::sysctl::Sysctl;
 
 /// Turns forwarding on for each family of the result's addresses.
 pub fn ensure(result: &AddResult) -> Result<()> {
-    let mut families = Family::ALL.into_iter().filter(|family| has_address(result, family));
-    families.try_for_each(|family| Sysctl::forwarding(family).ensure("1"))
+    families(result).try_for_each(|family| Sysctl::forwarding(family).ensure("1"))
+}
+
+/// Verifies that the host forwards what it receives by the link, for each family of the result's
+/// addresses.
+pub fn verify(result: &AddResult, link: &str) -> Result<()> {
+    ErrorList::of(families(result).map(|family| verify_family(family, link)))
+}
+
+fn verify_family(family: Family, link: &str) -> Result<()> {
+    require_on(&Sysctl::forwarding(family))?;
+    match family {
+        // IN_DEV_FORWARD of linux/inetdevice.h: IPv4 has a setting for each link as well.
+        Family::V4 => require_on(&Sysctl::ipv4_conf(link, "forwarding")),
+        // ip6_forward() of net/ipv6/ip6_output.c looks at the setting for all links alone.
+        Family::V6 => Ok(()),
+    }
+}
+
+/// A setting that cannot be read is not compared.
+fn require_on(setting: &Sysctl) -> Result<()> {
+    if setting.read().is_ok_and(|value| value == "0") { Err(is_off(setting)) } else { Ok(()) }
+}
+
+fn is_off(setting: &Sysctl) -> Error {
+    Error::check(format!("sysctl {setting} is off, so the host forwards nothing for the container"))
+}
+
+fn families(result: &AddResult) -> impl Iterator<Item = Family> {
+    Family::ALL.into_iter().filter(|family| has_address(result, family))
 }
 
 fn has_address(result: &AddResult, of: &Family) -> bool {

@@ -1,7 +1,7 @@
 //! The input of CHECK: the result of ADD, and the interfaces in it.
 
 use crate::cni::result::{AddResult, Interface};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::{Link, Netlink};
 use crate::plugin::{Attachment, Context};
 
@@ -55,18 +55,28 @@ fn not_found(name: &str, reason: String) -> Error {
         .saying(format_args!("Container Interface name in prevResult: {name} not found"))
 }
 
-/// The link that an interface of prevResult names. Verifies its hardware address, and its kind if
-/// one is expected.
-pub fn verify_link(netlink: &Netlink, interface: &Interface, kind: Option<&str>) -> Result<Link> {
+/// The link in the container that an interface of prevResult names. It is of this kind if one is
+/// expected. Another hardware address is a difference, and no obstacle to further ones.
+pub fn verify_link(
+    at: &Attachment,
+    interface: &Interface,
+    kind: Option<&str>,
+    found: &mut ErrorList,
+) -> Option<Link> {
+    let link = found.push(at.netlink().and_then(|netlink| find_link(netlink, interface, kind)))?;
+    found.push(verify_mac(&link, interface));
+    Some(link)
+}
+
+fn find_link(netlink: &Netlink, interface: &Interface, kind: Option<&str>) -> Result<Link> {
     let name = &interface.name;
     let Some(link) = netlink.find_link(name)? else {
         return Err(not_found(name, format!("interface {name:?} is not there")));
     };
-    if let Some(kind) = kind.filter(|kind| link.kind != *kind) {
-        return Err(of_other_kind(name, &link.kind, kind));
+    match kind.filter(|kind| link.kind != *kind) {
+        Some(kind) => Err(of_other_kind(name, &link.kind, kind)),
+        None => Ok(link),
     }
-    verify_mac(&link, interface)?;
-    Ok(link)
 }
 
 fn of_other_kind(name: &str, found: &str, wanted: &str) -> Error {

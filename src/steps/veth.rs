@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha512};
 
 use crate::cni::attachment::{Key, hex};
 use crate::cni::conf::ValidAttachments;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Address, Link, LinkChange, Netlink, PeerSpec, VethSpec};
 use crate::net::netns::Netns;
@@ -133,6 +133,14 @@ pub fn other_end_missing(container: &Link) -> Error {
     Error::check(format!("interface {:?} has no other end on the host", container.name))
 }
 
+/// Verifies that the host's end is up.
+pub fn verify_up(host_end: &Link) -> Result<()> {
+    if host_end.up {
+        return Ok(());
+    }
+    Err(Error::check(format!("the host's end {:?} is down", host_end.name)))
+}
+
 /// Verifies that a link of the host has the addresses of the container's gateways.
 pub fn verify_gateways(
     host: &Netlink,
@@ -141,10 +149,8 @@ pub fn verify_gateways(
     container: &Link,
 ) -> Result<()> {
     let present = host.addresses(link)?;
-    match gateways.iter().find(|gateway| !has_address(&present, **gateway)) {
-        Some(missing) => Err(gateway_missing(*missing, link, container)),
-        None => Ok(()),
-    }
+    let missing = gateways.iter().filter(|gateway| !has_address(&present, **gateway));
+    ErrorList::of(missing.map(|gateway| Err(gateway_missing(*gateway, link, container))))
 }
 
 fn has_address(present: &[Address], ip: IpAddr) -> bool {

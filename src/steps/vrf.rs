@@ -273,14 +273,28 @@ fn set_master(container: &Netlink, link: &Link, master: u32) -> Result<()> {
 
 /// Compares VRF, interface, addresses and routes with those that ADD makes of the result.
 pub fn verify(at: &Attachment, wanted: &Wanted<'_>, result: &AddResult) -> Result<()> {
-    let container = at.netlink()?;
-    let (index, interface) = prev_result::container_interface(result, at)?;
-    let link = prev_result::verify_link(container, interface, None)?;
-    let vrf = wanted.verify(container)?;
-    if link.master != Some(vrf.index) {
-        return Err(not_a_port(&link, wanted.name));
-    }
-    addresses::verify(at, &link, &moved(result, vrf.table), index)
+    let mut found = ErrorList::default();
+    compare(at, wanted, result, &mut found);
+    found.finish()
+}
+
+/// Stops where a link is missing that the rest needs.
+fn compare(
+    at: &Attachment,
+    wanted: &Wanted<'_>,
+    result: &AddResult,
+    found: &mut ErrorList,
+) -> Option<()> {
+    let (index, interface) = found.push(prev_result::container_interface(result, at))?;
+    let link = prev_result::verify_link(at, interface, None, found)?;
+    let vrf = found.push(at.netlink().and_then(|container| wanted.verify(container)))?;
+    found.push(verify_port(&link, &vrf, wanted.name));
+    found.push(addresses::verify(at, &link, &moved(result, vrf.table), index));
+    Some(())
+}
+
+fn verify_port(link: &Link, vrf: &Vrf, name: &str) -> Result<()> {
+    if link.master == Some(vrf.index) { Ok(()) } else { Err(not_a_port(link, name)) }
 }
 
 fn not_a_port(link: &Link, vrf: &str) -> Error {

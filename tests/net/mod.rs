@@ -6,6 +6,7 @@ mod inspect;
 mod kernel;
 mod list;
 mod manual;
+mod names;
 mod output;
 mod ps;
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::{Host, ID, assert_failed, assert_silent, result};
+use super::{Host, ID, assert_failed, assert_silent, assert_unrecorded, result};
 
 #[test]
 fn check_gives_every_plugin_the_final_result() {
@@ -30,7 +30,7 @@ fn check_gives_every_plugin_the_final_result() {
         "no such rule",
         "add it; reported by plugin type=\"b\" name=\"own\"",
     );
-    assert_eq!(host.calls(), "CHECK a, CHECK b");
+    assert_eq!(host.calls(), "CHECK a, CHECK b, CHECK c", "all differences are reported");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn check_reads_caches_of_libcni_0_7_and_refuses_corrupt_ones() {
     }
     fs::remove_file(host.cached()).unwrap();
     assert_eq!(host.calls(), "");
-    assert_silent(&host.net(&format!("check net /x {ID}")));
+    assert_unrecorded(&host.net(&format!("check net /x {ID}")), "net");
     assert_eq!(host.config("CHECK-a").get("prevResult"), None, "it is for the plugin to miss it");
 }
 
@@ -73,7 +73,7 @@ fn check_is_refused_before_0_4_0_and_can_be_disabled() {
         "",
     );
     host.network(&json!({"cniVersion": "1.0.0", "name": "net", "disableCheck": "TRUE", "plugins": [{"type": "a"}]}));
-    assert_silent(&host.net("check net /x"));
+    assert_unrecorded(&host.net("check net /x"), "net");
     assert_eq!(host.calls(), "");
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::{Host, ID, assert_failed, assert_silent, result};
+use super::{Host, ID, assert_failed, assert_silent, assert_unrecorded, result};
 
 #[test]
 fn del_goes_in_reverse_and_forgets() {
@@ -18,7 +18,7 @@ fn del_goes_in_reverse_and_forgets() {
         assert_eq!(host.config("DEL-c").get("prevResult").is_some(), has_result, "{version}");
         assert_eq!(host.cached_names(), [""; 0]);
 
-        assert_silent(&host.net(&format!("del net /x {ID}")));
+        assert_unrecorded(&host.net(&format!("del net /x {ID}")), "net");
         assert_eq!(host.config("DEL-c").get("prevResult"), None);
     }
 }
@@ -68,7 +68,7 @@ fn del_leaves_the_record_of_another_attachment_alone() {
     fs::write(host.0.join("net.d/20-other.conflist"), other.to_string()).unwrap();
     assert_eq!(host.net("add net /x --container-id b-c").status, 0);
     host.calls();
-    assert_silent(&host.net("del net-b /x --container-id c"));
+    assert_unrecorded(&host.net("del net-b /x --container-id c"), "net-b");
     assert_eq!((host.calls().as_str(), host.config("DEL-a").get("prevResult")), ("DEL a", None));
     assert_eq!(host.cached_names(), ["net-b-c-eth0"]);
     let msg = "the result of another attachment is kept under the same name, net-b-c-eth0";

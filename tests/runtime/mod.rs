@@ -196,6 +196,14 @@ fn assert_tells(outcome: &Outcome, stdout: &str) {
     assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, stdout, ""));
 }
 
+/// It succeeds, and says that there was no record.
+#[track_caller]
+fn assert_unrecorded(outcome: &Outcome, network: &str) {
+    let said =
+        format!("no attachment of eth0 of /x to {network} was recorded; recorded: nothing\n");
+    assert_eq!((outcome.status, outcome.stdout.as_str(), &outcome.stderr), (0, "", &said));
+}
+
 /// A failure is reported on stderr: the message, then the details if there are any.
 #[track_caller]
 fn assert_failed(outcome: &Outcome, msg: &str, details: &str) {

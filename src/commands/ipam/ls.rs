@@ -4,11 +4,12 @@ use std::time::SystemTime;
 
 use super::Request;
 use super::networks::{Host, Leased};
-use super::owners::{Lease, Owners, pod, state};
+use super::owners::{Lease, Owners, state};
 use crate::cni::json::Value;
 use crate::error::Result;
 use crate::plugin::leases::{Holding, Holdings, RangeUse};
 use crate::runtime::living::Verdict;
+use crate::runtime::parameters::Parameters;
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
 /// The columns of the table of leases.
@@ -112,7 +113,7 @@ fn lease_row(mut row: Members, lease: Lease<'_>, owners: &Owners, verdict: Verdi
     put_text(&mut row, "containerId", &held.container_id);
     put_text(&mut row, "ifname", &held.ifname);
     put_text(&mut row, "namespace", state(verdict));
-    put_text(&mut row, "pod", &owners.record(lease).map(pod).unwrap_or_default());
+    put_text(&mut row, "pod", &owners.record(lease).and_then(Parameters::pod).unwrap_or_default());
     if let Some(seconds) = age(held) {
         put(&mut row, "ageSeconds", Value::number(seconds));
     }

@@ -8,7 +8,8 @@ use crate::cni::valid::{Holder, Stale};
 use crate::error::Result;
 use crate::plugin::leases::Holding;
 use crate::runtime::cache::Cache;
-use crate::runtime::living::{self, Living, Verdict};
+use crate::runtime::find;
+use crate::runtime::living::{Living, Verdict};
 use crate::runtime::parameters::Parameters;
 
 /// An ADD allocates the address first, and ends within this time.
@@ -30,7 +31,7 @@ impl Owners {
     /// Looks for the owners now. The leases to be judged must have been listed before.
     pub fn look(cache: &Cache) -> Result<Owners> {
         let mut records = HashMap::new();
-        for cache in living::caches(cache)? {
+        for cache in find::caches(cache)? {
             let found = cache.all()?.into_iter();
             let recorded = found.filter_map(|found| found.record.ok()?.at);
             records.extend(recorded.map(|at| (name_of_record(&at), at)));
@@ -105,14 +106,5 @@ pub fn state(verdict: Verdict) -> &'static str {
         Verdict::Lives => "alive",
         Verdict::Gone => "gone",
         Verdict::Unknown => "unknown",
-    }
-}
-
-/// `namespace/name` of the pod, if the runtime said so in CNI_ARGS; else empty.
-pub fn pod(at: &Parameters) -> String {
-    let arg = |key: &str| at.args.iter().find(|(name, _)| name == key).map(|(_, value)| value);
-    match (arg("K8S_POD_NAMESPACE"), arg("K8S_POD_NAME")) {
-        (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
-        _ => String::new(),
     }
 }

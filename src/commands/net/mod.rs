@@ -17,6 +17,7 @@ mod operator;
 mod progress;
 mod ps;
 mod publish;
+mod subject;
 
 use std::io::Write;
 use std::path::Path;
@@ -31,7 +32,7 @@ use crate::cni::json::Value;
 use crate::cni::version;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
-use crate::runtime::chain::OnFailure;
+use crate::runtime::chain::{OnFailure, Until};
 use crate::terminal::table;
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
@@ -220,7 +221,7 @@ fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>)
     let result = runtime.add(&list, &at, on_failure)?;
     terminal::print(io.stdout, &result.to_text()).map_err(|error| match on_failure {
         OnFailure::Leave => error.with_details("it is attached"),
-        OnFailure::Undo => with_undo(error, runtime.del(&list, &at)),
+        OnFailure::Undo => with_undo(error, runtime.del(&list, &at).map(drop)),
     })
 }
 
@@ -249,10 +250,15 @@ fn run_plugins(
         runtime.status(&list)?;
         return Ok(if operator.wants_json() { ready(&list.name) } else { String::new() });
     }
-    let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
-    match verb {
-        "check" => runtime.check(&list, &at)?,
-        _ => runtime.del(&list, &at)?,
+    let subject = subject::find(operator, NetworkName::parse(&list.name)?, &list)?;
+    runtime.cache = subject.cache;
+    let was_there = match verb {
+        "check" => runtime.check(&list, &subject.at, Until::End)?,
+        _ => runtime.del(&list, &subject.at)?,
+    };
+    if !was_there {
+        let note = subject::not_attached(operator, &subject.at)?;
+        let _ = writeln!(runtime.stderr, "{}", visible(&note)); // for information only
     }
     Ok(String::new())
 }

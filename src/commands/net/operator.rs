@@ -1,7 +1,7 @@
 //! The operator's input, from options or else from variables.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use clap::ArgMatches;
@@ -11,10 +11,10 @@ use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::commands::{CONF_DIR, plugin_path, typed_or_variable};
 use crate::error::Result;
-use crate::net::private::NETNS_DIR;
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::Runtime;
+use crate::runtime::find;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
 
@@ -108,7 +108,7 @@ impl Operator<'_> {
 
     /// The absolute path of the namespace.
     pub fn netns(&self) -> Result<String> {
-        parameters::absolute(&netns_path(self.argument("netns")))
+        parameters::absolute(&find::netns_path(self.argument("netns")))
     }
 
     /// The parameters of one attachment.
@@ -126,17 +126,6 @@ impl Operator<'_> {
             "" => parameters::container_id(netns),
             id => ContainerId::parse(id),
         }
-    }
-}
-
-/// The path of a namespace. A word that is not a file here is a name from `ip netns`, whether or
-/// not that namespace still exists, since DEL must compute the same container id as ADD.
-fn netns_path(argument: &str) -> PathBuf {
-    let path = Path::new(argument);
-    if argument.contains('/') || path.is_file() {
-        path.to_owned()
-    } else {
-        Path::new(NETNS_DIR).join(path)
     }
 }
 
@@ -218,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_namespace_is_a_path_or_a_name_of_ip_netns() {
-        let path = |argument: &str| parameters::absolute(&netns_path(argument)).unwrap();
+        let path = |argument: &str| parameters::absolute(&find::netns_path(argument)).unwrap();
         let here = std::env::current_dir().unwrap().to_string_lossy().into_owned();
         assert_eq!(path("blue"), "/run/netns/blue");
         assert_eq!(path("/var/run/netns/blue"), "/var/run/netns/blue");

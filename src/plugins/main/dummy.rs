@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::{LinkKind, LinkSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::steps::addresses::DuplicateDetection;
@@ -51,7 +51,9 @@ impl Plugin for Dummy {
 
     fn check(cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {
         ipam::require_type(cx)?;
-        container_link::check(cx, at, LINKS).map(drop)
+        let mut found = ErrorList::default();
+        container_link::check(cx, at, LINKS, &mut found);
+        found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::decode;
 use crate::cni::result::{AddResult, Interface};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::{IpvlanMode, Link, LinkKind, LinkSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::steps::addresses::DuplicateDetection;
@@ -80,8 +80,12 @@ impl Plugin for Ipvlan {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let link = container_link::check(cx, at, LINKS)?;
-        conf.verify(cx, at, &link)
+        let mut found = ErrorList::default();
+        if let Some(link) = container_link::check(cx, at, LINKS, &mut found) {
+            found.push(verify_mode(&link, conf.mode));
+            found.push(conf.lower_link(&conf.master).verify(cx, at, &link));
+        }
+        found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -123,11 +127,6 @@ impl Conf {
             Some(previous) if self.master.is_empty() => single_name(&previous.interfaces),
             _ => Ok(&self.master),
         }
-    }
-
-    fn verify(&self, cx: &Context<'_>, at: &Attachment, link: &Link) -> Result<()> {
-        verify_mode(link, self.mode)?;
-        self.lower_link(&self.master).verify(cx, at, link)
     }
 
     fn plan(&self, master: &Link) -> Result<Plan> {

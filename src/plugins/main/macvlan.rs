@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::decode;
 use crate::cni::result::AddResult;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorList, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkKind, LinkSpec, MacvlanMode};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
@@ -80,8 +80,12 @@ impl Plugin for Macvlan {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let link = container_link::check(cx, at, LINKS)?;
-        conf.verify(cx, at, &link)
+        let mut found = ErrorList::default();
+        if let Some(link) = container_link::check(cx, at, LINKS, &mut found) {
+            found.push(verify_mode(&link, conf.mode));
+            found.push(conf.lower_link().verify(cx, at, &link));
+        }
+        found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -103,11 +107,6 @@ impl Plugin for Macvlan {
 impl Conf {
     fn lower_link(&self) -> LowerLink<'_> {
         LowerLink::new(&self.master, self.link_in_container)
-    }
-
-    fn verify(&self, cx: &Context<'_>, at: &Attachment, link: &Link) -> Result<()> {
-        verify_mode(link, self.mode)?;
-        self.lower_link().verify(cx, at, link)
     }
 
     fn plan(&self, master: &Link) -> Result<Plan> {

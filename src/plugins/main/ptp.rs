@@ -78,16 +78,10 @@ impl Plugin for Ptp {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        Ipam::require(cx)?.check(at)?;
-        let result = prev_result::require(cx)?;
-        let (index, interface) = prev_result::container_interface(&result, at)?;
-        let container = prev_result::verify_link(at.netlink()?, interface, Some("veth"))?;
-        verify_host_end(cx, &container, &result)?;
-        addresses::verify(at, &container, &result, index)?;
-        if conf.ip_masq {
-            conf.masquerade(cx).verify(&at.key, &result)?;
-        }
-        Ok(())
+        let mut found = ErrorList::default();
+        found.push(Ipam::require(cx)?.check(at));
+        conf.verify(cx, at, &mut found);
+        found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -112,6 +106,19 @@ impl Plugin for Ptp {
 }
 
 impl Conf {
+    /// Compares prevResult with the kernel; stops where a link is missing that the rest needs.
+    fn verify(&self, cx: &Context<'_>, at: &Attachment, found: &mut ErrorList) -> Option<()> {
+        let result = found.push(prev_result::require(cx))?;
+        let (index, interface) = found.push(prev_result::container_interface(&result, at))?;
+        let container = prev_result::verify_link(at, interface, Some("veth"), found)?;
+        found.push(verify_host_end(cx, &container, &result));
+        found.push(addresses::verify(at, &container, &result, index));
+        if self.ip_masq {
+            found.push(self.masquerade(cx).verify(&at.key, &result));
+        }
+        Some(())
+    }
+
     fn masquerade<'a>(&self, cx: &'a Context<'_>) -> Masquerade<'a> {
         Masquerade::by(self.ip_masq_backend, cx)
     }
@@ -223,17 +230,14 @@ fn taken(ip: &IpConfig, error: Error) -> Error {
     error.with_code(Code::CONFLICT).with_details(details)
 }
 
-/// Verifies that the host's end, found from the container's, is up and has the gateways' addresses.
+/// Verifies that the host's end, found from the container's, is up, has the gateways' addresses,
+/// and that what arrives there is forwarded.
 fn verify_host_end(cx: &Context<'_>, container: &Link, result: &AddResult) -> Result<()> {
     let link = veth::host_end(cx, container)?.ok_or_else(|| veth::other_end_missing(container))?;
-    require_up(&link)?;
     let gateways: Vec<IpAddr> = result.ips.iter().filter_map(|ip| ip.gateway).collect();
-    veth::verify_gateways(cx.host()?, &link, &gateways, container)
-}
-
-fn require_up(host_end: &Link) -> Result<()> {
-    if host_end.up {
-        return Ok(());
-    }
-    Err(Error::check(format!("the host's end {:?} is down", host_end.name)))
+    ErrorList::of([
+        veth::verify_up(&link),
+        veth::verify_gateways(cx.host()?, &link, &gateways, container),
+        forwarding::verify(result, &link.name),
+    ])
 }

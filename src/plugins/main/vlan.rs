@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{Link, LinkKind, LinkSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
@@ -79,10 +79,14 @@ impl Plugin for Vlan {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        Ipam::require(cx)?.check(at)?;
-        let link = container_link::verify(cx, at, Some(KIND))?;
-        conf.verify_own(&link)?;
-        conf.lower_link().verify(cx, at, &link)
+        let mut found = ErrorList::default();
+        found.push(Ipam::require(cx)?.check(at));
+        if let Some(link) = container_link::verify(cx, at, Some(KIND), &mut found) {
+            found.push(conf.verify_id(&link));
+            found.push(conf.verify_mtu(&link));
+            found.push(conf.lower_link().verify(cx, at, &link));
+        }
+        found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -144,10 +148,10 @@ impl Conf {
         ))
     }
 
-    fn verify_own(&self, link: &Link) -> Result<()> {
+    fn verify_id(&self, link: &Link) -> Result<()> {
         match link.detail {
             Some(LinkKind::Vlan(id)) if id != self.id() => Err(self.other_id(link, id)),
-            _ => self.verify_mtu(link),
+            _ => Ok(()),
         }
     }
 

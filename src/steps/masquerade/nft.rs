@@ -66,11 +66,14 @@ pub fn require(handles: &Handles) -> Result<()> {
 /// Fails unless the kernel has every element.
 pub fn verify(handles: &Handles, key: &Key, addresses: &[IpNet]) -> Result<()> {
     let nft = handles.require_nft()?;
-    refuse_damage(nft)?;
-    match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements(addresses))?.first() {
-        Some(element) => Err(unmasqueraded(element, addresses)),
-        None => Ok(()),
+    let elements = elements(addresses);
+    let missing = LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?;
+    let mut found = ErrorList::default();
+    found.push(refuse_damage(nft));
+    for element in missing {
+        found.push::<()>(Err(unmasqueraded(element, addresses)));
     }
+    found.finish()
 }
 
 fn refuse_damage(nft: &Nft) -> Result<()> {

@@ -434,16 +434,17 @@ fn addresses_of_result(at: &Detachment) -> Vec<IpAddr> {
 pub fn verify(at: &Attachment, result: &AddResult, configured: Option<u32>) -> Result<()> {
     let ips = addresses(result, at.ifname())?;
     let present = Present::read(at)?;
+    let mut found = ErrorList::default();
     for ip in &ips {
-        let table = present.verify_rule(ip, configured)?;
-        if configured.is_none() {
-            present.verify_table(ip, table)?;
+        let table = found.push(present.verify_rule(ip, configured));
+        if let Some(table) = table.filter(|_| configured.is_none()) {
+            found.push(present.verify_table(ip, table));
         }
     }
-    match configured {
-        Some(_) => Ok(()),
-        None => present.verify_main(result, &ips),
+    if configured.is_none() {
+        found.push(present.verify_main(result, &ips));
     }
+    found.finish()
 }
 
 /// What the container has.
@@ -500,12 +501,14 @@ impl Present {
     /// Verifies that no route of the result came back to the main table, as happens when the
     /// interface is set down and up.
     fn verify_main(&self, result: &AddResult, ips: &[&IpConfig]) -> Result<()> {
-        let mut in_main = self.of_link.iter().filter(|route| route.is_in_main());
-        match in_main.find(|route| is_of_result(&route.dst, result, ips)) {
-            Some(route) => Err(Error::check(format!("route {} is in the main table", route.dst))),
-            None => Ok(()),
-        }
+        let in_main = self.of_link.iter().filter(|route| route.is_in_main());
+        let back = in_main.filter(|route| is_of_result(&route.dst, result, ips));
+        ErrorList::of(back.map(|route| Err(in_main_table(&route.dst))))
     }
+}
+
+fn in_main_table(dst: &IpNet) -> Error {
+    Error::check(format!("route {dst} is in the main table"))
 }
 
 fn missing_rule(source: IpAddr, configured: Option<u32>) -> Error {

@@ -127,7 +127,7 @@ impl Side<'_> {
 
     fn del(&self) -> Result<()> {
         let at = self.network.parameters(&self.container)?;
-        self.world.runtime_of(self.dir, &mut io::sink()).del(&self.network.list, &at)
+        self.world.runtime_of(self.dir, &mut io::sink()).del(&self.network.list, &at).map(drop)
     }
 
     /// What an ADD starts; None where tracing is forbidden.

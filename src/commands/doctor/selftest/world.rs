@@ -21,7 +21,7 @@ use crate::net::private;
 use crate::net::sysctl::Sysctl;
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
-use crate::runtime::chain::{OnFailure, Runtime};
+use crate::runtime::chain::{OnFailure, Runtime, Until};
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::Parameters;
 
@@ -125,13 +125,13 @@ impl<'a> World<'a> {
     /// CHECK.
     pub fn check(&self, network: &Network, container: &Container) -> Result<()> {
         let at = network.parameters(container)?;
-        self.runtime(&mut io::sink()).check(&network.list, &at)
+        self.runtime(&mut io::sink()).check(&network.list, &at, Until::End).map(drop)
     }
 
     /// DEL.
     pub fn del(&self, network: &Network, container: &Container) -> Result<()> {
         let at = network.parameters(container)?;
-        self.runtime(&mut io::sink()).del(&network.list, &at)
+        self.runtime(&mut io::sink()).del(&network.list, &at).map(drop)
     }
 
     /// GC, as a runtime calls it: with the attachments that it knows.

@@ -7,41 +7,64 @@ use ipnet::IpNet;
 use super::member::Member;
 use super::{gateway, vlan};
 use crate::cni::result::{AddResult, Interface};
-use crate::error::{Error, Result};
-use crate::net::netlink::Link;
-use crate::steps::{addresses, ipam, prev_result, spoofcheck, veth};
+use crate::error::{Error, ErrorList, Result};
+use crate::net::netlink::{Link, Netlink};
+use crate::steps::{addresses, forwarding, ipam, prev_result, spoofcheck, veth};
 
 /// Verifies that everything ADD made is still as it was made.
 pub fn all(member: Member<'_>) -> Result<()> {
-    let Member { cx, conf, at } = member;
-    ipam::check_if_any(cx, at)?;
-    let result = &prev_result::require(cx)?;
-    let (index, interface) = prev_result::container_interface(result, at)?;
-    let bridge = verify_bridge(member, result)?;
-    let container = prev_result::verify_link(at.netlink()?, interface, Some("veth"))?;
-    let made = Made { member, result, bridge, container };
-    made.verify_port()?;
-    if conf.disable_container_interface {
-        return Ok(());
-    }
-    addresses::verify(at, &made.container, result, index)?;
-    if cx.config.ipam_type()?.is_empty() { Ok(()) } else { made.verify_routing() }
+    let mut found = ErrorList::default();
+    found.push(ipam::check_if_any(member.cx, member.at));
+    verify_links(member, &mut found);
+    found.finish()
 }
 
-/// Verifies that the bridge exists. Its hardware address may have changed: a bridge that was not
+/// Compares prevResult with the kernel; stops where a link is missing that the rest needs.
+fn verify_links(member: Member<'_>, found: &mut ErrorList) -> Option<()> {
+    let Member { cx, conf, at } = member;
+    let result = &found.push(prev_result::require(cx))?;
+    let (index, interface) = found.push(prev_result::container_interface(result, at))?;
+    let bridge = find_bridge(member, result, found);
+    let container = prev_result::verify_link(at, interface, Some("veth"), found)?;
+    let made = Made { member, result, container };
+    if let Some(bridge) = &bridge {
+        found.push(made.verify_port(bridge));
+    }
+    if conf.disable_container_interface {
+        return Some(());
+    }
+    found.push(addresses::verify(at, &made.container, result, index));
+    if !found.push(cx.config.ipam_type())?.is_empty() {
+        made.verify_routing(bridge, found);
+    }
+    Some(())
+}
+
+/// The bridge, which must be up. Its hardware address may have changed: a bridge that was not
 /// created here follows its ports.
-fn verify_bridge(member: Member<'_>, result: &AddResult) -> Result<Link> {
+fn find_bridge(member: Member<'_>, result: &AddResult, found: &mut ErrorList) -> Option<Link> {
     let name = &member.conf.bridge;
-    require_in_result(name, result)?;
-    let Some(link) = member.host()?.find_link(name)? else {
-        return Err(Error::check(format!("Interface name {name} not found")));
-    };
-    require_bridge(name, &link)?;
+    found.push(require_in_result(name, result));
+    let link = found.push(member.host().and_then(|host| find_link(host, name)))?;
+    found.push(require_bridge(name, &link))?;
     // Another program may have turned it on: only a missing setting is a difference.
     if member.conf.promisc_mode && !link.promisc {
-        return Err(not_promiscuous(name));
+        found.push::<()>(Err(not_promiscuous(name)));
     }
-    Ok(link)
+    found.push(require_up(&link));
+    Some(link)
+}
+
+fn find_link(host: &Netlink, name: &str) -> Result<Link> {
+    let found = host.find_link(name)?;
+    found.ok_or_else(|| Error::check(format!("Interface name {name} not found")))
+}
+
+fn require_up(link: &Link) -> Result<()> {
+    if link.up {
+        return Ok(());
+    }
+    Err(Error::check(format!("{} {:?} is down", link.kind_text(), link.name)))
 }
 
 fn require_bridge(name: &str, link: &Link) -> Result<()> {
@@ -80,20 +103,27 @@ fn in_sandbox(bridge: &Interface) -> Error {
 struct Made<'a> {
     member: Member<'a>,
     result: &'a AddResult,
-    bridge: Link,
     container: Link,
 }
 
 impl Made<'_> {
-    /// Verifies that the host's end is a port of the bridge with its flags, its VLANs and its spoof
-    /// check.
-    fn verify_port(&self) -> Result<()> {
+    /// Verifies that the host's end is up, and a port of the bridge with its flags, its VLANs and
+    /// its spoof check.
+    fn verify_port(&self, bridge: &Link) -> Result<()> {
         let conf = self.member.conf;
-        let port = self.find_port()?;
-        verify_flag(&port, "hairpin", port.hairpin, conf.hairpin_mode)?;
-        verify_flag(&port, "isolated", port.isolated, conf.port_isolation)?;
-        vlan::verify(self.member.host()?, &port, &vlan::plan(conf))?;
-        if conf.macspoofchk { self.verify_spoofcheck(&port) } else { Ok(()) }
+        let port = self.find_host_end(bridge)?;
+        if port.master != Some(bridge.index) {
+            return ErrorList::of([Err(not_a_port(&port, bridge)), veth::verify_up(&port)]);
+        }
+        let mut found = ErrorList::default();
+        found.push(veth::verify_up(&port));
+        found.push(verify_flag(&port, "hairpin", port.hairpin, conf.hairpin_mode));
+        found.push(verify_flag(&port, "isolated", port.isolated, conf.port_isolation));
+        found.push(vlan::verify(self.member.host()?, &port, &vlan::plan(conf)));
+        if conf.macspoofchk {
+            found.push(self.verify_spoofcheck(&port));
+        }
+        found.finish()
     }
 
     fn verify_spoofcheck(&self, port: &Link) -> Result<()> {
@@ -102,46 +132,56 @@ impl Made<'_> {
         spoofcheck::verify(cx.handles(), &at.key, &port)
     }
 
-    /// The host's end, which must be a port of the bridge.
-    fn find_port(&self) -> Result<Link> {
-        let reason = match veth::host_end(self.member.cx, &self.container)? {
-            Some(port) if port.master == Some(self.bridge.index) => return Ok(port),
-            Some(port) => not_a_port(&port, &self.bridge),
-            None => veth::other_end_missing(&self.container),
-        };
-        let bridge = &self.bridge.name;
-        Err(reason.saying(format_args!("CNI veth created for bridge {bridge} was not found")))
+    fn find_host_end(&self, bridge: &Link) -> Result<Link> {
+        let host_end = veth::host_end(self.member.cx, &self.container)?;
+        host_end.ok_or_else(|| no_port(veth::other_end_missing(&self.container), bridge))
     }
 
-    fn verify_routing(&self) -> Result<()> {
+    /// Verifies what the host does for the container's packets.
+    fn verify_routing(&self, bridge: Option<Link>, found: &mut ErrorList) {
         let Member { cx, conf, at } = self.member;
-        if conf.is_gateway() {
-            self.verify_gateways()?;
+        if let Some(bridge) = bridge.filter(|_| conf.is_gateway()) {
+            found.push(self.verify_gateway(bridge));
         }
         if conf.ip_masq {
-            conf.masquerade(cx).verify(&at.key, self.result)?;
+            found.push(conf.masquerade(cx).verify(&at.key, self.result));
         }
-        Ok(())
     }
 
-    fn verify_gateways(&self) -> Result<()> {
+    /// Verifies that the bridge, or its interface in the VLAN, has the gateways' addresses, and that
+    /// what arrives there is forwarded.
+    fn verify_gateway(&self, bridge: Link) -> Result<()> {
+        let host = self.member.host()?;
+        let link = match self.member.conf.gateway_interface() {
+            Some(name) => find_gateway_interface(host, &name)?,
+            None => bridge,
+        };
         let addresses = gateway::addresses(self.result);
         let gateways: Vec<IpAddr> = addresses.iter().map(IpNet::addr).collect();
-        let link = self.find_gateway_link()?;
-        veth::verify_gateways(self.member.host()?, &link, &gateways, &self.container)
-    }
-
-    fn find_gateway_link(&self) -> Result<Link> {
-        let Some(name) = self.member.conf.gateway_interface() else {
-            return Ok(self.bridge.clone());
-        };
-        let found = self.member.host()?.find_link(&name)?;
-        found.ok_or_else(|| Error::check(format!("gateway interface {name:?} not found")))
+        ErrorList::of([
+            veth::verify_gateways(host, &link, &gateways, &self.container),
+            forwarding::verify(self.result, &link.name),
+        ])
     }
 }
 
+/// The bridge's interface in the VLAN, which must be up.
+fn find_gateway_interface(host: &Netlink, name: &str) -> Result<Link> {
+    let found = host.find_link(name)?;
+    let link =
+        found.ok_or_else(|| Error::check(format!("gateway interface {name:?} not found")))?;
+    require_up(&link).map(|()| link)
+}
+
+/// The error in the reference's words for a bridge without the port.
+fn no_port(reason: Error, bridge: &Link) -> Error {
+    let bridge = &bridge.name;
+    reason.saying(format_args!("CNI veth created for bridge {bridge} was not found"))
+}
+
 fn not_a_port(link: &Link, bridge: &Link) -> Error {
-    Error::check(format!("{:?} is not a port of bridge {:?}", link.name, bridge.name))
+    let problem = format!("{:?} is not a port of bridge {:?}", link.name, bridge.name);
+    no_port(Error::check(problem), bridge)
 }
 
 fn verify_flag(port: &Link, flag: &str, found: bool, wanted: bool) -> Result<()> {

@@ -15,7 +15,7 @@ pub use self::conf::Conf;
 use self::selector::Device;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::Result;
+use crate::error::{ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::transaction;
@@ -47,13 +47,12 @@ impl Plugin for HostDevice {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        ipam::check_if_any(cx, at)?;
-        let result = prev_result::require(cx)?;
-        let (_, interface) = prev_result::container_interface(&result, at)?;
-        if interface.mac.is_empty() && conf.selector()?.may_be_of_user_space() {
-            return Ok(()); // nothing is in the container
+        let mut found = ErrorList::default();
+        found.push(ipam::check_if_any(cx, at));
+        if found.push(conf.has_link(cx, at)) == Some(true) {
+            container_link::verify(cx, at, None, &mut found);
         }
-        container_link::verify(cx, at, None).map(drop)
+        found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -67,5 +66,15 @@ impl Plugin for HostDevice {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         ipam::gc_with_links(cx, valid, &mut || passage::collect_garbage(cx, valid))
+    }
+}
+
+impl Conf {
+    /// Whether prevResult says that a link went into the container. A device of user space has none.
+    fn has_link(&self, cx: &Context<'_>, at: &Attachment) -> Result<bool> {
+        let result = prev_result::require(cx)?;
+        let (_, interface) = prev_result::container_interface(&result, at)?;
+        let is_of_user_space = interface.mac.is_empty() && self.selector()?.may_be_of_user_space();
+        Ok(!is_of_user_space)
     }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::tuntap::{self, TapSpec};
@@ -82,8 +82,11 @@ impl Plugin for Tap {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let link = container_link::check(cx, at, LINKS)?;
-        conf.verify_bridge(at, &link)
+        let mut found = ErrorList::default();
+        if let Some(link) = container_link::check(cx, at, LINKS, &mut found) {
+            found.push(conf.verify_bridge(at, &link));
+        }
+        found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {

@@ -69,10 +69,14 @@ fn missing(key: &Key) -> Error {
         .saying("get ifb device: Link not found")
 }
 
-/// Returns the attachment's link for CHECK. It must exist and be up.
-pub fn verify(host: &Netlink, key: &Key) -> Result<Link> {
-    let link = find_any(host, key)?.ok_or_else(|| missing(key))?;
-    if link.up { Ok(link) } else { Err(Error::check(format!("ifb {:?} is down", link.name))) }
+/// Returns the attachment's link for CHECK. It must exist.
+pub fn find_made(host: &Netlink, key: &Key) -> Result<Link> {
+    find_any(host, key)?.ok_or_else(|| missing(key))
+}
+
+/// Verifies that the link is up.
+pub fn verify_up(link: &Link) -> Result<()> {
+    if link.up { Ok(()) } else { Err(Error::check(format!("ifb {:?} is down", link.name))) }
 }
 
 /// Finds the attachment's own link, else the one with the reference's name.

@@ -116,13 +116,17 @@ fn interface(ifb: &Link) -> Interface {
 
 /// Verifies the limits of both directions.
 fn verify(shaped: &Shaped<'_>, limits: &Limits, key: &Key) -> Result<()> {
+    let mut found = ErrorList::default();
     if let Some(limit) = limits.ingress {
-        shaped.verify_ingress(limit)?;
+        found.push(shaped.verify_ingress(limit));
     }
-    match limits.egress {
-        Some(limit) => shaped.verify_egress(&ifb::verify(shaped.host, key)?, limit),
-        None => Ok(()),
+    if let Some(limit) = limits.egress
+        && let Some(ifb) = found.push(ifb::find_made(shaped.host, key))
+    {
+        found.push(ifb::verify_up(&ifb));
+        found.push(shaped.verify_egress(&ifb, limit));
     }
+    found.finish()
 }
 
 /// Fails with code 50 if the kernel cannot limit traffic.

@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use super::bucket::{FASTEST, Limit, is_of_add};
 use super::conf::Traffic;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{
     Bucket, Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict,
 };
@@ -79,8 +79,10 @@ impl<'a> Shaped<'a> {
             return self.verify_bucket(link, Handle::ROOT, limit);
         }
         self.verify_htb()?;
-        self.verify_bucket(link, LIMITED, limit)?;
-        verify_filters(host, link, ROOT, &ingress_filters(traffic))
+        ErrorList::of([
+            self.verify_bucket(link, LIMITED, limit),
+            verify_filters(host, link, ROOT, &ingress_filters(traffic)),
+        ])
     }
 
     /// Verifies that the host's end has the HTB and its class.
@@ -99,8 +101,11 @@ impl<'a> Shaped<'a> {
 
     /// Verifies that traffic from the container goes to the ifb and waits in the expected queue.
     pub fn verify_egress(&self, ifb: &Link, limit: Limit) -> Result<()> {
-        self.verify_bucket(ifb, Handle::ROOT, limit)?;
-        verify_filters(self.host, self.link, RECEIVED, &egress_filters(self.traffic, ifb))
+        let filters = egress_filters(self.traffic, ifb);
+        ErrorList::of([
+            self.verify_bucket(ifb, Handle::ROOT, limit),
+            verify_filters(self.host, self.link, RECEIVED, &filters),
+        ])
     }
 
     /// Verifies that the qdisc at this place of a link, the host's end or the ifb, is the bucket

@@ -175,8 +175,10 @@ impl<'a> Admission<'a> {
     /// Verifies that the result of `accept`, and our own table, are as ADD left them.
     fn verify(&self, key: &Key) -> Result<()> {
         require_plain_bridge(self.backend, self.wish)?;
-        table::verify(self.cx.handles(), key, self.wish, self.notes())?;
-        self.verify_accepts(key)
+        ErrorList::of([
+            table::verify(self.cx.handles(), key, self.wish, self.notes()),
+            self.verify_accepts(key),
+        ])
     }
 
     fn verify_accepts(&self, key: &Key) -> Result<()> {
@@ -188,8 +190,8 @@ impl<'a> Admission<'a> {
                 programs::verify(&programs, wish, wish.isolation.as_ref())
             }
             Backend::Nftables => {
-                self.verify_by_netlink(key)?;
-                programs::verify(&programs::of_legacy(cx.handles(), &wish.ips)?, wish, None)
+                let legacy = programs::of_legacy(cx.handles(), &wish.ips)?;
+                ErrorList::of([self.verify_by_netlink(key), programs::verify(&legacy, wish, None)])
             }
         }
     }

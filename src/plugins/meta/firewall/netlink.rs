@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use super::conf::Wish;
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1};
 use super::table::{Held, RuleHandle};
-use crate::error::Result;
+use crate::error::{ErrorList, Result};
 use crate::family::Family;
 use crate::net::filter_rule::{FilterRule, Target};
 use crate::net::nft::batch::{Batch, Table};
@@ -165,18 +165,19 @@ pub fn take_back(handles: &Handles, added: &Added) -> Result<()> {
 }
 
 /// Verifies what `accept` makes, and what it would make now if a chain that drops has appeared
-/// since. Reports the first thing that is missing.
+/// since.
 pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
     let nft = handles.require_nft()?;
+    let mut found = ErrorList::default();
     for (table, ips) in tables_with_forward(nft, wish)? {
         let filter = Filter { nft, table };
         let is_noted = noted.iter().any(|rule| rule.table == table);
         if is_noted || !filter.passes_all()? {
-            filter.verify_jumps(&wish.admin_chain)?;
-            filter.verify_accepts(&ips, noted)?;
+            found.push(filter.verify_jumps(&wish.admin_chain));
+            found.push(filter.verify_accepts(&ips, noted));
         }
     }
-    Ok(())
+    found.finish()
 }
 
 /// From this number of handles on, all rules are read: the kernel searches for each handle from the
@@ -295,8 +296,10 @@ impl Filter<'_> {
     }
 
     fn verify_jumps(&self, admin_chain: &str) -> Result<()> {
-        self.verify_jump(FORWARD, &rules::jump())?;
-        self.verify_jump(CNI_FORWARD, &rules::admin_jump(admin_chain))
+        ErrorList::of([
+            self.verify_jump(FORWARD, &rules::jump()),
+            self.verify_jump(CNI_FORWARD, &rules::admin_jump(admin_chain)),
+        ])
     }
 
     fn verify_jump(&self, chain: &str, jump: &FilterRule) -> Result<()> {
@@ -311,7 +314,7 @@ impl Filter<'_> {
             found = self.rules(CNI_FORWARD)?;
         }
         let known = Known::of(&found);
-        wanted.iter().try_for_each(|rule| self.require(CNI_FORWARD, rule, known.has(rule)))
+        ErrorList::of(wanted.iter().map(|rule| self.require(CNI_FORWARD, rule, known.has(rule))))
     }
 
     fn require(&self, chain: &str, rule: &FilterRule, is_there: bool) -> Result<()> {

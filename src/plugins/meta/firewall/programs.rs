@@ -71,21 +71,23 @@ pub fn take_back(iptables: &Iptables<'_>, added: &Added) -> Result<()> {
     iptables.change(FILTER, &|| Ok(added.taken_back(&iptables.save(FILTER)?)))
 }
 
-/// Verifies what `accept` makes, and reports the first thing that is missing.
+/// Verifies what `accept` makes, in the tables of each program.
 pub fn verify(programs: &[Iptables<'_>], wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
-    programs.iter().try_for_each(|iptables| verify_table(iptables, wish, isolation))
+    ErrorList::of(programs.iter().map(|iptables| verify_table(iptables, wish, isolation)))
 }
 
 fn verify_table(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
     let saved = iptables.save(FILTER)?;
     let wanted = wanted(iptables, wish, isolation);
-    if let Some(missing) = wanted.iter().find(|wanted| !wanted.is_in(&saved)) {
-        return Err(rules::not_found(iptables.name(), missing.chain, &missing.rule));
+    let mut found = ErrorList::default();
+    for missing in wanted.iter().filter(|wanted| !wanted.is_in(&saved)) {
+        let error = rules::not_found(iptables.name(), missing.chain, &missing.rule);
+        found.push::<()>(Err(error));
     }
     if isolation.is_some() && !isolation_to_front(&saved).is_empty() {
-        return Err(isolation_too_late(iptables.name()));
+        found.push::<()>(Err(isolation_too_late(iptables.name())));
     }
-    Ok(())
+    found.finish()
 }
 
 fn isolation_too_late(name: &str) -> Error {

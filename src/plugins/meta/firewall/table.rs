@@ -32,7 +32,7 @@ use super::conf::{Isolation, Policy, Wish};
 use super::rules;
 use super::zone::{IFNAME, ZONE_MAX};
 use crate::cni::attachment::Key;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
@@ -144,14 +144,12 @@ pub fn verify(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Re
     if !ours.of(&nft_owner::of(key)).has_anything()? {
         return verify_unrecorded(nft, notes.isolation);
     }
-    if let Some(element) = ours.absent(&elements(&wish.ips, notes))?.first() {
-        return Err(missing(element, notes.isolation));
-    }
+    let elements = elements(&wish.ips, notes);
+    let absent = ours.absent(&elements)?;
     // The chain has no effect on open bridges.
-    match notes.isolation.map_or(Ok(None), |_| ours.damage())? {
-        Some(damage) => Err(Error::check(damage)),
-        None => Ok(()),
-    }
+    let damage = notes.isolation.map_or(Ok(None), |_| ours.damage())?;
+    let absent = absent.into_iter().map(|element| Err(missing(element, notes.isolation)));
+    ErrorList::of(absent.chain(damage.map(|damage| Err(Error::check(damage)))))
 }
 
 /// Verifies the isolation of an attachment that is not in our table: the reference made it.

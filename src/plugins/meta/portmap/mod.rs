@@ -68,8 +68,7 @@ impl Plugin for Portmap {
         if ports.is_empty() {
             return Ok(());
         }
-        verify(handles, &ports)?;
-        verify_localhost_gets_out(cx, &ports)
+        ErrorList::of([verify(handles, &ports), verify_localhost_gets_out(cx, &ports)])
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {

@@ -42,7 +42,7 @@ use super::of_reference;
 use super::publication::Publication;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::nft::NfFamily;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
@@ -210,11 +210,12 @@ pub fn verify(handles: &Handles, ports: &Publication<'_>) -> Result<()> {
     let elements = elements(ports);
     let ours = LAYOUT.on(nft);
     let damage = ours.damage()?;
-    match ours.of(&nft_owner::of(ports.key)).missing(&elements)?.first() {
-        Some(_) if of_reference::is_complete(nft, ports)? => Ok(()),
-        Some(element) => Err(not_published(element)),
-        None => damage.map_or(Ok(()), |damage| Err(rules_missing(damage))),
+    let missing = ours.of(&nft_owner::of(ports.key)).missing(&elements)?;
+    if !missing.is_empty() && of_reference::is_complete(nft, ports)? {
+        return Ok(());
     }
+    let missing = missing.into_iter().map(|element| Err(not_published(element)));
+    ErrorList::of(missing.chain(damage.map(|damage| Err(rules_missing(damage)))))
 }
 
 fn not_published(element: &OwnedElement) -> Error {

@@ -140,18 +140,19 @@ impl Attributes {
         ]
     }
 
-    /// Compares with the link, and reports the first difference.
+    /// Compares with the link.
     pub fn verify(&self, link: &Link) -> Result<()> {
+        let mut differences = ErrorList::default();
         for ((what, expected), (_, found)) in self.words().into_iter().zip(self.on(link).words()) {
             let (Some(expected), Some(found)) = (expected, found) else { continue };
             if expected != found {
                 let subject = subject(what, &link.name);
-                return Err(Error::check(format!(
+                differences.push::<()>(Err(Error::check(format!(
                     "Error: Tuning {subject} is {expected}, current value is {found}"
-                )));
+                ))));
             }
         }
-        Ok(())
+        differences.finish()
     }
 
     /// Returns the values, each with its name in the reference's errors.

@@ -59,9 +59,14 @@ impl Plugin for Tuning {
         at.netns()?;
         allowlist::require(&conf.settings)?;
         let gone = |e: Error| e.with_code(Code::CHECK_FAILED);
-        let link = link_if_tuned(at, &conf.attributes).map_err(gone)?;
-        conf.attributes.verify(&link)?;
-        sysctls::verify(&sysctls::survey(at, &conf.settings).map_err(gone)?)
+        let mut found = ErrorList::default();
+        if let Some(link) = found.push(link_if_tuned(at, &conf.attributes).map_err(gone)) {
+            found.push(conf.attributes.verify(&link));
+        }
+        if let Some(changes) = found.push(sysctls::survey(at, &conf.settings).map_err(gone)) {
+            found.push(sysctls::verify(&changes));
+        }
+        found.finish()
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {

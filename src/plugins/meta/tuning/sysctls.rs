@@ -196,10 +196,8 @@ fn read_if_there(sysctl: &Sysctl) -> Result<Option<String>> {
 
 /// Compares every sysctl that was set with the kernel. One that cannot be read is not compared.
 pub fn verify(changes: &[Change]) -> Result<()> {
-    match changes.iter().find_map(|change| Some((change, change.to_undo()?))) {
-        Some((change, found)) => Err(other_value(change, found)),
-        None => Ok(()),
-    }
+    let others = changes.iter().filter_map(|change| Some((change, change.to_undo()?)));
+    ErrorList::of(others.map(|(change, found)| Err(other_value(change, found))))
 }
 
 fn other_value(Change { sysctl, after, .. }: &Change, found: &str) -> Error {

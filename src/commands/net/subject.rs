@@ -1,0 +1,83 @@
+//! The attachment that `check` and `del` are about: what was typed, completed from its record.
+
+use super::operator::Operator;
+use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::json::Value;
+use crate::error::Result;
+use crate::runtime::cache::Cache;
+use crate::runtime::find::{self, Name, Recorded};
+use crate::runtime::list::NetworkList;
+use crate::runtime::parameters::Parameters;
+
+/// An attachment.
+pub struct Subject {
+    /// Its parameters.
+    pub at: Parameters,
+    /// The cache that has its record, or the operator's.
+    pub cache: Cache,
+}
+
+/// Finds the attachment by the name of its namespace, by another name of its container, or by
+/// `--container-id`. Fails if the name is the beginning of several ids.
+pub fn find(operator: &Operator<'_>, network: NetworkName, list: &NetworkList) -> Result<Subject> {
+    let typed = operator.parameters(network, list)?;
+    let record = record_of(operator, &typed.key)?;
+    let Some(record) = record else {
+        return Ok(Subject { at: typed, cache: operator.cache() });
+    };
+    let at = completed(operator, typed, record.at);
+    Ok(Subject { at, cache: record.cache })
+}
+
+/// The record of the typed attachment.
+fn record_of(operator: &Operator<'_>, typed: &Key) -> Result<Option<Recorded>> {
+    let mut all = find::recorded(&find::caches(&operator.cache())?)?;
+    if has_container_id(operator) {
+        return Ok(all.into_iter().find(|recorded| recorded.at.key == *typed));
+    }
+    all.retain(|recorded| is_of(&recorded.at.key, typed));
+    let name = Name::parse(operator.argument("netns"))?;
+    let found = name.only_of(all, |recorded| Some(&recorded.at))?;
+    Ok(found.into_iter().next())
+}
+
+fn has_container_id(operator: &Operator<'_>) -> bool {
+    !operator.argument("container-id").is_empty()
+}
+
+/// Whether network and interface are those of the typed attachment.
+fn is_of(recorded: &Key, typed: &Key) -> bool {
+    recorded.network == typed.network && recorded.ifname == typed.ifname
+}
+
+/// The recorded parameters; those that were typed replace them.
+fn completed(operator: &Operator<'_>, typed: Parameters, recorded: Parameters) -> Parameters {
+    let netns = if has_container_id(operator) { typed.netns } else { recorded.netns };
+    let args = if typed.args.is_empty() { recorded.args } else { typed.args };
+    let capability_args = if is_empty(&typed.capability_args) {
+        recorded.capability_args
+    } else {
+        typed.capability_args
+    };
+    Parameters { key: recorded.key, netns, args, capability_args }
+}
+
+fn is_empty(arguments: &Value) -> bool {
+    matches!(arguments, Value::Object(members) if members.is_empty())
+}
+
+/// What is said about an attachment without a record: the recorded ones of the network.
+pub fn not_attached(operator: &Operator<'_>, at: &Parameters) -> Result<String> {
+    let Key { network, ifname, .. } = &at.key;
+    let all = find::recorded(&find::caches(&operator.cache())?)?;
+    let of_network = all.iter().filter(|recorded| recorded.at.key.network == *network);
+    let names: Vec<&str> = of_network.map(|recorded| name_of(&recorded.at)).collect();
+    let there = if names.is_empty() { "nothing".to_owned() } else { find::listed(&names) };
+    let what = operator.argument("netns");
+    Ok(format!("no attachment of {ifname} of {what} to {network} was recorded; recorded: {there}"))
+}
+
+/// The name of the namespace in `ip netns`, or the container's id.
+fn name_of(at: &Parameters) -> &str {
+    find::netns_name(&at.netns).unwrap_or(at.key.container_id.as_str())
+}

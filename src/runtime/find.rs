@@ -1,0 +1,298 @@
+//! Finds attachments by what people call a container: the name or the path of its namespace, a
+//! process in it, its id or the beginning of that, or the namespace and the name of its pod.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::cache::{self, Cache, Found};
+use super::parameters::{self, Parameters};
+use crate::cni::attachment::ContainerId;
+use crate::error::{Code, Error, Result};
+use crate::net::netns::{self, FileId, Netns};
+use crate::net::private::NETNS_DIR;
+
+/// The same directory by the older path of `/run`.
+const OLDER_NETNS_DIR: &str = "/var/run/netns";
+
+/// How many names an error lists.
+pub const MOST_LISTED: usize = 10;
+
+/// An attachment with a record.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The cache that has the record.
+    pub cache: Cache,
+    /// The attachment, with the parameters of its ADD.
+    pub at: Parameters,
+    /// The file of the record.
+    pub found: Found,
+}
+
+/// `own`, and every cache below /var/lib/cni: libcni's callers choose the directory. cri-dockerd
+/// has /var/lib/cni/cache.
+pub fn caches(own: &Cache) -> Result<Vec<Cache>> {
+    let usual = Path::new(cache::DEFAULT_DIR);
+    let mut caches = vec![own.clone()];
+    if own.dir() != usual {
+        caches.push(Cache::new(usual));
+    }
+    match fs::read_dir(usual) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => (),
+        entries => {
+            let below = caches_in(entries.map_err(Error::at_path("open", usual))?);
+            caches.extend(below.filter(|cache| cache.dir() != own.dir()));
+        }
+    }
+    Ok(caches)
+}
+
+/// The caches among the entries of a directory.
+fn caches_in(entries: fs::ReadDir) -> impl Iterator<Item = Cache> {
+    let below = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    below.filter(|dir| dir.join("results").is_dir()).map(Cache::new)
+}
+
+/// Every attachment with a record in these caches. Files that do not name their attachment are left
+/// out: unreadable ones, and bare results of libcni 0.7.
+pub fn recorded(caches: &[Cache]) -> Result<Vec<Recorded>> {
+    let mut all = vec![];
+    for cache in caches {
+        all.extend(cache.all()?.into_iter().filter_map(|found| of_file(cache, found)));
+    }
+    Ok(all)
+}
+
+fn of_file(cache: &Cache, found: Found) -> Option<Recorded> {
+    let at = found.record.as_ref().ok()?.at.clone()?;
+    Some(Recorded { cache: cache.clone(), at, found })
+}
+
+/// Every recorded attachment of the container with this name; none if no container has it. Fails if
+/// the name is the beginning of several ids.
+pub fn of_container(caches: &[Cache], name: &str) -> Result<Vec<Recorded>> {
+    Name::parse(name)?.only_of(recorded(caches)?, |recorded| Some(&recorded.at))
+}
+
+/// What a person calls a container.
+#[derive(Debug)]
+pub struct Name {
+    text: String,
+    /// The path of the namespace that the text may mean.
+    netns: String,
+    /// The id that cnitool derives from the path.
+    id_of_netns: ContainerId,
+    /// The namespace, if there is one.
+    namespace: Option<FileId>,
+    /// The length of the shortest beginning of an id that counts.
+    shortest: usize,
+}
+
+/// How a name fits an attachment, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Namespace,
+    Id,
+    Pod,
+    BeginningOfId,
+}
+
+impl Name {
+    /// Parses a name: `red`, `/run/netns/red`, `4711` (a process), an id, the beginning of an id, or
+    /// `namespace/pod`. Nothing need have it.
+    pub fn parse(text: &str) -> Result<Name> {
+        let netns = parameters::absolute(&netns_path(text))?;
+        Ok(Name {
+            id_of_netns: parameters::container_id(&netns)?,
+            namespace: namespace_of(text, &netns),
+            text: text.to_owned(),
+            netns,
+            shortest: 1,
+        })
+    }
+
+    /// The same name, for which shorter beginnings of ids do not count.
+    #[must_use]
+    pub fn at_least(self, shortest: usize) -> Name {
+        Name { shortest, ..self }
+    }
+
+    /// Those of the items that the name fits best. `at` is the attachment of an item.
+    pub fn best_of<T>(&self, items: Vec<T>, at: fn(&T) -> Option<&Parameters>) -> Vec<T> {
+        let fits: Vec<Option<Fit>> =
+            items.iter().map(|item| at(item).and_then(|at| self.fit(at))).collect();
+        let best = fits.iter().flatten().min().copied();
+        let rated = items.into_iter().zip(fits);
+        rated.filter(|(_, fit)| fit.is_some() && *fit == best).map(|(item, _)| item).collect()
+    }
+
+    /// As [`Name::best_of`], but fails if the name is the beginning of several ids.
+    pub fn only_of<T>(&self, items: Vec<T>, at: fn(&T) -> Option<&Parameters>) -> Result<Vec<T>> {
+        let best = self.best_of(items, at);
+        let mut beginning: Vec<&str> = best
+            .iter()
+            .filter_map(at)
+            .filter(|at| self.fit(at) == Some(Fit::BeginningOfId))
+            .map(|at| at.key.container_id.as_str())
+            .collect();
+        beginning.sort_unstable();
+        beginning.dedup();
+        if beginning.len() > 1 { Err(self.ambiguous(&beginning)) } else { Ok(best) }
+    }
+
+    fn ambiguous(&self, ids: &[&str]) -> Error {
+        let msg = format!("several container ids begin with {:?}", self.text);
+        Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(listed(ids))
+    }
+
+    fn fit(&self, at: &Parameters) -> Option<Fit> {
+        let id = at.key.container_id.as_str();
+        if self.is_namespace_of(at) {
+            Some(Fit::Namespace)
+        } else if id == self.text {
+            Some(Fit::Id)
+        } else if at.pod().is_some_and(|pod| pod == self.text) {
+            Some(Fit::Pod)
+        } else if self.text.len() >= self.shortest && id.starts_with(&self.text) {
+            Some(Fit::BeginningOfId)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the attachment is in the namespace. Two paths may lead to one, and a namespace that
+    /// is gone has its path alone.
+    fn is_namespace_of(&self, at: &Parameters) -> bool {
+        let is_same = self.namespace.is_some() && netns::file_id(&at.netns) == self.namespace;
+        is_same
+            || without_var(&at.netns) == without_var(&self.netns)
+            || at.key.container_id == self.id_of_netns
+    }
+}
+
+/// The namespace at the path, or else that of the process with this number.
+fn namespace_of(text: &str, netns: &str) -> Option<FileId> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let of_process = is_number.then(|| format!("/proc/{text}/ns/net"));
+    let paths = [Some(netns.to_owned()), of_process];
+    paths.into_iter().flatten().find_map(|path| Netns::open_if_there(&path).ok()??.identity().ok())
+}
+
+/// The path of a namespace. A word that is not a file here is a name from `ip netns`, whether or
+/// not that namespace still exists, since DEL must compute the same container id as ADD.
+pub fn netns_path(argument: &str) -> PathBuf {
+    let path = Path::new(argument);
+    if argument.contains('/') || path.is_file() {
+        path.to_owned()
+    } else {
+        Path::new(NETNS_DIR).join(path)
+    }
+}
+
+/// The name of a namespace that `ip netns` lists; None for a namespace elsewhere.
+pub fn netns_name(path: &str) -> Option<&str> {
+    let dirs = [NETNS_DIR, OLDER_NETNS_DIR];
+    let name = dirs.iter().find_map(|dir| path.strip_prefix(dir)?.strip_prefix('/'))?;
+    Some(name).filter(|name| !name.is_empty() && !name.contains('/'))
+}
+
+/// The path without the older path of `/run`.
+fn without_var(path: &str) -> &str {
+    if path.starts_with("/var/run/") { &path["/var".len()..] } else { path }
+}
+
+/// The names, separated by commas; of many, the first and the number of the others.
+pub fn listed(names: &[&str]) -> String {
+    match names.len().checked_sub(MOST_LISTED) {
+        None | Some(0) => names.join(", "),
+        Some(others) => format!("{} and {others} more", names[..MOST_LISTED].join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::attachment::Key;
+    use crate::cni::json::Value;
+
+    fn at(id: &str, netns: &str, args: &[(&str, &str)]) -> Parameters {
+        Parameters {
+            key: Key::parse("lab", id, "eth0").unwrap(),
+            netns: netns.into(),
+            args: args.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+            capability_args: Value::Object(vec![]),
+        }
+    }
+
+    fn ids(name: &str, all: &[Parameters]) -> String {
+        let found = Name::parse(name).unwrap().only_of(all.to_vec(), |at| Some(at));
+        found.map_or_else(
+            |error| error.to_string(),
+            |found| {
+                let ids: Vec<&str> = found.iter().map(|at| at.key.container_id.as_str()).collect();
+                ids.join(" ")
+            },
+        )
+    }
+
+    #[test]
+    fn a_container_is_found_by_each_of_its_names() {
+        let pod = [("K8S_POD_NAMESPACE", "kube-system"), ("K8S_POD_NAME", "dns-1")];
+        let all = [
+            at("3f2a91c0", "/var/run/netns/red", &[]),
+            at("3f2b0000", "/run/netns/blue", &pod),
+            at("3f", "/run/netns/green", &[]),
+        ];
+        let cases = [
+            ("red", "3f2a91c0"),
+            ("/run/netns/red", "3f2a91c0"),
+            ("/var/run/netns/blue", "3f2b0000"),
+            ("3f2a91c0", "3f2a91c0"),
+            ("3f2b", "3f2b0000"),
+            ("kube-system/dns-1", "3f2b0000"),
+            ("3f", "3f"),
+            ("3f2", "several container ids begin with \"3f2\"; 3f2a91c0, 3f2b0000"),
+            ("dns-1", ""),
+            ("4f", ""),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(ids(name, &all), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_found_by_any_path_and_by_its_processes() {
+        let own = format!("/proc/{}/ns/net", std::process::id());
+        let all = [at("own", &own, &[]), at("other", "/nonexistent", &[])];
+        let pid = std::process::id().to_string();
+        for name in ["/proc/self/ns/net", "/proc/thread-self/ns/net", &own, &pid] {
+            assert_eq!(ids(name, &all), "own", "{name}");
+        }
+    }
+
+    #[test]
+    fn short_beginnings_of_ids_can_be_excluded() {
+        let all = vec![at("3f2a91c07b1e", "", &[])];
+        let found = |text: &str, shortest| {
+            Name::parse(text).unwrap().at_least(shortest).best_of(all.clone(), |at| Some(at)).len()
+        };
+        assert_eq!((found("3f2a", 4), found("3f2", 4), found("3f2a91c07b1e", 99)), (1, 0, 1));
+    }
+
+    #[test]
+    fn names_are_those_that_ip_netns_lists() {
+        assert_eq!(netns_name("/run/netns/red"), Some("red"));
+        assert_eq!(netns_name("/var/run/netns/red"), Some("red"));
+        for path in ["/run/netns/", "/run/netns", "/run/netns/a/b", "/proc/1/ns/net", ""] {
+            assert_eq!(netns_name(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(listed(&names[..10]), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9");
+        assert_eq!(listed(&names), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more");
+    }
+}

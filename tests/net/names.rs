@@ -1,0 +1,109 @@
+//! `net check` and `net del` find an attachment by each name of its container, take arguments from
+//! its record, report all differences, and say what is not attached.
+
+use std::fs;
+use std::process::Output;
+
+use serde_json::json;
+
+use crate::support::call::{Peer, binary, farm};
+use crate::support::netns::Lab;
+
+const ID: &str = "3f2a91c07b1e";
+const POD: &str = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=till";
+
+/// A host with one container, `red`, that is attached by an id of a runtime.
+struct Site(Lab);
+
+impl Site {
+    fn new() -> Site {
+        let site = Site(Lab::new(Peer::Ours));
+        let list = json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [
+            {"type": "bridge", "bridge": "pods0", "isGateway": true, "ipMasq": true,
+             "ipMasqBackend": "nftables", "ipam": {"type": "host-local", "subnet": "10.45.0.0/24"}},
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+            {"type": "bandwidth", "capabilities": {"bandwidth": true}}]});
+        site.0.host.sh("mkdir -p /run/net.d; ip netns add red");
+        fs::write(site.0.path("/run/net.d/pods.conflist"), list.to_string()).unwrap();
+        site.add();
+        site
+    }
+
+    fn add(&self) {
+        let line = format!(
+            "add pods red --container-id {ID} --args '{POD}' -p 8080:80 --bandwidth ingress=1M"
+        );
+        let output = self.net(&line);
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    fn net(&self, line: &str) -> Output {
+        let (program, path) = (binary(), farm());
+        let (program, path) = (program.display(), path.display());
+        self.0.host.try_sh(&format!("NETCONFPATH=/run/net.d CNI_PATH={path} {program} net {line}"))
+    }
+
+    /// Status and stderr of a command without output.
+    fn says(&self, line: &str) -> (Option<i32>, String) {
+        let output = self.net(line);
+        assert_eq!(output.stdout, b"", "{line}");
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+const SILENT: (Option<i32>, String) = (Some(0), String::new());
+
+#[test]
+fn check_and_del_take_any_name_of_a_container() {
+    let site = Site::new();
+    let sleeper = site.0.host.sh("ip netns exec red sleep 1000 >/dev/null 2>&1 & echo $!");
+    site.0.host.sh(
+        "for _ in $(seq 100); do ip netns pids red | grep -q . && exit; sleep 0.01; done; exit 1",
+    );
+    let pid = sleeper.trim().to_owned();
+    let names = ["red", "/run/netns/red", "/var/run/netns/red", ID, "3f2", "shop/till", &pid];
+    for name in names {
+        assert_eq!(site.says(&format!("check pods {name}")), SILENT, "{name}");
+    }
+    for name in names {
+        assert_eq!(site.says(&format!("del pods {name}")), SILENT, "{name}");
+        assert_eq!(site.0.host.sh("ls /var/lib/cni/results"), "", "{name}");
+        site.add();
+    }
+}
+
+#[test]
+fn a_name_that_several_containers_have_is_refused() {
+    let site = Site::new();
+    site.0.host.sh("ip netns add blue");
+    let line = format!("add pods blue --container-id 3f2b --args '{POD}'");
+    assert!(site.net(&line).status.success());
+    let (status, said) = site.says("del pods 3f2");
+    assert_eq!(status, Some(1));
+    assert_eq!(said, "several container ids begin with \"3f2\"\n3f2a91c07b1e, 3f2b\n");
+    assert_eq!(site.says("check pods red"), SILENT);
+}
+
+#[test]
+fn what_is_not_attached_is_said() {
+    let site = Site::new();
+    let (status, said) = site.says("del pods purple");
+    assert_eq!(status, Some(0));
+    assert_eq!(said, "no attachment of eth0 of purple to pods was recorded; recorded: red\n");
+    assert_eq!(site.says("check pods red"), SILENT);
+}
+
+/// Without the recorded arguments, portmap and bandwidth would have nothing to look for.
+#[test]
+fn check_reports_every_difference_by_the_record() {
+    let site = Site::new();
+    site.0
+        .host
+        .sh("nft flush ruleset; ip link set pods0 down; echo 0 >/proc/sys/net/ipv4/ip_forward
+        tc qdisc del dev $(ip -br link show master pods0 | cut -d@ -f1) root");
+    let (status, said) = site.says("check pods shop/till");
+    assert_eq!(status, Some(1));
+    for difference in ["pods0", "ip_forward", "masquerade", "8080", "qdisc"] {
+        assert!(said.contains(difference), "{difference}: {said}");
+    }
+}
