@@ -8,6 +8,7 @@ use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::Netlink;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::{prev_result, routing_table, source_routing};
 
@@ -59,6 +60,11 @@ impl Plugin for Sbr {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         source_routing::collect_garbage(cx, valid)
+    }
+
+    /// Nothing is on the host.
+    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
+        Ok(())
     }
 }
 

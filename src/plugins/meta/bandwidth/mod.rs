@@ -20,6 +20,7 @@ use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{Link, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::{link_alias, link_kind, link_record, prev_result, veth};
 
@@ -90,6 +91,11 @@ impl Plugin for Bandwidth {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         ifb::collect_garbage(cx, valid)
+    }
+
+    /// Nothing is on the host.
+    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -29,6 +29,7 @@ use crate::net::nft::owned::{Owner, Replaced, Search};
 use crate::net::nft::{NfFamily, Nft};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::{nft_owner, prev_result};
 
@@ -79,6 +80,11 @@ impl Plugin for Firewall {
             errors.push(valid.remove(|| stale, || remove_stale(cx, conf, &owner)));
         }
         errors.finish()
+    }
+
+    /// Nothing is on the host.
+    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -30,6 +30,7 @@ use crate::net::conntrack::{Conntrack, Flow};
 use crate::net::netlink::{Link, Netlink};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::backend::Backend;
 use crate::steps::prev_result;
@@ -101,6 +102,11 @@ impl Plugin for Portmap {
         released.extend(errors.push(by_iptables).unwrap_or_default());
         forget_flows_of(&released);
         errors.finish()
+    }
+
+    /// Nothing is on the host.
+    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
+        Ok(())
     }
 }
 

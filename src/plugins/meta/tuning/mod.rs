@@ -24,6 +24,7 @@ use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
 use crate::plain_file;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::prev_result;
 use crate::sys::capabilities::{self, Capability};
@@ -93,6 +94,11 @@ impl Plugin for Tuning {
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         Backups::if_usable(cx.config)
             .map_or(Ok(()), |backups| backups.collect_garbage(&cx.config.name, valid))
+    }
+
+    /// Nothing is on the host.
+    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
+        Ok(())
     }
 }
 
