@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::error::Result;
+use crate::error::{Code, Result};
 
 /// Whether a repair changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,19 @@ impl Repairs {
         }
         self.note(what.to_string());
         Ok(())
+    }
+
+    /// Makes something again if its check has failed. Returns any other error of the check.
+    pub fn make_unless(
+        &self,
+        verified: Result<()>,
+        what: impl fmt::Display,
+        make: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        match verified {
+            Err(error) if error.code == Code::CHECK_FAILED => self.make(what, make),
+            verified => verified,
+        }
     }
 
     fn note(&self, what: String) {

@@ -10,6 +10,7 @@ mod conf;
 mod ifb;
 mod shaping;
 
+use self::bucket::Limit;
 pub use self::conf::Conf;
 use self::conf::Limits;
 use self::shaping::Shaped;
@@ -93,9 +94,16 @@ impl Plugin for Bandwidth {
         ifb::collect_garbage(cx, valid)
     }
 
-    /// Nothing is on the host.
-    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
-        Ok(())
+    /// Limits both directions again.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let result = prev_result::require_chained(cx, "must be called as a chained plugin")?;
+        let limits = conf.limits();
+        if limits.are_none() {
+            return Ok(());
+        }
+        let link = host_end(cx, at, &result)?;
+        let shaped = Shaped { host: cx.host()?, link: &link, traffic: &limits.traffic };
+        limit_again(&shaped, limits, &at.key, repairs)
     }
 }
 
@@ -110,9 +118,45 @@ fn limit<'a>(
         shaped.limit_ingress(limit, rb)?;
     }
     let Some(limit) = limits.egress else { return Ok(None) };
+    limit_egress(shaped, limit, key, rb).map(Some)
+}
+
+/// Limits traffic from the container. Returns the ifb.
+fn limit_egress<'a>(
+    shaped: &Shaped<'a>,
+    limit: Limit,
+    key: &Key,
+    rb: &mut Rollback<'a>,
+) -> Result<Link> {
     let ifb = ifb::create(shaped.host, key, shaped.link.mtu, rb)?;
     shaped.limit_egress(&ifb, limit, rb)?;
-    Ok(Some(ifb))
+    Ok(ifb)
+}
+
+/// Limits the directions that have lost their limits.
+fn limit_again(shaped: &Shaped<'_>, limits: &Limits, key: &Key, repairs: &Repairs) -> Result<()> {
+    let name = &shaped.link.name;
+    if let Some(limit) = limits.ingress {
+        let what = format_args!("limit ingress at {name:?} to {} bit/s", limit.rate);
+        repairs.make_unless(shaped.verify_ingress(limit), what, || {
+            shaped.unlimit_ingress(limit)?;
+            transaction(|rb| shaped.limit_ingress(limit, rb))
+        })?;
+    }
+    let Some(limit) = limits.egress else { return Ok(()) };
+    let what = format_args!("limit egress at {name:?} to {} bit/s", limit.rate);
+    repairs.make_unless(verify_egress(shaped, limit, key), what, || {
+        remove_egress(shaped, key)?;
+        transaction(|rb| limit_egress(shaped, limit, key, rb).map(drop))
+    })
+}
+
+/// Removes what is left of the limit of traffic from the container: first the filters, since
+/// packets redirected to a missing link are lost, then the ifb.
+fn remove_egress(shaped: &Shaped<'_>, key: &Key) -> Result<()> {
+    let ifb = ifb::find(shaped.host, key, Some(shaped.link))?;
+    shaped.unlimit_egress(ifb.as_ref())?;
+    ifb.map_or(Ok(()), |ifb| link_record::delete_link(shaped.host, ifb.index))
 }
 
 /// Returns the result's entry for the ifb.
@@ -125,10 +169,11 @@ fn verify(shaped: &Shaped<'_>, limits: &Limits, key: &Key) -> Result<()> {
     if let Some(limit) = limits.ingress {
         shaped.verify_ingress(limit)?;
     }
-    match limits.egress {
-        Some(limit) => shaped.verify_egress(&ifb::verify(shaped.host, key)?, limit),
-        None => Ok(()),
-    }
+    limits.egress.map_or(Ok(()), |limit| verify_egress(shaped, limit, key))
+}
+
+fn verify_egress(shaped: &Shaped<'_>, limit: Limit, key: &Key) -> Result<()> {
+    shaped.verify_egress(&ifb::verify(shaped.host, key)?, limit)
 }
 
 /// Fails with code 50 if the kernel cannot limit traffic.

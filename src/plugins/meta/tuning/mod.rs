@@ -96,9 +96,12 @@ impl Plugin for Tuning {
             .map_or(Ok(()), |backups| backups.collect_garbage(&cx.config.name, valid))
     }
 
-    /// Nothing is on the host.
-    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
-        Ok(())
+    /// Sets again the sysctls that differ. Attributes of the interface stay: a hardware address
+    /// that changes breaks the container's connections, and so may an MTU or a queue.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        prev_result::require(cx)?;
+        allowlist::require(&conf.settings)?;
+        sysctls::set_again(at, &sysctls::survey(at, &conf.settings)?, repairs)
     }
 }
 
