@@ -62,9 +62,12 @@ impl Plugin for Sbr {
         source_routing::collect_garbage(cx, valid)
     }
 
-    /// Nothing is on the host.
-    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
-        Ok(())
+    /// Adds again the rules and the routes of tables that are missing. Routes that came back to the
+    /// main table stay: nothing in a container is deleted.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let result = prev_result::require(cx)?;
+        let _lock = at.netns()?.lock(cx.deadline())?;
+        source_routing::repair(at, &result, conf.table()?, repairs)
     }
 }
 

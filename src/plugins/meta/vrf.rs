@@ -65,9 +65,11 @@ impl Plugin for Vrf {
         vrf::collect_garbage(cx, valid)
     }
 
-    /// Nothing is on the host.
-    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
-        Ok(())
+    /// Puts the interface into the VRF again, with the routes that ADD moved there.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let wanted = conf.wanted()?;
+        let _lock = at.netns()?.lock(cx.deadline())?;
+        vrf::rejoin(cx, at, &wanted, repairs)
     }
 }
 
