@@ -8,6 +8,7 @@ mod list;
 mod manual;
 mod output;
 mod ps;
+mod sync;
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
