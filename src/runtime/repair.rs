@@ -62,7 +62,10 @@ impl Runtime<'_> {
             let config = derive::for_attachment(list, plugin, result, &at.capability_args);
             let repaired = match self.find(&plugin.kind) {
                 Ok(Program::Own(entry)) => self.repair_by(entry, config, subject, repairs),
-                Ok(Program::File(_)) => Ok(repairs.skip(&plugin.kind)),
+                Ok(Program::File(_)) => {
+                    repairs.skip(&plugin.kind);
+                    Ok(())
+                }
                 Err(error) => Err(error),
             };
             errors.push(repaired.map_err(|error| reported_by(plugin, error)));
