@@ -6,7 +6,7 @@
 //!
 //! | layer | what it is |
 //! |---|---|
-//! | [`error`], [`deadline`], [`rollback`], [`plain_file`], [`file_lock`] | the one error type; how long an operation waits; the undo stack; files that other programs may have written; locks with a timeout |
+//! | [`error`], [`deadline`], [`rollback`], [`repair`], [`plain_file`], [`file_lock`] | the one error type; how long an operation waits; the undo stack; changes of a repair; files that other programs may have written; locks with a timeout |
 //! | [`hex`], [`family`], [`sys`] | octets as digits; IPv4 or IPv6; the process and its machine: capabilities, system calls, signals, clocks, local sockets |
 //! | [`cni`] | the protocol: environment, configuration, versions, results, delegation. Knows no kernel |
 //! | [`net`] | the kernel: namespaces, netlink, nftables, iptables, sysctls. Knows no CNI |
@@ -40,6 +40,7 @@ pub mod plain_file;
 pub mod plugin;
 pub mod plugins;
 pub mod registry;
+pub mod repair;
 pub mod rollback;
 pub mod runner;
 pub mod runtime;

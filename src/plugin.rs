@@ -1,4 +1,4 @@
-//! The plugin trait: five operations, none with a default, over a typed configuration.
+//! The plugin trait: six operations, none with a default, over a typed configuration.
 
 use std::cell::{OnceCell, RefCell};
 use std::path::PathBuf;
@@ -19,6 +19,7 @@ use crate::net::iptables::Programs;
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
 use crate::net::nft::Nft;
+use crate::repair::Repairs;
 use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
 
@@ -96,6 +97,16 @@ pub trait Plugin {
     fn status(cx: &Context<'_>, conf: &Self::Conf) -> Result<()>;
     /// Removes everything that belongs to this network and to no valid attachment.
     fn gc(cx: &Context<'_>, conf: &Self::Conf, valid: &ValidAttachments) -> Result<()>;
+    /// Makes again what ADD made on the host and is missing, by the configuration and the prevResult
+    /// of the attachment's record. Running it twice changes nothing more. It leaves everything in
+    /// the container as it is, and allocates no address. No runtime calls it: `cni-multi net sync`
+    /// does, in process.
+    fn repair(
+        cx: &Context<'_>,
+        conf: &Self::Conf,
+        at: &Attachment,
+        repairs: &Repairs,
+    ) -> Result<()>;
 }
 
 /// An operation with its subject.
@@ -166,6 +177,7 @@ pub struct Entry {
     pub leases: Option<&'static dyn LeaseStore>,
     run: fn(&Context<'_>, Call<'_>) -> Result<AddResult>,
     validate: fn(&Context<'_>) -> Result<()>,
+    repair: fn(&Context<'_>, &Attachment, &Repairs) -> Result<()>,
 }
 
 impl Entry {
@@ -181,6 +193,7 @@ impl Entry {
             leases: P::LEASES,
             run: run::<P>,
             validate: |cx| validated::<P>(cx, true)?.validate_alone(),
+            repair: |cx, at, repairs| P::repair(cx, &validated::<P>(cx, false)?, at, repairs),
         }
     }
 
@@ -202,6 +215,11 @@ impl Entry {
     /// Runs one operation. The returned result is meaningful for ADD only.
     pub fn run(&self, cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
         (self.run)(cx, call)
+    }
+
+    /// Repairs the host's side of an attachment, or looks what is missing there.
+    pub fn repair(&self, cx: &Context<'_>, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        (self.repair)(cx, at, repairs)
     }
 }
 

@@ -20,6 +20,7 @@ use crate::error::{Code, Error, Result};
 use crate::net::netns::Netns;
 use crate::plain_file::LARGEST_CONFIGURATION;
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Handles, Kind};
+use crate::repair::Repairs;
 use crate::steps;
 use crate::sys::capabilities::{self, Capability};
 use crate::terminal::{self, Streams};
@@ -74,6 +75,14 @@ impl Execution<'_> {
         let path = self.env.get("CNI_PATH");
         let cx = self.context(&config, "", &path);
         caught(|| self.entry.run(&cx, Call::Gc(valid)).map(drop))
+    }
+
+    /// Repairs an attachment by its recorded configuration.
+    pub fn repair(&self, config: Vec<u8>, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let config = Config::parse(config)?;
+        let [args, path] = ["CNI_ARGS", "CNI_PATH"].map(|name| self.env.get(name));
+        let cx = self.context(&config, &args, &path);
+        caught(|| self.entry.repair(&cx, at, repairs))
     }
 
     /// Checks in the reference's order: environment, stdin, configuration, command, version. Then

@@ -210,7 +210,11 @@ impl Runtime<'_> {
         })
     }
 
-    fn cached_result(&self, list: &NetworkList, at: &Parameters) -> Result<Option<Document>> {
+    pub(super) fn cached_result(
+        &self,
+        list: &NetworkList,
+        at: &Parameters,
+    ) -> Result<Option<Document>> {
         let cached = self.cache.result(&at.key, &list.version);
         cached.map_err(|error| {
             error.context(format_args!("failed to get network {:?} cached result", list.name))
@@ -424,7 +428,7 @@ fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
 
 /// The error with details that name the plugin. libcni returns the errors of CHECK and STATUS
 /// unchanged, so the message stays the plugin's.
-fn reported_by(plugin: &PluginConfig, error: Error) -> Error {
+pub(super) fn reported_by(plugin: &PluginConfig, error: Error) -> Error {
     error.with_details(format_args!("reported by plugin {}", describe(plugin)))
 }
 

@@ -5,8 +5,8 @@
 //! of its plugins, [`chain`] runs them all ([`gc`] and [`versions`] are its operations without an
 //! attachment), [`cache`] keeps results, [`lock`] serializes operations on one container,
 //! [`living`] decides which containers are alive, [`find`] finds attachments by what people call a
-//! container, [`leave`] removes what stays when other plugins take over, and [`parameters`] is what
-//! is known of an attachment besides its network.
+//! container, [`leave`] removes what stays when other plugins take over, [`repair`] makes again what
+//! the host has lost, and [`parameters`] is what is known of an attachment besides its network.
 
 pub mod cache;
 pub mod chain;
@@ -19,4 +19,5 @@ pub mod list;
 pub mod living;
 mod lock;
 pub mod parameters;
+pub mod repair;
 pub mod versions;

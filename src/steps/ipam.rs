@@ -11,6 +11,7 @@ use crate::cni::result::AddResult;
 use crate::cni::version;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Kind};
+use crate::repair::Repairs;
 use crate::rollback::Rollback;
 
 /// The IPAM plugin of a configuration.
@@ -119,6 +120,17 @@ impl<'a> Ipam<'a> {
     /// GC.
     pub fn gc(&self, valid: &ValidAttachments) -> Result<()> {
         self.delegate.run(self.cx, Call::Gc(valid))
+    }
+
+    /// Repairs the lease, if the plugin is ours.
+    pub fn repair(&self, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        match &self.delegate {
+            Delegate::Ourselves(entry) => entry.repair(self.cx, at, repairs),
+            Delegate::Program(program) => {
+                repairs.skip(program.display());
+                Ok(())
+            }
+        }
     }
 
     /// Whether DEL and GC of the plugin run before the link is deleted. For programs we do not know
@@ -239,6 +251,11 @@ fn without_form(version: &str) -> Error {
 /// CHECK of the IPAM plugin, if the configuration names one.
 pub fn check_if_any(cx: &Context<'_>, at: &Attachment) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.check(at))
+}
+
+/// Repairs the lease of the IPAM plugin, if the configuration names one.
+pub fn repair_if_any(cx: &Context<'_>, at: &Attachment, repairs: &Repairs) -> Result<()> {
+    Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.repair(at, repairs))
 }
 
 /// What deletes a link, or links.

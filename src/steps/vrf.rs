@@ -8,7 +8,11 @@
 //! With the first VRF of a namespace the kernel adds a rule, `l3mdev`, which stays after the VRF is
 //! deleted: the kernel would not add it again.
 
+mod again;
+
 use serde::{Deserialize, Serialize};
+
+pub use self::again::rejoin;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Route};
@@ -22,7 +26,7 @@ use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::records::{Found, Records, Site};
 use crate::steps::routing_table::{self, Used};
-use crate::steps::{addresses, prev_result};
+use crate::steps::{addresses, kept_routes, prev_result};
 
 /// The kernel's name for this kind of link.
 pub const KIND: &str = "vrf";
@@ -38,7 +42,14 @@ const ALIAS: &str = "cni-multi: goes with its last interface";
 #[serde(untagged)]
 enum Joined {
     /// The VRF and the interface by their ifindexes, which outlast their names.
-    Member { vrf: u32, link: u32 },
+    Member {
+        vrf: u32,
+        link: u32,
+        /// The [`kept_routes`] that were moved from the main table. Records of earlier versions
+        /// lack them.
+        #[serde(default)]
+        routes: Vec<String>,
+    },
     /// The name of the VRF that is about to be created. The kernel takes no alias with a new link:
     /// after a kill in between, only this record says that the VRF is ours.
     Creating { creates: String },
@@ -76,9 +87,9 @@ pub fn join<'a>(
     let link = at.netlink()?.link(at.ifname())?;
     refuse_master(at, &link, wanted.name)?;
     let vrf = wanted.ensure(at, rb)?;
-    records().write(at, &Joined::Member { vrf: vrf.index, link: link.index })?;
-    rb.undo("forget the VRF", || records().remove(&at.key));
     let port = Port::read(at, link, cx.deadline())?;
+    records().write(at, &port.member_of(vrf))?;
+    rb.undo("forget the VRF", || records().remove(&at.key));
     // Before the change, which can half-succeed: the link may be down and not yet up again.
     port.take_out_on_failure(wanted.name, vrf, rb);
     port.put_into(vrf)
@@ -103,6 +114,13 @@ impl<'a> Port<'a> {
         RouteEntry::sort_by_dependence(&mut routes);
         let addresses = container.ipv6_addresses(&link)?;
         Ok(Port { at, container, link, addresses, routes, deadline })
+    }
+
+    /// What the record says once the interface is in the VRF.
+    fn member_of(&self, vrf: Vrf) -> Joined {
+        let moved = self.routes.iter().filter(|route| route.is_in_main());
+        let routes = kept_routes::keep(moved);
+        Joined::Member { vrf: vrf.index, link: self.link.index, routes }
     }
 
     fn put_into(&self, vrf: Vrf) -> Result<()> {
@@ -384,7 +402,7 @@ impl Membership {
 
     fn of_record(joined: &Joined, at: &Detachment) -> Option<Membership> {
         match joined {
-            Joined::Member { vrf, link } => Some(Membership::of_indexes(*vrf, *link)),
+            Joined::Member { vrf, link, .. } => Some(Membership::of_indexes(*vrf, *link)),
             Joined::Creating { creates } => Some(Membership::of_name(creates, at, Evidence::Draft)),
             Joined::Named(Some(name)) => Some(Membership::of_name(name, at, Evidence::Record)),
             Joined::Named(None) => None,
@@ -473,7 +491,7 @@ impl Exit<'_> {
 
 fn has_joined(record: &Found<Joined>, vrf: &Link, link: &Link) -> bool {
     match &record.kept {
-        Joined::Member { vrf: of, link: member } => *of == vrf.index && *member == link.index,
+        Joined::Member { vrf: of, link: member, .. } => *of == vrf.index && *member == link.index,
         Joined::Named(Some(of)) => *of == vrf.name && record.key.ifname.as_str() == link.name,
         Joined::Named(None) | Joined::Creating { .. } => false,
     }

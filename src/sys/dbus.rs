@@ -1,7 +1,9 @@
-//! A small D-Bus client for firewalld: one call at a time, strings in, a string or a boolean out.
+//! A small D-Bus client for firewalld: one call at a time, strings in, a string or a boolean out; or
+//! signals, without their values.
 //! <https://dbus.freedesktop.org/doc/dbus-specification.html>
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -31,6 +33,7 @@ const OWN_ORDER: u8 = if cfg!(target_endian = "little") { b'l' } else { b'B' };
 const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
 const ERROR: u8 = 3;
+const SIGNAL: u8 = 4;
 
 // Header fields.
 const PATH: u8 = 1;
@@ -152,6 +155,32 @@ impl Bus {
             .map_err(|e| failed(e).with_details(format_args!("calling {member}")))
     }
 
+    /// Requests every signal of this name that the object sends, from now on.
+    pub fn subscribe(&mut self, object: Object, signal: &str) -> Result<()> {
+        let Object { destination, path, interface } = object;
+        let rule = format!(
+            "type='signal',sender='{destination}',path='{path}',interface='{interface}',member='{signal}'"
+        );
+        match self.call(BUS, "AddMatch", &[&rule])? {
+            Answer::Done(_) => Ok(()),
+            Answer::Refused(why) => Err(failed(io::Error::other(why))),
+        }
+    }
+
+    /// Waits for the next signal of this name, for any time. Fails if the bus hangs up.
+    pub fn wait_for(&mut self, signal: &str) -> Result<()> {
+        while !self.next_message().map_err(lost)?.is_signal(signal) {}
+        Ok(())
+    }
+
+    fn next_message(&mut self) -> io::Result<Message> {
+        if self.stream.buffer().is_empty() {
+            self.stream.get_ref().wait()?;
+        }
+        self.stream.get_mut().allow(PATIENCE);
+        self.receive()
+    }
+
     fn exchange(&mut self, object: Object, member: &str, args: &[&str]) -> io::Result<Answer> {
         self.serial += 1;
         let message = method_call(self.serial, object, member, args);
@@ -174,8 +203,8 @@ impl Bus {
         let mut rest = vec![0; fields.next_multiple_of(ALIGNMENT) + body];
         self.stream.read_exact(&mut rest)?;
         let bytes = rest.split_off(fields.next_multiple_of(ALIGNMENT));
-        let reply_to = reply_serial(&rest[..fields], is_little_endian);
-        Ok(Message { kind: fixed[1], reply_to, body: Body { bytes, is_little_endian } })
+        rest.truncate(fields);
+        Ok(Message { kind: fixed[1], fields: rest, body: Body { bytes, is_little_endian } })
     }
 }
 
@@ -196,7 +225,8 @@ fn refused(line: &[u8]) -> io::Error {
 
 struct Message {
     kind: u8,
-    reply_to: Option<u32>,
+    /// The fields of the header.
+    fields: Vec<u8>,
     body: Body,
 }
 
@@ -204,16 +234,31 @@ impl Message {
     /// The answer to the call with this number, if it is one.
     fn answer_to(self, serial: u32) -> Option<Answer> {
         match self.kind {
-            _ if self.reply_to != Some(serial) => None,
+            _ if reply_serial(&self.fields, self.body.is_little_endian) != Some(serial) => None,
             METHOD_RETURN => Some(Answer::Done(self.body)),
             ERROR => Some(Answer::Refused(self.body.text())),
             _ => None,
         }
     }
+
+    fn is_signal(&self, name: &str) -> bool {
+        let member = field(&self.fields, MEMBER, self.body.is_little_endian);
+        self.kind == SIGNAL && member == Some(name.as_bytes())
+    }
 }
 
 fn failed(error: io::Error) -> Error {
     Error::io("D-Bus", &error).with_code(Code::HOST_PROGRAM)
+}
+
+/// The error of a wait; the bus closes its connections when it is stopped.
+fn lost(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            Error::new(Code::HOST_PROGRAM, "D-Bus: the bus has closed the connection")
+        }
+        _ => failed(error),
+    }
 }
 
 fn socket_address(address: &str) -> Option<UnixAddr> {
@@ -283,20 +328,35 @@ fn write_signature(fields: &mut Vec<u8>, count: usize) {
     fields.push(0);
 }
 
-/// The call that a message replies to. The fields of a header are numbers, strings and signatures.
+/// The call that a message replies to.
 fn reply_serial(fields: &[u8], is_little_endian: bool) -> Option<u32> {
+    read_u32(field(fields, REPLY_SERIAL, is_little_endian)?, 0, is_little_endian)
+}
+
+/// The value of a header's field. The fields are numbers, strings and signatures.
+fn field(fields: &[u8], wanted: u8, is_little_endian: bool) -> Option<&[u8]> {
     let mut at = 0;
     loop {
         at = usize::next_multiple_of(at, ALIGNMENT);
         let [code, 1, kind, 0] = *fields.get(at..at + 4)? else { return None };
-        at += 4;
-        match kind {
-            b'u' if code == REPLY_SERIAL => return read_u32(fields, at, is_little_endian),
-            b'u' => at += 4,
-            b'g' => at += usize::from(*fields.get(at)?) + 2,
-            b's' | b'o' => at += read_u32(fields, at, is_little_endian)? as usize + 5,
-            _ => return None,
+        let value = value_at(fields, at + 4, kind, is_little_endian)?;
+        at = value.end + usize::from(kind != b'u'); // a text ends with NUL
+        if code == wanted {
+            return fields.get(value);
         }
+    }
+}
+
+/// The place of a value of this type, without its length.
+fn value_at(fields: &[u8], at: usize, kind: u8, is_little_endian: bool) -> Option<Range<usize>> {
+    match kind {
+        b'u' => Some(at..at + 4),
+        b'g' => Some(at + 1..at + 1 + usize::from(*fields.get(at)?)),
+        b's' | b'o' => {
+            let length = read_u32(fields, at, is_little_endian)? as usize;
+            Some(at + 4..at + 4 + length)
+        }
+        _ => None,
     }
 }
 
@@ -336,6 +396,37 @@ mod tests {
             assert_eq!(reply_serial(&fields[..end], cfg!(target_endian = "little")), None, "{end}");
         }
         assert_eq!(reply_serial(&[4, 1, b's', 0, 255, 255, 255, 255, 0], true), None);
+    }
+
+    /// A message in little endian with a member and no body.
+    fn message_of(kind: u8, member: &str) -> Vec<u8> {
+        let mut fields = vec![];
+        write_field(&mut fields, MEMBER, b's', member);
+        let mut message = vec![b'l', kind, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0];
+        message.extend((fields.len() as u32).to_le_bytes());
+        message.extend(fields);
+        pad(&mut message, ALIGNMENT);
+        message
+    }
+
+    /// Other signals and other messages of that name are left out; the last signal ends the wait
+    /// although more time has passed than a call has.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_signal_is_waited_for_and_the_end_of_the_bus_is_an_error() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let stream = BufReader::new(LocalStream::over(ours, Duration::ZERO));
+        let mut bus = Bus { stream, serial: 0, deadline: Deadline::default() };
+        for (kind, member) in
+            [(SIGNAL, "NameAcquired"), (METHOD_CALL, "Reloaded"), (SIGNAL, "Reloaded")]
+        {
+            theirs.write_all(&message_of(kind, member)).unwrap();
+        }
+        bus.wait_for("Reloaded").unwrap();
+        theirs.write_all(&message_of(SIGNAL, "Reloaded")).unwrap();
+        bus.wait_for("Reloaded").unwrap();
+        drop(theirs);
+        assert_eq!(bus.wait_for("Reloaded").unwrap_err().code, Code::HOST_PROGRAM);
     }
 
     #[test]

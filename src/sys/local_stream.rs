@@ -1,11 +1,12 @@
 //! A Unix stream socket (unix(7)) with a deadline: the peer may have stopped.
 
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 /// A connection whose operations all end by its deadline.
@@ -38,6 +39,17 @@ impl LocalStream {
     /// Sets a new deadline: `patience` from now.
     pub fn allow(&mut self, patience: Duration) {
         (self.patience, self.deadline) = (patience, Instant::now() + patience);
+    }
+
+    /// Waits, for any time, until there is something to read or the peer has hung up.
+    pub fn wait(&self) -> io::Result<()> {
+        let mut readable = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        while let Err(errno) = poll(&mut readable, PollTimeout::NONE) {
+            if errno != Errno::EINTR {
+                return Err(errno.into());
+            }
+        }
+        Ok(())
     }
 
     fn left(&self) -> io::Result<Duration> {

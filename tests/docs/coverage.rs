@@ -316,3 +316,11 @@ fn tests_that_the_pages_name_exist() {
         }
     }
 }
+
+/// Each unit and each row of the plugins has its tests.
+#[test]
+fn what_repairs_says_of_units_and_plugins_has_its_tests() {
+    let page = Page::read("docs/repairs.md");
+    let chapters = ["After nftables and firewalld", "What chained plugins repair"];
+    assert_eq!(Coverage::of(&page).gaps(&page, &chapters.map(str::to_owned)), [""; 0]);
+}

@@ -9,6 +9,7 @@ mod manual;
 mod names;
 mod output;
 mod ps;
+mod sync;
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};

@@ -19,6 +19,7 @@ pub mod shells;
 pub mod snapshot;
 pub mod stdin;
 pub mod subject;
+pub mod synced;
 pub mod tracer;
 pub mod traffic;
 pub mod versions;

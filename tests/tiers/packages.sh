@@ -33,7 +33,7 @@ test_an_upgrade_of_the_deb_restarts_a_running_daemon() {
   debian dpkg -i /srv/older.deb
   is "$(asked)" '--system daemon-reload'
   debian sh -c 'dpkg -i /srv/cni-multi_*.deb'
-  is "$(asked)" $'--system daemon-reload\ntry-restart cni-dhcp.service'
+  is "$(asked)" $'--system daemon-reload\ntry-restart cni-dhcp.service cni-multi-sync-firewalld.service'
   # An administrator's word against starting anything is kept.
   printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
   chmod 0755 "$root/usr/sbin/policy-rc.d"
@@ -41,7 +41,7 @@ test_an_upgrade_of_the_deb_restarts_a_running_daemon() {
   is "$(asked)" '--system daemon-reload'
   rm "$root/usr/sbin/policy-rc.d"
   debian dpkg -r cni-multi
-  is "$(asked)" $'--system daemon-reload\nstop cni-dhcp.socket cni-dhcp.service'
+  is "$(asked)" $'--system daemon-reload\nstop cni-dhcp.socket cni-dhcp.service cni-multi-sync-firewalld.service cni-multi-sync.service'
   # What is enabled serves again after a new installation.
   install -D /dev/null "$root/enabled/cni-dhcp.socket"
   debian sh -c 'dpkg -i /srv/cni-multi_*.deb'
@@ -63,9 +63,9 @@ test_an_upgrade_of_the_rpm_restarts_a_running_daemon() {
   rpm --root "$root" --install --nodeps "$(older_rpm)"
   is "$(asked)" '--system daemon-reload'
   rpm --root "$root" --upgrade --nodeps "$(only '*.rpm')"
-  is "$(asked)" $'--system daemon-reload\ntry-restart cni-dhcp.service'
+  is "$(asked)" $'--system daemon-reload\ntry-restart cni-dhcp.service cni-multi-sync-firewalld.service'
   rpm --root "$root" --erase cni-multi
-  is "$(asked)" $'--no-reload disable --now cni-dhcp.socket cni-dhcp.service\n--system daemon-reload'
+  is "$(asked)" $'--no-reload disable --now cni-dhcp.socket cni-dhcp.service cni-multi-sync-firewalld.service cni-multi-sync.service\n--system daemon-reload'
 }
 
 # The units are files of the package like others: dpkg --verify knows them, also where the reference was there before.
@@ -95,8 +95,8 @@ test_the_source_package_has_all_of_the_source_and_of_the_crates() {
   is "$(awk '/^Checksums/ {exit} {print}' "$work/dsc/cni-multi_$version.dsc" | sed -n 's/^Format: //p')" '3.0 (native)'
 }
 
-# Exposure as systemd counts it, in tenths. cni-dhcp.service has no option that makes a mount namespace, and says why; SECURITY.md
-# has what that and each of its privileges count.
+# Exposure as systemd counts it, in tenths. Units that stay have no option that makes a mount namespace, and say why; SECURITY.md
+# has what that and each of their privileges count.
 test_the_units_are_confined() {
   local unit limit
   while read -r unit limit; do
@@ -105,8 +105,21 @@ test_the_units_are_confined() {
   done <<'END'
 sysext/cni-multi-install.service 13
 systemd/cni-dhcp.service 47
+systemd/cni-multi-sync.service 34
+systemd/cni-multi-sync-firewalld.service 45
 END
   # Each unit is one of the table.
-  is "$(find packaging -name '*.service' | wc -l)" 2
-  lacks "$(grep -v '^#' packaging/systemd/cni-dhcp.service)" '^\(Protect[SPK][^=]*\|Private[^=]*\|ProtectHome\|ProtectControlGroups\|[A-Za-z]*Paths\|MountFlags\)='
+  is "$(find packaging -name '*.service' | wc -l)" 4
+  for unit in cni-dhcp cni-multi-sync-firewalld; do
+    lacks "$(grep -v '^#' "packaging/systemd/$unit.service")" \
+      '^\(Protect[SPK][^=]*\|Private[^=]*\|ProtectHome\|ProtectControlGroups\|[A-Za-z]*Paths\|MountFlags\)='
+  done
+}
+
+# Where nftables or firewalld starts, they follow it; where it restarts, they run again.
+test_the_repairs_follow_the_firewall() {
+  local unit=packaging/systemd/cni-multi-sync.service
+  is "$(sed -n 's/^\(After\|PartOf\|WantedBy\)=//p' "$unit" | sort -u)" 'nftables.service firewalld.service'
+  is "$(sed -n 's/^ReloadPropagatedFrom=//p' "$unit")" nftables.service
+  is "$(sed -n 's/^\(PartOf\|WantedBy\)=//p' packaging/systemd/cni-multi-sync-firewalld.service | sort -u)" firewalld.service
 }

@@ -8,7 +8,7 @@ pub fn of(verb: &str) -> Manual {
     Manual {
         description: description(verb),
         examples,
-        exit_status: SUCCESS_FAILURE_OR_USAGE,
+        exit_status: if verb == "sync" { EXIT_OF_SYNC } else { SUCCESS_FAILURE_OR_USAGE },
         files: FILES,
         environment: if CALLS_PLUGINS.contains(&verb) { ENVIRONMENT } else { &ENVIRONMENT[..1] },
         see_also: &["cni.conflist(5)", "cni-multi-validate(1)", "ip-netns(8)"],
@@ -16,7 +16,7 @@ pub fn of(verb: &str) -> Manual {
 }
 
 /// The commands that call plugins.
-const CALLS_PLUGINS: [&str; 6] = ["", "add", "check", "del", "gc", "status"];
+const CALLS_PLUGINS: [&str; 7] = ["", "add", "check", "del", "gc", "sync", "status"];
 
 fn description(verb: &str) -> &'static [&'static str] {
     match verb {
@@ -29,12 +29,17 @@ fn description(verb: &str) -> &'static [&'static str] {
             &["An attachment is detached if its namespace is gone. Then each plugin removes what \
              belongs to none of the attachments that remain."]
         }
+        "sync" => {
+            &["Each plugin makes again what it had made of the host for an attachment and what is \
+             missing, such as rules after `nft flush ruleset`. Containers keep their interfaces and \
+             addresses, and no address is allocated. Each change is a line."]
+        }
         _ => &[],
     }
 }
 
 /// Each command with its examples.
-const PAGES: [(&str, Terms); 9] = [
+const PAGES: [(&str, Terms); 10] = [
     (
         "",
         &[
@@ -62,6 +67,13 @@ const PAGES: [(&str, Terms); 9] = [
             ("cni-multi net gc pods", "Remove what dead containers left in one network."),
         ],
     ),
+    (
+        "sync",
+        &[
+            ("cni-multi net sync --dry-run", "List what a repair would make again."),
+            ("cni-multi net sync pods", "Repair the attachments to one network."),
+        ],
+    ),
     ("status", &[("cni-multi net status pods", "Ask whether an add would be served.")]),
     (
         "list",
@@ -78,6 +90,13 @@ const PAGES: [(&str, Terms); 9] = [
         "inspect",
         &[("cni-multi net inspect pods blue", "Show the record, and the interface as it is now.")],
     ),
+];
+
+const EXIT_OF_SYNC: Terms = &[
+    ("0", "Nothing was missing, or all is repaired."),
+    ("1", "Something could not be repaired; the errors are on stderr."),
+    ("2", "The command line is invalid."),
+    ("3", "With --dry-run: something is missing."),
 ];
 
 const FILES: Terms = &[

@@ -13,11 +13,13 @@ mod inspect;
 mod list;
 pub mod manual;
 mod network;
+mod on_firewalld;
 mod operator;
 mod progress;
 mod ps;
 mod publish;
 mod subject;
+mod sync;
 
 use std::io::Write;
 use std::path::Path;
@@ -38,7 +40,7 @@ use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
 /// Each command with its purpose and its arguments; `?` follows an optional one.
-const COMMANDS: [(&str, &str, &str); 8] = [
+const COMMANDS: [(&str, &str, &str); 9] = [
     (
         "add",
         "Attach a namespace and print the result; a failure is undone",
@@ -63,6 +65,11 @@ const COMMANDS: [(&str, &str, &str); 8] = [
         "network? conf-dir plugin-path cache-dir unrecorded leave dry-run output",
     ),
     (
+        "sync",
+        "Repair running attachments whose rules, links or routes of the host are gone",
+        "network? conf-dir plugin-path cache-dir dry-run on output",
+    ),
+    (
         "status",
         "Ask the plugins whether they can serve an add",
         "network conf-dir plugin-path cache-dir output",
@@ -80,7 +87,7 @@ const COMMANDS: [(&str, &str, &str); 8] = [
 const ALIASES: [(&str, &str); 2] = [("del", "rm"), ("list", "ls")];
 
 /// Every argument with its short form, the name of its value (empty for a flag), and its purpose.
-const ARGUMENTS: [(&str, &str, &str, &str); 18] = [
+const ARGUMENTS: [(&str, &str, &str, &str); 19] = [
     ("network", "", "NETWORK", "Name of the network, as in its configuration"),
     ("netns", "", "NETNS", "Namespace: a path, or a name from `ip netns`"),
     ("ifname", "i", "NAME", "Name of the interface in the namespace [CNI_IFNAME, else eth0]"),
@@ -123,6 +130,7 @@ const ARGUMENTS: [(&str, &str, &str, &str); 18] = [
     ),
     ("leave", "", "", "Only remove elements of gone attachments from cni-multi's nftables tables"),
     ("dry-run", "", "", "Only print what would be done"),
+    ("on", "", "SERVICE", "Repair again after each reload of this service: firewalld"),
     ("output", "o", "FORMAT", "Output format: table, or json for output and errors [table]"),
 ];
 
@@ -187,28 +195,33 @@ pub fn run(
     let operator = Operator { matches, env };
     let (done, status) = match operator.require_readable() {
         Ok(()) => (operate(verb, &operator, plugins, io), 1),
-        unreadable => (unreadable, 2),
+        Err(error) => (Err(error), 2),
     };
-    let Err(error) = done else { return 0 };
+    let error = match done {
+        Ok(status) => return status,
+        Err(error) => error,
+    };
     let _ = io.stderr.write_all(error_text(&error, operator.wants_json()).as_bytes()); // the status says it too
     status
 }
 
+/// Returns the exit status of a command that has succeeded.
 fn operate(
     verb: &str,
     operator: &Operator<'_>,
     plugins: &'static [Entry],
     io: &mut Streams<'_>,
-) -> Result<()> {
+) -> Result<u8> {
     let text = match verb {
         "list" => list::show(&operator.conf_dir(), operator.wants_json())?,
         "ps" => ps::show(operator)?,
         "inspect" => inspect::show(operator)?,
-        "gc" => return gc::run(operator, plugins, io),
-        "add" => return add(operator, plugins, io),
+        "sync" => return sync::run(operator, plugins, io),
+        "gc" => return gc::run(operator, plugins, io).map(|()| 0),
+        "add" => return add(operator, plugins, io).map(|()| 0),
         _ => run_plugins(verb, operator, plugins, io.stderr)?,
     };
-    terminal::print(io.stdout, &text)
+    terminal::print(io.stdout, &text).map(|()| 0)
 }
 
 /// Runs ADD, which is complete when its result is written: if the write fails, the attachment is

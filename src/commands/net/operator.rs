@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use clap::ArgMatches;
 
-use super::capability;
+use super::{capability, on_firewalld};
 use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::commands::{CONF_DIR, plugin_path, typed_or_variable};
@@ -38,6 +38,11 @@ impl Operator<'_> {
         values.unwrap_or_default().map(String::as_str).collect()
     }
 
+    /// Whether a flag is given; false if it is unknown to the command.
+    pub fn has_flag(&self, name: &str) -> bool {
+        self.matches.try_get_one::<bool>(name).ok().flatten().is_some_and(|given| *given)
+    }
+
     /// The option, else the variable, else the default `usual`; empty means not given.
     pub fn option(&self, name: &str, variable: &str, usual: &str) -> String {
         let text = typed_or_variable(self.argument(name), variable, self.env);
@@ -52,6 +57,7 @@ impl Operator<'_> {
     /// Rejects arguments that are invalid for every command.
     pub fn require_readable(&self) -> Result<()> {
         self.require_netns()?;
+        on_firewalld::require_service(self)?;
         match self.argument("output") {
             "" | "table" | "json" => Ok(()),
             format => Err(capability::mistake(format!(

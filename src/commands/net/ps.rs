@@ -41,7 +41,7 @@ fn rows(operator: &Operator<'_>) -> Result<Vec<Value>> {
 }
 
 /// The network of the command line, or all.
-fn networks(operator: &Operator<'_>) -> Result<Vec<NetworkName>> {
+pub fn networks(operator: &Operator<'_>) -> Result<Vec<NetworkName>> {
     Ok(match operator.network()? {
         Some(name) => vec![name],
         None => network::names(&operator.conf_dir()).0,

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use nix::libc::RTM_F_CLONED;
-use rtnetlink::packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE};
+use rtnetlink::packet_core::{DefaultNla, Emitable as _, NLM_F_APPEND, NLM_F_CREATE};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, RouteMessage};
@@ -107,6 +107,19 @@ impl RouteEntry {
         let table = find_u32(&attributes, RTA_TABLE).unwrap_or(u32::from(header.table));
         let entry = RouteEntry { dst, table, header, attributes };
         (entry.is_through(link) && !entry.is_of_kernel()).then_some(entry)
+    }
+
+    /// The route as a request adds it: rtmsg and its attributes.
+    pub fn to_octets(&self) -> Vec<u8> {
+        let message = self.message();
+        let mut octets = vec![0; message.buffer_len()];
+        message.emit(&mut octets);
+        octets
+    }
+
+    /// Reads [`RouteEntry::to_octets`]; None for something else, and for a route of another link.
+    pub fn from_octets(octets: &[u8], link: &Link) -> Option<RouteEntry> {
+        Family::ALL.into_iter().find_map(|family| RouteEntry::read(octets, family, link))
     }
 
     /// Whether the kernel maintains the route itself.

@@ -17,6 +17,7 @@ use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::repair::Repairs;
 use crate::steps::{families, prev_result};
 
 /// Advice for a configuration that an old version has no room for.
@@ -165,6 +166,11 @@ impl Plugin for Static {
 
     /// There is no state, so nothing can be stale.
     fn gc(_: &Context<'_>, _: &Conf, _: &ValidAttachments) -> Result<()> {
+        Ok(())
+    }
+
+    /// Nothing is kept on the host.
+    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
         Ok(())
     }
 }

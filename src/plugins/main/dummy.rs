@@ -8,6 +8,7 @@ use crate::cni::result::AddResult;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::{LinkKind, LinkSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Birthplace, Plan};
 use crate::steps::dns::DnsConf;
@@ -68,6 +69,11 @@ impl Plugin for Dummy {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         container_link::collect_garbage(cx, valid, LINKS)
+    }
+
+    /// Only the lease: the interface is in the container.
+    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        ipam::repair_if_any(cx, at, repairs)
     }
 }
 

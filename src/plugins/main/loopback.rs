@@ -11,6 +11,7 @@ use crate::family::Family;
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::interface;
 use crate::steps::records::{Records, Site};
@@ -69,6 +70,11 @@ impl Plugin for Loopback {
     /// Removes records: nothing else outlives the namespace.
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         records().forget_stale::<()>(&cx.config.name, valid)
+    }
+
+    /// Nothing is on the host.
+    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
+        Ok(())
     }
 }
 

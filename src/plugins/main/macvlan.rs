@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorList, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkKind, LinkSpec, MacvlanMode};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::repair::Repairs;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing, Plan};
 use crate::steps::dns::DnsConf;
@@ -101,6 +102,11 @@ impl Plugin for Macvlan {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         container_link::collect_garbage(cx, valid, LINKS)
+    }
+
+    /// Only the lease: the interface is in the container.
+    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        ipam::repair_if_any(cx, at, repairs)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{AddressOptions, Link, Netlink, Route, Scope};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::addresses::{self, DuplicateDetection, Wiring};
 use crate::steps::backend::Backend;
@@ -102,6 +103,11 @@ impl Plugin for Ptp {
         errors.push(ipam::gc_with_links(cx, valid, &mut || veth::collect_garbage(cx, valid)));
         errors.push(masquerade::collect_garbage(cx.handles(), &cx.config.name, valid));
         errors.finish()
+    }
+
+    /// The lease.
+    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        ipam::repair_if_any(cx, at, repairs)
     }
 }
 

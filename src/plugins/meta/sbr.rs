@@ -8,6 +8,7 @@ use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::Netlink;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::{prev_result, routing_table, source_routing};
 
@@ -59,6 +60,14 @@ impl Plugin for Sbr {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         source_routing::collect_garbage(cx, valid)
+    }
+
+    /// Adds again the rules and the routes of tables that are missing. Routes that came back to the
+    /// main table stay: nothing in a container is deleted.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let result = prev_result::require(cx)?;
+        let _lock = at.netns()?.lock(cx.deadline())?;
+        source_routing::repair(at, &result, conf.table()?, repairs)
     }
 }
 

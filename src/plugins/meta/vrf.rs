@@ -8,6 +8,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Error, Result};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::{link_kind, prev_result, routing_table, vrf};
 
@@ -62,6 +63,13 @@ impl Plugin for Vrf {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         vrf::collect_garbage(cx, valid)
+    }
+
+    /// Puts the interface into the VRF again, with the routes that ADD moved there.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let wanted = conf.wanted()?;
+        let _lock = at.netns()?.lock(cx.deadline())?;
+        vrf::rejoin(cx, at, &wanted, repairs)
     }
 }
 

@@ -7,6 +7,7 @@
 //! DEL removes the tables' routes and does not restore them in main: the interface is deleted next,
 //! and a second default route for a moment would misdirect the other interfaces' packets.
 
+mod again;
 mod tables;
 
 use std::net::IpAddr;
@@ -14,6 +15,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use self::again::repair;
 use self::tables::{FIRST_TABLE, Tables};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface, IpConfig};
@@ -23,6 +25,7 @@ use crate::net::netlink::{FoundRoute, Link, Netlink, Route, RouteEntry, Rule};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
+use crate::steps::kept_routes;
 use crate::steps::records::{Records, Site};
 use crate::steps::routing_table::Used;
 
@@ -36,6 +39,10 @@ struct Made {
     /// The interface's ifindex, which outlasts its name. Records of earlier versions lack it.
     #[serde(default)]
     link: Option<u32>,
+    /// The [`kept_routes`] of the created tables, except default routes by the addresses' gateways.
+    /// Records of earlier versions lack them.
+    #[serde(default)]
+    routes: Vec<String>,
 }
 
 fn records() -> Records {
@@ -79,13 +86,15 @@ pub fn lead<'a>(
 pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<'a>) -> Result<()> {
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
-    let tables = take_tables(at, ips)?;
-    remember(at, Made::with_tables(&link, ips, &tables), rb)?;
+    let ids = take_tables(at, ips)?;
     let routes = routes_in_main(container, &link, ips)?;
-    for (ip, id) in ips.iter().zip(tables) {
-        let routes = copies(&routes, ip, ips);
-        OwnTable { id, ip, container, link: &link, routes }.create(rb)?;
+    let mut tables = vec![];
+    for (ip, id) in ips.iter().copied().zip(ids) {
+        let routes = copies(&routes, ip, ips).iter().map(|route| route.in_table(id)).collect();
+        tables.push(OwnTable { id, ip, container, link: &link, routes });
     }
+    remember(at, Made::with_tables(&link, &tables), rb)?;
+    tables.iter().try_for_each(|table| table.create(rb))?;
     leave_main(container, &link, routes, rb)
 }
 
@@ -102,6 +111,7 @@ impl Made {
     fn add(&mut self, other: &Made) {
         self.rules.extend(&other.rules);
         self.tables.extend(&other.tables);
+        self.routes.extend(other.routes.iter().cloned());
     }
 
     /// Leaves out what the other has made as well.
@@ -113,14 +123,18 @@ impl Made {
     /// A rule for each address that leads to the same table, which is left unchanged.
     fn with_one_table(link: &Link, ips: &[&IpConfig], table: u32) -> Made {
         let rules = ips.iter().map(|ip| (ip.address.addr(), table)).collect();
-        Made { rules, tables: vec![], link: Some(link.index) }
+        Made { rules, link: Some(link.index), ..Made::default() }
     }
 
     /// A rule for each address that leads to a table of its own.
-    fn with_tables(link: &Link, ips: &[&IpConfig], tables: &[u32]) -> Made {
-        let sources = ips.iter().map(|ip| ip.address.addr());
-        let rules = sources.zip(tables.iter().copied()).collect();
-        Made { rules, tables: tables.to_vec(), link: Some(link.index) }
+    fn with_tables(link: &Link, tables: &[OwnTable<'_, '_>]) -> Made {
+        let routes = tables.iter().flat_map(|table| &table.routes);
+        Made {
+            rules: tables.iter().map(|table| (table.ip.address.addr(), table.id)).collect(),
+            tables: tables.iter().map(|table| table.id).collect(),
+            link: Some(link.index),
+            routes: kept_routes::keep(routes),
+        }
     }
 }
 
@@ -259,7 +273,7 @@ struct OwnTable<'a, 'r> {
     ip: &'r IpConfig,
     container: &'a Netlink,
     link: &'r Link,
-    /// The routes that belong in the table.
+    /// The routes that belong in the table, as routes of the table.
     routes: Vec<RouteEntry>,
 }
 
@@ -282,7 +296,7 @@ impl<'a> OwnTable<'a, '_> {
     /// routes include one.
     fn fill(&self) -> Result<()> {
         for route in &self.routes {
-            self.container.put_route(self.link, &route.in_table(self.id))?;
+            self.container.put_route(self.link, route)?;
         }
         match self.ip.gateway {
             Some(gateway) if !self.has_default_route() => self.add_default_route(gateway),
@@ -389,7 +403,7 @@ impl Leftover {
         let tables = Tables::find(container, link.as_ref(), configured)?;
         let rules = tables.rules_of_reference(&container.rules()?, &ips);
         let tables = tables.made_for(&rules);
-        Ok(Leftover { made: Made { rules, tables, link: None }, link })
+        Ok(Leftover { made: Made { rules, tables, ..Made::default() }, link })
     }
 
     /// Leaves what a later ADD for another interface of this container, which has the address now,
@@ -449,6 +463,7 @@ pub fn verify(at: &Attachment, result: &AddResult, configured: Option<u32>) -> R
 
 /// What the container has.
 struct Present {
+    link: Link,
     rules: Vec<Rule>,
     /// The routes of the interface.
     of_link: Vec<RouteEntry>,
@@ -464,18 +479,22 @@ impl Present {
         };
         let rules = container.rules()?;
         let of_link = container.routes_through(&link)?;
-        Ok(Present { rules, of_link, routes: container.routes()? })
+        Ok(Present { link, rules, of_link, routes: container.routes()? })
     }
 
     /// Verifies that a rule leads from the address to the configured table, or to any; returns the
     /// table.
     fn verify_rule(&self, ip: &IpConfig, configured: Option<u32>) -> Result<u32> {
+        let missing = || missing_rule(ip.address.addr(), configured);
+        self.table_of(ip, configured).ok_or_else(missing)
+    }
+
+    /// The table that a rule leads to from the address: the configured one, or any.
+    fn table_of(&self, ip: &IpConfig, configured: Option<u32>) -> Option<u32> {
         let source = ip.address.addr();
         let mut of_source = self.rules.iter().filter(|rule| rule.source == Some(source));
-        match of_source.find(|rule| configured.is_none_or(|table| rule.table == table)) {
-            Some(rule) => Ok(rule.table),
-            None => Err(missing_rule(source, configured)),
-        }
+        let found = of_source.find(|rule| configured.is_none_or(|table| rule.table == table));
+        found.map(|rule| rule.table)
     }
 
     /// Verifies that the table has routes of the interface, and a default route if the address has

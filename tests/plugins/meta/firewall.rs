@@ -6,6 +6,7 @@ pub mod del;
 pub mod failed_add;
 pub mod firewalld;
 pub mod isolation;
+mod repair;
 
 use serde_json::{Value, json};
 

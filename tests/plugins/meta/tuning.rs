@@ -6,6 +6,7 @@ pub mod allowlist;
 mod backup;
 mod check;
 mod failed_add;
+mod repair;
 mod sysctl;
 
 use serde_json::{Value, json};

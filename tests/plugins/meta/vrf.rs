@@ -3,6 +3,7 @@
 mod beside;
 mod failed_add;
 mod gone;
+mod repair;
 
 use serde_json::{Value, json};
 

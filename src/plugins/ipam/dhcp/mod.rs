@@ -38,6 +38,7 @@ use crate::net::netlink::{Link, LinkChange, Watch};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
+use crate::repair::Repairs;
 use crate::steps::addresses;
 
 /// How long to wait for the interface's carrier before the first message: messages sent earlier are
@@ -109,6 +110,11 @@ impl Plugin for Dhcp {
             stale => stale?,
         };
         stale.into_iter().try_for_each(|stale| valid.remove(|| stale, || Ok(())))
+    }
+
+    /// Nothing: the daemon has its leases in its journal, and a lost one can only be allocated anew.
+    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
+        Ok(())
     }
 }
 

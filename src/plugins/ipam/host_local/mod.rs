@@ -19,6 +19,7 @@ use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::allocation::files::{FileStore, Place};
 use crate::steps::allocation::owner::{Lease, Owner};
@@ -75,6 +76,11 @@ impl Plugin for HostLocal {
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
         let place = conf::place(cx);
         if valid.is_look() { look(&place, valid) } else { release_stale(&place, valid) }
+    }
+
+    /// Nothing is on the host.
+    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
+        Ok(())
     }
 }
 

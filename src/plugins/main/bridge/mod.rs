@@ -25,6 +25,7 @@ use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, Watch};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{self, Wiring};
 use crate::steps::ipam::{self, Ipam};
@@ -84,6 +85,11 @@ impl Plugin for Bridge {
         errors.push(spoofcheck::collect_garbage(cx.handles(), &cx.config.name, valid));
         errors.push(masquerade::collect_garbage(cx.handles(), &cx.config.name, valid));
         errors.finish()
+    }
+
+    /// The lease.
+    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        ipam::repair_if_any(cx, at, repairs)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::cni::result::AddResult;
 use crate::error::{ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing};
@@ -66,6 +67,11 @@ impl Plugin for HostDevice {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         ipam::gc_with_links(cx, valid, &mut || passage::collect_garbage(cx, valid))
+    }
+
+    /// Only the lease: the interface is in the container.
+    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        ipam::repair_if_any(cx, at, repairs)
     }
 }
 

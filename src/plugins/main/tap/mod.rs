@@ -12,6 +12,7 @@ use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::tuntap::{self, TapSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin, PluginConf};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Addressing};
@@ -100,6 +101,11 @@ impl Plugin for Tap {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         container_link::collect_garbage(cx, valid, LINKS)
+    }
+
+    /// Only the lease: the interface is in the container.
+    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        ipam::repair_if_any(cx, at, repairs)
     }
 }
 

@@ -10,6 +10,7 @@ mod conf;
 mod ifb;
 mod shaping;
 
+use self::bucket::Limit;
 pub use self::conf::Conf;
 use self::conf::Limits;
 use self::shaping::Shaped;
@@ -20,6 +21,7 @@ use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{Link, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::{link_alias, link_kind, link_record, prev_result, veth};
 
@@ -91,6 +93,18 @@ impl Plugin for Bandwidth {
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         ifb::collect_garbage(cx, valid)
     }
+
+    /// Limits both directions again.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let result = prev_result::require_chained(cx, "must be called as a chained plugin")?;
+        let limits = conf.limits();
+        if limits.are_none() {
+            return Ok(());
+        }
+        let link = host_end(cx, at, &result)?;
+        let shaped = Shaped { host: cx.host()?, link: &link, traffic: &limits.traffic };
+        limit_again(&shaped, limits, &at.key, repairs)
+    }
 }
 
 /// Applies the limits of both directions. Returns the ifb if there is one.
@@ -104,9 +118,45 @@ fn limit<'a>(
         shaped.limit_ingress(limit, rb)?;
     }
     let Some(limit) = limits.egress else { return Ok(None) };
+    limit_egress(shaped, limit, key, rb).map(Some)
+}
+
+/// Limits traffic from the container. Returns the ifb.
+fn limit_egress<'a>(
+    shaped: &Shaped<'a>,
+    limit: Limit,
+    key: &Key,
+    rb: &mut Rollback<'a>,
+) -> Result<Link> {
     let ifb = ifb::create(shaped.host, key, shaped.link.mtu, rb)?;
     shaped.limit_egress(&ifb, limit, rb)?;
-    Ok(Some(ifb))
+    Ok(ifb)
+}
+
+/// Limits the directions that have lost their limits.
+fn limit_again(shaped: &Shaped<'_>, limits: &Limits, key: &Key, repairs: &Repairs) -> Result<()> {
+    let name = &shaped.link.name;
+    if let Some(limit) = limits.ingress {
+        let what = format_args!("limit ingress at {name:?} to {} bit/s", limit.rate);
+        repairs.make_unless(shaped.verify_ingress(limit), what, || {
+            shaped.unlimit_ingress(limit)?;
+            transaction(|rb| shaped.limit_ingress(limit, rb))
+        })?;
+    }
+    let Some(limit) = limits.egress else { return Ok(()) };
+    let what = format_args!("limit egress at {name:?} to {} bit/s", limit.rate);
+    repairs.make_unless(verify_egress(shaped, limit, key), what, || {
+        remove_egress(shaped, key)?;
+        transaction(|rb| limit_egress(shaped, limit, key, rb).map(drop))
+    })
+}
+
+/// Removes what is left of the limit of traffic from the container: first the filters, since
+/// packets redirected to a missing link are lost, then the ifb.
+fn remove_egress(shaped: &Shaped<'_>, key: &Key) -> Result<()> {
+    let ifb = ifb::find(shaped.host, key, Some(shaped.link))?;
+    shaped.unlimit_egress(ifb.as_ref())?;
+    ifb.map_or(Ok(()), |ifb| link_record::delete_link(shaped.host, ifb.index))
 }
 
 /// Returns the result's entry for the ifb.
@@ -120,13 +170,15 @@ fn verify(shaped: &Shaped<'_>, limits: &Limits, key: &Key) -> Result<()> {
     if let Some(limit) = limits.ingress {
         found.push(shaped.verify_ingress(limit));
     }
-    if let Some(limit) = limits.egress
-        && let Some(ifb) = found.push(ifb::find_made(shaped.host, key))
-    {
-        found.push(ifb::verify_up(&ifb));
-        found.push(shaped.verify_egress(&ifb, limit));
+    if let Some(limit) = limits.egress {
+        found.push(verify_egress(shaped, limit, key));
     }
     found.finish()
+}
+
+fn verify_egress(shaped: &Shaped<'_>, limit: Limit, key: &Key) -> Result<()> {
+    let ifb = ifb::find_made(shaped.host, key)?;
+    ErrorList::of([ifb::verify_up(&ifb), shaped.verify_egress(&ifb, limit)])
 }
 
 /// Fails with code 50 if the kernel cannot limit traffic.

@@ -68,6 +68,16 @@ impl<'a> Shaped<'a> {
         self.create_filters(RECEIVED, &egress_filters(traffic, ifb))
     }
 
+    /// Removes what is left of the queue for traffic to the container.
+    pub fn unlimit_ingress(&self, limit: Limit) -> Result<()> {
+        delete_queue(self.host, self.link, Some(limit))
+    }
+
+    /// Removes the redirection of traffic from the container to the ifb, or to a link that is gone.
+    pub fn unlimit_egress(&self, ifb: Option<&Link>) -> Result<()> {
+        delete_redirection(self.host, self.link, ifb)
+    }
+
     fn create_filters(&self, qdisc: Handle, filters: &[Filter]) -> Result<()> {
         filters.iter().try_for_each(|filter| self.host.create_filter(self.link, qdisc, filter))
     }

@@ -5,11 +5,17 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::cni::env::Environment;
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::plugin::Context;
 use crate::sys::dbus::{Answer, Bus, Object};
 
 const NAME: &str = "org.fedoraproject.FirewallD1";
+const DAEMON: Object =
+    Object { destination: NAME, path: "/org/fedoraproject/FirewallD1", interface: NAME };
+/// The signal of the daemon after a reload, which has removed what containers added.
+const RELOADED: &str = "Reloaded";
 const ZONE: Object = Object {
     destination: NAME,
     path: "/org/fedoraproject/FirewallD1",
@@ -29,10 +35,36 @@ pub struct Firewalld(Bus);
 /// Connects to firewalld, if it is on the system bus now. A host without the socket costs no more
 /// than looking for it.
 pub fn find(cx: &Context<'_>) -> Result<Option<Firewalld>> {
-    let address = cx.env.get("DBUS_SYSTEM_BUS_ADDRESS");
-    let address = if address.is_empty() { SYSTEM_BUS } else { &address };
-    let Some(mut bus) = Bus::connect(address, cx.deadline())? else { return Ok(None) };
+    let Some(mut bus) = connect(cx.env, cx.deadline())? else { return Ok(None) };
     Ok(bus.has_owner(NAME)?.then_some(Firewalld(bus)))
+}
+
+fn connect(env: &Environment, deadline: Deadline) -> Result<Option<Bus>> {
+    let address = env.get("DBUS_SYSTEM_BUS_ADDRESS");
+    let address = if address.is_empty() { SYSTEM_BUS } else { &address };
+    Bus::connect(address, deadline)
+}
+
+/// The reloads of firewalld, whether it is running now or not.
+pub struct Reloads(Bus);
+
+impl Reloads {
+    /// Subscribes to the signal on the system bus.
+    pub fn subscribe(env: &Environment) -> Result<Reloads> {
+        let mut bus = connect(env, Deadline::default())?.ok_or_else(no_bus)?;
+        bus.subscribe(DAEMON, RELOADED)?;
+        Ok(Reloads(bus))
+    }
+
+    /// Waits for the next reload. Fails if the bus is stopped.
+    pub fn wait(&mut self) -> Result<()> {
+        self.0.wait_for(RELOADED)
+    }
+}
+
+fn no_bus() -> Error {
+    Error::new(Code::HOST_PROGRAM, "there is no system bus")
+        .with_details("firewalld needs one; is dbus running?")
 }
 
 /// Connects to firewalld for callers that cannot continue without it.
@@ -120,6 +152,6 @@ fn not_added(zone: &str, ip: IpAddr, why: &str) -> Error {
 
 fn not_in_zone(zone: &str, ip: IpAddr) -> Error {
     Error::check(format!("failed to find the address {ip} in {zone} zone")).with_details(
-        "a reload of firewalld removes what containers added: attach the container again",
+        "a reload of firewalld removes what containers added: run `cni-multi net sync`",
     )
 }

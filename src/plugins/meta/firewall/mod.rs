@@ -7,7 +7,7 @@
 //! a table of its own (`table`).
 
 mod conf;
-mod firewalld;
+pub mod firewalld;
 mod netlink;
 mod programs;
 mod rules;
@@ -29,6 +29,7 @@ use crate::net::nft::owned::{Owner, Replaced, Search};
 use crate::net::nft::{NfFamily, Nft};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::{nft_owner, prev_result};
 
@@ -79,6 +80,14 @@ impl Plugin for Firewall {
             errors.push(valid.remove(|| stale, || remove_stale(cx, conf, &owner)));
         }
         errors.finish()
+    }
+
+    /// Accepts the packets again, and records the addresses.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let wish = Wish::of(conf, &chained(cx)?)?;
+        let admission = Admission::of(cx, conf, &wish)?;
+        let what = admission.as_change();
+        repairs.make_unless(admission.verify_all(&at.key), what, || admission.readmit(&at.key))
     }
 }
 
@@ -136,15 +145,41 @@ impl<'a> Admission<'a> {
 
     /// Records the addresses as the attachment's, and accepts their packets.
     fn admit(&self, key: &'a Key, notes: Notes<'_>, rb: &mut Rollback<'a>) -> Result<()> {
-        let Admission { cx, wish, .. } = *self;
-        let replaced = table::claim(cx.handles(), key, wish, notes)?;
-        let are_new = replaced.as_ref().is_some_and(Replaced::is_empty);
-        let outdated = replaced.as_ref().map(|replaced| table::outdated(replaced, &wish.ips));
-        rb.undo("give the addresses back", move || {
-            replaced.map_or(Ok(()), |replaced| give_back(cx, key, &replaced))
-        });
+        let Claimed { are_new, outdated } = self.claim(key, notes, rb)?;
         self.accept(key, are_new, rb)?;
-        outdated.map_or(Ok(()), |outdated| abandon(cx, &outdated))
+        abandon(self.cx, &outdated)
+    }
+
+    fn claim(&self, key: &'a Key, notes: Notes<'_>, rb: &mut Rollback<'a>) -> Result<Claimed> {
+        let Admission { cx, wish, .. } = *self;
+        let Some(replaced) = table::claim(cx.handles(), key, wish, notes)? else {
+            return Ok(Claimed::default());
+        };
+        let outdated = table::outdated(&replaced, &wish.ips);
+        let claimed = Claimed { are_new: replaced.is_empty(), outdated };
+        rb.undo("give the addresses back", move || give_back(cx, key, &replaced));
+        Ok(claimed)
+    }
+
+    /// The same as [`Admission::admit`] for an attachment that has lost something. It takes no
+    /// address from another attachment, and adds no rule that is left.
+    fn readmit(&self, key: &Key) -> Result<()> {
+        let notes = self.require_ready()?;
+        table::refuse_taken(self.cx.handles(), key, self.wish, notes)?;
+        transaction(|rb| {
+            self.claim(key, notes, rb)?;
+            self.accept(key, false, rb)
+        })
+    }
+
+    /// Returns the change that [`Admission::readmit`] is.
+    fn as_change(&self) -> String {
+        let ips: Vec<String> = self.wish.ips.iter().map(IpAddr::to_string).collect();
+        let ips = ips.join(" and ");
+        match self.backend {
+            Backend::Firewalld => format!("add {ips} to zone {:?} of firewalld", self.zone()),
+            Backend::Iptables | Backend::Nftables => format!("accept packets of {ips}"),
+        }
     }
 
     /// Accepts the packets. `are_new` means that there can be no rules for these addresses yet.
@@ -181,6 +216,12 @@ impl<'a> Admission<'a> {
         ])
     }
 
+    /// Verifies the records as well, which CHECK does not need: the reference makes none.
+    fn verify_all(&self, key: &Key) -> Result<()> {
+        self.verify(key)?;
+        table::verify_recorded(self.cx.handles(), key, self.wish, self.notes())
+    }
+
     fn verify_accepts(&self, key: &Key) -> Result<()> {
         let Admission { cx, wish, .. } = *self;
         match self.backend {
@@ -201,6 +242,15 @@ impl<'a> Admission<'a> {
         let held = table::held(handles, &nft_owner::of(key), &[], Search::Ledger)?;
         netlink::verify(handles, self.wish, &held.rules)
     }
+}
+
+/// What recording an attachment's addresses has shown.
+#[derive(Default)]
+struct Claimed {
+    /// Whether there can be no rules for the addresses yet.
+    are_new: bool,
+    /// What the attachment had before, for other addresses.
+    outdated: Held,
 }
 
 /// Refuses a bridge name that iptables reads as a pattern: `br+` matches every link whose name

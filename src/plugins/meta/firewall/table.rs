@@ -32,7 +32,7 @@ use super::conf::{Isolation, Policy, Wish};
 use super::rules;
 use super::zone::{IFNAME, ZONE_MAX};
 use crate::cni::attachment::Key;
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
@@ -160,6 +160,33 @@ fn verify_unrecorded(nft: &Nft, isolation: Option<&Isolation>) -> Result<()> {
         Some(isolation) => Err(missing(&of_bridge(isolation)[0], Some(isolation))),
         None => Ok(()),
     }
+}
+
+/// Verifies that everything that `claim` records is recorded for this attachment.
+pub fn verify_recorded(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
+    let elements = elements(&wish.ips, notes);
+    match LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
+        Some(element) => Err(missing(element, notes.isolation)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses with code 102 addresses that are recorded for another attachment.
+pub fn refuse_taken(handles: &Handles, key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
+    let mut own = elements(&wish.ips, notes);
+    own.retain(|element| !element.is_shared);
+    match LAYOUT.on(nft).of(&nft_owner::of(key)).first_taken(&own)? {
+        Some(taken) => Err(of_another(&own[taken.element], &taken.by)),
+        None => Ok(()),
+    }
+}
+
+fn of_another(element: &OwnedElement, owner: &str) -> Error {
+    let what = words_for(element, None);
+    Error::new(Code::CONFLICT, format!("{what} is recorded for another attachment"))
+        .with_details(owner)
 }
 
 fn has_isolation_chain(nft: &Nft, family: NfFamily) -> Result<bool> {

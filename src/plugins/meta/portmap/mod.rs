@@ -30,6 +30,7 @@ use crate::net::conntrack::{Conntrack, Flow};
 use crate::net::netlink::{Link, Netlink};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Handles, Kind, Plugin};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::backend::Backend;
 use crate::steps::prev_result;
@@ -101,6 +102,18 @@ impl Plugin for Portmap {
         forget_flows_of(&released);
         errors.finish()
     }
+
+    /// Publishes the ports again, and lets 127.0.0.1 reach them.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let result = prev_result::require(cx)?;
+        let ports = Publication::plan(conf, &result, at)?;
+        if ports.is_empty() {
+            return Ok(());
+        }
+        let verified = verify(cx.handles(), &ports);
+        repairs.make_unless(verified, format_args!("publish {ports}"), || reopen(cx, &ports))?;
+        let_localhost_out_again(cx, &ports, &result, repairs)
+    }
 }
 
 /// Verifies the rules of the ports. Rules of iptables are accepted with any backend: the reference
@@ -143,6 +156,15 @@ fn open_by_nft<'a>(
     nft::create(handles, ports)?;
     let key = ports.key;
     rb.undo("close the ports", move || nft::delete(handles, key).map(drop));
+    Ok(())
+}
+
+/// Opens ports that were closed. Flows of UDP may have begun in the meantime.
+fn reopen(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
+    let handles = cx.handles();
+    refuse_taken(handles, ports)?;
+    transaction(|rb| open(handles, ports, rb))?;
+    forget_flows_to_others(cx, &ports.forwards);
     Ok(())
 }
 
@@ -213,6 +235,32 @@ fn is_off(setting: &Sysctl) -> bool {
     setting.read().is_ok_and(|value| value != "1")
 }
 
+/// Switches [`localnet`] on again.
+fn let_localhost_out_again(
+    cx: &Context<'_>,
+    ports: &Publication<'_>,
+    result: &AddResult,
+    repairs: &Repairs,
+) -> Result<()> {
+    let setting = match missing_link(cx.host()?, result)? {
+        Some(name) if needs_localnet(ports) => Some(of_link(name)),
+        Some(_) => None,
+        None => localnet(cx, ports)?,
+    };
+    match setting.filter(|setting| !setting.read().is_ok_and(|value| value == "1")) {
+        Some(off) => repairs.make(format_args!("set sysctl {off} to 1"), || off.ensure("1")),
+        None => Ok(()),
+    }
+}
+
+/// Returns the name of the host's first link in the result, if it is missing. The plugin that made
+/// it comes earlier in the chain: a repair has made it again by now, a look has not.
+fn missing_link<'r>(host: &Netlink, result: &'r AddResult) -> Result<Option<&'r str>> {
+    let mut names = result.interfaces.iter().filter(|interface| interface.sandbox.is_empty());
+    let Some(first) = names.next() else { return Ok(None) };
+    Ok(host.find_link(&first.name)?.is_none().then_some(first.name.as_str()))
+}
+
 /// LOOPBACK_IFINDEX: `lo` has this number in every namespace.
 const LOOPBACK: u32 = 1;
 
@@ -223,7 +271,16 @@ fn localnet(cx: &Context<'_>, ports: &Publication<'_>) -> Result<Option<Sysctl>>
         return Ok(None);
     };
     let link = link_towards(cx.host()?, forward.to.addr())?;
-    Ok(link.map(|link| Sysctl::ipv4_conf(&link.name, "route_localnet")))
+    Ok(link.map(|link| of_link(&link.name)))
+}
+
+/// Whether [`localnet`] is needed.
+fn needs_localnet(ports: &Publication<'_>) -> bool {
+    ports.conf.snat && ports.of_family(Family::V4).next().is_some()
+}
+
+fn of_link(name: &str) -> Sysctl {
+    Sysctl::ipv4_conf(name, "route_localnet")
 }
 
 /// Finds the link that leads to a container's address.

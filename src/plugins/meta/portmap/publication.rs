@@ -1,5 +1,6 @@
 //! The ports of one attachment, as they are to be published.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -53,6 +54,18 @@ impl<'a> Publication<'a> {
         let forwards: Vec<Forward> = self.of_family(family).cloned().collect();
         let address = forwards.first()?.to.addr();
         Some((address, Publication { forwards, ..*self }))
+    }
+}
+
+/// The first port, and how many more there are.
+impl fmt::Display for Publication<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(first) = self.forwards.first() else { return f.write_str("no port") };
+        write!(f, "port {first}")?;
+        match self.conf.mappings.len() {
+            0 | 1 => Ok(()),
+            count => write!(f, " and {} more", count - 1),
+        }
     }
 }
 

@@ -24,6 +24,7 @@ use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
 use crate::plain_file;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::prev_result;
 use crate::sys::capabilities::{self, Capability};
@@ -98,6 +99,14 @@ impl Plugin for Tuning {
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         Backups::if_usable(cx.config)
             .map_or(Ok(()), |backups| backups.collect_garbage(&cx.config.name, valid))
+    }
+
+    /// Sets again the sysctls that differ. Attributes of the interface stay: a hardware address
+    /// that changes breaks the container's connections, and so may an MTU or a queue.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        prev_result::require(cx)?;
+        allowlist::require(&conf.settings)?;
+        sysctls::set_again(at, &sysctls::survey(at, &conf.settings)?, repairs)
     }
 }
 

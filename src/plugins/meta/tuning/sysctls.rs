@@ -6,6 +6,7 @@ use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
 use crate::plugin::Attachment;
+use crate::repair::Repairs;
 use crate::rollback::Rollback;
 
 /// The placeholder for the link's name in configurations.
@@ -163,6 +164,16 @@ fn refusal(error: Error, change: &Change) -> Error {
 /// unknown algorithm, say.
 fn is_of_value(error: &Error) -> bool {
     error.is_errno(Errno::EINVAL) || error.is_not_found()
+}
+
+/// Sets the sysctls that have another value.
+pub fn set_again(at: &Attachment, changes: &[Change], repairs: &Repairs) -> Result<()> {
+    for change in changes.iter().filter(|change| change.to_undo().is_some()) {
+        let what =
+            format_args!("set sysctl {} to {} in the container", change.sysctl, change.after);
+        repairs.make(what, || at.run(|| write_one(change)))?;
+    }
+    Ok(())
 }
 
 /// Restores values, the last one first. One that went away with its link, or that is unchanged,

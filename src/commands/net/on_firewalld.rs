@@ -1,0 +1,34 @@
+//! `net sync --on firewalld`: a repair after each reload of firewalld.
+
+use super::capability::mistake;
+use super::operator::Operator;
+use crate::error::Result;
+use crate::plugins::meta::firewall::firewalld::Reloads;
+
+/// Refuses another service, and a run that would only look.
+pub fn require_service(operator: &Operator<'_>) -> Result<()> {
+    match operator.argument("on") {
+        "" => Ok(()),
+        "firewalld" if operator.has_flag("dry-run") => {
+            Err(mistake("--on and --dry-run are mutually exclusive".to_owned()))
+        }
+        "firewalld" => Ok(()),
+        other => Err(mistake(format!("--on: {other:?} is not a service, expected firewalld"))),
+    }
+}
+
+/// Whether the repair is to be repeated.
+pub fn is_wanted(operator: &Operator<'_>) -> bool {
+    !operator.argument("on").is_empty()
+}
+
+/// Calls `repair` now and after each reload of firewalld. Ends with an error once the system bus
+/// does; systemd then starts the process again.
+pub fn repeat<T>(operator: &Operator<'_>, mut repair: impl FnMut()) -> Result<T> {
+    // First the subscription: a reload in between is seen by the first repair, or as a signal.
+    let mut reloads = Reloads::subscribe(operator.env)?;
+    loop {
+        repair();
+        reloads.wait()?;
+    }
+}

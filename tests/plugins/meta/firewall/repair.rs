@@ -1,0 +1,201 @@
+//! firewall: what `net sync` accepts again after the rules are gone.
+
+use std::fs::File;
+use std::process::{Child, Stdio};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::firewalld::Firewalld;
+use super::isolation::policy;
+use crate::support::attachment::{for_ours, with};
+use crate::support::netns::{Lab, OUTSIDE};
+use crate::support::networks::firewall::{DROPPING, firewall, network, route_from_outside};
+use crate::support::networks::portmap::is_open;
+use crate::support::patience;
+use crate::support::synced::{Synced, attach, attach_another, net};
+use crate::support::traffic::{TcpServer, assert_no_ping, assert_pings, is_answered};
+
+/// Handles of rules, and the ledger's entries about them, are new after each repair.
+fn is_handle(fact: &str) -> bool {
+    fact.contains("accepts4") || fact.contains("accepts6") || fact.contains("0x0")
+}
+
+/// A host that drops forwarded packets, and a container that it accepts.
+fn admitted<'a>(lab: &'a Lab, chained: &Value) -> Synced<'a> {
+    lab.host.sh(DROPPING);
+    let synced = attach(lab, &[network(), chained.clone()], "");
+    assert_reaches_outside(&synced);
+    synced
+}
+
+#[track_caller]
+fn assert_reaches_outside(synced: &Synced<'_>) {
+    OUTSIDE.iter().for_each(|outside| assert_pings(&synced.container, outside));
+}
+
+#[test]
+fn packets_are_accepted_again_after_a_flush() {
+    for_ours("firewall", |lab| {
+        route_from_outside(lab);
+        let synced = admitted(lab, &firewall(Some("nftables")));
+        for fault in [
+            &format!("nft flush ruleset; {DROPPING}"),
+            "iptables-nft -F; ip6tables-nft -F",
+            "iptables-nft -F FORWARD",
+            "nft delete table inet cni_multi_firewall",
+        ] {
+            let made = || drop(lab.host.sh(fault));
+            synced.assert_repaired_but(made, &["accept packets of "], is_handle);
+            assert_reaches_outside(&synced);
+        }
+        synced.del();
+        assert!(!lab.host.sh("nft list ruleset").contains("CNI-FORWARD"));
+    });
+}
+
+#[test]
+fn packets_are_accepted_again_by_the_programs() {
+    for_ours("firewall", |lab| {
+        route_from_outside(lab);
+        let synced = admitted(lab, &firewall(Some("iptables")));
+        let fault = "iptables -F; ip6tables -F";
+        synced.assert_repaired(fault, &["accept packets of "]);
+        assert_reaches_outside(&synced);
+    });
+}
+
+#[test]
+fn bridges_are_kept_apart_again() {
+    for backend in ["nftables", "iptables"] {
+        for_ours("firewall", |lab| {
+            let chained = policy(Some(backend), "same-bridge");
+            let synced = attach(lab, &[network(), chained.clone()], "");
+            let others = lab.chain(&with(&network(), json!({"name": "net2", "bridge": "br2", "ipam": {
+                "ranges": [[{"subnet": "10.10.2.0/24"}], [{"subnet": "2001:db8:10:2::/64"}]],
+            }})), &chained);
+            others.add();
+            let foreign = &others.ips()[0];
+            assert_no_ping(&synced.container, foreign);
+            let fault = match backend {
+                "nftables" => "nft flush ruleset",
+                _ => "for p in iptables ip6tables; do $p -F; $p -X; done",
+            };
+            lab.host.sh(fault);
+            assert_pings(&synced.container, foreign);
+            assert_eq!(synced.net("sync pods").status, 0);
+            others.add();
+            assert_no_ping(&synced.container, foreign);
+            synced.check().ok();
+        });
+    }
+}
+
+/// After the flush another container got the address, as after a DEL that no record has.
+#[test]
+fn an_address_of_another_container_is_left_to_it() {
+    for_ours("firewall", |lab| {
+        let synced = attach(lab, &[network(), firewall(Some("nftables"))], "");
+        let other = attach_another(lab, "");
+        let elements = lab.host.sh("nft list set inet cni_multi_firewall containers4");
+        let own = &synced.ips()[0];
+        let of_other = elements.split_once(&other.ips()[0]).unwrap().1;
+        let comment = of_other.split('"').nth(1).unwrap();
+        lab.host.sh(&format!(
+            "nft delete element inet cni_multi_firewall containers4 '{{ {own} }}'
+            nft add element inet cni_multi_firewall containers4 '{{ {own} comment \"{comment}\" }}'"
+        ));
+        let outcome = synced.net("sync pods");
+        assert_eq!(outcome.status, 1, "{outcome:?}");
+        assert!(format!("{outcome:?}").contains("recorded for another"), "{outcome:?}");
+    });
+}
+
+#[test]
+fn addresses_are_in_the_zone_again_after_a_reload_of_firewalld() {
+    for_ours("firewall", |lab| {
+        lab.host.sh("mount -t tmpfs none /etc/firewalld || true");
+        let Some(_firewalld) = Firewalld::start(lab) else { return };
+        route_from_outside(lab);
+        lab.host.sh(
+            "firewall-cmd --permanent --zone=drop --add-interface=br0 && firewall-cmd --reload",
+        );
+        let synced = attach(lab, &[network(), firewall(None)], "");
+        assert_reaches_outside(&synced);
+        let change = format!("add {} to zone \"trusted\"", synced.ips().join(" and "));
+        synced.assert_repaired("firewall-cmd --reload", &[&change]);
+        assert_reaches_outside(&synced);
+    });
+}
+
+/// The process that waits for reloads; it is killed on drop.
+struct Waiting(Child);
+
+impl Waiting {
+    fn start(lab: &Lab) -> Waiting {
+        let call = net(lab, "sync --on firewalld");
+        let mut command = lab.host.command(call.program.to_str().unwrap());
+        let output = File::create(lab.path("/run/output")).unwrap();
+        Waiting(command.args(call.args).stdout(output).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended by itself
+        let _ = self.0.wait();
+    }
+}
+
+#[track_caller]
+fn assert_reaches_outside_soon(synced: &Synced<'_>) {
+    let deadline = Instant::now() + patience(20);
+    while !is_answered(&synced.container, OUTSIDE[0], "") {
+        assert!(Instant::now() < deadline, "the container is shut out");
+    }
+}
+
+/// The first reload comes before the process, the others while it waits.
+#[test]
+fn packets_pass_again_after_each_reload_of_firewalld() {
+    for_ours("firewall", |lab| {
+        lab.host.sh("mount -t tmpfs none /etc/firewalld || true");
+        let Some(firewalld) = Firewalld::start(lab) else { return };
+        route_from_outside(lab);
+        lab.host.sh(
+            "firewall-cmd --permanent --zone=drop --add-interface=br0 && firewall-cmd --reload",
+        );
+        let ports = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+        let synced = attach(lab, &[network(), ports, firewall(None)], "-p 8080:80");
+        let _server = TcpServer::start(&synced.container, 80);
+        lab.host.sh("firewall-cmd --reload");
+        assert_no_ping(&synced.container, OUTSIDE[0]);
+        let mut waiting = Waiting::start(lab);
+        for _ in 0..2 {
+            assert_reaches_outside_soon(&synced);
+            lab.host.sh("nft delete table inet cni_multi_portmap; firewall-cmd --reload");
+        }
+        assert_reaches_outside_soon(&synced);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        synced.check().ok();
+        let output = lab.host.sh("cat /run/output");
+        assert_eq!(output.matches("to zone \"trusted\"").count(), 3, "{output}");
+        drop(firewalld); // with the bus
+        assert_eq!(waiting.0.wait().unwrap().code(), Some(1));
+    });
+}
+
+#[test]
+fn what_the_process_cannot_wait_for_is_a_mistake() {
+    for_ours("firewall", |lab| {
+        for (line, status, text) in [
+            ("sync --on cron", 2, "expected firewalld"),
+            ("sync --on firewalld --dry-run", 2, "mutually exclusive"),
+            ("sync --on firewalld", 1, "no system bus"),
+        ] {
+            let outcome = net(lab, line).run();
+            assert_eq!(outcome.status, status, "{line}: {outcome:?}");
+            assert!(outcome.stderr.contains(text), "{line}: {outcome:?}");
+        }
+    });
+}

@@ -1,0 +1,135 @@
+//! portmap: what `net sync` publishes again after the rules are gone.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
+
+use super::for_ours_with_each_backend;
+use crate::support::attachment::for_ours;
+use crate::support::netns::{Namespace, UPLINK};
+use crate::support::networks::portmap::{at, is_open, network};
+use crate::support::synced::{attach, attach_another};
+use crate::support::traffic::{TcpServer, connect};
+
+/// A network whose containers publish ports with this backend.
+fn plugins(backend: Option<&str>) -> [Value; 2] {
+    let portmap =
+        json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}});
+    [network(), portmap]
+}
+
+#[test]
+fn ports_are_published_again_after_a_flush() {
+    for_ours_with_each_backend(|lab, backend| {
+        let synced = attach(lab, &plugins(backend), "-p 8080:80 -p 8081:80");
+        let _server = TcpServer::start(&synced.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        let fault = match backend {
+            Some("iptables") => "for p in iptables ip6tables; do $p -F; $p -t nat -F; done",
+            _ => "nft flush ruleset",
+        };
+        synced.assert_repaired(fault, &["publish port 8080/tcp and 1 more"]);
+        assert_eq!([is_open(lab, 8080), is_open(lab, 8081)], [[true, true]; 2]);
+        synced.del();
+        assert_eq!(is_open(lab, 8080), [false, false]);
+    });
+}
+
+/// The elements are there, and the rules that look them up are gone.
+#[test]
+fn rules_without_their_elements_are_repaired() {
+    for_ours("portmap", |lab| {
+        let synced = attach(lab, &plugins(Some("nftables")), "-p 8080:80");
+        let _server = TcpServer::start(&synced.container, 80);
+        for fault in [
+            "nft flush chain inet cni_multi_portmap ports",
+            "nft delete element inet cni_multi_portmap port4 '{ tcp . 8080 }'",
+            "nft delete chain inet cni_multi_portmap prerouting",
+            "nft flush set inet cni_multi_portmap attachments",
+        ] {
+            synced.assert_repaired(fault, &["publish port 8080/tcp"]);
+            assert_eq!(is_open(lab, 8080), [true, true], "{fault}");
+        }
+    });
+}
+
+#[test]
+fn localhost_reaches_the_ports_again() {
+    for_ours("portmap", |lab| {
+        let synced = attach(lab, &plugins(None), "-p 8080:80");
+        let _server = TcpServer::start(&synced.container, 80);
+        let fault = "echo 0 > /proc/sys/net/ipv4/conf/br0/route_localnet";
+        synced.assert_repaired(fault, &["set sysctl net/ipv4/conf/br0/route_localnet to 1"]);
+        assert!(connect(&lab.host, &at("127.0.0.1", 8080)).is_some());
+    });
+}
+
+/// An established connection of the peer outside: each word that it sends comes back.
+struct Connection {
+    server: Child,
+    client: Child,
+}
+
+impl Connection {
+    fn open(from: &Namespace, to: &Namespace) -> Connection {
+        let server = to.command("socat").args(["TCP-LISTEN:80,fork,reuseaddr", "PIPE"]).spawn();
+        let server = server.unwrap();
+        let script = format!(
+            "until exec 3<>/dev/tcp/{}/8080; do sleep 0.05; done 2>/dev/null
+            while read word; do echo $word >&3; read -t 5 -u 3 answer; echo \"$answer\"; done",
+            UPLINK[0]
+        );
+        let mut client = from.command("bash");
+        client.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Connection { server, client: client.spawn().unwrap() }
+    }
+
+    /// What comes back for a word; empty if nothing does.
+    fn echo(&mut self, word: &str) -> String {
+        writeln!(self.client.stdin.as_mut().unwrap(), "{word}").unwrap();
+        let mut answer = String::new();
+        let stdout = self.client.stdout.as_mut().unwrap();
+        BufReader::with_capacity(1, stdout).read_line(&mut answer).unwrap();
+        answer.trim().to_owned()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        for child in [&mut self.client, &mut self.server] {
+            let _ = child.kill(); // it may have ended by itself
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Without the rules the kernel translates no packet: the host itself refuses what comes in the
+/// meantime. A connection that was idle goes on.
+#[test]
+fn an_idle_connection_survives_a_flush() {
+    for_ours("portmap", |lab| {
+        let synced = attach(lab, &plugins(None), "-p 8080:80");
+        let mut connection = Connection::open(&lab.outside, &synced.container);
+        assert_eq!(connection.echo("before"), "before");
+        lab.host.sh("nft flush ruleset");
+        assert_eq!(synced.net("sync pods").status, 0);
+        assert_eq!(connection.echo("after"), "after");
+    });
+}
+
+/// After the flush another container got the port.
+#[test]
+fn a_port_of_another_container_is_left_to_it() {
+    for_ours("portmap", |lab| {
+        let synced = attach(lab, &plugins(None), "-p 8080:80");
+        lab.host.sh("nft flush ruleset");
+        let other = attach_another(lab, "-p 8080:80");
+        let _server = TcpServer::start(&other.container, 80);
+        let outcome = synced.net("sync pods");
+        assert_eq!(outcome.status, 1, "{outcome:?}");
+        assert!(format!("{outcome:?}").contains("hostPort 8080/tcp is taken"), "{outcome:?}");
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        other.check().ok();
+    });
+}
