@@ -5,6 +5,7 @@ use crate::cni::result::AddResult;
 use crate::error::{Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::sysctl::Sysctl;
+use crate::repair::Repairs;
 
 /// Turns forwarding on for each family of the result's addresses.
 pub fn ensure(result: &AddResult) -> Result<()> {
@@ -15,6 +16,15 @@ pub fn ensure(result: &AddResult) -> Result<()> {
 /// addresses.
 pub fn verify(result: &AddResult, link: &str) -> Result<()> {
     ErrorList::of(families(result).map(|family| verify_family(family, link)))
+}
+
+/// Turns forwarding on again, for the link as well, unless it is.
+pub fn repair(result: &AddResult, link: &str, repairs: &Repairs) -> Result<()> {
+    let verified = verify(result, link);
+    repairs.make_unless(verified, format_args!("forward what {link:?} receives"), || {
+        ensure(result)?;
+        Sysctl::ipv4_conf(link, "forwarding").ensure("1")
+    })
 }
 
 fn verify_family(family: Family, link: &str) -> Result<()> {

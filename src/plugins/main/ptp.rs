@@ -105,9 +105,15 @@ impl Plugin for Ptp {
         errors.finish()
     }
 
-    /// The lease.
-    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        ipam::repair_if_any(cx, at, repairs)
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let result = prev_result::require(cx)?;
+        let mut errors = ErrorList::default();
+        errors.push(ipam::repair_if_any(cx, at, repairs));
+        errors.push(repair_host_end(cx, at, &result, repairs));
+        if conf.ip_masq {
+            errors.push(conf.masquerade(cx).repair(at, &result, repairs));
+        }
+        errors.finish()
     }
 }
 
@@ -246,4 +252,48 @@ fn verify_host_end(cx: &Context<'_>, container: &Link, result: &AddResult) -> Re
         veth::verify_gateways(cx.host()?, &link, &gateways, container),
         forwarding::verify(result, &link.name),
     ])
+}
+
+/// Makes again what is missing of the host's end: its state, the gateways' addresses, the routes to
+/// the container, and forwarding.
+fn repair_host_end(
+    cx: &Context<'_>,
+    at: &Attachment,
+    result: &AddResult,
+    repairs: &Repairs,
+) -> Result<()> {
+    let container = at.netlink()?.link(at.ifname())?;
+    let link =
+        veth::host_end(cx, &container)?.ok_or_else(|| veth::other_end_missing(&container))?;
+    let name = &link.name;
+    let up = veth::verify_up(&link);
+    repairs.make_unless(up, format_args!("set {name:?} up"), || set_host_end_up(cx, &link))?;
+    for ip in &result.ips {
+        repair_gateway(cx, &link, ip, repairs)?;
+        repair_host_route(cx, &link, ip, repairs)?;
+    }
+    forwarding::repair(result, name, repairs)
+}
+
+fn repair_gateway(cx: &Context<'_>, link: &Link, ip: &IpConfig, repairs: &Repairs) -> Result<()> {
+    let (host, Some(gateway)) = (cx.host()?, ip.gateway) else { return Ok(()) };
+    if host.addresses(link)?.iter().any(|address| address.net.addr() == gateway) {
+        return Ok(());
+    }
+    let what = format_args!("give {gateway} to {:?}", link.name);
+    repairs.make(what, || add_gateway(host, link, gateway))
+}
+
+fn repair_host_route(
+    cx: &Context<'_>,
+    link: &Link,
+    ip: &IpConfig,
+    repairs: &Repairs,
+) -> Result<()> {
+    let (host, dst) = (cx.host()?, IpNet::from(ip.address.addr()));
+    if host.routes()?.iter().any(|route| route.dst == dst) {
+        return Ok(());
+    }
+    let what = format_args!("route {} to {:?}", dst.addr(), link.name);
+    repairs.make(what, || add_host_route(host, link, ip))
 }

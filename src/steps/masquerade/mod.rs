@@ -20,7 +20,8 @@ use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{Address, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Handles};
-use crate::rollback::Rollback;
+use crate::repair::Repairs;
+use crate::rollback::{Rollback, transaction};
 use crate::steps::backend::Backend;
 use crate::steps::{ipam, veth};
 
@@ -114,6 +115,16 @@ impl<'a> Masquerade<'a> {
             Backend::Iptables => by_iptables.and_then(|_| Err(missing_rules(key))),
             Backend::Nftables => nft::verify(handles, key, &addresses),
         }
+    }
+}
+
+impl<'a> Masquerade<'a> {
+    /// Masquerades the addresses of the result again, unless they are.
+    pub fn repair(&self, at: &'a Attachment, result: &AddResult, repairs: &Repairs) -> Result<()> {
+        let texts: Vec<String> = addresses(result).iter().map(IpNet::to_string).collect();
+        let what = format!("masquerade {}", texts.join(", "));
+        let again = || transaction(|rb| self.create(at, result, rb));
+        repairs.make_unless(self.verify(&at.key, result), what, again)
     }
 }
 

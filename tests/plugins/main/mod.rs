@@ -8,6 +8,7 @@ pub mod ipvlan;
 pub mod loopback;
 pub mod macvlan;
 pub mod ptp;
+mod repair;
 mod sentences;
 pub mod stacked;
 pub mod tap;

@@ -21,6 +21,7 @@ use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::transaction;
+use crate::steps::allocation::files::lease::{self, Content};
 use crate::steps::allocation::files::{FileStore, Place};
 use crate::steps::allocation::owner::{Lease, Owner};
 use crate::steps::allocation::ranges::RangeSet;
@@ -78,10 +79,44 @@ impl Plugin for HostLocal {
         if valid.is_look() { look(&place, valid) } else { release_stale(&place, valid) }
     }
 
-    /// Nothing is on the host.
-    fn repair(_: &Context<'_>, _: &Conf, _: &Attachment, _: &Repairs) -> Result<()> {
-        Ok(())
+    /// The leases.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let place = conf::place(cx);
+        let owner = owner(&at.key);
+        let result = cx.config.prev_result()?.unwrap_or_default();
+        let ips = result.ips.iter().map(|ip| ip.address.addr());
+        let of_ranges = ips.filter(|ip| conf.sets.iter().any(|set| set.contains(*ip)));
+        ErrorList::of(
+            of_ranges.map(|ip| repair_lease(&place, &Lease { ip, owner: owner.clone() }, repairs)),
+        )
     }
+}
+
+/// Writes a lease again that is missing; fails if the address has another owner by now.
+fn repair_lease(place: &Place, lease: &Lease, repairs: &Repairs) -> Result<()> {
+    match lease::read(place.dir(), lease.ip)? {
+        Some(Content::Owned(owner)) if is_same(&owner, &lease.owner) => Ok(()),
+        Some(Content::Owned(owner)) => Err(held_by(lease.ip, &owner.container_id)),
+        Some(Content::Foreign) => Err(held_by(lease.ip, "another program")),
+        Some(Content::Torn) | None => {
+            repairs.make(format_args!("lease {} again", lease.ip), || write_lease(place, lease))
+        }
+    }
+}
+
+/// Whether it is the owner, also as old plugins wrote it, without the interface.
+fn is_same(found: &Owner, owner: &Owner) -> bool {
+    *found == *owner || *found == owner.without_ifname()
+}
+
+fn write_lease(place: &Place, lease: &Lease) -> Result<()> {
+    let mut store = FileStore::create(place, &lease.owner)?;
+    if store.insert(lease)? { Ok(()) } else { Err(held_by(lease.ip, "another container")) }
+}
+
+fn held_by(ip: IpAddr, owner: &str) -> Error {
+    Error::new(Code::CONFLICT, format!("{ip} is leased to {owner} by now"))
+        .with_details("two containers have the address: detach one of them, and attach it again")
 }
 
 /// Reserves the addresses of an attachment: all of them or none.

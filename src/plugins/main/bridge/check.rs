@@ -60,7 +60,8 @@ fn find_link(host: &Netlink, name: &str) -> Result<Link> {
     found.ok_or_else(|| Error::check(format!("Interface name {name} not found")))
 }
 
-fn require_up(link: &Link) -> Result<()> {
+/// Verifies that the link is up.
+pub fn require_up(link: &Link) -> Result<()> {
     if link.up {
         return Ok(());
     }
@@ -107,21 +108,13 @@ struct Made<'a> {
 }
 
 impl Made<'_> {
-    /// Verifies that the host's end is up, and a port of the bridge with its flags, its VLANs and
-    /// its spoof check.
+    /// Verifies the host's end and its spoof check.
     fn verify_port(&self, bridge: &Link) -> Result<()> {
-        let conf = self.member.conf;
-        let port = self.find_host_end(bridge)?;
-        if port.master != Some(bridge.index) {
-            return ErrorList::of([Err(not_a_port(&port, bridge)), veth::verify_up(&port)]);
-        }
+        let host_end = self.find_host_end(bridge)?;
         let mut found = ErrorList::default();
-        found.push(veth::verify_up(&port));
-        found.push(verify_flag(&port, "hairpin", port.hairpin, conf.hairpin_mode));
-        found.push(verify_flag(&port, "isolated", port.isolated, conf.port_isolation));
-        found.push(vlan::verify(self.member.host()?, &port, &vlan::plan(conf)));
-        if conf.macspoofchk {
-            found.push(self.verify_spoofcheck(&port));
+        found.push(port(self.member, &host_end, bridge));
+        if self.member.conf.macspoofchk && host_end.master == Some(bridge.index) {
+            found.push(self.verify_spoofcheck(&host_end));
         }
         found.finish()
     }
@@ -148,21 +141,45 @@ impl Made<'_> {
         }
     }
 
-    /// Verifies that the bridge, or its interface in the VLAN, has the gateways' addresses, and that
-    /// what arrives there is forwarded.
+    /// Verifies that the bridge is the gateway, and that what arrives there is forwarded.
     fn verify_gateway(&self, bridge: Link) -> Result<()> {
-        let host = self.member.host()?;
-        let link = match self.member.conf.gateway_interface() {
-            Some(name) => find_gateway_interface(host, &name)?,
-            None => bridge,
-        };
-        let addresses = gateway::addresses(self.result);
-        let gateways: Vec<IpAddr> = addresses.iter().map(IpNet::addr).collect();
+        let link = self.member.conf.gateway_interface().unwrap_or_else(|| bridge.name.clone());
         ErrorList::of([
-            veth::verify_gateways(host, &link, &gateways, &self.container),
-            forwarding::verify(self.result, &link.name),
+            gateways(self.member, bridge, self.result, &self.container),
+            forwarding::verify(self.result, &link),
         ])
     }
+}
+
+/// Verifies that the host's end is up, and a port of the bridge with its flags and its VLANs.
+pub fn port(member: Member<'_>, host_end: &Link, bridge: &Link) -> Result<()> {
+    if host_end.master != Some(bridge.index) {
+        return ErrorList::of([Err(not_a_port(host_end, bridge)), veth::verify_up(host_end)]);
+    }
+    let conf = member.conf;
+    ErrorList::of([
+        veth::verify_up(host_end),
+        verify_flag(host_end, "hairpin", host_end.hairpin, conf.hairpin_mode),
+        verify_flag(host_end, "isolated", host_end.isolated, conf.port_isolation),
+        vlan::verify(member.host()?, host_end, &vlan::plan(conf)),
+    ])
+}
+
+/// Verifies that the bridge, or its interface in the VLAN, has the gateways' addresses.
+pub fn gateways(
+    member: Member<'_>,
+    bridge: Link,
+    result: &AddResult,
+    container: &Link,
+) -> Result<()> {
+    let host = member.host()?;
+    let link = match member.conf.gateway_interface() {
+        Some(name) => find_gateway_interface(host, &name)?,
+        None => bridge,
+    };
+    let addresses = gateway::addresses(result);
+    let gateways: Vec<IpAddr> = addresses.iter().map(IpNet::addr).collect();
+    veth::verify_gateways(host, &link, &gateways, container)
 }
 
 /// The bridge's interface in the VLAN, which must be up.

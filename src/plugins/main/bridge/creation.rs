@@ -41,6 +41,15 @@ impl<'a> Member<'a> {
         Ok(bridge)
     }
 
+    /// Creates a bridge that is gone, with this hardware address.
+    pub fn recreate_bridge(self, mac: MacAddr) -> Result<()> {
+        let name = &self.conf.bridge;
+        match self.host()?.create_bridge(&self.conf.bridge_spec(mac)) {
+            Err(e) if e.is_exists() => Ok(()), // lost race with an ADD
+            created => created.map_err(|e| uncreated(e, name)),
+        }
+    }
+
     fn delete_on_failure(self, bridge: Link, rb: &mut Rollback<'a>) {
         let cx = self.cx;
         rb.undo(format_args!("delete bridge {:?}", self.conf.bridge), move || {

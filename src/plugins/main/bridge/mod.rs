@@ -11,6 +11,7 @@ mod gateway;
 mod guard;
 mod member;
 mod port;
+mod repair;
 pub mod vlan;
 
 pub use self::conf::Conf;
@@ -87,9 +88,11 @@ impl Plugin for Bridge {
         errors.finish()
     }
 
-    /// The lease.
-    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        ipam::repair_if_any(cx, at, repairs)
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        ErrorList::of([
+            ipam::repair_if_any(cx, at, repairs),
+            repair::host_side(Member { cx, conf, at }, repairs),
+        ])
     }
 }
 

@@ -1,0 +1,145 @@
+//! bridge, ptp and host-local: what `net sync` makes again on the host while the container stays as
+//! it is.
+
+use serde_json::{Value, json};
+
+use crate::support::attachment::for_ours;
+use crate::support::netns::Lab;
+use crate::support::synced::{Synced, attach};
+
+const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
+
+/// A network of both families with every task of the host.
+fn network(plugin: &str) -> Value {
+    let ranges = json!([[{"subnet": "10.47.0.0/24"}], [{"subnet": "fd00:47::/64"}]]);
+    let routes: Vec<Value> = ALL.iter().map(|dst| json!({"dst": dst})).collect();
+    json!({"type": plugin, "ipMasq": true, "ipMasqBackend": "nftables",
+           "ipam": {"type": "host-local", "ranges": ranges, "routes": routes}})
+}
+
+fn bridge() -> Value {
+    let mut conf = network("bridge");
+    for (key, value) in [
+        ("bridge", json!("pods0")),
+        ("isGateway", json!(true)),
+        ("macspoofchk", json!(true)),
+        ("hairpinMode", json!(true)),
+    ] {
+        conf[key] = value;
+    }
+    conf
+}
+
+/// The container reaches its gateways.
+#[track_caller]
+fn assert_reaches_gateways(synced: &Synced<'_>) {
+    for gateway in ["10.47.0.1", "fd00:47::1"] {
+        synced.container.sh(&format!("ping -c 1 -W 2 {gateway}"));
+    }
+}
+
+/// The name of the host's end.
+fn host_end(lab: &Lab) -> String {
+    let listed = lab.host.sh("ip -br link show type veth | grep -v uplink");
+    listed.split('@').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_deleted_bridge_comes_back_as_it_was() {
+    for_ours("bridge", |lab| {
+        let synced = attach(lab, &[bridge()], "");
+        assert_reaches_gateways(&synced);
+        let changes = [
+            "create bridge \"pods0\"",
+            "to bridge \"pods0\"",
+            "give 10.47.0.1/24, fd00:47::1/64 to \"pods0\"",
+        ];
+        let is_new = |fact: &str| fact.contains("pods0") || fact.contains("ifindex");
+        let fault = || drop(lab.host.sh("ip link delete pods0"));
+        let mac = "cat /sys/class/net/pods0/address";
+        let before = lab.host.sh(mac);
+        synced.assert_repaired_but(fault, &changes, is_new);
+        assert_eq!(lab.host.sh(mac), before, "the containers know it");
+        assert_reaches_gateways(&synced);
+        synced.del();
+    });
+}
+
+#[test]
+fn parts_of_a_bridge_are_repaired() {
+    for_ours("bridge", |lab| {
+        let synced = attach(lab, &[bridge()], "");
+        let port = host_end(lab);
+        let faults = [
+            ("nft flush ruleset".to_owned(), vec!["masquerade 10.47.0.2/24", "drop frames"]),
+            (format!("ip link set {port} nomaster"), vec!["connect"]),
+            (format!("ip link set {port} down"), vec!["connect"]),
+            (format!("bridge link set dev {port} hairpin off"), vec!["connect"]),
+            ("ip -6 addr del fd00:47::1/64 dev pods0".to_owned(), vec!["give"]),
+            ("echo 0 >/proc/sys/net/ipv4/ip_forward".to_owned(), vec!["forward what"]),
+            ("echo 0 >/proc/sys/net/ipv4/conf/pods0/forwarding".to_owned(), vec!["forward what"]),
+        ];
+        for (fault, changes) in faults {
+            synced.assert_repaired(&fault, &changes);
+            assert_reaches_gateways(&synced);
+        }
+        synced.del();
+    });
+}
+
+/// Down, a bridge loses its IPv6 addresses as well.
+#[test]
+fn a_bridge_that_is_down_is_set_up() {
+    for_ours("bridge", |lab| {
+        let synced = attach(lab, &[bridge()], "");
+        synced.assert_repaired("ip link set pods0 down", &["set bridge \"pods0\" up"]);
+        assert_reaches_gateways(&synced);
+        synced.del();
+    });
+}
+
+#[test]
+fn the_host_end_of_ptp_is_repaired() {
+    for_ours("ptp", |lab| {
+        let synced = attach(lab, &[network("ptp")], "");
+        assert_reaches_gateways(&synced);
+        let link = host_end(lab);
+        for (fault, changes) in [
+            ("nft flush ruleset".to_owned(), vec!["masquerade 10.47.0.2/24"]),
+            (format!("ip addr del 10.47.0.1/32 dev {link}"), vec!["give 10.47.0.1"]),
+            (format!("ip route del 10.47.0.2 dev {link}"), vec!["route 10.47.0.2"]),
+            (format!("ip -6 route del fd00:47::2 dev {link}"), vec!["route fd00:47::2"]),
+            (format!("ip link set {link} down"), vec!["set", "give fd00:47::1", "route fd00:47::2"]),
+        ] {
+            synced.assert_repaired(&fault, &changes);
+            assert_reaches_gateways(&synced);
+        }
+        synced.del();
+    });
+}
+
+#[test]
+fn a_lost_lease_is_written_again() {
+    for plugin in ["bridge", "ptp"] {
+        for_ours(plugin, |lab| {
+            let synced = attach(lab, &[network(plugin)], "");
+            let fault = "rm /var/lib/cni/networks/pods/10.47.0.2";
+            synced.assert_repaired(fault, &["lease 10.47.0.2 again"]);
+            synced.del();
+        });
+    }
+}
+
+/// Two containers with one address are for a person to part.
+#[test]
+fn a_lease_of_another_container_stays() {
+    for_ours("ptp", |lab| {
+        let synced = attach(lab, &[network("ptp")], "");
+        lab.host.sh("printf 'other\\r\\neth0' >/var/lib/cni/networks/pods/10.47.0.2");
+        let outcome = synced.net("sync pods");
+        assert_eq!(outcome.status, 1, "{outcome:?}");
+        assert!(outcome.stderr.contains("10.47.0.2 is leased to other by now"), "{outcome:?}");
+        let lease = lab.host.sh("cat /var/lib/cni/networks/pods/10.47.0.2");
+        assert_eq!(lease, "other\r\neth0");
+    });
+}
