@@ -1,6 +1,5 @@
 //! Attachments as owners of elements in our nftables tables.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use crate::cni::attachment::{Hash8, Key, NetworkName};
@@ -9,48 +8,15 @@ use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
 use crate::net::nft::NfFamily;
 use crate::net::nft::batch::{Holds, KeyType, Table};
-use crate::net::nft::owned::{Layout, Owned, OwnedElement, Owner, Released, Search};
+use crate::net::nft::owned::{Layout, Owned, Owner, Released, Search};
 use crate::net::nft::wire::read_ip;
 use crate::plugin::Handles;
-use crate::repair::Repairs;
 
 /// The owner that an attachment is.
 pub fn of(key: &Key) -> Owner {
     Owner {
         id: id(&Key::network_hash(&key.network), &key.attachment_hash()),
         comment: key.comment(),
-    }
-}
-
-/// The elements that an attachment is to have in one of our tables.
-pub struct Wanted<'a> {
-    /// The table.
-    pub layout: &'a Layout,
-    /// The attachment.
-    pub key: &'a Key,
-    /// Its elements there.
-    pub elements: &'a [OwnedElement],
-}
-
-impl Wanted<'_> {
-    /// Makes the table again if it is not what it was, and then the elements if any is missing;
-    /// `what` names that change in the imperative.
-    pub fn repair(
-        &self,
-        handles: &Handles,
-        what: impl fmt::Display,
-        repairs: &Repairs,
-    ) -> Result<()> {
-        let table = self.layout.on(handles.require_nft()?);
-        let owner = of(self.key);
-        let claims = table.of(&owner);
-        let is_missing = !claims.missing(self.elements)?.is_empty();
-        let take = || claims.take(self.elements).map(drop);
-        if table.damage()?.is_some() {
-            let Table { family, name } = self.layout.table;
-            repairs.make(format_args!("restore table {family} {name}"), take)?;
-        }
-        if is_missing { repairs.make(what, take) } else { Ok(()) }
     }
 }
 
