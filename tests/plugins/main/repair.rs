@@ -109,7 +109,10 @@ fn the_host_end_of_ptp_is_repaired() {
             (format!("ip addr del 10.47.0.1/32 dev {link}"), vec!["give 10.47.0.1"]),
             (format!("ip route del 10.47.0.2 dev {link}"), vec!["route 10.47.0.2"]),
             (format!("ip -6 route del fd00:47::2 dev {link}"), vec!["route fd00:47::2"]),
-            (format!("ip link set {link} down"), vec!["set", "give fd00:47::1", "route fd00:47::2"]),
+            (
+                format!("ip link set {link} down"),
+                vec!["set", "give fd00:47::1", "route fd00:47::2"],
+            ),
         ] {
             synced.assert_repaired(&fault, &changes);
             assert_reaches_gateways(&synced);
