@@ -17,7 +17,8 @@ fake_systemd() {
   cat >"$root/usr/bin/systemctl" <<'SCRIPT'
 #!/bin/sh
 case $* in
-  *is-enabled*) for unit; do :; done; test -e "/enabled/$unit" ;;
+  *is-active*) exit 3 ;;
+  *is-enabled*) for unit; do :; done; test -e "/enabled/$unit" && echo enabled ;;
   *) echo "$@" >>/asked ;;
 esac
 SCRIPT
@@ -45,7 +46,7 @@ test_an_upgrade_of_the_deb_restarts_a_running_daemon() {
   # What is enabled serves again after a new installation.
   install -D /dev/null "$root/enabled/cni-dhcp.socket"
   debian sh -c 'dpkg -i /srv/cni-multi_*.deb'
-  is "$(asked)" $'--system daemon-reload\nstart cni-dhcp.socket'
+  is "$(asked)" $'--quiet --system start cni-dhcp.socket\n--system daemon-reload\ntry-restart cni-dhcp.service cni-multi-sync-firewalld.service'
 }
 
 # The same files under another version.
