@@ -614,9 +614,13 @@ fn error_of_a_full_range_counts_leases_of_gone_containers() {
         let error = lab.attach(&lab.container(), &conf).id("f").try_add().err();
         assert_eq!(
             error.details,
-            "5 addresses are leased, 3 of them to containers whose namespace is gone; \
+            "3 of 5 leases are of containers that are gone; \
              free those with: cni-multi net gc net1"
         );
+        container.sh("for n in 2 4 5; do ip addr add 10.213.7.$n/29 dev lo; done");
+        let error = lab.attach(&lab.container(), &conf).id("f").try_add().err();
+        let advice = "all 5 leases are of containers that exist: make the range larger";
+        assert_eq!(error.details, advice);
         let taken = json!({"runtimeConfig": {"ips": ["10.213.7.3"]}});
         delete(lab, &conf, "e");
         let error = lab.attach(&container, &with(&conf, taken)).id("f").try_add().err();

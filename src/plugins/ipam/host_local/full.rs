@@ -27,15 +27,19 @@ pub fn advice(place: &Place, sets: &[RangeSet], network: &NetworkName) -> Option
     let taken = place.taken().ok()?;
     let held: Vec<IpAddr> =
         taken.into_iter().filter(|ip| full.iter().any(|set| set.contains(*ip))).collect();
-    let gone = match namespaces::addresses_elsewhere() {
-        Ok(in_use) => held.iter().filter(|ip| !in_use.contains(ip)).count().to_string(),
-        Err(_) => "an unknown number".to_owned(),
-    };
-    Some(format!(
-        "{} addresses are leased, {gone} of them to containers whose namespace is gone; \
-         free those with: cni-multi net gc {network}",
-        held.len()
-    ))
+    let gone = namespaces::addresses_elsewhere()
+        .map(|in_use| held.iter().filter(|ip| !in_use.contains(ip)).count());
+    let count = held.len();
+    Some(match gone {
+        Ok(0) => format!("all {count} leases are of containers that exist: make the range larger"),
+        Ok(gone) => format!(
+            "{gone} of {count} leases are of containers that are gone; \
+             free those with: cni-multi net gc {network}"
+        ),
+        Err(_) => {
+            format!("free leases of containers that are gone with: cni-multi net gc {network}")
+        }
+    })
 }
 
 fn full_sets<'s>(place: &Place, sets: &'s [RangeSet]) -> Result<Vec<&'s RangeSet>> {
