@@ -102,6 +102,13 @@ pub fn create(path: &Path, content: &[u8]) -> io::Result<()> {
     })
 }
 
+/// Appends to a file, which is created if it is missing.
+pub fn append(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600).custom_flags(GUARD.bits());
+    options.open(path)?.write_all(content)
+}
+
 /// Creates a file, replacing whatever has its name.
 ///
 /// An existing file is unlinked first, never truncated: a draft left by a crash may be a hard link

@@ -25,6 +25,8 @@ use crate::steps;
 use crate::sys::capabilities::{self, Capability};
 use crate::terminal::{self, Streams};
 
+pub mod counts;
+
 /// The version of the reference plugins whose behaviour we match.
 pub const REFERENCE_VERSION: &str = "1.9.1";
 
@@ -60,7 +62,9 @@ impl Execution<'_> {
             return about(self.entry, io.stderr);
         }
         let mut config_version = None;
-        let Err(error) = caught(|| self.execute(io, &mut config_version)) else { return 0 };
+        let outcome = caught(|| self.execute(io, &mut config_version));
+        counts::add(self.entry.name, &self.env.get("CNI_COMMAND"), &outcome);
+        let Err(error) = outcome else { return 0 };
         let object = error_object(&error, config_version.as_deref().unwrap_or(version::CURRENT));
         if let Err(failed) = terminal::print(io.stdout, &object) {
             let _ = writeln!(io.stderr, "{failed}: {error}"); // no other place is left to report it

@@ -45,9 +45,13 @@ fn samples(text: &str) -> BTreeMap<String, u64> {
     while let Some(line) = lines.next() {
         if let Some(declared) = line.strip_prefix("# TYPE ") {
             let (name, kind) = declared.split_once(' ').unwrap();
-            assert!(["gauge", "info"].contains(&kind), "{line}");
             assert!(lines.next().unwrap().starts_with(&format!("# HELP {name} ")), "{line}");
-            family = if kind == "info" { format!("{name}_info") } else { name.to_owned() };
+            family = match kind {
+                "gauge" => name.to_owned(),
+                "info" => format!("{name}_info"),
+                "counter" => format!("{name}_total"),
+                _ => panic!("{line}"),
+            };
             continue;
         }
         let (sample, value) = line.rsplit_once(' ').unwrap();
@@ -103,4 +107,34 @@ fn unreadable_leases_are_a_metric() {
     let samples = samples(&run(&lab, "metrics"));
     let readable = r#"cni_multi_leases_readable{network="pods",ipam="host-local"}"#;
     assert_eq!(samples.get(readable), Some(&0), "{samples:#?}");
+}
+
+#[test]
+fn calls_are_counted_while_an_administrator_wishes() {
+    let lab = host();
+    let calls = |lab: &Lab| -> BTreeMap<String, u64> {
+        let samples = samples(&run(lab, "metrics"));
+        samples.into_iter().filter(|(name, _)| name.contains("calls_total")).collect()
+    };
+    assert_eq!(calls(&lab), BTreeMap::new(), "before");
+    assert_eq!(run(&lab, "metrics --count on"), "");
+    assert_eq!(calls(&lab), BTreeMap::new(), "nothing was called yet");
+    let container = lab.container();
+    let with = |verb: &str| format!("net {verb} pods {}", container.netns);
+    for line in ["add", "del", "del"].map(with) {
+        run(&lab, &format!("{line} --plugin-path {}", farm().display()));
+    }
+    let bridge = farm().join("bridge");
+    let bad = format!("! echo '{{}}' | env CNI_COMMAND=STATUS {}", bridge.display());
+    lab.host.sh(&format!("{bad}; ! env CNI_COMMAND=LOOK {} </dev/null", bridge.display()));
+    lab.host.sh(&format!("CNI_COMMAND=VERSION {} </dev/null", bridge.display()));
+    let named = |command: &str, code: u32| {
+        format!("cni_multi_calls_total{{plugin=\"bridge\",command=\"{command}\",code=\"{code}\"}}")
+    };
+    let expected = [(named("ADD", 0), 1), (named("DEL", 0), 2), (named("STATUS", 4), 1)];
+    assert_eq!(calls(&lab), BTreeMap::from(expected));
+    assert_eq!(lab.host.sh("stat -c %a /run/cni/calls").trim(), "700");
+    assert_eq!(run(&lab, "metrics --count off"), "");
+    run(&lab, "metrics --count off");
+    lab.host.sh("[ ! -e /run/cni/calls ]");
 }

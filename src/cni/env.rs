@@ -39,7 +39,8 @@ impl Command {
         }
     }
 
-    fn parse(word: &str) -> Option<Command> {
+    /// The operation of this word in CNI_COMMAND.
+    pub fn parse(word: &str) -> Option<Command> {
         use Command::*;
         [Add, Check, Del, Get, Gc, Status, Version]
             .into_iter()

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::plain_file;
 use crate::plugin::Entry;
 use crate::plugin::leases::{Holding, Holdings};
+use crate::runner::counts::{self, Call};
 use crate::runtime::living::state_of;
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::visible::visible;
@@ -25,9 +26,13 @@ use crate::terminal::{self, Streams};
 
 /// Its page of the manual.
 pub const MANUAL: Manual = Manual {
-    description: &["The values are read at the moment of the call; no daemon counts. With \
-         --textfile they become a file for the textfile collector of node_exporter, which never \
-         sees a half of it: call it from a timer."],
+    description: &[
+        "The values are read at the moment of the call; no daemon counts. With --textfile they \
+         become a file for the textfile collector of node_exporter, which never sees a half of \
+         it: call it from a timer.",
+        "Calls of plugins are counted from --count on to --count off, or to the next start of the \
+         machine.",
+    ],
     examples: &[
         ("cni-multi metrics", "Print the metrics."),
         (
@@ -39,6 +44,7 @@ pub const MANUAL: Manual = Manual {
     files: &[
         ("/etc/cni/net.d", "Networks, as cni.conflist(5) describes."),
         ("/var/lib/cni", "Leases of host-local, and records of attachments."),
+        (counts::DIR, "Counts of calls, while it exists."),
     ],
     environment: &[("NETCONFPATH", "The directory of networks, without --conf-dir.")],
     see_also: &["cni-multi-ipam-ls(1)", "cni-multi-net-ps(1)"],
@@ -52,10 +58,17 @@ const DRAFT: &str = ".cni-multi.prom.draft";
 /// The command line.
 pub fn command() -> Command {
     let textfile = Arg::new("textfile").long("textfile").value_name("DIR");
+    let count = Arg::new("count").long("count").value_name("on|off");
     Command::new("metrics")
         .about("Print leases and attachments as metrics")
         .args(ipam::directories())
         .arg(textfile.help("Write DIR/cni-multi.prom, for node_exporter's textfile collector"))
+        .arg(
+            count
+                .value_parser(["on", "off"])
+                .conflicts_with("textfile")
+                .help("Begin to count calls of plugins, or end it; prints no metrics"),
+        )
 }
 
 /// Runs the command: exit status 0, or 1 for a failure.
@@ -65,14 +78,23 @@ pub fn run(
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> u8 {
-    let host = ipam::host(matches, plugins, env);
-    let done = text(&host).and_then(|text| match matches.get_one::<String>("textfile") {
-        Some(dir) => replace(Path::new(dir), &text),
-        None => terminal::print(io.stdout, &text),
-    });
+    let done = match matches.get_one::<String>("count").map(String::as_str) {
+        Some("off") => counts::end(),
+        Some(_) => counts::begin(),
+        None => write(&ipam::host(matches, plugins, env), matches, io),
+    };
     let Err(error) = done else { return 0 };
     let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status says it too
     1
+}
+
+/// Writes the metrics to stdout, or to the file of `--textfile`.
+fn write(host: &Host<'_>, matches: &ArgMatches, io: &mut Streams<'_>) -> Result<()> {
+    let text = text(host)?;
+    match matches.get_one::<String>("textfile") {
+        Some(dir) => replace(Path::new(dir), &text),
+        None => terminal::print(io.stdout, &text),
+    }
 }
 
 /// Writes the file in one step. Its readers are other users.
@@ -96,7 +118,19 @@ fn text(host: &Host<'_>) -> Result<String> {
     write_ranges(&read, &mut page);
     write_leases(&read, &owners, &mut page);
     write_attachments(&owners, &mut page);
+    if let Some(calls) = counts::read()? {
+        write_calls(&calls, &mut page);
+    }
     Ok(page.finish())
+}
+
+/// How often each plugin was called, by command and outcome.
+fn write_calls(calls: &BTreeMap<Call, u64>, page: &mut Page) {
+    page.family("calls", "counter", "Calls of plugins by the error's code; 0 for success.");
+    for ((plugin, command, code), count) in calls {
+        let labels = [("plugin", &**plugin), ("command", command), ("code", &code.to_string())];
+        page.sample("calls_total", &labels, *count);
+    }
 }
 
 /// How full each range is, and which stores cannot be read.
