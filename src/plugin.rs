@@ -317,6 +317,7 @@ impl Handles {
     /// [`Handles::forget`]; answers of before are dropped.
     pub fn remember(&self) -> Result<()> {
         self.host()?.remember();
+        self.iptables.remember();
         if let Some(nft) = self.nft()? {
             nft.remember();
         }
@@ -326,6 +327,7 @@ impl Handles {
     /// From now on the kernel answers each question, also about the namespace requested last.
     pub fn forget(&self) {
         self.container.take();
+        self.iptables.forget();
         if let Some(host) = self.host.get() {
             host.forget();
         }

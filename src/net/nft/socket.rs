@@ -1,6 +1,8 @@
 //! The nf_tables socket: transactions, lookups and dumps. Each module of objects adds its own
 //! operations to it.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
 
@@ -25,6 +27,8 @@ const TRIES: usize = 1000;
 /// An nf_tables socket of one namespace, the one it was opened in.
 pub struct Nft {
     transport: Transport,
+    /// The names of tables that were found sound, while answers are kept.
+    sound: RefCell<Option<BTreeSet<String>>>,
 }
 
 impl Nft {
@@ -32,7 +36,7 @@ impl Nft {
     pub fn open() -> Result<Nft> {
         let transport = Transport::open(NETLINK_NETFILTER)
             .map_err(|e| Error::kernel("open a netfilter socket", e))?;
-        Ok(Nft { transport })
+        Ok(Nft { transport, sound: RefCell::default() })
     }
 
     /// Opens a socket if the kernel has nf_tables; otherwise no objects of ours can exist.
@@ -45,17 +49,36 @@ impl Nft {
 
     /// Talks to a peer other than the kernel, see [`Transport::over`].
     pub fn over(socket: OwnedFd) -> Nft {
-        Nft { transport: Transport::over(socket) }
+        Nft { transport: Transport::over(socket), sound: RefCell::default() }
     }
 
     /// From now on the kernel answers each question once, until [`Nft::forget`].
     pub fn remember(&self) {
         self.transport.remember();
+        *self.sound.borrow_mut() = Some(BTreeSet::new());
     }
 
     /// From now on the kernel answers each question.
     pub fn forget(&self) {
         self.transport.forget();
+        *self.sound.borrow_mut() = None;
+    }
+
+    /// The damage of a table, which `find` returns. While answers are kept, a sound table is looked
+    /// at once.
+    pub(super) fn damage_of(
+        &self,
+        table: &str,
+        find: impl FnOnce() -> Result<Option<String>>,
+    ) -> Result<Option<String>> {
+        if self.sound.borrow().as_ref().is_some_and(|sound| sound.contains(table)) {
+            return Ok(None);
+        }
+        let damage = find()?;
+        if let (None, Some(sound)) = (&damage, &mut *self.sound.borrow_mut()) {
+            sound.insert(table.to_owned());
+        }
+        Ok(damage)
     }
 
     /// The generation of the ruleset, which every transaction changes; fails if the kernel lacks
