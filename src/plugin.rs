@@ -313,6 +313,33 @@ impl Handles {
         self.clock.deadline()
     }
 
+    /// From now on the kernel answers each question about the host once, until
+    /// [`Handles::forget`]; answers of before are dropped.
+    pub fn remember(&self) -> Result<()> {
+        self.host()?.remember();
+        self.iptables.remember();
+        if let Some(nft) = self.nft()? {
+            nft.remember();
+        }
+        Ok(())
+    }
+
+    /// From now on the kernel answers each question, also about the namespace requested last.
+    pub fn forget(&self) {
+        self.container.take();
+        self.iptables.forget();
+        if let Some(host) = self.host.get() {
+            host.forget();
+        }
+        if let Some(Some(nft)) = self.nft.get() {
+            nft.forget();
+        }
+    }
+
+    fn host(&self) -> Result<&Netlink> {
+        get_or_try_init(&self.host, Netlink::open)
+    }
+
     /// Begins the next operation of this process, which has its whole time again. A holder of a
     /// lock that a whole wait was in vain for is not awaited once more.
     pub fn begin_next(&self) {
@@ -394,7 +421,7 @@ impl<'a> Context<'a> {
 
     /// The netlink socket of the current namespace, the host's.
     pub fn host(&self) -> Result<&Netlink> {
-        get_or_try_init(&self.handles.host, Netlink::open)
+        self.handles.host()
     }
 }
 

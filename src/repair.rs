@@ -30,6 +30,8 @@ pub struct Repairs {
     changes: RefCell<Vec<String>>,
     /// All of them. A look finds what several attachments share missing again for each of them.
     known: RefCell<BTreeSet<String>>,
+    /// What a look has verified that several attachments share.
+    sound: RefCell<BTreeSet<String>>,
     /// The plugins of others, which cannot repair.
     skipped: RefCell<BTreeSet<String>>,
 }
@@ -41,6 +43,7 @@ impl Repairs {
             extent,
             changes: RefCell::default(),
             known: RefCell::default(),
+            sound: RefCell::default(),
             skipped: RefCell::default(),
         }
     }
@@ -74,6 +77,25 @@ impl Repairs {
         }
     }
 
+    /// As [`Repairs::make_unless`], for something that several attachments share, whose name is
+    /// `what`: a look verifies it for the first of them that needs it.
+    pub fn make_shared(
+        &self,
+        what: impl fmt::Display,
+        verify: impl FnOnce() -> Result<()>,
+        make: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let what = what.to_string();
+        if self.sound.borrow().contains(&what) {
+            return Ok(());
+        }
+        let verified = verify();
+        if self.is_look() && verified.is_ok() {
+            self.sound.borrow_mut().insert(what.clone());
+        }
+        self.make_unless(verified, what, make)
+    }
+
     fn note(&self, what: String) {
         if self.known.borrow_mut().insert(what.clone()) || self.extent == Extent::Make {
             self.changes.borrow_mut().push(what);
@@ -83,6 +105,18 @@ impl Repairs {
     /// Notes that this plugin, which is not compiled in, was not asked.
     pub fn skip(&self, plugin: impl fmt::Display) {
         self.skipped.borrow_mut().insert(plugin.to_string());
+    }
+
+    /// Whether there are changes that were not taken.
+    pub fn has_changes(&self) -> bool {
+        !self.changes.borrow().is_empty()
+    }
+
+    /// Drops what was found, because something has changed since.
+    pub fn begin_again(&self) {
+        self.changes.take();
+        self.known.take();
+        self.sound.take();
     }
 
     /// The changes since the last call.
@@ -110,6 +144,24 @@ mod tests {
         assert_eq!(repairs.take_changes(), ["create a"]);
         repairs.make("create a", || Ok(())).unwrap();
         assert_eq!(repairs.take_changes(), [""; 0]);
+    }
+
+    #[test]
+    fn look_verifies_what_is_shared_once_while_it_is_sound() {
+        let verified = |repairs: &Repairs, sound: bool| {
+            let mut count = 0;
+            for _ in 0..2 {
+                let verify = || {
+                    count += 1;
+                    if sound { Ok(()) } else { Err(Error::check("gone")) }
+                };
+                repairs.make_shared("forward", verify, || Ok(())).unwrap();
+            }
+            (count, repairs.take_changes().len())
+        };
+        assert_eq!(verified(&Repairs::new(Extent::Look), true), (1, 0));
+        assert_eq!(verified(&Repairs::new(Extent::Look), false), (2, 1));
+        assert_eq!(verified(&Repairs::new(Extent::Make), true), (2, 0));
     }
 
     #[test]

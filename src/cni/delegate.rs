@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,8 @@ fn not_found(name: &str, path: &[PathBuf]) -> Error {
 
 /// Whether the file is this binary, under any name; false if that cannot be determined.
 pub fn is_this_binary(program: &Path) -> bool {
-    let own = identity(Path::new("/proc/self/exe"));
+    static OWN: OnceLock<Option<(u64, u64)>> = OnceLock::new();
+    let own = *OWN.get_or_init(|| identity(Path::new("/proc/self/exe")));
     own.is_some() && identity(program) == own
 }
 

@@ -147,6 +147,8 @@ pub struct Programs {
     /// When the wait for the lock ends.
     clock: Clock,
     hope: Hope,
+    /// The tables of iptables-legacy by family, while they are kept.
+    legacy: RefCell<Option<HashMap<Family, Vec<String>>>>,
 }
 
 /// The programs of one address family.
@@ -160,7 +162,7 @@ pub struct Iptables<'p> {
 impl Programs {
     /// No wait of these programs is longer than this clock allows.
     pub fn new(clock: Clock) -> Programs {
-        Programs { clock, hope: Hope::default() }
+        Programs { clock, ..Programs::default() }
     }
 
     /// The programs that the host calls iptables (or ip6tables), for the family of this address.
@@ -215,7 +217,28 @@ impl Programs {
     /// The programs of iptables-legacy for one address family, if that has a table of this name.
     /// Runs no program.
     pub fn legacy_with(&self, table: &str, family: Family) -> Result<Option<Iptables<'_>>> {
-        Ok(has_legacy_table(table, family)?.then_some(self.of(family, Variant::Legacy)))
+        let has_table = self.legacy_tables(family)?.iter().any(|found| found == table);
+        Ok(has_table.then_some(self.of(family, Variant::Legacy)))
+    }
+
+    fn legacy_tables(&self, family: Family) -> Result<Vec<String>> {
+        match &mut *self.legacy.borrow_mut() {
+            None => legacy_tables(family),
+            Some(kept) => match kept.get(&family) {
+                Some(tables) => Ok(tables.clone()),
+                None => Ok(kept.entry(family).or_insert(legacy_tables(family)?).clone()),
+            },
+        }
+    }
+
+    /// From now on the tables of iptables-legacy are looked for once, until [`Programs::forget`].
+    pub fn remember(&self) {
+        *self.legacy.borrow_mut() = Some(HashMap::new());
+    }
+
+    /// From now on the tables of iptables-legacy are looked for each time.
+    pub fn forget(&self) {
+        *self.legacy.borrow_mut() = None;
     }
 
     /// Waits until no change of the rules is in progress, so that a search also finds the rules of
@@ -424,15 +447,15 @@ fn with_lock_holder(error: Error) -> Error {
     }
 }
 
-/// Whether iptables-legacy, which has kernel tables of its own, has this one.
-fn has_legacy_table(table: &str, family: Family) -> Result<bool> {
+/// The tables of iptables-legacy, which has kernel tables of its own.
+fn legacy_tables(family: Family) -> Result<Vec<String>> {
     let names = format!("/proc/thread-self/net/{}_tables_names", family.word());
     match fs::read_to_string(&names) {
-        Ok(tables) => Ok(tables.lines().any(|found| found == table)),
+        Ok(tables) => Ok(tables.lines().map(str::to_owned).collect()),
         // No such file means no such tables. An ordinary user may not read it, and cannot have made
         // any.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
-            Ok(false)
+            Ok(vec![])
         }
         Err(e) => Err(Error::io(format_args!("read {names}"), &e)),
     }

@@ -215,10 +215,7 @@ impl Runtime<'_> {
         list: &NetworkList,
         at: &Parameters,
     ) -> Result<Option<Document>> {
-        let cached = self.cache.result(&at.key, &list.version);
-        cached.map_err(|error| {
-            error.context(format_args!("failed to get network {:?} cached result", list.name))
-        })
+        self.cache.result(&at.key, &list.version).map_err(|error| without_result(list, error))
     }
 
     /// Fails for a missing program before anything is done.
@@ -398,6 +395,11 @@ impl Runtime<'_> {
             .with("CNI_IFNAME", of(|at| at.key.ifname.to_string()))
             .with("CNI_PATH", &self.path)
     }
+}
+
+/// The error of a result that cannot be used for this network.
+pub(super) fn without_result(list: &NetworkList, error: Error) -> Error {
+    error.context(format_args!("failed to get network {:?} cached result", list.name))
 }
 
 /// Whether the network's version has CHECK and GET, which came with 0.4.0; its plugins then expect

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::cache::{self, Cache, Found};
 use super::parameters::{self, Parameters};
-use crate::cni::attachment::ContainerId;
+use crate::cni::attachment::{ContainerId, NetworkName};
 use crate::error::{Code, Error, Result};
 use crate::net::netns::{self, FileId, Netns};
 use crate::net::private::NETNS_DIR;
@@ -56,16 +56,30 @@ fn caches_in(entries: fs::ReadDir) -> impl Iterator<Item = Cache> {
 /// Every attachment with a record in these caches. Files that do not name their attachment are left
 /// out: unreadable ones, and bare results of libcni 0.7.
 pub fn recorded(caches: &[Cache]) -> Result<Vec<Recorded>> {
+    recorded_of(caches, &[])
+}
+
+/// As [`recorded`], with the bare results of libcni 0.7 that are of one of the networks.
+pub fn recorded_of(caches: &[Cache], networks: &[NetworkName]) -> Result<Vec<Recorded>> {
     let mut all = vec![];
     for cache in caches {
-        all.extend(cache.all()?.into_iter().filter_map(|found| of_file(cache, found)));
+        let found = cache.all()?.into_iter();
+        all.extend(found.filter_map(|found| of_file(cache, found, networks)));
     }
     Ok(all)
 }
 
-fn of_file(cache: &Cache, found: Found) -> Option<Recorded> {
-    let at = found.record.as_ref().ok()?.at.clone()?;
+fn of_file(cache: &Cache, found: Found, networks: &[NetworkName]) -> Option<Recorded> {
+    let named = found.record.as_ref().ok()?.at.clone();
+    let at = named.or_else(|| networks.iter().find_map(|network| found.attachment(network)))?;
     Some(Recorded { cache: cache.clone(), at, found })
+}
+
+impl Recorded {
+    /// The network's document at the time of ADD; empty if the file does not keep it.
+    pub fn document(&self) -> &[u8] {
+        self.found.record.as_ref().map_or(&[], |record| &record.document)
+    }
 }
 
 /// Every recorded attachment of the container with this name; none if no container has it. Fails if

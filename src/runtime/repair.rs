@@ -1,67 +1,166 @@
-//! Repair of one attachment: each plugin of its network makes again what is missing, in the order of
+//! Repair of attachments: each plugin of their networks makes again what is missing, in the order of
 //! ADD.
+//!
+//! A look comes first, with no lock, which asks the kernel once for what the attachments share. If
+//! it finds something, the repair itself asks again, under the lock.
 //!
 //! The protocol has no such operation, so plugins that are other programs are left out.
 
 use std::rc::Rc;
 
-use super::chain::{Program, Runtime, reported_by};
+use super::chain::{Program, Runtime, reported_by, without_result};
 use super::derive;
+use super::find::Recorded;
 use super::list::NetworkList;
-use super::lock::Held;
 use super::parameters::Parameters;
 use crate::cni::env::Command;
 use crate::cni::json::Value;
 use crate::cni::result::Document;
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::net::netns::Netns;
-use crate::plugin::{Attachment, Entry};
-use crate::repair::Repairs;
+use crate::net::netns::{FileId, Netns};
+use crate::plugin::Attachment;
+use crate::repair::{Extent, Repairs};
 use crate::runner::Execution;
 
-impl Runtime<'_> {
-    /// Repairs an attachment by the result of its record. A plugin that fails does not keep the
-    /// later ones from repairing. A look waits for no other operation.
-    pub fn repair(&mut self, list: &NetworkList, at: &Parameters, repairs: &Repairs) -> Result<()> {
-        self.handles.begin_next();
-        let held = self.hold_to_repair(at, repairs)?;
-        let result = self.cached_result(list, at)?;
-        let netns = self.require_interface(at, result.as_ref())?;
-        let attachment = Attachment::new(at.key.clone(), at.netns.clone(), Some(netns));
-        let subject = Subject { list, at, attachment: &attachment, result: result.as_ref() };
-        self.within(&held.env).repair_all(&subject, repairs)
+/// A repair of attachments, one after the other.
+pub struct Round<'r, 'a> {
+    runtime: &'r mut Runtime<'a>,
+    extent: Extent,
+    /// What looks have found since the last change.
+    look: Repairs,
+    made: Repairs,
+    /// The host's own namespace.
+    own: FileId,
+}
+
+/// Whether an attachment is there to be repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Its namespace or its record is gone.
+    Gone,
+    /// It has a namespace and a record.
+    Alive,
+}
+
+impl<'r, 'a> Round<'r, 'a> {
+    /// Begins a repair of this extent.
+    pub fn begin(runtime: &'r mut Runtime<'a>, extent: Extent) -> Result<Round<'r, 'a>> {
+        let own = Netns::current()?.identity()?;
+        runtime.handles.remember()?;
+        let (look, made) = (Repairs::new(Extent::Look), Repairs::new(Extent::Make));
+        Ok(Round { runtime, extent, look, made, own })
     }
 
-    fn hold_to_repair(&self, at: &Parameters, repairs: &Repairs) -> Result<Held> {
-        if repairs.is_look() { Ok(Held::nothing(self.env)) } else { self.hold(Some(at)) }
+    /// Repairs an attachment by its record. A plugin that fails does not keep the later ones from
+    /// repairing. [`Round::take_changes`] has what was found, or made.
+    pub fn repair(&mut self, list: &NetworkList, recorded: &Recorded) -> Result<Presence> {
+        self.runtime.cache = recorded.cache.clone();
+        let looked = self.look(list, recorded);
+        if self.extent == Extent::Look || (looked.is_ok() && !self.look.has_changes()) {
+            return looked;
+        }
+        self.runtime.handles.forget();
+        let repaired = self.repair_alone(list, &recorded.at);
+        self.look.begin_again();
+        self.runtime.handles.remember()?;
+        repaired
     }
 
+    /// The changes since the last call.
+    pub fn take_changes(&self) -> Vec<String> {
+        match self.extent {
+            Extent::Look => self.look.take_changes(),
+            Extent::Make => self.made.take_changes(),
+        }
+    }
+
+    /// The plugins that are other programs, each once.
+    pub fn take_skipped(&self) -> impl Iterator<Item = String> {
+        let mut skipped = self.look.take_skipped();
+        skipped.extend(self.made.take_skipped());
+        skipped.into_iter()
+    }
+
+    /// Looks what is missing, without the lock: an operation that runs now may be seen half-way.
+    fn look(&mut self, list: &NetworkList, recorded: &Recorded) -> Result<Presence> {
+        self.runtime.handles.begin_next();
+        let at = &recorded.at;
+        let Some(netns) = self.runtime.namespace(at)? else { return Ok(Presence::Gone) };
+        netns.netlink()?.remember();
+        let record = recorded.found.record.clone()?;
+        let result =
+            record.result_in(&list.version).map_err(|error| without_result(list, error))?;
+        let found = Found { list, at, netns, result };
+        found.require_interface(self.own)?;
+        self.runtime.repair_all(&found, &self.look)
+    }
+
+    /// Repairs while no other operation runs on the attachment.
+    fn repair_alone(&mut self, list: &NetworkList, at: &Parameters) -> Result<Presence> {
+        self.runtime.handles.begin_next();
+        let held = self.runtime.hold(Some(at))?;
+        let Some(netns) = self.runtime.namespace(at)? else { return Ok(Presence::Gone) };
+        if !self.runtime.cache.contains(&at.key)? {
+            return Ok(Presence::Gone);
+        }
+        let result = self.runtime.cached_result(list, at)?;
+        let found = Found { list, at, netns, result };
+        found.require_interface(self.own)?;
+        self.runtime.within(&held.env).repair_all(&found, &self.made)
+    }
+}
+
+/// An attachment with its record.
+struct Found<'a> {
+    list: &'a NetworkList,
+    at: &'a Parameters,
+    netns: Rc<Netns>,
+    result: Option<Document>,
+}
+
+impl Found<'_> {
     /// Requires the interface of the record in the namespace: without it the path leads to another
-    /// container by now, or to the host itself, or the attachment is beyond repair. Returns the
-    /// namespace.
-    fn require_interface(&self, at: &Parameters, result: Option<&Document>) -> Result<Rc<Netns>> {
-        let netns = self.handles.netns(&at.netns, Netns::open_if_there)?;
-        let netns = netns.ok_or_else(|| no_interface(at))?;
-        if netns.is_same_as(&Netns::current()?)? {
+    /// container by now, or to the host itself, or the attachment is beyond repair.
+    fn require_interface(&self, own: FileId) -> Result<()> {
+        let at = self.at;
+        if self.netns.identity()? == own {
             return Err(is_host_s(at));
         }
-        let link = netns.netlink()?.find_link(at.key.ifname.as_str())?;
+        let link = self.netns.netlink()?.find_link(at.key.ifname.as_str())?;
         let mac = link.ok_or_else(|| no_interface(at))?.mac().to_string();
-        match result.and_then(|result| recorded_mac(result, at)) {
+        match self.result.as_ref().and_then(|result| recorded_mac(result, at)) {
             Some(recorded) if !recorded.eq_ignore_ascii_case(&mac) => {
                 Err(of_another(at, &recorded))
             }
-            _ => Ok(netns),
+            _ => Ok(()),
         }
     }
+}
 
-    fn repair_all(&mut self, subject: &Subject<'_>, repairs: &Repairs) -> Result<()> {
-        let Subject { list, at, result, .. } = *subject;
+impl Runtime<'_> {
+    fn namespace(&self, at: &Parameters) -> Result<Option<Rc<Netns>>> {
+        self.handles.netns(&at.netns, Netns::open_if_there)
+    }
+
+    fn repair_all(&self, found: &Found<'_>, repairs: &Repairs) -> Result<Presence> {
+        let Found { list, at, .. } = *found;
+        let attachment =
+            Attachment::new(at.key.clone(), at.netns.clone(), Some(Rc::clone(&found.netns)));
+        let env = self.environment(Command::Check, Some(at));
         let mut errors = ErrorList::default();
         for plugin in &list.plugins {
-            let config = derive::for_attachment(list, plugin, result, &at.capability_args);
             let repaired = match self.find(&plugin.kind) {
-                Ok(Program::Own(entry)) => self.repair_by(entry, config, subject, repairs),
+                Ok(Program::Own(entry)) => {
+                    let result = found.result.as_ref();
+                    let config = derive::for_attachment(list, plugin, result, &at.capability_args);
+                    let execution = Execution {
+                        entry,
+                        plugins: self.plugins,
+                        env: &env,
+                        handles: &self.handles,
+                    };
+                    execution.repair(config, &attachment, repairs)
+                }
                 Ok(Program::File(_)) => {
                     repairs.skip(&plugin.kind);
                     Ok(())
@@ -70,29 +169,8 @@ impl Runtime<'_> {
             };
             errors.push(repaired.map_err(|error| reported_by(plugin, error)));
         }
-        errors.finish()
+        errors.finish().map(|()| Presence::Alive)
     }
-
-    fn repair_by(
-        &self,
-        entry: &'static Entry,
-        config: Vec<u8>,
-        subject: &Subject<'_>,
-        repairs: &Repairs,
-    ) -> Result<()> {
-        let env = self.environment(Command::Check, Some(subject.at));
-        let execution =
-            Execution { entry, plugins: self.plugins, env: &env, handles: &self.handles };
-        execution.repair(config, subject.attachment, repairs)
-    }
-}
-
-/// An attachment with its record.
-struct Subject<'a> {
-    list: &'a NetworkList,
-    at: &'a Parameters,
-    attachment: &'a Attachment,
-    result: Option<&'a Document>,
 }
 
 /// The hardware address of the container's interface in the result.

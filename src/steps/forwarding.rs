@@ -20,11 +20,22 @@ pub fn verify(result: &AddResult, link: &str) -> Result<()> {
 
 /// Turns forwarding on again, for the link as well, unless it is.
 pub fn repair(result: &AddResult, link: &str, repairs: &Repairs) -> Result<()> {
-    let verified = verify(result, link);
-    repairs.make_unless(verified, format_args!("forward what {link:?} receives"), || {
-        ensure(result)?;
-        Sysctl::ipv4_conf(link, "forwarding").ensure("1")
-    })
+    families(result).try_for_each(|family| repair_family(family, link, repairs))
+}
+
+fn repair_family(family: Family, link: &str, repairs: &Repairs) -> Result<()> {
+    let what = format_args!("forward what {link:?} receives of {family}");
+    repairs.make_shared(
+        what,
+        || verify_family(family, link),
+        || {
+            Sysctl::forwarding(family).ensure("1")?;
+            match family {
+                Family::V4 => Sysctl::ipv4_conf(link, "forwarding").ensure("1"),
+                Family::V6 => Ok(()),
+            }
+        },
+    )
 }
 
 fn verify_family(family: Family, link: &str) -> Result<()> {

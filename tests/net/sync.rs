@@ -3,30 +3,113 @@
 
 use serde_json::{Value, json};
 
-use super::{Site, assert_failed, result};
 use crate::support::attachment::for_ours;
+use crate::support::call::Call;
 use crate::support::networks::portmap::network;
-use crate::support::synced::{attach, attach_another};
+use crate::support::synced::{Synced, attach, attach_another, net};
+use crate::support::tracer::{Then, trace};
+
+fn portmap() -> Value {
+    json!({"type": "portmap", "capabilities": {"portMappings": true}})
+}
 
 #[test]
 fn attachments_without_a_namespace_are_left_out() {
-    let site = Site::with_lab();
-    site.attached("lab", "a", "/nonexistent", &result(&[]));
-    assert_eq!(site.prints("sync"), "");
-    assert_eq!(site.prints("sync --dry-run"), "");
-    assert_eq!(site.json("sync"), json!([]));
-    assert!(!site.has("cache/lock"), "no lock was taken");
+    for_ours("portmap", |lab| {
+        let synced = attach(lab, &[network()], "");
+        assert_eq!(synced.syncs(), "1 attachment of 1 network: 0 repaired, 0 could not be\n");
+        synced.container.vanish();
+        lab.host.sh("rm -f /var/lib/cni/lock; nft flush ruleset");
+        assert_eq!(synced.syncs(), "0 attachments of 0 networks: 0 repaired, 0 could not be\n");
+        let look = synced.net("sync --dry-run");
+        let summary = "0 attachments of 0 networks: 0 to repair, 0 could not be looked at\n";
+        assert_eq!((look.status, look.stdout.as_str()), (0, summary), "{look:?}");
+        let none =
+            json!({"attachments": 0, "networks": 0, "repaired": 0, "failed": 0, "changes": []});
+        assert_eq!(synced.net("sync -o json").json(), none);
+        lab.host.sh("test ! -e /var/lib/cni/lock"); // no lock was taken
+    });
 }
 
 /// Nothing of the host is taken for a container's, whatever a path leads to.
 #[test]
 fn the_host_s_own_namespace_is_an_error() {
-    let site = Site::with_lab();
-    site.attached("lab", "a", "/proc/self/ns/net", &result(&[]));
-    let msg = "lab a eth0: \"/proc/self/ns/net\" is the host's own namespace";
-    let details = "the container is gone: `cni-multi net del` detaches it";
-    assert_failed(&site.net("sync lab"), msg, details);
-    assert_eq!(site.prints("sync other"), "");
+    for_ours("portmap", |lab| {
+        let synced = attach(lab, &[network()], "");
+        let netns = synced.container.netns.replace('/', "[/]");
+        lab.host
+            .sh(&format!("sed -i 's/{netns}/\\/proc\\/self\\/ns\\/net/' /var/lib/cni/results/*"));
+        let outcome = synced.net("sync pods");
+        let summary = "1 attachment of 1 network: 0 repaired, 1 could not be\n";
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (1, summary), "{outcome:?}");
+        let problem = "eth0: \"/proc/self/ns/net\" is the host's own namespace\n\
+                       the container is gone: `cni-multi net del` detaches it\n";
+        assert!(outcome.stderr.ends_with(problem), "{outcome:?}");
+        assert_eq!(synced.net("sync other").status, 0);
+    });
+}
+
+/// cri-dockerd has its records in /var/lib/cni/cache.
+#[test]
+fn records_of_every_cache_are_repaired() {
+    for_ours("portmap", |lab| {
+        let synced = attach(lab, &[network(), portmap()], "-p 8080:80");
+        let other = lab.container();
+        let dir = "--cache-dir /var/lib/cni/cache";
+        net(lab, &format!("add pods {} -p 8081:80 {dir}", other.netns)).run().ok();
+        lab.host.sh("nft flush ruleset");
+        let outcome = synced.net("sync -o json");
+        let report = outcome.json();
+        let counts = ["attachments", "networks", "repaired", "failed"].map(|name| &report[name]);
+        assert_eq!(counts, [2, 1, 2, 0], "{outcome:?}");
+        net(lab, &format!("check pods {} {dir}", other.netns)).run().ok();
+        lab.host.sh("cp -r /var/lib/cni/cache /var/lib/cni/copy");
+        assert_eq!(synced.syncs(), "2 attachments of 1 network: 0 repaired, 0 could not be\n");
+    });
+}
+
+/// The system calls, the requests to the kernel, and the dumps among these.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    calls: usize,
+    requests: usize,
+    dumps: usize,
+}
+
+fn cost(call: &Call) -> Cost {
+    let (mut requests, mut dumps) = (0, 0);
+    let traced = trace(call, |stop| {
+        if stop.call == libc::SYS_sendto && stop.result.is_none() && stop.is_netlink() {
+            let flags = stop.memory(stop.args[1] + 6, 2);
+            requests += 1;
+            dumps += usize::from(u16::from_ne_bytes([flags[0], flags[1]]) & 0x300 == 0x300);
+        }
+        Then::Go
+    });
+    assert_eq!(traced.outcome.status, 0, "{:?}", traced.outcome);
+    Cost { calls: traced.calls, requests, dumps }
+}
+
+/// What the attachments of a node share is read once, so a node with many is looked at in a moment.
+#[test]
+fn a_healthy_attachment_costs_few_calls_and_no_dump() {
+    for_ours("firewall", |lab| {
+        const MORE: usize = 5;
+        let firewall = json!({"type": "firewall", "backend": "nftables"});
+        let synced = attach(lab, &[network(), portmap(), firewall], "-p 8080:80");
+        let sync = net(lab, "sync");
+        let few = cost(&sync);
+        for port in 1..=MORE {
+            attach_another(lab, &format!("-p {}:80", 8080 + port));
+        }
+        let many = cost(&sync);
+        let each = |of: fn(Cost) -> usize| (of(many) - of(few)).div_ceil(MORE);
+        eprintln!("first {few:?}, then {many:?}");
+        assert_eq!(many.dumps, few.dumps, "{few:?} {many:?}");
+        assert!(each(|cost| cost.requests) <= 24, "{few:?} {many:?}");
+        assert!(each(|cost| cost.calls) <= 120, "{few:?} {many:?}");
+        assert_eq!(synced.syncs(), "6 attachments of 1 network: 0 repaired, 0 could not be\n");
+    });
 }
 
 #[test]
@@ -39,7 +122,8 @@ fn an_interface_that_is_gone_or_another_is_an_error() {
         ] {
             synced.container.sh(fault);
             let outcome = synced.net("sync");
-            assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{outcome:?}");
+            let summary = "1 attachment of 1 network: 0 repaired, 1 could not be\n";
+            assert_eq!((outcome.status, outcome.stdout.as_str()), (1, summary), "{outcome:?}");
             assert!(outcome.stderr.contains(problem), "{outcome:?}");
         }
     });
@@ -49,14 +133,15 @@ fn an_interface_that_is_gone_or_another_is_an_error() {
 #[test]
 fn each_change_is_a_line_and_failures_stop_no_other_repair() {
     for_ours("portmap", |lab| {
-        let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-        let first = attach(lab, &[network(), portmap], "-p 8080:80");
+        let first = attach(lab, &[network(), portmap()], "-p 8080:80");
         let second = attach_another(lab, "-p 8081:80");
         lab.host.sh("nft flush ruleset");
         attach_another(lab, "-p 8081:80");
         let look = first.net("sync --dry-run -o json");
         assert_eq!(look.status, 3, "{look:?}");
-        let rows: Vec<Value> = serde_json::from_str(&look.stdout).unwrap();
+        let report: Value = serde_json::from_str(&look.stdout).unwrap();
+        assert_eq!((&report["toRepair"], &report["failed"]), (&json!(2), &json!(0)), "{report}");
+        let rows = report["changes"].as_array().unwrap();
         let mut changes: Vec<&str> =
             rows.iter().map(|row| row["change"].as_str().unwrap()).collect();
         changes.sort_unstable();
@@ -64,13 +149,15 @@ fn each_change_is_a_line_and_failures_stop_no_other_repair() {
         assert!(rows.iter().all(|row| row["network"] == "pods" && row["ifname"] == "eth0"));
         let outcome = first.net("sync");
         assert_eq!(outcome.status, 1, "{outcome:?}");
-        assert_eq!(outcome.stdout.lines().count(), 1, "{outcome:?}");
-        assert!(outcome.stdout.ends_with(" eth0: publish port 8080/tcp\n"), "{outcome:?}");
+        let [change, summary] = outcome.stdout.lines().collect::<Vec<_>>()[..] else {
+            panic!("{outcome:?}");
+        };
+        assert!(change.ends_with(" eth0: publish port 8080/tcp"), "{outcome:?}");
+        assert_eq!(summary, "3 attachments of 1 network: 1 repaired, 1 could not be");
         assert!(outcome.stderr.contains("hostPort 8081/tcp is taken"), "{outcome:?}");
         first.check().ok();
         second.del();
-        let again = first.net("sync");
-        assert_eq!((again.status, again.stdout.as_str()), (0, ""), "{again:?}");
+        assert_eq!(first.syncs(), "2 attachments of 1 network: 0 repaired, 0 could not be\n");
     });
 }
 
@@ -90,7 +177,18 @@ fn a_plugin_that_is_another_program_is_left_out() {
         };
         net(&format!("add pods {}", container.netns)).ok();
         let outcome = net("sync");
-        assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
+        let summary = "1 attachment of 1 network: 0 repaired, 0 could not be\n";
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (0, summary), "{outcome:?}");
         assert!(outcome.stderr.contains("plugin foreign is another program"), "{outcome:?}");
     });
+}
+
+impl Synced<'_> {
+    /// The output of a repair that succeeds.
+    #[track_caller]
+    fn syncs(&self) -> String {
+        let outcome = self.net("sync");
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
+        outcome.stdout
+    }
 }

@@ -32,7 +32,8 @@ fn description(verb: &str) -> &'static [&'static str] {
         "sync" => {
             &["Each plugin makes again what it had made of the host for an attachment and what is \
              missing, such as rules after `nft flush ruleset`. Containers keep their interfaces and \
-             addresses, and no address is allocated. Each change is a line."]
+             addresses, and no address is allocated. Each change is a line, and the last line counts \
+             the attachments."]
         }
         _ => &[],
     }

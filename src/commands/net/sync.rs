@@ -1,19 +1,20 @@
 //! `net sync`: repairs running attachments, in one network or in all.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
-use super::attached::{self, Attached};
 use super::operator::Operator;
+use super::progress::Progress;
 use super::{error_text, network, on_firewalld, ps};
 use crate::cni::attachment::Key;
 use crate::cni::json::Value;
 use crate::error::{Error, ErrorList, Result};
-use crate::net::netns::Netns;
 use crate::plugin::Entry;
-use crate::repair::{Extent, Repairs};
+use crate::repair::Extent;
+use crate::runtime::find::{self, Recorded};
 use crate::runtime::list::NetworkList;
-use crate::runtime::parameters::Parameters;
-use crate::terminal::table::{self, Members, put_text};
+use crate::runtime::repair::{Presence, Round};
+use crate::terminal::table::{self, Members, put, put_text};
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
@@ -35,46 +36,57 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
 
 /// Repairs every attachment that is alive. Does all it can and reports every failure at the end.
 fn repair(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<u8> {
-    let repairs = Repairs::new(extent(operator));
-    let mut report =
-        Report { stdout: &mut *io.stdout, as_json: operator.wants_json(), rows: vec![] };
+    let mut report = Report::new(&mut *io.stdout, operator);
     let mut errors = ErrorList::default();
     let mut runtime = operator.runtime(plugins, &mut *io.stderr)?;
-    for attached in selected(operator)? {
-        let Some(at) = &attached.at else { continue };
-        let list = list_of(operator, &attached, at);
-        let repaired = list.and_then(|list| runtime.repair(&list, at, &repairs));
-        errors.push(repaired.map_err(|error| of_attachment(error, &at.key)));
-        report.add(&at.key, repairs.take_changes())?;
+    let all = selected(operator)?;
+    let mut lists = Lists { operator, last: None };
+    let mut round = Round::begin(&mut runtime, report.extent)?;
+    for (number, recorded) in all.iter().enumerate() {
+        report.progress.tell(&format!("{number}/{}", all.len()));
+        let repaired = lists.of(recorded).and_then(|list| round.repair(list, recorded));
+        report.add(&recorded.at.key, &repaired, round.take_changes());
+        errors.push(repaired.map_err(|error| of_attachment(error, &recorded.at.key)));
     }
-    tell_skipped(&repairs, io.stderr);
-    report.finish()?;
-    let is_to_do = repairs.is_look() && !report.rows.is_empty();
+    let skipped: Vec<String> = round.take_skipped().collect();
+    tell_skipped(&skipped, io.stderr);
+    let is_to_do = report.extent == Extent::Look && report.repaired > 0;
+    errors.push(report.finish());
     errors.finish().map(|()| if is_to_do { TO_DO } else { 0 })
 }
 
-fn extent(operator: &Operator<'_>) -> Extent {
-    if operator.has_flag("dry-run") { Extent::Look } else { Extent::Make }
-}
-
-/// The attachments of the network of the command line, or of all, whose namespaces exist.
-fn selected(operator: &Operator<'_>) -> Result<Vec<Attached>> {
-    let mut all = attached::all(&operator.cache(), &ps::networks(operator)?)?;
-    all.retain(|attached| attached.is("network", operator.argument("network")));
-    all.retain(|attached| attached.at.as_ref().is_some_and(is_alive));
+/// The recorded attachments to the network of the command line, or to all. One that two caches have
+/// is taken once.
+fn selected(operator: &Operator<'_>) -> Result<Vec<Recorded>> {
+    let wanted = operator.argument("network");
+    let caches = find::caches(&operator.cache())?;
+    let mut all = find::recorded_of(&caches, &ps::networks(operator)?)?;
+    let mut known = BTreeSet::new();
+    all.retain(|Recorded { at, .. }| {
+        (wanted.is_empty() || at.key.network.as_str() == wanted)
+            && known.insert((at.key.identity(), at.netns.clone()))
+    });
     Ok(all)
 }
 
-/// A namespace that cannot be opened is reported by the repair.
-fn is_alive(at: &Parameters) -> bool {
-    !matches!(Netns::open_if_there(&at.netns), Ok(None))
+/// The networks of attachments. Those of one network mostly have the same document.
+struct Lists<'a> {
+    operator: &'a Operator<'a>,
+    last: Option<NetworkList>,
 }
 
-/// The network at the time of ADD. A result of an old libcni comes without it.
-fn list_of(operator: &Operator<'_>, attached: &Attached, at: &Parameters) -> Result<NetworkList> {
-    match attached.document.as_slice() {
-        [] => network::find(&operator.conf_dir(), at.key.network.as_str()),
-        document => NetworkList::parse(document.to_vec()),
+impl Lists<'_> {
+    /// The network at the time of ADD. A result of an old libcni comes without it.
+    fn of(&mut self, recorded: &Recorded) -> Result<&NetworkList> {
+        let document = recorded.document();
+        if document.is_empty() {
+            let name = recorded.at.key.network.as_str();
+            return Ok(self.last.insert(network::find(&self.operator.conf_dir(), name)?));
+        }
+        match self.last.take() {
+            Some(last) if last.document == document => Ok(self.last.insert(last)),
+            _ => Ok(self.last.insert(NetworkList::parse(document.to_vec())?)),
+        }
     }
 }
 
@@ -82,9 +94,9 @@ fn of_attachment(error: Error, key: &Key) -> Error {
     error.context(format_args!("{} {} {}", key.network, key.container_id, key.ifname))
 }
 
-fn tell_skipped(repairs: &Repairs, stderr: &mut dyn Write) {
-    for plugin in repairs.take_skipped() {
-        let plugin = visible(&plugin);
+fn tell_skipped(skipped: &[String], stderr: &mut dyn Write) {
+    for plugin in skipped {
+        let plugin = visible(plugin);
         let _ = writeln!(stderr, "plugin {plugin} is another program, and has no repair"); // for information only
     }
 }
@@ -93,29 +105,103 @@ fn tell_skipped(repairs: &Repairs, stderr: &mut dyn Write) {
 struct Report<'a> {
     stdout: &'a mut dyn Write,
     as_json: bool,
+    extent: Extent,
+    progress: Progress,
+    networks: BTreeSet<String>,
+    /// The numbers of attachments: all that are alive, those that have changes, and those that
+    /// failed.
+    alive: usize,
+    repaired: usize,
+    failed: usize,
     rows: Vec<Value>,
+    /// The result of writing the report. A closed stdout does not stop the work.
+    written: Result<()>,
 }
 
-impl Report<'_> {
-    fn add(&mut self, key: &Key, changes: Vec<String>) -> Result<()> {
-        for change in changes {
-            let Key { network, container_id, ifname } = key;
-            if !self.as_json {
-                let line = format!("{network} {container_id} {ifname}: {}\n", visible(&change));
-                terminal::print(self.stdout, &line)?;
-            }
-            self.rows.push(row(key, &change));
+impl<'a> Report<'a> {
+    fn new(stdout: &'a mut dyn Write, operator: &Operator<'_>) -> Report<'a> {
+        let extent = if operator.has_flag("dry-run") { Extent::Look } else { Extent::Make };
+        Report {
+            stdout,
+            as_json: operator.wants_json(),
+            extent,
+            progress: Progress::new(),
+            networks: BTreeSet::new(),
+            alive: 0,
+            repaired: 0,
+            failed: 0,
+            rows: vec![],
+            written: Ok(()),
         }
-        Ok(())
     }
 
-    fn finish(&mut self) -> Result<()> {
+    /// Adds an attachment, what has become of it, and its changes.
+    fn add(&mut self, key: &Key, repaired: &Result<Presence>, changes: Vec<String>) {
+        if *repaired == Ok(Presence::Gone) {
+            return;
+        }
+        self.alive += 1;
+        self.networks.insert(key.network.to_string());
+        match repaired {
+            Ok(_) => self.repaired += usize::from(!changes.is_empty()),
+            Err(_) => self.failed += 1,
+        }
+        changes.iter().for_each(|change| self.add_change(key, change));
+    }
+
+    fn add_change(&mut self, key: &Key, change: &str) {
+        let Key { network, container_id, ifname } = key;
         if self.as_json {
-            terminal::print(self.stdout, &table::json(&Value::Array(self.rows.clone())))
+            self.rows.push(row(key, change));
         } else {
-            Ok(())
+            self.print(&format!("{network} {container_id} {ifname}: {}\n", visible(change)));
         }
     }
+
+    fn print(&mut self, text: &str) {
+        self.progress.clear();
+        if self.written.is_ok() {
+            self.written = terminal::print(self.stdout, text);
+        }
+    }
+
+    fn finish(mut self) -> Result<()> {
+        let text = if self.as_json { self.json() } else { self.summary() };
+        self.print(&text);
+        self.progress.finish("done");
+        self.written
+    }
+
+    fn summary(&self) -> String {
+        let [attachments, networks] =
+            [counted(self.alive, "attachment"), counted(self.networks.len(), "network")];
+        let Report { repaired, failed, .. } = self;
+        let outcome = match self.extent {
+            Extent::Look => format!("{repaired} to repair, {failed} could not be looked at"),
+            Extent::Make => format!("{repaired} repaired, {failed} could not be"),
+        };
+        format!("{attachments} of {networks}: {outcome}\n")
+    }
+
+    fn json(&mut self) -> String {
+        let mut members = Members::new();
+        for (name, count) in [
+            ("attachments", self.alive),
+            ("networks", self.networks.len()),
+            (if self.extent == Extent::Look { "toRepair" } else { "repaired" }, self.repaired),
+            ("failed", self.failed),
+        ] {
+            put(&mut members, name, Value::number(count as u64));
+        }
+        put(&mut members, "changes", Value::Array(std::mem::take(&mut self.rows)));
+        table::json(&Value::Object(members))
+    }
+}
+
+/// `1 network`, `2 networks`.
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 fn row(key: &Key, change: &str) -> Value {

@@ -9,6 +9,7 @@ mod entry;
 mod filter;
 mod kind;
 mod link;
+mod memory;
 mod qdisc;
 mod request;
 mod route;

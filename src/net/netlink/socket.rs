@@ -35,6 +35,16 @@ impl Netlink {
         Netlink { transport: Transport::over(socket) }
     }
 
+    /// From now on the kernel answers each question once, until [`Netlink::forget`].
+    pub fn remember(&self) {
+        self.transport.remember();
+    }
+
+    /// From now on the kernel answers each question.
+    pub fn forget(&self) {
+        self.transport.forget();
+    }
+
     /// The kernel's cookie of the namespace. It is never reused, unlike a path and even an inode;
     /// None before Linux 5.14.
     pub fn netns_cookie(&self) -> Option<u64> {
@@ -77,10 +87,9 @@ impl Netlink {
         what: impl fmt::Display,
         read: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<T> {
-        let seq = self.send(request, 0).map_err(|e| Error::kernel(&what, e))?;
         let mut found = None;
         self.transport
-            .one(seq, |reply| found = read(reply.payload))
+            .ask(request.to_bytes(0, 0), &mut |reply| found = read(reply.payload))
             .map_err(|refusal| refused(&what, refusal))?;
         found.ok_or_else(|| Error::kernel(&what, Errno::EBADMSG))
     }
@@ -93,9 +102,10 @@ impl Netlink {
         read: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<Vec<T>> {
         for _ in 0..DUMP_TRIES {
-            let seq = self.send(request, NLM_F_DUMP).map_err(|e| Error::kernel(&what, e))?;
             let mut list = vec![];
-            let consistent = self.transport.dump(seq, |reply| list.extend(read(reply.payload)));
+            let question = request.to_bytes(NLM_F_DUMP, 0);
+            let consistent =
+                self.transport.ask(question, &mut |reply| list.extend(read(reply.payload)));
             if consistent.map_err(|refusal| refused(&what, refusal))? {
                 return Ok(list);
             }

@@ -10,15 +10,22 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 
 use super::attr::{self, Attrs};
+use super::memory::Memory;
 
 /// nlmsghdr.
 const HEADER: usize = 16;
+/// nlmsg_flags in it.
+const FLAGS: usize = 6;
+/// nlmsg_seq in it.
+const NUMBER: Range<usize> = 8..12;
 /// An acknowledgement when its errno is 0.
 const NLMSG_ERROR: u16 = 2;
 /// The end of a dump.
 const NLMSG_DONE: u16 = 3;
 /// The dumped objects changed during the dump.
 const NLM_F_DUMP_INTR: u16 = 0x10;
+/// A request for a list.
+const NLM_F_DUMP: u16 = 0x300;
 /// The kernel's text follows the error.
 const NLM_F_ACK_TLVS: u16 = 0x200;
 // linux/netlink.h: enum nlmsgerr_attrs
@@ -68,6 +75,7 @@ pub struct Transport {
     socket: Socket,
     seq: Cell<u32>,
     buffer: RefCell<Vec<u8>>,
+    memory: RefCell<Option<Memory>>,
 }
 
 impl Transport {
@@ -83,7 +91,8 @@ impl Transport {
     }
 
     fn of(socket: Socket) -> Transport {
-        Transport { socket, seq: Cell::new(0), buffer: RefCell::new(Vec::with_capacity(BUFFER)) }
+        let buffer = RefCell::new(Vec::with_capacity(BUFFER));
+        Transport { socket, seq: Cell::new(0), buffer, memory: RefCell::default() }
     }
 
     /// Joins a multicast group, to be notified of changes.
@@ -106,6 +115,47 @@ impl Transport {
         let first = self.seq.get().wrapping_add(1);
         self.seq.set(self.seq.get().wrapping_add(count));
         first
+    }
+
+    /// From now on answers to questions are kept, and none of before.
+    pub fn remember(&self) {
+        *self.memory.borrow_mut() = Some(Memory::default());
+    }
+
+    /// From now on the kernel answers each question.
+    pub fn forget(&self) {
+        *self.memory.borrow_mut() = None;
+    }
+
+    /// Asks a question, which is a message with the number 0 that changes nothing: for a list if it
+    /// has NLM_F_DUMP, else for one object. The answer's messages go to `each`. Returns false if a
+    /// dump was interrupted, see [`Transport::dump`].
+    pub fn ask(
+        &self,
+        question: Vec<u8>,
+        each: &mut dyn FnMut(Message<'_>),
+    ) -> Result<bool, Refusal> {
+        match &mut *self.memory.borrow_mut() {
+            Some(memory) => {
+                memory.recall(question, |question, keep| self.ask_kernel(question, keep), each)
+            }
+            None => self.ask_kernel(question, each),
+        }
+    }
+
+    fn ask_kernel(
+        &self,
+        mut question: Vec<u8>,
+        each: &mut dyn FnMut(Message<'_>),
+    ) -> Result<bool, Refusal> {
+        let seq = self.next_seq();
+        let is_dump =
+            attr::read_u16(&question, FLAGS).unwrap_or_default() & NLM_F_DUMP == NLM_F_DUMP;
+        if let Some(number) = question.get_mut(NUMBER) {
+            number.copy_from_slice(&seq.to_ne_bytes());
+        }
+        self.send(&question)?;
+        if is_dump { self.dump(seq, each) } else { self.one(seq, each).map(|()| true) }
     }
 
     /// Sends bytes that are one or more complete messages.
@@ -268,7 +318,12 @@ fn open(protocol: isize) -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-impl Message<'_> {
+impl<'a> Message<'a> {
+    /// A message that was received before.
+    pub(super) fn of(kind: u16, payload: &'a [u8]) -> Message<'a> {
+        Message { kind, flags: 0, seq: 0, payload }
+    }
+
     fn reply(&self) -> Result<Reply, Refusal> {
         match self.kind {
             NLMSG_ERROR => self.refusal().map_or(Ok(Reply::Acknowledged), Err),
@@ -304,8 +359,8 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
         let payload = rest.get(HEADER..length)?;
         let message = Message {
             kind: attr::read_u16(rest, 4)?,
-            flags: attr::read_u16(rest, 6)?,
-            seq: attr::read_u32(rest, 8)?,
+            flags: attr::read_u16(rest, FLAGS)?,
+            seq: attr::read_u32(rest, NUMBER.start)?,
             payload,
         };
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();

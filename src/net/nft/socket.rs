@@ -1,6 +1,8 @@
 //! The nf_tables socket: transactions, lookups and dumps. Each module of objects adds its own
 //! operations to it.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
 
@@ -25,6 +27,8 @@ const TRIES: usize = 1000;
 /// An nf_tables socket of one namespace, the one it was opened in.
 pub struct Nft {
     transport: Transport,
+    /// The names of tables that were found sound, while answers are kept.
+    sound: RefCell<Option<BTreeSet<String>>>,
 }
 
 impl Nft {
@@ -32,7 +36,7 @@ impl Nft {
     pub fn open() -> Result<Nft> {
         let transport = Transport::open(NETLINK_NETFILTER)
             .map_err(|e| Error::kernel("open a netfilter socket", e))?;
-        Ok(Nft { transport })
+        Ok(Nft { transport, sound: RefCell::default() })
     }
 
     /// Opens a socket if the kernel has nf_tables; otherwise no objects of ours can exist.
@@ -45,7 +49,36 @@ impl Nft {
 
     /// Talks to a peer other than the kernel, see [`Transport::over`].
     pub fn over(socket: OwnedFd) -> Nft {
-        Nft { transport: Transport::over(socket) }
+        Nft { transport: Transport::over(socket), sound: RefCell::default() }
+    }
+
+    /// From now on the kernel answers each question once, until [`Nft::forget`].
+    pub fn remember(&self) {
+        self.transport.remember();
+        *self.sound.borrow_mut() = Some(BTreeSet::new());
+    }
+
+    /// From now on the kernel answers each question.
+    pub fn forget(&self) {
+        self.transport.forget();
+        *self.sound.borrow_mut() = None;
+    }
+
+    /// The damage of a table, which `find` returns. While answers are kept, a sound table is looked
+    /// at once.
+    pub(super) fn damage_of(
+        &self,
+        table: &str,
+        find: impl FnOnce() -> Result<Option<String>>,
+    ) -> Result<Option<String>> {
+        if self.sound.borrow().as_ref().is_some_and(|sound| sound.contains(table)) {
+            return Ok(None);
+        }
+        let damage = find()?;
+        if let (None, Some(sound)) = (&damage, &mut *self.sound.borrow_mut()) {
+            sound.insert(table.to_owned());
+        }
+        Ok(damage)
     }
 
     /// The generation of the ruleset, which every transaction changes; fails if the kernel lacks
@@ -116,9 +149,9 @@ impl Nft {
         query: &Query<'_>,
         read: impl Fn(Attrs<'_>) -> Option<T>,
     ) -> Result<Option<T>> {
-        let seq = self.ask(query, 0)?;
         let mut found = None;
-        let answered = self.transport.one(seq, |reply| found = read(content(&reply)));
+        let answered =
+            self.transport.ask(query.to_bytes(0, 0), &mut |reply| found = read(content(&reply)));
         Ok(query.unless_absent(answered)?.and(found))
     }
 
@@ -129,9 +162,10 @@ impl Nft {
         read: impl Fn(Attrs<'_>, &mut Vec<T>),
     ) -> Result<Vec<T>> {
         for _ in 0..DUMP_TRIES {
-            let seq = self.ask(query, NLM_F_DUMP)?;
             let mut list = vec![];
-            let dumped = self.transport.dump(seq, |reply| read(content(&reply), &mut list));
+            let question = query.to_bytes(NLM_F_DUMP, 0);
+            let dumped =
+                self.transport.ask(question, &mut |reply| read(content(&reply), &mut list));
             match query.unless_absent(dumped)? {
                 Some(true) => return Ok(list),
                 Some(false) => (),
@@ -145,22 +179,15 @@ impl Nft {
     /// and the rest stays in the socket, so the list has a socket of its own.
     pub(super) fn dump_has(query: &Query<'_>, is_one: impl Fn(Attrs<'_>) -> bool) -> Result<bool> {
         let page = Nft::open()?;
-        let seq = page.ask(query, NLM_F_DUMP)?;
+        let seq = page.transport.next_seq();
+        let sent = page.transport.send(&query.to_bytes(NLM_F_DUMP, seq));
+        sent.map_err(|e| Error::kernel(query.what, e))?;
         let mut found = false;
         let looked = page.transport.dump_until(seq, |reply| {
             found |= is_one(content(&reply));
             found
         });
         Ok(query.unless_absent(looked)?.is_some() && found)
-    }
-
-    /// Sends the query with these flags; returns its number.
-    fn ask(&self, query: &Query<'_>, flags: u16) -> Result<u32> {
-        let seq = self.transport.next_seq();
-        let mut bytes = vec![];
-        query.header.with(flags).append(seq, query.body.bytes(), &mut bytes);
-        self.transport.send(&bytes).map_err(|e| Error::kernel(query.what, e))?;
-        Ok(seq)
     }
 }
 
@@ -183,6 +210,13 @@ impl<'a> Query<'a> {
         let mut body = Attributes::default();
         name(&mut body);
         Query { header: Header::new(NFNL_SUBSYS_NFTABLES, kind, family), what, body }
+    }
+
+    /// The message with these flags and this number.
+    fn to_bytes(&self, flags: u16, seq: u32) -> Vec<u8> {
+        let mut bytes = vec![];
+        self.header.with(flags).append(seq, self.body.bytes(), &mut bytes);
+        bytes
     }
 
     /// The answer; None if the kernel reports that the objects do not exist.

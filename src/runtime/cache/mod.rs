@@ -116,10 +116,7 @@ impl Cache {
     /// [`Code::IO`] if the file cannot be read now; with any other code the file can never be used.
     pub fn result(&self, key: &Key, version: &str) -> Result<Option<Document>> {
         let Some(text) = self.text(key)? else { return Ok(None) };
-        match result_of(&text)? {
-            Some(result) => converted(result, version).map(Some),
-            None => Ok(None),
-        }
+        result_of(&text)?.map(|result| converted(result, version)).transpose()
     }
 
     /// The content of the attachment's file; None if it has none.
@@ -171,6 +168,13 @@ impl Cache {
     pub fn attachments(&self, network: &NetworkName) -> Result<Vec<Parameters>> {
         let attachments = self.all()?.into_iter().filter_map(|found| found.attachment(network));
         Ok(attachments.filter(|at| at.key.network == *network).collect())
+    }
+}
+
+impl Record {
+    /// As [`Cache::result`], from a file that has been read.
+    pub fn result_in(&self, version: &str) -> Result<Option<Document>> {
+        self.result.clone()?.map(|result| converted(result, version)).transpose()
     }
 }
 

@@ -14,6 +14,12 @@ impl OurTable<'_> {
     /// What keeps the table from working: it is dormant, or a constant chain is missing or has
     /// other rules.
     pub fn damage(&self) -> Result<Option<String>> {
+        let table = self.table();
+        let name = format!("{} {}", table.family, table.name);
+        self.nft.damage_of(&name, || self.find_damage())
+    }
+
+    fn find_damage(&self) -> Result<Option<String>> {
         let table = self.table().name;
         if let Some(chain) = self.changed_chain(RuleInfo::does_as_listed)? {
             return Ok(Some(format!("chain {chain:?} of table {table:?} is not what it was")));

@@ -223,16 +223,14 @@ fn let_localhost_out(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
 }
 
 fn verify_localhost_gets_out(cx: &Context<'_>, ports: &Publication<'_>) -> Result<()> {
-    match localnet(cx, ports)?.filter(is_off) {
-        Some(off) => Err(Error::check(format!(
-            "sysctl {off} is off, so the ports do not answer at 127.0.0.1"
-        ))),
-        None => Ok(()),
+    match localnet(cx, ports)? {
+        Some(setting) if setting.read().is_ok_and(|value| value != "1") => Err(is_off(&setting)),
+        _ => Ok(()),
     }
 }
 
-fn is_off(setting: &Sysctl) -> bool {
-    setting.read().is_ok_and(|value| value != "1")
+fn is_off(setting: &Sysctl) -> Error {
+    Error::check(format!("sysctl {setting} is off, so the ports do not answer at 127.0.0.1"))
 }
 
 /// Switches [`localnet`] on again.
@@ -247,10 +245,14 @@ fn let_localhost_out_again(
         Some(_) => None,
         None => localnet(cx, ports)?,
     };
-    match setting.filter(|setting| !setting.read().is_ok_and(|value| value == "1")) {
-        Some(off) => repairs.make(format_args!("set sysctl {off} to 1"), || off.ensure("1")),
-        None => Ok(()),
-    }
+    let Some(setting) = setting else { return Ok(()) };
+    let what = format_args!("set sysctl {setting} to 1");
+    repairs.make_shared(what, || require_on(&setting), || setting.ensure("1"))
+}
+
+/// A setting that cannot be read is not on either: its link may be gone.
+fn require_on(setting: &Sysctl) -> Result<()> {
+    if setting.read().is_ok_and(|value| value == "1") { Ok(()) } else { Err(is_off(setting)) }
 }
 
 /// Returns the name of the host's first link in the result, if it is missing. The plugin that made

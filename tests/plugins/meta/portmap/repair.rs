@@ -104,8 +104,7 @@ impl Drop for Connection {
     }
 }
 
-/// Without the rules the kernel translates no packet: the host itself refuses what comes in the
-/// meantime. A connection that was idle goes on.
+/// No packet came while there was no translation.
 #[test]
 fn an_idle_connection_survives_a_flush() {
     for_ours("portmap", |lab| {
@@ -113,6 +112,42 @@ fn an_idle_connection_survives_a_flush() {
         let mut connection = Connection::open(&lab.outside, &synced.container);
         assert_eq!(connection.echo("before"), "before");
         lab.host.sh("nft flush ruleset");
+        assert_eq!(synced.net("sync pods").status, 0);
+        assert_eq!(connection.echo("after"), "after");
+    });
+}
+
+/// The kernel translates the packets of known connections while any chain of the type `nat` is
+/// left, in the same transaction as the flush. Without one the host itself answers, with a reset.
+#[test]
+fn a_busy_connection_survives_where_a_nat_chain_is_left() {
+    let keep = "table inet keep { chain nat { type nat hook prerouting priority dstnat; }; }";
+    for (rest, answer) in [(keep, "meanwhile"), ("table inet keep { }", "")] {
+        for_ours("portmap", |lab| {
+            let synced = attach(lab, &plugins(Some("nftables")), "-p 8080:80");
+            let mut connection = Connection::open(&lab.outside, &synced.container);
+            assert_eq!(connection.echo("before"), "before");
+            lab.host.sh(&format!("printf 'flush ruleset\\n{rest}\\n' | nft -f -"));
+            assert_eq!(connection.echo("meanwhile"), answer, "{rest}");
+            assert!(connect(&lab.outside, &at(UPLINK[0], 8080)).is_none(), "a new connection");
+            assert_eq!(synced.net("sync pods").status, 0);
+            let after = if answer.is_empty() { "" } else { "after" };
+            assert_eq!(connection.echo("after"), after, "{rest}");
+            let mut another = Connection::open(&lab.outside, &synced.container);
+            assert_eq!(another.echo("again"), "again", "{rest}");
+        });
+    }
+}
+
+/// `iptables -F` leaves the chains of the table, and with them the translation.
+#[test]
+fn a_busy_connection_survives_a_flush_by_iptables() {
+    for_ours("portmap", |lab| {
+        let synced = attach(lab, &plugins(Some("iptables")), "-p 8080:80");
+        let mut connection = Connection::open(&lab.outside, &synced.container);
+        assert_eq!(connection.echo("before"), "before");
+        lab.host.sh("iptables -F; iptables -t nat -F");
+        assert_eq!(connection.echo("meanwhile"), "meanwhile");
         assert_eq!(synced.net("sync pods").status, 0);
         assert_eq!(connection.echo("after"), "after");
     });
