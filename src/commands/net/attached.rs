@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::network;
+use super::operator::Operator;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::error::{Error, Result};
@@ -12,6 +14,8 @@ use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
 /// A cache file that has been read.
 pub struct Attached {
+    /// The cache that has the file.
+    pub cache: Cache,
     /// The file's name, unique among all attachments.
     pub file_name: String,
     /// The attachment's parameters; None if unknown.
@@ -24,10 +28,21 @@ pub struct Attached {
     pub members: Members,
 }
 
-/// Every file of the cache. A bare result of an old libcni shows its network, one of `networks`,
-/// only by the file's name.
-pub fn all(cache: &Cache, networks: &[NetworkName]) -> Result<Vec<Attached>> {
-    Ok(cache.all()?.into_iter().map(|found| Attached::of(found, networks)).collect())
+/// Every file of the caches. A bare result of an old libcni shows its network, the typed one or one
+/// of the directory, only by the file's name.
+pub fn all(operator: &Operator<'_>) -> Result<Vec<Attached>> {
+    let networks = networks(operator);
+    let mut all = vec![];
+    for cache in operator.caches()? {
+        all.extend(cache.all()?.into_iter().map(|found| Attached::of(&cache, found, &networks)));
+    }
+    Ok(all)
+}
+
+/// The typed network, if the argument can be one, and those of the directory.
+fn networks(operator: &Operator<'_>) -> Vec<NetworkName> {
+    let typed = NetworkName::parse(operator.argument("network")).ok();
+    typed.into_iter().chain(network::names(&operator.conf_dir()).0).collect()
 }
 
 /// What a record contains, as far as it can be read.
@@ -84,7 +99,7 @@ impl Contents {
 }
 
 impl Attached {
-    fn of(found: Found, networks: &[NetworkName]) -> Attached {
+    fn of(cache: &Cache, found: Found, networks: &[NetworkName]) -> Attached {
         let named = networks.iter().find_map(|network| found.attachment(network));
         let file = found.file.to_string_lossy().into_owned();
         let file_name = file.rsplit('/').next().unwrap_or_default().to_owned();
@@ -96,7 +111,7 @@ impl Attached {
         put_text(&mut members, "file", &file);
         put_text(&mut members, PROBLEM, &contents.problem_of(&file_name));
         let Contents { at, document, result, .. } = contents;
-        Attached { file_name, at, document, result, members }
+        Attached { cache: cache.clone(), file_name, at, document, result, members }
     }
 
     /// Whether the member `key` is `wanted`; if the parameters are unknown, whether the file's name
@@ -107,6 +122,20 @@ impl Attached {
             (None, "network") => self.file_name.starts_with(&format!("{wanted}-")),
             (None, _) => self.file_name.contains(&format!("-{wanted}-")),
             _ => self.text(key) == Some(wanted),
+        }
+    }
+
+    /// Whether this is the record's file, by name or path.
+    pub fn is_file(&self, name: &str) -> bool {
+        self.file_name == name || self.text("file") == Some(name)
+    }
+
+    /// Whether the container's id begins with `wanted`; if the parameters are unknown, whether the
+    /// file's name allows it.
+    pub fn has_id(&self, wanted: &str) -> bool {
+        match &self.at {
+            None => self.is("containerId", wanted),
+            Some(at) => at.key.container_id.as_str().starts_with(wanted),
         }
     }
 

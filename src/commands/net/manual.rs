@@ -24,7 +24,17 @@ fn description(verb: &str) -> &'static [&'static str] {
             "The plugins of the network are called in order. If one fails, what the others did is \
              undone, except with --no-undo.",
         ],
-        "del" => &["It succeeds also if nothing is attached, and needs no namespace any more."],
+        "del" => &[
+            "It succeeds also if nothing is attached, and needs no namespace any more. What is \
+             attached is listed on stderr then.",
+            NAMES,
+        ],
+        "check" => &[NAMES],
+        "inspect" => &[
+            "The first argument is a network, with a container if there are several; a container \
+             alone; or the name of a record's file.",
+            NAMES,
+        ],
         "gc" => {
             &["An attachment is detached if its namespace is gone. Then each plugin removes what \
              belongs to none of the attachments that remain."]
@@ -37,6 +47,11 @@ fn description(verb: &str) -> &'static [&'static str] {
         _ => &[],
     }
 }
+
+/// What finds a container.
+const NAMES: &str = "A container is found by the name of its namespace as ip-netns(8) lists it, by \
+    any path of the namespace, by a process in it, by its id or a unique beginning of that, and by \
+    namespace/pod of Kubernetes, whichever program has attached it.";
 
 /// Each command with its examples.
 const PAGES: [(&str, Terms); 10] = [
@@ -58,7 +73,13 @@ const PAGES: [(&str, Terms); 10] = [
             ),
         ],
     ),
-    ("check", &[("cni-multi net check pods blue", "Compare the attachment with the kernel.")]),
+    (
+        "check",
+        &[
+            ("cni-multi net check pods blue", "Compare the attachment with the kernel."),
+            ("cni-multi net check pods 3f2a", "Find the container by the beginning of its id."),
+        ],
+    ),
     ("del", &[("cni-multi net del pods blue", "Detach the namespace blue.")]),
     (
         "gc",
@@ -88,7 +109,10 @@ const PAGES: [(&str, Terms); 10] = [
     ("ps", &[("cni-multi net ps pods", "List the attachments to a network.")]),
     (
         "inspect",
-        &[("cni-multi net inspect pods blue", "Show the record, and the interface as it is now.")],
+        &[
+            ("cni-multi net inspect pods blue", "Show the record, and the interface as it is now."),
+            ("cni-multi net inspect kube-system/dns-1 -i eth0", "Find the container by its pod."),
+        ],
     ),
 ];
 

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::attached::{self, Attached};
 use super::operator::Operator;
-use super::{error_text, network, on_firewalld, ps};
+use super::{error_text, network, on_firewalld};
 use crate::cni::attachment::Key;
 use crate::cni::json::Value;
 use crate::error::{Error, ErrorList, Result};
@@ -42,6 +42,7 @@ fn repair(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'
     let mut runtime = operator.runtime(plugins, &mut *io.stderr)?;
     for attached in selected(operator)? {
         let Some(at) = &attached.at else { continue };
+        runtime.cache = attached.cache.clone();
         let list = list_of(operator, &attached, at);
         let repaired = list.and_then(|list| runtime.repair(&list, at, &repairs));
         errors.push(repaired.map_err(|error| of_attachment(error, &at.key)));
@@ -59,7 +60,8 @@ fn extent(operator: &Operator<'_>) -> Extent {
 
 /// The attachments of the network of the command line, or of all, whose namespaces exist.
 fn selected(operator: &Operator<'_>) -> Result<Vec<Attached>> {
-    let mut all = attached::all(&operator.cache(), &ps::networks(operator)?)?;
+    operator.network()?;
+    let mut all = attached::all(operator)?;
     all.retain(|attached| attached.is("network", operator.argument("network")));
     all.retain(|attached| attached.at.as_ref().is_some_and(is_alive));
     Ok(all)
