@@ -17,12 +17,14 @@ fn everything_that_is_known_is_printed() {
         text.lines().filter(|line| !line.starts_with("ageSeconds ")).collect();
     assert_eq!(
         without_age.join("\n"),
-        r#"network             lab
+        r#"name                one
+network             lab
 containerId         one
 ifname              eth0
 netns               /nonexistent/red
 namespace           gone
 addresses           10.1.2.3/24
+ports               -
 file                /cache/results/lab-one-eth0
 args                A=1
 capabilityArgs.mac  02:00:00:00:00:01
@@ -41,8 +43,8 @@ fn programs_get_the_same_as_json() {
     let mut told = site().json("inspect lab");
     told.as_object_mut().unwrap().remove("ageSeconds").unwrap();
     let expected = json!({
-        "network": "lab", "containerId": "one", "ifname": "eth0", "netns": "/nonexistent/red", "namespace": "gone",
-        "addresses": ["10.1.2.3/24"], "file": "/cache/results/lab-one-eth0",
+        "name": "one", "network": "lab", "containerId": "one", "ifname": "eth0",
+        "netns": "/nonexistent/red", "namespace": "gone", "addresses": ["10.1.2.3/24"], "ports": [], "file": "/cache/results/lab-one-eth0",
         "args": "A=1", "capabilityArgs": {"mac": "02:00:00:00:00:01"},
         "config": {"cniVersion": "1.1.0", "name": "lab", "plugins": [{"type": "slow"}]},
         "result": result(&["10.1.2.3/24"]),
@@ -115,7 +117,8 @@ fn a_broken_file_is_reported_by_its_name() {
     let mut told = site.json("inspect lab-torn-eth0");
     told.as_object_mut().unwrap().remove("ageSeconds").unwrap();
     let expected = json!({
-        "namespace": "unknown", "addresses": [], "file": "/cache/results/lab-torn-eth0", "problem": problem,
+        "namespace": "unknown", "addresses": [], "ports": [],
+        "file": "/cache/results/lab-torn-eth0", "problem": problem,
     });
     assert_eq!(told, expected);
     assert!(site.prints("inspect lab-torn-eth0").contains(&format!("problem     {problem}\n")));

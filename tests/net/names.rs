@@ -97,6 +97,12 @@ fn what_other_programs_have_attached_is_found_too() {
         let output = site.net(line);
         assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
     }
+    let listed: Value = serde_json::from_slice(&site.net("ps -o json").stdout).unwrap();
+    let names = |at: &Value| json!([at["name"], at["ifname"], at["pod"], at["ports"]]);
+    assert_eq!(
+        listed.as_array().unwrap().iter().map(names).collect::<Vec<_>>(),
+        [json!(["blue", "net1", null, []]), json!(["red", "eth0", "shop/till", ["8080:80/tcp"]])]
+    );
     assert_eq!(site.says("check pods blue -i net1"), SILENT);
     assert_eq!(site.says("del pods blue -i net1"), SILENT);
     assert_eq!(site.says("del pods red"), SILENT);

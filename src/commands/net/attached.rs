@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use super::network;
 use super::operator::Operator;
-use crate::cni::attachment::{Key, NetworkName};
+use super::publish::published;
+use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::error::{Error, Result};
 use crate::runtime::cache::{Cache, Found, Record};
@@ -79,12 +80,14 @@ impl Contents {
     fn members(&self) -> Members {
         let mut members = Members::new();
         if let Some(at) = &self.at {
-            put_names(&mut members, &at.key);
+            put_names(&mut members, at);
             put_text(&mut members, "netns", &at.netns);
         }
         let netns = self.at.as_ref().map_or("", |at| &at.netns);
         put_text(&mut members, "namespace", state_of(netns));
         put(&mut members, "addresses", table::texts(addresses(&self.result, "")));
+        let ports = self.at.as_ref().map(|at| published(&at.capability_args));
+        put(&mut members, "ports", table::texts(ports.unwrap_or_default()));
         members
     }
 
@@ -147,10 +150,12 @@ impl Attached {
 }
 
 /// Adds the names of an attachment.
-fn put_names(members: &mut Members, key: &Key) {
-    put_text(members, "network", key.network.as_str());
-    put_text(members, "containerId", key.container_id.as_str());
-    put_text(members, "ifname", key.ifname.as_str());
+fn put_names(members: &mut Members, at: &Parameters) {
+    put_text(members, "name", &at.name());
+    put_text(members, "network", at.key.network.as_str());
+    put_text(members, "containerId", at.key.container_id.as_str());
+    put_text(members, "ifname", at.key.ifname.as_str());
+    put_text(members, "pod", &at.pod().unwrap_or_default());
 }
 
 /// The time since `written`; None for a time to come.

@@ -29,6 +29,10 @@ fn description(verb: &str) -> &'static [&'static str] {
              attached is listed on stderr then.",
             NAMES,
         ],
+        "ps" => {
+            &["The name is that of the namespace in ip-netns(8), else that of the pod, else the \
+             beginning of the id. Attachments made by cnitool and by runtimes are listed as well."]
+        }
         "check" => &[NAMES],
         "inspect" => &[
             "The first argument is a network, with a container if there are several; a container \
@@ -106,7 +110,16 @@ const PAGES: [(&str, Terms); 10] = [
             ),
         ],
     ),
-    ("ps", &[("cni-multi net ps pods", "List the attachments to a network.")]),
+    (
+        "ps",
+        &[
+            ("cni-multi net ps pods", "List the attachments to a network."),
+            (
+                "cni-multi net ps --container-id 3f2a -o json",
+                "Print those of one container as JSON.",
+            ),
+        ],
+    ),
     (
         "inspect",
         &[

@@ -75,7 +75,7 @@ const COMMANDS: [(&str, &str, &str); 9] = [
         "network conf-dir plugin-path cache-dir output",
     ),
     ("list", "List networks, their plugins and their files", "conf-dir output"),
-    ("ps", "List attachments", "network? container-id conf-dir cache-dir output"),
+    ("ps", "List attachments", "network? container-id no-trunc conf-dir cache-dir output"),
     (
         "inspect",
         "Show the record of an attachment, and its state in the kernel",
@@ -87,7 +87,7 @@ const COMMANDS: [(&str, &str, &str); 9] = [
 const ALIASES: [(&str, &str); 2] = [("del", "rm"), ("list", "ls")];
 
 /// Every argument with its short form, the name of its value (empty for a flag), and its purpose.
-const ARGUMENTS: [(&str, &str, &str, &str); 21] = [
+const ARGUMENTS: [(&str, &str, &str, &str); 22] = [
     ("network", "", "NETWORK", "Name of the network, as in its configuration"),
     ("netns", "", "NETNS", "Namespace: a path, or a name from `ip netns`"),
     (
@@ -136,6 +136,7 @@ const ARGUMENTS: [(&str, &str, &str, &str); 21] = [
         "Also remove objects without a record, even of a container that may be alive",
     ),
     ("leave", "", "", "Only remove elements of gone attachments from cni-multi's nftables tables"),
+    ("no-trunc", "", "", "Print whole ids"),
     ("dry-run", "", "", "Only print what would be done"),
     ("on", "", "SERVICE", "Repair again after each reload of this service: firewalld"),
     ("output", "o", "FORMAT", "Output format: table, or json for output and errors [table]"),

@@ -5,17 +5,24 @@ use super::operator::Operator;
 use crate::cni::attachment::ContainerId;
 use crate::cni::json::Value;
 use crate::error::Result;
+use crate::runtime::find;
 use crate::terminal::table;
 
 /// The columns of the table.
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 9] = [
+    ("NAME", "name"),
     ("NETWORK", "network"),
-    ("CONTAINER", "containerId"),
     ("INTERFACE", "ifname"),
+    ("ID", ID),
+    ("POD", "pod"),
+    ("PORTS", "ports"),
     ("ADDRESSES", "addresses"),
     ("AGE", "ageSeconds"),
     ("NAMESPACE", "namespace"),
 ];
+
+/// The member that the table truncates.
+const ID: &str = "containerId";
 
 /// The output of the command.
 pub fn show(operator: &Operator<'_>) -> Result<String> {
@@ -24,7 +31,18 @@ pub fn show(operator: &Operator<'_>) -> Result<String> {
     if !id.is_empty() {
         ContainerId::parse(id)?;
     }
-    Ok(table::of_rows(rows(operator)?, &COLUMNS, operator.wants_json()))
+    let mut rows = rows(operator)?;
+    if !operator.wants_json() && !operator.has_flag("no-trunc") {
+        rows.iter_mut().for_each(truncate);
+    }
+    Ok(table::of_rows(rows, &COLUMNS, operator.wants_json()))
+}
+
+fn truncate(row: &mut Value) {
+    let id = row.get(ID).and_then(Value::as_str).map(find::short_id);
+    if let Some(id) = id.map(Value::text) {
+        row.set(ID, id);
+    }
 }
 
 /// The attachments that the arguments select.
