@@ -18,6 +18,9 @@ const OLDER_NETNS_DIR: &str = "/var/run/netns";
 /// How many names an error lists.
 pub const MOST_LISTED: usize = 10;
 
+/// The length of a truncated id.
+const SHORT_ID: usize = 12;
+
 /// An attachment with a record.
 #[derive(Clone, Debug)]
 pub struct Recorded {
@@ -86,6 +89,17 @@ impl Recorded {
 /// the name is the beginning of several ids.
 pub fn of_container(caches: &[Cache], name: &str) -> Result<Vec<Recorded>> {
     Name::parse(name)?.only_of(recorded(caches)?, |recorded| Some(&recorded.at))
+}
+
+impl Parameters {
+    /// What a person calls the container: the name of its namespace in `ip netns`, else its pod,
+    /// else the beginning of its id. A name that a runtime has generated is not one of a person.
+    pub fn name(&self) -> String {
+        let of_netns = netns_name(&self.netns).filter(|name| !is_generated(name));
+        let of_netns = of_netns.map(str::to_owned);
+        let id = self.key.container_id.as_str();
+        of_netns.or_else(|| self.pod()).unwrap_or_else(|| short_id(id).to_owned())
+    }
 }
 
 /// What a person calls a container.
@@ -210,14 +224,30 @@ pub fn netns_name(path: &str) -> Option<&str> {
     Some(name).filter(|name| !name.is_empty() && !name.contains('/'))
 }
 
+/// The beginning of an id, long enough to identify its container on most hosts.
+pub fn short_id(id: &str) -> &str {
+    id.get(..SHORT_ID).unwrap_or(id)
+}
+
+/// Whether a runtime has generated the name: it ends with a UUID, as those of containerd, CRI-O and
+/// podman do.
+fn is_generated(name: &str) -> bool {
+    const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+    let groups: Vec<&str> = name.rsplitn(GROUPS.len() + 1, '-').take(GROUPS.len()).collect();
+    let is_hex = |group: &str| group.bytes().all(|byte| byte.is_ascii_hexdigit());
+    groups.iter().rev().map(|group| group.len()).eq(GROUPS) && groups.into_iter().all(is_hex)
+}
+
 /// The path without the older path of `/run`.
 fn without_var(path: &str) -> &str {
     if path.starts_with("/var/run/") { &path["/var".len()..] } else { path }
 }
 
 /// The names, separated by commas; of many, the first and the number of the others.
-pub fn listed(names: &[&str]) -> String {
+pub fn listed<T: AsRef<str>>(names: &[T]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match names.len().checked_sub(MOST_LISTED) {
+        None if names.is_empty() => "nothing".to_owned(),
         None | Some(0) => names.join(", "),
         Some(others) => format!("{} and {others} more", names[..MOST_LISTED].join(", ")),
     }
@@ -303,10 +333,32 @@ mod tests {
     }
 
     #[test]
+    fn a_container_is_called_as_a_person_calls_it() {
+        let pod = [("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "till")];
+        let id = "3f2a91c07b1e5d77";
+        let generated = "/run/netns/cni-0fd9a1b2-93b1-4ac0-a52b-01c7bb2f3e4d";
+        let cases = [
+            ("/run/netns/red", &pod[..], "red"),
+            ("/proc/1/ns/net", &pod, "shop/till"),
+            (generated, &pod, "shop/till"),
+            (&generated.replace("cni-", ""), &pod, "shop/till"),
+            (&generated.replace("cni-", "netns-"), &[], "3f2a91c07b1e"),
+            (&generated.replace("93b1-", ""), &pod, "cni-0fd9a1b2-4ac0-a52b-01c7bb2f3e4d"),
+            (&generated.replace("0fd9", "0fdx"), &[], "cni-0fdxa1b2-93b1-4ac0-a52b-01c7bb2f3e4d"),
+            ("", &pod[..1], "3f2a91c07b1e"),
+        ];
+        for (netns, args, expected) in cases {
+            assert_eq!(at(id, netns, args).name(), expected, "{netns}");
+        }
+        assert_eq!((at("web", "", &[]).name().as_str(), short_id("äöüäöüä")), ("web", "äöüäöü"));
+    }
+
+    #[test]
     fn a_long_list_is_cut() {
         let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         assert_eq!(listed(&names[..10]), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9");
         assert_eq!(listed(&names), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more");
+        assert_eq!(listed::<&str>(&[]), "nothing");
     }
 }

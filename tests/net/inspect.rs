@@ -17,12 +17,14 @@ fn everything_that_is_known_is_printed() {
         text.lines().filter(|line| !line.starts_with("ageSeconds ")).collect();
     assert_eq!(
         without_age.join("\n"),
-        r#"network             lab
+        r#"name                one
+network             lab
 containerId         one
 ifname              eth0
 netns               /nonexistent/red
 namespace           gone
 addresses           10.1.2.3/24
+ports               -
 file                /cache/results/lab-one-eth0
 args                A=1
 capabilityArgs.mac  02:00:00:00:00:01
@@ -41,8 +43,8 @@ fn programs_get_the_same_as_json() {
     let mut told = site().json("inspect lab");
     told.as_object_mut().unwrap().remove("ageSeconds").unwrap();
     let expected = json!({
-        "network": "lab", "containerId": "one", "ifname": "eth0", "netns": "/nonexistent/red", "namespace": "gone",
-        "addresses": ["10.1.2.3/24"], "file": "/cache/results/lab-one-eth0",
+        "name": "one", "network": "lab", "containerId": "one", "ifname": "eth0",
+        "netns": "/nonexistent/red", "namespace": "gone", "addresses": ["10.1.2.3/24"], "ports": [], "file": "/cache/results/lab-one-eth0",
         "args": "A=1", "capabilityArgs": {"mac": "02:00:00:00:00:01"},
         "config": {"cniVersion": "1.1.0", "name": "lab", "plugins": [{"type": "slow"}]},
         "result": result(&["10.1.2.3/24"]),
@@ -73,13 +75,37 @@ fn an_attachment_is_found_by_whatever_tells_it_from_the_others() {
         "several attachments match; select one with --container-id or --ifname",
         fitting,
     );
-    let hint = "`net ps` lists the attachments";
+    let recorded = "recorded: cnitool-7738, one, two";
     for line in ["inspect lab -i net1", "inspect lab blue", "inspect lab --container-id three"] {
-        assert_failed(&site.net(line), "no such attachment", hint);
+        assert_failed(&site.net(line), "no such attachment", recorded);
     }
-    assert_failed(&site.net("inspect labb"), "no such attachment", hint);
+    assert_failed(&site.net("inspect labb"), "no such attachment", recorded);
     std::fs::remove_dir_all(site.at("cache")).unwrap();
-    assert_failed(&site.net("inspect lab"), "no such attachment", hint);
+    assert_failed(&site.net("inspect lab"), "no such attachment", "recorded: nothing");
+}
+
+/// Without a network the argument is a container.
+#[test]
+fn a_container_alone_is_found_in_any_network() {
+    let site = site();
+    site.attached("other", "twofold", "/run/netns/blue", &result(&[]));
+    let id = |line: &str| site.json(line)["containerId"].as_str().unwrap().to_owned();
+    for name in ["one", "o", "/nonexistent/red"] {
+        assert_eq!(id(&format!("inspect {name}")), "one", "{name}");
+    }
+    for name in ["twofold", "two", "blue", "/var/run/netns/blue"] {
+        assert_eq!(id(&format!("inspect {name}")), "twofold", "{name}");
+    }
+    assert_eq!(id(&format!("inspect {}", site.at("cache/results/lab-one-eth0"))), "one");
+    assert_eq!(id("inspect lab --container-id on"), "one");
+    site.attached("other", "one", "/nonexistent/red", &result(&[]));
+    assert_failed(
+        &site.net("inspect one"),
+        "several attachments match; select one with --container-id or --ifname",
+        "lab-one-eth0, other-one-eth0",
+    );
+    site.attached("other", "once", "", &result(&[]));
+    assert_failed(&site.net("inspect on"), "several container ids begin with \"on\"", "once, one");
 }
 
 #[test]
@@ -91,7 +117,8 @@ fn a_broken_file_is_reported_by_its_name() {
     let mut told = site.json("inspect lab-torn-eth0");
     told.as_object_mut().unwrap().remove("ageSeconds").unwrap();
     let expected = json!({
-        "namespace": "unknown", "addresses": [], "file": "/cache/results/lab-torn-eth0", "problem": problem,
+        "namespace": "unknown", "addresses": [], "ports": [],
+        "file": "/cache/results/lab-torn-eth0", "problem": problem,
     });
     assert_eq!(told, expected);
     assert!(site.prints("inspect lab-torn-eth0").contains(&format!("problem     {problem}\n")));

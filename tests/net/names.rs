@@ -1,10 +1,10 @@
-//! `net check` and `net del` find an attachment by each name of its container, take arguments from
-//! its record, report all differences, and say what is not attached.
+//! `net check`, `net del` and `net inspect` find an attachment by each name of its container; `check`
+//! and `del` take arguments from its record, and say what is not attached.
 
 use std::fs;
 use std::process::Output;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::call::{Peer, binary, farm};
 use crate::support::netns::Lab;
@@ -54,7 +54,7 @@ impl Site {
 const SILENT: (Option<i32>, String) = (Some(0), String::new());
 
 #[test]
-fn check_and_del_take_any_name_of_a_container() {
+fn check_inspect_and_del_take_any_name_of_a_container() {
     let site = Site::new();
     let sleeper = site.0.host.sh("ip netns exec red sleep 1000 >/dev/null 2>&1 & echo $!");
     site.0.host.sh(
@@ -66,10 +66,50 @@ fn check_and_del_take_any_name_of_a_container() {
         assert_eq!(site.says(&format!("check pods {name}")), SILENT, "{name}");
     }
     for name in names {
+        for line in [format!("inspect {name} -o json"), format!("inspect pods {name} -o json")] {
+            let output = site.net(&line);
+            assert!(output.status.success(), "{line}: {output:?}");
+            let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(told["containerId"], ID, "{line}");
+        }
+    }
+    for name in names {
         assert_eq!(site.says(&format!("del pods {name}")), SILENT, "{name}");
         assert_eq!(site.0.host.sh("ls /var/lib/cni/results"), "", "{name}");
         site.add();
     }
+}
+
+/// cnitool and runtimes have their records in libcni's default directory, or in one below it.
+#[test]
+fn what_other_programs_have_attached_is_found_too() {
+    let site = Site::new();
+    let farm = farm();
+    site.0.host.sh("ip netns add blue; mkdir -p /var/lib/cni/cache/results");
+    site.0.host.sh(&format!(
+        "ln -s {} /run/cnitool; NETCONFPATH=/run/net.d CNI_PATH={} CNI_IFNAME=net1 \
+         /run/cnitool add pods /var/run/netns/blue",
+        binary().display(),
+        farm.display()
+    ));
+    site.0.host.sh("mv /var/lib/cni/results/pods-3f2* /var/lib/cni/cache/results");
+    for line in ["inspect blue", "inspect red", "inspect shop/till", "check pods red"] {
+        let output = site.net(line);
+        assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
+    }
+    let listed: Value = serde_json::from_slice(&site.net("ps -o json").stdout).unwrap();
+    let names = |at: &Value| json!([at["name"], at["ifname"], at["pod"], at["ports"]]);
+    assert_eq!(
+        listed.as_array().unwrap().iter().map(names).collect::<Vec<_>>(),
+        [json!(["blue", "net1", null, []]), json!(["red", "eth0", "shop/till", ["8080:80/tcp"]])]
+    );
+    assert_eq!(site.says("check pods blue -i net1"), SILENT);
+    assert_eq!(site.says("del pods blue -i net1"), SILENT);
+    assert_eq!(site.says("del pods red"), SILENT);
+    assert_eq!(
+        site.0.host.sh("ls /var/lib/cni/results /var/lib/cni/cache/results | grep pods || :"),
+        ""
+    );
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! `net ps` shows each attachment with the state of its namespace.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use super::{Site, assert_failed, result};
 
 const HERE: &str = "/proc/self/ns/net";
+const HEADERS: &str = "NAME NETWORK INTERFACE ID POD PORTS ADDRESSES AGE NAMESPACE";
 
 /// The words of each line without the ages.
 fn rows(text: &str) -> Vec<String> {
@@ -31,15 +34,18 @@ fn site() -> Site {
 fn attachments_are_listed_with_their_namespaces() {
     let printed = site().prints("ps");
     let long = "f".repeat(64);
+    let short = &long[..12];
     assert_eq!(
         rows(&printed),
         [
-            "NETWORK CONTAINER INTERFACE ADDRESSES AGE NAMESPACE",
-            "lab alive eth0 10.1.2.3/24,fd00:1234:5678:9abc:def0:1234:5678:9abc/64 alive",
-            "lab gone eth0 10.1.2.4/24 gone",
-            &format!("other {long} eth0 - unknown"),
+            HEADERS,
+            "alive lab eth0 alive - - 10.1.2.3/24,fd00:1234:5678:9abc:def0:1234:5678:9abc/64 alive",
+            "gone lab eth0 gone - - 10.1.2.4/24 gone",
+            &format!("{short} other eth0 {short} - - - unknown"),
         ]
     );
+    let whole = site().prints("ps --no-trunc");
+    assert_eq!(rows(&whole)[3], format!("{short} other eth0 {long} - - - unknown"));
     let column = |header: &str, cells: [&str; 3]| {
         let mut lines = printed.lines();
         let at = lines.next().unwrap().find(header).unwrap();
@@ -47,7 +53,7 @@ fn attachments_are_listed_with_their_namespaces() {
             assert_eq!(line[at..].split(' ').next(), Some(cell), "{printed}");
         }
     };
-    column("CONTAINER", ["alive", "gone", &long]);
+    column("ID", ["alive", "gone", short]);
     column("INTERFACE", ["eth0"; 3]);
     column("NAMESPACE", ["alive", "gone", "unknown"]);
 }
@@ -65,12 +71,10 @@ fn networks_and_containers_can_be_chosen() {
     };
     assert_eq!(ids("ps lab"), ["alive", "gone"]);
     assert_eq!(ids("ps --container-id gone"), ["gone"]);
+    assert_eq!(ids("ps --container-id ffffffffffff"), ["f".repeat(64)], "as the table shows it");
     assert_eq!(ids(&format!("ps lab --container-id {}", "f".repeat(64))), [""; 0]);
     assert_eq!(ids("ps other --container-id gone"), [""; 0]);
-    assert_eq!(
-        rows(&site.prints("ps nothing")),
-        ["NETWORK CONTAINER INTERFACE ADDRESSES AGE NAMESPACE"]
-    );
+    assert_eq!(rows(&site.prints("ps nothing")), [HEADERS]);
     assert_failed(&site.net("ps a/b"), "invalid characters found in network name", "a/b");
     assert_failed(&site.net("ps --container-id ../x"), "invalid characters in containerID", "../x");
 }
@@ -83,10 +87,50 @@ fn programs_get_the_same_as_json() {
     let age = list[0].as_object_mut().unwrap().remove("ageSeconds").unwrap();
     assert!(age.as_u64().unwrap() < 600);
     let expected = json!([{
-        "network": "lab", "containerId": "gone", "ifname": "eth0", "netns": "/nonexistent", "namespace": "gone",
-        "addresses": ["10.1.2.4/24"], "file": "/cache/results/lab-gone-eth0",
+        "name": "gone", "network": "lab", "containerId": "gone", "ifname": "eth0",
+        "netns": "/nonexistent", "namespace": "gone", "addresses": ["10.1.2.4/24"], "ports": [], "file": "/cache/results/lab-gone-eth0",
     }]);
     assert_eq!(list, expected);
+}
+
+/// A record as containerd's libcni writes it for a pod.
+#[test]
+fn a_pod_is_listed_with_its_name_and_ports() {
+    let site = Site::with_lab();
+    let id = "3f2a91c07b1e".repeat(5);
+    let netns = "/nonexistent/netns/cni-0fd9a1b2-93b1-4ac0-a52b-01c7bb2f3e4d";
+    let port = |host: u16| json!({"HostPort": host, "ContainerPort": host, "Protocol": "tcp", "HostIP": ""});
+    let record = json!({
+        "kind": "cniCacheV1", "containerId": id, "ifName": "eth0", "networkName": "lab",
+        "netns": netns, "result": result(&["10.1.2.3/24"]),
+        "cniArgs": [["K8S_POD_NAMESPACE", "shop"], ["K8S_POD_NAME", "till"]],
+        "capabilityArgs": {"portMappings": [port(8080), port(8081), port(53)]},
+    });
+    site.cached(&format!("lab-{id}-eth0"), &record.to_string());
+    assert_eq!(
+        rows(&site.prints("ps"))[1],
+        "shop/till lab eth0 3f2a91c07b1e shop/till 8080-8081:8080-8081/tcp,53:53/tcp 10.1.2.3/24 gone"
+    );
+    let told = &site.json("ps")[0];
+    assert_eq!((&told["name"], &told["pod"]), (&json!("shop/till"), &json!("shop/till")));
+    assert_eq!(told["ports"], json!(["8080-8081:8080-8081/tcp", "53:53/tcp"]));
+    assert_eq!(told["containerId"], json!(id));
+}
+
+#[test]
+fn ps_of_5000_attachments_takes_less_than_a_second() {
+    let site = Site::with_lab();
+    for number in 0..5000 {
+        site.attached("lab", &format!("{number:064x}"), HERE, &result(&["10.1.2.3/24"]));
+    }
+    let took = |_| {
+        let begun = Instant::now();
+        assert_eq!(site.prints("ps").lines().count(), 5001);
+        begun.elapsed()
+    };
+    let least = (0..3).map(took).min().unwrap();
+    println!("net ps of 5000 attachments: {least:?}");
+    assert!(least < Duration::from_secs(1), "{least:?}");
 }
 
 #[test]
@@ -105,21 +149,21 @@ fn files_of_older_libcnis_and_broken_ones_are_shown() {
     assert_eq!(
         rows(&site.prints("ps")),
         [
-            "NETWORK CONTAINER INTERFACE ADDRESSES AGE NAMESPACE".to_owned(),
+            HEADERS.to_owned(),
             format!(
-                "- - - - unknown read {}: EOF while parsing a value at line 1 column 0",
+                "- - - - - - - unknown read {}: EOF while parsing a value at line 1 column 0",
                 file("evil\\u{1b}[31m")
             ),
-            "lab abc eth0 10.9.0.2/24 gone".to_owned(),
+            "abc lab eth0 abc - - 10.9.0.2/24 gone".to_owned(),
             format!(
-                "- - - - unknown read {}: EOF while parsing a value at line 1 column 0",
+                "- - - - - - - unknown read {}: EOF while parsing a value at line 1 column 0",
                 file("lab-empty-eth0")
             ),
             format!(
-                "- - - - unknown read {}: EOF while parsing a value at line 1 column 21",
+                "- - - - - - - unknown read {}: EOF while parsing a value at line 1 column 21",
                 file("lab-torn-eth0")
             ),
-            "- - - 10.9.0.2/24 unknown no owner is recorded: unknown-abc-eth0".to_owned(),
+            "- - - - - - 10.9.0.2/24 unknown no owner is recorded: unknown-abc-eth0".to_owned(),
         ]
     );
     assert_eq!(rows(&site.prints("ps lab")).len(), 4, "those that may be of the network");

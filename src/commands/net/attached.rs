@@ -2,10 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::cni::attachment::{Key, NetworkName};
+use super::network;
+use super::operator::Operator;
+use super::publish::published;
+use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
 use crate::error::{Error, Result};
-use crate::runtime::cache::{Cache, Found, Record};
+use crate::runtime::cache::{Found, Record};
 use crate::runtime::living::state_of;
 use crate::runtime::parameters::Parameters;
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
@@ -24,10 +27,21 @@ pub struct Attached {
     pub members: Members,
 }
 
-/// Every file of the cache. A bare result of an old libcni shows its network, one of `networks`,
-/// only by the file's name.
-pub fn all(cache: &Cache, networks: &[NetworkName]) -> Result<Vec<Attached>> {
-    Ok(cache.all()?.into_iter().map(|found| Attached::of(found, networks)).collect())
+/// Every file of the caches. A bare result of an old libcni shows its network, the typed one or one
+/// of the directory, only by the file's name.
+pub fn all(operator: &Operator<'_>) -> Result<Vec<Attached>> {
+    let networks = networks(operator);
+    let mut all = vec![];
+    for cache in operator.caches()? {
+        all.extend(cache.all()?.into_iter().map(|found| Attached::of(found, &networks)));
+    }
+    Ok(all)
+}
+
+/// The typed network, if the argument can be one, and those of the directory.
+pub fn networks(operator: &Operator<'_>) -> Vec<NetworkName> {
+    let typed = NetworkName::parse(operator.argument("network")).ok();
+    typed.into_iter().chain(network::names(&operator.conf_dir()).0).collect()
 }
 
 /// What a record contains, as far as it can be read.
@@ -64,12 +78,14 @@ impl Contents {
     fn members(&self) -> Members {
         let mut members = Members::new();
         if let Some(at) = &self.at {
-            put_names(&mut members, &at.key);
+            put_names(&mut members, at);
             put_text(&mut members, "netns", &at.netns);
         }
         let netns = self.at.as_ref().map_or("", |at| &at.netns);
         put_text(&mut members, "namespace", state_of(netns));
         put(&mut members, "addresses", table::texts(addresses(&self.result, "")));
+        let ports = self.at.as_ref().map(|at| published(&at.capability_args));
+        put(&mut members, "ports", table::texts(ports.unwrap_or_default()));
         members
     }
 
@@ -110,6 +126,20 @@ impl Attached {
         }
     }
 
+    /// Whether this is the record's file, by name or path.
+    pub fn is_file(&self, name: &str) -> bool {
+        self.file_name == name || self.text("file") == Some(name)
+    }
+
+    /// Whether the container's id begins with `wanted`; if the parameters are unknown, whether the
+    /// file's name allows it.
+    pub fn has_id(&self, wanted: &str) -> bool {
+        match &self.at {
+            None => self.is("containerId", wanted),
+            Some(at) => at.key.container_id.as_str().starts_with(wanted),
+        }
+    }
+
     /// The text of a member.
     fn text(&self, key: &str) -> Option<&str> {
         let member = self.members.iter().find(|(name, _)| name == key);
@@ -118,10 +148,12 @@ impl Attached {
 }
 
 /// Adds the names of an attachment.
-fn put_names(members: &mut Members, key: &Key) {
-    put_text(members, "network", key.network.as_str());
-    put_text(members, "containerId", key.container_id.as_str());
-    put_text(members, "ifname", key.ifname.as_str());
+fn put_names(members: &mut Members, at: &Parameters) {
+    put_text(members, "name", &at.name());
+    put_text(members, "network", at.key.network.as_str());
+    put_text(members, "containerId", at.key.container_id.as_str());
+    put_text(members, "ifname", at.key.ifname.as_str());
+    put_text(members, "pod", &at.pod().unwrap_or_default());
 }
 
 /// The time since `written`; None for a time to come.

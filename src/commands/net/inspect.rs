@@ -2,15 +2,14 @@
 //! no plugin.
 
 use super::attached::{self, Attached, addresses};
-use super::network;
 use super::operator::Operator;
-use crate::cni::attachment::ContainerId;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::Link;
 use crate::net::netns::Netns;
-use crate::runtime::parameters::{self, Parameters};
+use crate::runtime::find::{self, Name};
+use crate::runtime::parameters::Parameters;
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
 /// The output of the command.
@@ -38,61 +37,49 @@ fn put_record(members: &mut Members, attached: &Attached) {
     }
 }
 
-/// The arguments that select an attachment: the name of its file, or its network with as many
-/// further arguments as needed.
-struct Selection<'a> {
-    name: &'a str,
-    container: &'a str,
-    ifname: String,
-    netns: String,
-    /// A namespace matches the container attached with it, under any id.
-    id_of_netns: ContainerId,
-}
-
-impl Selection<'_> {
-    fn of<'a>(operator: &'a Operator<'_>) -> Result<Selection<'a>> {
-        let has_netns = !operator.argument("netns").is_empty();
-        let netns = if has_netns { operator.netns()? } else { String::new() };
-        Ok(Selection {
-            name: operator.argument("network"),
-            container: operator.argument("container-id"),
-            ifname: operator.option("ifname", "CNI_IFNAME", ""),
-            id_of_netns: parameters::container_id(&netns)?,
-            netns,
-        })
-    }
-
-    fn fits(&self, attached: &Attached) -> bool {
-        attached.file_name == self.name || attached.at.is_some() && self.has_names_of(attached)
-    }
-
-    fn has_names_of(&self, attached: &Attached) -> bool {
-        attached.is("network", self.name)
-            && attached.is("ifname", &self.ifname)
-            && attached.is("containerId", self.container)
-            && self.has_netns_of(attached)
-    }
-
-    fn has_netns_of(&self, attached: &Attached) -> bool {
-        attached.is("netns", &self.netns) || attached.is("containerId", self.id_of_netns.as_str())
-    }
-}
-
 /// The only attachment that matches the arguments.
 fn select(operator: &Operator<'_>) -> Result<Attached> {
-    let selection = Selection::of(operator)?;
-    let mut all = attached::all(&operator.cache(), &network::names(&operator.conf_dir()).0)?;
-    all.retain(|attached| selection.fits(attached));
-    match all.len() {
-        0 => Err(none_fits()),
-        1 => Ok(all.swap_remove(0)),
-        _ => Err(several_fit(&all)),
+    let all = attached::all(operator)?;
+    let names = recorded_names(&all);
+    let mut found = choose(operator, all)?;
+    match found.len() {
+        0 => Err(none_fits(&names)),
+        1 => Ok(found.swap_remove(0)),
+        _ => Err(several_fit(&found)),
     }
 }
 
-fn none_fits() -> Error {
+/// Every attachment that matches the arguments. The first one is the name of a record's file, a
+/// network or, without a second one, a name of a container.
+fn choose(operator: &Operator<'_>, mut all: Vec<Attached>) -> Result<Vec<Attached>> {
+    let [first, container] = ["network", "netns"].map(|name| operator.argument(name));
+    if let Some(index) = all.iter().position(|attached| attached.is_file(first)) {
+        return Ok(vec![all.swap_remove(index)]);
+    }
+    let ifname = operator.option("ifname", "CNI_IFNAME", "");
+    let id = operator.argument("container-id");
+    all.retain(|attached| attached.at.is_some());
+    let is_network = !container.is_empty() || all.iter().any(|one| one.is("network", first));
+    let network = if is_network { first } else { "" };
+    all.retain(|attached| {
+        attached.is("network", network) && attached.is("ifname", &ifname) && attached.has_id(id)
+    });
+    let name = if is_network { container } else { first };
+    if name.is_empty() { Ok(all) } else { Name::parse(name)?.only_of(all, |one| one.at.as_ref()) }
+}
+
+/// The name of each container that is recorded, once.
+fn recorded_names(all: &[Attached]) -> Vec<String> {
+    let mut names: Vec<String> =
+        all.iter().filter_map(|one| Some(one.at.as_ref()?.name())).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn none_fits(names: &[String]) -> Error {
     let error = Error::new(Code::UNKNOWN_CONTAINER, "no such attachment");
-    error.with_details("`net ps` lists the attachments")
+    error.with_details(format_args!("recorded: {}", find::listed(names)))
 }
 
 fn several_fit(all: &[Attached]) -> Error {

@@ -24,7 +24,21 @@ fn description(verb: &str) -> &'static [&'static str] {
             "The plugins of the network are called in order. If one fails, what the others did is \
              undone, except with --no-undo.",
         ],
-        "del" => &["It succeeds also if nothing is attached, and needs no namespace any more."],
+        "del" => &[
+            "It succeeds also if nothing is attached, and needs no namespace any more. What is \
+             attached is listed on stderr then.",
+            NAMES,
+        ],
+        "ps" => {
+            &["The name is that of the namespace in ip-netns(8), else that of the pod, else the \
+             beginning of the id. Attachments made by cnitool and by runtimes are listed as well."]
+        }
+        "check" => &[NAMES],
+        "inspect" => &[
+            "The first argument is a network, with a container if there are several; a container \
+             alone; or the name of a record's file.",
+            NAMES,
+        ],
         "gc" => {
             &["An attachment is detached if its namespace is gone. Then each plugin removes what \
              belongs to none of the attachments that remain."]
@@ -38,6 +52,11 @@ fn description(verb: &str) -> &'static [&'static str] {
         _ => &[],
     }
 }
+
+/// What finds a container.
+const NAMES: &str = "A container is found by the name of its namespace as ip-netns(8) lists it, by \
+    any path of the namespace, by a process in it, by its id or a unique beginning of that, and by \
+    namespace/pod of Kubernetes, whichever program has attached it.";
 
 /// Each command with its examples.
 const PAGES: [(&str, Terms); 10] = [
@@ -59,7 +78,13 @@ const PAGES: [(&str, Terms); 10] = [
             ),
         ],
     ),
-    ("check", &[("cni-multi net check pods blue", "Compare the attachment with the kernel.")]),
+    (
+        "check",
+        &[
+            ("cni-multi net check pods blue", "Compare the attachment with the kernel."),
+            ("cni-multi net check pods 3f2a", "Find the container by the beginning of its id."),
+        ],
+    ),
     ("del", &[("cni-multi net del pods blue", "Detach the namespace blue.")]),
     (
         "gc",
@@ -86,10 +111,22 @@ const PAGES: [(&str, Terms); 10] = [
             ),
         ],
     ),
-    ("ps", &[("cni-multi net ps pods", "List the attachments to a network.")]),
+    (
+        "ps",
+        &[
+            ("cni-multi net ps pods", "List the attachments to a network."),
+            (
+                "cni-multi net ps --container-id 3f2a -o json",
+                "Print those of one container as JSON.",
+            ),
+        ],
+    ),
     (
         "inspect",
-        &[("cni-multi net inspect pods blue", "Show the record, and the interface as it is now.")],
+        &[
+            ("cni-multi net inspect pods blue", "Show the record, and the interface as it is now."),
+            ("cni-multi net inspect kube-system/dns-1 -i eth0", "Find the container by its pod."),
+        ],
     ),
 ];
 

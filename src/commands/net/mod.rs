@@ -50,13 +50,13 @@ const COMMANDS: [(&str, &str, &str); 9] = [
     (
         "check",
         "Verify an attachment",
-        "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
+        "network container ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
          output",
     ),
     (
         "del",
         "Detach a namespace",
-        "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
+        "network container ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
          output",
     ),
     (
@@ -75,11 +75,11 @@ const COMMANDS: [(&str, &str, &str); 9] = [
         "network conf-dir plugin-path cache-dir output",
     ),
     ("list", "List networks, their plugins and their files", "conf-dir output"),
-    ("ps", "List attachments", "network? container-id conf-dir cache-dir output"),
+    ("ps", "List attachments", "network? container-id no-trunc conf-dir cache-dir output"),
     (
         "inspect",
         "Show the record of an attachment, and its state in the kernel",
-        "network netns? ifname container-id conf-dir cache-dir output",
+        "subject container? ifname container-id conf-dir cache-dir output",
     ),
 ];
 
@@ -87,9 +87,16 @@ const COMMANDS: [(&str, &str, &str); 9] = [
 const ALIASES: [(&str, &str); 2] = [("del", "rm"), ("list", "ls")];
 
 /// Every argument with its short form, the name of its value (empty for a flag), and its purpose.
-const ARGUMENTS: [(&str, &str, &str, &str); 19] = [
+const ARGUMENTS: [(&str, &str, &str, &str); 22] = [
     ("network", "", "NETWORK", "Name of the network, as in its configuration"),
     ("netns", "", "NETNS", "Namespace: a path, or a name from `ip netns`"),
+    (
+        "container",
+        "",
+        "NETNS|CONTAINER",
+        "Container: name or path of its namespace, one of its processes, id or its beginning, or namespace/pod",
+    ),
+    ("subject", "", "NETWORK|NETNS|CONTAINER", "Network, or a container of any network"),
     ("ifname", "i", "NAME", "Name of the interface in the namespace [CNI_IFNAME, else eth0]"),
     ("container-id", "", "ID", "Id of the container [derived from the path of the namespace]"),
     ("args", "", "K=V;K=V", "Arguments for plugins [CNI_ARGS]"),
@@ -129,10 +136,15 @@ const ARGUMENTS: [(&str, &str, &str, &str); 19] = [
         "Also remove objects without a record, even of a container that may be alive",
     ),
     ("leave", "", "", "Only remove elements of gone attachments from cni-multi's nftables tables"),
+    ("no-trunc", "", "", "Print whole ids"),
     ("dry-run", "", "", "Only print what would be done"),
     ("on", "", "SERVICE", "Repair again after each reload of this service: firewalld"),
     ("output", "o", "FORMAT", "Output format: table, or json for output and errors [table]"),
 ];
+
+/// The positional arguments, each with the name that the code reads it by.
+const POSITIONAL: [(&str, &str); 4] =
+    [("network", "network"), ("netns", "netns"), ("container", "netns"), ("subject", "network")];
 
 /// The arguments that may be repeated; each value counts.
 const REPEATED: [&str; 4] = ["publish", "ip", "mac", "bandwidth"];
@@ -163,16 +175,16 @@ fn subcommand(name: &'static str, arguments: &'static str) -> Command {
     words.fold(Command::new(name), |command, word| command.arg(argument(word)))
 }
 
-/// The argument of this name. Arguments without leading dashes are positional.
+/// The argument of this name.
 fn argument(word: &'static str) -> Arg {
     let name = word.trim_end_matches('?');
     let (_, short, value, help) =
         ARGUMENTS.iter().find(|known| known.0 == name).unwrap_or(&ARGUMENTS[0]); // a test covers all
-    let arg = Arg::new(name).help(*help);
-    if ["network", "netns"].contains(&name) {
-        return arg.value_name(*value).required(name == word);
+    if let Some((_, id)) = POSITIONAL.iter().find(|(known, _)| *known == name) {
+        return Arg::new(*id).help(*help).value_name(*value).required(name == word);
     }
-    with_value(arg.long(name).short(short.chars().next()), name, value)
+    let option = Arg::new(name).help(*help).long(name).short(short.chars().next());
+    with_value(option, name, value)
 }
 
 /// The option with a value of this name; a flag if the name is empty.

@@ -90,6 +90,13 @@ impl Operator<'_> {
         NetworkName::parse(name).map(Some)
     }
 
+    /// The caches that are searched for an attachment: those of this host, or the one that is named
+    /// by the option.
+    pub fn caches(&self) -> Result<Vec<Cache>> {
+        let is_named = !self.argument("cache-dir").is_empty();
+        if is_named { Ok(vec![self.cache()]) } else { find::caches(&self.cache()) }
+    }
+
     /// The cache of results.
     pub fn cache(&self) -> Cache {
         let dir = self.argument("cache-dir");

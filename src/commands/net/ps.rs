@@ -1,49 +1,54 @@
 //! `net ps`: the attachments recorded in the cache.
 
 use super::attached;
-use super::network;
 use super::operator::Operator;
-use crate::cni::attachment::{ContainerId, NetworkName};
+use crate::cni::attachment::ContainerId;
 use crate::cni::json::Value;
 use crate::error::Result;
+use crate::runtime::find;
 use crate::terminal::table;
 
 /// The columns of the table.
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 9] = [
+    ("NAME", "name"),
     ("NETWORK", "network"),
-    ("CONTAINER", "containerId"),
     ("INTERFACE", "ifname"),
+    ("ID", ID),
+    ("POD", "pod"),
+    ("PORTS", "ports"),
     ("ADDRESSES", "addresses"),
     ("AGE", "ageSeconds"),
     ("NAMESPACE", "namespace"),
 ];
 
+/// The member that the table truncates.
+const ID: &str = "containerId";
+
 /// The output of the command.
 pub fn show(operator: &Operator<'_>) -> Result<String> {
+    operator.network()?;
     let id = operator.argument("container-id");
     if !id.is_empty() {
         ContainerId::parse(id)?;
     }
-    Ok(table::of_rows(rows(operator)?, &COLUMNS, operator.wants_json()))
+    let mut rows = rows(operator)?;
+    if !operator.wants_json() && !operator.has_flag("no-trunc") {
+        rows.iter_mut().for_each(truncate);
+    }
+    Ok(table::of_rows(rows, &COLUMNS, operator.wants_json()))
+}
+
+fn truncate(row: &mut Value) {
+    let id = row.get(ID).and_then(Value::as_str).map(find::short_id);
+    if let Some(id) = id.map(Value::text) {
+        row.set(ID, id);
+    }
 }
 
 /// The attachments that the arguments select.
 fn rows(operator: &Operator<'_>) -> Result<Vec<Value>> {
-    let name = operator.argument("network");
-    let id = operator.argument("container-id");
-    let mut rows = vec![];
-    for attached in attached::all(&operator.cache(), &networks(operator)?)? {
-        if attached.is("network", name) && attached.is("containerId", id) {
-            rows.push(Value::Object(attached.members));
-        }
-    }
-    Ok(rows)
-}
-
-/// The network of the command line, or all.
-pub fn networks(operator: &Operator<'_>) -> Result<Vec<NetworkName>> {
-    Ok(match operator.network()? {
-        Some(name) => vec![name],
-        None => network::names(&operator.conf_dir()).0,
-    })
+    let [name, id] = ["network", "container-id"].map(|name| operator.argument(name));
+    let mut all = attached::all(operator)?;
+    all.retain(|attached| attached.is("network", name) && attached.has_id(id));
+    Ok(all.into_iter().map(|attached| Value::Object(attached.members)).collect())
 }

@@ -1,11 +1,12 @@
 //! Parses `--publish [ADDRESS:]HOST:CONTAINER[/PROTOCOL]`, in the syntax of container engines, with
-//! port ranges.
+//! port ranges, and formats recorded ports in the same syntax.
 
 use std::net::IpAddr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::capability::mistake;
+use crate::cni::decode;
 use crate::cni::json::Value;
 use crate::error::Result;
 
@@ -100,6 +101,63 @@ fn parse_port(text: &str) -> u32 {
     }
 }
 
+/// The ports among recorded capability arguments. A runtime may have passed them in any case.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Recorded {
+    #[serde(rename = "portMappings", deserialize_with = "decode::readable_items")]
+    mappings: Vec<RecordedPort>,
+}
+
+#[derive(Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RecordedPort {
+    host_port: u32,
+    container_port: u32,
+    protocol: String,
+    #[serde(rename = "hostIP")]
+    host_ip: String,
+}
+
+impl RecordedPort {
+    /// The mapping of the port that follows at this distance.
+    fn above(&self, offset: u32) -> RecordedPort {
+        let host_port = self.host_port.saturating_add(offset);
+        let container_port = self.container_port.saturating_add(offset);
+        RecordedPort { host_port, container_port, ..self.clone() }
+    }
+
+    /// The text of this many consecutive mappings, of which this is the first.
+    fn text(&self, count: u32) -> String {
+        let ports = |first: u32| match count {
+            1 => first.to_string(),
+            _ => format!("{first}-{}", first.saturating_add(count - 1)),
+        };
+        let address = match self.host_ip.as_str() {
+            "" => String::new(),
+            ip if ip.contains(':') => format!("[{ip}]:"),
+            ip => format!("{ip}:"),
+        };
+        let protocol = self.protocol.to_ascii_lowercase();
+        let protocol = if protocol.is_empty() { "tcp" } else { &protocol };
+        format!("{address}{}:{}/{protocol}", ports(self.host_port), ports(self.container_port))
+    }
+}
+
+/// The published ports of recorded capability arguments, as `--publish` takes them; consecutive ones
+/// as a range.
+pub fn published(capability_args: &Value) -> Vec<String> {
+    let recorded: Recorded = decode::from_value(capability_args).unwrap_or_default();
+    let mut ranges: Vec<(RecordedPort, u32)> = vec![];
+    for port in recorded.mappings.into_iter().filter(|port| port.host_port > 0) {
+        match ranges.last_mut() {
+            Some((first, count)) if first.above(*count) == port => *count += 1,
+            _ => ranges.push((port, 1)),
+        }
+    }
+    ranges.iter().map(|(first, count)| first.text(*count)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +186,21 @@ mod tests {
                 r#"{"hostPort":65535,"containerPort":2,"protocol":"tcp"}]"#
             )
         );
+    }
+
+    #[test]
+    fn recorded_ports_are_printed_as_they_are_typed() {
+        let typed = ["8080:80/tcp", "127.0.0.1:8000-8010:80-90/udp", "[::1]:53:5353/sctp"];
+        let args = Value::object([("portMappings", port_mappings(&typed).unwrap())]);
+        assert_eq!(published(&args), typed);
+        let of = |text: &str| published(&Value::parse(text.as_bytes()).unwrap()).join(" ");
+        let containerd = r#"{"portMappings":[{"HostPort":81,"ContainerPort":81,"Protocol":"TCP","HostIP":""},
+            {"HostPort":0,"ContainerPort":9},{"HostPort":82,"ContainerPort":82,"Protocol":"TCP"},"x",
+            {"HostPort":4294967295,"ContainerPort":4294967295}]}"#;
+        assert_eq!(of(containerd), "81-82:81-82/tcp 4294967295:4294967295/tcp");
+        for none in ["{}", r#"{"portMappings":null}"#, r#"{"portMappings":{}}"#, "null"] {
+            assert_eq!(of(none), "", "{none}");
+        }
     }
 
     #[test]

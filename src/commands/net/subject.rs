@@ -31,7 +31,7 @@ pub fn find(operator: &Operator<'_>, network: NetworkName, list: &NetworkList) -
 
 /// The record of the typed attachment.
 fn record_of(operator: &Operator<'_>, typed: &Key) -> Result<Option<Recorded>> {
-    let mut all = find::recorded(&find::caches(&operator.cache())?)?;
+    let mut all = find::recorded(&operator.caches()?)?;
     if has_container_id(operator) {
         return Ok(all.into_iter().find(|recorded| recorded.at.key == *typed));
     }
@@ -69,15 +69,10 @@ fn is_empty(arguments: &Value) -> bool {
 /// What is said about an attachment without a record: the recorded ones of the network.
 pub fn not_attached(operator: &Operator<'_>, at: &Parameters) -> Result<String> {
     let Key { network, ifname, .. } = &at.key;
-    let all = find::recorded(&find::caches(&operator.cache())?)?;
+    let all = find::recorded(&operator.caches()?)?;
     let of_network = all.iter().filter(|recorded| recorded.at.key.network == *network);
-    let names: Vec<&str> = of_network.map(|recorded| name_of(&recorded.at)).collect();
-    let there = if names.is_empty() { "nothing".to_owned() } else { find::listed(&names) };
+    let names: Vec<String> = of_network.map(|recorded| recorded.at.name()).collect();
+    let there = find::listed(&names);
     let what = operator.argument("netns");
     Ok(format!("no attachment of {ifname} of {what} to {network} was recorded; recorded: {there}"))
-}
-
-/// The name of the namespace in `ip netns`, or the container's id.
-fn name_of(at: &Parameters) -> &str {
-    find::netns_name(&at.netns).unwrap_or(at.key.container_id.as_str())
 }

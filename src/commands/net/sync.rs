@@ -5,7 +5,7 @@ use std::io::Write;
 
 use super::operator::Operator;
 use super::progress::Progress;
-use super::{error_text, network, on_firewalld, ps};
+use super::{attached, error_text, network, on_firewalld};
 use crate::cni::attachment::Key;
 use crate::cni::json::Value;
 use crate::error::{Error, ErrorList, Result};
@@ -58,9 +58,9 @@ fn repair(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'
 /// The recorded attachments to the network of the command line, or to all. One that two caches have
 /// is taken once.
 fn selected(operator: &Operator<'_>) -> Result<Vec<Recorded>> {
+    operator.network()?;
     let wanted = operator.argument("network");
-    let caches = find::caches(&operator.cache())?;
-    let mut all = find::recorded_of(&caches, &ps::networks(operator)?)?;
+    let mut all = find::recorded_of(&operator.caches()?, &attached::networks(operator))?;
     let mut known = BTreeSet::new();
     all.retain(|Recorded { at, .. }| {
         (wanted.is_empty() || at.key.network.as_str() == wanted)
