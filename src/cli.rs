@@ -18,6 +18,7 @@ use crate::plugin::{Entry, OperatorCommand};
 use crate::registry::{self, PLUGINS};
 use crate::runner;
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
+use crate::terminal::nearest::nearest;
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams, table};
 
@@ -137,7 +138,7 @@ fn unknown_word(word: &str) -> String {
     let commands = commands();
     let names = commands.get_subcommands().map(Command::get_name);
     let known = names.chain(PLUGINS.iter().map(|entry| entry.name));
-    match validate::nearest(word, known) {
+    match nearest(word, known) {
         Some(near) => format!("no command or plugin is named {word:?}; did you mean {near:?}?"),
         None => format!(
             "no command or plugin is named {word:?}; `{NAME} help` lists the commands, `{NAME} list` the plugins"

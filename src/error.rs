@@ -87,6 +87,8 @@ pub struct Report {
     parts: Vec<Error>,
     /// The configuration mistake and its place, where that is the reason.
     pub mistake: Option<Mistake>,
+    /// Whether changes had been made and were undone.
+    pub was_undone: bool,
 }
 
 impl Error {
@@ -100,6 +102,7 @@ impl Error {
             errno: None,
             parts: vec![],
             mistake: None,
+            was_undone: false,
         }))
     }
 
@@ -223,6 +226,13 @@ impl Error {
     pub fn worded(mut self, what: impl fmt::Display) -> Error {
         let Some(errno) = self.errno else { return self.context(what) };
         self.msg = format!("{what}: {}", errno_text(errno));
+        self
+    }
+
+    /// The same error, after its changes were undone.
+    #[must_use]
+    pub fn undone(mut self) -> Error {
+        self.was_undone = true;
         self
     }
 

@@ -29,6 +29,9 @@ impl<'a> Rollback<'a> {
 
     /// Runs all undos, last one first; adds their failures to the error's details.
     fn undo_all(&mut self, mut error: Error) -> Error {
+        if !self.undos.is_empty() {
+            error = error.undone();
+        }
         while let Some((what, undo)) = self.undos.pop() {
             error = with_outcome(error, &what, undo());
         }
@@ -90,6 +93,20 @@ mod tests {
         });
         assert_eq!(*log.borrow(), [2, 1]);
         assert_eq!(failed.unwrap_err().to_string(), "why; undo: first: no");
+    }
+
+    #[test]
+    fn an_error_says_whether_there_was_anything_to_undo() {
+        let fail = |changes: bool| {
+            let failed = transaction(|rb| {
+                if changes {
+                    rb.undo("it", || Ok(()));
+                }
+                Err::<(), _>(Error::new(Code::IO, "why"))
+            });
+            failed.unwrap_err().was_undone
+        };
+        assert_eq!([false, true].map(fail), [false, true]);
     }
 
     #[test]

@@ -61,15 +61,20 @@ impl Execution<'_> {
         if self.env.get("CNI_COMMAND").is_empty() {
             return about(self.entry, io.stderr);
         }
+        u8::from(self.attempt(io).is_err())
+    }
+
+    /// As [`Execution::run`] with a CNI_COMMAND; returns the error that it has printed.
+    pub fn attempt(&self, io: &mut Streams<'_>) -> Result<()> {
         let mut config_version = None;
         let outcome = caught(|| self.execute(io, &mut config_version));
         counts::add(self.entry.name, &self.env.get("CNI_COMMAND"), &outcome);
-        let Err(error) = outcome else { return 0 };
-        let object = error_object(&error, config_version.as_deref().unwrap_or(version::CURRENT));
-        if let Err(failed) = terminal::print(io.stdout, &object) {
-            let _ = writeln!(io.stderr, "{failed}: {error}"); // no other place is left to report it
-        }
-        1
+        outcome.inspect_err(|error| {
+            let version = config_version.as_deref().unwrap_or(version::CURRENT);
+            if let Err(failed) = terminal::print(io.stdout, &error_object(error, version)) {
+                let _ = writeln!(io.stderr, "{failed}: {error}"); // no other place is left
+            }
+        })
     }
 
     /// Runs GC with a list that the caller has read, and that records what is removed.
@@ -320,7 +325,7 @@ fn add(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write)
     print_result(cx, result.clone(), stdout).map_err(|error| {
         let at = Detachment { prev_result: Some(result), ..Detachment::from(at) };
         match entry.run(cx, Call::Del(&at)) {
-            Ok(_) => error,
+            Ok(_) => error.undone(),
             Err(failed) => error.with_details(format_args!("undo: {failed}")),
         }
     })

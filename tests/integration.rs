@@ -18,6 +18,7 @@ mod ipam;
 mod layers;
 mod manners;
 mod metrics;
+mod missing_module;
 mod net;
 mod packet_socket;
 mod parallel;

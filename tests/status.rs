@@ -84,7 +84,9 @@ fn a_kernel_without_the_kind_of_link_cannot_serve() {
             };
             assert_not_available(&outcome, &format!("the kernel has no links of type {kind}"));
             let module = if kind == "vlan" { "8021q" } else { kind };
-            assert_eq!(outcome.err().details, format!("is the module {module} available?"));
+            let advice =
+                format!("the kernel's module {module} is missing; load it with: modprobe {module}");
+            assert_eq!(outcome.err().details, advice);
         });
     }
 }

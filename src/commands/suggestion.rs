@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::validate::nearest;
+use crate::terminal::nearest::nearest;
 
 /// Adds the nearest command or option to a mistake in `words`, which begin with the program. The
 /// mistake then ends with a question for it.

@@ -7,6 +7,7 @@ pub mod filter_rule;
 pub mod iptables;
 pub mod link_socket;
 pub mod mac;
+pub mod module;
 pub mod namespaces;
 pub mod netlink;
 pub mod netns;

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::libc;
 
 use crate::error::{Error, Result};
+use crate::net::module;
 
 /// The device whose ioctls create interfaces.
 pub const DEVICE: &str = "/dev/net/tun";
@@ -100,11 +101,7 @@ fn open() -> Result<File> {
 
 fn not_opened(error: &io::Error) -> Error {
     let error = Error::io(format_args!("open {DEVICE}"), error);
-    if error.is_not_found() {
-        error.with_details("is the kernel's module tun there?")
-    } else {
-        error
-    }
+    if error.is_not_found() { error.with_details(module::advice(module::TUN)) } else { error }
 }
 
 fn attach(tun: &File, spec: &TapSpec, extra: libc::c_int) -> Result<(), Errno> {

@@ -268,16 +268,19 @@ impl Runtime<'_> {
         result.convert(version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
     }
 
-    /// Undoes an ADD, unless its only plugin has done so. Returns its error with what failed.
+    /// Undoes an ADD, unless its only plugin has done so. Returns its error with what failed, or as
+    /// it is if there was nothing to undo.
     fn undo_add(&mut self, add: Operation<'_>, result: Option<&Document>, error: Error) -> Error {
-        let failures = if result.is_none() && self.begins_here(add.list) {
+        let is_undone_already = result.is_none() && self.begins_here(add.list);
+        let failures = if is_undone_already {
             Failures::default()
         } else {
             let result = result.filter(|_| has_check(add.list).unwrap_or(false));
             self.try_del_all(Operation { command: Command::Del, ..add }, result)
         };
         let _ = Uninterrupted::was_interrupted(); // drop the signal: report the undo first
-        failures.report(error)
+        let was_nothing = is_undone_already && !error.was_undone;
+        if was_nothing { error } else { failures.report(error) }
     }
 
     /// Runs DEL for all plugins, including those that ADD did not reach, whether or not one fails.
@@ -321,9 +324,10 @@ impl Runtime<'_> {
         let mut stdout = vec![];
         let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
         let execution = Execution { entry, plugins: self.plugins, env, handles: &self.handles };
-        match execution.run(&mut io) {
-            0 => Ok(stdout),
-            status => Err(error_of(entry, status, &stdout)),
+        match execution.attempt(&mut io) {
+            Ok(()) => Ok(stdout),
+            Err(error) if error.was_undone => Err(error_of(entry, &stdout).undone()),
+            Err(_) => Err(error_of(entry, &stdout)),
         }
     }
 
@@ -419,9 +423,8 @@ fn require_check(list: &NetworkList, command: &str) -> Result<()> {
 }
 
 /// The error of a plugin that ran in this process.
-fn error_of(entry: &Entry, status: u8, stdout: &[u8]) -> Error {
-    let status = format!("exit status {status}");
-    delegate::parse_error(Path::new(entry.name), stdout, b"", &status)
+fn error_of(entry: &Entry, stdout: &[u8]) -> Error {
+    delegate::parse_error(Path::new(entry.name), stdout, b"", "exit status 1")
 }
 
 fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {

@@ -5,7 +5,7 @@
 //! of its plugins, [`chain`] runs them all ([`gc`] and [`versions`] are its operations without an
 //! attachment), [`cache`] keeps results, [`lock`] serializes operations on one container,
 //! [`living`] decides which containers are alive, [`find`] finds attachments by what people call a
-//! container, [`leave`] removes what stays when other plugins take over, [`repair`] makes again what
+//! container, [`missing`] advises on a plugin that is not found, [`leave`] removes what stays when other plugins take over, [`repair`] makes again what
 //! the host has lost, and [`parameters`] is what is known of an attachment besides its network.
 
 pub mod cache;
@@ -18,6 +18,7 @@ pub mod leave;
 pub mod list;
 pub mod living;
 mod lock;
+mod missing;
 pub mod parameters;
 pub mod repair;
 pub mod versions;

@@ -13,6 +13,7 @@ use crate::error::{Code, Error, ErrorList, Result};
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Kind};
 use crate::repair::Repairs;
 use crate::rollback::Rollback;
+use crate::terminal::nearest::nearest;
 
 /// The IPAM plugin of a configuration.
 pub struct Ipam<'a> {
@@ -162,7 +163,7 @@ impl Delegate {
             (Ok(program), None) => Ok(Delegate::Program(program)),
             (Ok(program), Some(entry)) => Ok(Delegate::of_both(program, entry)),
             (Err(_), Some(entry)) => Ok(Delegate::Ourselves(entry)),
-            (Err(error), None) => Err(not_found(name, &error)),
+            (Err(error), None) => Err(not_found(cx, name, &error)),
         }
     }
 
@@ -210,14 +211,19 @@ fn of_other_kind(entry: &Entry) -> Error {
     Error::config("ipam.type", problem).expecting("an ipam plugin")
 }
 
-fn not_found(name: &str, error: &Error) -> Error {
-    Error::config(
+fn not_found(cx: &Context<'_>, name: &str, error: &Error) -> Error {
+    let not_found = Error::config(
         "ipam.type",
         format_args!("{name:?} is not a plugin of ours, and not in a directory of CNI_PATH"),
     )
     .with_code(error.code)
     .with_details(error.details())
-    .saying(&error.msg)
+    .saying(&error.msg);
+    let ours = cx.plugins.iter().filter(|entry| entry.kind == Kind::Ipam);
+    match nearest(name, ours.map(|entry| entry.name)) {
+        Some(near) => not_found.with_details(format_args!("did you mean {near:?}?")),
+        None => not_found,
+    }
 }
 
 fn missing() -> Error {

@@ -1,6 +1,7 @@
 //! STATUS: whether the kernel can create the links that ADD needs.
 
 use crate::error::{Code, Error, Result};
+use crate::net::module;
 use crate::plugin::Context;
 
 /// Fails with code 50 if the kernel has no links of this kind.
@@ -14,7 +15,6 @@ pub fn require(cx: &Context<'_>, kind: &str) -> Result<()> {
 }
 
 fn missing(kind: &str) -> Error {
-    let module = if kind == "vlan" { "8021q" } else { kind };
     Error::new(Code::NOT_AVAILABLE, format!("the kernel has no links of type {kind}"))
-        .with_details(format_args!("is the module {module} available?"))
+        .with_details(module::advice(module::of_links(kind)))
 }

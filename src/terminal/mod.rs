@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use crate::error::{Error, Result};
 
 pub mod manual;
+pub mod nearest;
 pub mod style;
 pub mod table;
 pub mod visible;

@@ -84,17 +84,32 @@ fn a_missing_plugin_shows_before_anything_is_done() {
     let bin = host.0.join("bin");
     fs::remove_file(bin.join("c")).unwrap();
     let missing = format!("failed to find plugin \"c\" in path [{}]", bin.display());
-    assert_failed(
-        &host.net(&format!("add net /x {ID}")),
-        &format!("plugin type=\"c\" failed (add): {missing}"),
-        "",
-    );
-    assert_failed(
-        &host.net(&format!("del net /x {ID}")),
-        &format!("plugin type=\"c\" failed (delete): {missing}"),
-        "",
-    );
+    let there = "there are a, b, bandwidth, bridge, dhcp, dummy, firewall, host-device, host-local, ipvlan and 10 more";
+    for (verb, what) in [("add", "add"), ("del", "delete")] {
+        let msg = format!("plugin type=\"c\" failed ({what}): {missing}");
+        assert_failed(&host.net(&format!("{verb} net /x {ID}")), &msg, there);
+    }
     assert_eq!(host.calls(), "");
+}
+
+/// The names of files in the directories count as well as those of the plugins in this binary.
+#[test]
+fn a_misspelt_plugin_is_answered_with_the_probable_one() {
+    let host = Host::new("1.0.0");
+    fs::write(host.0.join("bin/calico-node"), "").unwrap();
+    for (typed, meant) in [("tunning", "tuning"), ("calico_node", "calico-node")] {
+        host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": typed}]}));
+        let searched = format!("in path [{}]", host.0.join("bin").display());
+        let msg = format!(
+            "plugin type={typed:?} failed (add): failed to find plugin {typed:?} {searched}"
+        );
+        let outcome = host.net(&format!("add net /x {ID}"));
+        assert_failed(&outcome, &msg, &format!("did you mean {meant:?}?"));
+    }
+    let ipam = json!({"type": "ptp", "ipam": {"type": "hostlocal"}});
+    host.network(&json!({"cniVersion": "1.1.0", "name": "net", "plugins": [ipam]}));
+    let outcome = host.net("status net");
+    assert!(outcome.stderr.contains("did you mean \"host-local\"?"), "{outcome:?}");
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn nothing_is_undone_when_our_plugin_is_the_first_to_refuse() {
     let outcome = host.net(&format!("add net /nowhere {ID}"));
     let msg = "plugin type=\"ptp\" failed (add): failed to open netns \"/nowhere\": failed to Statfs \"/nowhere\": no such file or \
                directory";
-    let details = "CNI_NETNS: open netns \"/nowhere\": no such file or directory; what was done has been undone";
+    let details = "CNI_NETNS: open netns \"/nowhere\": no such file or directory";
     assert_failed(&outcome, msg, details);
     assert_eq!(host.calls(), "");
     // A refused ADD of an external plugin may have left something.

@@ -8,12 +8,13 @@ mod parts;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::validate::{Trial, nearest};
+use super::validate::Trial;
 use crate::cni::json::Value;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::plugin::{Entry, Kind};
 use crate::terminal::manual::Manual;
+use crate::terminal::nearest::nearest;
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 

@@ -243,7 +243,8 @@ fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>)
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
     let on_failure = on_failure(operator);
     let mut runtime = operator.runtime(plugins, io.stderr)?;
-    let result = runtime.add(&list, &at, on_failure)?;
+    let added = runtime.add(&list, &at, on_failure);
+    let result = added.map_err(|error| runtime.explain(&list, error))?;
     terminal::print(io.stdout, &result.to_text()).map_err(|error| match on_failure {
         OnFailure::Leave => error.with_details("it is attached"),
         OnFailure::Undo => with_undo(error, runtime.del(&list, &at).map(drop)),
@@ -272,15 +273,16 @@ fn run_plugins(
     let list = network::of(operator)?;
     let mut runtime = operator.runtime(plugins, stderr)?;
     if verb == "status" {
-        runtime.status(&list)?;
+        runtime.status(&list).map_err(|error| runtime.explain(&list, error))?;
         return Ok(if operator.wants_json() { ready(&list.name) } else { String::new() });
     }
     let subject = subject::find(operator, NetworkName::parse(&list.name)?, &list)?;
     runtime.cache = subject.cache;
-    let was_there = match verb {
-        "check" => runtime.check(&list, &subject.at, Until::End)?,
-        _ => runtime.del(&list, &subject.at)?,
+    let done = match verb {
+        "check" => runtime.check(&list, &subject.at, Until::End),
+        _ => runtime.del(&list, &subject.at),
     };
+    let was_there = done.map_err(|error| runtime.explain(&list, error))?;
     if !was_there {
         let note = subject::not_attached(operator, &subject.at)?;
         let _ = writeln!(runtime.stderr, "{}", visible(&note)); // for information only

@@ -3,8 +3,8 @@
 use super::checker::{Checker, did_you_mean, is_true};
 use super::document::Spot;
 use super::finding::Note;
-use super::nearest::nearest;
 use super::network::Plugin;
+use crate::terminal::nearest::nearest;
 
 /// A plugin of ours, with the capabilities that it reads.
 pub struct Reader<'a> {

@@ -3,8 +3,8 @@
 use super::checker::{Checker, did_you_mean};
 use super::document::Spot;
 use super::finding::Note;
-use super::nearest::nearest;
 use crate::cni::decode::Shape;
+use crate::terminal::nearest::nearest;
 
 /// The keys that every plugin may have. A single plugin's file also has `name` and `cniVersion`.
 const PLUGIN_KEYS: [&str; 7] =

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::checker::{Checker, did_you_mean};
 use super::document::Spot;
 use super::finding::Note;
-use super::nearest::nearest;
 use crate::cni::delegate;
 use crate::error::Error;
+use crate::terminal::nearest::nearest;
 
 /// The timeout of a program that is asked for its versions.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::nearest::nearest;
 use crate::cni::json::Value;
+use crate::terminal::nearest::nearest;
 
 /// The maximum number of typing errors that are reported for one text.
 const MOST: usize = 20;

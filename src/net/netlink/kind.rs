@@ -134,7 +134,7 @@ impl Netlink {
     /// address and no lower link: a kernel that has the kind refuses it for that, so nothing is
     /// created.
     pub fn has_kind(&self, kind: &str) -> Result<bool> {
-        match self.create(probe(kind), PROBE, kind) {
+        match self.request_link(&probe(kind), PROBE, kind) {
             Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Ok(false),
             Err(e) if e.is_errno(Errno::EPERM) => Err(e),
             Err(_) => Ok(true),

@@ -18,6 +18,7 @@ use super::request::{
 use super::socket::{Netlink, none_if_gone};
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
+use crate::net::module;
 
 /// ifinfomsg.
 const HEADER: usize = 16;
@@ -366,12 +367,26 @@ impl Netlink {
     }
 
     pub(super) fn create(&self, message: LinkMessage, name: &str, kind: &str) -> Result<()> {
-        let what = format_args!("create link {name:?} ({kind})");
-        match self.add(&Request::new(RTM_NEWLINK, &message), what) {
-            Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Err(e.with_details(format_args!(
-                "does the kernel have {kind}, with all that is asked of it?"
-            ))),
+        match self.request_link(&message, name, kind) {
+            Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Err(self.explain_refusal(kind, e)),
             created => created,
+        }
+    }
+
+    pub(super) fn request_link(&self, message: &LinkMessage, name: &str, kind: &str) -> Result<()> {
+        let what = format_args!("create link {name:?} ({kind})");
+        self.add(&Request::new(RTM_NEWLINK, message), what)
+    }
+
+    /// Tells a missing module from properties that the kernel or the lower link lacks: both are
+    /// EOPNOTSUPP.
+    fn explain_refusal(&self, kind: &str, error: Error) -> Error {
+        match self.has_kind(kind) {
+            Ok(false) => error.with_details(module::advice(module::of_links(kind))),
+            // The refusal is the error to report, whether or not this question was answered.
+            Ok(true) | Err(_) => error.with_details(format_args!(
+                "does the kernel have {kind}, with all that is asked of it?"
+            )),
         }
     }
 

@@ -1,0 +1,42 @@
+//! The advice about a plugin that is not found.
+
+use std::path::PathBuf;
+
+use super::chain::Runtime;
+use super::find::listed;
+use super::list::NetworkList;
+use crate::error::{Code, Error};
+use crate::terminal::nearest::nearest;
+
+impl Runtime<'_> {
+    /// The error of an operation on the network. If it may be about a plugin that is not found, its
+    /// details have the name that was probably meant, or the names that there are.
+    pub fn explain(&self, list: &NetworkList, error: Error) -> Error {
+        if error.code != Code::DELEGATE {
+            return error;
+        }
+        match list.plugins.iter().find(|plugin| self.find(&plugin.kind).is_err()) {
+            Some(plugin) => error.with_details(self.advice(&plugin.kind)),
+            None => error,
+        }
+    }
+
+    fn advice(&self, kind: &str) -> String {
+        let mut names: Vec<String> = self.directories().into_iter().flat_map(files).collect();
+        names.extend(self.plugins.iter().map(|entry| entry.name.to_owned()));
+        names.sort();
+        names.dedup();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        match nearest(kind, names.iter().copied()) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("there are {}", listed(&names)),
+        }
+    }
+}
+
+/// The names of the files in a directory; none if it cannot be read, as it has no plugins then.
+fn files(directory: PathBuf) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let files = entries.filter(|entry| entry.path().is_file());
+    files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
