@@ -3,4 +3,5 @@
 pub mod ipam;
 pub mod main;
 pub mod meta;
+mod pairs;
 mod tables;

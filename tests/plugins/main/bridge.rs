@@ -7,7 +7,7 @@ pub mod failed_add;
 pub mod masquerade;
 mod of_others;
 mod undo_race;
-mod vlan;
+pub mod vlan;
 
 pub use self::vlan::filters_vlans;
 

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::bridge::vlan::filters_vlans;
 use crate::support::attachment::for_ours;
 use crate::support::netns::Lab;
 use crate::support::synced::{Synced, attach};
@@ -94,6 +95,37 @@ fn a_bridge_that_is_down_is_set_up() {
         let synced = attach(lab, &[bridge()], "");
         synced.assert_repaired("ip link set pods0 down", &["set bridge \"pods0\" up"]);
         assert_reaches_gateways(&synced);
+        synced.del();
+    });
+}
+
+/// Its interface is a port of the bridge itself, which a deletion of the bridge leaves behind.
+#[test]
+fn the_gateway_of_a_vlan_is_reached_again() {
+    for_ours("bridge", |lab| {
+        if !filters_vlans(lab) {
+            return;
+        }
+        let mut tagged = bridge();
+        tagged["vlan"] = json!(100);
+        let synced = attach(lab, &[tagged], "");
+        assert_reaches_gateways(&synced);
+        let peer = "$(ip -br link show master pods0 type veth | cut -d@ -f1 | while read l; do \
+                    [ -e /sys/class/net/pods0.100 ] && [ $(cat /sys/class/net/$l/iflink) = \
+                    $(cat /sys/class/net/pods0.100/ifindex) ] && echo $l; done)";
+        for fault in [
+            "ip link del pods0".to_owned(),
+            format!("ip link set {peer} nomaster"),
+            format!("bridge vlan del dev {peer} vid 100"),
+            "ip link del pods0.100".to_owned(),
+            "ip link set pods0.100 down".to_owned(),
+        ] {
+            eprintln!("{fault}"); // shown when the case fails
+            let is_new = |fact: &str| fact.contains("pods0") || fact.contains("ifindex");
+            let make = || drop(lab.host.sh(&fault));
+            synced.assert_repaired_but(make, &["give 10.47.0.1/24"], is_new);
+            assert_reaches_gateways(&synced);
+        }
         synced.del();
     });
 }

@@ -175,11 +175,14 @@ pub fn gateways(
     let host = member.host()?;
     let link = match member.conf.gateway_interface() {
         Some(name) => find_gateway_interface(host, &name)?,
-        None => bridge,
+        None => bridge.clone(),
     };
     let addresses = gateway::addresses(result);
     let gateways: Vec<IpAddr> = addresses.iter().map(IpNet::addr).collect();
-    veth::verify_gateways(host, &link, &gateways, container)
+    ErrorList::of([
+        gateway::verify_port(member, &bridge, &link),
+        veth::verify_gateways(host, &link, &gateways, container),
+    ])
 }
 
 /// The bridge's interface in the VLAN, which must be up.

@@ -93,6 +93,38 @@ pub fn ensure<'a>(
     gateway.ensure_addresses(rb).map_err(|e| e.context(address_failure(member.conf)))
 }
 
+/// Verifies that the other end of the VLAN's interface is a port of the bridge in the VLAN. An
+/// interface that was not created here need not have one.
+pub fn verify_port(member: Member<'_>, bridge: &Link, link: &Link) -> Result<()> {
+    let host = member.host()?;
+    let Some(peer) = find_peer(host, link)? else { return Ok(()) };
+    if peer.master != Some(bridge.index) {
+        return Err(not_connected(bridge, link));
+    }
+    vlan::verify(host, &peer, &own_vlan(member.conf))
+}
+
+fn not_connected(bridge: &Link, link: &Link) -> Error {
+    let (bridge, link) = (&bridge.name, &link.name);
+    Error::check(format!("gateway interface {link:?} is not connected to bridge {bridge:?}"))
+}
+
+/// Makes the other end of the VLAN's interface a port of the bridge in the VLAN, if the
+/// configuration names a VLAN and we created the interface.
+pub fn reconnect(member: Member<'_>, bridge: &Link) -> Result<()> {
+    let Some(interface) = VlanInterface::find_wanted(member, bridge) else { return Ok(()) };
+    let host = member.host()?;
+    match find_peer(host, &host.link(&interface.name)?)? {
+        Some(peer) => interface.make_port(host, &peer),
+        None => Ok(()),
+    }
+}
+
+/// The VLAN of the gateway's port.
+fn own_vlan(conf: &Conf) -> [VlanRange; 1] {
+    [VlanRange::one(conf.vlan(), VlanFlags::NativeUntagged)]
+}
+
 /// The reference's words for addresses that cannot be set.
 fn address_failure(conf: &Conf) -> &'static str {
     match conf.gateway_interface() {
@@ -301,8 +333,7 @@ impl<'a> VlanInterface<'a> {
         router_advertisements::ignore(&peer.name)?;
         port::enslave(host, &self.bridge, peer)?;
         let conf = self.member.conf;
-        let vlans = [VlanRange::one(conf.vlan(), VlanFlags::NativeUntagged)];
-        vlan::set(host, peer, &vlans, conf.left_vlan(&self.bridge))
+        vlan::set(host, peer, &own_vlan(conf), conf.left_vlan(&self.bridge))
     }
 
     /// Registers an undo that is skipped if other attachments use the interface.

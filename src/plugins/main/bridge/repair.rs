@@ -117,7 +117,8 @@ impl Lost<'_> {
 
     fn give_addresses(&self) -> Result<()> {
         let bridge = self.member.host()?.link(&self.member.conf.bridge)?;
-        transaction(|rb| gateway::ensure(self.member, &bridge, self.result, rb))
+        transaction(|rb| gateway::ensure(self.member, &bridge, self.result, rb))?;
+        gateway::reconnect(self.member, &bridge)
     }
 }
 

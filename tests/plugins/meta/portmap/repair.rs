@@ -73,7 +73,7 @@ struct Connection {
 
 impl Connection {
     fn open(from: &Namespace, to: &Namespace) -> Connection {
-        let server = to.command("socat").args(["TCP-LISTEN:80,fork,reuseaddr", "PIPE"]).spawn();
+        let server = to.command("socat").args(["TCP-LISTEN:80,reuseaddr", "PIPE"]).spawn();
         let server = server.unwrap();
         let script = format!(
             "until exec 3<>/dev/tcp/{}/8080; do sleep 0.05; done 2>/dev/null
@@ -133,6 +133,7 @@ fn a_busy_connection_survives_where_a_nat_chain_is_left() {
             assert_eq!(synced.net("sync pods").status, 0);
             let after = if answer.is_empty() { "" } else { "after" };
             assert_eq!(connection.echo("after"), after, "{rest}");
+            drop(connection);
             let mut another = Connection::open(&lab.outside, &synced.container);
             assert_eq!(another.echo("again"), "again", "{rest}");
         });
