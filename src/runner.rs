@@ -68,6 +68,11 @@ impl Execution<'_> {
         1
     }
 
+    /// As [`Execution::run`], but returns the error instead of printing it.
+    pub fn attempt(&self, io: &mut Streams<'_>) -> Result<()> {
+        caught(|| self.execute(io, &mut None))
+    }
+
     /// Runs GC with a list that the caller has read, and that records what is removed.
     pub fn collect(&self, config: Vec<u8>, valid: &ValidAttachments) -> Result<()> {
         let config = Config::parse(config)?;
