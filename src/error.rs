@@ -161,10 +161,17 @@ impl Error {
         move |error| Error::io(format_args!("{verb} {}", path.display()), &error)
     }
 
-    /// The same error with more details appended.
+    /// The same error with more details appended, to each of the errors that it reports together.
     #[must_use]
-    pub fn with_details(mut self, more: impl fmt::Display) -> Error {
-        self.advice = joined(&self.advice, &more.to_string());
+    pub fn with_details(self, more: impl fmt::Display) -> Error {
+        let more = more.to_string();
+        self.each(&|error| error.advice = joined(&error.advice, &more))
+    }
+
+    /// The same error, changed in the same way as each of the errors that it reports together.
+    fn each(mut self, change: &dyn Fn(&mut Error)) -> Error {
+        change(&mut self);
+        self.parts.iter_mut().for_each(change);
         self
     }
 
@@ -175,11 +182,11 @@ impl Error {
         self
     }
 
-    /// The same error with what was being done prepended to its message.
+    /// The same error with what was being done prepended to its message, and to those of the errors
+    /// that it reports together.
     #[must_use]
-    pub fn context(mut self, what: impl fmt::Display) -> Error {
-        self.msg = format!("{what}: {}", self.msg);
-        self
+    pub fn context(self, what: impl fmt::Display) -> Error {
+        self.each(&|error| error.msg = format!("{what}: {}", error.msg))
     }
 
     /// The same mistake with what was expected instead. Call it before any other change of the
@@ -464,6 +471,10 @@ mod tests {
         let parts = nested.finish().unwrap_err().into_parts();
         let texts: Vec<String> = parts.iter().map(Error::to_string).collect();
         assert_eq!(texts, ["first", "second", "third"]);
+        let both = ErrorList::of(["a", "b"].map(|text| Err(Error::check(text)))).unwrap_err();
+        let changed = both.context("look").with_details("see x").into_parts();
+        let texts: Vec<String> = changed.iter().map(Error::to_string).collect();
+        assert_eq!(texts, ["look: a; see x", "look: b; see x"], "changes reach each part");
         assert_eq!(Error::new(Code::IO, "x").into_parts(), [Error::new(Code::IO, "x")]);
     }
 

@@ -18,7 +18,8 @@ use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
-use crate::runtime::chain::{OnFailure, Runtime, Until};
+use crate::runtime::chain::{OnFailure, Runtime};
+use crate::runtime::check::Until;
 use crate::runtime::directory;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
@@ -188,7 +189,7 @@ impl Invocation<'_> {
     ) -> Result<String> {
         match self.verb {
             "add" => runtime.add(list, at, OnFailure::Leave).map(|result| result.to_text()),
-            "check" => runtime.check(list, at, Until::OneFails).map(|_| String::new()),
+            "check" => runtime.check(list, at, Until::OneFails)?.finish().map(|_| String::new()),
             "del" => runtime.del(list, at).map(|_| String::new()),
             "gc" => runtime.gc(list, None).map(nothing),
             "status" => runtime.status(list).map(nothing),

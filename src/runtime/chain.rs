@@ -17,7 +17,7 @@ use crate::cni::delegate;
 use crate::cni::env::{Command, Environment};
 use crate::cni::result::Document;
 use crate::cni::version;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Code, Error, Result};
 use crate::file_lock::Patience;
 use crate::net::netns::Netns;
 use crate::plugin::{Entry, Handles};
@@ -47,15 +47,6 @@ struct Operation<'a> {
     command: Command,
     list: &'a NetworkList,
     at: &'a Parameters,
-}
-
-/// How far a CHECK goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// To the first plugin that fails, as with libcni.
-    OneFails,
-    /// To the last plugin: all differences are reported.
-    End,
 }
 
 /// What happens after an ADD that fails half-way.
@@ -131,37 +122,6 @@ impl Runtime<'_> {
         let mut result = self.cached_result(list, at)?;
         let get = Operation { command: Command::Get, list, at };
         self.within(&held.env).add_all(get, &mut result)
-    }
-
-    /// CHECK: every plugin gets the result that ADD returned. Runs no plugin if the network
-    /// disables CHECK. Returns whether the attachment is recorded.
-    pub fn check(&mut self, list: &NetworkList, at: &Parameters, until: Until) -> Result<bool> {
-        require_check(list, "CHECK")?;
-        if list.disable_check {
-            return self.cache.contains(&at.key);
-        }
-        let held = self.hold(Some(at))?;
-        let result = self.cached_result(list, at)?;
-        let check = Operation { command: Command::Check, list, at };
-        self.within(&held.env).check_all(check, result.as_ref(), until)?;
-        Ok(result.is_some())
-    }
-
-    fn check_all(
-        &mut self,
-        check: Operation<'_>,
-        result: Option<&Document>,
-        until: Until,
-    ) -> Result<()> {
-        let mut found = ErrorList::default();
-        for plugin in &check.list.plugins {
-            let checked = self.run_attached(check, plugin, result);
-            let checked = found.push(checked.map_err(|error| reported_by(plugin, error)));
-            if checked.is_none() && until == Until::OneFails {
-                break;
-            }
-        }
-        found.finish()
     }
 
     /// DEL: in reverse order, each plugin with the result that ADD returned, as far as it can be
@@ -413,7 +373,7 @@ fn has_check(list: &NetworkList) -> Result<bool> {
 }
 
 /// Fails unless the network's version has CHECK and GET.
-fn require_check(list: &NetworkList, command: &str) -> Result<()> {
+pub(super) fn require_check(list: &NetworkList, command: &str) -> Result<()> {
     if has_check(list)? {
         return Ok(());
     }

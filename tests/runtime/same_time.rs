@@ -294,8 +294,7 @@ fn a_killed_plugin_is_reported_for_every_operation() {
         ),
     ] {
         let outcome = host.net(&line);
-        let expected =
-            format!("{operation}netplugin failed with no error message: signal: killed\n");
+        let expected = format!("{operation}netplugin failed with no error message: signal: killed");
         assert!(outcome.status == 1 && outcome.stderr.contains(&expected), "{line}: {outcome:?}");
     }
     assert!(

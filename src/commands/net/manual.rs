@@ -33,7 +33,11 @@ fn description(verb: &str) -> &'static [&'static str] {
             &["The name is that of the namespace in ip-netns(8), else that of the pod, else the \
              beginning of the id. Attachments made by cnitool and by runtimes are listed as well."]
         }
-        "check" => &[NAMES],
+        "check" => &[
+            "Each difference from the result of add is a line on stderr, or with -o json an object of \
+             a list on stdout. Arguments are taken from the record.",
+            NAMES,
+        ],
         "inspect" => &[
             "The first argument is a network, with a container if there are several; a container \
              alone; or the name of a record's file.",

@@ -8,6 +8,7 @@
 mod attached;
 mod bandwidth;
 mod capability;
+mod check;
 mod gc;
 mod inspect;
 mod list;
@@ -34,7 +35,7 @@ use crate::cni::json::Value;
 use crate::cni::version;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
-use crate::runtime::chain::{OnFailure, Until};
+use crate::runtime::chain::OnFailure;
 use crate::terminal::table;
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
@@ -231,6 +232,7 @@ fn operate(
         "sync" => return sync::run(operator, plugins, io),
         "gc" => return gc::run(operator, plugins, io).map(|()| 0),
         "add" => return add(operator, plugins, io).map(|()| 0),
+        "check" => return check::run(operator, plugins, io),
         _ => run_plugins(verb, operator, plugins, io.stderr)?,
     };
     terminal::print(io.stdout, &text).map(|()| 0)
@@ -278,14 +280,9 @@ fn run_plugins(
     }
     let subject = subject::find(operator, NetworkName::parse(&list.name)?, &list)?;
     runtime.cache = subject.cache;
-    let done = match verb {
-        "check" => runtime.check(&list, &subject.at, Until::End),
-        _ => runtime.del(&list, &subject.at),
-    };
-    let was_there = done.map_err(|error| runtime.explain(&list, error))?;
-    if !was_there {
-        let note = subject::not_attached(operator, &subject.at)?;
-        let _ = writeln!(runtime.stderr, "{}", visible(&note)); // for information only
+    let done = runtime.del(&list, &subject.at);
+    if !done.map_err(|error| runtime.explain(&list, error))? {
+        subject::tell_not_attached(operator, &subject.at, runtime.stderr)?;
     }
     Ok(String::new())
 }

@@ -1,5 +1,7 @@
 //! The attachment that `check` and `del` are about: what was typed, completed from its record.
 
+use std::io::Write;
+
 use super::operator::Operator;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
@@ -8,6 +10,7 @@ use crate::runtime::cache::Cache;
 use crate::runtime::find::{self, Name, Recorded};
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::Parameters;
+use crate::terminal::visible::visible;
 
 /// An attachment.
 pub struct Subject {
@@ -66,13 +69,20 @@ fn is_empty(arguments: &Value) -> bool {
     matches!(arguments, Value::Object(members) if members.is_empty())
 }
 
-/// What is said about an attachment without a record: the recorded ones of the network.
-pub fn not_attached(operator: &Operator<'_>, at: &Parameters) -> Result<String> {
+/// Says on stderr that the attachment has no record, and lists the recorded ones of the network.
+pub fn tell_not_attached(
+    operator: &Operator<'_>,
+    at: &Parameters,
+    stderr: &mut dyn Write,
+) -> Result<()> {
     let Key { network, ifname, .. } = &at.key;
     let all = find::recorded(&operator.caches()?)?;
     let of_network = all.iter().filter(|recorded| recorded.at.key.network == *network);
     let names: Vec<String> = of_network.map(|recorded| recorded.at.name()).collect();
     let there = find::listed(&names);
     let what = operator.argument("netns");
-    Ok(format!("no attachment of {ifname} of {what} to {network} was recorded; recorded: {there}"))
+    let note =
+        format!("no attachment of {ifname} of {what} to {network} was recorded; recorded: {there}");
+    let _ = writeln!(stderr, "{}", visible(&note)); // for information only
+    Ok(())
 }

@@ -21,7 +21,8 @@ use crate::net::private;
 use crate::net::sysctl::Sysctl;
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
-use crate::runtime::chain::{OnFailure, Runtime, Until};
+use crate::runtime::chain::{OnFailure, Runtime};
+use crate::runtime::check::Until;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::Parameters;
 
@@ -125,7 +126,7 @@ impl<'a> World<'a> {
     /// CHECK.
     pub fn check(&self, network: &Network, container: &Container) -> Result<()> {
         let at = network.parameters(container)?;
-        self.runtime(&mut io::sink()).check(&network.list, &at, Until::End).map(drop)
+        self.runtime(&mut io::sink()).check(&network.list, &at, Until::End)?.finish().map(drop)
     }
 
     /// DEL.

@@ -1,0 +1,116 @@
+//! CHECK of one attachment: each plugin of its network compares the kernel with ADD's result.
+//!
+//! Errors of plugins that run in this process keep their parts, so that each difference can be
+//! reported by itself; the protocol's error object joins them.
+
+use super::chain::{Program, Runtime, reported_by, require_check};
+use super::derive;
+use super::list::{NetworkList, PluginConfig};
+use super::parameters::Parameters;
+use crate::cni::delegate;
+use crate::cni::env::Command;
+use crate::cni::result::Document;
+use crate::error::{Error, ErrorList, Result};
+use crate::runner::Execution;
+use crate::terminal::Streams;
+
+/// How far a CHECK goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// To the first plugin that fails, as with libcni.
+    OneFails,
+    /// To the last plugin: all differences are reported.
+    End,
+}
+
+/// What a CHECK has found.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Whether the attachment is recorded.
+    pub is_recorded: bool,
+    /// The error of each plugin that has failed.
+    failures: Vec<(PluginConfig, Error)>,
+}
+
+/// One difference between the attachment and its result.
+#[derive(Debug, PartialEq)]
+pub struct Difference {
+    /// The type of the plugin that has found it.
+    pub plugin: String,
+    /// What differs.
+    pub error: Error,
+}
+
+impl Checked {
+    /// Success, or all that was found as one error. Returns whether the attachment is recorded.
+    pub fn finish(self) -> Result<bool> {
+        let failures = self.failures.into_iter();
+        ErrorList::of(failures.map(|(plugin, error)| Err(reported_by(&plugin, error))))?;
+        Ok(self.is_recorded)
+    }
+
+    /// Each difference by itself, in the order of the plugins.
+    pub fn differences(&self) -> Vec<Difference> {
+        self.failures.iter().flat_map(|(plugin, error)| of_plugin(plugin, error)).collect()
+    }
+}
+
+fn of_plugin(plugin: &PluginConfig, error: &Error) -> impl Iterator<Item = Difference> {
+    let parts = error.clone().into_parts().into_iter();
+    parts.map(|error| Difference { plugin: plugin.kind.clone(), error })
+}
+
+impl Runtime<'_> {
+    /// CHECK: every plugin gets the result that ADD returned. Runs no plugin if the network
+    /// disables CHECK.
+    pub fn check(&mut self, list: &NetworkList, at: &Parameters, until: Until) -> Result<Checked> {
+        require_check(list, "CHECK")?;
+        if list.disable_check {
+            let is_recorded = self.cache.contains(&at.key)?;
+            return Ok(Checked { is_recorded, ..Checked::default() });
+        }
+        let held = self.hold(Some(at))?;
+        let result = self.cached_result(list, at)?;
+        let subject = Subject { list, at, result: result.as_ref() };
+        let failures = self.within(&held.env).check_all(subject, until);
+        Ok(Checked { is_recorded: result.is_some(), failures })
+    }
+
+    fn check_all(&mut self, subject: Subject<'_>, until: Until) -> Vec<(PluginConfig, Error)> {
+        let mut failures = vec![];
+        for plugin in &subject.list.plugins {
+            if let Err(error) = self.check_by(plugin, subject) {
+                failures.push((plugin.clone(), error));
+                if until == Until::OneFails {
+                    break;
+                }
+            }
+        }
+        failures
+    }
+
+    fn check_by(&mut self, plugin: &PluginConfig, subject: Subject<'_>) -> Result<()> {
+        let Subject { list, at, result } = subject;
+        let config = derive::for_attachment(list, plugin, result, &at.capability_args);
+        let env = self.environment(Command::Check, Some(at));
+        match self.find(&plugin.kind)? {
+            Program::File(program) => {
+                delegate::exec(&program, &env, &config, self.handles.clock()).map(drop)
+            }
+            Program::Own(entry) => {
+                let (stdin, stdout) = (&mut config.as_slice(), &mut std::io::sink());
+                let mut io = Streams { stdin, stdout, stderr: self.stderr };
+                let (plugins, env, handles) = (self.plugins, &env, &self.handles);
+                Execution { entry, plugins, env, handles }.attempt(&mut io)
+            }
+        }
+    }
+}
+
+/// The attachment that is checked.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    list: &'a NetworkList,
+    at: &'a Parameters,
+    result: Option<&'a Document>,
+}
