@@ -1,6 +1,7 @@
 //! `cni-multi net …` from the outside: its output and its errors.
 
 mod capability;
+mod exec;
 mod gc;
 mod inspect;
 mod kernel;
