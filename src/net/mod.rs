@@ -17,4 +17,5 @@ pub mod packet_socket;
 pub mod private;
 pub mod sysctl;
 pub mod sysfs;
+pub mod temporary;
 pub mod tuntap;

@@ -55,8 +55,9 @@ fn unshare_all() -> io::Result<()> {
     }
 }
 
+/// Moves this process, or this thread if it then ends, into new namespaces.
 #[expect(clippy::disallowed_methods, reason = "the whole process moves, and never returns")]
-fn leave(namespaces: CloneFlags) -> nix::Result<()> {
+pub(super) fn leave(namespaces: CloneFlags) -> nix::Result<()> {
     unshare(namespaces)
 }
 

@@ -9,9 +9,10 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
+use super::forwarding::Forwarding;
 use super::trace::{self, Trace};
 use crate::error::{Code, Error, Result};
 
@@ -75,6 +76,26 @@ impl Child {
         let ended = wait_for(self.0).map_err(|e| Error::kernel("wait for a process", e));
         std::mem::forget(self);
         ended
+    }
+
+    /// Waits until it ends, and forwards signals to it.
+    pub fn wait_forwarding(self, signals: &Forwarding) -> Result<Ended> {
+        let ended = self.ended_forwarding(signals);
+        std::mem::forget(self);
+        ended.map_err(|e| Error::kernel("wait for a process", e))
+    }
+
+    fn ended_forwarding(&self, signals: &Forwarding) -> nix::Result<Ended> {
+        loop {
+            match waitpid(self.0, Some(WaitPidFlag::WNOHANG))? {
+                WaitStatus::Exited(_, status) => return Ok(Ended::Exited(status as u8)),
+                WaitStatus::Signaled(_, signal, _) => return Ok(Ended::Killed(signal)),
+                _ => (), // it runs, or is stopped
+            }
+            if let Some(signal) = signals.next()? {
+                let _ = kill(self.0, signal); // it may have ended
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@ pub mod child;
 pub mod clock;
 pub mod dbus;
 pub mod directory_watch;
+pub mod forwarding;
 pub mod local_stream;
 pub mod process;
 pub mod random;

@@ -79,7 +79,7 @@ impl Uninterrupted {
 
 /// Whether the parent made the process ignore the signal, as nohup(1) does. A blocked signal is
 /// queued even if it is ignored, so it must not be blocked.
-fn is_ignored(signal: Signal) -> bool {
+pub(super) fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: the call only queries the action, and there is room for the answer.
     let asked = unsafe { libc::sigaction(signal as c_int, std::ptr::null(), action.as_mut_ptr()) };

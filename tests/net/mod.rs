@@ -2,6 +2,7 @@
 
 mod capability;
 mod check;
+mod exec;
 mod gc;
 mod inspect;
 mod kernel;

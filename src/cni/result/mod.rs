@@ -129,6 +129,15 @@ impl Document {
         Ok(document.map_err(ResultError::Decode)?.labelled(version))
     }
 
+    /// The resolver settings.
+    pub fn dns(&self) -> &Dns {
+        match self {
+            Document::V02(result) => &result.dns,
+            Document::V04(result) => &result.dns,
+            Document::V1(result) => &result.dns,
+        }
+    }
+
     /// The same result as a document of `version`; no version means 0.1.0. A document of the same
     /// version is returned unchanged.
     pub fn convert(self, version: &str) -> Result<Document, ResultError> {

@@ -8,7 +8,7 @@ pub fn of(verb: &str) -> Manual {
     Manual {
         description: description(verb),
         examples,
-        exit_status: if verb == "sync" { EXIT_OF_SYNC } else { SUCCESS_FAILURE_OR_USAGE },
+        exit_status: exit_status(verb),
         files: FILES,
         environment: if CALLS_PLUGINS.contains(&verb) { ENVIRONMENT } else { &ENVIRONMENT[..1] },
         see_also: &["cni.conflist(5)", "cni-multi-validate(1)", "ip-netns(8)"],
@@ -16,7 +16,15 @@ pub fn of(verb: &str) -> Manual {
 }
 
 /// The commands that call plugins.
-const CALLS_PLUGINS: [&str; 7] = ["", "add", "check", "del", "gc", "sync", "status"];
+const CALLS_PLUGINS: [&str; 8] = ["", "add", "check", "del", "exec", "gc", "sync", "status"];
+
+fn exit_status(verb: &str) -> Terms {
+    match verb {
+        "exec" => EXIT_OF_EXEC,
+        "sync" => EXIT_OF_SYNC,
+        _ => SUCCESS_FAILURE_OR_USAGE,
+    }
+}
 
 fn description(verb: &str) -> &'static [&'static str] {
     match verb {
@@ -43,6 +51,14 @@ fn description(verb: &str) -> &'static [&'static str] {
              alone; or the name of a record's file.",
             NAMES,
         ],
+        "exec" => &[
+            "The namespace is new, and has lo and the interface. The command has a mount namespace of \
+             its own, in which /sys shows the links of the network namespace and /etc/resolv.conf has \
+             the resolver settings of the result, if it has any.",
+            "SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to the command. When \
+             it has ended, the namespace is detached. Processes that it leaves in the background run \
+             on, without the network.",
+        ],
         "gc" => {
             &["An attachment is detached if its namespace is gone. Then each plugin removes what \
              belongs to none of the attachments that remain."]
@@ -63,7 +79,7 @@ const NAMES: &str = "A container is found by the name of its namespace as ip-net
     namespace/pod of Kubernetes, whichever program has attached it.";
 
 /// Each command with its examples.
-const PAGES: [(&str, Terms); 10] = [
+const PAGES: [(&str, Terms); 11] = [
     (
         "",
         &[
@@ -90,6 +106,16 @@ const PAGES: [(&str, Terms); 10] = [
         ],
     ),
     ("del", &[("cni-multi net del pods blue", "Detach the namespace blue.")]),
+    (
+        "exec",
+        &[
+            ("cni-multi net exec pods -- ip address", "Show what a container of the network gets."),
+            (
+                "cni-multi net exec pods --publish 8080:80 -- python3 -m http.server 80",
+                "Try a published port.",
+            ),
+        ],
+    ),
     (
         "gc",
         &[
@@ -139,6 +165,15 @@ const EXIT_OF_SYNC: Terms = &[
     ("1", "Something could not be repaired; the errors are on stderr."),
     ("2", "The command line is invalid."),
     ("3", "With --dry-run: something is missing."),
+];
+
+const EXIT_OF_EXEC: Terms = &[
+    ("2", "The command line is invalid."),
+    ("125", "The namespace could not be made, attached or detached; the error is on stderr."),
+    ("126", "The command could not be started."),
+    ("127", "The command was not found."),
+    ("128+n", "Signal n has ended the command."),
+    ("else", "That of the command."),
 ];
 
 const FILES: Terms = &[

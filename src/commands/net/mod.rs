@@ -9,6 +9,7 @@ mod attached;
 mod bandwidth;
 mod capability;
 mod check;
+mod exec;
 mod gc;
 mod inspect;
 mod list;
@@ -22,10 +23,11 @@ mod publish;
 mod subject;
 mod sync;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use self::operator::Operator;
 use crate::cni::answer::ErrorObject;
@@ -41,7 +43,7 @@ use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
 /// Each command with its purpose and its arguments; `?` follows an optional one.
-const COMMANDS: [(&str, &str, &str); 9] = [
+const COMMANDS: [(&str, &str, &str); 10] = [
     (
         "add",
         "Attach a namespace and print the result; a failure is undone",
@@ -59,6 +61,12 @@ const COMMANDS: [(&str, &str, &str); 9] = [
         "Detach a namespace",
         "network container ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
          output",
+    ),
+    (
+        "exec",
+        "Run a command in a temporary namespace that is attached to a network",
+        "network command ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path \
+         cache-dir",
     ),
     (
         "gc",
@@ -88,7 +96,7 @@ const COMMANDS: [(&str, &str, &str); 9] = [
 const ALIASES: [(&str, &str); 2] = [("del", "rm"), ("list", "ls")];
 
 /// Every argument with its short form, the name of its value (empty for a flag), and its purpose.
-const ARGUMENTS: [(&str, &str, &str, &str); 22] = [
+const ARGUMENTS: [(&str, &str, &str, &str); 23] = [
     ("network", "", "NETWORK", "Name of the network, as in its configuration"),
     ("netns", "", "NETNS", "Namespace: a path, or a name from `ip netns`"),
     (
@@ -98,6 +106,7 @@ const ARGUMENTS: [(&str, &str, &str, &str); 22] = [
         "Container: name or path of its namespace, one of its processes, id or its beginning, or namespace/pod",
     ),
     ("subject", "", "NETWORK|NETNS|CONTAINER", "Network, or a container of any network"),
+    ("command", "", "COMMAND", "Command with its arguments, after `--`"),
     ("ifname", "i", "NAME", "Name of the interface in the namespace [CNI_IFNAME, else eth0]"),
     ("container-id", "", "ID", "Id of the container [derived from the path of the namespace]"),
     ("args", "", "K=V;K=V", "Arguments for plugins [CNI_ARGS]"),
@@ -181,11 +190,19 @@ fn argument(word: &'static str) -> Arg {
     let name = word.trim_end_matches('?');
     let (_, short, value, help) =
         ARGUMENTS.iter().find(|known| known.0 == name).unwrap_or(&ARGUMENTS[0]); // a test covers all
-    if let Some((_, id)) = POSITIONAL.iter().find(|(known, _)| *known == name) {
-        return Arg::new(*id).help(*help).value_name(*value).required(name == word);
+    let arg = Arg::new(name).help(*help);
+    if name == "command" {
+        return rest_of_line(arg.value_name(*value));
     }
-    let option = Arg::new(name).help(*help).long(name).short(short.chars().next());
-    with_value(option, name, value)
+    if let Some((_, id)) = POSITIONAL.iter().find(|(known, _)| *known == name) {
+        return arg.id(*id).value_name(*value).required(name == word);
+    }
+    with_value(arg.long(name).short(short.chars().next()), name, value)
+}
+
+/// The argument that takes all words after `--`.
+fn rest_of_line(arg: Arg) -> Arg {
+    arg.required(true).num_args(1..).last(true).value_parser(value_parser!(OsString))
 }
 
 /// The option with a value of this name; a flag if the name is empty.
@@ -207,7 +224,7 @@ pub fn run(
     let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap requires one
     let operator = Operator { matches, env };
     let (done, status) = match operator.require_readable() {
-        Ok(()) => (operate(verb, &operator, plugins, io), 1),
+        Ok(()) => (operate(verb, &operator, plugins, io), status_of_failure(verb)),
         Err(error) => (Err(error), 2),
     };
     let error = match done {
@@ -216,6 +233,11 @@ pub fn run(
     };
     let _ = io.stderr.write_all(error_text(&error, operator.wants_json()).as_bytes()); // the status says it too
     status
+}
+
+/// The exit status of a command that has failed.
+fn status_of_failure(verb: &str) -> u8 {
+    if verb == "exec" { exec::FAILED } else { 1 }
 }
 
 /// Returns the exit status of a command that has succeeded.
@@ -231,6 +253,7 @@ fn operate(
         "inspect" => inspect::show(operator)?,
         "sync" => return sync::run(operator, plugins, io),
         "gc" => return gc::run(operator, plugins, io).map(|()| 0),
+        "exec" => return exec::run(operator, plugins, io),
         "add" => return add(operator, plugins, io).map(|()| 0),
         "check" => return check::run(operator, plugins, io),
         _ => run_plugins(verb, operator, plugins, io.stderr)?,

@@ -126,17 +126,28 @@ impl Operator<'_> {
 
     /// The parameters of one attachment.
     pub fn parameters(&self, network: NetworkName, list: &NetworkList) -> Result<Parameters> {
+        let netns = self.netns()?;
+        let container_id = self.container_id(|| parameters::container_id(&netns))?;
+        self.parameters_of(network, list, (netns, container_id))
+    }
+
+    /// The parameters of an attachment of this namespace and container.
+    pub fn parameters_of(
+        &self,
+        network: NetworkName,
+        list: &NetworkList,
+        (netns, container_id): (String, ContainerId),
+    ) -> Result<Parameters> {
         let capability_args = capability::args(self, list)?;
         let args = parameters::parse_args(&self.option("args", "CNI_ARGS", ""))?;
         let ifname = IfName::parse(&self.option("ifname", "CNI_IFNAME", "eth0"))?;
-        let netns = self.netns()?;
-        let container_id = self.container_id(&netns)?;
         Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
     }
 
-    fn container_id(&self, netns: &str) -> Result<ContainerId> {
+    /// The container's id from the command line, else this one.
+    pub fn container_id(&self, usual: impl FnOnce() -> Result<ContainerId>) -> Result<ContainerId> {
         match self.argument("container-id") {
-            "" => parameters::container_id(netns),
+            "" => usual(),
             id => ContainerId::parse(id),
         }
     }

@@ -1,0 +1,152 @@
+//! `net exec`: runs a command in a temporary namespace that is attached to a network.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use super::error_text;
+use super::network;
+use super::operator::Operator;
+use crate::cni::attachment::{ContainerId, NetworkName};
+use crate::cni::result::Dns;
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::temporary::Temporary;
+use crate::plugin::Entry;
+use crate::runtime::chain::OnFailure;
+use crate::sys::child::{Child, Ended};
+use crate::sys::forwarding::Forwarding;
+use crate::sys::process::Uninterrupted;
+use crate::sys::random::Random;
+use crate::terminal::Streams;
+
+/// The exit status if the namespace could not be made, attached or detached. This and the next two
+/// are those of env(1) and nohup(1).
+pub const FAILED: u8 = 125;
+/// The exit status if the command was found and could not be started.
+const NOT_STARTED: u8 = 126;
+/// The exit status if the command was not found.
+const NOT_FOUND: u8 = 127;
+/// What a shell adds to the number of the signal that ended a command.
+const BY_SIGNAL: u8 = 128;
+
+/// Attaches, runs the command, and detaches whatever has become of it. Returns the exit status.
+pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<u8> {
+    let list = network::of(operator)?;
+    let signals = Forwarding::begin()?;
+    let netns = Temporary::create()?;
+    let of_container = (netns.path(), operator.container_id(container_id)?);
+    let at = operator.parameters_of(NetworkName::parse(&list.name)?, &list, of_container)?;
+    let mut runtime = operator.runtime(plugins, io.stderr)?;
+    let result = runtime.add(&list, &at, OnFailure::Undo)?;
+    let mut errors = ErrorList::default();
+    let command = Started { words: words(operator), netns: &netns, signals: &signals };
+    let ended = errors.push(command.run(result.dns(), runtime.stderr));
+    errors.push(runtime.del(&list, &at));
+    errors.finish()?;
+    Ok(ended.map_or(FAILED, status_of))
+}
+
+/// An id that no earlier attachment has: the record of one may still be there.
+fn container_id() -> Result<ContainerId> {
+    ContainerId::parse(&format!("exec-{}-{:016x}", std::process::id(), Random::new().number()))
+}
+
+fn words<'a>(operator: &Operator<'a>) -> Vec<&'a OsString> {
+    operator.matches.get_many("command").unwrap_or_default().collect()
+}
+
+fn status_of(ended: Ended) -> u8 {
+    match ended {
+        Ended::Exited(status) => status,
+        Ended::Killed(signal) => BY_SIGNAL + signal as u8,
+    }
+}
+
+/// A command in a namespace.
+struct Started<'a> {
+    words: Vec<&'a OsString>,
+    netns: &'a Temporary,
+    signals: &'a Forwarding,
+}
+
+impl Started<'_> {
+    /// Runs the command, unless a signal has arrived before.
+    fn run(&self, dns: &Dns, stderr: &mut dyn Write) -> Result<Ended> {
+        let resolv_conf = resolv_conf(dns)?;
+        if Uninterrupted::was_interrupted() {
+            return Err(Error::new(Code::TRY_AGAIN, "interrupted"));
+        }
+        let child = Child::start(|| {
+            let (error, status) = self.become_command(resolv_conf.as_deref());
+            let _ = stderr.write_all(error_text(&error, false).as_bytes()); // the status says it too
+            status
+        })?;
+        child.wait_forwarding(self.signals)
+    }
+
+    /// Makes this process the command. Returns the error if it could not, with the exit status.
+    fn become_command(&self, resolv_conf: Option<&str>) -> (Error, u8) {
+        self.signals.unblock();
+        if let Err(error) = self.netns.enter(resolv_conf) {
+            return (error, FAILED);
+        }
+        let Some((program, arguments)) = self.words.split_first() else {
+            return (Error::new(Code::BUG, "no command"), FAILED); // clap requires one
+        };
+        not_started(program, &Command::new(program).args(arguments).exec())
+    }
+}
+
+fn not_started(program: &OsString, error: &io::Error) -> (Error, u8) {
+    let status = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_STARTED };
+    (Error::io(format_args!("run {program:?}"), error), status)
+}
+
+/// The text of /etc/resolv.conf for the settings in a result; None if there are none.
+fn resolv_conf(dns: &Dns) -> Result<Option<String>> {
+    let mut lines = vec![];
+    lines.extend(dns.nameservers.iter().map(|server| ("nameserver", server.clone())));
+    lines.push(("domain", dns.domain.clone()));
+    lines.push(("search", dns.search.join(" ")));
+    lines.push(("options", dns.options.join(" ")));
+    lines.retain(|(_, value)| !value.is_empty());
+    match lines.iter().find(|(_, value)| value.contains(char::is_control)) {
+        Some((key, value)) => Err(not_a_line(key, value)),
+        None if lines.is_empty() => Ok(None),
+        None => Ok(Some(lines.iter().map(|(key, value)| format!("{key} {value}\n")).collect())),
+    }
+}
+
+/// A value with a line break would add settings that the result does not have.
+fn not_a_line(key: &str, value: &str) -> Error {
+    let problem = format!("dns of the result: {key} {value:?} has control characters");
+    Error::new(Code::DECODE, problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_a_result_are_lines_of_resolv_conf() {
+        let dns = Dns {
+            nameservers: vec!["10.1.0.1".into(), "fd00::1".into()],
+            domain: "example.com".into(),
+            search: vec!["a.example.com".into(), "example.com".into()],
+            options: vec!["ndots:5".into(), "edns0".into()],
+        };
+        let text = "nameserver 10.1.0.1\nnameserver fd00::1\ndomain example.com\n\
+                    search a.example.com example.com\noptions ndots:5 edns0\n";
+        assert_eq!(resolv_conf(&dns).unwrap().as_deref(), Some(text));
+        assert_eq!(resolv_conf(&Dns::default()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_line_break_in_a_setting_is_an_error() {
+        let dns = Dns { domain: "a\nnameserver 192.0.2.1".into(), ..Dns::default() };
+        let problem =
+            r#"dns of the result: domain "a\nnameserver 192.0.2.1" has control characters"#;
+        assert_eq!(resolv_conf(&dns).unwrap_err().msg, problem);
+    }
+}
