@@ -117,6 +117,11 @@ impl Name {
         Name { shortest, ..self }
     }
 
+    /// Whether it is the name, the path or the process of a namespace that exists.
+    pub fn is_there(&self) -> bool {
+        self.namespace.is_some()
+    }
+
     /// Those of the items that the name fits best. `at` is the attachment of an item.
     pub fn best_of<T>(&self, items: Vec<T>, at: fn(&T) -> Option<&Parameters>) -> Vec<T> {
         let fits: Vec<Option<Fit>> =
@@ -194,6 +199,11 @@ pub fn netns_name(path: &str) -> Option<&str> {
     let dirs = [NETNS_DIR, OLDER_NETNS_DIR];
     let name = dirs.iter().find_map(|dir| path.strip_prefix(dir)?.strip_prefix('/'))?;
     Some(name).filter(|name| !name.is_empty() && !name.contains('/'))
+}
+
+/// The name of the attachment's namespace in `ip netns`, or the container's id.
+pub fn name_of(at: &Parameters) -> &str {
+    netns_name(&at.netns).unwrap_or(at.key.container_id.as_str())
 }
 
 /// The path without the older path of `/run`.

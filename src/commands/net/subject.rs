@@ -71,13 +71,8 @@ pub fn not_attached(operator: &Operator<'_>, at: &Parameters) -> Result<String> 
     let Key { network, ifname, .. } = &at.key;
     let all = find::recorded(&find::caches(&operator.cache())?)?;
     let of_network = all.iter().filter(|recorded| recorded.at.key.network == *network);
-    let names: Vec<&str> = of_network.map(|recorded| name_of(&recorded.at)).collect();
+    let names: Vec<&str> = of_network.map(|recorded| find::name_of(&recorded.at)).collect();
     let there = if names.is_empty() { "nothing".to_owned() } else { find::listed(&names) };
     let what = operator.argument("netns");
     Ok(format!("no attachment of {ifname} of {what} to {network} was recorded; recorded: {there}"))
-}
-
-/// The name of the namespace in `ip netns`, or the container's id.
-fn name_of(at: &Parameters) -> &str {
-    find::netns_name(&at.netns).unwrap_or(at.key.container_id.as_str())
 }
