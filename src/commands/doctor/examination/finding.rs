@@ -132,7 +132,7 @@ impl Finding {
 
 /// The findings of a run.
 #[derive(Debug, Default)]
-pub struct Findings(Vec<Finding>);
+pub struct Findings(pub Vec<Finding>);
 
 impl Findings {
     /// Adds a finding.
@@ -154,4 +154,13 @@ impl Findings {
 pub fn text_of(error: &Error) -> String {
     let details = error.details();
     if details.is_empty() { error.msg.clone() } else { format!("{}; {details}", error.msg) }
+}
+
+/// A word as a shell reads it back.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@%+,:=-".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    ["'", &word.replace('\'', r"'\''"), "'"].concat()
 }

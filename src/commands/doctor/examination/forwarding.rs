@@ -12,7 +12,7 @@ const OFF_V4: Fault = Fault::error("D220", "IPv4 forwarding is off");
 const OFF_V6: Fault = Fault::error("D221", "IPv6 forwarding is off");
 
 /// The examination.
-pub const EXAMINATION: Examination = Examination { faults: &[&OFF_V4, &OFF_V6], examine };
+pub const EXAMINATION: Examination = Examination { faults: || vec![&OFF_V4, &OFF_V6], examine };
 
 fn examine(node: &Node<'_>, findings: &mut Findings) {
     for (family, fault) in [(Family::V4, &OFF_V4), (Family::V6, &OFF_V6)] {

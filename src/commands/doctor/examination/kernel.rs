@@ -8,7 +8,7 @@ use crate::commands::doctor::need::{Lack, Need};
 const MISSING: Fault = Fault::error("D210", "the kernel lacks what a configured plugin needs");
 
 /// The examination.
-pub const EXAMINATION: Examination = Examination { faults: &[&MISSING], examine };
+pub const EXAMINATION: Examination = Examination { faults: || vec![&MISSING], examine };
 
 /// The plugins, each with what it needs of the kernel.
 const NEEDS: [(&str, &[Need]); 12] = [

@@ -5,6 +5,7 @@
 //! add it to [`EXAMINATIONS`]; docs/findings.md has a row for each code. Nothing is changed.
 
 mod attachment;
+mod configuration;
 #[expect(clippy::module_inception, reason = "what an examination is")]
 mod examination;
 mod finding;
@@ -25,8 +26,12 @@ use crate::runtime::find::{self, Name};
 use crate::terminal::style::Style;
 
 /// Everything that is examined, in the order of the codes.
-const EXAMINATIONS: &[Examination] =
-    &[records::EXAMINATION, kernel::EXAMINATION, forwarding::EXAMINATION];
+const EXAMINATIONS: &[Examination] = &[
+    configuration::EXAMINATION,
+    records::EXAMINATION,
+    kernel::EXAMINATION,
+    forwarding::EXAMINATION,
+];
 
 /// How the findings are printed.
 #[derive(Clone, Copy)]
@@ -53,8 +58,8 @@ pub fn run(request: &Request<'_>, format: Format) -> Result<(String, bool)> {
 
 /// Every kind of fault.
 pub fn faults() -> impl Iterator<Item = &'static Fault> {
-    let found = EXAMINATIONS.iter().flat_map(|examination| examination.faults);
-    node::FAULTS.iter().chain(found).copied()
+    let found = EXAMINATIONS.iter().flat_map(|examination| (examination.faults)());
+    node::FAULTS.iter().copied().chain(found)
 }
 
 /// Fails if neither a container nor a namespace has the name.

@@ -1,7 +1,7 @@
 //! D18x: what is recorded of attachments.
 
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, text_of};
+use super::finding::{Fault, Finding, Findings, Object, quoted, text_of};
 use super::node::{Node, Reader};
 use crate::runtime::cache::Found;
 use crate::runtime::find;
@@ -12,7 +12,7 @@ const NO_RESULT: Fault = Fault::warning("D182", "a record has no result that can
 
 /// The examination.
 pub const EXAMINATION: Examination =
-    Examination { faults: &[&NOT_ATTACHED, &UNREADABLE, &NO_RESULT], examine };
+    Examination { faults: || vec![&NOT_ATTACHED, &UNREADABLE, &NO_RESULT], examine };
 
 fn examine(node: &Node<'_>, findings: &mut Findings) {
     let subject = &node.request.subject;
@@ -46,7 +46,10 @@ fn unreadable(found: &Found) -> Option<Finding> {
     let error = found.record.as_ref().err()?;
     let file = found.file.display();
     let evidence = format!("{file}: {}; gc keeps what it may belong to", text_of(error));
-    Some(Finding::new(&UNREADABLE, Object::Node, evidence).fix(format!("sudo rm {file}")))
+    Some(
+        Finding::new(&UNREADABLE, Object::Node, evidence)
+            .fix(format!("sudo rm {}", quoted(&file.to_string()))),
+    )
 }
 
 fn not_attached(node: &Node<'_>) -> Finding {
@@ -60,7 +63,9 @@ fn not_attached(node: &Node<'_>) -> Finding {
     let evidence = format!("no attachment of {subject} is recorded");
     let finding = Finding::new(&NOT_ATTACHED, object, evidence);
     match networks.first() {
-        Some(network) => finding.fix(format!("sudo cni-multi net add {network} {subject}")),
+        Some(network) => {
+            finding.fix(format!("sudo cni-multi net add {network} {}", quoted(subject)))
+        }
         None => finding.fix("configure a network: cni-multi example bridge host-local"),
     }
 }
