@@ -141,8 +141,16 @@ fn request<'a>(
         conf_dir: host.conf_dir,
         cache: host.cache,
         plugin_path: plugin_path(if typed.is_empty() { usual } else { &typed }, env)?,
-        subject: text(matches, "subject").to_owned(),
+        subject: subject(matches)?,
     })
+}
+
+/// The container; empty if none is typed.
+fn subject(matches: &ArgMatches) -> Result<String> {
+    match matches.get_one::<String>("subject").map(String::as_str) {
+        Some("") => Err(Error::config("NETNS|CONTAINER", "empty, expected a name")),
+        typed => Ok(typed.unwrap_or_default().to_owned()),
+    }
 }
 
 fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
