@@ -6,15 +6,23 @@
 
 mod attachment;
 mod configuration;
+mod conntrack;
+mod dns;
 #[expect(clippy::module_inception, reason = "what an examination is")]
 mod examination;
 mod finding;
 mod forwarding;
 mod kernel;
+mod leftovers;
 mod node;
+mod packet_filters;
+mod plugin_dirs;
 mod records;
 mod report;
 mod request;
+mod resolver;
+mod source_check;
+mod storage;
 
 use self::examination::Examination;
 pub use self::finding::Fault;
@@ -31,6 +39,13 @@ const EXAMINATIONS: &[Examination] = &[
     records::EXAMINATION,
     kernel::EXAMINATION,
     forwarding::EXAMINATION,
+    storage::EXAMINATION,
+    plugin_dirs::EXAMINATION,
+    conntrack::EXAMINATION,
+    packet_filters::EXAMINATION,
+    leftovers::EXAMINATION,
+    source_check::EXAMINATION,
+    dns::EXAMINATION,
 ];
 
 /// How the findings are printed.
