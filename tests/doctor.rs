@@ -2,6 +2,7 @@
 //! module makes the faults of one family of findings and sees their codes.
 
 mod configuration;
+mod dns;
 mod names;
 mod node;
 mod page;

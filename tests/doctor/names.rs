@@ -47,3 +47,40 @@ fn records_that_cannot_be_read_are_findings() {
         .finds("cd /var/lib/cni/results; sed -i 's/\"result\":/\"was\":/' pods-cnitool-*", "D182");
     assert_eq!(finding["scope"], "attachment");
 }
+
+#[test]
+fn a_fact_that_cannot_be_read_is_a_finding() {
+    let site = Site::with_bridge("10.180.20.0/24");
+    let finding = site.finds("touch /var/lib/cni/results", "D201");
+    assert!(finding["evidence"].as_str().unwrap().contains("/var/lib/cni/results"), "{finding}");
+}
+
+#[test]
+fn a_plugin_that_only_we_can_run_is_a_finding() {
+    let site = Site::with_bridge("10.180.21.0/24");
+    site.lab.host.sh("mkdir /run/bin");
+    let site = Site { plugin_path: "/run/bin".to_owned(), ..site };
+    let findings = site.findings("");
+    let finding = findings.iter().find(|it| it["code"] == "D118").unwrap();
+    site.fix(finding);
+    assert_eq!(site.codes(""), [""; 0]);
+}
+
+#[test]
+fn the_report_has_a_line_for_each_finding_and_its_fix() {
+    let site = Site::with_bridge("10.180.22.0/24");
+    let _container = site.attached("pods");
+    site.lab.host.sh("echo 0 >/proc/sys/net/ipv4/ip_forward");
+    let text = String::from_utf8(site.run("doctor").stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "node     error  D220  sysctl net/ipv4/ip_forward is 0, and 1 attachment needs it",
+            "                      fix: sudo sysctl -w net/ipv4/ip_forward=1",
+            "network  ok           pods in /run/net.d",
+            "others   ok           1 of 1 attachments have no finding",
+            "1 error",
+        ]
+    );
+}

@@ -11,6 +11,8 @@ use crate::support::netns::{Container, Lab};
 /// A host with a directory of networks.
 pub struct Site {
     pub lab: Lab,
+    /// CNI_PATH.
+    pub plugin_path: String,
 }
 
 impl Site {
@@ -18,7 +20,7 @@ impl Site {
     pub fn empty() -> Site {
         let lab = Lab::new(Peer::Ours);
         lab.host.sh("mkdir -p /run/net.d");
-        Site { lab }
+        Site { lab, plugin_path: farm().display().to_string() }
     }
 
     /// A host with the network `pods` of bridge and host-local in a subnet such as `10.9.7.0/24`.
@@ -41,8 +43,8 @@ impl Site {
 
     /// Runs a command of the binary.
     pub fn run(&self, line: &str) -> Output {
-        let variables = format!("NETCONFPATH=/run/net.d CNI_PATH={}", farm().display());
-        self.lab.host.try_sh(&format!("{variables} {} {line}", binary().display()))
+        let program = binary();
+        self.lab.host.try_sh(&format!("{} {} {line}", self.variables(), program.display()))
     }
 
     /// A container that is attached to the network.

@@ -7,7 +7,7 @@ use super::attachment::Attachment;
 use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, quoted};
 use super::node::{Node, Reader};
-use super::resolver::{Resolver, Resolvers, Source};
+use super::resolver::{PORT, Resolver, Resolvers, Source, is_served};
 use crate::error::Result;
 use crate::net::netns::Netns;
 use crate::runtime::find;
@@ -126,7 +126,7 @@ impl Case<'_> {
     }
 
     fn examine_loopback(&self, server: IpAddr, file: &str, findings: &mut Findings) {
-        let is_served = self.netns.enter(|| super::resolver::is_served(server));
+        let is_served = self.netns.enter(|| is_served(server, PORT));
         if Reader(findings).keep(is_served.map(|is_served| !is_served)) {
             let evidence = format!(
                 "{file} has {server}, and nothing listens there: that address is the container's own"

@@ -15,7 +15,7 @@ use crate::plain_file;
 const LARGEST: usize = 64 * 1024;
 
 /// The port of DNS.
-const PORT: u16 = 53;
+pub const PORT: u16 = 53;
 
 /// Where a resolv.conf is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +111,8 @@ fn server(line: &str) -> Option<IpAddr> {
     address.split('%').next()?.parse().ok()
 }
 
-/// Whether a socket of this namespace listens for DNS at the address, or at all addresses.
-pub fn is_served(server: IpAddr) -> Result<bool> {
+/// Whether a socket of this thread's namespace receives datagrams for the address.
+pub fn is_served(server: IpAddr, port: u16) -> Result<bool> {
     for name in ["udp", "udp6"] {
         let file = PathBuf::from("/proc/thread-self/net").join(name);
         let table = match fs::read_to_string(&file) {
@@ -120,8 +120,7 @@ pub fn is_served(server: IpAddr) -> Result<bool> {
             table => table.map_err(Error::at_path("read", &file))?,
         };
         let mut sockets = table.lines().skip(1).filter_map(local_address);
-        let is_its =
-            |(ip, port): (IpAddr, u16)| port == PORT && (ip == server || ip.is_unspecified());
+        let is_its = |(ip, at): (IpAddr, u16)| at == port && (ip == server || ip.is_unspecified());
         if sockets.any(is_its) {
             return Ok(true);
         }
@@ -154,6 +153,14 @@ mod tests {
         let servers = resolver(Source::Named, PathBuf::new(), text).servers;
         let expected: Vec<IpAddr> = vec!["10.0.0.1".parse().unwrap(), "fe80::1".parse().unwrap()];
         assert_eq!(servers, expected);
+    }
+
+    #[test]
+    fn a_socket_serves_its_address_and_no_other() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        assert!(is_served("127.0.0.1".parse().unwrap(), port).unwrap());
+        assert!(!is_served("127.0.0.53".parse().unwrap(), port).unwrap());
     }
 
     #[test]
