@@ -101,7 +101,7 @@ fn a_directory_that_others_may_write_is_found_and_fixed() {
 /// A plugin directory as `install` makes it.
 fn installed(block: u8) -> Site {
     let site = Site::with_bridge(&format!("10.180.{block}.0/24"));
-    let install = format!("{} install /run/bin --no-path", binary().display());
+    let install = format!("{} install --no-path --dir /run/bin", binary().display());
     site.lab.host.sh(&install);
     Site { plugin_path: "/run/bin".to_owned(), ..site }
 }

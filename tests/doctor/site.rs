@@ -106,10 +106,20 @@ impl Site {
     pub fn fix(&self, finding: &Value) {
         let dir = binary().parent().unwrap().display().to_string();
         let fix = finding["fix"].as_str().unwrap();
-        let variables = format!("NETCONFPATH=/run/net.d CNI_PATH={}", farm().display());
-        self.lab
-            .host
-            .sh(&format!("sudo() {{ \"$@\"; }}; export PATH={dir}:$PATH {variables}; {fix}"));
+        let variables = self.variables();
+        let sudo = "sudo() { \"$@\"; }";
+        self.lab.host.sh(&format!("{sudo}; export PATH={dir}:$PATH {variables}; {fix}"));
+    }
+
+    fn variables(&self) -> String {
+        format!("NETCONFPATH=/run/net.d CNI_PATH={}", self.plugin_path)
+    }
+
+    /// Gives the host an /etc of its own.
+    pub fn with_own_etc(self) -> Site {
+        let copy = "mkdir /run/etc; cp -a /etc/. /run/etc 2>/dev/null; mount --bind /run/etc /etc";
+        self.lab.host.sh(copy);
+        self
     }
 }
 

@@ -126,5 +126,5 @@ fn off(mistake: &validate::Finding) -> String {
 /// The command that installs the plugins in the first plugin directory.
 fn install(node: &Node<'_>) -> String {
     let dir = node.request.plugin_dirs().into_iter().next().unwrap_or_default();
-    format!("sudo cni-multi install {}", quoted(&dir.to_string_lossy()))
+    format!("sudo cni-multi install --no-path --dir {}", quoted(&dir.to_string_lossy()))
 }

@@ -28,7 +28,10 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
             examine_dir(node, &dir, findings);
         } else {
             let evidence = format!("{} is in the plugin path", dir.display());
-            let fix = format!("sudo cni-multi install {}", quoted(&dir.to_string_lossy()));
+            let fix = format!(
+                "sudo cni-multi install --no-path --dir {}",
+                quoted(&dir.to_string_lossy())
+            );
             findings.add(Finding::new(&NO_DIRECTORY, Object::Node, evidence).fix(fix));
         }
     }
@@ -80,6 +83,6 @@ fn examine_names(node: &Node<'_>, dir: &Path, findings: &mut Findings) {
         return;
     }
     let evidence = format!("{} in {} are not links to {BINARY}", foreign.join(", "), dir.display());
-    let fix = format!("sudo cni-multi install {}", quoted(&dir.to_string_lossy()));
+    let fix = format!("sudo cni-multi install --no-path --dir {}", quoted(&dir.to_string_lossy()));
     findings.add(Finding::new(&FOREIGN, Object::Node, evidence).fix(fix));
 }
