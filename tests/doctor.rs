@@ -1,6 +1,7 @@
 //! `cni-multi doctor`: the selftest passes here, finds what does not work, and leaves nothing; each
 //! module makes the faults of one family of findings and sees their codes.
 
+mod bundle;
 mod configuration;
 mod dns;
 mod names;

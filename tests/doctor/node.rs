@@ -211,3 +211,18 @@ fn a_strict_source_check_of_a_second_network_is_found_and_fixed() {
     let finding = site.finds_and_fixes(&format!("{strict}1"), "D280");
     assert_eq!(finding["ifname"], "net1");
 }
+
+#[test]
+fn a_lower_link_that_is_missing_or_down_is_found_and_fixed() {
+    let site = Site::with_bridge("10.180.23.0/24");
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.180.24.9/32"}]});
+    site.lab.host.sh("ip link add low0 type bridge; ip link set low0 up");
+    site.configure("stacked", &json!([{"type": "macvlan", "master": "low0", "ipam": ipam}]));
+    let others: Vec<String> = site.codes("");
+    if others == ["D210"] {
+        return skip("macvlan");
+    }
+    let finding = site.finds_and_fixes("ip link set low0 down", "D212");
+    assert_eq!((&finding["scope"], &finding["network"]), (&json!("network"), &json!("stacked")));
+    site.finds("ip link set low0 name low1", "D211");
+}

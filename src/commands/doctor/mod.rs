@@ -4,7 +4,7 @@ mod examination;
 mod need;
 mod selftest;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -23,7 +23,7 @@ pub const MANUAL: Manual = Manual {
     description: &[
         "Finds out why a container, or this node, has no network: reads configurations, records, \
          leases, links, routes and rules, and prints a finding for each fault, with a code, what \
-         was seen and the command that repairs it. Nothing is changed, and no packet is sent. A \
+         was seen and the command that repairs it. Nothing is changed, and no packet is sent. --bundle writes the findings with versions, configurations, records, links, addresses, routes and rules into a new file that only its owner can read. A \
          container is called by the name or the path of its namespace, a process in it, its id or \
          the beginning of that, or namespace/pod. docs/findings.md has every code.",
         "With --selftest it tries every plugin. The namespaces are those of a host, of a machine \
@@ -37,6 +37,10 @@ pub const MANUAL: Manual = Manual {
     examples: &[
         ("cni-multi doctor", "Examine this node and all of its attachments."),
         ("cni-multi doctor red", "Examine one container, and the node."),
+        (
+            "cni-multi doctor red --bundle red.txt",
+            "Write it with all facts into a file, for an issue.",
+        ),
         ("cni-multi doctor --selftest", "Try every plugin on this kernel."),
         ("cni-multi doctor --selftest -o json", "The same, for a program."),
     ],
@@ -65,6 +69,7 @@ const PLUGIN_DIR: &str = "/opt/cni/bin";
 pub fn command() -> Command {
     let subject = Arg::new("subject").value_name("NETNS|CONTAINER").conflicts_with("selftest");
     let selftest = Arg::new("selftest").long("selftest").action(ArgAction::SetTrue);
+    let bundle = Arg::new("bundle").long("bundle").value_name("FILE").conflicts_with("selftest");
     let path = Arg::new("plugin-path").long("plugin-path").value_name("DIRS");
     let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
     Command::new("doctor")
@@ -74,6 +79,7 @@ pub fn command() -> Command {
                 .help("The container to examine: a name, a path, a process, an id or a pod [all]"),
         )
         .arg(selftest.help("Attach, check with packets and detach each plugin; leaves nothing"))
+        .arg(bundle.help("Write all that was looked at into a new file, for an issue"))
         .args(ipam::directories())
         .arg(path.help("Plugin directories, colon-separated [CNI_PATH, else /opt/cni/bin]"))
         .arg(output.help("Output format: text or json [text]"))
@@ -142,6 +148,7 @@ fn request<'a>(
         cache: host.cache,
         plugin_path: plugin_path(if typed.is_empty() { usual } else { &typed }, env)?,
         subject: subject(matches)?,
+        bundle: matches.get_one::<String>("bundle").map(PathBuf::from),
     })
 }
 

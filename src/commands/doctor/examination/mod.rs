@@ -5,6 +5,7 @@
 //! add it to [`EXAMINATIONS`]; docs/findings.md has a row for each code. Nothing is changed.
 
 mod attachment;
+mod bundle;
 mod configuration;
 mod conntrack;
 mod dns;
@@ -14,6 +15,7 @@ mod finding;
 mod forwarding;
 mod kernel;
 mod leftovers;
+mod lower_links;
 mod node;
 mod packet_filters;
 mod plugin_dirs;
@@ -30,6 +32,7 @@ use self::finding::Findings;
 use self::node::Node;
 pub use self::request::Request;
 use crate::error::{Code, Error, Result};
+use crate::plain_file;
 use crate::runtime::find::{self, Name};
 use crate::terminal::style::Style;
 
@@ -38,6 +41,7 @@ const EXAMINATIONS: &[Examination] = &[
     configuration::EXAMINATION,
     records::EXAMINATION,
     kernel::EXAMINATION,
+    lower_links::EXAMINATION,
     forwarding::EXAMINATION,
     storage::EXAMINATION,
     plugin_dirs::EXAMINATION,
@@ -64,6 +68,10 @@ pub fn run(request: &Request<'_>, format: Format) -> Result<(String, bool)> {
     require_subject(&node)?;
     EXAMINATIONS.iter().for_each(|examination| (examination.examine)(&node, &mut findings));
     let findings = findings.sorted();
+    if let Some(file) = &request.bundle {
+        let text = bundle::text(&node, &report::text(&node, &findings, Style::PLAIN));
+        plain_file::create(file, text.as_bytes()).map_err(Error::at_path("create", file))?;
+    }
     let text = match format {
         Format::Text(style) => report::text(&node, &findings, style),
         Format::Json => report::json(&findings),

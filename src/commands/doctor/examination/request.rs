@@ -20,6 +20,8 @@ pub struct Request<'a> {
     pub plugin_path: String,
     /// The container; empty for all of the node.
     pub subject: String,
+    /// The file for everything that is looked at, which must not exist.
+    pub bundle: Option<PathBuf>,
 }
 
 impl Request<'_> {
