@@ -11,6 +11,7 @@ fn a_bundle_has_all_facts_and_replaces_nothing() {
     let container = site.attached("pods");
     container.sh("ip link set eth0 alias \"$(printf 'a\\033[2Jb')\"");
     site.lab.host.sh("echo 0 >/proc/sys/net/ipv4/ip_forward");
+    container.sh("nft add table inet probe");
     let line = format!("doctor {} --bundle /run/bundle.txt", container.netns);
     let output = site.run(&line);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -25,7 +26,9 @@ fn a_bundle_has_all_facts_and_replaces_nothing() {
         " 10.183.1.1/24",
         " eth0 veth up mtu 1500 ",
         "route 0.0.0.0/0 via 10.183.1.1 dev eth0 table 254",
-        "== nftables",
+        "== rules of the host\n",
+        "table inet probe",
+        "== rules of container c1\n",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }

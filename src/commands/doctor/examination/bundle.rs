@@ -1,11 +1,14 @@
 //! `--bundle`: everything that was looked at, in one text for an issue.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::attachment::Attachment;
+use super::finding::text_of;
 use super::node::Node;
 use crate::error::{Error, Result};
 use crate::net::netlink::{Address, FoundRoute, Link};
+use crate::net::nft::Nft;
 use crate::plain_file;
 use crate::runtime::directory;
 use crate::terminal::visible::push_visible;
@@ -19,7 +22,7 @@ pub fn text(node: &Node<'_>, report: &str) -> String {
     let links = Links { links: &node.links, addresses: &node.addresses, routes: &node.routes };
     bundle.section("host", &links.text());
     node.attachments.iter().for_each(|attachment| write_attachment(attachment, &mut bundle));
-    bundle.section("nftables", &rules(node).unwrap_or_else(|error| error.to_string()));
+    bundle.section("rules of the host", &or_problem(rules()));
     bundle.0
 }
 
@@ -88,6 +91,10 @@ fn write_attachment(attachment: &Attachment, bundle: &mut Bundle) {
     let gone = || format!("{} is gone, or cannot be read", attachment.at().netns);
     let title = format!("container {}", attachment.name());
     bundle.section(&title, &inside.map_or_else(gone, |links| links.text()));
+    if let Some(netns) = &attachment.netns {
+        let title = format!("rules of container {}", attachment.name());
+        bundle.section(&title, &or_problem(netns.enter(rules)));
+    }
 }
 
 /// What a namespace has.
@@ -137,15 +144,23 @@ impl Links<'_> {
     }
 }
 
-/// The rules as nft(8) prints them; without that program in the kernel's form.
-fn rules(node: &Node<'_>) -> Result<String> {
-    let printed = Command::new("nft").args(["list", "ruleset"]).stdin(Stdio::null()).output();
-    match (printed, &node.nft) {
-        (Ok(output), _) if output.status.success() => {
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        }
-        (_, Some(nft)) => Ok(nft.ruleset()?.join("\n")),
-        (Ok(output), None) => Ok(String::from_utf8_lossy(&output.stderr).into_owned()),
-        (Err(error), None) => Err(Error::io("run nft", &error)),
-    }
+/// Where nft(8) is. PATH is not searched: this runs as root.
+const NFT: [&str; 3] = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"];
+
+/// The rules of this thread's namespace as nft(8) prints them; without that program in the kernel's
+/// form.
+fn rules() -> Result<String> {
+    let Some(program) = NFT.iter().find(|program| Path::new(program).is_file()) else {
+        let Some(nft) = Nft::open_if_there()? else { return Ok("not in this kernel".to_owned()) };
+        return Ok(nft.ruleset()?.join("\n"));
+    };
+    let printed = Command::new(program).args(["list", "ruleset"]).stdin(Stdio::null()).output();
+    let printed = printed.map_err(Error::at_path("run", Path::new(program)))?;
+    let text = if printed.status.success() { printed.stdout } else { printed.stderr };
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The text, or why there is none.
+fn or_problem(text: Result<String>) -> String {
+    text.unwrap_or_else(|error| text_of(&error))
 }
