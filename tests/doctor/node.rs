@@ -226,3 +226,24 @@ fn a_lower_link_that_is_missing_or_down_is_found_and_fixed() {
     assert_eq!((&finding["scope"], &finding["network"]), (&json!("network"), &json!("stacked")));
     site.finds("ip link set low0 name low1", "D211");
 }
+
+/// The chains that the reference's bridge makes with `ipMasq`, of a container without a record.
+#[test]
+fn chains_of_the_reference_are_found_and_fixed() {
+    let site = Site::empty();
+    let mut plugin = bridge("pods0", "10.180.24.0/24");
+    (plugin["ipMasq"], plugin["ipMasqBackend"]) = (json!(true), json!("iptables"));
+    site.configure("pods", &json!([plugin]));
+    let container = site.attached("pods");
+    let left = site.lab.host.sh("iptables-save -t nat");
+    assert!(left.contains("CNI-"), "{left}");
+    assert_eq!(site.codes(""), [""; 0]);
+    site.lab.host.sh("rm -r /var/lib/cni/results /var/lib/cni/networks/pods");
+    container.vanish();
+    let findings = site.findings("");
+    let finding = findings.iter().find(|it| it["code"] == "D270").expect("the chain is found");
+    assert!(finding["evidence"].to_string().contains("CNI-"), "{finding}");
+    site.fix(finding);
+    assert!(!site.lab.host.sh("iptables-save -t nat").contains("CNI-"));
+    assert_eq!(site.codes(""), [""; 0]);
+}
