@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::site::{Site, bridge};
 use crate::docs::Page;
 use crate::support::call::{binary, farm};
 
@@ -59,4 +60,17 @@ fn every_mistake_that_validate_finds_has_a_code() {
     let all: BTreeSet<String> = codes.into_values().collect();
     let unseen: Vec<&String> = all.difference(&seen).collect();
     assert_eq!(unseen, ["not-on-path"], "another test has it");
+}
+
+#[test]
+fn the_file_of_a_second_network_of_one_name_is_put_away() {
+    let site = Site::with_bridge("10.180.30.0/24");
+    let other = json!({"cniVersion": "1.1.0", "name": "pods",
+        "plugins": [bridge("pods1", "10.180.31.0/24")]});
+    let write = format!("echo '{other}' >/run/net.d/z.conflist");
+    let finding = site.finds_and_fixes(&write, "D104");
+    let evidence = finding["evidence"].as_str().unwrap();
+    assert!(evidence.starts_with("/run/net.d/z.conflist:1:"), "{evidence}");
+    assert!(evidence.ends_with("; by its name, /run/net.d/pods.conflist is found"), "{evidence}");
+    assert_eq!(finding["network"], "pods");
 }

@@ -187,7 +187,7 @@ fn what_gone_containers_have_left_is_found_and_fixed() {
     let site = Site::with_bridge("10.180.18.0/24");
     let container = site.attached("pods");
     assert_eq!(site.codes(""), [""; 0]);
-    container.vanish();
+    site.vanish(&container);
     let findings = site.findings("");
     let finding = findings.iter().find(|it| it["code"] == "D270").unwrap();
     assert_eq!((&finding["scope"], &finding["network"]), (&json!("network"), &json!("pods")));
@@ -239,7 +239,7 @@ fn chains_of_the_reference_are_found_and_fixed() {
     assert!(left.contains("CNI-"), "{left}");
     assert_eq!(site.codes(""), [""; 0]);
     site.lab.host.sh("rm -r /var/lib/cni/results /var/lib/cni/networks/pods");
-    container.vanish();
+    site.vanish(&container);
     let findings = site.findings("");
     let finding = findings.iter().find(|it| it["code"] == "D270").expect("the chain is found");
     assert!(finding["evidence"].to_string().contains("CNI-"), "{finding}");

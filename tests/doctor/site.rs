@@ -61,6 +61,18 @@ impl Site {
         assert!(output.status.success(), "{output:?}");
     }
 
+    /// Destroys the container's namespace and waits until the kernel has removed the host's end.
+    pub fn vanish(&self, container: &Container) {
+        let links = "ls /sys/class/net | wc -l";
+        let before = self.lab.host.sh(links);
+        container.vanish();
+        let wait = format!(
+            "for _ in $(seq 200); do [ $({links}) -lt {} ] && exit 0; sleep 0.1; done; exit 1",
+            before.trim()
+        );
+        self.lab.host.sh(&wait);
+    }
+
     /// The findings about the node and everything on it, or about one container. The exit status is
     /// 1 if there are any, else 0.
     #[track_caller]

@@ -7,6 +7,7 @@ use super::finding::{Fault, Finding, Findings, Object, quoted};
 use super::node::{Node, Reader};
 use crate::commands::validate;
 use crate::runtime::chain::Runtime;
+use crate::runtime::directory;
 
 /// The codes of `validate`, each with its fault.
 static FAULTS: [(&str, Fault); 34] = [
@@ -75,14 +76,29 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
 
 fn finding(node: &Node<'_>, fault: &'static Fault, mistake: &validate::Finding) -> Finding {
     let object = Object::Network(network_of(node, &mistake.file));
-    let finding = Finding::new(fault, object, evidence(mistake));
-    finding.fix(fix(node, mistake))
+    let mut evidence = evidence(mistake);
+    if let Some(file) = used_instead(node, mistake) {
+        evidence.push_str(&format!("; by its name, {} is found", file.display()));
+    }
+    Finding::new(fault, object, evidence).fix(fix(node, mistake))
 }
 
-/// The network in the file, else the file.
+/// Of two files with one network, that which a search by name finds.
+fn used_instead<'n>(node: &'n Node<'_>, mistake: &validate::Finding) -> Option<&'n Path> {
+    if mistake.code != "duplicate-name" {
+        return None;
+    }
+    let list = directory::load(Path::new(&mistake.file)).ok()?;
+    let used = node.networks.iter().find(|network| network.list.name == list.name);
+    used.map(|network| network.file.as_path())
+}
+
+/// The network in the file; the file if it has none that loads.
 fn network_of(node: &Node<'_>, file: &str) -> String {
-    let found = node.networks.iter().find(|network| network.file == Path::new(file));
-    found.map_or_else(|| file.to_owned(), |network| network.list.name.clone())
+    let path = Path::new(file);
+    let found = node.networks.iter().find(|network| network.file == path);
+    let name = found.map(|network| network.list.name.clone());
+    name.or_else(|| Some(directory::load(path).ok()?.name)).unwrap_or_else(|| file.to_owned())
 }
 
 /// The place as an editor reads it, and what is wrong there.
@@ -105,6 +121,7 @@ fn evidence(mistake: &validate::Finding) -> String {
 fn fix(node: &Node<'_>, mistake: &validate::Finding) -> String {
     let file = quoted(&mistake.file);
     match (mistake.code, mistake.place) {
+        ("duplicate-name", _) if is_used(node, mistake) => "sudo cni-multi net list".to_owned(),
         ("duplicate-name" | "not-read", _) => format!("sudo mv {file} {}", quoted(&off(mistake))),
         ("no-plugin" | "not-on-path", _) => install(node),
         ("no-files", _) => format!(
@@ -115,6 +132,11 @@ fn fix(node: &Node<'_>, mistake: &validate::Finding) -> String {
         (_, (0, _)) => format!("cni-multi validate {file}"),
         (_, (line, _)) => format!("sudo vi +{line} {file}"),
     }
+}
+
+/// Whether a search by name finds this file, so that the other one is in excess.
+fn is_used(node: &Node<'_>, mistake: &validate::Finding) -> bool {
+    used_instead(node, mistake) == Some(Path::new(&mistake.file))
 }
 
 /// A name that no runtime reads, nor `validate` takes for a configuration.

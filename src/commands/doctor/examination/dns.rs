@@ -140,7 +140,7 @@ impl Case<'_> {
         let at = self.attachment.at();
         let ips = self.attachment.result.iter().flat_map(|result| &result.ips);
         let gateway = ips.filter_map(|ip| ip.gateway).next();
-        let (netns, ifname) = (quoted(&at.netns), at.key.ifname.as_str());
+        let (netns, ifname) = (quoted(&at.netns), quoted(at.key.ifname.as_str()));
         match gateway {
             Some(gateway) => format!(
                 "sudo nsenter --net={netns} ip route add default via {gateway} dev {ifname}"

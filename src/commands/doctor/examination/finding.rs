@@ -164,3 +164,42 @@ pub fn quoted(word: &str) -> String {
     }
     ["'", &word.replace('\'', r"'\''"), "'"].concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_a_quoted_word_back() {
+        assert_eq!(quoted("/run/netns/red-1.2"), "/run/netns/red-1.2");
+        assert_eq!(quoted("net1;reboot"), "'net1;reboot'");
+        assert_eq!(quoted("it's $(id)"), r"'it'\''s $(id)'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn errors_come_before_warnings_and_the_node_before_its_containers() {
+        const BAD: Fault = Fault::error("D009", "bad");
+        const ODD: Fault = Fault::warning("D001", "odd");
+        let at = |name: &str| Object::Attachment {
+            container: name.to_owned(),
+            network: "pods".to_owned(),
+            ifname: "eth0".to_owned(),
+        };
+        let mut findings = Findings::default();
+        for (fault, object) in [
+            (&ODD, at("red")),
+            (&BAD, at("red")),
+            (&ODD, Object::Node),
+            (&BAD, Object::Network("pods".to_owned())),
+        ] {
+            findings.add(Finding::new(fault, object, ""));
+        }
+        let order: Vec<String> = findings
+            .sorted()
+            .iter()
+            .map(|it| format!("{} {}", it.object.label(), it.fault.code))
+            .collect();
+        assert_eq!(order, ["node D001", "network D009", "red D009", "red D001"]);
+    }
+}

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, Object};
 use super::node::{Network, Node, Reader};
+use crate::cni::attachment::NetworkName;
 use crate::error::Result;
 use crate::runtime::chain::Runtime;
 use crate::runtime::find::listed;
@@ -20,7 +21,8 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
     if !node.request.subject.is_empty() {
         return; // what a gone container has left is no fault of this one
     }
-    for network in &node.networks {
+    let has_name = |network: &&Network| NetworkName::parse(&network.list.name).is_ok();
+    for network in node.networks.iter().filter(has_name) {
         let left = Reader(findings).keep(left(node, network));
         if left.is_empty() {
             continue;

@@ -27,7 +27,9 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         let key = &attachment.at().key;
         let fix = format!(
             "sudo cni-multi net inspect {} --container-id {} -i {}",
-            key.network, key.container_id, key.ifname
+            key.network,
+            key.container_id,
+            quoted(key.ifname.as_str())
         );
         findings.add(Finding::new(&NO_RESULT, attachment.object(), evidence).fix(fix));
     }

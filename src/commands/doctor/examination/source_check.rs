@@ -75,7 +75,8 @@ fn finding(attachment: &Attachment) -> Finding {
         "rp_filter of {ifname} is 1, and the default route is by another interface: packets from \
          outside of {network} are dropped; the plugin sbr gives it routes of its own"
     );
-    let netns = quoted(&at.netns);
-    let fix = format!("sudo nsenter --net={netns} sysctl -w net/ipv4/conf/{ifname}/rp_filter=2");
+    let (netns, setting) = (quoted(&at.netns), Sysctl::ipv4_conf(ifname, "rp_filter"));
+    let change = quoted(&format!("{setting}=2"));
+    let fix = format!("sudo nsenter --net={netns} sysctl -w {change}");
     Finding::new(&STRICT, attachment.object(), evidence).fix(fix)
 }
