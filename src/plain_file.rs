@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
 
 /// The flags with which every file of ours is opened.
@@ -27,8 +27,21 @@ pub fn read_configuration(path: &Path) -> io::Result<Vec<u8>> {
     read_with(OFlag::O_NONBLOCK, path, LARGEST_CONFIGURATION)
 }
 
+/// Reads a file of another process's root directory, such as `/proc/4711/root`. Links in it lead to
+/// where that process finds them, never to a file of ours.
+pub fn read_below(root: &Path, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let root = File::open(root)?;
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    read_regular(File::from(openat2(&root, path, how)?), limit)
+}
+
 fn read_with(flags: OFlag, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    read_regular(OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?, limit)
+}
+
+fn read_regular(file: File, limit: usize) -> io::Result<Vec<u8>> {
     let size = require_regular(&file)?.len();
     if size > limit as u64 {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge));

@@ -317,6 +317,20 @@ impl Iptables<'_> {
         }
     }
 
+    /// Whether the chain of the kernel's has policy DROP.
+    pub fn is_dropping(&self, table: &str, chain: &str) -> Result<bool> {
+        let seconds = self.programs.seconds();
+        let output = self.run("", &["-w", &seconds, "-t", table, "-S", chain], "")?;
+        let policy = format!("-P {chain} DROP");
+        match output.status.code() {
+            Some(0) => {
+                Ok(output.stdout.split(|byte| *byte == b'\n').any(|l| l == policy.as_bytes()))
+            }
+            Some(1) => Ok(false),
+            _ => Err(self.failed("list chain", chain, &output)),
+        }
+    }
+
     /// Applies the lines of `iptables-restore` that `plan` returns, all or none. A lock keeps other
     /// processes of ours from changing rules between the plan and the change. If another program
     /// changed them and a line fails for that reason, the plan is made again.

@@ -145,6 +145,11 @@ impl Name {
         Name { shortest, ..self }
     }
 
+    /// Whether it is the name, the path or the process of a namespace that exists.
+    pub fn is_there(&self) -> bool {
+        self.namespace.is_some()
+    }
+
     /// Those of the items that the name fits best. `at` is the attachment of an item.
     pub fn best_of<T>(&self, items: Vec<T>, at: fn(&T) -> Option<&Parameters>) -> Vec<T> {
         let fits: Vec<Option<Fit>> =

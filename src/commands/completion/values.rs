@@ -122,7 +122,7 @@ impl Place<'_> {
     }
 
     fn namespaces_elsewhere(&self) -> Vec<Value> {
-        if !["check", "del", "inspect"].contains(&self.line.verb()) {
+        if !["check", "del", "doctor", "inspect"].contains(&self.line.verb()) {
             return vec![];
         }
         let attached = self.attached().into_iter().map(|at| at.netns);

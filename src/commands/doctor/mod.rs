@@ -1,55 +1,99 @@
 //! `cni-multi doctor`: looks for what is wrong on this machine.
 
+mod examination;
+mod need;
 mod selftest;
+
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use self::examination::{Fault, Format, Request};
+use super::{ipam, plugin_path, typed_or_variable};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
-use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
+use crate::terminal::style::Style;
 use crate::terminal::visible::visible;
+use crate::terminal::{self, Streams};
 
 /// Its page of the manual.
 pub const MANUAL: Manual = Manual {
     description: &[
-        "The namespaces are those of a host, of a machine outside and of containers. Two containers \
-         ping each other, a published port is reached from outside, a rate is measured, an ADD fails \
-         and another is killed; then each plugin is attached, checked with packets and detached. \
-         Nothing of it reaches the machine's own network, but for modules that the kernel loads: \
-         those of dummy and ifb make dummy0, ifb0 and ifb1 there.",
-        "Where reference plugins are installed, a chain is run by both, side by side.",
+        "Finds out why a container, or this node, has no network: reads configurations, records, \
+         leases, links, routes and rules, and prints a finding for each fault, with a code, what \
+         was seen and the command that repairs it. Nothing is changed, and no packet is sent. --bundle writes the findings with versions, configurations, records, links, addresses, routes and rules into a new file that only its owner can read. A \
+         container is called by the name or the path of its namespace, a process in it, its id or \
+         the beginning of that, or namespace/pod. docs/findings.md has every code.",
+        "With --selftest it tries every plugin. The namespaces are those of a host, of a machine \
+         outside and of containers. Two containers ping each other, a published port is reached \
+         from outside, a rate is measured, an ADD fails and another is killed; then each plugin is \
+         attached, checked with packets and detached. Nothing of it reaches the machine's own \
+         network, but for modules that the kernel loads: those of dummy and ifb make dummy0, ifb0 \
+         and ifb1 there. Where reference plugins are installed, a chain is run by both, side by \
+         side.",
     ],
     examples: &[
+        ("cni-multi doctor", "Examine this node and all of its attachments."),
+        ("cni-multi doctor red", "Examine one container, and the node."),
+        (
+            "cni-multi doctor red --bundle red.txt",
+            "Write it with all facts into a file, for an issue.",
+        ),
         ("cni-multi doctor --selftest", "Try every plugin on this kernel."),
         ("cni-multi doctor --selftest -o json", "The same, for a program."),
     ],
     exit_status: &[
-        ("0", "Everything works that this kernel has."),
-        ("1", "A check failed, or the kernel refuses namespaces."),
-        ("2", "The command line is invalid."),
+        ("0", "There are no findings; with --selftest, everything works that this kernel has."),
+        ("1", "There are findings; with --selftest, a check failed."),
+        ("2", "The command line is invalid, or nothing could be examined."),
     ],
-    files: &[("/opt/cni/bin", "Where reference plugins may be.")],
+    files: &[
+        ("/etc/cni/net.d", "Networks, as cni.conflist(5) describes."),
+        ("/var/lib/cni", "Leases of host-local, and records of attachments."),
+        ("/opt/cni/bin", "The plugins, and where --selftest looks for reference plugins."),
+    ],
     environment: &[
-        ("CNI_PATH", "Directories in which reference plugins are looked for first."),
+        ("CNI_PATH", "The directories of plugins, without --plugin-path."),
+        ("NETCONFPATH", "The directory of networks, without --conf-dir."),
         ("NO_COLOR", "No colour, if it is not empty."),
     ],
-    see_also: &["namespaces(7)", "cni-multi-validate(1)"],
+    see_also: &["namespaces(7)", "cni-multi-validate(1)", "cni-multi-net-sync(1)"],
 };
+
+/// The usual directory of plugins.
+const PLUGIN_DIR: &str = "/opt/cni/bin";
 
 /// The command line.
 pub fn command() -> Command {
-    let selftest = Arg::new("selftest").long("selftest").action(ArgAction::SetTrue).required(true);
+    let subject = Arg::new("subject").value_name("NETNS|CONTAINER").conflicts_with("selftest");
+    let selftest = Arg::new("selftest").long("selftest").action(ArgAction::SetTrue);
+    let bundle = Arg::new("bundle").long("bundle").value_name("FILE").conflicts_with("selftest");
+    let path = Arg::new("plugin-path").long("plugin-path").value_name("DIRS");
     let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
     Command::new("doctor")
-        .about("Try every plugin in throw-away namespaces")
+        .about("Find out why a container has no network, or try every plugin")
+        .arg(
+            subject
+                .help("The container to examine: a name, a path, a process, an id or a pod [all]"),
+        )
         .arg(selftest.help("Attach, check with packets and detach each plugin; leaves nothing"))
+        .arg(bundle.help("Write all that was looked at into a new file, for an issue"))
+        .args(ipam::directories())
+        .arg(path.help("Plugin directories, colon-separated [CNI_PATH, else /opt/cni/bin]"))
         .arg(output.help("Output format: text or json [text]"))
 }
 
-/// Runs the command. Exit status 0: everything works that this kernel has; 1: something failed; 2:
-/// the command line is wrong.
+/// Every kind of finding: code, severity and title.
+pub fn catalogue() -> Vec<[&'static str; 3]> {
+    let row = |fault: &Fault| [fault.code, fault.severity.word(), fault.title];
+    examination::faults().map(row).collect()
+}
+
+/// Runs the command. Exit status 0: no findings; 1: findings; 2: the command line is wrong, or
+/// nothing could be examined. Of the selftest: 0: everything works that this kernel has; 1:
+/// something failed.
 pub fn run(
     matches: &ArgMatches,
     plugins: &'static [Entry],
@@ -60,17 +104,71 @@ pub fn run(
         Ok(as_json) => as_json,
         Err(error) => return complain(&error, io, 2),
     };
+    if !matches.get_flag("selftest") {
+        return examine(matches, plugins, env, io);
+    }
     match selftest::run(plugins, env, as_json, io.stdout) {
         Ok(passed) => u8::from(!passed),
         Err(error) => complain(&error, io, 1),
     }
 }
 
+fn examine(
+    matches: &ArgMatches,
+    plugins: &'static [Entry],
+    env: &Environment,
+    io: &mut Streams<'_>,
+) -> u8 {
+    let examined = request(matches, plugins, env)
+        .and_then(|request| examination::run(&request, format(matches, env)));
+    let printed = examined.and_then(|(text, is_healthy)| {
+        terminal::print(io.stdout, &text)?;
+        Ok(u8::from(!is_healthy))
+    });
+    printed.unwrap_or_else(|error| complain(&error, io, 2))
+}
+
+fn format(matches: &ArgMatches, env: &Environment) -> Format {
+    let is_json = text(matches, "output") == "json";
+    if is_json { Format::Json } else { Format::Text(Style::of_stdout(env)) }
+}
+
+fn request<'a>(
+    matches: &ArgMatches,
+    plugins: &'static [Entry],
+    env: &'a Environment,
+) -> Result<Request<'a>> {
+    let host = ipam::host(matches, plugins, env);
+    let typed = typed_or_variable(text(matches, "plugin-path"), "CNI_PATH", env);
+    let usual = if Path::new(PLUGIN_DIR).is_dir() { PLUGIN_DIR } else { "" };
+    Ok(Request {
+        plugins,
+        env,
+        conf_dir: host.conf_dir,
+        cache: host.cache,
+        plugin_path: plugin_path(if typed.is_empty() { usual } else { &typed }, env)?,
+        subject: subject(matches)?,
+        bundle: matches.get_one::<String>("bundle").map(PathBuf::from),
+    })
+}
+
+/// The container; empty if none is typed.
+fn subject(matches: &ArgMatches) -> Result<String> {
+    match matches.get_one::<String>("subject").map(String::as_str) {
+        Some("") => Err(Error::config("NETNS|CONTAINER", "empty, expected a name")),
+        typed => Ok(typed.unwrap_or_default().to_owned()),
+    }
+}
+
+fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
+    matches.get_one::<String>(name).map_or("", String::as_str)
+}
+
 fn wants_json(matches: &ArgMatches) -> Result<bool> {
-    match matches.get_one::<String>("output").map(String::as_str) {
-        None | Some("text") => Ok(false),
-        Some("json") => Ok(true),
-        Some(_) => Err(Error::config("--output", "expected text or json")),
+    match text(matches, "output") {
+        "" | "text" => Ok(false),
+        "json" => Ok(true),
+        _ => Err(Error::config("--output", "expected text or json")),
     }
 }
 

@@ -85,16 +85,20 @@ impl<'a> Note<'a> {
 /// A finding about a file.
 #[derive(Debug)]
 pub struct Finding {
-    code: &'static str,
+    /// What kind of mistake; docs/validate.md has them all.
+    pub code: &'static str,
     /// The file's name.
     pub file: String,
     /// Line and column, counted from 1; 0 for the file as a whole.
     pub place: (usize, usize),
     width: usize,
     path: String,
-    message: String,
-    expected: String,
-    hint: String,
+    /// What is wrong, with the path.
+    pub message: String,
+    /// What was expected instead; may be empty.
+    pub expected: String,
+    /// Advice; may be empty.
+    pub hint: String,
     shown: Shown,
 }
 

@@ -37,7 +37,8 @@ use serde::Serialize;
 use self::checker::Checker;
 pub use self::document::below;
 use self::files::bytes_of;
-use self::finding::{Finding, push};
+pub use self::finding::Finding;
+use self::finding::push;
 pub use self::keys::add_keys;
 pub use self::paths::put;
 use self::picks::Pick;
@@ -141,6 +142,14 @@ fn look(
     let text =
         if as_json { json::plain_text(&report) + "\n" } else { report.text(Style::of_stdout(env)) };
     Ok((fails, text))
+}
+
+/// The findings about a directory of networks, whose plugins this runtime looks up.
+pub fn findings_of(dir: &Path, runtime: Runtime<'_>) -> Result<Vec<Finding>> {
+    let mut checker = Checker::new(runtime);
+    checker.check_dir(dir)?;
+    together::check(&mut checker);
+    Ok(checker.into_findings())
 }
 
 /// The files and directories to check.

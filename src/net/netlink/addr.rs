@@ -42,6 +42,8 @@ const KEPT: [u16; 6] =
 /// An address of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
+    /// ifindex of its link.
+    pub link: u32,
     /// The address with its prefix.
     pub net: IpNet,
     /// Duplicate address detection still runs.
@@ -59,7 +61,7 @@ impl Address {
         let is_set = |flag| flags & flag != 0;
         let tentative = is_set(IFA_F_TENTATIVE);
         let dad_failed = is_set(IFA_F_DADFAILED);
-        Some(Address { net, tentative, dad_failed })
+        Some(Address { link: read_u32(payload, IFA_INDEX)?, net, tentative, dad_failed })
     }
 }
 

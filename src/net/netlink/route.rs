@@ -195,6 +195,8 @@ pub struct FoundRoute {
     pub dst: IpNet,
     /// The next hops.
     pub gateways: Vec<IpAddr>,
+    /// ifindex of its link; of the first hop's for one with several.
+    pub link: Option<u32>,
     /// The table.
     pub table: u32,
 }
@@ -207,7 +209,7 @@ impl FoundRoute {
         let dst = IpNet::new(attrs.ip(RTA_DST).unwrap_or(any), *payload.get(RTM_DST_LEN)?).ok()?;
         let gateways = attrs.ip(RTA_GATEWAY).into_iter().chain(hop_gateways(attrs)).collect();
         let table = table_of(payload)?;
-        (table != LOCAL).then_some(FoundRoute { dst, gateways, table })
+        (table != LOCAL).then_some(FoundRoute { dst, gateways, link: link_of(attrs), table })
     }
 }
 
@@ -219,6 +221,11 @@ fn default_link(payload: &[u8]) -> Option<u32> {
     if (prefix_len, kind, table_of(payload)?) != (0, RTN_UNICAST, MAIN) {
         return None;
     }
+    link_of(attrs)
+}
+
+/// ifindex of a route's link, or of that of its first hop.
+fn link_of(attrs: Attrs<'_>) -> Option<u32> {
     let hops = attrs.bytes(RTA_MULTIPATH).unwrap_or_default();
     attrs.u32(RTA_OIF).or_else(|| read_u32(hops, RTNH_IFINDEX))
 }

@@ -106,6 +106,16 @@ impl Nft {
         Ok(self.table_flags(table)?.is_some())
     }
 
+    /// As [`Nft::has_table`], for a table of another program.
+    pub fn has_named_table(&self, family: NfFamily, table: &str) -> Result<bool> {
+        let what = format_args!("find table {table:?}");
+        let name = |body: &mut Attributes| {
+            body.text(NFTA_TABLE_NAME, table);
+        };
+        let found = self.get(&Query::new(NFT_MSG_GETTABLE, family, what, name), |_| Some(()))?;
+        Ok(found.is_some())
+    }
+
     /// Whether the table exists and is not dormant (NFT_TABLE_F_DORMANT).
     pub fn is_in_force(&self, table: Table) -> Result<bool> {
         Ok(self.table_flags(table)?.is_some_and(|flags| flags & NFT_TABLE_F_DORMANT == 0))

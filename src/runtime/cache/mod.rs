@@ -42,7 +42,8 @@ impl Cache {
         &self.dir
     }
 
-    fn results(&self) -> PathBuf {
+    /// The directory of the files.
+    pub fn results(&self) -> PathBuf {
         self.dir.join("results")
     }
 

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::need;
 use super::networks;
 use super::pods;
 use super::report::{Report, millis};
 use super::snapshot::Snapshot;
 use super::world::{Container, Network, World};
+use crate::commands::doctor::need;
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::Watch;
 use crate::net::private;

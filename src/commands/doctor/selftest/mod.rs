@@ -6,7 +6,6 @@
 //! may lack, [`report`] prints. Each other module is a chapter of what is tried.
 
 mod crash;
-mod need;
 mod networks;
 mod plugins;
 mod pods;

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::need::{self, Need};
 use super::networks::{self, BRIDGE, HOST_PORT, LIMIT, PORT};
 use super::report::{Report, millis};
 use super::snapshot::Snapshot;
 use super::traffic::{self, End};
 use super::world::{Container, HOST, OUTSIDE, World, addresses, first_address};
+use crate::commands::doctor::need::{self, Need};
 use crate::error::{Error, Result};
 use crate::net::netns::Netns;
 

@@ -8,12 +8,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::need;
 use super::networks::{self, BRIDGE};
 use super::pods;
 use super::report::{Outcome, Report, millis, text_of};
 use super::world::{Container, Network, World};
 use crate::cni::delegate;
+use crate::commands::doctor::need;
 use crate::error::{Error, Result};
 use crate::runtime::chain::OnFailure;
 use crate::sys::child::{Child, Ended};

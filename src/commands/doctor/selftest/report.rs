@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use super::need::Lack;
 use crate::cni::json::Value;
+use crate::commands::doctor::need::Lack;
 use crate::error::{Error, Result, warn};
 use crate::terminal::style::Style;
 use crate::terminal::table;

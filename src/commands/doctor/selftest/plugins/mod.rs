@@ -9,10 +9,10 @@ mod subjects;
 use std::time::Instant;
 
 use self::subjects::{SUBJECTS, Subject};
-use super::need::{self, Lack};
 use super::report::{Outcome, Report, millis, text_of};
 use super::snapshot::Snapshot;
 use super::world::{Container, Network, World, addresses};
+use crate::commands::doctor::need::{self, Lack};
 use crate::error::{Error, Result};
 
 /// How many plugins a line has.

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::super::need::Need;
 use super::super::traffic::{self, End};
 use super::super::world::{Container, HOST, IFNAME, ON_LINK, OUTSIDE, World, set_up};
 use super::{Attached, dhcp};
+use crate::commands::doctor::need::Need;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{LinkKind, LinkSpec, Netlink, PeerSpec, VethSpec};

@@ -21,6 +21,16 @@ pub enum Need {
     Tun,
 }
 
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Need::Link(kind) | Need::Qdisc(kind) => f.write_str(kind),
+            Need::NfTables => f.write_str("nf_tables"),
+            Need::Tun => f.write_str("tun"),
+        }
+    }
+}
+
 /// What a machine lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lack {
@@ -51,7 +61,7 @@ pub fn lacking(needs: &[Need], netlink: &Netlink) -> Result<Option<Lack>> {
 
 impl Need {
     /// What is missing; None if it is there.
-    fn lacking(self, netlink: &Netlink) -> Result<Option<Lack>> {
+    pub fn lacking(self, netlink: &Netlink) -> Result<Option<Lack>> {
         match self {
             Need::Link(kind) => Ok(unless(netlink.has_kind(kind)?, module_of(kind))),
             Need::Qdisc(kind) => Ok(unless(netlink.has_qdisc(kind)?, &format!("sch_{kind}"))),

@@ -1,0 +1,189 @@
+//! D6xx: names. What can be decided from outside: no query is sent.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::attachment::Attachment;
+use super::examination::Examination;
+use super::finding::{Fault, Finding, Findings, quoted};
+use super::node::{Node, Reader};
+use super::resolver::{PORT, Resolver, Resolvers, Source, is_served};
+use crate::error::Result;
+use crate::net::netns::Netns;
+use crate::runtime::find;
+
+const NO_ROUTE: Fault = Fault::error("D601", "the container has no route to a nameserver");
+const LOOPBACK: Fault =
+    Fault::error("D602", "the container's nameserver is on a loopback that has none");
+const NO_FILE: Fault =
+    Fault::warning("D603", "the nameservers of the result are in no resolv.conf");
+const EMPTY: Fault = Fault::warning("D604", "the container's resolv.conf has no nameserver");
+const OTHERS: Fault =
+    Fault::warning("D605", "resolv.conf has none of the nameservers of the result");
+
+/// The examination.
+pub const EXAMINATION: Examination =
+    Examination { faults: || vec![&NO_ROUTE, &LOOPBACK, &NO_FILE, &EMPTY, &OTHERS], examine };
+
+fn examine(node: &Node<'_>, findings: &mut Findings) {
+    let alive = |attachment: &&Attachment| attachment.inside.is_some();
+    if !node.attachments.iter().any(|attachment| alive(&attachment)) {
+        return;
+    }
+    let resolvers = Reader(findings).keep(Resolvers::look());
+    let mut seen = vec![];
+    for attachment in node.attachments.iter().filter(alive) {
+        let Some(netns) = &attachment.netns else { continue };
+        let Some(identity) = Reader(findings).keep(netns.identity().map(Some)) else { continue };
+        let is_first = !seen.contains(&identity);
+        seen.push(identity);
+        let name = find::netns_name(&attachment.at().netns);
+        let resolver = Reader(findings).keep(resolvers.of(identity, name));
+        let case = Case { attachment, netns, resolver };
+        case.examine_result(findings);
+        if is_first {
+            case.examine_file(findings); // one file for all interfaces of the container
+        }
+    }
+}
+
+/// A container with its resolver.
+struct Case<'a> {
+    attachment: &'a Attachment,
+    netns: &'a Netns,
+    resolver: Option<Resolver>,
+}
+
+impl Case<'_> {
+    /// The nameservers of the result.
+    fn wanted(&self) -> Vec<IpAddr> {
+        let dns = self.attachment.result.iter().flat_map(|result| &result.dns.nameservers);
+        dns.filter_map(|server| server.parse().ok()).collect()
+    }
+
+    /// Compares the nameservers of the result with the routes and with the file.
+    fn examine_result(&self, findings: &mut Findings) {
+        let wanted = self.wanted();
+        for server in &wanted {
+            self.examine_route(*server, "the result of ADD", findings);
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        match (&self.resolver, find::netns_name(&self.attachment.at().netns)) {
+            (None, Some(name)) => {
+                let file = file_of(name);
+                let evidence = format!("{} does not exist", file.display());
+                self.add(&NO_FILE, evidence, write_command(&file, &wanted), findings);
+            }
+            (Some(resolver), _) => self.examine_others(resolver, &wanted, findings),
+            (None, None) => (),
+        }
+    }
+
+    /// A runtime may choose other nameservers than the result has; in the file of `ip netns` they
+    /// are a mistake.
+    fn examine_others(&self, resolver: &Resolver, wanted: &[IpAddr], findings: &mut Findings) {
+        let is_any = resolver.servers.iter().any(|server| wanted.contains(server));
+        if resolver.source != Source::Named || is_any || resolver.servers.is_empty() {
+            return;
+        }
+        let evidence = format!("{} has {}", resolver.file.display(), listed(&resolver.servers));
+        self.add(&OTHERS, evidence, write_command(&resolver.file, wanted), findings);
+    }
+
+    /// Looks at the nameservers that programs in the container use.
+    fn examine_file(&self, findings: &mut Findings) {
+        let Some(resolver) = &self.resolver else { return };
+        let file = resolver.file.display().to_string();
+        if resolver.servers.is_empty() {
+            let evidence = format!("{file}: programs ask 127.0.0.1 instead");
+            self.add(&EMPTY, evidence, self.advice(), findings);
+        }
+        let wanted = self.wanted();
+        for server in &resolver.servers {
+            if server.is_loopback() {
+                self.examine_loopback(*server, &file, findings);
+            } else if !wanted.contains(server) {
+                self.examine_route(*server, &file, findings);
+            }
+        }
+    }
+
+    fn examine_route(&self, server: IpAddr, origin: &str, findings: &mut Findings) {
+        let is_missing = Reader(findings).keep(self.has_no_route(server));
+        if is_missing {
+            let evidence = format!("{server} of {origin} is not reachable by any route");
+            self.add(&NO_ROUTE, evidence, self.route_command(), findings);
+        }
+    }
+
+    fn has_no_route(&self, server: IpAddr) -> Result<bool> {
+        match self.netns.netlink()?.link_towards(server) {
+            Err(error) if error.is_unreachable() => Ok(true),
+            found => found.map(|_| false),
+        }
+    }
+
+    fn examine_loopback(&self, server: IpAddr, file: &str, findings: &mut Findings) {
+        let is_served = self.netns.enter(|| is_served(server, PORT));
+        if Reader(findings).keep(is_served.map(|is_served| !is_served)) {
+            let evidence = format!(
+                "{file} has {server}, and nothing listens there: that address is the container's own"
+            );
+            self.add(&LOOPBACK, evidence, self.advice(), findings);
+        }
+    }
+
+    /// The command that adds a default route by the gateway of the result.
+    fn route_command(&self) -> String {
+        let at = self.attachment.at();
+        let ips = self.attachment.result.iter().flat_map(|result| &result.ips);
+        let gateway = ips.filter_map(|ip| ip.gateway).next();
+        let (netns, ifname) = (quoted(&at.netns), quoted(at.key.ifname.as_str()));
+        match gateway {
+            Some(gateway) => format!(
+                "sudo nsenter --net={netns} ip route add default via {gateway} dev {ifname}"
+            ),
+            None => format!("sudo nsenter --net={netns} ip route"),
+        }
+    }
+
+    fn advice(&self) -> String {
+        let wanted = self.wanted();
+        match find::netns_name(&self.attachment.at().netns) {
+            Some(name) if !wanted.is_empty() => write_command(&file_of(name), &wanted),
+            _ => format!(
+                "name the servers in \"dns\" of {}, or of the runtime, and attach the container again",
+                self.attachment.at().key.network
+            ),
+        }
+    }
+
+    fn add(&self, fault: &'static Fault, evidence: String, fix: String, findings: &mut Findings) {
+        findings.add(Finding::new(fault, self.attachment.object(), evidence).fix(fix));
+    }
+}
+
+/// The file that `ip netns exec` shows as /etc/resolv.conf (ip-netns(8)).
+fn file_of(name: &str) -> PathBuf {
+    Path::new("/etc/netns").join(name).join("resolv.conf")
+}
+
+/// The command that writes these nameservers.
+fn write_command(file: &Path, servers: &[IpAddr]) -> String {
+    let dir = file.parent().unwrap_or(file);
+    let lines: Vec<String> =
+        servers.iter().map(|server| format!("nameserver {server}\\n")).collect();
+    format!(
+        "sudo mkdir -p {}; printf '{}' | sudo tee {}",
+        quoted(&dir.to_string_lossy()),
+        lines.concat(),
+        quoted(&file.to_string_lossy())
+    )
+}
+
+fn listed(servers: &[IpAddr]) -> String {
+    let texts: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}

@@ -1,0 +1,205 @@
+//! Kinds of faults, and the findings of a run.
+
+use crate::cni::json::Value;
+use crate::error::Error;
+
+/// How bad a fault is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Something does not work.
+    Error,
+    /// Something works, but probably not as it was meant, or not for long.
+    Warning,
+}
+
+impl Severity {
+    /// Its word in the output.
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
+/// A kind of fault. docs/findings.md has its cause and its fix.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// `D` and three digits, which never get another meaning.
+    pub code: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, in a few words.
+    pub title: &'static str,
+}
+
+impl Fault {
+    /// A fault that breaks something.
+    pub const fn error(code: &'static str, title: &'static str) -> Fault {
+        Fault { code, severity: Severity::Error, title }
+    }
+
+    /// A fault that breaks nothing yet.
+    pub const fn warning(code: &'static str, title: &'static str) -> Fault {
+        Fault { code, severity: Severity::Warning, title }
+    }
+}
+
+/// What a finding is about; the order is that of the output.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Object {
+    /// The host as a whole.
+    Node,
+    /// A network, or the file that should have one.
+    Network(String),
+    /// One interface of a container.
+    Attachment {
+        /// What people call the container.
+        container: String,
+        /// The network.
+        network: String,
+        /// The interface.
+        ifname: String,
+    },
+}
+
+impl Object {
+    /// The first column of the output.
+    pub fn label(&self) -> String {
+        match self {
+            Object::Node => "node".to_owned(),
+            Object::Network(_) => "network".to_owned(),
+            Object::Attachment { container, ifname, .. } if ifname == "eth0" => container.clone(),
+            Object::Attachment { container, ifname, .. } => format!("{container}/{ifname}"),
+        }
+    }
+
+    /// Its members in JSON.
+    fn members(&self) -> Vec<(&'static str, Value)> {
+        match self {
+            Object::Node => vec![("scope", Value::text("node"))],
+            Object::Network(name) => {
+                vec![("scope", Value::text("network")), ("network", Value::text(name.as_str()))]
+            }
+            Object::Attachment { container, network, ifname } => vec![
+                ("scope", Value::text("attachment")),
+                ("container", Value::text(container.as_str())),
+                ("network", Value::text(network.as_str())),
+                ("ifname", Value::text(ifname.as_str())),
+            ],
+        }
+    }
+}
+
+/// A fault that was seen.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Its kind.
+    pub fault: &'static Fault,
+    /// What has it.
+    pub object: Object,
+    /// What was seen.
+    pub evidence: String,
+    /// The command that repairs it, or the advice where no command can; may be empty.
+    pub fix: String,
+}
+
+impl Finding {
+    /// A finding without a fix.
+    pub fn new(fault: &'static Fault, object: Object, evidence: impl Into<String>) -> Finding {
+        Finding { fault, object, evidence: evidence.into(), fix: String::new() }
+    }
+
+    /// The same with its fix.
+    #[must_use]
+    pub fn fix(self, fix: impl Into<String>) -> Finding {
+        Finding { fix: fix.into(), ..self }
+    }
+
+    /// The finding for programs.
+    pub fn value(&self) -> Value {
+        let mut members = vec![
+            ("code", Value::text(self.fault.code)),
+            ("severity", Value::text(self.fault.severity.word())),
+            ("title", Value::text(self.fault.title)),
+        ];
+        members.extend(self.object.members());
+        members.push(("evidence", Value::text(self.evidence.as_str())));
+        members.push(("fix", Value::text(self.fix.as_str())));
+        Value::object(members)
+    }
+}
+
+/// The findings of a run.
+#[derive(Debug, Default)]
+pub struct Findings(pub Vec<Finding>);
+
+impl Findings {
+    /// Adds a finding.
+    pub fn add(&mut self, finding: Finding) {
+        self.0.push(finding);
+    }
+
+    /// All findings, grouped by object, those of one object by severity and code.
+    pub fn sorted(mut self) -> Vec<Finding> {
+        self.0.sort_by(|a, b| {
+            let key = |finding: &Finding| (finding.fault.severity, finding.fault.code);
+            a.object.cmp(&b.object).then(key(a).cmp(&key(b)))
+        });
+        self.0
+    }
+}
+
+/// Message and details of an error.
+pub fn text_of(error: &Error) -> String {
+    let details = error.details();
+    if details.is_empty() { error.msg.clone() } else { format!("{}; {details}", error.msg) }
+}
+
+/// A word as a shell reads it back.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@%+,:=-".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    ["'", &word.replace('\'', r"'\''"), "'"].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_a_quoted_word_back() {
+        assert_eq!(quoted("/run/netns/red-1.2"), "/run/netns/red-1.2");
+        assert_eq!(quoted("net1;reboot"), "'net1;reboot'");
+        assert_eq!(quoted("it's $(id)"), r"'it'\''s $(id)'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn errors_come_before_warnings_and_the_node_before_its_containers() {
+        const BAD: Fault = Fault::error("D009", "bad");
+        const ODD: Fault = Fault::warning("D001", "odd");
+        let at = |name: &str| Object::Attachment {
+            container: name.to_owned(),
+            network: "pods".to_owned(),
+            ifname: "eth0".to_owned(),
+        };
+        let mut findings = Findings::default();
+        for (fault, object) in [
+            (&ODD, at("red")),
+            (&BAD, at("red")),
+            (&ODD, Object::Node),
+            (&BAD, Object::Network("pods".to_owned())),
+        ] {
+            findings.add(Finding::new(fault, object, ""));
+        }
+        let order: Vec<String> = findings
+            .sorted()
+            .iter()
+            .map(|it| format!("{} {}", it.object.label(), it.fault.code))
+            .collect();
+        assert_eq!(order, ["node D001", "network D009", "red D009", "red D001"]);
+    }
+}

@@ -1,0 +1,63 @@
+//! D21x: what the kernel lacks for the plugins that are configured.
+
+use super::examination::Examination;
+use super::finding::{Fault, Finding, Findings, Object};
+use super::node::{Network, Node, Reader};
+use crate::commands::doctor::need::{Lack, Need};
+
+const MISSING: Fault = Fault::error("D210", "the kernel lacks what a configured plugin needs");
+
+/// The examination.
+pub const EXAMINATION: Examination = Examination { faults: || vec![&MISSING], examine };
+
+/// The plugins, each with what it needs of the kernel.
+const NEEDS: [(&str, &[Need]); 12] = [
+    ("bridge", &[Need::Link("bridge"), Need::Link("veth")]),
+    ("ptp", &[Need::Link("veth")]),
+    ("macvlan", &[Need::Link("macvlan")]),
+    ("ipvlan", &[Need::Link("ipvlan")]),
+    ("vlan", &[Need::Link("vlan")]),
+    ("dummy", &[Need::Link("dummy")]),
+    ("tap", &[Need::Tun]),
+    ("vrf", &[Need::Link("vrf")]),
+    ("bandwidth", &[Need::Link("ifb"), Need::Qdisc("tbf")]),
+    ("firewall", &[Need::NfTables]),
+    ("portmap", &[Need::NfTables]),
+    ("sbr", &[]),
+];
+
+fn examine(node: &Node<'_>, findings: &mut Findings) {
+    for need in needs(&node.networks) {
+        let lack = Reader(findings).keep(need.lacking(&node.netlink));
+        let Some(lack) = lack else { continue };
+        findings.add(finding(node, need, &lack));
+    }
+}
+
+/// What the plugins of these networks need, each once.
+pub fn needs(networks: &[Network]) -> Vec<Need> {
+    let mut needs = vec![];
+    for network in networks {
+        for (_, of_plugin) in NEEDS.iter().filter(|(kind, _)| network.has(kind)) {
+            of_plugin.iter().for_each(|need| {
+                if !needs.contains(need) {
+                    needs.push(*need);
+                }
+            });
+        }
+    }
+    needs
+}
+
+fn finding(node: &Node<'_>, need: Need, lack: &Lack) -> Finding {
+    let plugins = NEEDS.iter().filter(|(_, needs)| needs.contains(&need));
+    let plugins =
+        plugins.map(|(kind, _)| *kind).filter(|kind| !node.networks_with(kind).is_empty());
+    let plugins: Vec<&str> = plugins.collect();
+    let evidence = format!("{} needs {need}: {lack}", plugins.join(", "));
+    let finding = Finding::new(&MISSING, Object::Node, evidence);
+    match lack {
+        Lack::Module(name) => finding.fix(format!("sudo modprobe {name}")),
+        Lack::Device(_) => finding.fix("sudo modprobe tun"),
+    }
+}

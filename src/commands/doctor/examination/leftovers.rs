@@ -1,0 +1,60 @@
+//! D27x: what gone containers have left on the host.
+
+use std::rc::Rc;
+
+use super::examination::Examination;
+use super::finding::{Fault, Finding, Findings, Object};
+use super::node::{Network, Node, Reader};
+use crate::cni::attachment::NetworkName;
+use crate::error::Result;
+use crate::runtime::chain::Runtime;
+use crate::runtime::find::listed;
+use crate::runtime::gc::{Event, Extent, Sweep, Unrecorded};
+
+const LEFT: Fault = Fault::warning("D270", "gone containers have left something");
+
+/// The examination.
+pub const EXAMINATION: Examination = Examination { faults: || vec![&LEFT], examine };
+
+/// What a GC would remove is left, also by the reference plugins.
+fn examine(node: &Node<'_>, findings: &mut Findings) {
+    if !node.request.subject.is_empty() {
+        return; // what a gone container has left is no fault of this one
+    }
+    let has_name = |network: &&Network| NetworkName::parse(&network.list.name).is_ok();
+    for network in node.networks.iter().filter(has_name) {
+        let left = Reader(findings).keep(left(node, network));
+        if left.is_empty() {
+            continue;
+        }
+        let name = &network.list.name;
+        let left: Vec<&str> = left.iter().map(String::as_str).collect();
+        let finding = Finding::new(&LEFT, Object::Network(name.clone()), listed(&left));
+        findings.add(finding.fix(format!("sudo cni-multi net gc {name}")));
+    }
+}
+
+/// What a GC of the network would remove.
+fn left(node: &Node<'_>, network: &Network) -> Result<Vec<String>> {
+    let mut sink = std::io::sink();
+    let mut runtime = Runtime {
+        plugins: node.request.plugins,
+        env: node.request.env,
+        path: node.request.plugin_path.clone(),
+        cache: node.request.cache.clone(),
+        stderr: &mut sink,
+        handles: Rc::default(),
+    };
+    let mut left = vec![];
+    let mut watch = |event: &Event<'_>| match event {
+        Event::Step(step) => left.push(format!("attachment of {}", step.at.key.container_id)),
+        Event::Removed(_, all) => {
+            let objects = all.iter().filter(|stale| !stale.is_call);
+            left.extend(objects.map(|stale| stale.what.clone()));
+        }
+        Event::Spared(..) => (),
+    };
+    let sweep = Sweep::new(Extent::Look, &mut watch);
+    runtime.gc_dead(&network.list, Unrecorded::Spare, sweep)?;
+    Ok(left)
+}

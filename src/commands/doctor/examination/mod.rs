@@ -1,0 +1,105 @@
+//! `cni-multi doctor [NETNS|CONTAINER]`: why a container, or this node, has no network.
+//!
+//! [`node`] reads the facts once, with those of each [`attachment`]; each examination looks at them
+//! and adds a [`finding`] for each fault; [`report`] prints them. To add one, write its module and
+//! add it to [`EXAMINATIONS`]; docs/findings.md has a row for each code. Nothing is changed.
+
+mod attachment;
+mod bundle;
+mod configuration;
+mod conntrack;
+mod dns;
+#[expect(clippy::module_inception, reason = "what an examination is")]
+mod examination;
+mod finding;
+mod forwarding;
+mod kernel;
+mod leftovers;
+mod lower_links;
+mod node;
+mod packet_filters;
+mod plugin_dirs;
+mod records;
+mod report;
+mod request;
+mod resolver;
+mod source_check;
+mod storage;
+
+use self::examination::Examination;
+pub use self::finding::Fault;
+use self::finding::Findings;
+use self::node::Node;
+pub use self::request::Request;
+use crate::error::{Code, Error, Result};
+use crate::plain_file;
+use crate::runtime::find::{self, Name};
+use crate::terminal::style::Style;
+
+/// Everything that is examined, in the order of the codes.
+const EXAMINATIONS: &[Examination] = &[
+    configuration::EXAMINATION,
+    records::EXAMINATION,
+    kernel::EXAMINATION,
+    lower_links::EXAMINATION,
+    forwarding::EXAMINATION,
+    storage::EXAMINATION,
+    plugin_dirs::EXAMINATION,
+    conntrack::EXAMINATION,
+    packet_filters::EXAMINATION,
+    leftovers::EXAMINATION,
+    source_check::EXAMINATION,
+    dns::EXAMINATION,
+];
+
+/// How the findings are printed.
+#[derive(Clone, Copy)]
+pub enum Format {
+    /// In columns, for people.
+    Text(Style),
+    /// As one object, for programs.
+    Json,
+}
+
+/// Examines the node, or one container; returns the output, and whether nothing was found.
+pub fn run(request: &Request<'_>, format: Format) -> Result<(String, bool)> {
+    let mut findings = Findings::default();
+    let node = Node::read(request, &mut findings)?;
+    require_subject(&node)?;
+    EXAMINATIONS.iter().for_each(|examination| (examination.examine)(&node, &mut findings));
+    let findings = findings.sorted();
+    if let Some(file) = &request.bundle {
+        let text = bundle::text(&node, &report::text(&node, &findings, Style::PLAIN));
+        plain_file::create(file, text.as_bytes()).map_err(Error::at_path("create", file))?;
+    }
+    let text = match format {
+        Format::Text(style) => report::text(&node, &findings, style),
+        Format::Json => report::json(&findings),
+    };
+    Ok((text, findings.is_empty()))
+}
+
+/// Every kind of fault.
+pub fn faults() -> impl Iterator<Item = &'static Fault> {
+    let found = EXAMINATIONS.iter().flat_map(|examination| (examination.faults)());
+    node::FAULTS.iter().copied().chain(found)
+}
+
+/// Fails if neither a container nor a namespace has the name.
+fn require_subject(node: &Node<'_>) -> Result<()> {
+    let subject = &node.request.subject;
+    if subject.is_empty() || !node.attachments.is_empty() || is_namespace(subject)? {
+        return Ok(());
+    }
+    let all = find::recorded(&find::caches(&node.request.cache)?)?;
+    let mut names: Vec<String> = all.iter().map(|recorded| recorded.at.name()).collect();
+    names.dedup();
+    let msg = format!("no container or network namespace is named {subject:?}");
+    Err(Error::new(Code::UNKNOWN_CONTAINER, msg)
+        .with_details(format_args!("attached containers: {}", find::listed(&names))))
+}
+
+/// Whether the name is that of a namespace, by name, path or process.
+fn is_namespace(subject: &str) -> Result<bool> {
+    Ok(Name::parse(subject)?.is_there())
+}

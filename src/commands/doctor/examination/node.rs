@@ -1,0 +1,158 @@
+//! The facts that several examinations need, each read once.
+
+use std::path::PathBuf;
+
+use super::attachment::{self, Attachment};
+use super::finding::{Fault, Finding, Findings, Object, text_of};
+use super::request::Request;
+use crate::commands::ipam::networks::{Host, Leased};
+use crate::error::Result;
+use crate::net::netlink::{Address, FoundRoute, Link, Netlink};
+use crate::net::nft::Nft;
+use crate::plugin::leases::Holdings;
+use crate::runtime::directory;
+use crate::runtime::list::NetworkList;
+
+const UNREADABLE: Fault = Fault::error("D201", "a fact cannot be read");
+
+/// What gathering itself can find.
+pub const FAULTS: &[&Fault] = &[&UNREADABLE];
+
+/// A network as runtimes find it by name.
+pub struct Network {
+    /// Its file.
+    pub file: PathBuf,
+    /// Its plugins.
+    pub list: NetworkList,
+}
+
+impl Network {
+    /// Whether one of its plugins, or of their IPAM plugins, has this name.
+    pub fn has(&self, kind: &str) -> bool {
+        self.kinds().any(|known| known == kind)
+    }
+
+    /// The names of its plugins, each followed by that of its IPAM plugin.
+    pub fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.list.plugins.iter().flat_map(|plugin| {
+            let ipam = plugin.value.get("ipam").and_then(|ipam| ipam.get("type")?.as_str());
+            std::iter::once(plugin.kind.as_str()).chain(ipam)
+        })
+    }
+}
+
+/// The leases of a network.
+pub struct Leases {
+    /// The network and its store.
+    pub network: Leased,
+    /// What the store says.
+    pub holdings: Holdings,
+}
+
+/// The host with everything that is attached to it.
+pub struct Node<'a> {
+    /// What was asked.
+    pub request: &'a Request<'a>,
+    /// The host's netlink socket.
+    pub netlink: Netlink,
+    /// Its links.
+    pub links: Vec<Link>,
+    /// The addresses of all links.
+    pub addresses: Vec<Address>,
+    /// The routes of all tables but `local`.
+    pub routes: Vec<FoundRoute>,
+    /// nftables; None if the kernel lacks it.
+    pub nft: Option<Nft>,
+    /// The networks, in the order in which runtimes search; those that do not load are left out.
+    pub networks: Vec<Network>,
+    /// The leases of each network that has a store.
+    pub leases: Vec<Leases>,
+    /// The recorded attachments that were asked for.
+    pub attachments: Vec<Attachment>,
+}
+
+impl<'a> Node<'a> {
+    /// Reads the facts. Those that cannot be read are findings; without netlink there is nothing to
+    /// examine.
+    pub fn read(request: &'a Request<'a>, findings: &mut Findings) -> Result<Node<'a>> {
+        let netlink = Netlink::open()?;
+        let mut reader = Reader(findings);
+        Ok(Node {
+            links: reader.keep(netlink.links()),
+            addresses: reader.keep(netlink.all_addresses()),
+            routes: reader.keep(netlink.routes()),
+            nft: reader.keep(Nft::open_if_there()),
+            networks: reader.keep(networks(request)),
+            leases: leases(request, &mut reader),
+            attachments: attachments(request, &mut reader)?,
+            request,
+            netlink,
+        })
+    }
+
+    /// The host's link with this index.
+    pub fn link(&self, index: u32) -> Option<&Link> {
+        self.links.iter().find(|link| link.index == index)
+    }
+
+    /// The host's link with this name, which may be an alternative one.
+    pub fn link_named(&self, name: &str) -> Option<&Link> {
+        let is_it =
+            |link: &&Link| link.name == name || link.alternative_names.iter().any(|n| n == name);
+        self.links.iter().find(is_it)
+    }
+
+    /// The networks that a plugin of this name belongs to.
+    pub fn networks_with(&self, kind: &str) -> Vec<&str> {
+        let with = self.networks.iter().filter(|network| network.has(kind));
+        with.map(|network| network.list.name.as_str()).collect()
+    }
+}
+
+/// Keeps what can be read; an error is a finding about the node.
+pub struct Reader<'f>(pub &'f mut Findings);
+
+impl Reader<'_> {
+    /// The fact, or nothing.
+    pub fn keep<T: Default>(&mut self, read: Result<T>) -> T {
+        read.unwrap_or_else(|error| {
+            let finding = Finding::new(&UNREADABLE, Object::Node, text_of(&error));
+            self.0.add(finding.fix("sudo cni-multi doctor"));
+            T::default()
+        })
+    }
+}
+
+/// The networks that load, those behind another of their name left out.
+fn networks(request: &Request<'_>) -> Result<Vec<Network>> {
+    let mut networks: Vec<Network> = vec![];
+    for file in directory::files(&request.conf_dir)? {
+        let Ok(list) = directory::load(&file) else { continue }; // the configuration's examination tells
+        if !networks.iter().any(|known| known.list.name == list.name) {
+            networks.push(Network { file, list });
+        }
+    }
+    Ok(networks)
+}
+
+fn leases(request: &Request<'_>, reader: &mut Reader<'_>) -> Vec<Leases> {
+    let host = Host {
+        conf_dir: request.conf_dir.clone(),
+        cache: request.cache.clone(),
+        plugins: request.plugins,
+        env: request.env,
+    };
+    let leased = reader.keep(host.leased(None));
+    let read = |network: Leased| Leases { holdings: reader.keep(network.holdings(&host)), network };
+    leased.into_iter().map(read).collect()
+}
+
+/// The attachments. A name that stands for several containers is an error.
+fn attachments(request: &Request<'_>, reader: &mut Reader<'_>) -> Result<Vec<Attachment>> {
+    let recorded = attachment::recorded(request);
+    let recorded = if request.subject.is_empty() { reader.keep(recorded) } else { recorded? };
+    let mut all: Vec<Attachment> =
+        recorded.into_iter().map(|recorded| Attachment::of(recorded, request)).collect();
+    all.iter_mut().for_each(|attachment| reader.keep(attachment.look_inside()));
+    Ok(all)
+}

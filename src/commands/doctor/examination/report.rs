@@ -1,0 +1,176 @@
+//! The findings for people, in columns, and for programs.
+
+use super::finding::{Finding, Object, Severity};
+use super::kernel;
+use super::node::{Leases, Node};
+use crate::cni::json::Value;
+use crate::family::Family;
+use crate::net::sysctl::Sysctl;
+use crate::terminal::style::Style;
+use crate::terminal::table;
+use crate::terminal::visible::visible;
+
+/// A line: object, severity, code, evidence and fix.
+struct Row {
+    label: String,
+    severity: Option<Severity>,
+    code: &'static str,
+    evidence: String,
+    fix: String,
+}
+
+/// The findings as JSON.
+pub fn json(findings: &[Finding]) -> String {
+    let count = |severity| findings.iter().filter(|it| it.fault.severity == severity).count();
+    let values = findings.iter().map(Finding::value).collect();
+    table::json(&Value::object([
+        ("findings", Value::Array(values)),
+        ("errors", Value::number(count(Severity::Error))),
+        ("warnings", Value::number(count(Severity::Warning))),
+    ]))
+}
+
+/// The findings for people. What is in order has a line of its own.
+pub fn text(node: &Node<'_>, findings: &[Finding], style: Style) -> String {
+    let rows = rows(node, findings);
+    let width = |cell: fn(&Row) -> usize| rows.iter().map(cell).max().unwrap_or_default();
+    let widths =
+        (width(|row| row.label.chars().count()), width(|row| row.word().len()), CODE_WIDTH);
+    let mut text = String::new();
+    for row in &rows {
+        row.write(&mut text, widths, style);
+    }
+    text + &totals(findings) + "\n"
+}
+
+/// The length of a code.
+const CODE_WIDTH: usize = 4;
+
+/// The width of the gap between two columns.
+const GAP: usize = 2;
+
+impl Row {
+    fn of(finding: &Finding) -> Row {
+        Row {
+            label: visible(&finding.object.label()),
+            severity: Some(finding.fault.severity),
+            code: finding.fault.code,
+            evidence: visible(&finding.evidence),
+            fix: visible(&finding.fix),
+        }
+    }
+
+    fn ok(label: impl Into<String>, evidence: &str) -> Row {
+        let evidence = visible(evidence);
+        Row {
+            label: visible(&label.into()),
+            severity: None,
+            code: "",
+            evidence,
+            fix: String::new(),
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        self.severity.map_or("ok", Severity::word)
+    }
+
+    fn write(&self, text: &mut String, widths: (usize, usize, usize), style: Style) {
+        let (label, word, code) = widths;
+        let pad =
+            |cell: &str, width: usize| " ".repeat(width.saturating_sub(cell.chars().count()) + GAP);
+        let coloured = match self.severity {
+            None => style.good("ok"),
+            Some(Severity::Error) => style.bad(self.word()),
+            Some(Severity::Warning) => style.warning(self.word()),
+        };
+        let before = [&self.label, &pad(&self.label, label), &coloured, &pad(self.word(), word)];
+        let line = [before.map(String::as_str).concat(), self.code.to_owned()].concat();
+        let line = [&line, &pad(self.code, code), &self.evidence].map(String::as_str).concat();
+        text.push_str(line.trim_end());
+        text.push('\n');
+        if !self.fix.is_empty() {
+            let indent = " ".repeat(label + word + code + 3 * GAP);
+            text.push_str(&[&indent, "fix: ", &self.fix, "\n"].concat());
+        }
+    }
+}
+
+fn rows(node: &Node<'_>, findings: &[Finding]) -> Vec<Row> {
+    let mut rows = vec![];
+    let of = |is_it: fn(&Object) -> bool| findings.iter().filter(move |it| is_it(&it.object));
+    let is_of_node = |object: &Object| *object == Object::Node;
+    let is_of_network = |object: &Object| matches!(object, Object::Network(_));
+    let is_of_attachment = |object: &Object| matches!(object, Object::Attachment { .. });
+    rows.extend(of(is_of_node).map(Row::of));
+    if rows.is_empty() {
+        rows.push(Row::ok("node", &node_text(node)));
+    }
+    let before = rows.len();
+    rows.extend(of(is_of_network).map(Row::of));
+    if rows.len() == before && !node.networks.is_empty() {
+        rows.push(Row::ok("network", &networks_text(node)));
+    }
+    rows.extend(of(is_of_attachment).map(Row::of));
+    rows.extend(healthy(node, findings));
+    rows
+}
+
+/// The lines of the attachments without findings: one each if a container was asked for, else one
+/// for all.
+fn healthy(node: &Node<'_>, findings: &[Finding]) -> Vec<Row> {
+    let has_none = |object: &Object| !findings.iter().any(|it| it.object == *object);
+    let fine = node.attachments.iter().filter(|attachment| has_none(&attachment.object()));
+    if node.request.subject.is_empty() {
+        let count = fine.count();
+        let evidence = format!("{count} of {} attachments have no finding", node.attachments.len());
+        return if count == 0 { vec![] } else { vec![Row::ok("others", &evidence)] };
+    }
+    let row = |attachment: &super::attachment::Attachment| {
+        let ips = attachment.result.iter().flat_map(|result| &result.ips);
+        let ips: Vec<String> = ips.map(|ip| ip.address.to_string()).collect();
+        let network = attachment.at().key.network.as_str();
+        let evidence = format!("attached to {network:?} with {}", ips.join(", "));
+        Row::ok(attachment.object().label(), &evidence)
+    };
+    fine.map(row).collect()
+}
+
+/// What is in order on the node.
+fn node_text(node: &Node<'_>) -> String {
+    let mut parts = vec![];
+    let needs: Vec<String> =
+        kernel::needs(&node.networks).iter().map(ToString::to_string).collect();
+    if !needs.is_empty() {
+        parts.push(format!("kernel has {}", needs.join(", ")));
+    }
+    if let Ok(value) = Sysctl::forwarding(Family::V4).read() {
+        parts.push(format!("ip_forward={value}"));
+    }
+    parts.extend(node.leases.iter().flat_map(ranges_text));
+    parts.join("; ")
+}
+
+fn ranges_text(leases: &Leases) -> impl Iterator<Item = String> {
+    let network = leases.network.network.as_str();
+    leases.holdings.ranges.iter().map(move |range| {
+        format!("{} of {} addresses of {network:?} are held", range.held, range.size)
+    })
+}
+
+fn networks_text(node: &Node<'_>) -> String {
+    let names: Vec<&str> = node.networks.iter().map(|net| net.list.name.as_str()).collect();
+    format!("{} in {}", names.join(", "), node.request.conf_dir.display())
+}
+
+/// The last line: `2 errors, 1 warning`.
+fn totals(findings: &[Finding]) -> String {
+    let words = [Severity::Error, Severity::Warning].map(|severity| {
+        let count = findings.iter().filter(|it| it.fault.severity == severity).count();
+        let plural = if count == 1 { "" } else { "s" };
+        (count, format!("{count} {}{plural}", severity.word()))
+    });
+    let some: Vec<String> =
+        words.into_iter().filter(|(count, _)| *count > 0).map(|(_, words)| words).collect();
+    if some.is_empty() { "no findings".to_owned() } else { some.join(", ") }
+}

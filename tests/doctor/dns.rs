@@ -1,0 +1,118 @@
+//! D6xx: names.
+
+use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
+
+use super::site::{Site, bridge};
+use crate::support::netns::Container;
+
+/// A host whose network names a nameserver, with a container that has it in the file of `ip netns`.
+struct Named {
+    site: Site,
+    container: Container,
+    /// The file.
+    file: String,
+}
+
+impl Named {
+    fn new(block: u8) -> Named {
+        let site = Site::empty().with_own_etc();
+        let server = format!("10.182.{block}.1");
+        let mut plugin = bridge("pods0", &format!("10.182.{block}.0/24"));
+        plugin["dns"] = json!({"nameservers": [server, "192.0.2.53"]});
+        site.configure("pods", &json!([plugin]));
+        let container = site.attached("pods");
+        let name = container.netns.rsplit('/').next().unwrap();
+        let file = format!("/etc/netns/{name}/resolv.conf");
+        let lines = format!("nameserver {server}\nnameserver 192.0.2.53\n");
+        site.lab.host.sh(&format!("mkdir -p /etc/netns/{name}; printf '{lines}' >{file}"));
+        Named { site, container, file }
+    }
+}
+
+#[test]
+fn a_missing_file_of_nameservers_is_found_and_fixed() {
+    let Named { site, container, file } = Named::new(1);
+    let finding = site.finds_and_fixes(&format!("rm {file}"), "D603");
+    assert_eq!(finding["container"], container.netns.rsplit('/').next().unwrap());
+}
+
+#[test]
+fn a_file_without_nameservers_is_found_and_fixed() {
+    let Named { site, file, .. } = Named::new(2);
+    site.finds_and_fixes(&format!("echo '# none' >{file}"), "D604");
+}
+
+#[test]
+fn a_file_with_other_nameservers_is_found_and_fixed() {
+    let Named { site, file, .. } = Named::new(3);
+    site.finds_and_fixes(&format!("echo nameserver 10.182.3.77 >{file}"), "D605");
+}
+
+#[test]
+fn a_nameserver_without_a_route_is_found_and_fixed() {
+    let Named { site, container, .. } = Named::new(4);
+    let name = container.netns.rsplit('/').next().unwrap();
+    let finding = site.finds_and_fixes(&format!("ip -n {name} route del default"), "D601");
+    assert!(finding["evidence"].as_str().unwrap().starts_with("192.0.2.53 "), "{finding}");
+}
+
+/// A process of the container with an /etc of its own.
+struct Program(Child);
+
+impl Program {
+    fn start(container: &Container, resolv_conf: &str) -> Program {
+        let script = format!(
+            "mount -t tmpfs etc /etc && echo '{resolv_conf}' >/etc/resolv.conf && echo ready && exec cat"
+        );
+        let mut command = container.command("unshare");
+        command.args(["-m", "sh", "-c", &script]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        Program(child)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn codes(findings: &[Value]) -> Vec<&str> {
+    findings.iter().map(|it| it["code"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_resolver_of_the_host_s_loopback_is_found() {
+    let site = Site::with_bridge("10.182.5.0/24");
+    let container = site.attached("pods");
+    for (resolv_conf, code) in [
+        ("nameserver 10.182.5.1", None),
+        ("nameserver 127.0.0.53", Some("D602")),
+        ("", Some("D604")),
+    ] {
+        let program = Program::start(&container, resolv_conf);
+        let findings = site.findings(&container.netns);
+        assert_eq!(codes(&findings), Vec::from_iter(code), "{findings:#?}");
+        drop(program);
+    }
+}
+
+#[test]
+fn a_file_of_a_container_is_never_one_of_the_host() {
+    let site = Site::with_bridge("10.182.6.0/24");
+    let container = site.attached("pods");
+    site.write("/run/secret", "nameserver 127.0.0.53");
+    let program = Program::start(&container, "nameserver 10.182.6.1");
+    let root = format!("/proc/{}/root", program.0.id());
+    container.sh(&format!(
+        "nsenter -t {} -m sh -c 'mount -t tmpfs x /run; cd /etc; ln -sf /run/secret resolv.conf'",
+        program.0.id()
+    ));
+    assert!(!std::path::Path::new(&root).join("run/secret").exists());
+    assert_eq!(site.codes(&container.netns), [""; 0]);
+}

@@ -1,0 +1,148 @@
+//! What a container may be called, and the output.
+
+use serde_json::{Value, json};
+
+use super::site::{Site, bridge};
+
+#[test]
+fn a_container_is_examined_by_each_of_its_names() {
+    let site = Site::with_bridge("10.180.2.0/24");
+    let container = site.attached("pods");
+    let name = container.netns.rsplit('/').next().unwrap();
+    for subject in [name, &container.netns, "cnitool-"] {
+        let output = site.run(&format!("doctor {subject}"));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.contains("ok") && line.contains("10.180.2.2/24"), "{text}");
+        assert!(text.ends_with("no findings\n"), "{text}");
+    }
+}
+
+#[test]
+fn a_namespace_without_an_attachment_is_a_finding() {
+    let site = Site::with_bridge("10.180.3.0/24");
+    let container = site.lab.container();
+    let findings = site.findings(&container.netns);
+    assert_eq!(findings[0]["code"], "D180", "{findings:?}");
+    site.fix(&findings[0]);
+    assert_eq!(site.codes(&container.netns), [""; 0]);
+}
+
+#[test]
+fn an_unknown_name_is_a_wrong_argument() {
+    let site = Site::with_bridge("10.180.4.0/24");
+    let container = site.attached("pods");
+    let output = site.run("doctor nowhere");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{stderr}");
+    let name = container.netns.rsplit('/').next().unwrap();
+    assert!(stderr.contains("\"nowhere\"") && stderr.contains(name), "{stderr}");
+}
+
+#[test]
+fn records_that_cannot_be_read_are_findings() {
+    let site = Site::with_bridge("10.180.5.0/24");
+    let _container = site.attached("pods");
+    site.finds_and_fixes("echo '{' >/var/lib/cni/results/pods-torn-eth0", "D181");
+    let finding = site
+        .finds("cd /var/lib/cni/results; sed -i 's/\"result\":/\"was\":/' pods-cnitool-*", "D182");
+    assert_eq!(finding["scope"], "attachment");
+}
+
+#[test]
+fn a_fact_that_cannot_be_read_is_a_finding() {
+    let site = Site::with_bridge("10.180.20.0/24");
+    let finding = site.finds("touch /var/lib/cni/results", "D201");
+    assert!(finding["evidence"].as_str().unwrap().contains("/var/lib/cni/results"), "{finding}");
+}
+
+#[test]
+fn a_plugin_that_only_we_can_run_is_a_finding() {
+    let site = Site::with_bridge("10.180.21.0/24");
+    site.lab.host.sh("mkdir /run/bin");
+    let site = Site { plugin_path: "/run/bin".to_owned(), ..site };
+    let findings = site.findings("");
+    let finding = findings.iter().find(|it| it["code"] == "D118").unwrap();
+    site.fix(finding);
+    assert_eq!(site.codes(""), [""; 0]);
+}
+
+#[test]
+fn the_report_has_a_line_for_each_finding_and_its_fix() {
+    let site = Site::with_bridge("10.180.22.0/24");
+    let _container = site.attached("pods");
+    site.lab.host.sh("echo 0 >/proc/sys/net/ipv4/ip_forward");
+    let text = String::from_utf8(site.run("doctor").stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "node     error  D220  sysctl net/ipv4/ip_forward is 0, and 1 attachment needs it",
+            "                      fix: sudo sysctl -w net/ipv4/ip_forward=1",
+            "network  ok           pods in /run/net.d",
+            "others   ok           1 of 1 attachments have no finding",
+            "1 error",
+        ]
+    );
+}
+
+/// Networks as people have them, each with a container.
+fn healthy_networks() -> Vec<(&'static str, Value)> {
+    let dual = json!([[{"subnet": "10.184.1.0/24"}], [{"subnet": "fd00:184::/64"}]]);
+    let of = |subnet: &str| json!({"type": "host-local", "ranges": [[{"subnet": subnet}]]});
+    let publishing = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    vec![
+        (
+            "dual",
+            json!([
+                {"type": "bridge", "bridge": "dual0", "isDefaultGateway": true, "ipMasq": true,
+                    "ipam": {"type": "host-local", "ranges": dual}},
+                publishing,
+                {"type": "firewall", "ingressPolicy": "same-bridge"},
+                {"type": "bandwidth", "capabilities": {"bandwidth": true}},
+                {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}},
+            ]),
+        ),
+        (
+            "routed",
+            json!([{"type": "ptp", "ipMasq": true, "ipam": of("10.184.2.0/24")}, publishing]),
+        ),
+        ("flat", json!([{"type": "macvlan", "master": "uplink", "ipam": of("10.184.3.0/24")}])),
+        (
+            "legacy",
+            json!([{"type": "bridge", "bridge": "old0", "isGateway": true, "ipMasq": true,
+            "ipMasqBackend": "iptables", "ipam": of("10.184.4.0/24")}]),
+        ),
+        ("lonely", json!([{"type": "bridge", "bridge": "lone0", "ipam": of("10.184.5.0/24")}])),
+    ]
+}
+
+#[test]
+fn a_healthy_host_has_no_findings() {
+    let site = Site::empty();
+    let mut second = bridge("second0", "10.184.6.0/24");
+    second["ipam"]["routes"] = json!([]);
+    site.configure("second", &json!([second]));
+    for (name, plugins) in healthy_networks() {
+        site.configure(name, &plugins);
+        let container = site.attached(name);
+        site.attach("second", &container, "net1");
+        assert_eq!(site.findings(&container.netns), [Value::Null; 0], "{name}");
+    }
+    let _process = site.lab.container_of_process();
+    assert_eq!(site.findings(""), [Value::Null; 0]);
+}
+
+/// A person may complete what the command takes.
+#[test]
+fn names_of_containers_are_completed() {
+    let site = Site::with_bridge("10.180.25.0/24");
+    let container = site.attached("pods");
+    let name = container.netns.rsplit('/').next().unwrap();
+    let output = site.run("complete -- cni-multi doctor ''");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let words: Vec<&str> = text.lines().collect();
+    assert!(words.contains(&name), "{text}");
+    assert!(words.iter().any(|word| word.starts_with("cnitool-")), "{text}");
+}
