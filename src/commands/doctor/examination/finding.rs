@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_come_before_warnings_and_the_node_before_its_containers() {
+    fn findings_are_sorted_by_object_and_then_by_severity() {
         const BAD: Fault = Fault::error("D009", "bad");
         const ODD: Fault = Fault::warning("D001", "odd");
         let at = |name: &str| Object::Attachment {
