@@ -3,35 +3,42 @@
 
 use std::collections::HashMap;
 
-use super::transport::{Message, Refusal};
-
 /// The most answers that are kept. Those of one attachment are a few dozen.
 const MOST: usize = 4096;
 
 /// An answer: its messages, each with its type; or the refusal.
-type Answer = Result<Vec<(u16, Vec<u8>)>, Refusal>;
+type Answer<E> = Result<Vec<(u16, Vec<u8>)>, E>;
+
+/// Takes a message: its type and its payload.
+pub(super) type Take<'t> = &'t mut dyn FnMut(u16, &[u8]);
 
 /// The answers to questions that were asked before. They are as old as the memory, at most.
-#[derive(Default)]
-pub(super) struct Memory {
-    answers: HashMap<Vec<u8>, Answer>,
+pub(super) struct Memory<E> {
+    answers: HashMap<Vec<u8>, Answer<E>>,
 }
 
-impl Memory {
+/// Nothing is kept yet.
+impl<E> Default for Memory<E> {
+    fn default() -> Memory<E> {
+        Memory { answers: HashMap::new() }
+    }
+}
+
+impl<E: Clone> Memory<E> {
     /// Passes the answer's messages to `each`; asks for an answer that is not kept. Returns false
     /// for a dump that was interrupted, which is not kept.
     pub fn recall(
         &mut self,
         question: Vec<u8>,
-        ask: impl FnOnce(Vec<u8>, &mut dyn FnMut(Message<'_>)) -> Result<bool, Refusal>,
-        each: &mut dyn FnMut(Message<'_>),
-    ) -> Result<bool, Refusal> {
+        ask: impl FnOnce(Vec<u8>, Take<'_>) -> Result<bool, E>,
+        each: Take<'_>,
+    ) -> Result<bool, E> {
         if let Some(answer) = self.answers.get(&question) {
             return replay(answer, each);
         }
         let mut messages = vec![];
-        let asked = ask(question.clone(), &mut |message| {
-            messages.push((message.kind, message.payload.to_vec()));
+        let asked = ask(question.clone(), &mut |kind, payload| {
+            messages.push((kind, payload.to_vec()));
         });
         let answer = match asked {
             Ok(false) => return Ok(false),
@@ -43,7 +50,7 @@ impl Memory {
         replayed
     }
 
-    fn keep(&mut self, question: Vec<u8>, answer: Answer) {
+    fn keep(&mut self, question: Vec<u8>, answer: Answer<E>) {
         if self.answers.len() >= MOST {
             self.answers.clear();
         }
@@ -51,9 +58,9 @@ impl Memory {
     }
 }
 
-fn replay(answer: &Answer, each: &mut dyn FnMut(Message<'_>)) -> Result<bool, Refusal> {
+fn replay<E: Clone>(answer: &Answer<E>, each: Take<'_>) -> Result<bool, E> {
     for (kind, payload) in answer.as_ref().map_err(Clone::clone)? {
-        each(Message::of(*kind, payload));
+        each(*kind, payload);
     }
     Ok(true)
 }
@@ -67,15 +74,15 @@ mod tests {
     use super::*;
 
     /// Asks, with a kernel that answers so; returns what arrived.
-    fn ask(memory: &mut Memory, question: u8, kernel: Result<bool, Errno>) -> Answer {
+    fn ask(memory: &mut Memory<Errno>, question: u8, kernel: Result<bool, Errno>) -> Answer<Errno> {
         let mut got = vec![];
         let answered = memory.recall(
             vec![question],
             |_, keep| {
-                keep(Message::of(16, &[question, 1]));
-                kernel.map_err(Refusal::from)
+                keep(16, &[question, 1]);
+                kernel
             },
-            &mut |message| got.push((message.kind, message.payload.to_vec())),
+            &mut |kind, payload| got.push((kind, payload.to_vec())),
         );
         answered.map(|_| got)
     }
@@ -83,7 +90,7 @@ mod tests {
     #[test]
     fn a_question_is_asked_once_whatever_the_answer_is() {
         let mut memory = Memory::default();
-        let refused = Err(Refusal::from(Errno::ENODEV));
+        let refused = Err(Errno::ENODEV);
         let answer = Ok(vec![(16, vec![7, 1])]);
         assert_eq!(ask(&mut memory, 7, Ok(true)), answer);
         assert_eq!(ask(&mut memory, 7, Err(Errno::EIO)), answer);
@@ -100,14 +107,14 @@ mod tests {
 
     #[test]
     fn the_number_of_kept_answers_is_bounded() {
-        let mut memory = Memory::default();
+        let mut memory = Memory::<Errno>::default();
         let asked = Cell::new(0);
         for question in 0..MOST + 1 {
-            let ask = |_, _: &mut dyn FnMut(Message<'_>)| {
+            let ask = |_, _: Take<'_>| {
                 asked.set(asked.get() + 1);
                 Ok(true)
             };
-            memory.recall(question.to_ne_bytes().to_vec(), ask, &mut |_| ()).unwrap();
+            memory.recall(question.to_ne_bytes().to_vec(), ask, &mut |_, _| ()).unwrap();
         }
         assert_eq!((asked.get(), memory.answers.len()), (MOST + 1, 1));
     }

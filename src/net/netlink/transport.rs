@@ -75,7 +75,7 @@ pub struct Transport {
     socket: Socket,
     seq: Cell<u32>,
     buffer: RefCell<Vec<u8>>,
-    memory: RefCell<Option<Memory>>,
+    memory: RefCell<Option<Memory<Refusal>>>,
 }
 
 impl Transport {
@@ -136,9 +136,13 @@ impl Transport {
         each: &mut dyn FnMut(Message<'_>),
     ) -> Result<bool, Refusal> {
         match &mut *self.memory.borrow_mut() {
-            Some(memory) => {
-                memory.recall(question, |question, keep| self.ask_kernel(question, keep), each)
-            }
+            Some(memory) => memory.recall(
+                question,
+                |question, keep| {
+                    self.ask_kernel(question, &mut |message| keep(message.kind, message.payload))
+                },
+                &mut |kind, payload| each(Message { kind, flags: 0, seq: 0, payload }),
+            ),
             None => self.ask_kernel(question, each),
         }
     }
@@ -318,12 +322,7 @@ fn open(protocol: isize) -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-impl<'a> Message<'a> {
-    /// A message that was received before.
-    pub(super) fn of(kind: u16, payload: &'a [u8]) -> Message<'a> {
-        Message { kind, flags: 0, seq: 0, payload }
-    }
-
+impl Message<'_> {
     fn reply(&self) -> Result<Reply, Refusal> {
         match self.kind {
             NLMSG_ERROR => self.refusal().map_or(Ok(Reply::Acknowledged), Err),
