@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::{Value, json};
+
 use crate::support::attachment::skip;
 use crate::support::call::{Peer, binary, farm};
 use crate::support::netns::Lab;
@@ -140,4 +142,113 @@ fn output_on_a_terminal_ends_with_a_newline() {
     assert!(lab.host.sh(&add).ends_with('}'));
     let text = lab.host.sh(&format!("script -qec '{add}' /dev/null"));
     assert!(text.ends_with("}\r\n"), "{text:?}");
+}
+
+/// A word with its last two letters in the other order, or without its last letter if those are
+/// the same.
+fn misspelt(word: &str) -> String {
+    let (start, end) = word.split_at(word.len() - 2);
+    let swapped: String = end.chars().rev().collect();
+    if swapped == end { word[..word.len() - 1].to_owned() } else { [start, &swapped].concat() }
+}
+
+/// A mistake in the command line is answered in words, on stderr, with the word that was meant.
+#[track_caller]
+fn assert_suggests(path: &[String], wrong: &[&str], meant: &str) {
+    let words: Vec<&str> = path.iter().map(String::as_str).chain(wrong.iter().copied()).collect();
+    let output = run(&words);
+    let text = stderr(&output);
+    // The original of cnitool has 1 for every failure.
+    let status = if words[0] == "cnitool" { 1 } else { 2 };
+    assert_eq!(output.status.code(), Some(status), "{words:?}: {text}");
+    assert!(output.stdout.is_empty(), "{words:?}: {output:?}");
+    assert!(text.contains(&format!("'{meant}'")), "{words:?}: {text}");
+    assert!(text.ends_with('\n') && !text.contains("\"code\""), "{words:?}: {text}");
+    assert!(!text.contains('\u{1b}'), "{words:?}: {text:?}");
+}
+
+/// Every subcommand, option and listed value below a command, misspelt; returns their number. The
+/// daemon of dhcp has the reference's own options, without dashes in pairs.
+fn assert_suggestions_below(command: &clap::Command, path: &[String]) -> usize {
+    let mut count = 0;
+    if path == ["dhcp", "daemon"] {
+        return count;
+    }
+    for sub in command.get_subcommands().filter(|_| !path.is_empty()) {
+        assert_suggests(path, &[&misspelt(sub.get_name())], sub.get_name());
+        count += 1;
+    }
+    for option in command.get_arguments().filter_map(|arg| arg.get_long()) {
+        let wrong = ["--", &misspelt(option)].concat();
+        assert_suggests(path, &[&wrong], &["--", option].concat());
+        count += 1;
+    }
+    for arg in command.get_arguments() {
+        let values = arg.get_possible_values();
+        let is_listed = arg.get_action().takes_values() && !values.is_empty();
+        for value in values.iter().filter(|_| is_listed) {
+            let wrong = misspelt(value.get_name());
+            let words: Vec<String> = arg
+                .get_long()
+                .map(|long| ["--", long].concat())
+                .into_iter()
+                .chain([wrong])
+                .collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            assert_suggests(path, &words, value.get_name());
+            count += 1;
+        }
+    }
+    for sub in command.get_subcommands() {
+        let path = [path, &[sub.get_name().to_owned()]].concat();
+        count += assert_suggestions_below(sub, &path);
+    }
+    count
+}
+
+#[test]
+fn every_misspelt_word_of_every_command_is_suggested() {
+    let count = assert_suggestions_below(&cni_multi::cli::commands(), &[]);
+    assert!(count > 90, "{count}");
+}
+
+#[test]
+fn help_of_every_command_is_plain_in_a_pipe() {
+    fn below(command: &clap::Command, path: &[&str]) {
+        if path == ["dhcp", "daemon"] {
+            return; // its help is that of the reference's, on stderr
+        }
+        let output = run(&[path, &["--help"]].concat());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{path:?}");
+        assert!(text.ends_with('\n') && !text.contains('\u{1b}'), "{path:?}: {text:?}");
+        for sub in command.get_subcommands() {
+            below(sub, &[path, &[sub.get_name()]].concat());
+        }
+    }
+    below(&cni_multi::cli::commands(), &[]);
+}
+
+/// Programs read lines, people read columns.
+#[test]
+fn json_is_indented_on_a_terminal_and_one_line_in_a_pipe() {
+    let dir = Scratch::new();
+    let plugin = json!({"type": "static", "ipam": {"type": "static"}});
+    let network = json!({"cniVersion": "1.1.0", "name": "n", "plugins": [plugin]});
+    std::fs::write(dir.join("n.conflist"), network.to_string()).unwrap();
+    let dir = dir.text();
+    for line in [
+        format!("net list -o json --conf-dir {dir}"),
+        format!("ipam ls -o json --conf-dir {dir} --cache-dir {dir}"),
+        format!("validate -o json {dir}"),
+    ] {
+        let piped = run(&line.split(' ').collect::<Vec<_>>()).stdout;
+        let piped = String::from_utf8(piped).unwrap();
+        assert_eq!((piped.lines().count(), piped.ends_with('\n')), (1, true), "{line}: {piped}");
+        let Some((shown, _)) = on_terminal(&binary(), &line, "") else { return };
+        assert!(shown.lines().count() > 3 && shown.ends_with('\n'), "{line}: {shown}");
+        let [piped, shown] =
+            [piped, shown].map(|text| serde_json::from_str::<Value>(&text).unwrap());
+        assert_eq!(piped, shown, "{line}");
+    }
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
-use super::{CONF_DIR, completion, plugin_path};
+use super::{CONF_DIR, completion, plugin_path, suggestion};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
@@ -129,7 +129,10 @@ pub fn run(
 ) -> u8 {
     let matches = match command().try_get_matches_from(args) {
         Ok(matches) => matches,
-        Err(said) => return refuse(&said, io),
+        Err(mut said) => {
+            suggestion::add(&mut said, &command(), args);
+            return refuse(&said, io);
+        }
     };
     let Some((verb, arguments)) = matches.subcommand() else { return 0 }; // clap printed the help
     let invocation = Invocation { verb, arguments, env };

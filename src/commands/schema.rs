@@ -21,6 +21,7 @@ use crate::error;
 use crate::error::{Mistake, Problem};
 use crate::plugin::{Entry, Kind};
 use crate::terminal::manual::Manual;
+use crate::terminal::nearest::nearest;
 use crate::terminal::{self, Streams};
 
 /// The maximum number of missing keys to fill in before giving up on a plugin's verdict about
@@ -64,7 +65,7 @@ pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>
     let name = matches.get_one::<String>("plugin").map(String::as_str).unwrap_or_default();
     let entry = plugins.iter().find(|entry| entry.name == name);
     if !name.is_empty() && entry.is_none() {
-        return refuse(name, io.stderr);
+        return refuse(name, plugins, io.stderr);
     }
     let schema = document(plugins, entry).to_indented_text() + "\n";
     u8::from(terminal::write(io.stdout, &schema).is_err())
@@ -75,8 +76,12 @@ pub fn document(plugins: &'static [Entry], entry: Option<&Entry>) -> Value {
     Author { plugins }.document(entry)
 }
 
-fn refuse(name: &str, stderr: &mut dyn Write) -> u8 {
-    let _ = writeln!(stderr, "no plugin is named {name:?}; `cni-multi list` lists the plugins"); // see the exit status
+fn refuse(name: &str, plugins: &[Entry], stderr: &mut dyn Write) -> u8 {
+    let advice = match nearest(name, plugins.iter().map(|entry| entry.name)) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => "`cni-multi list` lists the plugins".to_owned(),
+    };
+    let _ = writeln!(stderr, "no plugin is named {name:?}; {advice}"); // see the exit status
     2
 }
 

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::terminal::nearest::nearest;
 
-/// Adds the nearest command or option to a mistake in `words`, which begin with the program. The
+/// Adds the nearest command, option or value to a mistake in `words`, which begin with the program. The
 /// mistake then ends with a question for it.
 pub fn add(mistake: &mut clap::Error, root: &Command, words: &[OsString]) {
     let command = innermost(root, words);
@@ -17,6 +17,9 @@ pub fn add(mistake: &mut clap::Error, root: &Command, words: &[OsString]) {
         }
         ErrorKind::UnknownArgument => {
             (ContextKind::InvalidArg, ContextKind::SuggestedArg, options(command))
+        }
+        ErrorKind::InvalidValue => {
+            (ContextKind::InvalidValue, ContextKind::SuggestedValue, values(mistake))
         }
         _ => return,
     };
@@ -39,5 +42,15 @@ fn names(command: &Command) -> Vec<String> {
 
 fn options(command: &Command) -> Vec<String> {
     let longs = command.get_arguments().filter_map(|arg| arg.get_long());
-    longs.map(|long| ["--", long].concat()).collect()
+    // clap adds these two itself, and later.
+    let version = command.get_version().map(|_| "version");
+    longs.chain(["help"]).chain(version).map(|long| ["--", long].concat()).collect()
+}
+
+/// The values that the option takes.
+fn values(mistake: &clap::Error) -> Vec<String> {
+    match mistake.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(values)) => values.clone(),
+        _ => vec![],
+    }
 }

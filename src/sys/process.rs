@@ -25,6 +25,30 @@ pub fn another_runs(name: &str) -> bool {
     processes().any(is_another)
 }
 
+/// A process that has a socket open.
+pub struct Holder {
+    /// The process id.
+    pub pid: u32,
+    /// Its command, as the process itself has named it.
+    pub command: String,
+}
+
+/// A process that has the socket of this inode open; None if there is none that may be inspected.
+/// Reads the descriptors of all processes up to the first that has it.
+pub fn holder_of_socket(inode: u32) -> Option<Holder> {
+    let wanted = PathBuf::from(format!("socket:[{inode}]"));
+    let process = processes().find(|process| has_open(process, &wanted))?;
+    let pid = process.file_name()?.to_str()?.parse().ok()?;
+    let comm = fs::read(process.join("comm")).unwrap_or_default();
+    Some(Holder { pid, command: String::from_utf8_lossy(comm.trim_ascii_end()).into_owned() })
+}
+
+fn has_open(process: &Path, wanted: &Path) -> bool {
+    let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let mut targets = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok());
+    targets.any(|target| target == wanted)
+}
+
 /// The directories of all processes.
 fn processes() -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

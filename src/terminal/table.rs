@@ -1,5 +1,7 @@
 //! Output formats: columns for people and JSON for programs, from the same values.
 
+use std::io::{self, IsTerminal as _};
+
 use serde::Serialize;
 
 use super::visible::visible;
@@ -150,8 +152,17 @@ fn age_text(seconds: u64) -> String {
     format!("{}{unit}", seconds / size)
 }
 
-/// The value on one line.
+/// The value for stdout: indented for a person at a terminal, else on one line.
 pub fn json(value: &impl Serialize) -> String {
+    if io::stdout().is_terminal() {
+        json::plain_indented_text(value) + "\n"
+    } else {
+        json_line(value)
+    }
+}
+
+/// The value on one line.
+pub fn json_line(value: &impl Serialize) -> String {
     json::plain_text(value) + "\n"
 }
 

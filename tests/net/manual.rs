@@ -255,7 +255,7 @@ fn completion_knows_every_command_and_option() {
 #[test]
 fn completion_follows_options_and_their_values() {
     let cases: [(&[&str], &[&str]); 9] = [
-        (&["net", "list", "-o", ""], &["json", "table"]),
+        (&["net", "list", "-o", ""], &["table", "json"]),
         (&["net", "list", "--output=j"], &["--output=json"]),
         (&["net", "list", "--output", "=", "j"], &["json"]), // as bash splits it
         (&["net", "list", "-o", "json", "--out"], &[]),

@@ -73,10 +73,11 @@ fn a_format_that_is_none_is_a_mistake() {
     let site = Site::with_lab();
     for line in ["list -o xml", "add lab /nonexistent --output JSON"] {
         let format = line.rsplit(' ').next().unwrap();
-        assert_unreadable(
-            &site.net(line),
-            &format!("--output: {format:?} is not a format, expected table or json"),
-        );
+        let outcome = site.net(line);
+        let said = format!("error: invalid value '{format}' for '--output <FORMAT>'\n");
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""));
+        assert!(outcome.stderr.starts_with(&said), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("[possible values: table, json]"), "{}", outcome.stderr);
     }
     assert_eq!(site.prints("list -o table"), site.prints("list"));
     assert_eq!(site.cached_names(), [""; 0]);

@@ -17,4 +17,4 @@ mod value;
 mod write;
 
 pub use self::value::{MOST_VALUES, SyntaxError, Value};
-pub use self::write::{indented_text, plain_text, text};
+pub use self::write::{indented_text, plain_indented_text, plain_text, text};

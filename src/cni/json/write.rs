@@ -26,6 +26,11 @@ pub fn plain_text(value: &(impl Serialize + ?Sized)) -> String {
     written(value, Layout { is_plain: true, ..Layout::default() })
 }
 
+/// As [`plain_text`] on several lines, indented by two spaces.
+pub fn plain_indented_text(value: &(impl Serialize + ?Sized)) -> String {
+    written(value, Layout { indent: "  ", is_plain: true, ..Layout::default() })
+}
+
 impl Value {
     /// The value on one line, as written by [`plain_text`].
     pub fn to_text(&self) -> String {
@@ -34,7 +39,7 @@ impl Value {
 
     /// The same on several lines, indented by two spaces.
     pub fn to_indented_text(&self) -> String {
-        written(self, Layout { indent: "  ", is_plain: true, ..Layout::default() })
+        plain_indented_text(self)
     }
 }
 

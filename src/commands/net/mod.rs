@@ -209,6 +209,7 @@ fn rest_of_line(arg: Arg) -> Arg {
 fn with_value(option: Arg, name: &str, value: &'static str) -> Arg {
     match value {
         "" => option.action(ArgAction::SetTrue),
+        value if name == "output" => option.value_name(value).value_parser(["table", "json"]),
         value if REPEATED.contains(&name) => option.value_name(value).action(ArgAction::Append),
         value => option.value_name(value),
     }
@@ -318,7 +319,11 @@ fn ready(network: &str) -> String {
 /// The message, and the details on a second line; or the specification's error object on one line,
 /// since plugins may have written to stderr before.
 fn error_text(error: &Error, as_json: bool) -> String {
-    if as_json { table::json(&ErrorObject::of(error, version::CURRENT)) } else { plain_text(error) }
+    if as_json {
+        table::json_line(&ErrorObject::of(error, version::CURRENT))
+    } else {
+        plain_text(error)
+    }
 }
 
 fn plain_text(error: &Error) -> String {

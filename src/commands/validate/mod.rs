@@ -45,7 +45,6 @@ use self::picks::Pick;
 pub use self::trial::Trial;
 use super::{CONF_DIR, plugin_path};
 use crate::cni::env::Environment;
-use crate::cni::json;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
 use crate::runtime::cache::Cache;
@@ -53,7 +52,7 @@ use crate::runtime::chain::Runtime;
 use crate::terminal::manual::Manual;
 use crate::terminal::style::Style;
 use crate::terminal::visible::visible;
-use crate::terminal::{self, Streams};
+use crate::terminal::{self, Streams, table};
 
 /// The argument that stands for stdin.
 const STDIN_ARGUMENT: &str = "-";
@@ -84,7 +83,7 @@ pub fn command() -> Command {
     let files = Arg::new("files").value_name("FILE|DIR").num_args(0..);
     let path = option("plugin-path", "DIRS");
     let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
-    let output = option("output", "FORMAT").short('o');
+    let output = option("output", "FORMAT").short('o').value_parser(["text", "json"]);
     Command::new("validate")
         .about("Find mistakes in network configurations")
         .arg(files.help("Files and directories to check, - for stdin [/etc/cni/net.d]"))
@@ -127,7 +126,7 @@ fn look(
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> Result<(bool, String)> {
-    let as_json = wants_json(matches)?;
+    let as_json = argument(matches, "output") == "json";
     let path = plugin_path(argument(matches, "plugin-path"), env)?;
     let cache = Cache::new("");
     let handles = Rc::default();
@@ -139,8 +138,7 @@ fn look(
     let findings = checker.into_findings();
     let fails = findings.iter().any(|finding| finding.is_error() || matches.get_flag("strict"));
     let report = Report { files, findings: &findings, picks: &picks };
-    let text =
-        if as_json { json::plain_text(&report) + "\n" } else { report.text(Style::of_stdout(env)) };
+    let text = if as_json { table::json(&report) } else { report.text(Style::of_stdout(env)) };
     Ok((fails, text))
 }
 
@@ -161,14 +159,6 @@ fn typed_files(matches: &ArgMatches) -> Vec<&str> {
 
 fn argument<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
     matches.get_one::<String>(name).map(String::as_str).unwrap_or_default()
-}
-
-fn wants_json(matches: &ArgMatches) -> Result<bool> {
-    match argument(matches, "output") {
-        "" | "text" => Ok(false),
-        "json" => Ok(true),
-        _ => Err(Error::config("--output", "expected text or json")),
-    }
 }
 
 /// Checks each file, directory or stdin; the picks are the directories'.

@@ -9,6 +9,7 @@ mod del;
 pub mod failed_add;
 pub mod host;
 pub mod iptables;
+mod listener;
 mod repair;
 mod result;
 pub mod udp;

@@ -8,6 +8,7 @@
 mod condition;
 mod conf;
 mod iptables;
+mod listener;
 mod mapping;
 mod nft;
 mod of_reference;
@@ -58,8 +59,10 @@ impl Plugin for Portmap {
             // switch the setting off for the ADD that has the port.
             let_localhost_out(cx, &ports)?;
             forget_flows_to_others(cx, &ports.forwards);
-            Ok(result)
-        })
+            Ok(())
+        })?;
+        listener::warn_of_each(&ports);
+        Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {

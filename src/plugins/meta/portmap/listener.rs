@@ -1,0 +1,49 @@
+//! Processes of the host that listen at a port which is published: its packets reach the
+//! container instead. As with the reference, that is no error.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::mapping::{Forward, Protocol};
+use super::publication::Publication;
+use crate::error::warn;
+use crate::family::Family;
+use crate::net::sock_diag::{Local, SocketDiag};
+use crate::sys::process::{self, Holder};
+
+/// Warns of each such process. A kernel without sock_diag, or an unanswered question, is no warning
+/// and no error: ADD does not depend on it.
+pub fn warn_of_each(ports: &Publication<'_>) {
+    let Ok(sockets) = SocketDiag::open() else { return };
+    let mut known = vec![];
+    for forward in ports.forwards.iter().filter(|forward| forward.protocol != Protocol::Sctp) {
+        let Ok(Some(inode)) = sockets.receiver(&local(forward)) else { continue };
+        if !known.contains(&inode) {
+            known.push(inode); // one socket can serve both families
+            warn(warning(forward, process::holder_of_socket(inode)));
+        }
+    }
+}
+
+/// Where a process would listen. At the loopback address the kernel finds sockets at all addresses
+/// as well.
+fn local(forward: &Forward) -> Local {
+    let loopback: IpAddr = match forward.family() {
+        Family::V4 => Ipv4Addr::LOCALHOST.into(),
+        Family::V6 => Ipv6Addr::LOCALHOST.into(),
+    };
+    Local {
+        protocol: forward.protocol as u8,
+        address: forward.at.unwrap_or(loopback),
+        port: forward.host_port,
+    }
+}
+
+fn warning(forward: &Forward, holder: Option<Holder>) -> String {
+    let who = match holder {
+        Some(Holder { pid, command }) => format!("process {pid} ({command:?})"),
+        None => "a process".to_owned(),
+    };
+    format!(
+        "portmap: {who} of the host listens at port {forward}, which leads to the container now"
+    )
+}
