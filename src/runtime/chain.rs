@@ -7,12 +7,14 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::cache::Cache;
 use super::derive;
 use super::list::{NetworkList, PluginConfig};
 use super::lock::Held;
 use super::parameters::Parameters;
+use super::trace;
 use crate::cni::delegate;
 use crate::cni::env::{Command, Environment};
 use crate::cni::result::Document;
@@ -39,6 +41,8 @@ pub struct Runtime<'a> {
     pub stderr: &'a mut dyn Write,
     /// The handles that plugins in this process open, shared by all of them.
     pub handles: Rc<Handles>,
+    /// Whether each call of a plugin is reported to `stderr`.
+    pub is_traced: bool,
 }
 
 /// A command for the plugins of a network, about one attachment.
@@ -309,8 +313,29 @@ impl Runtime<'_> {
 
     /// One plugin execution, in this process or another; returns its stdout.
     pub(super) fn run(&mut self, kind: &str, env: &Environment, config: &[u8]) -> Result<Vec<u8>> {
-        match self.find(kind)? {
-            Program::File(program) => delegate::exec(&program, env, config, self.handles.clock()),
+        let program = self.find(kind)?;
+        if !self.is_traced {
+            return self.run_program(&program, env, config);
+        }
+        let start = Instant::now();
+        let answer = self.run_program(&program, env, config);
+        let program = match &program {
+            Program::Own(_) => "compiled in".into(),
+            Program::File(program) => program.to_string_lossy(),
+        };
+        let call = trace::Call { kind, program: &program, env, config };
+        call.report(&answer, start.elapsed(), self.stderr);
+        answer
+    }
+
+    fn run_program(
+        &mut self,
+        program: &Program,
+        env: &Environment,
+        config: &[u8],
+    ) -> Result<Vec<u8>> {
+        match program {
+            Program::File(program) => delegate::exec(program, env, config, self.handles.clock()),
             Program::Own(entry) => self.run_own(entry, env, config),
         }
     }
@@ -374,6 +399,7 @@ impl Runtime<'_> {
             cache: self.cache.clone(),
             stderr: &mut *self.stderr,
             handles: Rc::clone(&self.handles),
+            is_traced: self.is_traced,
         }
     }
 
@@ -498,6 +524,7 @@ mod tests {
             cache,
             stderr: &mut std::io::sink(),
             handles: Rc::default(),
+            is_traced: false,
         })
     }
 

@@ -6,7 +6,7 @@
 //! attachment), [`cache`] keeps results, [`lock`] serializes operations on one container,
 //! [`living`] decides which containers are alive, [`find`] finds attachments by what people call a
 //! container, [`leave`] removes what stays when other plugins take over, [`repair`] makes again what
-//! the host has lost, and [`parameters`] is what is known of an attachment besides its network.
+//! the host has lost, [`trace`] reports calls of plugins, and [`parameters`] is what is known of an attachment besides its network.
 
 pub mod cache;
 pub mod chain;
@@ -20,4 +20,5 @@ pub mod living;
 mod lock;
 pub mod parameters;
 pub mod repair;
+mod trace;
 pub mod versions;

@@ -109,6 +109,7 @@ impl Operator<'_> {
             cache: self.cache(),
             stderr,
             handles: Rc::default(),
+            is_traced: self.has_flag("trace"),
         })
     }
 
