@@ -181,7 +181,15 @@ impl Invocation<'_> {
     ) -> Result<Runtime<'r>> {
         let path = plugin_path("", self.env)?;
         let cache = Cache::new(cache::DEFAULT_DIR);
-        Ok(Runtime { plugins, env: self.env, path, cache, stderr, handles: Rc::default() })
+        Ok(Runtime {
+            plugins,
+            env: self.env,
+            path,
+            cache,
+            stderr,
+            handles: Rc::default(),
+            is_traced: false,
+        })
     }
 
     fn operate(

@@ -4,15 +4,18 @@
 //! Beyond libcni: a failed ADD is undone, operations on one container wait for each other, and a
 //! plugin that is compiled in runs in this process.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::cache::Cache;
 use super::derive;
 use super::list::{NetworkList, PluginConfig};
 use super::lock::Held;
 use super::parameters::Parameters;
+use super::trace;
 use crate::cni::delegate;
 use crate::cni::env::{Command, Environment};
 use crate::cni::result::Document;
@@ -39,6 +42,8 @@ pub struct Runtime<'a> {
     pub stderr: &'a mut dyn Write,
     /// The handles that plugins in this process open, shared by all of them.
     pub handles: Rc<Handles>,
+    /// Whether each call of a plugin is reported to `stderr`.
+    pub is_traced: bool,
 }
 
 /// A command for the plugins of a network, about one attachment.
@@ -67,6 +72,16 @@ pub(super) enum Program {
     Own(&'static Entry),
     /// Another program.
     File(PathBuf),
+}
+
+impl Program {
+    /// For a report.
+    pub(super) fn to_text(&self) -> Cow<'_, str> {
+        match self {
+            Program::Own(_) => "compiled in".into(),
+            Program::File(program) => program.to_string_lossy(),
+        }
+    }
 }
 
 impl Runtime<'_> {
@@ -269,8 +284,34 @@ impl Runtime<'_> {
 
     /// One plugin execution, in this process or another; returns its stdout.
     pub(super) fn run(&mut self, kind: &str, env: &Environment, config: &[u8]) -> Result<Vec<u8>> {
-        match self.find(kind)? {
-            Program::File(program) => delegate::exec(&program, env, config, self.handles.clock()),
+        let program = self.find(kind)?;
+        let call = trace::Call { kind, program: &program.to_text(), env, config };
+        self.traced(&call, |runtime| runtime.run_program(&program, env, config))
+    }
+
+    /// Runs a plugin, and reports the call if that is wanted.
+    pub(super) fn traced(
+        &mut self,
+        call: &trace::Call<'_>,
+        run: impl FnOnce(&mut Self) -> Result<Vec<u8>>,
+    ) -> Result<Vec<u8>> {
+        if !self.is_traced {
+            return run(self);
+        }
+        let start = Instant::now();
+        let answer = run(self);
+        call.report(&answer, start.elapsed(), self.stderr);
+        answer
+    }
+
+    fn run_program(
+        &mut self,
+        program: &Program,
+        env: &Environment,
+        config: &[u8],
+    ) -> Result<Vec<u8>> {
+        match program {
+            Program::File(program) => delegate::exec(program, env, config, self.handles.clock()),
             Program::Own(entry) => self.run_own(entry, env, config),
         }
     }
@@ -335,6 +376,7 @@ impl Runtime<'_> {
             cache: self.cache.clone(),
             stderr: &mut *self.stderr,
             handles: Rc::clone(&self.handles),
+            is_traced: self.is_traced,
         }
     }
 
@@ -463,6 +505,7 @@ mod tests {
             cache,
             stderr: &mut std::io::sink(),
             handles: Rc::default(),
+            is_traced: false,
         })
     }
 

@@ -7,6 +7,7 @@ use super::chain::{Program, Runtime, reported_by, require_check};
 use super::derive;
 use super::list::{NetworkList, PluginConfig};
 use super::parameters::Parameters;
+use super::trace;
 use crate::cni::delegate;
 use crate::cni::env::Command;
 use crate::cni::result::Document;
@@ -93,17 +94,25 @@ impl Runtime<'_> {
         let Subject { list, at, result } = subject;
         let config = derive::for_attachment(list, plugin, result, &at.capability_args);
         let env = self.environment(Command::Check, Some(at));
-        match self.find(&plugin.kind)? {
+        let program = self.find(&plugin.kind)?;
+        let (kind, text) = (&plugin.kind, program.to_text());
+        let call = trace::Call { kind, program: &text, env: &env, config: &config };
+        self.traced(&call, |runtime| runtime.check_with(&program, &call)).map(drop)
+    }
+
+    /// Keeps the parts of an error of a plugin in this process.
+    fn check_with(&mut self, program: &Program, call: &trace::Call<'_>) -> Result<Vec<u8>> {
+        let trace::Call { env, mut config, .. } = *call;
+        let entry = match program {
             Program::File(program) => {
-                delegate::exec(&program, &env, &config, self.handles.clock()).map(drop)
+                return delegate::exec(program, env, config, self.handles.clock());
             }
-            Program::Own(entry) => {
-                let (stdin, stdout) = (&mut config.as_slice(), &mut std::io::sink());
-                let mut io = Streams { stdin, stdout, stderr: self.stderr };
-                let (plugins, env, handles) = (self.plugins, &env, &self.handles);
-                Execution { entry, plugins, env, handles }.attempt(&mut io)
-            }
-        }
+            Program::Own(entry) => entry,
+        };
+        let mut stdout = vec![];
+        let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
+        let execution = Execution { entry, plugins: self.plugins, env, handles: &self.handles };
+        execution.attempt(&mut io).map(|()| stdout)
     }
 }
 

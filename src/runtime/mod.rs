@@ -5,8 +5,9 @@
 //! of its plugins, [`chain`] runs them all ([`check`] is one of its operations, [`gc`] and
 //! [`versions`] are those without an attachment), [`cache`] keeps results, [`lock`] serializes operations on one container,
 //! [`living`] decides which containers are alive, [`find`] finds attachments by what people call a
-//! container, [`missing`] advises on a plugin that is not found, [`leave`] removes what stays when other plugins take over, [`repair`] makes again what
-//! the host has lost, and [`parameters`] is what is known of an attachment besides its network.
+//! container, [`missing`] advises on a plugin that is not found, [`leave`] removes what stays when
+//! other plugins take over, [`repair`] makes again what the host has lost, [`trace`] reports calls of
+//! plugins, and [`parameters`] is what is known of an attachment besides its network.
 
 pub mod cache;
 pub mod chain;
@@ -22,4 +23,5 @@ mod lock;
 mod missing;
 pub mod parameters;
 pub mod repair;
+mod trace;
 pub mod versions;

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::support::attachment::{for_ours, skip};
-use crate::support::call::{Call, Outcome};
+use crate::support::call::{Call, Outcome, binary};
 use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 use crate::support::synced;
@@ -23,7 +23,7 @@ fn with_network(case: impl Fn(&Lab)) {
             "capabilities": {"ips": true}, "dns": dns,
         });
         let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-        let first = synced::attach(lab, &[bridge, portmap], "");
+        let first = synced::attach(lab, &[bridge, portmap], "-p 8080:80");
         first.del();
         case(lab);
     });
@@ -150,7 +150,7 @@ fn gc_takes_what_a_killed_exec_has_left() {
     with_network(|lab| {
         let before = Watch::start(lab, &[]);
         let (mut child, _stdout) = started(lab, "echo ready; exec sleep 600");
-        let rows = synced::net(lab, "ps pods").run().stdout;
+        let rows = lab.host.sh(&format!("{} net ps pods", binary().display()));
         assert!(rows.contains(" alive"), "{rows}");
         send(&child, Signal::SIGKILL);
         child.wait().unwrap();

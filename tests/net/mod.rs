@@ -12,6 +12,7 @@ mod names;
 mod output;
 mod ps;
 mod sync;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};

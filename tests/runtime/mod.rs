@@ -128,6 +128,7 @@ impl Host {
                 cache,
                 stderr: &mut std::io::sink(),
                 handles: Rc::default(),
+                is_traced: false,
             },
             &list,
         )

@@ -48,25 +48,25 @@ const COMMANDS: [(&str, &str, &str); 10] = [
         "add",
         "Attach a namespace and print the result; a failure is undone",
         "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
-         no-undo output",
+         no-undo trace output",
     ),
     (
         "check",
         "Verify an attachment",
         "network container ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
-         output",
+         trace output",
     ),
     (
         "del",
         "Detach a namespace",
         "network container ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
-         output",
+         trace output",
     ),
     (
         "exec",
         "Run a command in a temporary namespace that is attached to a network",
         "network command ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path \
-         cache-dir",
+         cache-dir trace",
     ),
     (
         "gc",
@@ -96,7 +96,7 @@ const COMMANDS: [(&str, &str, &str); 10] = [
 const ALIASES: [(&str, &str); 2] = [("del", "rm"), ("list", "ls")];
 
 /// Every argument with its short form, the name of its value (empty for a flag), and its purpose.
-const ARGUMENTS: [(&str, &str, &str, &str); 23] = [
+const ARGUMENTS: [(&str, &str, &str, &str); 24] = [
     ("network", "", "NETWORK", "Name of the network, as in its configuration"),
     ("netns", "", "NETNS", "Namespace: a path, or a name from `ip netns`"),
     (
@@ -139,6 +139,7 @@ const ARGUMENTS: [(&str, &str, &str, &str); 23] = [
     ),
     ("cache-dir", "", "DIR", "Cache directory, with the results of add [/var/lib/cni]"),
     ("no-undo", "", "", "Keep the changes of a failed add, until del"),
+    ("trace", "", "", "Report the input, the answer and the time of each plugin on stderr"),
     (
         "unrecorded",
         "",

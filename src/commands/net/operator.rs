@@ -110,6 +110,7 @@ impl Operator<'_> {
             cache: self.cache(),
             stderr,
             handles: Rc::default(),
+            is_traced: self.has_flag("trace"),
         })
     }
 

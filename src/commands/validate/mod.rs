@@ -130,7 +130,8 @@ fn look(
     let path = plugin_path(argument(matches, "plugin-path"), env)?;
     let cache = Cache::new("");
     let handles = Rc::default();
-    let runtime = Runtime { plugins, env, path, cache, stderr: io.stderr, handles };
+    let runtime =
+        Runtime { plugins, env, path, cache, stderr: io.stderr, handles, is_traced: false };
     let mut checker = Checker::new(runtime);
     let picks = check_arguments(&mut checker, &typed_files(matches), io.stdin)?;
     together::check(&mut checker);

@@ -66,6 +66,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         cache: request.cache.clone(),
         stderr: &mut std::io::sink(),
         handles: std::rc::Rc::default(),
+        is_traced: false,
     };
     let mistakes = Reader(findings).keep(validate::findings_of(&request.conf_dir, runtime));
     for mistake in mistakes {

@@ -44,6 +44,7 @@ fn left(node: &Node<'_>, network: &Network) -> Result<Vec<String>> {
         cache: node.request.cache.clone(),
         stderr: &mut sink,
         handles: Rc::default(),
+        is_traced: false,
     };
     let mut left = vec![];
     let mut watch = |event: &Event<'_>| match event {

@@ -154,6 +154,7 @@ impl<'a> World<'a> {
             cache: Cache::new(cache::DEFAULT_DIR),
             stderr,
             handles: Rc::default(),
+            is_traced: false,
         }
     }
 }
