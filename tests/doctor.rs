@@ -1,13 +1,18 @@
 //! `cni-multi doctor`: the selftest passes here, finds what does not work, and leaves nothing; each
 //! module makes the faults of one family of findings and sees their codes.
 
+mod addresses;
 mod bundle;
 mod configuration;
 mod dns;
+mod done;
+mod links;
 mod names;
 mod node;
 mod page;
+mod policy;
 mod site;
+mod speed;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;

@@ -48,10 +48,10 @@ pub struct Runtime<'a> {
 
 /// A command for the plugins of a network, about one attachment.
 #[derive(Clone, Copy)]
-struct Operation<'a> {
-    command: Command,
-    list: &'a NetworkList,
-    at: &'a Parameters,
+pub(super) struct Operation<'a> {
+    pub(super) command: Command,
+    pub(super) list: &'a NetworkList,
+    pub(super) at: &'a Parameters,
 }
 
 /// What happens after an ADD that fails half-way.
@@ -270,7 +270,7 @@ impl Runtime<'_> {
         failures
     }
 
-    fn run_attached(
+    pub(super) fn run_attached(
         &mut self,
         operation: Operation<'_>,
         plugin: &PluginConfig,
@@ -410,7 +410,7 @@ pub(super) fn without_result(list: &NetworkList, error: Error) -> Error {
 
 /// Whether the network's version has CHECK and GET, which came with 0.4.0; its plugins then expect
 /// `prevResult` with DEL.
-fn has_check(list: &NetworkList) -> Result<bool> {
+pub(super) fn has_check(list: &NetworkList) -> Result<bool> {
     Ok(version::Number::parse(&list.version)? >= version::WITH_CHECK)
 }
 

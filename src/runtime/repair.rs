@@ -11,14 +11,14 @@ use std::rc::Rc;
 use super::chain::{Program, Runtime, reported_by, without_result};
 use super::derive;
 use super::find::Recorded;
-use super::list::NetworkList;
+use super::list::{NetworkList, PluginConfig};
 use super::parameters::Parameters;
 use crate::cni::env::Command;
 use crate::cni::json::Value;
 use crate::cni::result::Document;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netns::{FileId, Netns};
-use crate::plugin::Attachment;
+use crate::plugin::{Attachment, Entry};
 use crate::repair::{Extent, Repairs};
 use crate::runner::Execution;
 
@@ -111,17 +111,17 @@ impl<'r, 'a> Round<'r, 'a> {
 }
 
 /// An attachment with its record.
-struct Found<'a> {
-    list: &'a NetworkList,
-    at: &'a Parameters,
-    netns: Rc<Netns>,
-    result: Option<Document>,
+pub(super) struct Found<'a> {
+    pub(super) list: &'a NetworkList,
+    pub(super) at: &'a Parameters,
+    pub(super) netns: Rc<Netns>,
+    pub(super) result: Option<Document>,
 }
 
 impl Found<'_> {
     /// Requires the interface of the record in the namespace: without it the path leads to another
     /// container by now, or to the host itself, or the attachment is beyond repair.
-    fn require_interface(&self, own: FileId) -> Result<()> {
+    pub(super) fn require_interface(&self, own: FileId) -> Result<()> {
         let at = self.at;
         if self.netns.identity()? == own {
             return Err(is_host_s(at));
@@ -138,29 +138,16 @@ impl Found<'_> {
 }
 
 impl Runtime<'_> {
-    fn namespace(&self, at: &Parameters) -> Result<Option<Rc<Netns>>> {
+    /// The container's namespace, unless it is gone.
+    pub(super) fn namespace(&self, at: &Parameters) -> Result<Option<Rc<Netns>>> {
         self.handles.netns(&at.netns, Netns::open_if_there)
     }
 
     fn repair_all(&self, found: &Found<'_>, repairs: &Repairs) -> Result<Presence> {
-        let Found { list, at, .. } = *found;
-        let attachment =
-            Attachment::new(at.key.clone(), at.netns.clone(), Some(Rc::clone(&found.netns)));
-        let env = self.environment(Command::Check, Some(at));
         let mut errors = ErrorList::default();
-        for plugin in &list.plugins {
+        for plugin in &found.list.plugins {
             let repaired = match self.find(&plugin.kind) {
-                Ok(Program::Own(entry)) => {
-                    let result = found.result.as_ref();
-                    let config = derive::for_attachment(list, plugin, result, &at.capability_args);
-                    let execution = Execution {
-                        entry,
-                        plugins: self.plugins,
-                        env: &env,
-                        handles: &self.handles,
-                    };
-                    execution.repair(config, &attachment, repairs)
-                }
+                Ok(Program::Own(entry)) => self.repair_by(entry, plugin, found, repairs),
                 Ok(Program::File(_)) => {
                     repairs.skip(&plugin.kind);
                     Ok(())
@@ -170,6 +157,25 @@ impl Runtime<'_> {
             errors.push(repaired.map_err(|error| reported_by(plugin, error)));
         }
         errors.finish().map(|()| Presence::Alive)
+    }
+
+    /// Repairs what one plugin has made.
+    pub(super) fn repair_by(
+        &self,
+        entry: &'static Entry,
+        plugin: &PluginConfig,
+        found: &Found<'_>,
+        repairs: &Repairs,
+    ) -> Result<()> {
+        let Found { list, at, .. } = *found;
+        let result = found.result.as_ref();
+        let config = derive::for_attachment(list, plugin, result, &at.capability_args);
+        let netns = Some(Rc::clone(&found.netns));
+        let attachment = Attachment::new(at.key.clone(), at.netns.clone(), netns);
+        let env = self.environment(Command::Check, Some(at));
+        let execution =
+            Execution { entry, plugins: self.plugins, env: &env, handles: &self.handles };
+        execution.repair(config, &attachment, repairs)
     }
 }
 

@@ -23,7 +23,10 @@ pub const MANUAL: Manual = Manual {
     description: &[
         "Finds out why a container, or this node, has no network: reads configurations, records, \
          leases, links, routes and rules, and prints a finding for each fault, with a code, what \
-         was seen and the command that repairs it. Nothing is changed, and no packet is sent. --bundle writes the findings with versions, configurations, records, links, addresses, routes and rules into a new file that only its owner can read. A \
+         was seen and the command that repairs it. Nothing is changed, and no packet is sent \
+         except with --probe. --bundle writes the findings with versions, configurations, \
+         records, links, addresses, routes and rules into a new file that only its owner can \
+         read. A \
          container is called by the name or the path of its namespace, a process in it, its id or \
          the beginning of that, or namespace/pod. docs/findings.md has every code.",
         "With --selftest it tries every plugin. The namespaces are those of a host, of a machine \
@@ -37,6 +40,7 @@ pub const MANUAL: Manual = Manual {
     examples: &[
         ("cni-multi doctor", "Examine this node and all of its attachments."),
         ("cni-multi doctor red", "Examine one container, and the node."),
+        ("cni-multi doctor red --probe", "The same, and ask its gateway for an answer."),
         (
             "cni-multi doctor red --bundle red.txt",
             "Write it with all facts into a file, for an issue.",
@@ -69,6 +73,8 @@ const PLUGIN_DIR: &str = "/opt/cni/bin";
 pub fn command() -> Command {
     let subject = Arg::new("subject").value_name("NETNS|CONTAINER").conflicts_with("selftest");
     let selftest = Arg::new("selftest").long("selftest").action(ArgAction::SetTrue);
+    let probe =
+        Arg::new("probe").long("probe").action(ArgAction::SetTrue).conflicts_with("selftest");
     let bundle = Arg::new("bundle").long("bundle").value_name("FILE").conflicts_with("selftest");
     let path = Arg::new("plugin-path").long("plugin-path").value_name("DIRS");
     let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
@@ -78,6 +84,7 @@ pub fn command() -> Command {
             subject
                 .help("The container to examine: a name, a path, a process, an id or a pod [all]"),
         )
+        .arg(probe.help("Send ARP and ICMP from the containers to their gateways"))
         .arg(selftest.help("Attach, check with packets and detach each plugin; leaves nothing"))
         .arg(bundle.help("Write all that was looked at into a new file, for an issue"))
         .args(ipam::directories())
@@ -142,6 +149,7 @@ fn request<'a>(
     let typed = typed_or_variable(text(matches, "plugin-path"), "CNI_PATH", env);
     let usual = if Path::new(PLUGIN_DIR).is_dir() { PLUGIN_DIR } else { "" };
     Ok(Request {
+        probe: matches.get_flag("probe"),
         plugins,
         env,
         conf_dir: host.conf_dir,

@@ -51,6 +51,7 @@ const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
+const IFLA_CARRIER: u16 = 33;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_MIN_MTU: u16 = 50;
 const IFLA_MAX_MTU: u16 = 51;
@@ -106,6 +107,8 @@ pub struct Link {
     pub up: bool,
     /// Whether it resolves hardware addresses with ARP.
     pub arp: bool,
+    /// Whether something is at its other end.
+    pub has_carrier: bool,
     /// IF_OPER_*: up only if it can carry packets.
     pub operstate: u8,
     /// Whether the administrator set promiscuous mode. A capture that sets it as well is not
@@ -150,6 +153,7 @@ impl Link {
             alias: attrs.text(IFLA_IFALIAS).unwrap_or_default(),
             up: flags & IFF_UP != 0,
             arp: flags & IFF_NOARP == 0,
+            has_carrier: attrs.u8(IFLA_CARRIER) != Some(0),
             operstate: attrs.u8(IFLA_OPERSTATE).unwrap_or_default(),
             promisc: flags & IFF_PROMISC != 0,
             allmulti: flags & IFF_ALLMULTI != 0,
@@ -177,6 +181,11 @@ impl Link {
     /// Whether it carries packets.
     pub fn is_operational(&self) -> bool {
         self.operstate == IF_OPER_UP
+    }
+
+    /// Whether it is up, and nothing is at its other end. The operational state follows later.
+    pub fn lacks_carrier(&self) -> bool {
+        self.up && !self.has_carrier
     }
 
     /// The operational state in the kernel's words (Documentation/networking/operstates.rst).

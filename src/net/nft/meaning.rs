@@ -234,7 +234,7 @@ fn read_mask(bitwise: Attrs<'_>, register: u32) -> Option<Vec<u8>> {
 }
 
 /// The number of a register's first word.
-fn word(register: u32) -> u32 {
+pub(super) fn word(register: u32) -> u32 {
     match register {
         NFT_REG_1..=NFT_REG_4 => NFT_REG32_00 + (register - NFT_REG_1) * WORDS,
         other => other,

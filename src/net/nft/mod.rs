@@ -2,6 +2,7 @@
 //! all; lookups are by key, never of whole tables.
 
 pub mod batch;
+pub mod drops;
 pub mod expr;
 mod meaning;
 mod objects;

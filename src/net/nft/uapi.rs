@@ -53,6 +53,7 @@ pub const NFTA_SET_DATA_TYPE: u16 = 6;
 pub const NFTA_SET_DATA_LEN: u16 = 7;
 pub const NFTA_SET_ID: u16 = 10;
 pub const NFTA_SET_USERDATA: u16 = 13;
+pub const NFT_SET_INTERVAL: u32 = 4;
 pub const NFT_SET_MAP: u32 = 8;
 pub const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
 
@@ -62,7 +63,9 @@ pub const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 pub const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 pub const NFTA_SET_ELEM_KEY: u16 = 1;
 pub const NFTA_SET_ELEM_DATA: u16 = 2;
+pub const NFTA_SET_ELEM_FLAGS: u16 = 3;
 pub const NFTA_SET_ELEM_USERDATA: u16 = 6;
+pub const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
 
 // enum nft_list_attributes, nft_data_attributes, nft_verdict_attributes, nft_gen_attributes
 pub const NFTA_LIST_ELEM: u16 = 1;
@@ -75,6 +78,7 @@ pub const NFTA_GEN_ID: u16 = 1;
 // enum nft_verdicts, and those of linux/netfilter.h
 pub const NF_DROP: i32 = 0;
 pub const NF_ACCEPT: i32 = 1;
+pub const NFT_CONTINUE: i32 = -1;
 pub const NFT_JUMP: i32 = -3;
 pub const NFT_GOTO: i32 = -4;
 pub const NFT_RETURN: i32 = -5;
@@ -92,7 +96,11 @@ pub const NFTA_EXPR_DATA: u16 = 2;
 // enum nft_meta_attributes, nft_meta_keys
 pub const NFTA_META_DREG: u16 = 1;
 pub const NFTA_META_KEY: u16 = 2;
+pub const NFTA_META_SREG: u16 = 3;
+pub const NFT_META_PROTOCOL: u32 = 1;
 pub const NFT_META_MARK: u32 = 3;
+pub const NFT_META_IIF: u32 = 4;
+pub const NFT_META_OIF: u32 = 5;
 pub const NFT_META_IIFNAME: u32 = 6;
 pub const NFT_META_OIFNAME: u32 = 7;
 pub const NFT_META_NFPROTO: u32 = 15;
@@ -122,6 +130,10 @@ pub const NFTA_CMP_OP: u16 = 2;
 pub const NFTA_CMP_DATA: u16 = 3;
 pub const NFT_CMP_EQ: u32 = 0;
 pub const NFT_CMP_NEQ: u32 = 1;
+pub const NFT_CMP_LT: u32 = 2;
+pub const NFT_CMP_LTE: u32 = 3;
+pub const NFT_CMP_GT: u32 = 4;
+pub const NFT_CMP_GTE: u32 = 5;
 
 // enum nft_ct_attributes, nft_ct_keys, and ip_conntrack_dir of
 // linux/netfilter/nf_conntrack_tuple_common.h
@@ -145,6 +157,13 @@ pub const NFTA_FIB_F_DADDR: u32 = 2;
 // enum nft_counter_attributes
 pub const NFTA_COUNTER_BYTES: u16 = 1;
 pub const NFTA_COUNTER_PACKETS: u16 = 2;
+
+// enum nft_target_attributes, nft_range_attributes
+pub const NFTA_TARGET_NAME: u16 = 1;
+pub const NFTA_RANGE_OP: u16 = 2;
+pub const NFTA_RANGE_SREG: u16 = 1;
+pub const NFTA_RANGE_FROM_DATA: u16 = 3;
+pub const NFTA_RANGE_TO_DATA: u16 = 4;
 
 // enum nft_match_attributes (linux/netfilter/nf_tables_compat.h)
 pub const NFTA_MATCH_NAME: u16 = 1;

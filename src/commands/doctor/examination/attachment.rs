@@ -60,6 +60,20 @@ impl Attachment {
         &self.recorded.at
     }
 
+    /// Whether the interface is in the namespace.
+    pub fn has_interface(&self) -> bool {
+        let ifname = self.at().key.ifname.as_str();
+        self.inside.as_ref().is_some_and(|it| it.links.iter().any(|link| link.name == ifname))
+    }
+
+    /// The hardware address of the interface, in the record.
+    pub fn recorded_mac(&self) -> Option<&str> {
+        let ifname = self.at().key.ifname.as_str();
+        let mut interfaces = self.result.as_ref()?.interfaces.iter();
+        let own = interfaces.find(|it| it.name == ifname && !it.sandbox.is_empty())?;
+        Some(own.mac.as_str()).filter(|mac| !mac.is_empty())
+    }
+
     /// As the object of a finding.
     pub fn object(&self) -> Object {
         let key = &self.at().key;

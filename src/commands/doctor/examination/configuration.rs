@@ -6,7 +6,6 @@ use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, Object, quoted};
 use super::node::{Node, Reader};
 use crate::commands::validate;
-use crate::runtime::chain::Runtime;
 use crate::runtime::directory;
 
 /// The codes of `validate`, each with its fault.
@@ -59,15 +58,8 @@ pub const EXAMINATION: Examination =
 
 fn examine(node: &Node<'_>, findings: &mut Findings) {
     let request = node.request;
-    let runtime = Runtime {
-        plugins: request.plugins,
-        env: request.env,
-        path: request.plugin_path.clone(),
-        cache: request.cache.clone(),
-        stderr: &mut std::io::sink(),
-        handles: std::rc::Rc::default(),
-        is_traced: false,
-    };
+    let mut ignored = std::io::sink();
+    let runtime = request.runtime(&mut ignored);
     let mistakes = Reader(findings).keep(validate::findings_of(&request.conf_dir, runtime));
     for mistake in mistakes {
         let found = FAULTS.iter().find(|(code, _)| *code == mistake.code);

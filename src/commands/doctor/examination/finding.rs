@@ -140,6 +140,16 @@ impl Findings {
         self.0.push(finding);
     }
 
+    /// Adds a finding unless there is one about the same object, or an error of the node: what it
+    /// tells is a consequence.
+    pub fn add_unless_known(&mut self, finding: Finding) {
+        let is_of_node =
+            |it: &Finding| it.object == Object::Node && it.fault.severity == Severity::Error;
+        if !self.0.iter().any(|known| known.object == finding.object || is_of_node(known)) {
+            self.add(finding);
+        }
+    }
+
     /// All findings, grouped by object, those of one object by severity and code.
     pub fn sorted(mut self) -> Vec<Finding> {
         self.0.sort_by(|a, b| {

@@ -1,13 +1,10 @@
 //! D27x: what gone containers have left on the host.
 
-use std::rc::Rc;
-
 use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, Object};
 use super::node::{Network, Node, Reader};
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
-use crate::runtime::chain::Runtime;
 use crate::runtime::find::listed;
 use crate::runtime::gc::{Event, Extent, Sweep, Unrecorded};
 
@@ -37,15 +34,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
 /// What a GC of the network would remove.
 fn left(node: &Node<'_>, network: &Network) -> Result<Vec<String>> {
     let mut sink = std::io::sink();
-    let mut runtime = Runtime {
-        plugins: node.request.plugins,
-        env: node.request.env,
-        path: node.request.plugin_path.clone(),
-        cache: node.request.cache.clone(),
-        stderr: &mut sink,
-        handles: Rc::default(),
-        is_traced: false,
-    };
+    let mut runtime = node.request.runtime(&mut sink);
     let mut left = vec![];
     let mut watch = |event: &Event<'_>| match event {
         Event::Step(step) => left.push(format!("attachment of {}", step.at.key.container_id)),

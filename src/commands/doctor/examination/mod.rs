@@ -4,6 +4,7 @@
 //! and adds a [`finding`] for each fault; [`report`] prints them. To add one, write its module and
 //! add it to [`EXAMINATIONS`]; docs/findings.md has a row for each code. Nothing is changed.
 
+mod addresses;
 mod attachment;
 mod bundle;
 mod configuration;
@@ -15,16 +16,22 @@ mod finding;
 mod forwarding;
 mod kernel;
 mod leftovers;
+mod links;
 mod lower_links;
 mod node;
 mod packet_filters;
 mod plugin_dirs;
+mod plugins;
+mod policy;
+mod probe;
+mod ranges;
 mod records;
 mod report;
 mod request;
 mod resolver;
 mod source_check;
 mod storage;
+mod wiring;
 
 use self::examination::Examination;
 pub use self::finding::Fault;
@@ -50,6 +57,12 @@ const EXAMINATIONS: &[Examination] = &[
     leftovers::EXAMINATION,
     source_check::EXAMINATION,
     dns::EXAMINATION,
+    links::EXAMINATION,
+    policy::EXAMINATION,
+    addresses::EXAMINATION,
+    ranges::EXAMINATION,
+    probe::EXAMINATION,
+    plugins::EXAMINATION, // the last: it adds what no other has found
 ];
 
 /// How the findings are printed.

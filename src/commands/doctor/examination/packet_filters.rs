@@ -3,6 +3,7 @@
 use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, Object};
 use super::node::{Node, Reader};
+use super::policy;
 use crate::deadline::Clock;
 use crate::error::Result;
 use crate::family::Family;
@@ -31,7 +32,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         }
         let dropping = Reader(findings).keep(dropping(nft, family));
         let is_bridged = Reader(findings).keep(sees_bridged(family));
-        if is_bridged && !dropping.is_empty() {
+        if is_bridged && !dropping.is_empty() && !is_explained(node, family, findings) {
             bridged(node, family, &dropping).into_iter().for_each(|it| findings.add(it));
         }
     }
@@ -78,6 +79,12 @@ fn dropping(nft: &Nft, family: Family) -> Result<Vec<String>> {
 fn sees_bridged(family: Family) -> Result<bool> {
     let setting = Sysctl::bridge_netfilter(family);
     Ok(setting.exists()? && setting.read()? == "1")
+}
+
+/// Whether no container of a bridge is hit, or the policy's findings have the cause.
+fn is_explained(node: &Node<'_>, family: Family, findings: &mut Findings) -> bool {
+    let alone = Reader(findings).keep(policy::drops_bridged_alone(node, family));
+    alone == Some(false)
 }
 
 /// The finding about networks on a bridge whose packets no plugin accepts; None without such.

@@ -1,10 +1,13 @@
 //! What was asked, and where things are.
 
+use std::io::Write;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use crate::cni::env::Environment;
 use crate::plugin::Entry;
 use crate::runtime::cache::Cache;
+use crate::runtime::chain::Runtime;
 
 /// What was asked, and where things are.
 pub struct Request<'a> {
@@ -20,11 +23,26 @@ pub struct Request<'a> {
     pub plugin_path: String,
     /// The container; empty for all of the node.
     pub subject: String,
+    /// Whether packets are sent.
+    pub probe: bool,
     /// The file for everything that is looked at, which must not exist.
     pub bundle: Option<PathBuf>,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// A runtime that only looks; what plugins say besides their errors goes to `stderr`.
+    pub fn runtime(&self, stderr: &'a mut dyn Write) -> Runtime<'a> {
+        Runtime {
+            plugins: self.plugins,
+            env: self.env,
+            path: self.plugin_path.clone(),
+            cache: self.cache.clone(),
+            stderr,
+            handles: Rc::default(),
+            is_traced: false,
+        }
+    }
+
     /// The plugin directories.
     pub fn plugin_dirs(&self) -> Vec<PathBuf> {
         let dirs = std::env::split_paths(&self.plugin_path);

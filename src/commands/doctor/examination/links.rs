@@ -1,0 +1,206 @@
+//! D30x to D32x: the links between a container and the host's network.
+
+use std::collections::BTreeMap;
+
+use super::attachment::Attachment;
+use super::examination::Examination;
+use super::finding::{Fault, Finding, Findings, Object};
+use super::node::Node;
+use super::wiring::{Wiring, attach_again};
+use crate::net::netlink::Link;
+
+const BRIDGE_MISSING: Fault = Fault::error("D301", "the bridge is missing");
+const BRIDGE_DOWN: Fault = Fault::error("D302", "the bridge is down");
+const LOWER_WITHOUT_CARRIER: Fault = Fault::error("D305", "the host's link below has no carrier");
+const INTERFACE_MISSING: Fault = Fault::error("D310", "the container's interface is missing");
+const NOT_A_PORT: Fault = Fault::error("D311", "the host's end is not a port of the bridge");
+const END_MISSING: Fault = Fault::error("D312", "the host's end of the pair is missing");
+const END_DOWN: Fault = Fault::error("D313", "the host's end of the pair is down");
+const INTERFACE_DOWN: Fault = Fault::error("D314", "the container's interface is down");
+const ANOTHER: Fault = Fault::error("D316", "the interface is not the one that was recorded");
+const MTU_OF_ENDS: Fault = Fault::warning("D320", "the two ends of a pair have different MTUs");
+const MTU_OF_BRIDGE: Fault = Fault::warning("D321", "the bridge's MTU is below that of a port");
+const SAME_MAC: Fault = Fault::error("D322", "two containers of a bridge have one MAC address");
+
+/// The examination.
+pub const EXAMINATION: Examination = Examination {
+    faults: || {
+        vec![
+            &BRIDGE_MISSING,
+            &BRIDGE_DOWN,
+            &LOWER_WITHOUT_CARRIER,
+            &INTERFACE_MISSING,
+            &NOT_A_PORT,
+            &END_MISSING,
+            &END_DOWN,
+            &INTERFACE_DOWN,
+            &ANOTHER,
+            &MTU_OF_ENDS,
+            &MTU_OF_BRIDGE,
+            &SAME_MAC,
+        ]
+    },
+    examine,
+};
+
+/// The kinds of links that are below a link of the container's.
+const ABOVE_A_LINK: [&str; 3] = ["macvlan", "ipvlan", "vlan"];
+
+fn examine(node: &Node<'_>, findings: &mut Findings) {
+    let all = Wiring::all(node);
+    for wiring in &all {
+        let found = Examined { wiring, findings };
+        found.links();
+    }
+    same_macs(&all, findings);
+}
+
+struct Examined<'e, 'a> {
+    wiring: &'e Wiring<'a>,
+    findings: &'e mut Findings,
+}
+
+impl Examined<'_, '_> {
+    fn add(&mut self, fault: &'static Fault, evidence: String, fix: String) {
+        let object = self.wiring.attachment.object();
+        self.findings.add(Finding::new(fault, object, evidence).fix(fix));
+    }
+
+    fn links(mut self) {
+        self.bridge();
+        self.lower();
+        let Some(interface) = self.wiring.interface else { return self.no_interface() };
+        if self.is_another(interface) {
+            return;
+        }
+        if self.wiring.is_pair() && interface.kind == "veth" {
+            self.pair(interface);
+        }
+        self.interface(interface);
+    }
+
+    fn bridge(&mut self) {
+        let Some(name) = self.wiring.bridge_name() else { return };
+        let sync = self.wiring.sync();
+        match self.wiring.bridge {
+            None => self.add(&BRIDGE_MISSING, format!("bridge {name:?} does not exist"), sync),
+            Some(bridge) if !bridge.up => {
+                self.add(&BRIDGE_DOWN, format!("bridge {name:?} is down"), sync);
+            }
+            Some(_) => (),
+        }
+    }
+
+    /// The link of the host that a macvlan, an ipvlan or a VLAN is made of. One that is down, or
+    /// gone, is a finding about the network.
+    fn lower(&mut self) {
+        let wiring = self.wiring;
+        let is_above = ABOVE_A_LINK.iter().any(|kind| wiring.is(kind));
+        let Some(lower) = wiring.below.filter(|lower| is_above && lower.lacks_carrier()) else {
+            return;
+        };
+        let name = lower.name.clone();
+        let evidence = format!("link {name:?} of the host is up, and has no carrier");
+        let fix = format!("connect {name:?}: its cable, its switch, or its other end");
+        self.add(&LOWER_WITHOUT_CARRIER, evidence, fix);
+    }
+
+    fn no_interface(&mut self) {
+        let at = self.wiring.attachment.at();
+        let evidence = format!("interface {:?} is not in {}", at.key.ifname.as_str(), at.netns);
+        self.add(&INTERFACE_MISSING, evidence, attach_again(self.wiring.attachment));
+    }
+
+    /// Whether the record has another hardware address. Links without one have nothing to compare.
+    fn is_another(&mut self, interface: &Link) -> bool {
+        let attachment = self.wiring.attachment;
+        let Some(recorded) = attachment.recorded_mac() else { return false };
+        let mac = interface.mac().to_string();
+        if mac.eq_ignore_ascii_case(recorded) {
+            return false;
+        }
+        let evidence = format!("{:?} has {mac}, the record has {recorded}", interface.name);
+        self.add(&ANOTHER, evidence, attach_again(attachment));
+        true
+    }
+
+    fn pair(&mut self, interface: &Link) {
+        let wiring = self.wiring;
+        let Some(end) = wiring.below else {
+            let evidence = format!("the other end of {:?} is not on the host", interface.name);
+            let again = attach_again(wiring.attachment);
+            let delete = wiring.within(&format!("ip link del {}", interface.name));
+            return self.add(&END_MISSING, evidence, format!("{delete}; {again}"));
+        };
+        let container = format!("{}/{}", wiring.attachment.at().name(), interface.name);
+        let name = &end.name;
+        if let Some(bridge) = wiring.bridge
+            && end.master != Some(bridge.index)
+        {
+            let bridge = &bridge.name;
+            let evidence = format!(
+                "bridge {bridge:?}: host end {name} of {container} is not a port of the bridge"
+            );
+            self.add(&NOT_A_PORT, evidence, wiring.sync());
+        }
+        if !end.up {
+            let evidence = format!("host end {name} of {container} is down");
+            self.add(&END_DOWN, evidence, wiring.sync());
+        }
+        self.mtu(interface, end);
+    }
+
+    fn mtu(&mut self, interface: &Link, end: &Link) {
+        let wiring = self.wiring;
+        let (own, others) = (interface.mtu, end.mtu);
+        // An MTU that was asked for is the container's alone, with the reference as well.
+        if own > others || own < others && !has_mtu(wiring.attachment) {
+            let evidence = format!(
+                "{} has MTU {own}, its other end {} has {others}: long packets are dropped",
+                interface.name, end.name
+            );
+            let fix = wiring.within(&format!("ip link set {} mtu {others}", interface.name));
+            self.add(&MTU_OF_ENDS, evidence, fix);
+        } else if let Some(bridge) = wiring.bridge.filter(|bridge| bridge.mtu < own) {
+            let name = &bridge.name;
+            let evidence =
+                format!("bridge {name:?} has MTU {}, its port {} has {own}", bridge.mtu, end.name);
+            self.add(&MTU_OF_BRIDGE, evidence, format!("sudo ip link set {name} mtu {own}"));
+        }
+    }
+
+    fn interface(&mut self, interface: &Link) {
+        if !interface.up {
+            let evidence = format!("interface {:?} of the container is down", interface.name);
+            let fix = attach_again(self.wiring.attachment); // its routes are gone as well
+            self.add(&INTERFACE_DOWN, evidence, fix);
+        }
+    }
+}
+
+/// Whether a plugin of the network was asked for an MTU.
+fn has_mtu(attachment: &Attachment) -> bool {
+    let plugins = attachment.list.iter().flat_map(|list| &list.plugins);
+    plugins.into_iter().any(|plugin| plugin.value.get("mtu").is_some())
+}
+
+/// Hardware addresses that two containers of one bridge have: the bridge sends packets to one of
+/// them.
+fn same_macs(all: &[Wiring<'_>], findings: &mut Findings) {
+    let mut owners: BTreeMap<(u32, &[u8]), Vec<&Wiring<'_>>> = BTreeMap::new();
+    for wiring in all {
+        if let (Some(bridge), Some(interface)) = (wiring.bridge, wiring.interface) {
+            owners.entry((bridge.index, &interface.mac)).or_default().push(wiring);
+        }
+    }
+    for ((_, mac), owners) in owners.into_iter().filter(|(_, owners)| owners.len() > 1) {
+        let Some(last) = owners.last() else { continue };
+        let names: Vec<String> =
+            owners.iter().map(|wiring| wiring.attachment.at().name()).collect();
+        let mac = crate::net::mac::MacAddr::new(mac);
+        let evidence = format!("{} have {mac}", names.join(" and "));
+        let object = Object::Network(last.network().to_owned());
+        let fix = attach_again(last.attachment);
+        findings.add(Finding::new(&SAME_MAC, object, evidence).fix(fix));
+    }
+}

@@ -1,0 +1,133 @@
+//! How an attachment is connected to the host, by its record and by the kernel.
+
+use super::attachment::{Attachment, Inside};
+use super::node::Node;
+use crate::cni::json::Value;
+use crate::net::netlink::Link;
+use crate::runtime::list::PluginConfig;
+use crate::runtime::parameters;
+
+/// The bridge of a configuration without one.
+const USUAL_BRIDGE: &str = "cni0";
+
+/// The links of an attachment that lives.
+pub struct Wiring<'a> {
+    /// The attachment.
+    pub attachment: &'a Attachment,
+    /// What is in its namespace.
+    pub inside: &'a Inside,
+    /// The plugin that has connected it.
+    pub plugin: &'a PluginConfig,
+    /// The container's interface.
+    pub interface: Option<&'a Link>,
+    /// The host's end of the pair, or the lower link.
+    pub below: Option<&'a Link>,
+    /// The bridge, if the network has one and it exists.
+    pub bridge: Option<&'a Link>,
+}
+
+impl<'a> Wiring<'a> {
+    /// The wiring of every attachment whose namespace and network can be read.
+    pub fn all(node: &'a Node<'_>) -> Vec<Wiring<'a>> {
+        node.attachments.iter().filter_map(|attachment| Wiring::of(node, attachment)).collect()
+    }
+
+    fn of(node: &'a Node<'_>, attachment: &'a Attachment) -> Option<Wiring<'a>> {
+        let inside = attachment.inside.as_ref()?;
+        let plugin = attachment.list.as_ref()?.plugins.first()?;
+        let ifname = attachment.at().key.ifname.as_str();
+        let interface = inside.links.iter().find(|link| link.name == ifname);
+        let below = interface.filter(|link| link.lower_is_elsewhere).and_then(|link| {
+            let below = node.link(link.lower?)?;
+            let is_pair = link.kind != "veth" || below.lower == Some(link.index);
+            is_pair.then_some(below)
+        });
+        let wiring = Wiring { attachment, inside, plugin, interface, below, bridge: None };
+        let bridge = wiring.bridge_name().and_then(|name| node.link_named(name));
+        Some(Wiring { bridge, ..wiring })
+    }
+
+    /// Whether this plugin has connected it.
+    pub fn is(&self, kind: &str) -> bool {
+        self.plugin.kind == kind
+    }
+
+    /// Whether a veth pair connects it.
+    pub fn is_pair(&self) -> bool {
+        self.is("bridge") || self.is("ptp")
+    }
+
+    /// The name of its bridge, if it is on one.
+    pub fn bridge_name(&self) -> Option<&'a str> {
+        let named = self.text("bridge").filter(|name| !name.is_empty());
+        self.is("bridge").then(|| named.unwrap_or(USUAL_BRIDGE))
+    }
+
+    /// A text of the plugin's configuration.
+    pub fn text(&self, key: &str) -> Option<&'a str> {
+        self.plugin.value.get(key).and_then(Value::as_str)
+    }
+
+    /// Whether a key of the plugin's configuration is true.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.plugin.value.get(key) == Some(&Value::Bool(true))
+    }
+
+    /// Whether the host is its gateway.
+    pub fn is_routed(&self) -> bool {
+        let keys = ["isGateway", "isDefaultGateway"];
+        self.is("ptp") || self.is("bridge") && keys.iter().any(|key| self.is_set(key))
+    }
+
+    /// Whether its gateway is in a VLAN of the bridge, on a link of its own.
+    pub fn is_in_vlan(&self) -> bool {
+        self.plugin.value.get("vlan").and_then(Value::as_u64).is_some_and(|vlan| vlan != 0)
+    }
+
+    /// The link of the host that has the gateway's addresses.
+    pub fn gateway_link(&self) -> Option<&'a Link> {
+        if self.is("ptp") { self.below } else { self.bridge }
+    }
+
+    /// The network's name.
+    pub fn network(&self) -> &'a str {
+        self.attachment.at().key.network.as_str()
+    }
+
+    /// The command that repairs the host's side.
+    pub fn sync(&self) -> String {
+        sync(self.network())
+    }
+
+    /// A command inside the namespace.
+    pub fn within(&self, command: &str) -> String {
+        format!("sudo nsenter --net={} {command}", self.attachment.at().netns)
+    }
+}
+
+/// The command that repairs the host's side of a network's attachments.
+pub fn sync(network: &str) -> String {
+    format!("sudo cni-multi net sync {network}")
+}
+
+/// The commands that attach a container anew, as it was attached.
+pub fn attach_again(attachment: &Attachment) -> String {
+    let at = attachment.at();
+    let key = &at.key;
+    let mut options = String::new();
+    if key.ifname.as_str() != "eth0" {
+        options += &format!(" -i {}", key.ifname);
+    }
+    if parameters::container_id(&at.netns).ok().as_ref() != Some(&key.container_id) {
+        options += &format!(" --container-id {}", key.container_id);
+    }
+    let names = format!("{} {}{options}", key.network, at.netns);
+    let mut given = String::new();
+    if !at.args.is_empty() {
+        given += &format!(" --args '{}'", at.joined_args());
+    }
+    if matches!(&at.capability_args, Value::Object(members) if !members.is_empty()) {
+        given += &format!(" --capability-args '{}'", at.capability_args.to_text());
+    }
+    format!("sudo cni-multi net del {names} && sudo cni-multi net add {names}{given}")
+}

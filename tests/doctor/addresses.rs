@@ -1,0 +1,180 @@
+//! D5xx: faults of addresses, routes, leases and ranges.
+
+use serde_json::{Value, json};
+
+use super::site::{Site, bridge};
+
+const SUBNET: &str = "10.183.1.0/24";
+const LEASES: &str = "/var/lib/cni/networks/pods";
+
+#[test]
+fn addresses_and_routes_that_are_gone_are_found_and_fixed() {
+    let site = Site::with_bridge(SUBNET);
+    let container = site.attached("pods");
+    let inside = |command: &str| format!("nsenter --net={} {command}", container.netns);
+    site.finds_and_fixes("ip addr del 10.183.1.1/24 dev pods0", "D501");
+    site.finds_and_fixes(&inside("ip route del default"), "D504");
+    site.finds_and_fixes(&inside("ip route replace default via 10.183.1.99"), "D505");
+    site.finds_and_fixes(&inside("ip addr del 10.183.1.2/24 dev eth0"), "D502");
+}
+
+#[test]
+fn one_address_of_two_containers_is_found() {
+    let site = Site::with_bridge(SUBNET);
+    let (_first, second) = (site.attached("pods"), site.attached("pods"));
+    let fault = format!("nsenter --net={} ip addr add 10.183.1.2/24 dev eth0", second.netns);
+    let finding = site.finds_and_fixes(&fault, "D503");
+    assert!(finding["evidence"].as_str().unwrap().ends_with(" have 10.183.1.2"), "{finding}");
+}
+
+#[test]
+fn masquerading_that_is_gone_is_found_and_fixed() {
+    let site = Site::empty();
+    let mut plugin = bridge("pods0", SUBNET);
+    plugin["ipMasq"] = json!(true);
+    site.configure("pods", &json!([plugin]));
+    let _container = site.attached("pods");
+    site.finds_and_fixes("nft flush ruleset", "D506");
+}
+
+#[test]
+fn the_gateway_of_a_pair_is_on_the_host_s_end() {
+    let site = Site::empty();
+    let ipam = json!({"type": "host-local", "subnet": SUBNET, "routes": [{"dst": "0.0.0.0/0"}]});
+    site.configure("pods", &json!([{"type": "ptp", "ipam": ipam}]));
+    let _container = site.attached("pods");
+    let end = "$(ip -o link show type veth | grep -o 'veth[0-9a-f]\\{8\\}')";
+    let fault = format!("ip addr flush dev {end}");
+    site.finds_and_fixes(&fault, "D501");
+}
+
+/// A network of these addresses.
+fn with_range(first: &str, last: &str) -> Site {
+    let site = Site::empty();
+    let mut plugin = bridge("pods0", SUBNET);
+    plugin["ipam"]["ranges"] = json!([[{"subnet": SUBNET, "rangeStart": first, "rangeEnd": last}]]);
+    site.configure("pods", &json!([plugin]));
+    site
+}
+
+#[test]
+fn a_full_range_is_found() {
+    let site = with_range("10.183.1.10", "10.183.1.11");
+    let _first = site.attached("pods");
+    assert_eq!(site.codes(""), [""; 0]);
+    let _second = site.attached("pods");
+    let findings = site.findings("");
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!((&findings[0]["code"], &findings[0]["scope"]), (&"D520".into(), &"network".into()));
+}
+
+#[test]
+fn leases_of_nobody_that_fill_a_range_are_found_and_fixed() {
+    let site = with_range("10.183.1.10", "10.183.1.19");
+    let _container = site.attached("pods");
+    let fault = format!(
+        "for n in 1 2 3 4 5 6 7 8; do printf 'gone\\r\\neth0' >{LEASES}/10.183.1.1$n; touch -d yesterday {LEASES}/10.183.1.1$n; done"
+    );
+    let finding = site.finds(&fault, "D521");
+    assert!(finding["evidence"].as_str().unwrap().starts_with("9 of 10 "), "{finding}");
+    site.fix(&finding);
+    assert_eq!(site.codes(""), [""; 0]);
+}
+
+#[test]
+fn leases_that_are_lost_or_another_s_are_found_and_fixed() {
+    let site = Site::with_bridge(SUBNET);
+    let _container = site.attached("pods");
+    site.finds_and_fixes(&format!("rm {LEASES}/10.183.1.2"), "D524");
+    let fault = format!("printf 'other\\r\\neth0' >{LEASES}/10.183.1.2");
+    let finding = site.finds(&fault, "D523");
+    site.fix(&finding);
+    let left = site.findings("");
+    assert_eq!((left.len(), &left[0]["code"]), (1, &"D270".into()), "the other's lease: {left:?}");
+    site.fix(&left[0]);
+    assert_eq!(site.codes(""), [""; 0]);
+}
+
+#[test]
+fn a_subnet_that_the_host_has_elsewhere_is_found() {
+    let site = Site::with_bridge(SUBNET);
+    let _container = site.attached("pods");
+    let fault =
+        "ip link add vpn0 type bridge; ip link set vpn0 up; ip addr add 10.183.1.200/26 dev vpn0";
+    let finding = site.finds(fault, "D525");
+    assert!(finding["evidence"].as_str().unwrap().contains("10.183.1.200/26"), "{finding}");
+    site.lab.host.sh("ip link del vpn0");
+    assert_eq!(site.codes(""), [""; 0]);
+    let vpn = format!("ip route add 10.183.1.128/25 via {}", crate::support::netns::OUTSIDE[0]);
+    let finding = site.finds(&vpn, "D525");
+    assert!(finding["evidence"].as_str().unwrap().contains("10.183.1.128/25"), "{finding}");
+}
+
+/// The codes with `--probe`.
+fn probed(site: &Site, subject: &str) -> Vec<String> {
+    let codes = site.findings(&format!("{subject} --probe"));
+    codes.iter().map(|finding| finding["code"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_gateway_that_does_not_answer_is_found_by_a_probe() {
+    let site = Site::with_bridge(SUBNET);
+    let container = site.attached("pods");
+    let name = &container.netns;
+    assert_eq!(probed(&site, name), [""; 0]);
+    site.lab.host.sh("ip link set pods0 arp off");
+    assert_eq!((site.codes(name), probed(&site, name)), (vec![], vec!["D530".to_owned()]));
+    site.lab.host.sh("ip link set pods0 arp on; nft 'add table inet f; add chain inet f input { type filter hook input priority 0; };
+        add rule inet f input icmp type echo-request drop'");
+    assert_eq!((site.codes(name), probed(&site, name)), (vec![], vec!["D531".to_owned()]));
+    site.lab.host.sh("nft flush ruleset");
+    container.sh("ip addr flush dev eth0");
+    assert!(probed(&site, name).contains(&"D532".to_owned()));
+}
+
+/// Whether the kernel has links of this kind.
+fn has_kind(site: &Site, kind: &str) -> bool {
+    let options = if kind == "vlan" { "vlan id 9" } else { kind };
+    let script = format!("ip link add link lower0 name p0 type {options} && ip link del p0");
+    matches!(kind, "bridge" | "ptp") || site.lab.host.try_sh(&script).status.success()
+}
+
+/// Chains of every kind, whose containers have no finding.
+#[test]
+fn healthy_chains_have_no_finding() {
+    let ipam = |number: u8| {
+        json!({"type": "host-local", "subnet": format!("10.183.{number}.0/24"),
+            "routes": [{"dst": "0.0.0.0/0"}]})
+    };
+    let mut all = bridge("pods0", SUBNET);
+    all["ipMasq"] = json!(true);
+    let lists = [
+        json!([all, {"type": "portmap", "capabilities": {"portMappings": true}},
+            {"type": "firewall", "backend": "nftables"},
+            {"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000},
+            {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}, "mtu": 1400}]),
+        json!([{"type": "ptp", "ipMasq": true, "ipam": ipam(2)}]),
+        json!([{"type": "macvlan", "master": "lower0", "ipam": ipam(3)}]),
+        json!([{"type": "ipvlan", "master": "lower1", "ipam": ipam(4)}]),
+        json!([{"type": "vlan", "master": "lower0", "vlanId": 7, "ipam": ipam(5)}]),
+    ];
+    let site = Site::empty();
+    site.lab.host.sh("for n in 0 1; do ip link add lower$n up type veth peer name far$n; ip link set far$n up; done");
+    let mut containers = vec![];
+    for (number, list) in lists.iter().enumerate() {
+        let kind = list[0]["type"].as_str().unwrap();
+        if !has_kind(&site, kind) {
+            crate::support::attachment::skip(kind);
+            continue;
+        }
+        let name = format!("net{number}");
+        site.configure(&name, list);
+        containers.push(site.lab.container());
+        let netns = &containers.last().unwrap().netns;
+        let port = if number == 0 { "-p 8080:80" } else { "" };
+        let output = site.run(&format!("net add {name} {netns} {port}"));
+        assert!(output.status.success(), "{name}: {output:?}");
+        assert_eq!(site.findings(netns), [Value::Null; 0], "{name}");
+    }
+    assert_eq!(site.findings(""), [Value::Null; 0]);
+}
