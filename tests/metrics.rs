@@ -117,7 +117,7 @@ fn calls_are_counted_while_an_administrator_wishes() {
         samples.into_iter().filter(|(name, _)| name.contains("calls_total")).collect()
     };
     assert_eq!(calls(&lab), BTreeMap::new(), "before");
-    assert_eq!(run(&lab, "metrics --count on"), "");
+    assert_eq!(run(&lab, "metrics --count start"), "");
     assert_eq!(calls(&lab), BTreeMap::new(), "nothing was called yet");
     let container = lab.container();
     let with = |verb: &str| format!("net {verb} pods {}", container.netns);
@@ -134,7 +134,7 @@ fn calls_are_counted_while_an_administrator_wishes() {
     let expected = [(named("ADD", 0), 1), (named("DEL", 0), 2), (named("STATUS", 4), 1)];
     assert_eq!(calls(&lab), BTreeMap::from(expected));
     assert_eq!(lab.host.sh("stat -c %a /run/cni/calls").trim(), "700");
-    assert_eq!(run(&lab, "metrics --count off"), "");
-    run(&lab, "metrics --count off");
+    assert_eq!(run(&lab, "metrics --count stop"), "");
+    run(&lab, "metrics --count stop");
     lab.host.sh("[ ! -e /run/cni/calls ]");
 }

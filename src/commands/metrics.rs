@@ -30,7 +30,7 @@ pub const MANUAL: Manual = Manual {
         "The values are read at the moment of the call; no daemon counts. With --textfile they \
          become a file for the textfile collector of node_exporter, which never sees a half of \
          it: call it from a timer.",
-        "Calls of plugins are counted from --count on to --count off, or to the next start of the \
+        "Calls of plugins are counted from --count start to --count stop, or to the next start of the \
          machine.",
     ],
     examples: &[
@@ -58,14 +58,14 @@ const DRAFT: &str = ".cni-multi.prom.draft";
 /// The command line.
 pub fn command() -> Command {
     let textfile = Arg::new("textfile").long("textfile").value_name("DIR");
-    let count = Arg::new("count").long("count").value_name("on|off");
+    let count = Arg::new("count").long("count").value_name("start|stop");
     Command::new("metrics")
         .about("Print leases and attachments as metrics")
         .args(ipam::directories())
         .arg(textfile.help("Write DIR/cni-multi.prom, for node_exporter's textfile collector"))
         .arg(
             count
-                .value_parser(["on", "off"])
+                .value_parser(["start", "stop"])
                 .conflicts_with("textfile")
                 .help("Begin to count calls of plugins, or end it; prints no metrics"),
         )
@@ -79,7 +79,7 @@ pub fn run(
     io: &mut Streams<'_>,
 ) -> u8 {
     let done = match matches.get_one::<String>("count").map(String::as_str) {
-        Some("off") => counts::end(),
+        Some("stop") => counts::end(),
         Some(_) => counts::begin(),
         None => write(&ipam::host(matches, plugins, env), matches, io),
     };

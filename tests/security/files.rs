@@ -114,7 +114,7 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         let count = |word: &str| {
             lab.host.sh(&format!("umask {umask}; {} metrics --count {word}", binary().display()))
         };
-        count("on");
+        count("start");
         net("add --publish 8080:80");
 
         host_device::device(lab);
@@ -151,7 +151,7 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         assert_eq!(daemon.end_by("TERM"), 0);
         call("DEL");
         net("del");
-        count("off");
+        count("stop");
         let mut left = files(lab);
         left.retain(|path, (kind, _)| !before.contains_key(path) && *kind != 'd');
         look("left", &left);
