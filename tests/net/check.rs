@@ -33,7 +33,7 @@ fn each_difference_is_a_line_or_an_object() {
     ] {
         let is_one =
             |line: &&str| line.starts_with(&format!("{plugin}: ")) && line.contains(difference);
-        assert!(lines.iter().any(|line| is_one(line)), "{plugin} {difference}: {said}");
+        assert!(lines.iter().any(is_one), "{plugin} {difference}: {said}");
     }
     assert!(!said.contains("also:") && !said.contains("reported by"), "{said}");
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Site, assert_failed, result};
+use super::{Site, assert_failed, result, static_network};
 use crate::support::attachment::for_ours;
 use crate::support::networks::portmap::network;
 use crate::support::synced::{attach, attach_another};
@@ -26,6 +26,9 @@ fn the_host_s_own_namespace_is_an_error() {
     let msg = "lab a eth0: \"/proc/self/ns/net\" is the host's own namespace";
     let details = "the container is gone: `cni-multi net del` detaches it";
     assert_failed(&site.net("sync lab"), msg, details);
+    let unknown = format!("no net configuration with name \"other\" in {}", site.at("net.d"));
+    assert_failed(&site.net("sync other"), &unknown, "available networks: lab");
+    site.network("20-other.conflist", &static_network("other"));
     assert_eq!(site.prints("sync other"), "");
 }
 

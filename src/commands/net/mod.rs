@@ -9,10 +9,12 @@ mod attached;
 mod bandwidth;
 mod capability;
 mod check;
+mod del;
 mod gc;
 mod inspect;
 mod list;
 pub mod manual;
+mod namespaces;
 mod network;
 mod on_firewalld;
 mod operator;
@@ -233,7 +235,8 @@ fn operate(
         "gc" => return gc::run(operator, plugins, io).map(|()| 0),
         "add" => return add(operator, plugins, io).map(|()| 0),
         "check" => return check::run(operator, plugins, io),
-        _ => run_plugins(verb, operator, plugins, io.stderr)?,
+        "del" => return del::run(operator, plugins, io.stderr).map(|()| 0),
+        _ => status(operator, plugins, io.stderr)?,
     };
     terminal::print(io.stdout, &text).map(|()| 0)
 }
@@ -245,7 +248,8 @@ fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>)
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
     let on_failure = on_failure(operator);
     let mut runtime = operator.runtime(plugins, io.stderr)?;
-    let result = runtime.add(&list, &at, on_failure)?;
+    let added = runtime.add(&list, &at, on_failure);
+    let result = added.map_err(|error| namespaces::with_those_there(error, &at.netns))?;
     terminal::print(io.stdout, &result.to_text()).map_err(|error| match on_failure {
         OnFailure::Leave => error.with_details("it is attached"),
         OnFailure::Undo => with_undo(error, runtime.del(&list, &at).map(drop)),
@@ -264,25 +268,15 @@ fn with_undo(error: Error, undone: Result<()>) -> Error {
     }
 }
 
-/// Runs another operation of the protocol on one network.
-fn run_plugins(
-    verb: &str,
+/// Asks the plugins of one network whether they can serve an ADD.
+fn status(
     operator: &Operator<'_>,
     plugins: &'static [Entry],
     stderr: &mut dyn Write,
 ) -> Result<String> {
     let list = network::of(operator)?;
-    let mut runtime = operator.runtime(plugins, stderr)?;
-    if verb == "status" {
-        runtime.status(&list)?;
-        return Ok(if operator.wants_json() { ready(&list.name) } else { String::new() });
-    }
-    let subject = subject::find(operator, NetworkName::parse(&list.name)?, &list)?;
-    runtime.cache = subject.cache;
-    if !runtime.del(&list, &subject.at)? {
-        subject::tell_not_attached(operator, &subject.at, runtime.stderr)?;
-    }
-    Ok(String::new())
+    operator.runtime(plugins, stderr)?.status(&list)?;
+    Ok(if operator.wants_json() { ready(&list.name) } else { String::new() })
 }
 
 /// The output of a successful STATUS as JSON.

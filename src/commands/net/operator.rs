@@ -128,10 +128,14 @@ impl Operator<'_> {
     pub fn parameters(&self, network: NetworkName, list: &NetworkList) -> Result<Parameters> {
         let capability_args = capability::args(self, list)?;
         let args = parameters::parse_args(&self.option("args", "CNI_ARGS", ""))?;
+        Ok(Parameters { key: self.key(network)?, netns: self.netns()?, args, capability_args })
+    }
+
+    /// The names of one attachment.
+    pub fn key(&self, network: NetworkName) -> Result<Key> {
         let ifname = IfName::parse(&self.option("ifname", "CNI_IFNAME", "eth0"))?;
-        let netns = self.netns()?;
-        let container_id = self.container_id(&netns)?;
-        Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
+        let container_id = self.container_id(&self.netns()?)?;
+        Ok(Key { network, container_id, ifname })
     }
 
     fn container_id(&self, netns: &str) -> Result<ContainerId> {

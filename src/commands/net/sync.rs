@@ -63,6 +63,9 @@ fn selected(operator: &Operator<'_>) -> Result<Vec<Attached>> {
     operator.network()?;
     let mut all = attached::all(operator)?;
     all.retain(|attached| attached.is("network", operator.argument("network")));
+    if all.is_empty() && !operator.argument("network").is_empty() {
+        network::of(operator)?; // without attachments it must be one of the configured networks
+    }
     all.retain(|attached| attached.at.as_ref().is_some_and(is_alive));
     Ok(all)
 }
