@@ -23,6 +23,11 @@ pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
     })
 }
 
+/// As [`find`], but None if no file has the network. An unreadable file may have it.
+pub fn find_if_there(dir: &Path, name: &str) -> Result<Option<NetworkList>> {
+    find_among(&files(dir)?, name)
+}
+
 /// The first network of this name.
 fn find_among(files: &[PathBuf], name: &str) -> Result<Option<NetworkList>> {
     for file in files {

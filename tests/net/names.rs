@@ -121,6 +121,75 @@ fn what_other_programs_have_attached_is_found_too() {
 }
 
 #[test]
+fn del_without_the_network_s_file_takes_the_record() {
+    let site = Site::new();
+    site.sh("mv /run/net.d/pods.conflist /run/pods.conflist");
+    let unknown = "no net configurations found in /run/net.d\n";
+    assert_eq!(site.says("check pods red"), (Some(1), unknown.to_owned()));
+    assert_eq!(site.says("del pods purple"), (Some(1), unknown.to_owned()), "it has no record");
+    let found = site.sh("ls /var/lib/cni/networks/pods; nft list ruleset");
+    assert!(found.contains("10.45.0.2") && found.contains("8080"), "{found}");
+    // A file that cannot be read may be the network's.
+    site.sh("echo '{' >/run/net.d/torn.conflist");
+    let (status, said) = site.says("del pods red");
+    assert!(status == Some(1) && said.contains("torn.conflist"), "{said}");
+    site.sh("rm /run/net.d/torn.conflist");
+    let note = "network \"pods\" has no configuration in /run/net.d; detaching by the one recorded at add\n";
+    assert_eq!(site.says("del pods shop/till"), (Some(0), note.to_owned()));
+    assert_eq!(site.sh("ls /var/lib/cni/results; ip -br link show master pods0"), "");
+    let left = site.sh("ls /var/lib/cni/networks/pods; nft list ruleset");
+    assert!(!left.contains("10.45.0.2") && !left.contains("8080"), "{left}");
+    assert_eq!(site.says("del pods shop/till"), (Some(1), unknown.to_owned()));
+}
+
+#[test]
+fn add_without_the_namespace_lists_those_there() {
+    let site = Site::new();
+    let missing = |name: &str| {
+        let (status, said) = site.says(&format!("add pods {name}"));
+        assert!(
+            status == Some(1) && said.contains("namespaces in /run/netns: outside, red"),
+            "{said}"
+        );
+        said
+    };
+    assert!(missing("nosuch").ends_with("; `ip netns add nosuch` makes it\n"));
+    assert!(missing("/nonexistent/x").ends_with("; namespaces in /run/netns: outside, red\n"));
+    let pid = site.sh("sleep 1000 >/dev/null 2>&1 & echo $!").trim().to_owned();
+    let of_process = format!("; the namespace of process {pid} is /proc/{pid}/ns/net\n");
+    let said = missing(&pid);
+    assert!(said.ends_with(&of_process), "{said}");
+    let object: Value =
+        serde_json::from_slice(&site.net("add pods nosuch -o json").stderr).unwrap();
+    assert!(object["details"].as_str().unwrap().contains("`ip netns add nosuch`"), "{object}");
+    let (_, said) = site.says("add pods red --container-id other");
+    assert!(!said.contains("namespaces in"), "another reason: {said}");
+}
+
+/// A wrong name is an error, or a success that says so.
+#[test]
+fn nothing_succeeds_silently_on_what_is_not_attached() {
+    let site = Site::new();
+    let said = |line: &str, status: i32, text: &str| {
+        let (found, said) = site.says(line);
+        assert!(found == Some(status) && said.contains(text), "{line}: {found:?} {said}");
+    };
+    for network in ["gc podz", "status podz", "sync podz", "sync podz --dry-run", "check podz red"]
+    {
+        said(network, 1, "available networks: pods");
+    }
+    said("del podz red", 1, "available networks: pods");
+    said("inspect podz", 1, "recorded: red");
+    said("inspect pods purple", 1, "recorded: red");
+    said("inspect pods red -i eth7", 1, "recorded: red");
+    said("del pods purple", 0, "no attachment of eth0 of purple to pods was recorded");
+    said("del pods red -i eth7", 0, "no attachment of eth7 of red to pods was recorded");
+    let (status, said) = site.says("check pods purple");
+    assert!(status == Some(1) && !said.is_empty(), "{said}");
+    assert_eq!(site.says("check pods red"), SILENT);
+}
+
+#[test]
 fn a_name_that_several_containers_have_is_refused() {
     let site = Site::new();
     site.0.host.sh("ip netns add blue");

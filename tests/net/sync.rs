@@ -45,7 +45,9 @@ fn the_host_s_own_namespace_is_an_error() {
         let problem = "eth0: \"/proc/self/ns/net\" is the host's own namespace\n\
                        the container is gone: `cni-multi net del` detaches it\n";
         assert!(outcome.stderr.ends_with(problem), "{outcome:?}");
-        assert_eq!(synced.net("sync other").status, 0);
+        let unknown = synced.net("sync other");
+        assert_eq!(unknown.status, 1, "{unknown:?}");
+        assert!(unknown.stderr.contains("available networks: pods"), "{unknown:?}");
     });
 }
 

@@ -34,7 +34,8 @@ fn description(verb: &str) -> &'static [&'static str] {
         ],
         "del" => &[
             "It succeeds also if nothing is attached, and needs no namespace any more. What is \
-             attached is listed on stderr then.",
+             attached is listed on stderr then. If the network has no configuration any more, the one \
+             recorded at add is used.",
             NAMES,
         ],
         "ps" => {

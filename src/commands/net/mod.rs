@@ -9,11 +9,13 @@ mod attached;
 mod bandwidth;
 mod capability;
 mod check;
+mod del;
 mod exec;
 mod gc;
 mod inspect;
 mod list;
 pub mod manual;
+mod namespaces;
 mod network;
 mod on_firewalld;
 mod operator;
@@ -258,7 +260,8 @@ fn operate(
         "exec" => return exec::run(operator, plugins, io),
         "add" => return add(operator, plugins, io).map(|()| 0),
         "check" => return check::run(operator, plugins, io),
-        _ => run_plugins(verb, operator, plugins, io.stderr)?,
+        "del" => return del::run(operator, plugins, io.stderr).map(|()| 0),
+        _ => status(operator, plugins, io.stderr)?,
     };
     terminal::print(io.stdout, &text).map(|()| 0)
 }
@@ -271,7 +274,8 @@ fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>)
     let on_failure = on_failure(operator);
     let mut runtime = operator.runtime(plugins, io.stderr)?;
     let added = runtime.add(&list, &at, on_failure);
-    let result = added.map_err(|error| runtime.explain(&list, error))?;
+    let result = added
+        .map_err(|error| namespaces::with_those_there(runtime.explain(&list, error), &at.netns))?;
     terminal::print(io.stdout, &result.to_text()).map_err(|error| match on_failure {
         OnFailure::Leave => error.with_details("it is attached"),
         OnFailure::Undo => with_undo(error, runtime.del(&list, &at).map(drop)),
@@ -290,26 +294,16 @@ fn with_undo(error: Error, undone: Result<()>) -> Error {
     }
 }
 
-/// Runs another operation of the protocol on one network.
-fn run_plugins(
-    verb: &str,
+/// Asks the plugins of one network whether they can serve an ADD.
+fn status(
     operator: &Operator<'_>,
     plugins: &'static [Entry],
     stderr: &mut dyn Write,
 ) -> Result<String> {
     let list = network::of(operator)?;
     let mut runtime = operator.runtime(plugins, stderr)?;
-    if verb == "status" {
-        runtime.status(&list).map_err(|error| runtime.explain(&list, error))?;
-        return Ok(if operator.wants_json() { ready(&list.name) } else { String::new() });
-    }
-    let subject = subject::find(operator, NetworkName::parse(&list.name)?, &list)?;
-    runtime.cache = subject.cache;
-    let done = runtime.del(&list, &subject.at);
-    if !done.map_err(|error| runtime.explain(&list, error))? {
-        subject::tell_not_attached(operator, &subject.at, runtime.stderr)?;
-    }
-    Ok(String::new())
+    runtime.status(&list).map_err(|error| runtime.explain(&list, error))?;
+    Ok(if operator.wants_json() { ready(&list.name) } else { String::new() })
 }
 
 /// The output of a successful STATUS as JSON.

@@ -135,8 +135,19 @@ impl Operator<'_> {
     ) -> Result<Parameters> {
         let capability_args = capability::args(self, list)?;
         let args = parameters::parse_args(&self.option("args", "CNI_ARGS", ""))?;
+        let key = self.key_of(network, container_id)?;
+        Ok(Parameters { key, netns, args, capability_args })
+    }
+
+    /// The names of one attachment.
+    pub fn key(&self, network: NetworkName) -> Result<Key> {
+        let netns = self.netns()?;
+        self.key_of(network, self.container_id(|| parameters::container_id(&netns))?)
+    }
+
+    fn key_of(&self, network: NetworkName, container_id: ContainerId) -> Result<Key> {
         let ifname = IfName::parse(&self.option("ifname", "CNI_IFNAME", "eth0"))?;
-        Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
+        Ok(Key { network, container_id, ifname })
     }
 
     /// The container's id from the command line, else this one.

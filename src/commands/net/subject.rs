@@ -7,6 +7,7 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::error::Result;
 use crate::runtime::cache::Cache;
+use crate::runtime::directory;
 use crate::runtime::find::{self, Name, Recorded};
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::Parameters;
@@ -42,6 +43,21 @@ fn record_of(operator: &Operator<'_>, typed: &Key) -> Result<Option<Recorded>> {
     let name = Name::parse(operator.argument("netns"))?;
     let found = name.only_of(all, |recorded| Some(&recorded.at))?;
     Ok(found.into_iter().next())
+}
+
+/// The network of the typed attachment as it was at its ADD; None without a record that has it.
+pub fn recorded_network(
+    operator: &Operator<'_>,
+    network: NetworkName,
+) -> Result<Option<NetworkList>> {
+    let recorded = record_of(operator, &operator.key(network.clone())?)?;
+    let record = recorded.and_then(|recorded| recorded.found.record.ok());
+    let document = record.map(|record| record.document).unwrap_or_default();
+    if document.is_empty() {
+        return Ok(None);
+    }
+    let list = directory::of_document(document, &operator.conf_dir())?;
+    Ok(Some(list).filter(|list| list.name == network.as_str()))
 }
 
 fn has_container_id(operator: &Operator<'_>) -> bool {

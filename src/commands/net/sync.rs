@@ -66,6 +66,9 @@ fn selected(operator: &Operator<'_>) -> Result<Vec<Recorded>> {
         (wanted.is_empty() || at.key.network.as_str() == wanted)
             && known.insert((at.key.identity(), at.netns.clone()))
     });
+    if all.is_empty() && !wanted.is_empty() {
+        network::of(operator)?; // without attachments it must be one of the configured networks
+    }
     Ok(all)
 }
 

@@ -1,0 +1,48 @@
+//! `net del`: detaches a namespace, also from a network whose configuration is gone.
+
+use std::io::Write;
+
+use super::operator::Operator;
+use super::{network, subject};
+use crate::cni::attachment::NetworkName;
+use crate::error::Result;
+use crate::plugin::Entry;
+use crate::runtime::directory;
+use crate::runtime::list::NetworkList;
+use crate::terminal::visible::visible;
+
+/// Detaches what the arguments name. What is not attached is a success that is reported.
+pub fn run(
+    operator: &Operator<'_>,
+    plugins: &'static [Entry],
+    stderr: &mut dyn Write,
+) -> Result<()> {
+    let list = list_of(operator, stderr)?;
+    let mut runtime = operator.runtime(plugins, stderr)?;
+    let subject = subject::find(operator, NetworkName::parse(&list.name)?, &list)?;
+    runtime.cache = subject.cache;
+    let done = runtime.del(&list, &subject.at);
+    if !done.map_err(|error| runtime.explain(&list, error))? {
+        subject::tell_not_attached(operator, &subject.at, runtime.stderr)?;
+    }
+    Ok(())
+}
+
+/// The network by its file, or by the attachment's record if it has no file any more.
+fn list_of(operator: &Operator<'_>, stderr: &mut dyn Write) -> Result<NetworkList> {
+    let name = NetworkName::parse(operator.argument("network"))?;
+    let dir = operator.conf_dir();
+    if let Some(list) = directory::find_if_there(&dir, name.as_str())? {
+        return Ok(list);
+    }
+    let Some(list) = subject::recorded_network(operator, name)? else {
+        return network::of(operator); // its error lists the networks
+    };
+    let note = format!(
+        "network {:?} has no configuration in {}; detaching by the one recorded at add",
+        list.name,
+        dir.display()
+    );
+    let _ = writeln!(stderr, "{}", visible(&note)); // for information only
+    Ok(list)
+}
