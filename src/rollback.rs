@@ -29,24 +29,20 @@ impl<'a> Rollback<'a> {
 
     /// Runs all undos, last one first; adds their failures to the error's details.
     fn undo_all(&mut self, mut error: Error) -> Error {
-        if !self.undos.is_empty() {
-            error = error.undone();
-        }
+        let mut is_undone = !self.undos.is_empty();
         while let Some((what, undo)) = self.undos.pop() {
-            error = with_outcome(error, &what, undo());
+            if let Some(failed) = failure(undo()) {
+                error = error.with_details(format_args!("undo: {what}: {failed}"));
+                is_undone = false;
+            }
         }
-        error
+        if is_undone { error.undone() } else { error }
     }
 }
 
-/// The error, with the failure of an undo. What is gone already is undone.
-fn with_outcome(error: Error, what: &str, undone: Result<()>) -> Error {
-    match undone {
-        Err(failed) if !failed.is_not_found() => {
-            error.with_details(format_args!("undo: {what}: {failed}"))
-        }
-        _ => error,
-    }
+/// Why an undo has failed. What is gone already is undone.
+fn failure(undone: Result<()>) -> Option<Error> {
+    undone.err().filter(|failed| !failed.is_not_found())
 }
 
 /// A panic unwinds through here: a bug must still be undone.
@@ -107,6 +103,11 @@ mod tests {
             failed.unwrap_err().was_undone
         };
         assert_eq!([false, true].map(fail), [false, true]);
+        let stays = transaction(|rb| {
+            rb.undo("it", || Err(Error::new(Code::IO, "busy")));
+            Err::<(), _>(Error::new(Code::IO, "why"))
+        });
+        assert!(!stays.unwrap_err().was_undone, "an undo has failed");
     }
 
     #[test]

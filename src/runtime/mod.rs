@@ -2,10 +2,10 @@
 //! plugins one after the other, and keeps the result of each attachment until its DEL.
 //!
 //! [`directory`] finds a network, [`list`] parses it, [`derive`] makes the configuration for each
-//! of its plugins, [`chain`] runs them all ([`check`] is one of its operations, [`gc`] and [`versions`]
-//! are those without an attachment), [`cache`] keeps results, [`lock`] serializes operations on one
-//! container, //! [`living`] decides which containers are alive, [`find`] finds attachments by what people call a
-//! container, [`missing`] advises on a plugin that is not found, [`leave`] removes what stays when
+//! of its plugins, [`chain`] runs them all ([`check`] is one of its operations, [`gc`] and
+//! [`versions`] are those without an attachment), [`cache`] keeps results, [`lock`] serializes
+//! operations on one container, [`living`] decides which containers are alive, [`find`] finds
+//! attachments by what people call a container, [`missing`] advises on a plugin that is not found, [`leave`] removes what stays when
 //! other plugins take over, [`repair`] makes again what the host has lost, [`drift`] says what that
 //! is, [`trace`] reports calls of plugins, and [`parameters`] is what is known of an attachment
 //! besides its network.

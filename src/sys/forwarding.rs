@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
 use super::process::is_ignored;
 use crate::error::{Error, Result};
@@ -29,6 +29,9 @@ impl Forwarding {
     /// Blocks the signals. An ignored signal stays ignored.
     pub fn begin() -> Result<Forwarding> {
         let failed = |e| Error::kernel("block signals", e);
+        // Ignored, as a parent may have left it, no signal would say that the command has ended.
+        // SAFETY: the default action runs no code of ours.
+        unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }.map_err(failed)?;
         let before = SigSet::thread_get_mask().map_err(failed)?;
         let forwarded = FORWARDED.into_iter().filter(|&signal| !is_ignored(signal));
         let awaited: SigSet = forwarded.chain([Signal::SIGCHLD]).collect();

@@ -98,6 +98,19 @@ fn a_lower_link_that_is_down_or_gone_is_found() {
     }
 }
 
+/// A pod's author chooses the interface's name and the arguments, and root pastes the fix.
+#[test]
+fn words_of_others_are_quoted_in_fixes() {
+    let site = Site::with_bridge("10.182.9.0/24");
+    let container = site.lab.container();
+    let words = r"--ifname 'a;>pwned' --args 'IgnoreUnknown=1;X=it'\''s;Y=$(touch /run/pwned)'";
+    let output = site.run(&format!("net add pods {} {words}", container.netns));
+    assert!(output.status.success(), "{output:?}");
+    let fault = format!("nsenter --net={} ip link del 'a;>pwned'", container.netns);
+    site.finds_and_fixes(&fault, "D310");
+    site.lab.host.sh("[ ! -e pwned ] && [ ! -e /run/pwned ]");
+}
+
 /// The network of a bridge and another plugin, with a container.
 fn chained(plugin: serde_json::Value, options: &str) -> Site {
     let site = Site::empty();

@@ -75,7 +75,7 @@ fn check_inspect_and_del_take_any_name_of_a_container() {
         "for _ in $(seq 100); do ip netns pids red | grep -q . && exit; sleep 0.01; done; exit 1",
     );
     let pid = sleeper.trim().to_owned();
-    let names = ["red", "/run/netns/red", "/var/run/netns/red", ID, "3f2", "shop/till", &pid];
+    let names = ["red", "/run/netns/red", "/var/run/netns/red", ID, "3f2a", "shop/till", &pid];
     for name in names {
         assert_eq!(site.says(&format!("check pods {name}")), SILENT, "{name}");
     }
@@ -182,6 +182,7 @@ fn nothing_succeeds_silently_on_what_is_not_attached() {
     said("inspect podz", 1, "recorded: red");
     said("inspect pods purple", 1, "recorded: red");
     said("inspect pods red -i eth7", 1, "recorded: red");
+    said("del pods 3f2", 0, "no attachment of eth0 of 3f2 to pods was recorded");
     said("del pods purple", 0, "no attachment of eth0 of purple to pods was recorded");
     said("del pods red -i eth7", 0, "no attachment of eth7 of red to pods was recorded");
     let (status, said) = site.says("check pods purple");
@@ -193,11 +194,11 @@ fn nothing_succeeds_silently_on_what_is_not_attached() {
 fn a_name_that_several_containers_have_is_refused() {
     let site = Site::new();
     site.0.host.sh("ip netns add blue");
-    let line = format!("add pods blue --container-id 3f2b --args '{POD}'");
+    let line = format!("add pods blue --container-id 3f2abc --args '{POD}'");
     assert!(site.net(&line).status.success());
-    let (status, said) = site.says("del pods 3f2");
+    let (status, said) = site.says("del pods 3f2a");
     assert_eq!(status, Some(1));
-    assert_eq!(said, "several container ids begin with \"3f2\"\n3f2a91c07b1e, 3f2b\n");
+    assert_eq!(said, "several container ids begin with \"3f2a\"\n3f2a91c07b1e, 3f2abc\n");
     assert_eq!(site.says("check pods red"), SILENT);
 }
 

@@ -24,7 +24,7 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
         let found = differences.iter().map(object).collect();
         terminal::print(io.stdout, &table::json(&Value::Array(found)))?;
     }
-    if differences.is_empty() && !checked.is_recorded {
+    if !checked.is_recorded {
         subject::tell_not_attached(operator, &subject.at, io.stderr)?;
     }
     let Err(error) = checked.finish() else { return Ok(0) };

@@ -38,10 +38,12 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     let of_container = (netns.path(), operator.container_id(container_id)?);
     let at = operator.parameters_of(NetworkName::parse(&list.name)?, &list, of_container)?;
     let mut runtime = operator.runtime(plugins, io.stderr)?;
-    let result = runtime.add(&list, &at, OnFailure::Undo)?;
+    let added = runtime.add(&list, &at, OnFailure::Undo);
+    let result = added.map_err(|error| runtime.explain(&list, error))?;
     let mut errors = ErrorList::default();
     let command = Started { words: words(operator), netns: &netns, signals: &signals };
     let ended = errors.push(command.run(result.dns(), runtime.stderr));
+    runtime.handles.begin_next(); // the command may have taken hours
     errors.push(runtime.del(&list, &at));
     errors.finish()?;
     Ok(ended.map_or(FAILED, status_of))

@@ -76,8 +76,9 @@ fn description(verb: &str) -> &'static [&'static str] {
 
 /// What finds a container.
 const NAMES: &str = "A container is found by the name of its namespace as ip-netns(8) lists it, by \
-    any path of the namespace, by a process in it, by its id or a unique beginning of that, and by \
-    namespace/pod of Kubernetes, whichever program has attached it.";
+    any path of the namespace, by a process in it, by its id or at least four digits of the \
+    beginning that no other id has, and by namespace/pod of Kubernetes, whichever program has \
+    attached it.";
 
 /// Each command with its examples.
 const PAGES: [(&str, Terms); 11] = [

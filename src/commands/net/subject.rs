@@ -13,6 +13,10 @@ use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::Parameters;
 use crate::terminal::visible::visible;
 
+/// The shortest beginning of an id that counts: a shorter word may well be the name of a namespace
+/// that is gone, and `del` detaches what it finds.
+const SHORTEST: usize = 4;
+
 /// An attachment.
 pub struct Subject {
     /// Its parameters.
@@ -40,7 +44,7 @@ fn record_of(operator: &Operator<'_>, typed: &Key) -> Result<Option<Recorded>> {
         return Ok(all.into_iter().find(|recorded| recorded.at.key == *typed));
     }
     all.retain(|recorded| is_of(&recorded.at.key, typed));
-    let name = Name::parse(operator.argument("netns"))?;
+    let name = Name::parse(operator.argument("netns"))?.at_least(SHORTEST);
     let found = name.only_of(all, |recorded| Some(&recorded.at))?;
     Ok(found.into_iter().next())
 }

@@ -79,7 +79,12 @@ impl World<'_> {
     pub fn check(&self, life: &Life) -> End {
         let network = self.network(life);
         if network.driver == Driver::Net {
-            return self.run(network, "check", &self.net(life, "check"), None);
+            return match self.run(network, "check", &self.net(life, "check"), None) {
+                End::Whole(Value::Array(differences)) if differences.is_empty() => {
+                    End::Whole(Value::Null)
+                }
+                end => end,
+            };
         }
         for plugin in &network.plugins {
             let call = self.execution(life, plugin, "CHECK", life.result.as_ref(), true);

@@ -88,12 +88,15 @@ fn parts_of_a_bridge_are_repaired() {
     });
 }
 
-/// Down, a bridge loses its IPv6 addresses as well.
+/// Down, a bridge loses its IPv6 addresses as well. The kernel adds the route of the subnet's anycast
+/// address again at most times, not at all.
 #[test]
 fn a_bridge_that_is_down_is_set_up() {
     for_ours("bridge", |lab| {
         let synced = attach(lab, &[bridge()], "");
-        synced.assert_repaired("ip link set pods0 down", &["set bridge \"pods0\" up"]);
+        let fault = || drop(lab.host.sh("ip link set pods0 down"));
+        let is_anycast = |fact: &str| fact.contains("\"anycast\"");
+        synced.assert_repaired_but(fault, &["set bridge \"pods0\" up"], is_anycast);
         assert_reaches_gateways(&synced);
         synced.del();
     });

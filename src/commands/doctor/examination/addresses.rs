@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, text_of};
+use super::finding::{Fault, Finding, Findings, Object, quoted, text_of};
 use super::node::Node;
 use super::wiring::{Wiring, attach_again};
 use crate::cni::conf::Config;
@@ -102,7 +102,7 @@ impl Examined<'_, '_> {
             if self.lacks(ip) {
                 let name = &self.interface.name;
                 let evidence = format!("{ip} is not on {name:?}");
-                let mut fix = self.wiring.within(&format!("ip addr add {ip} dev {name}"));
+                let mut fix = self.wiring.within(&format!("ip addr add {ip} dev {}", quoted(name)));
                 // The kernel has removed the routes through the gateway with the address.
                 if let Some(gateway) = self.lost_gateway(Family::of_net(ip)) {
                     let route = self.wiring.within(&format!("ip route add default via {gateway}"));

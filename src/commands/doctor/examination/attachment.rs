@@ -74,6 +74,13 @@ impl Attachment {
         Some(own.mac.as_str()).filter(|mac| !mac.is_empty())
     }
 
+    /// Whether the link's hardware address is not the recorded one. Links without one, and records
+    /// without one, have nothing to compare.
+    pub fn has_another_mac(&self, link: &Link) -> bool {
+        let mac = link.mac().to_string();
+        self.recorded_mac().is_some_and(|recorded| !mac.eq_ignore_ascii_case(recorded))
+    }
+
     /// As the object of a finding.
     pub fn object(&self) -> Object {
         let key = &self.at().key;

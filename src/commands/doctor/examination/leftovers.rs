@@ -1,7 +1,7 @@
 //! D27x: what gone containers have left on the host.
 
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object};
+use super::finding::{Fault, Finding, Findings, Object, quoted};
 use super::node::{Network, Node, Reader};
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
@@ -27,7 +27,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         let name = &network.list.name;
         let left: Vec<&str> = left.iter().map(String::as_str).collect();
         let finding = Finding::new(&LEFT, Object::Network(name.clone()), listed(&left));
-        findings.add(finding.fix(format!("sudo cni-multi net gc {name}")));
+        findings.add(finding.fix(format!("sudo cni-multi net gc {}", quoted(name))));
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::attachment::Attachment;
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object};
+use super::finding::{Fault, Finding, Findings, Object, quoted};
 use super::node::Node;
 use super::wiring::{Wiring, attach_again};
 use crate::net::netlink::Link;
@@ -114,11 +114,10 @@ impl Examined<'_, '_> {
     /// Whether the record has another hardware address. Links without one have nothing to compare.
     fn is_another(&mut self, interface: &Link) -> bool {
         let attachment = self.wiring.attachment;
-        let Some(recorded) = attachment.recorded_mac() else { return false };
-        let mac = interface.mac().to_string();
-        if mac.eq_ignore_ascii_case(recorded) {
+        if !attachment.has_another_mac(interface) {
             return false;
         }
+        let (mac, recorded) = (interface.mac(), attachment.recorded_mac().unwrap_or_default());
         let evidence = format!("{:?} has {mac}, the record has {recorded}", interface.name);
         self.add(&ANOTHER, evidence, attach_again(attachment));
         true
@@ -129,7 +128,7 @@ impl Examined<'_, '_> {
         let Some(end) = wiring.below else {
             let evidence = format!("the other end of {:?} is not on the host", interface.name);
             let again = attach_again(wiring.attachment);
-            let delete = wiring.within(&format!("ip link del {}", interface.name));
+            let delete = wiring.within(&format!("ip link del {}", quoted(&interface.name)));
             return self.add(&END_MISSING, evidence, format!("{delete}; {again}"));
         };
         let container = format!("{}/{}", wiring.attachment.at().name(), interface.name);
@@ -159,13 +158,18 @@ impl Examined<'_, '_> {
                 "{} has MTU {own}, its other end {} has {others}: long packets are dropped",
                 interface.name, end.name
             );
-            let fix = wiring.within(&format!("ip link set {} mtu {others}", interface.name));
+            let fix =
+                wiring.within(&format!("ip link set {} mtu {others}", quoted(&interface.name)));
             self.add(&MTU_OF_ENDS, evidence, fix);
         } else if let Some(bridge) = wiring.bridge.filter(|bridge| bridge.mtu < own) {
             let name = &bridge.name;
             let evidence =
                 format!("bridge {name:?} has MTU {}, its port {} has {own}", bridge.mtu, end.name);
-            self.add(&MTU_OF_BRIDGE, evidence, format!("sudo ip link set {name} mtu {own}"));
+            self.add(
+                &MTU_OF_BRIDGE,
+                evidence,
+                format!("sudo ip link set {} mtu {own}", quoted(name)),
+            );
         }
     }
 

@@ -121,15 +121,25 @@ impl Seen<'_> {
     }
 }
 
-/// The command that accepts the network's packets before the culprit.
+/// The command that accepts the network's packets before the culprit. Names of the container's are
+/// quoted, and those that nft could not read back are left to the reader.
 fn accept(culprit: &Culprit, ip: IpNet) -> String {
     let Culprit { family, table, base, .. } = culprit;
+    if !is_identifier(table) || !is_identifier(base) {
+        return "sudo nft -a list ruleset".to_owned();
+    }
     let header = if ip.addr().is_ipv4() { "ip" } else { "ip6" };
     let rule = |field| {
         let net = ip.trunc();
         format!("insert rule {family} {table} {base} {header} {field} {net} accept")
     };
     format!("sudo nft '{}; {}'", rule("saddr"), rule("daddr"))
+}
+
+/// Whether nft reads the name as it is.
+fn is_identifier(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    name.starts_with(|first: char| first.is_ascii_alphabetic()) && name.bytes().all(is_plain)
 }
 
 /// The ways of the packets of one address.
@@ -191,9 +201,12 @@ impl<'a> Paths<'a> {
         Packet { container, is_sent, is_reply: !is_sent, mac: None, from, to }
     }
 
-    /// The packet that the container sends, as the bridge sees it first.
+    /// The packet that the container sends, as the bridge sees it first. A container can write its
+    /// hardware address, and that another one than the recorded one is dropped is no fault.
     fn on_bridge(&self) -> Packet {
-        let mac = self.wiring.interface.map(|interface| interface.mac.clone());
+        let attachment = self.wiring.attachment;
+        let interface = self.wiring.interface.filter(|it| !attachment.has_another_mac(it));
+        let mac = interface.map(|interface| interface.mac.clone());
         Packet { mac, from: self.wiring.below.map(port), to: None, ..self.packet(true) }
     }
 }

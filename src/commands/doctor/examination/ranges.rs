@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object};
+use super::finding::{Fault, Finding, Findings, Object, quoted};
 use super::node::{Leases, Network, Node};
 use super::wiring::{Wiring, attach_again, sync};
 use crate::cni::json::Value;
@@ -51,7 +51,7 @@ fn fullness(network: &str, range: &RangeUse, findings: &mut Findings) {
     };
     let evidence = format!("{held} of {size} addresses of {range} are held");
     let finding = Finding::new(fault, Object::Network(network.to_owned()), evidence);
-    findings.add(finding.fix(format!("sudo cni-multi net gc {network}")));
+    findings.add(finding.fix(format!("sudo cni-multi net gc {}", quoted(network))));
 }
 
 /// The leases of one attachment's addresses.

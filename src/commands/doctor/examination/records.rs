@@ -66,7 +66,7 @@ fn not_attached(node: &Node<'_>) -> Finding {
     let finding = Finding::new(&NOT_ATTACHED, object, evidence);
     match networks.first() {
         Some(network) => {
-            finding.fix(format!("sudo cni-multi net add {network} {}", quoted(subject)))
+            finding.fix(format!("sudo cni-multi net add {} {}", quoted(network), quoted(subject)))
         }
         None => finding.fix("configure a network: cni-multi example bridge host-local"),
     }

@@ -1,6 +1,7 @@
 //! How an attachment is connected to the host, by its record and by the kernel.
 
 use super::attachment::{Attachment, Inside};
+use super::finding::quoted;
 use super::node::Node;
 use crate::cni::json::Value;
 use crate::net::netlink::Link;
@@ -101,13 +102,13 @@ impl<'a> Wiring<'a> {
 
     /// A command inside the namespace.
     pub fn within(&self, command: &str) -> String {
-        format!("sudo nsenter --net={} {command}", self.attachment.at().netns)
+        format!("sudo nsenter --net={} {command}", quoted(&self.attachment.at().netns))
     }
 }
 
 /// The command that repairs the host's side of a network's attachments.
 pub fn sync(network: &str) -> String {
-    format!("sudo cni-multi net sync {network}")
+    format!("sudo cni-multi net sync {}", quoted(network))
 }
 
 /// The commands that attach a container anew, as it was attached.
@@ -116,18 +117,18 @@ pub fn attach_again(attachment: &Attachment) -> String {
     let key = &at.key;
     let mut options = String::new();
     if key.ifname.as_str() != "eth0" {
-        options += &format!(" -i {}", key.ifname);
+        options += &format!(" -i {}", quoted(key.ifname.as_str()));
     }
     if parameters::container_id(&at.netns).ok().as_ref() != Some(&key.container_id) {
         options += &format!(" --container-id {}", key.container_id);
     }
-    let names = format!("{} {}{options}", key.network, at.netns);
+    let names = format!("{} {}{options}", key.network, quoted(&at.netns));
     let mut given = String::new();
     if !at.args.is_empty() {
-        given += &format!(" --args '{}'", at.joined_args());
+        given += &format!(" --args {}", quoted(&at.joined_args()));
     }
     if matches!(&at.capability_args, Value::Object(members) if !members.is_empty()) {
-        given += &format!(" --capability-args '{}'", at.capability_args.to_text());
+        given += &format!(" --capability-args {}", quoted(&at.capability_args.to_text()));
     }
     format!("sudo cni-multi net del {names} && sudo cni-multi net add {names}{given}")
 }

@@ -149,7 +149,7 @@ fn a_kernel_without_vrfs_is_named() {
         {
             return; // add_fails_and_nothing_has_changed covers this kernel
         }
-        let missing = Case::new("no VRF in the kernel", json!({}), 100, "does the kernel have vrf");
+        let missing = Case::new("no VRF in the kernel", json!({}), 100, "modprobe vrf");
         assert_fails(lab, &container, &missing);
     });
 }
