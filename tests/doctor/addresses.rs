@@ -133,10 +133,14 @@ fn a_gateway_that_does_not_answer_is_found_by_a_probe() {
     assert!(probed(&site, name).contains(&"D532".to_owned()));
 }
 
-/// Whether the kernel has links of this kind.
+/// Whether the kernel has links of this kind. A link with macvlan has no ipvlan.
 fn has_kind(site: &Site, kind: &str) -> bool {
-    let options = if kind == "vlan" { "vlan id 9" } else { kind };
-    let script = format!("ip link add link lower0 name p0 type {options} && ip link del p0");
+    let (lower, options) = match kind {
+        "ipvlan" => ("lower1", kind),
+        "vlan" => ("lower0", "vlan id 9"),
+        _ => ("lower0", kind),
+    };
+    let script = format!("ip link add link {lower} name p0 type {options} && ip link del p0");
     matches!(kind, "bridge" | "ptp") || site.lab.host.try_sh(&script).status.success()
 }
 

@@ -130,6 +130,17 @@ fn a_signal_reaches_the_command_and_the_network_goes() {
     });
 }
 
+/// A parent may have left SIGCHLD ignored, and the kernel then says nothing of children.
+#[test]
+fn the_end_of_a_command_is_seen_with_sigchld_ignored() {
+    with_network(|lab| {
+        let mut call = exec(lab, "", &["sh", "-c", "exit 7"]);
+        let ignoring = ["timeout", "60", "sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"];
+        call.wrapper.extend(ignoring.map(String::from));
+        assert_eq!(call.run().status, 7);
+    });
+}
+
 /// They run on, without the network.
 #[test]
 fn processes_in_the_background_keep_no_network() {
