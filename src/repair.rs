@@ -77,8 +77,8 @@ impl Repairs {
         }
     }
 
-    /// As [`Repairs::make_unless`], for something that several attachments share, whose name is
-    /// `what`: a look verifies it for the first of them that needs it.
+    /// As [`Repairs::make_unless`], for something named `what` that several attachments share:
+    /// a look verifies it for the first of them that needs it.
     pub fn make_shared(
         &self,
         what: impl fmt::Display,

@@ -55,7 +55,7 @@ impl Temporary {
         if let Some(text) = resolv_conf {
             replace_resolv_conf(text)?;
         }
-        // In a container, whose runtime has made it read-only, the kernel refuses; /sys then shows
+        // In a container with a read-only /sys the kernel refuses; /sys then shows
         // the links of the host.
         let _ = mount_on(SYS, Some("sysfs"), SAFE);
         Ok(())

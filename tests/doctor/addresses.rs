@@ -144,7 +144,7 @@ fn has_kind(site: &Site, kind: &str) -> bool {
     matches!(kind, "bridge" | "ptp") || site.lab.host.try_sh(&script).status.success()
 }
 
-/// Chains of every kind, whose containers have no finding.
+/// Containers of chains of every kind have no finding.
 #[test]
 fn healthy_chains_have_no_finding() {
     let ipam = |number: u8| {

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::site::{Site, bridge};
 use crate::support::netns::Container;
 
-/// A host whose network names a nameserver, with a container that has it in the file of `ip netns`.
+/// A host with a network that names a nameserver, and a container that has it in the file of
+/// `ip netns`.
 struct Named {
     site: Site,
     container: Container,

@@ -65,7 +65,7 @@ fn one_mac_address_of_two_containers_is_found() {
     assert!(finding["evidence"].as_str().unwrap().contains(mac.trim()), "{finding}");
 }
 
-/// A network of a link on the host's `lower0`, whose other end is `far0`.
+/// A network of a link on the host's `lower0`. The other end of that pair is `far0`.
 fn on_lower(kind: &str) -> Option<Site> {
     let site = Site::empty();
     let makes =

@@ -113,7 +113,7 @@ impl Site {
         finding.unwrap_or_else(|| panic!("no {code} in {findings:#?}")).clone()
     }
 
-    /// Runs the fix of a finding, as a person would who is root already.
+    /// Runs the fix of a finding, as root would.
     #[track_caller]
     pub fn fix(&self, finding: &Value) {
         let dir = binary().parent().unwrap().display().to_string();

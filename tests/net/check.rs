@@ -39,20 +39,20 @@ fn each_difference_is_a_line_or_an_object() {
 
     let output = site.net("check pods red -o json");
     assert_eq!(output.status.code(), Some(1));
-    let told: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let printed: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let text = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
-    let as_lines = told.iter().map(|one| {
+    let as_lines = printed.iter().map(|one| {
         let [plugin, msg, details] = ["plugin", "msg", "details"].map(|key| text(one, key));
         let semicolon = if details.is_empty() { "" } else { "; " };
         format!("{plugin}: {msg}{semicolon}{details}")
     });
     assert_eq!(as_lines.collect::<Vec<_>>(), lines);
-    assert!(told.iter().all(|one| one["code"].as_u64() > Some(0)), "{told:?}");
+    assert!(printed.iter().all(|one| one["code"].as_u64() > Some(0)), "{printed:?}");
     let error: Value = serde_json::from_slice(&output.stderr).unwrap();
-    assert_eq!((&error["msg"], error["code"].is_u64()), (&told[0]["msg"], true), "{error}");
+    assert_eq!((&error["msg"], error["code"].is_u64()), (&printed[0]["msg"], true), "{error}");
 }
 
-/// The protocol has one error object, whose details name the further differences.
+/// The protocol has one error object; its details name the further differences.
 #[test]
 fn the_plugin_s_own_error_is_one_object() {
     let site = Site::new();

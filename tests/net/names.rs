@@ -83,8 +83,8 @@ fn check_inspect_and_del_take_any_name_of_a_container() {
         for line in [format!("inspect {name} -o json"), format!("inspect pods {name} -o json")] {
             let output = site.net(&line);
             assert!(output.status.success(), "{line}: {output:?}");
-            let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-            assert_eq!(told["containerId"], ID, "{line}");
+            let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(printed["containerId"], ID, "{line}");
         }
     }
     for name in names {

@@ -109,10 +109,10 @@ fn a_pod_is_listed_with_its_name_and_ports() {
         rows(&site.prints("ps"))[1],
         "shop/till lab eth0 3f2a91c07b1e shop/till 8080-8081:8080-8081/tcp,53:53/tcp 10.1.2.3/24 gone"
     );
-    let told = &site.json("ps")[0];
-    assert_eq!((&told["name"], &told["pod"]), (&json!("shop/till"), &json!("shop/till")));
-    assert_eq!(told["ports"], json!(["8080-8081:8080-8081/tcp", "53:53/tcp"]));
-    assert_eq!(told["containerId"], json!(id));
+    let printed = &site.json("ps")[0];
+    assert_eq!((&printed["name"], &printed["pod"]), (&json!("shop/till"), &json!("shop/till")));
+    assert_eq!(printed["ports"], json!(["8080-8081:8080-8081/tcp", "53:53/tcp"]));
+    assert_eq!(printed["containerId"], json!(id));
 }
 
 /// The seconds of `0m0.25s`, as times(1) of a shell prints them.

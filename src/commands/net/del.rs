@@ -1,4 +1,4 @@
-//! `net del`: detaches a namespace, also from a network whose configuration is gone.
+//! `net del`: detaches a namespace, also from a network without a configuration file.
 
 use std::io::Write;
 

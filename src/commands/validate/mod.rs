@@ -143,7 +143,7 @@ fn look(
     Ok((fails, text))
 }
 
-/// The findings about a directory of networks, whose plugins this runtime looks up.
+/// The findings about a directory of networks. The runtime looks up their plugins.
 pub fn findings_of(dir: &Path, runtime: Runtime<'_>) -> Result<Vec<Finding>> {
     let mut checker = Checker::new(runtime);
     checker.check_dir(dir)?;

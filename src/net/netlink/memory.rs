@@ -1,5 +1,5 @@
-//! Answers of the kernel that a socket keeps: who looks at many attachments reads what they share
-//! once. Plugins that a runtime calls always ask the kernel.
+//! Answers of the kernel that a socket keeps: an examination of many attachments reads what they
+//! share once. Plugins that a runtime calls always ask the kernel.
 
 use std::collections::HashMap;
 

@@ -126,7 +126,7 @@ impl Examined<'_, '_> {
             let used: Vec<IpAddr> = main.flat_map(|route| route.gateways.clone()).collect();
             for gateway in used {
                 if self.has_no_owner(gateway, all) {
-                    self.nobody(gateway, wanted);
+                    self.add_unowned_gateway(gateway, wanted);
                 }
             }
         }
@@ -163,7 +163,7 @@ impl Examined<'_, '_> {
     }
 
     /// Whether no host that can be seen has the gateway's address. Beyond a link of hardware
-    /// anybody may have it.
+    /// another host may have it.
     fn has_no_owner(&self, gateway: IpAddr, all: &[Wiring<'_>]) -> bool {
         let is_beyond = |link: &&Link| {
             link.master == self.wiring.bridge.map(|bridge| bridge.index) && link.kind != "veth"
@@ -180,8 +180,8 @@ impl Examined<'_, '_> {
             && !all.iter().any(|other| has(&other.inside.addresses))
     }
 
-    fn nobody(&mut self, gateway: IpAddr, wanted: Option<IpAddr>) {
-        let evidence = format!("the default route is by {gateway}, which is nobody's address");
+    fn add_unowned_gateway(&mut self, gateway: IpAddr, wanted: Option<IpAddr>) {
+        let evidence = format!("the default route is by {gateway}, which no host has");
         match wanted {
             Some(wanted) if wanted != gateway => {
                 let command = format!("ip route replace default via {wanted}");

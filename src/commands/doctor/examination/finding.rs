@@ -141,7 +141,7 @@ impl Findings {
     }
 
     /// Adds a finding unless there is one about the same object, or an error of the node: what it
-    /// tells is a consequence.
+    /// reports is a consequence of that.
     pub fn add_unless_known(&mut self, finding: Finding) {
         let is_of_node =
             |it: &Finding| it.object == Object::Node && it.fault.severity == Severity::Error;

@@ -127,7 +127,7 @@ impl Reader<'_> {
 fn networks(request: &Request<'_>) -> Result<Vec<Network>> {
     let mut networks: Vec<Network> = vec![];
     for file in directory::files(&request.conf_dir)? {
-        let Ok(list) = directory::load(&file) else { continue }; // the configuration's examination tells
+        let Ok(list) = directory::load(&file) else { continue }; // the examination of the configuration reports it
         if !networks.iter().any(|known| known.list.name == list.name) {
             networks.push(Network { file, list });
         }

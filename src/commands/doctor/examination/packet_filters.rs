@@ -87,7 +87,8 @@ fn is_explained(node: &Node<'_>, family: Family, findings: &mut Findings) -> boo
     alone == Some(false)
 }
 
-/// The finding about networks on a bridge whose packets no plugin accepts; None without such.
+/// The finding about networks on a bridge that lack a plugin to accept their packets; None without
+/// such a network.
 fn bridged(node: &Node<'_>, family: Family, dropping: &[String]) -> Option<Finding> {
     let on_bridge = node.networks.iter().filter(|net| net.has("bridge") && !net.has("firewall"));
     let names: Vec<&str> = on_bridge.map(|network| network.list.name.as_str()).collect();

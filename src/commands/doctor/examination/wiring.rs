@@ -28,7 +28,7 @@ pub struct Wiring<'a> {
 }
 
 impl<'a> Wiring<'a> {
-    /// The wiring of every attachment whose namespace and network can be read.
+    /// The wiring of every attachment with a readable namespace and network.
     pub fn all(node: &'a Node<'_>) -> Vec<Wiring<'a>> {
         node.attachments.iter().filter_map(|attachment| Wiring::of(node, attachment)).collect()
     }
@@ -111,7 +111,7 @@ pub fn sync(network: &str) -> String {
     format!("sudo cni-multi net sync {}", quoted(network))
 }
 
-/// The commands that attach a container anew, as it was attached.
+/// The commands that detach a container and attach it again with the recorded arguments.
 pub fn attach_again(attachment: &Attachment) -> String {
     let at = attachment.at();
     let key = &at.key;

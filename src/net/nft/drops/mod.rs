@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::net::netlink::attr::Attrs;
 use crate::net::nfnetlink::NfFamily;
 
-/// The families whose chains IP packets pass.
+/// The families with chains that IP packets pass.
 const FAMILIES: [NfFamily; 4] = [NfFamily::Inet, NfFamily::Ip, NfFamily::Ip6, NfFamily::Bridge];
 
 /// A hook of linux/netfilter.h; those of bridges have the same numbers.
@@ -151,7 +151,7 @@ impl Ruleset {
         Ok(())
     }
 
-    /// The tables whose base chains are switched off.
+    /// The tables with base chains that are switched off.
     fn dormant_tables(&self, family: NfFamily) -> Result<Vec<String>> {
         let query = Query::new(NFT_MSG_GETTABLE, family, format_args!("list tables"), |_| ());
         self.nft.dump(&query, |attrs, list| {

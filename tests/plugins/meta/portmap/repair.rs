@@ -121,13 +121,13 @@ fn an_idle_connection_survives_a_flush() {
 /// A flush, and the words that come back from a connection that is busy: before the repair, and
 /// after it.
 #[track_caller]
-fn assert_echoes(backend: &str, flush: &str, [meanwhile, after]: [&str; 2]) {
+fn assert_echoes(backend: &str, flush: &str, [during, after]: [&str; 2]) {
     for_ours("portmap", |lab| {
         let synced = attach(lab, &plugins(Some(backend)), "-p 8080:80");
         let mut connection = Connection::open(&lab.outside, &synced.container);
         assert_eq!(connection.echo("before"), "before");
         lab.host.sh(flush);
-        assert_eq!(connection.echo("meanwhile"), meanwhile, "{flush}");
+        assert_eq!(connection.echo("during"), during, "{flush}");
         assert!(connect(&lab.outside, &at(UPLINK[0], 8080)).is_none(), "a new connection");
         assert_eq!(synced.net("sync pods").status, 0);
         assert_eq!(connection.echo("after"), after, "{flush}");
@@ -145,7 +145,7 @@ fn a_busy_connection_survives_where_nat_and_ct_are_left() {
     let filter = "type filter hook forward priority filter;";
     let ct = "ct state established accept;";
     for (chain, echoes) in [
-        (format!("{nat} {ct}"), ["meanwhile", "after"]),
+        (format!("{nat} {ct}"), ["during", "after"]),
         (nat.to_owned(), ["", ""]),
         (format!("{filter} {ct}"), ["", ""]),
     ] {
@@ -161,7 +161,7 @@ fn a_busy_connection_survives_a_flush_by_iptables_with_ct() {
     let keep = "nft add table inet keep; nft 'add chain inet keep f { type filter hook forward priority 0; }'
         nft add rule inet keep f ct state established accept";
     let flush = "for p in iptables ip6tables; do $p -F; $p -t nat -F; done";
-    assert_echoes("iptables", &format!("{keep}\n{flush}"), ["meanwhile", "after"]);
+    assert_echoes("iptables", &format!("{keep}\n{flush}"), ["during", "after"]);
     assert_echoes("iptables", flush, ["", ""]);
 }
 
