@@ -148,12 +148,13 @@ fn tests_in(source: &str) -> BTreeSet<String> {
 
 /// Whether a test of this path exists: `upgrade::NAME`, `differences::tap::NAME`. The module's path
 /// starts below `tests`, or below `src` if that is its first word; `packages::NAME` is a function
-/// of the script tests/packages or of its part in tests/tiers.
+/// of the script tests/packages or of its parts.
 pub fn is_test(path: &str) -> bool {
     let (module, name) = path.rsplit_once("::").unwrap_or(("", path));
     if module == "packages" {
-        let files = ["tests/packages", "tests/tiers/packages.sh"];
-        let script = files.map(|file| fs::read_to_string(root().join(file)).unwrap()).concat();
+        let files = ["packages", "packages.d/fresh", "packages.d/units", "tiers/packages.sh"];
+        let tests = root().join("tests");
+        let script = files.map(|file| fs::read_to_string(tests.join(file)).unwrap()).concat();
         return script.contains(&format!("\ntest_{name}() "));
     }
     if module == "runtimes" {
