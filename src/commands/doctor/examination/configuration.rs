@@ -8,6 +8,9 @@ use super::node::{Node, Reader};
 use crate::commands::validate;
 use crate::runtime::directory;
 
+/// The code of `validate` for a plugin that only `cni-multi net` can run.
+const NOT_ON_PATH: &str = "not-on-path";
+
 /// The codes of `validate`, each with its fault.
 static FAULTS: [(&str, Fault); 34] = [
     ("bridge-gateway", Fault::error("D101", "two networks want different addresses of one bridge")),
@@ -33,7 +36,7 @@ static FAULTS: [(&str, Fault); 34] = [
     ("no-plugins", Fault::error("D115", "a network has no plugins")),
     ("no-version", Fault::warning("D116", "a network has no cniVersion")),
     ("not-loaded", Fault::error("D117", "runtimes refuse a file")),
-    ("not-on-path", Fault::warning("D118", "a plugin is not in the plugin directories")),
+    (NOT_ON_PATH, Fault::warning("D118", "a plugin is not in the plugin directories")),
     ("not-read", Fault::warning("D119", "no runtime reads a file")),
     ("order", Fault::warning("D120", "a plugin is at a place where it cannot work")),
     ("overlap", Fault::warning("D121", "two networks have the same addresses")),
@@ -61,10 +64,29 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
     let mut ignored = std::io::sink();
     let runtime = request.runtime(&mut ignored);
     let mistakes = Reader(findings).keep(validate::findings_of(&request.conf_dir, runtime));
-    for mistake in mistakes {
+    for (i, mistake) in mistakes.iter().enumerate() {
+        if mistakes[..i].iter().any(|earlier| is_mended_by_one_fix(earlier, mistake)) {
+            continue;
+        }
         let found = FAULTS.iter().find(|(code, _)| *code == mistake.code);
-        findings.0.extend(found.map(|(_, fault)| finding(node, fault, &mistake)));
+        let more = mistakes[i + 1..].iter().filter(|later| is_mended_by_one_fix(mistake, later));
+        let count = more.count();
+        findings.0.extend(found.map(|(_, fault)| and_more(finding(node, fault, mistake), count)));
     }
+}
+
+/// Whether the fix of one mistake is the whole fix of the other: all plugins of a file are installed
+/// by one command.
+fn is_mended_by_one_fix(one: &validate::Finding, other: &validate::Finding) -> bool {
+    [one, other].iter().all(|mistake| mistake.code == NOT_ON_PATH) && one.file == other.file
+}
+
+/// The finding, which is about this many more plugins of its file.
+fn and_more(mut finding: Finding, count: usize) -> Finding {
+    if count > 0 {
+        finding.evidence.push_str(&format!("; so for {count} more of its plugins"));
+    }
+    finding
 }
 
 fn finding(node: &Node<'_>, fault: &'static Fault, mistake: &validate::Finding) -> Finding {
@@ -116,7 +138,7 @@ fn fix(node: &Node<'_>, mistake: &validate::Finding) -> String {
     match (mistake.code, mistake.place) {
         ("duplicate-name", _) if is_used(node, mistake) => "sudo cni-multi net list".to_owned(),
         ("duplicate-name" | "not-read", _) => format!("sudo mv {file} {}", quoted(&off(mistake))),
-        ("no-plugin" | "not-on-path", _) => install(node),
+        ("no-plugin" | NOT_ON_PATH, _) => install(node),
         ("no-files", _) => format!(
             "cni-multi example bridge host-local | sudo tee {}",
             quoted(&format!("{}/10-pods.conflist", mistake.file))
