@@ -8,7 +8,7 @@
 #   cargo        a Rust that compiles this source; with sudo, that of the calling user is as good
 #   own-cargo    the same, in this user's own PATH or home
 #   compiler     a C compiler whose programs can be linked statically, as rustc has them linked
-#   room:MB      so much room where cargo builds, less what earlier builds have left there
+#   room:MB      so much room where cargo builds, less what a build reuses of earlier ones
 #   dir:DIR      this user may write in the directory, or in the one that it will be made in
 #   namespaces   the kernel lets this process create network and mount namespaces
 #
@@ -208,11 +208,28 @@ want() {
 install_command() { # install_command [SUDO]
   case $(package_manager) in
     apt-get) echo "${1:-}apt-get update && ${1:-}apt-get install -y --no-install-recommends $wanted" ;;
-    dnf) echo "${1:-}dnf install -y $wanted" ;;
+    dnf) echo "${1:-}dnf install -y $(code_ready_builder)$wanted" ;;
     zypper) echo "${1:-}zypper --non-interactive install $wanted" ;;
     apk) echo "${1:-}apk add $wanted" ;;
     pacman) echo "${1:-}pacman -Syu --needed --noconfirm $wanted" ;;
   esac
+}
+
+# The option for the repository that has glibc-static in RHEL and its derivatives, where it is not enabled.
+code_ready_builder() {
+  case $wanted in *glibc-static*) ;; *) return 0 ;; esac
+  release=$(rpm -E '%{?rhel}' 2>/dev/null) || return 0
+  if [ -z "$release" ]; then
+    return 0 # Fedora
+  elif rpm -q redhat-release >/dev/null 2>&1; then
+    echo "--enablerepo=codeready-builder-for-rhel-$release-$(uname -m)-rpms "
+  elif rpm -q oraclelinux-release >/dev/null 2>&1; then
+    echo "--enablerepo=ol${release}_codeready_builder "
+  elif [ "$release" = 8 ]; then
+    echo "--enablerepo=powertools "
+  else
+    echo "--enablerepo=crb "
+  fi
 }
 
 # For the shell that this was typed in, which with sudo is an ordinary user's.
@@ -285,12 +302,23 @@ existing() { # existing PATH: itself, or the nearest directory above it that exi
 check_room() { # check_room MEGABYTES
   target=${CARGO_TARGET_DIR:-$here/target}
   free=$(df -Pk "$(existing "$target")" 2>/dev/null | sed -n '2s/.* \([0-9][0-9]*\)  *[0-9]*% .*/\1/p')
-  used=$(du -sk "$target" 2>/dev/null | cut -f 1)
-  if [ -n "$free" ] && [ $(((free + ${used:-0}) / 1024)) -lt "$1" ]; then
+  if [ -n "$free" ] && [ $(((free + $(built_before "$target")) / 1024)) -lt "$1" ]; then
     lack "room: $((free / 1024)) MB are free in $(existing "$target"), and the build takes $1 MB"
     advise "Free some, or set CARGO_TARGET_DIR to a directory on another file system."
   fi
   check_target "$(existing "$target")"
+}
+
+# built_before TARGET: the kilobytes that a build reuses: those of cargo's profiles in which this program was compiled before.
+# What else a target directory has, such as other projects' profiles or results of tests, makes no room.
+built_before() {
+  reused=0
+  for profile in "$1"/debug "$1"/release "$1"/*/debug "$1"/*/release; do
+    set -- "$1" "$profile"/.fingerprint/cni-multi-*
+    [ -e "$2" ] || continue
+    reused=$((reused + $(du -sk "$profile" 2>/dev/null | cut -f 1)))
+  done
+  echo $reused
 }
 
 # An earlier build by root leaves a directory that this user cannot write to.
@@ -324,6 +352,14 @@ check_namespaces() {
     said=${said:-unshare failed}
   fi
   forbid_by_count || forbid_by_right || forbid_by_unknown "$said"
+  ! is_superuser || offer_user_namespace
+}
+
+# Where root may create no other namespace, it may still create a user namespace, and the others in it.
+offer_user_namespace() {
+  case $lacks in *'namespaces for user'*) ;; *) return 0 ;; esac
+  unshare -U -r -n -m -p -f true 2>/dev/null || return 0
+  advise "Or put unshare -U -r before the command: in a user namespace of its own it may create them."
 }
 
 lack_namespaces() { # lack_namespaces REASON

@@ -16,7 +16,7 @@ use crate::commands::{
 use crate::error::{Code, Error};
 use crate::plugin::{Entry, OperatorCommand};
 use crate::registry::{self, PLUGINS};
-use crate::runner;
+use crate::runner::{self, log};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::nearest::nearest;
 use crate::terminal::visible::visible;
@@ -249,9 +249,14 @@ const MANUAL: Manual = Manual {
     files: &[
         ("/opt/cni/bin", "The usual directory of plugins."),
         ("/etc/cni/net.d", "Networks, as cni.conflist(5) describes."),
+        (log::FILE, "If it exists, each call of a plugin is logged, as with CNI_MULTI_LOG=1."),
     ],
-    see_also: &["cni.conflist(5)", "cnitool(1)"],
-    ..Manual::EMPTY
+    environment: &[(
+        log::VARIABLE,
+        "1 logs each call of a plugin to the journal, or without one to stderr; any other value \
+         does not, whether or not the file of the log exists.",
+    )],
+    see_also: &["cni.conflist(5)", "cnitool(1)", "journalctl(1)"],
 };
 
 const MANUAL_OF_LIST: Manual = Manual {

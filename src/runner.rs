@@ -1,19 +1,16 @@
 //! One plugin execution: environment and stdin in, one JSON document and an exit status out. Only
 //! this module writes to stdout.
 
-use std::any::Any;
 use std::io::{self, ErrorKind, IsTerminal as _, Read, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
-
-use nix::errno::Errno;
 
 use crate::cni::answer::{ErrorObject, Versions};
 use crate::cni::attachment::Key;
 use crate::cni::conf::{self, Config, ValidAttachments, version_of};
 use crate::cni::env::{Command, Environment, Parameters};
-use crate::cni::json;
+use crate::cni::json::{self, Value};
 use crate::cni::result::{AddResult, INDENT};
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
@@ -22,10 +19,14 @@ use crate::plain_file::LARGEST_CONFIGURATION;
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Handles, Kind};
 use crate::repair::Repairs;
 use crate::steps;
-use crate::sys::capabilities::{self, Capability};
 use crate::terminal::{self, Streams};
 
+use self::caught::caught;
+use self::log::{Facts, Line};
+
+mod caught;
 pub mod counts;
+pub mod log;
 
 /// The version of the reference plugins whose behaviour we match.
 pub const REFERENCE_VERSION: &str = "1.9.1";
@@ -66,24 +67,39 @@ impl Execution<'_> {
 
     /// As [`Execution::run`] with a CNI_COMMAND; returns the error that it has printed.
     pub fn attempt(&self, io: &mut Streams<'_>) -> Result<()> {
-        let mut config_version = None;
-        let outcome = caught(|| self.execute(io, &mut config_version));
+        let mut facts = Facts::default();
+        let outcome = self.logged(&mut facts, |facts| self.execute(io, facts));
         counts::add(self.entry.name, &self.env.get("CNI_COMMAND"), &outcome);
         outcome.inspect_err(|error| {
-            let version = config_version.as_deref().unwrap_or(version::CURRENT);
+            let version = facts.config_version.as_deref().unwrap_or(version::CURRENT);
             if let Err(failed) = terminal::print(io.stdout, &error_object(error, version)) {
                 let _ = writeln!(io.stderr, "{failed}: {error}"); // no other place is left
             }
         })
     }
 
-    /// Runs GC with a list that the caller has read, and that records what is removed.
+    /// Runs GC with a list that the caller has read, and that records what is removed. One that only
+    /// looks is not logged.
     pub fn collect(&self, config: Vec<u8>, valid: &ValidAttachments) -> Result<()> {
+        let facts = &mut Facts::default();
+        if valid.is_look() {
+            return caught(|| self.collect_stale(config, valid, facts));
+        }
+        self.logged(facts, |facts| self.collect_stale(config, valid, facts))
+    }
+
+    fn collect_stale(
+        &self,
+        config: Vec<u8>,
+        valid: &ValidAttachments,
+        facts: &mut Facts,
+    ) -> Result<()> {
         let config = Config::parse(config)?;
+        facts.network = config.name.to_string();
         require_version(Command::Gc, &config.version, self.entry.versions)?;
         let path = self.env.get("CNI_PATH");
         let cx = self.context(&config, "", &path);
-        caught(|| self.entry.run(&cx, Call::Gc(valid)).map(drop))
+        self.entry.run(&cx, Call::Gc(valid)).map(drop)
     }
 
     /// Repairs an attachment by its recorded configuration.
@@ -94,9 +110,19 @@ impl Execution<'_> {
         caught(|| self.entry.repair(&cx, at, repairs))
     }
 
+    /// Runs the work of a call, and writes its line if the log is on.
+    fn logged(&self, facts: &mut Facts, work: impl FnOnce(&mut Facts) -> Result<()>) -> Result<()> {
+        let line = Line::begin(self.entry.name, self.env);
+        let outcome = caught(|| work(facts));
+        if let Some(line) = line {
+            line.end(facts, &outcome);
+        }
+        outcome
+    }
+
     /// Checks in the reference's order: environment, stdin, configuration, command, version. Then
     /// does the work.
-    fn execute(&self, io: &mut Streams<'_>, config_version: &mut Option<String>) -> Result<()> {
+    fn execute(&self, io: &mut Streams<'_>, facts: &mut Facts) -> Result<()> {
         let parameters = Parameters::read(self.env)?;
         if parameters.command == Ok(Command::Version) {
             return terminal::print(
@@ -106,13 +132,15 @@ impl Execution<'_> {
         }
         let text = read_config(io.stdin)?;
         let document = conf::document(&text)?;
-        *config_version = version_of(&document).ok();
+        facts.config_version = version_of(&document).ok();
+        facts.network = name_of(&document).to_owned();
         let config = Config::of(text, document)?;
         require_version(known_command(&parameters)?, &config.version, self.entry.versions)?;
         // CNI_ARGS belongs to an attachment; for other commands the variable is ignored.
         let args = if parameters.container_id.is_some() { parameters.args.as_str() } else { "" };
         let cx = self.context(&config, args, &parameters.path);
-        perform(self.entry, &cx, &parameters, io.stdout)
+        facts.addresses = perform(self.entry, &cx, &parameters, io.stdout)?;
+        Ok(())
     }
 
     /// The context of this execution; `path` is CNI_PATH.
@@ -161,52 +189,6 @@ pub fn error_object(error: &Error, config_version: &str) -> String {
     json::indented_text(&ErrorObject::of(error, config_version), INDENT)
 }
 
-/// The capabilities that plugins need in some configuration (SECURITY.md).
-const RIGHTS: [Capability; 5] = [
-    Capability::NetAdmin,
-    Capability::SysAdmin,
-    Capability::NetRaw,
-    Capability::SysPtrace,
-    Capability::DacOverride,
-];
-
-/// Adds the missing capabilities to a refusal: "operation not permitted" alone misleads.
-fn with_missing_rights(error: Error) -> Error {
-    let missing = missing_rights(&error);
-    if missing.is_empty() {
-        return error; // the cause lies elsewhere
-    }
-    error.with_details(format_args!("the process lacks {}", missing.join(", ")))
-}
-
-/// The names of the missing capabilities; empty if the error is no refusal.
-fn missing_rights(error: &Error) -> Vec<&'static str> {
-    let missing = if is_refusal(error) { capabilities::missing(&RIGHTS) } else { vec![] };
-    missing.into_iter().map(Capability::name).collect()
-}
-
-fn is_refusal(error: &Error) -> bool {
-    let is_of_host_program = error.code == Code::HOST_PROGRAM;
-    error.has_errno(Errno::EPERM) || error.has_errno(Errno::EACCES) || is_of_host_program
-}
-
-/// Runs `work`. A panic in it becomes an error, and a refusal names the missing capabilities.
-fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
-        .map_err(with_missing_rights)
-}
-
-fn error_of_panic(panic: &(dyn Any + Send)) -> Error {
-    let msg = format!("a bug in cni-multi: {}", words_of_panic(panic).unwrap_or("panic"));
-    Error::new(Code::BUG, msg).with_details("what was done has been undone; please report it")
-}
-
-fn words_of_panic(panic: &(dyn Any + Send)) -> Option<&str> {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or(panic.downcast_ref::<&str>().copied())
-}
-
 fn known_command(parameters: &Parameters) -> Result<Command> {
     parameters.command.as_ref().copied().map_err(|word| {
         Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}"))
@@ -233,22 +215,34 @@ fn unread(error: std::io::Error) -> Error {
     Error::io("error reading from stdin", &error)
 }
 
-/// Runs the command.
+/// `name` of a document that has not been checked; empty if there is none.
+fn name_of(document: &Value) -> &str {
+    document.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Runs the command; returns the addresses of the result.
 fn perform(
     entry: &Entry,
     cx: &Context<'_>,
     parameters: &Parameters,
     stdout: &mut dyn Write,
-) -> Result<()> {
+) -> Result<Vec<IpAddr>> {
     match parameters.command {
-        Ok(Command::Add) => add(entry, cx, &attachment(cx, parameters)?, stdout),
-        Ok(Command::Check) => entry.run(cx, Call::Check(&attachment(cx, parameters)?)).map(drop),
-        Ok(Command::Get) => get(entry, cx, &attachment(cx, parameters)?, stdout),
-        Ok(Command::Del) => entry.run(cx, Call::Del(&detachment(cx, parameters)?)).map(drop),
-        Ok(Command::Status) => entry.run(cx, Call::Status).map(drop),
-        Ok(Command::Gc) => gc(entry, cx),
-        Ok(Command::Version) | Err(_) => Err(Error::new(Code::BUG, "VERSION was answered before")),
+        Ok(Command::Add) => return add(entry, cx, &attachment(cx, parameters)?, stdout),
+        Ok(Command::Get) => return get(entry, cx, &attachment(cx, parameters)?, stdout),
+        Ok(Command::Check) => entry.run(cx, Call::Check(&attachment(cx, parameters)?)).map(drop)?,
+        Ok(Command::Del) => entry.run(cx, Call::Del(&detachment(cx, parameters)?)).map(drop)?,
+        Ok(Command::Status) => entry.run(cx, Call::Status).map(drop)?,
+        Ok(Command::Gc) => gc(entry, cx)?,
+        Ok(Command::Version) | Err(_) => {
+            return Err(Error::new(Code::BUG, "VERSION was answered before"));
+        }
     }
+    Ok(vec![])
+}
+
+fn addresses(result: &AddResult) -> Vec<IpAddr> {
+    result.ips.iter().map(|ip| ip.address.addr()).collect()
 }
 
 /// Runs GC. A runtime that sends no list of valid attachments has not declared any of them stale.
@@ -320,15 +314,22 @@ fn same_netns(netns: &str) -> Error {
 
 /// Runs ADD, which is complete when its result is written: if the write fails, the attachment is
 /// undone.
-fn add(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
+fn add(
+    entry: &Entry,
+    cx: &Context<'_>,
+    at: &Attachment,
+    stdout: &mut dyn Write,
+) -> Result<Vec<IpAddr>> {
     let result = entry.run(cx, Call::Add(at))?;
+    let addresses = addresses(&result);
     print_result(cx, result.clone(), stdout).map_err(|error| {
         let at = Detachment { prev_result: Some(result), ..Detachment::from(at) };
         match entry.run(cx, Call::Del(&at)) {
             Ok(_) => error.undone(),
             Err(failed) => error.with_details(format_args!("undo: {failed}")),
         }
-    })
+    })?;
+    Ok(addresses)
 }
 
 fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> Result<()> {
@@ -344,7 +345,12 @@ fn no_form(problem: String, version: &str) -> Error {
 
 /// GET of specification 0.4.0-dev: prints the result of ADD again, if the IPAM plugin still holds
 /// its addresses.
-fn get(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
+fn get(
+    entry: &Entry,
+    cx: &Context<'_>,
+    at: &Attachment,
+    stdout: &mut dyn Write,
+) -> Result<Vec<IpAddr>> {
     let held = match entry.kind {
         Kind::Ipam => entry.run(cx, Call::Check(at)).map(drop),
         Kind::Main | Kind::Meta => steps::ipam::check_if_any(cx, at),
@@ -352,7 +358,9 @@ fn get(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write)
     held.map_err(|e| unknown(at, &e.to_string()))?;
     let missing = "prevResult is missing: there was no ADD, or a DEL since";
     let result = cx.config.prev_result()?.ok_or_else(|| unknown(at, missing))?;
-    print_result(cx, result, stdout)
+    let addresses = addresses(&result);
+    print_result(cx, result, stdout)?;
+    Ok(addresses)
 }
 
 fn unknown(at: &Attachment, details: &str) -> Error {

@@ -16,6 +16,7 @@ mod hostile_host;
 mod install;
 mod ipam;
 mod layers;
+mod log;
 mod manners;
 mod metrics;
 mod missing_module;

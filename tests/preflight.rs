@@ -44,6 +44,32 @@ fn one_line_installs_all_on_each_distribution() {
     }
 }
 
+/// RHEL and its derivatives have glibc-static in a repository that is not enabled.
+#[test]
+fn the_repository_of_the_static_library_is_named() {
+    let architecture = Command::new("uname").arg("-m").output().unwrap().stdout;
+    let of_rhel = format!(
+        "--enablerepo=codeready-builder-for-rhel-9-{}-rpms ",
+        String::from_utf8(architecture).unwrap().trim()
+    );
+    for (release, package, option) in [
+        ("9", "redhat-release", of_rhel.as_str()),
+        ("9", "oraclelinux-release", "--enablerepo=ol9_codeready_builder "),
+        ("9", "centos-stream-release", "--enablerepo=crb "),
+        ("10", "rocky-release", "--enablerepo=crb "),
+        ("8", "almalinux-release", "--enablerepo=powertools "),
+        ("", "fedora-release", ""),
+    ] {
+        let machine = Machine::new("dnf").without(&["cc"]);
+        machine.fake(
+            "rpm",
+            &format!("case $1$2 in -E*) echo '{release}' ;; -q{package}) ;; *) exit 1 ;; esac"),
+        );
+        let said = "This machine lacks: a C compiler\nFirst type: dnf install -y";
+        machine.refuses(&DEMO, &format!("{said} {option}gcc glibc-static\n"));
+    }
+}
+
 #[test]
 fn without_a_package_manager_the_programs_are_named() {
     Machine::new("").without(&["cargo", "rustc", "cc", "curl"]).refuses(
@@ -189,6 +215,31 @@ fn too_little_room_is_reported_with_the_place() {
              Free some, or set CARGO_TARGET_DIR to a directory on another file system.\n"
         ),
     );
+}
+
+/// Of a target directory that other projects share, a build reuses only profiles in which this
+/// program was compiled before.
+#[test]
+fn room_is_reused_only_from_builds_of_this_program() {
+    let machine = Machine::new("apt-get");
+    machine.fake("df", "echo header; echo '/dev/a 9000000 1 102400 99% /mnt'");
+    machine.fake("du", "printf '600000\\t%s\\n' \"$2\"");
+    let place = machine.target.clone();
+    for foreign in ["doc", "tests", "release/.fingerprint/other-1", "x86_64-a/release/deps"] {
+        fs::create_dir_all(place.join(foreign)).unwrap();
+    }
+    let said = format!(
+        "This machine lacks: room: 100 MB are free in {}, and the build takes 600 MB\n\
+         Free some, or set CARGO_TARGET_DIR to a directory on another file system.\n",
+        place.display()
+    );
+    machine.refuses(&BUILD, &said);
+    for own in ["release", "x86_64-unknown-linux-gnu/release"] {
+        let mark = place.join(own).join(".fingerprint/cni-multi-0123");
+        fs::create_dir_all(&mark).unwrap();
+        assert_builds(&machine, &machine.run("/bin/dash", &BUILD));
+        fs::remove_dir(&mark).unwrap();
+    }
 }
 
 #[test]
@@ -409,10 +460,15 @@ fn a_container_without_sys_admin_is_recognized() {
         as in most containers\n\
         Start the container with --privileged, or run the command on the host.\n";
     let machine = Machine::new("apt-get").without(&["unshare"]);
-    for reduced in ["env PATH=\"$FAKES\"", ""] {
-        let drop = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
-        assert_eq!(demo_after(&machine, &format!("{drop} {reduced}")), said, "{reduced}");
-    }
+    let offer = format!(
+        "{said}Or put unshare -U -r before the command: in a user namespace of its own it may create them.\n"
+    );
+    let drop = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
+    assert_eq!(demo_after(&machine, &format!("{drop} {WITH_FAKES}")), said);
+    let told = demo_after(&machine, drop);
+    let tried = format!("{drop} unshare -U -r -n -m -p -f true");
+    let allows = Command::new("sh").args(["-c", &tried]).status().unwrap().success();
+    assert_eq!(told, if allows { offer } else { said.to_owned() });
 }
 
 #[test]

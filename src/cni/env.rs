@@ -47,7 +47,8 @@ impl Command {
             .find(|command| command.as_str() == word)
     }
 
-    fn is_of_attachment(self) -> bool {
+    /// Whether the operation is about an attachment, which CNI_CONTAINERID and CNI_IFNAME name.
+    pub fn is_of_attachment(self) -> bool {
         matches!(self, Command::Add | Command::Check | Command::Del | Command::Get)
     }
 }

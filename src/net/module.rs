@@ -1,4 +1,6 @@
-//! Modules of the kernel: what an error says when one is missing.
+//! Modules of the kernel: what an error says when one is missing, and whether one can be loaded.
+
+pub mod loading;
 
 /// The device driver behind tap interfaces.
 pub const TUN: &str = "tun";

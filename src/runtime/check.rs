@@ -30,7 +30,7 @@ pub struct Checked {
     /// Whether the attachment is recorded.
     pub is_recorded: bool,
     /// The error of each plugin that has failed.
-    failures: Vec<(PluginConfig, Error)>,
+    pub(super) failures: Vec<(PluginConfig, Error)>,
 }
 
 /// One difference between the attachment and its result.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::chain::Runtime;
+use super::check::Checked;
 use super::find::listed;
 use super::list::NetworkList;
 use crate::error::{Code, Error};
@@ -19,6 +20,17 @@ impl Runtime<'_> {
             Some(plugin) => error.with_details(self.advice(&plugin.kind)),
             None => error,
         }
+    }
+
+    /// A CHECK whose plugins that are not found have the same advice.
+    #[must_use]
+    pub fn explain_each(&self, mut checked: Checked) -> Checked {
+        for (plugin, error) in &mut checked.failures {
+            if error.code == Code::DELEGATE && self.find(&plugin.kind).is_err() {
+                *error = error.clone().with_details(self.advice(&plugin.kind));
+            }
+        }
+        checked
     }
 
     fn advice(&self, kind: &str) -> String {

@@ -8,6 +8,7 @@
 
 use std::rc::Rc;
 
+use super::cache::Record;
 use super::chain::{Program, Runtime, reported_by, without_result};
 use super::derive;
 use super::find::Recorded;
@@ -95,19 +96,35 @@ impl<'r, 'a> Round<'r, 'a> {
         self.runtime.repair_all(&found, &self.look)
     }
 
-    /// Repairs while no other operation runs on the attachment.
+    /// Repairs while no other operation runs on the attachment. The record is read again under the
+    /// lock: another operation may have replaced it since the look.
     fn repair_alone(&mut self, list: &NetworkList, at: &Parameters) -> Result<Presence> {
         self.runtime.handles.begin_next();
         let held = self.runtime.hold(Some(at))?;
-        let Some(netns) = self.runtime.namespace(at)? else { return Ok(Presence::Gone) };
-        if !self.runtime.cache.contains(&at.key)? {
-            return Ok(Presence::Gone);
+        let record = self.runtime.cache.record(&at.key)?;
+        let Some(record) = record else { return Ok(Presence::Gone) };
+        let recorded = record.at.as_ref().unwrap_or(at);
+        if recorded.netns != at.netns {
+            drop(held); // it is the lock of another namespace
+            return self.repair_alone(list, recorded);
         }
-        let result = self.runtime.cached_result(list, at)?;
-        let found = Found { list, at, netns, result };
+        let changed = changed_list(list, &record)?;
+        let list = changed.as_ref().unwrap_or(list);
+        let Some(netns) = self.runtime.namespace(recorded)? else { return Ok(Presence::Gone) };
+        let result =
+            record.result_in(&list.version).map_err(|error| without_result(list, error))?;
+        let found = Found { list, at: recorded, netns, result };
         found.require_interface(self.own)?;
         self.runtime.within(&held.env).repair_all(&found, &self.made)
     }
+}
+
+/// The network of the record, unless it is `list` or the record does not keep it.
+fn changed_list(list: &NetworkList, record: &Record) -> Result<Option<NetworkList>> {
+    if record.document.is_empty() || record.document == list.document {
+        return Ok(None);
+    }
+    NetworkList::parse(record.document.clone()).map(Some)
 }
 
 /// An attachment with its record.

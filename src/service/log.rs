@@ -26,19 +26,23 @@ impl Log {
 
     /// Writes a line. If the reader has stopped, the line is lost: the daemon does not block.
     pub fn line(&self, text: impl fmt::Display) {
-        if !is_writable() {
-            return;
-        }
         if self.timestamps {
-            warn(format_args!("{} {text}", timestamp(SystemTime::now())))
+            warn_unless_blocked(format_args!("{} {text}", timestamp(SystemTime::now())))
         } else {
-            warn(text)
+            warn_unless_blocked(text)
         }
     }
 
     /// Writes a line about one of the daemon's objects, such as `lease=NAME`.
     pub fn about(&self, kind: &str, name: &str, text: impl fmt::Display) {
         self.line(format_args!("{kind}={} {text}", name.escape_debug()));
+    }
+}
+
+/// Prints a line on stderr. If the reader has stopped, the line is lost.
+pub fn warn_unless_blocked(text: impl fmt::Display) {
+    if is_writable() {
+        warn(text);
     }
 }
 

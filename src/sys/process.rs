@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
@@ -33,18 +34,21 @@ pub struct Holder {
     pub command: String,
 }
 
-/// A process that has the socket of this inode open; None if there is none that may be inspected.
-/// Reads the descriptors of all processes up to the first that has it.
-pub fn holder_of_socket(inode: u32) -> Option<Holder> {
+/// A process that has the socket of this inode open; None if there is none that may be inspected,
+/// or none was found by `end`. Reads the descriptors of all processes up to the first that has it.
+pub fn holder_of_socket(inode: u32, end: Instant) -> Option<Holder> {
     let wanted = PathBuf::from(format!("socket:[{inode}]"));
-    let process = processes().find(|process| has_open(process, &wanted))?;
+    let in_time = |_: &PathBuf| Instant::now() < end;
+    let process =
+        processes().take_while(in_time).find(|process| has_open(process, &wanted, end))?;
     let pid = process.file_name()?.to_str()?.parse().ok()?;
     let comm = fs::read(process.join("comm")).unwrap_or_default();
     Some(Holder { pid, command: String::from_utf8_lossy(comm.trim_ascii_end()).into_owned() })
 }
 
-fn has_open(process: &Path, wanted: &Path) -> bool {
+fn has_open(process: &Path, wanted: &Path, end: Instant) -> bool {
     let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let descriptors = descriptors.take_while(|_| Instant::now() < end);
     let mut targets = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok());
     targets.any(|target| target == wanted)
 }
@@ -115,5 +119,26 @@ pub(super) fn is_ignored(signal: Signal) -> bool {
 impl Drop for Uninterrupted {
     fn drop(&mut self) {
         let _ = self.before.thread_set_mask(); // it was a valid mask
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::AsFd as _;
+    use std::time::Duration;
+
+    use nix::sys::stat::fstat;
+
+    use super::*;
+
+    #[test]
+    fn the_search_for_a_holder_ends_at_its_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let inode = u32::try_from(fstat(listener.as_fd()).unwrap().st_ino).unwrap();
+        let found = |end| holder_of_socket(inode, end).map(|holder| holder.pid);
+        assert_eq!(found(Instant::now() + Duration::from_secs(60)), Some(std::process::id()));
+        assert_eq!(found(Instant::now()), None);
     }
 }

@@ -62,6 +62,10 @@ fn an_attachment_is_found_by_whatever_tells_it_from_the_others() {
     site.attached("lab", "cnitool-77383ca0a0715733ca6f", "", &result(&[]));
     site.attached("other", "two", "/nonexistent/blue", &result(&[]));
     assert_eq!(id("inspect lab --container-id two"), "two");
+    site.attached("lab", "twofold", "/nonexistent/green", &result(&[]));
+    assert_eq!(id("inspect lab --container-id two"), "two", "an id comes before a beginning");
+    assert_eq!(id("inspect lab --container-id twof"), "twofold");
+    std::fs::remove_file(site.at("cache/results/lab-twofold-eth0")).unwrap();
     assert_eq!(id("inspect lab /nonexistent/blue"), "two", "a runtime's id need not be known");
     assert_eq!(
         id("inspect lab /var/run/netns/testing"),

@@ -1,10 +1,12 @@
 //! `net sync`: which attachments are repaired, and what is printed. What each plugin repairs is in
 //! `tests/plugins`.
 
+use nix::errno::Errno;
 use serde_json::{Value, json};
 
 use crate::support::attachment::for_ours;
-use crate::support::call::Call;
+use crate::support::call::{Call, Outcome};
+use crate::support::netns::Lab;
 use crate::support::networks::portmap::network;
 use crate::support::synced::{Synced, attach, attach_another, net};
 use crate::support::tracer::{Then, trace};
@@ -48,6 +50,71 @@ fn the_host_s_own_namespace_is_an_error() {
         let unknown = synced.net("sync other");
         assert_eq!(unknown.status, 1, "{unknown:?}");
         assert!(unknown.stderr.contains("available networks: pods"), "{unknown:?}");
+    });
+}
+
+/// The record changes between the look and the lock: what it has under the lock decides.
+#[test]
+fn the_record_under_the_lock_decides() {
+    for_ours("portmap", |lab| {
+        let synced = attach(lab, &[network(), portmap()], "-p 8080:80");
+        lab.host.sh("nft flush ruleset");
+        for (change, expected) in [
+            (".capabilityArgs.portMappings[0].hostPort = 8081", "publish port 8081/tcp\n"),
+            (
+                ".config |= (@base64d | fromjson | .plugins[0].ipMasq = true | tojson | @base64)",
+                "masquerade",
+            ),
+        ] {
+            let outcome = sync_while_the_record_changes(lab, change);
+            assert_eq!(outcome.status, 0, "{outcome:?}");
+            assert!(outcome.stdout.contains(expected), "{outcome:?}");
+            assert!(!outcome.stdout.contains("8080"), "{outcome:?}");
+            lab.host.sh("nft flush ruleset");
+        }
+        let outcome = sync_while_the_record_changes(lab, "empty");
+        assert!(outcome.stderr.contains("/results/"), "a file without a record: {outcome:?}");
+        synced.net("sync"); // the lock is free again
+    });
+}
+
+/// Runs `net sync`, and lets jq change the record when the lock is about to be taken.
+fn sync_while_the_record_changes(lab: &Lab, change: &str) -> Outcome {
+    let mut is_changed = false;
+    let traced = trace(&net(lab, "sync"), |stop| {
+        let locks = stop.call == libc::SYS_fcntl && stop.args[1] == libc::F_OFD_SETLK as u64;
+        if locks && stop.result.is_none() && !is_changed {
+            is_changed = true;
+            lab.host.sh(&format!(
+                "cd /var/lib/cni/results; jq '{change}' * >/run/changed; cat /run/changed >$(ls)"
+            ));
+        }
+        Then::Go
+    });
+    assert!(is_changed, "no lock was taken: {:?}", traced.outcome);
+    traced.outcome
+}
+
+/// Whether the attachment was there decides what an ADD undoes: an error of that look-up is the
+/// ADD's.
+#[test]
+fn a_record_that_cannot_be_examined_fails_an_add() {
+    for_ours("portmap", |lab| {
+        let synced = attach(lab, &[network()], "");
+        synced.container.vanish();
+        let line = format!("add pods {}", synced.container.netns);
+        let traced = trace(&net(lab, &line), |stop| {
+            let examines = stop.call == libc::SYS_statx && stop.result.is_none();
+            if examines && stop.text(1).starts_with("/var/lib/cni/results/") {
+                Then::fail(Errno::EACCES)
+            } else {
+                Then::Go
+            }
+        });
+        let outcome = traced.outcome;
+        assert_eq!(outcome.status, 1, "{outcome:?}");
+        assert!(outcome.stderr.contains("examine /var/lib/cni/results/"), "{outcome:?}");
+        assert!(outcome.stderr.contains("permission denied"), "{outcome:?}");
     });
 }
 

@@ -23,7 +23,7 @@ pub struct Machine {
     pub tools: PathBuf,
     pub home: PathBuf,
     pub target: PathBuf,
-    /// busybox's shell calls its own `id` and `df` instead of those in PATH.
+    /// busybox's shell calls its own `id`, `df` and `rpm` instead of those in PATH.
     suits_busybox: Cell<bool>,
 }
 
@@ -97,7 +97,7 @@ impl Machine {
     }
 
     pub fn fake(&self, name: &str, body: &str) {
-        if ["df", "id", "unshare"].contains(&name) {
+        if ["df", "id", "rpm", "unshare"].contains(&name) {
             self.suits_busybox.set(false);
         }
         let path = self.tools.join(name);

@@ -19,6 +19,7 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     runtime.cache = subject.cache;
     let checked = runtime.check(&list, &subject.at, Until::End);
     let checked = checked.map_err(|error| runtime.explain(&list, error))?;
+    let checked = runtime.explain_each(checked);
     let differences = checked.differences();
     if operator.wants_json() {
         let found = differences.iter().map(object).collect();

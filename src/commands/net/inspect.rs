@@ -64,6 +64,9 @@ fn choose(operator: &Operator<'_>, mut all: Vec<Attached>) -> Result<Vec<Attache
     all.retain(|attached| {
         attached.is("network", network) && attached.is("ifname", &ifname) && attached.has_id(id)
     });
+    if all.iter().any(|one| one.is("containerId", id)) {
+        all.retain(|one| one.is("containerId", id)); // longer ids may begin with this one
+    }
     let name = if is_network { container } else { first };
     if name.is_empty() { Ok(all) } else { Name::parse(name)?.only_of(all, |one| one.at.as_ref()) }
 }

@@ -98,8 +98,15 @@ impl Cache {
     }
 
     /// Whether the cache has a file of the attachment.
+    ///
+    /// The answer decides whether an ADD is undone, so a file that cannot be examined is an error.
     pub fn contains(&self, key: &Key) -> Result<bool> {
-        Ok(self.file(key).exists() && !self.is_another_s(key)?)
+        let file = self.file(key);
+        match fs::metadata(&file) {
+            Ok(_) => Ok(!self.is_another_s(key)?),
+            Err(e) if is_none(&e) => Ok(false),
+            Err(e) => Err(Error::at_path("examine", &file)(e)),
+        }
     }
 
     /// Whether the attachment's file belongs to another attachment whose names make the same file
