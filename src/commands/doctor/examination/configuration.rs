@@ -52,6 +52,9 @@ static FAULTS: [(&str, Fault); 34] = [
     ("wrong-type", Fault::error("D134", "a value has the wrong type")),
 ];
 
+/// The name of podman's default network.
+const PODMAN: &str = "podman";
+
 /// The examination.
 pub const EXAMINATION: Examination =
     Examination { faults: || FAULTS.iter().map(|(_, fault)| fault).collect(), examine };
@@ -61,10 +64,16 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
     let mut ignored = std::io::sink();
     let runtime = request.runtime(&mut ignored);
     let mistakes = Reader(findings).keep(validate::findings_of(&request.conf_dir, runtime));
-    for mistake in mistakes {
+    for mistake in mistakes.iter().filter(|mistake| !is_podmans(node, mistake)) {
         let found = FAULTS.iter().find(|(code, _)| *code == mistake.code);
-        findings.0.extend(found.map(|(_, fault)| finding(node, fault, &mistake)));
+        findings.0.extend(found.map(|(_, fault)| finding(node, fault, mistake)));
     }
+}
+
+/// Whether there is no file because podman needs none: its default network is in its memory.
+fn is_podmans(node: &Node<'_>, mistake: &validate::Finding) -> bool {
+    let mut networks = node.attachments.iter().map(|it| it.at().key.network.as_str());
+    mistake.code == "no-files" && networks.any(|network| network == PODMAN)
 }
 
 fn finding(node: &Node<'_>, fault: &'static Fault, mistake: &validate::Finding) -> Finding {
