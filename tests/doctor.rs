@@ -11,7 +11,7 @@ mod names;
 mod node;
 mod page;
 mod policy;
-mod site;
+pub mod site;
 mod speed;
 
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -164,7 +164,7 @@ fn selftest_touches_nothing_outside() {
 fn doctor_refuses_wrong_arguments() {
     let cases: [(&[&str], &str); 3] = [
         (&["doctor", ""], "empty"),
-        (&["doctor", "--selftest", "-o", "yaml"], "--output: expected text or json"),
+        (&["doctor", "--selftest", "-o", "yaml"], "[possible values: text, json]"),
         (&["doctor", "--selftest", "red"], "cannot be used with"),
     ];
     for (args, text) in cases {

@@ -1,6 +1,8 @@
 //! What a person meets at the command line: answers in words, suggestions, second names, colour on
 //! a terminal, and a newline at the end. Terminals are those of script(1).
 
+mod progress;
+
 use std::path::Path;
 use std::process::{Command, Output};
 

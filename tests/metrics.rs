@@ -1,6 +1,5 @@
 //! `cni-multi metrics`: values of a host, in a format that collectors read.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -8,6 +7,11 @@ use serde_json::json;
 
 use crate::support::call::{Peer, binary, farm};
 use crate::support::netns::Lab;
+
+mod findings;
+mod openmetrics;
+
+use self::openmetrics::Values;
 
 /// A host with a network of five addresses, one container, and a lease of a container that is gone.
 fn host() -> Lab {
@@ -36,31 +40,10 @@ fn run(lab: &Lab, line: &str) -> String {
     lab.host.sh(&format!("NETCONFPATH=/run/net.d {} {line}", binary().display()))
 }
 
-/// The samples by name and labels. Fails if a line breaks the grammar: each family begins with TYPE
-/// and HELP, its samples follow, and `# EOF` ends the text.
-fn samples(text: &str) -> BTreeMap<String, u64> {
-    let body = text.strip_suffix("# EOF\n").expect("the end");
-    let (mut family, mut samples) = (String::new(), BTreeMap::new());
-    let mut lines = body.lines();
-    while let Some(line) = lines.next() {
-        if let Some(declared) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = declared.split_once(' ').unwrap();
-            assert!(lines.next().unwrap().starts_with(&format!("# HELP {name} ")), "{line}");
-            family = match kind {
-                "gauge" => name.to_owned(),
-                "info" => format!("{name}_info"),
-                "counter" => format!("{name}_total"),
-                _ => panic!("{line}"),
-            };
-            continue;
-        }
-        let (sample, value) = line.rsplit_once(' ').unwrap();
-        let (name, labels) = sample.split_once('{').unwrap();
-        assert_eq!(name, family, "{line}");
-        assert!(labels.ends_with("\"}"), "{line}");
-        assert_eq!(samples.insert(sample.to_owned(), value.parse().unwrap()), None, "{line}");
-    }
-    samples
+/// The samples by name and labels.
+#[track_caller]
+fn samples(text: &str) -> Values {
+    openmetrics::parse(text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
 }
 
 #[test]
@@ -70,13 +53,13 @@ fn metrics_count_addresses_leases_and_attachments() {
     let range = r#"network="pods",ipam="host-local",range="10.178.7.1-10.178.7.6""#;
     let leases = r#"network="pods",ipam="host-local""#;
     for (sample, value) in [
-        (format!("range_addresses{{{range}}}"), 5),
-        (format!("range_held{{{range}}}"), 2),
-        (format!("leases_readable{{{leases}}}"), 1),
-        (format!("leases{{{leases},namespace=\"alive\"}}"), 0),
-        (format!("leases{{{leases},namespace=\"gone\"}}"), 2),
-        ("attachments{network=\"pods\",namespace=\"gone\"}".to_owned(), 1),
-        ("attachments{network=\"pods\",namespace=\"alive\"}".to_owned(), 0),
+        (format!("range_addresses{{{range}}}"), 5.0),
+        (format!("range_held{{{range}}}"), 2.0),
+        (format!("leases_readable{{{leases}}}"), 1.0),
+        (format!("leases{{{leases},namespace=\"alive\"}}"), 0.0),
+        (format!("leases{{{leases},namespace=\"gone\"}}"), 2.0),
+        ("attachments{network=\"pods\",namespace=\"gone\"}".to_owned(), 1.0),
+        ("attachments{network=\"pods\",namespace=\"alive\"}".to_owned(), 0.0),
     ] {
         assert_eq!(samples.get(&format!("cni_multi_{sample}")), Some(&value), "{samples:#?}");
     }
@@ -106,19 +89,19 @@ fn unreadable_leases_are_a_metric() {
     lab.host.sh("cd /var/lib/cni/networks; rm -r pods; ln -s pods pods");
     let samples = samples(&run(&lab, "metrics"));
     let readable = r#"cni_multi_leases_readable{network="pods",ipam="host-local"}"#;
-    assert_eq!(samples.get(readable), Some(&0), "{samples:#?}");
+    assert_eq!(samples.get(readable), Some(&0.0), "{samples:#?}");
 }
 
 #[test]
 fn calls_are_counted_while_an_administrator_wishes() {
     let lab = host();
-    let calls = |lab: &Lab| -> BTreeMap<String, u64> {
+    let calls = |lab: &Lab| -> Values {
         let samples = samples(&run(lab, "metrics"));
         samples.into_iter().filter(|(name, _)| name.contains("calls_total")).collect()
     };
-    assert_eq!(calls(&lab), BTreeMap::new(), "before");
+    assert_eq!(calls(&lab), Values::new(), "before");
     assert_eq!(run(&lab, "metrics --count start"), "");
-    assert_eq!(calls(&lab), BTreeMap::new(), "nothing was called yet");
+    assert_eq!(calls(&lab), Values::new(), "nothing was called yet");
     let container = lab.container();
     let with = |verb: &str| format!("net {verb} pods {}", container.netns);
     for line in ["add", "del", "del"].map(with) {
@@ -131,8 +114,8 @@ fn calls_are_counted_while_an_administrator_wishes() {
     let named = |command: &str, code: u32| {
         format!("cni_multi_calls_total{{plugin=\"bridge\",command=\"{command}\",code=\"{code}\"}}")
     };
-    let expected = [(named("ADD", 0), 1), (named("DEL", 0), 2), (named("STATUS", 4), 1)];
-    assert_eq!(calls(&lab), BTreeMap::from(expected));
+    let expected = [(named("ADD", 0), 1.0), (named("DEL", 0), 2.0), (named("STATUS", 4), 1.0)];
+    assert_eq!(calls(&lab), Values::from(expected));
     assert_eq!(lab.host.sh("stat -c %a /run/cni/calls").trim(), "700");
     assert_eq!(run(&lab, "metrics --count stop"), "");
     run(&lab, "metrics --count stop");

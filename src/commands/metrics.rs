@@ -1,18 +1,23 @@
-//! `cni-multi metrics`: leases and attachments of this host, in the OpenMetrics text format.
+//! `cni-multi metrics`: leases, attachments and findings of this host, in the OpenMetrics text
+//! format.
 //!
 //! <https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md>
 
+mod findings;
+mod page;
+
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::ipam;
+use self::findings::Examined;
+use self::page::Page;
 use super::ipam::networks::{Host, Leased};
 use super::ipam::owners::{Owners, state};
+use super::{doctor, ipam};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 use crate::plain_file;
@@ -30,6 +35,8 @@ pub const MANUAL: Manual = Manual {
         "The values are read at the moment of the call; no daemon counts. With --textfile they \
          become a file for the textfile collector of node_exporter, which never sees a half of \
          it: call it from a timer.",
+        "With --findings the node is examined as by cni-multi doctor, which takes a second for some \
+         hundred attachments, runs CHECK of their plugins, and sends no packet.",
         "Calls of plugins are counted from --count start to --count stop, or to the next start of the \
          machine.",
     ],
@@ -39,6 +46,7 @@ pub const MANUAL: Manual = Manual {
             "cni-multi metrics --textfile /var/lib/prometheus/node-exporter",
             "Write them for node_exporter.",
         ),
+        ("cni-multi metrics --findings", "Count the findings of doctor as well."),
     ],
     exit_status: SUCCESS_FAILURE_OR_USAGE,
     files: &[
@@ -46,8 +54,11 @@ pub const MANUAL: Manual = Manual {
         ("/var/lib/cni", "Leases of host-local, and records of attachments."),
         (counts::DIR, "Counts of calls, while it exists."),
     ],
-    environment: &[("NETCONFPATH", "The directory of networks, without --conf-dir.")],
-    see_also: &["cni-multi-ipam-ls(1)", "cni-multi-net-ps(1)"],
+    environment: &[
+        ("NETCONFPATH", "The directory of networks, without --conf-dir."),
+        ("CNI_PATH", "The directories of plugins for --findings, without --plugin-path."),
+    ],
+    see_also: &["cni-multi-doctor(1)", "cni-multi-ipam-ls(1)", "cni-multi-net-ps(1)"],
 };
 
 /// The name of the file for the textfile collector.
@@ -59,14 +70,17 @@ const DRAFT: &str = ".cni-multi.prom.draft";
 pub fn command() -> Command {
     let textfile = Arg::new("textfile").long("textfile").value_name("DIR");
     let count = Arg::new("count").long("count").value_name("start|stop");
+    let findings = Arg::new("findings").long("findings").action(ArgAction::SetTrue);
     Command::new("metrics")
-        .about("Print leases and attachments as metrics")
+        .about("Print leases, attachments and findings as metrics")
         .args(ipam::directories())
+        .arg(findings.help("Examine the node as doctor does, and count the findings by code"))
+        .arg(doctor::plugin_dirs().requires("findings"))
         .arg(textfile.help("Write DIR/cni-multi.prom, for node_exporter's textfile collector"))
         .arg(
             count
                 .value_parser(["start", "stop"])
-                .conflicts_with("textfile")
+                .conflicts_with_all(["textfile", "findings"])
                 .help("Begin to count calls of plugins, or end it; prints no metrics"),
         )
 }
@@ -81,20 +95,36 @@ pub fn run(
     let done = match matches.get_one::<String>("count").map(String::as_str) {
         Some("stop") => counts::end(),
         Some(_) => counts::begin(),
-        None => write(&ipam::host(matches, plugins, env), matches, io),
+        None => write(matches, plugins, env, io),
     };
     let Err(error) = done else { return 0 };
-    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status says it too
+    complain(&error, io); // the status says it too
     1
 }
 
+fn complain(error: &Error, io: &mut Streams<'_>) {
+    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // nothing depends on it
+}
+
 /// Writes the metrics to stdout, or to the file of `--textfile`.
-fn write(host: &Host<'_>, matches: &ArgMatches, io: &mut Streams<'_>) -> Result<()> {
-    let text = text(host)?;
+fn write(
+    matches: &ArgMatches,
+    plugins: &'static [Entry],
+    env: &Environment,
+    io: &mut Streams<'_>,
+) -> Result<()> {
+    let examine = || doctor::count(matches, plugins, env);
+    let examined = matches.get_flag("findings").then(|| Examined::run(examine));
+    let text = text(&ipam::host(matches, plugins, env), examined.as_ref())?;
     match matches.get_one::<String>("textfile") {
-        Some(dir) => replace(Path::new(dir), &text),
-        None => terminal::print(io.stdout, &text),
+        Some(dir) => replace(Path::new(dir), &text)?,
+        None => terminal::print(io.stdout, &text)?,
     }
+    // A failure is a value, and the others are there.
+    if let Some(Err(error)) = examined.map(Examined::outcome) {
+        complain(&error, io);
+    }
+    Ok(())
 }
 
 /// Writes the file in one step. Its readers are other users.
@@ -107,7 +137,7 @@ fn replace(dir: &Path, text: &str) -> Result<()> {
 }
 
 /// All metrics.
-fn text(host: &Host<'_>) -> Result<String> {
+fn text(host: &Host<'_>, examined: Option<&Examined>) -> Result<String> {
     let networks = host.leased(None)?;
     let read: Vec<(&Leased, Result<Holdings>)> =
         networks.iter().map(|leased| (leased, leased.holdings(host))).collect();
@@ -120,6 +150,9 @@ fn text(host: &Host<'_>) -> Result<String> {
     write_attachments(&owners, &mut page);
     if let Some(calls) = counts::read()? {
         write_calls(&calls, &mut page);
+    }
+    if let Some(examined) = examined {
+        examined.write(&mut page);
     }
     Ok(page.finish())
 }
@@ -202,29 +235,4 @@ impl States {
             page.sample(name, &labels, count);
         }
     }
-}
-
-/// The text that grows. Writing to a String cannot fail.
-#[derive(Default)]
-struct Page(String);
-
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, about: &str) {
-        let _ = write!(self.0, "# TYPE cni_multi_{name} {kind}\n# HELP cni_multi_{name} {about}\n");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
-        let label = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
-        let labels: Vec<String> = labels.iter().map(label).collect();
-        let _ = writeln!(self.0, "cni_multi_{name}{{{}}} {value}", labels.join(","));
-    }
-
-    fn finish(self) -> String {
-        self.0 + "# EOF\n"
-    }
-}
-
-/// The value of a label as the format has it.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

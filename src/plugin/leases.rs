@@ -65,11 +65,13 @@ pub trait LeaseImporter {
     fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<usize>;
 
     /// Writes the missing leases and calls `then`, under the lock of ADD; returns how many were
-    /// missing. Any failure, also of `then`, leaves the store as it was.
+    /// missing. `tell` is called before each is written, with the number of those done and of all.
+    /// Any failure, also of `then`, leaves the store as it was.
     fn import(
         &self,
         cx: &Context<'_>,
         leases: &[Holding],
+        tell: &dyn Fn(usize, usize),
         then: &mut dyn FnMut() -> Result<()>,
     ) -> Result<usize>;
 }

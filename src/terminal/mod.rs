@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 
 pub mod manual;
 pub mod nearest;
+pub mod progress;
 pub mod style;
 pub mod table;
 pub mod visible;

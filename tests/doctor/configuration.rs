@@ -62,6 +62,18 @@ fn every_mistake_that_validate_finds_has_a_code() {
     assert_eq!(unseen, ["not-on-path"], "another test has it");
 }
 
+/// podman has its default network in memory, so that it runs containers without a file.
+#[test]
+fn no_file_is_no_fault_beside_podman_s_default_network() {
+    for (network, codes) in [("podman", &[][..]), ("pods", &["D113"])] {
+        let site = Site::empty();
+        site.configure(network, &json!([bridge("pods0", "10.180.32.0/24")]));
+        let _container = site.attached(network);
+        site.lab.host.sh("rm /run/net.d/*");
+        assert_eq!(site.codes(""), codes, "{network}");
+    }
+}
+
 #[test]
 fn the_file_of_a_second_network_of_one_name_is_put_away() {
     let site = Site::with_bridge("10.180.30.0/24");

@@ -103,6 +103,23 @@ fn a_resolver_of_the_host_s_loopback_is_found() {
     }
 }
 
+/// podman copies the host's nameservers into each container, also into those of internal networks.
+#[test]
+fn nameservers_beyond_an_internal_network_are_no_fault() {
+    let site = Site::empty();
+    let plugin = |is_gateway: bool| {
+        let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.182.7.0/24"}]]});
+        json!({"type": "bridge", "bridge": "pods0", "isGateway": is_gateway, "ipam": ipam})
+    };
+    for (is_gateway, wanted) in [(false, &[][..]), (true, &["D601"])] {
+        site.configure("pods", &json!([plugin(is_gateway)]));
+        let container = site.attached("pods");
+        let _program = Program::start(&container, "nameserver 192.0.2.53");
+        let findings = site.findings(&container.netns);
+        assert_eq!(codes(&findings), wanted, "{findings:#?}");
+    }
+}
+
 #[test]
 fn a_file_of_a_container_is_never_one_of_the_host() {
     let site = Site::with_bridge("10.182.6.0/24");

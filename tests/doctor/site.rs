@@ -54,6 +54,13 @@ impl Site {
         container
     }
 
+    /// A container whose `lo` is attached to `cni-loopback`.
+    pub fn attached_to_lo(&self) -> Container {
+        let container = self.lab.container();
+        self.attach("cni-loopback", &container, "lo");
+        container
+    }
+
     /// Attaches an interface of the container.
     pub fn attach(&self, network: &str, container: &Container, ifname: &str) {
         let netns = &container.netns;

@@ -191,10 +191,15 @@ fn one_page_is_printed_and_an_unknown_one_refused() {
     let page = fs::read_to_string(dir.join("man/man1/cni-multi-net-gc.1")).unwrap();
     assert_eq!(printed(&["man", "--page", "cni-multi-net-gc"]), page);
     assert_eq!(printed(&["man", "--page", "cni-multi-net-gc(1)"]), page);
-    let refused = run(&["man", "--page", "cni-multi-nat"]);
-    let said = "no page is named \"cni-multi-nat\"; `cni-multi man` lists the pages\n";
-    assert_eq!(refused.status.code(), Some(2));
-    assert_eq!(String::from_utf8(refused.stderr).unwrap(), said);
+    for (name, next) in [
+        ("cni-multi-nat", "did you mean \"cni-multi-net\"?"),
+        ("bridge.8", "`cni-multi man` lists the pages"),
+    ] {
+        let refused = run(&["man", "--page", name]);
+        assert_eq!(refused.status.code(), Some(2));
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(said, format!("no page is named {name:?}; {next}\n"));
+    }
     let blocked = run(&["man", "/proc/none"]);
     let said = String::from_utf8(blocked.stderr).unwrap();
     assert_eq!((blocked.status.code(), blocked.stdout.is_empty()), (Some(1), true), "{said}");

@@ -289,3 +289,26 @@ attachment_holds() { # attachment_holds FILE
 cni-multi() { /opt/cni/bin/cni-multi "$@"; }
 
 leases() { find /var/lib/cni/networks -type f -regex '.*/[0-9a-f.:]*[.:][0-9a-f.:]*' 2>/dev/null | wc -l; }
+
+# ---- doctor ----
+
+# The findings of a healthy host that are no mistakes, by case: code, and what the evidence begins with.
+expected_findings() { # expected_findings CASE
+  case $1 in
+    # ctr has no arguments for plugins, so the case writes into the file what a runtime passes.
+    containerd-ctr) echo 'D124 /etc/cni/net.d/10-lab.conflist' ;;
+  esac
+}
+
+# The containers work, as the case has just seen: doctor finds what is expected, and nothing else.
+doctor_has_no_finding() {
+  local code evidence
+  cni-multi doctor -o json >"$work/doctor"
+  jq -r '.findings[] | "\(.code) \(.evidence)"' "$work/doctor" >"$work/findings" || { cat "$work/doctor"; return 1; }
+  while read -r code evidence; do
+    grep -qF "$code $evidence" "$work/findings" || { echo "doctor no longer finds $code $evidence"; return 1; }
+    grep -vF "$code $evidence" "$work/findings" >"$work/unexpected"
+    mv "$work/unexpected" "$work/findings"
+  done < <(expected_findings "${0##*/}")
+  ! grep . "$work/findings"
+}

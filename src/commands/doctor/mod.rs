@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+pub use self::examination::Counts;
 use self::examination::{Fault, Format, Request};
 use super::{ipam, plugin_path, typed_or_variable};
 use crate::cni::env::Environment;
@@ -76,8 +77,8 @@ pub fn command() -> Command {
     let probe =
         Arg::new("probe").long("probe").action(ArgAction::SetTrue).conflicts_with("selftest");
     let bundle = Arg::new("bundle").long("bundle").value_name("FILE").conflicts_with("selftest");
-    let path = Arg::new("plugin-path").long("plugin-path").value_name("DIRS");
     let output = Arg::new("output").long("output").short('o').value_name("FORMAT");
+    let output = output.value_parser(["text", "json"]);
     Command::new("doctor")
         .about("Find out why a container has no network, or try every plugin")
         .arg(
@@ -88,8 +89,20 @@ pub fn command() -> Command {
         .arg(selftest.help("Attach, check with packets and detach each plugin; leaves nothing"))
         .arg(bundle.help("Write all that was looked at into a new file, for an issue"))
         .args(ipam::directories())
-        .arg(path.help("Plugin directories, colon-separated [CNI_PATH, else /opt/cni/bin]"))
+        .arg(plugin_dirs())
         .arg(output.help("Output format: text or json [text]"))
+}
+
+/// The option for the directories of plugins.
+pub fn plugin_dirs() -> Arg {
+    let path = Arg::new("plugin-path").long("plugin-path").value_name("DIRS");
+    path.help("Plugin directories, colon-separated [CNI_PATH, else /opt/cni/bin]")
+}
+
+/// How many findings of each kind the node and everything attached to it have, without a probe. The
+/// command line has [`ipam::directories`] and [`plugin_dirs`].
+pub fn count(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment) -> Result<Counts> {
+    examination::count(&whole_node(matches, plugins, env)?)
 }
 
 /// Every kind of finding: code, severity and title.
@@ -107,10 +120,7 @@ pub fn run(
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> u8 {
-    let as_json = match wants_json(matches) {
-        Ok(as_json) => as_json,
-        Err(error) => return complain(&error, io, 2),
-    };
+    let as_json = wants_json(matches);
     if !matches.get_flag("selftest") {
         return examine(matches, plugins, env, io);
     }
@@ -136,11 +146,24 @@ fn examine(
 }
 
 fn format(matches: &ArgMatches, env: &Environment) -> Format {
-    let is_json = text(matches, "output") == "json";
-    if is_json { Format::Json } else { Format::Text(Style::of_stdout(env)) }
+    if wants_json(matches) { Format::Json } else { Format::Text(Style::of_stdout(env)) }
 }
 
 fn request<'a>(
+    matches: &ArgMatches,
+    plugins: &'static [Entry],
+    env: &'a Environment,
+) -> Result<Request<'a>> {
+    Ok(Request {
+        probe: matches.get_flag("probe"),
+        subject: subject(matches)?,
+        bundle: matches.get_one::<String>("bundle").map(PathBuf::from),
+        ..whole_node(matches, plugins, env)?
+    })
+}
+
+/// Everything is examined, and no packet is sent.
+fn whole_node<'a>(
     matches: &ArgMatches,
     plugins: &'static [Entry],
     env: &'a Environment,
@@ -149,14 +172,14 @@ fn request<'a>(
     let typed = typed_or_variable(text(matches, "plugin-path"), "CNI_PATH", env);
     let usual = if Path::new(PLUGIN_DIR).is_dir() { PLUGIN_DIR } else { "" };
     Ok(Request {
-        probe: matches.get_flag("probe"),
+        probe: false,
         plugins,
         env,
         conf_dir: host.conf_dir,
         cache: host.cache,
         plugin_path: plugin_path(if typed.is_empty() { usual } else { &typed }, env)?,
-        subject: subject(matches)?,
-        bundle: matches.get_one::<String>("bundle").map(PathBuf::from),
+        subject: String::new(),
+        bundle: None,
     })
 }
 
@@ -172,12 +195,8 @@ fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
     matches.get_one::<String>(name).map_or("", String::as_str)
 }
 
-fn wants_json(matches: &ArgMatches) -> Result<bool> {
-    match text(matches, "output") {
-        "" | "text" => Ok(false),
-        "json" => Ok(true),
-        _ => Err(Error::config("--output", "expected text or json")),
-    }
+fn wants_json(matches: &ArgMatches) -> bool {
+    text(matches, "output") == "json"
 }
 
 fn complain(error: &Error, io: &mut Streams<'_>, status: u8) -> u8 {

@@ -11,6 +11,7 @@ use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
 use crate::plain_file::{LARGEST_CONFIGURATION, read_configuration};
 use crate::plugin::leases::{Holding, LeaseImporter};
+use crate::terminal::progress::Progress;
 
 /// A network of the document, with what imports it.
 struct Target {
@@ -32,7 +33,10 @@ pub fn import(host: &Host<'_>, request: &Request, stdin: &mut dyn Read) -> Resul
         return Ok(report("would import", &targets, &missing.collect::<Result<Vec<_>>>()?));
     }
     let mut missing = vec![];
-    import_all(host, &targets, &mut missing)?;
+    let progress = Progress::new();
+    let imported = Import { host, progress: &progress }.all(&targets, &mut missing);
+    progress.clear();
+    imported?;
     missing.reverse(); // the last network was done first
     Ok(report("imported", &targets, &missing))
 }
@@ -88,18 +92,29 @@ impl Target {
     }
 }
 
-/// Imports the networks, each while the ones before it are locked and can still be undone.
-fn import_all(host: &Host<'_>, targets: &[Target], missing: &mut Vec<usize>) -> Result<()> {
-    let Some((first, rest)) = targets.split_first() else { return Ok(()) };
-    let mut in_rest = false;
-    let mut then = || {
-        in_rest = true;
-        import_all(host, rest, missing)
-    };
-    let imported = first.importer.import(&first.network.context(host), &first.leases, &mut then);
-    let count = imported.map_err(|e| if in_rest { e } else { first.in_network(e) })?;
-    missing.push(count);
-    Ok(())
+/// An import that a person watches.
+struct Import<'a> {
+    host: &'a Host<'a>,
+    progress: &'a Progress,
+}
+
+impl Import<'_> {
+    /// Imports the networks, each while the ones before it are locked and can still be undone.
+    fn all(&self, targets: &[Target], missing: &mut Vec<usize>) -> Result<()> {
+        let Some((first, rest)) = targets.split_first() else { return Ok(()) };
+        let mut in_rest = false;
+        let mut then = || {
+            in_rest = true;
+            self.all(rest, missing)
+        };
+        let name = &first.network.network;
+        let tell = |done, all| self.progress.tell(&format!("{name}: {done}/{all}"));
+        let cx = first.network.context(self.host);
+        let imported = first.importer.import(&cx, &first.leases, &tell, &mut then);
+        let count = imported.map_err(|e| if in_rest { e } else { first.in_network(e) })?;
+        missing.push(count);
+        Ok(())
+    }
 }
 
 /// A line for each network.

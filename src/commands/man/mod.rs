@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::plain_file;
 use crate::plugin::Entry;
 use crate::terminal::manual::{Manual, Terms};
+use crate::terminal::nearest::nearest;
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
@@ -89,7 +90,11 @@ fn report(done: Result<()>, io: &mut Streams<'_>) -> u8 {
 
 fn print(name: &str, pages: &[Page], io: &mut Streams<'_>) -> u8 {
     let Some(page) = pages.iter().find(|page| page.name == name || page.title() == name) else {
-        let problem = format!("no page is named {name:?}; `cni-multi man` lists the pages");
+        let next = match nearest(name, pages.iter().map(|page| page.name.as_str())) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => "`cni-multi man` lists the pages".to_owned(),
+        };
+        let problem = format!("no page is named {name:?}; {next}");
         let _ = writeln!(io.stderr, "{}", visible(&problem)); // the status reports it too
         return 2;
     };

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::runtime::cache::{Found, Record};
 use crate::runtime::living::state_of;
 use crate::runtime::parameters::Parameters;
+use crate::terminal::progress::Progress;
 use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
 
 /// A cache file that has been read.
@@ -31,10 +32,17 @@ pub struct Attached {
 /// of the directory, only by the file's name.
 pub fn all(operator: &Operator<'_>) -> Result<Vec<Attached>> {
     let networks = networks(operator);
+    let progress = Progress::new();
     let mut all = vec![];
     for cache in operator.caches()? {
-        all.extend(cache.all()?.into_iter().map(|found| Attached::of(found, &networks)));
+        let files = cache.each()?;
+        let count = files.len();
+        for (number, found) in files.enumerate() {
+            progress.count(number, count);
+            all.push(Attached::of(found, &networks));
+        }
     }
+    progress.clear();
     Ok(all)
 }
 

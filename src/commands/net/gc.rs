@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::network;
 use super::operator::Operator;
-use super::progress::Progress;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::cni::valid::{Holder, Stale};
@@ -20,6 +19,7 @@ use crate::runtime::leave;
 use crate::runtime::list::NetworkList;
 use crate::runtime::living::Verdict;
 use crate::runtime::parameters::Parameters;
+use crate::terminal::progress::Progress;
 use crate::terminal::table::{self, Members, put_text};
 use crate::terminal::{self, Streams};
 

@@ -19,7 +19,6 @@ mod namespaces;
 mod network;
 mod on_firewalld;
 mod operator;
-mod progress;
 mod ps;
 mod publish;
 mod subject;
@@ -151,7 +150,7 @@ const ARGUMENTS: [(&str, &str, &str, &str); 24] = [
     ("leave", "", "", "Only remove elements of gone attachments from cni-multi's nftables tables"),
     ("no-trunc", "", "", "Print whole ids"),
     ("dry-run", "", "", "Only print what would be done"),
-    ("on", "", "SERVICE", "Repair again after each reload of this service: firewalld"),
+    ("on", "", "SERVICE", "Repair again after each reload of this service"),
     ("output", "o", "FORMAT", "Output format: table, or json for output and errors [table]"),
 ];
 
@@ -213,6 +212,7 @@ fn with_value(option: Arg, name: &str, value: &'static str) -> Arg {
     match value {
         "" => option.action(ArgAction::SetTrue),
         value if name == "output" => option.value_name(value).value_parser(["table", "json"]),
+        value if name == "on" => option.value_name(value).value_parser(["firewalld"]),
         value if REPEATED.contains(&name) => option.value_name(value).action(ArgAction::Append),
         value => option.value_name(value),
     }

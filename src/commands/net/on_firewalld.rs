@@ -5,16 +5,12 @@ use super::operator::Operator;
 use crate::error::Result;
 use crate::plugins::meta::firewall::firewalld::Reloads;
 
-/// Refuses another service, and a run that would only look.
-pub fn require_service(operator: &Operator<'_>) -> Result<()> {
-    match operator.argument("on") {
-        "" => Ok(()),
-        "firewalld" if operator.has_flag("dry-run") => {
-            Err(mistake("--on and --dry-run are mutually exclusive".to_owned()))
-        }
-        "firewalld" => Ok(()),
-        other => Err(mistake(format!("--on: {other:?} is not a service, expected firewalld"))),
+/// Refuses a run that would only look.
+pub fn require_changes(operator: &Operator<'_>) -> Result<()> {
+    if is_wanted(operator) && operator.has_flag("dry-run") {
+        return Err(mistake("--on and --dry-run are mutually exclusive".to_owned()));
     }
+    Ok(())
 }
 
 /// Whether the repair is to be repeated.

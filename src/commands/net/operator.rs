@@ -57,7 +57,7 @@ impl Operator<'_> {
     /// Rejects arguments that are invalid for every command.
     pub fn require_readable(&self) -> Result<()> {
         self.require_netns()?;
-        on_firewalld::require_service(self)
+        on_firewalld::require_changes(self)
     }
 
     /// Rejects a namespace that is given as an empty text.

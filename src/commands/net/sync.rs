@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use super::operator::Operator;
-use super::progress::Progress;
 use super::{attached, error_text, network, on_firewalld};
 use crate::cni::attachment::Key;
 use crate::cni::json::Value;
@@ -14,6 +13,7 @@ use crate::repair::Extent;
 use crate::runtime::find::{self, Recorded};
 use crate::runtime::list::NetworkList;
 use crate::runtime::repair::{Presence, Round};
+use crate::terminal::progress::Progress;
 use crate::terminal::table::{self, Members, put, put_text};
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
@@ -43,7 +43,7 @@ fn repair(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'
     let mut lists = Lists { operator, last: None };
     let mut round = Round::begin(&mut runtime, report.extent)?;
     for (number, recorded) in all.iter().enumerate() {
-        report.progress.tell(&format!("{number}/{}", all.len()));
+        report.progress.count(number, all.len());
         let repaired = lists.of(recorded).and_then(|list| round.repair(list, recorded));
         report.add(&recorded.at.key, &repaired, round.take_changes());
         errors.push(repaired.map_err(|error| of_attachment(error, &recorded.at.key)));

@@ -9,6 +9,7 @@ use super::network::Network;
 use crate::cni::json::Value;
 use crate::plugin::Entry;
 use crate::runtime::chain::Runtime;
+use crate::terminal::progress::Progress;
 
 /// Everything checked so far.
 pub struct Checker<'a> {
@@ -24,6 +25,8 @@ pub struct Checker<'a> {
     pub findings: Vec<Finding>,
     /// The plugins that were looked up, and the versions of those that reported them.
     pub asked: Vec<(String, Option<Vec<String>>)>,
+    /// Shows a person how many files are checked.
+    pub progress: Progress,
 }
 
 impl<'a> Checker<'a> {
@@ -36,11 +39,13 @@ impl<'a> Checker<'a> {
             networks: vec![],
             findings: vec![],
             asked: vec![],
+            progress: Progress::new(),
         }
     }
 
     /// Every finding, sorted by place.
     pub fn into_findings(mut self) -> Vec<Finding> {
+        self.progress.clear();
         self.findings.sort_by(|a, b| (&a.file, a.place).cmp(&(&b.file, b.place)));
         self.findings
     }

@@ -13,12 +13,13 @@ impl Checker<'_> {
         let files = files_of(dir).map_err(|e| e.context(dir.display()))?;
         let first = self.networks.len();
         let mut read = vec![];
-        for file in files {
-            if picks::extension(&file).is_some() {
-                let network = self.check_file(&file);
-                read.push((file, network));
-            } else if looks_like_configuration(&file) {
-                self.tell_of_file("not-read", &file, "no runtime reads a file of this name");
+        for (number, file) in files.iter().enumerate() {
+            self.progress.count(number, files.len());
+            if picks::extension(file).is_some() {
+                let network = self.check_file(file);
+                read.push((file.clone(), network));
+            } else if looks_like_configuration(file) {
+                self.tell_of_file("not-read", file, "no runtime reads a file of this name");
             }
         }
         if read.is_empty() {

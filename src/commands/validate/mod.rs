@@ -169,7 +169,8 @@ fn check_arguments(
     stdin: &mut dyn Read,
 ) -> Result<Vec<Pick>> {
     let mut picks = vec![];
-    for argument in arguments {
+    for (number, argument) in arguments.iter().enumerate() {
+        checker.progress.count(number, arguments.len());
         picks.extend(check_argument(checker, argument, stdin)?);
     }
     Ok(picks)

@@ -167,9 +167,14 @@ impl Cache {
     /// Every file of the cache, sorted by name; empty without a cache. Unreadable files are
     /// included, since they may belong to a container that is alive.
     pub fn all(&self) -> Result<Vec<Found>> {
+        self.each().map(Iterator::collect)
+    }
+
+    /// As [`Cache::all`]; each file is read when the iterator comes to it.
+    pub fn each(&self) -> Result<impl ExactSizeIterator<Item = Found>> {
         let dir = self.results();
         let names = directory::names(&dir, |_| true).map_err(Error::at_path("open", &dir))?;
-        Ok(names.into_iter().map(|name| found(dir.join(name))).collect())
+        Ok(names.into_iter().map(move |name| found(dir.join(name))))
     }
 
     /// Every attachment to the network. Files that do not name their attachment are skipped.

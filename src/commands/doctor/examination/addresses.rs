@@ -165,11 +165,8 @@ impl Examined<'_, '_> {
     /// Whether no host that can be seen has the gateway's address. Beyond a link of hardware
     /// another host may have it.
     fn has_no_owner(&self, gateway: IpAddr, all: &[Wiring<'_>]) -> bool {
-        let is_beyond = |link: &&Link| {
-            link.master == self.wiring.bridge.map(|bridge| bridge.index) && link.kind != "veth"
-        };
         let is_closed = match self.wiring.bridge {
-            Some(_) => !self.node.links.iter().any(|link| is_beyond(&link)),
+            Some(_) => !self.wiring.has_uplink(self.node),
             None => self.wiring.is("ptp"),
         };
         let has =
@@ -230,13 +227,18 @@ fn gateway_is_link_local(gateway: IpAddr) -> bool {
     }
 }
 
+/// Whether containers of one network may all have the address: it is that of `lo`, or of a link.
+fn is_for_everybody(ip: IpAddr) -> bool {
+    ip.is_loopback() || gateway_is_link_local(ip)
+}
+
 /// Addresses that two containers of one network have.
 fn same_addresses(all: &[Wiring<'_>], findings: &mut Findings) {
     let mut owners: HashMap<(&str, IpAddr), &Wiring<'_>> = HashMap::new();
     for wiring in all {
         let Some(interface) = wiring.interface else { continue };
         let own = wiring.inside.addresses.iter().filter(|it| it.link == interface.index);
-        for ip in own.map(|it| it.net.addr()).filter(|ip| !gateway_is_link_local(*ip)) {
+        for ip in own.map(|it| it.net.addr()).filter(|ip| !is_for_everybody(*ip)) {
             let Some(first) = owners.insert((wiring.network(), ip), wiring) else { continue };
             let names = [first, wiring].map(|wiring| wiring.attachment.at().name());
             let evidence = format!("{} have {ip}", names.join(" and "));

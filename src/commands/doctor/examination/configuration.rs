@@ -55,6 +55,9 @@ static FAULTS: [(&str, Fault); 34] = [
     ("wrong-type", Fault::error("D134", "a value has the wrong type")),
 ];
 
+/// The name of podman's default network.
+const PODMAN: &str = "podman";
+
 /// The examination.
 pub const EXAMINATION: Examination =
     Examination { faults: || FAULTS.iter().map(|(_, fault)| fault).collect(), examine };
@@ -65,7 +68,8 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
     let runtime = request.runtime(&mut ignored);
     let mistakes = Reader(findings).keep(validate::findings_of(&request.conf_dir, runtime));
     for (i, mistake) in mistakes.iter().enumerate() {
-        if mistakes[..i].iter().any(|earlier| is_mended_by_one_fix(earlier, mistake)) {
+        let is_told = mistakes[..i].iter().any(|earlier| is_mended_by_one_fix(earlier, mistake));
+        if is_told || is_podmans(node, mistake) {
             continue;
         }
         let found = FAULTS.iter().find(|(code, _)| *code == mistake.code);
@@ -87,6 +91,12 @@ fn and_more(mut finding: Finding, count: usize) -> Finding {
         finding.evidence.push_str(&format!("; so for {count} more of its plugins"));
     }
     finding
+}
+
+/// Whether there is no file because podman needs none: its default network is in its memory.
+fn is_podmans(node: &Node<'_>, mistake: &validate::Finding) -> bool {
+    let mut networks = node.attachments.iter().map(|it| it.at().key.network.as_str());
+    mistake.code == "no-files" && networks.any(|network| network == PODMAN)
 }
 
 fn finding(node: &Node<'_>, fault: &'static Fault, mistake: &validate::Finding) -> Finding {

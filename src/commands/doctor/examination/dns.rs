@@ -8,6 +8,7 @@ use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, quoted};
 use super::node::{Node, Reader};
 use super::resolver::{PORT, Resolver, Resolvers, Source, is_served};
+use super::wiring::Wiring;
 use crate::error::Result;
 use crate::net::netns::Netns;
 use crate::runtime::find;
@@ -31,6 +32,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         return;
     }
     let resolvers = Reader(findings).keep(Resolvers::look());
+    let wirings = Wiring::all(node);
     let mut seen = vec![];
     for attachment in node.attachments.iter().filter(alive) {
         let Some(netns) = &attachment.netns else { continue };
@@ -39,7 +41,9 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         seen.push(identity);
         let name = find::netns_name(&attachment.at().netns);
         let resolver = Reader(findings).keep(resolvers.of(identity, name));
-        let case = Case { attachment, netns, resolver };
+        let mut own = wirings.iter().filter(|it| it.attachment.at().netns == attachment.at().netns);
+        let is_internal = own.all(|wiring| wiring.is_internal(node));
+        let case = Case { attachment, netns, resolver, is_internal };
         case.examine_result(findings);
         if is_first {
             case.examine_file(findings); // one file for all interfaces of the container
@@ -52,6 +56,9 @@ struct Case<'a> {
     attachment: &'a Attachment,
     netns: &'a Netns,
     resolver: Option<Resolver>,
+    /// Whether no network of the container leads anywhere. Its runtime may still give it the
+    /// nameservers of the host, as podman does.
+    is_internal: bool,
 }
 
 impl Case<'_> {
@@ -104,7 +111,7 @@ impl Case<'_> {
         for server in &resolver.servers {
             if server.is_loopback() {
                 self.examine_loopback(*server, &file, findings);
-            } else if !wanted.contains(server) {
+            } else if !wanted.contains(server) && !self.is_internal {
                 self.examine_route(*server, &file, findings);
             }
         }

@@ -33,9 +33,11 @@ mod source_check;
 mod storage;
 mod wiring;
 
+use std::collections::BTreeMap;
+
 use self::examination::Examination;
 pub use self::finding::Fault;
-use self::finding::Findings;
+use self::finding::{Finding, Findings};
 use self::node::Node;
 pub use self::request::Request;
 use crate::error::{Code, Error, Result};
@@ -76,11 +78,7 @@ pub enum Format {
 
 /// Examines the node, or one container; returns the output, and whether nothing was found.
 pub fn run(request: &Request<'_>, format: Format) -> Result<(String, bool)> {
-    let mut findings = Findings::default();
-    let node = Node::read(request, &mut findings)?;
-    require_subject(&node)?;
-    EXAMINATIONS.iter().for_each(|examination| (examination.examine)(&node, &mut findings));
-    let findings = findings.sorted();
+    let (node, findings) = examine(request)?;
     if let Some(file) = &request.bundle {
         let text = bundle::text(&node, &report::text(&node, &findings, Style::PLAIN));
         plain_file::create(file, text.as_bytes()).map_err(Error::at_path("create", file))?;
@@ -90,6 +88,28 @@ pub fn run(request: &Request<'_>, format: Format) -> Result<(String, bool)> {
         Format::Json => report::json(&findings),
     };
     Ok((text, findings.is_empty()))
+}
+
+/// How many findings of each kind there are, by code and severity.
+pub type Counts = BTreeMap<(&'static str, &'static str), u64>;
+
+/// Examines as [`run`] does, and counts the findings.
+pub fn count(request: &Request<'_>) -> Result<Counts> {
+    let (_, findings) = examine(request)?;
+    let mut counts = Counts::new();
+    for Finding { fault, .. } in findings {
+        *counts.entry((fault.code, fault.severity.word())).or_default() += 1;
+    }
+    Ok(counts)
+}
+
+/// The facts, and the findings of all examinations.
+fn examine<'a>(request: &'a Request<'a>) -> Result<(Node<'a>, Vec<Finding>)> {
+    let mut findings = Findings::default();
+    let node = Node::read(request, &mut findings)?;
+    require_subject(&node)?;
+    EXAMINATIONS.iter().for_each(|examination| (examination.examine)(&node, &mut findings));
+    Ok((node, findings.sorted()))
 }
 
 /// Every kind of fault.

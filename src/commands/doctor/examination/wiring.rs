@@ -80,6 +80,20 @@ impl<'a> Wiring<'a> {
         self.is("ptp") || self.is("bridge") && keys.iter().any(|key| self.is_set(key))
     }
 
+    /// Whether the bridge has a port that leads to other machines.
+    pub fn has_uplink(&self, node: &Node<'_>) -> bool {
+        let is_uplink =
+            |bridge: &Link, link: &Link| link.master == Some(bridge.index) && link.kind != "veth";
+        self.bridge.is_some_and(|bridge| node.links.iter().any(|link| is_uplink(bridge, link)))
+    }
+
+    /// Whether the network is to end at its bridge, as podman's internal ones do: nothing routes
+    /// its packets.
+    pub fn is_internal(&self, node: &Node<'_>) -> bool {
+        let has_route = self.attachment.result.as_ref().is_some_and(|it| !it.routes.is_empty());
+        self.is("bridge") && !self.is_routed() && !has_route && !self.has_uplink(node)
+    }
+
     /// Whether its gateway is in a VLAN of the bridge, on a link of its own.
     pub fn is_in_vlan(&self) -> bool {
         self.plugin.value.get("vlan").and_then(Value::as_u64).is_some_and(|vlan| vlan != 0)

@@ -61,6 +61,7 @@ impl LeaseImporter for Leases {
         &self,
         cx: &Context<'_>,
         leases: &[Holding],
+        tell: &dyn Fn(usize, usize),
         then: &mut dyn FnMut() -> Result<()>,
     ) -> Result<usize> {
         require_in_ranges(leases, &sets(cx)?)?;
@@ -69,7 +70,10 @@ impl LeaseImporter for Leases {
         store.require_all_read()?;
         let missing = missing(leases, place.list()?)?;
         let written = transaction(|rb| {
-            write(&mut store, &missing, &place, rb)?;
+            for (number, lease) in missing.iter().enumerate() {
+                tell(number, missing.len());
+                write(&mut store, lease, &place, rb)?;
+            }
             then()
         });
         written.inspect_err(|_| store.forget_what_is_gone())?;
@@ -147,19 +151,12 @@ fn refuse(problems: Vec<Error>) -> Result<()> {
     }
 }
 
-fn write(
-    store: &mut FileStore,
-    leases: &[Lease],
-    place: &Place,
-    rb: &mut Rollback<'_>,
-) -> Result<()> {
-    for lease in leases {
-        if !store.insert(lease)? {
-            // A program without the lock was quicker.
-            let dir = place.dir().display();
-            return Err(Error::new(Code::CONFLICT, format!("{} appeared in {dir}", lease.ip)));
-        }
-        store.release_on_failure(lease.ip, rb);
+fn write(store: &mut FileStore, lease: &Lease, place: &Place, rb: &mut Rollback<'_>) -> Result<()> {
+    if !store.insert(lease)? {
+        // A program without the lock was quicker.
+        let dir = place.dir().display();
+        return Err(Error::new(Code::CONFLICT, format!("{} appeared in {dir}", lease.ip)));
     }
+    store.release_on_failure(lease.ip, rb);
     Ok(())
 }

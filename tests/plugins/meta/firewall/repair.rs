@@ -189,7 +189,7 @@ fn packets_pass_again_after_each_reload_of_firewalld() {
 fn what_the_process_cannot_wait_for_is_a_mistake() {
     for_ours("firewall", |lab| {
         for (line, status, text) in [
-            ("sync --on cron", 2, "expected firewalld"),
+            ("sync --on cron", 2, "[possible values: firewalld]"),
             ("sync --on firewalld --dry-run", 2, "mutually exclusive"),
             ("sync --on firewalld", 1, "no system bus"),
         ] {

@@ -1,5 +1,6 @@
 //! Progress of a long operation, for users at a terminal.
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
@@ -13,41 +14,53 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Progress {
     begun: Instant,
     /// The time of the last write.
-    told: Option<Instant>,
+    told: Cell<Option<Instant>>,
     is_terminal: bool,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress::new()
+    }
 }
 
 impl Progress {
     /// Starts the clock; shows nothing yet.
     pub fn new() -> Progress {
-        Progress { begun: Instant::now(), told: None, is_terminal: io::stderr().is_terminal() }
+        let is_terminal = io::stderr().is_terminal();
+        Progress { begun: Instant::now(), told: Cell::new(None), is_terminal }
     }
 
     /// Shows the text, unless the last update is too recent.
-    pub fn tell(&mut self, text: &str) {
+    pub fn tell(&self, text: &str) {
         if self.is_terminal && self.is_time() {
-            self.told = Some(Instant::now());
+            self.told.set(Some(Instant::now()));
             write(text);
         }
     }
 
     fn is_time(&self) -> bool {
-        match self.told {
+        match self.told.get() {
             Some(told) => told.elapsed() > PAUSE,
             None => self.begun.elapsed() > PATIENCE,
         }
     }
 
+    /// As [`Progress::tell`], with how many of all are done.
+    pub fn count(&self, done: usize, all: usize) {
+        self.tell(&format!("{done}/{all}"));
+    }
+
     /// Clears the line for other output.
     pub fn clear(&self) {
-        if self.told.is_some() {
+        if self.told.get().is_some() {
             write("");
         }
     }
 
     /// Writes the last line, if any line was shown.
     pub fn finish(&self, what: &str) {
-        if self.told.is_some() {
+        if self.told.get().is_some() {
             write(&format!("{what} in {} s\n", self.begun.elapsed().as_secs()));
         }
     }
