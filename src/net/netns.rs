@@ -56,6 +56,20 @@ pub struct NetnsId {
 /// share.
 pub type FileId = (u64, u64);
 
+impl NetnsId {
+    /// Its file.
+    pub fn file(&self) -> FileId {
+        (self.device, self.inode)
+    }
+}
+
+/// The namespaces that are no container's: this thread's, and that of process 1, which is the
+/// host's if the caller runs in another one.
+pub fn of_host() -> Result<Vec<FileId>> {
+    let own = Netns::current()?.identity()?;
+    Ok([Some(own), file_id("/proc/1/ns/net")].into_iter().flatten().collect())
+}
+
 /// An open network namespace.
 pub struct Netns {
     file: File,

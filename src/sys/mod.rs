@@ -11,6 +11,7 @@ pub mod clock;
 pub mod dbus;
 pub mod directory_watch;
 pub mod forwarding;
+pub mod limits;
 pub mod local_stream;
 pub mod process;
 pub mod random;
