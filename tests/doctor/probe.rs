@@ -132,5 +132,5 @@ fn many_containers_with_a_dead_gateway_take_the_time_of_one() {
     let time = begin.elapsed();
     assert_eq!(codes, vec!["D530"; COUNT]);
     eprintln!("{COUNT} containers: {time:?}");
-    assert!(time < patience(15), "{time:?}, and one after the other takes {} s", 2 * COUNT);
+    assert!(time < patience(30), "{time:?}, and one after the other takes {} s", 2 * COUNT);
 }

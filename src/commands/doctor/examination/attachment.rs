@@ -1,16 +1,17 @@
 //! The facts about one attachment: its record, and its namespace as it is now.
 
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use super::finding::Object;
+use super::lists::Lists;
 use super::request::Request;
 use crate::cni::json::Value;
 use crate::cni::result::AddResult;
 use crate::error::Result;
-use crate::net::netlink::{Address, FoundRoute, Link, Netlink};
+use crate::net::netlink::{Address, FoundRoute, Link};
 use crate::net::netns::{FileId, Netns, NetnsId};
 use crate::runtime::cache::Record;
-use crate::runtime::directory;
 use crate::runtime::find::{self, Name, Recorded};
 use crate::runtime::list::{NetworkList, PluginConfig};
 use crate::runtime::parameters::Parameters;
@@ -22,7 +23,7 @@ pub struct Attachment {
     /// The result of its ADD; None if the record has none that can be read.
     pub result: Option<AddResult>,
     /// Its network as it was at ADD; None if the record has none that can be read.
-    pub list: Option<NetworkList>,
+    pub list: Option<Rc<NetworkList>>,
     /// Its namespace, which is not kept open: there may be more than this process may open. None if
     /// that is gone, cannot be opened, or is the host's.
     pub id: Option<NetnsId>,
@@ -67,10 +68,9 @@ pub fn bridge_of(plugin: &PluginConfig) -> Option<&str> {
 
 impl Attachment {
     /// The attachment of a record; nothing is known of its namespace yet.
-    pub fn of(recorded: Recorded, request: &Request<'_>) -> Attachment {
-        let record = recorded.found.record.as_ref().ok();
-        let result = record.and_then(result_of);
-        let list = record.and_then(|record| list_of(record, request));
+    pub fn of(recorded: Recorded, lists: &mut Lists<'_>) -> Attachment {
+        let result = recorded.found.record.as_ref().ok().and_then(result_of);
+        let list = lists.of(recorded.document());
         Attachment { recorded, result, list, id: None, is_in_host: false, inside: None }
     }
 
@@ -110,29 +110,24 @@ impl Attachment {
         }
     }
 
+    /// The name of the bridge that it is on, if it is on one.
+    pub fn bridge(&self) -> Option<&str> {
+        bridge_of(self.list.as_ref()?.plugins.first()?)
+    }
+
     /// Reads what is in the namespace, unless it is one of the host's.
     pub fn look_inside(&mut self, host: &[FileId]) -> Result<()> {
-        self.look(host, Netlink::routes)
-    }
-
-    /// The same without the routes.
-    pub fn look_at_addresses(&mut self, host: &[FileId]) -> Result<()> {
-        self.look(host, |_| Ok(vec![]))
-    }
-
-    fn look(
-        &mut self,
-        host: &[FileId],
-        routes: fn(&Netlink) -> Result<Vec<FoundRoute>>,
-    ) -> Result<()> {
         let Some(netns) = Netns::open_if_there(&self.at().netns)? else { return Ok(()) };
         self.is_in_host = host.contains(&netns.identity()?);
         if self.is_in_host {
             return Ok(());
         }
         let netlink = netns.netlink()?;
-        let (links, addresses) = (netlink.links()?, netlink.all_addresses()?);
-        self.inside = Some(Inside { links, addresses, routes: routes(netlink)? });
+        self.inside = Some(Inside {
+            links: netlink.links()?,
+            addresses: netlink.all_addresses()?,
+            routes: netlink.routes()?,
+        });
         self.id = Some(netns.id()?);
         Ok(())
     }
@@ -147,12 +142,4 @@ impl Attachment {
 
 fn result_of(record: &Record) -> Option<AddResult> {
     record.result.as_ref().ok()?.clone()?.into_add_result().ok()
-}
-
-/// The network of the record, with the plugins of its directory.
-fn list_of(record: &Record, request: &Request<'_>) -> Option<NetworkList> {
-    if record.document.is_empty() {
-        return None;
-    }
-    directory::of_document(record.document.clone(), &request.conf_dir).ok()
 }

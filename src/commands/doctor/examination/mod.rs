@@ -17,6 +17,7 @@ mod forwarding;
 mod kernel;
 mod leftovers;
 mod links;
+mod lists;
 mod lower_links;
 mod node;
 mod others;

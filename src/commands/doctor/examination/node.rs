@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::attachment::{self, Attachment};
 use super::finding::{Fault, Finding, Findings, Object, text_of};
+use super::lists::Lists;
 use super::others;
 use super::request::Request;
 use crate::commands::ipam::networks::{Host, Leased};
@@ -165,9 +166,10 @@ fn attachments(request: &Request<'_>, reader: &mut Reader<'_>) -> Result<Attache
     let recorded = if request.subject.is_empty() { reader.keep(recorded) } else { recorded? };
     let (asked, rest) = recorded;
     let host = netns::of_host()?;
+    let mut lists = Lists::new(request);
     let mut asked: Vec<Attachment> =
-        asked.into_iter().map(|recorded| Attachment::of(recorded, request)).collect();
+        asked.into_iter().map(|recorded| Attachment::of(recorded, &mut lists)).collect();
     asked.iter_mut().for_each(|attachment| reader.keep(attachment.look_inside(&host)));
-    let others = others::beside(&asked, rest, request, &host);
+    let others = others::beside(&asked, rest, &mut lists, &host);
     Ok(Attached { asked, others })
 }

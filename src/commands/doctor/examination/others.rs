@@ -1,12 +1,11 @@
 //! The containers beside a named one: those that may have its addresses, on its networks and
 //! bridges.
 
-use std::collections::HashMap;
-
-use super::attachment::{Attachment, bridge_of};
-use super::request::Request;
-use crate::net::netns::FileId;
-use crate::runtime::directory;
+use super::attachment::{Attachment, Inside, bridge_of};
+use super::lists::Lists;
+use crate::error::Result;
+use crate::net::netlink::Netlink;
+use crate::net::netns::{self, FileId};
 use crate::runtime::find::Recorded;
 
 /// The attachments of the other records that are on a network or a bridge of those that were asked
@@ -14,42 +13,34 @@ use crate::runtime::find::Recorded;
 pub fn beside(
     asked: &[Attachment],
     rest: Vec<Recorded>,
-    request: &Request<'_>,
+    lists: &mut Lists<'_>,
     host: &[FileId],
 ) -> Vec<Attachment> {
-    let mut bridges = Bridges { request, by_document: HashMap::new() };
-    let own: Vec<Option<String>> = asked.iter().map(|it| bridges.of(&it.recorded)).collect();
-    let is_beside = |recorded: &Recorded, bridges: &mut Bridges<'_>| {
-        let is_on = |it: &Attachment| it.at().key.network == recorded.at.key.network;
-        asked.iter().any(is_on)
-            || bridges.of(recorded).is_some_and(|bridge| own.contains(&Some(bridge)))
+    let rest = rest.into_iter().filter(|recorded| is_beside(asked, recorded, lists));
+    let mut beside: Vec<Recorded> = rest.collect();
+    let in_host = |netns: &str| netns::file_id(netns).is_some_and(|found| host.contains(&found));
+    beside.retain(|recorded| !in_host(&recorded.at.netns));
+    let paths: Vec<&str> = beside.iter().map(|recorded| recorded.at.netns.as_str()).collect();
+    let inside = netns::read_in_each(&paths, read);
+    let of = |(recorded, inside)| Attachment { inside, ..Attachment::of(recorded, lists) };
+    beside.into_iter().zip(inside).map(of).collect()
+}
+
+/// What the namespace of this thread has, without routes.
+fn read() -> Result<Inside> {
+    let netlink = Netlink::open()?;
+    let (links, addresses) = (netlink.links()?, netlink.all_addresses()?);
+    Ok(Inside { links, addresses, routes: vec![] })
+}
+
+fn is_beside(asked: &[Attachment], recorded: &Recorded, lists: &mut Lists<'_>) -> bool {
+    let is_on_network = |it: &Attachment| it.at().key.network == recorded.at.key.network;
+    if asked.iter().any(is_on_network) {
+        return true;
+    }
+    let list = lists.of(recorded.document());
+    let Some(bridge) = list.as_ref().and_then(|list| bridge_of(list.plugins.first()?)) else {
+        return false;
     };
-    let mut all = vec![];
-    for recorded in rest {
-        if is_beside(&recorded, &mut bridges) {
-            let mut attachment = Attachment::of(recorded, request);
-            if attachment.look_at_addresses(host).is_ok() {
-                all.push(attachment);
-            }
-        }
-    }
-    all
-}
-
-/// The bridge of each network. Attachments of one network mostly have the same document.
-struct Bridges<'a> {
-    request: &'a Request<'a>,
-    by_document: HashMap<Vec<u8>, Option<String>>,
-}
-
-impl Bridges<'_> {
-    fn of(&mut self, recorded: &Recorded) -> Option<String> {
-        let document = recorded.document();
-        if !self.by_document.contains_key(document) {
-            let list = directory::of_document(document.to_vec(), &self.request.conf_dir).ok();
-            let bridge = list.and_then(|list| bridge_of(list.plugins.first()?).map(str::to_owned));
-            self.by_document.insert(document.to_vec(), bridge);
-        }
-        self.by_document.get(document)?.clone()
-    }
+    asked.iter().any(|it| it.bridge() == Some(bridge))
 }
