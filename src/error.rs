@@ -14,8 +14,10 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
+pub use self::aspect::Aspect;
 pub use self::mistake::{Expected, Kind, Mistake, Problem, Word};
 
+mod aspect;
 mod mistake;
 
 /// The result type of nearly every function in this crate.
@@ -87,6 +89,8 @@ pub struct Report {
     parts: Vec<Error>,
     /// The configuration mistake and its place, where that is the reason.
     pub mistake: Option<Mistake>,
+    /// What a difference that CHECK has found is about, if a caller may know its cause.
+    pub aspect: Option<Aspect>,
     /// Whether changes had been made and were undone.
     pub was_undone: bool,
 }
@@ -102,6 +106,7 @@ impl Error {
             errno: None,
             parts: vec![],
             mistake: None,
+            aspect: None,
             was_undone: false,
         }))
     }
@@ -173,6 +178,12 @@ impl Error {
         change(&mut self);
         self.parts.iter_mut().for_each(change);
         self
+    }
+
+    /// The same difference, with what it is about.
+    #[must_use]
+    pub fn about(self, aspect: &Aspect) -> Error {
+        self.each(&|error| error.aspect = Some(aspect.clone()))
     }
 
     /// The same error with another code.

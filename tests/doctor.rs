@@ -6,13 +6,17 @@ mod bundle;
 mod configuration;
 mod dns;
 mod done;
+mod healthy;
 mod links;
+mod named;
 mod names;
 mod node;
 mod page;
 mod policy;
+mod probe;
 pub mod site;
 mod speed;
+mod together;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;

@@ -128,9 +128,15 @@ impl Parameters {
         let args = reader.read("CNI_ARGS", false);
         let path = reader.read("CNI_PATH", command.as_ref().is_ok_and(|c| *c != Command::Version));
         reader.require_all()?;
-        let netns_override =
-            matches!(env.get("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true");
+        let netns_override = env.has_netns_override();
         Ok(Parameters { command, container_id, netns, ifname, args, path, netns_override })
+    }
+}
+
+impl Environment {
+    /// Whether CNI_NETNS_OVERRIDE allows the container's namespace to be the plugin's own.
+    pub fn has_netns_override(&self) -> bool {
+        matches!(self.get("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true")
     }
 }
 

@@ -1,10 +1,12 @@
 //! ICMP echo (RFC 792, RFC 4443): what ping(8) sends.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::packet_socket::ipv4;
@@ -34,49 +36,96 @@ fn types(to: IpAddr) -> Types {
 /// Sends echo requests from this thread's namespace until one is answered; returns the time that
 /// this answer took. Fails with code 11 after `patience`. Needs CAP_NET_RAW.
 pub fn ping(to: IpAddr, patience: Duration) -> Result<Duration> {
-    let failed = |e: io::Error| Error::io(format_args!("ping {to}"), &e);
-    let socket = open(to).map_err(failed)?;
+    let mut echo = Echo::open(to, 0)?;
     let end = Instant::now() + patience;
-    let mut number = 0_u16;
     while Instant::now() < end {
         let sent = Instant::now();
-        if exchange(&socket, to, number, sent + INTERVAL).map_err(failed)? {
+        echo.send()?;
+        if echo.is_answered_by(sent + INTERVAL)? {
             return Ok(sent.elapsed());
         }
-        number = number.wrapping_add(1);
     }
     Err(Error::new(Code::TRY_AGAIN, format!("ping {to}: no answer within {patience:?}")))
 }
 
-/// A raw socket, which std knows nothing of: what connects, sends and receives is the same for all
-/// sockets of datagrams.
-fn open(to: IpAddr) -> io::Result<UdpSocket> {
-    let (family, protocol) = match to {
-        IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp),
-        IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6),
-    };
-    let socket = UdpSocket::from(socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?);
-    socket.connect(SocketAddr::new(to, 0))?;
-    Ok(socket)
+/// Requests to one host. The socket does not block, and belongs to the namespace of the thread that
+/// opened it.
+pub struct Echo {
+    /// A raw socket, which std knows nothing of: what connects, sends and receives is the same for
+    /// all sockets of datagrams.
+    socket: UdpSocket,
+    to: IpAddr,
+    /// The number of the last request.
+    number: u16,
 }
 
-/// Sends a request; whether its answer comes before `end`. Other packets are skipped.
-fn exchange(socket: &UdpSocket, to: IpAddr, number: u16, end: Instant) -> io::Result<bool> {
-    socket.send(&request(to, number)).or_else(unless_unreachable)?;
-    let mut packet = [0; 256];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(false);
-        }
-        socket.set_read_timeout(Some(left))?;
-        match socket.recv(&mut packet).or_else(unless_unreachable) {
-            Ok(length) if is_reply(&packet[..length], to, number) => return Ok(true),
-            Ok(_) => (),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error),
+impl Echo {
+    /// Opens the socket. A link-local address is one of the link with this ifindex.
+    pub fn open(to: IpAddr, ifindex: u32) -> Result<Echo> {
+        let socket = open(to, ifindex).map_err(|e| failed(to, &e))?;
+        Ok(Echo { socket, to, number: 0 })
+    }
+
+    /// Sends the next request.
+    pub fn send(&mut self) -> Result<()> {
+        self.number = self.number.wrapping_add(1);
+        let sent = self.socket.send(&request(self.to, self.number)).or_else(unless_unreachable);
+        sent.map(drop).map_err(|e| failed(self.to, &e))
+    }
+
+    /// Reads what has arrived; whether the answer to the last request is among it.
+    pub fn receive(&self) -> Result<bool> {
+        let mut packet = [0; 256];
+        loop {
+            match self.socket.recv(&mut packet).or_else(unless_unreachable) {
+                Ok(length) if is_reply(&packet[..length], self.to, self.number) => return Ok(true),
+                Ok(_) => (),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(failed(self.to, &error)),
+            }
         }
     }
+
+    /// Waits for the answer to the last request.
+    fn is_answered_by(&self, end: Instant) -> Result<bool> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let mut polled = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+            poll(&mut polled, timeout).map_err(|e| failed(self.to, &e.into()))?;
+            if self.receive()? {
+                return Ok(true);
+            }
+            if left.is_zero() {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+impl AsFd for Echo {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn failed(to: IpAddr, error: &io::Error) -> Error {
+    Error::io(format_args!("ping {to}"), error)
+}
+
+fn open(to: IpAddr, ifindex: u32) -> io::Result<UdpSocket> {
+    let (family, protocol, to) = match to {
+        IpAddr::V4(ip) => (AddressFamily::Inet, SockProtocol::Icmp, SocketAddr::from((ip, 0))),
+        IpAddr::V6(ip) => {
+            let scope = if ip.is_unicast_link_local() { ifindex } else { 0 };
+            let to = SocketAddrV6::new(ip, 0, 0, scope);
+            (AddressFamily::Inet6, SockProtocol::IcmpV6, to.into())
+        }
+    };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = UdpSocket::from(socket(family, SockType::Raw, flags, protocol)?);
+    socket.connect(to)?;
+    Ok(socket)
 }
 
 /// A neighbour that does not answer yet is no error: the next request may reach it.

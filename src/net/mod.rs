@@ -16,6 +16,7 @@ pub mod nft;
 pub mod packet_socket;
 pub mod private;
 pub mod sock_diag;
+pub mod solicitation;
 pub mod sysctl;
 pub mod sysfs;
 pub mod temporary;

@@ -56,6 +56,20 @@ pub struct NetnsId {
 /// share.
 pub type FileId = (u64, u64);
 
+impl NetnsId {
+    /// Its file.
+    pub fn file(&self) -> FileId {
+        (self.device, self.inode)
+    }
+}
+
+/// The namespaces that are no container's: this thread's, and that of process 1, which is the
+/// host's if the caller runs in another one.
+pub fn of_host() -> Result<Vec<FileId>> {
+    let own = Netns::current()?.identity()?;
+    Ok([Some(own), file_id("/proc/1/ns/net")].into_iter().flatten().collect())
+}
+
 /// An open network namespace.
 pub struct Netns {
     file: File,
@@ -211,6 +225,32 @@ impl Netns {
 /// Device and inode of the file at a path, without opening it; None if that cannot be read.
 pub fn file_id(path: &str) -> Option<FileId> {
     fs::metadata(path).map(|found| (found.dev(), found.ino())).ok()
+}
+
+/// Runs `work` in each of the namespaces; None where the path has none, or it fails. A few threads
+/// enter one after the other and then exit, which costs less than a thread for each.
+pub fn read_in_each<T: Send>(
+    paths: &[&str],
+    work: impl Fn() -> Result<T> + Sync,
+) -> Vec<Option<T>> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let chunks = paths.chunks(paths.len().div_ceil(threads).max(1));
+    let one = |path: &str| -> Result<Option<T>> {
+        let Some(netns) = Netns::open_if_there(path)? else { return Ok(None) };
+        enter_for_good(&netns.file, path)?;
+        work().map(Some)
+    };
+    let all = |chunk: &[&str]| -> Vec<Option<T>> {
+        chunk.iter().map(|path| one(path).unwrap_or(None)).collect()
+    };
+    thread::scope(|scope| {
+        let all = &all;
+        let threads: Vec<_> = chunks.map(|chunk| scope.spawn(move || all(chunk))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined
+            .flat_map(|all| all.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
 }
 
 /// Moves this thread into a namespace; it must end afterwards.

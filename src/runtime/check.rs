@@ -7,6 +7,7 @@ use super::chain::{Program, Runtime, reported_by, require_check};
 use super::derive;
 use super::list::{NetworkList, PluginConfig};
 use super::parameters::Parameters;
+use super::repair::is_host_s;
 use super::trace;
 use crate::cni::delegate;
 use crate::cni::env::Command;
@@ -71,6 +72,9 @@ impl Runtime<'_> {
             return Ok(Checked { is_recorded, ..Checked::default() });
         }
         let held = self.hold(Some(at))?;
+        if self.is_in_host(at)? {
+            return Err(is_host_s(at));
+        }
         let result = self.cached_result(list, at)?;
         let subject = Subject { list, at, result: result.as_ref() };
         let failures = self.within(&held.env).check_all(subject, until);
@@ -90,7 +94,7 @@ impl Runtime<'_> {
         failures
     }
 
-    fn check_by(&mut self, plugin: &PluginConfig, subject: Subject<'_>) -> Result<()> {
+    pub(super) fn check_by(&mut self, plugin: &PluginConfig, subject: Subject<'_>) -> Result<()> {
         let Subject { list, at, result } = subject;
         let config = derive::for_attachment(list, plugin, result, &at.capability_args);
         let env = self.environment(Command::Check, Some(at));
@@ -118,8 +122,8 @@ impl Runtime<'_> {
 
 /// The attachment that is checked.
 #[derive(Clone, Copy)]
-struct Subject<'a> {
-    list: &'a NetworkList,
-    at: &'a Parameters,
-    result: Option<&'a Document>,
+pub(super) struct Subject<'a> {
+    pub(super) list: &'a NetworkList,
+    pub(super) at: &'a Parameters,
+    pub(super) result: Option<&'a Document>,
 }

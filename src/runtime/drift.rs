@@ -1,13 +1,13 @@
 //! How an attachment has drifted from its record, plugin by plugin: what CHECK reports, and what a
 //! repair would make again. Nothing is changed, and no lock is taken.
 
-use super::chain::{Operation, Program, Runtime, has_check};
+use super::chain::{Program, Runtime, has_check};
+use super::check::Subject;
 use super::list::NetworkList;
 use super::parameters::Parameters;
 use super::repair::Found;
-use crate::cni::env::Command;
 use crate::error::{Error, Result};
-use crate::net::netns::Netns;
+use crate::net::netns;
 use crate::repair::{Extent, Repairs};
 
 /// What one plugin reports.
@@ -15,7 +15,7 @@ use crate::repair::{Extent, Repairs};
 pub struct Drift {
     /// The plugin's type.
     pub plugin: String,
-    /// What its CHECK reports.
+    /// What its CHECK reports, with its parts.
     pub error: Error,
     /// What a repair would make again.
     pub changes: Vec<String>,
@@ -33,13 +33,12 @@ impl Runtime<'_> {
         netns.netlink()?.remember();
         let result = self.cached_result(list, at)?;
         let found = Found { list, at, netns, result };
-        found.require_interface(Netns::current()?.identity()?)?;
+        found.require_interface(&netns::of_host()?)?;
         let mut drifts = vec![];
         for plugin in &list.plugins {
             let Ok(Program::Own(entry)) = self.find(&plugin.kind) else { continue };
-            let check = Operation { command: Command::Check, list, at };
-            let checked = self.run_attached(check, plugin, found.result.as_ref());
-            let Err(error) = checked else { continue };
+            let subject = Subject { list, at, result: found.result.as_ref() };
+            let Err(error) = self.check_by(plugin, subject) else { continue };
             let look = Repairs::new(Extent::Look);
             let _ = self.repair_by(entry, plugin, &found, &look); // CHECK has reported why
             let changes = look.take_changes();

@@ -17,8 +17,8 @@ use super::parameters::Parameters;
 use crate::cni::env::Command;
 use crate::cni::json::Value;
 use crate::cni::result::Document;
-use crate::error::{Code, Error, ErrorList, Result};
-use crate::net::netns::{FileId, Netns};
+use crate::error::{Aspect, Code, Error, ErrorList, Result};
+use crate::net::netns::{self, FileId, Netns};
 use crate::plugin::{Attachment, Entry};
 use crate::repair::{Extent, Repairs};
 use crate::runner::Execution;
@@ -30,8 +30,8 @@ pub struct Round<'r, 'a> {
     /// What looks have found since the last change.
     look: Repairs,
     made: Repairs,
-    /// The host's own namespace.
-    own: FileId,
+    /// The namespaces of the host.
+    host: Vec<FileId>,
 }
 
 /// Whether an attachment is there to be repaired.
@@ -46,10 +46,10 @@ pub enum Presence {
 impl<'r, 'a> Round<'r, 'a> {
     /// Begins a repair of this extent.
     pub fn begin(runtime: &'r mut Runtime<'a>, extent: Extent) -> Result<Round<'r, 'a>> {
-        let own = Netns::current()?.identity()?;
+        let host = netns::of_host()?;
         runtime.handles.remember()?;
         let (look, made) = (Repairs::new(Extent::Look), Repairs::new(Extent::Make));
-        Ok(Round { runtime, extent, look, made, own })
+        Ok(Round { runtime, extent, look, made, host })
     }
 
     /// Repairs an attachment by its record. A plugin that fails does not keep the later ones from
@@ -92,7 +92,7 @@ impl<'r, 'a> Round<'r, 'a> {
         let result =
             record.result_in(&list.version).map_err(|error| without_result(list, error))?;
         let found = Found { list, at, netns, result };
-        found.require_interface(self.own)?;
+        found.require_interface(&self.host)?;
         self.runtime.repair_all(&found, &self.look)
     }
 
@@ -114,7 +114,7 @@ impl<'r, 'a> Round<'r, 'a> {
         let result =
             record.result_in(&list.version).map_err(|error| without_result(list, error))?;
         let found = Found { list, at: recorded, netns, result };
-        found.require_interface(self.own)?;
+        found.require_interface(&self.host)?;
         self.runtime.within(&held.env).repair_all(&found, &self.made)
     }
 }
@@ -138,9 +138,9 @@ pub(super) struct Found<'a> {
 impl Found<'_> {
     /// Requires the interface of the record in the namespace: without it the path leads to another
     /// container by now, or to the host itself, or the attachment is beyond repair.
-    pub(super) fn require_interface(&self, own: FileId) -> Result<()> {
+    pub(super) fn require_interface(&self, host: &[FileId]) -> Result<()> {
         let at = self.at;
-        if self.netns.identity()? == own {
+        if host.contains(&self.netns.identity()?) {
             return Err(is_host_s(at));
         }
         let link = self.netns.netlink()?.find_link(at.key.ifname.as_str())?;
@@ -158,6 +158,14 @@ impl Runtime<'_> {
     /// The container's namespace, unless it is gone.
     pub(super) fn namespace(&self, at: &Parameters) -> Result<Option<Rc<Netns>>> {
         self.handles.netns(&at.netns, Netns::open_if_there)
+    }
+
+    /// Whether the path of the attachment leads to a namespace of the host: its container is gone,
+    /// and what is in there is none of the container's.
+    pub fn is_in_host(&self, at: &Parameters) -> Result<bool> {
+        let found = netns::file_id(&at.netns).filter(|_| !self.env.has_netns_override());
+        let Some(found) = found else { return Ok(false) };
+        Ok(netns::of_host()?.contains(&found))
     }
 
     fn repair_all(&self, found: &Found<'_>, repairs: &Repairs) -> Result<Presence> {
@@ -211,14 +219,14 @@ fn recorded_mac(result: &Document, at: &Parameters) -> Option<String> {
 
 fn of_another(at: &Parameters, recorded: &str) -> Error {
     let ifname = at.key.ifname.as_str();
-    Error::check(format!("interface {ifname:?} in {:?} is another", at.netns)).with_details(
-        format_args!(
+    Error::check(format!("interface {ifname:?} in {:?} is another", at.netns))
+        .with_details(format_args!(
             "the record has hardware address {recorded}: detach the container, and attach it again"
-        ),
-    )
+        ))
+        .about(&Aspect::Interface)
 }
 
-fn is_host_s(at: &Parameters) -> Error {
+pub(super) fn is_host_s(at: &Parameters) -> Error {
     Error::new(Code::INVALID_NETNS, format!("{:?} is the host's own namespace", at.netns))
         .with_details("the container is gone: `cni-multi net del` detaches it")
 }
@@ -227,4 +235,5 @@ fn no_interface(at: &Parameters) -> Error {
     let ifname = at.key.ifname.as_str();
     Error::check(format!("interface {ifname:?} is not in {:?}", at.netns))
         .with_details("no repair makes it again: detach the container, and attach it again")
+        .about(&Aspect::Interface)
 }

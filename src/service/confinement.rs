@@ -3,13 +3,14 @@
 //! reach unrelated parts of the kernel.
 
 use nix::libc::{c_int, c_long};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::stat::{Mode, umask};
 
 use super::Identity;
 use super::log::Log;
 use crate::error::{Code, Error, Result};
 use crate::sys::capabilities::{self, Capability};
+use crate::sys::limits;
 use crate::sys::seccomp::Call;
 
 /// The needs of a daemon beyond its event loop, its socket and its journal.
@@ -73,14 +74,11 @@ fn lacks(identity: &Identity, missing: Vec<Capability>) -> Error {
     Error::new(Code::KERNEL, msg).with_details("SECURITY.md says what each one is for")
 }
 
-/// Sets limits and the umask. Each connection needs a descriptor, and the usual limit is meant for
-/// programs with select(2). A core dump would expose the memory in a file. And the daemon sets the
+/// Sets limits and the umask. Each connection needs a descriptor. A core dump would expose the memory in a file. And the daemon sets the
 /// modes of its files, not the umask it inherits.
 pub fn set_limits() {
     umask(Mode::from_bits_truncate(0o022));
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard); // on failure the old limit stays
-    }
+    limits::raise_descriptors();
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0); // lowering a limit succeeds
 }
 

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use crate::cni::conf::Config;
 use crate::cni::result::{self, AddResult, IpConfig};
 use crate::deadline::Deadline;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::netlink::{
     Address, AddressOptions, FoundRoute, Link, Netlink, Route, Scope, Watch,
@@ -414,7 +414,7 @@ fn require_up(link: &Link) -> Result<()> {
     if link.up {
         return Ok(());
     }
-    Err(Error::check(format!("Interface {} is down", link.name)))
+    Err(Error::check(format!("Interface {} is down", link.name)).about(&Aspect::Interface))
 }
 
 fn verify_address(present: &[Address], link: &Link, wanted: IpNet) -> Result<()> {
@@ -427,6 +427,7 @@ fn verify_address(present: &[Address], link: &Link, wanted: IpNet) -> Result<()>
 
 fn missing_address(link: &Link, wanted: IpNet) -> Error {
     Error::check(format!("Failed to match addr {wanted} on interface {}", link.name))
+        .about(&Aspect::Address(wanted))
 }
 
 fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()> {
@@ -447,6 +448,7 @@ fn verify_route(present: &[FoundRoute], wanted: &result::Route) -> Result<()> {
 fn missing_route(route: &result::Route) -> Error {
     let gateway = route.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
     Error::check(format!("Expected Route {}{gateway} not found in routing table", route.dst))
+        .about(&Aspect::Route(route.dst))
 }
 
 fn is_route(found: &FoundRoute, wanted: &result::Route) -> bool {

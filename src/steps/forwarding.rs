@@ -2,7 +2,7 @@
 //! turn it off: others may rely on it by then, and whether it was on before ADD is not known.
 
 use crate::cni::result::AddResult;
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::sysctl::Sysctl;
 use crate::repair::Repairs;
@@ -55,6 +55,7 @@ fn require_on(setting: &Sysctl) -> Result<()> {
 
 fn is_off(setting: &Sysctl) -> Error {
     Error::check(format!("sysctl {setting} is off, so the host forwards nothing for the container"))
+        .about(&Aspect::Setting(setting.to_string()))
 }
 
 fn families(result: &AddResult) -> impl Iterator<Item = Family> {

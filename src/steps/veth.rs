@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha512};
 
 use crate::cni::attachment::{Key, hex};
 use crate::cni::conf::ValidAttachments;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Address, Link, LinkChange, Netlink, PeerSpec, VethSpec};
 use crate::net::netns::Netns;
@@ -131,6 +131,7 @@ fn find_other_end(host: &Netlink, end: &Link) -> Result<Option<Link>> {
 /// The error of a CHECK that does not find the host's end.
 pub fn other_end_missing(container: &Link) -> Error {
     Error::check(format!("interface {:?} has no other end on the host", container.name))
+        .about(&Aspect::HostEnd)
 }
 
 /// Verifies that the host's end is up.
@@ -138,7 +139,8 @@ pub fn verify_up(host_end: &Link) -> Result<()> {
     if host_end.up {
         return Ok(());
     }
-    Err(Error::check(format!("the host's end {:?} is down", host_end.name)))
+    let error = Error::check(format!("the host's end {:?} is down", host_end.name));
+    Err(error.about(&Aspect::HostEnd))
 }
 
 /// Verifies that a link of the host has the addresses of the container's gateways.
@@ -160,6 +162,7 @@ fn has_address(present: &[Address], ip: IpAddr) -> bool {
 fn gateway_missing(gateway: IpAddr, link: &Link, container: &Link) -> Error {
     Error::check(format!("{gateway} is not on {:?} of the host", link.name))
         .saying(format_args!("Failed to find Gateway {gateway} for interface {}", container.name))
+        .about(&Aspect::Gateway(gateway))
 }
 
 /// Whether the bridge has ports of other attachments, of this network or another.

@@ -12,6 +12,7 @@ pub mod dbus;
 pub mod directory_watch;
 pub mod forwarding;
 pub mod journald;
+pub mod limits;
 pub mod local_stream;
 pub mod process;
 pub mod random;

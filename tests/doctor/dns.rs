@@ -53,10 +53,27 @@ fn a_file_with_other_nameservers_is_found_and_fixed() {
 
 #[test]
 fn a_nameserver_without_a_route_is_found_and_fixed() {
-    let Named { site, container, .. } = Named::new(4);
+    let Named { site, container, file } = Named::new(4);
+    site.lab.host.sh(&format!("echo nameserver 192.0.2.53 >{file}"));
     let name = container.netns.rsplit('/').next().unwrap();
     let finding = site.finds_and_fixes(&format!("ip -n {name} route del default"), "D601");
     assert!(finding["evidence"].as_str().unwrap().starts_with("192.0.2.53 "), "{finding}");
+}
+
+/// A resolver asks the next server at once when there is no route to one.
+#[test]
+fn a_nameserver_without_a_route_is_no_fault_beside_another() {
+    let Named { site, file, .. } = Named::new(7);
+    site.lab.host.sh(&format!("echo nameserver 2001:db8::53 >>{file}"));
+    assert_eq!(site.findings(""), [Value::Null; 0]);
+    site.lab.host.sh(&format!(
+        "echo nameserver 2001:db8::53 >{file}; echo nameserver 2001:db8::54 >>{file}"
+    ));
+    let findings = site.findings("");
+    let of_routes: Vec<&Value> = findings.iter().filter(|it| it["code"] == "D601").collect();
+    assert_eq!(of_routes.len(), 1, "{findings:#?}");
+    let both = "2001:db8::53, 2001:db8::54 of ";
+    assert!(of_routes[0]["evidence"].as_str().unwrap().starts_with(both), "{findings:#?}");
 }
 
 /// A process of the container with an /etc of its own.

@@ -85,7 +85,9 @@ pub fn command() -> Command {
             subject
                 .help("The container to examine: a name, a path, a process, an id or a pod [all]"),
         )
-        .arg(probe.help("Send ARP and ICMP from the containers to their gateways"))
+        .arg(probe.help(
+            "Send packets from the containers to their gateways, and for duplicate addresses",
+        ))
         .arg(selftest.help("Attach, check with packets and detach each plugin; leaves nothing"))
         .arg(bundle.help("Write all that was looked at into a new file, for an issue"))
         .args(ipam::directories())

@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
+use super::network;
 use super::operator::Operator;
-use super::{network, subject};
+use super::subject::{self, Subject};
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
 use crate::plugin::Entry;
@@ -19,13 +20,24 @@ pub fn run(
 ) -> Result<()> {
     let list = list_of(operator, stderr)?;
     let mut runtime = operator.runtime(plugins, stderr)?;
-    let subject = subject::find(operator, NetworkName::parse(&list.name)?, &list)?;
-    runtime.cache = subject.cache;
+    let mut subject = subject::find(operator, NetworkName::parse(&list.name)?, &list)?;
+    runtime.cache = subject.cache.clone();
+    if subject.is_at_recorded_path && runtime.is_in_host(&subject.at)? {
+        leave_host_alone(&mut subject, runtime.stderr);
+    }
     let done = runtime.del(&list, &subject.at);
     if !done.map_err(|error| runtime.explain(&list, error))? {
         subject::tell_not_attached(operator, &subject.at, runtime.stderr)?;
     }
     Ok(())
+}
+
+/// Lets DEL know no namespace: the recorded path, such as `/proc/4711/ns/net`, leads to the host's
+/// by now, and nothing in there is the container's.
+fn leave_host_alone(subject: &mut Subject, stderr: &mut dyn Write) {
+    let netns = std::mem::take(&mut subject.at.netns);
+    let note = format!("{netns:?} is the host's own namespace; detaching as if it were gone");
+    let _ = writeln!(stderr, "{}", visible(&note)); // for information only
 }
 
 /// The network by its file, or by the attachment's record if it has no file any more.

@@ -23,6 +23,8 @@ pub struct Subject {
     pub at: Parameters,
     /// The cache that has its record, or the operator's.
     pub cache: Cache,
+    /// Whether the path of its namespace is the recorded one.
+    pub is_at_recorded_path: bool,
 }
 
 /// Finds the attachment by the name of its namespace, by another name of its container, or by
@@ -31,10 +33,12 @@ pub fn find(operator: &Operator<'_>, network: NetworkName, list: &NetworkList) -
     let typed = operator.parameters(network, list)?;
     let record = record_of(operator, &typed.key)?;
     let Some(record) = record else {
-        return Ok(Subject { at: typed, cache: operator.cache() });
+        let cache = operator.cache();
+        return Ok(Subject { at: typed, cache, is_at_recorded_path: false });
     };
+    let recorded = record.at.netns.clone();
     let at = completed(operator, typed, record.at);
-    Ok(Subject { at, cache: record.cache })
+    Ok(Subject { is_at_recorded_path: at.netns == recorded, at, cache: record.cache })
 }
 
 /// The record of the typed attachment.

@@ -44,11 +44,17 @@ impl ArpSocket {
 
     /// Probes for the address, without claiming it, and from now on receives the claims to it.
     pub fn probe(&self, address: Ipv4Addr, mac: &MacAddr) -> Result<()> {
-        let probe = || {
+        self.request(address, Ipv4Addr::UNSPECIFIED, mac)
+    }
+
+    /// As [`ArpSocket::probe`], from an address of this host: the owner answers as it would answer
+    /// the kernel, also on behalf of another host.
+    pub fn request(&self, address: Ipv4Addr, from: Ipv4Addr, mac: &MacAddr) -> Result<()> {
+        let request = || {
             self.link.hear(&Filter::claims_of(address))?;
-            self.link.send(&probe(address, mac).ok_or(Errno::EAFNOSUPPORT)?)
+            self.link.send(&request(address, from, mac).ok_or(Errno::EAFNOSUPPORT)?)
         };
-        probe().map_err(|e| Error::kernel(format_args!("probe for {address}"), e))
+        request().map_err(|e| Error::kernel(format_args!("probe for {address}"), e))
     }
 
     /// The next claim to the address that was probed for. None if nothing has arrived, or nothing
@@ -66,12 +72,13 @@ impl AsFd for ArpSocket {
     }
 }
 
-/// An ARP request whose sender has no address yet.
-fn probe(address: Ipv4Addr, mac: &MacAddr) -> Option<[u8; LENGTH]> {
+/// An ARP request; the sender of a probe has no address yet.
+fn request(address: Ipv4Addr, from: Ipv4Addr, mac: &MacAddr) -> Option<[u8; LENGTH]> {
     let mut packet = [0; LENGTH];
     packet[..6].copy_from_slice(&KIND);
     packet[6..8].copy_from_slice(&REQUEST);
     packet[8..14].copy_from_slice(mac.octets().try_into().ok().map(|mac: &[u8; 6]| mac)?);
+    packet[14..18].copy_from_slice(&from.octets());
     packet[24..].copy_from_slice(&address.octets());
     Some(packet)
 }
@@ -88,18 +95,22 @@ pub fn claim(packet: &[u8]) -> Option<Claim> {
 mod tests {
     use super::*;
 
+    const NONE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+
     #[test]
     fn a_probe_claims_nothing() {
-        let packet = probe([10, 0, 0, 5].into(), &MacAddr::new(&[2, 0, 0, 0, 0, 9])).unwrap();
+        let packet =
+            request([10, 0, 0, 5].into(), NONE, &MacAddr::new(&[2, 0, 0, 0, 0, 9])).unwrap();
         let expected =
             [0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 5];
         assert_eq!((packet, claim(&packet)), (expected, None));
-        assert_eq!(probe([10, 0, 0, 5].into(), &MacAddr::new(&[2; 20])), None);
+        assert_eq!(request([10, 0, 0, 5].into(), NONE, &MacAddr::new(&[2; 20])), None);
     }
 
     #[test]
     fn requests_and_replies_with_a_sender_are_claims() {
-        let mut packet = probe([10, 0, 0, 6].into(), &MacAddr::new(&[2, 0, 0, 0, 0, 9])).unwrap();
+        let mut packet =
+            request([10, 0, 0, 6].into(), NONE, &MacAddr::new(&[2, 0, 0, 0, 0, 9])).unwrap();
         packet[14..18].copy_from_slice(&[10, 0, 0, 5]);
         let expected =
             Claim { address: [10, 0, 0, 5].into(), mac: MacAddr::new(&[2, 0, 0, 0, 0, 9]) };

@@ -16,6 +16,7 @@ const OTHERS: u32 = 3; // PACKET_OTHERHOST
 /// The bits of a fragment: more fragments follow, or this is not the first.
 const FRAGMENT: u32 = 0x3fff;
 const UDP: u32 = 17;
+const ICMPV6: u32 = 58;
 /// Where a filter finds the hop limit, on a socket whose packets begin after the IPv6 header.
 const HOP_LIMIT: u32 = (libc::SKF_NET_OFF + 7).cast_unsigned();
 const ROUTER_ADVERTISEMENT: u32 = 134;
@@ -44,6 +45,15 @@ impl Filter {
     pub fn claims_of(address: Ipv4Addr) -> Filter {
         let mut program = for_us();
         program.load(Width::Word, 14).answer_unless(Test::Is(address.to_bits()), DROP).answer(PASS);
+        Filter(program)
+    }
+
+    /// Passes ICMPv6 Neighbour Advertisements, in IPv6 packets without extension headers.
+    pub fn neighbour_advertisements() -> Filter {
+        let mut program = for_us();
+        program.load(Width::Byte, 6).answer_unless(Test::Is(ICMPV6), DROP);
+        program.load(Width::Byte, 40).answer_unless(Test::Is(NEIGHBOUR_ADVERTISEMENT), DROP);
+        program.answer(PASS);
         Filter(program)
     }
 

@@ -7,6 +7,7 @@
 mod arp;
 pub(in crate::net) mod filter;
 pub mod ipv4;
+mod ndp;
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -21,6 +22,7 @@ use nix::sys::socket::{
 
 pub use self::arp::{ArpSocket, Claim, claim};
 use self::filter::Filter;
+pub use self::ndp::NdpSocket;
 use crate::error::{Error, Result};
 
 /// The port of DHCP clients.
@@ -52,12 +54,18 @@ impl Link {
     /// Begins to receive what the filter passes.
     fn hear(&self, filter: &Filter) -> Result<(), Errno> {
         filter.attach(self.socket.as_fd())?;
-        bind(self.socket.as_raw_fd(), &self.everybody()?)
+        bind(self.socket.as_raw_fd(), &self.address(EVERYBODY)?)
     }
 
     /// Broadcasts a packet.
     fn send(&self, packet: &[u8]) -> Result<(), Errno> {
-        sendto(self.socket.as_raw_fd(), packet, &self.everybody()?, MsgFlags::empty()).map(drop)
+        self.send_to(packet, EVERYBODY)
+    }
+
+    /// Sends a packet to a hardware address.
+    fn send_to(&self, packet: &[u8], to: [u8; 6]) -> Result<(), Errno> {
+        let to = self.address(to)?;
+        sendto(self.socket.as_raw_fd(), packet, &to, MsgFlags::empty()).map(drop)
     }
 
     /// Receives the next packet, if there is one; a longer one is truncated.
@@ -71,16 +79,17 @@ impl Link {
         }
     }
 
-    fn everybody(&self) -> Result<LinkAddr, Errno> {
+    /// The socket address of a hardware address.
+    fn address(&self, of: [u8; 6]) -> Result<LinkAddr, Errno> {
         let mut octets = [0; 8];
-        octets[..EVERYBODY.len()].copy_from_slice(&EVERYBODY);
+        octets[..of.len()].copy_from_slice(&of);
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
             sll_protocol: self.protocol.to_be(),
             sll_ifindex: self.ifindex,
             sll_hatype: 0,
             sll_pkttype: 0,
-            sll_halen: EVERYBODY.len() as u8,
+            sll_halen: of.len() as u8,
             sll_addr: octets,
         };
         let length = size_of_val(&address) as libc::socklen_t;

@@ -17,7 +17,7 @@ pub use self::nft::LAYOUT;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::net::netlink::{Address, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Handles};
 use crate::repair::Repairs;
@@ -115,6 +115,7 @@ impl<'a> Masquerade<'a> {
             Backend::Iptables => by_iptables.and_then(|_| Err(missing_rules(key))),
             Backend::Nftables => nft::verify(handles, key, &addresses),
         }
+        .map_err(|error| error.about(&Aspect::Masquerade))
     }
 }
 

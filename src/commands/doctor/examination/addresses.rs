@@ -1,17 +1,17 @@
 //! D50x: addresses and routes of containers, and what the host has for them.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted, text_of};
+use super::finding::{Fault, Finding, Findings, quoted, text_of};
 use super::node::Node;
+use super::shared::Owners;
 use super::wiring::{Wiring, attach_again};
 use crate::cni::conf::Config;
-use crate::cni::result::{AddResult, IpConfig};
-use crate::error::Code;
+use crate::cni::result::{AddResult, IpConfig, Route};
+use crate::error::{Aspect, Code};
 use crate::family::Family;
 use crate::net::netlink::{Address, FoundRoute, Link};
 use crate::plugin::Context;
@@ -37,8 +37,9 @@ pub const EXAMINATION: Examination = Examination {
 const MAIN: u32 = 254;
 
 fn examine(node: &Node<'_>, findings: &mut Findings) {
-    let all = Wiring::all(node);
-    for wiring in &all {
+    let all = Wiring::with_others(node);
+    let asked = Wiring::all(node).len();
+    for wiring in all.iter().take(asked) {
         let Some(result) = wiring.attachment.result.as_ref() else { continue };
         let Some(interface) = wiring.interface else { continue };
         let mut examined = Examined { wiring, node, result, interface, findings };
@@ -47,7 +48,7 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         examined.default_routes(&all);
         examined.masquerade();
     }
-    same_addresses(&all, findings);
+    same_addresses(&all, asked, findings);
 }
 
 struct Examined<'e, 'a> {
@@ -59,9 +60,9 @@ struct Examined<'e, 'a> {
 }
 
 impl Examined<'_, '_> {
-    fn add(&mut self, fault: &'static Fault, evidence: String, fix: String) {
-        let object = self.wiring.attachment.object();
-        self.findings.add(Finding::new(fault, object, evidence).fix(fix));
+    /// A finding about the attachment.
+    fn found(&self, fault: &'static Fault, evidence: impl Into<String>) -> Finding {
+        Finding::new(fault, self.wiring.attachment.object(), evidence)
     }
 
     /// The addresses of the interface, in the record.
@@ -87,7 +88,8 @@ impl Examined<'_, '_> {
                 .any(|it| it.link == link.index && it.net.addr() == gateway)
             {
                 let evidence = format!("{gateway} is not on {:?}", link.name);
-                self.add(&NO_GATEWAY, evidence, self.wiring.sync());
+                let finding = self.found(&NO_GATEWAY, evidence).fix(self.wiring.sync());
+                self.findings.add(finding.explaining([Aspect::Gateway(gateway)]));
             }
         }
     }
@@ -104,11 +106,15 @@ impl Examined<'_, '_> {
                 let evidence = format!("{ip} is not on {name:?}");
                 let mut fix = self.wiring.within(&format!("ip addr add {ip} dev {}", quoted(name)));
                 // The kernel has removed the routes through the gateway with the address.
-                if let Some(gateway) = self.lost_gateway(Family::of_net(ip)) {
+                let lost = self.lost_gateway(Family::of_net(ip));
+                if let Some(gateway) = lost.filter(|gateway| self.is_lost_with(ip, *gateway)) {
                     let route = self.wiring.within(&format!("ip route add default via {gateway}"));
                     fix = format!("{fix} && {route}");
                 }
-                self.add(&LOST, evidence, fix);
+                let finding = self.found(&LOST, evidence).fix(fix);
+                let routes = self.routes_lost_with(ip).map(|route| Aspect::Route(route.dst));
+                let explained: Vec<Aspect> = routes.chain([Aspect::Address(ip)]).collect();
+                self.findings.add(finding.explaining(explained));
             }
         }
     }
@@ -116,11 +122,13 @@ impl Examined<'_, '_> {
     fn default_routes(&mut self, all: &[Wiring<'_>]) {
         for family in Family::ALL {
             let wanted = self.wanted_gateway(family);
-            let lost = self.lost_gateway(family).filter(|_| !self.has_lost_address(family));
-            if let Some(gateway) = lost {
+            let lost = self.lost_gateway(family);
+            if let Some(gateway) = lost.filter(|gateway| !self.is_explained_by_address(*gateway)) {
                 let evidence = format!("the record has a default route by {gateway}");
                 let command = format!("ip route add default via {gateway}");
-                self.add(&NO_DEFAULT, evidence, self.wiring.within(&command));
+                let finding = self.found(&NO_DEFAULT, evidence).fix(self.wiring.within(&command));
+                let any = IpNet::new(family.unspecified(), 0).ok();
+                self.findings.add(finding.explaining(any.map(Aspect::Route)));
             }
             let main = self.defaults(family).filter(|route| route.table == MAIN);
             let used: Vec<IpAddr> = main.flat_map(|route| route.gateways.clone()).collect();
@@ -144,9 +152,40 @@ impl Examined<'_, '_> {
         self.defaults(family).next().is_none().then_some(wanted)
     }
 
-    fn has_lost_address(&self, family: Family) -> bool {
-        let lost = |ip: &IpConfig| Family::of_net(ip.address) == family && self.lacks(ip.address);
-        self.recorded().iter().any(lost)
+    /// Whether an address that the container lacks has taken the routes by the gateway with it.
+    fn is_explained_by_address(&self, gateway: IpAddr) -> bool {
+        let explains =
+            |ip: &IpConfig| self.lacks(ip.address) && self.is_lost_with(ip.address, gateway);
+        self.recorded().iter().any(explains)
+    }
+
+    /// Whether the kernel removes the routes by the gateway with the address: it is that of their
+    /// subnet, or the last one of the family.
+    fn is_lost_with(&self, ip: IpNet, gateway: IpAddr) -> bool {
+        let is_left = |it: &Address| {
+            it.link == self.interface.index
+                && it.net.addr().is_ipv4() == ip.addr().is_ipv4()
+                && !gateway_is_link_local(it.net.addr())
+        };
+        ip.contains(&gateway)
+            || ip.addr().is_ipv4() == gateway.is_ipv4()
+                && !self.wiring.inside.addresses.iter().any(is_left)
+    }
+
+    /// The recorded routes that the kernel has removed with the address.
+    fn routes_lost_with(&self, ip: IpNet) -> impl Iterator<Item = &Route> {
+        let family = Family::of_net(ip);
+        self.result.routes.iter().filter(move |route| {
+            let gateway = route.gw.or_else(|| self.gateway_of(family));
+            Family::of_net(route.dst) == family
+                && gateway.is_some_and(|gw| self.is_lost_with(ip, gw))
+        })
+    }
+
+    /// The gateway of the first recorded address of the family.
+    fn gateway_of(&self, family: Family) -> Option<IpAddr> {
+        let of_family = |ip: &IpConfig| Family::of_net(ip.address) == family;
+        self.recorded().into_iter().find(of_family)?.gateway
     }
 
     fn lacks(&self, ip: IpNet) -> bool {
@@ -158,8 +197,7 @@ impl Examined<'_, '_> {
     fn wanted_gateway(&self, family: Family) -> Option<IpAddr> {
         let is_default = |net: &IpNet| net.prefix_len() == 0 && Family::of_net(*net) == family;
         let route = self.result.routes.iter().find(|route| is_default(&route.dst))?;
-        let of_address = |ip: &IpConfig| Family::of_net(ip.address) == family;
-        route.gw.or_else(|| self.recorded().iter().find(|ip| of_address(ip))?.gateway)
+        route.gw.or_else(|| self.gateway_of(family))
     }
 
     /// Whether no host that can be seen has the gateway's address. Beyond a link of hardware
@@ -182,12 +220,21 @@ impl Examined<'_, '_> {
         match wanted {
             Some(wanted) if wanted != gateway => {
                 let command = format!("ip route replace default via {wanted}");
-                let fix = self.wiring.within(&command);
-                self.add(&NOBODY, evidence, fix);
+                let finding = self.found(&NOBODY, evidence).fix(self.wiring.within(&command));
+                self.findings.add(finding);
             }
-            Some(_) if self.is_gateway() => (), // the missing address of the gateway is the cause
-            _ => self.add(&NOBODY, evidence, attach_again(self.wiring.attachment)),
+            Some(_) if self.is_reported(gateway) => (),
+            _ => {
+                let finding = self.found(&NOBODY, evidence);
+                self.findings.add(finding.fix(attach_again(self.wiring.attachment)));
+            }
         }
+    }
+
+    /// Whether the host's lack of the gateway's address is a finding already.
+    fn is_reported(&self, gateway: IpAddr) -> bool {
+        let object = self.wiring.attachment.object();
+        self.findings.explain(&object, &Aspect::Gateway(gateway))
     }
 
     fn masquerade(&mut self) {
@@ -208,7 +255,8 @@ impl Examined<'_, '_> {
         let verified = Masquerade::by(backend, &cx).verify(&attachment.at().key, self.result);
         match verified {
             Err(error) if error.code == Code::CHECK_FAILED => {
-                self.add(&MASQUERADE, text_of(&error), self.wiring.sync());
+                let finding = self.found(&MASQUERADE, text_of(&error)).fix(self.wiring.sync());
+                self.findings.add(finding.explaining([Aspect::Masquerade]));
             }
             _ => (), // any other error is in the CHECK of the plugin
         }
@@ -227,24 +275,23 @@ fn gateway_is_link_local(gateway: IpAddr) -> bool {
     }
 }
 
-/// Whether containers of one network may all have the address: it is that of `lo`, or of a link.
-fn is_for_everybody(ip: IpAddr) -> bool {
-    ip.is_loopback() || gateway_is_link_local(ip)
-}
-
-/// Addresses that two containers of one network have.
-fn same_addresses(all: &[Wiring<'_>], findings: &mut Findings) {
-    let mut owners: HashMap<(&str, IpAddr), &Wiring<'_>> = HashMap::new();
-    for wiring in all {
+/// Addresses that several containers of one network have. The first `asked` were asked for.
+fn same_addresses(all: &[Wiring<'_>], asked: usize, findings: &mut Findings) {
+    let mut owners = Owners::new(asked);
+    for (number, wiring) in all.iter().enumerate() {
         let Some(interface) = wiring.interface else { continue };
         let own = wiring.inside.addresses.iter().filter(|it| it.link == interface.index);
-        for ip in own.map(|it| it.net.addr()).filter(|ip| !is_for_everybody(*ip)) {
-            let Some(first) = owners.insert((wiring.network(), ip), wiring) else { continue };
-            let names = [first, wiring].map(|wiring| wiring.attachment.at().name());
-            let evidence = format!("{} have {ip}", names.join(" and "));
-            let object = Object::Network(wiring.network().to_owned());
-            let fix = attach_again(wiring.attachment);
-            findings.add(Finding::new(&TWICE, object, evidence).fix(fix));
+        for ip in own.map(|it| it.net.addr()).filter(|ip| is_of_one_host(*ip)) {
+            let mut recorded = wiring.attachment.result.iter().flat_map(|result| &result.ips);
+            let is_recorded = recorded.any(|it| it.address.addr() == ip);
+            owners.insert((wiring.network(), ip), (number, wiring), is_recorded);
         }
     }
+    let text = |(_, ip): &(&str, IpAddr)| ip.to_string();
+    findings.0.extend(owners.findings(&TWICE, text));
+}
+
+/// Whether one host of a network may have the address: each has those of its link and its loopback.
+fn is_of_one_host(ip: IpAddr) -> bool {
+    !gateway_is_link_local(ip) && !ip.is_loopback()
 }

@@ -1,15 +1,19 @@
 //! The facts about one attachment: its record, and its namespace as it is now.
 
+use std::path::PathBuf;
+use std::rc::Rc;
+
 use super::finding::Object;
+use super::lists::Lists;
 use super::request::Request;
+use crate::cni::json::Value;
 use crate::cni::result::AddResult;
 use crate::error::Result;
 use crate::net::netlink::{Address, FoundRoute, Link};
-use crate::net::netns::Netns;
+use crate::net::netns::{FileId, Netns, NetnsId};
 use crate::runtime::cache::Record;
-use crate::runtime::directory;
-use crate::runtime::find::{self, Recorded};
-use crate::runtime::list::NetworkList;
+use crate::runtime::find::{self, Name, Recorded};
+use crate::runtime::list::{NetworkList, PluginConfig};
 use crate::runtime::parameters::Parameters;
 
 /// A recorded attachment.
@@ -19,10 +23,13 @@ pub struct Attachment {
     /// The result of its ADD; None if the record has none that can be read.
     pub result: Option<AddResult>,
     /// Its network as it was at ADD; None if the record has none that can be read.
-    pub list: Option<NetworkList>,
-    /// Its namespace; None if that is gone, or cannot be opened.
-    pub netns: Option<Netns>,
-    /// What is in the namespace; None if that is gone, or cannot be read.
+    pub list: Option<Rc<NetworkList>>,
+    /// Its namespace, which is not kept open: there may be more than this process may open. None if
+    /// that is gone, cannot be opened, or is the host's.
+    pub id: Option<NetnsId>,
+    /// Whether its path leads to a namespace of the host.
+    pub is_in_host: bool,
+    /// What is in the namespace; None if that is gone, cannot be read, or is the host's.
     pub inside: Option<Inside>,
 }
 
@@ -36,23 +43,35 @@ pub struct Inside {
     pub routes: Vec<FoundRoute>,
 }
 
-/// The recorded attachments that were asked for. Fails if the name stands for several containers.
-pub fn recorded(request: &Request<'_>) -> Result<Vec<Recorded>> {
-    let caches = find::caches(&request.cache)?;
+/// The recorded attachments that were asked for, and all others. Fails if the name stands for
+/// several containers.
+pub fn recorded(request: &Request<'_>) -> Result<(Vec<Recorded>, Vec<Recorded>)> {
+    let all = find::recorded(&find::caches(&request.cache)?)?;
     if request.subject.is_empty() {
-        find::recorded(&caches)
-    } else {
-        find::of_container(&caches, &request.subject)
+        return Ok((all, vec![]));
     }
+    let name = Name::parse(&request.subject)?;
+    let asked = name.only_of(all.iter().collect(), |recorded: &&Recorded| Some(&recorded.at))?;
+    let files: Vec<PathBuf> = asked.into_iter().map(|it| it.found.file.clone()).collect();
+    Ok(all.into_iter().partition(|recorded| files.contains(&recorded.found.file)))
+}
+
+/// The bridge of a configuration without one.
+const USUAL_BRIDGE: &str = "cni0";
+
+/// The name of the bridge that the plugin connects containers to, if it does.
+pub fn bridge_of(plugin: &PluginConfig) -> Option<&str> {
+    let named = plugin.value.get("bridge").and_then(Value::as_str);
+    let bridge = named.filter(|name| !name.is_empty()).unwrap_or(USUAL_BRIDGE);
+    (plugin.kind == "bridge").then_some(bridge)
 }
 
 impl Attachment {
     /// The attachment of a record; nothing is known of its namespace yet.
-    pub fn of(recorded: Recorded, request: &Request<'_>) -> Attachment {
-        let record = recorded.found.record.as_ref().ok();
-        let result = record.and_then(result_of);
-        let list = record.and_then(|record| list_of(record, request));
-        Attachment { recorded, result, list, netns: None, inside: None }
+    pub fn of(recorded: Recorded, lists: &mut Lists<'_>) -> Attachment {
+        let result = recorded.found.record.as_ref().ok().and_then(result_of);
+        let list = lists.of(recorded.document());
+        Attachment { recorded, result, list, id: None, is_in_host: false, inside: None }
     }
 
     /// Its parameters.
@@ -91,28 +110,36 @@ impl Attachment {
         }
     }
 
-    /// Opens the namespace and reads what is in it.
-    pub fn look_inside(&mut self) -> Result<()> {
+    /// The name of the bridge that it is on, if it is on one.
+    pub fn bridge(&self) -> Option<&str> {
+        bridge_of(self.list.as_ref()?.plugins.first()?)
+    }
+
+    /// Reads what is in the namespace, unless it is one of the host's.
+    pub fn look_inside(&mut self, host: &[FileId]) -> Result<()> {
         let Some(netns) = Netns::open_if_there(&self.at().netns)? else { return Ok(()) };
+        self.is_in_host = host.contains(&netns.identity()?);
+        if self.is_in_host {
+            return Ok(());
+        }
         let netlink = netns.netlink()?;
         self.inside = Some(Inside {
             links: netlink.links()?,
             addresses: netlink.all_addresses()?,
             routes: netlink.routes()?,
         });
-        self.netns = Some(netns);
+        self.id = Some(netns.id()?);
         Ok(())
+    }
+
+    /// Opens the namespace again; None if it is gone, or the path leads to another one by now.
+    pub fn open(&self) -> Result<Option<Netns>> {
+        let Some(id) = self.id else { return Ok(None) };
+        let Some(netns) = Netns::open_if_there(&self.at().netns)? else { return Ok(None) };
+        Ok(if netns.id()? == id { Some(netns) } else { None })
     }
 }
 
 fn result_of(record: &Record) -> Option<AddResult> {
     record.result.as_ref().ok()?.clone()?.into_add_result().ok()
-}
-
-/// The network of the record, with the plugins of its directory.
-fn list_of(record: &Record, request: &Request<'_>) -> Option<NetworkList> {
-    if record.document.is_empty() {
-        return None;
-    }
-    directory::of_document(record.document.clone(), &request.conf_dir).ok()
 }

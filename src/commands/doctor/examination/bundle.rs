@@ -88,13 +88,19 @@ fn write_attachment(attachment: &Attachment, bundle: &mut Bundle) {
         addresses: &inside.addresses,
         routes: &inside.routes,
     });
-    let gone = || format!("{} is gone, or cannot be read", attachment.at().netns);
+    let why = if attachment.is_in_host { "the host's own" } else { "gone, or cannot be read" };
+    let gone = || format!("{} is {why}", attachment.at().netns);
     let title = format!("container {}", attachment.at().name());
     bundle.section(&title, &inside.map_or_else(gone, |links| links.text()));
-    if let Some(netns) = &attachment.netns {
+    if let Some(rules) = rules_of(attachment).transpose() {
         let title = format!("rules of container {}", attachment.at().name());
-        bundle.section(&title, &or_problem(netns.enter(rules)));
+        bundle.section(&title, &or_problem(rules));
     }
+}
+
+/// The rules of a container; None without a namespace.
+fn rules_of(attachment: &Attachment) -> Result<Option<String>> {
+    attachment.open()?.map(|netns| netns.enter(rules)).transpose()
 }
 
 /// What a namespace has.

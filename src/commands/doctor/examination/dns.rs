@@ -35,15 +35,14 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
     let wirings = Wiring::all(node);
     let mut seen = vec![];
     for attachment in node.attachments.iter().filter(alive) {
-        let Some(netns) = &attachment.netns else { continue };
-        let Some(identity) = Reader(findings).keep(netns.identity().map(Some)) else { continue };
+        let Some(identity) = attachment.id.map(|id| id.file()) else { continue };
         let is_first = !seen.contains(&identity);
         seen.push(identity);
         let name = find::netns_name(&attachment.at().netns);
         let resolver = Reader(findings).keep(resolvers.of(identity, name));
         let mut own = wirings.iter().filter(|it| it.attachment.at().netns == attachment.at().netns);
         let is_internal = own.all(|wiring| wiring.is_internal(node));
-        let case = Case { attachment, netns, resolver, is_internal };
+        let case = Case { attachment, resolver, is_internal };
         case.examine_result(findings);
         if is_first {
             case.examine_file(findings); // one file for all interfaces of the container
@@ -54,11 +53,19 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
 /// A container with its resolver.
 struct Case<'a> {
     attachment: &'a Attachment,
-    netns: &'a Netns,
     resolver: Option<Resolver>,
     /// Whether no network of the container leads anywhere. Its runtime may still give it the
     /// nameservers of the host, as podman does.
     is_internal: bool,
+}
+
+/// Whether a nameserver can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Reachable,
+    NoRoute,
+    /// An address of a loopback where nothing listens.
+    NotServed,
 }
 
 impl Case<'_> {
@@ -68,24 +75,26 @@ impl Case<'_> {
         dns.filter_map(|server| server.parse().ok()).collect()
     }
 
-    /// Compares the nameservers of the result with the routes and with the file.
+    /// Compares the nameservers of the result with the file. Without a file, the runtime may give
+    /// them to programs in a way that is not seen from outside.
     fn examine_result(&self, findings: &mut Findings) {
         let wanted = self.wanted();
-        for server in &wanted {
-            self.examine_route(*server, "the result of ADD", findings);
-        }
         if wanted.is_empty() {
             return;
         }
         match (&self.resolver, find::netns_name(&self.attachment.at().netns)) {
-            (None, Some(name)) => {
-                let file = file_of(name);
-                let evidence = format!("{} does not exist", file.display());
-                self.add(&NO_FILE, evidence, write_command(&file, &wanted), findings);
-            }
             (Some(resolver), _) => self.examine_others(resolver, &wanted, findings),
-            (None, None) => (),
+            (None, name) => {
+                self.examine_servers(&wanted, "the result of ADD", findings);
+                name.into_iter().for_each(|name| self.add_no_file(name, &wanted, findings));
+            }
         }
+    }
+
+    fn add_no_file(&self, name: &str, wanted: &[IpAddr], findings: &mut Findings) {
+        let file = file_of(name);
+        let evidence = format!("{} does not exist", file.display());
+        self.add(&NO_FILE, evidence, write_command(&file, wanted), findings);
     }
 
     /// A runtime may choose other nameservers than the result has; in the file of `ip netns` they
@@ -107,34 +116,46 @@ impl Case<'_> {
             let evidence = format!("{file}: programs ask 127.0.0.1 instead");
             self.add(&EMPTY, evidence, self.advice(), findings);
         }
-        let wanted = self.wanted();
-        for server in &resolver.servers {
-            if server.is_loopback() {
-                self.examine_loopback(*server, &file, findings);
-            } else if !wanted.contains(server) && !self.is_internal {
-                self.examine_route(*server, &file, findings);
-            }
-        }
+        self.examine_servers(&resolver.servers, &file, findings);
     }
 
-    fn examine_route(&self, server: IpAddr, origin: &str, findings: &mut Findings) {
-        let is_missing = Reader(findings).keep(self.has_no_route(server));
-        if is_missing {
-            let evidence = format!("{server} of {origin} is not reachable by any route");
+    /// Names are resolved as long as one of the servers can be asked: without a route, or without a
+    /// listener on the loopback, the resolver asks the next one at once.
+    fn examine_servers(&self, servers: &[IpAddr], origin: &str, findings: &mut Findings) {
+        let states = Reader(findings).keep(self.states(servers));
+        if states.contains(&State::Reachable) {
+            return;
+        }
+        let of = |wanted| {
+            let all = servers.iter().zip(&states).filter(move |(_, state)| **state == wanted);
+            all.map(|(server, _)| *server).collect::<Vec<IpAddr>>()
+        };
+        if !self.is_internal {
+            self.add_no_route(&of(State::NoRoute), origin, findings);
+        }
+        self.add_not_served(&of(State::NotServed), origin, findings);
+    }
+
+    /// The state of each server; nothing if the namespace is gone by now.
+    fn states(&self, servers: &[IpAddr]) -> Result<Vec<State>> {
+        if servers.is_empty() {
+            return Ok(vec![]);
+        }
+        let Some(netns) = self.attachment.open()? else { return Ok(vec![]) };
+        servers.iter().map(|server| state(&netns, *server)).collect()
+    }
+
+    fn add_no_route(&self, servers: &[IpAddr], origin: &str, findings: &mut Findings) {
+        if !servers.is_empty() {
+            let is = if servers.len() == 1 { "is" } else { "are" };
+            let servers = listed(servers);
+            let evidence = format!("{servers} of {origin} {is} not reachable by any route");
             self.add(&NO_ROUTE, evidence, self.route_command(), findings);
         }
     }
 
-    fn has_no_route(&self, server: IpAddr) -> Result<bool> {
-        match self.netns.netlink()?.link_towards(server) {
-            Err(error) if error.is_unreachable() => Ok(true),
-            found => found.map(|_| false),
-        }
-    }
-
-    fn examine_loopback(&self, server: IpAddr, file: &str, findings: &mut Findings) {
-        let is_served = self.netns.enter(|| is_served(server, PORT));
-        if Reader(findings).keep(is_served.map(|is_served| !is_served)) {
+    fn add_not_served(&self, servers: &[IpAddr], file: &str, findings: &mut Findings) {
+        for server in servers {
             let evidence = format!(
                 "{file} has {server}, and nothing listens there: that address is the container's own"
             );
@@ -193,4 +214,15 @@ fn write_command(file: &Path, servers: &[IpAddr]) -> String {
 fn listed(servers: &[IpAddr]) -> String {
     let texts: Vec<String> = servers.iter().map(ToString::to_string).collect();
     texts.join(", ")
+}
+
+fn state(netns: &Netns, server: IpAddr) -> Result<State> {
+    if server.is_loopback() {
+        let is_served = netns.enter(|| is_served(server, PORT))?;
+        return Ok(if is_served { State::Reachable } else { State::NotServed });
+    }
+    match netns.netlink()?.link_towards(server) {
+        Err(error) if error.is_unreachable() => Ok(State::NoRoute),
+        found => found.map(|_| State::Reachable),
+    }
 }

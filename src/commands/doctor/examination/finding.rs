@@ -1,7 +1,7 @@
 //! Kinds of faults, and the findings of a run.
 
 use crate::cni::json::Value;
-use crate::error::Error;
+use crate::error::{Aspect, Error};
 
 /// How bad a fault is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,18 +102,39 @@ pub struct Finding {
     pub evidence: String,
     /// The command that repairs it, or the advice where no command can; may be empty.
     pub fix: String,
+    /// The differences of CHECK that are its consequences.
+    explains: Vec<Aspect>,
 }
 
 impl Finding {
     /// A finding without a fix.
     pub fn new(fault: &'static Fault, object: Object, evidence: impl Into<String>) -> Finding {
-        Finding { fault, object, evidence: evidence.into(), fix: String::new() }
+        Finding { fault, object, evidence: evidence.into(), fix: String::new(), explains: vec![] }
+    }
+
+    /// The same with more evidence.
+    #[must_use]
+    pub fn saying(self, more: &str) -> Finding {
+        Finding { evidence: self.evidence + more, ..self }
+    }
+
+    /// The same with the differences of CHECK that are its consequences.
+    #[must_use]
+    pub fn explaining(self, explains: impl IntoIterator<Item = Aspect>) -> Finding {
+        Finding { explains: explains.into_iter().collect(), ..self }
     }
 
     /// The same with its fix.
     #[must_use]
     pub fn fix(self, fix: impl Into<String>) -> Finding {
         Finding { fix: fix.into(), ..self }
+    }
+
+    /// Whether this is a consequence of the finding, about whichever attachment. That a setting of
+    /// the host is off is one of the finding that names the setting.
+    fn explains(&self, aspect: &Aspect) -> bool {
+        let is_named = |name: &str| self.evidence.starts_with(&format!("sysctl {name} is "));
+        self.explains.contains(aspect) || matches!(aspect, Aspect::Setting(name) if is_named(name))
     }
 
     /// The finding for programs.
@@ -140,14 +161,10 @@ impl Findings {
         self.0.push(finding);
     }
 
-    /// Adds a finding unless there is one about the same object, or an error of the node: what it
-    /// reports is a consequence of that.
-    pub fn add_unless_known(&mut self, finding: Finding) {
-        let is_of_node =
-            |it: &Finding| it.object == Object::Node && it.fault.severity == Severity::Error;
-        if !self.0.iter().any(|known| known.object == finding.object || is_of_node(known)) {
-            self.add(finding);
-        }
+    /// Whether a finding about the object, or about the node, has this as its consequence.
+    pub fn explain(&self, object: &Object, aspect: &Aspect) -> bool {
+        let is_about = |it: &&Finding| it.object == *object || it.object == Object::Node;
+        self.0.iter().filter(is_about).any(|known| known.explains(aspect))
     }
 
     /// All findings, grouped by object, those of one object by severity and code.

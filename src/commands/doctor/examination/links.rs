@@ -1,12 +1,13 @@
 //! D30x to D32x: the links between a container and the host's network.
 
-use std::collections::BTreeMap;
-
 use super::attachment::Attachment;
 use super::examination::Examination;
-use super::finding::{Fault, Finding, Findings, Object, quoted};
+use super::finding::{Fault, Finding, Findings, quoted};
 use super::node::Node;
+use super::shared::Owners;
 use super::wiring::{Wiring, attach_again};
+use crate::error::Aspect;
+use crate::net::mac::MacAddr;
 use crate::net::netlink::Link;
 
 const BRIDGE_MISSING: Fault = Fault::error("D301", "the bridge is missing");
@@ -46,13 +47,25 @@ pub const EXAMINATION: Examination = Examination {
 /// The kinds of links that are below a link of the container's.
 const ABOVE_A_LINK: [&str; 3] = ["macvlan", "ipvlan", "vlan"];
 
+/// What CHECK reports because of each fault.
+const CONSEQUENCES: [(&Fault, Aspect); 8] = [
+    (&BRIDGE_MISSING, Aspect::Bridge),
+    (&BRIDGE_DOWN, Aspect::Bridge),
+    (&INTERFACE_MISSING, Aspect::Interface),
+    (&NOT_A_PORT, Aspect::Port),
+    (&END_MISSING, Aspect::HostEnd),
+    (&END_DOWN, Aspect::HostEnd),
+    (&INTERFACE_DOWN, Aspect::Interface),
+    (&ANOTHER, Aspect::Interface),
+];
+
 fn examine(node: &Node<'_>, findings: &mut Findings) {
     let all = Wiring::all(node);
     for wiring in &all {
         let found = Examined { wiring, findings };
         found.links();
     }
-    same_macs(&all, findings);
+    same_macs(&Wiring::with_others(node), all.len(), findings);
 }
 
 struct Examined<'e, 'a> {
@@ -63,14 +76,26 @@ struct Examined<'e, 'a> {
 impl Examined<'_, '_> {
     fn add(&mut self, fault: &'static Fault, evidence: String, fix: String) {
         let object = self.wiring.attachment.object();
-        self.findings.add(Finding::new(fault, object, evidence).fix(fix));
+        let explained = self.consequences(fault);
+        self.findings.add(Finding::new(fault, object, evidence).fix(fix).explaining(explained));
+    }
+
+    /// What CHECK reports because of the fault.
+    fn consequences(&self, fault: &'static Fault) -> Vec<Aspect> {
+        let of_fault = CONSEQUENCES.iter().filter(|(cause, _)| *cause == fault);
+        let mut all: Vec<Aspect> = of_fault.map(|(_, aspect)| aspect.clone()).collect();
+        if *fault == INTERFACE_DOWN {
+            let result = self.wiring.attachment.result.iter();
+            all.extend(result.flat_map(|it| &it.routes).map(|route| Aspect::Route(route.dst)));
+        }
+        all
     }
 
     fn links(mut self) {
         self.bridge();
         self.lower();
         let Some(interface) = self.wiring.interface else { return self.no_interface() };
-        if self.is_another(interface) {
+        if self.is_another(interface) && !self.is_recorded_pair() {
             return;
         }
         if self.wiring.is_pair() && interface.kind == "veth" {
@@ -123,6 +148,15 @@ impl Examined<'_, '_> {
         true
     }
 
+    /// Whether the host's end is the recorded one, so that the interface is the container's in spite
+    /// of its hardware address.
+    fn is_recorded_pair(&self) -> bool {
+        let result = self.wiring.attachment.result.iter().flat_map(|result| &result.interfaces);
+        let mut of_host = result.filter(|interface| interface.sandbox.is_empty());
+        let Some(end) = self.wiring.below.filter(|end| end.kind == "veth") else { return false };
+        of_host.any(|interface| interface.name == end.name)
+    }
+
     fn pair(&mut self, interface: &Link) {
         let wiring = self.wiring;
         let Some(end) = wiring.below else {
@@ -161,15 +195,16 @@ impl Examined<'_, '_> {
             let fix =
                 wiring.within(&format!("ip link set {} mtu {others}", quoted(&interface.name)));
             self.add(&MTU_OF_ENDS, evidence, fix);
-        } else if let Some(bridge) = wiring.bridge.filter(|bridge| bridge.mtu < own) {
+        }
+        let carried = own.min(others);
+        if let Some(bridge) = wiring.bridge.filter(|bridge| bridge.mtu < carried) {
             let name = &bridge.name;
-            let evidence =
-                format!("bridge {name:?} has MTU {}, its port {} has {own}", bridge.mtu, end.name);
-            self.add(
-                &MTU_OF_BRIDGE,
-                evidence,
-                format!("sudo ip link set {} mtu {own}", quoted(name)),
+            let evidence = format!(
+                "bridge {name:?} has MTU {}, its port {} has {others}",
+                bridge.mtu, end.name
             );
+            let fix = format!("sudo ip link set {} mtu {carried}", quoted(name));
+            self.add(&MTU_OF_BRIDGE, evidence, fix);
         }
     }
 
@@ -189,22 +224,15 @@ fn has_mtu(attachment: &Attachment) -> bool {
 }
 
 /// Hardware addresses that two containers of one bridge have: the bridge sends packets to one of
-/// them.
-fn same_macs(all: &[Wiring<'_>], findings: &mut Findings) {
-    let mut owners: BTreeMap<(u32, &[u8]), Vec<&Wiring<'_>>> = BTreeMap::new();
-    for wiring in all {
+/// them. The first `asked` were asked for.
+fn same_macs(all: &[Wiring<'_>], asked: usize, findings: &mut Findings) {
+    let mut owners = Owners::new(asked);
+    for (number, wiring) in all.iter().enumerate() {
         if let (Some(bridge), Some(interface)) = (wiring.bridge, wiring.interface) {
-            owners.entry((bridge.index, &interface.mac)).or_default().push(wiring);
+            let is_recorded = !wiring.attachment.has_another_mac(interface);
+            owners.insert((bridge.index, &interface.mac), (number, wiring), is_recorded);
         }
     }
-    for ((_, mac), owners) in owners.into_iter().filter(|(_, owners)| owners.len() > 1) {
-        let Some(last) = owners.last() else { continue };
-        let names: Vec<String> =
-            owners.iter().map(|wiring| wiring.attachment.at().name()).collect();
-        let mac = crate::net::mac::MacAddr::new(mac);
-        let evidence = format!("{} have {mac}", names.join(" and "));
-        let object = Object::Network(last.network().to_owned());
-        let fix = attach_again(last.attachment);
-        findings.add(Finding::new(&SAME_MAC, object, evidence).fix(fix));
-    }
+    let text = |(_, mac): &(u32, &Vec<u8>)| MacAddr::new(mac).to_string();
+    findings.0.extend(owners.findings(&SAME_MAC, text));
 }

@@ -4,10 +4,13 @@ use std::path::PathBuf;
 
 use super::attachment::{self, Attachment};
 use super::finding::{Fault, Finding, Findings, Object, text_of};
+use super::lists::Lists;
+use super::others;
 use super::request::Request;
 use crate::commands::ipam::networks::{Host, Leased};
 use crate::error::Result;
 use crate::net::netlink::{Address, FoundRoute, Link, Netlink};
+use crate::net::netns;
 use crate::net::nft::Nft;
 use crate::plugin::leases::Holdings;
 use crate::runtime::directory;
@@ -69,6 +72,8 @@ pub struct Node<'a> {
     pub leases: Vec<Leases>,
     /// The recorded attachments that were asked for.
     pub attachments: Vec<Attachment>,
+    /// Beside a container that was asked for: the other attachments of its networks and bridges.
+    pub others: Vec<Attachment>,
 }
 
 impl<'a> Node<'a> {
@@ -77,6 +82,7 @@ impl<'a> Node<'a> {
     pub fn read(request: &'a Request<'a>, findings: &mut Findings) -> Result<Node<'a>> {
         let netlink = Netlink::open()?;
         let mut reader = Reader(findings);
+        let Attached { asked, others } = attachments(request, &mut reader)?;
         Ok(Node {
             links: reader.keep(netlink.links()),
             addresses: reader.keep(netlink.all_addresses()),
@@ -84,7 +90,8 @@ impl<'a> Node<'a> {
             nft: reader.keep(Nft::open_if_there()),
             networks: reader.keep(networks(request)),
             leases: leases(request, &mut reader),
-            attachments: attachments(request, &mut reader)?,
+            attachments: asked,
+            others,
             request,
             netlink,
         })
@@ -147,12 +154,22 @@ fn leases(request: &Request<'_>, reader: &mut Reader<'_>) -> Vec<Leases> {
     leased.into_iter().map(read).collect()
 }
 
+/// The attachments that were asked for, and those beside them.
+struct Attached {
+    asked: Vec<Attachment>,
+    others: Vec<Attachment>,
+}
+
 /// The attachments. A name that stands for several containers is an error.
-fn attachments(request: &Request<'_>, reader: &mut Reader<'_>) -> Result<Vec<Attachment>> {
+fn attachments(request: &Request<'_>, reader: &mut Reader<'_>) -> Result<Attached> {
     let recorded = attachment::recorded(request);
     let recorded = if request.subject.is_empty() { reader.keep(recorded) } else { recorded? };
-    let mut all: Vec<Attachment> =
-        recorded.into_iter().map(|recorded| Attachment::of(recorded, request)).collect();
-    all.iter_mut().for_each(|attachment| reader.keep(attachment.look_inside()));
-    Ok(all)
+    let (asked, rest) = recorded;
+    let host = netns::of_host()?;
+    let mut lists = Lists::new(request);
+    let mut asked: Vec<Attachment> =
+        asked.into_iter().map(|recorded| Attachment::of(recorded, &mut lists)).collect();
+    asked.iter_mut().for_each(|attachment| reader.keep(attachment.look_inside(&host)));
+    let others = others::beside(&asked, rest, &mut lists, &host);
+    Ok(Attached { asked, others })
 }

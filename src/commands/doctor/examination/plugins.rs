@@ -5,6 +5,7 @@ use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, text_of};
 use super::node::{Node, Reader};
 use super::wiring::{attach_again, sync};
+use crate::error::{Aspect, Error};
 use crate::runtime::drift::Drift;
 
 const OTHER: Fault = Fault::error("D330", "a plugin's CHECK reports a difference");
@@ -25,8 +26,8 @@ const BY_PLUGIN: [(&str, &Fault); 6] = [
     ("vrf", &VRF),
 ];
 
-/// The examination. It is the last about attachments: what an earlier one has found of the links
-/// and addresses, the first plugin's CHECK reports again.
+/// The examination. It is the last about attachments: of what the plugins' CHECK reports, the
+/// consequences of earlier findings are left out.
 pub const EXAMINATION: Examination = Examination {
     faults: || vec![&OTHER, &PORTMAP, &BANDWIDTH, &FIREWALL, &TUNING, &SBR, &VRF],
     examine,
@@ -42,8 +43,8 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
             match runtime.drifts(list, attachment.at()) {
                 Ok(all) => all.iter().for_each(|one| add(attachment, one, findings)),
                 Err(error) => {
-                    let finding = Finding::new(&OTHER, attachment.object(), text_of(&error));
-                    findings.add_unless_known(finding.fix(attach_again(attachment)));
+                    let finding = Finding::new(&OTHER, attachment.object(), "");
+                    add_other(finding.fix(attach_again(attachment)), &error, findings);
                 }
             }
         }
@@ -58,13 +59,22 @@ fn add(attachment: &Attachment, drift: &Drift, findings: &mut Findings) {
     } else {
         sync(attachment.at().key.network.as_str())
     };
-    let evidence = format!("{plugin}: {}", text_of(error));
+    let finding = Finding::new(fault.unwrap_or(&OTHER), attachment.object(), format!("{plugin}: "));
     match fault {
-        Some(fault) => {
-            findings.add(Finding::new(fault, attachment.object(), evidence).fix(fix));
-        }
-        None => {
-            findings.add_unless_known(Finding::new(&OTHER, attachment.object(), evidence).fix(fix))
-        }
+        None => add_other(finding.fix(fix), error, findings),
+        Some(_) => findings.add(finding.fix(fix).saying(&text_of(error))),
+    }
+}
+
+/// Adds the differences that no earlier finding explains.
+fn add_other(finding: Finding, error: &Error, findings: &mut Findings) {
+    let mut parts = error.clone().into_parts();
+    let is_known = |aspect: &Option<Aspect>| {
+        aspect.as_ref().is_some_and(|it| findings.explain(&finding.object, it))
+    };
+    parts.retain(|part| !is_known(&part.aspect));
+    if !parts.is_empty() {
+        let texts: Vec<String> = parts.iter().map(text_of).collect();
+        findings.add(finding.saying(&texts.join("; ")));
     }
 }

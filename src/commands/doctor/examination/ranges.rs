@@ -9,6 +9,7 @@ use super::finding::{Fault, Finding, Findings, Object, quoted};
 use super::node::{Leases, Network, Node};
 use super::wiring::{Wiring, attach_again, sync};
 use crate::cni::json::Value;
+use crate::error::Aspect;
 use crate::plugin::leases::RangeUse;
 
 const FULL: Fault = Fault::error("D520", "a range of addresses is full");
@@ -84,7 +85,7 @@ fn owner(node: &Node<'_>, wiring: &Wiring<'_>, findings: &mut Findings) {
                 Finding::new(&OF_ANOTHER, attachment.object(), evidence).fix(fix)
             }
         };
-        findings.add(finding);
+        findings.add(finding.explaining([Aspect::Lease]));
     }
 }
 

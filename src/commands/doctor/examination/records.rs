@@ -1,18 +1,21 @@
 //! D18x: what is recorded of attachments.
 
+use super::attachment::Attachment;
 use super::examination::Examination;
 use super::finding::{Fault, Finding, Findings, Object, quoted, text_of};
 use super::node::{Node, Reader};
+use super::wiring::detach;
 use crate::runtime::cache::Found;
 use crate::runtime::find;
 
 const NOT_ATTACHED: Fault = Fault::error("D180", "the container is attached to no network");
 const UNREADABLE: Fault = Fault::warning("D181", "a record cannot be read");
 const NO_RESULT: Fault = Fault::warning("D182", "a record has no result that can be read");
+const OF_HOST: Fault = Fault::error("D183", "the namespace of a record is the host's");
 
 /// The examination.
 pub const EXAMINATION: Examination =
-    Examination { faults: || vec![&NOT_ATTACHED, &UNREADABLE, &NO_RESULT], examine };
+    Examination { faults: || vec![&NOT_ATTACHED, &UNREADABLE, &NO_RESULT, &OF_HOST], examine };
 
 fn examine(node: &Node<'_>, findings: &mut Findings) {
     let subject = &node.request.subject;
@@ -33,6 +36,16 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
         );
         findings.add(Finding::new(&NO_RESULT, attachment.object(), evidence).fix(fix));
     }
+    let in_host = node.attachments.iter().filter(|attachment| attachment.is_in_host);
+    in_host.for_each(|attachment| findings.add(of_host(attachment)));
+}
+
+/// A record whose path leads to the host by now: the number of the container's process is that of
+/// another one.
+fn of_host(attachment: &Attachment) -> Finding {
+    let netns = &attachment.at().netns;
+    let evidence = format!("{netns} is a namespace of the host: the container is gone");
+    Finding::new(&OF_HOST, attachment.object(), evidence).fix(detach(attachment))
 }
 
 /// The files of all caches that are no records.

@@ -31,14 +31,13 @@ fn examine(node: &Node<'_>, findings: &mut Findings) {
 /// Whether packets from elsewhere that come in by this interface are dropped: their route back is
 /// by another one.
 fn is_dropped(attachment: &Attachment) -> Result<bool> {
-    let (Some(inside), Some(netns)) = (&attachment.inside, &attachment.netns) else {
+    let Some(inside) = &attachment.inside else { return Ok(false) };
+    if !is_default_elsewhere(inside, attachment) || has_own_routes(attachment) {
         return Ok(false);
-    };
-    if is_default_elsewhere(inside, attachment) && !has_own_routes(attachment) {
-        let ifname = attachment.at().key.ifname.as_str();
-        return netns.enter(|| is_strict(ifname));
     }
-    Ok(false)
+    let Some(netns) = attachment.open()? else { return Ok(false) };
+    let ifname = attachment.at().key.ifname.as_str();
+    netns.enter(|| is_strict(ifname))
 }
 
 /// Whether there is a default route, and none by this interface.

@@ -1,15 +1,12 @@
 //! How an attachment is connected to the host, by its record and by the kernel.
 
-use super::attachment::{Attachment, Inside};
+use super::attachment::{Attachment, Inside, bridge_of};
 use super::finding::quoted;
 use super::node::Node;
 use crate::cni::json::Value;
 use crate::net::netlink::Link;
 use crate::runtime::list::PluginConfig;
 use crate::runtime::parameters;
-
-/// The bridge of a configuration without one.
-const USUAL_BRIDGE: &str = "cni0";
 
 /// The links of an attachment that lives.
 pub struct Wiring<'a> {
@@ -31,6 +28,14 @@ impl<'a> Wiring<'a> {
     /// The wiring of every attachment with a readable namespace and network.
     pub fn all(node: &'a Node<'_>) -> Vec<Wiring<'a>> {
         node.attachments.iter().filter_map(|attachment| Wiring::of(node, attachment)).collect()
+    }
+
+    /// The same, followed by the wiring of the attachments beside those that were asked for.
+    pub fn with_others(node: &'a Node<'_>) -> Vec<Wiring<'a>> {
+        let others = node.others.iter().filter_map(|attachment| Wiring::of(node, attachment));
+        let mut all = Wiring::all(node);
+        all.extend(others);
+        all
     }
 
     fn of(node: &'a Node<'_>, attachment: &'a Attachment) -> Option<Wiring<'a>> {
@@ -60,8 +65,7 @@ impl<'a> Wiring<'a> {
 
     /// The name of its bridge, if it is on one.
     pub fn bridge_name(&self) -> Option<&'a str> {
-        let named = self.text("bridge").filter(|name| !name.is_empty());
-        self.is("bridge").then(|| named.unwrap_or(USUAL_BRIDGE))
+        bridge_of(self.plugin)
     }
 
     /// A text of the plugin's configuration.
@@ -128,15 +132,6 @@ pub fn sync(network: &str) -> String {
 /// The commands that detach a container and attach it again with the recorded arguments.
 pub fn attach_again(attachment: &Attachment) -> String {
     let at = attachment.at();
-    let key = &at.key;
-    let mut options = String::new();
-    if key.ifname.as_str() != "eth0" {
-        options += &format!(" -i {}", quoted(key.ifname.as_str()));
-    }
-    if parameters::container_id(&at.netns).ok().as_ref() != Some(&key.container_id) {
-        options += &format!(" --container-id {}", key.container_id);
-    }
-    let names = format!("{} {}{options}", key.network, quoted(&at.netns));
     let mut given = String::new();
     if !at.args.is_empty() {
         given += &format!(" --args {}", quoted(&at.joined_args()));
@@ -144,5 +139,25 @@ pub fn attach_again(attachment: &Attachment) -> String {
     if matches!(&at.capability_args, Value::Object(members) if !members.is_empty()) {
         given += &format!(" --capability-args {}", quoted(&at.capability_args.to_text()));
     }
-    format!("sudo cni-multi net del {names} && sudo cni-multi net add {names}{given}")
+    let add = format!("sudo cni-multi net add {}{given}", names(attachment));
+    format!("{} && {add}", detach(attachment))
+}
+
+/// The command that detaches a container.
+pub fn detach(attachment: &Attachment) -> String {
+    format!("sudo cni-multi net del {}", names(attachment))
+}
+
+/// The arguments that name an attachment.
+fn names(attachment: &Attachment) -> String {
+    let at = attachment.at();
+    let key = &at.key;
+    let mut names = format!("{} {}", key.network, quoted(&at.netns));
+    if key.ifname.as_str() != "eth0" {
+        names += &format!(" -i {}", quoted(key.ifname.as_str()));
+    }
+    if parameters::container_id(&at.netns).ok().as_ref() != Some(&key.container_id) {
+        names += &format!(" --container-id {}", key.container_id);
+    }
+    names
 }

@@ -16,7 +16,7 @@ use crate::cni::attachment::{Key, attachment_hash};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns, IpConfig};
 use crate::cni::valid::{Holder, Stale};
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Aspect, Code, Error, ErrorList, Result};
 use crate::plugin::leases::LeaseStore;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
@@ -206,7 +206,7 @@ fn nothing_held(key: &Key) -> Error {
         key.network.as_str(),
         key.ifname.as_str()
     );
-    Error::check(msg).with_details(details)
+    Error::check(msg).with_details(details).about(&Aspect::Lease)
 }
 
 /// Verifies that the container holds the address. An address of another plugin, or of a range that
@@ -219,6 +219,7 @@ fn verify_held(ip: IpAddr, sets: &[RangeSet], held: &[IpAddr]) -> Result<()> {
 fn not_held(ip: IpAddr, held: &[IpAddr]) -> Error {
     Error::check(format!("address {ip} of prevResult is not held by this container"))
         .with_details(format_args!("it holds {}", joined(held, ", ")))
+        .about(&Aspect::Lease)
 }
 
 /// Whether the lease has a valid owner. A lease without an interface name stays while any

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::member::Member;
 use super::{gateway, vlan};
 use crate::cni::result::{AddResult, Interface};
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::net::netlink::{Link, Netlink};
 use crate::steps::{addresses, forwarding, ipam, prev_result, spoofcheck, veth};
 
@@ -51,13 +51,14 @@ fn find_bridge(member: Member<'_>, result: &AddResult, found: &mut ErrorList) ->
     if member.conf.promisc_mode && !link.promisc {
         found.push::<()>(Err(not_promiscuous(name)));
     }
-    found.push(require_up(&link));
+    found.push(require_up(&link).map_err(|error| error.about(&Aspect::Bridge)));
     Some(link)
 }
 
 fn find_link(host: &Netlink, name: &str) -> Result<Link> {
     let found = host.find_link(name)?;
-    found.ok_or_else(|| Error::check(format!("Interface name {name} not found")))
+    let missing = || Error::check(format!("Interface name {name} not found"));
+    found.ok_or_else(|| missing().about(&Aspect::Bridge))
 }
 
 /// Verifies that the link is up.
@@ -201,7 +202,7 @@ fn no_port(reason: Error, bridge: &Link) -> Error {
 
 fn not_a_port(link: &Link, bridge: &Link) -> Error {
     let problem = format!("{:?} is not a port of bridge {:?}", link.name, bridge.name);
-    no_port(Error::check(problem), bridge)
+    no_port(Error::check(problem).about(&Aspect::Port), bridge)
 }
 
 fn verify_flag(port: &Link, flag: &str, found: bool, wanted: bool) -> Result<()> {

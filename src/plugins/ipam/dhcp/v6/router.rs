@@ -8,15 +8,14 @@ use ipnet::Ipv6Net;
 
 use super::options::{read_addresses, read_domains};
 use crate::net::mac::MacAddr;
+use crate::net::solicitation::{self, source_link_address};
 use crate::plugins::ipam::dhcp::reader::Reader;
 
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
-const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
 // options
-const SOURCE_LINK_ADDRESS: u8 = 1;
 const PREFIX_INFORMATION: u8 = 3;
 const MTU: u8 = 5;
 const ROUTE_INFORMATION: u8 = 24;
@@ -191,31 +190,13 @@ fn padded(octets: &[u8]) -> Ipv6Addr {
 
 /// A Router Solicitation.
 pub fn solicitation(mac: &MacAddr) -> Vec<u8> {
-    [&[ROUTER_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], &link_address(mac)[..]].concat()
+    [&[ROUTER_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], &source_link_address(mac)[..]].concat()
 }
 
 /// A Neighbour Solicitation that the owner of the address will answer, and the multicast group to
 /// send it to.
 pub fn probe(address: Ipv6Addr, mac: &MacAddr) -> (Vec<u8>, Ipv6Addr) {
-    let fixed = [NEIGHBOUR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0];
-    let message = [&fixed[..], &address.octets(), &link_address(mac)].concat();
-    (message, solicited_nodes(address))
-}
-
-/// The multicast group of the hosts with such an address (RFC 4291, section 2.7.1).
-fn solicited_nodes(address: Ipv6Addr) -> Ipv6Addr {
-    let mut group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0).octets();
-    group[13..].copy_from_slice(&address.octets()[13..]);
-    group.into()
-}
-
-/// The option with our link-layer address, which saves the neighbour a solicitation. Only an
-/// Ethernet address fits without padding.
-fn link_address(mac: &MacAddr) -> Vec<u8> {
-    match mac.octets() {
-        octets @ [_, _, _, _, _, _] => [&[SOURCE_LINK_ADDRESS, 1], octets].concat(),
-        _ => vec![],
-    }
+    (solicitation::message(address, Some(mac)), solicitation::group(address))
 }
 
 #[cfg(test)]

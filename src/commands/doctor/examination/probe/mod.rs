@@ -1,0 +1,210 @@
+//! D53x, with `--probe`: what answers when containers send packets to their gateways, and whether
+//! another host answers for their own addresses.
+//!
+//! [`question`] is one question with its socket, opened inside the namespace; [`round`] asks those
+//! of many containers at once. How many depends on the descriptors that this process may open.
+
+mod question;
+mod round;
+
+use std::net::IpAddr;
+
+use self::question::{Interface, Kind, Question};
+use super::examination::Examination;
+use super::finding::{Fault, Finding, Findings, quoted, text_of};
+use super::node::{Node, Reader};
+use super::wiring::{Wiring, attach_again};
+use crate::error::{Aspect, Error, Result};
+use crate::net::mac::MacAddr;
+use crate::net::netlink::{FoundRoute, Link};
+use crate::sys::limits;
+
+const SILENT: Fault =
+    Fault::error("D530", "the gateway does not answer ARP or neighbour discovery");
+const NO_ECHO: Fault = Fault::warning("D531", "the gateway does not answer a ping");
+const NOT_SENT: Fault = Fault::error("D532", "the container cannot send packets");
+const WRONG_MAC: Fault =
+    Fault::error("D533", "the container has a wrong hardware address of its gateway");
+const DUPLICATE: Fault = Fault::error("D534", "another host has the container's address");
+
+/// The examination.
+pub const EXAMINATION: Examination =
+    Examination { faults: || vec![&SILENT, &NO_ECHO, &NOT_SENT, &WRONG_MAC, &DUPLICATE], examine };
+
+/// The main routing table.
+const MAIN: u32 = 254;
+
+/// Descriptors that are left for everything but sockets.
+const RESERVED: usize = 24;
+
+/// The most sockets at a time, whatever the limit.
+const MOST: usize = 4096;
+
+fn examine(node: &Node<'_>, findings: &mut Findings) {
+    if !node.request.probe {
+        return;
+    }
+    let room = limits::raise_descriptors().saturating_sub(RESERVED).clamp(8, MOST);
+    let all = Wiring::all(node);
+    let mut left = all.iter().filter_map(Subject::of).peekable();
+    while left.peek().is_some() {
+        let mut batch = vec![];
+        let mut sockets = 0;
+        while let Some(subject) = left.next_if(|it| sockets == 0 || sockets + it.most() <= room) {
+            sockets += subject.most();
+            batch.push(subject);
+        }
+        probe(&mut batch, findings);
+    }
+}
+
+/// Probes for these containers at once.
+fn probe(batch: &mut [Subject<'_>], findings: &mut Findings) {
+    for subject in batch.iter_mut() {
+        if let Err(error) = subject.open() {
+            findings.add(subject.not_sent(&error));
+        }
+    }
+    let mut questions: Vec<&mut Question> =
+        batch.iter_mut().flat_map(|subject| &mut subject.questions).collect();
+    Reader(findings).keep(round::ask(&mut questions));
+    batch.iter().for_each(|subject| subject.judge(findings));
+}
+
+/// A container that is probed for.
+struct Subject<'a> {
+    wiring: &'a Wiring<'a>,
+    link: &'a Link,
+    gateways: Vec<IpAddr>,
+    questions: Vec<Question>,
+}
+
+impl<'a> Subject<'a> {
+    /// None if its interface is missing or down, which is a finding without packets, or is not the
+    /// recorded one.
+    fn of(wiring: &'a Wiring<'a>) -> Option<Subject<'a>> {
+        let link = wiring.interface.filter(|link| link.up)?;
+        let gateways = gateways(wiring, link);
+        Some(Subject { wiring, link, gateways, questions: vec![] })
+    }
+
+    fn interface(&self) -> Interface<'a> {
+        Interface { link: self.link, addresses: &self.wiring.inside.addresses }
+    }
+
+    /// The most sockets that it needs.
+    fn most(&self) -> usize {
+        2 * self.gateways.len() + self.interface().own().count()
+    }
+
+    /// Opens the sockets inside the namespace.
+    fn open(&mut self) -> Result<()> {
+        let Some(netns) = self.wiring.attachment.open()? else { return Ok(()) };
+        let (interface, gateways) = (self.interface(), &self.gateways);
+        self.questions = netns.enter(|| questions(interface, gateways))?;
+        Ok(())
+    }
+
+    fn judge(&self, findings: &mut Findings) {
+        if let Some(error) = self.questions.iter().find_map(|it| it.error.as_ref()) {
+            findings.add(self.not_sent(error));
+        }
+        for gateway in &self.gateways {
+            let is_reported =
+                findings.explain(&self.wiring.attachment.object(), &Aspect::Gateway(*gateway));
+            if !is_reported {
+                findings.0.extend(self.judge_gateway(*gateway));
+            }
+        }
+        for question in self.of_kind(Kind::Duplicate) {
+            findings.0.extend(question.answers.first().map(|mac| self.duplicate(question, mac)));
+        }
+    }
+
+    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Question> {
+        self.questions.iter().filter(move |question| question.kind == kind)
+    }
+
+    /// A gateway that answers a ping is reached, whatever else it does not answer.
+    fn judge_gateway(&self, gateway: IpAddr) -> Option<Finding> {
+        let about = |kind| self.of_kind(kind).find(|it| it.address == gateway);
+        let ping = about(Kind::Ping).filter(|ping| ping.error.is_none())?;
+        if !ping.answers.is_empty() {
+            return None;
+        }
+        match about(Kind::Gateway).map(|question| question.answers.first()) {
+            Some(None) => Some(self.silent(gateway)),
+            Some(Some(mac)) => {
+                Some(self.wrong_mac(gateway, mac).unwrap_or_else(|| self.no_echo(gateway)))
+            }
+            None => Some(self.no_echo(gateway)),
+        }
+    }
+
+    fn found(&self, fault: &'static Fault, evidence: String) -> Finding {
+        Finding::new(fault, self.wiring.attachment.object(), evidence)
+    }
+
+    fn not_sent(&self, error: &Error) -> Finding {
+        self.found(&NOT_SENT, text_of(error)).fix(attach_again(self.wiring.attachment))
+    }
+
+    fn silent(&self, gateway: IpAddr) -> Finding {
+        let what = if gateway.is_ipv4() { "ARP" } else { "neighbour discovery" };
+        let evidence = format!("{gateway} does not answer {what} on {:?}", self.link.name);
+        self.found(&SILENT, evidence).fix(self.wiring.within("ip neigh show"))
+    }
+
+    fn no_echo(&self, gateway: IpAddr) -> Finding {
+        let evidence = format!("{gateway} does not answer a ping from {:?}", self.link.name);
+        self.found(&NO_ECHO, evidence)
+            .fix("accept ICMP from the network in the gateway's input chain")
+    }
+
+    /// The finding that the container sends to another hardware address than that which has
+    /// answered for the gateway. What cannot be read is left out: the ping is a finding then.
+    fn wrong_mac(&self, gateway: IpAddr, mac: &MacAddr) -> Option<Finding> {
+        let netns = self.wiring.attachment.open().ok()??;
+        let neighbours = netns.netlink().and_then(|netlink| netlink.neighbours()).ok()?;
+        let mut of_link = neighbours.into_iter().filter(|it| it.link == self.link.index);
+        let known = of_link.find(|it| it.address == gateway && it.mac != *mac)?;
+        let lasting = if known.is_permanent { "permanently " } else { "" };
+        let evidence = format!(
+            "{gateway} answers from {mac}, and the container {lasting}sends to {}",
+            known.mac
+        );
+        let command = format!("ip neigh del {gateway} dev {}", quoted(&self.link.name));
+        Some(self.found(&WRONG_MAC, evidence).fix(self.wiring.within(&command)))
+    }
+
+    fn duplicate(&self, question: &Question, mac: &MacAddr) -> Finding {
+        let evidence = format!("{mac} answers for {} of {:?}", question.address, self.link.name);
+        self.found(&DUPLICATE, evidence).fix(attach_again(self.wiring.attachment))
+    }
+}
+
+/// The gateways of the record, and those of the default routes by the interface: a router may have
+/// advertised one.
+fn gateways(wiring: &Wiring<'_>, link: &Link) -> Vec<IpAddr> {
+    let recorded = wiring.attachment.result.iter().flat_map(|result| &result.ips);
+    let mut all: Vec<IpAddr> = recorded.filter_map(|ip| ip.gateway).collect();
+    let is_default = |route: &&FoundRoute| {
+        route.table == MAIN && route.dst.prefix_len() == 0 && route.link == Some(link.index)
+    };
+    all.extend(wiring.inside.routes.iter().filter(is_default).flat_map(|it| &it.gateways));
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The questions of one container, in whose namespace this thread is.
+fn questions(interface: Interface<'_>, gateways: &[IpAddr]) -> Result<Vec<Question>> {
+    let mut all = vec![];
+    for gateway in gateways {
+        all.extend(interface.about_gateway(*gateway)?);
+    }
+    for own in interface.own() {
+        all.extend(interface.about_own(own.net.addr())?);
+    }
+    Ok(all)
+}

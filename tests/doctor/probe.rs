@@ -1,0 +1,136 @@
+//! `--probe`: what answers the packets of containers, and who else has their addresses.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::site::{Site, bridge};
+use crate::support::netns::Container;
+use crate::support::patience;
+
+const V4: [&str; 2] = ["10.189.1.1", "10.189.1.2"];
+const V6: [&str; 2] = ["fd00:189::1", "fd00:189::2"];
+
+/// A host with a network of both families.
+fn dual() -> Site {
+    let site = Site::empty();
+    let mut plugin = bridge("pods0", "10.189.1.0/24");
+    plugin["ipam"]["ranges"] =
+        json!([[{"subnet": "10.189.1.0/24"}], [{"subnet": "fd00:189::/64"}]]);
+    plugin["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    site.configure("pods", &json!([plugin]));
+    site
+}
+
+fn probed(site: &Site, container: &Container) -> Vec<Value> {
+    site.findings(&format!("{} --probe", container.netns))
+}
+
+/// One finding with this code, which has the text, and that is found only with packets.
+#[track_caller]
+fn finds(site: &Site, container: &Container, (code, text): (&str, &str)) -> Value {
+    assert_eq!(site.codes(&container.netns), [""; 0], "without packets");
+    let findings = probed(site, container);
+    let codes: Vec<&str> = findings.iter().map(|it| it["code"].as_str().unwrap()).collect();
+    assert_eq!(codes, [code], "{findings:#?}");
+    assert!(findings[0]["evidence"].as_str().unwrap().contains(text), "{findings:#?}");
+    findings[0].clone()
+}
+
+/// Drops what asks for neighbours over IPv6.
+const DEAF: &str =
+    "nft 'add table ip6 deaf; add chain ip6 deaf input { type filter hook input priority 0; };
+    add rule ip6 deaf input icmpv6 type nd-neighbor-solicit drop'";
+
+#[test]
+fn a_healthy_network_of_both_families_answers() {
+    let site = dual();
+    let container = site.attached("pods");
+    assert_eq!(probed(&site, &container), [Value::Null; 0]);
+}
+
+#[test]
+fn a_gateway_that_is_deaf_for_neighbour_discovery_is_found() {
+    let site = dual();
+    let container = site.attached("pods");
+    site.lab.host.sh(DEAF);
+    let finding = finds(&site, &container, ("D530", V6[0]));
+    assert!(finding["evidence"].as_str().unwrap().contains("neighbour discovery"), "{finding}");
+    site.lab.host.sh("nft delete table ip6 deaf; ip link set pods0 arp off");
+    // Without ARP the host does not find the container over IPv6 either.
+    let findings = probed(&site, &container);
+    assert!(
+        findings.iter().any(|it| it["evidence"].as_str().unwrap().starts_with(V4[0])),
+        "{findings:#?}"
+    );
+}
+
+#[test]
+fn a_wrong_hardware_address_of_the_gateway_is_found_and_fixed() {
+    let site = dual();
+    let container = site.attached("pods");
+    for gateway in [V4[0], V6[0]] {
+        container.sh(&format!(
+            "ip neigh replace {gateway} lladdr 02:00:00:00:00:99 nud permanent dev eth0"
+        ));
+        let finding = finds(&site, &container, ("D533", "permanently sends to 02:00:00:00:00:99"));
+        site.fix(&finding);
+        assert_eq!(probed(&site, &container), [Value::Null; 0], "{gateway}");
+    }
+}
+
+/// Another host on the bridge, which no record knows, with this address.
+fn stranger(site: &Site, address: &str) {
+    site.lab.host.sh(&format!(
+        "ip link add dup0 type veth peer name dup1; ip link set dup0 up master pods0; ip link set dup1 netns outside;
+         ip -n outside link set dup1 up; ip -n outside addr add {address} dev dup1 $(case {address} in *:*) echo nodad; esac)"
+    ));
+}
+
+#[test]
+fn another_host_with_the_container_s_address_is_found() {
+    let site = dual();
+    let container = site.attached("pods");
+    let own = container.json("ip -j addr show dev eth0");
+    let addresses = own[0]["addr_info"].as_array().unwrap();
+    let link_local =
+        addresses.iter().find(|it| it["scope"] == "link").unwrap()["local"].as_str().unwrap();
+    for (address, prefix) in [(V4[1], 24), (V6[1], 64), (link_local, 64)] {
+        stranger(&site, &format!("{address}/{prefix}"));
+        let mac = site.lab.outside.link("dup1").unwrap()["address"].as_str().unwrap().to_owned();
+        let finding = finds(&site, &container, ("D534", &format!("answers for {address}")));
+        assert!(finding["evidence"].as_str().unwrap().starts_with(&mac), "{finding}");
+        site.lab.host.sh("ip link del dup0");
+        assert_eq!(probed(&site, &container), [Value::Null; 0], "{address}");
+    }
+}
+
+/// A host that answers for others, as routers with proxy ARP do, is a gateway.
+#[test]
+fn a_gateway_by_proxy_arp_is_healthy() {
+    let site = Site::empty();
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.189.3.2/32", "gateway": "198.51.100.2"}],
+        "routes": [{"dst": "0.0.0.0/0"}]});
+    site.configure("proxied", &json!([{"type": "ptp", "ipam": ipam}]));
+    let container = site.attached("proxied");
+    site.lab.host.sh("for end in $(ls /sys/class/net | grep ^veth); do ip addr del 198.51.100.2/32 dev $end; echo 1 >/proc/sys/net/ipv4/conf/$end/proxy_arp; done");
+    site.lab.outside.sh("ip route add 10.189.3.2 via 198.51.100.1");
+    let findings = probed(&site, &container);
+    let codes: Vec<&str> = findings.iter().map(|it| it["code"].as_str().unwrap()).collect();
+    assert!(!codes.iter().any(|code| code.starts_with("D53")), "{findings:#?}");
+}
+
+/// The time does not grow with the number of containers.
+#[test]
+fn many_containers_with_a_dead_gateway_take_the_time_of_one() {
+    const COUNT: usize = 60;
+    let site = Site::with_bridge("10.189.16.0/20");
+    let _containers: Vec<Container> = (0..COUNT).map(|_| site.attached("pods")).collect();
+    site.lab.host.sh("ip link set pods0 arp off");
+    let begin = Instant::now();
+    let codes = site.codes("--probe");
+    let time = begin.elapsed();
+    assert_eq!(codes, vec!["D530"; COUNT]);
+    eprintln!("{COUNT} containers: {time:?}");
+    assert!(time < patience(30), "{time:?}, and one after the other takes {} s", 2 * COUNT);
+}
