@@ -7,13 +7,14 @@ use super::mapping::{Forward, Protocol};
 use super::publication::Publication;
 use crate::error::warn;
 use crate::family::Family;
-use crate::net::sock_diag::{Local, SocketDiag};
+use crate::net::sock_diag::Local;
+use crate::plugin::Handles;
 use crate::sys::process::{self, Holder};
 
 /// Warns of each such process. A kernel without sock_diag, or an unanswered question, is no warning
 /// and no error: ADD does not depend on it.
-pub fn warn_of_each(ports: &Publication<'_>) {
-    let Ok(sockets) = SocketDiag::open() else { return };
+pub fn warn_of_each(handles: &Handles, ports: &Publication<'_>) {
+    let Ok(sockets) = handles.sockets() else { return };
     let mut known = vec![];
     for forward in ports.forwards.iter().filter(|forward| forward.protocol != Protocol::Sctp) {
         let Ok(Some(inode)) = sockets.receiver(&local(forward)) else { continue };
