@@ -46,7 +46,7 @@ fn places(writable: &[PathBuf]) -> Vec<PathBuf> {
     places.dedup();
     let all = places.clone();
     places.retain(|dir| !all.iter().any(|other| dir != other && dir.starts_with(other)));
-    places.retain(|dir| !is_read_only(dir));
+    places.retain(|dir| !is_read_only(dir) && dir != Path::new(RUN)); // /run is replaced as a whole
     places
 }
 

@@ -19,9 +19,11 @@ use super::operator::Operator;
 use super::{error_text, namespaces, network};
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
+use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
 use crate::net::replica::{Original, Replica};
 use crate::plugin::Entry;
+use crate::runtime::chain::Runtime;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::Parameters;
 use crate::runtime::rehearsal::Played;
@@ -78,27 +80,36 @@ impl Rehearsal<'_> {
         let at = Parameters { netns, ..self.at.clone() };
         runtime.handles.observe_listeners_of(original.host);
         let env = cast.environment(runtime.env);
-        let mut before = Facts::take(&replica, &writable)?;
+        let mut stage = runtime.staged(&env, &cast.stage);
         let mut report = Report::begin(self.list, self.at, &cast);
-        let rehearsed = runtime.staged(&env, &cast.stage).rehearse(
-            self.list,
-            &at,
-            &cast.parts,
-            &mut |plugin, played| {
-                if played == Played::Done {
-                    let after = Facts::take(&replica, &writable)?;
-                    report.add_changes(plugin, changes::between(&before, &after));
-                    before = after;
-                }
-                report.add_gap(plugin, played);
-                Ok(())
-            },
-        );
+        let look = || Facts::take(&replica, &writable);
+        let rehearsed = self.rehearse(&mut stage, (&at, &cast), &look, &mut report);
         let result = rehearsed.map_err(|error| {
             namespaces::with_those_there(runtime.explain(self.list, error), &self.at.netns)
         })?;
-        report.add_record(changes::between(&before, &Facts::take(&replica, &writable)?));
         report.print(result.as_ref(), self.operator.wants_json(), io.stdout)
+    }
+
+    /// Runs the plugins, and reports what each has changed.
+    fn rehearse(
+        &self,
+        runtime: &mut Runtime<'_>,
+        (at, cast): (&Parameters, &Cast),
+        look: &dyn Fn() -> Result<Facts>,
+        report: &mut Report<'_>,
+    ) -> Result<Option<Document>> {
+        let mut before = look()?;
+        let result = runtime.rehearse(self.list, at, &cast.parts, &mut |plugin, played| {
+            if played == Played::Done {
+                let after = look()?;
+                report.add_changes(plugin, changes::between(&before, &after));
+                before = after;
+            }
+            report.add_gap(plugin, played);
+            Ok(())
+        })?;
+        report.add_record(changes::between(&before, &look()?));
+        Ok(result)
     }
 
     /// The path of the container in the replica. One that does not exist, or is the host, stays, so
