@@ -19,6 +19,7 @@ use crate::net::iptables::Programs;
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
 use crate::net::nft::Nft;
+use crate::net::sock_diag::SocketDiag;
 use crate::repair::Repairs;
 use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
@@ -160,6 +161,7 @@ impl OperatorCommand {
 }
 
 /// A plugin's line in the registry.
+#[derive(Clone, Copy)]
 pub struct Entry {
     /// See [`Plugin::NAME`].
     pub name: &'static str,
@@ -195,6 +197,18 @@ impl Entry {
             validate: |cx| validated::<P>(cx, true)?.validate_alone(),
             repair: |cx, at, repairs| P::repair(cx, &validated::<P>(cx, false)?, at, repairs),
         }
+    }
+
+    /// An entry of this name, which a rehearsal runs in place of the plugin.
+    #[must_use]
+    pub fn named(self, name: &'static str) -> Entry {
+        Entry { name, ..self }
+    }
+
+    /// An entry that checks configurations as this one, and runs as the other.
+    #[must_use]
+    pub fn played_by(self, other: &Entry) -> Entry {
+        Entry { run: other.run, repair: other.repair, ..self }
     }
 
     /// The specification versions that the plugin supports, as owned texts.
@@ -281,6 +295,8 @@ pub struct Handles {
     nft: OnceCell<Option<Nft>>,
     iptables: Programs,
     hope_of_undo: Hope,
+    /// The namespace whose sockets are the host's, if it is not the current one.
+    listeners: OnceCell<Netns>,
 }
 
 /// Nothing is open, and the operation begins now.
@@ -300,6 +316,7 @@ impl Handles {
             nft: OnceCell::new(),
             iptables,
             hope_of_undo: Hope::default(),
+            listeners: OnceCell::new(),
         }
     }
 
@@ -379,6 +396,20 @@ impl Handles {
     /// As [`Handles::nft`], but fails without nf_tables.
     pub fn require_nft(&self) -> Result<&Nft> {
         self.nft()?.ok_or_else(|| Error::kernel("open a netfilter socket", Errno::EOPNOTSUPP))
+    }
+
+    /// From now on the sockets of this namespace are the host's: a rehearsal in a replica sees the
+    /// host's programs.
+    pub fn observe_listeners_of(&self, host: Netns) {
+        let _ = self.listeners.set(host); // once in a process
+    }
+
+    /// A socket for questions about the sockets of the host.
+    pub fn sockets(&self) -> Result<SocketDiag> {
+        match self.listeners.get() {
+            Some(host) => host.enter(SocketDiag::open),
+            None => SocketDiag::open(),
+        }
     }
 
     /// Whether undos of this operation may still wait for the lock that they take.

@@ -15,6 +15,7 @@ mod nfnetlink;
 pub mod nft;
 pub mod packet_socket;
 pub mod private;
+pub mod replica;
 pub mod sock_diag;
 pub mod solicitation;
 pub mod sysctl;

@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, setns};
 
 use super::netns::Netns;
 use super::private::leave;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, warn};
 
 /// LOOPBACK_IFINDEX of the kernel.
 const LO_INDEX: u32 = 1;
@@ -29,14 +29,19 @@ pub struct Temporary {
 impl Temporary {
     /// Makes the namespace, with `lo` up: without it a command cannot even reach its own address.
     pub fn create() -> Result<Temporary> {
-        let file = new_netns().map_err(|e| Error::io("make a network namespace", &e))?;
-        let namespace = Temporary { file };
+        let namespace = Temporary::create_bare()?;
         let netns = Netns::open(&namespace.path())?;
         let netlink = netns.netlink()?;
         if let Some(lo) = netlink.find_link_by_index(LO_INDEX)? {
             netlink.set_up(&lo)?;
         }
         Ok(namespace)
+    }
+
+    /// Makes the namespace, with `lo` down, as the kernel makes it.
+    pub fn create_bare() -> Result<Temporary> {
+        let file = new_netns().map_err(|e| Error::io("make a network namespace", &e))?;
+        Ok(Temporary { file })
     }
 
     /// Where other processes find it. The path is of an open file, and not `/proc/PID/ns/net`:
@@ -46,7 +51,8 @@ impl Temporary {
     }
 
     /// Moves this single-threaded process into the namespace and into a mount namespace of its own,
-    /// as `ip netns exec` does: /sys shows the links in there, and /etc/resolv.conf has this text.
+    /// as `ip netns exec` does: /sys shows the links in there, and /etc/resolv.conf has this text,
+    /// unless the host has no such file: it may be a dangling link.
     pub fn enter(&self, resolv_conf: Option<&str>) -> Result<()> {
         self.enter_netns().map_err(|e| Error::kernel("enter the temporary namespace", e))?;
         leave(CloneFlags::CLONE_NEWNS).map_err(|e| Error::kernel("make a mount namespace", e))?;
@@ -86,15 +92,23 @@ fn new_netns() -> io::Result<File> {
 fn replace_resolv_conf(text: &str) -> Result<()> {
     mount_on(SYS, Some("tmpfs"), SAFE)?;
     let file = format!("{SYS}/resolv.conf");
-    let bound = fs::write(&file, text).and_then(|()| Ok(bind(&file, RESOLV_CONF)?));
+    let bound = fs::write(&file, text).and_then(|()| Ok(bind_if_there(&file, RESOLV_CONF)?));
     let bound = bound.map_err(|e| Error::io(format_args!("mount on {RESOLV_CONF}"), &e));
     umount2(SYS, MntFlags::MNT_DETACH)
         .map_err(|e| Error::kernel(format_args!("unmount {SYS}"), e))?;
     bound
 }
 
-fn bind(from: &str, to: &str) -> Result<(), Errno> {
-    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+/// Mounts a file on another. Where that does not exist there is nothing to mount on, and a new file
+/// would be the host's: warn, and let the command run without.
+fn bind_if_there(from: &str, to: &str) -> Result<(), Errno> {
+    match mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>) {
+        Err(Errno::ENOENT) => {
+            warn(format_args!("{to} does not exist, so the command gets no resolver settings"));
+            Ok(())
+        }
+        bound => bound,
+    }
 }
 
 fn mount_on(dir: &str, kind: Option<&str>, flags: MsFlags) -> Result<()> {

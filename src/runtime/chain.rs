@@ -121,7 +121,7 @@ impl Runtime<'_> {
 
     /// Whether the attachment was there before this ADD. If the namespace is gone, its leftovers in
     /// the cache are nothing that an undo could delete.
-    fn was_there(&self, at: &Parameters) -> Result<bool> {
+    pub(super) fn was_there(&self, at: &Parameters) -> Result<bool> {
         match self.has_interface(at)? {
             Some(has_interface) => Ok(has_interface),
             None => self.cache.contains(&at.key),
@@ -223,7 +223,12 @@ impl Runtime<'_> {
         Ok(result)
     }
 
-    fn keep(&self, list: &NetworkList, at: &Parameters, result: &Document) -> Result<()> {
+    pub(super) fn keep(
+        &self,
+        list: &NetworkList,
+        at: &Parameters,
+        result: &Document,
+    ) -> Result<()> {
         self.cache.write(at, &list.document, result).map_err(|error| {
             error.context(format_args!("failed to set network {:?} cached result", list.name))
         })
@@ -231,7 +236,7 @@ impl Runtime<'_> {
 
     /// Runs ADD or GET of one plugin. The result is converted to the network's version, since the
     /// next plugin may refuse any other.
-    fn add_one(
+    pub(super) fn add_one(
         &mut self,
         operation: Operation<'_>,
         plugin: &PluginConfig,
@@ -429,7 +434,7 @@ fn error_of(entry: &Entry, stdout: &[u8]) -> Error {
     delegate::parse_error(Path::new(entry.name), stdout, b"", "exit status 1")
 }
 
-fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
+pub(super) fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
     error.context(format_args!("plugin {} failed ({what})", describe(plugin)))
 }
 

@@ -172,3 +172,66 @@ fn gc_takes_what_a_killed_exec_has_left() {
         before.assert_unchanged("a killed exec");
     });
 }
+
+/// The end of the command would remove what the container has.
+#[test]
+fn the_id_of_a_live_container_is_refused() {
+    with_network(|lab| {
+        let synced = synced::attach_another(lab, "--container-id mine");
+        let before = Watch::start(lab, &[&synced.container]);
+        let outcome = exec(lab, "--container-id mine -i eth1", &["true"]).run();
+        let netns = &synced.container.netns;
+        let problem = format!(
+            "--container-id: container \"mine\" is alive\n\
+             eth0 of {netns} is attached to pods; choose another id, or leave the option out\n"
+        );
+        assert_eq!((outcome.status, outcome.stderr), (125, problem));
+        before.assert_unchanged("an exec that was refused");
+        synced.container.vanish();
+        net_gc(lab);
+        assert_eq!(exec(lab, "--container-id mine", &["true"]).run().status, 0);
+    });
+}
+
+fn net_gc(lab: &Lab) {
+    let collected = synced::net(lab, "gc pods").run();
+    assert_eq!(collected.status, 0, "{collected:?}");
+}
+
+/// A new file would be the host's, so there is nothing to mount on.
+#[test]
+fn a_command_runs_with_a_dangling_resolv_conf() {
+    with_network(|lab| {
+        lab.host.sh("mount --bind /etc /etc && mount -t tmpfs none /etc && ln -s /run/nowhere/resolv.conf /etc/resolv.conf");
+        let outcome = script(lab, "cat /etc/resolv.conf 2>/dev/null || echo none");
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "none\n"), "{outcome:?}");
+        let note = "/etc/resolv.conf does not exist, so the command gets no resolver settings\n";
+        assert!(outcome.stderr.ends_with(note), "{outcome:?}");
+        lab.host.sh("test ! -e /run/nowhere");
+    });
+}
+
+/// Another process has the number of a killed one by then, and its file is another namespace.
+#[test]
+fn a_path_that_leads_to_another_namespace_now_is_gone() {
+    with_network(|lab| {
+        let (mut child, _stdout) = started(lab, "echo ready; exec sleep 600");
+        let file = lab.host.sh("ls -d /var/lib/cni/results/pods-exec-*").trim().to_owned();
+        send(&child, Signal::SIGKILL);
+        child.wait().unwrap();
+        let other = lab.container_of_process();
+        synced::net(lab, &format!("add pods {}", other.netns)).run().ok();
+        let path = other.netns.replace('/', "[/]").replace("[/]", "\\/");
+        lab.host.sh(&format!("sed -i 's/\"netns\":\"[^\"]*\"/\"netns\":\"{path}\"/' {file}"));
+        let rows = lab.host.sh(&format!("{} net ps pods", binary().display()));
+        let states: Vec<bool> = ["exec-", "cnitool-"]
+            .map(|id| rows.lines().any(|row| row.contains(id) && row.trim_end().ends_with("gone")))
+            .into();
+        assert_eq!(states, [true, false], "{rows}");
+        let collected = synced::net(lab, "gc pods").run();
+        assert!(collected.stdout.starts_with("detached pods exec-"), "{collected:?}");
+        assert!(collected.stdout.contains("\ndetached 1; "), "{collected:?}");
+        let check = synced::net(lab, &format!("check pods {}", other.netns)).run();
+        assert_eq!((check.status, check.stderr.as_str()), (0, ""));
+    });
+}

@@ -10,6 +10,7 @@ mod list;
 mod manual;
 mod names;
 mod output;
+mod plan;
 mod ps;
 mod sync;
 mod trace;

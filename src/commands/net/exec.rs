@@ -8,12 +8,15 @@ use std::process::Command;
 use super::error_text;
 use super::network;
 use super::operator::Operator;
-use crate::cni::attachment::{ContainerId, NetworkName};
+use crate::cni::attachment::{ContainerId, Key, NetworkName};
 use crate::cni::result::Dns;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::temporary::Temporary;
 use crate::plugin::Entry;
 use crate::runtime::chain::OnFailure;
+use crate::runtime::find;
+use crate::runtime::living::is_gone;
+use crate::runtime::parameters::Parameters;
 use crate::sys::child::{Child, Ended};
 use crate::sys::forwarding::Forwarding;
 use crate::sys::process::Uninterrupted;
@@ -37,6 +40,7 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     let netns = Temporary::create()?;
     let of_container = (netns.path(), operator.container_id(container_id)?);
     let at = operator.parameters_of(NetworkName::parse(&list.name)?, &list, of_container)?;
+    require_free_id(operator, &at.key)?;
     let mut runtime = operator.runtime(plugins, io.stderr)?;
     let added = runtime.add(&list, &at, OnFailure::Undo);
     let result = added.map_err(|error| runtime.explain(&list, error))?;
@@ -52,6 +56,25 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
 /// An id that no earlier attachment has: the record of one may still be there.
 fn container_id() -> Result<ContainerId> {
     ContainerId::parse(&format!("exec-{}-{:016x}", std::process::id(), Random::new().number()))
+}
+
+/// Refuses the id of a container that is alive: its leases and rules would be the command's, and
+/// the end of the command would remove them.
+fn require_free_id(operator: &Operator<'_>, key: &Key) -> Result<()> {
+    let all = find::recorded(&operator.caches()?)?;
+    let alive = all.into_iter().find(|recorded| {
+        recorded.at.key.container_id == key.container_id && !is_gone(&recorded.at.netns)
+    });
+    alive.map_or(Ok(()), |recorded| Err(taken_id(&recorded.at)))
+}
+
+fn taken_id(at: &Parameters) -> Error {
+    let Key { network, container_id, ifname } = &at.key;
+    let problem = format!("--container-id: container {:?} is alive", container_id.as_str());
+    Error::new(Code::CONFLICT, problem).with_details(format_args!(
+        "{ifname} of {} is attached to {network}; choose another id, or leave the option out",
+        at.netns
+    ))
 }
 
 fn words<'a>(operator: &Operator<'a>) -> Vec<&'a OsString> {

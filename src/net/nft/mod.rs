@@ -2,6 +2,7 @@
 //! all; lookups are by key, never of whole tables.
 
 pub mod batch;
+mod copies;
 pub mod drops;
 pub mod expr;
 mod meaning;

@@ -30,6 +30,7 @@ pub const NFTA_CHAIN_HOOK: u16 = 4;
 pub const NFTA_CHAIN_POLICY: u16 = 5;
 pub const NFTA_CHAIN_USE: u16 = 6;
 pub const NFTA_CHAIN_TYPE: u16 = 7;
+pub const NFTA_CHAIN_USERDATA: u16 = 12;
 pub const NFTA_HOOK_HOOKNUM: u16 = 1;
 pub const NFTA_HOOK_PRIORITY: u16 = 2;
 

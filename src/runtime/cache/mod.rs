@@ -13,6 +13,7 @@ use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
 use crate::plain_file::{self, LARGEST_CONFIGURATION};
 
+mod namespace;
 mod record;
 pub use record::{Found, Record};
 use record::{names_another, record_of, result_of, text_of};
@@ -38,7 +39,8 @@ impl Cache {
         Cache { dir: dir.into() }
     }
 
-    pub(super) fn dir(&self) -> &Path {
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 

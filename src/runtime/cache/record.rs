@@ -8,11 +8,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
+use super::namespace;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::decode;
 use crate::cni::json::{self, Value};
 use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
+use crate::net::netns::NetnsId;
 use crate::runtime::parameters::Parameters;
 
 /// Distinguishes such a file from the bare result that libcni 0.7 wrote under the same name.
@@ -114,7 +116,7 @@ impl Record {
     fn parameters(&self, key: Key, entry: Entry) -> Parameters {
         let netns = match entry.netns {
             none if none.is_empty() => self.sandbox(&key).unwrap_or_default(),
-            path => path,
+            path => namespace::checked(path, entry.netns_id),
         };
         let capability_args = entry.capability_args.unwrap_or(Value::Object(vec![]));
         Parameters { key, netns, args: entry.cni_args, capability_args }
@@ -167,6 +169,9 @@ struct Entry {
     network_name: Option<String>,
     #[serde(deserialize_with = "decode::or_default", skip_serializing_if = "String::is_empty")]
     netns: String,
+    /// The namespace, if its path is below /proc. libcni ignores it.
+    #[serde(deserialize_with = "decode::or_default", skip_serializing_if = "Option::is_none")]
+    netns_id: Option<NetnsId>,
     #[serde(deserialize_with = "decode::readable_items", skip_serializing_if = "Vec::is_empty")]
     cni_args: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -224,6 +229,7 @@ pub(super) fn text_of(at: &Parameters, document: &[u8], result: &Document) -> St
         config: STANDARD.encode(document),
         if_name: Some(key.ifname.to_string()),
         network_name: Some(key.network.to_string()),
+        netns_id: namespace::id_at(&netns),
         netns,
         cni_args: args,
         capability_args: Some(capability_args.sorted()).filter(has_members),

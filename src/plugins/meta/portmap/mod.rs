@@ -61,7 +61,7 @@ impl Plugin for Portmap {
             forget_flows_to_others(cx, &ports.forwards);
             Ok(())
         })?;
-        listener::warn_of_each(&ports);
+        listener::warn_of_each(handles, &ports);
         Ok(result)
     }
 
