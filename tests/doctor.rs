@@ -11,8 +11,13 @@ mod names;
 mod node;
 mod page;
 mod policy;
+mod random_rules;
+mod road;
+mod rulesets;
 mod site;
 mod speed;
+mod truth;
+mod zones;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
