@@ -114,7 +114,7 @@ fn is_possible(hook: &str, action: &str) -> bool {
 
 fn rule(chance: &mut Chance, hook: &str, has_jumps: bool) -> String {
     let mut rule = String::new();
-    for _ in 0..chance.below(3) {
+    for _ in 0..=chance.below(2) {
         rule += chance.one(&CONDITIONS);
         rule.push(' ');
     }
@@ -127,7 +127,7 @@ fn rule(chance: &mut Chance, hook: &str, has_jumps: bool) -> String {
 }
 
 fn rules(chance: &mut Chance, hook: &str, has_jumps: bool) -> String {
-    (0..chance.below(4)).map(|_| rule(chance, hook, has_jumps) + "\n").collect()
+    (0..chance.below(3)).map(|_| rule(chance, hook, has_jumps) + "\n").collect()
 }
 
 /// A table by chance.
@@ -137,7 +137,7 @@ fn table(chance: &mut Chance) -> String {
         text += &format!("chain to-{hook} {{\n{}}}\n", rules(chance, hook, false));
     }
     for (number, (hook, priority)) in CHAINS.iter().enumerate() {
-        let policy = if chance.below(6) == 0 { "drop" } else { "accept" };
+        let policy = if chance.below(14) == 0 { "drop" } else { "accept" };
         let rules = rules(chance, hook, true);
         text += &format!(
             "chain c{number} {{\ntype filter hook {hook} priority {priority}; policy {policy};\n{rules}}}\n"
