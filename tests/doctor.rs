@@ -14,9 +14,14 @@ mod node;
 mod page;
 mod policy;
 mod probe;
+mod random_rules;
+mod road;
+mod rulesets;
 pub mod site;
 mod speed;
 mod together;
+mod truth;
+mod zones;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;

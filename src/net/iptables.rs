@@ -16,6 +16,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::nft::{NfFamily, Nft};
+use super::xtables_legacy;
 use crate::deadline::Clock;
 use crate::error::{Code, Error, Result};
 use crate::family::Family;
@@ -223,10 +224,10 @@ impl Programs {
 
     fn legacy_tables(&self, family: Family) -> Result<Vec<String>> {
         match &mut *self.legacy.borrow_mut() {
-            None => legacy_tables(family),
+            None => xtables_legacy::tables(family),
             Some(kept) => match kept.get(&family) {
                 Some(tables) => Ok(tables.clone()),
-                None => Ok(kept.entry(family).or_insert(legacy_tables(family)?).clone()),
+                None => Ok(kept.entry(family).or_insert(xtables_legacy::tables(family)?).clone()),
             },
         }
     }
@@ -313,20 +314,6 @@ impl Iptables<'_> {
         match output.status.code() {
             Some(0) => Ok(Some(rules_in(&String::from_utf8_lossy(&output.stdout)))),
             Some(1) => Ok(None),
-            _ => Err(self.failed("list chain", chain, &output)),
-        }
-    }
-
-    /// Whether the chain of the kernel's has policy DROP.
-    pub fn is_dropping(&self, table: &str, chain: &str) -> Result<bool> {
-        let seconds = self.programs.seconds();
-        let output = self.run("", &["-w", &seconds, "-t", table, "-S", chain], "")?;
-        let policy = format!("-P {chain} DROP");
-        match output.status.code() {
-            Some(0) => {
-                Ok(output.stdout.split(|byte| *byte == b'\n').any(|l| l == policy.as_bytes()))
-            }
-            Some(1) => Ok(false),
             _ => Err(self.failed("list chain", chain, &output)),
         }
     }
@@ -458,20 +445,6 @@ fn with_lock_holder(error: Error) -> Error {
     match Place::at(Path::new(XTABLES_LOCK)).and_then(|lock| lock.holder()) {
         Some(holder) => error.with_details(format_args!("{holder} has {XTABLES_LOCK}")),
         None => error,
-    }
-}
-
-/// The tables of iptables-legacy, which has kernel tables of its own.
-fn legacy_tables(family: Family) -> Result<Vec<String>> {
-    let names = format!("/proc/thread-self/net/{}_tables_names", family.word());
-    match fs::read_to_string(&names) {
-        Ok(tables) => Ok(tables.lines().map(str::to_owned).collect()),
-        // No such file means no such tables. An ordinary user may not read it, and cannot have made
-        // any.
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
-            Ok(vec![])
-        }
-        Err(e) => Err(Error::io(format_args!("read {names}"), &e)),
     }
 }
 

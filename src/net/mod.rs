@@ -22,3 +22,4 @@ pub mod sysctl;
 pub mod sysfs;
 pub mod temporary;
 pub mod tuntap;
+pub mod xtables_legacy;

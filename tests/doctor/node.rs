@@ -164,6 +164,33 @@ fn both_variants_of_iptables_are_found() {
     }
     let finding = site.finds("iptables-nft -t filter -A FORWARD -j ACCEPT", "D260");
     assert_eq!(finding["severity"], "warning");
+    for empty in ["iptables-legacy -t filter -F", "iptables-nft -t filter -F"] {
+        site.lab.host.sh(empty);
+        assert_eq!(site.codes(""), [""; 0], "{empty}: a table without rules");
+        site.lab.host.sh(&empty.replace("-F", "-A FORWARD -j ACCEPT"));
+        assert_eq!(site.codes(""), ["D260"], "{empty}");
+    }
+}
+
+/// Rules of a family that no network has an address of hit nothing.
+#[test]
+fn rules_for_bridged_packets_of_an_unused_family_are_no_fault() {
+    let site = Site::with_bridge("10.180.25.0/24");
+    let switch = "/proc/sys/net/bridge/bridge-nf-call-ip6tables";
+    if !site.lab.host.try_sh(&format!("echo 1 >{switch}")).status.success() {
+        return skip("br_netfilter");
+    }
+    let policy = "nft 'add table ip6 f; add chain ip6 f c { type filter hook forward priority 0; policy drop; }'";
+    site.lab.host.sh(policy);
+    assert_eq!(site.codes(""), [""; 0], "without a container");
+    let container = site.attached("pods");
+    assert_eq!(site.codes(""), [""; 0], "with one of IPv4");
+    let mut six = bridge("six0", "fd00:180:25::/64");
+    six["ipam"]["routes"] = json!([]);
+    site.configure("six", &json!([six]));
+    assert_eq!(site.codes(""), ["D261"], "a network of IPv6 without a container");
+    site.attach("six", &container, "eth1");
+    assert_eq!(site.codes(""), ["D261"], "a container of IPv6");
 }
 
 #[test]

@@ -106,16 +106,6 @@ impl Nft {
         Ok(self.table_flags(table)?.is_some())
     }
 
-    /// As [`Nft::has_table`], for a table of another program.
-    pub fn has_named_table(&self, family: NfFamily, table: &str) -> Result<bool> {
-        let what = format_args!("find table {table:?}");
-        let name = |body: &mut Attributes| {
-            body.text(NFTA_TABLE_NAME, table);
-        };
-        let found = self.get(&Query::new(NFT_MSG_GETTABLE, family, what, name), |_| Some(()))?;
-        Ok(found.is_some())
-    }
-
     /// Whether the table exists and is not dormant (NFT_TABLE_F_DORMANT).
     pub fn is_in_force(&self, table: Table) -> Result<bool> {
         Ok(self.table_flags(table)?.is_some_and(|flags| flags & NFT_TABLE_F_DORMANT == 0))
@@ -148,6 +138,18 @@ impl Nft {
         let what = format_args!("list chains");
         let query = Query::new(NFT_MSG_GETCHAIN, family, what, |_| ());
         self.dump(&query, |attrs, list| list.extend(dropping_chain(attrs, hook)))
+    }
+
+    /// Whether a table of this name exists and has rules. It reads no further than necessary.
+    pub fn has_rules(&self, family: NfFamily, table: &str) -> Result<bool> {
+        let what = format_args!("look into table {table:?}");
+        let name = |body: &mut Attributes| {
+            body.text(NFTA_RULE_TABLE, table);
+        };
+        // Kernels that do not filter send the rules of every table.
+        Nft::dump_has(&Query::new(NFT_MSG_GETRULE, family, what, name), |attrs| {
+            attrs.is_text(NFTA_RULE_TABLE, table)
+        })
     }
 
     /// The element with this key, if it exists.

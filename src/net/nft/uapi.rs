@@ -155,12 +155,17 @@ pub const NFTA_FIB_FLAGS: u16 = 3;
 pub const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
 pub const NFTA_FIB_F_DADDR: u32 = 2;
 
+// enum nft_objref_attributes
+pub const NFTA_OBJREF_IMM_TYPE: u16 = 1;
+
 // enum nft_counter_attributes
 pub const NFTA_COUNTER_BYTES: u16 = 1;
 pub const NFTA_COUNTER_PACKETS: u16 = 2;
 
 // enum nft_target_attributes, nft_range_attributes
 pub const NFTA_TARGET_NAME: u16 = 1;
+pub const NFTA_TARGET_REV: u16 = 2;
+pub const NFTA_TARGET_INFO: u16 = 3;
 pub const NFTA_RANGE_OP: u16 = 2;
 pub const NFTA_RANGE_SREG: u16 = 1;
 pub const NFTA_RANGE_FROM_DATA: u16 = 3;
@@ -186,6 +191,7 @@ pub const NFTA_IMMEDIATE_DATA: u16 = 2;
 pub const NFTA_NAT_TYPE: u16 = 1;
 pub const NFTA_NAT_FAMILY: u16 = 2;
 pub const NFTA_NAT_REG_ADDR_MIN: u16 = 3;
+pub const NFTA_NAT_REG_ADDR_MAX: u16 = 4;
 pub const NFTA_NAT_REG_PROTO_MIN: u16 = 5;
 pub const NFT_NAT_DNAT: u32 = 1;
 

@@ -6,6 +6,7 @@
 
 mod addresses;
 mod attachment;
+mod bridged;
 mod bundle;
 mod configuration;
 mod conntrack;
@@ -13,6 +14,7 @@ mod dns;
 #[expect(clippy::module_inception, reason = "what an examination is")]
 mod examination;
 mod finding;
+mod firewalld;
 mod forwarding;
 mod kernel;
 mod leftovers;

@@ -9,6 +9,7 @@ use super::others;
 use super::request::Request;
 use crate::commands::ipam::networks::{Host, Leased};
 use crate::error::Result;
+use crate::family::Family;
 use crate::net::netlink::{Address, FoundRoute, Link, Netlink};
 use crate::net::netns;
 use crate::net::nft::Nft;
@@ -17,6 +18,9 @@ use crate::runtime::directory;
 use crate::runtime::list::NetworkList;
 
 const UNREADABLE: Fault = Fault::error("D201", "a fact cannot be read");
+
+/// The main routing table.
+const MAIN: u32 = 254;
 
 /// What gathering itself can find.
 pub const FAULTS: &[&Fault] = &[&UNREADABLE];
@@ -107,6 +111,14 @@ impl<'a> Node<'a> {
         let is_it =
             |link: &&Link| link.name == name || link.alternative_names.iter().any(|n| n == name);
         self.links.iter().find(is_it)
+    }
+
+    /// The link of the host's default route of the family; None without one, or with several links.
+    pub fn uplink(&self, family: Family) -> Option<&Link> {
+        let is_default = |route: &&FoundRoute| route.dst == family.whole() && route.table == MAIN;
+        let mut links = self.routes.iter().filter(is_default).map(|route| route.link);
+        let first = links.next()??;
+        links.all(|other| other == Some(first)).then(|| self.link(first))?
     }
 
     /// The networks that a plugin of this name belongs to.

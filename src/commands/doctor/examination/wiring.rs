@@ -3,7 +3,11 @@
 use super::attachment::{Attachment, Inside, bridge_of};
 use super::finding::quoted;
 use super::node::Node;
+use std::net::IpAddr;
+
 use crate::cni::json::Value;
+use crate::cni::result::Route;
+use crate::family::Family;
 use crate::net::netlink::Link;
 use crate::runtime::list::PluginConfig;
 use crate::runtime::parameters;
@@ -106,6 +110,39 @@ impl<'a> Wiring<'a> {
     /// The link of the host that has the gateway's addresses.
     pub fn gateway_link(&self) -> Option<&'a Link> {
         if self.is("ptp") { self.below } else { self.bridge }
+    }
+
+    /// The gateway of the container's packets to other networks, by the record of its ADD; a
+    /// process in the container may have changed its routes.
+    fn gateway(&self, family: Family) -> Option<IpAddr> {
+        let result = self.attachment.result.as_ref()?;
+        let mut ips = result.ips.iter().filter(|ip| Family::of_net(ip.address) == family);
+        let of_address = ips.find_map(|ip| ip.gateway);
+        let is_by_gateway = |route: &&Route| {
+            Family::of_net(route.dst) == family && !route.gw.is_some_and(|gw| gw.is_unspecified())
+        };
+        let mut routes: Vec<&Route> = result.routes.iter().filter(is_by_gateway).collect();
+        routes.sort_by_key(|route| route.dst.prefix_len());
+        match routes.first() {
+            Some(route) => route.gw.or(of_address),
+            None if self.is("ptp") => of_address,
+            None => None,
+        }
+    }
+
+    /// The host's link that routes the container's packets of the family to other networks; None if
+    /// the host is not their gateway. While the gateway's address is missing, it is the link that
+    /// the plugin gives the address to.
+    pub fn router(&self, node: &'a Node<'_>, family: Family) -> Option<&'a Link> {
+        let gateway = self.gateway(family).filter(|_| self.is_pair())?;
+        if self.is("ptp") {
+            return self.below;
+        }
+        let holders = || node.addresses.iter().filter(|it| it.net.addr() == gateway);
+        let bridge = self.bridge.filter(|bridge| holders().any(|it| it.link == bridge.index));
+        let holder = bridge.or_else(|| node.link(holders().next()?.link));
+        let is_expected = self.is_routed() && !self.is_in_vlan();
+        holder.or(self.bridge.filter(|_| is_expected))
     }
 
     /// The network's name.

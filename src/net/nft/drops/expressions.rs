@@ -3,20 +3,23 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::matches::{Matches, compared, is_within};
 use super::packet::{Loaded, Packet};
+use super::scene::Scene;
 use super::set::{self, Set};
-use super::{Chain, Rule, Ruleset};
+use super::state::{Side, State};
+use super::{Chain, Hook, Rule, Ruleset};
 use crate::error::Result;
-use crate::net::netlink::attr::{Attrs, read_u16, read_u32};
+use crate::net::netlink::attr::Attrs;
 use crate::net::nft::meaning::word;
 use crate::net::nft::uapi::*;
 
 /// The bytes of a register's word.
 const WORD: usize = 4;
 /// Expressions that neither match nor decide.
-const NEUTRAL: [&str; 6] = ["counter", "log", "last", "notrack", "flow_offload", "ct_helper"];
+const NEUTRAL: [&str; 6] = ["counter", "log", "last", "flow_offload", "ct_helper", "dup"];
 /// Expressions that load, or match, something that is not decoded.
-const UNDECODED: [&str; 15] = [
+const UNDECODED: [&str; 14] = [
     "rt",
     "socket",
     "exthdr",
@@ -31,40 +34,27 @@ const UNDECODED: [&str; 15] = [
     "connlimit",
     "quota",
     "dynset",
-    "objref",
 ];
-/// Expressions that translate addresses, which ends the chain.
-const TRANSLATING: [&str; 3] = ["nat", "masq", "redir"];
-/// Targets of x_tables after which the packet goes on.
-const NEUTRAL_TARGETS: [&str; 9] =
-    ["LOG", "NFLOG", "TCPMSS", "TOS", "DSCP", "CT", "TRACE", "AUDIT", "CLASSIFY"];
-const MARKING_TARGETS: [&str; 2] = ["MARK", "CONNMARK"];
-// struct xt_conntrack_mtinfo3
-const MATCH_FLAGS: usize = 146;
-const INVERT_FLAGS: usize = 148;
-const STATE_MASK: usize = 150;
-/// XT_CONNTRACK_STATE.
-const BY_STATE: u16 = 1;
-/// The ports of struct xt_tcp that match every packet.
-const EVERY_PORT: [u8; 8] = [0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff];
-
-/// Whether the rule's conditions hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Matches {
-    Yes,
-    No,
-    Maybe,
-}
+// The kinds of stateful objects that neither match nor decide: NFT_OBJECT_COUNTER, _CT_HELPER,
+// _CT_TIMEOUT, _SECMARK and _CT_EXPECT
+const NEUTRAL_OBJECTS: [u32; 5] = [1, 3, 7, 8, 9];
 
 /// What a rule does if its conditions hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Continue,
     Accept,
-    Drop { rejects: bool },
+    Drop {
+        rejects: bool,
+    },
     Return,
     Jump(String),
     Goto(String),
+    /// An address is translated, and that ends the chain; None leaves the address as it is.
+    Translate(Side, Option<Loaded>),
+    /// One of several verdicts.
+    Undecided,
+    /// Anything else; the packet may take another way.
     Unknown,
 }
 
@@ -74,25 +64,24 @@ pub(super) struct Effect {
     pub(super) action: Action,
     /// Whether a condition compares with the packet's address or link.
     pub(super) is_specific: bool,
-    /// Whether it may have set the packet's mark.
-    pub(super) sets_mark: bool,
+    /// The mark that it has set, or may have set.
+    pub(super) mark: Option<Loaded>,
+    /// Whether it may have excluded the packet from connection tracking.
+    pub(super) may_untrack: bool,
 }
 
-/// Runs a rule of this chain on a packet with this mark.
-pub(super) fn run(
-    ruleset: &Ruleset,
-    chain: &Chain,
-    (packet, mark): (&Packet, &Loaded),
-    rule: &Rule,
-) -> Result<Effect> {
+/// Runs a rule of this chain on a packet.
+pub(super) fn run(scene: Scene<'_>, state: &State, chain: &Chain, rule: &Rule) -> Result<Effect> {
     let effect = Effect {
         matches: Matches::Yes,
         action: Action::Continue,
         is_specific: false,
-        sets_mark: false,
+        mark: None,
+        may_untrack: false,
     };
-    let mut machine =
-        Machine { ruleset, chain, packet, mark: mark.clone(), registers: HashMap::new(), effect };
+    let Scene { ruleset, packet, hook } = scene;
+    let (mark, registers) = (state.mark.clone(), HashMap::new());
+    let mut machine = Machine { ruleset, chain, packet, hook, state, mark, registers, effect };
     for (_, expression) in Attrs::of(&rule.expressions).iter() {
         machine.step(Attrs::of(expression))?;
         if machine.effect.matches == Matches::No {
@@ -102,14 +91,17 @@ pub(super) fn run(
     Ok(machine.effect)
 }
 
-struct Machine<'r> {
+pub(super) struct Machine<'r> {
     ruleset: &'r Ruleset,
     chain: &'r Chain,
-    packet: &'r Packet,
-    mark: Loaded,
+    pub(super) packet: &'r Packet,
+    pub(super) hook: Hook,
+    pub(super) state: &'r State,
+    /// The packet's mark, which the rule may have set.
+    pub(super) mark: Loaded,
     /// What was loaded, by the number of the register's first word; no entry means any value.
     registers: HashMap<u32, Loaded>,
-    effect: Effect,
+    pub(super) effect: Effect,
 }
 
 impl Machine<'_> {
@@ -119,20 +111,25 @@ impl Machine<'_> {
         match name.as_str() {
             "payload" => self.payload(of),
             "meta" => self.meta(of),
-            "ct" => self.load(of.be32(NFTA_CT_DREG), |packet| {
-                of.be32(NFTA_CT_KEY).map_or(Loaded::Unknown, |key| packet.connection(key))
-            }),
-            "fib" => self.load(of.be32(NFTA_FIB_DREG), |packet| fib(packet, of)),
+            "ct" => self.load(of.be32(NFTA_CT_DREG), self.connection(of)),
+            "fib" => self.load(of.be32(NFTA_FIB_DREG), self.fib(of)),
             "bitwise" => self.bitwise(of),
             "cmp" => self.compare(of),
             "range" => self.range(of),
             "lookup" => self.lookup(of)?,
             "immediate" => self.immediate(of),
             "match" => self.extension(of),
-            "target" => self.target(&of.text(NFTA_TARGET_NAME).unwrap_or_default()),
+            "target" => self.target(of),
             "reject" => self.effect.action = Action::Drop { rejects: true },
+            "notrack" => self.effect.may_untrack = true,
+            "nat" => self.effect.action = self.translation(of),
+            "masq" => self.effect.action = Action::Translate(Side::Source, Some(Loaded::Unknown)),
+            "redir" => {
+                self.effect.action = Action::Translate(Side::Destination, Some(Loaded::Unknown));
+            }
+            "objref" if is_neutral_object(of) => (),
+            "objref" => self.lose_track(),
             name if NEUTRAL.contains(&name) => (),
-            name if TRANSLATING.contains(&name) => self.effect.action = Action::Accept,
             name if UNDECODED.contains(&name) => self.lose_track(),
             _ => {
                 self.lose_track();
@@ -148,12 +145,8 @@ impl Machine<'_> {
         self.require(Matches::Maybe);
     }
 
-    fn require(&mut self, condition: Matches) {
-        self.effect.matches = match (self.effect.matches, condition) {
-            (Matches::No, _) | (_, Matches::No) => Matches::No,
-            (Matches::Maybe, _) | (_, Matches::Maybe) => Matches::Maybe,
-            (Matches::Yes, Matches::Yes) => Matches::Yes,
-        };
+    pub(super) fn require(&mut self, condition: Matches) {
+        self.effect.matches = self.effect.matches.and(condition);
     }
 
     /// Requires a condition about a register to hold.
@@ -164,9 +157,9 @@ impl Machine<'_> {
     }
 
     /// Loads into a register; an expression without one sets something.
-    fn load(&mut self, register: Option<u32>, value: impl FnOnce(&Packet) -> Loaded) {
+    fn load(&mut self, register: Option<u32>, value: Loaded) {
         if let Some(register) = register {
-            self.registers.insert(word(register), value(self.packet));
+            self.registers.insert(word(register), value);
         }
     }
 
@@ -176,49 +169,75 @@ impl Machine<'_> {
     }
 
     fn payload(&mut self, of: Attrs<'_>) {
-        self.load(of.be32(NFTA_PAYLOAD_DREG), |packet| {
-            let offset = of.be32(NFTA_PAYLOAD_OFFSET).unwrap_or_default() as usize;
-            let length = of.be32(NFTA_PAYLOAD_LEN).unwrap_or_default() as usize;
-            match of.be32(NFTA_PAYLOAD_BASE) {
-                Some(NFT_PAYLOAD_LL_HEADER) => packet.link_header(offset, length),
-                Some(NFT_PAYLOAD_NETWORK_HEADER) => packet.network_header(offset, length),
-                Some(NFT_PAYLOAD_TRANSPORT_HEADER) => packet.transport_header(offset, length),
-                _ => Loaded::Unknown,
+        let offset = of.be32(NFTA_PAYLOAD_OFFSET).unwrap_or_default() as usize;
+        let length = of.be32(NFTA_PAYLOAD_LEN).unwrap_or_default() as usize;
+        let packet = self.packet;
+        let loaded = match of.be32(NFTA_PAYLOAD_BASE) {
+            Some(NFT_PAYLOAD_LL_HEADER) => packet.link_header(offset, length),
+            Some(NFT_PAYLOAD_NETWORK_HEADER) => {
+                let State { source, destination, .. } = self.state;
+                packet.network_header(offset..offset + length, source, destination)
             }
-        });
+            Some(NFT_PAYLOAD_TRANSPORT_HEADER) => packet.transport_header(offset, length),
+            _ => Loaded::Unknown,
+        };
+        self.load(of.be32(NFTA_PAYLOAD_DREG), loaded);
     }
 
     fn meta(&mut self, of: Attrs<'_>) {
         let key = of.be32(NFTA_META_KEY).unwrap_or(u32::MAX);
-        let mark = self.mark.clone();
-        if of.be32(NFTA_META_SREG).is_some() && key == NFT_META_MARK {
-            self.set_mark();
+        let from = of.be32(NFTA_META_SREG);
+        if from.is_some() && key == NFT_META_MARK {
+            self.set_mark(self.register(from));
         }
-        self.load(of.be32(NFTA_META_DREG), |packet| packet.meta(key, &mark));
+        self.load(of.be32(NFTA_META_DREG), self.packet.meta(key, &self.mark));
     }
 
-    fn set_mark(&mut self) {
-        self.effect.sets_mark = true;
-        self.mark = Loaded::Unknown;
+    /// Sets the packet's mark, if the rule's conditions hold.
+    pub(super) fn set_mark(&mut self, mark: Loaded) {
+        let is_certain = self.effect.matches == Matches::Yes && mark.as_number().is_some();
+        let mark = if is_certain { mark } else { Loaded::Unknown };
+        self.mark = mark.clone();
+        self.effect.mark = Some(mark);
+    }
+
+    /// What `ct` loads.
+    fn connection(&self, of: Attrs<'_>) -> Loaded {
+        let value = match of.be32(NFTA_CT_KEY) {
+            Some(NFT_CT_STATE) => self.state.connection(),
+            Some(NFT_CT_STATUS) => self.state.status(),
+            _ => None,
+        };
+        value.map_or(Loaded::Unknown, Loaded::number)
+    }
+
+    /// What `fib` loads: the type of the destination is known.
+    fn fib(&self, of: Attrs<'_>) -> Loaded {
+        let is_type = of.be32(NFTA_FIB_RESULT) == Some(NFT_FIB_RESULT_ADDRTYPE);
+        let is_of_destination = of.be32(NFTA_FIB_FLAGS) == Some(NFTA_FIB_F_DADDR);
+        let known = self.type_of_destination().filter(|_| is_type && is_of_destination);
+        known.map_or(Loaded::Unknown, Loaded::number)
+    }
+
+    /// What `nat` does. Without an address it translates the port alone.
+    fn translation(&self, of: Attrs<'_>) -> Action {
+        let is_of_destination = of.be32(NFTA_NAT_TYPE) == Some(NFT_NAT_DNAT);
+        let side = if is_of_destination { Side::Destination } else { Side::Source };
+        let least = of.be32(NFTA_NAT_REG_ADDR_MIN);
+        let most = of.be32(NFTA_NAT_REG_ADDR_MAX).or(least);
+        let is_one = self.register(least) == self.register(most);
+        let address = least.map(|_| if is_one { self.register(least) } else { Loaded::Unknown });
+        Action::Translate(side, address)
     }
 
     fn bitwise(&mut self, of: Attrs<'_>) {
         let op = of.be32(NFTA_BITWISE_OP).unwrap_or(NFT_BITWISE_MASK_XOR);
         let mask = of.value(NFTA_BITWISE_MASK).filter(|_| op == NFT_BITWISE_MASK_XOR);
-        let (Some(mask), Some(xor)) = (mask, of.value(NFTA_BITWISE_XOR)) else {
-            return self.load(of.be32(NFTA_BITWISE_DREG), |_| Loaded::Unknown);
+        let loaded = match (mask, of.value(NFTA_BITWISE_XOR)) {
+            (Some(mask), Some(xor)) => self.register(of.be32(NFTA_BITWISE_SREG)).masked(mask, xor),
+            _ => Loaded::Unknown,
         };
-        let is_zero = mask.iter().all(|byte| *byte == 0);
-        let masked = match self.register(of.be32(NFTA_BITWISE_SREG)) {
-            Loaded::Known(bytes, is_of_packet) => {
-                let bits = bytes.iter().zip(mask).zip(xor);
-                let bytes = bits.map(|((byte, mask), xor)| byte & mask ^ xor).collect();
-                Loaded::Known(bytes, is_of_packet && !is_zero)
-            }
-            _ if is_zero => Loaded::Known(xor.to_vec(), false),
-            loaded => loaded,
-        };
-        self.load(of.be32(NFTA_BITWISE_DREG), |_| masked);
+        self.load(of.be32(NFTA_BITWISE_DREG), loaded);
     }
 
     fn compare(&mut self, of: Attrs<'_>) {
@@ -236,13 +255,7 @@ impl Machine<'_> {
         let loaded = self.register(of.be32(NFTA_RANGE_SREG));
         let from = of.value(NFTA_RANGE_FROM_DATA).unwrap_or_default();
         let to = of.value(NFTA_RANGE_TO_DATA).unwrap_or_default();
-        let is_within = match &loaded {
-            Loaded::Known(bytes, _) if bytes.len() == from.len() => {
-                Matches::of(from <= &bytes[..] && &bytes[..] <= to)
-            }
-            Loaded::Unnamed(_) => Matches::No,
-            _ => Matches::Maybe,
-        };
+        let is_within = is_within(&loaded, from, to);
         let is_inverted = of.be32(NFTA_RANGE_OP) == Some(NFT_CMP_NEQ);
         self.require_about(&loaded, is_within.inverted_if(is_inverted));
     }
@@ -251,10 +264,9 @@ impl Machine<'_> {
         let data = of.within(NFTA_IMMEDIATE_DATA);
         match of.be32(NFTA_IMMEDIATE_DREG) {
             Some(NFT_REG_VERDICT) => self.effect.action = action(data.within(NFTA_DATA_VERDICT)),
-            register => self.load(register, |_| {
-                let value = data.bytes(NFTA_DATA_VALUE).unwrap_or_default();
-                Loaded::Known(value.to_vec(), false)
-            }),
+            register => {
+                self.load(register, Loaded::of(data.bytes(NFTA_DATA_VALUE).unwrap_or_default()));
+            }
         }
     }
 
@@ -278,11 +290,11 @@ impl Machine<'_> {
             Some(NFT_REG_VERDICT) if found == Matches::Yes => {
                 self.effect.action = action(data.within(NFTA_DATA_VERDICT));
             }
-            Some(NFT_REG_VERDICT) => self.effect.action = Action::Unknown,
-            register => self.load(register, |_| match data.bytes(NFTA_DATA_VALUE) {
-                Some(value) => Loaded::Known(value.to_vec(), false),
-                None => Loaded::Unknown,
-            }),
+            Some(NFT_REG_VERDICT) => self.effect.action = Action::Undecided,
+            register => {
+                let value = data.bytes(NFTA_DATA_VALUE);
+                self.load(register, value.map_or(Loaded::Unknown, Loaded::of));
+            }
         }
         Ok(())
     }
@@ -290,11 +302,12 @@ impl Machine<'_> {
     /// The set of this name in the chain's table.
     fn set(&self, name: &str) -> Result<Option<Rc<Set>>> {
         let Chain { family, table, .. } = self.chain;
-        let place = ((*family as u8, table.clone()), name.to_owned());
+        let Some(nft) = &self.ruleset.nft else { return Ok(None) };
+        let place = (self.chain.table_name(), name.to_owned());
         if let Some(known) = self.ruleset.sets.borrow().get(&place) {
             return Ok(Some(Rc::clone(known)));
         }
-        let read = set::read(&self.ruleset.nft, (*family, table), name)?.map(Rc::new);
+        let read = set::read(nft, (*family, table), name)?.map(Rc::new);
         if let Some(set) = &read {
             self.ruleset.sets.borrow_mut().insert(place, Rc::clone(set));
         }
@@ -328,110 +341,11 @@ impl Machine<'_> {
         bytes.truncate(length);
         if is_unnamed { Loaded::Unnamed(length) } else { Loaded::Known(bytes, is_of_packet) }
     }
-
-    /// A match of x_tables.
-    fn extension(&mut self, of: Attrs<'_>) {
-        let info = of.bytes(NFTA_MATCH_INFO).unwrap_or_default();
-        let name = of.text(NFTA_MATCH_NAME).unwrap_or_default();
-        let condition = match (name.as_str(), of.be32(NFTA_MATCH_REV).unwrap_or_default()) {
-            ("comment", _) => Matches::Yes,
-            ("conntrack", 3) => self.by_conntrack(info),
-            ("state", 0) => read_u32(info, 0)
-                .map_or(Matches::Maybe, |mask| Matches::of(mask & self.packet.state() != 0)),
-            ("mark", 1) => self.by_mark(info),
-            ("tcp", 0) => by_ports(info),
-            ("udp" | "icmp" | "icmp6" | "sctp", _) => Matches::No,
-            _ => Matches::Maybe,
-        };
-        self.require(condition);
-    }
-
-    fn by_conntrack(&self, info: &[u8]) -> Matches {
-        let field = |at| read_u16(info, at);
-        match (field(MATCH_FLAGS), field(INVERT_FLAGS), field(STATE_MASK)) {
-            (Some(BY_STATE), Some(inverted), Some(mask)) => {
-                Matches::of(u32::from(mask) & self.packet.state() != 0)
-                    .inverted_if(inverted & BY_STATE != 0)
-            }
-            _ => Matches::Maybe,
-        }
-    }
-
-    /// struct xt_mark_mtinfo1: mark, mask, inversion.
-    fn by_mark(&self, info: &[u8]) -> Matches {
-        match (&self.mark, read_u32(info, 0), read_u32(info, 4), info.get(8)) {
-            (Loaded::Known(..), Some(mark), Some(mask), Some(inverted)) => {
-                Matches::of(mark & mask == 0).inverted_if(*inverted != 0)
-            }
-            _ => Matches::Maybe,
-        }
-    }
-
-    /// A target of x_tables.
-    fn target(&mut self, name: &str) {
-        match name {
-            "REJECT" => self.effect.action = Action::Drop { rejects: true },
-            name if NEUTRAL_TARGETS.contains(&name) => (),
-            name if MARKING_TARGETS.contains(&name) => self.set_mark(),
-            _ => self.effect.action = Action::Unknown,
-        }
-    }
 }
 
-impl Matches {
-    fn of(holds: bool) -> Matches {
-        if holds { Matches::Yes } else { Matches::No }
-    }
-
-    fn inverted_if(self, is_inverted: bool) -> Matches {
-        match self {
-            Matches::Yes if is_inverted => Matches::No,
-            Matches::No if is_inverted => Matches::Yes,
-            condition => condition,
-        }
-    }
-}
-
-impl Set {
-    /// Whether the set has the key, and the data of its element.
-    fn find(&self, key: &Loaded) -> (Matches, Option<Vec<u8>>) {
-        match key {
-            Loaded::Unnamed(_) => (Matches::No, None),
-            Loaded::Known(key, _) => match self.data_of(key) {
-                None => (Matches::Maybe, None),
-                Some(data) => (Matches::of(data.is_some()), data),
-            },
-            Loaded::Unknown => (Matches::Maybe, None),
-        }
-    }
-}
-
-fn fib(packet: &Packet, of: Attrs<'_>) -> Loaded {
-    let is_type = of.be32(NFTA_FIB_RESULT) == Some(NFT_FIB_RESULT_ADDRTYPE);
-    let is_of_destination = of.be32(NFTA_FIB_FLAGS) == Some(NFTA_FIB_F_DADDR);
-    if is_type && is_of_destination { packet.type_of_destination() } else { Loaded::Unknown }
-}
-
-/// Whether a comparison with a value holds. A shorter value is the beginning of a link's name.
-fn compared(loaded: &Loaded, how: u32, value: &[u8]) -> Matches {
-    match (loaded, how) {
-        (Loaded::Known(bytes, _), _) if bytes.len() < value.len() => Matches::Maybe,
-        (Loaded::Known(bytes, _), how) => {
-            let bytes = &bytes[..value.len()];
-            match how {
-                NFT_CMP_EQ => Matches::of(bytes == value),
-                NFT_CMP_NEQ => Matches::of(bytes != value),
-                NFT_CMP_LT => Matches::of(bytes < value),
-                NFT_CMP_LTE => Matches::of(bytes <= value),
-                NFT_CMP_GT => Matches::of(bytes > value),
-                NFT_CMP_GTE => Matches::of(bytes >= value),
-                _ => Matches::Maybe,
-            }
-        }
-        (Loaded::Unnamed(_), NFT_CMP_EQ) => Matches::No,
-        (Loaded::Unnamed(_), NFT_CMP_NEQ) => Matches::Yes,
-        (Loaded::Unnamed(_) | Loaded::Unknown, _) => Matches::Maybe,
-    }
+/// Whether it is a counter, or another object that is named by the rule and does not match.
+fn is_neutral_object(of: Attrs<'_>) -> bool {
+    of.be32(NFTA_OBJREF_IMM_TYPE).is_some_and(|kind| NEUTRAL_OBJECTS.contains(&kind))
 }
 
 /// What a verdict does.
@@ -445,13 +359,5 @@ fn action(verdict: Attrs<'_>) -> Action {
         Some(NFT_GOTO) => Action::Goto(chain),
         Some(NFT_CONTINUE) => Action::Continue,
         _ => Action::Unknown,
-    }
-}
-
-/// struct xt_tcp: ports in the machine's byte order, options, flags and inversions.
-fn by_ports(info: &[u8]) -> Matches {
-    match (info.get(..8), info.get(8..12)) {
-        (Some(ports), Some([0, 0, 0, 0])) => Matches::of(ports == EVERY_PORT),
-        _ => Matches::Maybe,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use super::TableName;
+use super::packet::is_wide;
 use crate::error::Result;
 use crate::net::netlink::attr::Attrs;
 use crate::net::nfnetlink::NfFamily;
@@ -22,9 +23,13 @@ pub(super) type Sets = HashMap<(TableName, String), Rc<Set>>;
 pub(super) struct Set {
     /// The length of its keys, with every field of a concatenation in whole words.
     pub(super) key_length: usize,
+    /// Whether one of its ranges covers so much that any key may be in it.
+    pub(super) is_wide: bool,
     shape: Shape,
     /// The elements in the order of their keys.
     elements: BTreeMap<Vec<u8>, Element>,
+    /// The data of the element `*`, which has all keys that no other has.
+    catch_all: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +58,14 @@ impl Set {
             Shape::Keys => self.elements.get(key),
             Shape::Ranges => self.elements.range(..=key.to_vec()).next_back().map(|(_, last)| last),
         };
-        Some(found.filter(|element| !element.ends_range).map(|element| element.data.clone()))
+        let found = found.filter(|element| !element.ends_range);
+        Some(found.map(|element| element.data.clone()).or(self.catch_all.clone()))
+    }
+
+    /// As [`Set::data_of`], for a key that no element has.
+    #[expect(clippy::option_option, reason = "not decoded, and not found, are two answers")]
+    pub(super) fn data_of_others(&self) -> Option<Option<Vec<u8>>> {
+        (self.shape != Shape::Undecoded).then(|| self.catch_all.clone())
     }
 }
 
@@ -68,11 +80,13 @@ pub(super) fn read(nft: &Nft, table: (NfFamily, &str), name: &str) -> Result<Opt
     let head =
         nft.get(&query, |attrs| Some((shape(attrs), attrs.be32(NFTA_SET_KEY_LEN)? as usize)))?;
     let Some((shape, key_length)) = head else { return Ok(None) };
-    let elements = match shape {
-        Shape::Undecoded => BTreeMap::new(),
-        Shape::Keys | Shape::Ranges => elements(nft, table, name)?,
-    };
-    Ok(Some(Set { key_length, shape, elements }))
+    let mut set =
+        Set { key_length, is_wide: false, shape, elements: BTreeMap::new(), catch_all: None };
+    if shape != Shape::Undecoded {
+        elements(nft, table, name)?.into_iter().for_each(|element| set.add(element));
+        set.is_wide = shape == Shape::Ranges && set.has_wide_range();
+    }
+    Ok(Some(set))
 }
 
 fn shape(attrs: Attrs<'_>) -> Shape {
@@ -85,33 +99,47 @@ fn shape(attrs: Attrs<'_>) -> Shape {
     }
 }
 
-fn elements(
-    nft: &Nft,
-    (family, table): (NfFamily, &str),
-    name: &str,
-) -> Result<BTreeMap<Vec<u8>, Element>> {
+fn elements(nft: &Nft, (family, table): (NfFamily, &str), name: &str) -> Result<Vec<Read>> {
     let what = format_args!("list set {name:?} of table {table:?}");
     let names = |body: &mut Attributes| {
         body.text(NFTA_SET_ELEM_LIST_TABLE, table).text(NFTA_SET_ELEM_LIST_SET, name);
     };
-    let all = nft.dump(&Query::new(NFT_MSG_GETSETELEM, family, what, names), |attrs, list| {
+    nft.dump(&Query::new(NFT_MSG_GETSETELEM, family, what, names), |attrs, list| {
         for (_, element) in attrs.within(NFTA_SET_ELEM_LIST_ELEMENTS).iter() {
-            list.extend(read_element(Attrs::of(element)));
+            list.push(read_element(Attrs::of(element)));
         }
-    })?;
-    let mut elements: BTreeMap<Vec<u8>, Element> = BTreeMap::new();
-    for (key, element) in all {
-        // Where one range ends and the next one begins, the key is in the second.
-        if !element.ends_range || !elements.contains_key(&key) {
-            elements.insert(key, element);
-        }
-    }
-    Ok(elements)
+    })
 }
 
-fn read_element(attrs: Attrs<'_>) -> Option<(Vec<u8>, Element)> {
+/// An element, with its key; the catch-all element has none.
+type Read = (Option<Vec<u8>>, Element);
+
+fn read_element(attrs: Attrs<'_>) -> Read {
     let flags = attrs.be32(NFTA_SET_ELEM_FLAGS).unwrap_or_default();
     let data = attrs.bytes(NFTA_SET_ELEM_DATA).unwrap_or_default().to_vec();
     let element = Element { ends_range: flags & NFT_SET_ELEM_INTERVAL_END != 0, data };
-    Some((attrs.value(NFTA_SET_ELEM_KEY)?.to_vec(), element))
+    (attrs.value(NFTA_SET_ELEM_KEY).map(<[u8]>::to_vec), element)
+}
+
+impl Set {
+    fn add(&mut self, (key, element): Read) {
+        let Some(key) = key else {
+            self.catch_all = Some(element.data);
+            return;
+        };
+        // Where one range ends and the next one begins, the key is in the second.
+        if !element.ends_range || !self.elements.contains_key(&key) {
+            self.elements.insert(key, element);
+        }
+    }
+
+    /// Whether one of the ranges is wide. A range without an end reaches to the last key.
+    fn has_wide_range(&self) -> bool {
+        let last = vec![u8::MAX; self.key_length];
+        let mut ends = self.elements.keys().skip(1).chain([&last]);
+        self.elements.iter().any(|(begin, element)| {
+            let end = ends.next().unwrap_or(&last);
+            !element.ends_range && is_wide(begin, end)
+        })
+    }
 }
