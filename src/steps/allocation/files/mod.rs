@@ -3,10 +3,14 @@
 //! A node is upgraded to this plugin and rolled back with pods running, so names, content, modes
 //! and lock are the reference's. Our addition, the [`Index`], lies beside it.
 
+pub mod check;
 pub mod index;
 pub mod lease;
 pub mod listing;
 mod lock;
+pub mod operator;
+pub mod release;
+pub mod repairing;
 
 use std::collections::HashSet;
 use std::fs;
