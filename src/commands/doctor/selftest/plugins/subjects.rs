@@ -73,7 +73,7 @@ macro_rules! ptp_and {
 }
 
 /// All plugins, in the order of `cni-multi list`.
-pub const SUBJECTS: [Subject; 18] = [
+pub const SUBJECTS: [Subject; 19] = [
     Subject {
         plugin: "bridge",
         needs: &[VETH, Need::Link("bridge")],
@@ -146,6 +146,13 @@ pub const SUBJECTS: [Subject; 18] = [
         plugin: "host-local",
         network: r#"[{"type":"ptp","ipam":{"type":"host-local",
             "ranges":[[{"subnet":"10.89.0.0/24","rangeStart":"10.89.0.77","rangeEnd":"10.89.0.77"}]]}}]"#,
+        probe: |at| has_address(at, "10.89.0.77"),
+        ..USUAL
+    },
+    Subject {
+        plugin: "cluster-local",
+        network: r#"[{"type":"ptp","ipam":{"type":"cluster-local",
+            "ranges":[[{"subnet":"10.89.0.0/24","rangeStart":"10.89.0.76","exclude":["10.89.0.76"]}]]}}]"#,
         probe: |at| has_address(at, "10.89.0.77"),
         ..USUAL
     },
