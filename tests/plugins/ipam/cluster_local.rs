@@ -237,7 +237,7 @@ fn mistakes_are_refused_and_named() {
 }
 
 #[test]
-fn status_says_that_the_machine_is_alone_and_warns_of_a_full_pool() {
+fn status_says_that_the_machine_is_alone_or_a_pool_full() {
     let data = Scratch::new();
     let net = Net::new(&data, "net", subnet("10.1.0.0/29"));
     let alone =

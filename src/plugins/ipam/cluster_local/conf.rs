@@ -83,9 +83,10 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         data_dir(cx.config)?;
         let document: Document = cx.config.decode()?;
-        let ipam = document.ipam.ok_or_else(missing)?;
-        self.sticky = sticky::read(&ipam.sticky)?;
+        let sticky = document.ipam.as_ref().map(|ipam| sticky::read(&ipam.sticky));
+        self.sticky = sticky.transpose()?.unwrap_or_default();
         self.requested = requested::addresses_beside(cx, &self.sticky.args())?;
+        let ipam = document.ipam.ok_or_else(missing)?;
         let written = written(document.runtime_config.ip_ranges, &ipam);
         self.sets = range_sets(&written)?;
         let families: Vec<Family> = self.sets.iter().filter_map(RangeSet::family).collect();

@@ -64,7 +64,7 @@ fn daemon(lab: &Lab, answers: &[(&str, Option<&str>)]) -> Vec<Value> {
 }
 
 #[test]
-fn without_the_daemon_held_blocks_serve_and_then_the_error_names_it() {
+fn held_blocks_serve_and_then_the_error_names_the_daemon() {
     for_ours("cluster-local", |lab| {
         join_cluster(lab);
         let container = lab.container();

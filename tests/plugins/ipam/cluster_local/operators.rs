@@ -42,7 +42,9 @@ fn leases_are_listed_freed_exported_and_imported() {
         std::fs::write(lab.path("/run/leases.json"), &exported).unwrap();
         assert_eq!(ipam(lab, "import /run/leases.json"), "pods: imported 1, already there 0\n");
         lab.host.sh(&format!("grep eth0 {STORE}/10.48.0.2"));
-        assert!(ipam(lab, "metrics pods").contains("10.48.0"), "the range is in the metrics");
+        let metrics = format!("NETCONFPATH=/run/net.d {} metrics", binary().display());
+        let range = r#"cni_multi_range_held{network="pods",ipam="cluster-local""#;
+        assert!(lab.host.sh(&metrics).contains(range));
     });
 }
 

@@ -67,7 +67,7 @@ fn a_missing_name_is_an_error_with_a_next_step() {
 }
 
 #[test]
-fn another_network_of_the_realm_does_not_get_the_address_of_a_name() {
+fn no_other_network_gets_the_address_of_a_name() {
     let data = Scratch::new();
     let named = Net::new(&data, "named", sticky("10.1.0.0/28", "arg:VM"));
     let plain = Net::new(&data, "plain", super::subnet("10.1.0.0/28"));
