@@ -150,13 +150,6 @@ pub const SUBJECTS: [Subject; 19] = [
         ..USUAL
     },
     Subject {
-        plugin: "cluster-local",
-        network: r#"[{"type":"ptp","ipam":{"type":"cluster-local",
-            "ranges":[[{"subnet":"10.89.0.0/24","rangeStart":"10.89.0.76","exclude":["10.89.0.76"]}]]}}]"#,
-        probe: |at| has_address(at, "10.89.0.77"),
-        ..USUAL
-    },
-    Subject {
         plugin: "static",
         network: r#"[{"type":"ptp",
             "ipam":{"type":"static","addresses":[{"address":"10.89.0.5/24","gateway":"10.89.0.1"}]}}]"#,
@@ -170,6 +163,13 @@ pub const SUBJECTS: [Subject; 19] = [
         prepare: dhcp::prepare,
         probe: |at| has_address(at, dhcp::LEASED),
         clean_up: dhcp::clean_up,
+        ..USUAL
+    },
+    Subject {
+        plugin: "cluster-local",
+        network: r#"[{"type":"ptp","ipam":{"type":"cluster-local",
+            "ranges":[[{"subnet":"10.89.0.0/24","rangeStart":"10.89.0.76","exclude":["10.89.0.76"]}]]}}]"#,
+        probe: |at| has_address(at, "10.89.0.77"),
         ..USUAL
     },
     Subject {
