@@ -1,0 +1,29 @@
+//! `cluster-local` allocates addresses of ranges that several hosts share.
+//!
+//! A node borrows blocks of addresses from the cluster's store and allocates from them with local
+//! files alone. [`block`] and [`pool`] say what can be borrowed, [`held`] is the file with what a
+//! node has borrowed, and [`engine`] is what the daemon asks of the cluster's store.
+
+mod add;
+mod alone;
+pub mod block;
+mod claims;
+mod client;
+mod conf;
+pub mod engine;
+pub mod held;
+mod import;
+mod leases;
+mod need;
+mod node;
+mod plugin;
+pub mod pool;
+mod prune;
+mod room;
+mod sizes;
+mod status;
+mod sticky;
+mod store;
+pub mod wire;
+
+pub use self::plugin::ClusterLocal;
