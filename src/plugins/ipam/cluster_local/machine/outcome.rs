@@ -1,0 +1,162 @@
+//! Outcomes of operations: what each means for the contact, and who waits for it.
+
+use super::super::block::Block;
+use super::super::engine::{Answer, Name, NodeState, OperationId, Outcome, Revision, Rival};
+use super::contact::Contact;
+use super::interface::{Line, Turn};
+use super::realm::Listed;
+use super::{At, Flight, Machine};
+
+/// Who waits for an outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The contact: the node's record.
+    Meet,
+    /// The contact: the node's record was written.
+    Register,
+    /// The sign of life.
+    Heartbeat,
+    /// The node's record and the epoch, beside a sign of life.
+    Look,
+    /// A realm, listed by the operation of this number.
+    List(Name, u64),
+    /// A watch of a realm.
+    Watch(Name),
+    /// A block.
+    Block(At),
+    /// A split of a network's block.
+    Split(Name, Block),
+    /// The want of this node in a realm.
+    Want(Name),
+    /// A note of a conflict.
+    Note(At, bool),
+    /// Nothing: it is tried again if it was not done.
+    Aside,
+}
+
+/// An outcome of an operation on blocks.
+pub enum Result {
+    /// It was done.
+    Done(Revision, Answer),
+    /// It compared and did not write.
+    Lost(Revision, Rival),
+    /// It was not done.
+    Undone,
+    /// It may have been done.
+    Unknown,
+}
+
+impl Machine {
+    pub(super) fn on_outcome(&mut self, id: OperationId, outcome: Outcome, turn: &mut Turn<'_>) {
+        let Some(Flight { purpose, floor }) = self.flights.remove(&id) else { return };
+        let result = self.judge(outcome, floor, turn);
+        match purpose {
+            Purpose::Meet => self.after_meeting(result, turn),
+            Purpose::Register => self.after_registering(result, turn),
+            Purpose::Heartbeat => self.after_heartbeat(result, turn),
+            Purpose::Look => self.after_looking(result, turn),
+            Purpose::List(realm, sent) => self.after_listing(&realm, sent, result, turn),
+            Purpose::Watch(realm) => self.after_watching(&realm, turn),
+            Purpose::Block(at) => self.on_block(&at, result, turn),
+            Purpose::Split(network, block) => self.on_split(&network, block, result),
+            Purpose::Want(realm) => self.after_wanting(&realm, result),
+            Purpose::Note(at, is_noted) => self.after_noting(&at, is_noted, result),
+            Purpose::Aside => (),
+        }
+    }
+
+    /// What an outcome means for the contact.
+    fn judge(&mut self, outcome: Outcome, floor: Revision, turn: &mut Turn<'_>) -> Result {
+        match outcome {
+            Outcome::Done { revision, answer } => {
+                self.relation.hear(turn.now, revision, floor);
+                Result::Done(revision, answer)
+            }
+            Outcome::Lost { revision, rival } => {
+                self.relation.hear(turn.now, revision, floor);
+                Result::Lost(revision, *rival)
+            }
+            Outcome::Refused { reason } => {
+                turn.log(Line::Refused(reason));
+                Result::Undone
+            }
+            Outcome::Unreachable { reason } | Outcome::Unauthenticated { reason } => {
+                self.lose_contact(&reason, turn);
+                Result::Undone
+            }
+            Outcome::Unknown { reason } => {
+                self.lose_contact(&reason, turn);
+                Result::Unknown
+            }
+            Outcome::Compacted { .. } => Result::Undone,
+        }
+    }
+
+    fn after_meeting(&mut self, result: Result, turn: &mut Turn<'_>) {
+        match result {
+            Result::Done(_, Answer::Node(state)) => self.on_met(state, turn),
+            _ => self.give_up_meeting(turn),
+        }
+    }
+
+    fn after_registering(&mut self, result: Result, turn: &mut Turn<'_>) {
+        match result {
+            Result::Done(revision, _) => self.on_registered(revision, turn),
+            // Another wrote the record, or this node did: it is read again.
+            Result::Lost(..) | Result::Undone | Result::Unknown => self.give_up_meeting(turn),
+        }
+    }
+
+    /// A refused question must not be repeated at once.
+    fn give_up_meeting(&mut self, turn: &mut Turn<'_>) {
+        if self.relation.contact == Contact::Meeting {
+            self.lose_contact("the node's record was not read or written", turn);
+        }
+    }
+
+    fn after_heartbeat(&mut self, result: Result, turn: &mut Turn<'_>) {
+        match result {
+            Result::Done(_, Answer::Lease(lease)) => self.relation.lease = Some(lease),
+            Result::Lost(..) => self.on_heartbeat_lost(turn),
+            Result::Done(..) | Result::Undone | Result::Unknown => (), // the next one is due in time
+        }
+    }
+
+    fn after_looking(&mut self, result: Result, turn: &mut Turn<'_>) {
+        if let Result::Done(_, Answer::Node(state)) = result {
+            self.on_looked(&state, turn);
+        }
+    }
+
+    fn after_listing(&mut self, realm: &Name, sent: u64, result: Result, turn: &mut Turn<'_>) {
+        let is_last = self.realms.get(realm).is_some_and(|realm| realm.asked == Some(sent));
+        if !is_last {
+            return; // it was asked for again, after a new contact
+        }
+        self.realms.entry(realm.clone()).or_default().asked = None;
+        match result {
+            Result::Done(revision, Answer::Realm(state)) => {
+                self.on_listed(realm, Listed { state, revision, sent }, turn);
+            }
+            // Verification does not go on without it.
+            _ if matches!(self.relation.contact, Contact::Verifying(_)) => {
+                self.lose_contact("the realm was not listed", turn);
+            }
+            _ => (),
+        }
+    }
+
+    /// A watch has ended: the realm is listed and watched again.
+    fn after_watching(&mut self, realm: &Name, turn: &mut Turn<'_>) {
+        let recheck = turn.after(std::time::Duration::from_secs(1));
+        let realm = self.realms.entry(realm.clone()).or_default();
+        realm.watched = false;
+        realm.recheck = Some(recheck);
+    }
+
+    /// A write compared other than the ground that this node stands on: it is met anew.
+    pub(super) fn is_other_ground(&self, node: &NodeState) -> bool {
+        let revision = node.record.as_ref().map_or(0, |record| record.revision);
+        revision != self.relation.node_revision || node.epoch != self.relation.epoch
+    }
+}

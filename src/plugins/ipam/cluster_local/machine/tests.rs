@@ -1,0 +1,1 @@
+//! Schedules that were found by the simulation, and cases of the table.
