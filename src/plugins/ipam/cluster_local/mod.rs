@@ -9,3 +9,6 @@ pub mod engine;
 pub mod held;
 pub mod machine;
 pub mod pool;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod simulation;

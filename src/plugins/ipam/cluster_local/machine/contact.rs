@@ -248,10 +248,11 @@ impl Machine {
 
     /// The node is registered: it verifies its blocks if the store may have lost them, and goes on.
     fn on_live(&mut self, turn: &mut Turn<'_>) {
+        let went_back = std::mem::take(&mut self.relation.went_back);
         let is_new_epoch = self.file.epoch != Some(self.relation.epoch);
         // A store that was never restored has no epoch, so a new node need not wait.
         let is_first_contact = self.file.epoch.is_none() && self.relation.epoch == 0;
-        if (is_new_epoch && !is_first_contact) || self.was_restored() {
+        if (is_new_epoch && !is_first_contact) || went_back {
             self.relation.settle_until = turn.now + self.setup.settle;
             turn.log(Line::Restored);
         }
@@ -261,11 +262,6 @@ impl Machine {
             self.relation.contact = Contact::Together;
         }
         self.give_sign_of_life(turn);
-    }
-
-    /// Whether the store's revisions went back.
-    fn was_restored(&mut self) -> bool {
-        std::mem::take(&mut self.relation.went_back)
     }
 
     /// All blocks are verified.

@@ -142,16 +142,19 @@ impl Machine {
             _ if matches!(self.relation.contact, Contact::Verifying(_)) => {
                 self.lose_contact("the realm was not listed", turn);
             }
-            _ => (),
+            _ => self.recheck_later(realm, turn),
         }
     }
 
-    /// A watch has ended: the realm is listed and watched again.
+    /// A watch has ended, or could not begin: the realm is listed and watched again.
     fn after_watching(&mut self, realm: &Name, turn: &mut Turn<'_>) {
+        self.realms.entry(realm.clone()).or_default().watched = false;
+        self.recheck_later(realm, turn);
+    }
+
+    fn recheck_later(&mut self, realm: &Name, turn: &mut Turn<'_>) {
         let recheck = turn.after(std::time::Duration::from_secs(1));
-        let realm = self.realms.entry(realm.clone()).or_default();
-        realm.watched = false;
-        realm.recheck = Some(recheck);
+        self.realms.entry(realm.clone()).or_default().recheck = Some(recheck);
     }
 
     /// A write compared other than the ground that this node stands on: it is met anew.

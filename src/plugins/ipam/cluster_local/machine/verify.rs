@@ -96,7 +96,7 @@ impl Machine {
         let claimed =
             found.claimed.as_ref().filter(|claimed| claimed.owner.uid == self.setup.uid)?;
         let networks = self.networks.values().filter(|network| network.realm == *realm);
-        let is_known = networks.into_iter().any(|network| network.knows(claimed.token));
+        let is_known = networks.into_iter().any(|network| network.knows(found.block, claimed.token));
         let seen = Seen { block: found.block, claimed: claimed.clone(), revision: found.revision };
         (!is_known).then_some(seen)
     }
@@ -166,11 +166,12 @@ impl Network {
         }
     }
 
-    /// Whether a claim has this token.
-    pub(super) fn knows(&self, token: Token) -> bool {
+    /// Whether the key of a block with this token belongs to something on the disk. Parts of a split share
+    /// their token.
+    pub(super) fn knows(&self, block: Block, token: Token) -> bool {
         let is_of = |tracked: &Tracked| {
-            tracked.held.token == token
-                || tracked.held.of.is_some_and(|origin| origin.token == token)
+            let origin = tracked.held.of.map(|origin| (origin.block, origin.token));
+            (tracked.held.block, tracked.held.token) == (block, token) || origin == Some((block, token))
         };
         self.blocks.values().any(is_of)
     }

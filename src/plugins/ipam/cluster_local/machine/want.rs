@@ -43,9 +43,9 @@ impl Machine {
     }
 
     fn is_unknown_claim(&self, found: &super::super::engine::Found) -> bool {
-        let token = found.claimed.as_ref().filter(|claimed| claimed.owner.uid == self.setup.uid);
-        token.is_some_and(|claimed| {
-            !self.networks.values().any(|network| network.knows(claimed.token))
+        let claimed = found.claimed.as_ref().filter(|claimed| claimed.owner.uid == self.setup.uid);
+        claimed.is_some_and(|claimed| {
+            !self.networks.values().any(|network| network.knows(found.block, claimed.token))
         })
     }
 
