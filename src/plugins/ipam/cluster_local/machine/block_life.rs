@@ -212,11 +212,12 @@ impl Machine {
         self.pause_claims(at, turn);
     }
 
-    /// It was not sent, or was refused: a claim is given up, all else is tried again.
+    /// It was not sent, or was refused: a claim is given up, all else is tried again. A claim in doubt
+    /// stays in doubt when it is the read that failed.
     fn after_refusal(&mut self, at: &At, turn: &mut Turn<'_>) {
         let due = turn.after(Duration::from_secs(1));
         self.update(at, |tracked| match tracked.held.state {
-            State::Claiming => tracked.key = Key::Absent,
+            State::Claiming if tracked.key == Key::Unsent => tracked.key = Key::Absent,
             _ => tracked.due = due,
         });
         self.pause_claims(at, turn);

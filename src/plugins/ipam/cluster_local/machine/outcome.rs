@@ -30,8 +30,8 @@ pub enum Purpose {
     Want(Name),
     /// A note of a conflict.
     Note(At, bool),
-    /// Nothing: it is tried again if it was not done.
-    Aside,
+    /// Nothing but an orphan of this realm: the realm is listed again if it was not deleted.
+    Orphan(Name),
 }
 
 /// An outcome of an operation on blocks.
@@ -61,7 +61,7 @@ impl Machine {
             Purpose::Split(network, block) => self.on_split(&network, block, result),
             Purpose::Want(realm) => self.after_wanting(&realm, result),
             Purpose::Note(at, is_noted) => self.after_noting(&at, is_noted, result),
-            Purpose::Aside => (),
+            Purpose::Orphan(realm) => self.after_orphan(&realm, result, turn),
         }
     }
 
@@ -152,8 +152,15 @@ impl Machine {
         self.recheck_later(realm, turn);
     }
 
+    /// An orphan that may still be there is found again by a list.
+    fn after_orphan(&mut self, realm: &Name, result: Result, turn: &mut Turn<'_>) {
+        if matches!(result, Result::Undone | Result::Unknown) {
+            self.recheck_later(realm, turn);
+        }
+    }
+
     fn recheck_later(&mut self, realm: &Name, turn: &mut Turn<'_>) {
-        let recheck = turn.after(std::time::Duration::from_secs(1));
+        let recheck = turn.after(std::time::Duration::from_secs(2));
         self.realms.entry(realm.clone()).or_default().recheck = Some(recheck);
     }
 

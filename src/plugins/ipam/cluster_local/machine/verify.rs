@@ -16,10 +16,10 @@ use super::outcome::Purpose;
 use super::realm::Listed;
 
 impl Machine {
-    /// Lists each realm in which this node has blocks.
+    /// Lists each realm of this node: also one without blocks may have a claim that came late.
     pub(super) fn verify(&mut self, turn: &mut Turn<'_>) {
-        let with_blocks = self.networks.values().filter(|network| !network.blocks.is_empty());
-        let realms: BTreeSet<Name> = with_blocks.map(|network| network.realm.clone()).collect();
+        let realms: BTreeSet<Name> =
+            self.networks.values().map(|network| network.realm.clone()).collect();
         for network in self.networks.values_mut() {
             network.doubt_all();
         }
@@ -80,7 +80,7 @@ impl Machine {
             if let Some(seen) = self.orphan(realm, found) {
                 turn.log(Line::Orphan(seen.block));
                 let release = Operation::Release { realm: realm.clone(), seen };
-                self.send(Purpose::Aside, release, turn);
+                self.send(Purpose::Orphan(realm.clone()), release, turn);
             }
         }
         let notes = state.notes.iter().filter(|(_, note)| note.by.uid == self.setup.uid);
@@ -88,7 +88,7 @@ impl Machine {
             notes.map(|(block, _)| *block).filter(|block| !self.notes(realm, *block)).collect();
         for block in stale {
             let note = Operation::NoteConflict { realm: realm.clone(), block, note: None };
-            self.send(Purpose::Aside, note, turn);
+            self.send(Purpose::Orphan(realm.clone()), note, turn);
         }
     }
 
@@ -96,7 +96,8 @@ impl Machine {
         let claimed =
             found.claimed.as_ref().filter(|claimed| claimed.owner.uid == self.setup.uid)?;
         let networks = self.networks.values().filter(|network| network.realm == *realm);
-        let is_known = networks.into_iter().any(|network| network.knows(found.block, claimed.token));
+        let is_known =
+            networks.into_iter().any(|network| network.knows(found.block, claimed.token));
         let seen = Seen { block: found.block, claimed: claimed.clone(), revision: found.revision };
         (!is_known).then_some(seen)
     }
@@ -171,7 +172,8 @@ impl Network {
     pub(super) fn knows(&self, block: Block, token: Token) -> bool {
         let is_of = |tracked: &Tracked| {
             let origin = tracked.held.of.map(|origin| (origin.block, origin.token));
-            (tracked.held.block, tracked.held.token) == (block, token) || origin == Some((block, token))
+            (tracked.held.block, tracked.held.token) == (block, token)
+                || origin == Some((block, token))
         };
         self.blocks.values().any(is_of)
     }

@@ -8,7 +8,7 @@
 
 mod node;
 mod schedule;
-mod store;
+pub mod store;
 mod world;
 
 use std::time::Instant;
@@ -43,7 +43,10 @@ fn simulate(kind: Kind) {
         steps += done.steps;
         served += done.served;
     }
-    assert!(served >= count, "schedules that attach nothing prove nothing: {served} ADDs in {count}");
+    assert!(
+        served >= count,
+        "schedules that attach nothing prove nothing: {served} ADDs in {count}"
+    );
     let seconds = began.elapsed().as_secs_f64();
     println!("{kind:?}: {count} schedules, {steps} steps, {served} ADDs in {seconds:.1} s");
 }

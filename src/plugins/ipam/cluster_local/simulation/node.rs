@@ -138,14 +138,19 @@ impl Node {
     /// The blocks that plugins allocate from now.
     pub fn usable(&self) -> impl Iterator<Item = &Held> {
         let is_confirmed = self.is_on && self.disk.blocks.confirmed == self.boot_id();
-        self.disk.blocks.blocks.iter().filter(move |held| is_confirmed && held.state == State::Active)
+        self.disk
+            .blocks
+            .blocks
+            .iter()
+            .filter(move |held| is_confirmed && held.state == State::Active)
     }
 
     /// A free address, as the plugin looks for one under the lock.
     pub fn free_address(&self) -> Option<IpAddr> {
         let pool = self.disk.blocks.pools.first()?;
         let mut all = self.usable().flat_map(|held| {
-            (held.block.start()..=held.block.end()).map(|number| super::super::block::address(held.block.family(), number))
+            (held.block.start()..=held.block.end())
+                .map(|number| super::super::block::address(held.block.family(), number))
         });
         all.find(|ip| pool.allocates(*ip) && !self.disk.leases.contains(ip))
     }

@@ -48,8 +48,9 @@ pub fn traced(kind: Kind, seed: u64) -> (Vec<String>, Option<String>) {
 
 /// Two to four nodes, and pools from a few single addresses to some blocks of four.
 fn world(seed: u64) -> World {
-    let (subnet, length) = [("10.1.0.0/29", 32), ("10.1.0.0/28", 30), ("10.1.0.0/28", 29), ("10.1.0.0/27", 29)]
-        [(seed % 4) as usize];
+    let (subnet, length) =
+        [("10.1.0.0/29", 32), ("10.1.0.0/28", 30), ("10.1.0.0/28", 29), ("10.1.0.0/27", 29)]
+            [(seed % 4) as usize];
     let conf = RangeConf { subnet: subnet.parse().ok(), ..RangeConf::default() };
     let set = RangeSet::new(&[conf], "ranges[0]").unwrap();
     let pool = Pool::new(&set, &[], BlockSize::Length(length)).unwrap();
@@ -200,8 +201,13 @@ fn require_no_overlap(world: &World) -> Result<(), String> {
     for (number, node) in world.nodes.iter().enumerate() {
         for other in &world.nodes[number + 1..] {
             for mine in node.usable() {
-                if let Some(theirs) = other.usable().find(|theirs| theirs.block.overlaps(mine.block)) {
-                    return Err(format!("{} uses {} and {} uses {}", node.name, mine.block, other.name, theirs.block));
+                if let Some(theirs) =
+                    other.usable().find(|theirs| theirs.block.overlaps(mine.block))
+                {
+                    return Err(format!(
+                        "{} uses {} and {} uses {}",
+                        node.name, mine.block, other.name, theirs.block
+                    ));
                 }
             }
         }
@@ -227,9 +233,13 @@ fn end_conflicts(world: &mut World) {
 fn require_reachable(world: &mut World) -> Result<(), String> {
     end_conflicts(world);
     let pool = world.nodes[0].disk.blocks.pools[0].clone();
-    let size: u64 = (0..pool.count()).filter_map(|place| pool.block(place)).map(|block| pool.allocatable(block)).sum();
+    let size: u64 = (0..pool.count())
+        .filter_map(|place| pool.block(place))
+        .map(|block| pool.allocatable(block))
+        .sum();
     let node = world.below(world.nodes.len() as u64) as usize;
-    let taken: BTreeSet<IpAddr> = world.nodes.iter().flat_map(|node| node.disk.leases.iter().copied()).collect();
+    let taken: BTreeSet<IpAddr> =
+        world.nodes.iter().flat_map(|node| node.disk.leases.iter().copied()).collect();
     for number in taken.len() as u64..size {
         let served = world.served;
         world.add(node);
@@ -263,7 +273,10 @@ fn require_nothing_left(world: &mut World) -> Result<(), String> {
     let blocks: Vec<String> = world.store.blocks.keys().map(|block| block.to_string()).collect();
     let on_disks: usize = world.nodes.iter().map(|node| node.disk.blocks.blocks.len()).sum();
     if !blocks.is_empty() || on_disks > 0 || !world.store.notes.is_empty() {
-        return Err(format!("the store still has {blocks:?}, disks have {on_disks}, notes: {:?}", world.store.notes));
+        return Err(format!(
+            "the store still has {blocks:?}, disks have {on_disks}, notes: {:?}",
+            world.store.notes
+        ));
     }
     Ok(())
 }

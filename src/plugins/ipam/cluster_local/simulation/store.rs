@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::super::block::Block;
 use super::super::engine::{
-    Answer, Change, Claimed, ConflictNote, Epoch, Found, Ground, LeaseId, Name, NodeRecord, NodeState, Operation,
-    Outcome, RealmState, Revision, Rival, Seen, Standing, Versioned, Want,
+    Answer, Change, Claimed, ConflictNote, Epoch, Found, Ground, LeaseId, Name, NodeRecord,
+    NodeState, Operation, Outcome, RealmState, Revision, Rival, Seen, Standing, Versioned, Want,
 };
 use crate::sys::clock::Moment;
 
@@ -40,16 +40,22 @@ impl Store {
         match operation {
             Operation::ReadNode { node } => self.done(Answer::Node(self.node(node))),
             Operation::List { .. } => self.done(Answer::Realm(self.realm(None))),
-            Operation::ReadBlock { block, .. } => self.done(Answer::Realm(self.realm(Some(*block)))),
+            Operation::ReadBlock { block, .. } => {
+                self.done(Answer::Realm(self.realm(Some(*block))))
+            }
             Operation::Register { node, record, seen } => self.register(node, record, *seen),
             Operation::Heartbeat { node, boot, lease, ttl, node_revision } => {
                 let ends = now + Duration::from_secs((*ttl).into());
                 self.heartbeat(node, *node_revision, (boot, *lease, ends))
             }
             Operation::Claim { block, claimed, ground, .. } => self.claim(*block, claimed, *ground),
-            Operation::Replace { seen, kept, claimed, ground, .. } => self.replace(seen, kept, (claimed, *ground)),
+            Operation::Replace { seen, kept, claimed, ground, .. } => {
+                self.replace(seen, kept, (claimed, *ground))
+            }
             Operation::Release { seen, .. } => self.release(seen),
-            Operation::Hold { seen, claimed, ground, .. } => self.replace(seen, &[seen.block], (claimed, *ground)),
+            Operation::Hold { seen, claimed, ground, .. } => {
+                self.replace(seen, &[seen.block], (claimed, *ground))
+            }
             Operation::Want { node, want, ttl, .. } => {
                 self.want(node, want.clone(), now + Duration::from_secs((*ttl).into()))
             }
@@ -103,8 +109,12 @@ impl Store {
 
     fn end_leases(&mut self, now: Moment) {
         self.alive.retain(|_, alive| alive.ends > now);
-        let ended: Vec<Name> =
-            self.wants.iter().filter(|(_, (_, ends))| *ends <= now).map(|(node, _)| node.clone()).collect();
+        let ended: Vec<Name> = self
+            .wants
+            .iter()
+            .filter(|(_, (_, ends))| *ends <= now)
+            .map(|(node, _)| node.clone())
+            .collect();
         for node in ended {
             self.wants.remove(&node);
             self.revision += 1;
@@ -117,11 +127,17 @@ impl Store {
             return self.lost(node, None);
         }
         let outcome = self.wrote();
-        self.nodes.insert(node.clone(), Versioned { value: record.clone(), revision: self.revision });
+        self.nodes
+            .insert(node.clone(), Versioned { value: record.clone(), revision: self.revision });
         outcome
     }
 
-    fn heartbeat(&mut self, node: &Name, seen: Revision, sign: (&str, Option<LeaseId>, Moment)) -> Outcome {
+    fn heartbeat(
+        &mut self,
+        node: &Name,
+        seen: Revision,
+        sign: (&str, Option<LeaseId>, Moment),
+    ) -> Outcome {
         let (boot, lease, ends) = sign;
         let is_own = self.nodes.get(node).is_some_and(|found| found.revision == seen);
         let kept = self.alive.get_mut(node).filter(|alive| Some(alive.lease) == lease);
@@ -224,6 +240,12 @@ impl Store {
         self.wrote()
     }
 
+    /// A key that is there already.
+    pub fn insert(&mut self, block: Block, claimed: &Claimed) {
+        self.revision += 1;
+        self.put(block, claimed);
+    }
+
     /// What an operator does about a node that is gone: fences it, and deletes its blocks and notes.
     pub fn reclaim(&mut self, node: &Name, now: Moment) {
         self.end_leases(now);
@@ -232,7 +254,8 @@ impl Store {
             return;
         }
         let is_of = |claimed: &Claimed| {
-            claimed.owner.uid == seen.value.uid && claimed.owner.incarnation <= seen.value.incarnation
+            claimed.owner.uid == seen.value.uid
+                && claimed.owner.incarnation <= seen.value.incarnation
         };
         let keys = self.realm(None).blocks;
         for found in keys {

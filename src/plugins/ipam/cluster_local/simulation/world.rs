@@ -8,7 +8,9 @@ use std::time::Duration;
 use super::super::block::Block;
 use super::super::engine::{Change, Name, Operation, OperationId, Outcome};
 use super::super::held::{Blocks, State};
-use super::super::machine::{Action, Event, Record, Reply, Request, RequestId, Turn, WriteId, Written};
+use super::super::machine::{
+    Action, Event, Record, Reply, Request, RequestId, Turn, WriteId, Written,
+};
 use super::node::{Add, Node};
 use super::store::Store;
 use crate::sys::clock::Moment;
@@ -108,7 +110,9 @@ impl World {
 
     /// Lets the next thing arrive; false if it would be after `until`.
     pub fn step(&mut self, until: Moment) -> bool {
-        let Some(Reverse((at, number))) = self.queue.peek().copied().filter(|Reverse((at, _))| *at <= until) else {
+        let Some(Reverse((at, number))) =
+            self.queue.peek().copied().filter(|Reverse((at, _))| *at <= until)
+        else {
             self.now = self.now.max(until);
             return false;
         };
@@ -128,9 +132,12 @@ impl World {
 
     fn arrive(&mut self, coming: Coming) {
         match coming {
-            Coming::Request(node, generation, id, operation) => self.apply(node, generation, (id, &operation)),
+            Coming::Request(node, generation, id, operation) => {
+                self.apply(node, generation, (id, &operation))
+            }
             Coming::Outcome(node, generation, id, outcome) => {
-                let is_awaited = self.is_running(node, generation) && self.nodes[node].flights.remove(&id);
+                let is_awaited =
+                    self.is_running(node, generation) && self.nodes[node].flights.remove(&id);
                 if is_awaited {
                     if self.nodes[node].watch == Some(id) {
                         self.nodes[node].watch = None;
@@ -224,8 +231,11 @@ impl World {
     fn finish_write(&mut self, node: usize, id: WriteId) {
         let Some(record) = self.nodes[node].writes.remove(&id) else { return };
         let fails = self.faults > 0 && self.percent(1);
-        let written =
-            if fails { Written::Failed("no space left on device".to_owned()) } else { self.nodes[node].write(&record) };
+        let written = if fails {
+            Written::Failed("no space left on device".to_owned())
+        } else {
+            self.nodes[node].write(&record)
+        };
         self.check_usable(node, &record);
         self.give(node, Event::Written { id, written });
     }
@@ -237,10 +247,12 @@ impl World {
         }
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             for mine in self.nodes[node].usable() {
-                let theirs = self.nodes[other].usable().find(|theirs| theirs.block.overlaps(mine.block));
+                let theirs =
+                    self.nodes[other].usable().find(|theirs| theirs.block.overlaps(mine.block));
                 let is_forgiven = self.forgiven.iter().any(|block| block.overlaps(mine.block));
                 if let Some(theirs) = theirs.filter(|_| !is_forgiven) {
-                    let text = format!("n{node} uses {} and n{other} uses {}", mine.block, theirs.block);
+                    let text =
+                        format!("n{node} uses {} and n{other} uses {}", mine.block, theirs.block);
                     self.violation.get_or_insert(text);
                 }
             }
@@ -257,15 +269,18 @@ impl World {
             return self.push(delay, Coming::Outcome(node, generation, id, outcome));
         }
         let delay = self.millis(10);
-        if self.faults == 0 || !self.percent(self.faults) || matches!(operation, Operation::Watch { .. }) {
+        if self.faults == 0
+            || !self.percent(self.faults)
+            || matches!(operation, Operation::Watch { .. })
+        {
             return self.push(delay, Coming::Request(node, generation, id, operation));
         }
         let unknown = Outcome::Unknown { reason: "no answer within 5 s".to_owned() };
         let fate = self.below(6);
         self.say(|| format!("  n{node} request {id:?} meets fault {fate}"));
         match fate {
-            0 => (),                                                                             // lost
-            1 => self.push(delay, Coming::Request(node, u64::MAX, id, operation)),               // its answer is lost
+            0 => (),                                                               // lost
+            1 => self.push(delay, Coming::Request(node, u64::MAX, id, operation)), // its answer is lost
             2 => self.push(TIMEOUT + delay * 500, Coming::Request(node, u64::MAX, id, operation)), // done late
             3 => {
                 self.push(delay, Coming::Request(node, generation, id, operation.clone())); // done twice
@@ -288,16 +303,25 @@ impl World {
     /// A request arrives at the store.
     fn apply(&mut self, node: usize, generation: u64, asked: (OperationId, &Operation)) {
         let (id, operation) = asked;
-        if let Operation::Watch { .. } = operation {
-            if self.is_running(node, generation) {
-                self.nodes[node].watch = Some(id);
-            }
-            return;
+        if let Operation::Watch { from, .. } = operation {
+            return self.watch(node, generation, (id, *from));
         }
         let outcome = self.store.apply(operation, self.now);
         self.spread_changes();
         let delay = self.millis(10);
         self.push(delay, Coming::Outcome(node, generation, id, outcome));
+    }
+
+    /// The model keeps no history: a watch from an earlier revision is told that it was compacted.
+    fn watch(&mut self, node: usize, generation: u64, (id, from): (OperationId, u64)) {
+        if !self.is_running(node, generation) {
+            return;
+        }
+        self.nodes[node].watch = Some(id);
+        if self.store.revision >= from {
+            let ended = Outcome::Compacted { revision: self.store.revision };
+            self.push(Duration::from_millis(5), Coming::Outcome(node, generation, id, ended));
+        }
     }
 
     pub fn spread_changes(&mut self) {
@@ -307,7 +331,10 @@ impl World {
             let generation = self.nodes[node].generation;
             if self.nodes[node].is_cut || self.faults > 0 && self.percent(3) {
                 let ended = Outcome::Compacted { revision: self.store.revision };
-                self.push(Duration::from_millis(5), Coming::Outcome(node, generation, watch, ended));
+                self.push(
+                    Duration::from_millis(5),
+                    Coming::Outcome(node, generation, watch, ended),
+                );
                 continue;
             }
             for change in &changes {
@@ -340,7 +367,10 @@ impl World {
             self.nodes[node].adds.push(Add { request, until });
             self.tell_leases(node);
             let network = self.network.clone();
-            self.give(node, Event::Exhausted(Request { id: request, network, pool: 0, address: None, until }));
+            self.give(
+                node,
+                Event::Exhausted(Request { id: request, network, pool: 0, address: None, until }),
+            );
         } else {
             self.denied += 1;
         }
@@ -371,7 +401,8 @@ impl World {
         self.say(|| format!("n{node} daemon crashes"));
         let mut random = Random::seeded(self.random.number());
         self.nodes[node].crash(|| random.number() % 2 == 0);
-        let record = Record::Marks { network: self.network.clone(), marks: vec![], unleased: vec![] };
+        let record =
+            Record::Marks { network: self.network.clone(), marks: vec![], unleased: vec![] };
         self.check_usable(node, &record);
     }
 
@@ -394,8 +425,10 @@ impl World {
     pub fn forgive_lost_claims(&mut self) {
         let mut lost = vec![];
         for held in self.nodes.iter().flat_map(|node| &node.disk.blocks.blocks) {
-            let key = held.of.map_or((held.block, held.token), |origin| (origin.block, origin.token));
-            let is_there = self.store.blocks.get(&key.0).is_some_and(|found| found.value.token == key.1);
+            let key =
+                held.of.map_or((held.block, held.token), |origin| (origin.block, origin.token));
+            let is_there =
+                self.store.blocks.get(&key.0).is_some_and(|found| found.value.token == key.1);
             if !is_there && !matches!(held.state, State::Returning) {
                 lost.push(key.0);
             }
