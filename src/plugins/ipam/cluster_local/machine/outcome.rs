@@ -159,7 +159,8 @@ impl Machine {
         }
     }
 
-    fn recheck_later(&mut self, realm: &Name, turn: &mut Turn<'_>) {
+    /// The realm is listed again, once the contact allows it.
+    pub(super) fn recheck_later(&mut self, realm: &Name, turn: &mut Turn<'_>) {
         let recheck = turn.after(std::time::Duration::from_secs(2));
         self.realms.entry(realm.clone()).or_default().recheck = Some(recheck);
     }

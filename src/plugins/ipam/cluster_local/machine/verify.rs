@@ -73,8 +73,11 @@ impl Machine {
 
     /// Deletes keys and notes of this node that belong to nothing on its disk.
     fn delete_orphans(&mut self, realm: &Name, state: &RealmState, turn: &mut Turn<'_>) {
-        if !self.setup.is_complete || !self.relation.may_act() {
+        if !self.setup.is_complete {
             return;
+        }
+        if !self.relation.may_act() {
+            return self.recheck_later(realm, turn); // the contact was lost since it was asked for
         }
         for found in &state.blocks {
             if let Some(seen) = self.orphan(realm, found) {
