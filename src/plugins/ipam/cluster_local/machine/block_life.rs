@@ -17,7 +17,7 @@ use super::super::held::{Held, State};
 use super::contact::Contact;
 use super::interface::{Line, Mark, Turn};
 use super::network::{Key, Step, Tracked};
-use super::outcome::{Purpose, Result};
+use super::purpose::{Purpose, Result};
 use super::verify::key_of;
 use super::{At, Machine};
 

@@ -13,7 +13,7 @@ use super::super::engine::{
 };
 use super::Machine;
 use super::interface::{Line, NodeFile, Turn};
-use super::outcome::Purpose;
+use super::purpose::Purpose;
 use crate::sys::clock::Moment;
 
 /// How long a node's sign of life lasts, in seconds.

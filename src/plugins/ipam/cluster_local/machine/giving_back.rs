@@ -1,18 +1,13 @@
 //! Giving back what this node does not need: blocks that were free for minutes, and what others want.
 
-use std::time::Duration;
-
 use super::super::block::Block;
 use super::super::engine::Name;
 use super::super::held::{Held, State};
 use super::super::pool::Span;
 use super::contact::Contact;
 use super::interface::{Mark, Turn};
-use super::network::{Network, Tracked};
+use super::network::{IDLE, Network, Tracked};
 use super::{At, Machine};
-
-/// How long a block stays free before it is given back.
-pub const IDLE: Duration = Duration::from_secs(300);
 
 impl Machine {
     /// Gives back what is due, while the store answers.

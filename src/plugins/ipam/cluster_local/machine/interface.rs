@@ -215,6 +215,7 @@ impl fmt::Display for Line {
 
 /// What the daemon must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // few exist at a time, and each is consumed at once
 pub enum Action {
     /// Write to the disk, and give [`Event::Written`] once it is there.
     Write {

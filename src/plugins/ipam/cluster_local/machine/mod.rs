@@ -22,6 +22,7 @@ pub mod giving_back;
 pub mod interface;
 pub mod network;
 pub mod outcome;
+pub mod purpose;
 pub mod realm;
 pub mod split;
 #[cfg(test)]
@@ -39,7 +40,7 @@ pub use self::interface::{
     Written,
 };
 use self::network::{Network, Step, Tracked};
-use self::outcome::Purpose;
+use self::purpose::Purpose;
 use self::realm::Realm;
 use super::block::Block;
 use super::engine::{Ground, Identity, Name, Operation, OperationId, Revision};

@@ -14,6 +14,9 @@ use crate::sys::clock::{Moment, NEVER};
 /// The wait before a write that failed is tried again.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
+/// How long a block stays free before it is given back.
+pub const IDLE: Duration = Duration::from_secs(300);
+
 /// What a block waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -171,7 +174,7 @@ impl Network {
         let dues = of_blocks.flat_map(|tracked| [Some(tracked.due), tracked.settled]).flatten();
         let requests = self.requests.iter().map(|waiting| waiting.request.until);
         let pause = (!self.requests.is_empty()).then_some(self.pause);
-        let idle = self.idle_since.map(|since| since + super::giving_back::IDLE);
+        let idle = self.idle_since.map(|since| since + IDLE);
         let all = dues.chain(requests).chain(pause).chain(idle);
         all.filter(|moment| *moment > now).min().unwrap_or(NEVER)
     }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::super::block::Block;
 use super::super::engine::{Change, Found, Name, RealmState, Revision, Want};
@@ -14,6 +15,9 @@ use crate::sys::random::Random;
 /// How many places of a pool are tried for a free block of the pool's own length, beside as many as there
 /// are blocks.
 const TRIES: u128 = 4096;
+
+/// When a want that still holds is written again.
+pub const REFRESH: Duration = Duration::from_secs(15);
 
 /// A realm that was listed.
 pub struct Listed {
@@ -53,7 +57,7 @@ pub struct Realm {
 impl Realm {
     /// When something is due.
     pub fn deadline(&self) -> Moment {
-        let wanted = self.want.as_ref().map(|(_, written)| *written + super::want::REFRESH);
+        let wanted = self.want.as_ref().map(|(_, written)| *written + REFRESH);
         [self.recheck, self.round, wanted].into_iter().flatten().min().unwrap_or(NEVER)
     }
 

@@ -10,7 +10,7 @@ use super::super::held::{Held, Origin, State};
 use super::contact::Contact;
 use super::interface::{Mark, Turn};
 use super::network::{Key, Network, Step};
-use super::outcome::{Purpose, Result};
+use super::purpose::{Purpose, Result};
 use super::{At, Machine, token};
 
 impl Machine {

@@ -12,7 +12,7 @@ use super::Machine;
 use super::contact::Contact;
 use super::interface::{Line, Mark, Turn};
 use super::network::{Key, Network, Step, Tracked};
-use super::outcome::Purpose;
+use super::purpose::Purpose;
 use super::realm::Listed;
 
 impl Machine {

@@ -8,12 +8,11 @@ use super::super::pool::Span;
 use super::Machine;
 use super::contact::Contact;
 use super::interface::Turn;
-use super::outcome::{Purpose, Result};
+use super::purpose::{Purpose, Result};
+use super::realm::REFRESH;
 
 /// How long a want lasts without being written again, in seconds.
 const TTL: u32 = 30;
-/// When a want that still holds is written again.
-pub const REFRESH: Duration = Duration::from_secs(15);
 /// The pause before a node gives back, and between one block and the next.
 const ROUND: Duration = Duration::from_millis(50);
 
