@@ -1,6 +1,6 @@
 //! Outcomes of operations: what each means for the contact, and who waits for it.
 
-use super::super::engine::{Answer, Name, NodeState, OperationId, Outcome, Revision, Rival};
+use super::super::engine::{Answer, Name, NodeState, OperationId, Outcome, Revision};
 use super::contact::Contact;
 use super::interface::{Line, Turn};
 use super::purpose::{Purpose, Result};
