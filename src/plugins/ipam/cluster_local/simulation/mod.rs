@@ -16,7 +16,7 @@ use std::time::Instant;
 use self::schedule::{Kind, run, traced};
 
 /// Schedules of a kind in an ordinary test run.
-const SHORT: u64 = 250;
+const SHORT: u64 = 100;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
