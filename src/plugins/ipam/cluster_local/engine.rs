@@ -20,10 +20,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::block::Block;
-use super::held::Token;
 use super::pool::Span;
 
 /// The longest name of a node or a realm: that of a host.
@@ -80,6 +79,31 @@ impl TryFrom<String> for Name {
 impl From<Name> for String {
     fn from(name: Name) -> String {
         name.as_str().to_owned()
+    }
+}
+
+/// The random number of one claim, which tells a node's own claim from any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u128);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl Serialize for Token {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Token {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Token, D::Error> {
+        let digits = String::deserialize(deserializer)?;
+        let number = u128::from_str_radix(&digits, 16).ok().map(Token);
+        let token = number.filter(|token| token.to_string() == digits);
+        token.ok_or_else(|| de::Error::custom(format_args!("{digits:?}: expected 32 hex digits")))
     }
 }
 

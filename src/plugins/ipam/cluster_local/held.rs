@@ -4,15 +4,15 @@
 //! lock and allocate from its active blocks alone. A change is on the disk before the operation that
 //! depends on it is sent.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 
 use super::block::Block;
 use super::engine::Name;
+pub use super::engine::Token;
 use super::pool::Pool;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
@@ -23,31 +23,6 @@ pub const BLOCKS: &str = "blocks.json";
 const VERSION: u64 = 1;
 /// The longest file: some 200 bytes a block.
 const LIMIT: usize = 16 << 20;
-
-/// The random number of one claim, which tells a node's own claim from any other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token(pub u128);
-
-impl fmt::Display for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-impl Serialize for Token {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Token {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Token, D::Error> {
-        let digits = String::deserialize(deserializer)?;
-        let number = u128::from_str_radix(&digits, 16).ok().map(Token);
-        let token = number.filter(|token| token.to_string() == digits);
-        token.ok_or_else(|| de::Error::custom(format_args!("{digits:?}: expected 32 hex digits")))
-    }
-}
 
 /// The state of a block. Addresses are allocated from active blocks only; leases stay in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,8 @@
 //!
 //! A node borrows blocks of addresses from the cluster's store and allocates from them with local
 //! files alone. [`block`] and [`pool`] say what can be borrowed, [`held`] is the file with what a
-//! node has borrowed, and [`engine`] is what the daemon asks of the cluster's store.
+//! node has borrowed, [`engine`] is what the daemon asks of the cluster's store, and [`machine`]
+//! decides what it asks. `etcd` (with the cargo feature `cluster`) is the engine that asks etcd.
 
 mod add;
 mod alone;
@@ -14,12 +15,16 @@ pub mod engine;
 pub mod held;
 mod import;
 mod leases;
+pub mod machine;
 mod need;
 mod node;
 mod plugin;
 pub mod pool;
 mod prune;
 mod room;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod simulation;
 mod sizes;
 mod status;
 mod sticky;
