@@ -188,10 +188,11 @@ impl Connection {
     }
 
     fn read_session(&mut self, received: &mut Received) -> Result<bool> {
+        let advice = self.advice();
         let Some(session) = &mut self.session else { return Ok(false) };
         let read = unless_blocked(session.read_tls(&mut self.socket));
         let read = read.map_err(|e| {
-            Error::io(format_args!("read from {}", self.peer), &e).with_details(self.advice())
+            Error::io(format_args!("read from {}", self.peer), &e).with_details(advice)
         })?;
         let Some(count) = read else { return Ok(false) };
         if let Err(error) = session.process_new_packets() {

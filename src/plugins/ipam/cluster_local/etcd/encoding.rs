@@ -73,11 +73,12 @@ impl Visitor<'_> for NumberVisitor {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
+        let number = match text.parse::<u64>() {
+            Ok(number) => Some(number),
+            Err(_) => text.parse::<i64>().ok().map(|negative| negative.max(0).cast_unsigned()),
+        };
         let invalid = || de::Error::invalid_value(de::Unexpected::Str(text), &self);
-        match text.parse::<u64>() {
-            Ok(number) => self.visit_u64(number),
-            Err(_) => self.visit_i64(text.parse::<i64>().map_err(|_| invalid())?),
-        }
+        number.map(Number).ok_or_else(invalid)
     }
 }
 

@@ -70,6 +70,8 @@ impl TxnReply {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct LeaseReply {
+    /// The header.
+    pub header: Header,
     /// The lease.
     #[serde(rename = "ID")]
     pub id: Number,

@@ -37,6 +37,12 @@ impl Request {
         Request::of("/v3/kv/txn", txn)
     }
 
+    /// Reads keys at one revision.
+    pub fn read_txn(reads: Vec<Operation>) -> Request {
+        let txn = Txn { success: reads, ..Txn::default() };
+        Request { is_read: true, ..Request::txn(&txn) }
+    }
+
     /// Makes a lease of so many seconds. A lease that nothing is attached to harms nobody, so that
     /// the request may be repeated.
     pub fn grant(seconds: u64) -> Request {

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier as _;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion,
 };
@@ -45,7 +44,8 @@ pub struct Tls {
 
 impl Tls {
     /// Reads and checks the files.
-    pub fn load(files: &Files, now: UnixTime) -> Result<Tls> {
+    pub fn load(files: &Files, now: SystemTime) -> Result<Tls> {
+        let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
         let config = match files.ca.as_os_str().is_empty() {
             true => None,
             false => Some(Arc::new(configure(files, now)?)),

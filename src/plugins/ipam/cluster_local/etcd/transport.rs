@@ -45,8 +45,6 @@ struct Exchange {
     established: bool,
     /// How many members have failed.
     failed: usize,
-    /// Whether any byte of the request has left, to any member.
-    has_sent: bool,
 }
 
 /// How a request ended.
@@ -89,10 +87,9 @@ impl Transport {
     /// Begins a request. The transport must not be busy.
     pub fn start(&mut self, request: Request, token: Option<String>, now: Moment) -> Option<Ended> {
         let response = Response::new(LIMITS);
-        let (established, failed, has_sent) = (false, 0, false);
         let deadline = now + CONNECT;
         self.exchange =
-            Some(Exchange { request, token, response, deadline, established, failed, has_sent });
+            Some(Exchange { request, token, response, deadline, established: false, failed: 0 });
         self.drop_dead_line();
         self.pursue(now)
     }
@@ -174,9 +171,7 @@ impl Transport {
     /// Moves bytes; whether the reply is complete.
     fn advance(&mut self, now: Moment) -> Result<bool> {
         let (Some(line), Some(exchange)) = (&mut self.line, &mut self.exchange) else { return Ok(false) };
-        let received = line.advance();
-        exchange.has_sent = exchange.has_sent || line.has_sent();
-        let received = received?;
+        let received = line.advance()?;
         if line.is_established() && !exchange.established {
             exchange.established = true;
             exchange.deadline = now + REPLY;
@@ -191,49 +186,44 @@ impl Transport {
 
     /// The reply is complete.
     fn conclude(&mut self, now: Moment) -> Option<Ended> {
-        let exchange = self.exchange.as_ref()?;
-        let response = &exchange.response;
-        if !response.leaves_connection_usable() {
-            self.line = None;
-        }
-        match Verdict::of(response.status().unwrap_or(0), response.body()) {
-            Verdict::Done => {
-                let exchange = self.exchange.take()?;
-                Some(Ended::Reply(exchange.response.into_body()))
-            }
+        let response = &self.exchange.as_ref()?.response;
+        let usable = response.leaves_connection_usable();
+        let ended = match Verdict::of(response.status().unwrap_or(0), response.body()) {
+            Verdict::Unknown(why) => return self.fail(&self.naming_member(&why), now),
             Verdict::Elsewhere(why) => {
-                // It was sent and not executed, as if it had not been sent.
-                self.exchange.as_mut()?.has_sent = false;
-                self.fail(&self.from_member(&why), now)
+                self.line = None; // it was sent and not executed, as if it had not been sent
+                return self.fail(&self.naming_member(&why), now);
             }
-            Verdict::Unknown(why) => self.fail(&self.from_member(&why), now),
-            verdict => {
-                self.exchange = None;
-                Some(Ended::Verdict(verdict))
-            }
-        }
+            Verdict::Done => Ended::Reply(self.exchange.take()?.response.into_body()),
+            verdict => Ended::Verdict(verdict),
+        };
+        self.exchange = None;
+        self.line = self.line.take().filter(|_| usable);
+        Some(ended)
     }
 
-    fn from_member(&self, why: &str) -> String {
+    /// The member answers nonsense: the next request goes to another.
+    pub fn distrust(&mut self) {
+        self.line = None;
+        self.current = (self.current + 1) % self.endpoints.len().max(1);
+    }
+
+    fn naming_member(&self, why: &str) -> String {
         self.endpoint().map_or_else(|| why.to_owned(), |endpoint| format!("{endpoint}: {why}"))
     }
 
     /// This member has failed. A write that may have been executed ends here; anything else goes on
     /// to the next member until each has failed.
     fn fail(&mut self, why: &str, now: Moment) -> Option<Ended> {
-        self.line = None;
-        self.current = (self.current + 1) % self.endpoints.len().max(1);
+        let was_sent = self.line.take().is_some_and(|line| line.has_sent());
+        self.distrust();
         let exchange = self.exchange.as_mut()?;
         exchange.failed += 1;
         let is_over = exchange.failed >= self.endpoints.len();
-        if exchange.has_sent && (is_over || !exchange.request.is_read) {
-            self.exchange = None;
-            return Some(Ended::Unknown(why.to_owned()));
+        if !is_over && (exchange.request.is_read || !was_sent) {
+            return self.pursue(now);
         }
-        if is_over {
-            self.exchange = None;
-            return Some(Ended::Unreachable(why.to_owned()));
-        }
-        self.pursue(now)
+        self.exchange = None;
+        Some(if was_sent { Ended::Unknown(why.to_owned()) } else { Ended::Unreachable(why.to_owned()) })
     }
 }

@@ -39,37 +39,37 @@ impl Verdict {
             return Verdict::Done;
         }
         match reply::decode::<ErrorReply>(body) {
-            Ok(reply) if reply.code != 0 => of_code(reply.code, reply.reason()),
+            Ok(reply) if reply.code != 0 => Verdict::of_code(reply.code, reply.reason()),
             _ if status == 404 => Verdict::Elsewhere(GATEWAY_IS_OFF.into()),
             _ => Verdict::Unknown(format!("HTTP status {status} without an error object of etcd")),
+        }
+    }
+
+    /// The meaning of a code of gRPC. Any code that is not named may come after the execution.
+    pub fn of_code(code: u32, reason: &str) -> Verdict {
+        if is_about_credentials(code, reason) {
+            return Verdict::Unauthenticated(explained(reason));
+        }
+        match code {
+            code::OUT_OF_RANGE if reason.contains("has been compacted") => Verdict::Compacted,
+            code::RESOURCE_EXHAUSTED if reason.contains("too many requests") => {
+                Verdict::Elsewhere(reason.to_owned())
+            }
+            code::INVALID_ARGUMENT
+            | code::NOT_FOUND
+            | code::ALREADY_EXISTS
+            | code::PERMISSION_DENIED
+            | code::RESOURCE_EXHAUSTED
+            | code::FAILED_PRECONDITION
+            | code::OUT_OF_RANGE
+            | code::UNIMPLEMENTED => Verdict::Refused(explained(reason)),
+            _ => Verdict::Unknown(format!("{reason} (code {code})")),
         }
     }
 }
 
 const GATEWAY_IS_OFF: &str =
     "the member has no JSON gateway; start etcd without --enable-grpc-gateway=false";
-
-/// Any code that is not named may come after the execution.
-fn of_code(code: u32, reason: &str) -> Verdict {
-    if is_about_credentials(code, reason) {
-        return Verdict::Unauthenticated(explained(reason));
-    }
-    match code {
-        code::OUT_OF_RANGE if reason.contains("has been compacted") => Verdict::Compacted,
-        code::RESOURCE_EXHAUSTED if reason.contains("too many requests") => {
-            Verdict::Elsewhere(reason.to_owned())
-        }
-        code::INVALID_ARGUMENT
-        | code::NOT_FOUND
-        | code::ALREADY_EXISTS
-        | code::PERMISSION_DENIED
-        | code::RESOURCE_EXHAUSTED
-        | code::FAILED_PRECONDITION
-        | code::OUT_OF_RANGE
-        | code::UNIMPLEMENTED => Verdict::Refused(explained(reason)),
-        _ => Verdict::Unknown(format!("{reason} (code {code})")),
-    }
-}
 
 /// etcd reports some of them as invalid arguments.
 fn is_about_credentials(code: u32, reason: &str) -> bool {
