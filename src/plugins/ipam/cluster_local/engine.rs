@@ -258,13 +258,14 @@ pub enum Operation {
         /// The revision of the node's record.
         node_revision: Revision,
     },
-    /// Reads all blocks and wants of a realm at one revision. Answer: [`Answer::Realm`].
+    /// Reads all blocks, wants and conflict notes of a realm at one revision. Answer:
+    /// [`Answer::Realm`].
     List {
         /// The realm.
         realm: Name,
     },
-    /// Reads the keys of a block, of all blocks inside it and of all its ancestors.
-    /// Answer: [`Answer::Blocks`].
+    /// Reads the keys of a block, of all blocks inside it and of all its ancestors, and the conflict
+    /// notes of these, at one revision. Answer: [`Answer::Realm`] without wants.
     ReadBlock {
         /// The realm.
         realm: Name,
@@ -390,13 +391,15 @@ pub struct NodeState {
     pub epoch: Epoch,
 }
 
-/// The keys of a realm.
+/// The keys of a realm, or those of them that overlap a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RealmState {
     /// The blocks, in the order of [`Block`].
     pub blocks: Vec<Found>,
     /// The wants.
     pub wants: Vec<(Name, Want)>,
+    /// The conflict notes.
+    pub notes: Vec<(Block, ConflictNote)>,
 }
 
 /// What an operation that was done returns.
@@ -408,8 +411,6 @@ pub enum Answer {
     Node(NodeState),
     /// The keys of a realm.
     Realm(RealmState),
-    /// The keys that overlap a block.
-    Blocks(Vec<Found>),
     /// The lease of a sign of life.
     Lease(LeaseId),
 }
@@ -477,6 +478,8 @@ pub enum Change {
     Released(Block),
     /// A node wants blocks, or no longer does.
     Wanted(Name, Option<Want>),
+    /// A conflict was noted, or its note deleted.
+    Noted(Block, Option<ConflictNote>),
 }
 
 #[cfg(test)]

@@ -67,6 +67,19 @@ pub enum State {
     Conflict,
 }
 
+/// The block whose key a split replaces by those of its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The block.
+    pub block: Block,
+    /// The token of its claim.
+    pub token: Token,
+    /// The revision at which its key was written.
+    pub mod_revision: u64,
+    /// The incarnation of the node that claimed it.
+    pub incarnation: u64,
+}
+
 /// A block that the node has borrowed, or is about to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
@@ -83,6 +96,9 @@ pub struct Held {
     /// The incarnation of the node that claimed it.
     #[serde(default)]
     pub incarnation: u64,
+    /// The block that it is a part of, until the store knows of the split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Origin>,
     /// The name that a block of one address is kept for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sticky: Option<String>,
@@ -97,6 +113,10 @@ pub struct Blocks {
     pub pools: Vec<Pool>,
     /// How many free blocks a pool keeps.
     pub spare: u32,
+    /// The id of the boot in which the daemon last saw that the node was not reclaimed. In a later
+    /// boot nothing is allocated before it did so again: the node may have been off for long.
+    #[serde(default)]
+    pub confirmed: String,
     /// The blocks, each once.
     pub blocks: Vec<Held>,
 }
@@ -123,7 +143,7 @@ pub fn path(network: &Path) -> PathBuf {
 impl Blocks {
     /// A network without blocks.
     pub fn new(realm: Name, pools: Vec<Pool>, spare: u32) -> Blocks {
-        Blocks { realm, pools, spare, blocks: vec![] }
+        Blocks { realm, pools, spare, confirmed: String::new(), blocks: vec![] }
     }
 
     /// The blocks from which addresses may be allocated.
@@ -203,6 +223,7 @@ mod tests {
             state,
             since: 1_795_000_000,
             incarnation: 1,
+            of: None,
             sticky: None,
         }
     }
@@ -237,7 +258,7 @@ mod tests {
         let text = std::fs::read_to_string(path(dir.path())).unwrap();
         assert!(text.starts_with(concat!(
             r#"{"version":1,"realm":"default","pools":[{"length":26,"spans":["10.88.1.0-10.88.1.250"]}],"#,
-            r#""spare":1,"blocks":[{"block":"4-0a580100-26","token":"000000000000000000000000000000ab","#,
+            r#""spare":1,"confirmed":"","blocks":[{"block":"4-0a580100-26","token":"000000000000000000000000000000ab","#,
             r#""mod_revision":17,"state":"active","since":1795000000,"incarnation":1}"#,
         )), "{text}");
     }
