@@ -83,7 +83,11 @@ pub fn is_installed(program: &str) -> bool {
 impl Etcd {
     /// A lab without a server; None if there is no etcd here.
     pub fn none() -> Option<Etcd> {
-        is_possible().then(|| Etcd { lab: Lab::new(Peer::Ours), scratch: Scratch::new(), members: vec![] })
+        is_possible().then(|| Etcd {
+            lab: Lab::new(Peer::Ours),
+            scratch: Scratch::new(),
+            members: vec![],
+        })
     }
 
     /// One server on the pretend host.
@@ -139,8 +143,18 @@ impl Etcd {
         let listen = format!("{client},{ONE}");
         let all = "m1=http://10.77.0.1:2380,m2=http://10.77.0.2:2380,m3=http://10.77.0.3:2380";
         let words = [
-            "--listen-client-urls", &listen, "--advertise-client-urls", &client, "--listen-peer-urls", &peer,
-            "--initial-advertise-peer-urls", &peer, "--initial-cluster", all, "--initial-cluster-state", "new",
+            "--listen-client-urls",
+            &listen,
+            "--advertise-client-urls",
+            &client,
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+            "--initial-cluster",
+            all,
+            "--initial-cluster-state",
+            "new",
         ];
         let member = self.start(&format!("m{number}"), (*container).clone(), &words);
         Member { _container: Some(container), ..member }
@@ -160,9 +174,9 @@ impl Etcd {
     }
 
     fn wait_until_ready(&self, name: &str) {
-        let until = Instant::now() + patience(30);
+        let until = Instant::now() + patience(10);
         let log = || std::fs::read_to_string(self.log_path(name)).unwrap_or_default();
-        while !log().contains("ready to serve client requests") {
+        while !log().contains("serving client traffic") {
             assert!(Instant::now() < until, "etcd {name} does not start: {}", log());
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -258,7 +272,7 @@ impl Driver {
         if let Some(place) = self.aside.iter().position(&is_it) {
             return self.aside.remove(place);
         }
-        let until = Instant::now() + patience(40);
+        let until = Instant::now() + patience(15);
         while Instant::now() < until {
             while let Some(event) = self.client.next_event() {
                 if is_it(&event) {
@@ -278,10 +292,16 @@ impl Driver {
         let wait = timer.min(longest) + Duration::from_millis(1);
         let ready: Vec<_> = {
             let watched = self.client.descriptors();
-            let mut fds: Vec<_> = watched.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
+            let mut fds: Vec<_> =
+                watched.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
             poll(&mut fds, PollTimeout::try_from(wait).unwrap()).unwrap();
             let found = fds.iter().map(|fd| fd.any().unwrap());
-            watched.iter().zip(found).filter(|(_, found)| *found).map(|((source, ..), _)| *source).collect()
+            watched
+                .iter()
+                .zip(found)
+                .filter(|(_, found)| *found)
+                .map(|((source, ..), _)| *source)
+                .collect()
         };
         ready.into_iter().for_each(|source| self.client.ready(source, since_boot()));
         self.client.timer(since_boot());

@@ -2,8 +2,8 @@
 
 use cni_multi::plugins::ipam::cluster_local::block::Block;
 use cni_multi::plugins::ipam::cluster_local::engine::{
-    Answer, Change, Claimed, ConflictNote, Found, Ground, Identity, Name, NodeRecord, NodeState, Operation,
-    Outcome, PoolNote, RealmState, Rival, Seen, Standing, Versioned, Want,
+    Answer, Change, Claimed, ConflictNote, Found, Ground, Identity, Name, NodeRecord, NodeState,
+    Operation, Outcome, PoolNote, RealmState, Rival, Seen, Standing, Versioned, Want,
 };
 use cni_multi::plugins::ipam::cluster_local::etcd::client::{Event, Inspection};
 use cni_multi::plugins::ipam::cluster_local::held::Token;
@@ -60,7 +60,7 @@ pub fn rival(outcome: Outcome) -> Rival {
 }
 
 #[track_caller]
-fn realm_state(outcome: Outcome) -> (u64, RealmState) {
+pub fn realm_state(outcome: Outcome) -> (u64, RealmState) {
     match outcome {
         Outcome::Done { revision, answer: Answer::Realm(state) } => (revision, state),
         other => panic!("no list: {other:?}"),
@@ -90,13 +90,19 @@ fn a_block_is_claimed_split_and_released() {
         let mut driver = Driver::of(&[ONE]);
         let ground = register(&mut driver, "n1");
         let revision = written(&driver.run(claim("n1", "4-0a580100-26", ground)));
-        let whole = Found { block: block("4-0a580100-26"), claimed: Some(claimed("n1", 1)), revision };
+        let whole =
+            Found { block: block("4-0a580100-26"), claimed: Some(claimed("n1", 1)), revision };
         assert_eq!(list(&mut driver).blocks, [whole]);
 
-        let seen = |at: &str, revision| Seen { block: block(at), claimed: claimed("n1", 1), revision };
+        let seen =
+            |at: &str, revision| Seen { block: block(at), claimed: claimed("n1", 1), revision };
         let kept = vec![block("4-0a580100-28"), block("4-0a580120-27")];
         let replace = |seen| Operation::Replace {
-            realm: realm(), seen, kept: kept.clone(), claimed: claimed("n1", 1), ground,
+            realm: realm(),
+            seen,
+            kept: kept.clone(),
+            claimed: claimed("n1", 1),
+            ground,
         };
         let stale = rival(driver.run(replace(seen("4-0a580100-26", revision - 1))));
         assert_eq!(names(&stale.blocks), ["4-0a580100-26"]);
@@ -135,11 +141,17 @@ fn blocks_that_overlap_exclude_each_other() {
             let outcome = driver.run(claim("n1", other, ground));
             match overlaps {
                 false => assert!(written(&outcome) > 0, "{other}"),
-                true => assert!(rival(outcome).blocks.iter().all(|it| it.block.overlaps(block(other))), "{other}"),
+                true => assert!(
+                    rival(outcome).blocks.iter().all(|it| it.block.overlaps(block(other))),
+                    "{other}"
+                ),
             }
             let read = driver.run(Operation::ReadBlock { realm: realm(), block: block(other) });
-            let Outcome::Done { answer: Answer::Blocks(found), .. } = read else { panic!("{read:?}") };
-            assert!(!found.is_empty() && found.iter().all(|it| it.block.overlaps(block(other))), "{other}");
+            let found = realm_state(read).1.blocks;
+            assert!(
+                !found.is_empty() && found.iter().all(|it| it.block.overlaps(block(other))),
+                "{other}"
+            );
         }
     });
 }
@@ -155,7 +167,9 @@ fn of_two_claimers_exactly_one_wins() {
         for number in 0..60 {
             // The second one wants all of the block, a half of it or twice of it.
             let first = format!("4-0a58{number:02x}40-26");
-            let second = ["40-26", "60-27", "00-25"].map(|it| format!("4-0a58{number:02x}{it}"))[number % 3].clone();
+            let second = ["40-26", "60-27", "00-25"].map(|it| format!("4-0a58{number:02x}{it}"))
+                [number % 3]
+                .clone();
             let ids = [
                 drivers[0].submit(claim(nodes[0], &first, grounds[0])),
                 drivers[1].submit(claim(nodes[1], &second, grounds[1])),
@@ -199,13 +213,20 @@ fn a_sign_of_life_lasts_as_long_as_it_is_kept() {
         let mut driver = Driver::of(&[ONE]);
         let ground = register(&mut driver, "n1");
         let beat = |lease, node_revision| Operation::Heartbeat {
-            node: name("n1"), boot: "boot-1".into(), lease, ttl: 60, node_revision,
+            node: name("n1"),
+            boot: "boot-1".into(),
+            lease,
+            ttl: 60,
+            node_revision,
         };
         rival(driver.run(beat(None, ground.node_revision + 5)));
         let first = driver.run(beat(None, ground.node_revision));
         let Outcome::Done { answer: Answer::Lease(lease), .. } = first else { panic!("{first:?}") };
         let kept = driver.run(beat(Some(lease), ground.node_revision));
-        assert!(matches!(kept, Outcome::Done { answer: Answer::Lease(same), .. } if same == lease), "{kept:?}");
+        assert!(
+            matches!(kept, Outcome::Done { answer: Answer::Lease(same), .. } if same == lease),
+            "{kept:?}"
+        );
         let state = node_state(driver.run(Operation::ReadNode { node: name("n1") }));
         assert_eq!(state.alive.as_deref(), Some("boot-1"));
         let fence = Operation::Fence { node: name("n1"), seen: state.record.unwrap() };
@@ -221,7 +242,8 @@ fn notes_and_wants_are_written_and_deleted() {
     let Some(etcd) = Etcd::one() else { return };
     etcd.inside(|| {
         let mut driver = Driver::of(&[ONE]);
-        let wanted = Want { count: 2, spans: vec!["10.1.0.1-10.1.0.9".parse().unwrap()], names: vec![] };
+        let wanted =
+            Want { count: 2, spans: vec!["10.1.0.1-10.1.0.9".parse().unwrap()], names: vec![] };
         let want = |want| Operation::Want { realm: realm(), node: name("n1"), want, ttl: 30 };
         written(&driver.run(want(Some(wanted.clone()))));
         assert_eq!(list(&mut driver).wants, [(name("n1"), wanted)]);
@@ -230,12 +252,23 @@ fn notes_and_wants_are_written_and_deleted() {
         assert_eq!(list(&mut driver).wants, []);
 
         let note = PoolNote { by: name("n1"), network: "a".into(), spans: vec![], length: 26 };
-        let pool = || Operation::NotePool { realm: realm(), hash: "abc".into(), note: note.clone() };
+        let pool =
+            || Operation::NotePool { realm: realm(), hash: "abc".into(), note: note.clone() };
         written(&driver.run(pool()));
         rival(driver.run(pool()));
         let by = claimed("n1", 1).owner;
-        let conflict = |note| Operation::NoteConflict { realm: realm(), block: block("4-0a580100-26"), note };
-        written(&driver.run(conflict(Some(ConflictNote { by, leases: 3 }))));
+        let conflict =
+            |note| Operation::NoteConflict { realm: realm(), block: block("4-0a580100-26"), note };
+        let told = ConflictNote { by, leases: 3 };
+        written(&driver.run(conflict(Some(told.clone()))));
+        let noted = vec![(block("4-0a580100-26"), told)];
+        assert_eq!(list(&mut driver).notes, noted);
+        for (at, notes) in
+            [("4-0a580101-32", noted.clone()), ("4-0a580000-16", noted), ("4-0a580140-26", vec![])]
+        {
+            let read = driver.run(Operation::ReadBlock { realm: realm(), block: block(at) });
+            assert_eq!(realm_state(read).1.notes, notes, "{at}");
+        }
         let keys = "get --prefix --keys-only /cni-multi/v1/test/r/default/x/";
         assert!(etcd.members[0].ctl(keys).contains("x/4-0a580100-26"));
         written(&driver.run(conflict(None)));
@@ -249,16 +282,25 @@ fn a_sticky_address_changes_hands_by_its_key() {
     etcd.inside(|| {
         let mut driver = Driver::of(&[ONE]);
         let grounds = [register(&mut driver, "n1"), register(&mut driver, "n2")];
-        let sticky = |node, vacant| Claimed { sticky: Some("ns/pod/eth0".into()), vacant, ..claimed(node, 1) };
+        let sticky = |node, vacant| Claimed {
+            sticky: Some("ns/pod/eth0".into()),
+            vacant,
+            ..claimed(node, 1)
+        };
         let at = block("4-0a58ff07-32");
-        let claim = |claimed, ground| Operation::Claim { realm: realm(), block: at, claimed, ground };
+        let claim =
+            |claimed, ground| Operation::Claim { realm: realm(), block: at, claimed, ground };
         let hold = |from, revision, to: Claimed, ground| {
             let seen = Seen { block: at, claimed: from, revision };
             Operation::Hold { realm: realm(), seen, claimed: to, ground }
         };
         let revision = written(&driver.run(claim(sticky("n1", false), grounds[0])));
-        let vacated =
-            written(&driver.run(hold(sticky("n1", false), revision, sticky("n1", true), grounds[0])));
+        let vacated = written(&driver.run(hold(
+            sticky("n1", false),
+            revision,
+            sticky("n1", true),
+            grounds[0],
+        )));
         let lost = driver.run(hold(sticky("n1", false), revision, sticky("n2", false), grounds[1]));
         assert_eq!(rival(lost).blocks[0].claimed, Some(sticky("n1", true)));
         written(&driver.run(hold(sticky("n1", true), vacated, sticky("n2", false), grounds[1])));
@@ -301,17 +343,28 @@ fn changes_arrive_and_a_compacted_watch_ends() {
         let watch = driver.submit(Operation::Watch { realm: realm(), from: revision + 1 });
         let claimed_at = written(&driver.run(claim("n1", "4-0a580100-26", ground)));
         let is_change = |event: &Event| matches!(event, Event::Change(..));
-        let found = Found { block: block("4-0a580100-26"), claimed: Some(claimed("n1", 1)), revision: claimed_at };
+        let found = Found {
+            block: block("4-0a580100-26"),
+            claimed: Some(claimed("n1", 1)),
+            revision: claimed_at,
+        };
         assert_eq!(driver.wait_for(is_change), Event::Change(watch, Change::Claimed(found)));
-        let seen = Seen { block: block("4-0a580100-26"), claimed: claimed("n1", 1), revision: claimed_at };
+        let seen =
+            Seen { block: block("4-0a580100-26"), claimed: claimed("n1", 1), revision: claimed_at };
         written(&driver.run(Operation::Release { realm: realm(), seen }));
-        assert_eq!(driver.wait_for(is_change), Event::Change(watch, Change::Released(block("4-0a580100-26"))));
+        assert_eq!(
+            driver.wait_for(is_change),
+            Event::Change(watch, Change::Released(block("4-0a580100-26")))
+        );
         let want = |want| Operation::Want { realm: realm(), node: name("n2"), want, ttl: 30 };
         written(&driver.run(want(Some(Want::default()))));
         let wanted = Change::Wanted(name("n2"), Some(Want::default()));
         assert_eq!(driver.wait_for(is_change), Event::Change(watch, wanted));
         written(&driver.run(want(None)));
-        assert_eq!(driver.wait_for(is_change), Event::Change(watch, Change::Wanted(name("n2"), None)));
+        assert_eq!(
+            driver.wait_for(is_change),
+            Event::Change(watch, Change::Wanted(name("n2"), None))
+        );
 
         etcd.members[0].ctl(&format!("compaction {claimed_at}"));
         let late = driver.run(Operation::Watch { realm: realm(), from: revision });
@@ -343,6 +396,9 @@ fn a_record_that_was_edited_by_hand_is_refused() {
         etcd.members[0].ctl("put /cni-multi/v1/test/n/n1 oops");
         let outcome = driver.run(Operation::ReadNode { node: name("n1") });
         let Outcome::Refused { reason } = outcome else { panic!("{outcome:?}") };
-        assert!(reason.starts_with("the value of \"/cni-multi/v1/test/n/n1\" in etcd cannot be read"), "{reason}");
+        assert!(
+            reason.starts_with("the value of \"/cni-multi/v1/test/n/n1\" in etcd cannot be read"),
+            "{reason}"
+        );
     });
 }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use cni_multi::plugins::ipam::cluster_local::engine::{Answer, Operation, Outcome};
+use cni_multi::plugins::ipam::cluster_local::engine::{Operation, Outcome};
 use nix::sys::signal::Signal;
 
-use super::etcd::{block, claim, claimed, name, node_state, realm, register, written};
+use super::etcd::{block, claim, claimed, name, node_state, realm, realm_state, register, written};
 use crate::support::etcd::{Driver, Etcd, ONE, THREE};
 
 #[track_caller]
@@ -36,9 +36,13 @@ fn a_claim_at_a_stopped_member_is_unknown_and_then_read() {
         etcd.members[0].signal(Signal::SIGCONT);
         // The server executes what it finds in its buffers, at the latest before what comes after.
         std::thread::sleep(Duration::from_millis(500));
-        let read = driver.run(Operation::ReadBlock { realm: realm(), block: block("4-0a580100-26") });
-        let Outcome::Done { answer: Answer::Blocks(found), .. } = read else { panic!("{read:?}") };
-        assert!(found.iter().all(|found| found.claimed == Some(claimed("n1", 1))), "ours or none: {found:?}");
+        let read =
+            driver.run(Operation::ReadBlock { realm: realm(), block: block("4-0a580100-26") });
+        let found = realm_state(read).1.blocks;
+        assert!(
+            found.iter().all(|found| found.claimed == Some(claimed("n1", 1))),
+            "ours or none: {found:?}"
+        );
     });
 }
 
@@ -49,7 +53,10 @@ fn without_a_member_attempts_are_spaced_out() {
         let urls = [ONE, "http://127.0.0.3:2379"];
         let mut driver = Driver::of(&urls);
         let first = unreachable(driver.run(read_node()));
-        assert_eq!(first, "connect to http://127.0.0.3:2379: connection refused", "the last of both");
+        assert_eq!(
+            first, "connect to http://127.0.0.3:2379: connection refused",
+            "the last of both"
+        );
         let second = unreachable(driver.run(read_node()));
         assert!(second.starts_with(&format!("{first}; the next attempt is in 0.")), "{second}");
         for _ in 0..3 {
@@ -82,8 +89,9 @@ fn a_member_that_is_cut_off_is_left_for_the_next() {
         let outcome = driver.run(claim("n1", "4-0a580100-26", ground));
         assert!(matches!(outcome, Outcome::Unknown { .. }), "sent to the leader: {outcome:?}");
         // A new leader is elected meanwhile, and a read goes on until it is served.
-        let read = driver.run(Operation::ReadBlock { realm: realm(), block: block("4-0a580100-26") });
-        let Outcome::Done { answer: Answer::Blocks(found), .. } = read else { panic!("{read:?}") };
+        let read =
+            driver.run(Operation::ReadBlock { realm: realm(), block: block("4-0a580100-26") });
+        let found = realm_state(read).1.blocks;
         assert_eq!(found, []);
         written(&driver.run(claim("n1", "4-0a580100-26", ground)));
         assert!(began.elapsed() < Duration::from_secs(30));
@@ -113,8 +121,11 @@ fn a_full_store_refuses_claims_and_says_what_to_do() {
     etcd.inside(|| {
         let mut driver = Driver::of(&[ONE]);
         let ground = register(&mut driver, "n1");
-        etcd.lab.host.sh("head -c 60000 /dev/zero | tr '\\0' x | ETCDCTL_API=3 etcdctl put big || true");
-        let mut outcomes = (0..20).map(|number| driver.run(claim("n1", &format!("4-0a58{number:02x}00-26"), ground)));
+        etcd.lab
+            .host
+            .sh("head -c 60000 /dev/zero | tr '\\0' x | ETCDCTL_API=3 etcdctl put big || true");
+        let mut outcomes = (0..20)
+            .map(|number| driver.run(claim("n1", &format!("4-0a58{number:02x}00-26"), ground)));
         let refused = outcomes.find(|outcome| !matches!(outcome, Outcome::Done { .. })).unwrap();
         let Outcome::Refused { reason } = refused else { panic!("{refused:?}") };
         assert_eq!(

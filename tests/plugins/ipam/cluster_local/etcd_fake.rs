@@ -20,12 +20,31 @@ fn with_server(answer: fn(TcpStream), test: impl FnOnce(&str) + Send) {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             std::thread::spawn(move || {
-                let _ = stream.read(&mut [0; 4096]); // the client may be gone
+                read_request(&mut stream);
                 answer(stream);
             });
         }
     });
     test(&url);
+}
+
+/// Reads a whole request: bytes that are left when the connection is closed reset it.
+fn read_request(stream: &mut TcpStream) {
+    let mut request = vec![];
+    let mut piece = [0; 4096];
+    while !is_whole(&request) {
+        match stream.read(&mut piece) {
+            Ok(count) if count > 0 => request.extend_from_slice(&piece[..count]),
+            _ => return, // the client is gone
+        }
+    }
+}
+
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.split("Content-Length: ").nth(1).unwrap();
+    body.len() >= length.lines().next().unwrap().parse().unwrap()
 }
 
 fn read_node() -> Operation {
@@ -72,7 +91,6 @@ fn inside(test: impl FnOnce() + Send) {
 fn garbage_is_no_reply() {
     inside(|| {
         both_fail(|stream| say(stream, "SSH-2.0-OpenSSH_9.6\r\n"), "the response is not HTTP/1.1");
-        both_fail(|stream| say(stream, "\0\u{1}\u{2}"), "the response is not HTTP/1.1");
         both_fail(|stream| drop(stream), "the connection ended before the response");
         const PAGE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>";
         both_fail(|stream| say(stream, PAGE), "the response cannot be read: expected value");
@@ -98,7 +116,10 @@ fn endless_replies_are_cut_off() {
         both_fail(
             |mut stream| {
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"); // as below
-                while stream.write_all(b"ffff\r\n").is_ok() && stream.write_all(&[b'['; 0xffff]).is_ok() && stream.write_all(b"\r\n").is_ok() {}
+                while stream.write_all(b"ffff\r\n").is_ok()
+                    && stream.write_all(&[b'['; 0xffff]).is_ok()
+                    && stream.write_all(b"\r\n").is_ok()
+                {}
             },
             "the response is too long",
         );
@@ -140,7 +161,10 @@ fn pages_without_an_end_are_refused() {
     inside(|| {
         let page = |stream| {
             let body = r#"{"header":{"revision":"5"},"kvs":[{"key":"AA==","mod_revision":"5"}],"more":true}"#;
-            say(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+            say(
+                stream,
+                &format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()),
+            );
         };
         with_server(page, |url| {
             let outcome = Driver::of(&[url]).run(Operation::List { realm: realm() });
@@ -165,7 +189,12 @@ fn a_watch_that_talks_without_end_or_nonsense_ends() {
             "has ended the watch",
         ),
         (
-            |stream| say(stream, "HTTP/1.1 200 OK\r\n\r\n{\"error\":{\"grpc_code\":14,\"message\":\"no leader\"}}\n"),
+            |stream| {
+                say(
+                    stream,
+                    "HTTP/1.1 200 OK\r\n\r\n{\"error\":{\"grpc_code\":14,\"message\":\"no leader\"}}\n",
+                )
+            },
             "no leader",
         ),
     ];

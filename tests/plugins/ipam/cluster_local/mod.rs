@@ -5,6 +5,6 @@ mod etcd;
 #[cfg(feature = "cluster")]
 mod etcd_access;
 #[cfg(feature = "cluster")]
-mod etcd_fake;
-#[cfg(feature = "cluster")]
 mod etcd_failures;
+#[cfg(feature = "cluster")]
+mod etcd_fake;

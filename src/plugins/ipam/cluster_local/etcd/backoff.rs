@@ -56,7 +56,11 @@ mod tests {
             backoff.failed(Moment::from_secs(100));
             pauses.push(backoff.left(Moment::from_secs(100)).map_or(0, |left| left.as_millis()));
         }
-        assert_eq!(pauses, [125, 250, 500, 1000, 2000, 4000, 8000, 15000, 15000, 15000], "the shortest");
+        assert_eq!(
+            pauses,
+            [125, 250, 500, 1000, 2000, 4000, 8000, 15000, 15000, 15000],
+            "the shortest"
+        );
         assert_eq!(backoff.left(Moment::from_secs(115)), None);
         backoff.succeeded();
         assert_eq!(backoff.left(Moment::ZERO), None);

@@ -5,15 +5,15 @@ use std::os::fd::BorrowedFd;
 
 use nix::poll::PollFlags;
 
-use super::super::engine::{Change, Name, Operation, OperationId, Outcome};
+use super::super::engine::{Name, Operation, OperationId, Outcome};
 use super::backoff::Backoff;
-use super::endpoint::Endpoint;
+use super::encoding::Number;
+pub use super::event::{Event, Inspection, Source, Store};
 use super::job::{Job, Next};
 use super::keys::Keys;
 use super::login::Login;
 use super::reply::{RangeReply, decode};
 use super::request::{KeyRange, Range, Request};
-use super::encoding::Number;
 use super::tls::Tls;
 use super::transport::{Ended, Transport};
 use super::verdict::Verdict;
@@ -23,50 +23,6 @@ use crate::sys::random::Random;
 
 /// Where Kubernetes keeps its objects: whoever can read them reads every secret of the cluster.
 const REGISTRY: &str = "/registry/";
-
-/// Where a client connects to.
-#[derive(Clone, Debug)]
-pub struct Store {
-    /// The name of the cluster, a part of each key.
-    pub cluster: Name,
-    /// The members.
-    pub endpoints: Vec<Endpoint>,
-    /// Certificates.
-    pub tls: Tls,
-    /// User and password, if the store asks for them.
-    pub login: Option<Login>,
-}
-
-/// What a client yields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// An operation has ended.
-    Outcome(OperationId, Outcome),
-    /// A watch saw a change.
-    Change(OperationId, Change),
-    /// The store was inspected.
-    Inspected(Inspection),
-}
-
-/// What an inspection of the store found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Inspection {
-    /// A Kubernetes control plane keeps its objects here, and the user can read them.
-    ControlPlane,
-    /// It does not, or the user cannot.
-    Separate,
-    /// The store could not be asked.
-    Failed(Outcome),
-}
-
-/// One of a client's descriptors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The connection for requests.
-    Requests,
-    /// The stream of the watch with this id.
-    Watch(OperationId),
-}
 
 /// A client of one etcd.
 pub struct Client {
@@ -369,7 +325,8 @@ impl Client {
 
     fn inspected(&mut self, reply: &RangeReply) {
         self.tasks.pop_front();
-        let found = if reply.kvs.is_empty() { Inspection::Separate } else { Inspection::ControlPlane };
+        let found =
+            if reply.kvs.is_empty() { Inspection::Separate } else { Inspection::ControlPlane };
         self.events.push_back(Event::Inspected(found));
     }
 
@@ -379,7 +336,9 @@ impl Client {
             (None, _) => return,
             (Some((id, Task::Job(_))), outcome) => Event::Outcome(id, outcome),
             // A role for our prefix alone is what it should be.
-            (Some((_, Task::Inspection)), Outcome::Refused { reason }) if reason.contains("permission denied") => {
+            (Some((_, Task::Inspection)), Outcome::Refused { reason })
+                if reason.contains("permission denied") =>
+            {
                 Event::Inspected(Inspection::Separate)
             }
             (Some((_, Task::Inspection)), outcome) => Event::Inspected(Inspection::Failed(outcome)),
@@ -399,6 +358,8 @@ fn refusal(verdict: Verdict) -> Outcome {
         Verdict::Refused(reason) | Verdict::Elsewhere(reason) | Verdict::Unknown(reason) => {
             Outcome::Refused { reason }
         }
-        Verdict::Compacted | Verdict::Done => Outcome::Refused { reason: "the request was refused".into() },
+        Verdict::Compacted | Verdict::Done => {
+            Outcome::Refused { reason: "the request was refused".into() }
+        }
     }
 }

@@ -93,12 +93,18 @@ impl Connection {
         &self.peer
     }
 
-    /// What may be the reason of a connection that ended without any reply: TLS 1.3 refuses a
-    /// client certificate after the handshake, and the refusal may be lost.
+    /// What may be the reason of a connection that ended without any reply. A member without TLS
+    /// closes it; TLS 1.3 refuses a client certificate after the handshake, and the refusal may be
+    /// lost.
     pub fn advice(&self) -> &'static str {
-        match self.session.is_some() && !self.has_heard {
-            true => "the member may have refused the client certificate; its log says so",
-            false => "",
+        match &self.session {
+            Some(session) if session.is_handshaking() => {
+                "the member ended the handshake of TLS; is its URL http://?"
+            }
+            Some(_) if !self.has_heard => {
+                "the member may have refused the client certificate; its log says so"
+            }
+            _ => "",
         }
     }
 
@@ -233,7 +239,9 @@ fn drain(session: &mut ClientConnection, bytes: &mut Vec<u8>) -> bool {
 fn unless_blocked(done: io::Result<usize>) -> io::Result<Option<usize>> {
     match done {
         Ok(count) => Ok(Some(count)),
-        Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Ok(None)
+        }
         Err(e) => Err(e),
     }
 }

@@ -15,7 +15,8 @@ const LARGEST_HOSTS: usize = 4 << 20;
 /// The port of etcd's clients.
 const PORT: u16 = 2379;
 /// The form of an endpoint.
-const FORM: &str = "http://HOST:PORT or https://HOST:PORT with an IP address or a name in /etc/hosts";
+const FORM: &str =
+    "http://HOST:PORT or https://HOST:PORT with an IP address or a name in /etc/hosts";
 
 /// The URL of one member, without a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +48,8 @@ impl Endpoint {
             "https" => true,
             _ => return Err(mistake()),
         };
-        let (host, port) = split_port(rest.strip_suffix('/').unwrap_or(rest)).ok_or_else(mistake)?;
+        let (host, port) =
+            split_port(rest.strip_suffix('/').unwrap_or(rest)).ok_or_else(mistake)?;
         Ok(Endpoint { tls, host: Host::parse(host).ok_or_else(mistake)?, port })
     }
 
@@ -159,10 +161,26 @@ mod tests {
     #[test]
     fn other_urls_are_refused() {
         let bad = [
-            "10.0.0.1:2379", "ftp://10.0.0.1", "unix://x", "http://", "http://:2379", "http://a:0",
-            "http://a:65536", "http://a:+1", "http://a:", "http://a/v3", "http://u@a", "http://a b",
-            "http://10.0.0.300", "http://fd00::1", "http://[fd00::1", "http://[10.0.0.1]", "http://a..b",
-            "http://a?x", "http://a\r\nb", "http://[fd00::1%eth0]",
+            "10.0.0.1:2379",
+            "ftp://10.0.0.1",
+            "unix://x",
+            "http://",
+            "http://:2379",
+            "http://a:0",
+            "http://a:65536",
+            "http://a:+1",
+            "http://a:",
+            "http://a/v3",
+            "http://u@a",
+            "http://a b",
+            "http://10.0.0.300",
+            "http://fd00::1",
+            "http://[fd00::1",
+            "http://[10.0.0.1]",
+            "http://a..b",
+            "http://a?x",
+            "http://a\r\nb",
+            "http://[fd00::1%eth0]",
         ];
         for url in bad {
             let text = Endpoint::parse(url).unwrap_err().to_string();
@@ -177,6 +195,9 @@ mod tests {
         assert_eq!(of("etcd"), ["10.0.0.1".parse::<IpAddr>().unwrap(), "fd00::1".parse().unwrap()]);
         assert_eq!(of("etcd-2"), [] as [IpAddr; 0]);
         let error = look_up("no-such-name.invalid").unwrap_err().to_string();
-        assert!(error.starts_with("look up \"no-such-name.invalid\": not in /etc/hosts; "), "{error}");
+        assert!(
+            error.starts_with("look up \"no-such-name.invalid\": not in /etc/hosts; "),
+            "{error}"
+        );
     }
 }

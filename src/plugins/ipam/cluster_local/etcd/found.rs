@@ -2,6 +2,7 @@
 
 use serde::de::DeserializeOwned;
 
+use super::super::block::Block;
 use super::super::engine::{Found, Name, NodeRecord, NodeState, RealmState, Rival, Versioned};
 use super::keys::{Keys, Part};
 use super::reply::KeyValue;
@@ -16,15 +17,32 @@ pub fn block(keys: &Keys, realm: &Name, kv: &KeyValue) -> Option<Found> {
     Some(Found { block, claimed, revision: kv.mod_revision.0 })
 }
 
-/// Adds a key to those of a realm. A want that cannot be read is nobody's.
+/// Adds a key to those of a realm. A want or a note that cannot be read is of no node.
 pub fn add_to_realm(state: &mut RealmState, keys: &Keys, realm: &Name, kv: &KeyValue) {
     match keys.part(realm, &kv.key) {
         Some(Part::Block(_)) => state.blocks.extend(block(keys, realm, kv)),
         Some(Part::Want(node)) => {
             state.wants.extend(serde_json::from_slice(&kv.value.0).ok().map(|want| (node, want)));
         }
+        Some(Part::Note(block)) => {
+            state.notes.extend(serde_json::from_slice(&kv.value.0).ok().map(|note| (block, note)));
+        }
         None => (),
     }
+}
+
+/// The keys of a realm that overlap a block.
+pub fn overlapping<'a>(
+    keys: &Keys,
+    of: (&Name, Block),
+    kvs: impl Iterator<Item = &'a KeyValue>,
+) -> RealmState {
+    let (realm, block) = of;
+    let mut state = RealmState::default();
+    kvs.for_each(|kv| add_to_realm(&mut state, keys, realm, kv));
+    state.blocks.sort_by_key(|found| found.block);
+    state.notes.retain(|(noted, _)| noted.overlaps(block));
+    state
 }
 
 /// The blocks among keys, in their order and each once.

@@ -68,7 +68,9 @@ impl Job {
     pub fn new(operation: Operation, keys: &Keys) -> Job {
         let stage = match &operation {
             Operation::Heartbeat { lease: Some(lease), .. } => Stage::KeepAlive(*lease),
-            Operation::Heartbeat { lease: None, .. } | Operation::Want { want: Some(_), .. } => Stage::Grant,
+            Operation::Heartbeat { lease: None, .. } | Operation::Want { want: Some(_), .. } => {
+                Stage::Grant
+            }
             Operation::List { realm } => Stage::Page(Pages::of(keys, realm)),
             _ => Stage::Transaction { lease: 0 },
         };
@@ -120,7 +122,8 @@ impl Job {
 
     /// The revision of a list was compacted between two pages: the list begins anew.
     pub fn compacted(&mut self, keys: &Keys) -> Next {
-        let (Stage::Page(pages), Operation::List { realm }) = (&mut self.stage, &self.operation) else {
+        let (Stage::Page(pages), Operation::List { realm }) = (&mut self.stage, &self.operation)
+        else {
             return Next::Finished(Outcome::Refused { reason: "the revision is compacted".into() });
         };
         let restarts = pages.restarts + 1;
@@ -169,7 +172,9 @@ impl Job {
                 Ok(state) => Answer::Node(state),
                 Err(reason) => return Ok(Outcome::Refused { reason }),
             },
-            Operation::ReadBlock { realm, .. } => Answer::Blocks(found::blocks(keys, realm, reply.kvs())),
+            Operation::ReadBlock { realm, block } => {
+                Answer::Realm(found::overlapping(keys, (realm, *block), reply.kvs()))
+            }
             Operation::Heartbeat { .. } => Answer::Lease(lease),
             _ => Answer::Written,
         };
@@ -195,7 +200,8 @@ fn known(number: Number) -> Result<u64, Flaw> {
 
 impl Pages {
     fn of(keys: &Keys, realm: &Name) -> Pages {
-        let left = [keys.wants(realm), keys.blocks(realm)].map(|prefix| KeyRange::prefix(&prefix));
+        let left = [keys.conflicts(realm), keys.wants(realm), keys.blocks(realm)]
+            .map(|prefix| KeyRange::prefix(&prefix));
         Pages { left: left.into(), ..Pages::default() }
     }
 
@@ -235,5 +241,88 @@ impl Pages {
         let last = last.ok_or("the response has a page without an end")?;
         range.key = Octets([last.0.as_slice(), &[0]].concat());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn list() -> (Keys, Job) {
+        let keys = Keys::of(&"c".parse().unwrap());
+        let job = Job::new(Operation::List { realm: "default".parse().unwrap() }, &keys);
+        (keys, job)
+    }
+
+    fn is_finished(next: &Next) -> bool {
+        matches!(next, Next::Finished(_))
+    }
+
+    #[test]
+    fn pages_of_a_list_are_read_at_the_revision_of_the_first() {
+        let (keys, mut job) = list();
+        assert!(job.request(&keys).body.contains(r#""limit":"1000","revision":"0""#));
+        // "/cni-multi/v1/c/r/default/b/4-0a580100-26"
+        let key = "L2NuaS1tdWx0aS92MS9jL3IvZGVmYXVsdC9iLzQtMGE1ODAxMDAtMjY=";
+        let page = format!(
+            r#"{{"header":{{"revision":"7"}},"more":true,"kvs":[{{"key":"{key}","mod_revision":"3"}}]}}"#
+        );
+        assert!(!is_finished(&job.replied(&keys, page.as_bytes()).unwrap()));
+        let next = job.request(&keys).body;
+        // The key with a zero octet behind it.
+        assert!(
+            next.contains(r#""key":"L2NuaS1tdWx0aS92MS9jL3IvZGVmYXVsdC9iLzQtMGE1ODAxMDAtMjYA""#),
+            "{next}"
+        );
+        assert!(next.contains(r#""revision":"7""#), "{next}");
+        let empty = br#"{"header":{"revision":"9"}}"#;
+        for _ in 0..2 {
+            assert!(!is_finished(&job.replied(&keys, empty).unwrap()));
+        }
+        let last = job.replied(&keys, empty).unwrap();
+        let Next::Finished(Outcome::Done { revision: 7, answer: Answer::Realm(state) }) = last
+        else {
+            panic!("{last:?}")
+        };
+        assert_eq!(state.blocks.len(), 1);
+    }
+
+    #[test]
+    fn a_list_that_is_compacted_begins_anew_but_not_for_ever() {
+        let (keys, mut job) = list();
+        job.replied(&keys, br#"{"header":{"revision":"7"}}"#).unwrap();
+        for _ in 0..RESTARTS {
+            assert!(!is_finished(&job.compacted(&keys)));
+            assert!(job.request(&keys).body.contains(r#""revision":"0""#));
+        }
+        assert!(matches!(job.compacted(&keys), Next::Finished(Outcome::Unreachable { .. })));
+    }
+
+    #[test]
+    fn replies_that_are_none_of_etcd_s_are_flaws() {
+        let (keys, _) = list();
+        let node = || "n1".parse().unwrap();
+        let beat = |lease| Operation::Heartbeat {
+            node: node(),
+            boot: "b".into(),
+            lease,
+            ttl: 60,
+            node_revision: 1,
+        };
+        for operation in [
+            Operation::List { realm: node() },
+            Operation::ReadNode { node: node() },
+            beat(None),
+            Operation::Recover { seen: 1 },
+        ] {
+            let mut job = Job::new(operation, &keys);
+            for body in [&b"{}"[..], b"", br#"{"header":{"revision":"0"}}"#] {
+                assert!(job.replied(&keys, body).is_err(), "{job:?}");
+            }
+        }
+        let mut kept = Job::new(beat(Some(LeaseId(7))), &keys);
+        let error = br#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#;
+        assert_eq!(kept.replied(&keys, error).unwrap_err(), "etcdserver: no leader");
     }
 }

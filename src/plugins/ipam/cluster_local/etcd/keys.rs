@@ -19,6 +19,8 @@ pub enum Part {
     Block(Block),
     /// A node's want.
     Want(Name),
+    /// The note of a conflict about a block.
+    Note(Block),
 }
 
 impl Keys {
@@ -67,9 +69,14 @@ impl Keys {
         format!("{}{node}", self.wants(realm))
     }
 
+    /// The prefix of a realm's notes of conflicts.
+    pub fn conflicts(&self, realm: &Name) -> String {
+        format!("{}x/", self.realm(realm))
+    }
+
     /// The note of a conflict.
     pub fn conflict(&self, realm: &Name, block: Block) -> String {
-        format!("{}x/{block}", self.realm(realm))
+        format!("{}{block}", self.conflicts(realm))
     }
 
     /// The note of a pool.
@@ -90,11 +97,22 @@ impl Keys {
         std::iter::once(inside).chain(around).collect()
     }
 
+    /// A range with the notes of all conflicts about blocks that overlap a block, and with others: a
+    /// transaction has no room for a read of each, and there are few.
+    pub fn conflicts_around(&self, realm: &Name, block: Block) -> KeyRange {
+        let prefix = self.conflicts(realm);
+        let largest = block.ancestors().last().unwrap_or(block);
+        let [first, last] = [largest.start(), block.end()].map(|at| place(block.family(), at));
+        let range_end = Some(Octets::of(&format!("{prefix}{last}.")));
+        KeyRange { key: Octets::of(&format!("{prefix}{first}")), range_end }
+    }
+
     /// What a key of a realm is of; None of other keys.
     pub fn part(&self, realm: &Name, key: &Octets) -> Option<Part> {
         let rest = key.text()?.strip_prefix(&self.realm(realm))?;
         match rest.split_once('/')? {
             ("b", block) => block.parse().ok().map(Part::Block),
+            ("x", block) => block.parse().ok().map(Part::Note),
             ("want", node) => node.parse().ok().map(Part::Want),
             _ => None,
         }
@@ -124,13 +142,25 @@ mod tests {
     }
 
     #[test]
-    fn the_ranges_of_a_block_have_exactly_the_blocks_that_overlap_it() {
+    fn ranges_of_a_block_have_exactly_the_overlapping_blocks() {
         let (keys, realm) = keys();
         let blocks = [
-            "4-0a580100-24", "4-0a580100-26", "4-0a580140-26", "4-0a580180-26", "4-0a5801c0-26", "4-0a580140-32",
-            "4-0a58017f-32", "4-0a580180-32", "4-0a58013f-32", "4-0a000000-08", "4-0b000000-08",
-            "4-ffffffff-32", "4-ffffff00-24", "6-fd000088000000000000000000000000-122",
-            "6-ffffffffffffffffffffffffffffffff-128", "6-ffffffffffffffff0000000000000000-064",
+            "4-0a580100-24",
+            "4-0a580100-26",
+            "4-0a580140-26",
+            "4-0a580180-26",
+            "4-0a5801c0-26",
+            "4-0a580140-32",
+            "4-0a58017f-32",
+            "4-0a580180-32",
+            "4-0a58013f-32",
+            "4-0a000000-08",
+            "4-0b000000-08",
+            "4-ffffffff-32",
+            "4-ffffff00-24",
+            "6-fd000088000000000000000000000000-122",
+            "6-ffffffffffffffffffffffffffffffff-128",
+            "6-ffffffffffffffff0000000000000000-064",
         ];
         let blocks: Vec<Block> = blocks.iter().map(|text| text.parse().unwrap()).collect();
         for block in &blocks {
@@ -138,6 +168,9 @@ mod tests {
             for other in &blocks {
                 let found = ranges.iter().any(|range| is_in(range, &keys.block(&realm, *other)));
                 assert_eq!(found, block.overlaps(*other), "{block} and {other}");
+                let noted =
+                    is_in(&keys.conflicts_around(&realm, *block), &keys.conflict(&realm, *other));
+                assert!(noted || !block.overlaps(*other), "{block} and the note of {other}");
             }
         }
     }
@@ -155,11 +188,18 @@ mod tests {
         let part = |key: &str| keys.part(&realm, &Octets::of(key));
         let block = "4-0a580100-26".parse().unwrap();
         assert_eq!(part("/cni-multi/v1/c/r/default/b/4-0a580100-26"), Some(Part::Block(block)));
-        assert_eq!(part("/cni-multi/v1/c/r/default/want/n1"), Some(Part::Want("n1".parse().unwrap())));
+        assert_eq!(part("/cni-multi/v1/c/r/default/x/4-0a580100-26"), Some(Part::Note(block)));
+        assert_eq!(
+            part("/cni-multi/v1/c/r/default/want/n1"),
+            Some(Part::Want("n1".parse().unwrap()))
+        );
         for other in [
-            "/cni-multi/v1/c/r/default/x/4-0a580100-26", "/cni-multi/v1/c/r/default/pool/1",
-            "/cni-multi/v1/c/r/other/b/4-0a580100-26", "/cni-multi/v1/c/r/default/b/x", "/cni-multi/v1/c/r/default/b/",
-            "", "/cni-multi/v1/c/n/n1",
+            "/cni-multi/v1/c/r/default/pool/1",
+            "/cni-multi/v1/c/r/other/b/4-0a580100-26",
+            "/cni-multi/v1/c/r/default/b/x",
+            "/cni-multi/v1/c/r/default/b/",
+            "",
+            "/cni-multi/v1/c/n/n1",
         ] {
             assert_eq!(part(other), None, "{other}");
         }

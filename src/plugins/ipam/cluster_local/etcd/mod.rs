@@ -22,6 +22,7 @@ pub mod client;
 pub mod connection;
 pub mod encoding;
 pub mod endpoint;
+pub mod event;
 pub mod found;
 pub mod job;
 pub mod keys;

@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_compacted_watch_says_so() {
-        let line = br#"{"result":{"header":{"revision":"9"},"canceled":true,"compact_revision":"8"}}"#;
+        let line =
+            br#"{"result":{"header":{"revision":"9"},"canceled":true,"compact_revision":"8"}}"#;
         let reply: Message<WatchReply> = decode(line).unwrap();
         let reply = reply.result.unwrap();
         assert_eq!((reply.canceled, reply.compact_revision), (true, Number(8)));
@@ -202,8 +203,14 @@ mod tests {
     fn hostile_documents_are_refused() {
         let deep = format!("{{\"kvs\":{}", "[".repeat(100_000));
         let unknown = format!("{{\"x\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-        for text in [deep.as_str(), "", "null", "[]", "{\"kvs\":7}", "{\"kvs\":[{\"key\":\"*\"}]}", "\u{0}"] {
-            assert!(decode::<RangeReply>(text.as_bytes()).is_err(), "{}", &text[..text.len().min(40)]);
+        for text in
+            [deep.as_str(), "", "null", "[]", "{\"kvs\":7}", "{\"kvs\":[{\"key\":\"*\"}]}", "\u{0}"]
+        {
+            assert!(
+                decode::<RangeReply>(text.as_bytes()).is_err(),
+                "{}",
+                &text[..text.len().min(40)]
+            );
         }
         let _ = decode::<RangeReply>(unknown.as_bytes()); // an ignored member; it must not overflow the stack
     }

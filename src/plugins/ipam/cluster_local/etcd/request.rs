@@ -52,7 +52,10 @@ impl Request {
 
     /// Renews a lease.
     pub fn keep_alive(lease: u64) -> Request {
-        Request { is_read: true, ..Request::of("/v3/lease/keepalive", &KeepAlive { id: Number(lease) }) }
+        Request {
+            is_read: true,
+            ..Request::of("/v3/lease/keepalive", &KeepAlive { id: Number(lease) })
+        }
     }
 
     /// Exchanges a password for a token.
@@ -71,7 +74,8 @@ impl Request {
     pub fn to_http(&self, endpoint: &Endpoint, token: Option<&str>) -> Vec<u8> {
         let Request { path, body, .. } = self;
         let (host, length) = (endpoint.authority(), body.len());
-        let authorization = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
+        let authorization =
+            token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
         format!(
             "POST {path} HTTP/1.1\r\nHost: {host}\r\n{authorization}Content-Type: application/json\r\n\
              Content-Length: {length}\r\n\r\n{body}"

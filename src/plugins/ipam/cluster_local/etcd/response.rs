@@ -280,7 +280,8 @@ impl Head {
         if status < 200 {
             return Err(Flaw::NotHttp);
         }
-        let asks_to_close = values(parsed.headers, "connection").any(|value| has_word(value, "close"));
+        let asks_to_close =
+            values(parsed.headers, "connection").any(|value| has_word(value, "close"));
         let framing = Framing::of(parsed.headers, status)?;
         let persists = parsed.version == Some(1) && !asks_to_close && framing != Framing::Close;
         Ok(Head { status, framing, persists })
@@ -306,13 +307,18 @@ impl Framing {
     }
 }
 
-fn values<'a>(headers: &'a [httparse::Header<'a>], name: &'static str) -> impl Iterator<Item = &'a [u8]> {
+fn values<'a>(
+    headers: &'a [httparse::Header<'a>],
+    name: &'static str,
+) -> impl Iterator<Item = &'a [u8]> {
     let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
     named.map(|header| header.value)
 }
 
 fn has_word(value: &[u8], word: &str) -> bool {
-    value.split(|byte| *byte == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+    value
+        .split(|byte| *byte == b',')
+        .any(|part| part.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
 }
 
 fn decimal(digits: &[u8]) -> Option<usize> {

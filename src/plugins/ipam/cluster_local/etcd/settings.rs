@@ -89,7 +89,8 @@ impl Settings {
     pub fn load(path: &Path) -> Result<Settings> {
         let read = || {
             require_private(path)?;
-            let text = plain_file::read_configuration(path).map_err(Error::at_path("read", path))?;
+            let text =
+                plain_file::read_configuration(path).map_err(Error::at_path("read", path))?;
             Settings::parse(&text)
         };
         // These name the path themselves.
@@ -111,7 +112,8 @@ impl Settings {
             files: Files { ca: etcd.ca.clone(), cert: etcd.cert.clone(), key: etcd.key.clone() },
             user: (!etcd.user.is_empty()).then(|| (etcd.user.clone(), etcd.password_file.clone())),
             accept_control_plane: etcd.accept_control_plane,
-            reclaim_after: Some(seconds("reclaimAfter", written.reclaim_after)?).filter(|it| !it.is_zero()),
+            reclaim_after: Some(seconds("reclaimAfter", written.reclaim_after)?)
+                .filter(|it| !it.is_zero()),
             settle: seconds("settle", written.settle.unwrap_or(SETTLE))?,
         };
         settings.require_files(etcd)?;
@@ -121,9 +123,10 @@ impl Settings {
     /// The store, with the certificates and the password that the files have now.
     pub fn store(&self, now: SystemTime) -> Result<Store> {
         let tls = Tls::load(&self.files, now)?;
-        let login = self.user.as_ref().map(|(user, file)| {
-            Ok::<_, Error>(Login::new(user.clone(), password(file)?))
-        });
+        let login = self
+            .user
+            .as_ref()
+            .map(|(user, file)| Ok::<_, Error>(Login::new(user.clone(), password(file)?)));
         let (cluster, endpoints) = (self.cluster.clone(), self.endpoints.clone());
         Ok(Store { cluster, endpoints, tls, login: login.transpose()? })
     }
@@ -165,7 +168,8 @@ fn node(text: &str) -> Result<Name> {
     let path = Path::new("/proc/sys/kernel/hostname");
     let host = std::fs::read_to_string(path).map_err(Error::at_path("read", path))?;
     let named = host.trim().parse();
-    named.map_err(|no_name| Error::config("node", format_args!("the host name {no_name}; set node")))
+    named
+        .map_err(|no_name| Error::config("node", format_args!("the host name {no_name}; set node")))
 }
 
 fn endpoints(urls: &[String]) -> Result<Vec<Endpoint>> {
@@ -205,7 +209,10 @@ fn require_private(path: &Path) -> Result<()> {
     if owner == 0 && mode & 0o077 == 0 {
         return Ok(());
     }
-    let found = format!("{}: mode {mode:04o} of user {owner}, expected 0600 or stricter of root", path.display());
+    let found = format!(
+        "{}: mode {mode:04o} of user {owner}, expected 0600 or stricter of root",
+        path.display()
+    );
     let advice = format!("chown root {0} && chmod 600 {0}", path.display());
     Err(Error::new(Code::INVALID_CONFIG, found).with_details(advice))
 }
@@ -254,7 +261,10 @@ mod tests {
                 r#"{"cluster": "a/b"}"#,
                 "cluster: \"a/b\" is not a valid name, expected letters, digits, '.', '_' and '-', a letter or digit first",
             ),
-            (r#"{"cluster": "c", "node": "n"}"#, "etcd.endpoints: missing, expected a list of URLs: https://10.0.0.1:2379"),
+            (
+                r#"{"cluster": "c", "node": "n"}"#,
+                "etcd.endpoints: missing, expected a list of URLs: https://10.0.0.1:2379",
+            ),
             (
                 r#"{"cluster": "c", "node": "n", "etcd": {"endpoints": ["http://a", "b"]}}"#,
                 "etcd.endpoints[1]: \"b\", expected http://HOST:PORT or https://HOST:PORT with an IP address or a name in /etc/hosts",

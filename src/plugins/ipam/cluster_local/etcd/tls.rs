@@ -10,7 +10,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore,
+    SupportedProtocolVersion,
 };
 
 use super::endpoint::{Endpoint, Host};
@@ -79,7 +80,9 @@ pub fn explain(files: &Files, error: &rustls::Error) -> Error {
     let (problem, advice) = match error {
         rustls::Error::InvalidCertificate(error) => explain_certificate(files, error),
         rustls::Error::AlertReceived(alert) => explain_alert(files, *alert),
-        rustls::Error::InvalidMessage(_) => ("the member does not speak TLS".into(), "is its URL http://?".into()),
+        rustls::Error::InvalidMessage(_) => {
+            ("the member does not speak TLS".into(), "is its URL http://?".into())
+        }
         other => (other.to_string(), String::new()),
     };
     Error::new(Code::IO, problem).with_details(advice)
@@ -102,8 +105,13 @@ fn explain_certificate(files: &Files, error: &CertificateError) -> (String, Stri
             "is the clock of this node right?".into(),
         ),
         E::NotValidForNameContext { expected, presented } => (
-            format!("the member's certificate is for {}, not for {}", presented.join(", "), expected.to_str()),
-            "add the name or address to the certificate, or use one of its names in etcd.endpoints".into(),
+            format!(
+                "the member's certificate is for {}, not for {}",
+                presented.join(", "),
+                expected.to_str()
+            ),
+            "add the name or address to the certificate, or use one of its names in etcd.endpoints"
+                .into(),
         ),
         other => (format!("the member's certificate is refused: {other}"), String::new()),
     }
@@ -173,18 +181,26 @@ struct Verified {
 /// another than that of the members, so an unknown one is accepted here.
 fn require_current(path: &Path, chain: &[CertificateDer<'_>], with: Verified) -> Result<()> {
     let verifier = WebPkiClientVerifier::builder_with_provider(with.roots, with.provider).build();
-    let (Ok(verifier), Some((own, further))) = (verifier, chain.split_first()) else { return Ok(()) };
+    let (Ok(verifier), Some((own, further))) = (verifier, chain.split_first()) else {
+        return Ok(());
+    };
     let verified = verifier.verify_client_cert(own, further, with.now);
     let problem = match verified.err() {
-        Some(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+        Some(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
+            not_after,
+            ..
+        })) => {
             format!("the certificate expired on {}", date(not_after))
         }
-        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. })) => {
+        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext {
+            not_before,
+            ..
+        })) => {
             format!("the certificate is valid from {}", date(not_before))
         }
-        Some(rustls::Error::InvalidCertificate(CertificateError::InvalidPurposeContext { .. })) => {
-            "the certificate is not for client authentication".to_owned()
-        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::InvalidPurposeContext {
+            ..
+        })) => "the certificate is not for client authentication".to_owned(),
         Some(rustls::Error::InvalidCertificate(CertificateError::BadEncoding)) => {
             "not an X.509 certificate".to_owned()
         }
@@ -223,7 +239,8 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
 fn read(key: &str, path: &Path) -> Result<Vec<u8>> {
     // Certificates are rotated by changing a symlink.
     let text = plain_file::read_configuration(path).map_err(|e| {
-        Error::io(format_args!("etcd.{key}: read {}", path.display()), &e).with_code(Code::INVALID_CONFIG)
+        Error::io(format_args!("etcd.{key}: read {}", path.display()), &e)
+            .with_code(Code::INVALID_CONFIG)
     })?;
     if text.len() > LARGEST_FILE {
         return Err(of_file(key, path, &format_args!("longer than {LARGEST_FILE} bytes")));

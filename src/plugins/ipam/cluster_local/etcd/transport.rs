@@ -145,7 +145,8 @@ impl Transport {
     /// sent a request, whose outcome would be unknown.
     fn drop_dead_line(&mut self) {
         let Some(line) = &mut self.line else { return };
-        let is_idle = line.advance().is_ok_and(|received| !received.ended && received.bytes.is_empty());
+        let is_idle =
+            line.advance().is_ok_and(|received| !received.ended && received.bytes.is_empty());
         if !is_idle {
             self.line = None;
         }
@@ -159,7 +160,9 @@ impl Transport {
                 Err(error) => return self.fail(&error.to_string(), now),
             }
         }
-        let (Some(line), Some(exchange)) = (&mut self.line, &mut self.exchange) else { return None };
+        let (Some(line), Some(exchange)) = (&mut self.line, &mut self.exchange) else {
+            return None;
+        };
         let endpoint = self.endpoints.get(self.current)?;
         exchange.deadline = now + CONNECT;
         exchange.established = false;
@@ -170,7 +173,9 @@ impl Transport {
 
     /// Moves bytes; whether the reply is complete.
     fn advance(&mut self, now: Moment) -> Result<bool> {
-        let (Some(line), Some(exchange)) = (&mut self.line, &mut self.exchange) else { return Ok(false) };
+        let (Some(line), Some(exchange)) = (&mut self.line, &mut self.exchange) else {
+            return Ok(false);
+        };
         let received = line.advance()?;
         if line.is_established() && !exchange.established {
             exchange.established = true;
@@ -224,6 +229,10 @@ impl Transport {
             return self.pursue(now);
         }
         self.exchange = None;
-        Some(if was_sent { Ended::Unknown(why.to_owned()) } else { Ended::Unreachable(why.to_owned()) })
+        Some(if was_sent {
+            Ended::Unknown(why.to_owned())
+        } else {
+            Ended::Unreachable(why.to_owned())
+        })
     }
 }

@@ -41,6 +41,10 @@ impl Verdict {
         match reply::decode::<ErrorReply>(body) {
             Ok(reply) if reply.code != 0 => Verdict::of_code(reply.code, reply.reason()),
             _ if status == 404 => Verdict::Elsewhere(GATEWAY_IS_OFF.into()),
+            // In plain text, before the gateway reads the request.
+            _ if status == 400 && body.starts_with(b"CommonName of client") => {
+                Verdict::of_code(code::INVALID_ARGUMENT, "CommonName of client")
+            }
             _ => Verdict::Unknown(format!("HTTP status {status} without an error object of etcd")),
         }
     }
@@ -110,13 +114,19 @@ mod tests {
     use super::*;
 
     fn of(status: u16, code: u32, reason: &str) -> Verdict {
-        Verdict::of(status, format!(r#"{{"error":"{reason}","message":"{reason}","code":{code}}}"#).as_bytes())
+        Verdict::of(
+            status,
+            format!(r#"{{"error":"{reason}","message":"{reason}","code":{code}}}"#).as_bytes(),
+        )
     }
 
     #[test]
     fn only_a_refusal_that_comes_first_is_one() {
         assert_eq!(Verdict::of(200, b"anything"), Verdict::Done);
-        assert!(matches!(of(400, 3, "etcdserver: duplicate key given in txn request"), Verdict::Refused(_)));
+        assert!(matches!(
+            of(400, 3, "etcdserver: duplicate key given in txn request"),
+            Verdict::Refused(_)
+        ));
         assert!(matches!(of(403, 7, "etcdserver: permission denied"), Verdict::Refused(_)));
         assert!(matches!(of(503, 14, "etcdserver: request timed out"), Verdict::Unknown(_)));
         assert!(matches!(of(500, 2, "x"), Verdict::Unknown(_)));
@@ -141,12 +151,24 @@ mod tests {
     }
 
     #[test]
+    fn a_common_name_is_refused_in_plain_text() {
+        let body = b"CommonName of client sending a request against gateway will be ignored and not used as expected\n";
+        assert!(matches!(Verdict::of(400, body), Verdict::Unauthenticated(_)));
+        assert!(matches!(Verdict::of(400, b"Bad Request"), Verdict::Unknown(_)));
+    }
+
+    #[test]
     fn refusals_say_what_to_do() {
         let text = |verdict| match verdict {
-            Verdict::Refused(text) | Verdict::Elsewhere(text) | Verdict::Unauthenticated(text) => text,
+            Verdict::Refused(text) | Verdict::Elsewhere(text) | Verdict::Unauthenticated(text) => {
+                text
+            }
             other => panic!("{other:?}"),
         };
-        assert!(text(of(429, 8, "etcdserver: mvcc: database space exceeded")).ends_with("`etcdctl alarm disarm`"));
+        assert!(
+            text(of(429, 8, "etcdserver: mvcc: database space exceeded"))
+                .ends_with("`etcdctl alarm disarm`")
+        );
         assert_eq!(text(Verdict::of(404, b"404 page not found\n")), GATEWAY_IS_OFF);
     }
 }

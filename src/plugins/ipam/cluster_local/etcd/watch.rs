@@ -80,7 +80,9 @@ impl Watch {
     pub fn advance(&mut self, keys: &Keys, now: Moment) -> (Vec<Change>, Option<End>) {
         let mut changes = vec![];
         let end = match self.receive(now) {
-            Ok(ended) => self.interpret(keys, &mut changes).or_else(|| ended.then(|| self.closed())),
+            Ok(ended) => {
+                self.interpret(keys, &mut changes).or_else(|| ended.then(|| self.closed()))
+            }
             Err(error) => Some(unreachable(error.to_string())),
         };
         (changes, end)
@@ -105,7 +107,10 @@ impl Watch {
     fn interpret(&mut self, keys: &Keys, changes: &mut Vec<Change>) -> Option<End> {
         let status = self.response.status()?;
         if status != 200 {
-            return self.response.is_complete().then(|| refused(Verdict::of(status, self.response.body())));
+            return self
+                .response
+                .is_complete()
+                .then(|| refused(Verdict::of(status, self.response.body())));
         }
         while let Some(line) = self.response.take_line() {
             if line.is_empty() {
@@ -120,7 +125,8 @@ impl Watch {
     }
 
     fn message(&mut self, keys: &Keys, line: &[u8]) -> Result<Vec<Change>, Box<End>> {
-        let message: Message<WatchReply> = decode(line).map_err(|flaw| Box::new(unreachable(flaw)))?;
+        let message: Message<WatchReply> =
+            decode(line).map_err(|flaw| Box::new(unreachable(flaw)))?;
         if let Some(error) = message.error {
             return Err(Box::new(of_stream(&error)));
         }
@@ -138,6 +144,11 @@ fn change(keys: &Keys, realm: &Name, event: &Event) -> Option<Change> {
     match keys.part(realm, &event.kv.key)? {
         Part::Block(block) if is_deleted => Some(Change::Released(block)),
         Part::Block(_) => found::block(keys, realm, &event.kv).map(Change::Claimed),
+        Part::Note(block) if is_deleted => Some(Change::Noted(block, None)),
+        Part::Note(block) => {
+            let note = serde_json::from_slice(&event.kv.value.0).ok();
+            note.map(|note| Change::Noted(block, Some(note)))
+        }
         Part::Want(node) if is_deleted => Some(Change::Wanted(node, None)),
         Part::Want(node) => {
             let want = serde_json::from_slice(&event.kv.value.0).ok();
@@ -160,7 +171,9 @@ fn canceled(reply: &WatchReply) -> End {
     }
     match reply.cancel_reason.as_str() {
         reason if reason.contains("invalid auth token") => End::Unauthenticated(reason.to_owned()),
-        reason if reason.contains("permission denied") => refused(Verdict::Refused(reason.to_owned())),
+        reason if reason.contains("permission denied") => {
+            refused(Verdict::Refused(reason.to_owned()))
+        }
         reason => unreachable(format!("the watch was canceled: {reason}")),
     }
 }

@@ -4,9 +4,7 @@
 use serde::Serialize;
 
 use super::super::block::Block;
-use super::super::engine::{
-    Epoch, Ground, Name, NodeRecord, Operation, Seen, Standing, Versioned,
-};
+use super::super::engine::{Epoch, Ground, Name, NodeRecord, Operation, Seen, Standing, Versioned};
 use super::encoding::{Number, Octets};
 use super::keys::Keys;
 use super::request::{Compare, KeyRange, Operation as Step, Range, Txn};
@@ -56,7 +54,9 @@ impl<'a> Subject<'a> {
         }
         if let Some((realm, block)) = self.block {
             let ranges = keys.overlapping(realm, block);
-            reads.extend(ranges.into_iter().map(|keys| Step::Range(Range { keys, ..Range::default() })));
+            reads.extend(
+                ranges.into_iter().map(|keys| Step::Range(Range { keys, ..Range::default() })),
+            );
         }
         reads
     }
@@ -133,8 +133,11 @@ fn fill(txn: &mut Txn, keys: &Keys, operation: &Operation, lease: u64) {
             txn.compare.push(Compare::absent(KeyRange::one(&key)));
             txn.success.push(Step::put(&key, json(note)));
         }
-        O::ReadNode { .. } | O::ReadBlock { .. } => {
+        O::ReadNode { .. } => txn.success = Subject::of(operation).reads(keys),
+        O::ReadBlock { realm, block } => {
             txn.success = Subject::of(operation).reads(keys);
+            let keys = keys.conflicts_around(realm, *block);
+            txn.success.push(Step::Range(Range { keys, ..Range::default() }));
         }
         O::List { .. } | O::Watch { .. } => (), // no transactions
     }

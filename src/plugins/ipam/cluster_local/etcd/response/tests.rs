@@ -34,13 +34,16 @@ fn a_response_is_the_same_in_pieces_of_any_size() {
 }
 
 #[test]
-fn the_connection_serves_another_request_only_after_a_whole_response() {
+fn a_connection_is_reused_only_after_a_whole_response() {
     let usable = |text: &str| fed(&[text.as_bytes()]).unwrap().leaves_connection_usable();
     assert!(usable("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"));
     assert!(usable("HTTP/1.1 204 No Content\r\n\r\n"));
     assert!(!usable("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: x, Close\r\n\r\n"));
     assert!(!usable("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n"));
-    assert!(!usable("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 200"), "more than asked for");
+    assert!(
+        !usable("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 200"),
+        "more than asked for"
+    );
     let mut rest = fed(&[b"HTTP/1.1 200 OK\r\n\r\n{", b"}"]).unwrap();
     assert!(!rest.is_complete());
     rest.end().unwrap();
@@ -65,7 +68,10 @@ fn malformed_responses_are_refused() {
         ("HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\n", Flaw::Length),
         ("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n", Flaw::Length),
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", Flaw::Length),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", Flaw::Length),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            Flaw::Length,
+        ),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", Flaw::Length),
         ("HTTP/1.1 200 OK\r\nContent-Length: 4097\r\n\r\n", Flaw::LongBody),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", Flaw::Chunk),
@@ -92,7 +98,10 @@ fn nothing_grows_beyond_its_limit() {
         panic!("no limit after {start:?}");
     };
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    assert_eq!(endless("HTTP/1.1 200 OK\r\n", "X-A: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\r\n"), Flaw::LongHead);
+    assert_eq!(
+        endless("HTTP/1.1 200 OK\r\n", "X-A: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\r\n"),
+        Flaw::LongHead
+    );
     assert_eq!(endless("HTTP/1.1 200 OK\r\nX: ", "bbbbbbbb"), Flaw::LongHead);
     assert_eq!(endless("HTTP/1.1 200 OK\r\n\r\n", "bbbbbbbb"), Flaw::LongBody);
     assert_eq!(endless(chunked, "4\r\nabcd\r\n"), Flaw::LongBody);
