@@ -9,7 +9,7 @@ use super::super::engine::{Name, Operation, OperationId, Outcome};
 use super::backoff::Backoff;
 use super::encoding::Number;
 pub use super::event::{Event, Inspection, Source, Store};
-use super::job::{Job, Next};
+use super::job::{Flaw, Job, Next, known};
 use super::keys::Keys;
 use super::login::Login;
 use super::reply::{RangeReply, decode};
@@ -299,8 +299,8 @@ impl Client {
                 Ok(Next::Finished(outcome)) => self.finish(outcome),
                 Err(reason) => self.distrust(reason, is_read),
             },
-            Some((_, Task::Inspection)) => match decode::<RangeReply>(body) {
-                Ok(reply) => self.inspected(&reply),
+            Some((_, Task::Inspection)) => match inspected(body) {
+                Ok(found) => self.inspected(found),
                 Err(reason) => self.distrust(reason, true),
             },
             None => (),
@@ -323,10 +323,8 @@ impl Client {
         });
     }
 
-    fn inspected(&mut self, reply: &RangeReply) {
+    fn inspected(&mut self, found: Inspection) {
         self.tasks.pop_front();
-        let found =
-            if reply.kvs.is_empty() { Inspection::Separate } else { Inspection::ControlPlane };
         self.events.push_back(Event::Inspected(found));
     }
 
@@ -350,6 +348,13 @@ impl Client {
 fn inspection() -> Request {
     let keys = KeyRange::prefix(REGISTRY);
     Request::range(&Range { keys, limit: Number(1), keys_only: true, ..Range::default() })
+}
+
+fn inspected(body: &[u8]) -> Result<Inspection, Flaw> {
+    let reply: RangeReply = decode(body)?;
+    known(reply.header.revision)?;
+    let is_empty = reply.kvs.is_empty();
+    Ok(if is_empty { Inspection::Separate } else { Inspection::ControlPlane })
 }
 
 fn refusal(verdict: Verdict) -> Outcome {

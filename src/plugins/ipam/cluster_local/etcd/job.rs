@@ -153,12 +153,15 @@ impl Job {
 
     fn kept_alive(&mut self, lease: LeaseId, body: &[u8]) -> Result<Next, Flaw> {
         let message: Message<LeaseReply> = decode(body)?;
-        let reply = message.result.ok_or_else(|| message.error.unwrap_or_default().message)?;
+        if let Some(error) = message.error {
+            return Err(error.message);
+        }
+        let reply = message.result.unwrap_or_default();
+        let revision = known(reply.header.revision)?;
         if reply.ttl == Number(0) {
             self.stage = Stage::Ended;
             return Ok(Next::Request);
         }
-        let revision = reply.header.revision.0;
         Ok(Next::Finished(Outcome::Done { revision, answer: Answer::Lease(lease) }))
     }
 
@@ -194,7 +197,7 @@ impl Job {
 }
 
 /// A number that a real reply always has.
-fn known(number: Number) -> Result<u64, Flaw> {
+pub fn known(number: Number) -> Result<u64, Flaw> {
     if number.0 == 0 { Err("the response is none of etcd's".into()) } else { Ok(number.0) }
 }
 
@@ -212,8 +215,9 @@ impl Pages {
     }
 
     fn add(&mut self, keys: &Keys, realm: &Name, page: RangeReply) -> Result<Next, Flaw> {
+        let revision = known(page.header.revision)?;
         if self.revision == 0 {
-            self.revision = known(page.header.revision)?;
+            self.revision = revision;
         }
         self.count += page.kvs.len();
         if self.count > MOST_KEYS {

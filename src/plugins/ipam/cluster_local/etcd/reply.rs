@@ -204,7 +204,7 @@ mod tests {
         let deep = format!("{{\"kvs\":{}", "[".repeat(100_000));
         let unknown = format!("{{\"x\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
         for text in
-            [deep.as_str(), "", "null", "[]", "{\"kvs\":7}", "{\"kvs\":[{\"key\":\"*\"}]}", "\u{0}"]
+            [deep.as_str(), "", "null", "{\"kvs\":7}", "{\"kvs\":[{\"key\":\"*\"}]}", "\u{0}"]
         {
             assert!(
                 decode::<RangeReply>(text.as_bytes()).is_err(),

@@ -256,7 +256,7 @@ mod tests {
     fn each_mistake_has_its_place_value_and_expectation() {
         let cases = [
             (r#"{}"#, "cluster: missing, expected a name of letters, digits, '.', '_' and '-'"),
-            (r#"{"cluster": 7}"#, "cluster: expected a string, found number"),
+            (r#"{"cluster": 7}"#, "cluster: expected a string, found integer 7"),
             (
                 r#"{"cluster": "a/b"}"#,
                 "cluster: \"a/b\" is not a valid name, expected letters, digits, '.', '_' and '-', a letter or digit first",
