@@ -12,8 +12,11 @@ use crate::support::call::Peer;
 use crate::support::etcd::{Driver, within};
 use crate::support::netns::{Lab, is_root};
 
+/// What a fake server does with a connection after the request.
+type Answer = fn(TcpStream);
+
 /// Runs a test where a fake server answers each connection in its own way, and closes it.
-fn with_server(answer: fn(TcpStream), test: impl FnOnce(&str) + Send) {
+fn with_server(answer: Answer, test: impl FnOnce(&str) + Send) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -67,7 +70,7 @@ fn reason(outcome: Outcome) -> String {
 }
 
 /// A read is unreachable and a write unknown, with the same reason.
-fn both_fail(answer: fn(TcpStream), expected: &str) {
+fn both_fail(answer: Answer, expected: &str) {
     with_server(answer, |url| {
         let read = Driver::of(&[url]).run(read_node());
         assert!(matches!(read, Outcome::Unreachable { .. }), "{read:?}");
@@ -91,7 +94,7 @@ fn inside(test: impl FnOnce() + Send) {
 fn garbage_is_no_reply() {
     inside(|| {
         both_fail(|stream| say(stream, "SSH-2.0-OpenSSH_9.6\r\n"), "the response is not HTTP/1.1");
-        both_fail(|stream| drop(stream), "the connection ended before the response");
+        both_fail(drop, "the connection ended before the response");
         const PAGE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>";
         both_fail(|stream| say(stream, PAGE), "the response cannot be read: expected value");
         const OTHER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
@@ -175,7 +178,7 @@ fn pages_without_an_end_are_refused() {
 
 #[test]
 fn a_watch_that_talks_without_end_or_nonsense_ends() {
-    let cases: [(fn(TcpStream), &str); 4] = [
+    let cases: [(Answer, &str); 4] = [
         (
             |mut stream| {
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"); // as below
