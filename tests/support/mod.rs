@@ -7,6 +7,8 @@ pub mod call;
 pub mod chain;
 pub mod contract;
 pub mod dhcp;
+#[cfg(feature = "cluster")]
+pub mod etcd;
 pub mod extent;
 pub mod failed_add;
 pub mod flow;

@@ -1,6 +1,14 @@
 //! cluster-local allocates from blocks that the networks of one realm never share.
 
 mod cluster;
+#[cfg(feature = "cluster")]
+mod etcd;
+#[cfg(feature = "cluster")]
+mod etcd_access;
+#[cfg(feature = "cluster")]
+mod etcd_failures;
+#[cfg(feature = "cluster")]
+mod etcd_fake;
 mod operators;
 mod realm;
 mod sticky;

@@ -12,6 +12,8 @@ mod claims;
 mod client;
 mod conf;
 pub mod engine;
+#[cfg(feature = "cluster")]
+pub mod etcd;
 pub mod held;
 mod import;
 mod leases;
