@@ -8,7 +8,10 @@ pub mod chain;
 pub mod contract;
 pub mod dhcp;
 #[cfg(feature = "cluster")]
+#[cfg(feature = "cluster")]
 pub mod etcd;
+#[cfg(feature = "cluster")]
+pub mod node;
 pub mod extent;
 pub mod failed_add;
 pub mod flow;

@@ -2,6 +2,8 @@
 
 mod cluster;
 #[cfg(feature = "cluster")]
+mod daemon;
+#[cfg(feature = "cluster")]
 mod etcd;
 #[cfg(feature = "cluster")]
 mod etcd_access;

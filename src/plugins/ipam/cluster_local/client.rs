@@ -1,6 +1,7 @@
 //! The plugin's side of the daemon's socket.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::need::Lack;
 use super::node::CONFIGURATION;
@@ -10,10 +11,13 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::service::wire::is_not_running;
 
+/// The longest wait for a claim.
+const MOST: Duration = Duration::from_secs(60);
+
 /// Asks the daemon to claim what a network lacks. Code 11 if the daemon cannot be reached; 101 if
 /// the cluster has nothing free.
 pub fn ask_for(network: &NetworkName, set: usize, lack: &Lack, deadline: Deadline) -> Result<()> {
-    let needed = Request::Need(Needed::new(network, set, lack));
+    let needed = Request::Need(Needed::new(network, set, lack, deadline.limit(MOST)));
     match ask(&needed, deadline)? {
         Answer::Claimed => Ok(()),
         Answer::None => Err(nothing_free(network, lack)),

@@ -4,7 +4,7 @@
 //! lock and allocate from its active blocks alone. A change is on the disk before the operation that
 //! depends on it is sent.
 
-use std::fs::File;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -53,6 +53,19 @@ pub struct Origin {
     pub mod_revision: u64,
     /// The incarnation of the node that claimed it.
     pub incarnation: u64,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Claiming => "claiming",
+            State::Settling => "settling",
+            State::Active => "active",
+            State::Returning => "returning",
+            State::Lost => "lost",
+            State::Conflict => "conflict",
+        })
+    }
 }
 
 /// A block that the node has borrowed, or is about to.
@@ -142,7 +155,7 @@ impl Blocks {
         let path = path(network);
         let text = serde_json::to_vec(&Written { version: VERSION, blocks: self })
             .map_err(|e| Error::new(Code::BUG, format!("write {}: {e}", path.display())))?;
-        put_durably(&path, &text).map_err(Error::at_path("write", &path))
+        plain_file::put_durably(&path, &text).map_err(Error::at_path("write", &path))
     }
 }
 
@@ -173,15 +186,6 @@ fn unfit(path: &Path, why: &str) -> Error {
     Error::new(Code::DECODE, format!("read {}: {why}", path.display())).with_details(
         "nothing is allocated without it: restore the file, or remove it once no attachment of the network is left",
     )
-}
-
-/// Replaces a file: the content, and then the name, are on the disk.
-fn put_durably(path: &Path, content: &[u8]) -> io::Result<()> {
-    let draft = path.with_extension(plain_file::DRAFT);
-    plain_file::create_anew(&draft, content)?;
-    File::open(&draft)?.sync_all()?;
-    std::fs::rename(&draft, path)?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
 #[cfg(test)]

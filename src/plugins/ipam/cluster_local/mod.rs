@@ -3,7 +3,8 @@
 //! A node borrows blocks of addresses from the cluster's store and allocates from them with local
 //! files alone. [`block`] and [`pool`] say what can be borrowed, [`held`] is the file with what a
 //! node has borrowed, [`engine`] is what the daemon asks of the cluster's store, and [`machine`]
-//! decides what it asks. `etcd` (with the cargo feature `cluster`) is the engine that asks etcd.
+//! decides what it asks. `etcd` (with the cargo feature `cluster`) is the engine that asks etcd, and
+//! `daemon` joins them.
 
 mod add;
 mod alone;
@@ -11,6 +12,8 @@ pub mod block;
 mod claims;
 mod client;
 mod conf;
+#[cfg(feature = "cluster")]
+mod daemon;
 pub mod engine;
 #[cfg(feature = "cluster")]
 pub mod etcd;
@@ -20,6 +23,8 @@ mod leases;
 pub mod machine;
 mod need;
 mod node;
+#[cfg(feature = "cluster")]
+mod operator;
 mod plugin;
 pub mod pool;
 mod prune;

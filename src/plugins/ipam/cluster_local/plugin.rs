@@ -10,7 +10,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns, IpConfig};
 use crate::error::{Code, Error, Result};
 use crate::plugin::leases::LeaseStore;
-use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
 use crate::repair::Repairs;
 use crate::steps::allocation::advice;
 use crate::steps::allocation::files::{Place, check, release, repairing};
@@ -25,6 +25,8 @@ impl Plugin for ClusterLocal {
     const KIND: Kind = Kind::Ipam;
     const ABOUT: &'static str = "addresses of ranges that several networks or hosts share";
     const LEASES: Option<&'static dyn LeaseStore> = Some(&Leases);
+    #[cfg(feature = "cluster")]
+    const COMMANDS: &'static [OperatorCommand] = &[super::operator::COMMAND];
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {

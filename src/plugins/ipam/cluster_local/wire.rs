@@ -6,6 +6,7 @@
 //! before it asks.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +47,8 @@ pub struct Needed {
     /// The one address that would do; any of the set if it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// How many seconds the client waits for the answer.
+    pub patience: u64,
     /// The name whose address it is; the block is then kept for the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -53,8 +56,9 @@ pub struct Needed {
 
 impl Needed {
     /// What is lacking for a range set of a network.
-    pub fn new(network: &NetworkName, set: usize, lack: &Lack) -> Needed {
-        let needed = Needed { network: network.clone(), set, address: None, name: None };
+    pub fn new(network: &NetworkName, set: usize, lack: &Lack, patience: Duration) -> Needed {
+        let (network, patience) = (network.clone(), patience.as_secs());
+        let needed = Needed { network, set, address: None, patience, name: None };
         match lack {
             Lack::Any => needed,
             Lack::Address(ip) => Needed { address: Some(*ip), ..needed },

@@ -161,6 +161,21 @@ impl Machine {
         &self.file
     }
 
+    /// The uid of this machine.
+    pub fn uid(&self) -> Token {
+        self.setup.uid
+    }
+
+    /// The networks that are known.
+    pub fn networks(&self) -> impl Iterator<Item = &Name> {
+        self.networks.keys()
+    }
+
+    /// Whether another node wants addresses.
+    pub fn is_wanted(&self) -> bool {
+        self.realms.values().any(|realm| !realm.wants.is_empty())
+    }
+
     /// The blocks of a network as they are on the disk.
     pub fn network(&self, network: &Name) -> Option<&Network> {
         self.networks.get(network)
