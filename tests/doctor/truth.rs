@@ -196,9 +196,10 @@ fn a_bridge_without_a_gateway_passes_a_forward_policy() {
         .host
         .sh("echo 0 >/proc/sys/net/bridge/bridge-nf-call-iptables 2>/dev/null || true");
     road.site.lab.host.sh(policy);
-    assert_eq!(road.site.findings(""), [Value::Null; 0]);
     let beside = road.site.attached("pods");
-    beside.sh("ping -n -q -c1 -W5 10.194.1.2");
+    beside.sh("ip addr add 10.194.1.254/24 dev eth0; ping -n -q -c1 -W5 10.194.1.1");
+    assert_eq!(road.site.findings(""), [Value::Null; 0], "a container is the gateway");
+    beside.sh("ip addr del 10.194.1.254/24 dev eth0");
     // As soon as the host has the gateway's address, it routes.
     road.site
         .lab
@@ -219,6 +220,8 @@ fn a_bridge_in_a_vlan_is_judged_by_its_gateway_s_link() {
     let road = Road::of(195, &json!([plugin.clone()]));
     let policy = "nft 'add table inet f; add chain inet f c { type filter hook forward priority 0; policy drop; }'";
     road.site.lab.host.sh(policy);
+    let router = road.site.attached("pods");
+    router.sh("ip addr add 10.195.1.254/24 dev eth0");
     assert_eq!(road.site.findings(""), [Value::Null; 0], "the host is no gateway");
     road.site.lab.host.sh("nft flush ruleset");
     plugin["isGateway"] = json!(true);

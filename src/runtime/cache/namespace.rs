@@ -20,8 +20,9 @@ pub fn id_at(path: &str) -> Option<NetnsId> {
 
 /// The path of a record, marked if it leads to a namespace other than the recorded one.
 pub fn checked(path: String, recorded: Option<NetnsId>) -> String {
-    match (recorded, id_at(&path)) {
-        (Some(recorded), Some(found)) if recorded != found => path + GONE,
+    let Some(recorded) = recorded else { return path }; // of libcni, or of a path elsewhere
+    match id_at(&path) {
+        Some(found) if recorded != found => path + GONE,
         _ => path,
     }
 }
