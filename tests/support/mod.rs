@@ -10,13 +10,13 @@ pub mod dhcp;
 #[cfg(feature = "cluster")]
 #[cfg(feature = "cluster")]
 pub mod etcd;
-#[cfg(feature = "cluster")]
-pub mod node;
 pub mod extent;
 pub mod failed_add;
 pub mod flow;
 pub mod netns;
 pub mod networks;
+#[cfg(feature = "cluster")]
+pub mod node;
 pub mod peers;
 pub mod probe;
 pub mod scratch;

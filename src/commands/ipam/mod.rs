@@ -203,6 +203,6 @@ fn complain(error: &Error, io: &mut Streams<'_>, status: u8) -> u8 {
 mod tests {
     #[test]
     fn the_command_line_is_consistent() {
-        super::command().debug_assert();
+        super::command(&[]).debug_assert();
     }
 }

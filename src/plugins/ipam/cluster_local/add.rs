@@ -155,7 +155,7 @@ fn require_confirmed(store: &BlockStore<'_>) -> Result<()> {
     }
     let msg = "the daemon has not confirmed the blocks of this node since it was started";
     Err(Error::new(UNCONFIRMED, msg)
-        .with_details("it does once it reaches the cluster: see the log of cni-ipam.service"))
+        .with_details("it does once it reaches the cluster: see the log of the daemon"))
 }
 
 fn allocate(store: &mut BlockStore<'_>, wish: &Wish<'_>) -> Result<Vec<IpConfig>> {

@@ -39,7 +39,9 @@ const COLUMNS: [(&str, &str); 6] = [
 
 fn manual(verb: &str) -> Manual {
     let examples: Terms = match verb {
-        DAEMON => &[("cni-multi ipam daemon", "Run the daemon in the foreground, as its unit does.")],
+        DAEMON => {
+            &[("cni-multi ipam daemon", "Run the daemon in the foreground, as its unit does.")]
+        }
         _ => &[("cni-multi ipam blocks", "List the blocks that this node has borrowed.")],
     };
     Manual { examples, files: FILES, exit_status: SUCCESS_FAILURE_OR_USAGE, ..Manual::EMPTY }
@@ -134,4 +136,3 @@ fn rows_of(network: &str, blocks: &Blocks, place: &Place) -> Result<Vec<Value>> 
     };
     Ok(blocks.blocks.iter().map(row).collect())
 }
-

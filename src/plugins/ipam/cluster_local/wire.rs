@@ -22,7 +22,7 @@ pub static DAEMON: Identity = Identity {
     name: "IPAM daemon",
     rival: None,
     socket_option: "--socket",
-    units: "cni-ipam.service",
+    units: "`cni-multi ipam daemon`",
     protocol: 1,
     journal: "blocks",
 };

@@ -9,7 +9,12 @@ use crate::support::node::Node;
 
 /// etcd for machines in other namespaces.
 fn etcd() -> Option<Etcd> {
-    let all = ["--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls", "http://127.0.0.1:2379"];
+    let all = [
+        "--listen-client-urls",
+        "http://0.0.0.0:2379",
+        "--advertise-client-urls",
+        "http://127.0.0.1:2379",
+    ];
     Etcd::one_with(&all)
 }
 

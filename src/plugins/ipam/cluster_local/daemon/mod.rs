@@ -92,8 +92,7 @@ fn start(
     variable: impl Fn(&str) -> String,
 ) -> Result<(event_loop::EventLoop, Hub, Journal)> {
     let journal = node::directory(&options.data_dir);
-    let place =
-        Place { socket: &options.socket, journal: Some(&journal), pidfile: Path::new("") };
+    let place = Place { socket: &options.socket, journal: Some(&journal), pidfile: Path::new("") };
     event_loop::start(&DAEMON, &confinement::CONFINEMENT, place, variable)
 }
 

@@ -9,7 +9,8 @@ use crate::error::{Code, Error, Result};
 use crate::sys::clock::since_boot;
 
 /// The advice for a node that was reclaimed.
-const FENCED: &str = "detach what still has addresses of its old blocks; then the node registers anew by itself";
+const FENCED: &str =
+    "detach what still has addresses of its old blocks; then the node registers anew by itself";
 /// The advice for a name that two machines have.
 const NAME_TAKEN: &str = "set another node name in /etc/cni-multi/ipam.json, or reclaim the name";
 
@@ -103,11 +104,15 @@ fn refusal(reply: Reply) -> Error {
 fn away(reason: &str) -> Error {
     let msg = format!("the cluster's store cannot be used: {reason}");
     Error::new(Code::TRY_AGAIN, msg)
-        .with_details("blocks that the node holds stay in use; see the log of cni-ipam.service")
+        .with_details("blocks that the node holds stay in use; the log of the daemon has more")
 }
 
 fn unknown(needed: &Needed) -> Error {
-    let msg = format!("network {:?} has no file of blocks in the daemon's directory", needed.network.as_str());
-    Error::new(Code::INVALID_CONFIG, msg)
-        .with_details("ipam.dataDir must be the directory that the daemon was started with (--data-dir)")
+    let msg = format!(
+        "network {:?} has no file of blocks in the daemon's directory",
+        needed.network.as_str()
+    );
+    Error::new(Code::INVALID_CONFIG, msg).with_details(
+        "ipam.dataDir must be the directory that the daemon was started with (--data-dir)",
+    )
 }

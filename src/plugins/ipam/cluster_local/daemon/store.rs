@@ -124,7 +124,9 @@ impl Store {
         let outcome = match inspection {
             Inspection::Separate => {
                 self.gate = Gate::Open;
-                return waiting.into_iter().for_each(|(id, operation)| self.send(id, operation, now));
+                return waiting
+                    .into_iter()
+                    .for_each(|(id, operation)| self.send(id, operation, now));
             }
             Inspection::ControlPlane => Outcome::Unreachable { reason: CONTROL_PLANE.to_owned() },
             Inspection::Failed(Outcome::Refused { reason }) => Outcome::Unreachable { reason },

@@ -104,6 +104,9 @@ impl Machine {
         if self.relation.contact != Contact::Together || network.pause > turn.now {
             return;
         }
+        if network.confirmed != self.setup.boot {
+            return; // no plugin allocates from it yet, whatever is claimed
+        }
         let firsts = (0..network.pools.len()).filter_map(|pool| network.first_unserved(pool));
         let firsts: Vec<Waiting> = firsts.cloned().collect();
         for waiting in firsts {

@@ -137,6 +137,7 @@ impl Machine {
         self.pursue_blocks(turn);
         self.pursue_splits(turn);
         self.finish_verifying(turn);
+        self.confirm_new(turn);
         self.give_back(turn);
         self.serve_requests(turn);
         self.keep_wants(turn);

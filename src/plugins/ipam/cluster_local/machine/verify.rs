@@ -121,6 +121,13 @@ impl Machine {
         }
     }
 
+    /// Confirms the networks that came after the contact: they have nothing to verify.
+    pub(super) fn confirm_new(&mut self, turn: &mut Turn<'_>) {
+        if self.relation.contact == Contact::Together {
+            self.confirm_all(turn);
+        }
+    }
+
     /// Confirms each network for this boot; returns whether all are.
     fn confirm_all(&mut self, turn: &mut Turn<'_>) -> bool {
         let boot = self.setup.boot.clone();

@@ -26,7 +26,7 @@ fn number(variable: &str) -> Option<u64> {
 fn simulate(kind: Kind) {
     if let Some(seed) = number("CNI_SIMULATION_SEED") {
         let (trace, failure) = traced(kind, seed);
-        println!("{}\n{failure:?}", trace.join("\n"));
+        report(format_args!("{}\n{failure:?}", trace.join("\n")));
         assert_eq!(failure, None);
         return;
     }
@@ -48,7 +48,9 @@ fn simulate(kind: Kind) {
         "schedules that attach nothing prove nothing: {served} ADDs in {count}"
     );
     let seconds = began.elapsed().as_secs_f64();
-    println!("{kind:?}: {count} schedules, {steps} steps, {served} ADDs in {seconds:.1} s");
+    report(format_args!(
+        "{kind:?}: {count} schedules, {steps} steps, {served} ADDs in {seconds:.1} s"
+    ));
 }
 
 #[test]
@@ -74,4 +76,10 @@ fn nothing_is_held_twice_after_an_orderly_restore() {
 #[test]
 fn a_lost_claim_is_a_conflict_after_a_rough_restore() {
     simulate(Kind::RoughRestore);
+}
+
+/// Writes a line of a run to stdout, which the test harness shows with `--nocapture`.
+fn report(line: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    writeln!(std::io::stdout(), "{line}").unwrap();
 }
