@@ -13,13 +13,16 @@ use crate::sys::random::Random;
 /// More actions than any case needs.
 const LIMIT: usize = 200;
 
+/// Which operations fail, and how.
+type Fault = (fn(&Operation) -> bool, Outcome);
+
 /// A machine, a store that answers at once, and the operations that meet a fault.
 struct Lab {
     machine: Machine,
     store: Store,
     random: Random,
     now: Duration,
-    faults: Vec<(fn(&Operation) -> bool, Outcome)>,
+    faults: Vec<Fault>,
 }
 
 fn name(text: &str) -> Name {

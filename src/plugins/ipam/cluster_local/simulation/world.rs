@@ -400,7 +400,7 @@ impl World {
     pub fn crash(&mut self, node: usize) {
         self.say(|| format!("n{node} daemon crashes"));
         let mut random = Random::seeded(self.random.number());
-        self.nodes[node].crash(|| random.number() % 2 == 0);
+        self.nodes[node].crash(|| random.number().is_multiple_of(2));
         let record =
             Record::Marks { network: self.network.clone(), marks: vec![], unleased: vec![] };
         self.check_usable(node, &record);
