@@ -14,7 +14,7 @@ use crate::commands::{
     suggestion, validate,
 };
 use crate::error::{Code, Error};
-use crate::plugin::{Entry, OperatorCommand};
+use crate::plugin::{Entry, IPAM, OperatorCommand};
 use crate::registry::{self, PLUGINS};
 use crate::runner::{self, log};
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
@@ -115,9 +115,9 @@ fn asks_for_help(word: Option<&OsString>, env: &Environment) -> bool {
     env.get("CNI_COMMAND").is_empty() && word.is_some_and(is_word)
 }
 
-/// The operator commands that plugins define.
+/// The operator commands that plugins define, but for those of `ipam`.
 fn commands_of_plugins() -> impl Iterator<Item = &'static OperatorCommand> {
-    PLUGINS.iter().flat_map(|entry| entry.commands)
+    PLUGINS.iter().flat_map(|entry| entry.commands).filter(|command| command.name != IPAM)
 }
 
 /// Reports an unknown plugin, never a silent success: to a runtime, which sets CNI_COMMAND, as an
@@ -191,7 +191,7 @@ pub fn commands() -> Command {
         .subcommand(install::command())
         .subcommand(net::command())
         .subcommand(doctor::command())
-        .subcommand(ipam::command())
+        .subcommand(ipam::command(PLUGINS))
         .subcommand(metrics::command())
         .subcommands(commands_of_plugins().map(|command| (command.command_line)()))
         .subcommand(cnitool::command())
@@ -221,7 +221,7 @@ fn manual(words: &[&str]) -> Manual {
         "install" => install::manual::MANUAL,
         "net" => net::manual::of(verb),
         "doctor" => doctor::MANUAL,
-        "ipam" => ipam::manual::of(verb),
+        IPAM => ipam::manual_of(verb, PLUGINS),
         "metrics" => metrics::MANUAL,
         "validate" => validate::MANUAL,
         "schema" => schema::MANUAL,
@@ -272,7 +272,7 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
         Some(("install", command)) => install::run(command, called_as(args), PLUGINS, io),
         Some(("net", command)) => net::run(command, PLUGINS, env, io),
         Some(("doctor", command)) => doctor::run(command, PLUGINS, env, io),
-        Some(("ipam", command)) => ipam::run(command, PLUGINS, env, io),
+        Some((IPAM, command)) => ipam::run(command, PLUGINS, env, io),
         Some(("metrics", command)) => metrics::run(command, PLUGINS, env, io),
         Some(("validate", command)) => validate::run(command, PLUGINS, env, io),
         Some(("completion", command)) => completion::run(command, NAME, io),

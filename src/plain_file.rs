@@ -177,6 +177,15 @@ fn write_and_rename(draft: &Path, path: &Path, content: &[u8]) -> io::Result<()>
     std::fs::rename(draft, path)
 }
 
+/// As [`put`], and returns once the content, and then the name, are on the disk.
+pub fn put_durably(path: &Path, content: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension(DRAFT);
+    create_anew(&draft, content)?;
+    std::fs::File::open(&draft)?.sync_all()?;
+    std::fs::rename(&draft, path)?;
+    path.parent().map_or(Ok(()), |dir| std::fs::File::open(dir)?.sync_all())
+}
+
 /// Removes a file written by [`put`], and its draft; a missing file is not an error.
 pub fn take(path: &Path) -> io::Result<()> {
     let _ = remove(&path.with_extension(DRAFT)); // a leftover draft hinders the next ADD, not this DEL

@@ -151,6 +151,9 @@ pub struct OperatorCommand {
     pub manual: fn(&str) -> Manual,
 }
 
+/// The name of an [`OperatorCommand`] whose subcommands are subcommands of `cni-multi ipam`.
+pub const IPAM: &str = "ipam";
+
 impl OperatorCommand {
     /// Whether the command line knows the word that follows the name.
     pub fn knows(&self, word: &str) -> bool {

@@ -1,7 +1,9 @@
 //! Every plugin of the binary, in the order of the README and `cni-multi list`.
 
 use crate::plugin::Entry;
-use crate::plugins::ipam::{dhcp::Dhcp, host_local::HostLocal, r#static::Static};
+use crate::plugins::ipam::{
+    cluster_local::ClusterLocal, dhcp::Dhcp, host_local::HostLocal, r#static::Static,
+};
 use crate::plugins::main::{
     bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback,
     macvlan::Macvlan, ptp::Ptp, tap::Tap, vlan::Vlan,
@@ -24,6 +26,7 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<HostLocal>(),
     Entry::of::<Static>(),
     Entry::of::<Dhcp>(),
+    Entry::of::<ClusterLocal>(),
     Entry::of::<Portmap>(),
     Entry::of::<Firewall>(),
     Entry::of::<Tuning>(),

@@ -506,7 +506,7 @@ fn sources(plugin: &str, kind: &str) -> String {
     let files = fs::read_dir(&name)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.is_file());
+        .filter(|path| path.is_file() && !STATE.iter().any(|name| path.ends_with(name)));
     let without_tests = |path: PathBuf| {
         fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned()
     };
@@ -518,6 +518,9 @@ fn sources(plugin: &str, kind: &str) -> String {
         .collect();
     own + &of_step
 }
+
+/// Files that decode a plugin's state on disk, not its configuration.
+const STATE: [&str; 2] = ["cluster_local/held.rs", "cluster_local/pool.rs"];
 
 /// Steps that decode keys of the plugins that name them.
 const STEPS_WITH_KEYS: [(&str, &str); 2] = [

@@ -13,6 +13,7 @@ pub mod dhcp_daemon;
 pub mod dhcp_message;
 pub mod dhcpv6_message;
 pub mod environment;
+pub mod etcd;
 pub mod host_local;
 pub mod iptables_save;
 mod kernel;
@@ -53,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     ("dhcp_message", dhcp_message::run),
     ("dhcpv6_message", dhcpv6_message::run),
     ("dhcp_client", dhcp_client::run),
+    ("etcd", etcd::run),
 ];
 
 /// The parts of an input, separated by lines of three hyphens.

@@ -58,6 +58,14 @@ pub trait LeaseStore: Sync {
     fn importer(&self) -> Option<&dyn LeaseImporter>;
 }
 
+/// Leases that come from another machine.
+pub struct Incoming<'a> {
+    /// The leases.
+    pub leases: &'a [Holding],
+    /// Called before each lease is written, with the number of those done and of all.
+    pub tell: &'a dyn Fn(usize, usize),
+}
+
 /// Writes leases that come from another machine.
 pub trait LeaseImporter {
     /// How many of the leases are missing here. Fails if one is outside of the ranges, or its
@@ -65,13 +73,11 @@ pub trait LeaseImporter {
     fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<usize>;
 
     /// Writes the missing leases and calls `then`, under the lock of ADD; returns how many were
-    /// missing. `tell` is called before each is written, with the number of those done and of all.
-    /// Any failure, also of `then`, leaves the store as it was.
+    /// missing. Any failure, also of `then`, leaves the store as it was.
     fn import(
         &self,
         cx: &Context<'_>,
-        leases: &[Holding],
-        tell: &dyn Fn(usize, usize),
+        incoming: &Incoming<'_>,
         then: &mut dyn FnMut() -> Result<()>,
     ) -> Result<usize>;
 }

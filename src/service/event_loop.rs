@@ -67,8 +67,10 @@ pub trait Service {
 /// The paths of a daemon.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
-    /// The absolute path of its socket; its journal is beside it.
+    /// The absolute path of its socket.
     pub socket: &'a Path,
+    /// The directory of its journal; None if it is beside the socket.
+    pub journal: Option<&'a Path>,
     /// The path of its PID file; empty for none.
     pub pidfile: &'a Path,
 }
@@ -128,7 +130,8 @@ pub fn start<R: Record>(
     confinement.require_capabilities(identity, &log)?;
     confinement::set_limits();
     place.require_absolute()?;
-    let mut journal = Journal::open(identity, &identity.journal_beside(place.socket))?;
+    let beside = identity.journal_beside(place.socket);
+    let mut journal = Journal::open(identity, place.journal.unwrap_or(&beside))?;
     let mut listener = Listener::open(identity, place.socket, &variable)?;
     journal.started();
     listener.write_pid(place.pidfile)?;

@@ -38,6 +38,9 @@ pub trait Record: Serialize + DeserializeOwned {
     /// Whether it is void after a reboot, because its times are counted from boot.
     const ENDS_WITH_BOOT: bool;
 
+    /// Whether a record is on the disk when its write returns.
+    const SURVIVES_POWER_LOSS: bool = false;
+
     /// The name of its file, without the extension.
     fn name(&self) -> String;
 
@@ -279,7 +282,8 @@ impl<R: Record> Journal<R> {
         let written = Written { record, version: R::VERSION, boot: &self.boot };
         let text = serde_json::to_vec(&written)
             .map_err(|e| Error::new(Code::BUG, format!("write {}: {e}", path.display())))?;
-        plain_file::put(&path, &text).map_err(Error::at_path("write", &path))
+        let put = if R::SURVIVES_POWER_LOSS { plain_file::put_durably } else { plain_file::put };
+        put(&path, &text).map_err(Error::at_path("write", &path))
     }
 
     /// Removes the record of this name.

@@ -54,7 +54,7 @@ fn is_writable() -> bool {
 }
 
 /// Formats a time as RFC 3339, in UTC.
-fn timestamp(time: SystemTime) -> String {
+pub fn timestamp(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
     let (year, month, day) = date((seconds / 86400) as u32);
     let [hour, minute, second] = [seconds / 3600 % 24, seconds / 60 % 60, seconds % 60];

@@ -20,6 +20,7 @@ pub mod masquerade;
 pub mod nft_owner;
 pub mod prev_result;
 pub mod records;
+pub mod resolv_conf;
 pub mod router_advertisements;
 pub mod routing_table;
 pub mod source_routing;

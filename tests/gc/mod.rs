@@ -268,6 +268,11 @@ fn gc_of_static_removes_what_is_stale_and_nothing_else() {
 }
 
 #[test]
+fn gc_of_cluster_local_removes_what_is_stale_and_nothing_else() {
+    assert_gc("cluster-local");
+}
+
+#[test]
 fn gc_of_dhcp_removes_what_is_stale_and_nothing_else() {
     assert_gc("dhcp");
 }

@@ -65,6 +65,7 @@ const DUMMY: Kept = Kept("files in `/run/cni/dummy`", &["+ file: ", "/run/cni/du
 const TAP: Kept = Kept("files in `/run/cni/tap`", &["+ file: ", "/run/cni/tap/"]);
 const PASSAGE: Kept =
     Kept("files in `/run/cni/host-device`", &["+ file: ", "/run/cni/host-device/"]);
+const SHARED: Kept = Kept("leases", &["+ file: ", "/var/lib/cni/cluster-local/net1/"]);
 const SERVED: Kept =
     Kept("leases, which are given back to the server", &["+ file: ", "/run/cni/dhcp.leases/"]);
 
@@ -72,7 +73,7 @@ fn masqueraded_ptp(network: u8, backend: &str) -> Value {
     with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": backend}))
 }
 
-pub static SUBJECTS: [Subject; 23] = [
+pub static SUBJECTS: [Subject; 24] = [
     Subject {
         removes: &[PAIR, LEASE],
         ..of("bridge", |network, _| vec![bridge(network, json!({}))])
@@ -146,6 +147,13 @@ pub static SUBJECTS: [Subject; 23] = [
         ..of("tap", |network, _| vec![with(&leased(network), json!({"type": "tap"}))])
     },
     Subject { removes: &[LEASE], ..of("host-local", |network, _| vec![macvlan(network)]) },
+    Subject {
+        removes: &[SHARED],
+        ..of("cluster-local", |network, _| {
+            let ipam = json!({"ipam": {"type": "cluster-local"}});
+            vec![with(&macvlan(network), ipam)]
+        })
+    },
     Subject {
         removes: &[],
         ..of("static", |network, nth| {

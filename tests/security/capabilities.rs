@@ -55,6 +55,11 @@ rows! {
     dummy: "`dummy`" => |lab, container| dummy::makes_dummies(lab).then(|| main(lab, container, &dummy::conf()))?,
     tap: "`tap`" => |lab, container| tap::makes_taps(lab).then(|| main(lab, container, &tap::conf()))?,
     host_local: "`host-local`" => |lab, container| main(lab, container, &with(&bridge::conf(), json!({"type": "host-local"}))),
+    cluster_local: "`cluster-local`" => |lab, container| {
+        let ipam = json!({"type": "cluster-local", "ranges": [[{"subnet": "10.1.2.0/24"}]]});
+        let conf = json!({"name": "net1", "type": "cluster-local", "ipam": ipam});
+        main(lab, container, &conf)
+    },
     static_: "`static`" => |lab, container| {
         let conf = bridge::static_ipam(&bridge::conf(), json!([{"address": "10.10.0.2/24"}]), json!([]));
         main(lab, container, &with(&conf, json!({"type": "static"})))

@@ -110,7 +110,7 @@ pub fn feed_of(socket: &Path) -> PathBuf {
 pub fn run(socket: OsString) -> Result<()> {
     let socket = PathBuf::from(socket);
     let pidfile = socket.with_extension("pid");
-    let place = Place { socket: &socket, pidfile: &pidfile };
+    let place = Place { socket: &socket, journal: None, pidfile: &pidfile };
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let (events, hub, journal) = event_loop::start(&COUNTER, &CONFINEMENT, place, variable)?;
     let mut registry = Registry::new("counter");

@@ -7,11 +7,16 @@ pub mod call;
 pub mod chain;
 pub mod contract;
 pub mod dhcp;
+#[cfg(feature = "cluster")]
+#[cfg(feature = "cluster")]
+pub mod etcd;
 pub mod extent;
 pub mod failed_add;
 pub mod flow;
 pub mod netns;
 pub mod networks;
+#[cfg(feature = "cluster")]
+pub mod node;
 pub mod peers;
 pub mod probe;
 pub mod scratch;

@@ -136,7 +136,7 @@ fn files(dir: &Path, name: &str, facts: &mut Vec<String>) {
         if name == "/run/netns" || base == "xtables.lock" || base == "lock" || is_empty_index {
             continue;
         }
-        if base.starts_with("last_reserved_ip.") {
+        if base.starts_with("last_reserved_ip.") || base.starts_with("blocks.") || base == "boot" {
             continue;
         }
         facts.push(format!("file {name} {:o}", about.permissions().mode()));

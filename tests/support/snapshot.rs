@@ -46,9 +46,10 @@ const REPORT_CARRIERS: &str = "sed -n 's/^ *\\(.*\\): .*/link show dev \\1/p' /p
 /// Files that a plugin may write, with their modes and contents; the mount points of namespaces and
 /// the lock of iptables are not state. Empty pages of our host-local index stay, as `lock` does;
 /// there are 256 of them.
+/// So do the blocks that cluster-local has claimed, and the id of the boot.
 const FILES: &str = r#"
 echo "@@ file/text"
-find /run /var/lib/cni -path /run/netns -prune -o -type f ! -name xtables.lock ! -name lock ! -name 'last_reserved_ip.*' ! \( -path '*/.cni-multi/*' -empty \) \
+find /run /var/lib/cni -path /run/netns -prune -o -type f ! -name xtables.lock ! -name lock ! -name 'last_reserved_ip.*' ! -name 'blocks.*' ! -name boot ! \( -path '*/.cni-multi/*' -empty \) \
     -printf '%m %p\n' -exec grep -H '' {} +
 true
 "#;

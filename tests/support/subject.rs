@@ -132,6 +132,7 @@ pub fn main_plugins() -> Vec<Subject> {
 /// The IPAM plugins alone; the other subjects run them under a main plugin.
 fn ipam_plugins() -> Vec<Subject> {
     let host_local = bridge::dual_stack()["ipam"].clone();
+    let shared = with(&host_local, json!({"type": "cluster-local"}));
     let fixed = static_ipam(&json!({}), json!([{"address": "10.10.0.5/24"}]), json!([]));
     vec![
         Subject::new(
@@ -140,6 +141,11 @@ fn ipam_plugins() -> Vec<Subject> {
             vec![json!({"type": "host-local", "ipam": host_local})],
         ),
         Subject::new("static", any_host, vec![with(&fixed, json!({"type": "static"}))]),
+        Subject::new(
+            "cluster-local",
+            any_host,
+            vec![json!({"type": "cluster-local", "ipam": shared})],
+        ),
     ]
 }
 
@@ -212,6 +218,7 @@ macro_rules! test_each_subject {
             loopback "loopback"
             host_local "host-local"
             static_ "static"
+            cluster_local "cluster-local"
             portmap "portmap"
             portmap_by_iptables "portmap, iptables"
             firewall "firewall"

@@ -10,7 +10,7 @@ use super::networks::{Host, Leased};
 use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
 use crate::plain_file::{LARGEST_CONFIGURATION, read_configuration};
-use crate::plugin::leases::{Holding, LeaseImporter};
+use crate::plugin::leases::{Holding, Incoming, LeaseImporter};
 use crate::terminal::progress::Progress;
 
 /// A network of the document, with what imports it.
@@ -110,7 +110,8 @@ impl Import<'_> {
         let name = &first.network.network;
         let tell = |done, all| self.progress.tell(&format!("{name}: {done}/{all}"));
         let cx = first.network.context(self.host);
-        let imported = first.importer.import(&cx, &first.leases, &tell, &mut then);
+        let incoming = Incoming { leases: &first.leases, tell: &tell };
+        let imported = first.importer.import(&cx, &incoming, &mut then);
         let count = imported.map_err(|e| if in_rest { e } else { first.in_network(e) })?;
         missing.push(count);
         Ok(())

@@ -23,14 +23,15 @@ use super::{CONF_DIR, typed_or_variable};
 use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
-use crate::plugin::Entry;
+use crate::plugin::{Entry, IPAM, OperatorCommand};
 use crate::runtime::cache::{self, Cache};
+use crate::terminal::manual::Manual;
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
 
 /// The command line.
-pub fn command() -> Command {
-    Command::new("ipam")
+pub fn command(plugins: &'static [Entry]) -> Command {
+    Command::new(IPAM)
         .about("List, free and move the addresses of containers")
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -38,6 +39,20 @@ pub fn command() -> Command {
         .subcommand(free_command())
         .subcommand(export_command())
         .subcommand(import_command())
+        .subcommands(of_plugins(plugins).flat_map(|added| {
+            (added.command_line)().get_subcommands().cloned().collect::<Vec<_>>()
+        }))
+}
+
+/// The subcommands that plugins add.
+fn of_plugins(plugins: &'static [Entry]) -> impl Iterator<Item = &'static OperatorCommand> {
+    plugins.iter().flat_map(|entry| entry.commands).filter(|command| command.name == IPAM)
+}
+
+/// The sections of the page about a subcommand.
+pub fn manual_of(verb: &str, plugins: &'static [Entry]) -> Manual {
+    let added = of_plugins(plugins).find(|added| !verb.is_empty() && added.knows(verb));
+    added.map_or_else(|| manual::of(verb), |added| (added.manual)(verb))
 }
 
 fn ls_command() -> Command {
@@ -117,7 +132,11 @@ pub fn run(
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> u8 {
-    let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap requires one
+    let whole = matches;
+    let Some((verb, matches)) = whole.subcommand() else { return 2 }; // clap requires one
+    if let Some(added) = of_plugins(plugins).find(|added| added.knows(verb)) {
+        return (added.run)(whole, env, io);
+    }
     let request = match Request::read(matches) {
         Ok(request) => request,
         Err(error) => return complain(&error, io, 2),
@@ -184,6 +203,6 @@ fn complain(error: &Error, io: &mut Streams<'_>, status: u8) -> u8 {
 mod tests {
     #[test]
     fn the_command_line_is_consistent() {
-        super::command().debug_assert();
+        super::command(&[]).debug_assert();
     }
 }

@@ -28,7 +28,9 @@ impl Checker<'_> {
             let Some(family) = family_of_default(route) else { continue };
             match plugin.ipam_text("type") {
                 "static" => self.check_static_gateway(plugin, index, family),
-                "host-local" => self.check_gateway_of_bridge(plugin, index, family),
+                "host-local" | "cluster-local" => {
+                    self.check_gateway_of_bridge(plugin, index, family)
+                }
                 _ => (), // it has gateways of its own
             }
         }
@@ -45,8 +47,8 @@ impl Checker<'_> {
         self.tell(note.hint(&["add \"gateway\" to the address, or \"gw\" to the route"]));
     }
 
-    /// Reports a default route through the gateway that host-local chooses, if the bridge does not
-    /// get its address.
+    /// Reports a default route through the gateway that the IPAM plugin chooses, if the bridge does
+    /// not get its address.
     fn check_gateway_of_bridge(&mut self, plugin: &Plugin, route: usize, family: Family) {
         let Some(gateway) = chosen_gateway(plugin, family) else { return };
         let spot = plugin.at(&item("ipam.routes", route));

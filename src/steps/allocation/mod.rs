@@ -5,8 +5,10 @@
 //! or the user requests, [`search`] finds a free address, and a [`Store`] remembers its owner.
 //! [`files`] is the store of `host-local`.
 
+pub mod advice;
 pub mod files;
 pub mod owner;
+pub mod range_sets;
 pub mod ranges;
 pub mod requested;
 pub mod search;

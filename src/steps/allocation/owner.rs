@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use crate::cni::attachment::Key;
+
 /// The owner of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -15,6 +17,11 @@ impl Owner {
     /// The owner that an attachment is.
     pub fn new(container_id: &str, ifname: &str) -> Owner {
         Owner { container_id: container_id.trim().to_owned(), ifname: Some(ifname.to_owned()) }
+    }
+
+    /// The owner that the attachment of this key is.
+    pub fn of(key: &Key) -> Owner {
+        Owner::new(key.container_id.as_str(), key.ifname.as_str())
     }
 
     /// The same container without an interface name, as old plugins wrote it.

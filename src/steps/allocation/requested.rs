@@ -33,8 +33,14 @@ struct Requested {
 
 /// The requested addresses, in this order: `IP` of CNI_ARGS, `args.cni.ips`, capability `ips`.
 pub fn addresses(cx: &Context<'_>) -> Result<Vec<IpAddr>> {
+    addresses_beside(cx, &[])
+}
+
+/// As [`addresses`], for a plugin that knows these keys of CNI_ARGS as well.
+pub fn addresses_beside(cx: &Context<'_>, keys: &[&str]) -> Result<Vec<IpAddr>> {
     let document: Document = cx.config.decode()?;
-    let mut ips: Vec<IpAddr> = requested_in_args(cx.args)?.into_iter().collect();
+    let known = [&["IP"], keys].concat();
+    let mut ips: Vec<IpAddr> = requested_in_args(cx.args, &known)?.into_iter().collect();
     document.args.cni.read("args.cni.ips", &mut ips)?;
     document.runtime_config.read("runtimeConfig.ips", &mut ips)?;
     Ok(ips)
@@ -56,8 +62,8 @@ fn no_address(path: impl fmt::Display, text: &str) -> Error {
         .saying(format_args!("invalid IP address {text}"))
 }
 
-fn requested_in_args(args: &str) -> Result<Option<IpAddr>> {
-    let args = Args::parse(args, &["IP"])?;
+fn requested_in_args(args: &str, known: &[&str]) -> Result<Option<IpAddr>> {
+    let args = Args::parse(args, known)?;
     let Some(text) = args.get("IP").filter(|text| !text.is_empty()) else { return Ok(None) };
     parse_requested(text).map(Some).ok_or_else(|| no_address_in_args(text))
 }

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::{Context, PluginConf};
 use crate::steps::allocation::files::Place;
+use crate::steps::allocation::range_sets::Sets;
 use crate::steps::allocation::ranges::{Range, RangeConf, RangeSet};
 use crate::steps::allocation::requested;
 use crate::steps::families;
@@ -104,12 +105,6 @@ fn missing() -> Error {
     Error::missing("ipam", "an object with ranges").saying("IPAM config missing 'ipam' key")
 }
 
-fn no_ranges() -> Error {
-    Error::config("ipam.ranges", "there is none")
-        .expecting("at least one set with a range with a subnet")
-        .saying("no IP ranges specified")
-}
-
 /// Returns the network's place on disk, from `name` and `ipam.dataDir` alone, so that DEL and GC
 /// work even if the rest of the configuration is invalid.
 pub fn place(cx: &Context<'_>) -> Place {
@@ -157,46 +152,4 @@ fn range_sets(runtime: &[Vec<RangeConf>], ipam: &Ipam) -> Result<Vec<RangeSet>> 
     }
     sets.add_list("ipam.ranges", &ipam.ranges)?;
     sets.into_sets()
-}
-
-/// Range sets without common addresses, each with its path in the configuration.
-#[derive(Default)]
-struct Sets(Vec<(String, RangeSet)>);
-
-impl Sets {
-    /// Adds the sets of the list at the path `at`.
-    fn add_list(&mut self, at: &str, confs: &[Vec<RangeConf>]) -> Result<()> {
-        for (i, conf) in confs.iter().enumerate() {
-            let at = format!("{at}[{i}]");
-            let set = RangeSet::new(conf, &at);
-            self.add(at, set)?;
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, at: String, set: Result<RangeSet>) -> Result<()> {
-        let number = self.0.len();
-        let set = set.map_err(|e| e.context(format_args!("invalid range set {number}")))?;
-        match self.0.iter().position(|(_, other)| other.overlaps(&set)) {
-            Some(other) => return Err(self.overlap(other, &at, &set)),
-            None => self.0.push((at, set)),
-        }
-        Ok(())
-    }
-
-    /// The error for a set with addresses of the set number `other`.
-    fn overlap(&self, other: usize, at: &str, set: &RangeSet) -> Error {
-        let number = self.0.len();
-        let (other_at, other_set) = &self.0[other];
-        let problem = format_args!("{set} overlaps with {other_set} of {other_at}");
-        let error = Error::config(at, problem);
-        error.saying(format_args!("range set {other} overlaps with {number}"))
-    }
-
-    fn into_sets(self) -> Result<Vec<RangeSet>> {
-        if self.0.is_empty() {
-            return Err(no_ranges());
-        }
-        Ok(self.0.into_iter().map(|(_, set)| set).collect())
-    }
 }

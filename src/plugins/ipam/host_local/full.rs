@@ -6,11 +6,10 @@ use std::net::IpAddr;
 
 use crate::cni::attachment::NetworkName;
 use crate::error::{Result, warn};
-use crate::net::namespaces;
 use crate::steps::allocation::files::{Place, lease};
-use crate::steps::allocation::full_set;
 use crate::steps::allocation::ranges::RangeSet;
 use crate::steps::allocation::search::{Pool, first_free};
+use crate::steps::allocation::{advice, full_set};
 
 /// Prints a warning for each full set.
 pub fn warn_of_full_sets(place: &Place, sets: &[RangeSet]) -> Result<()> {
@@ -27,19 +26,7 @@ pub fn advice(place: &Place, sets: &[RangeSet], network: &NetworkName) -> Option
     let taken = place.taken().ok()?;
     let held: Vec<IpAddr> =
         taken.into_iter().filter(|ip| full.iter().any(|set| set.contains(*ip))).collect();
-    let gone = namespaces::addresses_elsewhere()
-        .map(|in_use| held.iter().filter(|ip| !in_use.contains(ip)).count());
-    let count = held.len();
-    Some(match gone {
-        Ok(0) => format!("all {count} leases are of containers that exist: make the range larger"),
-        Ok(gone) => format!(
-            "{gone} of {count} leases are of containers that are gone; \
-             free those with: cni-multi net gc {network}"
-        ),
-        Err(_) => {
-            format!("free leases of containers that are gone with: cni-multi net gc {network}")
-        }
-    })
+    Some(advice::on_full(&held, network))
 }
 
 fn full_sets<'s>(place: &Place, sets: &'s [RangeSet]) -> Result<Vec<&'s RangeSet>> {

@@ -1,49 +1,30 @@
-//! The leases for operators: listed, freed one by one, and taken over from another machine.
+//! The leases for operators.
 
-use std::collections::HashMap;
-use std::fs;
-use std::net::IpAddr;
+use std::path::Path;
 
 use super::conf::{self, Conf, DEFAULT_DATA_DIR};
 use crate::cni::attachment::NetworkName;
-use crate::error::{Code, Error, Result};
-use crate::plugin::leases::{Holding, Holdings, LeaseImporter, LeaseStore, RangeUse};
+use crate::error::Result;
+use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore};
 use crate::plugin::{Context, PluginConf as _};
-use crate::rollback::{Rollback, transaction};
-use crate::steps::allocation::Store as _;
-use crate::steps::allocation::files::listing::Listed;
-use crate::steps::allocation::files::{FileStore, Place};
-use crate::steps::allocation::owner::{Lease, Owner};
-use crate::steps::allocation::ranges::{Range, RangeSet};
+use crate::steps::allocation::files::operator;
+use crate::steps::allocation::ranges::RangeSet;
 
 /// The leases of the file store.
 pub struct Leases;
 
 impl LeaseStore for Leases {
     fn holdings(&self, cx: &Context<'_>) -> Result<Holdings> {
-        let listed = conf::place(cx).list()?;
         let sets = sets(cx).unwrap_or_default(); // leases are listed whatever the ranges are
-        let ranges = sets.iter().flat_map(RangeSet::ranges);
-        let ranges = ranges.map(|range| range_use(range, &listed)).collect();
-        Ok(Holdings { held: listed.into_iter().map(holding).collect(), ranges })
+        operator::holdings(&conf::place(cx), &sets)
     }
 
     fn networks(&self) -> Result<Vec<NetworkName>> {
-        let mut names = vec![];
-        for entry in fs::read_dir(DEFAULT_DATA_DIR).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            names.extend(NetworkName::parse(&name).ok().filter(|_| entry.path().is_dir()));
-        }
-        Ok(names)
+        Ok(operator::networks(Path::new(DEFAULT_DATA_DIR)))
     }
 
     fn free(&self, cx: &Context<'_>, held: &Holding) -> Result<bool> {
-        let owner = owner(held);
-        let Some(mut store) = FileStore::open(&conf::place(cx), &owner)? else { return Ok(false) };
-        if !store.held_by(&owner)?.contains(&held.address) {
-            return Ok(false);
-        }
-        store.release(held.address).map(|()| true)
+        operator::free(&conf::place(cx), held)
     }
 
     fn importer(&self) -> Option<&dyn LeaseImporter> {
@@ -53,31 +34,16 @@ impl LeaseStore for Leases {
 
 impl LeaseImporter for Leases {
     fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<usize> {
-        require_in_ranges(leases, &sets(cx)?)?;
-        Ok(missing(leases, conf::place(cx).list()?)?.len())
+        operator::preview(&conf::place(cx), &sets(cx)?, leases)
     }
 
     fn import(
         &self,
         cx: &Context<'_>,
-        leases: &[Holding],
-        tell: &dyn Fn(usize, usize),
+        incoming: &Incoming<'_>,
         then: &mut dyn FnMut() -> Result<()>,
     ) -> Result<usize> {
-        require_in_ranges(leases, &sets(cx)?)?;
-        let place = conf::place(cx);
-        let mut store = FileStore::create_whole(&place)?;
-        store.require_all_read()?;
-        let missing = missing(leases, place.list()?)?;
-        let written = transaction(|rb| {
-            for (number, lease) in missing.iter().enumerate() {
-                tell(number, missing.len());
-                write(&mut store, lease, &place, rb)?;
-            }
-            then()
-        });
-        written.inspect_err(|_| store.forget_what_is_gone())?;
-        Ok(missing.len())
+        operator::import(&conf::place(cx), &sets(cx)?, incoming, then)
     }
 }
 
@@ -86,77 +52,4 @@ fn sets(cx: &Context<'_>) -> Result<Vec<RangeSet>> {
     let mut conf: Conf = cx.config.decode()?;
     conf.validate(cx)?;
     Ok(conf.sets)
-}
-
-fn range_use(range: &Range, listed: &[Listed]) -> RangeUse {
-    let held = listed.iter().filter(|listed| range.allocates(listed.ip)).count() as u64;
-    RangeUse { range: range.to_string(), held, size: range.size() }
-}
-
-fn holding(listed: Listed) -> Holding {
-    let Listed { ip, owner, since } = listed;
-    let (container_id, ifname) =
-        owner.map(|owner| (owner.container_id, owner.ifname)).unwrap_or_default();
-    let ifname = ifname.unwrap_or_default();
-    Holding { address: ip, container_id, ifname, since, netns_path: String::new() }
-}
-
-fn owner(held: &Holding) -> Owner {
-    let ifname = Some(held.ifname.clone()).filter(|ifname| !ifname.is_empty());
-    Owner { container_id: held.container_id.clone(), ifname }
-}
-
-fn require_in_ranges(leases: &[Holding], sets: &[RangeSet]) -> Result<()> {
-    let may_be_held =
-        |ip: IpAddr| sets.iter().flat_map(RangeSet::ranges).any(|range| range.allocates(ip));
-    let outside = leases.iter().filter(|lease| !may_be_held(lease.address));
-    refuse(outside.map(|lease| not_in_ranges(lease.address, sets)).collect())
-}
-
-fn not_in_ranges(ip: IpAddr, sets: &[RangeSet]) -> Error {
-    let sets: Vec<String> = sets.iter().map(RangeSet::to_string).collect();
-    Error::new(Code::CONFLICT, format!("{ip} is not in the ranges of the network"))
-        .with_details(format_args!("they are {}", sets.join(", ")))
-}
-
-/// The leases whose addresses are free here.
-fn missing(leases: &[Holding], listed: Vec<Listed>) -> Result<Vec<Lease>> {
-    let here: HashMap<IpAddr, Option<Owner>> =
-        listed.into_iter().map(|listed| (listed.ip, listed.owner)).collect();
-    let (mut missing, mut problems) = (vec![], vec![]);
-    for lease in leases {
-        let wanted = Lease { ip: lease.address, owner: owner(lease) };
-        match here.get(&lease.address) {
-            None => missing.push(wanted),
-            Some(Some(owner)) if *owner == wanted.owner => (),
-            Some(owner) => problems.push(conflict(&wanted, owner.as_ref())),
-        }
-    }
-    refuse(problems).map(|()| missing)
-}
-
-fn conflict(wanted: &Lease, owner: Option<&Owner>) -> Error {
-    let here = owner.map_or("something else", |owner| &owner.container_id);
-    let Lease { ip, owner: Owner { container_id, .. } } = wanted;
-    Error::new(Code::CONFLICT, format!("{ip} is held by {here} here, and by {container_id} there"))
-}
-
-/// Fails with the first problem, and the number of the others.
-fn refuse(problems: Vec<Error>) -> Result<()> {
-    let others = problems.len().saturating_sub(1);
-    match problems.into_iter().next() {
-        None => Ok(()),
-        Some(first) if others == 0 => Err(first),
-        Some(first) => Err(first.with_details(format_args!("{others} more are refused"))),
-    }
-}
-
-fn write(store: &mut FileStore, lease: &Lease, place: &Place, rb: &mut Rollback<'_>) -> Result<()> {
-    if !store.insert(lease)? {
-        // A program without the lock was quicker.
-        let dir = place.dir().display();
-        return Err(Error::new(Code::CONFLICT, format!("{} appeared in {dir}", lease.ip)));
-    }
-    store.release_on_failure(lease.ip, rb);
-    Ok(())
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use super::*;
-use crate::cni::attachment::{ContainerId, IfName};
+use crate::cni::attachment::{ContainerId, IfName, Key};
 use crate::cni::conf::Config;
 use crate::cni::decode;
 use crate::cni::env::Environment;
@@ -15,6 +15,7 @@ use crate::plugin::PluginConf as _;
 use crate::scratch::Scratch;
 use crate::steps::allocation::files::index::{self, Index};
 use crate::steps::allocation::files::lease;
+use crate::steps::allocation::owner::Lease;
 
 /// A network `net` with its own data directory.
 struct Net {

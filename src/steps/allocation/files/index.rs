@@ -23,7 +23,7 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -32,6 +32,7 @@ use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 
+use super::boot::boot_id;
 use crate::cni::attachment::hash8;
 use crate::plain_file;
 use crate::steps::allocation::owner::{Lease, Owner};
@@ -190,14 +191,6 @@ fn create_dir(path: &Path) -> io::Result<()> {
 fn seal_of_boot() -> u64 {
     let hash = u64::from_le_bytes(hash8(&boot_id()));
     100_000_000 + 2 * (hash % 450_000_000)
-}
-
-/// The kernel's id of this boot; empty where /proc does not report it.
-fn boot_id() -> String {
-    let mut text = [0; 64];
-    let read =
-        fs::File::open("/proc/sys/kernel/random/boot_id").and_then(|mut file| file.read(&mut text));
-    String::from_utf8_lossy(&text[..read.unwrap_or(0)]).into_owned()
 }
 
 fn to_line(lease: &Lease) -> String {

@@ -24,6 +24,9 @@ pub struct Listed {
 impl Place {
     /// Every address that a file takes, sorted; empty without a directory. A torn file takes none.
     pub fn list(&self) -> Result<Vec<Listed>> {
+        if self.has_passed() {
+            return Ok(vec![]);
+        }
         let mut ips = match lease::addresses(self.dir()) {
             Err(e) if is_missing(&e) => vec![],
             ips => ips.map_err(Error::at_path("open", self.dir()))?,

@@ -3,10 +3,15 @@
 //! A node is upgraded to this plugin and rolled back with pods running, so names, content, modes
 //! and lock are the reference's. Our addition, the [`Index`], lies beside it.
 
+pub mod boot;
+pub mod check;
 pub mod index;
 pub mod lease;
 pub mod listing;
-mod lock;
+pub mod lock;
+pub mod operator;
+pub mod release;
+pub mod repairing;
 
 use std::collections::HashSet;
 use std::fs;
@@ -34,6 +39,8 @@ pub struct Place {
     network: String,
     dir: PathBuf,
     deadline: Deadline,
+    /// Whether leases end with the boot that they are of.
+    is_of_boot: bool,
 }
 
 impl Place {
@@ -45,7 +52,25 @@ impl Place {
             network: network.as_str().to_owned(),
             dir: data_dir.join(network.as_str()),
             deadline,
+            is_of_boot: false,
         }
+    }
+
+    /// The same place, where the leases of an earlier boot are free.
+    #[must_use]
+    pub fn of_this_boot(self) -> Place {
+        Place { is_of_boot: true, ..self }
+    }
+
+    /// Whether the leases here are of an earlier boot.
+    fn has_passed(&self) -> bool {
+        self.is_of_boot && boot::has_passed(&self.dir)
+    }
+
+    /// Removes the leases of an earlier boot.
+    fn begin_boot(&self) -> Result<()> {
+        let remove = |ip| plain_file::remove(&lease::path(&self.dir, ip));
+        boot::begin(&self.dir, remove).map_err(Error::at_path("begin a boot in", &self.dir))
     }
 
     /// The network's directory.
@@ -67,11 +92,14 @@ impl Place {
     /// Whether the address has a file, of whatever kind. Takes no lock, so the answer may be stale
     /// at once.
     pub fn is_taken(&self, ip: IpAddr) -> bool {
-        has_file(&self.dir, ip)
+        has_file(&self.dir, ip) && !self.has_passed()
     }
 
     /// Every address that has a file.
     pub fn taken(&self) -> Result<HashSet<IpAddr>> {
+        if self.has_passed() {
+            return Ok(HashSet::new());
+        }
         Ok(addresses(&self.dir)?.into_iter().collect())
     }
 
@@ -84,6 +112,9 @@ impl Place {
 
     /// Every lease, read without the lock and without any change; None where there is no directory.
     pub fn leases(&self) -> Result<Option<Vec<Lease>>> {
+        if self.has_passed() {
+            return Ok(None);
+        }
         match lease::addresses(&self.dir) {
             Ok(ips) => self.leases_of(ips).map(Some),
             Err(e) if is_missing(&e) => Ok(None),
@@ -101,7 +132,8 @@ impl Place {
         Ok(leases)
     }
 
-    fn lock(&self) -> Result<Lock> {
+    /// Locks the directory, which must exist.
+    pub fn lock(&self) -> Result<Lock> {
         Lock::take(&self.dir, self.deadline)
     }
 
@@ -217,6 +249,10 @@ impl FileStore {
     fn read(place: &Place, lock: Option<Lock>, container_id: Option<&str>) -> Result<FileStore> {
         let index = place.index();
         let indexed = container_id.and_then(|id| Reading::of_index(&index, &place.dir, id));
+        // A sealed index is of this boot.
+        if place.is_of_boot && indexed.is_none() && lock.is_some() {
+            place.begin_boot()?;
+        }
         let reading = indexed.map_or_else(|| Reading::scan(&place.dir), Ok)?;
         Ok(FileStore {
             dir: place.dir.clone(),

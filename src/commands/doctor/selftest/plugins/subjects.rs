@@ -73,7 +73,7 @@ macro_rules! ptp_and {
 }
 
 /// All plugins, in the order of `cni-multi list`.
-pub const SUBJECTS: [Subject; 18] = [
+pub const SUBJECTS: [Subject; 19] = [
     Subject {
         plugin: "bridge",
         needs: &[VETH, Need::Link("bridge")],
@@ -163,6 +163,13 @@ pub const SUBJECTS: [Subject; 18] = [
         prepare: dhcp::prepare,
         probe: |at| has_address(at, dhcp::LEASED),
         clean_up: dhcp::clean_up,
+        ..USUAL
+    },
+    Subject {
+        plugin: "cluster-local",
+        network: r#"[{"type":"ptp","ipam":{"type":"cluster-local",
+            "ranges":[[{"subnet":"10.89.0.0/24","rangeStart":"10.89.0.76","exclude":["10.89.0.76"]}]]}}]"#,
+        probe: |at| has_address(at, "10.89.0.77"),
         ..USUAL
     },
     Subject {

@@ -49,7 +49,7 @@ pub struct Daemon {
 pub fn run(flags: Flags, variable: impl Fn(&str) -> String) -> Result<()> {
     let socket = socket_of(&flags);
     let pidfile = flags.pidfile.clone();
-    let place = Place { socket: &socket, pidfile: &pidfile };
+    let place = Place { socket: &socket, journal: None, pidfile: &pidfile };
     let (events, hub, journal) =
         event_loop::start(&DAEMON, &confinement::CONFINEMENT, place, variable)?;
     let mut daemon = Daemon {

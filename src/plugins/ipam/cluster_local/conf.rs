@@ -1,0 +1,353 @@
+//! The configuration of cluster-local: the keys as written, and the values that they resolve to.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use super::engine::Name;
+use super::pool::{BlockSize, Pool, Span};
+use super::sizes;
+use super::sticky::{self, Sticky};
+use crate::cni::addr;
+use crate::cni::conf::Config;
+use crate::cni::result::Route;
+use crate::error::{Error, Result};
+use crate::family::Family;
+use crate::plugin::{Context, PluginConf};
+use crate::steps::allocation::files::Place;
+use crate::steps::allocation::range_sets::Sets;
+use crate::steps::allocation::ranges::{Range, RangeConf, RangeSet};
+use crate::steps::allocation::requested;
+use crate::steps::families;
+
+/// The parent of the networks' directories.
+pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/cluster-local";
+/// Advice for a configuration that an old version has no room for.
+const ADVICE: &str = "set cniVersion to 0.3.0 or later, or use one range set per family";
+/// The realm of a network that names none.
+const DEFAULT_REALM: &str = "default";
+/// How many free blocks a pool keeps by default.
+const DEFAULT_SPARE: u32 = 1;
+/// The most free blocks that a pool may keep.
+const MOST_SPARE: u32 = 64;
+/// How many seconds an ADD waits for a free address by default.
+const DEFAULT_PATIENCE: u64 = 10;
+/// The most seconds: runtimes kill a plugin after two minutes.
+const MOST_PATIENCE: u64 = 60;
+
+/// The settings that ADD, CHECK and STATUS use. DEL and GC use none of them, so an invalid one does
+/// not fail DEL or GC.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Conf {
+    /// The range sets; the attachment gets one address from each.
+    #[serde(skip)]
+    pub sets: Vec<RangeSet>,
+    /// What is allocated from each set.
+    #[serde(skip)]
+    pub terms: Terms,
+    /// The addresses that the runtime or the user requests.
+    #[serde(skip)]
+    pub requested: Vec<IpAddr>,
+    /// What an attachment's name is made of, if it keeps its address.
+    #[serde(skip)]
+    pub sticky: Sticky,
+    /// How long an ADD waits for a daemon.
+    #[serde(skip)]
+    pub patience: Duration,
+    /// Routes for the result.
+    #[serde(skip)]
+    pub routes: Vec<Route>,
+    /// The file with the resolver settings for the result, if any.
+    #[serde(skip)]
+    pub resolv_conf: Option<PathBuf>,
+}
+
+/// What a network allocates, and from where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The realm; always there once validated.
+    pub realm: Option<Name>,
+    /// The addresses of each set that any attachment may get.
+    pub pools: Vec<Pool>,
+    /// The addresses of each set that are kept for names; empty if the network keeps none.
+    pub names: Vec<Pool>,
+    /// How many free blocks a pool keeps.
+    pub spare: u32,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        data_dir(cx.config)?;
+        let document: Document = cx.config.decode()?;
+        let sticky = document.ipam.as_ref().map(|ipam| sticky::read(&ipam.sticky));
+        self.sticky = sticky.transpose()?.unwrap_or_default();
+        self.requested = requested::addresses_beside(cx, &self.sticky.args())?;
+        let ipam = document.ipam.ok_or_else(missing)?;
+        let written = written(document.runtime_config.ip_ranges, &ipam);
+        self.sets = range_sets(&written)?;
+        let families: Vec<Family> = self.sets.iter().filter_map(RangeSet::family).collect();
+        families::refuse_several_of_one(&families, &cx.config.version, ADVICE)?;
+        self.terms = terms(&ipam, &self.sets, &excluded(&written)?)?;
+        self.patience = patience(ipam.patience)?;
+        self.routes = ipam.routes;
+        self.resolv_conf =
+            Some(ipam.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
+        Ok(())
+    }
+}
+
+/// The keys that are decoded.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Document {
+    ipam: Option<Ipam>,
+    runtime_config: RuntimeConfig,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Ipam {
+    /// A single range: `subnet`, `rangeStart`, `rangeEnd`, `gateway` and `exclude` beside `type`.
+    /// It comes before `ranges`; without `subnet` the other four are ignored.
+    #[serde(with = "addr::opt_cidr")]
+    subnet: Option<IpNet>,
+    /// See `subnet`.
+    #[serde(with = "addr::ip")]
+    range_start: Option<IpAddr>,
+    /// See `subnet`.
+    #[serde(with = "addr::ip")]
+    range_end: Option<IpAddr>,
+    /// See `subnet`.
+    #[serde(with = "addr::ip")]
+    gateway: Option<IpAddr>,
+    /// See `subnet`.
+    exclude: Vec<String>,
+    /// Range sets; one address is taken from each.
+    ranges: Vec<Vec<RangeDocument>>,
+    /// The name of the address plan: addresses exclude each other within one.
+    realm: String,
+    /// The size of the blocks that are claimed: `auto`, or a prefix length as in `/26`.
+    block_size: String,
+    /// How many free blocks a range set keeps.
+    spare: Option<u32>,
+    /// Whether an attachment gets the same address again: `none`, `pod` or `arg:NAME`.
+    sticky: String,
+    /// How many seconds an ADD waits until an address is free.
+    patience: Option<u64>,
+    /// Routes for the result.
+    routes: Vec<Route>,
+    /// A resolv.conf(5) whose settings go into the result.
+    resolv_conf: String,
+}
+
+/// A range as configured.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RangeDocument {
+    /// The subnet that contains the addresses. Required.
+    #[serde(with = "addr::opt_cidr")]
+    subnet: Option<IpNet>,
+    /// The first address to allocate.
+    #[serde(with = "addr::ip")]
+    range_start: Option<IpAddr>,
+    /// The last address to allocate.
+    #[serde(with = "addr::ip")]
+    range_end: Option<IpAddr>,
+    /// The gateway, which is never allocated.
+    #[serde(with = "addr::ip")]
+    gateway: Option<IpAddr>,
+    /// Addresses and subnets that are never allocated.
+    exclude: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RuntimeConfig {
+    /// Capability `ipRanges`: range sets that come before the configured ones.
+    ip_ranges: Vec<Vec<RangeDocument>>,
+}
+
+impl Ipam {
+    /// The single range beside `type`.
+    fn single_range(&self) -> RangeDocument {
+        RangeDocument {
+            subnet: self.subnet,
+            range_start: self.range_start,
+            range_end: self.range_end,
+            gateway: self.gateway,
+            exclude: self.exclude.clone(),
+        }
+    }
+}
+
+impl RangeDocument {
+    fn to_conf(&self) -> RangeConf {
+        RangeConf {
+            subnet: self.subnet,
+            range_start: self.range_start,
+            range_end: self.range_end,
+            gateway: self.gateway,
+        }
+    }
+}
+
+/// A range set as written, with its path; a single range has the path of its object.
+struct Written {
+    at: String,
+    is_single: bool,
+    ranges: Vec<RangeDocument>,
+}
+
+impl Written {
+    fn range_at(&self, index: usize) -> String {
+        if self.is_single { self.at.clone() } else { format!("{}[{index}]", self.at) }
+    }
+
+    fn set(&self) -> Result<RangeSet> {
+        let ranges = self.ranges.iter().enumerate();
+        let ranges = ranges.map(|(i, range)| Range::new(&range.to_conf(), &self.range_at(i)));
+        RangeSet::of(ranges.collect::<Result<_>>()?, &self.at)
+    }
+}
+
+/// The sets as written, in this order: the runtime's, the single range, `ranges`.
+fn written(of_runtime: Vec<Vec<RangeDocument>>, ipam: &Ipam) -> Vec<Written> {
+    let mut all = listed("runtimeConfig.ipRanges", of_runtime);
+    if ipam.subnet.is_some() {
+        let ranges = vec![ipam.single_range()];
+        all.push(Written { at: "ipam".to_owned(), is_single: true, ranges });
+    }
+    all.extend(listed("ipam.ranges", ipam.ranges.clone()));
+    all
+}
+
+fn listed(at: &str, sets: Vec<Vec<RangeDocument>>) -> Vec<Written> {
+    let sets = sets.into_iter().enumerate();
+    let written = |(i, ranges)| Written { at: format!("{at}[{i}]"), is_single: false, ranges };
+    sets.map(written).collect()
+}
+
+fn range_sets(written: &[Written]) -> Result<Vec<RangeSet>> {
+    let mut sets = Sets::default();
+    for one in written {
+        sets.add(one.at.clone(), one.set())?;
+    }
+    sets.into_sets()
+}
+
+/// The excluded addresses of all ranges.
+fn excluded(written: &[Written]) -> Result<Vec<Span>> {
+    let mut all = vec![];
+    for set in written {
+        for (index, range) in set.ranges.iter().enumerate() {
+            for (i, text) in range.exclude.iter().enumerate() {
+                let span = excluded_span(text);
+                all.push(span.ok_or_else(|| {
+                    not_excludable(&format!("{}.exclude[{i}]", set.range_at(index)), text)
+                })?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// An address, or a subnet; host bits count for nothing.
+fn excluded_span(text: &str) -> Option<Span> {
+    if text.contains('/') {
+        return addr::parse_cidr(text).ok().map(Span::of_prefix);
+    }
+    let ip = addr::parse_ip(text).ok().flatten()?;
+    Span::new(ip, ip)
+}
+
+fn not_excludable(path: &str, text: &str) -> Error {
+    let problem = format_args!("{text:?} is neither an address nor a subnet");
+    Error::config(path, problem).expecting("one as in 10.88.7.7 or 10.88.9.0/24")
+}
+
+fn missing() -> Error {
+    Error::missing("ipam", "an object with ranges")
+}
+
+/// The pools of the sets.
+fn terms(ipam: &Ipam, sets: &[RangeSet], excluded: &[Span]) -> Result<Terms> {
+    let mut terms =
+        Terms { realm: Some(realm(&ipam.realm)?), spare: spare(ipam.spare)?, ..Terms::default() };
+    let length = sizes::read(&ipam.block_size)?;
+    let is_sticky = sticky::read(&ipam.sticky)? != Sticky::None;
+    for (number, set) in sets.iter().enumerate() {
+        let size = set.family().map_or(BlockSize::Auto, |family| sizes::of(length, family));
+        let whole = Pool::new(set, excluded, size).ok_or_else(|| nothing_left(number, set))?;
+        if is_sticky {
+            let parts = sticky::parts(set, excluded, size);
+            let (free, names) = parts.ok_or_else(|| no_room_for_names(number, set))?;
+            terms.pools.push(free);
+            terms.names.push(names);
+        } else {
+            terms.pools.push(whole);
+        }
+    }
+    Ok(terms)
+}
+
+fn nothing_left(number: usize, set: &RangeSet) -> Error {
+    let problem = format_args!("every address of range set {number} ({set}) is excluded");
+    Error::config("ipam.ranges", problem).expecting("at least one address besides the gateway")
+}
+
+fn no_room_for_names(number: usize, set: &RangeSet) -> Error {
+    let problem = format_args!("range set {number} ({set}) has one address");
+    Error::config("ipam.sticky", problem)
+        .expecting("at least two: the last eighth is kept for names")
+}
+
+fn realm(text: &str) -> Result<Name> {
+    let text = if text.is_empty() { DEFAULT_REALM } else { text };
+    text.parse().map_err(|e| Error::config("ipam.realm", e))
+}
+
+fn spare(written: Option<u32>) -> Result<u32> {
+    match written.unwrap_or(DEFAULT_SPARE) {
+        spare if spare <= MOST_SPARE => Ok(spare),
+        spare => Err(Error::out_of_range("ipam.spare", spare, 0..=i64::from(MOST_SPARE))),
+    }
+}
+
+fn patience(written: Option<u64>) -> Result<Duration> {
+    match written.unwrap_or(DEFAULT_PATIENCE) {
+        seconds if seconds <= MOST_PATIENCE => Ok(Duration::from_secs(seconds)),
+        seconds => Err(Error::out_of_range("ipam.patience", seconds, 0..=MOST_PATIENCE as i64)),
+    }
+}
+
+/// Returns the network's place on disk, from `name` and `ipam.dataDir` alone, so that DEL and GC
+/// work even if the rest of the configuration is invalid.
+pub fn place(cx: &Context<'_>) -> Place {
+    Place::new(&directory(cx), &cx.config.name, cx.deadline()).of_this_boot()
+}
+
+/// The parent of the networks' directories.
+pub fn directory(cx: &Context<'_>) -> PathBuf {
+    // If `dataDir` does not decode, ADD fails, so leases can only be in the default directory.
+    let data_dir = data_dir(cx.config).ok().filter(|dir| !dir.is_empty());
+    Path::new(data_dir.as_deref().unwrap_or(DEFAULT_DATA_DIR)).to_owned()
+}
+
+fn data_dir(config: &Config) -> Result<String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Document {
+        ipam: Ipam,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Ipam {
+        /// The parent of the networks' directories; default `/var/lib/cni/cluster-local`.
+        data_dir: String,
+    }
+    Ok(config.decode::<Document>()?.ipam.data_dir)
+}

@@ -1,0 +1,14 @@
+//! The privileges that the daemon keeps: none beyond files of root and connections to the store.
+
+use nix::libc;
+
+use crate::service::confinement::Confinement;
+
+/// Sockets to the store, and files of root: no capability is needed for either.
+pub const CONFINEMENT: Confinement = Confinement {
+    needed: &[],
+    useful: &[],
+    families: &[libc::AF_INET, libc::AF_INET6],
+    always: &[libc::SYS_flock, libc::SYS_fsync, libc::SYS_getpeername],
+    some: &[],
+};

@@ -1,0 +1,118 @@
+//! The requests of plugins, and their answers.
+
+use std::time::Duration;
+
+use super::super::machine::{Contact, Event, Reply, Request, RequestId};
+use super::super::wire::{self, Answer, DAEMON, Needed};
+use super::Daemon;
+use crate::error::{Code, Error, Result};
+use crate::sys::clock::since_boot;
+
+/// The advice for a node that was reclaimed.
+const FENCED: &str =
+    "detach what still has addresses of its old blocks; then the node registers anew by itself";
+/// The advice for a name that two machines have.
+const NAME_TAKEN: &str = "set another node name in /etc/cni-multi/ipam.json, or reclaim the name";
+
+impl Daemon {
+    /// Handles a request; the answer may have to wait for the store.
+    pub(super) fn take_request(&mut self, id: u64, line: &[u8]) {
+        let taken = match DAEMON.read_request(line) {
+            Ok(wire::Request::Need(needed)) => self.need(id, &needed),
+            Ok(wire::Request::Status) => {
+                let status = self.status();
+                return self.answer(id, &status);
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = taken {
+            self.answer::<()>(id, &Err(error));
+        }
+    }
+
+    fn answer<A: serde::Serialize>(&mut self, id: u64, answer: &Result<A>) {
+        self.hub.connections.answer(id, &DAEMON.answer_line(answer), since_boot());
+    }
+
+    /// Gives the machine an ADD that found nothing free, with the network as it is now.
+    fn need(&mut self, id: u64, needed: &Needed) -> Result<()> {
+        let found = self.files.network(needed.network.as_str())?;
+        let (network, blocks) = found.ok_or_else(|| unknown(needed))?;
+        let until = since_boot() + Duration::from_secs(needed.patience);
+        let request = Request {
+            id: RequestId(id),
+            network: network.clone(),
+            pool: needed.set,
+            address: needed.address,
+            until,
+        };
+        self.waiting.insert(id);
+        self.take(Event::Configured { network: network.clone(), blocks });
+        self.look_at(&network);
+        self.take(Event::Exhausted(request));
+        Ok(())
+    }
+
+    /// Forgets a request whose client has hung up.
+    pub(super) fn withdraw(&mut self, id: u64) {
+        if self.waiting.remove(&id) {
+            self.take(Event::Withdrawn(RequestId(id)));
+        }
+    }
+
+    /// Answers a request that has waited.
+    pub(super) fn reply_to(&mut self, id: u64, reply: Reply) {
+        self.waiting.remove(&id);
+        let answer = match reply {
+            Reply::LookAgain => Ok(Answer::Claimed),
+            Reply::Full => Ok(Answer::None),
+            other => Err(refusal(other)),
+        };
+        self.answer(id, &answer);
+    }
+
+    /// Fails if the daemon cannot claim now.
+    fn status(&self) -> Result<()> {
+        match self.machine.contact() {
+            Contact::Together => Ok(()),
+            Contact::Away { reason, .. } => Err(away(reason)),
+            Contact::Fenced { .. } => Err(refusal(Reply::Fenced)),
+            Contact::NameTaken { .. } => Err(refusal(Reply::NameTaken)),
+            Contact::Meeting | Contact::Verifying(_) => Err(away("its blocks are being verified")),
+        }
+    }
+}
+
+fn refusal(reply: Reply) -> Error {
+    match reply {
+        Reply::Away(reason) => away(&reason),
+        Reply::Settling => {
+            let msg = "the node's new blocks are not used yet: the store was restored";
+            Error::new(Code::TRY_AGAIN, msg).with_details("they are after `settle` seconds")
+        }
+        Reply::Fenced => {
+            Error::new(Code::NOT_AVAILABLE, "this node was reclaimed").with_details(FENCED)
+        }
+        Reply::NameTaken => {
+            let msg = "another machine has the name of this node";
+            Error::new(Code::NOT_AVAILABLE, msg).with_details(NAME_TAKEN)
+        }
+        Reply::LookAgain | Reply::Full => Error::new(Code::BUG, "this is no refusal"),
+    }
+}
+
+fn away(reason: &str) -> Error {
+    let msg = format!("the cluster's store cannot be used: {reason}");
+    Error::new(Code::TRY_AGAIN, msg)
+        .with_details("blocks that the node holds stay in use; the log of the daemon has more")
+}
+
+fn unknown(needed: &Needed) -> Error {
+    let msg = format!(
+        "network {:?} has no file of blocks in the daemon's directory",
+        needed.network.as_str()
+    );
+    Error::new(Code::INVALID_CONFIG, msg).with_details(
+        "ipam.dataDir must be the directory that the daemon was started with (--data-dir)",
+    )
+}

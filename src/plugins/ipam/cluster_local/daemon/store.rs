@@ -1,0 +1,139 @@
+//! The way to the store. Nothing is sent before it is known that the store is not the etcd of a
+//! Kubernetes control plane, whose every secret the node's credentials could read.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::os::fd::BorrowedFd;
+use std::time::SystemTime;
+
+use nix::poll::PollFlags;
+
+use super::super::engine::{Name, Operation, OperationId, Outcome};
+use super::super::etcd::client::{self, Client, Inspection, Source};
+use super::super::etcd::settings::Settings;
+use super::super::machine::Event;
+use crate::error::Result;
+use crate::sys::clock::Moment;
+use crate::sys::random::Random;
+
+/// Why nothing is sent to a control plane's etcd.
+const CONTROL_PLANE: &str = "this etcd has the objects of a Kubernetes control plane, and the user \
+    can read them: use an etcd of its own, or a role for the prefix /cni-multi/ alone, or set \
+    etcd.acceptControlPlane";
+
+/// What is known of the store.
+enum Gate {
+    /// It is acceptable.
+    Open,
+    /// It is being inspected: these operations wait.
+    Inspecting(Vec<(OperationId, Operation)>),
+    /// It was not inspected yet, or is not acceptable: the next operation begins an inspection.
+    Closed,
+}
+
+/// The store.
+pub struct Store {
+    client: Client,
+    gate: Gate,
+    /// The realm of each watch.
+    watches: BTreeMap<OperationId, Name>,
+    events: VecDeque<Event>,
+}
+
+impl Store {
+    /// The store of these settings.
+    pub fn new(settings: &Settings, random: Random) -> Result<Store> {
+        let store = settings.store(SystemTime::now())?;
+        let gate = if settings.accept_control_plane { Gate::Open } else { Gate::Closed };
+        let client = Client::new(store, random);
+        Ok(Store { client, gate, watches: BTreeMap::new(), events: VecDeque::new() })
+    }
+
+    /// Begins to inspect the store.
+    pub fn begin(&mut self, now: Moment) {
+        if matches!(self.gate, Gate::Closed) {
+            self.gate = Gate::Inspecting(vec![]);
+            self.client.inspect(now);
+        }
+    }
+
+    /// Sends an operation, once the store may be used.
+    pub fn submit(&mut self, id: OperationId, operation: Operation, now: Moment) {
+        self.begin(now);
+        match &mut self.gate {
+            Gate::Inspecting(waiting) => waiting.push((id, operation)),
+            Gate::Open | Gate::Closed => self.send(id, operation, now),
+        }
+        self.hear(now);
+    }
+
+    fn send(&mut self, id: OperationId, operation: Operation, now: Moment) {
+        if let Operation::Watch { realm, .. } = &operation {
+            self.watches.insert(id, realm.clone());
+        }
+        self.client.submit(id, operation, now);
+    }
+
+    /// What has happened since the last call.
+    pub fn events(&mut self) -> Vec<Event> {
+        mem::take(&mut self.events).into()
+    }
+
+    /// The descriptors of its connections.
+    pub fn descriptors(&self) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {
+        self.client.descriptors()
+    }
+
+    /// Handles a ready descriptor.
+    pub fn ready(&mut self, source: Source, now: Moment) {
+        self.client.ready(source, now);
+        self.hear(now);
+    }
+
+    /// When something is due.
+    pub fn next_timer(&self) -> Option<Moment> {
+        self.client.next_timer()
+    }
+
+    /// Handles what is due.
+    pub fn timer(&mut self, now: Moment) {
+        self.client.timer(now);
+        self.hear(now);
+    }
+
+    fn hear(&mut self, now: Moment) {
+        while let Some(event) = self.client.next_event() {
+            match event {
+                client::Event::Outcome(id, outcome) => self.end(id, outcome),
+                client::Event::Change(id, change) => {
+                    let realm = self.watches.get(&id).cloned();
+                    self.events.extend(realm.map(|realm| Event::Changed { realm, change }));
+                }
+                client::Event::Inspected(inspection) => self.inspected(inspection, now),
+            }
+        }
+    }
+
+    fn end(&mut self, id: OperationId, outcome: Outcome) {
+        self.watches.remove(&id);
+        self.events.push_back(Event::Outcome { id, outcome });
+    }
+
+    fn inspected(&mut self, inspection: Inspection, now: Moment) {
+        let Gate::Inspecting(waiting) = mem::replace(&mut self.gate, Gate::Closed) else { return };
+        let outcome = match inspection {
+            Inspection::Separate => {
+                self.gate = Gate::Open;
+                return waiting
+                    .into_iter()
+                    .for_each(|(id, operation)| self.send(id, operation, now));
+            }
+            Inspection::ControlPlane => Outcome::Unreachable { reason: CONTROL_PLANE.to_owned() },
+            Inspection::Failed(Outcome::Refused { reason }) => Outcome::Unreachable { reason },
+            Inspection::Failed(outcome) => outcome,
+        };
+        for (id, _) in waiting {
+            self.end(id, outcome.clone());
+        }
+    }
+}

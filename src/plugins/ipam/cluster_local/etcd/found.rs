@@ -1,0 +1,103 @@
+//! Keys with their values as the state machine knows them.
+
+use serde::de::DeserializeOwned;
+
+use super::super::block::Block;
+use super::super::engine::{Found, Name, NodeRecord, NodeState, RealmState, Rival, Versioned};
+use super::keys::{Keys, Part};
+use super::reply::KeyValue;
+
+/// A key whose value only we write, and which has another.
+pub type Unreadable = String;
+
+/// A block's key as found; None of any other key.
+pub fn block(keys: &Keys, realm: &Name, kv: &KeyValue) -> Option<Found> {
+    let Some(Part::Block(block)) = keys.part(realm, &kv.key) else { return None };
+    let claimed = serde_json::from_slice(&kv.value.0).ok();
+    Some(Found { block, claimed, revision: kv.mod_revision.0 })
+}
+
+/// Adds a key to those of a realm. A want or a note that cannot be read is of no node.
+pub fn add_to_realm(state: &mut RealmState, keys: &Keys, realm: &Name, kv: &KeyValue) {
+    match keys.part(realm, &kv.key) {
+        Some(Part::Block(_)) => state.blocks.extend(block(keys, realm, kv)),
+        Some(Part::Want(node)) => {
+            state.wants.extend(serde_json::from_slice(&kv.value.0).ok().map(|want| (node, want)));
+        }
+        Some(Part::Note(block)) => {
+            state.notes.extend(serde_json::from_slice(&kv.value.0).ok().map(|note| (block, note)));
+        }
+        None => (),
+    }
+}
+
+/// The keys of a realm that overlap a block.
+pub fn overlapping<'a>(
+    keys: &Keys,
+    of: (&Name, Block),
+    kvs: impl Iterator<Item = &'a KeyValue>,
+) -> RealmState {
+    let (realm, block) = of;
+    let mut state = RealmState::default();
+    kvs.for_each(|kv| add_to_realm(&mut state, keys, realm, kv));
+    state.blocks.sort_by_key(|found| found.block);
+    state.notes.retain(|(noted, _)| noted.overlaps(block));
+    state
+}
+
+/// The blocks among keys, in their order and each once.
+pub fn blocks<'a>(
+    keys: &Keys,
+    realm: &Name,
+    kvs: impl Iterator<Item = &'a KeyValue>,
+) -> Vec<Found> {
+    let mut found: Vec<Found> = kvs.filter_map(|kv| block(keys, realm, kv)).collect();
+    found.sort_by_key(|found| found.block);
+    found.dedup_by_key(|found| found.block);
+    found
+}
+
+/// What keys say of a node and of the epoch.
+pub fn node<'a>(
+    keys: &Keys,
+    node: Option<&Name>,
+    kvs: impl Iterator<Item = &'a KeyValue>,
+) -> Result<NodeState, Unreadable> {
+    let mut state = NodeState::default();
+    let of_node = node.map(|node| (keys.node(node), keys.alive(node)));
+    for kv in kvs {
+        let key = kv.key.text().unwrap_or_default();
+        match &of_node {
+            Some((record, _)) if key == record => state.record = Some(record_of(kv)?),
+            Some((_, alive)) if key == alive => {
+                state.alive = Some(String::from_utf8_lossy(&kv.value.0).into_owned());
+            }
+            _ if key == keys.epoch() => state.epoch = value(kv)?,
+            _ => (),
+        }
+    }
+    Ok(state)
+}
+
+/// What a lost write found.
+pub fn rival(
+    keys: &Keys,
+    of: (Option<&Name>, Option<&Name>),
+    kvs: &[&KeyValue],
+) -> Result<Rival, Unreadable> {
+    let (of_node, realm) = of;
+    let node = node(keys, of_node, kvs.iter().copied())?;
+    let blocks = realm.map(|realm| blocks(keys, realm, kvs.iter().copied())).unwrap_or_default();
+    Ok(Rival { node, blocks })
+}
+
+fn record_of(kv: &KeyValue) -> Result<Versioned<NodeRecord>, Unreadable> {
+    Ok(Versioned { value: value(kv)?, revision: kv.mod_revision.0 })
+}
+
+fn value<T: DeserializeOwned>(kv: &KeyValue) -> Result<T, Unreadable> {
+    serde_json::from_slice(&kv.value.0).map_err(|error| {
+        let key = String::from_utf8_lossy(&kv.key.0);
+        format!("the value of {key:?} in etcd cannot be read: {error}; was it edited by hand?")
+    })
+}

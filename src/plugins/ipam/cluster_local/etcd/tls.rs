@@ -1,0 +1,253 @@
+//! TLS to the members: whom we trust, who we are, and what a failure means in words.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore,
+    SupportedProtocolVersion,
+};
+
+use super::endpoint::{Endpoint, Host};
+use crate::error::{Code, Error, Result};
+use crate::plain_file;
+use crate::service::log::timestamp;
+
+/// The limit in bytes of a file of certificates.
+const LARGEST_FILE: usize = 1 << 20;
+/// The versions that etcd speaks.
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
+
+/// The files of certificates. Each path is empty for none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// The certificates of the CAs that members' certificates are signed by.
+    pub ca: PathBuf,
+    /// The client certificate, followed by those of intermediate CAs.
+    pub cert: PathBuf,
+    /// The private key of the client certificate.
+    pub key: PathBuf,
+}
+
+/// A configuration of TLS, ready for use.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    files: Arc<Files>,
+    /// None without a CA: then https is refused.
+    config: Option<Arc<ClientConfig>>,
+}
+
+impl Tls {
+    /// Reads and checks the files.
+    pub fn load(files: &Files, now: SystemTime) -> Result<Tls> {
+        let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let config = match files.ca.as_os_str().is_empty() {
+            true => None,
+            false => Some(Arc::new(configure(files, now)?)),
+        };
+        Ok(Tls { files: Arc::new(files.clone()), config })
+    }
+
+    /// A new session with a member.
+    pub fn session(&self, endpoint: &Endpoint) -> Result<ClientConnection> {
+        let refused = |why: &dyn std::fmt::Display| {
+            Error::new(Code::INVALID_CONFIG, format!("TLS with {endpoint}: {why}"))
+        };
+        let config = self.config.clone().ok_or_else(|| refused(&"etcd.ca is missing"))?;
+        let name = match &endpoint.host {
+            Host::Address(address) => ServerName::from(*address),
+            Host::Name(name) => ServerName::try_from(name.clone()).map_err(|e| refused(&e))?,
+        };
+        let mut session = ClientConnection::new(config, name).map_err(|e| refused(&e))?;
+        session.set_buffer_limit(None); // of the bytes that are handed over: one request
+        Ok(session)
+    }
+
+    /// The files that it was read from.
+    pub fn files(&self) -> Arc<Files> {
+        self.files.clone()
+    }
+}
+
+/// What a failure of TLS means, and what the reader can do.
+pub fn explain(files: &Files, error: &rustls::Error) -> Error {
+    let (problem, advice) = match error {
+        rustls::Error::InvalidCertificate(error) => explain_certificate(files, error),
+        rustls::Error::AlertReceived(alert) => explain_alert(files, *alert),
+        rustls::Error::InvalidMessage(_) => {
+            ("the member does not speak TLS".into(), "is its URL http://?".into())
+        }
+        other => (other.to_string(), String::new()),
+    };
+    Error::new(Code::IO, problem).with_details(advice)
+}
+
+fn explain_certificate(files: &Files, error: &CertificateError) -> (String, String) {
+    use CertificateError as E;
+    let ca = files.ca.display();
+    match error {
+        E::UnknownIssuer | E::BadSignature => (
+            format!("the member's certificate is not signed by a CA in {ca}"),
+            "etcd.ca must have the CA of the members' certificates".into(),
+        ),
+        E::ExpiredContext { not_after, .. } => (
+            format!("the member's certificate expired on {}", date(*not_after)),
+            "renew it on that member".into(),
+        ),
+        E::NotValidYetContext { not_before, .. } => (
+            format!("the member's certificate is valid from {}", date(*not_before)),
+            "is the clock of this node right?".into(),
+        ),
+        E::NotValidForNameContext { expected, presented } => (
+            format!(
+                "the member's certificate is for {}, not for {}",
+                presented.join(", "),
+                expected.to_str()
+            ),
+            "add the name or address to the certificate, or use one of its names in etcd.endpoints"
+                .into(),
+        ),
+        other => (format!("the member's certificate is refused: {other}"), String::new()),
+    }
+}
+
+fn explain_alert(files: &Files, alert: AlertDescription) -> (String, String) {
+    use AlertDescription as A;
+    let cert = files.cert.display();
+    match alert {
+        A::CertificateRequired | A::HandshakeFailure if files.cert.as_os_str().is_empty() => (
+            "the member asks for a client certificate, and etcd.cert is missing".into(),
+            "set etcd.cert and etcd.key".into(),
+        ),
+        A::BadCertificate | A::UnknownCA | A::CertificateUnknown | A::AccessDenied | A::DecryptError => (
+            format!("the member refuses the client certificate {cert} ({alert:?})"),
+            "it must be signed by the CA of the member's --trusted-ca-file and be for client authentication".into(),
+        ),
+        A::CertificateExpired => {
+            (format!("the member says that the client certificate {cert} has expired"), "renew it".into())
+        }
+        other => (format!("the member ended TLS with {other:?}"), String::new()),
+    }
+}
+
+fn date(time: UnixTime) -> String {
+    timestamp(UNIX_EPOCH + Duration::from_secs(time.as_secs()))
+}
+
+fn configure(files: &Files, now: UnixTime) -> Result<ClientConfig> {
+    let roots = Arc::new(read_roots(&files.ca)?);
+    let provider = Arc::new(ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
+        .build()
+        .map_err(|e| of_file("ca", &files.ca, &e))?;
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&VERSIONS)
+        .map_err(|e| of_file("ca", &files.ca, &e))?
+        .with_webpki_verifier(verifier);
+    if files.cert.as_os_str().is_empty() {
+        return Ok(builder.with_no_client_auth());
+    }
+    let chain = read_certificates("cert", &files.cert)?;
+    require_current(&files.cert, &chain, Verified { roots, provider, now })?;
+    let key = read_key(&files.key)?;
+    builder.with_client_auth_cert(chain, key).map_err(|e| mismatch(files, &e))
+}
+
+fn mismatch(files: &Files, error: &rustls::Error) -> Error {
+    match error {
+        rustls::Error::InconsistentKeys(_) => of_file(
+            "key",
+            &files.key,
+            &format_args!("not the key of the certificate in {}", files.cert.display()),
+        ),
+        other => of_file("cert", &files.cert, other),
+    }
+}
+
+/// What a client certificate is checked against.
+struct Verified {
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+    now: UnixTime,
+}
+
+/// Refuses a client certificate that no member will accept because of its dates. Its CA may be
+/// another than that of the members, so an unknown one is accepted here.
+fn require_current(path: &Path, chain: &[CertificateDer<'_>], with: Verified) -> Result<()> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(with.roots, with.provider).build();
+    let (Ok(verifier), Some((own, further))) = (verifier, chain.split_first()) else {
+        return Ok(());
+    };
+    let verified = verifier.verify_client_cert(own, further, with.now);
+    let problem = match verified.err() {
+        Some(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
+            not_after,
+            ..
+        })) => {
+            format!("the certificate expired on {}", date(not_after))
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext {
+            not_before,
+            ..
+        })) => {
+            format!("the certificate is valid from {}", date(not_before))
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::InvalidPurposeContext {
+            ..
+        })) => "the certificate is not for client authentication".to_owned(),
+        Some(rustls::Error::InvalidCertificate(CertificateError::BadEncoding)) => {
+            "not an X.509 certificate".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(of_file("cert", path, &problem).expecting("a current client certificate"))
+}
+
+fn read_roots(path: &Path) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates("ca", path)? {
+        roots.add(certificate).map_err(|e| of_file("ca", path, &e))?;
+    }
+    Ok(roots)
+}
+
+fn read_certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let text = read(key, path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let found = found.map_err(|e| of_file(key, path, &e))?;
+    if found.is_empty() {
+        let problem = of_file(key, path, &"no certificate in it");
+        return Err(problem.expecting("a file in PEM form: -----BEGIN CERTIFICATE-----"));
+    }
+    Ok(found)
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    let text = read("key", path)?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
+        let problem = of_file("key", path, &"no private key in it");
+        problem.expecting("a file in PEM form without a password: -----BEGIN PRIVATE KEY-----")
+    })
+}
+
+fn read(key: &str, path: &Path) -> Result<Vec<u8>> {
+    // Certificates are rotated by changing a symlink.
+    let text = plain_file::read_configuration(path).map_err(|e| {
+        Error::io(format_args!("etcd.{key}: read {}", path.display()), &e)
+            .with_code(Code::INVALID_CONFIG)
+    })?;
+    if text.len() > LARGEST_FILE {
+        return Err(of_file(key, path, &format_args!("longer than {LARGEST_FILE} bytes")));
+    }
+    Ok(text)
+}
+
+fn of_file(key: &str, path: &Path, problem: &dyn std::fmt::Display) -> Error {
+    Error::config(format_args!("etcd.{key}"), format_args!("{}: {problem}", path.display()))
+}

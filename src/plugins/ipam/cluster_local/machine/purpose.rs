@@ -1,0 +1,44 @@
+//! Who waits for an operation, and how it can end for them.
+
+use super::super::block::Block;
+use super::super::engine::{Answer, Name, Revision, Rival};
+use super::At;
+
+/// Who waits for an outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The contact: the node's record.
+    Meet,
+    /// The contact: the node's record was written.
+    Register,
+    /// The sign of life.
+    Heartbeat,
+    /// The node's record and the epoch, beside a sign of life.
+    Look,
+    /// A realm, listed by the operation of this number.
+    List(Name, u64),
+    /// A watch of a realm.
+    Watch(Name),
+    /// A block.
+    Block(At),
+    /// A split of a network's block.
+    Split(Name, Block),
+    /// The want of this node in a realm.
+    Want(Name),
+    /// A note of a conflict.
+    Note(At, bool),
+    /// Nothing but an orphan of this realm: the realm is listed again if it was not deleted.
+    Orphan(Name),
+}
+
+/// An outcome of an operation on blocks.
+pub enum Result {
+    /// It was done.
+    Done(Revision, Answer),
+    /// It compared and did not write.
+    Lost(Revision, Rival),
+    /// It was not done.
+    Undone,
+    /// It may have been done.
+    Unknown,
+}

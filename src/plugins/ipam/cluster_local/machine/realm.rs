@@ -1,0 +1,177 @@
+//! A realm as it was last listed, kept up to date by hints: where blocks are free, and who wants some.
+//!
+//! It only chooses candidates. Whether one is free is the store's answer to the claim.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::super::block::Block;
+use super::super::engine::{Change, Found, Name, RealmState, Revision, Want};
+use super::super::pool::Pool;
+use crate::sys::clock::{Moment, NEVER};
+use crate::sys::random::Random;
+
+/// How many places of a pool are tried for a free block of the pool's own length, beside as many as there
+/// are blocks.
+const TRIES: u128 = 4096;
+
+/// When a want that still holds is written again.
+pub const REFRESH: Duration = Duration::from_secs(15);
+
+/// A realm that was listed.
+pub struct Listed {
+    /// Its keys.
+    pub state: RealmState,
+    /// The store's revision.
+    pub revision: Revision,
+    /// The number of the operation.
+    pub sent: u64,
+}
+
+/// What is known of a realm.
+#[derive(Clone, Debug, Default)]
+pub struct Realm {
+    /// The blocks that have keys, by family and first address: they are apart from each other.
+    taken: BTreeMap<(bool, u128), Block>,
+    /// What other nodes want, and when that was last heard.
+    pub wants: BTreeMap<Name, (Want, Moment)>,
+    /// The revision of the list.
+    pub revision: Revision,
+    /// The number of the operation that listed it; 0 before.
+    pub listed: u64,
+    /// The number of the operation that lists it now.
+    pub asked: Option<u64>,
+    /// It is watched.
+    pub watched: bool,
+    /// When it must be listed again, whatever hints say.
+    pub recheck: Option<Moment>,
+    /// When blocks are given back next, if other nodes want some.
+    pub round: Option<Moment>,
+    /// What this node's want in the store is, and when it was written.
+    pub want: Option<(Want, Moment)>,
+    /// A want is being written.
+    pub wanting: bool,
+}
+
+impl Realm {
+    /// When something is due.
+    pub fn deadline(&self) -> Moment {
+        let wanted = self.want.as_ref().map(|(_, written)| *written + REFRESH);
+        [self.recheck, self.round, wanted].into_iter().flatten().min().unwrap_or(NEVER)
+    }
+
+    /// Takes over a list. A node's own want is none that it serves.
+    pub fn take(&mut self, listed: Listed, own: &Name, now: Moment) {
+        self.taken =
+            listed.state.blocks.iter().map(|found| (place(found.block), found.block)).collect();
+        let wants = listed.state.wants.into_iter().filter(|(node, _)| node != own);
+        self.wants = wants.map(|(node, want)| (node, (want, now))).collect();
+        self.revision = listed.revision;
+        self.listed = listed.sent;
+    }
+
+    /// Adds keys that were seen otherwise.
+    pub fn merge(&mut self, found: &[Found]) {
+        for found in found {
+            self.add(found.block);
+        }
+    }
+
+    fn add(&mut self, block: Block) {
+        while let Some(other) = self.overlapping(block) {
+            self.taken.remove(&place(other)); // it was released, split or claimed since
+        }
+        self.taken.insert(place(block), block);
+    }
+
+    /// Takes a hint.
+    pub fn hint(&mut self, change: Change, own: &Name, now: Moment) {
+        match change {
+            Change::Claimed(found) => self.add(found.block),
+            Change::Released(block) => {
+                if self.taken.get(&place(block)) == Some(&block) {
+                    self.taken.remove(&place(block));
+                }
+            }
+            Change::Wanted(node, _) if node == *own => (),
+            Change::Wanted(node, Some(want)) => drop(self.wants.insert(node, (want, now))),
+            Change::Wanted(node, None) => drop(self.wants.remove(&node)),
+            Change::Noted(..) => (), // its block is listed again
+        }
+    }
+
+    /// A taken block that overlaps this one.
+    fn overlapping(&self, block: Block) -> Option<Block> {
+        let (is_v6, start) = place(block);
+        let before = self.taken.range(..=(is_v6, start)).next_back().map(|(_, taken)| *taken);
+        let inside = || {
+            self.taken.range((is_v6, start)..=(is_v6, block.end())).next().map(|(_, taken)| *taken)
+        };
+        before.filter(|taken| taken.overlaps(block)).or_else(inside)
+    }
+
+    /// A block of the pool to claim: one of the pool's length at random, or else the smallest piece
+    /// that is free. If only one address will do, the largest free piece that contains it.
+    pub fn candidate(
+        &self,
+        pool: &Pool,
+        address: Option<IpAddr>,
+        random: &mut Random,
+    ) -> Option<Block> {
+        match address {
+            Some(ip) => self.around(pool, ip),
+            None => self.whole(pool, random).or_else(|| self.smallest_piece(pool)),
+        }
+    }
+
+    fn around(&self, pool: &Pool, ip: IpAddr) -> Option<Block> {
+        let free = self.pieces(pool.block_of(ip)?);
+        free.into_iter().find(|piece| piece.contains(ip))
+    }
+
+    /// Tries places from a random one on. Each taken block covers at least a part of one place, so
+    /// a pool with more places than that has a free one.
+    fn whole(&self, pool: &Pool, random: &mut Random) -> Option<Block> {
+        let count = pool.count();
+        let number = u128::from(random.number()) << 64 | u128::from(random.number());
+        let tries = count.min(self.taken.len() as u128 + TRIES);
+        let places = (0..tries).map(|step| (number % count + step) % count);
+        let mut blocks = places.filter_map(|place| pool.block(place));
+        blocks.find(|block| self.overlapping(*block).is_none())
+    }
+
+    /// The free pieces of blocks that are taken in part.
+    fn smallest_piece(&self, pool: &Pool) -> Option<Block> {
+        let mut smallest: Option<Block> = None;
+        let mut last = None;
+        for taken in self.taken.values().filter(|taken| taken.length() > pool.length()) {
+            let whole = Block::around(taken.first(), pool.length());
+            let Some(whole) = whole.filter(|whole| last != Some(*whole) && pool.meets(*whole))
+            else {
+                continue;
+            };
+            last = Some(whole);
+            for piece in self.pieces(whole).into_iter().filter(|piece| pool.meets(*piece)) {
+                let is_smaller = smallest.is_none_or(|smallest| piece.length() > smallest.length());
+                smallest = if is_smaller { Some(piece) } else { smallest };
+            }
+        }
+        smallest
+    }
+
+    /// The largest free blocks inside a block.
+    fn pieces(&self, block: Block) -> Vec<Block> {
+        match self.overlapping(block) {
+            None => vec![block],
+            Some(taken) if taken.covers(block) => vec![],
+            Some(_) => {
+                block.halves().into_iter().flatten().flat_map(|half| self.pieces(half)).collect()
+            }
+        }
+    }
+}
+
+fn place(block: Block) -> (bool, u128) {
+    (block.family() == crate::family::Family::V6, block.start())
+}

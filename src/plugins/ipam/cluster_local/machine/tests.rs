@@ -1,0 +1,252 @@
+//! Cases that the simulation found, each as the shortest schedule that shows it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::super::block::Block;
+use super::super::engine::{Claimed, Identity, Name, Operation, Outcome};
+use super::super::held::{Blocks, Held, State, Token};
+use super::super::simulation::store::Store;
+use super::*;
+use crate::sys::random::Random;
+
+/// More actions than any case needs.
+const LIMIT: usize = 200;
+
+/// Which operations fail, and how.
+type Fault = (fn(&Operation) -> bool, Outcome);
+
+/// A machine, a store that answers at once, and the operations that meet a fault.
+struct Lab {
+    machine: Machine,
+    store: Store,
+    random: Random,
+    now: Duration,
+    faults: Vec<Fault>,
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn block(text: &str) -> Block {
+    text.parse().unwrap()
+}
+
+fn held(text: &str, state: State) -> Held {
+    let block = block(text);
+    Held {
+        block,
+        token: Token(7),
+        mod_revision: 0,
+        state,
+        since: 0,
+        incarnation: 0,
+        of: None,
+        sticky: None,
+    }
+}
+
+fn blocks(held: Vec<Held>) -> Blocks {
+    let pool = serde_json::from_str(r#"{"length":30,"spans":["10.1.0.2-10.1.0.14"]}"#).unwrap();
+    Blocks { blocks: held, ..Blocks::new(name("default"), vec![pool], 1) }
+}
+
+fn claimed(token: u128) -> Claimed {
+    let owner = Identity { node: name("n1"), uid: Token(1), incarnation: 0 };
+    Claimed { owner, token: Token(token), sticky: None, vacant: false }
+}
+
+fn away() -> Outcome {
+    Outcome::Unreachable { reason: "connection refused".to_owned() }
+}
+
+impl Lab {
+    fn new(held: Vec<Held>, file: NodeFile) -> Lab {
+        let setup = Setup {
+            node: name("n1"),
+            uid: Token(1),
+            version: "0.1.0".to_owned(),
+            boot: "boot".to_owned(),
+            settle: Duration::from_secs(30),
+            is_complete: true,
+        };
+        let now = Duration::from_secs(1);
+        let machine = Machine::new(setup, file, vec![(name("net"), blocks(held))], now);
+        Lab { machine, store: Store::default(), random: Random::seeded(1), now, faults: vec![] }
+    }
+
+    /// Gives an event, and does all that follows from it.
+    fn give(&mut self, event: Event) -> usize {
+        let mut events = VecDeque::from([event]);
+        let mut count = 0;
+        while let Some(event) = events.pop_front() {
+            for action in self.machine.on(event, Turn::new(self.now, 0, &mut self.random)) {
+                count += 1;
+                assert!(count < LIMIT, "it does not come to rest: {action:?}");
+                events.extend(self.act(action));
+            }
+        }
+        count
+    }
+
+    fn act(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::Write { id, .. } => Some(Event::Written { id, written: Written::Done }),
+            Action::Send { operation: Operation::Watch { .. }, .. } => None,
+            Action::Send { id, operation } => {
+                let fault = self.faults.iter().position(|(meets, _)| meets(&operation));
+                let outcome = match fault {
+                    Some(place) => self.faults.remove(place).1,
+                    None => self.store.apply(&operation, self.now),
+                };
+                Some(Event::Outcome { id, outcome })
+            }
+            Action::Reply { .. } | Action::Log(_) => None,
+        }
+    }
+
+    /// Lets the time pass to each deadline within a span.
+    fn pass(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.machine.deadline() <= end {
+            self.now = self.machine.deadline();
+            self.give(Event::Time);
+        }
+        self.now = end;
+    }
+
+    fn exhausted(&mut self) {
+        let until = self.now + Duration::from_secs(10);
+        let request =
+            Request { id: RequestId(1), network: name("net"), pool: 0, address: None, until };
+        self.give(Event::Exhausted(request));
+    }
+
+    fn states(&self) -> Vec<State> {
+        let network = self.machine.network(&name("net")).unwrap();
+        network.blocks.values().map(|tracked| tracked.held.state).collect()
+    }
+}
+
+fn is_claim(operation: &Operation) -> bool {
+    matches!(operation, Operation::Claim { .. })
+}
+
+fn is_read(operation: &Operation) -> bool {
+    matches!(operation, Operation::ReadBlock { .. })
+}
+
+fn is_release(operation: &Operation) -> bool {
+    matches!(operation, Operation::Release { .. })
+}
+
+#[test]
+fn an_exhausted_add_claims_a_block_of_the_pool() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    lab.exhausted();
+    assert_eq!(lab.states(), [State::Active]);
+    assert_eq!(lab.store.blocks.len(), 1);
+}
+
+#[test]
+fn a_claim_stays_in_doubt_while_it_cannot_be_read() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    lab.faults.push((is_claim, Outcome::Unknown { reason: "no answer within 5 s".to_owned() }));
+    lab.faults.push((is_read, away()));
+    lab.exhausted();
+    assert_eq!(lab.states(), [State::Claiming], "it may have been done");
+    // The claim was not done in this lab, so the read finds nothing, and the waiting ADD gets another.
+    lab.pass(Duration::from_secs(5));
+    assert_eq!(lab.states(), [State::Active]);
+    assert_eq!(lab.store.blocks.len(), 1);
+}
+
+#[test]
+fn a_claim_whose_answer_was_lost_is_found_by_its_token() {
+    let mut lab = Lab::new(
+        vec![held("4-0a010004-30", State::Claiming)],
+        NodeFile { incarnation: 0, epoch: Some(0) },
+    );
+    lab.store.insert(block("4-0a010004-30"), &claimed(7));
+    lab.give(Event::Time);
+    assert_eq!(lab.states(), [State::Active]);
+}
+
+#[test]
+fn an_orphan_is_deleted_though_the_first_try_fails() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.store.insert(block("4-0a010004-30"), &claimed(9));
+    lab.faults.push((is_release, away()));
+    lab.give(Event::Time);
+    assert_eq!(lab.store.blocks.len(), 1);
+    lab.pass(Duration::from_secs(10));
+    assert_eq!(lab.store.blocks.len(), 0);
+}
+
+#[test]
+fn a_part_that_a_restore_brought_back_is_an_orphan() {
+    let mut lab = Lab::new(
+        vec![held("4-0a010004-31", State::Active)],
+        NodeFile { incarnation: 0, epoch: Some(0) },
+    );
+    lab.store.insert(block("4-0a010004-31"), &claimed(7));
+    lab.store.insert(block("4-0a010006-31"), &claimed(7));
+    lab.give(Event::Time);
+    let left: Vec<String> = lab.store.blocks.keys().map(|block| block.to_string()).collect();
+    assert_eq!(left, ["4-0a010004-31"], "the parts of a split share their token");
+}
+
+#[test]
+fn a_restore_with_a_new_epoch_is_verified_once() {
+    let mut lab = Lab::new(
+        vec![held("4-0a010004-30", State::Active)],
+        NodeFile { incarnation: 0, epoch: Some(0) },
+    );
+    lab.store.insert(block("4-0a010004-30"), &claimed(7));
+    lab.give(Event::Time);
+    lab.store = Store::default();
+    lab.store.epoch = 1;
+    lab.pass(Duration::from_secs(40));
+    assert_eq!(*lab.machine.contact(), Contact::Together);
+    assert_eq!(lab.machine.file().epoch, Some(1));
+    assert_eq!(lab.store.blocks.len(), 1, "claimed again with its token");
+    assert_eq!(lab.states(), [State::Active]);
+}
+
+#[test]
+fn a_block_that_another_has_is_in_conflict_until_it_is_free() {
+    let mut lab = Lab::new(
+        vec![held("4-0a010004-30", State::Active)],
+        NodeFile { incarnation: 0, epoch: Some(0) },
+    );
+    let mut other = claimed(8);
+    other.owner.uid = Token(2);
+    lab.store.insert(block("4-0a010004-31"), &other);
+    lab.give(Event::Leases { network: name("net"), leases: ["10.1.0.5".parse().unwrap()].into() });
+    assert_eq!(lab.states(), [State::Conflict]);
+    assert_eq!(lab.store.notes.len(), 1);
+    lab.give(Event::Leases { network: name("net"), leases: [].into() });
+    lab.pass(Duration::from_secs(20));
+    assert!(lab.states().is_empty() && lab.store.notes.is_empty());
+}
+
+#[test]
+fn a_fenced_node_registers_anew_without_old_leases() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    lab.exhausted();
+    let all = (1..16).map(|last| format!("10.1.0.{last}").parse().unwrap());
+    lab.give(Event::Leases { network: name("net"), leases: all.collect() });
+    lab.now += Duration::from_secs(100);
+    lab.store.reclaim(&name("n1"), lab.now);
+    lab.give(Event::Time);
+    assert_eq!(lab.states(), [State::Lost]);
+    assert!(matches!(lab.machine.contact(), Contact::Fenced { .. }));
+    lab.give(Event::Leases { network: name("net"), leases: [].into() });
+    lab.pass(Duration::from_secs(20));
+    assert_eq!((lab.machine.file().incarnation, lab.states().len()), (1, 0));
+    assert_eq!(*lab.machine.contact(), Contact::Together);
+}

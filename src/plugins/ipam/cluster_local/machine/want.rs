@@ -1,0 +1,136 @@
+//! The `want` key: a node that finds nothing free says so, and other nodes give back what they can spare.
+
+use std::time::Duration;
+
+use super::super::block::Block;
+use super::super::engine::{Change, Name, Operation, Want};
+use super::super::pool::Span;
+use super::Machine;
+use super::contact::Contact;
+use super::interface::Turn;
+use super::purpose::{Purpose, Result};
+use super::realm::REFRESH;
+
+/// How long a want lasts without being written again, in seconds.
+const TTL: u32 = 30;
+/// The pause before a node gives back, and between one block and the next.
+const ROUND: Duration = Duration::from_millis(50);
+
+impl Machine {
+    /// Takes a hint of a watch.
+    pub(super) fn on_change(&mut self, name: &Name, change: Change) {
+        let own = self.setup.node.clone();
+        let must_list = match &change {
+            Change::Claimed(found) => self.is_unknown_claim(found),
+            Change::Noted(block, Some(note)) => {
+                note.by.uid != self.setup.uid && self.holds(name, *block)
+            }
+            Change::Released(_) | Change::Wanted(..) | Change::Noted(..) => false,
+        };
+        let is_release = matches!(change, Change::Released(_));
+        let Some(realm) = self.realms.get_mut(name) else { return };
+        realm.hint(change, &own, self.now);
+        if must_list {
+            realm.recheck = Some(self.now);
+        }
+        if is_release {
+            self.networks
+                .values_mut()
+                .filter(|network| network.realm == *name)
+                .for_each(|network| network.pause = self.now);
+        }
+    }
+
+    fn is_unknown_claim(&self, found: &super::super::engine::Found) -> bool {
+        let claimed = found.claimed.as_ref().filter(|claimed| claimed.owner.uid == self.setup.uid);
+        claimed.is_some_and(|claimed| {
+            !self.networks.values().any(|network| network.knows(found.block, claimed.token))
+        })
+    }
+
+    fn holds(&self, realm: &Name, block: Block) -> bool {
+        let networks = self.networks.values().filter(|network| network.realm == *realm);
+        networks.into_iter().any(|network| network.blocks.keys().any(|own| own.overlaps(block)))
+    }
+
+    /// Writes, refreshes and deletes this node's wants, and lists realms that have to be.
+    pub(super) fn keep_wants(&mut self, turn: &mut Turn<'_>) {
+        if self.relation.contact != Contact::Together {
+            return;
+        }
+        let names: Vec<Name> = self.realms.keys().cloned().collect();
+        for name in names {
+            self.keep_want(&name, turn);
+            self.recheck(&name, turn);
+        }
+    }
+
+    fn recheck(&mut self, name: &Name, turn: &mut Turn<'_>) {
+        let Some(realm) = self.realms.get_mut(name) else { return };
+        if realm.asked.is_none() && realm.recheck.is_some_and(|at| at <= turn.now) {
+            realm.recheck = None;
+            self.list(name, turn);
+        }
+    }
+
+    fn keep_want(&mut self, name: &Name, turn: &mut Turn<'_>) {
+        let wanted = self.wanted(name);
+        let Some(realm) = self.realms.get_mut(name) else { return };
+        let is_due = match (&wanted, &realm.want) {
+            (None, None) => false,
+            (Some(want), Some((written, at))) => want != written || *at + REFRESH <= turn.now,
+            (None, Some(_)) | (Some(_), None) => true,
+        };
+        if !is_due || realm.wanting {
+            return;
+        }
+        realm.wanting = true;
+        realm.want = wanted.clone().map(|want| (want, turn.now));
+        let node = self.setup.node.clone();
+        let operation = Operation::Want { realm: name.clone(), node, want: wanted, ttl: TTL };
+        self.send(Purpose::Want(name.clone()), operation, turn);
+    }
+
+    /// What the ADDs lack whose pools are full.
+    fn wanted(&self, realm: &Name) -> Option<Want> {
+        let mut want = Want::default();
+        for network in self.networks.values().filter(|network| network.realm == *realm) {
+            for waiting in network.requests.iter().filter(|waiting| waiting.is_full) {
+                want.count += 1;
+                let pool = network.pools.get(waiting.request.pool);
+                match waiting.request.address.and_then(|ip| Span::new(ip, ip)) {
+                    Some(one) => want.spans.push(one),
+                    None => want.spans.extend(pool.iter().flat_map(|pool| pool.spans())),
+                }
+            }
+        }
+        want.spans.sort_unstable();
+        want.spans.dedup();
+        (want.count > 0).then_some(want)
+    }
+
+    /// A want was written, or was not: then it is written again.
+    pub(super) fn after_wanting(&mut self, realm: &Name, result: Result) {
+        let Some(realm) = self.realms.get_mut(realm) else { return };
+        realm.wanting = false;
+        if !matches!(result, Result::Done(..)) {
+            realm.want = realm.want.take().map(|(want, _)| (want, Duration::ZERO));
+        }
+    }
+
+    /// Whether it is time to give back to others, which goes on in rounds as long as they want.
+    pub(super) fn is_round(&mut self, name: &Name, turn: &mut Turn<'_>) -> bool {
+        let next = turn.after(ROUND);
+        let Some(realm) = self.realms.get_mut(name) else { return false };
+        realm.wants.retain(|_, (_, heard)| *heard + Duration::from_secs(TTL.into()) > turn.now);
+        if realm.wants.is_empty() {
+            realm.round = None;
+            return false;
+        }
+        let is_due = realm.round.is_some_and(|round| round <= turn.now);
+        if is_due || realm.round.is_none() {
+            realm.round = Some(next);
+        }
+        is_due
+    }
+}

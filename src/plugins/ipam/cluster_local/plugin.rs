@@ -1,0 +1,99 @@
+//! The operations of the plugin.
+
+use super::add::{self, Site};
+use super::claims::Scope;
+use super::conf::{self, Conf};
+use super::leases::Leases;
+use super::need::Wish;
+use super::{node, prune, status};
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::{AddResult, Dns, IpConfig};
+use crate::error::{Code, Error, Result};
+use crate::plugin::leases::LeaseStore;
+use crate::plugin::{Attachment, Context, Detachment, Kind, OperatorCommand, Plugin};
+use crate::repair::Repairs;
+use crate::steps::allocation::advice;
+use crate::steps::allocation::files::{Place, check, release, repairing};
+use crate::steps::allocation::owner::Owner;
+use crate::steps::resolv_conf;
+
+/// The `cluster-local` plugin.
+pub struct ClusterLocal;
+
+impl Plugin for ClusterLocal {
+    const NAME: &'static str = "cluster-local";
+    const KIND: Kind = Kind::Ipam;
+    const ABOUT: &'static str = "addresses of ranges that several networks or hosts share";
+    const LEASES: Option<&'static dyn LeaseStore> = Some(&Leases);
+    #[cfg(feature = "cluster")]
+    const COMMANDS: &'static [OperatorCommand] = &[super::operator::COMMAND];
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv_conf::read)?;
+        let ips = addresses(cx, conf, at)?;
+        Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        let held = check::held(&conf::place(cx), &at.key, Self::NAME)?;
+        check::verify(&cx.config.prev_result()?.unwrap_or_default(), &conf.sets, &held)
+    }
+
+    fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
+        release::of_attachment(&conf::place(cx), &Owner::of(&at.key))
+    }
+
+    /// Pools that are used up are a warning: kubelet evicts the pods of a node that is not ready, and
+    /// the next DEL frees an address.
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        let data_dir = conf::directory(cx);
+        let Some(realm) = &conf.terms.realm else { return Ok(()) };
+        let scope =
+            Scope { data_dir: &data_dir, network: &cx.config.name, realm, deadline: cx.deadline() };
+        status::of(&conf::place(cx), conf, &scope)
+    }
+
+    fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
+        let place = conf::place(cx);
+        release::of_invalid(&place, valid)?;
+        if valid.is_look() || node::is_of_cluster() { Ok(()) } else { prune::prune(&place) }
+    }
+
+    /// The leases.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let result = cx.config.prev_result()?.unwrap_or_default();
+        let leases = repairing::leases_of(&result, &conf.sets, &Owner::of(&at.key));
+        repairing::repair(&conf::place(cx), &leases, repairs)
+    }
+}
+
+fn addresses(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<Vec<IpConfig>> {
+    let place = conf::place(cx);
+    let owner = Owner::of(&at.key);
+    let name = conf.sticky.name(cx.args, at.ifname())?;
+    let data_dir = conf::directory(cx);
+    let site = Site { data_dir: &data_dir, network: &at.key.network, deadline: cx.deadline() };
+    let wish = Wish { place: &place, conf, owner: &owner, name };
+    add::addresses(&wish, &site).map_err(|e| with_next_step(e, &place, conf, at))
+}
+
+/// Adds who holds the addresses, and what frees one. The locks are released by now.
+fn with_next_step(error: Error, place: &Place, conf: &Conf, at: &Attachment) -> Error {
+    match error.code {
+        Code::CONFLICT => error.with_details(advice::on_second_add(at)),
+        Code::ADDRESS_UNAVAILABLE => match held_in(place, conf) {
+            Some(held) => error.with_details(advice::on_full(&held, &at.key.network)),
+            None => error,
+        },
+        _ => error, // the store failed, or the advice is there already
+    }
+}
+
+/// The addresses with leases, if the network has any.
+fn held_in(place: &Place, conf: &Conf) -> Option<Vec<std::net::IpAddr>> {
+    let taken = place.taken().ok()?;
+    let held: Vec<_> =
+        taken.into_iter().filter(|ip| conf.sets.iter().any(|set| set.contains(*ip))).collect();
+    (!held.is_empty()).then_some(held)
+}

@@ -1,0 +1,411 @@
+//! A pool: the addresses of one range set that may be allocated, and the blocks that they lie in.
+//!
+//! Gateways and exclusions are left out, so a block without any allocatable address is no block of
+//! the pool.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::block::{Block, address, number, shortest, width};
+use crate::family::Family;
+use crate::steps::allocation::ranges::{Range, RangeSet};
+
+/// With automatic size, a pool has at least 2 to this power blocks, if it has as many addresses.
+const BITS_OF_POOL: u8 = 6;
+/// With automatic size, a block has at most 2 to this power addresses.
+const BITS_OF_BLOCK: u8 = 6;
+
+/// `blockSize` of a configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockSize {
+    /// At least 64 blocks per pool, and at most 64 addresses per block.
+    #[default]
+    Auto,
+    /// The prefix length of blocks.
+    Length(u8),
+}
+
+impl BlockSize {
+    /// The prefix length of the blocks of a pool that a prefix of `pool` bits would hold.
+    fn length(self, family: Family, pool: u8) -> u8 {
+        let width = width(family);
+        match self {
+            BlockSize::Auto => (pool + BITS_OF_POOL).max(width - BITS_OF_BLOCK).min(width),
+            BlockSize::Length(length) => length.clamp(shortest(family), width),
+        }
+    }
+}
+
+/// Addresses from `first` to `last`, of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Span {
+    first: IpAddr,
+    last: IpAddr,
+}
+
+impl Span {
+    /// A span; None if the addresses are of two families or in the wrong order.
+    pub fn new(first: IpAddr, last: IpAddr) -> Option<Span> {
+        let is_one = Family::of(first) == Family::of(last) && first <= last;
+        is_one.then_some(Span { first, last })
+    }
+
+    fn of_numbers(family: Family, first: u128, last: u128) -> Span {
+        Span { first: address(family, first), last: address(family, last) }
+    }
+
+    /// The addresses of a prefix.
+    pub fn of_prefix(prefix: IpNet) -> Span {
+        Span { first: prefix.network(), last: prefix.broadcast() }
+    }
+
+    /// The family.
+    pub fn family(self) -> Family {
+        Family::of(self.first)
+    }
+
+    /// The first address, as a number.
+    pub fn start(self) -> u128 {
+        number(self.first)
+    }
+
+    /// The last address, as a number.
+    pub fn end(self) -> u128 {
+        number(self.last)
+    }
+
+    /// Whether the address is in the span.
+    pub fn contains(self, ip: IpAddr) -> bool {
+        (self.first..=self.last).contains(&ip)
+    }
+
+    /// How many addresses of the block are in the span; the largest number for more.
+    fn shared(self, block: Block) -> u64 {
+        let first = self.start().max(block.start());
+        let last = self.end().min(block.end());
+        let is_apart = self.family() != block.family() || first > last;
+        let after_first = u64::try_from(last.saturating_sub(first)).unwrap_or(u64::MAX);
+        if is_apart { 0 } else { after_first.saturating_add(1) }
+    }
+
+    /// Whether any address is in both.
+    pub fn meets(self, block: Block) -> bool {
+        self.shared(block) > 0
+    }
+
+    /// What is left of the span without another.
+    fn without(self, other: Span) -> impl Iterator<Item = Span> {
+        let (family, start, end) = (self.family(), self.start(), self.end());
+        let is_apart = family != other.family() || other.end() < start || end < other.start();
+        let before = other.start().checked_sub(1).filter(|last| start <= *last);
+        let after = other.end().checked_add(1).filter(|first| *first <= end);
+        let whole = is_apart.then_some(self);
+        let before = before.filter(|_| !is_apart).map(|last| Span::of_numbers(family, start, last));
+        let after = after.filter(|_| !is_apart).map(|first| Span::of_numbers(family, first, end));
+        whole.into_iter().chain(before).chain(after)
+    }
+}
+
+/// `10.88.1.0-10.88.255.254`.
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+/// Why a text is no span.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSpan(String);
+
+impl fmt::Display for NoSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no range of addresses, expected one as in 10.1.0.1-10.1.0.9", self.0)
+    }
+}
+
+impl FromStr for Span {
+    type Err = NoSpan;
+
+    fn from_str(text: &str) -> Result<Span, NoSpan> {
+        let ends = text.split_once('-');
+        let ends = ends.and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+        ends.and_then(|(first, last)| Span::new(first, last)).ok_or_else(|| NoSpan(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = NoSpan;
+
+    fn try_from(text: String) -> Result<Span, NoSpan> {
+        text.parse()
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> String {
+        span.to_string()
+    }
+}
+
+/// The allocatable addresses of one range set, and the length of its blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Document")]
+pub struct Pool {
+    /// The prefix length of blocks.
+    length: u8,
+    /// At least one, of one family, in ascending order, without any address twice.
+    spans: Vec<Span>,
+    /// The numbers of candidate blocks, from a first to a last: a block's number is the part of its
+    /// address that the block shares.
+    #[serde(skip)]
+    numbers: Vec<(u128, u128)>,
+}
+
+/// A pool as files contain it.
+#[derive(Deserialize)]
+struct Document {
+    length: u8,
+    spans: Vec<Span>,
+}
+
+impl TryFrom<Document> for Pool {
+    type Error = &'static str;
+
+    fn try_from(document: Document) -> Result<Pool, &'static str> {
+        let Document { length, spans } = document;
+        let family = spans.first().ok_or("a pool without addresses")?.family();
+        let is_ordered = spans.windows(2).all(|pair| pair[0].end() < pair[1].start());
+        if !is_ordered || spans.iter().any(|span| span.family() != family) {
+            return Err("the spans of a pool are not in order");
+        }
+        if length < shortest(family) || length > width(family) {
+            return Err("the length of a pool's blocks is out of range");
+        }
+        Ok(Pool::of(spans, length))
+    }
+}
+
+impl Pool {
+    /// The pool of a range set; None if it has no allocatable address.
+    pub fn new(set: &RangeSet, excluded: &[Span], size: BlockSize) -> Option<Pool> {
+        let family = set.family()?;
+        let length = size.length(family, bits_of(set, family));
+        let mut spans: Vec<Span> = set.ranges().iter().filter_map(span_of).collect();
+        let gateways =
+            set.ranges().iter().filter_map(|range| Span::new(range.gateway, range.gateway));
+        for gone in gateways.chain(excluded.iter().copied()) {
+            spans = spans.into_iter().flat_map(|span| span.without(gone)).collect();
+        }
+        spans.sort_unstable();
+        (!spans.is_empty()).then(|| Pool::of(spans, length))
+    }
+
+    fn of(spans: Vec<Span>, length: u8) -> Pool {
+        let mut pool = Pool { length, spans, numbers: vec![] };
+        let shift = pool.shift();
+        for span in &pool.spans {
+            let (first, last) = (part(span.start(), shift), part(span.end(), shift));
+            match pool.numbers.last_mut() {
+                Some(before) if before.1 + 1 >= first => before.1 = last,
+                _ => pool.numbers.push((first, last)),
+            }
+        }
+        pool
+    }
+
+    /// The family of its addresses.
+    pub fn family(&self) -> Family {
+        self.spans.first().map_or(Family::V4, |span| span.family()) // there is always one
+    }
+
+    /// The prefix length of its blocks.
+    pub fn length(&self) -> u8 {
+        self.length
+    }
+
+    /// The allocatable addresses.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// The bits of an address that differ within a block.
+    fn shift(&self) -> u8 {
+        width(self.family()) - self.length
+    }
+
+    /// Whether the address may be allocated.
+    pub fn allocates(&self, ip: IpAddr) -> bool {
+        self.spans.iter().any(|span| span.contains(ip))
+    }
+
+    /// How many addresses of a block may be allocated.
+    pub fn allocatable(&self, block: Block) -> u64 {
+        let shared = self.spans.iter().map(|span| span.shared(block));
+        shared.fold(0, u64::saturating_add)
+    }
+
+    /// Whether any address of the block may be allocated.
+    pub fn meets(&self, block: Block) -> bool {
+        self.spans.iter().any(|span| span.meets(block))
+    }
+
+    /// How many blocks there are.
+    pub fn count(&self) -> u128 {
+        self.numbers.iter().map(|(first, last)| last - first + 1).sum()
+    }
+
+    /// The block at this place of the order of addresses, counted from 0.
+    pub fn block(&self, place: u128) -> Option<Block> {
+        let mut left = place;
+        for (first, last) in &self.numbers {
+            let count = last - first + 1;
+            if left < count {
+                return Some(self.of_number(first + left));
+            }
+            left -= count;
+        }
+        None
+    }
+
+    fn of_number(&self, number: u128) -> Block {
+        let start = number.checked_shl(self.shift().into()).unwrap_or(0);
+        Block::at(self.family(), start, self.length)
+    }
+
+    /// The block of the pool's own length that contains the address, if any of it is allocatable.
+    pub fn block_of(&self, ip: IpAddr) -> Option<Block> {
+        let block = Block::around(ip, self.length).filter(|block| block.family() == self.family());
+        block.filter(|block| self.meets(*block))
+    }
+}
+
+/// The part of a number that a block shares.
+fn part(number: u128, shift: u8) -> u128 {
+    number.checked_shr(shift.into()).unwrap_or(0)
+}
+
+fn span_of(range: &Range) -> Option<Span> {
+    Span::new(range.start, range.end)
+}
+
+/// The length of a prefix that would hold as many addresses as the set.
+fn bits_of(set: &RangeSet, family: Family) -> u8 {
+    let sizes = set.ranges().iter().filter_map(span_of).map(|span| span.end() - span.start());
+    let last =
+        sizes.fold(0u128, |sum, after_first| sum.saturating_add(after_first).saturating_add(1));
+    width(family).saturating_sub((128 - last.saturating_sub(1).leading_zeros()) as u8)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::steps::allocation::ranges::RangeConf;
+
+    fn set(subnets: &[&str]) -> RangeSet {
+        let conf =
+            |subnet: &&str| RangeConf { subnet: subnet.parse().ok(), ..RangeConf::default() };
+        let confs: Vec<RangeConf> = subnets.iter().map(conf).collect();
+        RangeSet::new(&confs, "ipam.ranges[0]").unwrap()
+    }
+
+    fn pool(subnets: &[&str], excluded: &[&str]) -> Pool {
+        let excluded: Vec<Span> =
+            excluded.iter().map(|text| Span::of_prefix(text.parse().unwrap())).collect();
+        Pool::new(&set(subnets), &excluded, BlockSize::Auto).unwrap()
+    }
+
+    #[test]
+    fn automatic_blocks_are_small_and_many() {
+        for (subnet, length) in [
+            ("10.0.0.0/8", 26),
+            ("10.88.0.0/16", 26),
+            ("10.88.0.0/20", 26),
+            ("10.88.0.0/21", 27),
+            ("10.88.0.0/24", 30),
+            ("10.88.0.0/28", 32),
+            ("10.88.0.0/30", 32),
+            ("fd00:88::/64", 122),
+            ("fd00:88::/120", 126),
+        ] {
+            assert_eq!(pool(&[subnet], &[]).length(), length, "{subnet}");
+        }
+        assert_eq!(
+            pool(&["10.1.0.0/25", "10.1.1.0/25"], &[]).length(),
+            30,
+            "two of a set count together"
+        );
+        let set = set(&["10.88.0.0/16"]);
+        assert_eq!(Pool::new(&set, &[], BlockSize::Length(24)).unwrap().length(), 24);
+    }
+
+    #[test]
+    fn gateways_and_exclusions_are_not_allocated() {
+        let pool = pool(&["10.88.0.0/24"], &["10.88.0.8/29", "10.88.0.252/30"]);
+        let spans: Vec<String> = pool.spans().iter().map(Span::to_string).collect();
+        assert_eq!(spans, ["10.88.0.2-10.88.0.7", "10.88.0.16-10.88.0.251"]);
+        for (ip, may) in
+            [("10.88.0.1", false), ("10.88.0.7", true), ("10.88.0.9", false), ("10.88.0.16", true)]
+        {
+            assert_eq!(pool.allocates(ip.parse().unwrap()), may, "{ip}");
+        }
+    }
+
+    #[test]
+    fn blocks_without_an_allocatable_address_are_none() {
+        let pool = pool(&["10.88.0.0/24"], &["10.88.0.8/29"]);
+        let blocks: Vec<Block> =
+            (0..pool.count()).map(|place| pool.block(place).unwrap()).collect();
+        assert_eq!(blocks.len(), 62, "of 64, two are excluded");
+        assert_eq!(pool.block(pool.count()), None);
+        assert!(blocks.iter().all(|block| pool.meets(*block) && block.length() == 30));
+        assert!(blocks.windows(2).all(|pair| pair[0] < pair[1]), "each once, in order");
+        assert_eq!(blocks[0].first(), "10.88.0.0".parse::<IpAddr>().unwrap());
+        assert_eq!((pool.allocatable(blocks[0]), pool.allocatable(blocks[1])), (2, 4));
+        assert_eq!(blocks[2].first(), "10.88.0.16".parse::<IpAddr>().unwrap());
+        assert_eq!(pool.block_of("10.88.0.9".parse().unwrap()), None);
+        assert_eq!(pool.block_of("10.88.0.5".parse().unwrap()), Some(blocks[1]));
+        assert_eq!(pool.block_of("fd00::1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_pool_of_which_all_is_excluded_is_none() {
+        let all = Span::of_prefix("10.88.0.0/16".parse().unwrap());
+        assert_eq!(Pool::new(&set(&["10.88.0.0/24"]), &[all], BlockSize::Auto), None);
+    }
+
+    #[test]
+    fn the_blocks_of_an_ipv6_subnet_are_counted_not_listed() {
+        let pool = pool(&["fd00:88::/64"], &[]);
+        assert_eq!(pool.count(), 1 << 58);
+        let last = pool.block(pool.count() - 1).unwrap();
+        assert_eq!(last.last(), "fd00:88::ffff:ffff:ffff:ffff".parse::<IpAddr>().unwrap());
+        assert_eq!(pool.allocatable(last), 64);
+    }
+
+    #[test]
+    fn a_pool_comes_back_from_a_file_and_a_wrong_one_does_not() {
+        let pool = pool(&["10.88.0.0/24"], &["10.88.0.8/29"]);
+        let text = serde_json::to_string(&pool).unwrap();
+        assert_eq!(
+            text,
+            r#"{"length":30,"spans":["10.88.0.2-10.88.0.7","10.88.0.16-10.88.0.254"]}"#
+        );
+        assert_eq!(serde_json::from_str::<Pool>(&text).unwrap(), pool);
+        for (text, reason) in [
+            (r#"{"length":30,"spans":[]}"#, "a pool without addresses"),
+            (r#"{"length":33,"spans":["10.0.0.1-10.0.0.2"]}"#, "the length of a pool's blocks"),
+            (r#"{"length":30,"spans":["10.0.0.5-10.0.0.6","10.0.0.1-10.0.0.2"]}"#, "not in order"),
+            (r#"{"length":30,"spans":["10.0.0.5-10.0.0.1"]}"#, "is no range of addresses"),
+            (r#"{"length":30,"spans":["10.0.0.5-fd00::1"]}"#, "is no range of addresses"),
+        ] {
+            let refused = serde_json::from_str::<Pool>(text).unwrap_err().to_string();
+            assert!(refused.contains(reason), "{refused}");
+        }
+    }
+}

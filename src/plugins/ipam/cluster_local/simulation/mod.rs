@@ -1,0 +1,85 @@
+//! The state machine against a model of the cluster, under random schedules: requests are lost, late or
+//! done twice, daemons crash at any step, nodes lose power and are reclaimed, and the store is restored
+//! from a snapshot.
+//!
+//! After each step no address is held twice. When the faults stop, each node can get every free
+//! address, and after the last DEL nothing is left in the store. A failure prints its seed and what
+//! happened; `CNI_SIMULATION_SEED` repeats it. `CNI_SIMULATION` is the number of schedules.
+
+mod node;
+mod schedule;
+pub mod store;
+mod world;
+
+use std::time::Instant;
+
+use self::schedule::{Kind, run, traced};
+
+/// Schedules of a kind in an ordinary test run.
+const SHORT: u64 = 100;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Runs schedules of a kind, and prints how fast.
+fn simulate(kind: Kind) {
+    if let Some(seed) = number("CNI_SIMULATION_SEED") {
+        let (trace, failure) = traced(kind, seed);
+        report(format_args!("{}\n{failure:?}", trace.join("\n")));
+        assert_eq!(failure, None);
+        return;
+    }
+    let count = number("CNI_SIMULATION").unwrap_or(SHORT);
+    let first = number("CNI_SIMULATION_FIRST").unwrap_or(0);
+    let (began, mut steps, mut served) = (Instant::now(), 0, 0);
+    for seed in first..first + count {
+        let done = run(kind, seed);
+        if let Some(failure) = done.failure {
+            let (trace, _) = traced(kind, seed);
+            let tail = &trace[trace.len().saturating_sub(60)..];
+            panic!("{kind:?} seed {seed}: {failure}\n{}", tail.join("\n"));
+        }
+        steps += done.steps;
+        served += done.served;
+    }
+    assert!(
+        served >= count,
+        "schedules that attach nothing prove nothing: {served} ADDs in {count}"
+    );
+    let seconds = began.elapsed().as_secs_f64();
+    report(format_args!(
+        "{kind:?}: {count} schedules, {steps} steps, {served} ADDs in {seconds:.1} s"
+    ));
+}
+
+#[test]
+fn nothing_is_held_twice_under_network_faults() {
+    simulate(Kind::Network);
+}
+
+#[test]
+fn nothing_is_held_twice_under_crashes() {
+    simulate(Kind::Crashes);
+}
+
+#[test]
+fn nothing_is_held_twice_when_nodes_are_reclaimed() {
+    simulate(Kind::Reclaims);
+}
+
+#[test]
+fn nothing_is_held_twice_after_an_orderly_restore() {
+    simulate(Kind::OrderlyRestore);
+}
+
+#[test]
+fn a_lost_claim_is_a_conflict_after_a_rough_restore() {
+    simulate(Kind::RoughRestore);
+}
+
+/// Writes a line of a run to stdout, which the test harness shows with `--nocapture`.
+fn report(line: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    writeln!(std::io::stdout(), "{line}").unwrap();
+}

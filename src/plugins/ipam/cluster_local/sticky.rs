@@ -1,0 +1,180 @@
+//! Sticky addresses: an attachment gets the address again that its name had before.
+
+use super::block::address;
+use super::pool::{BlockSize, Pool, Span};
+use crate::cni::args::Args;
+use crate::error::{Code, Error, Result};
+use crate::steps::allocation::ranges::RangeSet;
+
+/// The part of a pool that is kept for names: one address of this many.
+const PART: u128 = 8;
+/// What runtimes of Kubernetes send.
+const NAMESPACE: &str = "K8S_POD_NAMESPACE";
+/// See [`NAMESPACE`].
+const POD: &str = "K8S_POD_NAME";
+/// The start of the setting that names a key of CNI_ARGS.
+const ARG: &str = "arg:";
+
+/// `sticky` of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Sticky {
+    /// Each attachment gets the next free address.
+    #[default]
+    None,
+    /// The name is the pod's, with its namespace and the interface.
+    Pod,
+    /// The name is the value of this key of CNI_ARGS, with the interface.
+    Arg(String),
+}
+
+/// Reads the setting.
+pub fn read(text: &str) -> Result<Sticky> {
+    match (text, text.strip_prefix(ARG)) {
+        ("" | "none", _) => Ok(Sticky::None),
+        ("pod", _) => Ok(Sticky::Pod),
+        (_, Some(key)) if is_key(key) => Ok(Sticky::Arg(key.to_owned())),
+        _ => Err(Error::config("ipam.sticky", format_args!("unknown setting {text:?}"))
+            .expecting("none, pod, or arg: and the name of a key of CNI_ARGS")),
+    }
+}
+
+fn is_key(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+impl Sticky {
+    /// The keys of CNI_ARGS that make the name.
+    pub fn args(&self) -> Vec<&str> {
+        match self {
+            Sticky::None => vec![],
+            Sticky::Pod => vec![NAMESPACE, POD],
+            Sticky::Arg(key) => vec![key],
+        }
+    }
+
+    /// The name of an attachment; None if it keeps no address. Code 7 if CNI_ARGS has no name.
+    pub fn name(&self, args: &str, ifname: &str) -> Result<Option<String>> {
+        let keys = self.args();
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let known = [&["IP"], &keys[..]].concat();
+        let given = Args::parse(args, &known)?;
+        let mut parts = vec![];
+        for key in keys {
+            let value = given.get(key).filter(|value| !value.is_empty());
+            parts.push(value.ok_or_else(|| self.without(key))?);
+        }
+        parts.push(ifname);
+        Ok(Some(parts.join("/")))
+    }
+
+    fn without(&self, key: &str) -> Error {
+        let error = Error::config("ipam.sticky", format_args!("CNI_ARGS has no {key}"));
+        error.with_details(match self {
+            Sticky::Arg(_) => format!("call with CNI_ARGS={key}=NAME, or set ipam.sticky to none"),
+            _ => "only Kubernetes sends it: set ipam.sticky to arg:NAME or to none".to_owned(),
+        })
+    }
+}
+
+/// Splits a set's addresses into those for any attachment, and the last eighth, for names. None if
+/// there is no address for each part.
+pub fn parts(set: &RangeSet, excluded: &[Span], size: BlockSize) -> Option<(Pool, Pool)> {
+    let whole = Pool::new(set, excluded, size)?;
+    let (for_any, for_names) = split(whole.spans());
+    let without = |spans: &[Span], size| Pool::new(set, &[excluded, spans].concat(), size);
+    Some((without(&for_names, size)?, without(&for_any, BlockSize::Length(u8::MAX))?))
+}
+
+fn between(of_family: Span, first: u128, last: u128) -> Option<Span> {
+    let family = of_family.family();
+    (first <= last).then(|| Span::new(address(family, first), address(family, last))).flatten()
+}
+
+/// The spans before the last eighth of their addresses, and those of it, which has at least one.
+fn split(spans: &[Span]) -> (Vec<Span>, Vec<Span>) {
+    let sizes = spans.iter().map(|span| (span.end() - span.start()).saturating_add(1));
+    let count = sizes.fold(0u128, u128::saturating_add);
+    let mut left = count - (count / PART).max(1);
+    let (mut for_any, mut for_names) = (vec![], vec![]);
+    for span in spans {
+        let size = (span.end() - span.start()).saturating_add(1);
+        if size <= left {
+            for_any.push(*span);
+        } else if left == 0 {
+            for_names.push(*span);
+        } else {
+            for_any.extend(between(*span, span.start(), span.start() + left - 1));
+            for_names.extend(between(*span, span.start() + left, span.end()));
+        }
+        left = left.saturating_sub(size);
+    }
+    (for_any, for_names)
+}
+
+/// The error for a name whose address another attachment has.
+pub fn held(name: &str, by: &str, address: std::net::IpAddr) -> Error {
+    Error::new(Code::TRY_AGAIN, format!("{address} of {name:?} is held by container {by}"))
+        .with_details("it is free after the DEL of that container: detach it, and try again")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::steps::allocation::ranges::RangeConf;
+
+    fn spans(pool: &Pool) -> String {
+        let spans: Vec<String> = pool.spans().iter().map(ToString::to_string).collect();
+        spans.join(" ")
+    }
+
+    #[test]
+    fn the_last_eighth_is_for_names() {
+        let set = |subnet: &str| {
+            let conf = RangeConf { subnet: Some(subnet.parse().unwrap()), ..RangeConf::default() };
+            RangeSet::new(&[conf], "ranges[0]").unwrap()
+        };
+        for (subnet, excluded, for_any, for_names) in [
+            ("10.1.0.0/24", None, "10.1.0.2-10.1.0.223", "10.1.0.224-10.1.0.254"),
+            ("10.1.0.0/29", None, "10.1.0.2-10.1.0.5", "10.1.0.6-10.1.0.6"),
+            (
+                "10.1.0.0/24",
+                Some("10.1.0.240/29"),
+                "10.1.0.2-10.1.0.216",
+                "10.1.0.217-10.1.0.239 10.1.0.248-10.1.0.254",
+            ),
+        ] {
+            let excluded: Vec<Span> = excluded
+                .map(|net: &str| Span::of_prefix(net.parse().unwrap()))
+                .into_iter()
+                .collect();
+            let (any, names) = parts(&set(subnet), &excluded, BlockSize::Auto).unwrap();
+            assert_eq!([spans(&any), spans(&names)], [for_any, for_names]);
+            assert_eq!(names.length(), 32);
+        }
+        let all_but_one =
+            [Span::of_prefix("10.1.0.4/30".parse().unwrap()), "10.1.0.3-10.1.0.3".parse().unwrap()];
+        assert_eq!(parts(&set("10.1.0.0/29"), &all_but_one, BlockSize::Auto), None);
+    }
+
+    #[test]
+    fn settings_and_names() {
+        assert_eq!(read("").unwrap(), Sticky::None);
+        assert_eq!(read("none").unwrap().name("x=y", "eth0").unwrap(), None);
+        let pod = read("pod").unwrap();
+        let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=4";
+        assert_eq!(pod.name(args, "eth0").unwrap().unwrap(), "shop/web-0/eth0");
+        let arg = read("arg:VM").unwrap();
+        assert_eq!(arg.name("VM=a;IP=10.1.0.9", "eth0").unwrap().unwrap(), "a/eth0");
+        for (sticky, args) in [(&pod, ""), (&pod, "K8S_POD_NAME=web-0"), (&arg, "VM="), (&arg, "")]
+        {
+            let error = sticky.name(args, "eth0").unwrap_err();
+            assert!(error.to_string().contains("CNI_ARGS has no"), "{error}");
+        }
+        for text in ["Pod", "arg:", "arg:a b", "arg:a;b", "x"] {
+            assert_eq!(read(text).unwrap_err().code.0, 7, "{text}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The protocol between plugin and daemon, in lines of [`service::wire`](crate::service::wire):
+//! `{"protocol":1,"op":"need","network":"pods","set":0}` is answered by
+//! `{"protocol":1,"answer":"claimed"}` or `{"protocol":1,"answer":"none"}`.
+//!
+//! The daemon knows the pools of a network from the file of its blocks, which the plugin writes
+//! before it asks.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::need::Lack;
+use crate::cni::attachment::NetworkName;
+use crate::service::Identity;
+
+/// The daemon's socket.
+pub const SOCKET: &str = "/run/cni-multi/ipam.sock";
+
+/// The daemon as errors, protocol and file names have it.
+pub static DAEMON: Identity = Identity {
+    name: "IPAM daemon",
+    rival: None,
+    socket_option: "--socket",
+    units: "`cni-multi ipam daemon`",
+    protocol: 1,
+    journal: "blocks",
+};
+
+/// A request to the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum Request {
+    /// Claim what a network lacks; answered by an [`Answer`], perhaps after a line of patience.
+    Need(Needed),
+    /// Whether the daemon is connected to its cluster; answered by nothing.
+    Status,
+}
+
+/// What a network lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Needed {
+    /// The network.
+    pub network: NetworkName,
+    /// The number of the range set, counted from 0.
+    pub set: usize,
+    /// The one address that would do; any of the set if it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// How many seconds the client waits for the answer.
+    pub patience: u64,
+    /// The name whose address it is; the block is then kept for the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl Needed {
+    /// What is lacking for a range set of a network.
+    pub fn new(network: &NetworkName, set: usize, lack: &Lack, patience: Duration) -> Needed {
+        let (network, patience) = (network.clone(), patience.as_secs());
+        let needed = Needed { network, set, address: None, patience, name: None };
+        match lack {
+            Lack::Any => needed,
+            Lack::Address(ip) => Needed { address: Some(*ip), ..needed },
+            Lack::Name(name) => Needed { name: Some(name.clone()), ..needed },
+        }
+    }
+}
+
+/// The answer to a need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// The network's blocks have what it lacked. Another ADD may take it first.
+    Claimed,
+    /// The cluster has none to claim.
+    None,
+}

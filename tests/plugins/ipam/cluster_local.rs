@@ -1,0 +1,309 @@
+//! cluster-local allocates from blocks that the networks of one realm never share.
+
+mod cluster;
+#[cfg(feature = "cluster")]
+mod daemon;
+#[cfg(feature = "cluster")]
+mod etcd;
+#[cfg(feature = "cluster")]
+mod etcd_access;
+#[cfg(feature = "cluster")]
+mod etcd_failures;
+#[cfg(feature = "cluster")]
+mod etcd_fake;
+mod operators;
+mod realm;
+mod sticky;
+mod usual_path;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::support::attachment::{for_ours, ips, with};
+use crate::support::call::{Call, Outcome, Peer};
+use crate::support::networks::bridge;
+use crate::support::scratch::Scratch;
+
+/// A network in a data directory that other networks of the test may share.
+pub struct Net<'a> {
+    data: &'a Scratch,
+    name: &'a str,
+    ipam: Value,
+}
+
+impl<'a> Net<'a> {
+    pub fn new(data: &'a Scratch, name: &'a str, ipam: Value) -> Net<'a> {
+        Net { data, name, ipam }
+    }
+
+    pub fn conf(&self, changes: Value) -> Value {
+        let ipam = with(&self.ipam, json!({"type": "cluster-local", "dataDir": self.data.text()}));
+        let conf =
+            json!({"cniVersion": "1.1.0", "name": self.name, "type": "bridge", "ipam": ipam});
+        with(&conf, changes)
+    }
+
+    pub fn call(&self, command: &str, id: &str) -> Call {
+        self.call_with(command, id, json!({}))
+    }
+
+    pub fn call_with(&self, command: &str, id: &str, changes: Value) -> Call {
+        Call::new(&Peer::Ours, "cluster-local", command, self.conf(changes).to_string())
+            .env("CNI_CONTAINERID", id)
+    }
+
+    pub fn try_add(&self, id: &str) -> Outcome {
+        self.call("ADD", id).run()
+    }
+
+    /// The addresses of a new attachment.
+    #[track_caller]
+    pub fn add(&self, id: &str) -> String {
+        ips(&self.try_add(id).ok()).join(" ")
+    }
+
+    #[track_caller]
+    pub fn del(&self, id: &str) {
+        self.call("DEL", id).run().ok();
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.data.join(self.name)
+    }
+
+    /// The addresses with a lease, sorted.
+    pub fn leases(&self) -> BTreeSet<std::net::IpAddr> {
+        let names = fs::read_dir(self.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).collect()
+    }
+
+    /// The blocks that the network has claimed, as in its file, sorted.
+    pub fn blocks(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.dir().join("blocks.json")).unwrap();
+        let file: Value = serde_json::from_str(&text).unwrap();
+        let blocks = file["blocks"].as_array().unwrap().iter();
+        let mut blocks: Vec<String> =
+            blocks.map(|held| held["block"].as_str().unwrap().to_owned()).collect();
+        blocks.sort();
+        blocks
+    }
+}
+
+pub fn subnet(subnet: &str) -> Value {
+    json!({"ranges": [[{"subnet": subnet}]]})
+}
+
+#[test]
+fn addresses_go_round_and_exclusions_are_left_out() {
+    let data = Scratch::new();
+    let range = json!({"subnet": "10.1.0.0/28", "rangeStart": "10.1.0.3", "gateway": "10.1.0.5",
+        "exclude": ["10.1.0.4", "10.1.0.8/30"]});
+    let net =
+        Net::new(&data, "net", json!({"ranges": [[range]], "routes": [{"dst": "0.0.0.0/0"}]}));
+    let result = net.try_add("a").ok();
+    assert_eq!(
+        (&result["ips"], &result["routes"]),
+        (
+            &json!([{"address": "10.1.0.3/28", "gateway": "10.1.0.5"}]),
+            &json!([{"dst": "0.0.0.0/0"}])
+        )
+    );
+    let given: Vec<String> = ["b", "c", "d", "e", "f"].map(|id| net.add(id)).to_vec();
+    assert_eq!(given, ["10.1.0.6", "10.1.0.7", "10.1.0.12", "10.1.0.13", "10.1.0.14"]);
+    let full = net.try_add("g").err();
+    assert_eq!(full.code, 101);
+    assert!(
+        full.msg.ends_with("no IP addresses available in range set: 10.1.0.3-10.1.0.14"),
+        "{full:?}"
+    );
+    assert!(full.details.contains("of 6 leases are of containers that are gone"), "{full:?}");
+    net.del("c");
+    net.del("b");
+    assert_eq!(net.add("g"), "10.1.0.6", "the round robin has come to the end");
+}
+
+#[test]
+fn two_families_and_requested_addresses() {
+    let data = Scratch::new();
+    let ipam = json!({"ranges": [[{"subnet": "10.1.0.0/16"}], [{"subnet": "fd00:1::/64"}]]});
+    let net = Net::new(&data, "net", ipam);
+    assert_eq!(net.add("a"), "10.1.0.2 fd00:1::2");
+    let wanted = json!({"runtimeConfig": {"ips": ["10.1.200.7/16", "fd00:1::9:9"]}});
+    let result = net.call_with("ADD", "b", wanted.clone()).run().ok();
+    assert_eq!(ips(&result).join(" "), "10.1.200.7 fd00:1::9:9");
+    let taken = net.call_with("ADD", "c", wanted).run().err();
+    assert_eq!(taken.code, 101, "{taken:?}");
+    assert!(taken.msg.contains("requested IP address 10.1.200.7 is not available"), "{taken:?}");
+    let by_args = net.call("ADD", "d").env("CNI_ARGS", "IP=10.1.0.99").run().ok();
+    assert_eq!(ips(&by_args)[0], "10.1.0.99");
+    assert_eq!(net.leases().len(), 6, "a failed ADD keeps nothing");
+}
+
+#[test]
+fn one_attachment_has_one_address_and_check_knows_it() {
+    let data = Scratch::new();
+    let net = Net::new(&data, "net", subnet("10.1.0.0/24"));
+    let result = net.try_add("a").ok();
+    let second = net.try_add("a").err();
+    assert_eq!(second.code, 102);
+    assert!(second.details.contains("cni-multi net del net"), "{second:?}");
+    let check = |id: &str| net.call_with("CHECK", id, json!({"prevResult": result})).run();
+    check("a").ok();
+    assert_eq!(check("b").err().code, 103);
+    let interface = net.call("ADD", "a").env("CNI_IFNAME", "net1").run().ok();
+    assert_eq!(ips(&interface), ["10.1.0.3"]);
+    // DEL needs nothing but the name and the directory.
+    let broken = json!({"ipam": {"ranges": "nonsense", "realm": 5}});
+    net.call_with("DEL", "a", broken).run().ok();
+    assert_eq!(net.leases().len(), 1);
+    net.del("unknown");
+}
+
+#[test]
+fn gc_releases_leases_and_gives_blocks_back() {
+    let data = Scratch::new();
+    let net = Net::new(&data, "net", subnet("10.1.0.0/24"));
+    for id in 0..12 {
+        net.add(&format!("c{id}"));
+    }
+    assert!(net.blocks().len() > 1 || net.blocks() == ["4-0a010000-28"], "{:?}", net.blocks());
+    let valid = json!({"cni.dev/valid-attachments": [{"containerID": "c0", "ifname": "eth0"}]});
+    net.call_with("GC", "x", valid).run().ok();
+    assert_eq!(net.leases().len(), 1);
+    assert_eq!(
+        net.blocks(),
+        ["4-0a010000-30", "4-0a010010-30"],
+        "one block has the lease, and one is spare"
+    );
+    net.call_with("GC", "x", json!({})).run().ok();
+    assert_eq!(net.leases().len(), 1, "without a list nothing is stale");
+}
+
+#[test]
+fn leases_of_an_earlier_boot_are_free() {
+    let data = Scratch::new();
+    let net = Net::new(&data, "net", subnet("10.1.0.0/29"));
+    for id in ["a", "b", "c", "d", "e"] {
+        net.add(id);
+    }
+    assert_eq!(net.try_add("f").err().code, 101);
+    // The machine has booted: the index is not of this boot either.
+    fs::write(net.dir().join("boot"), "00000000-1111-2222-3333-444444444444\n").unwrap();
+    fs::remove_dir_all(data.join(".cni-multi")).unwrap();
+    net.add("f");
+    assert_eq!(net.leases().len(), 1);
+    net.del("a");
+}
+
+#[test]
+fn mistakes_are_refused_and_named() {
+    let data = Scratch::new();
+    for (ipam, path) in [
+        (json!({"ranges": []}), "ipam.ranges: there is none"),
+        (json!({"ranges": [[{"subnet": "10.1.0.0/31"}]]}), "ipam.ranges[0][0].subnet"),
+        (
+            json!({"ranges": [[{"subnet": "10.1.0.0/24", "exclude": ["10.1.0.300"]}]]}),
+            "ipam.ranges[0][0].exclude[0]: \"10.1.0.300\" is neither an address nor a subnet, expected one as in 10.88.7.7 or 10.88.9.0/24",
+        ),
+        (
+            json!({"ranges": [[{"subnet": "10.1.0.0/24", "exclude": ["10.1.0.0/24"]}]]}),
+            "every address of range set 0",
+        ),
+        (json!({"subnet": "10.1.0.0/24", "exclude": ["x"]}), "ipam.exclude[0]"),
+        (
+            json!({"subnet": "10.1.0.0/24", "realm": "a/b"}),
+            "ipam.realm: \"a/b\" is not a valid name",
+        ),
+        (
+            json!({"subnet": "10.1.0.0/24", "blockSize": "26"}),
+            "ipam.blockSize: \"26\" is not a size of blocks, expected auto, or a prefix length from /8 to /32",
+        ),
+        (
+            json!({"subnet": "10.1.0.0/24", "spare": 65}),
+            "ipam.spare: 65 is out of range, expected 0 to 64",
+        ),
+        (
+            json!({"subnet": "10.1.0.0/24", "patience": 61}),
+            "ipam.patience: 61 is out of range, expected 0 to 60",
+        ),
+        (
+            json!({"subnet": "10.1.0.0/24", "sticky": "pods"}),
+            "ipam.sticky: unknown setting \"pods\", expected none, pod, or arg:",
+        ),
+        (json!({"subnet": "10.1.0.0/24", "spare": -1}), "ipam.spare"),
+        (
+            json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "10.1.0.0/16"}]]}),
+            "overlaps with",
+        ),
+    ] {
+        let error = Net::new(&data, "net", ipam.clone()).try_add("a").err();
+        assert!(matches!(error.code, 6 | 7), "{ipam}: {error:?}");
+        assert!(error.text().contains(path), "{ipam}: {error:?} has no {path:?}");
+        assert!(!data.join("net").exists(), "{ipam}");
+    }
+}
+
+#[test]
+fn status_says_that_the_machine_is_alone_or_a_pool_full() {
+    let data = Scratch::new();
+    let net = Net::new(&data, "net", subnet("10.1.0.0/29"));
+    let alone =
+        "cluster of one: no /etc/cni-multi/ipam.json; addresses are unique on this machine only";
+    let status = net.call("STATUS", "x").run();
+    assert_eq!(status.status, 0, "{status:?}");
+    assert!(
+        status.stderr.contains(alone) && !status.stderr.contains("no IP addresses"),
+        "{status:?}"
+    );
+    assert!(!net.dir().exists(), "STATUS makes nothing");
+    for id in ["a", "b", "c", "d", "e"] {
+        net.add(id);
+    }
+    let status = net.call("STATUS", "x").run();
+    assert_eq!(status.status, 0, "{status:?}");
+    assert!(
+        status.stderr.contains("no IP addresses available in range set: 10.1.0.1-10.1.0.6"),
+        "{status:?}"
+    );
+    net.del("c");
+    let status = net.call("STATUS", "x").run();
+    assert!(!status.stderr.contains("no IP addresses"), "{status:?}");
+}
+
+#[test]
+fn status_of_a_directory_that_cannot_be_used_fails() {
+    let data = Scratch::new();
+    fs::write(data.join("net"), "").unwrap();
+    let error = Net::new(&data, "net", subnet("10.1.0.0/29")).call("STATUS", "x").run().err();
+    assert_eq!(error.code, 50, "{error:?}");
+    assert!(
+        error.msg.starts_with("use directory ")
+            && error.msg.ends_with("for leases: not a directory"),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn two_containers_on_a_bridge_reach_each_other() {
+    for_ours("cluster-local", |lab| {
+        let ipam = json!({"type": "cluster-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
+        let conf = with(&bridge::dual_stack(), json!({"ipam": null}));
+        let conf = with(&conf, json!({"ipam": ipam}));
+        let (one, other) = (lab.container(), lab.container());
+        let first = lab.attach(&one, &conf).id("one");
+        let result = first.add();
+        let second = lab.attach(&other, &conf).id("other");
+        let there = ips(&second.add());
+        assert_eq!(there, ["10.1.0.3", "fd00:1::3"]);
+        for ip in there {
+            let ip = ip.split('/').next().unwrap();
+            one.sh(&format!("ping -c 1 -W 2 {ip}"));
+        }
+        first.check(&result).ok();
+        first.del();
+        second.del();
+    });
+}

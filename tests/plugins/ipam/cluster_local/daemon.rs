@@ -1,0 +1,102 @@
+//! Machines whose daemons borrow blocks from a real etcd.
+
+use std::collections::BTreeSet;
+
+use nix::sys::signal::Signal;
+
+use crate::support::etcd::Etcd;
+use crate::support::node::Node;
+
+/// etcd for machines in other namespaces.
+fn etcd() -> Option<Etcd> {
+    let all = [
+        "--listen-client-urls",
+        "http://0.0.0.0:2379",
+        "--advertise-client-urls",
+        "http://127.0.0.1:2379",
+    ];
+    Etcd::one_with(&all)
+}
+
+/// Fourteen addresses, of which one is the gateway's.
+const SMALL: &str = "10.1.0.0/28";
+/// 253 addresses in blocks of four.
+const WIDE: &str = "10.1.0.0/24";
+
+fn add_all(node: &Node, subnet: &str, ids: &[&str]) -> BTreeSet<String> {
+    ids.iter().map(|id| node.add(subnet, id)).collect()
+}
+
+#[test]
+fn machines_share_a_subnet_to_its_last_address() {
+    let Some(etcd) = etcd() else { return };
+    let one = Node::join(&etcd, 1);
+    let two = Node::join(&etcd, 2);
+    let mut all = add_all(&one, SMALL, &["a", "b", "c", "d", "e", "f", "g"]);
+    all.extend(add_all(&two, SMALL, &["h", "i", "j", "k", "l", "m"]));
+    assert_eq!(all.len(), 13, "each address has one owner: {all:?}");
+    let full = two.try_add(SMALL, "n").err();
+    assert_eq!(full.code, 101, "{full:?}\n{}", two.log());
+    one.del(SMALL, "c");
+    assert!(all.contains(&two.add(SMALL, "n")), "what one machine frees, another gets");
+    two.del(SMALL, "h");
+    one.add(SMALL, "c");
+}
+
+#[test]
+fn a_machine_that_starts_again_goes_on_with_its_blocks() {
+    let Some(etcd) = etcd() else { return };
+    let mut one = Node::join(&etcd, 1);
+    let two = Node::join(&etcd, 2);
+    let mut all = add_all(&one, WIDE, &["a", "b", "c", "d", "e"]);
+    one.kill();
+    all.extend(add_all(&one, WIDE, &["f"]));
+    all.extend(add_all(&two, WIDE, &["g", "h"]));
+    one.start();
+    all.extend(add_all(&one, WIDE, &["i", "j", "k", "l", "m"]));
+    assert_eq!(all.len(), 13, "each address has one owner: {all:?}");
+}
+
+#[test]
+fn held_blocks_serve_while_etcd_is_away() {
+    let Some(etcd) = etcd() else { return };
+    let one = Node::join(&etcd, 1);
+    one.add(WIDE, "a");
+    etcd.members[0].signal(Signal::SIGSTOP);
+    for id in ["b", "c"] {
+        one.add(WIDE, id);
+    }
+    let mut outcome = one.try_add(WIDE, "d");
+    if outcome.status == 0 {
+        outcome = one.try_add(WIDE, "e"); // the first block may have had four addresses
+    }
+    let away = outcome.err();
+    assert_eq!(away.code, 11, "{away:?}\n{}", one.log());
+    assert!(away.msg.starts_with("the cluster's store cannot be used"), "{away:?}");
+    assert_eq!(one.status(WIDE).err().code, 50);
+    etcd.members[0].signal(Signal::SIGCONT);
+    one.wait_until(|node| node.try_add(WIDE, "f").status == 0);
+}
+
+#[test]
+fn the_etcd_of_a_control_plane_is_refused() {
+    let Some(etcd) = etcd() else { return };
+    etcd.members[0].ctl("put /registry/secrets/default/x y");
+    let one = Node::join(&etcd, 1);
+    let refused = one.try_add(WIDE, "a").err();
+    assert!(refused.msg.contains("Kubernetes control plane"), "{refused:?}\n{}", one.log());
+    assert!(refused.msg.contains("etcd.acceptControlPlane"), "{refused:?}");
+    assert_eq!(etcd.members[0].ctl("get --prefix --keys-only /cni-multi/").trim(), "");
+}
+
+#[test]
+fn a_second_machine_under_a_live_name_is_refused() {
+    let Some(etcd) = etcd() else { return };
+    let one = Node::join(&etcd, 1);
+    one.add(WIDE, "a");
+    let mut two = Node::named(&etcd, 2, "n1");
+    two.start();
+    let refused = two.try_add(WIDE, "b").err();
+    assert_eq!(refused.msg, "another machine has the name of this node", "{}", two.log());
+    one.add(WIDE, "c");
+}

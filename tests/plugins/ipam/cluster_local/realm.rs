@@ -1,0 +1,117 @@
+//! Networks of one realm: overlapping ranges, mixed block sizes, and every address reachable.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{Net, subnet};
+use crate::support::attachment::ips;
+use crate::support::call::Outcome;
+use crate::support::scratch::Scratch;
+
+fn address(outcome: &Outcome) -> Option<String> {
+    (outcome.status == 0).then(|| ips(&outcome.json())[0].split('/').next().unwrap().to_owned())
+}
+
+#[test]
+fn overlapping_ranges_share_every_address_and_give_none_twice() {
+    let data = Scratch::new();
+    let of_size = |size: &str| json!({"ranges": [[{"subnet": "10.1.0.0/26"}]], "blockSize": size});
+    let a = Net::new(&data, "a", of_size("/28"));
+    let b = Net::new(&data, "b", of_size("/31"));
+    let c = Net::new(
+        &data,
+        "c",
+        json!({"ranges": [[{"subnet": "10.1.0.32/27", "gateway": "10.1.0.1"}]]}),
+    );
+    let mut given = BTreeSet::new();
+    let mut turn = 0;
+    loop {
+        let nets = [&a, &b, &c];
+        let outcomes = nets.map(|net| {
+            net.try_add(&format!("{}-{turn}", net.dir().display().to_string().len() + turn))
+        });
+        let found: Vec<String> = outcomes.iter().filter_map(address).collect();
+        for ip in &found {
+            assert!(given.insert(ip.clone()), "{ip} was given twice");
+        }
+        if found.is_empty() {
+            break;
+        }
+        turn += 1;
+    }
+    // .0, .1 and .63 are the network's, the gateway and the last one of the large range; .32 and .63
+    // are no addresses of the small one.
+    assert_eq!(given.len(), 61, "{given:?}");
+    let leases: usize = [&a, &b, &c].map(|net| net.leases().len()).iter().sum();
+    assert_eq!(leases, 61);
+}
+
+#[test]
+fn a_freed_address_goes_to_the_network_that_needs_it() {
+    let data = Scratch::new();
+    let (a, b) =
+        (Net::new(&data, "a", subnet("10.1.0.0/28")), Net::new(&data, "b", subnet("10.1.0.0/28")));
+    for id in 0..13 {
+        a.add(&format!("c{id}"));
+    }
+    let full = b.try_add("b").err();
+    assert_eq!(full.code, 101, "{full:?}");
+    a.del("c5");
+    let freed = b.add("b");
+    assert_eq!(freed, "10.1.0.7");
+    assert_eq!(a.try_add("late").err().code, 101);
+    b.del("b");
+    assert_eq!(a.add("late"), "10.1.0.7");
+    // An address is requested that the other network holds, but does not use.
+    a.del("late");
+    let wanted = json!({"runtimeConfig": {"ips": ["10.1.0.7"]}});
+    let result = b.call_with("ADD", "b", wanted).run().ok();
+    assert_eq!(ips(&result), ["10.1.0.7"]);
+}
+
+#[test]
+fn realms_do_not_know_each_other() {
+    let data = Scratch::new();
+    let with_realm = |realm: &str| json!({"ranges": [[{"subnet": "10.1.0.0/24"}]], "realm": realm});
+    let a = Net::new(&data, "a", with_realm("one"));
+    let b = Net::new(&data, "b", with_realm("two"));
+    assert_eq!((a.add("x"), b.add("x")), ("10.1.0.2".to_owned(), "10.1.0.2".to_owned()));
+    let moved = Net::new(&data, "a", with_realm("two"));
+    let refused = moved.try_add("y").err();
+    assert!(
+        refused.text().contains("ipam.realm: 1 leases of the network are in realm \"one\""),
+        "{refused:?}"
+    );
+    a.del("x");
+    assert_eq!(moved.add("y"), "10.1.0.4", "the first block is the other network's");
+}
+
+#[test]
+fn twenty_at_once_in_two_networks_get_different_addresses() {
+    let data = Scratch::new();
+    let nets = ["a", "b"].map(|name| Net::new(&data, name, subnet("10.1.0.0/27")));
+    let calls: Vec<_> = (0..20).map(|id| nets[id % 2].call("ADD", &format!("c{id}"))).collect();
+    let children: Vec<_> = calls.iter().map(|call| call.spawn()).collect();
+    let outcomes: Vec<Outcome> = children.into_iter().map(Outcome::of).collect();
+    let given: BTreeSet<String> = outcomes.iter().filter_map(address).collect();
+    assert_eq!(given.len(), 20, "{outcomes:?}");
+}
+
+#[test]
+fn a_file_of_blocks_that_cannot_be_read_stops_claims() {
+    let data = Scratch::new();
+    let (a, b) =
+        (Net::new(&data, "a", subnet("10.1.0.0/24")), Net::new(&data, "b", subnet("10.1.0.0/24")));
+    a.add("x");
+    fs::write(a.dir().join("blocks.json"), "{").unwrap();
+    for error in [a.try_add("y").err(), b.try_add("y").err()] {
+        assert!(error.msg.contains("a/blocks.json"), "{error:?}");
+        assert!(error.details.contains("restore the file, or remove it"), "{error:?}");
+    }
+    a.del("x");
+    let before: Value = serde_json::from_str(r#"{"version":2}"#).unwrap();
+    fs::write(a.dir().join("blocks.json"), before.to_string()).unwrap();
+    assert!(a.try_add("y").err().msg.contains("not of version 1"));
+}

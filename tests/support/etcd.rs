@@ -1,0 +1,309 @@
+//! Real etcd servers in a lab: one on the pretend host, or three members in namespaces of their own
+//! behind a bridge, and a driver for the client under test.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use cni_multi::net::netns::Netns;
+use cni_multi::plugins::ipam::cluster_local::engine::{Operation, OperationId, Outcome};
+use cni_multi::plugins::ipam::cluster_local::etcd::client::{Client, Event, Store};
+use cni_multi::plugins::ipam::cluster_local::etcd::endpoint::Endpoint;
+use cni_multi::plugins::ipam::cluster_local::etcd::tls::{Files, Tls};
+use cni_multi::sys::clock::since_boot;
+use cni_multi::sys::random::Random;
+use nix::poll::{PollFd, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::attachment::skip;
+use super::call::Peer;
+use super::netns::{Container, Lab, Namespace, is_root};
+use super::patience;
+use super::scratch::Scratch;
+
+/// The URL of the one server.
+pub const ONE: &str = "http://127.0.0.1:2379";
+/// The URLs of the three members.
+pub const THREE: [&str; 3] =
+    ["http://10.77.0.1:2379", "http://10.77.0.2:2379", "http://10.77.0.3:2379"];
+
+/// Servers with their lab.
+pub struct Etcd {
+    pub lab: Lab,
+    pub scratch: Scratch,
+    pub members: Vec<Member>,
+}
+
+/// A running server.
+pub struct Member {
+    process: Process,
+    namespace: Namespace,
+    /// Keeps the member's namespace alive.
+    _container: Option<Container>,
+}
+
+/// A process that ends with its owner.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended by itself
+        let _ = self.0.wait();
+    }
+}
+
+impl Member {
+    /// Sends a signal to the server.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.process.0.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Runs etcdctl beside the server.
+    pub fn ctl(&self, words: &str) -> String {
+        self.namespace.sh(&format!("ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:2379 {words}"))
+    }
+}
+
+/// Whether the test can run here; reports a skip if not.
+fn is_possible() -> bool {
+    match (is_root(), is_installed("etcd") && is_installed("etcdctl")) {
+        (false, _) => skip("root, or unshare -Urnm"),
+        (true, false) => skip("etcd and etcdctl (etcd-server, etcd-client)"),
+        (true, true) => return true,
+    }
+    false
+}
+
+/// Whether a program is in PATH.
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+impl Etcd {
+    /// A lab without a server; None if there is no etcd here.
+    pub fn none() -> Option<Etcd> {
+        is_possible().then(|| Etcd {
+            lab: Lab::new(Peer::Ours),
+            scratch: Scratch::new(),
+            members: vec![],
+        })
+    }
+
+    /// One server on the pretend host.
+    pub fn one() -> Option<Etcd> {
+        Etcd::one_with(&[])
+    }
+
+    /// One server with further options.
+    pub fn one_with(options: &[&str]) -> Option<Etcd> {
+        let mut etcd = Etcd::none()?;
+        etcd.start_one(options);
+        Some(etcd)
+    }
+
+    /// Starts a server on the pretend host.
+    pub fn start_one(&mut self, options: &[&str]) {
+        let is_given = options.iter().any(|option| option.starts_with("--listen-client-urls"));
+        let urls = ["--listen-client-urls", ONE, "--advertise-client-urls", ONE];
+        let mut words: Vec<&str> = if is_given { vec![] } else { urls.to_vec() };
+        words.extend(["--heartbeat-interval", "50", "--election-timeout", "500"]);
+        words.extend(options);
+        let namespace = self.lab.host.clone();
+        let name = format!("one{}", self.members.len());
+        let member = self.start(&name, namespace, &words);
+        self.members.push(member);
+        self.wait_until_ready(&name);
+    }
+
+    /// Three members, each in a namespace of its own, and the client on the bridge between them.
+    pub fn three() -> Option<Etcd> {
+        let mut etcd = Etcd::none()?;
+        etcd.lab.host.sh("ip link add etcd type bridge && ip addr add 10.77.0.9/24 dev etcd && ip link set etcd up");
+        for number in 1..=3 {
+            let member = etcd.start_member(number);
+            etcd.members.push(member);
+        }
+        (1..=3).for_each(|number| etcd.wait_until_ready(&format!("m{number}")));
+        Some(etcd)
+    }
+
+    fn start_member(&self, number: usize) -> Member {
+        let container = self.lab.container();
+        let netns = container.netns.trim_start_matches("/run/netns/").to_owned();
+        self.lab.host.sh(&format!(
+            "ip link add p{number} type veth peer name eth0 netns {netns}
+             ip link set p{number} master etcd up"
+        ));
+        container.sh(&format!(
+            "ip link set lo up; ip addr add 10.77.0.{number}/24 dev eth0; ip link set eth0 up"
+        ));
+        let (client, peer) =
+            (format!("http://10.77.0.{number}:2379"), format!("http://10.77.0.{number}:2380"));
+        let listen = format!("{client},{ONE}");
+        let all = "m1=http://10.77.0.1:2380,m2=http://10.77.0.2:2380,m3=http://10.77.0.3:2380";
+        let words = [
+            "--listen-client-urls",
+            &listen,
+            "--advertise-client-urls",
+            &client,
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+            "--initial-cluster",
+            all,
+            "--initial-cluster-state",
+            "new",
+        ];
+        let member = self.start(&format!("m{number}"), (*container).clone(), &words);
+        Member { _container: Some(container), ..member }
+    }
+
+    fn start(&self, name: &str, namespace: Namespace, words: &[&str]) -> Member {
+        let log = std::fs::File::create(self.log_path(name)).unwrap();
+        let mut command = namespace.command("etcd");
+        command.args(["--name", name, "--data-dir", self.scratch.join(name).to_str().unwrap()]);
+        command.args(["--logger=zap", "--log-level=info"]).args(words);
+        let process = Process(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        Member { process, namespace, _container: None }
+    }
+
+    fn log_path(&self, name: &str) -> std::path::PathBuf {
+        self.scratch.join(&format!("{name}.log"))
+    }
+
+    fn wait_until_ready(&self, name: &str) {
+        let until = Instant::now() + patience(10);
+        let log = || std::fs::read_to_string(self.log_path(name)).unwrap_or_default();
+        while !log().contains("serving client traffic") {
+            assert!(Instant::now() < until, "etcd {name} does not start: {}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs a test where the pretend host's network is.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        within(&self.lab, work)
+    }
+
+    /// Cuts a member off from the others and from the client.
+    pub fn cut(&self, number: usize) {
+        self.lab.host.sh(&format!("ip link set p{number} nomaster"));
+    }
+
+    /// The number of the member that leads.
+    pub fn leader(&self) -> usize {
+        let status = self.lab.host.sh(
+            "ETCDCTL_API=3 etcdctl --endpoints 10.77.0.1:2379,10.77.0.2:2379,10.77.0.3:2379 endpoint status",
+        );
+        let line = status.lines().find(|line| line.contains(", true,")).unwrap();
+        line["10.77.0.".len()..][..1].parse().unwrap()
+    }
+}
+
+/// Runs a test where the pretend host's network is.
+pub fn within<T: Send>(lab: &Lab, work: impl FnOnce() -> T + Send) -> T {
+    let host = Netns::open(&lab.host.path()).unwrap();
+    // The thread that enters has a small stack; this one inherits its namespace.
+    let done = host.enter(|| Ok(std::thread::scope(|scope| scope.spawn(work).join())));
+    done.unwrap().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The store of these members, without certificates.
+pub fn store(urls: &[&str]) -> Store {
+    secure_store(urls, &Files::default())
+}
+
+/// The store of these members, with certificates.
+pub fn secure_store(urls: &[&str], files: &Files) -> Store {
+    let endpoints = urls.iter().map(|url| Endpoint::parse(url).unwrap()).collect();
+    let tls = Tls::load(files, SystemTime::now()).unwrap();
+    Store { cluster: "test".parse().unwrap(), endpoints, tls, login: None }
+}
+
+/// A client, driven by poll(2) as a daemon drives it.
+pub struct Driver {
+    pub client: Client,
+    last: u64,
+    /// Events that were not for the operation that was waited for.
+    pub aside: Vec<Event>,
+}
+
+impl Driver {
+    /// A client of these members.
+    pub fn of(urls: &[&str]) -> Driver {
+        Driver::over(store(urls))
+    }
+
+    /// A client of a store.
+    pub fn over(store: Store) -> Driver {
+        Driver { client: Client::new(store, Random::new()), last: 0, aside: vec![] }
+    }
+
+    /// Submits an operation.
+    pub fn submit(&mut self, operation: Operation) -> OperationId {
+        self.last += 1;
+        let id = OperationId(self.last);
+        self.client.submit(id, operation, since_boot());
+        id
+    }
+
+    /// Executes an operation to its end.
+    #[track_caller]
+    pub fn run(&mut self, operation: Operation) -> Outcome {
+        let id = self.submit(operation);
+        self.outcome(id)
+    }
+
+    /// Waits for the outcome of an operation.
+    #[track_caller]
+    pub fn outcome(&mut self, id: OperationId) -> Outcome {
+        let is_it = |event: &Event| matches!(event, Event::Outcome(of, _) if *of == id);
+        match self.wait_for(is_it) {
+            Event::Outcome(_, outcome) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits for an event.
+    #[track_caller]
+    pub fn wait_for(&mut self, is_it: impl Fn(&Event) -> bool) -> Event {
+        if let Some(place) = self.aside.iter().position(&is_it) {
+            return self.aside.remove(place);
+        }
+        let until = Instant::now() + patience(15);
+        while Instant::now() < until {
+            while let Some(event) = self.client.next_event() {
+                if is_it(&event) {
+                    return event;
+                }
+                self.aside.push(event);
+            }
+            self.turn(Duration::from_millis(200));
+        }
+        panic!("the event does not come; others were {:?}", self.aside)
+    }
+
+    /// One turn of the loop, which waits no longer than this.
+    pub fn turn(&mut self, longest: Duration) {
+        let now = since_boot();
+        let timer = self.client.next_timer().map_or(longest, |at| at.saturating_sub(now));
+        let wait = timer.min(longest) + Duration::from_millis(1);
+        let ready: Vec<_> = {
+            let watched = self.client.descriptors();
+            let mut fds: Vec<_> =
+                watched.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
+            poll(&mut fds, PollTimeout::try_from(wait).unwrap()).unwrap();
+            let found = fds.iter().map(|fd| fd.any().unwrap());
+            watched
+                .iter()
+                .zip(found)
+                .filter(|(_, found)| *found)
+                .map(|((source, ..), _)| *source)
+                .collect()
+        };
+        ready.into_iter().for_each(|source| self.client.ready(source, since_boot()));
+        self.client.timer(since_boot());
+    }
+}

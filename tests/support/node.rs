@@ -1,0 +1,125 @@
+//! A machine of a cluster: a lab with the daemon, connected to the machine that etcd runs on.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::attachment::ips;
+use super::call::{Outcome, Peer, binary};
+use super::etcd::Etcd;
+use super::netns::{Container, Lab};
+use super::patience;
+
+/// The socket of the daemon.
+const SOCKET: &str = "/run/cni-multi/ipam.sock";
+/// The log of the daemon.
+const LOG: &str = "/run/cni-multi/log";
+
+/// A machine.
+pub struct Node {
+    pub lab: Lab,
+    container: Container,
+    daemon: Option<Child>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Node {
+    /// The machine with this number, whose daemon runs. etcd listens at 10.78.0.254.
+    pub fn join(etcd: &Etcd, number: u8) -> Node {
+        let mut node = Node::named(etcd, number, &format!("n{number}"));
+        node.start();
+        node
+    }
+
+    /// The same with another name, and no daemon yet.
+    pub fn named(etcd: &Etcd, number: u8, name: &str) -> Node {
+        let lab = Lab::new(Peer::Ours);
+        connect(etcd, &lab, number);
+        let conf = json!({"cluster": "test", "node": name, "settle": 0,
+            "etcd": {"endpoints": ["http://10.78.0.254:2379"]}});
+        lab.host.sh(&format!(
+            "mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi /run/cni-multi
+             echo '{conf}' >/etc/cni-multi/ipam.json && chmod 600 /etc/cni-multi/ipam.json"
+        ));
+        let container = lab.container();
+        Node { lab, container, daemon: None }
+    }
+
+    /// Starts the daemon.
+    pub fn start(&mut self) {
+        let log = std::fs::File::create(self.lab.path(LOG)).unwrap();
+        let mut command = self.lab.host.command(binary().to_str().unwrap());
+        command.args(["ipam", "daemon"]).stdout(Stdio::null()).stderr(log);
+        self.daemon = Some(command.spawn().unwrap());
+        self.wait_until(|node| node.lab.path(SOCKET).exists());
+    }
+
+    /// Kills the daemon with SIGKILL, if it runs.
+    pub fn kill(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill(); // it may have ended by itself
+            let _ = daemon.wait();
+        }
+    }
+
+    /// The log of the daemon.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.lab.path(LOG)).unwrap_or_default()
+    }
+
+    /// Waits until something is true of the machine.
+    #[track_caller]
+    pub fn wait_until(&self, is_true: impl Fn(&Node) -> bool) {
+        let until = Instant::now() + patience(20);
+        while !is_true(self) {
+            assert!(Instant::now() < until, "{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// ADD of a container to a network of these ranges.
+    pub fn try_add(&self, subnet: &str, id: &str) -> Outcome {
+        self.lab.attach(&self.container, &conf(subnet)).id(id).try_add()
+    }
+
+    /// The address of a new attachment.
+    #[track_caller]
+    pub fn add(&self, subnet: &str, id: &str) -> String {
+        let outcome = self.try_add(subnet, id);
+        assert!(outcome.status == 0, "{}\n{}", outcome.stdout, self.log());
+        ips(&outcome.ok()).join(" ")
+    }
+
+    /// DEL.
+    pub fn del(&self, subnet: &str, id: &str) {
+        self.lab.attach(&self.container, &conf(subnet)).id(id).del();
+    }
+
+    /// STATUS of a network of these ranges.
+    pub fn status(&self, subnet: &str) -> Outcome {
+        self.lab.attach(&self.container, &conf(subnet)).status()
+    }
+}
+
+fn conf(subnet: &str) -> Value {
+    json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local", "ipam": {
+        "type": "cluster-local", "ranges": [[{"subnet": subnet}]], "patience": 10}})
+}
+
+/// A link between the two machines.
+fn connect(etcd: &Etcd, lab: &Lab, number: u8) {
+    let pid = lab.pid();
+    etcd.lab.host.sh(&format!(
+        "ip link show nodes >/dev/null 2>&1 || {{
+            ip link add nodes type bridge && ip addr add 10.78.0.254/24 dev nodes && ip link set nodes up; }}
+         ip link add n{number} type veth peer name up0 netns {pid}
+         ip link set n{number} master nodes up"
+    ));
+    lab.host.sh(&format!("ip addr add 10.78.0.{number}/24 dev up0 && ip link set up0 up"));
+}
