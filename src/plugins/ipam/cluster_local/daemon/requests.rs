@@ -36,6 +36,9 @@ impl Daemon {
 
     /// Gives the machine an ADD that found nothing free, with the network as it is now.
     fn need(&mut self, id: u64, needed: &Needed) -> Result<()> {
+        if let Some(name) = &needed.name {
+            return Err(sticky(name));
+        }
         let found = self.files.network(needed.network.as_str())?;
         let (network, blocks) = found.ok_or_else(|| unknown(needed))?;
         let until = since_boot() + Duration::from_secs(needed.patience);
@@ -105,6 +108,12 @@ fn away(reason: &str) -> Error {
     let msg = format!("the cluster's store cannot be used: {reason}");
     Error::new(Code::TRY_AGAIN, msg)
         .with_details("blocks that the node holds stay in use; the log of the daemon has more")
+}
+
+/// Names are kept by a machine without a cluster only.
+fn sticky(name: &str) -> Error {
+    let problem = format_args!("the address of {name:?} cannot be kept in a cluster");
+    Error::config("ipam.sticky", problem).expecting("none on a machine of a cluster")
 }
 
 fn unknown(needed: &Needed) -> Error {

@@ -43,8 +43,6 @@ pub struct Settings {
     pub user: Option<(String, PathBuf)>,
     /// Whether the etcd of a Kubernetes control plane is accepted.
     pub accept_control_plane: bool,
-    /// After which time without a sign of life a node's blocks are reclaimed; None for never.
-    pub reclaim_after: Option<Duration>,
     /// How long a new claim waits before it is used.
     pub settle: Duration,
 }
@@ -59,8 +57,6 @@ struct Written {
     node: String,
     /// The store. Required.
     etcd: Etcd,
-    /// Seconds without a sign of life after which a node's blocks are reclaimed. Default: 0, never.
-    reclaim_after: u64,
     /// Seconds that a new claim waits before it is used. Default: 30.
     settle: Option<u64>,
 }
@@ -112,8 +108,6 @@ impl Settings {
             files: Files { ca: etcd.ca.clone(), cert: etcd.cert.clone(), key: etcd.key.clone() },
             user: (!etcd.user.is_empty()).then(|| (etcd.user.clone(), etcd.password_file.clone())),
             accept_control_plane: etcd.accept_control_plane,
-            reclaim_after: Some(seconds("reclaimAfter", written.reclaim_after)?)
-                .filter(|it| !it.is_zero()),
             settle: seconds("settle", written.settle.unwrap_or(SETTLE))?,
         };
         settings.require_files(etcd)?;
@@ -226,7 +220,7 @@ fn mode_and_owner(metadata: &Metadata) -> [u32; 2] {
 mod tests {
     use super::*;
 
-    const WHOLE: &str = r#"{"cluster": "prod", "node": "n1", "reclaimAfter": 86400, "settle": 5, "etcd": {
+    const WHOLE: &str = r#"{"cluster": "prod", "node": "n1", "settle": 5, "etcd": {
         "endpoints": ["https://10.0.0.1:2379", "https://etcd-2"], "ca": "/a/ca.crt", "cert": "/a/c.crt",
         "key": "/a/c.key", "user": "cni", "passwordFile": "/a/password", "acceptControlPlane": true}}"#;
 
@@ -238,17 +232,16 @@ mod tests {
         assert_eq!(settings.files.key, Path::new("/a/c.key"));
         assert_eq!(settings.user, Some(("cni".into(), "/a/password".into())));
         assert!(settings.accept_control_plane);
-        assert_eq!(settings.reclaim_after, Some(Duration::from_secs(86400)));
         assert_eq!(settings.settle, Duration::from_secs(5));
     }
 
     #[test]
-    fn defaults_are_the_host_name_never_and_half_a_minute() {
+    fn defaults_are_the_host_name_and_half_a_minute() {
         let text = br#"{"cluster": "c", "etcd": {"endpoints": ["http://127.0.0.1"]}}"#;
         let settings = Settings::parse(text).unwrap();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         assert_eq!(settings.node.as_str(), host.trim());
-        assert_eq!((settings.reclaim_after, settings.settle), (None, Duration::from_secs(30)));
+        assert_eq!(settings.settle, Duration::from_secs(30));
         assert!(settings.user.is_none() && !settings.accept_control_plane);
     }
 
