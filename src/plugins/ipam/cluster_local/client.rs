@@ -11,13 +11,16 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::service::wire::is_not_running;
 
+/// How much sooner than the client's own timeout the daemon has to answer.
+const MARGIN: Duration = Duration::from_secs(1);
 /// The longest wait for a claim.
 const MOST: Duration = Duration::from_secs(60);
 
 /// Asks the daemon to claim what a network lacks. Code 11 if the daemon cannot be reached; 101 if
 /// the cluster has nothing free.
 pub fn ask_for(network: &NetworkName, set: usize, lack: &Lack, deadline: Deadline) -> Result<()> {
-    let needed = Request::Need(Needed::new(network, set, lack, deadline.limit(MOST)));
+    let patience = deadline.limit(MOST).saturating_sub(MARGIN);
+    let needed = Request::Need(Needed::new(network, set, lack, patience));
     match ask(&needed, deadline)? {
         Answer::Claimed => Ok(()),
         Answer::None => Err(nothing_free(network, lack)),

@@ -122,7 +122,7 @@ fn the_daemon_claims_what_an_add_needs() {
             assert_eq!((lost.code, lost.msg.as_str()), (11, "no contact with the cluster"));
             daemon.join().unwrap()
         });
-        let need = json!({"protocol": 1, "op": "need", "network": "net1", "set": 0});
+        let need = json!({"protocol": 1, "op": "need", "network": "net1", "set": 0, "patience": 4});
         assert_eq!(asked, [need.clone(), need.clone(), need]);
     });
 }
