@@ -57,9 +57,16 @@ fn shortest(calls: impl Iterator<Item = Call>) -> Duration {
     calls.map(time).min().unwrap()
 }
 
-/// The budget of the issue is 1.3; the test allows for a busy machine, and prints what it was.
+/// The budget is 1.3. Other tests run beside this one, so the best of several measurements counts.
 #[test]
 fn add_takes_hardly_longer_than_that_of_host_local() {
+    let least = (0..5).map(|_| ratio_to_host_local()).fold(f64::INFINITY, f64::min);
+    println!("ADD of cluster-local: {least:.2} x host-local");
+    assert!(least < 1.3, "{least}");
+}
+
+/// The shortest ADD in the shortest ADDs of host-local.
+fn ratio_to_host_local() -> f64 {
     let data = Scratch::new();
     let other = Scratch::new();
     let net = Net::new(&data, "net", subnet("10.1.0.0/16"));
@@ -75,7 +82,5 @@ fn add_takes_hardly_longer_than_that_of_host_local() {
         ours = ours.min(shortest(ids().map(|id| net.call("ADD", &format!("c{id}")))));
         reference = reference.min(shortest(ids().map(theirs)));
     }
-    let ratio = ours.as_secs_f64() / reference.as_secs_f64();
-    println!("ADD: cluster-local {ours:?}, host-local {reference:?}, ratio {ratio:.2}");
-    assert!(ratio < 1.6, "{ours:?} against {reference:?}");
+    ours.as_secs_f64() / reference.as_secs_f64()
 }
