@@ -125,9 +125,9 @@ fn a_plugin_may_attach_its_own_container_to_another_network() {
             &format!("timeout {limit} {} {nested} >/dev/null || exit 9", binary().display()),
         );
     }
-    assert_eq!(host.net(&format!("add net /proc/self/ns/net {ID}")).status, 0);
+    assert_eq!(host.net(&format!("add net /proc {ID}")).status, 0);
     assert_eq!(host.cached_names(), ["net-id-1-eth0", "other-id-1-net1"]);
-    assert_silent(&host.net(&format!("del net /proc/self/ns/net {ID}")));
+    assert_silent(&host.net(&format!("del net /proc {ID}")));
     assert_eq!(host.cached_names(), [""; 0]);
     assert_eq!(host.calls(), "ADD a, ADD b, ADD b, ADD c, DEL c, DEL b, DEL a, DEL b");
 }
