@@ -77,6 +77,10 @@ fn in_host(site: &Site) -> String {
         r#"sed -i -E 's|{old}|{host}|g; s/"netnsId":[^}}]*[}}],?//' /var/lib/cni/results/*"#
     ));
     drop(container);
+    // The kernel removes the pair a moment later.
+    let gone =
+        "for _ in $(seq 200); do ip -o link | grep -q ' veth' || exit 0; sleep 0.05; done; exit 1";
+    site.lab.host.sh(gone);
     host
 }
 
