@@ -233,7 +233,9 @@ fn assert_made(lab: &Lab, namespace: &Namespace, change: &str) {
         ["add", "route", dst, ..] => {
             let dst = if dst.ends_with("/0") { "default" } else { dst };
             let dst = dst.trim_end_matches("/32").trim_end_matches("/128");
-            format!("(ip route show table all; ip -6 route show table all) | grep '^{dst} '")
+            format!(
+                "(ip route show table all; ip -6 route show table all) | grep -E '^([a-z]+ )?{dst} '"
+            )
         }
         ["add", "rule", "from", source, "lookup", table] => {
             format!("ip rule show from {source} | grep -w 'lookup {table}'")
