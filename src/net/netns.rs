@@ -227,30 +227,30 @@ pub fn file_id(path: &str) -> Option<FileId> {
     fs::metadata(path).map(|found| (found.dev(), found.ino())).ok()
 }
 
-/// Runs `work` in each of the namespaces; None where the path has none, or it fails. A few threads
-/// enter one after the other and then exit, which costs less than a thread for each.
+/// A link of a namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkPlace<'a> {
+    /// The path of the namespace.
+    pub netns: &'a str,
+    /// The link's name there.
+    pub ifname: &'a str,
+}
+
+/// Runs `work` with the link's name in the namespace of each place; None where the path has none, or
+/// it fails. One thread enters one after the other and then exits: a second one would wait for the
+/// kernel's lock of all links.
 pub fn read_in_each<T: Send>(
-    paths: &[&str],
-    work: impl Fn() -> Result<T> + Sync,
+    places: &[LinkPlace<'_>],
+    work: impl Fn(&str) -> Result<T> + Sync,
 ) -> Vec<Option<T>> {
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let chunks = paths.chunks(paths.len().div_ceil(threads).max(1));
-    let one = |path: &str| -> Result<Option<T>> {
-        let Some(netns) = Netns::open_if_there(path)? else { return Ok(None) };
-        enter_for_good(&netns.file, path)?;
-        work().map(Some)
+    let one = |place: &LinkPlace<'_>| -> Result<Option<T>> {
+        let Some(netns) = Netns::open_if_there(place.netns)? else { return Ok(None) };
+        enter_for_good(&netns.file, place.netns)?;
+        work(place.ifname).map(Some)
     };
-    let all = |chunk: &[&str]| -> Vec<Option<T>> {
-        chunk.iter().map(|path| one(path).unwrap_or(None)).collect()
-    };
-    thread::scope(|scope| {
-        let all = &all;
-        let threads: Vec<_> = chunks.map(|chunk| scope.spawn(move || all(chunk))).collect();
-        let joined = threads.into_iter().map(|thread| thread.join());
-        joined
-            .flat_map(|all| all.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
+    let all = || places.iter().map(|place| one(place).unwrap_or(None)).collect();
+    let read = thread::scope(|scope| scope.spawn(all).join());
+    read.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Moves this thread into a namespace; it must end afterwards.

@@ -1,6 +1,5 @@
 //! Addresses: `ip address`.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -193,29 +192,17 @@ impl Netlink {
         })
     }
 
-    /// The addresses of all links, of both families.
+    /// The addresses of all links, of both families, in one dump.
     pub fn all_addresses(&self) -> Result<Vec<Address>> {
-        self.dump_addresses(0, format_args!("list the addresses of all links"), Address::read)
+        let every = Request::new(RTM_GETADDR, &AddressMessage::default());
+        self.dump(&every, format_args!("list the addresses of all links"), Address::read)
     }
 
     fn list_addresses<T>(&self, link: &Link, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
-        self.dump_addresses(
-            link.index,
-            format_args!("list the addresses of link {:?}", link.name),
-            read,
-        )
-    }
-
-    /// Index 0 belongs to no link, and requests the addresses of all links.
-    fn dump_addresses<T>(
-        &self,
-        index: u32,
-        what: fmt::Arguments<'_>,
-        read: impl Fn(&[u8]) -> Option<T>,
-    ) -> Result<Vec<T>> {
+        let what = format_args!("list the addresses of link {:?}", link.name);
         let mut all = vec![];
         for family in Family::ALL {
-            all.extend(self.dump(&listing(family, index), what, &read)?);
+            all.extend(self.dump(&listing(family, link.index), what, &read)?);
         }
         Ok(all)
     }

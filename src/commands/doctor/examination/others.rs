@@ -5,11 +5,11 @@ use super::attachment::{Attachment, Inside, bridge_of};
 use super::lists::Lists;
 use crate::error::Result;
 use crate::net::netlink::Netlink;
-use crate::net::netns::{self, FileId};
+use crate::net::netns::{self, FileId, LinkPlace};
 use crate::runtime::find::Recorded;
 
 /// The attachments of the other records that are on a network or a bridge of those that were asked
-/// for. What cannot be read of them is left out: nobody has asked for it.
+/// for. What cannot be read of them is left out: the question is not about them.
 pub fn beside(
     asked: &[Attachment],
     rest: Vec<Recorded>,
@@ -20,17 +20,22 @@ pub fn beside(
     let mut beside: Vec<Recorded> = rest.collect();
     let in_host = |netns: &str| netns::file_id(netns).is_some_and(|found| host.contains(&found));
     beside.retain(|recorded| !in_host(&recorded.at.netns));
-    let paths: Vec<&str> = beside.iter().map(|recorded| recorded.at.netns.as_str()).collect();
-    let inside = netns::read_in_each(&paths, read);
+    let places: Vec<LinkPlace<'_>> = beside.iter().map(place).collect();
+    let inside = netns::read_in_each(&places, read);
     let of = |(recorded, inside)| Attachment { inside, ..Attachment::of(recorded, lists) };
     beside.into_iter().zip(inside).map(of).collect()
 }
 
-/// What the namespace of this thread has, without routes.
-fn read() -> Result<Inside> {
+fn place(recorded: &Recorded) -> LinkPlace<'_> {
+    LinkPlace { netns: &recorded.at.netns, ifname: recorded.at.key.ifname.as_str() }
+}
+
+/// What can conflict with another container: the interface in the namespace of this thread, and the
+/// addresses there.
+fn read(ifname: &str) -> Result<Inside> {
     let netlink = Netlink::open()?;
-    let (links, addresses) = (netlink.links()?, netlink.all_addresses()?);
-    Ok(Inside { links, addresses, routes: vec![] })
+    let links = netlink.find_link(ifname)?.into_iter().collect();
+    Ok(Inside { links, addresses: netlink.all_addresses()?, routes: vec![] })
 }
 
 fn is_beside(asked: &[Attachment], recorded: &Recorded, lists: &mut Lists<'_>) -> bool {
