@@ -52,7 +52,7 @@ fn a_hardware_address_of_another_network_s_container_is_found() {
     both_are_reported(&site, (&first, &second), "D322");
 }
 
-/// A container that routes for others is nobody's fault when only another one is named.
+/// A container that routes for others is no fault when only another one is named.
 #[test]
 fn a_gateway_that_is_another_container_is_known() {
     let site = Site::empty();

@@ -11,7 +11,7 @@ use super::{on_terminal, run};
 use crate::support::call::binary;
 use crate::support::scratch::Scratch;
 
-/// What precedes each update: the line is written anew.
+/// What precedes each update: the line is written again.
 const ANEW: &str = "\r\u{1b}[K";
 
 fn words(line: &str) -> Vec<&str> {

@@ -5,7 +5,7 @@ use crate::net::netns::Netns;
 use crate::net::sysctl::{self, Sysctl};
 
 /// Sets what differs: those of all links first, since the kernel sets those of each link with them.
-/// A setting that nobody may write is left out. One that all namespaces share does not differ.
+/// A read-only setting is left out. One that all namespaces share does not differ.
 pub fn replicate(original: &Netns, replica: &Netns) -> Result<()> {
     let wanted = original.enter(|| Ok(sysctl::all()))?;
     replica.enter(|| {

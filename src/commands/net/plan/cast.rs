@@ -28,7 +28,7 @@ const GATEWAY: &str = "192.0.2.1";
 pub const UNKNOWN: &str = "192.0.2.";
 /// A path without plugins, so that only those of this binary are found.
 const NO_PLUGINS: &str = "/nonexistent";
-/// A system bus that nobody listens on.
+/// A system bus without a listener.
 const NO_BUS: &str = "unix:path=/run/dbus/none";
 
 /// The plugins of a rehearsal.

@@ -1,4 +1,4 @@
-//! A cluster of one: the claims of all networks of a data directory, and the lock of whoever changes
+//! A cluster of one: the claims of all networks of a data directory, and the lock for changing
 //! them.
 //!
 //! A block is claimed if the file of any network lists it, so there is no second list that could

@@ -117,7 +117,7 @@ pub type Epoch = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseId(pub i64);
 
-/// The number of an operation, by which its outcome is told apart.
+/// The number of an operation, which its outcome carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub u64);
 

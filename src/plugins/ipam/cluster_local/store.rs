@@ -48,7 +48,7 @@ impl<'a> BlockStore<'a> {
     }
 
     /// Whether the blocks are still the node's, as far as the daemon has said. Without a daemon
-    /// there is nobody to confirm them.
+    /// nothing confirms them.
     pub fn is_confirmed(&self) -> bool {
         let confirmed = self.own.as_ref().map(|own| own.confirmed.as_str()).unwrap_or_default();
         confirmed.is_empty() || confirmed == boot_id().trim()

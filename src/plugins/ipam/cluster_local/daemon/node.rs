@@ -79,7 +79,7 @@ pub fn write(journal: &Journal, uid: Token, file: NodeFile) -> Result<()> {
     journal.write(&Node { uid, incarnation, epoch })
 }
 
-/// What the state machine is told of this node.
+/// The facts about this node that the state machine needs.
 pub fn setup(settings: &Settings, own: &Own, is_complete: bool) -> Setup {
     Setup {
         node: settings.node.clone(),

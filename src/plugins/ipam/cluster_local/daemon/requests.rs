@@ -10,7 +10,7 @@ use crate::sys::clock::since_boot;
 
 /// The advice for a node that was reclaimed.
 const FENCED: &str =
-    "detach what still has addresses of its old blocks; then the node registers anew by itself";
+    "detach what still has addresses of its old blocks; then the node registers again by itself";
 /// The advice for a name that two machines have.
 const NAME_TAKEN: &str = "set another node name in /etc/cni-multi/ipam.json, or reclaim the name";
 

@@ -21,7 +21,7 @@ use super::watch::{End, Watch};
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
 
-/// Where Kubernetes keeps its objects: whoever can read them reads every secret of the cluster.
+/// Where Kubernetes keeps its objects: a user who can read them reads every secret of the cluster.
 const REGISTRY: &str = "/registry/";
 
 /// A client of one etcd.

@@ -12,7 +12,7 @@ use super::write::{self, Subject};
 const PAGE: u64 = 1000;
 /// The most keys of a realm, as a limit of memory. 10 000 nodes have 40 000.
 const MOST_KEYS: usize = 1_000_000;
-/// How often a list begins anew because its revision was compacted.
+/// How often a list starts again because its revision was compacted.
 const RESTARTS: u32 = 3;
 
 /// An operation under way.
@@ -120,7 +120,7 @@ impl Job {
         }
     }
 
-    /// The revision of a list was compacted between two pages: the list begins anew.
+    /// The revision of a list was compacted between two pages: the list starts again.
     pub fn compacted(&mut self, keys: &Keys) -> Next {
         let (Stage::Page(pages), Operation::List { realm }) = (&mut self.stage, &self.operation)
         else {

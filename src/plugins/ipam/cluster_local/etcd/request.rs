@@ -43,7 +43,7 @@ impl Request {
         Request { is_read: true, ..Request::txn(&txn) }
     }
 
-    /// Makes a lease of so many seconds. A lease that nothing is attached to harms nobody, so that
+    /// Makes a lease of so many seconds. A lease that nothing is attached to does no harm, so that
     /// the request may be repeated.
     pub fn grant(seconds: u64) -> Request {
         let grant = Grant { ttl: Number(seconds), id: Number(0) };

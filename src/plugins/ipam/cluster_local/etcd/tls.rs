@@ -1,4 +1,4 @@
-//! TLS to the members: whom we trust, who we are, and what a failure means in words.
+//! TLS to the members: the trusted CAs, the client certificate, and failures in words.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

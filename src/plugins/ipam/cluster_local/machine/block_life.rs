@@ -248,7 +248,7 @@ impl Machine {
     }
 }
 
-/// An intent without a key is dropped: the ADD that waits chooses anew.
+/// An intent without a key is dropped: the ADD that waits chooses again.
 fn due_claiming(key: Key, settles: bool) -> Due {
     match key {
         Key::Unsent => Due::Claim,

@@ -1,5 +1,5 @@
 //! A node that was reclaimed while it was gone: its old blocks are others'. It allocates nothing from
-//! them, and registers anew once no lease of them is left.
+//! them, and registers again once no lease of them is left.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ pub struct WriteId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// What a machine is told once.
+/// The facts that a machine gets at its start.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The node's name.
@@ -182,7 +182,7 @@ pub enum Line {
     ConflictEnded(Block),
     /// The node was reclaimed.
     Fenced,
-    /// The node registered anew.
+    /// The node registered again.
     Registered(u64),
     /// Another machine has the node's name.
     NameTaken,

@@ -126,7 +126,7 @@ impl Machine {
         self.realms.entry(realm.clone()).or_default().recheck = Some(recheck);
     }
 
-    /// A write compared other than the ground that this node stands on: it is met anew.
+    /// A write compared other than the ground that this node stands on: it is met again.
     pub(super) fn is_other_ground(&self, node: &NodeState) -> bool {
         let revision = node.record.as_ref().map_or(0, |record| record.revision);
         revision != self.relation.node_revision || node.epoch != self.relation.epoch

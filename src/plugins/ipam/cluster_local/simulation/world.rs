@@ -46,7 +46,7 @@ pub struct World {
     last: u64,
     /// The attachments, by their address: node and boot.
     pub held: BTreeMap<IpAddr, usize>,
-    /// Blocks whose claim a restore lost while the node could not be told in time.
+    /// Blocks whose claim a restore lost while the node could not be notified in time.
     pub forgiven: Vec<Block>,
     /// How many in a hundred requests meet a fault.
     pub faults: u64,
@@ -312,7 +312,7 @@ impl World {
         self.push(delay, Coming::Outcome(node, generation, id, outcome));
     }
 
-    /// The model keeps no history: a watch from an earlier revision is told that it was compacted.
+    /// The model keeps no history: a watch from an earlier revision ends as compacted.
     fn watch(&mut self, node: usize, generation: u64, (id, from): (OperationId, u64)) {
         if !self.is_running(node, generation) {
             return;
