@@ -60,6 +60,14 @@ impl Node {
         self.wait_until(|node| node.lab.path(SOCKET).exists());
     }
 
+    /// A line of the daemon's /proc/PID/status.
+    pub fn daemon_status(&self, name: &str) -> String {
+        let path = format!("/proc/{}/status", self.daemon.as_ref().unwrap().id());
+        let text = std::fs::read_to_string(path).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim_start_matches(':').trim().to_owned()
+    }
+
     /// Kills the daemon with SIGKILL, if it runs.
     pub fn kill(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {

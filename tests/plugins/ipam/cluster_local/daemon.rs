@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use nix::sys::signal::Signal;
 
+use crate::support::call::binary;
 use crate::support::etcd::Etcd;
 use crate::support::node::Node;
 
@@ -99,4 +100,44 @@ fn a_second_machine_under_a_live_name_is_refused() {
     let refused = two.try_add(WIDE, "b").err();
     assert_eq!(refused.msg, "another machine has the name of this node", "{}", two.log());
     one.add(WIDE, "c");
+}
+
+#[test]
+fn the_daemon_keeps_no_capability_and_few_system_calls() {
+    let Some(etcd) = etcd() else { return };
+    let one = Node::join(&etcd, 1);
+    one.add(WIDE, "a");
+    let none = "0000000000000000";
+    let sets = ["CapEff", "CapPrm", "CapBnd"].map(|set| one.daemon_status(set));
+    assert_eq!(sets, [none; 3]);
+    assert_eq!(one.daemon_status("Seccomp"), "2", "a filter of system calls");
+    assert_eq!(one.daemon_status("NoNewPrivs"), "1");
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_with_its_place() {
+    let Some(etcd) = etcd() else { return };
+    let node = Node::named(&etcd, 1, "n1");
+    let good = r#"{"cluster":"c","etcd":{"endpoints":["http://127.0.0.1"]}}"#;
+    for (text, mode, said) in [
+        (good, "644", "mode 0644 of user 0, expected 0600 or stricter of root; chown root"),
+        (
+            r#"{"cluster":"c","etcd":{"endpoints":["127.0.0.1"]}}"#,
+            "600",
+            "etcd.endpoints[0]: \"127.0.0.1\", expected http://HOST:PORT",
+        ),
+        (
+            r#"{"cluster":"c","etcd":{"endpoints":["https://127.0.0.1"]}}"#,
+            "600",
+            "etcd.ca: missing, expected the path of a file",
+        ),
+        (r#"{"cluster":"c","etcd":{"endpoints":"#, "600", "/run/conf"),
+    ] {
+        let daemon = node.lab.host.sh(&format!(
+            "echo '{text}' >/run/conf; chmod {mode} /run/conf
+             {} ipam daemon --config /run/conf 2>&1 && exit 9; echo status $?",
+            binary().display()
+        ));
+        assert!(daemon.contains(said) && daemon.ends_with("status 1\n"), "{text}: {daemon}");
+    }
 }
