@@ -70,13 +70,14 @@ fn findings_of_unreadable_facts_keep_the_others() {
     assert_eq!(samples.get(alive), Some(&1.0), "{samples:#?}");
 }
 
-/// The container has no IPv6, whose kernel sends on its own.
+/// The kernel sends on its own for IPv6, and reports the group 224.0.0.106 for a bridge that snoops.
 #[test]
 fn a_scrape_with_findings_sends_no_packet() {
     let site = Site::with_bridge("10.178.11.0/24");
     site.lab
         .host
-        .sh("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
+        .sh("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
+            ip link add pods0 type bridge mcast_snooping 0");
     let container = site.lab.container();
     let within =
         |line: &str| site.lab.host.sh(&format!("nsenter --net={} sh -c '{line}'", container.netns));
