@@ -236,15 +236,19 @@ pub struct LinkPlace<'a> {
     pub ifname: &'a str,
 }
 
-/// Runs `work` with the link's name in the namespace of each place; None where the path has none, or
-/// it fails. One thread enters one after the other and then exits: a second one would wait for the
+/// Runs `work` with the link's name in the namespace of each place; None where the path has none or
+/// one of `except`, and where it fails. One thread enters one after the other and then exits: a second one would wait for the
 /// kernel's lock of all links.
 pub fn read_in_each<T: Send>(
     places: &[LinkPlace<'_>],
+    except: &[FileId],
     work: impl Fn(&str) -> Result<T> + Sync,
 ) -> Vec<Option<T>> {
     let one = |place: &LinkPlace<'_>| -> Result<Option<T>> {
         let Some(netns) = Netns::open_if_there(place.netns)? else { return Ok(None) };
+        if except.contains(&netns.identity()?) {
+            return Ok(None);
+        }
         enter_for_good(&netns.file, place.netns)?;
         work(place.ifname).map(Some)
     };

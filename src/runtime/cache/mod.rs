@@ -4,7 +4,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use super::directory;
 use super::parameters::Parameters;
@@ -26,6 +28,9 @@ const DRAFT: &str = ".result.";
 
 /// The longest file name.
 const NAME_MAX: usize = 255;
+
+/// From this number of files on, a second thread reads half of them.
+const MANY: usize = 64;
 
 /// A directory of results.
 #[derive(Clone, Debug)]
@@ -169,14 +174,28 @@ impl Cache {
     /// Every file of the cache, sorted by name; empty without a cache. Unreadable files are
     /// included, since they may belong to a container that is alive.
     pub fn all(&self) -> Result<Vec<Found>> {
-        self.each().map(Iterator::collect)
+        let mut files = self.files()?;
+        if files.len() < MANY {
+            return Ok(files.into_iter().map(found).collect());
+        }
+        let second = files.split_off(files.len() / 2);
+        Ok(thread::scope(|scope| {
+            let second = scope.spawn(|| second.into_iter().map(found).collect::<Vec<_>>());
+            let mut all: Vec<Found> = files.into_iter().map(found).collect();
+            all.extend(second.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            all
+        }))
     }
 
     /// As [`Cache::all`]; each file is read when the iterator comes to it.
     pub fn each(&self) -> Result<impl ExactSizeIterator<Item = Found>> {
+        Ok(self.files()?.into_iter().map(found))
+    }
+
+    fn files(&self) -> Result<Vec<PathBuf>> {
         let dir = self.results();
         let names = directory::names(&dir, |_| true).map_err(Error::at_path("open", &dir))?;
-        Ok(names.into_iter().map(move |name| found(dir.join(name))))
+        Ok(names.into_iter().map(|name| dir.join(name)).collect())
     }
 
     /// Every attachment to the network. Files that do not name their attachment are skipped.

@@ -1,17 +1,21 @@
 //! The facts that several examinations need, each read once.
 
+use std::collections::HashMap;
+use std::iter;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::thread;
 
 use super::attachment::{self, Attachment};
 use super::finding::{Fault, Finding, Findings, Object, text_of};
 use super::lists::Lists;
-use super::others;
+use super::others::Beside;
 use super::request::Request;
 use crate::commands::ipam::networks::{Host, Leased};
 use crate::error::Result;
 use crate::family::Family;
 use crate::net::netlink::{Address, FoundRoute, Link, Netlink};
-use crate::net::netns;
+use crate::net::netns::{self, FileId};
 use crate::net::nft::Nft;
 use crate::plugin::leases::Holdings;
 use crate::runtime::directory;
@@ -43,7 +47,7 @@ impl Network {
     pub fn kinds(&self) -> impl Iterator<Item = &str> {
         self.list.plugins.iter().flat_map(|plugin| {
             let ipam = plugin.value.get("ipam").and_then(|ipam| ipam.get("type")?.as_str());
-            std::iter::once(plugin.kind.as_str()).chain(ipam)
+            iter::once(plugin.kind.as_str()).chain(ipam)
         })
     }
 }
@@ -64,6 +68,10 @@ pub struct Node<'a> {
     pub netlink: Netlink,
     /// Its links.
     pub links: Vec<Link>,
+    /// Where a link is among them, by its index.
+    places: HashMap<u32, usize>,
+    /// The same by each of its names.
+    named: HashMap<String, usize>,
     /// The addresses of all links.
     pub addresses: Vec<Address>,
     /// The routes of all tables but `local`.
@@ -84,18 +92,37 @@ impl<'a> Node<'a> {
     /// Reads the facts. Those that cannot be read are findings; without netlink there is nothing to
     /// examine.
     pub fn read(request: &'a Request<'a>, findings: &mut Findings) -> Result<Node<'a>> {
-        let netlink = Netlink::open()?;
         let mut reader = Reader(findings);
-        let Attached { asked, others } = attachments(request, &mut reader)?;
+        let mut lists = Lists::new(request);
+        let host = netns::of_host()?;
+        let Attached { asked, beside } = attachments(request, &mut reader, &mut lists, &host)?;
+        let (node, inside) = thread::scope(|scope| {
+            let inside = scope.spawn(|| beside.look_inside(&host)); // the longest part
+            let node = Node::of_host(request, asked, &mut reader);
+            (node, inside.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        });
+        Ok(Node { others: beside.attachments(inside, &mut lists), ..node? })
+    }
+
+    /// The facts of the host.
+    fn of_host(
+        request: &'a Request<'a>,
+        attachments: Vec<Attachment>,
+        reader: &mut Reader<'_>,
+    ) -> Result<Node<'a>> {
+        let netlink = Netlink::open()?;
+        let links = reader.keep(netlink.links());
         Ok(Node {
-            links: reader.keep(netlink.links()),
+            places: links.iter().enumerate().map(|(at, link)| (link.index, at)).collect(),
+            named: named(&links),
+            links,
             addresses: reader.keep(netlink.all_addresses()),
             routes: reader.keep(netlink.routes()),
             nft: reader.keep(Nft::open_if_there()),
             networks: reader.keep(networks(request)),
-            leases: leases(request, &mut reader),
-            attachments: asked,
-            others,
+            leases: leases(request, reader),
+            attachments,
+            others: vec![],
             request,
             netlink,
         })
@@ -103,14 +130,12 @@ impl<'a> Node<'a> {
 
     /// The host's link with this index.
     pub fn link(&self, index: u32) -> Option<&Link> {
-        self.links.iter().find(|link| link.index == index)
+        self.links.get(*self.places.get(&index)?)
     }
 
     /// The host's link with this name, which may be an alternative one.
     pub fn link_named(&self, name: &str) -> Option<&Link> {
-        let is_it =
-            |link: &&Link| link.name == name || link.alternative_names.iter().any(|n| n == name);
-        self.links.iter().find(is_it)
+        self.links.get(*self.named.get(name)?)
     }
 
     /// The link of the host's default route of the family; None without one, or with several links.
@@ -126,6 +151,15 @@ impl<'a> Node<'a> {
         let with = self.networks.iter().filter(|network| network.has(kind));
         with.map(|network| network.list.name.as_str()).collect()
     }
+}
+
+/// Where the link with a name is, for all names of all links.
+fn named(links: &[Link]) -> HashMap<String, usize> {
+    let names_of = |(at, link): (usize, &Link)| {
+        let names = iter::once(&link.name).chain(&link.alternative_names);
+        names.map(|name| (name.clone(), at)).collect::<Vec<_>>()
+    };
+    links.iter().enumerate().flat_map(names_of).collect()
 }
 
 /// Keeps what can be read; an error is a finding about the node.
@@ -166,22 +200,25 @@ fn leases(request: &Request<'_>, reader: &mut Reader<'_>) -> Vec<Leases> {
     leased.into_iter().map(read).collect()
 }
 
-/// The attachments that were asked for, and those beside them.
+/// The attachments that were asked for, and the records beside them.
 struct Attached {
     asked: Vec<Attachment>,
-    others: Vec<Attachment>,
+    beside: Beside,
 }
 
 /// The attachments. A name that stands for several containers is an error.
-fn attachments(request: &Request<'_>, reader: &mut Reader<'_>) -> Result<Attached> {
+fn attachments(
+    request: &Request<'_>,
+    reader: &mut Reader<'_>,
+    lists: &mut Lists<'_>,
+    host: &[FileId],
+) -> Result<Attached> {
     let recorded = attachment::recorded(request);
     let recorded = if request.subject.is_empty() { reader.keep(recorded) } else { recorded? };
     let (asked, rest) = recorded;
-    let host = netns::of_host()?;
-    let mut lists = Lists::new(request);
     let mut asked: Vec<Attachment> =
-        asked.into_iter().map(|recorded| Attachment::of(recorded, &mut lists)).collect();
-    asked.iter_mut().for_each(|attachment| reader.keep(attachment.look_inside(&host)));
-    let others = others::beside(&asked, rest, &mut lists, &host);
-    Ok(Attached { asked, others })
+        asked.into_iter().map(|recorded| Attachment::of(recorded, lists)).collect();
+    asked.iter_mut().for_each(|attachment| reader.keep(attachment.look_inside(host)));
+    let beside = Beside::of(&asked, rest, lists);
+    Ok(Attached { asked, beside })
 }

@@ -8,22 +8,31 @@ use crate::net::netlink::Netlink;
 use crate::net::netns::{self, FileId, LinkPlace};
 use crate::runtime::find::Recorded;
 
-/// The attachments of the other records that are on a network or a bridge of those that were asked
-/// for. What cannot be read of them is left out: the question is not about them.
-pub fn beside(
-    asked: &[Attachment],
-    rest: Vec<Recorded>,
-    lists: &mut Lists<'_>,
-    host: &[FileId],
-) -> Vec<Attachment> {
-    let rest = rest.into_iter().filter(|recorded| is_beside(asked, recorded, lists));
-    let mut beside: Vec<Recorded> = rest.collect();
-    let in_host = |netns: &str| netns::file_id(netns).is_some_and(|found| host.contains(&found));
-    beside.retain(|recorded| !in_host(&recorded.at.netns));
-    let places: Vec<LinkPlace<'_>> = beside.iter().map(place).collect();
-    let inside = netns::read_in_each(&places, read);
-    let of = |(recorded, inside)| Attachment { inside, ..Attachment::of(recorded, lists) };
-    beside.into_iter().zip(inside).map(of).collect()
+/// The other records of attachments that are on a network or a bridge of those that were asked for.
+pub struct Beside(Vec<Recorded>);
+
+impl Beside {
+    /// Selects them among the records that were not asked for.
+    pub fn of(asked: &[Attachment], rest: Vec<Recorded>, lists: &mut Lists<'_>) -> Beside {
+        Beside(rest.into_iter().filter(|recorded| is_beside(asked, recorded, lists)).collect())
+    }
+
+    /// What is inside of each one's namespace; None if that is the host's, or cannot be read: the
+    /// question is not about them.
+    pub fn look_inside(&self, host: &[FileId]) -> Vec<Option<Inside>> {
+        let places: Vec<LinkPlace<'_>> = self.0.iter().map(place).collect();
+        netns::read_in_each(&places, host, read)
+    }
+
+    /// The attachments, with what is inside of each.
+    pub fn attachments(
+        self,
+        inside: Vec<Option<Inside>>,
+        lists: &mut Lists<'_>,
+    ) -> Vec<Attachment> {
+        let of = |(recorded, inside)| Attachment { inside, ..Attachment::of(recorded, lists) };
+        self.0.into_iter().zip(inside).map(of).collect()
+    }
 }
 
 fn place(recorded: &Recorded) -> LinkPlace<'_> {
