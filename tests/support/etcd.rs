@@ -6,12 +6,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use cni_multi::net::netns::Netns;
 use cni_multi::plugins::ipam::cluster_local::engine::{Operation, OperationId, Outcome};
+use cni_multi::plugins::ipam::cluster_local::etcd::blocking::turn;
 use cni_multi::plugins::ipam::cluster_local::etcd::client::{Client, Event, Store};
 use cni_multi::plugins::ipam::cluster_local::etcd::endpoint::Endpoint;
 use cni_multi::plugins::ipam::cluster_local::etcd::tls::{Files, Tls};
 use cni_multi::sys::clock::since_boot;
 use cni_multi::sys::random::Random;
-use nix::poll::{PollFd, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -287,23 +287,6 @@ impl Driver {
 
     /// One turn of the loop, which waits no longer than this.
     pub fn turn(&mut self, longest: Duration) {
-        let now = since_boot();
-        let timer = self.client.next_timer().map_or(longest, |at| at.saturating_sub(now));
-        let wait = timer.min(longest) + Duration::from_millis(1);
-        let ready: Vec<_> = {
-            let watched = self.client.descriptors();
-            let mut fds: Vec<_> =
-                watched.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags)).collect();
-            poll(&mut fds, PollTimeout::try_from(wait).unwrap()).unwrap();
-            let found = fds.iter().map(|fd| fd.any().unwrap());
-            watched
-                .iter()
-                .zip(found)
-                .filter(|(_, found)| *found)
-                .map(|((source, ..), _)| *source)
-                .collect()
-        };
-        ready.into_iter().for_each(|source| self.client.ready(source, since_boot()));
-        self.client.timer(since_boot());
+        turn(&mut self.client, longest).unwrap();
     }
 }

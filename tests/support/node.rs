@@ -39,16 +39,40 @@ impl Node {
 
     /// The same with another name, and no daemon yet.
     pub fn named(etcd: &Etcd, number: u8, name: &str) -> Node {
+        let node = Node::alone(etcd, number);
+        node.configure(name);
+        node
+    }
+
+    /// A machine beside etcd that is no part of a cluster.
+    pub fn alone(etcd: &Etcd, number: u8) -> Node {
         let lab = Lab::new(Peer::Ours);
         connect(etcd, &lab, number);
-        let conf = json!({"cluster": "test", "node": name, "settle": 0,
-            "etcd": {"endpoints": ["http://10.78.0.254:2379"]}});
-        lab.host.sh(&format!(
-            "mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi /run/cni-multi
-             echo '{conf}' >/etc/cni-multi/ipam.json && chmod 600 /etc/cni-multi/ipam.json"
-        ));
+        lab.host.sh("mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi /run/cni-multi");
         let container = lab.container();
         Node { lab, container, daemon: None }
+    }
+
+    /// Makes the machine a part of the cluster, under a name.
+    pub fn configure(&self, name: &str) {
+        let conf = json!({"cluster": "test", "node": name, "settle": 0,
+            "etcd": {"endpoints": ["http://10.78.0.254:2379"]}});
+        self.lab.host.sh(&format!(
+            "echo '{conf}' >/etc/cni-multi/ipam.json && chmod 600 /etc/cni-multi/ipam.json"
+        ));
+    }
+
+    /// Runs `cni-multi ipam LINE`.
+    pub fn ipam(&self, line: &str) -> Outcome {
+        let mut command = self.lab.host.command(binary().to_str().unwrap());
+        command.arg("ipam").args(line.split(' '));
+        Outcome::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Runs the commands of a page.
+    pub fn run_commands(&self, commands: &str) -> String {
+        let commands = commands.replace("cni-multi ", &format!("{} ", binary().display()));
+        self.lab.host.sh(&format!("set -e\n{commands}"))
     }
 
     /// Starts the daemon.
@@ -107,6 +131,14 @@ impl Node {
     /// DEL.
     pub fn del(&self, subnet: &str, id: &str) {
         self.lab.attach(&self.container, &conf(subnet)).id(id).del();
+    }
+
+    /// CHECK of an attachment, whose result is as it was.
+    pub fn check(&self, subnet: &str, id: &str, address: &str) -> Outcome {
+        let length = subnet.split('/').nth(1).unwrap();
+        let result = json!({"cniVersion": "1.1.0",
+            "ips": [{"address": format!("{address}/{length}")}]});
+        self.lab.attach(&self.container, &conf(subnet)).id(id).check(&result)
     }
 
     /// STATUS of a network of these ranges.

@@ -2,6 +2,8 @@
 
 mod cluster;
 #[cfg(feature = "cluster")]
+mod conflicts;
+#[cfg(feature = "cluster")]
 mod daemon;
 #[cfg(feature = "cluster")]
 mod etcd;
@@ -11,8 +13,16 @@ mod etcd_access;
 mod etcd_failures;
 #[cfg(feature = "cluster")]
 mod etcd_fake;
+#[cfg(feature = "cluster")]
+mod join;
 mod operators;
+#[cfg(feature = "cluster")]
+mod pools;
 mod realm;
+#[cfg(feature = "cluster")]
+mod reclaim;
+#[cfg(feature = "cluster")]
+mod recover;
 mod sticky;
 mod usual_path;
 

@@ -65,10 +65,7 @@ pub struct Scope<'a> {
 impl Claims {
     /// Locks the claims and reads those of the other networks.
     pub fn lock(scope: &Scope<'_>) -> Result<Claims> {
-        let dir: PathBuf = scope.data_dir.join(LOCK);
-        let made = plain_file::make_private_directory(&dir);
-        made.map_err(Error::at_path("create directory", &dir))?;
-        let lock = Lock::take(&dir, scope.deadline)?;
+        let lock = lock(scope.data_dir, scope.deadline)?;
         Ok(Claims { others: others(scope)?, _lock: Some(lock) })
     }
 
@@ -116,6 +113,14 @@ impl Claims {
         }
         Ok(false)
     }
+}
+
+/// Locks the claims of all networks of a data directory.
+pub fn lock(data_dir: &Path, deadline: Deadline) -> Result<Lock> {
+    let dir: PathBuf = data_dir.join(LOCK);
+    let made = plain_file::make_private_directory(&dir);
+    made.map_err(Error::at_path("create directory", &dir))?;
+    Lock::take(&dir, deadline)
 }
 
 /// The block of one address.
@@ -179,11 +184,9 @@ impl Other {
 
 /// A block that this machine has claimed now. Without a store of a cluster there is no revision.
 pub fn claimed(block: Block) -> Held {
-    let mut random = Random::new();
-    let token = u128::from(random.number()) << 64 | u128::from(random.number());
     Held {
         block,
-        token: Token(token),
+        token: Token::random(&mut Random::new()),
         mod_revision: 0,
         state: State::Active,
         since: now(),

@@ -3,11 +3,11 @@
 //!
 //! | of the design | operations |
 //! |---|---|
-//! | list | [`Operation::List`], [`Operation::ReadBlock`], [`Operation::ReadNode`] |
+//! | list | [`Operation::List`], [`Operation::ReadBlock`], [`Operation::ReadNode`], [`Operation::Survey`] |
 //! | claim | [`Operation::Claim`], [`Operation::Replace`] |
 //! | release | [`Operation::Release`], [`Operation::Hold`] |
 //! | heartbeat | [`Operation::Register`], [`Operation::Heartbeat`], [`Operation::Fence`] |
-//! | changes | [`Operation::Want`], [`Operation::NoteConflict`], [`Operation::NotePool`], and [`Change`] |
+//! | changes | [`Operation::Want`], [`Operation::NoteConflict`], [`Operation::NotePool`], their ends, and [`Change`] |
 //!
 //! Each operation is one atomic step of the store, except for [`Operation::Heartbeat`]. A store that
 //! compares a version of one object at a time can be an engine as well, if it serializes the claims
@@ -16,6 +16,7 @@
 //! Reads are linearizable. An engine repeats no write whose outcome is unknown, and never guesses
 //! an outcome.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::block::Block;
 use super::pool::Span;
+use crate::sys::random::Random;
 
 /// The longest name of a node or a realm: that of a host.
 const LONGEST_NAME: usize = 253;
@@ -85,6 +87,13 @@ impl From<Name> for String {
 /// The random number of one claim, which tells a node's own claim from any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u128);
+
+impl Token {
+    /// A fresh one.
+    pub fn random(random: &mut Random) -> Token {
+        Token(u128::from(random.number()) << 64 | u128::from(random.number()))
+    }
+}
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -376,6 +385,15 @@ pub enum Operation {
         /// The note; None deletes it.
         note: Option<ConflictNote>,
     },
+    /// Deletes the note of a conflict if it is as given. Answer: [`Answer::Written`].
+    EndConflict {
+        /// The realm.
+        realm: Name,
+        /// The block.
+        block: Block,
+        /// The note as it was read.
+        note: ConflictNote,
+    },
     /// Notes a pool under a hash of it, unless there is a note. Answer: [`Answer::Written`], or
     /// [`Outcome::Lost`] if there is one.
     NotePool {
@@ -386,6 +404,17 @@ pub enum Operation {
         /// The note.
         note: PoolNote,
     },
+    /// Deletes the note of a pool if it is as given. Answer: [`Answer::Written`].
+    DropPool {
+        /// The realm.
+        realm: Name,
+        /// The hash.
+        hash: String,
+        /// The note as it was read.
+        note: PoolNote,
+    },
+    /// Reads every key of the cluster at one revision. Answer: [`Answer::Cluster`].
+    Survey,
     /// Watches the blocks and wants of a realm from a revision on. It has no outcome while it lasts;
     /// its events are [`Change`]s.
     Watch {
@@ -399,8 +428,8 @@ pub enum Operation {
 impl Operation {
     /// Whether it can change the store, so that an outcome can be unknown.
     pub fn writes(&self) -> bool {
-        use Operation::{List, ReadBlock, ReadNode, Watch};
-        !matches!(self, ReadNode { .. } | List { .. } | ReadBlock { .. } | Watch { .. })
+        use Operation::{List, ReadBlock, ReadNode, Survey, Watch};
+        !matches!(self, ReadNode { .. } | List { .. } | ReadBlock { .. } | Survey | Watch { .. })
     }
 }
 
@@ -424,6 +453,30 @@ pub struct RealmState {
     pub wants: Vec<(Name, Want)>,
     /// The conflict notes.
     pub notes: Vec<(Block, ConflictNote)>,
+    /// The notes of pools, by their hashes.
+    pub pools: Vec<(String, PoolNote)>,
+}
+
+/// The keys of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// The record; None if there is none, or none that can be read.
+    pub record: Option<Versioned<NodeRecord>>,
+    /// The boot id of its sign of life, if it has one.
+    pub alive: Option<String>,
+}
+
+/// Every key of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterState {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The nodes.
+    pub nodes: BTreeMap<Name, Member>,
+    /// The realms.
+    pub realms: BTreeMap<Name, RealmState>,
+    /// The keys of other forms, or whose values cannot be read.
+    pub unreadable: Vec<String>,
 }
 
 /// What an operation that was done returns.
@@ -435,6 +488,8 @@ pub enum Answer {
     Node(NodeState),
     /// The keys of a realm.
     Realm(RealmState),
+    /// The keys of the cluster.
+    Cluster(Box<ClusterState>),
     /// The lease of a sign of life.
     Lease(LeaseId),
 }
@@ -563,6 +618,7 @@ mod tests {
         assert!(!Operation::List { realm: realm.clone() }.writes());
         assert!(!Operation::ReadBlock { realm: realm.clone(), block }.writes());
         assert!(!Operation::Watch { realm: realm.clone(), from: 1 }.writes());
+        assert!(!Operation::Survey.writes());
         assert!(Operation::NoteConflict { realm, block, note: None }.writes());
     }
 }

@@ -105,6 +105,9 @@ pub struct Blocks {
     /// boot nothing is allocated before it did so again: the node may have been off for long.
     #[serde(default)]
     pub confirmed: String,
+    /// A node that has other pools for this network, as the daemon last saw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub differs: Option<Name>,
     /// The blocks, each once.
     pub blocks: Vec<Held>,
 }
@@ -131,7 +134,7 @@ pub fn path(network: &Path) -> PathBuf {
 impl Blocks {
     /// A network without blocks.
     pub fn new(realm: Name, pools: Vec<Pool>, spare: u32) -> Blocks {
-        Blocks { realm, pools, spare, confirmed: String::new(), blocks: vec![] }
+        Blocks { realm, pools, spare, confirmed: String::new(), differs: None, blocks: vec![] }
     }
 
     /// The blocks from which addresses may be allocated.

@@ -12,6 +12,7 @@ pub mod block;
 mod claims;
 mod client;
 mod conf;
+mod contested;
 #[cfg(feature = "cluster")]
 mod daemon;
 pub mod engine;

@@ -5,7 +5,7 @@ use super::claims::Scope;
 use super::conf::{self, Conf};
 use super::leases::Leases;
 use super::need::Wish;
-use super::{node, prune, status};
+use super::{contested, node, prune, status};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns, IpConfig};
 use crate::error::{Code, Error, Result};
@@ -36,7 +36,9 @@ impl Plugin for ClusterLocal {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let held = check::held(&conf::place(cx), &at.key, Self::NAME)?;
+        let place = conf::place(cx);
+        let held = check::held(&place, &at.key, Self::NAME)?;
+        contested::refuse(place.dir(), &held)?;
         check::verify(&cx.config.prev_result()?.unwrap_or_default(), &conf.sets, &held)
     }
 

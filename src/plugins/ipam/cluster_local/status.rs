@@ -22,6 +22,12 @@ pub fn of(place: &Place, conf: &Conf, scope: &Scope<'_>) -> Result<()> {
     place.require_usable()?;
     let own = Blocks::read(place.dir())?;
     let full = full_sets(place, conf, own.as_ref())?;
+    if let Some(node) = own.as_ref().and_then(|own| own.differs.as_ref()) {
+        warn(format_args!(
+            "cluster-local: node {:?} has other ranges or another block size for this network",
+            node.as_str()
+        ));
+    }
     if node::is_of_cluster() {
         return if full.is_empty() { Ok(()) } else { ask_daemon(scope.deadline) };
     }

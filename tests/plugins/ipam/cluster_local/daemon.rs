@@ -8,23 +8,25 @@ use crate::support::call::binary;
 use crate::support::etcd::Etcd;
 use crate::support::node::Node;
 
+/// The options of an etcd for machines in other namespaces.
+pub const REACHABLE: [&str; 4] = [
+    "--listen-client-urls",
+    "http://0.0.0.0:2379",
+    "--advertise-client-urls",
+    "http://127.0.0.1:2379",
+];
+
 /// etcd for machines in other namespaces.
-fn etcd() -> Option<Etcd> {
-    let all = [
-        "--listen-client-urls",
-        "http://0.0.0.0:2379",
-        "--advertise-client-urls",
-        "http://127.0.0.1:2379",
-    ];
-    Etcd::one_with(&all)
+pub fn etcd() -> Option<Etcd> {
+    Etcd::one_with(&REACHABLE)
 }
 
 /// Fourteen addresses, of which one is the gateway's.
-const SMALL: &str = "10.1.0.0/28";
+pub const SMALL: &str = "10.1.0.0/28";
 /// 253 addresses in blocks of four.
-const WIDE: &str = "10.1.0.0/24";
+pub const WIDE: &str = "10.1.0.0/24";
 
-fn add_all(node: &Node, subnet: &str, ids: &[&str]) -> BTreeSet<String> {
+pub fn add_all(node: &Node, subnet: &str, ids: &[&str]) -> BTreeSet<String> {
     ids.iter().map(|id| node.add(subnet, id)).collect()
 }
 

@@ -268,3 +268,32 @@ fn with_users_the_gateway_wants_no_common_name() {
         assert!(named.contains("accepts only client certificates without a CommonName"), "{named}");
     });
 }
+
+/// The operators' commands ask with the node's own configuration.
+#[test]
+fn commands_refuse_members_of_another_ca() {
+    let Some(mut etcd) = Certificates::lab() else { return };
+    start_secure(&mut etcd, "server");
+    let path = |name: &str| etcd.scratch.join(name).display().to_string();
+    let conf = |ca: &str| {
+        serde_json::json!({"cluster": "test", "node": "n1", "etcd": {"endpoints": [SECURE],
+            "ca": path(ca), "cert": path("client.crt"), "key": path("client.key")}})
+    };
+    let run = |ca: &str, line: &str| {
+        let program = crate::support::call::binary().display().to_string();
+        etcd.lab.host.sh(&format!(
+            "umask 077; echo '{}' >/run/ipam.json
+             {program} ipam {line} --config /run/ipam.json 2>&1; echo status $?",
+            conf(ca)
+        ))
+    };
+    for line in ["reclaim n2", "recover"] {
+        let refused = run("other.crt", line);
+        assert!(refused.contains("is not signed by a CA in"), "{line}: {refused}");
+        assert!(refused.ends_with("status 1\n"), "{line}: {refused}");
+    }
+    let listed = run("other.crt", "conflicts");
+    assert!(listed.contains("is not signed by a CA in"), "{listed}");
+    let served = run("ca.crt", "recover");
+    assert!(served.starts_with("epoch 0 is now 1: 0 nodes"), "{served}");
+}

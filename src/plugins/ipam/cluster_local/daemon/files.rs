@@ -103,6 +103,7 @@ fn apply(blocks: &mut Blocks, mark: Mark) {
         }
         Mark::Forget(block) => blocks.blocks.retain(|held| held.block != block),
         Mark::Confirm(boot) => blocks.confirmed = boot,
+        Mark::Differs(node) => blocks.differs = node,
     }
 }
 

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::engine::Epoch;
+use super::super::engine::{Epoch, Name};
 use super::super::etcd::settings::Settings;
-use super::super::held::Token;
+use super::super::held::{Blocks, Token};
 use super::super::machine::{NodeFile, Setup};
-use crate::error::Result;
+use super::super::wire::DAEMON;
+use crate::error::{Code, Error, Result};
+use crate::plain_file;
 use crate::service::journal;
 use crate::steps::allocation::files::boot::boot_id;
 use crate::sys::random::Random;
@@ -17,7 +19,7 @@ use crate::sys::random::Random;
 /// The directory of the record. No network's name begins with a dot.
 const DIRECTORY: &str = ".node";
 /// The record's name.
-const NAME: &str = "node";
+const RECORD: &str = "node";
 
 /// The daemon's journal.
 pub type Journal = journal::Journal<Node>;
@@ -39,7 +41,7 @@ impl journal::Record for Node {
     const SURVIVES_POWER_LOSS: bool = true;
 
     fn name(&self) -> String {
-        NAME.to_owned()
+        RECORD.to_owned()
     }
 }
 
@@ -58,19 +60,50 @@ pub fn directory(data_dir: &Path) -> PathBuf {
 
 /// Reads the record; a machine without one gets it.
 pub fn of_this_machine(journal: &Journal) -> Result<Own> {
-    let node = match journal.find(NAME)? {
+    let node = match journal.find(RECORD)? {
         Some(node) => node,
         None => created(journal)?,
     };
-    let file = NodeFile { incarnation: node.incarnation, epoch: node.epoch };
-    Ok(Own { uid: node.uid, file })
+    Ok(own(node))
 }
 
 fn created(journal: &Journal) -> Result<Node> {
-    let mut random = Random::new();
-    let uid = u128::from(random.number()) << 64 | u128::from(random.number());
-    let node = Node { uid: Token(uid), incarnation: 0, epoch: None };
+    let node = Node { uid: Token::random(&mut Random::new()), incarnation: 0, epoch: None };
     journal.write(&node).map(|()| node)
+}
+
+/// Reads the record while no daemon runs; None if there is none.
+pub fn left_behind(data_dir: &Path) -> Result<Option<Own>> {
+    let Some(journal) = Journal::left_behind(&DAEMON, &directory(data_dir))? else {
+        return Ok(None);
+    };
+    Ok(journal.find(RECORD)?.map(own))
+}
+
+/// The last epoch that the daemon of this machine has seen; it may run. 0 without one.
+pub fn epoch_seen(data_dir: &Path) -> Epoch {
+    let path = directory(data_dir).join(format!("{RECORD}.json"));
+    let text = plain_file::read(&path, <Node as journal::Record>::LIMIT).unwrap_or_default();
+    let node = serde_json::from_slice::<Node>(&text).ok();
+    node.and_then(|node| node.epoch).unwrap_or_default()
+}
+
+fn own(node: Node) -> Own {
+    let file = NodeFile { incarnation: node.incarnation, epoch: node.epoch };
+    Own { uid: node.uid, file }
+}
+
+/// Fails if the networks have blocks that no store of a cluster knows of.
+pub fn require_joined(own: &Own, networks: &[(Name, Blocks)]) -> Result<()> {
+    let alone = networks.iter().find(|(_, blocks)| blocks.active().next().is_some());
+    let Some((network, _)) = alone.filter(|_| own.file.epoch.is_none()) else { return Ok(()) };
+    let msg = format!(
+        "network {:?} has blocks of the time before this machine was part of a cluster",
+        network.as_str()
+    );
+    Err(Error::new(Code::CONFLICT, msg).with_details(
+        "run `cni-multi ipam join` once, which claims them in the cluster; then start the daemon",
+    ))
 }
 
 /// Writes what has changed.

@@ -10,16 +10,12 @@ use nix::poll::PollFlags;
 
 use super::super::engine::{Name, Operation, OperationId, Outcome};
 use super::super::etcd::client::{self, Client, Inspection, Source};
+use super::super::etcd::event::CONTROL_PLANE;
 use super::super::etcd::settings::Settings;
 use super::super::machine::Event;
 use crate::error::Result;
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
-
-/// Why nothing is sent to a control plane's etcd.
-const CONTROL_PLANE: &str = "this etcd has the objects of a Kubernetes control plane, and the user \
-    can read them: use an etcd of its own, or a role for the prefix /cni-multi/ alone, or set \
-    etcd.acceptControlPlane";
 
 /// What is known of the store.
 enum Gate {

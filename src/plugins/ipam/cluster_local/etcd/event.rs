@@ -29,6 +29,11 @@ pub enum Event {
     Inspected(Inspection),
 }
 
+/// Why the etcd of a control plane is not used.
+pub const CONTROL_PLANE: &str = "this etcd has the objects of a Kubernetes control plane, and the user \
+    can read them: use an etcd of its own, or a role for the prefix /cni-multi/ alone, or set \
+    etcd.acceptControlPlane";
+
 /// What an inspection of the store found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inspection {

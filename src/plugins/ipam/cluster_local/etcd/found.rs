@@ -3,8 +3,10 @@
 use serde::de::DeserializeOwned;
 
 use super::super::block::Block;
-use super::super::engine::{Found, Name, NodeRecord, NodeState, RealmState, Rival, Versioned};
-use super::keys::{Keys, Part};
+use super::super::engine::{
+    ClusterState, Found, Name, NodeRecord, NodeState, RealmState, Rival, Versioned,
+};
+use super::keys::{Keys, Of, Part};
 use super::reply::KeyValue;
 
 /// A key whose value only we write, and which has another.
@@ -17,17 +19,53 @@ pub fn block(keys: &Keys, realm: &Name, kv: &KeyValue) -> Option<Found> {
     Some(Found { block, claimed, revision: kv.mod_revision.0 })
 }
 
-/// Adds a key to those of a realm. A want or a note that cannot be read is of no node.
-pub fn add_to_realm(state: &mut RealmState, keys: &Keys, realm: &Name, kv: &KeyValue) {
+/// Adds a key to those of a realm, and returns whether it could be read. A want or a note that
+/// cannot be read is of no node.
+pub fn add_to_realm(state: &mut RealmState, keys: &Keys, realm: &Name, kv: &KeyValue) -> bool {
     match keys.part(realm, &kv.key) {
-        Some(Part::Block(_)) => state.blocks.extend(block(keys, realm, kv)),
-        Some(Part::Want(node)) => {
-            state.wants.extend(serde_json::from_slice(&kv.value.0).ok().map(|want| (node, want)));
+        Some(Part::Block(_)) => {
+            let found = block(keys, realm, kv);
+            let is_read = found.as_ref().is_some_and(|found| found.claimed.is_some());
+            state.blocks.extend(found);
+            is_read
         }
-        Some(Part::Note(block)) => {
-            state.notes.extend(serde_json::from_slice(&kv.value.0).ok().map(|note| (block, note)));
+        Some(Part::Want(node)) => add(&mut state.wants, node, kv),
+        Some(Part::Note(block)) => add(&mut state.notes, block, kv),
+        Some(Part::Pool(hash)) => add(&mut state.pools, hash, kv),
+        None => false,
+    }
+}
+
+/// Adds a value under its name, if it can be read.
+fn add<N, T: DeserializeOwned>(all: &mut Vec<(N, T)>, name: N, kv: &KeyValue) -> bool {
+    let read = serde_json::from_slice(&kv.value.0).ok();
+    let is_read = read.is_some();
+    all.extend(read.map(|value| (name, value)));
+    is_read
+}
+
+/// Adds a key to those of the cluster. One that cannot be read is only named.
+pub fn add_to_cluster(state: &mut ClusterState, keys: &Keys, kv: &KeyValue) {
+    let is_read = match keys.of_key(&kv.key) {
+        Some(Of::Epoch) => value(kv).map(|epoch| state.epoch = epoch).is_ok(),
+        Some(Of::Node(node)) => {
+            let member = state.nodes.entry(node).or_default();
+            member.record = record_of(kv).ok();
+            member.record.is_some()
         }
-        None => (),
+        Some(Of::Alive(node)) => {
+            let boot = String::from_utf8_lossy(&kv.value.0).into_owned();
+            state.nodes.entry(node).or_default().alive = Some(boot);
+            true
+        }
+        Some(Of::Realm(realm)) => {
+            let of_realm = state.realms.entry(realm.clone()).or_default();
+            add_to_realm(of_realm, keys, &realm, kv)
+        }
+        None => false,
+    };
+    if !is_read {
+        state.unreadable.push(String::from_utf8_lossy(&kv.key.0).into_owned());
     }
 }
 
@@ -39,7 +77,9 @@ pub fn overlapping<'a>(
 ) -> RealmState {
     let (realm, block) = of;
     let mut state = RealmState::default();
-    kvs.for_each(|kv| add_to_realm(&mut state, keys, realm, kv));
+    for kv in kvs {
+        add_to_realm(&mut state, keys, realm, kv);
+    }
     state.blocks.sort_by_key(|found| found.block);
     state.notes.retain(|(noted, _)| noted.overlaps(block));
     state

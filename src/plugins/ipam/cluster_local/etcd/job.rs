@@ -1,19 +1,14 @@
 //! An operation under way: the requests that it takes, one after the other, and its outcome.
 
-use super::super::engine::{Answer, LeaseId, Name, Operation, Outcome, RealmState};
-use super::encoding::{Number, Octets};
+use super::super::engine::{Answer, LeaseId, Operation, Outcome};
+use super::encoding::Number;
 use super::found;
 use super::keys::Keys;
-use super::reply::{KeyValue, LeaseReply, Message, RangeReply, TxnReply, decode};
-use super::request::{KeyRange, Range, Request};
+use super::pages::Pages;
+pub use super::reply::{Flaw, known};
+use super::reply::{KeyValue, LeaseReply, Message, TxnReply, decode};
+use super::request::Request;
 use super::write::{self, Subject};
-
-/// The keys of one page: some 400 bytes each in the reply.
-const PAGE: u64 = 1000;
-/// The most keys of a realm, as a limit of memory. 10 000 nodes have 40 000.
-const MOST_KEYS: usize = 1_000_000;
-/// How often a list starts again because its revision was compacted.
-const RESTARTS: u32 = 3;
 
 /// An operation under way.
 #[derive(Debug)]
@@ -39,18 +34,6 @@ enum Stage {
     Page(Pages),
 }
 
-/// What is known of a list.
-#[derive(Debug, Default)]
-struct Pages {
-    state: RealmState,
-    /// The revision of the first page, at which all others are read.
-    revision: u64,
-    /// The keys that are left to read, the next range last.
-    left: Vec<KeyRange>,
-    count: usize,
-    restarts: u32,
-}
-
 /// What comes next.
 #[derive(Debug)]
 pub enum Next {
@@ -60,9 +43,6 @@ pub enum Next {
     Finished(Outcome),
 }
 
-/// Why a reply is of no use.
-pub type Flaw = String;
-
 impl Job {
     /// Begins an operation.
     pub fn new(operation: Operation, keys: &Keys) -> Job {
@@ -71,7 +51,8 @@ impl Job {
             Operation::Heartbeat { lease: None, .. } | Operation::Want { want: Some(_), .. } => {
                 Stage::Grant
             }
-            Operation::List { realm } => Stage::Page(Pages::of(keys, realm)),
+            Operation::List { realm } => Stage::Page(Pages::of_realm(keys, realm)),
+            Operation::Survey => Stage::Page(Pages::of_cluster(keys)),
             _ => Stage::Transaction { lease: 0 },
         };
         Job { operation, stage }
@@ -114,25 +95,21 @@ impl Job {
                 self.lost(keys, &reply).map(Next::Finished)
             }
             Stage::Page(pages) => {
-                let Operation::List { realm } = &self.operation else { return Err(String::new()) };
-                pages.add(keys, realm, decode(body)?)
+                let ended = pages.add(keys, decode(body)?)?;
+                Ok(ended.map_or(Next::Request, Next::Finished))
             }
         }
     }
 
     /// The revision of a list was compacted between two pages: the list starts again.
     pub fn compacted(&mut self, keys: &Keys) -> Next {
-        let (Stage::Page(pages), Operation::List { realm }) = (&mut self.stage, &self.operation)
-        else {
+        let Stage::Page(pages) = &mut self.stage else {
             return Next::Finished(Outcome::Refused { reason: "the revision is compacted".into() });
         };
-        let restarts = pages.restarts + 1;
-        if restarts > RESTARTS {
-            let reason = format!("the store was compacted {restarts} times during one list");
-            return Next::Finished(Outcome::Unreachable { reason });
+        match pages.restart(keys) {
+            Ok(()) => Next::Request,
+            Err(reason) => Next::Finished(Outcome::Unreachable { reason }),
         }
-        *pages = Pages { restarts, ..Pages::of(keys, realm) };
-        Next::Request
     }
 
     fn transaction(&self, keys: &Keys, lease: u64) -> Request {
@@ -196,58 +173,6 @@ impl Job {
     }
 }
 
-/// A number that a real reply always has.
-pub fn known(number: Number) -> Result<u64, Flaw> {
-    if number.0 == 0 { Err("the response is none of etcd's".into()) } else { Ok(number.0) }
-}
-
-impl Pages {
-    fn of(keys: &Keys, realm: &Name) -> Pages {
-        let left = [keys.conflicts(realm), keys.wants(realm), keys.blocks(realm)]
-            .map(|prefix| KeyRange::prefix(&prefix));
-        Pages { left: left.into(), ..Pages::default() }
-    }
-
-    fn next(&self) -> Range {
-        let keys = self.left.last().cloned().unwrap_or_default();
-        let revision = Number(self.revision);
-        Range { keys, limit: Number(PAGE), revision, ..Range::default() }
-    }
-
-    fn add(&mut self, keys: &Keys, realm: &Name, page: RangeReply) -> Result<Next, Flaw> {
-        let revision = known(page.header.revision)?;
-        if self.revision == 0 {
-            self.revision = revision;
-        }
-        self.count += page.kvs.len();
-        if self.count > MOST_KEYS {
-            return Err(format!("the realm {realm} has more than {MOST_KEYS} keys"));
-        }
-        for kv in &page.kvs {
-            found::add_to_realm(&mut self.state, keys, realm, kv);
-        }
-        self.advance(&page)?;
-        if !self.left.is_empty() {
-            return Ok(Next::Request);
-        }
-        let mut state = std::mem::take(&mut self.state);
-        state.blocks.sort_by_key(|found| found.block);
-        Ok(Next::Finished(Outcome::Done { revision: self.revision, answer: Answer::Realm(state) }))
-    }
-
-    /// The next page begins after the last key of this one.
-    fn advance(&mut self, page: &RangeReply) -> Result<(), Flaw> {
-        let Some(range) = self.left.last_mut().filter(|_| page.more) else {
-            self.left.pop();
-            return Ok(());
-        };
-        let last = page.kvs.last().map(|kv| &kv.key).filter(|last| **last >= range.key);
-        let last = last.ok_or("the response has a page without an end")?;
-        range.key = Octets([last.0.as_slice(), &[0]].concat());
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -281,7 +206,7 @@ mod tests {
         );
         assert!(next.contains(r#""revision":"7""#), "{next}");
         let empty = br#"{"header":{"revision":"9"}}"#;
-        for _ in 0..2 {
+        for _ in 0..3 {
             assert!(!is_finished(&job.replied(&keys, empty).unwrap()));
         }
         let last = job.replied(&keys, empty).unwrap();
@@ -296,7 +221,7 @@ mod tests {
     fn a_list_that_is_compacted_begins_anew_but_not_for_ever() {
         let (keys, mut job) = list();
         job.replied(&keys, br#"{"header":{"revision":"7"}}"#).unwrap();
-        for _ in 0..RESTARTS {
+        for _ in 0..crate::plugins::ipam::cluster_local::etcd::pages::RESTARTS {
             assert!(!is_finished(&job.compacted(&keys)));
             assert!(job.request(&keys).body.contains(r#""revision":"0""#));
         }

@@ -21,12 +21,32 @@ pub enum Part {
     Want(Name),
     /// The note of a conflict about a block.
     Note(Block),
+    /// The note of a pool with this hash.
+    Pool(String),
+}
+
+/// What a key below the cluster's prefix is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// A node's record.
+    Node(Name),
+    /// A node's sign of life.
+    Alive(Name),
+    /// The epoch.
+    Epoch,
+    /// A realm.
+    Realm(Name),
 }
 
 impl Keys {
     /// The keys of the cluster with this name.
     pub fn of(cluster: &Name) -> Keys {
         Keys { prefix: format!("/cni-multi/v1/{cluster}/") }
+    }
+
+    /// Every key of the cluster.
+    pub fn all(&self) -> KeyRange {
+        KeyRange::prefix(&self.prefix)
     }
 
     /// A node's record.
@@ -79,9 +99,14 @@ impl Keys {
         format!("{}{block}", self.conflicts(realm))
     }
 
+    /// The prefix of a realm's notes of pools.
+    pub fn pools(&self, realm: &Name) -> String {
+        format!("{}pool/", self.realm(realm))
+    }
+
     /// The note of a pool.
     pub fn pool(&self, realm: &Name, hash: &str) -> String {
-        format!("{}pool/{hash}", self.realm(realm))
+        format!("{}{hash}", self.pools(realm))
     }
 
     /// The keys of every block that overlaps a block: one range with all blocks that begin in it,
@@ -114,6 +139,20 @@ impl Keys {
             ("b", block) => block.parse().ok().map(Part::Block),
             ("x", block) => block.parse().ok().map(Part::Note),
             ("want", node) => node.parse().ok().map(Part::Want),
+            ("pool", hash) => Some(Part::Pool(hash.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// What a key of the cluster is of; None of keys of other forms.
+    pub fn of_key(&self, key: &Octets) -> Option<Of> {
+        let rest = key.text()?.strip_prefix(&self.prefix)?;
+        let parts: Vec<&str> = rest.split('/').collect();
+        match parts[..] {
+            ["meta", "epoch"] => Some(Of::Epoch),
+            ["n", node] => node.parse().ok().map(Of::Node),
+            ["n", node, "alive"] => node.parse().ok().map(Of::Alive),
+            ["r", realm, _, _] => realm.parse().ok().map(Of::Realm),
             _ => None,
         }
     }
@@ -183,6 +222,21 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_the_cluster_are_told_apart() {
+        let (keys, realm) = keys();
+        let of = |rest: &str| keys.of_key(&Octets::of(&format!("/cni-multi/v1/c/{rest}")));
+        let node: Name = "n1".parse().unwrap();
+        assert_eq!(of("n/n1"), Some(Of::Node(node.clone())));
+        assert_eq!(of("n/n1/alive"), Some(Of::Alive(node)));
+        assert_eq!(of("meta/epoch"), Some(Of::Epoch));
+        assert_eq!(of("r/default/b/4-0a580100-26"), Some(Of::Realm(realm)));
+        for other in ["", "n", "n/", "n/-", "n/n1/x", "meta", "r/default", "r/a b/b/x", "r/a/b/c/d"]
+        {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
+
+    #[test]
     fn keys_are_told_apart() {
         let (keys, realm) = keys();
         let part = |key: &str| keys.part(&realm, &Octets::of(key));
@@ -193,8 +247,9 @@ mod tests {
             part("/cni-multi/v1/c/r/default/want/n1"),
             Some(Part::Want("n1".parse().unwrap()))
         );
+        let pool = Some(Part::Pool("1".to_owned()));
+        assert_eq!(part("/cni-multi/v1/c/r/default/pool/1"), pool);
         for other in [
-            "/cni-multi/v1/c/r/default/pool/1",
             "/cni-multi/v1/c/r/other/b/4-0a580100-26",
             "/cni-multi/v1/c/r/default/b/x",
             "/cni-multi/v1/c/r/default/b/",

@@ -18,6 +18,7 @@
 //! a connection of its own; its changes are hints.
 
 pub mod backoff;
+pub mod blocking;
 pub mod client;
 pub mod connection;
 pub mod encoding;
@@ -27,6 +28,7 @@ pub mod found;
 pub mod job;
 pub mod keys;
 pub mod login;
+pub mod pages;
 pub mod reply;
 pub mod request;
 pub mod response;

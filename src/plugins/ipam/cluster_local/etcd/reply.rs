@@ -156,6 +156,14 @@ impl ErrorReply {
     }
 }
 
+/// Why a reply is of no use.
+pub type Flaw = String;
+
+/// A number that a real reply always has.
+pub fn known(number: Number) -> Result<u64, Flaw> {
+    if number.0 == 0 { Err("the response is none of etcd's".into()) } else { Ok(number.0) }
+}
+
 /// Decodes a body. serde_json refuses documents that are nested deeper than 128 levels.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     serde_json::from_slice(body).map_err(|error| format!("the response cannot be read: {error}"))

@@ -154,6 +154,7 @@ fn change(keys: &Keys, realm: &Name, event: &Event) -> Option<Change> {
             let want = serde_json::from_slice(&event.kv.value.0).ok();
             want.map(|want| Change::Wanted(node, Some(want)))
         }
+        Part::Pool(_) => None, // it warns of mistakes, and can wait for the next list
     }
 }
 

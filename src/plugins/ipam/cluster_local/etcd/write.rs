@@ -39,7 +39,10 @@ impl<'a> Subject<'a> {
             | O::Want { node, .. } => Subject { node: Some(node), block: None },
             O::ReadBlock { realm, block } => Subject { node: None, block: Some((realm, *block)) },
             O::NoteConflict { .. }
+            | O::EndConflict { .. }
             | O::NotePool { .. }
+            | O::DropPool { .. }
+            | O::Survey
             | O::Recover { .. }
             | O::List { .. }
             | O::Watch { .. } => Subject::default(),
@@ -128,6 +131,12 @@ fn fill(txn: &mut Txn, keys: &Keys, operation: &Operation, lease: u64) {
                 None => Step::delete(&keys.conflict(realm, *block)),
             });
         }
+        O::EndConflict { realm, block, note } => {
+            delete_if_same(txn, &keys.conflict(realm, *block), json(note));
+        }
+        O::DropPool { realm, hash, note } => {
+            delete_if_same(txn, &keys.pool(realm, hash), json(note));
+        }
         O::NotePool { realm, hash, note } => {
             let key = keys.pool(realm, hash);
             txn.compare.push(Compare::absent(KeyRange::one(&key)));
@@ -139,8 +148,14 @@ fn fill(txn: &mut Txn, keys: &Keys, operation: &Operation, lease: u64) {
             let keys = keys.conflicts_around(realm, *block);
             txn.success.push(Step::Range(Range { keys, ..Range::default() }));
         }
-        O::List { .. } | O::Watch { .. } => (), // no transactions
+        O::List { .. } | O::Survey | O::Watch { .. } => (), // no transactions
     }
+}
+
+/// Deletes a key whose value is this one.
+fn delete_if_same(txn: &mut Txn, key: &str, value: Octets) {
+    txn.compare.push(Compare::value(key, value));
+    txn.success.push(Step::delete(key));
 }
 
 /// The record of a node that is reclaimed.

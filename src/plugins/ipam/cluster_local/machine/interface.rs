@@ -129,6 +129,8 @@ pub enum Mark {
     Forget(Block),
     /// Sets the boot in which the network is used.
     Confirm(String),
+    /// Sets the node that has other pools for the network.
+    Differs(Option<Name>),
 }
 
 /// What is written to the disk.
@@ -192,6 +194,8 @@ pub enum Line {
     WriteFailed(String),
     /// The store refused an operation.
     Refused(String),
+    /// A network has other pools on another node.
+    PoolsDiffer(Name, Name),
 }
 
 impl fmt::Display for Line {
@@ -208,6 +212,7 @@ impl fmt::Display for Line {
             Line::NameTaken => f.write_str("another machine has the name of this node; give one of them another, or reclaim the name"),
             Line::Orphan(block) => write!(f, "block {}: its claim is on no file of this node; deleted", block.prefix()),
             Line::WriteFailed(reason) => write!(f, "{reason}; tried again"),
+            Line::PoolsDiffer(network, node) => write!(f, "network {:?}: node {:?} has other ranges or another block size; configure it alike on all nodes", network.as_str(), node.as_str()),
             Line::Refused(reason) => write!(f, "the store refused an operation: {reason}"),
         }
     }

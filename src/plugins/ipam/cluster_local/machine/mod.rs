@@ -13,6 +13,7 @@
 //! | an ADD that found nothing free | [`claim`], and [`want`] if the pool is full |
 //! | blocks that others need | [`giving_back`], [`split`] |
 //! | the node was reclaimed | [`fence`] |
+//! | other nodes have other ranges for a network | [`pools`] |
 
 pub mod block_life;
 pub mod claim;
@@ -22,6 +23,7 @@ pub mod giving_back;
 pub mod interface;
 pub mod network;
 pub mod outcome;
+pub mod pools;
 pub mod purpose;
 pub mod realm;
 pub mod split;
@@ -192,7 +194,12 @@ impl Machine {
 
     /// Takes over a network's pools; its realm only if it has no blocks yet.
     fn configure(&mut self, name: Name, blocks: Blocks) {
-        self.realms.entry(blocks.realm.clone()).or_default();
+        let before = self.networks.get(&name).map(|network| &network.pools);
+        let is_changed = before != Some(&blocks.pools);
+        let realm = self.realms.entry(blocks.realm.clone()).or_default();
+        if is_changed && realm.listed > 0 {
+            realm.recheck = Some(self.now); // its pools are compared with other nodes'
+        }
         match self.networks.get_mut(&name) {
             Some(network) => network.configure(blocks),
             None => {
@@ -304,5 +311,5 @@ pub struct At {
 
 /// A fresh token.
 fn token(turn: &mut Turn<'_>) -> Token {
-    Token(u128::from(turn.random.number()) << 64 | u128::from(turn.random.number()))
+    Token::random(turn.random)
 }

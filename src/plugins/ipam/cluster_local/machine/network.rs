@@ -123,6 +123,8 @@ pub struct Network {
     pub idle_since: Option<Moment>,
     /// A write of its confirmation is going on.
     pub confirming: bool,
+    /// A node that has other pools for it, as its file says.
+    pub differs: Option<Name>,
 }
 
 /// An ADD that waits.
@@ -139,7 +141,7 @@ pub struct Waiting {
 impl Network {
     /// A network with what its file has.
     pub fn new(blocks: Blocks) -> Network {
-        let Blocks { realm, pools, spare, confirmed, blocks } = blocks;
+        let Blocks { realm, pools, spare, confirmed, differs, blocks } = blocks;
         let tracked = blocks.into_iter().map(|held| (held.block, Tracked::of_file(held)));
         let blocks: BTreeMap<Block, Tracked> = tracked.collect();
         let origins = blocks.values().filter_map(|tracked| tracked.held.of);
@@ -156,6 +158,7 @@ impl Network {
             pause: Duration::ZERO,
             idle_since: None,
             confirming: false,
+            differs,
         }
     }
 
@@ -207,6 +210,7 @@ impl Network {
                 Mark::Put(held) => self.await_put(held),
                 Mark::Forget(block) => self.set_step(*block, Step::Writing),
                 Mark::Confirm(_) => self.confirming = true,
+                Mark::Differs(_) => (), // nothing waits for it
             }
         }
     }
@@ -234,6 +238,7 @@ impl Network {
                     self.confirmed = boot;
                     self.confirming = false;
                 }
+                Mark::Differs(node) => self.differs = node,
             }
         }
         let parts = self.blocks.values().filter_map(|tracked| tracked.held.of);
@@ -258,6 +263,7 @@ impl Network {
             match mark {
                 Mark::Put(Held { block, .. }) | Mark::Forget(block) => self.keep(*block, now),
                 Mark::Confirm(_) => self.confirming = false,
+                Mark::Differs(_) => (), // the next list tries again
             }
         }
     }

@@ -22,6 +22,7 @@ impl Machine {
             Purpose::Split(network, block) => self.on_split(&network, block, result),
             Purpose::Want(realm) => self.after_wanting(&realm, result),
             Purpose::Note(at, is_noted) => self.after_noting(&at, is_noted, result),
+            Purpose::Pool => (),
             Purpose::Orphan(realm) => self.after_orphan(&realm, result, turn),
         }
     }

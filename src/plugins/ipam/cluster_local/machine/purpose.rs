@@ -27,6 +27,8 @@ pub enum Purpose {
     Want(Name),
     /// A note of a conflict.
     Note(At, bool),
+    /// A note of a pool, which only warns: nothing waits for it.
+    Pool,
     /// Nothing but an orphan of this realm: the realm is listed again if it was not deleted.
     Orphan(Name),
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::super::block::Block;
-use super::super::engine::{Claimed, Identity, Name, Operation, Outcome};
+use super::super::engine::{Claimed, Identity, Name, Operation, Outcome, PoolNote};
 use super::super::held::{Blocks, Held, State, Token};
 use super::super::simulation::store::Store;
 use super::*;
@@ -249,4 +249,36 @@ fn a_fenced_node_registers_anew_without_old_leases() {
     lab.pass(Duration::from_secs(20));
     assert_eq!((lab.machine.file().incarnation, lab.states().len()), (1, 0));
     assert_eq!(*lab.machine.contact(), Contact::Together);
+}
+
+#[test]
+fn pools_are_noted_and_other_pools_of_a_network_are_marked() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    let note = |by: &str, network: &str, span: &str| PoolNote {
+        by: name(by),
+        network: network.to_owned(),
+        spans: vec![span.parse().unwrap()],
+        length: 30,
+    };
+    let notes = [
+        ("stale", note("n1", "net", "10.9.0.1-10.9.0.9")),
+        ("differs", note("n2", "net", "10.1.0.2-10.1.0.9")),
+        ("unrelated", note("n3", "another", "10.1.0.2-10.1.0.9")),
+    ];
+    lab.store.pools = notes.map(|(hash, note)| (hash.to_owned(), note)).into();
+    lab.give(Event::Time);
+    let differs = |lab: &Lab| lab.machine.network(&name("net")).unwrap().differs.clone();
+    assert_eq!(differs(&lab), Some(name("n2")));
+    let left: Vec<&PoolNote> =
+        lab.store.pools.values().filter(|note| note.by == name("n1")).collect();
+    assert_eq!(left, [&note("n1", "net", "10.1.0.2-10.1.0.14")]);
+    assert_eq!(lab.store.pools.len(), 3);
+    // The other node is configured alike now.
+    lab.store.pools.remove("differs");
+    lab.pass(Duration::from_secs(1));
+    let changed = Blocks { spare: 2, pools: vec![], ..blocks(vec![]) };
+    for blocks in [changed, blocks(vec![])] {
+        lab.give(Event::Configured { network: name("net"), blocks });
+    }
+    assert_eq!(differs(&lab), None);
 }

@@ -41,6 +41,7 @@ impl Machine {
     pub(super) fn on_listed(&mut self, name: &Name, listed: Listed, turn: &mut Turn<'_>) {
         self.compare(name, &listed);
         self.delete_orphans(name, &listed.state, turn);
+        self.compare_pools(name, &listed.state.pools, turn);
         if let Contact::Verifying(realms) = &mut self.relation.contact {
             realms.remove(name);
         }

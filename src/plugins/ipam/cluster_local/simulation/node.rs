@@ -132,6 +132,7 @@ impl Node {
             }
             Mark::Forget(block) => blocks.blocks.retain(|other| other.block != *block),
             Mark::Confirm(boot) => blocks.confirmed = boot.clone(),
+            Mark::Differs(node) => blocks.differs = node.clone(),
         }
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::super::block::Block;
 use super::super::engine::{
     Answer, Change, Claimed, ConflictNote, Epoch, Found, Ground, LeaseId, Name, NodeRecord,
-    NodeState, Operation, Outcome, RealmState, Revision, Rival, Seen, Standing, Versioned, Want,
+    NodeState, Operation, Outcome, PoolNote, RealmState, Revision, Rival, Seen, Standing,
+    Versioned, Want,
 };
 use crate::sys::clock::Moment;
 
@@ -28,6 +29,7 @@ pub struct Store {
     pub blocks: BTreeMap<Block, Versioned<Claimed>>,
     wants: BTreeMap<Name, (Want, Moment)>,
     pub notes: BTreeMap<Block, ConflictNote>,
+    pub pools: BTreeMap<String, PoolNote>,
     last_lease: i64,
     /// What watches have not been told yet.
     pub changes: Vec<Change>,
@@ -62,8 +64,17 @@ impl Store {
             Operation::Fence { node, seen } => self.fence(node, seen),
             Operation::Recover { seen } => self.recover(*seen),
             Operation::NoteConflict { block, note, .. } => self.note(*block, note.clone()),
-            Operation::NotePool { .. } => self.wrote(),
-            Operation::Watch { .. } => self.done(Answer::Written), // the world keeps watches
+            Operation::EndConflict { block, .. } => self.note(*block, None),
+            Operation::NotePool { hash, note, .. } => {
+                self.pools.entry(hash.clone()).or_insert_with(|| note.clone());
+                self.wrote()
+            }
+            Operation::DropPool { hash, .. } => {
+                self.pools.remove(hash);
+                self.wrote()
+            }
+            // The world keeps watches, and operators survey.
+            Operation::Watch { .. } | Operation::Survey => self.done(Answer::Written),
         }
     }
 
@@ -104,6 +115,7 @@ impl Store {
             blocks: self.blocks.iter().filter(|(block, _)| is_in(block)).map(found).collect(),
             wants: wants.map(|(node, (want, _))| (node.clone(), want.clone())).collect(),
             notes: notes.map(|(block, note)| (*block, note.clone())).collect(),
+            pools: self.pools.iter().map(|(hash, note)| (hash.clone(), note.clone())).collect(),
         }
     }
 
