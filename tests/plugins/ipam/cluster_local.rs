@@ -11,6 +11,8 @@ mod etcd_access;
 mod etcd_failures;
 #[cfg(feature = "cluster")]
 mod etcd_fake;
+#[cfg(feature = "cluster")]
+mod names;
 mod operators;
 mod realm;
 mod sticky;

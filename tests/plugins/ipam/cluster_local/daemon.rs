@@ -9,7 +9,7 @@ use crate::support::etcd::Etcd;
 use crate::support::node::Node;
 
 /// etcd for machines in other namespaces.
-fn etcd() -> Option<Etcd> {
+pub fn etcd() -> Option<Etcd> {
     let all = [
         "--listen-client-urls",
         "http://0.0.0.0:2379",

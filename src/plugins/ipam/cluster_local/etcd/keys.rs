@@ -79,6 +79,11 @@ impl Keys {
         format!("{}{block}", self.conflicts(realm))
     }
 
+    /// The block that a name has: what makes a name one address.
+    pub fn name(&self, realm: &Name, name: &str) -> String {
+        format!("{}s/{name}", self.realm(realm))
+    }
+
     /// The note of a pool.
     pub fn pool(&self, realm: &Name, hash: &str) -> String {
         format!("{}pool/{hash}", self.realm(realm))
