@@ -6,11 +6,10 @@ use std::time::Duration;
 use super::super::block::Block;
 use super::super::engine::Versioned;
 use super::super::held::{Blocks, State};
-use super::super::machine::{Event, Machine};
+use super::super::machine::Event;
 use super::super::pool::Pool;
-use super::node::addresses;
-use super::plugin::{Ask, Wish, name_of};
-use super::schedule::no_violation;
+use super::node::{Node, addresses};
+use super::wish::{Ask, Wish, name_of};
 use super::world::World;
 
 /// The longest time until every daemon has met the store again and rests.
@@ -20,8 +19,8 @@ const QUIET: u32 = 120;
 pub fn rest(world: &mut World) {
     for _ in 0..QUIET {
         world.run(Duration::from_secs(1));
-        let rests = |machine: &Machine| machine.is_at_rest();
-        if world.nodes.iter().all(|node| node.machine.as_ref().is_none_or(rests)) {
+        let rests = |node: &Node| node.machine.as_ref().is_none_or(|machine| machine.is_at_rest());
+        if world.nodes.iter().all(rests) {
             break;
         }
     }
@@ -129,7 +128,7 @@ fn require_address(world: &mut World, node: usize, wish: Wish) -> Result<(), Str
         }
         world.run(Duration::from_millis(100));
     }
-    no_violation(world)?;
+    world.verdict()?;
     if world.served > served { Ok(()) } else { Err(format!("n{node} does not get {wish:?}")) }
 }
 
@@ -149,7 +148,7 @@ pub fn require_nothing_left(world: &mut World) -> Result<(), String> {
         }
     }
     world.run(Duration::from_secs(420));
-    no_violation(world)?;
+    world.verdict()?;
     let on_disks: usize =
         world.nodes.iter().flat_map(|node| &node.nets).map(|net| net.blocks.blocks.len()).sum();
     let store = &world.store;

@@ -7,7 +7,7 @@ use super::super::block::{Block, address};
 use super::super::engine::{Name, OperationId};
 use super::super::held::{Blocks, Held, State, Token};
 use super::super::machine::{Machine, Mark, NodeFile, Record, RequestId, Setup, WriteId, Written};
-use super::plugin::Wish;
+use super::wish::Wish;
 use crate::sys::clock::Moment;
 
 /// The files of a network on a node.
@@ -38,8 +38,8 @@ pub struct Node {
     pub uid: Token,
     pub file: NodeFile,
     pub nets: Vec<Net>,
-    /// The daemon, if it runs.
-    pub machine: Option<Machine>,
+    /// The daemon, if it runs: on the heap, so that it is moved cheaply.
+    pub machine: Option<Box<Machine>>,
     /// How many daemons ran before: events for an earlier one are void.
     pub generation: u64,
     pub boot: u64,
@@ -101,7 +101,7 @@ impl Node {
         };
         let known = self.nets.iter().filter(|net| net.is_known);
         let networks = known.map(|net| (net.name.clone(), net.blocks.clone())).collect();
-        self.machine = Some(Machine::new(setup, self.file, networks, now));
+        self.machine = Some(Box::new(Machine::new(setup, self.file, networks, now)));
         self.tick = None;
     }
 

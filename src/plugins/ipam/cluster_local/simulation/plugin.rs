@@ -4,29 +4,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::super::machine::{Event, Reply, Request, RequestId};
-use super::super::sticky;
 use super::node::{Add, Net, Node, addresses};
+use super::wish::{Ask, Wish};
 use super::world::World;
 use crate::sys::clock::Moment;
 
 /// How long an ADD waits.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The address that an ADD needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
-    Any,
-    Address(IpAddr),
-    Name(String),
-}
-
-/// What an ADD needs, and of which range set of which network.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
-    pub net: usize,
-    pub set: usize,
-    pub ask: Ask,
-}
 
 /// What the files have of it.
 enum Found {
@@ -34,11 +18,6 @@ enum Found {
     /// Another attachment or name of this node has it.
     Taken,
     Nothing,
-}
-
-/// A name as the plugin asks for it in a range set.
-pub fn name_of(set: usize, name: &str) -> String {
-    sticky::of_sets(Some(name), set + 1).swap_remove(set)
 }
 
 impl Node {

@@ -9,8 +9,8 @@ use super::super::pool::{BlockSize, Pool};
 use super::super::sticky;
 use super::ends;
 use super::node::addresses;
-use super::plugin::{Ask, Wish, name_of};
 use super::store::Store;
+use super::wish::{Ask, Wish, name_of};
 use super::world::{Coming, SETTLE, World};
 use crate::steps::allocation::ranges::{RangeConf, RangeSet};
 
@@ -99,10 +99,10 @@ fn play(world: &mut World, kind: Kind, seed: u64) -> Result<(), String> {
         disturb(world, kind, &mut snapshot);
         let span = if world.percent(5) { world.millis(90_000) } else { world.millis(400) };
         world.run(span);
-        no_violation(world)?;
+        world.verdict()?;
     }
     stop_faults(world, kind);
-    no_violation(world)?;
+    world.verdict()?;
     ends::require_no_overlap(world)?;
     if seed / 8 % 2 == 0 {
         ends::require_reachable(world)?;
@@ -111,11 +111,6 @@ fn play(world: &mut World, kind: Kind, seed: u64) -> Result<(), String> {
         ends::require_nothing_left(world)?;
     }
     Ok(())
-}
-
-/// Fails if an invariant was violated.
-pub fn no_violation(world: &World) -> Result<(), String> {
-    world.violation.clone().map_or(Ok(()), Err)
 }
 
 /// One random event.

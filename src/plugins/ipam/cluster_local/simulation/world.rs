@@ -36,7 +36,7 @@ pub struct World {
     pub nodes: Vec<Node>,
     pub realm: Name,
     queue: BinaryHeap<Reverse<(Moment, u64)>>,
-    coming: BTreeMap<u64, Coming>,
+    coming: BTreeMap<u64, Box<Coming>>,
     pub last: u64,
     /// The attachments, by their address: node and network.
     pub held: BTreeMap<IpAddr, (usize, usize)>,
@@ -105,7 +105,7 @@ impl World {
     pub fn push(&mut self, after: Duration, coming: Coming) {
         self.last += 1;
         self.queue.push(Reverse((self.now + after, self.last)));
-        self.coming.insert(self.last, coming);
+        self.coming.insert(self.last, Box::new(coming));
     }
 
     /// Lets the next thing arrive; false if it would be after `until`.
@@ -120,7 +120,7 @@ impl World {
         self.now = self.now.max(at);
         self.steps += 1;
         if let Some(coming) = self.coming.remove(&number) {
-            self.arrive(coming);
+            self.arrive(*coming);
         }
         true
     }
@@ -234,6 +234,11 @@ impl World {
 
     pub fn violate(&mut self, what: impl FnOnce() -> String) {
         self.violation.get_or_insert_with(what);
+    }
+
+    /// Fails if an invariant was violated.
+    pub fn verdict(&self) -> Result<(), String> {
+        self.violation.clone().map_or(Ok(()), Err)
     }
 
     /// What a write has made usable is used nowhere else. Other writes make nothing usable.

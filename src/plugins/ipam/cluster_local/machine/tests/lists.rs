@@ -30,7 +30,7 @@ fn a_realm_without_blocks_is_listed_at_the_start() {
 }
 
 #[test]
-fn orphans_in_a_list_that_comes_without_contact_are_deleted_later() {
+fn orphans_that_are_listed_without_contact_are_deleted_later() {
     let mut lab = Lab::new(vec![], NodeFile::default());
     lab.give(Event::Time);
     lab.is_late = is_list;

@@ -55,7 +55,7 @@ fn a_name_gets_one_address_of_those_for_names() {
 }
 
 #[test]
-fn a_name_without_an_attachment_is_given_to_the_node_that_wants_it() {
+fn an_unused_name_is_given_to_the_node_that_wants_it() {
     let mut lab = with_web();
     wanted(&mut lab, "other/web");
     assert_eq!(lab.states(), [State::Active], "a name of another network");
