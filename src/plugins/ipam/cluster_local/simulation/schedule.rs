@@ -265,7 +265,7 @@ fn stop_faults(world: &mut World, kind: Kind) {
     world.faults = 0;
     heal(world);
     ends::rest(world);
-    if kind == Kind::RoughRestore {
+    if matches!(kind, Kind::OrderlyRestore | Kind::RoughRestore) {
         // A daemon learns of the restore with its next sign of life, and then its claims settle.
         world.run(Duration::from_secs(90));
     }

@@ -107,6 +107,16 @@ fn a_vacant_name_is_taken_over_with_its_address() {
 }
 
 #[test]
+fn a_name_that_a_restore_has_made_vacant_is_taken_again() {
+    let web = Held { sticky: Some("web".to_owned()), ..held(WEB, State::Active) };
+    let mut lab = Lab::new(vec![web], NodeFile { incarnation: 0, epoch: Some(0) });
+    lab.store.insert(block(WEB), &of_other("net/web", true));
+    lab.give(Event::Time);
+    assert_eq!(lab.states(), [State::Active]);
+    assert_eq!(keys(&lab), [("net/web".to_owned(), false, 1)]);
+}
+
+#[test]
 fn the_holder_of_a_name_is_named_with_its_sign_of_life() {
     for is_alive in [true, false] {
         let mut lab = ready();
@@ -124,6 +134,7 @@ fn the_holder_of_a_name_is_named_with_its_sign_of_life() {
             lab.store.apply(&sign, lab.now);
         }
         lab.request(Some("web"));
+        lab.pass(Duration::from_millis(300));
         assert_eq!(lab.replies, [], "it may have just come back");
         lab.pass(Duration::from_secs(if is_alive { 11 } else { 2 }));
         let (address, node) = ("10.1.0.20".parse().unwrap(), name("n2"));
