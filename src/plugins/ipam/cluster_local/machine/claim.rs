@@ -97,7 +97,9 @@ impl Machine {
             }
             Contact::Together => match &waiting.holder {
                 Some(holder) => Reply::Elsewhere(holder.clone()),
-                None => Reply::Full,
+                None if waiting.is_full => Reply::Full,
+                // The contact may be about to be lost: nothing says that the pool is full.
+                None => Reply::Away("it has not answered in time".to_owned()),
             },
         }
     }
