@@ -94,7 +94,7 @@ fn pools((subnet, length): (&str, u8), keeps_names: bool) -> (Pool, Option<Pool>
 fn play(world: &mut World, kind: Kind, seed: u64) -> Result<(), String> {
     world.faults = 10;
     let mut snapshot = world.store.clone();
-    let events = if seed / 8 % 8 == 0 { 40 } else { 10 };
+    let events = if (seed / 8).is_multiple_of(8) { 40 } else { 10 };
     for _ in 0..events {
         disturb(world, kind, &mut snapshot);
         let span = if world.percent(5) { world.millis(90_000) } else { world.millis(400) };
@@ -104,10 +104,10 @@ fn play(world: &mut World, kind: Kind, seed: u64) -> Result<(), String> {
     stop_faults(world, kind);
     world.verdict()?;
     ends::require_no_overlap(world)?;
-    if seed / 8 % 2 == 0 {
+    if (seed / 8).is_multiple_of(2) {
         ends::require_reachable(world)?;
     }
-    if seed / 8 % 8 == 0 {
+    if (seed / 8).is_multiple_of(8) {
         ends::require_nothing_left(world)?;
     }
     Ok(())
