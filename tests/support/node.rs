@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::attachment::ips;
+use super::attachment::{ips, with};
 use super::call::{Outcome, Peer, binary};
 use super::etcd::Etcd;
 use super::netns::{Container, Lab};
@@ -118,6 +118,12 @@ impl Node {
     /// ADD of a container to a network of these ranges.
     pub fn try_add(&self, subnet: &str, id: &str) -> Outcome {
         self.lab.attach(&self.container, &conf(subnet)).id(id).try_add()
+    }
+
+    /// ADD of a container with a name to a network that keeps addresses of names.
+    pub fn try_add_named(&self, subnet: &str, id: &str, name: &str) -> Outcome {
+        let conf = with(&conf(subnet), json!({"ipam": {"sticky": "arg:VM", "patience": 3}}));
+        self.lab.attach(&self.container, &conf).id(id).args(&format!("VM={name}")).try_add()
     }
 
     /// The address of a new attachment.

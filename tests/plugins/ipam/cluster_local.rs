@@ -15,6 +15,8 @@ mod etcd_failures;
 mod etcd_fake;
 #[cfg(feature = "cluster")]
 mod join;
+#[cfg(feature = "cluster")]
+mod names;
 mod operators;
 #[cfg(feature = "cluster")]
 mod pools;

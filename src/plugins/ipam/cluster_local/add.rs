@@ -80,7 +80,7 @@ fn of_this_machine(wish: &Wish<'_>, site: &Site<'_>) -> Result<Vec<IpConfig>> {
 pub fn claim_for(ips: &[IpAddr], place: &Place, conf: &Conf, site: &Site<'_>) -> Result<()> {
     let claims = Claims::lock(&scope(conf, site)?)?;
     let owner = Owner::new("", "");
-    let wish = Wish { place, conf, owner: &owner, name: None };
+    let wish = Wish { place, conf, owner: &owner, names: vec![] };
     let mut store = BlockStore::open(&wish)?;
     let taken = store.taken()?;
     let own = adopted(store.own.take(), &conf.terms, &taken)?;
@@ -104,7 +104,7 @@ fn of_cluster(wish: &Wish<'_>, site: &Site<'_>) -> Result<Vec<IpConfig>> {
     loop {
         ask_for_lacks(wish, site.network, Deadline::after(patience))?;
         let mut store = BlockStore::open(wish)?;
-        let tried = require_confirmed(&store).and_then(|()| allocate(&mut store, wish));
+        let tried = require_usable(&store).and_then(|()| allocate(&mut store, wish));
         match tried {
             // Another ADD was faster, or the daemon is about to confirm the blocks.
             Err(e) if may_pass(&e) && Instant::now() < end => (),
@@ -137,7 +137,7 @@ fn lacks(wish: &Wish<'_>) -> Result<Vec<(usize, Lack)>> {
     let own = match &found {
         // The daemon gives blocks back, and confirms them.
         Some(found) if found.realm == new.realm => {
-            Blocks { pools: new.pools, spare: new.spare, ..found.clone() }
+            Blocks { pools: new.pools, names: new.names, spare: new.spare, ..found.clone() }
         }
         _ => new,
     };
@@ -148,10 +148,12 @@ fn lacks(wish: &Wish<'_>) -> Result<Vec<(usize, Lack)>> {
     Ok(wish.sets().filter_map(lack).collect())
 }
 
-/// Fails if the blocks may have become another node's while this one was off.
-fn require_confirmed(store: &BlockStore<'_>) -> Result<()> {
+/// Fails if the blocks may have become another node's while this one was off, and if the address of
+/// a name has just become another's.
+fn require_usable(store: &BlockStore<'_>) -> Result<()> {
     if store.is_confirmed() {
-        return Ok(());
+        let moved = || Error::new(Code::ADDRESS_UNAVAILABLE, "the address of the name has moved");
+        return if store.has_names() { Ok(()) } else { Err(moved()) };
     }
     let msg = "the daemon has not confirmed the blocks of this node since it was started";
     Err(Error::new(UNCONFIRMED, msg)
@@ -168,7 +170,7 @@ fn allocate(store: &mut BlockStore<'_>, wish: &Wish<'_>) -> Result<Vec<IpConfig>
 
 /// Fails if another attachment has the address of the name.
 fn require_no_other_holder(wanted: &[IpAddr], wish: &Wish<'_>) -> Result<()> {
-    let Some(name) = &wish.name else { return Ok(()) };
+    let Some(name) = wish.names.first() else { return Ok(()) };
     for ip in wanted.iter().filter(|ip| !wish.conf.requested.contains(ip)) {
         match lease::read(wish.place.dir(), *ip)? {
             Some(Content::Owned(owner)) if owner != *wish.owner => {

@@ -33,7 +33,10 @@ pub fn adopted(found: Option<Blocks>, terms: &Terms, taken: &HashSet<IpAddr>) ->
     let Some(realm) = terms.realm.clone() else {
         return Err(Error::new(Code::BUG, "a configuration that was not validated"));
     };
-    let new = Blocks::new(realm, terms.pools.clone(), terms.spare);
+    let new = Blocks {
+        names: terms.names.clone(),
+        ..Blocks::new(realm, terms.pools.clone(), terms.spare)
+    };
     match found {
         None => Ok(new),
         Some(found) if found.realm == new.realm => {

@@ -16,6 +16,12 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// The longest wait for a claim.
 const MOST: Duration = Duration::from_secs(60);
 
+/// The advice for a pool that is used up.
+const FULL: &str = "the cluster has none: `cni-multi ipam ls` lists what this machine holds";
+/// The same for names.
+const NAMES_FULL: &str =
+    "every address that is kept for names is held by an attachment: make the range larger";
+
 /// Asks the daemon to claim what a network lacks. Code 11 if the daemon cannot be reached; 101 if
 /// the cluster has nothing free.
 pub fn ask_for(network: &NetworkName, set: usize, lack: &Lack, deadline: Deadline) -> Result<()> {
@@ -55,8 +61,10 @@ fn nothing_free(network: &NetworkName, lack: &Lack) -> Error {
     let msg = match lack {
         Lack::Any => format!("no address of network {:?} is free", network.as_str()),
         Lack::Address(ip) => format!("requested IP address {ip} is not available"),
-        Lack::Name(name) => format!("the address of {name:?} is not available"),
+        Lack::Name(name) => format!("no address is free for {name:?}"),
     };
-    Error::new(Code::ADDRESS_UNAVAILABLE, msg)
-        .with_details("the cluster has none: `cni-multi ipam ls` lists what this machine holds")
+    Error::new(Code::ADDRESS_UNAVAILABLE, msg).with_details(match lack {
+        Lack::Name(_) => NAMES_FULL,
+        Lack::Any | Lack::Address(_) => FULL,
+    })
 }

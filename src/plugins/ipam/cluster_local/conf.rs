@@ -84,6 +84,7 @@ impl PluginConf for Conf {
         data_dir(cx.config)?;
         let document: Document = cx.config.decode()?;
         let sticky = document.ipam.as_ref().map(|ipam| sticky::read(&ipam.sticky));
+        document.ipam.as_ref().map_or(Ok(()), |ipam| sticky::read_takeover(&ipam.takeover))?;
         self.sticky = sticky.transpose()?.unwrap_or_default();
         self.requested = requested::addresses_beside(cx, &self.sticky.args())?;
         let ipam = document.ipam.ok_or_else(missing)?;
@@ -136,6 +137,8 @@ struct Ipam {
     spare: Option<u32>,
     /// Whether an attachment gets the same address again: `none`, `pod` or `arg:NAME`.
     sticky: String,
+    /// Whether a name may take its address from a node that has it: only `none` is safe.
+    takeover: String,
     /// How many seconds an ADD waits until an address is free.
     patience: Option<u64>,
     /// Routes for the result.

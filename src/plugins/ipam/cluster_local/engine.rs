@@ -150,7 +150,7 @@ pub struct Claimed {
     pub owner: Identity,
     /// The token of the claim.
     pub token: Token,
-    /// The name that a sticky address is kept for.
+    /// The network and the name that a sticky address is kept for. A realm has one such key for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sticky: Option<String>,
     /// The sticky address is free for any node: the owner is the last one.
@@ -305,8 +305,8 @@ pub enum Operation {
         /// The block.
         block: Block,
     },
-    /// Writes a block's key, if there is no key in its range, none of an ancestor, and the ground is
-    /// as given. Answer: [`Answer::Written`].
+    /// Writes a block's key, if there is no key in its range, none of an ancestor, none of the name
+    /// that it is kept for, and the ground is as given. Answer: [`Answer::Written`].
     Claim {
         /// The realm.
         realm: Name,
@@ -339,8 +339,9 @@ pub enum Operation {
         /// The block's key.
         seen: Seen,
     },
-    /// Changes the value of a sticky address, if its key is as `seen` and the ground is as given: takes
-    /// over a vacant one, or vacates one's own. Answer: [`Answer::Written`].
+    /// Changes the value of a sticky address, if its key is as `seen`, no other key has the new name, and
+    /// the ground is as given: takes over a vacant one, or vacates one's own. Answer:
+    /// [`Answer::Written`].
     Hold {
         /// The realm.
         realm: Name,
@@ -501,6 +502,8 @@ pub struct Rival {
     pub node: NodeState,
     /// For operations on a block: the keys that overlap it.
     pub blocks: Vec<Found>,
+    /// For claims of a sticky address: the address that its name has.
+    pub named: Option<Block>,
 }
 
 /// How an operation ended.

@@ -99,6 +99,9 @@ pub struct Blocks {
     pub realm: Name,
     /// The pools, one a range set.
     pub pools: Vec<Pool>,
+    /// The addresses of each set that are kept for names; empty if the network keeps none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<Pool>,
     /// How many free blocks a pool keeps.
     pub spare: u32,
     /// The id of the boot in which the daemon last saw that the node was not reclaimed. In a later
@@ -134,7 +137,15 @@ pub fn path(network: &Path) -> PathBuf {
 impl Blocks {
     /// A network without blocks.
     pub fn new(realm: Name, pools: Vec<Pool>, spare: u32) -> Blocks {
-        Blocks { realm, pools, spare, confirmed: String::new(), differs: None, blocks: vec![] }
+        Blocks {
+            realm,
+            pools,
+            names: vec![],
+            spare,
+            confirmed: String::new(),
+            differs: None,
+            blocks: vec![],
+        }
     }
 
     /// The blocks from which addresses may be allocated.

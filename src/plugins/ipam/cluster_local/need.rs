@@ -6,14 +6,13 @@ use std::net::IpAddr;
 use super::claims::now;
 use super::conf::Conf;
 use super::held::{Blocks, Held};
+use super::node;
 use super::pool::{Pool, Span};
 use super::room::{candidates, within};
+use super::sticky::NOTED;
 use crate::steps::allocation::files::Place;
 use crate::steps::allocation::owner::Owner;
 use crate::steps::allocation::ranges::RangeSet;
-
-/// How many seconds pass before the use of a name is noted again.
-const NOTED: u64 = 3600;
 
 /// What an ADD allocates, for whom, and where.
 pub struct Wish<'a> {
@@ -23,8 +22,8 @@ pub struct Wish<'a> {
     pub conf: &'a Conf,
     /// The attachment.
     pub owner: &'a Owner,
-    /// Its name, if it keeps its address.
-    pub name: Option<String>,
+    /// Its name for each set, if it keeps its addresses.
+    pub names: Vec<String>,
 }
 
 /// What is lacking for a range set.
@@ -49,9 +48,10 @@ impl Wish<'_> {
         self.conf.requested.iter().copied().find(|ip| set.contains(*ip))
     }
 
-    /// The name, if it has the address of this set.
-    pub fn name_in(&self, set: &RangeSet) -> Option<&str> {
-        self.name.as_deref().filter(|_| self.requested(set).is_none())
+    /// The name, if it has the address of the set with this number.
+    pub fn name_in(&self, number: usize) -> Option<&str> {
+        let set = self.conf.sets.get(number)?;
+        self.names.get(number).map(String::as_str).filter(|_| self.requested(set).is_none())
     }
 
     /// The pool whose addresses are for names, or for any attachment, that has the address.
@@ -67,8 +67,10 @@ impl Wish<'_> {
             let may_have = self.pool_of(ip).is_some() && !is_held(own, ip);
             return may_have.then_some(Lack::Address(ip));
         }
-        if let Some(name) = &self.name {
-            let is_noted = held_for(own, name, set).is_some_and(|held| held.since + NOTED > now());
+        if let Some(name) = self.names.get(number) {
+            // In a cluster it is the daemon that notes the use.
+            let is_noted = |held: &Held| held.since + NOTED > now() || node::is_of_cluster();
+            let is_noted = held_for(own, name, set).is_some_and(is_noted);
             return (!is_noted).then(|| Lack::Name(name.clone()));
         }
         let pool = self.conf.terms.pools.get(number)?;

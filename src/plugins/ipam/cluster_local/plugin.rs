@@ -5,7 +5,7 @@ use super::claims::Scope;
 use super::conf::{self, Conf};
 use super::leases::Leases;
 use super::need::Wish;
-use super::{contested, node, prune, status};
+use super::{contested, node, prune, status, sticky};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns, IpConfig};
 use crate::error::{Code, Error, Result};
@@ -76,7 +76,8 @@ fn addresses(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<Vec<IpCon
     let name = conf.sticky.name(cx.args, at.ifname())?;
     let data_dir = conf::directory(cx);
     let site = Site { data_dir: &data_dir, network: &at.key.network, deadline: cx.deadline() };
-    let wish = Wish { place: &place, conf, owner: &owner, name };
+    let names = sticky::of_sets(name.as_deref(), conf.sets.len());
+    let wish = Wish { place: &place, conf, owner: &owner, names };
     add::addresses(&wish, &site).map_err(|e| with_next_step(e, &place, conf, at))
 }
 

@@ -8,12 +8,18 @@ use crate::steps::allocation::ranges::RangeSet;
 
 /// The part of a pool that is kept for names: one address of this many.
 const PART: u128 = 8;
+/// How many seconds pass before the use of a name is noted again.
+pub const NOTED: u64 = 3600;
 /// What runtimes of Kubernetes send.
 const NAMESPACE: &str = "K8S_POD_NAMESPACE";
 /// See [`NAMESPACE`].
 const POD: &str = "K8S_POD_NAME";
 /// The start of the setting that names a key of CNI_ARGS.
 const ARG: &str = "arg:";
+
+/// Why no uid of a pod takes an address from another node.
+const UNSAFE: &str = "a new uid tells that the pod was replaced, not that its old container has stopped: a node \
+    that is cut off runs it still, with the address. A name without a container moves to another node by itself";
 
 /// `sticky` of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +41,18 @@ pub fn read(text: &str) -> Result<Sticky> {
         (_, Some(key)) if is_key(key) => Ok(Sticky::Arg(key.to_owned())),
         _ => Err(Error::config("ipam.sticky", format_args!("unknown setting {text:?}"))
             .expecting("none, pod, or arg: and the name of a key of CNI_ARGS")),
+    }
+}
+
+/// Reads the setting about names that another node has.
+pub fn read_takeover(text: &str) -> Result<()> {
+    match text {
+        "" | "none" => Ok(()),
+        "pod-uid" => Err(Error::config("ipam.takeover", "\"pod-uid\" is refused as unsafe")
+            .expecting("none")
+            .with_details(UNSAFE)),
+        _ => Err(Error::config("ipam.takeover", format_args!("unknown setting {text:?}"))
+            .expecting("none")),
     }
 }
 
@@ -76,6 +94,15 @@ impl Sticky {
             _ => "only Kubernetes sends it: set ipam.sticky to arg:NAME or to none".to_owned(),
         })
     }
+}
+
+/// The name for each range set: it has an address in each. No link's name contains a colon.
+pub fn of_sets(name: Option<&str>, count: usize) -> Vec<String> {
+    let of_set = |(number, name): (usize, &str)| match number {
+        0 => name.to_owned(),
+        _ => format!("{name}:{number}"),
+    };
+    name.map(|name| (0..count).map(|number| of_set((number, name))).collect()).unwrap_or_default()
 }
 
 /// Splits a set's addresses into those for any attachment, and the last eighth, for names. None if

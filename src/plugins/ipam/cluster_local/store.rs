@@ -41,9 +41,14 @@ impl<'a> BlockStore<'a> {
     /// Whether the file of blocks says what the configuration says, and has the names' addresses.
     pub fn is_ready(&self) -> bool {
         let own = self.own.as_ref().filter(|own| is_of(own, self.terms()));
-        let Some(own) = own.filter(|_| self.is_confirmed()) else { return false };
+        own.is_some() && self.is_confirmed() && self.has_names()
+    }
+
+    /// Whether the blocks have the address of the attachment's name in each set.
+    pub fn has_names(&self) -> bool {
+        let Some(own) = &self.own else { return false };
         let nothing = HashSet::new();
-        let mut sets = self.wish.sets().filter(|(_, set)| self.wish.name_in(set).is_some());
+        let mut sets = self.wish.sets().filter(|(number, _)| self.wish.name_in(*number).is_some());
         sets.all(|(number, _)| self.wish.lack(number, own, &nothing).is_none())
     }
 
@@ -61,8 +66,8 @@ impl<'a> BlockStore<'a> {
     /// The addresses to take where a set contains any: those requested, and those of the name.
     pub fn wanted(&self) -> Vec<IpAddr> {
         let mut wanted = self.wish.conf.requested.clone();
-        for (_, set) in self.wish.sets() {
-            let name = self.wish.name_in(set);
+        for (number, set) in self.wish.sets() {
+            let name = self.wish.name_in(number);
             let held = self.own.as_ref().zip(name).and_then(|(own, name)| held_for(own, name, set));
             wanted.extend(held.map(|held| held.block.first()));
         }
@@ -71,17 +76,19 @@ impl<'a> BlockStore<'a> {
 
     /// Whether the address may be given to the attachment.
     fn may_give(&self, ip: IpAddr) -> bool {
-        let name = self.wish.name.as_deref();
+        let is_ours = |name: &String| self.wish.names.contains(name);
         let active = self.own.iter().flat_map(Blocks::active);
         let mut around = active.filter(|held| held.block.contains(ip));
-        let is_ours = around.any(|held| held.sticky.is_none() || held.sticky.as_deref() == name);
-        is_ours && self.wish.pool_of(ip).is_some()
+        around.any(|held| held.sticky.as_ref().is_none_or(is_ours))
+            && self.wish.pool_of(ip).is_some()
     }
 }
 
 /// Whether the blocks are those of a network with these terms.
 pub fn is_of(own: &Blocks, terms: &Terms) -> bool {
-    Some(&own.realm) == terms.realm.as_ref() && own.pools == terms.pools && own.spare == terms.spare
+    Some(&own.realm) == terms.realm.as_ref()
+        && (&own.pools, &own.names) == (&terms.pools, &terms.names)
+        && own.spare == terms.spare
 }
 
 /// Whether the span, which is in one range, is of the set. Sets have no address in common.

@@ -304,7 +304,20 @@ fn a_sticky_address_changes_hands_by_its_key() {
         let lost = driver.run(hold(sticky("n1", false), revision, sticky("n2", false), grounds[1]));
         assert_eq!(rival(lost).blocks[0].claimed, Some(sticky("n1", true)));
         written(&driver.run(hold(sticky("n1", true), vacated, sticky("n2", false), grounds[1])));
-        assert_eq!(list(&mut driver).blocks[0].claimed, Some(sticky("n2", false)));
+        let found = list(&mut driver).blocks;
+        assert_eq!(found[0].claimed, Some(sticky("n2", false)));
+        let other = block("4-0a58ff08-32");
+        let (claimed, ground) = (sticky("n1", false), grounds[0]);
+        let claim = Operation::Claim { realm: realm(), block: other, claimed, ground };
+        assert_eq!(rival(driver.run(claim.clone())).named, Some(at), "a name has one address");
+        let (claimed, revision) = (sticky("n2", false), found[0].revision);
+        let renamed = Claimed { sticky: Some("ns/other/eth0".into()), ..claimed.clone() };
+        let renaming = written(&driver.run(hold(claimed, revision, renamed.clone(), grounds[1])));
+        written(&driver.run(claim));
+        let seen = Seen { block: at, claimed: renamed, revision: renaming };
+        written(&driver.run(Operation::Release { realm: realm(), seen }));
+        let keys = etcd.members[0].ctl("get --prefix /cni-multi/v1/test/r/default/s/");
+        assert_eq!(keys.trim(), "/cni-multi/v1/test/r/default/s/ns/pod/eth0\n\"4-0a58ff08-32\"");
     });
 }
 

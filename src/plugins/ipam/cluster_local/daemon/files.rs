@@ -85,7 +85,14 @@ impl Files {
         for mark in marks {
             apply(&mut blocks, mark);
         }
-        blocks.write(place.dir())?;
+        let written = blocks.write(place.dir());
+        // A failed fsync of the directory comes after the rename, which plugins see: it has happened. After
+        // a loss of power nothing is used before every block was verified.
+        let is_visible =
+            || Blocks::read(place.dir()).is_ok_and(|now| now.as_ref() == Some(&blocks));
+        if written.is_err() && !is_visible() {
+            written?;
+        }
         Ok(Written::Done)
     }
 

@@ -11,7 +11,7 @@ pub mod node;
 mod requests;
 mod store;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -56,8 +56,8 @@ struct Daemon {
     store: Store,
     machine: Machine,
     random: Random,
-    /// The connections of ADDs that wait.
-    waiting: BTreeSet<u64>,
+    /// The connections of ADDs that wait, each with the name whose address it needs.
+    waiting: BTreeMap<u64, Option<String>>,
     /// When the leases are read next.
     next_look: Moment,
 }
@@ -81,7 +81,7 @@ pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
         store,
         machine,
         random: Random::new(),
-        waiting: BTreeSet::new(),
+        waiting: BTreeMap::new(),
         next_look: Moment::ZERO,
     };
     events.serve(&mut daemon)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::machine::{Contact, Event, Reply, Request, RequestId};
+use super::super::machine::{Contact, Event, Holder, Reply, Request, RequestId};
 use super::super::wire::{self, Answer, DAEMON, Needed};
 use super::Daemon;
 use crate::error::{Code, Error, Result};
@@ -11,6 +11,11 @@ use crate::sys::clock::since_boot;
 /// The advice for a node that was reclaimed.
 const FENCED: &str =
     "detach what still has addresses of its old blocks; then the node registers again by itself";
+/// The advice for the address of a name that a live node has.
+const DETACH: &str = "the name moves to this node after the DEL of its container there";
+/// The same of a node that may be gone.
+const RECLAIM: &str = "the name moves when that node is back and its container there is detached; if the node is \
+    gone for good, reclaim it: its names then get other addresses";
 /// The advice for a name that two machines have.
 const NAME_TAKEN: &str = "set another node name in /etc/cni-multi/ipam.json, or reclaim the name";
 
@@ -36,9 +41,6 @@ impl Daemon {
 
     /// Gives the machine an ADD that found nothing free, with the network as it is now.
     fn need(&mut self, id: u64, needed: &Needed) -> Result<()> {
-        if let Some(name) = &needed.name {
-            return Err(sticky(name));
-        }
         let found = self.files.network(needed.network.as_str())?;
         let (network, blocks) = found.ok_or_else(|| unknown(needed))?;
         let until = since_boot() + Duration::from_secs(needed.patience);
@@ -47,9 +49,10 @@ impl Daemon {
             network: network.clone(),
             pool: needed.set,
             address: needed.address,
+            name: needed.name.clone(),
             until,
         };
-        self.waiting.insert(id);
+        self.waiting.insert(id, needed.name.clone());
         self.take(Event::Configured { network: network.clone(), blocks });
         self.look_at(&network);
         self.take(Event::Exhausted(request));
@@ -58,17 +61,18 @@ impl Daemon {
 
     /// Forgets a request whose client has hung up.
     pub(super) fn withdraw(&mut self, id: u64) {
-        if self.waiting.remove(&id) {
+        if self.waiting.remove(&id).is_some() {
             self.take(Event::Withdrawn(RequestId(id)));
         }
     }
 
     /// Answers a request that has waited.
     pub(super) fn reply_to(&mut self, id: u64, reply: Reply) {
-        self.waiting.remove(&id);
+        let name = self.waiting.remove(&id).flatten();
         let answer = match reply {
             Reply::LookAgain => Ok(Answer::Claimed),
             Reply::Full => Ok(Answer::None),
+            Reply::Elsewhere(holder) => Err(elsewhere(&name.unwrap_or_default(), &holder)),
             other => Err(refusal(other)),
         };
         self.answer(id, &answer);
@@ -100,7 +104,9 @@ fn refusal(reply: Reply) -> Error {
             let msg = "another machine has the name of this node";
             Error::new(Code::NOT_AVAILABLE, msg).with_details(NAME_TAKEN)
         }
-        Reply::LookAgain | Reply::Full => Error::new(Code::BUG, "this is no refusal"),
+        Reply::LookAgain | Reply::Full | Reply::Elsewhere(_) => {
+            Error::new(Code::BUG, "this is no refusal")
+        }
     }
 }
 
@@ -110,10 +116,16 @@ fn away(reason: &str) -> Error {
         .with_details("blocks that the node holds stay in use; the log of the daemon has more")
 }
 
-/// Names are kept by a machine without a cluster only.
-fn sticky(name: &str) -> Error {
-    let problem = format_args!("the address of {name:?} cannot be kept in a cluster");
-    Error::config("ipam.sticky", problem).expecting("none on a machine of a cluster")
+/// Another node has the address of a name.
+fn elsewhere(name: &str, holder: &Holder) -> Error {
+    let Holder { address, node, is_alive } = holder;
+    let (life, advice) = match is_alive {
+        Some(true) => ("gave a sign of life within the last minute", DETACH),
+        Some(false) => ("has given no sign of life for a minute or longer", RECLAIM),
+        None => ("may live or not", DETACH),
+    };
+    let msg = format!("{address} of {name:?} is held by node {node}, which {life}");
+    Error::new(Code::TRY_AGAIN, msg).with_details(advice)
 }
 
 fn unknown(needed: &Needed) -> Error {

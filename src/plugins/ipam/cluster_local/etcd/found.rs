@@ -8,6 +8,7 @@ use super::super::engine::{
 };
 use super::keys::{Keys, Of, Part};
 use super::reply::KeyValue;
+use super::write::Subject;
 
 /// A key whose value only we write, and which has another.
 pub type Unreadable = String;
@@ -120,15 +121,13 @@ pub fn node<'a>(
 }
 
 /// What a lost write found.
-pub fn rival(
-    keys: &Keys,
-    of: (Option<&Name>, Option<&Name>),
-    kvs: &[&KeyValue],
-) -> Result<Rival, Unreadable> {
-    let (of_node, realm) = of;
-    let node = node(keys, of_node, kvs.iter().copied())?;
+pub fn rival(keys: &Keys, of: Subject<'_>, kvs: &[&KeyValue]) -> Result<Rival, Unreadable> {
+    let realm = of.block.map(|(realm, _)| realm);
+    let node = node(keys, of.node, kvs.iter().copied())?;
     let blocks = realm.map(|realm| blocks(keys, realm, kvs.iter().copied())).unwrap_or_default();
-    Ok(Rival { node, blocks })
+    let name = realm.zip(of.name).map(|(realm, name)| keys.name(realm, name));
+    let named = kvs.iter().find(|kv| name.is_some() && kv.key.text() == name.as_deref());
+    Ok(Rival { node, blocks, named: named.map(|kv| value(kv)).transpose()? })
 }
 
 fn record_of(kv: &KeyValue) -> Result<Versioned<NodeRecord>, Unreadable> {

@@ -165,8 +165,7 @@ impl Job {
         let revision = known(reply.header.revision)?;
         let subject = Subject::of(&self.operation);
         let kvs: Vec<&KeyValue> = reply.kvs().collect();
-        let of = (subject.node, subject.block.map(|(realm, _)| realm));
-        Ok(match found::rival(keys, of, &kvs) {
+        Ok(match found::rival(keys, subject, &kvs) {
             Ok(rival) => Outcome::Lost { revision, rival: Box::new(rival) },
             Err(reason) => Outcome::Refused { reason },
         })

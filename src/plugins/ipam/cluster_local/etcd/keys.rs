@@ -104,6 +104,11 @@ impl Keys {
         format!("{}pool/", self.realm(realm))
     }
 
+    /// The block that a name has: what makes a name one address.
+    pub fn name(&self, realm: &Name, name: &str) -> String {
+        format!("{}s/{name}", self.realm(realm))
+    }
+
     /// The note of a pool.
     pub fn pool(&self, realm: &Name, hash: &str) -> String {
         format!("{}{hash}", self.pools(realm))

@@ -4,7 +4,9 @@
 use serde::Serialize;
 
 use super::super::block::Block;
-use super::super::engine::{Epoch, Ground, Name, NodeRecord, Operation, Seen, Standing, Versioned};
+use super::super::engine::{
+    Claimed, Epoch, Ground, Name, NodeRecord, Operation, Seen, Standing, Versioned,
+};
 use super::encoding::{Number, Octets};
 use super::keys::Keys;
 use super::request::{Compare, KeyRange, Operation as Step, Range, Txn};
@@ -16,6 +18,8 @@ pub struct Subject<'a> {
     pub node: Option<&'a Name>,
     /// The realm, and the block in it.
     pub block: Option<(&'a Name, Block)>,
+    /// The name of a sticky address that is claimed.
+    pub name: Option<&'a str>,
 }
 
 impl<'a> Subject<'a> {
@@ -23,21 +27,21 @@ impl<'a> Subject<'a> {
     pub fn of(operation: &'a Operation) -> Subject<'a> {
         use Operation as O;
         match operation {
-            O::Claim { realm, block, claimed, .. } => {
-                Subject { node: Some(&claimed.owner.node), block: Some((realm, *block)) }
-            }
+            O::Claim { realm, block, claimed, .. } => Subject::of_block(claimed, realm, *block),
             O::Replace { realm, seen, claimed, .. } | O::Hold { realm, seen, claimed, .. } => {
-                Subject { node: Some(&claimed.owner.node), block: Some((realm, seen.block)) }
+                Subject::of_block(claimed, realm, seen.block)
             }
             O::Release { realm, seen } => {
-                Subject { node: Some(&seen.claimed.owner.node), block: Some((realm, seen.block)) }
+                Subject { name: None, ..Subject::of_block(&seen.claimed, realm, seen.block) }
             }
             O::Register { node, .. }
             | O::Heartbeat { node, .. }
             | O::Fence { node, .. }
             | O::ReadNode { node }
-            | O::Want { node, .. } => Subject { node: Some(node), block: None },
-            O::ReadBlock { realm, block } => Subject { node: None, block: Some((realm, *block)) },
+            | O::Want { node, .. } => Subject { node: Some(node), ..Subject::default() },
+            O::ReadBlock { realm, block } => {
+                Subject { block: Some((realm, *block)), ..Subject::default() }
+            }
             O::NoteConflict { .. }
             | O::EndConflict { .. }
             | O::NotePool { .. }
@@ -47,6 +51,11 @@ impl<'a> Subject<'a> {
             | O::List { .. }
             | O::Watch { .. } => Subject::default(),
         }
+    }
+
+    fn of_block(claimed: &'a Claimed, realm: &'a Name, block: Block) -> Subject<'a> {
+        let (node, name) = (Some(&claimed.owner.node), claimed.sticky.as_deref());
+        Subject { node, block: Some((realm, block)), name }
     }
 
     /// Reads the subject's keys and the epoch.
@@ -60,6 +69,7 @@ impl<'a> Subject<'a> {
             reads.extend(
                 ranges.into_iter().map(|keys| Step::Range(Range { keys, ..Range::default() })),
             );
+            reads.extend(self.name.map(|name| Step::get(&keys.name(realm, name))));
         }
         reads
     }
@@ -89,6 +99,9 @@ fn fill(txn: &mut Txn, keys: &Keys, operation: &Operation, lease: u64) {
             txn.compare.extend(keys.overlapping(realm, *block).into_iter().map(Compare::absent));
             txn.compare.extend(grounds(keys, &claimed.owner.node, *ground));
             txn.success.push(Step::put(&keys.block(realm, *block), json(claimed)));
+            if let Some(name) = &claimed.sticky {
+                give_name(txn, &keys.name(realm, name), *block);
+            }
         }
         O::Replace { realm, seen, kept, claimed, ground } => {
             txn.compare.extend(as_seen(keys, realm, seen));
@@ -103,11 +116,19 @@ fn fill(txn: &mut Txn, keys: &Keys, operation: &Operation, lease: u64) {
         O::Release { realm, seen } => {
             txn.compare.extend(as_seen(keys, realm, seen));
             txn.success.push(Step::delete(&keys.block(realm, seen.block)));
+            let name = seen.claimed.sticky.as_ref().map(|name| keys.name(realm, name));
+            txn.success.extend(name.map(|name| Step::delete(&name)));
         }
         O::Hold { realm, seen, claimed, ground } => {
             txn.compare.extend(as_seen(keys, realm, seen));
             txn.compare.extend(grounds(keys, &claimed.owner.node, *ground));
             txn.success.push(Step::put(&keys.block(realm, seen.block), json(claimed)));
+            let names = [&seen.claimed.sticky, &claimed.sticky];
+            if names[0] != names[1] {
+                let [old, new] = names.map(|name| name.as_ref().map(|name| keys.name(realm, name)));
+                txn.success.extend(old.map(|old| Step::delete(&old)));
+                new.into_iter().for_each(|new| give_name(txn, &new, seen.block));
+            }
         }
         O::Want { realm, node, want, .. } => {
             txn.success.push(match want {
@@ -156,6 +177,12 @@ fn fill(txn: &mut Txn, keys: &Keys, operation: &Operation, lease: u64) {
 fn delete_if_same(txn: &mut Txn, key: &str, value: Octets) {
     txn.compare.push(Compare::value(key, value));
     txn.success.push(Step::delete(key));
+}
+
+/// A name gets an address, if it has none.
+fn give_name(txn: &mut Txn, key: &str, block: Block) {
+    txn.compare.push(Compare::absent(KeyRange::one(key)));
+    txn.success.push(Step::put(key, json(&block)));
 }
 
 /// The record of a node that is reclaimed.

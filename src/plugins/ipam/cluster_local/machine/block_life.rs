@@ -12,10 +12,11 @@
 
 use std::time::Duration;
 
-use super::super::engine::{Answer, Claimed, ConflictNote, Operation, Rival, Seen};
+use super::super::engine::{Answer, Claimed, ConflictNote, Name, Operation, Rival, Seen};
 use super::super::held::{Held, State};
 use super::contact::Contact;
 use super::interface::{Line, Mark, Turn};
+use super::names::full_name;
 use super::network::{Key, Step, Tracked};
 use super::purpose::{Purpose, Result};
 use super::verify::key_of;
@@ -95,10 +96,11 @@ impl Machine {
         }
     }
 
-    /// The value of a block's key.
-    pub(super) fn claimed(&self, held: &Held) -> Claimed {
+    /// The value of the key of a network's block.
+    pub(super) fn claimed(&self, network: &Name, held: &Held) -> Claimed {
         let owner = self.identity_of(held.incarnation);
-        Claimed { owner, token: held.token, sticky: held.sticky.clone(), vacant: false }
+        let sticky = held.sticky.as_ref().map(|name| full_name(network, name));
+        Claimed { owner, token: held.token, sticky, vacant: false }
     }
 
     fn claim_block(&mut self, at: &At, held: &Held, turn: &mut Turn<'_>) {
@@ -106,8 +108,13 @@ impl Machine {
         if matches!(held.state, State::Active | State::Conflict) {
             turn.log(Line::ClaimedAgain(at.block));
         }
-        let (claimed, ground) = (self.claimed(held), self.ground());
-        self.ask(at, Operation::Claim { realm, block: at.block, claimed, ground }, turn);
+        let (claimed, ground) = (self.claimed(&at.network, held), self.ground());
+        let vacant = self.realms.get(&realm).and_then(|realm| realm.vacant_at(at.block));
+        let operation = match vacant.filter(|_| held.sticky.is_some()) {
+            Some(seen) => Operation::Hold { realm, seen: seen.clone(), claimed, ground },
+            None => Operation::Claim { realm, block: at.block, claimed, ground },
+        };
+        self.ask(at, operation, turn);
     }
 
     fn read_block(&mut self, at: &At, turn: &mut Turn<'_>) {
@@ -117,8 +124,15 @@ impl Machine {
 
     fn release_block(&mut self, at: &At, held: &Held, key: Key, turn: &mut Turn<'_>) {
         let (Some(realm), Key::Own(revision)) = (self.realm_of(at), key) else { return };
-        let seen = Seen { block: at.block, claimed: self.claimed(held), revision };
-        self.ask(at, Operation::Release { realm, seen }, turn);
+        let claimed = self.claimed(&at.network, held);
+        let seen = Seen { block: at.block, claimed: claimed.clone(), revision };
+        let operation = if self.keeps_name(at, held) {
+            let claimed = Claimed { vacant: true, ..claimed };
+            Operation::Hold { realm, seen, claimed, ground: self.ground() }
+        } else {
+            Operation::Release { realm, seen }
+        };
+        self.ask(at, operation, turn);
     }
 
     fn enter(&mut self, at: &At, held: &Held, state: State, turn: &mut Turn<'_>) {
@@ -201,7 +215,10 @@ impl Machine {
     fn after_losing(&mut self, at: &At, rival: Rival, turn: &mut Turn<'_>) {
         let uid = self.setup.uid;
         self.update(at, |tracked| {
-            tracked.key = key_of(&rival.blocks, at.block, (tracked.held.token, uid));
+            let key = key_of(&rival.blocks, at.block, (tracked.held.token, uid));
+            // The name has another address: this one is none that it can have.
+            let is_named = rival.named.is_some_and(|other| other != at.block);
+            tracked.key = if is_named && key == Key::Absent { Key::Foreign } else { key };
         });
         if let Some(realm) = self.realm_of(at).and_then(|realm| self.realms.get_mut(&realm)) {
             realm.merge(&rival.blocks);
@@ -210,6 +227,7 @@ impl Machine {
             self.meet(turn);
         }
         self.pause_claims(at, turn);
+        self.after_losing_name(at, turn);
     }
 
     /// It was not sent, or was refused: a claim is given up, all else is tried again. A claim in doubt

@@ -3,11 +3,13 @@
 //! The intent is on the disk before the claim is sent. A pool that the store says is full is wanted
 //! ([`want`](super::want)) as long as an ADD waits.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::super::block::Block;
 use super::super::engine::Name;
 use super::super::held::{Held, State};
+use super::super::pool::Pool;
 use super::contact::Contact;
 use super::interface::{Action, Mark, Reply, Request, RequestId, Turn};
 use super::network::{Network, Tracked, Waiting};
@@ -17,13 +19,13 @@ use crate::sys::clock::Moment;
 /// The pause after a lost race, so that two nodes do not meet at each candidate.
 const AFTER_RACE: Duration = Duration::from_millis(5);
 /// The pause before a full pool is listed again without a hint.
-const AFTER_FULL: Duration = Duration::from_millis(500);
+pub(super) const AFTER_FULL: Duration = Duration::from_millis(500);
 
 impl Machine {
     pub(super) fn on_exhausted(&mut self, request: Request) {
         let since = self.last_id;
         if let Some(network) = self.networks.get_mut(&request.network) {
-            network.requests.push(Waiting { request, since, is_full: false });
+            network.requests.push(Waiting::new(request, since));
         }
     }
 
@@ -41,6 +43,7 @@ impl Machine {
             self.answer_served(&name, turn);
             self.answer_late(&name, turn);
             self.claim_for(&name, turn);
+            self.claim_for_names(&name, turn);
         }
     }
 
@@ -56,13 +59,11 @@ impl Machine {
             (0..network.pools.len()).map(|pool| network.free_of(pool)).collect();
         let waiting = std::mem::take(&mut network.requests);
         for waiting in waiting {
-            let has_address = network.serves(&waiting.request);
-            match free.get_mut(waiting.request.pool) {
-                Some(free) if *free > 0 && has_address => {
-                    *free -= 1;
-                    reply(&waiting.request, Reply::LookAgain, turn);
-                }
-                _ => network.requests.push(waiting),
+            let free = free.get_mut(waiting.request.pool);
+            if network.serves(&waiting.request, free) {
+                reply(&waiting.request, Reply::LookAgain, turn);
+            } else {
+                network.requests.push(waiting);
             }
         }
     }
@@ -94,18 +95,20 @@ impl Machine {
             Contact::Meeting | Contact::Verifying(_) => {
                 Reply::Away("blocks are being verified".to_owned())
             }
-            Contact::Together => Reply::Full,
+            Contact::Together => match &waiting.holder {
+                Some(holder) => Reply::Elsewhere(holder.clone()),
+                None if waiting.is_full => Reply::Full,
+                // The contact may be about to be lost: nothing says that the pool is full.
+                None => Reply::Away("it has not answered in time".to_owned()),
+            },
         }
     }
 
     /// Claims a block for the first ADD of each pool that has no claim going on.
     fn claim_for(&mut self, name: &Name, turn: &mut Turn<'_>) {
         let Some(network) = self.networks.get(name) else { return };
-        if self.relation.contact != Contact::Together || network.pause > turn.now {
+        if !self.may_claim_for(network) || network.pause > turn.now {
             return;
-        }
-        if network.confirmed != self.setup.boot {
-            return; // no plugin allocates from it yet, whatever is claimed
         }
         let firsts = (0..network.pools.len()).filter_map(|pool| network.first_unserved(pool));
         let firsts: Vec<Waiting> = firsts.cloned().collect();
@@ -114,11 +117,17 @@ impl Machine {
         }
     }
 
+    /// Whether claims are useful: no plugin allocates from blocks that are not confirmed.
+    pub(super) fn may_claim_for(&self, network: &Network) -> bool {
+        self.relation.contact == Contact::Together && network.confirmed == self.setup.boot
+    }
+
     fn choose(&mut self, waiting: &Waiting, turn: &mut Turn<'_>) {
-        let Request { network: name, pool, address, .. } = &waiting.request;
+        let Request { network: name, address, .. } = &waiting.request;
         let Some(network) = self.networks.get(name) else { return };
         let realm_name = network.realm.clone();
-        let (Some(pool), Some(realm)) = (network.pools.get(*pool), self.realms.get(&realm_name))
+        let (Some(pool), Some(realm)) =
+            (network.pool_of(&waiting.request), self.realms.get(&realm_name))
         else {
             return;
         };
@@ -128,7 +137,7 @@ impl Machine {
         let (is_fresh, is_asked) = (realm.listed > waiting.since, realm.asked.is_some());
         match candidate {
             Some(block) if realm.listed > 0 => {
-                self.intend(&At { network: name.clone(), block }, turn)
+                self.intend(&At { network: name.clone(), block }, None, turn)
             }
             None if is_fresh => self.on_full(&waiting.request, turn),
             _ if !is_asked => self.list(&realm_name, turn),
@@ -137,7 +146,7 @@ impl Machine {
     }
 
     /// Whether a block overlaps one of this node's in the realm.
-    fn tracks(&self, block: Block, realm: &Name) -> bool {
+    pub(super) fn tracks(&self, block: Block, realm: &Name) -> bool {
         let networks = self.networks.values().filter(|network| network.realm == *realm);
         let mut blocks =
             networks.flat_map(|network| network.blocks.keys().chain(network.origins.keys()));
@@ -145,7 +154,7 @@ impl Machine {
     }
 
     /// Writes the intent; the claim is sent once it is on the disk.
-    fn intend(&mut self, at: &At, turn: &mut Turn<'_>) {
+    pub(super) fn intend(&mut self, at: &At, sticky: Option<String>, turn: &mut Turn<'_>) {
         let held = Held {
             block: at.block,
             token: token(turn),
@@ -154,7 +163,7 @@ impl Machine {
             since: turn.wall,
             incarnation: self.file.incarnation,
             of: None,
-            sticky: None,
+            sticky,
         };
         self.mark(&at.network, vec![Mark::Put(held)], vec![], turn);
     }
@@ -165,9 +174,8 @@ impl Machine {
         let pause = turn.after(AFTER_FULL);
         let Some(network) = self.networks.get_mut(&request.network) else { return };
         network.pause = pause;
-        for waiting in
-            network.requests.iter_mut().filter(|waiting| waiting.request.pool == request.pool)
-        {
+        let waiting = network.requests.iter_mut().filter(|waiting| waiting.request.name.is_none());
+        for waiting in waiting.filter(|waiting| waiting.request.pool == request.pool) {
             waiting.is_full = true;
             waiting.since = since;
         }
@@ -188,16 +196,41 @@ impl Network {
     /// How many addresses of a pool are free in active blocks.
     fn free_of(&self, pool: usize) -> u64 {
         let Some(pool) = self.pools.get(pool) else { return 0 };
-        let active = self.blocks.values().filter(|tracked| is_allocated_from(tracked));
+        let is_for_any =
+            |tracked: &&Tracked| is_allocated_from(tracked) && tracked.held.sticky.is_none();
+        let active = self.blocks.values().filter(is_for_any);
         active.map(|tracked| self.free_in(pool, tracked.held.block)).fold(0, u64::saturating_add)
     }
 
-    /// Whether the address that an ADD needs is free in an active block, if it needs one.
-    fn serves(&self, request: &Request) -> bool {
-        let Some(ip) = request.address else { return true };
-        let is_held =
-            |tracked: &Tracked| is_allocated_from(tracked) && tracked.held.block.contains(ip);
+    /// Whether what an ADD needs is in active blocks, of which so many addresses of its pool are free.
+    fn serves(&self, request: &Request, free: Option<&mut u64>) -> bool {
+        let is_free = match (&request.name, request.address) {
+            (Some(name), _) => return self.has_name(name, request.pool),
+            (None, Some(ip)) => self.has_free(ip),
+            (None, None) => free.as_ref().is_some_and(|free| **free > 0),
+        };
+        if let Some(free) = free.filter(|_| is_free) {
+            *free = free.saturating_sub(1);
+        }
+        is_free
+    }
+
+    fn has_free(&self, ip: IpAddr) -> bool {
+        let is_held = |tracked: &Tracked| {
+            is_allocated_from(tracked)
+                && tracked.held.sticky.is_none()
+                && tracked.held.block.contains(ip)
+        };
         !self.leases.contains(&ip) && self.blocks.values().any(is_held)
+    }
+
+    /// The pool that the address of an ADD is in.
+    pub(super) fn pool_of(&self, request: &Request) -> Option<&Pool> {
+        let names = self.names.get(request.pool);
+        let is_for_names = |pool: &&Pool| {
+            request.name.is_some() || request.address.is_some_and(|ip| pool.allocates(ip))
+        };
+        names.filter(is_for_names).or_else(|| self.pools.get(request.pool))
     }
 
     /// The first ADD of a pool for which no claim is going on.
@@ -205,15 +238,17 @@ impl Network {
         let configured = self.pools.get(pool)?;
         let comes = |tracked: &Tracked| {
             matches!(tracked.held.state, State::Claiming | State::Settling)
+                && tracked.held.sticky.is_none()
                 && configured.meets(tracked.held.block)
         };
         let is_coming = self.blocks.values().any(comes);
-        self.requests.iter().find(|waiting| waiting.request.pool == pool && !is_coming)
+        let mut waiting = self.requests.iter().filter(|waiting| waiting.request.name.is_none());
+        waiting.find(|waiting| waiting.request.pool == pool && !is_coming)
     }
 }
 
 /// Whether plugins allocate from the block now.
-fn is_allocated_from(tracked: &Tracked) -> bool {
+pub(super) fn is_allocated_from(tracked: &Tracked) -> bool {
     tracked.held.state == State::Active && tracked.is_written
 }
 

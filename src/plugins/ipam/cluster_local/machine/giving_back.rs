@@ -43,7 +43,7 @@ impl Machine {
     }
 
     /// Marks a free block; it is released once that is on the disk.
-    fn give_up(&mut self, at: &At, turn: &mut Turn<'_>) {
+    pub(super) fn give_up(&mut self, at: &At, turn: &mut Turn<'_>) {
         let Some(tracked) = self.tracked(at).filter(|tracked| tracked.is_idle()) else { return };
         let held = Held { state: State::Returning, since: turn.wall, ..tracked.held.clone() };
         self.mark(&at.network, vec![Mark::Put(held)], vec![at.block], turn);
@@ -53,6 +53,7 @@ impl Machine {
     fn serve_wants(&mut self, realm: &Name, turn: &mut Turn<'_>) {
         let wants = self.realms.get(realm).map(|realm| realm.wants.clone()).unwrap_or_default();
         for (want, _) in wants.values() {
+            self.give_names(realm, &want.names, turn);
             let networks = self.networks.iter().filter(|(_, network)| network.realm == *realm);
             let found = networks
                 .filter_map(|(name, network)| Some((name.clone(), network.to_give(&want.spans)?)));
@@ -70,6 +71,7 @@ impl Network {
     /// The free blocks beyond the spare ones of each pool, the smallest first.
     fn surplus(&self) -> Vec<Block> {
         let free = self.blocks.values().filter(|tracked| self.is_free(tracked));
+        let free = free.filter(|tracked| !self.is_for_name(tracked));
         let mut free: Vec<Block> = free.map(|tracked| tracked.held.block).collect();
         free.sort_by_key(|block| std::cmp::Reverse(block.length()));
         let kept: Vec<&Block> = self
@@ -83,7 +85,7 @@ impl Network {
         free.iter().filter(|block| !kept.contains(block)).copied().collect()
     }
 
-    fn is_free(&self, tracked: &Tracked) -> bool {
+    pub(super) fn is_free(&self, tracked: &Tracked) -> bool {
         tracked.is_idle() && self.leases_in(tracked.held.block) == 0
     }
 
@@ -93,7 +95,8 @@ impl Network {
         let idle = self
             .blocks
             .values()
-            .filter(|tracked| tracked.is_idle() && !self.is_waited_for(tracked.held.block));
+            .filter(|tracked| tracked.is_idle() && tracked.held.sticky.is_none())
+            .filter(|tracked| !self.is_waited_for(tracked.held.block));
         let parts = idle.filter_map(|tracked| {
             let block = tracked.held.block;
             Some((block, self.largest_free(block, wanted)?))
@@ -103,7 +106,8 @@ impl Network {
 
     /// Whether an ADD of this node waits for addresses of the block.
     fn is_waited_for(&self, block: Block) -> bool {
-        self.requests.iter().any(|waiting| match waiting.request.address {
+        let mut waiting = self.requests.iter().filter(|waiting| waiting.request.name.is_none());
+        waiting.any(|waiting| match waiting.request.address {
             Some(ip) => block.contains(ip),
             None => self.pools.get(waiting.request.pool).is_some_and(|pool| pool.meets(block)),
         })

@@ -57,6 +57,8 @@ pub struct Request {
     pub pool: usize,
     /// The address that it needs, if only one will do.
     pub address: Option<IpAddr>,
+    /// The name whose address it needs.
+    pub name: Option<String>,
     /// When it gives up.
     pub until: Moment,
 }
@@ -157,6 +159,8 @@ pub enum Reply {
     LookAgain,
     /// Every address of the pool is in use.
     Full,
+    /// Another node has the address of the name.
+    Elsewhere(Holder),
     /// New blocks are not used yet: the store was restored.
     Settling,
     /// The store does not answer, or refuses; the reason.
@@ -165,6 +169,17 @@ pub enum Reply {
     Fenced,
     /// Another machine has the node's name.
     NameTaken,
+}
+
+/// A node that has the address of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The address.
+    pub address: IpAddr,
+    /// The node.
+    pub node: Name,
+    /// Whether it has a sign of life; None if that is not known.
+    pub is_alive: Option<bool>,
 }
 
 /// A line of the log.

@@ -11,6 +11,7 @@
 //! | the store is away, is met again, was restored | [`contact`], [`verify`] |
 //! | a block from its claim to its end | [`block_life`] |
 //! | an ADD that found nothing free | [`claim`], and [`want`] if the pool is full |
+//! | an ADD that needs the address of a name | [`names`] |
 //! | blocks that others need | [`giving_back`], [`split`] |
 //! | the node was reclaimed | [`fence`] |
 //! | other nodes have other ranges for a network | [`pools`] |
@@ -21,6 +22,7 @@ pub mod contact;
 pub mod fence;
 pub mod giving_back;
 pub mod interface;
+pub mod names;
 pub mod network;
 pub mod outcome;
 pub mod pools;
@@ -38,8 +40,8 @@ use std::collections::BTreeMap;
 pub use self::contact::Contact;
 use self::contact::Relation;
 pub use self::interface::{
-    Action, Event, Line, Mark, NodeFile, Record, Reply, Request, RequestId, Setup, Turn, WriteId,
-    Written,
+    Action, Event, Holder, Line, Mark, NodeFile, Record, Reply, Request, RequestId, Setup, Turn,
+    WriteId, Written,
 };
 use self::network::{Network, Step, Tracked};
 use self::purpose::Purpose;
@@ -142,6 +144,7 @@ impl Machine {
         self.confirm_new(turn);
         self.give_back(turn);
         self.serve_requests(turn);
+        self.note_use(turn);
         self.keep_wants(turn);
     }
 

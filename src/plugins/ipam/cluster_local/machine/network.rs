@@ -8,7 +8,7 @@ use super::super::block::Block;
 use super::super::engine::{Name, Revision};
 use super::super::held::{Blocks, Held, State};
 use super::super::pool::Pool;
-use super::interface::{Mark, Request};
+use super::interface::{Holder, Mark, Request};
 use crate::sys::clock::{Moment, NEVER};
 
 /// The wait before a write that failed is tried again.
@@ -103,6 +103,8 @@ pub struct Network {
     pub realm: Name,
     /// The pools.
     pub pools: Vec<Pool>,
+    /// The addresses of each pool that are kept for names.
+    pub names: Vec<Pool>,
     /// How many free blocks each keeps.
     pub spare: u32,
     /// The boot in which it is used.
@@ -136,18 +138,35 @@ pub struct Waiting {
     pub since: u64,
     /// The pool was found full since.
     pub is_full: bool,
+    /// Of a name: what it wants of other nodes.
+    pub names: Vec<String>,
+    /// Of a name: it wants any address for names, too.
+    pub wants_any: bool,
+    /// Of a name: the node that has its address.
+    pub holder: Option<Holder>,
+    /// Of a name: nothing is tried before.
+    pub pause: Moment,
+}
+
+impl Waiting {
+    /// An ADD that came after the operation of this number.
+    pub fn new(request: Request, since: u64) -> Waiting {
+        let (names, pause) = (vec![], Duration::ZERO);
+        Waiting { request, since, is_full: false, names, wants_any: false, holder: None, pause }
+    }
 }
 
 impl Network {
     /// A network with what its file has.
     pub fn new(blocks: Blocks) -> Network {
-        let Blocks { realm, pools, spare, confirmed, differs, blocks } = blocks;
+        let Blocks { realm, pools, names, spare, confirmed, differs, blocks } = blocks;
         let tracked = blocks.into_iter().map(|held| (held.block, Tracked::of_file(held)));
         let blocks: BTreeMap<Block, Tracked> = tracked.collect();
         let origins = blocks.values().filter_map(|tracked| tracked.held.of);
         Network {
             realm,
             pools,
+            names,
             spare,
             confirmed,
             origins: origins.map(|origin| (origin.block, Key::Doubt)).collect(),
@@ -168,6 +187,7 @@ impl Network {
             self.realm = blocks.realm;
         }
         self.pools = blocks.pools;
+        self.names = blocks.names;
         self.spare = blocks.spare;
     }
 
@@ -175,7 +195,8 @@ impl Network {
     pub fn deadline(&self, now: Moment) -> Moment {
         let of_blocks = self.blocks.values().filter(|tracked| tracked.step == Step::Rest);
         let dues = of_blocks.flat_map(|tracked| [Some(tracked.due), tracked.settled]).flatten();
-        let requests = self.requests.iter().map(|waiting| waiting.request.until);
+        let requests =
+            self.requests.iter().flat_map(|waiting| [waiting.request.until, waiting.pause]);
         let pause = (!self.requests.is_empty()).then_some(self.pause);
         let idle = self.idle_since.map(|since| since + IDLE);
         let all = dues.chain(requests).chain(pause).chain(idle);

@@ -18,6 +18,7 @@ impl Machine {
             Purpose::Look => self.after_looking(result, turn),
             Purpose::List(realm, sent) => self.after_listing(&realm, sent, result, turn),
             Purpose::Watch(realm) => self.after_watching(&realm, turn),
+            Purpose::Holder(request) => self.after_asking_for_holder(request, result, turn),
             Purpose::Block(at) => self.on_block(&at, result, turn),
             Purpose::Split(network, block) => self.on_split(&network, block, result),
             Purpose::Want(realm) => self.after_wanting(&realm, result),

@@ -3,6 +3,7 @@
 use super::super::block::Block;
 use super::super::engine::{Answer, Name, Revision, Rival};
 use super::At;
+use super::interface::RequestId;
 
 /// Who waits for an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub enum Purpose {
     List(Name, u64),
     /// A watch of a realm.
     Watch(Name),
+    /// The record of the node that has the address of the name of an ADD.
+    Holder(RequestId),
     /// A block.
     Block(At),
     /// A split of a network's block.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::super::block::Block;
-use super::super::engine::{Change, Found, Name, RealmState, Revision, Want};
+use super::super::engine::{Change, Found, Name, RealmState, Revision, Seen, Want};
 use super::super::pool::Pool;
 use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;
@@ -34,7 +34,9 @@ pub struct Listed {
 pub struct Realm {
     /// The blocks that have keys, by family and first address: they are apart from each other.
     taken: BTreeMap<(bool, u128), Block>,
-    /// What other nodes want, and when that was last heard.
+    /// Those of them that are kept for names.
+    sticky: BTreeMap<Block, Seen>,
+    /// What nodes want, and when that was last heard.
     pub wants: BTreeMap<Name, (Want, Moment)>,
     /// The revision of the list.
     pub revision: Revision,
@@ -61,11 +63,13 @@ impl Realm {
         [self.recheck, self.round, wanted].into_iter().flatten().min().unwrap_or(NEVER)
     }
 
-    /// Takes over a list. A node's own want is none that it serves.
-    pub fn take(&mut self, listed: Listed, own: &Name, now: Moment) {
+    /// Takes over a list. The other networks of a node serve its own want, too.
+    pub fn take(&mut self, listed: Listed, now: Moment) {
         self.taken =
             listed.state.blocks.iter().map(|found| (place(found.block), found.block)).collect();
-        let wants = listed.state.wants.into_iter().filter(|(node, _)| node != own);
+        let sticky = listed.state.blocks.iter().filter_map(sticky);
+        self.sticky = sticky.map(|seen| (seen.block, seen)).collect();
+        let wants = listed.state.wants.into_iter();
         self.wants = wants.map(|(node, want)| (node, (want, now))).collect();
         self.revision = listed.revision;
         self.listed = listed.sent;
@@ -74,27 +78,47 @@ impl Realm {
     /// Adds keys that were seen otherwise.
     pub fn merge(&mut self, found: &[Found]) {
         for found in found {
-            self.add(found.block);
+            self.add(found);
         }
     }
 
-    fn add(&mut self, block: Block) {
-        while let Some(other) = self.overlapping(block) {
-            self.taken.remove(&place(other)); // it was released, split or claimed since
+    fn add(&mut self, found: &Found) {
+        while let Some(other) = self.overlapping(found.block) {
+            self.remove(other); // it was released, split or claimed since
         }
-        self.taken.insert(place(block), block);
+        self.taken.insert(place(found.block), found.block);
+        self.sticky.extend(sticky(found).map(|seen| (seen.block, seen)));
+    }
+
+    fn remove(&mut self, block: Block) {
+        self.taken.remove(&place(block));
+        self.sticky.remove(&block);
+    }
+
+    /// The address of a name, with the network's.
+    pub fn named(&self, name: &str) -> Option<&Seen> {
+        self.sticky.values().find(|seen| seen.claimed.sticky.as_deref() == Some(name))
+    }
+
+    /// The addresses of a pool that names have.
+    pub fn names_in(&self, pool: &Pool) -> impl Iterator<Item = &Seen> {
+        self.sticky.values().filter(|seen| pool.meets(seen.block))
+    }
+
+    /// A sticky address that any node may take over.
+    pub fn vacant_at(&self, block: Block) -> Option<&Seen> {
+        self.sticky.get(&block).filter(|seen| seen.claimed.vacant)
     }
 
     /// Takes a hint.
-    pub fn hint(&mut self, change: Change, own: &Name, now: Moment) {
+    pub fn hint(&mut self, change: Change, now: Moment) {
         match change {
-            Change::Claimed(found) => self.add(found.block),
+            Change::Claimed(found) => self.add(&found),
             Change::Released(block) => {
                 if self.taken.get(&place(block)) == Some(&block) {
-                    self.taken.remove(&place(block));
+                    self.remove(block);
                 }
             }
-            Change::Wanted(node, _) if node == *own => (),
             Change::Wanted(node, Some(want)) => drop(self.wants.insert(node, (want, now))),
             Change::Wanted(node, None) => drop(self.wants.remove(&node)),
             Change::Noted(..) => (), // its block is listed again
@@ -170,6 +194,12 @@ impl Realm {
             }
         }
     }
+}
+
+/// A key that is kept for a name.
+fn sticky(found: &Found) -> Option<Seen> {
+    let claimed = found.claimed.as_ref().filter(|claimed| claimed.sticky.is_some())?;
+    Some(Seen { block: found.block, claimed: claimed.clone(), revision: found.revision })
 }
 
 fn place(block: Block) -> (bool, u128) {

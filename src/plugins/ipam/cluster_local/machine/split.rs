@@ -95,7 +95,7 @@ impl Machine {
             realm: network.realm.clone(),
             seen: Seen { block, claimed: old, revision },
             kept: kept.map(|part| part.held.block).collect(),
-            claimed: self.claimed(&first.held),
+            claimed: self.claimed(name, &first.held),
             ground: self.ground(),
         })
     }

@@ -1,5 +1,8 @@
 //! Cases that the simulation found, each as the shortest schedule that shows it.
 
+mod lists;
+mod names;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -23,6 +26,11 @@ struct Lab {
     random: Random,
     now: Duration,
     faults: Vec<Fault>,
+    /// Which operations are answered late, and their outcomes.
+    is_late: fn(&Operation) -> bool,
+    late: Vec<Event>,
+    watches: Vec<OperationId>,
+    replies: Vec<Reply>,
 }
 
 fn name(text: &str) -> Name {
@@ -49,7 +57,9 @@ fn held(text: &str, state: State) -> Held {
 
 fn blocks(held: Vec<Held>) -> Blocks {
     let pool = serde_json::from_str(r#"{"length":30,"spans":["10.1.0.2-10.1.0.14"]}"#).unwrap();
-    Blocks { blocks: held, ..Blocks::new(name("default"), vec![pool], 1) }
+    let names = serde_json::from_str(r#"{"length":32,"spans":["10.1.0.20-10.1.0.21"]}"#).unwrap();
+    let new = Blocks::new(name("default"), vec![pool], 1);
+    Blocks { blocks: held, names: vec![names], ..new }
 }
 
 fn claimed(token: u128) -> Claimed {
@@ -73,7 +83,17 @@ impl Lab {
         };
         let now = Duration::from_secs(1);
         let machine = Machine::new(setup, file, vec![(name("net"), blocks(held))], now);
-        Lab { machine, store: Store::default(), random: Random::seeded(1), now, faults: vec![] }
+        Lab {
+            machine,
+            store: Store::default(),
+            random: Random::seeded(1),
+            now,
+            faults: vec![],
+            is_late: |_| false,
+            late: vec![],
+            watches: vec![],
+            replies: vec![],
+        }
     }
 
     /// Gives an event, and does all that follows from it.
@@ -93,16 +113,28 @@ impl Lab {
     fn act(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Write { id, .. } => Some(Event::Written { id, written: Written::Done }),
-            Action::Send { operation: Operation::Watch { .. }, .. } => None,
+            Action::Send { id, operation: Operation::Watch { .. } } => {
+                self.watches.push(id);
+                None
+            }
             Action::Send { id, operation } => {
                 let fault = self.faults.iter().position(|(meets, _)| meets(&operation));
                 let outcome = match fault {
                     Some(place) => self.faults.remove(place).1,
                     None => self.store.apply(&operation, self.now),
                 };
-                Some(Event::Outcome { id, outcome })
+                let event = Event::Outcome { id, outcome };
+                if (self.is_late)(&operation) {
+                    self.late.push(event);
+                    return None;
+                }
+                Some(event)
             }
-            Action::Reply { .. } | Action::Log(_) => None,
+            Action::Reply { reply, .. } => {
+                self.replies.push(reply);
+                None
+            }
+            Action::Log(_) => None,
         }
     }
 
@@ -117,9 +149,15 @@ impl Lab {
     }
 
     fn exhausted(&mut self) {
+        self.request(None);
+    }
+
+    /// An ADD that needs an address, or that of a name.
+    fn request(&mut self, sticky: Option<&str>) {
         let until = self.now + Duration::from_secs(10);
-        let request =
-            Request { id: RequestId(1), network: name("net"), pool: 0, address: None, until };
+        let (network, sticky) = (name("net"), sticky.map(str::to_owned));
+        let id = RequestId(1);
+        let request = Request { id, network, pool: 0, address: None, name: sticky, until };
         self.give(Event::Exhausted(request));
     }
 
@@ -129,12 +167,28 @@ impl Lab {
     }
 }
 
+impl Lab {
+    /// Tells the machine of all that happened in the store.
+    fn tell_all(&mut self) {
+        for _ in 0..5 {
+            for change in std::mem::take(&mut self.store.changes) {
+                self.give(Event::Changed { realm: name("default"), change });
+            }
+            self.pass(Duration::from_secs(1));
+        }
+    }
+}
+
 fn is_claim(operation: &Operation) -> bool {
     matches!(operation, Operation::Claim { .. })
 }
 
 fn is_read(operation: &Operation) -> bool {
     matches!(operation, Operation::ReadBlock { .. })
+}
+
+fn is_list(operation: &Operation) -> bool {
+    matches!(operation, Operation::List { .. })
 }
 
 fn is_release(operation: &Operation) -> bool {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::super::block::Block;
-use super::super::engine::{Found, Name, Operation, RealmState, Seen};
+use super::super::engine::{Claimed, Found, Name, Operation, RealmState, Seen};
 use super::super::held::{State, Token};
 use super::Machine;
 use super::contact::Contact;
@@ -45,9 +45,8 @@ impl Machine {
         if let Contact::Verifying(realms) = &mut self.relation.contact {
             realms.remove(name);
         }
-        let node = self.setup.node.clone();
         let realm = self.realms.entry(name.clone()).or_default();
-        realm.take(listed, &node, turn.now);
+        realm.take(listed, turn.now);
         if !realm.watched {
             realm.watched = true;
             let from = realm.revision + 1;
@@ -99,6 +98,9 @@ impl Machine {
     fn orphan(&self, realm: &Name, found: &Found) -> Option<Seen> {
         let claimed =
             found.claimed.as_ref().filter(|claimed| claimed.owner.uid == self.setup.uid)?;
+        if self.is_kept_vacant(realm, claimed) {
+            return None;
+        }
         let networks = self.networks.values().filter(|network| network.realm == *realm);
         let is_known =
             networks.into_iter().any(|network| network.knows(found.block, claimed.token));
@@ -205,9 +207,12 @@ impl Tracked {
 pub(super) fn key_of(found: &[Found], block: Block, (token, uid): (Token, Token)) -> Key {
     let mut key = Key::Absent;
     for found in found.iter().filter(|found| found.block.overlaps(block)) {
-        let is_claim = |claimed: &super::super::engine::Claimed| {
-            claimed.token == token && claimed.owner.uid == uid
+        let is_claim = |claimed: &Claimed| {
+            claimed.token == token && claimed.owner.uid == uid && !claimed.vacant
         };
+        if found.block == block && found.claimed.as_ref().is_some_and(|claimed| claimed.vacant) {
+            continue; // any node may take it over
+        }
         if found.block == block && found.claimed.as_ref().is_some_and(is_claim) {
             return Key::Own(found.revision);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::block::Block;
-use super::super::engine::{Change, Name, Operation, Want};
+use super::super::engine::{Change, Found, Name, Operation, Want};
 use super::super::pool::Span;
 use super::Machine;
 use super::contact::Contact;
@@ -19,17 +19,22 @@ const ROUND: Duration = Duration::from_millis(50);
 impl Machine {
     /// Takes a hint of a watch.
     pub(super) fn on_change(&mut self, name: &Name, change: Change) {
-        let own = self.setup.node.clone();
+        let is_vacant =
+            |found: &Found| found.claimed.as_ref().is_some_and(|claimed| claimed.vacant);
         let must_list = match &change {
-            Change::Claimed(found) => self.is_unknown_claim(found),
+            Change::Claimed(found) => !is_vacant(found) && self.is_unknown_claim(found),
             Change::Noted(block, Some(note)) => {
                 note.by.uid != self.setup.uid && self.holds(name, *block)
             }
             Change::Released(_) | Change::Wanted(..) | Change::Noted(..) => false,
         };
-        let is_release = matches!(change, Change::Released(_));
+        let is_release = match &change {
+            Change::Released(_) => true,
+            Change::Claimed(found) => is_vacant(found),
+            Change::Wanted(..) | Change::Noted(..) => false,
+        };
         let Some(realm) = self.realms.get_mut(name) else { return };
-        realm.hint(change, &own, self.now);
+        realm.hint(change, self.now);
         if must_list {
             realm.recheck = Some(self.now);
         }
@@ -37,11 +42,11 @@ impl Machine {
             self.networks
                 .values_mut()
                 .filter(|network| network.realm == *name)
-                .for_each(|network| network.pause = self.now);
+                .for_each(|network| network.resume(self.now));
         }
     }
 
-    fn is_unknown_claim(&self, found: &super::super::engine::Found) -> bool {
+    fn is_unknown_claim(&self, found: &Found) -> bool {
         let claimed = found.claimed.as_ref().filter(|claimed| claimed.owner.uid == self.setup.uid);
         claimed.is_some_and(|claimed| {
             !self.networks.values().any(|network| network.knows(found.block, claimed.token))
@@ -97,15 +102,21 @@ impl Machine {
         for network in self.networks.values().filter(|network| network.realm == *realm) {
             for waiting in network.requests.iter().filter(|waiting| waiting.is_full) {
                 want.count += 1;
-                let pool = network.pools.get(waiting.request.pool);
-                match waiting.request.address.and_then(|ip| Span::new(ip, ip)) {
-                    Some(one) => want.spans.push(one),
-                    None => want.spans.extend(pool.iter().flat_map(|pool| pool.spans())),
+                want.names.extend(waiting.names.iter().cloned());
+                let pool = network.pool_of(&waiting.request);
+                match (&waiting.request.name, waiting.request.address) {
+                    (Some(_), _) if !waiting.wants_any => (),
+                    (None, Some(ip)) => want.spans.extend(Span::new(ip, ip)),
+                    (Some(_), _) | (None, None) => {
+                        want.spans.extend(pool.iter().flat_map(|pool| pool.spans()))
+                    }
                 }
             }
         }
         want.spans.sort_unstable();
         want.spans.dedup();
+        want.names.sort_unstable();
+        want.names.dedup();
         (want.count > 0).then_some(want)
     }
 

@@ -1,14 +1,21 @@
 //! The state machine against a model of the cluster, under random schedules: requests are lost, late or
-//! done twice, daemons crash at any step, nodes lose power and are reclaimed, and the store is restored
-//! from a snapshot.
+//! done twice, the store has no leader, writes to the disk fail, daemons crash at any step, nodes lose
+//! power and are reclaimed, and the store is restored from a snapshot. Networks share ranges, have several
+//! of them, keep names, and are configured after the contact.
 //!
-//! After each step no address is held twice. When the faults stop, each node can get every free
-//! address, and after the last DEL nothing is left in the store. A failure prints its seed and what
+//! After each step no address is held twice, nothing is used twice, and no name has two addresses: each
+//! write that makes a block usable is compared with what is usable elsewhere. When the faults stop, a node
+//! can get every free address, and each unused name its own; after the last DEL nothing is left in the
+//! store. Most schedules are short, and leave out the ends of a long one. A failure prints its seed and what
 //! happened; `CNI_SIMULATION_SEED` repeats it. `CNI_SIMULATION` is the number of schedules.
 
+mod ends;
 mod node;
+mod plugin;
 mod schedule;
 pub mod store;
+mod transit;
+mod wish;
 mod world;
 
 use std::time::Instant;
@@ -44,7 +51,7 @@ fn simulate(kind: Kind) {
         served += done.served;
     }
     assert!(
-        served >= count,
+        served >= count / 2,
         "schedules that attach nothing prove nothing: {served} ADDs in {count}"
     );
     let seconds = began.elapsed().as_secs_f64();

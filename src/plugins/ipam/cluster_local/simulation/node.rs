@@ -1,27 +1,33 @@
-//! A node of the model: its disk, its daemon, and the plugin with the attachments.
+//! A node of the model: its disk, its daemon, and the ADDs that wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::super::block::Block;
+use super::super::block::{Block, address};
 use super::super::engine::{Name, OperationId};
 use super::super::held::{Blocks, Held, State, Token};
 use super::super::machine::{Machine, Mark, NodeFile, Record, RequestId, Setup, WriteId, Written};
+use super::wish::Wish;
 use crate::sys::clock::Moment;
 
-/// The files of a node.
+/// The files of a network on a node.
 #[derive(Clone, Debug)]
-pub struct Disk {
-    pub file: NodeFile,
+pub struct Net {
+    pub name: Name,
+    /// The plugin has written its file of blocks.
+    pub is_known: bool,
     pub blocks: Blocks,
     /// The leases: none of an earlier boot.
     pub leases: BTreeSet<IpAddr>,
+    /// What a loss of power leaves of the file, while the last write did not reach the disk.
+    pub durable: Option<Blocks>,
 }
 
 /// An ADD that waits for the daemon.
 #[derive(Clone, Debug)]
 pub struct Add {
     pub request: RequestId,
+    pub wish: Wish,
     pub until: Moment,
 }
 
@@ -30,9 +36,10 @@ pub struct Add {
 pub struct Node {
     pub name: Name,
     pub uid: Token,
-    pub disk: Disk,
-    /// The daemon, if it runs.
-    pub machine: Option<Machine>,
+    pub file: NodeFile,
+    pub nets: Vec<Net>,
+    /// The daemon, if it runs: on the heap, so that it is moved cheaply.
+    pub machine: Option<Box<Machine>>,
     /// How many daemons ran before: events for an earlier one are void.
     pub generation: u64,
     pub boot: u64,
@@ -52,12 +59,19 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(number: u64, blocks: Blocks) -> Node {
-        let name = format!("n{number}");
+    pub fn new(number: u64, networks: &[(Name, Blocks)]) -> Node {
+        let net = |(name, blocks): &(Name, Blocks)| Net {
+            name: name.clone(),
+            is_known: false,
+            blocks: blocks.clone(),
+            leases: BTreeSet::new(),
+            durable: None,
+        };
         Node {
-            name: name.parse().unwrap(),
+            name: format!("n{number}").parse().unwrap(),
             uid: Token(u128::from(number) + 1),
-            disk: Disk { file: NodeFile::default(), blocks, leases: BTreeSet::new() },
+            file: NodeFile::default(),
+            nets: networks.iter().map(net).collect(),
             machine: None,
             generation: 0,
             boot: 1,
@@ -76,7 +90,7 @@ impl Node {
     }
 
     /// Starts the daemon with what the disk has.
-    pub fn start(&mut self, network: &Name, now: Moment, settle: Moment) {
+    pub fn start(&mut self, now: Moment, settle: Moment) {
         let setup = Setup {
             node: self.name.clone(),
             uid: self.uid,
@@ -85,8 +99,9 @@ impl Node {
             settle,
             is_complete: true,
         };
-        let networks = vec![(network.clone(), self.disk.blocks.clone())];
-        self.machine = Some(Machine::new(setup, self.disk.file, networks, now));
+        let known = self.nets.iter().filter(|net| net.is_known);
+        let networks = known.map(|net| (net.name.clone(), net.blocks.clone())).collect();
+        self.machine = Some(Box::new(Machine::new(setup, self.file, networks, now)));
         self.tick = None;
     }
 
@@ -105,26 +120,57 @@ impl Node {
         self.adds.clear();
     }
 
+    /// The number of a network.
+    pub fn net(&self, name: &Name) -> usize {
+        self.nets.iter().position(|net| net.name == *name).unwrap()
+    }
+
     /// Writes to the disk, under the lock of the network.
     pub fn write(&mut self, record: &Record) -> Written {
         match record {
-            Record::Node(file) => self.disk.file = *file,
-            Record::Marks { marks, unleased, .. } => {
-                if unleased.iter().any(|block| self.is_leased(*block)) {
+            Record::Node(file) => self.file = *file,
+            Record::Marks { network, marks, unleased } => {
+                let number = self.net(network);
+                let net = &mut self.nets[number];
+                if unleased.iter().any(|block| net.is_leased(*block)) {
                     return Written::Leased;
                 }
-                marks.iter().for_each(|mark| self.mark(mark));
+                marks.iter().for_each(|mark| net.mark(mark));
+                net.durable = None;
             }
         }
         Written::Done
     }
 
-    fn is_leased(&self, block: Block) -> bool {
-        self.disk.leases.range(block.first()..=block.last()).next().is_some()
+    /// The same, but a loss of power undoes it.
+    pub fn write_in_memory(&mut self, record: &Record) -> Written {
+        let Record::Marks { network, .. } = record else { return self.write(record) };
+        let number = self.net(network);
+        let net = &self.nets[number];
+        let before = net.durable.clone().unwrap_or_else(|| net.blocks.clone());
+        let written = self.write(record);
+        if written == Written::Done {
+            self.nets[number].durable = Some(before);
+        }
+        written
+    }
+
+    /// The blocks that plugins allocate from now.
+    pub fn usable(&self, net: usize) -> impl Iterator<Item = &Held> {
+        let net = &self.nets[net];
+        let is_confirmed = self.is_on && net.blocks.confirmed == self.boot_id();
+        let blocks = net.blocks.blocks.iter();
+        blocks.filter(move |held| is_confirmed && held.state == State::Active)
+    }
+}
+
+impl Net {
+    pub fn is_leased(&self, block: Block) -> bool {
+        self.leases.range(block.first()..=block.last()).next().is_some()
     }
 
     fn mark(&mut self, mark: &Mark) {
-        let blocks = &mut self.disk.blocks;
+        let blocks = &mut self.blocks;
         match mark {
             Mark::Put(held) => {
                 blocks.blocks.retain(|other| other.block != held.block);
@@ -135,24 +181,9 @@ impl Node {
             Mark::Differs(node) => blocks.differs = node.clone(),
         }
     }
+}
 
-    /// The blocks that plugins allocate from now.
-    pub fn usable(&self) -> impl Iterator<Item = &Held> {
-        let is_confirmed = self.is_on && self.disk.blocks.confirmed == self.boot_id();
-        self.disk
-            .blocks
-            .blocks
-            .iter()
-            .filter(move |held| is_confirmed && held.state == State::Active)
-    }
-
-    /// A free address, as the plugin looks for one under the lock.
-    pub fn free_address(&self) -> Option<IpAddr> {
-        let pool = self.disk.blocks.pools.first()?;
-        let mut all = self.usable().flat_map(|held| {
-            (held.block.start()..=held.block.end())
-                .map(|number| super::super::block::address(held.block.family(), number))
-        });
-        all.find(|ip| pool.allocates(*ip) && !self.disk.leases.contains(ip))
-    }
+/// The addresses of a block.
+pub fn addresses(block: Block) -> impl Iterator<Item = IpAddr> {
+    (block.start()..=block.end()).map(move |number| address(block.family(), number))
 }

@@ -27,6 +27,8 @@ pub struct Store {
     nodes: BTreeMap<Name, Versioned<NodeRecord>>,
     alive: BTreeMap<Name, Alive>,
     pub blocks: BTreeMap<Block, Versioned<Claimed>>,
+    /// The address of each name.
+    pub names: BTreeMap<String, Block>,
     wants: BTreeMap<Name, (Want, Moment)>,
     pub notes: BTreeMap<Block, ConflictNote>,
     pub pools: BTreeMap<String, PoolNote>,
@@ -89,8 +91,21 @@ impl Store {
 
     fn lost(&self, node: &Name, block: Option<Block>) -> Outcome {
         let blocks = block.map(|block| self.realm(Some(block)).blocks).unwrap_or_default();
-        let rival = Box::new(Rival { node: self.node(node), blocks });
+        let rival = Box::new(Rival { node: self.node(node), blocks, named: None });
         Outcome::Lost { revision: self.revision, rival }
+    }
+
+    /// The same for a claim, whose name may have an address.
+    fn lost_claim(&self, block: Block, claimed: &Claimed) -> Outcome {
+        let mut lost = self.lost(&claimed.owner.node, Some(block));
+        if let Outcome::Lost { rival, .. } = &mut lost {
+            rival.named = claimed.sticky.as_ref().and_then(|name| self.names.get(name)).copied();
+        }
+        lost
+    }
+
+    fn has_name(&self, claimed: &Claimed) -> bool {
+        claimed.sticky.as_ref().is_some_and(|name| self.names.contains_key(name))
     }
 
     fn node(&self, node: &Name) -> NodeState {
@@ -176,8 +191,8 @@ impl Store {
 
     fn claim(&mut self, block: Block, claimed: &Claimed, ground: Ground) -> Outcome {
         let is_free = self.blocks.keys().all(|taken| !taken.overlaps(block));
-        if !is_free || !self.is_ground(claimed, ground) {
-            return self.lost(&claimed.owner.node, Some(block));
+        if !is_free || self.has_name(claimed) || !self.is_ground(claimed, ground) {
+            return self.lost_claim(block, claimed);
         }
         let outcome = self.wrote();
         self.put(block, claimed);
@@ -188,6 +203,7 @@ impl Store {
         let key = Versioned { value: claimed.clone(), revision: self.revision };
         let found = Found { block, claimed: Some(claimed.clone()), revision: self.revision };
         self.blocks.insert(block, key);
+        self.names.extend(claimed.sticky.clone().map(|name| (name, block)));
         self.changes.push(Change::Claimed(found));
     }
 
@@ -198,8 +214,10 @@ impl Store {
 
     fn replace(&mut self, seen: &Seen, kept: &[Block], by: (&Claimed, Ground)) -> Outcome {
         let (claimed, ground) = by;
-        if !self.is_seen(seen) || !self.is_ground(claimed, ground) {
-            return self.lost(&claimed.owner.node, Some(seen.block));
+        let is_other_name = claimed.sticky != seen.claimed.sticky;
+        let is_named = is_other_name && self.has_name(claimed);
+        if !self.is_seen(seen) || is_named || !self.is_ground(claimed, ground) {
+            return self.lost_claim(seen.block, claimed);
         }
         let outcome = self.release(seen);
         for block in kept {
@@ -213,6 +231,9 @@ impl Store {
             return self.lost(&seen.claimed.owner.node, Some(seen.block));
         }
         self.blocks.remove(&seen.block);
+        if let Some(name) = &seen.claimed.sticky {
+            self.names.remove(name);
+        }
         self.changes.push(Change::Released(seen.block));
         self.wrote()
     }

@@ -7,21 +7,15 @@ use std::time::Duration;
 
 use super::super::block::Block;
 use super::super::engine::{Change, Name, Operation, OperationId, Outcome};
-use super::super::held::{Blocks, State};
-use super::super::machine::{
-    Action, Event, Record, Reply, Request, RequestId, Turn, WriteId, Written,
-};
-use super::node::{Add, Node};
+use super::super::held::{Blocks, Held, State};
+use super::super::machine::{Action, Event, Mark, Record, Turn, WriteId, Written};
+use super::node::Node;
 use super::store::Store;
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
 
 /// How long new claims settle after a restore.
 pub const SETTLE: Duration = Duration::from_secs(30);
-/// An operation whose outcome is not known by then is given up.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an ADD waits.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is on its way. The number is the daemon's that it is for.
 #[derive(Clone, Debug)]
@@ -40,12 +34,16 @@ pub struct World {
     pub random: Random,
     pub store: Store,
     pub nodes: Vec<Node>,
-    pub network: Name,
+    pub realm: Name,
     queue: BinaryHeap<Reverse<(Moment, u64)>>,
-    coming: BTreeMap<u64, Coming>,
-    last: u64,
-    /// The attachments, by their address: node and boot.
-    pub held: BTreeMap<IpAddr, usize>,
+    coming: BTreeMap<u64, Box<Coming>>,
+    pub last: u64,
+    /// The attachments, by their address: node and network.
+    pub held: BTreeMap<IpAddr, (usize, usize)>,
+    /// The store has no leader until then.
+    pub leaderless: Moment,
+    /// The address of the last ADD.
+    pub last_served: Option<IpAddr>,
     /// Blocks whose claim a restore lost while the node could not be notified in time.
     pub forgiven: Vec<Block>,
     /// How many in a hundred requests meet a fault.
@@ -59,18 +57,20 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64, count: usize, blocks: &Blocks) -> World {
-        let nodes = (0..count as u64).map(|number| Node::new(number, blocks.clone())).collect();
+    pub fn new(seed: u64, count: usize, networks: &[(Name, Blocks)]) -> World {
+        let nodes = (0..count as u64).map(|number| Node::new(number, networks)).collect();
         let mut world = World {
             now: Duration::from_secs(1),
             random: Random::seeded(seed),
             store: Store::default(),
             nodes,
-            network: "net".parse().unwrap(),
+            realm: networks[0].1.realm.clone(),
             queue: BinaryHeap::new(),
             coming: BTreeMap::new(),
             last: 0,
             held: BTreeMap::new(),
+            leaderless: Duration::ZERO,
+            last_served: None,
             forgiven: vec![],
             faults: 0,
             steps: 0,
@@ -105,7 +105,7 @@ impl World {
     pub fn push(&mut self, after: Duration, coming: Coming) {
         self.last += 1;
         self.queue.push(Reverse((self.now + after, self.last)));
-        self.coming.insert(self.last, coming);
+        self.coming.insert(self.last, Box::new(coming));
     }
 
     /// Lets the next thing arrive; false if it would be after `until`.
@@ -120,7 +120,7 @@ impl World {
         self.now = self.now.max(at);
         self.steps += 1;
         if let Some(coming) = self.coming.remove(&number) {
-            self.arrive(coming);
+            self.arrive(*coming);
         }
         true
     }
@@ -147,7 +147,7 @@ impl World {
             }
             Coming::Change(node, generation, change) => {
                 if self.is_running(node, generation) && self.nodes[node].watch.is_some() {
-                    self.give(node, Event::Changed { realm: self.realm(), change });
+                    self.give(node, Event::Changed { realm: self.realm.clone(), change });
                 }
             }
             Coming::Disk(node, generation, id) => {
@@ -165,11 +165,7 @@ impl World {
         }
     }
 
-    fn realm(&self) -> Name {
-        self.nodes[0].disk.blocks.realm.clone()
-    }
-
-    fn is_running(&self, node: usize, generation: u64) -> bool {
+    pub fn is_running(&self, node: usize, generation: u64) -> bool {
         self.nodes[node].machine.is_some() && self.nodes[node].generation == generation
     }
 
@@ -178,16 +174,13 @@ impl World {
             return;
         }
         self.say(|| format!("n{node} starts"));
-        let network = self.network.clone();
-        self.nodes[node].start(&network, self.now, SETTLE);
-        self.tell_leases(node);
+        self.nodes[node].start(self.now, SETTLE);
+        for net in 0..self.nodes[node].nets.len() {
+            if self.nodes[node].nets[net].is_known {
+                self.tell_leases(node, net);
+            }
+        }
         self.give(node, Event::Time);
-    }
-
-    /// Tells the daemon of the leases as they are.
-    pub fn tell_leases(&mut self, node: usize) {
-        let leases = self.nodes[node].disk.leases.clone();
-        self.give(node, Event::Leases { network: self.network.clone(), leases });
     }
 
     /// Gives an event to a daemon, and does what it says.
@@ -230,180 +223,75 @@ impl World {
 
     fn finish_write(&mut self, node: usize, id: WriteId) {
         let Some(record) = self.nodes[node].writes.remove(&id) else { return };
-        let fails = self.faults > 0 && self.percent(1);
-        let written = if fails {
-            Written::Failed("no space left on device".to_owned())
-        } else {
-            self.nodes[node].write(&record)
+        let written = match self.below(200) {
+            0 if self.faults > 0 => Written::Failed("no space left on device".to_owned()),
+            1 if self.faults > 0 => self.nodes[node].write_in_memory(&record), // a failed fsync
+            _ => self.nodes[node].write(&record),
         };
-        self.check_usable(node, &record);
+        self.check(node, &record);
         self.give(node, Event::Written { id, written });
     }
 
-    /// No two nodes may allocate from one address.
-    fn check_usable(&mut self, node: usize, record: &Record) {
-        if matches!(record, Record::Node(_)) {
-            return;
+    pub fn violate(&mut self, what: impl FnOnce() -> String) {
+        self.violation.get_or_insert_with(what);
+    }
+
+    /// Fails if an invariant was violated.
+    pub fn verdict(&self) -> Result<(), String> {
+        self.violation.clone().map_or(Ok(()), Err)
+    }
+
+    /// What a write has made usable is used nowhere else. Other writes make nothing usable.
+    fn check(&mut self, node: usize, record: &Record) {
+        let Record::Marks { network, marks, .. } = record else { return };
+        let makes_usable = |mark: &Mark| match mark {
+            Mark::Put(held) => held.state == State::Active,
+            Mark::Confirm(_) => true,
+            Mark::Forget(_) | Mark::Differs(_) => false,
+        };
+        if marks.iter().any(makes_usable) {
+            self.check_usable(node, self.nodes[node].net(network));
         }
-        for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            for mine in self.nodes[node].usable() {
-                let theirs =
-                    self.nodes[other].usable().find(|theirs| theirs.block.overlaps(mine.block));
-                let is_forgiven = self.forgiven.iter().any(|block| block.overlaps(mine.block));
-                if let Some(theirs) = theirs.filter(|_| !is_forgiven) {
-                    let text =
-                        format!("n{node} uses {} and n{other} uses {}", mine.block, theirs.block);
-                    self.violation.get_or_insert(text);
+    }
+
+    /// No two networks may allocate from one address, and no name has two.
+    pub fn check_usable(&mut self, node: usize, net: usize) {
+        if let Some(twice) = self.used_twice(node, net, &self.forgiven) {
+            self.violate(|| twice);
+        }
+    }
+
+    /// What a network may allocate that another one may, too, but for these blocks.
+    pub fn used_twice(&self, node: usize, net: usize, but: &[Block]) -> Option<String> {
+        let is_forgiven = |block: Block| but.iter().any(|other| other.overlaps(block));
+        for mine in self.nodes[node].usable(net).filter(|held| !is_forgiven(held.block)) {
+            for (number, other) in self.nodes.iter().enumerate() {
+                for of in (0..other.nets.len()).filter(|of| (number, *of) != (node, net)) {
+                    let is_named = |theirs: &Held| of == net && theirs.sticky == mine.sticky;
+                    let mut theirs = other.usable(of);
+                    let twice = theirs.find(|theirs| {
+                        let is_same_name = mine.sticky.is_some() && is_named(theirs);
+                        theirs.block.overlaps(mine.block)
+                            || is_same_name
+                                && is_same_pool(theirs.block, mine.block)
+                                && !is_forgiven(theirs.block)
+                    });
+                    if let Some(theirs) = twice {
+                        return Some(format!(
+                            "{node}/{net} uses {mine:?} and {number}/{of} uses {theirs:?}"
+                        ));
+                    }
                 }
             }
         }
-    }
-
-    /// Sends a request: it may be lost, late, done twice, or its answer may be lost.
-    fn send(&mut self, node: usize, id: OperationId, operation: Operation) {
-        let generation = self.nodes[node].generation;
-        self.nodes[node].flights.insert(id);
-        if self.nodes[node].is_cut {
-            let outcome = Outcome::Unreachable { reason: "no route to host".to_owned() };
-            let delay = self.millis(2000);
-            return self.push(delay, Coming::Outcome(node, generation, id, outcome));
-        }
-        let delay = self.millis(10);
-        if self.faults == 0
-            || !self.percent(self.faults)
-            || matches!(operation, Operation::Watch { .. })
-        {
-            return self.push(delay, Coming::Request(node, generation, id, operation));
-        }
-        let unknown = Outcome::Unknown { reason: "no answer within 5 s".to_owned() };
-        let fate = self.below(6);
-        self.say(|| format!("  n{node} request {id:?} meets fault {fate}"));
-        match fate {
-            0 => (),                                                               // lost
-            1 => self.push(delay, Coming::Request(node, u64::MAX, id, operation)), // its answer is lost
-            2 => self.push(TIMEOUT + delay * 500, Coming::Request(node, u64::MAX, id, operation)), // done late
-            3 => {
-                self.push(delay, Coming::Request(node, generation, id, operation.clone())); // done twice
-                let again = self.millis(3000);
-                return self.push(again, Coming::Request(node, u64::MAX, id, operation));
-            }
-            4 => {
-                let outcome = Outcome::Unreachable { reason: "connection refused".to_owned() };
-                return self.push(delay, Coming::Outcome(node, generation, id, outcome));
-            }
-            _ => {
-                let slow = self.millis(4000);
-                return self.push(slow, Coming::Request(node, generation, id, operation));
-            }
-        }
-        let after = if self.percent(50) { TIMEOUT } else { delay * 2 }; // a 503 comes soon
-        self.push(after, Coming::Outcome(node, generation, id, unknown));
-    }
-
-    /// A request arrives at the store.
-    fn apply(&mut self, node: usize, generation: u64, asked: (OperationId, &Operation)) {
-        let (id, operation) = asked;
-        if let Operation::Watch { from, .. } = operation {
-            return self.watch(node, generation, (id, *from));
-        }
-        let outcome = self.store.apply(operation, self.now);
-        self.spread_changes();
-        let delay = self.millis(10);
-        self.push(delay, Coming::Outcome(node, generation, id, outcome));
-    }
-
-    /// The model keeps no history: a watch from an earlier revision ends as compacted.
-    fn watch(&mut self, node: usize, generation: u64, (id, from): (OperationId, u64)) {
-        if !self.is_running(node, generation) {
-            return;
-        }
-        self.nodes[node].watch = Some(id);
-        if self.store.revision >= from {
-            let ended = Outcome::Compacted { revision: self.store.revision };
-            self.push(Duration::from_millis(5), Coming::Outcome(node, generation, id, ended));
-        }
-    }
-
-    pub fn spread_changes(&mut self) {
-        let changes = std::mem::take(&mut self.store.changes);
-        for node in 0..self.nodes.len() {
-            let Some(watch) = self.nodes[node].watch else { continue };
-            let generation = self.nodes[node].generation;
-            if self.nodes[node].is_cut || self.faults > 0 && self.percent(3) {
-                let ended = Outcome::Compacted { revision: self.store.revision };
-                self.push(
-                    Duration::from_millis(5),
-                    Coming::Outcome(node, generation, watch, ended),
-                );
-                continue;
-            }
-            for change in &changes {
-                let delay = self.millis(10);
-                self.push(delay, Coming::Change(node, generation, change.clone()));
-            }
-        }
-    }
-
-    /// The plugin's ADD: it allocates from files, or asks the daemon.
-    pub fn add(&mut self, node: usize) {
-        let until = self.now + PATIENCE;
-        self.allocate(node, until);
-    }
-
-    fn allocate(&mut self, node: usize, until: Moment) {
-        if let Some(ip) = self.nodes[node].free_address() {
-            self.say(|| format!("n{node} ADD {ip}"));
-            let is_forgiven = self.forgiven.iter().any(|block| block.contains(ip));
-            if let Some(other) = self.held.insert(ip, node).filter(|_| !is_forgiven) {
-                self.violation.get_or_insert(format!("{ip} is held on n{other} and on n{node}"));
-            }
-            self.nodes[node].disk.leases.insert(ip);
-            self.served += 1;
-            self.tell_leases(node);
-        } else if self.nodes[node].machine.is_some() && self.now < until {
-            self.last += 1;
-            let request = RequestId(self.last);
-            self.say(|| format!("n{node} ADD waits, {request:?}"));
-            self.nodes[node].adds.push(Add { request, until });
-            self.tell_leases(node);
-            let network = self.network.clone();
-            self.give(
-                node,
-                Event::Exhausted(Request { id: request, network, pool: 0, address: None, until }),
-            );
-        } else {
-            self.denied += 1;
-        }
-    }
-
-    fn answer(&mut self, node: usize, request: RequestId, reply: &Reply) {
-        let adds = &mut self.nodes[node].adds;
-        let Some(place) = adds.iter().position(|add| add.request == request) else { return };
-        let add = adds.remove(place);
-        if *reply == Reply::LookAgain { self.allocate(node, add.until) } else { self.denied += 1 }
-    }
-
-    /// The plugin's DEL.
-    pub fn del(&mut self, node: usize, ip: IpAddr) {
-        if !self.nodes[node].disk.leases.remove(&ip) {
-            return;
-        }
-        self.say(|| format!("n{node} DEL {ip}"));
-        if self.held.get(&ip) == Some(&node) {
-            self.held.remove(&ip);
-        }
-        if self.nodes[node].machine.is_some() {
-            self.tell_leases(node);
-        }
+        None
     }
 
     pub fn crash(&mut self, node: usize) {
         self.say(|| format!("n{node} daemon crashes"));
         let mut random = Random::seeded(self.random.number());
         self.nodes[node].crash(|| random.number().is_multiple_of(2));
-        let record =
-            Record::Marks { network: self.network.clone(), marks: vec![], unleased: vec![] };
-        self.check_usable(node, &record);
+        (0..self.nodes[node].nets.len()).for_each(|net| self.check_usable(node, net));
     }
 
     /// The node loses power: its attachments are gone, and the leases are of an earlier boot.
@@ -412,8 +300,15 @@ impl World {
         self.say(|| format!("n{node} loses power"));
         self.nodes[node].is_on = false;
         self.nodes[node].boot += 1;
-        self.nodes[node].disk.leases.clear();
-        self.held.retain(|_, holder| *holder != node);
+        for net in 0..self.nodes[node].nets.len() {
+            let is_undone = self.percent(50);
+            let net = &mut self.nodes[node].nets[net];
+            net.leases.clear();
+            if let Some(blocks) = net.durable.take().filter(|_| is_undone) {
+                net.blocks = blocks;
+            }
+        }
+        self.held.retain(|_, (holder, _)| *holder != node);
     }
 
     pub fn power_on(&mut self, node: usize) {
@@ -424,7 +319,8 @@ impl World {
     /// Blocks on disks that the store no longer has.
     pub fn forgive_lost_claims(&mut self) {
         let mut lost = vec![];
-        for held in self.nodes.iter().flat_map(|node| &node.disk.blocks.blocks) {
+        for held in self.nodes.iter().flat_map(|node| &node.nets).flat_map(|net| &net.blocks.blocks)
+        {
             let key =
                 held.of.map_or((held.block, held.token), |origin| (origin.block, origin.token));
             let is_there =
@@ -435,4 +331,9 @@ impl World {
         }
         self.forgiven.extend(lost);
     }
+}
+
+/// Names of range sets differ in the family alone, in the model.
+fn is_same_pool(one: Block, other: Block) -> bool {
+    one.family() == other.family()
 }

@@ -1,0 +1,80 @@
+//! Lists that fail, come late or find nothing of this node.
+
+use super::super::super::engine::{Change, Found};
+use super::*;
+
+fn orphan(lab: &mut Lab) -> Change {
+    lab.store.insert(block("4-0a010004-30"), &claimed(9));
+    let claimed = Some(claimed(9));
+    Change::Claimed(Found { block: block("4-0a010004-30"), claimed, revision: lab.store.revision })
+}
+
+#[test]
+fn a_watch_is_renewed_though_the_list_before_it_fails() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    let ended = lab.watches[0];
+    lab.faults.push((is_list, away()));
+    lab.give(Event::Outcome { id: ended, outcome: Outcome::Compacted { revision: 9 } });
+    lab.pass(Duration::from_secs(20));
+    assert!(lab.faults.is_empty(), "the list has failed");
+    assert_eq!(lab.watches.len(), 2);
+}
+
+#[test]
+fn a_realm_without_blocks_is_listed_at_the_start() {
+    let mut lab = Lab::new(vec![], NodeFile { incarnation: 0, epoch: Some(0) });
+    orphan(&mut lab);
+    lab.give(Event::Time);
+    assert_eq!(lab.store.blocks.len(), 0, "a claim that came late is on no disk");
+}
+
+#[test]
+fn orphans_that_are_listed_without_contact_are_deleted_later() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    lab.is_late = is_list;
+    let change = orphan(&mut lab);
+    lab.give(Event::Changed { realm: name("default"), change });
+    lab.faults.push((is_claim, away()));
+    lab.exhausted();
+    assert!(matches!(lab.machine.contact(), Contact::Away { .. }));
+    lab.is_late = |_| false;
+    for event in std::mem::take(&mut lab.late) {
+        lab.give(event);
+    }
+    lab.pass(Duration::from_secs(20));
+    let tokens: Vec<u128> = lab.store.blocks.values().map(|key| key.value.token.0).collect();
+    assert!(!tokens.contains(&9), "{tokens:?}");
+}
+
+#[test]
+fn a_network_that_is_configured_after_the_contact_is_confirmed() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    let (network, blocks) = (name("later"), blocks(vec![]));
+    lab.give(Event::Configured { network: network.clone(), blocks });
+    assert_eq!(lab.machine.network(&network).unwrap().confirmed, "boot");
+}
+
+#[test]
+fn a_network_gives_another_one_of_its_node_what_it_does_not_use() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    for _ in 0..4 {
+        lab.exhausted();
+        let all = (1..15).map(|last| format!("10.1.0.{last}").parse().unwrap());
+        lab.give(Event::Leases { network: name("net"), leases: all.collect() });
+    }
+    assert_eq!(lab.store.blocks.len(), 4, "the first network has all");
+    let network = name("other");
+    let blocks = blocks(vec![]);
+    lab.give(Event::Configured { network: network.clone(), blocks });
+    lab.give(Event::Leases { network: name("net"), leases: ["10.1.0.2".parse().unwrap()].into() });
+    let until = lab.now + Duration::from_secs(10);
+    let request = Request { id: RequestId(2), network, pool: 0, address: None, name: None, until };
+    lab.replies.clear();
+    lab.give(Event::Exhausted(request));
+    lab.tell_all();
+    assert_eq!(lab.replies, [Reply::LookAgain]);
+}
