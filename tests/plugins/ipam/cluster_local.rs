@@ -11,9 +11,17 @@ mod etcd_access;
 mod etcd_failures;
 #[cfg(feature = "cluster")]
 mod etcd_fake;
+#[cfg(feature = "cluster")]
+mod figures;
+#[cfg(feature = "cluster")]
+mod metrics;
 mod operators;
 mod realm;
+#[cfg(feature = "cluster")]
+mod rotation;
 mod sticky;
+#[cfg(feature = "cluster")]
+mod unit;
 mod usual_path;
 
 use std::collections::BTreeSet;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Command};
 
+use super::client;
 use super::conf::DEFAULT_DATA_DIR;
 use super::daemon::{self, Options};
 use super::held::{Blocks, Held};
@@ -26,6 +27,7 @@ pub const COMMAND: OperatorCommand =
 
 const DAEMON: &str = "daemon";
 const BLOCKS: &str = "blocks";
+const METRICS: &str = "metrics";
 
 /// The columns of the `blocks` table.
 const COLUMNS: [(&str, &str); 6] = [
@@ -42,6 +44,7 @@ fn manual(verb: &str) -> Manual {
         DAEMON => {
             &[("cni-multi ipam daemon", "Run the daemon in the foreground, as its unit does.")]
         }
+        METRICS => &[("cni-multi ipam metrics", "Print the daemon's metrics.")],
         _ => &[("cni-multi ipam blocks", "List the blocks that this node has borrowed.")],
     };
     Manual { examples, files: FILES, exit_status: SUCCESS_FAILURE_OR_USAGE, ..Manual::EMPTY }
@@ -54,7 +57,10 @@ const FILES: Terms = &[
 ];
 
 fn command() -> Command {
-    Command::new(IPAM).subcommand(daemon_command()).subcommand(blocks_command())
+    Command::new(IPAM)
+        .subcommand(daemon_command())
+        .subcommand(blocks_command())
+        .subcommand(metrics_command())
 }
 
 fn daemon_command() -> Command {
@@ -73,6 +79,14 @@ fn blocks_command() -> Command {
         .arg(output.value_parser(["table", "json"]).help("Output format: table or json [table]"))
 }
 
+fn metrics_command() -> Command {
+    Command::new(METRICS).about("Print the metrics of the daemon, for Prometheus").arg(path(
+        "socket",
+        SOCKET,
+        "Where the daemon listens",
+    ))
+}
+
 fn path(name: &'static str, default: &'static str, about: &'static str) -> Arg {
     Arg::new(name).long(name).value_name("PATH").default_value(default).help(about)
 }
@@ -80,6 +94,9 @@ fn path(name: &'static str, default: &'static str, about: &'static str) -> Arg {
 fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
     match matches.subcommand() {
         Some((DAEMON, matches)) => run_daemon(matches, env),
+        Some((METRICS, matches)) => {
+            report(client::metrics(&value(matches, "socket"), Deadline::default()), io)
+        }
         Some((_, matches)) => report(blocks(matches), io),
         None => 2, // clap requires one
     }

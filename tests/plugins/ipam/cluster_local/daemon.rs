@@ -6,17 +6,10 @@ use nix::sys::signal::Signal;
 
 use crate::support::call::binary;
 use crate::support::etcd::Etcd;
-use crate::support::node::Node;
+use crate::support::node::{LISTENING, Node};
 
-/// etcd for machines in other namespaces.
 fn etcd() -> Option<Etcd> {
-    let all = [
-        "--listen-client-urls",
-        "http://0.0.0.0:2379",
-        "--advertise-client-urls",
-        "http://127.0.0.1:2379",
-    ];
-    Etcd::one_with(&all)
+    Etcd::one_with(&LISTENING)
 }
 
 /// Fourteen addresses, of which one is the gateway's.

@@ -186,7 +186,7 @@ impl Machine {
 
 impl Network {
     /// How many addresses of a pool are free in active blocks.
-    fn free_of(&self, pool: usize) -> u64 {
+    pub fn free_of(&self, pool: usize) -> u64 {
         let Some(pool) = self.pools.get(pool) else { return 0 };
         let active = self.blocks.values().filter(|tracked| is_allocated_from(tracked));
         active.map(|tracked| self.free_in(pool, tracked.held.block)).fold(0, u64::saturating_add)
