@@ -9,7 +9,7 @@ use crate::support::call::{Peer, binary, farm};
 use crate::support::netns::Lab;
 
 mod findings;
-mod openmetrics;
+pub mod openmetrics;
 
 use self::openmetrics::Values;
 

@@ -4,7 +4,6 @@
 //! <https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md>
 
 mod findings;
-mod page;
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -14,7 +13,6 @@ use std::path::Path;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use self::findings::Examined;
-use self::page::Page;
 use super::ipam::networks::{Host, Leased};
 use super::ipam::owners::{Owners, state};
 use super::{doctor, ipam};
@@ -25,6 +23,7 @@ use crate::plugin::Entry;
 use crate::plugin::leases::{Holding, Holdings};
 use crate::runner::counts::{self, Call};
 use crate::runtime::living::state_of;
+use crate::service::openmetrics::Page;
 use crate::terminal::manual::{Manual, SUCCESS_FAILURE_OR_USAGE};
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
@@ -61,6 +60,8 @@ pub const MANUAL: Manual = Manual {
     see_also: &["cni-multi-doctor(1)", "cni-multi-ipam-ls(1)", "cni-multi-net-ps(1)"],
 };
 
+/// The beginning of each metric's name.
+const PREFIX: &str = "cni_multi";
 /// The name of the file for the textfile collector.
 const FILE: &str = "cni-multi.prom";
 /// What is written before it is renamed; the collector reads files that end in .prom.
@@ -142,7 +143,7 @@ fn text(host: &Host<'_>, examined: Option<&Examined>) -> Result<String> {
     let read: Vec<(&Leased, Result<Holdings>)> =
         networks.iter().map(|leased| (leased, leased.holdings(host))).collect();
     let owners = Owners::look(&host.cache)?;
-    let mut page = Page::default();
+    let mut page = Page::new(PREFIX);
     page.family("build", "info", "The version of cni-multi.");
     page.sample("build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     write_ranges(&read, &mut page);

@@ -7,6 +7,9 @@
 //! Memory allocation is left out: a process without memory aborts, and the kill sweep covers killed
 //! processes.
 
+#[cfg(feature = "cluster")]
+mod cluster_local;
+mod daemon;
 mod dhcp;
 mod fault;
 mod sweep;

@@ -7,6 +7,8 @@
 //! tries every way at each of those points, and also kills before every single call of the plugin
 //! itself.
 
+#[cfg(feature = "cluster")]
+mod cluster_local;
 mod dhcp;
 mod sweep;
 

@@ -1,5 +1,7 @@
 //! Nothing leaks, whatever happens: faults at every step of every plugin.
 
+#[cfg(feature = "cluster")]
+pub mod cluster_local;
 mod contention;
 pub mod dhcp;
 mod error;

@@ -11,8 +11,15 @@ use super::etcd::Etcd;
 use super::netns::{Container, Lab};
 use super::patience;
 
+/// Options of an etcd that listens for machines in other namespaces.
+pub const LISTENING: [&str; 4] = [
+    "--listen-client-urls",
+    "http://0.0.0.0:2379",
+    "--advertise-client-urls",
+    "http://127.0.0.1:2379",
+];
 /// The socket of the daemon.
-const SOCKET: &str = "/run/cni-multi/ipam.sock";
+pub const SOCKET: &str = "/run/cni-multi/ipam.sock";
 /// The log of the daemon.
 const LOG: &str = "/run/cni-multi/log";
 
@@ -39,8 +46,13 @@ impl Node {
 
     /// The same with another name, and no daemon yet.
     pub fn named(etcd: &Etcd, number: u8, name: &str) -> Node {
+        Node::with_store(etcd, number, name, &usual_store())
+    }
+
+    /// The same with another way to etcd.
+    pub fn with_store(etcd: &Etcd, number: u8, name: &str, store: &Value) -> Node {
         let node = Node::alone(etcd, number);
-        node.configure(name);
+        node.configure_with(name, store);
         node
     }
 
@@ -55,8 +67,11 @@ impl Node {
 
     /// Makes the machine a part of the cluster, under a name.
     pub fn configure(&self, name: &str) {
-        let conf = json!({"cluster": "test", "node": name, "settle": 0,
-            "etcd": {"endpoints": ["http://10.78.0.254:2379"]}});
+        self.configure_with(name, &usual_store());
+    }
+
+    fn configure_with(&self, name: &str, store: &Value) {
+        let conf = json!({"cluster": "test", "node": name, "settle": 0, "etcd": store});
         self.lab.host.sh(&format!(
             "echo '{conf}' >/etc/cni-multi/ipam.json && chmod 600 /etc/cni-multi/ipam.json"
         ));
@@ -77,16 +92,34 @@ impl Node {
 
     /// Starts the daemon.
     pub fn start(&mut self) {
+        self.start_by(&[]);
+    }
+
+    /// Starts the daemon by a command that executes it.
+    pub fn start_by(&mut self, wrapper: &[&str]) {
         let log = std::fs::File::create(self.lab.path(LOG)).unwrap();
-        let mut command = self.lab.host.command(binary().to_str().unwrap());
-        command.args(["ipam", "daemon"]).stdout(Stdio::null()).stderr(log);
+        let program = binary();
+        let words = [wrapper, &[program.to_str().unwrap(), "ipam", "daemon"]].concat();
+        let mut command = self.lab.host.command(words[0]);
+        command.args(&words[1..]).stdout(Stdio::null()).stderr(log);
         self.daemon = Some(command.spawn().unwrap());
         self.wait_until(|node| node.lab.path(SOCKET).exists());
     }
 
+    /// The daemon's process id.
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.as_ref().unwrap().id()
+    }
+
+    /// What `cni-multi ipam WORDS` prints; it succeeds.
+    #[track_caller]
+    pub fn ipam_text(&self, words: &str) -> String {
+        self.lab.host.sh(&format!("{} ipam {words}", binary().display()))
+    }
+
     /// A line of the daemon's /proc/PID/status.
     pub fn daemon_status(&self, name: &str) -> String {
-        let path = format!("/proc/{}/status", self.daemon.as_ref().unwrap().id());
+        let path = format!("/proc/{}/status", self.daemon_pid());
         let text = std::fs::read_to_string(path).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim_start_matches(':').trim().to_owned()
@@ -151,6 +184,11 @@ impl Node {
     pub fn status(&self, subnet: &str) -> Outcome {
         self.lab.attach(&self.container, &conf(subnet)).status()
     }
+}
+
+/// etcd on the machine beside.
+fn usual_store() -> Value {
+    json!({"endpoints": ["http://10.78.0.254:2379"]})
 }
 
 fn conf(subnet: &str) -> Value {

@@ -34,7 +34,7 @@ test_an_upgrade_of_the_deb_restarts_a_running_daemon() {
   debian dpkg -i /srv/older.deb
   is "$(asked)" '--system daemon-reload'
   debian sh -c 'dpkg -i /srv/cni-multi_*.deb'
-  is "$(asked)" $'--system daemon-reload\ntry-restart cni-dhcp.service cni-multi-sync-firewalld.service'
+  is "$(asked)" $'--system daemon-reload\ntry-restart cni-dhcp.service cni-multi-ipam.service cni-multi-sync-firewalld.service'
   # An administrator's word against starting anything is kept.
   printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
   chmod 0755 "$root/usr/sbin/policy-rc.d"
@@ -42,11 +42,11 @@ test_an_upgrade_of_the_deb_restarts_a_running_daemon() {
   is "$(asked)" '--system daemon-reload'
   rm "$root/usr/sbin/policy-rc.d"
   debian dpkg -r cni-multi
-  is "$(asked)" $'--system daemon-reload\nstop cni-dhcp.socket cni-dhcp.service cni-multi-sync-firewalld.service cni-multi-sync.service'
+  is "$(asked)" $'--system daemon-reload\nstop cni-dhcp.socket cni-dhcp.service cni-multi-ipam.socket cni-multi-ipam.service cni-multi-sync-firewalld.service cni-multi-sync.service'
   # What is enabled serves again after a new installation.
   install -D /dev/null "$root/enabled/cni-dhcp.socket"
   debian sh -c 'dpkg -i /srv/cni-multi_*.deb'
-  is "$(asked)" $'--quiet --system start cni-dhcp.socket\n--system daemon-reload\ntry-restart cni-dhcp.service cni-multi-sync-firewalld.service'
+  is "$(asked)" $'--quiet --system start cni-dhcp.socket\n--system daemon-reload\ntry-restart cni-dhcp.service cni-multi-ipam.service cni-multi-sync-firewalld.service'
 }
 
 # The same files under another version.
@@ -64,15 +64,15 @@ test_an_upgrade_of_the_rpm_restarts_a_running_daemon() {
   rpm --root "$root" --install --nodeps "$(older_rpm)"
   is "$(asked)" '--system daemon-reload'
   rpm --root "$root" --upgrade --nodeps "$(only '*.rpm')"
-  is "$(asked)" $'--system daemon-reload\ntry-restart cni-dhcp.service cni-multi-sync-firewalld.service'
+  is "$(asked)" $'--system daemon-reload\ntry-restart cni-dhcp.service cni-multi-ipam.service cni-multi-sync-firewalld.service'
   rpm --root "$root" --erase cni-multi
-  is "$(asked)" $'--no-reload disable --now cni-dhcp.socket cni-dhcp.service cni-multi-sync-firewalld.service cni-multi-sync.service\n--system daemon-reload'
+  is "$(asked)" $'--no-reload disable --now cni-dhcp.socket cni-dhcp.service cni-multi-ipam.socket cni-multi-ipam.service cni-multi-sync-firewalld.service cni-multi-sync.service\n--system daemon-reload'
 }
 
 # The units are files of the package like others: dpkg --verify knows them, also where the reference was there before.
 units_are_the_package_s() {
   local unit
-  for unit in cni-dhcp.service cni-dhcp.socket; do
+  for unit in cni-dhcp.service cni-dhcp.socket cni-multi-ipam.service cni-multi-ipam.socket; do
     is "$(debian dpkg -S "/usr/lib/systemd/system/$unit")" "cni-multi: /usr/lib/systemd/system/$unit"
     [ -s "$root/usr/lib/systemd/system/$unit" ] || die "$unit is not there"
   done
@@ -106,11 +106,12 @@ test_the_units_are_confined() {
   done <<'END'
 sysext/cni-multi-install.service 13
 systemd/cni-dhcp.service 47
+systemd/cni-multi-ipam.service 19
 systemd/cni-multi-sync.service 34
 systemd/cni-multi-sync-firewalld.service 45
 END
   # Each unit is one of the table.
-  is "$(find packaging -name '*.service' | wc -l)" 4
+  is "$(find packaging -name '*.service' | wc -l)" 5
   for unit in cni-dhcp cni-multi-sync-firewalld; do
     lacks "$(grep -v '^#' "packaging/systemd/$unit.service")" \
       '^\(Protect[SPK][^=]*\|Private[^=]*\|ProtectHome\|ProtectControlGroups\|[A-Za-z]*Paths\|MountFlags\)='

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use super::page::Page;
 use crate::commands::doctor::Counts;
 use crate::error::Result;
+use crate::service::openmetrics::Page;
 
 /// An examination that has ended.
 pub struct Examined {
@@ -44,7 +44,7 @@ mod tests {
     use crate::error::{Code, Error};
 
     fn values(counts: Result<Counts>) -> Vec<String> {
-        let mut page = Page::default();
+        let mut page = Page::new("cni_multi");
         Examined { counts, seconds: 0.25 }.write(&mut page);
         let text = page.finish();
         text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()

@@ -4,9 +4,8 @@
 //! A daemon that fails at something reports it to the plugin or retries; it keeps running and keeps
 //! its leases. A daemon that cannot start says why.
 
-use std::collections::BTreeMap;
-
-use super::fault::{Fault, Trap, chosen, words};
+use super::daemon::{Counts, Point, mistake};
+use super::fault::{Fault, Trap, chosen};
 use super::sweep::{assert_none, plugins_each_alone, told_to_runtimes};
 use crate::faults::dhcp::{
     During, ENDS, Lived, Site, on_a_site, subject, test_each_phase, with_network,
@@ -15,7 +14,7 @@ use crate::faults::table::Row;
 use crate::support::dhcp::Daemon;
 use crate::support::dhcp::servers::Server;
 use crate::support::extent::is_long;
-use crate::support::tracer::{Stop, Then};
+use crate::support::tracer::Then;
 
 #[test]
 fn errors_leave_nothing_of_macvlan_with_dhcp() {
@@ -24,22 +23,6 @@ fn errors_leave_nothing_of_macvlan_with_dhcp() {
         let _daemon = Daemon::start(lab);
         plugins_each_alone(lab, &subject());
     });
-}
-
-/// A failing call of the daemon: the system call, its count, and the fault. Calls are counted per
-/// system call because the daemon interleaves several tasks in varying order.
-type Point = ((i64, usize), Fault);
-
-/// Counts each system call separately.
-#[derive(Default)]
-struct Counts(BTreeMap<i64, usize>);
-
-impl Counts {
-    fn count(&mut self, stop: &Stop) -> (i64, usize) {
-        let count = self.0.entry(stop.call).or_default();
-        *count += usize::from(stop.result.is_none());
-        (stop.call, *count)
-    }
 }
 
 /// The points of failure in this phase, and the number of system calls that the phase makes.
@@ -105,14 +88,8 @@ fn sweep_of_daemon(during: During) {
 /// What is wrong with a life in which a call failed.
 fn mistakes(lived: &Lived, during: During, fault: Fault) -> Option<String> {
     let said = &lived.daemon.outcome.stderr;
-    if said.contains("panicked") || said.to_lowercase().contains("bug") {
-        return Some(format!("a panic: {said}"));
-    }
-    if lived.died && during != During::Start {
-        return Some(format!("the daemon has died: {said}"));
-    }
-    if lived.died && !said.to_lowercase().contains(&words(fault.errno())) {
-        return Some(format!("the daemon does not say why it cannot start: {said}"));
+    if let Some(mistake) = mistake(said, lived.died, during == During::Start, fault) {
+        return Some(mistake);
     }
     let failed = lived.calls.iter().filter(|outcome| outcome.status != 0);
     failed.map(told_to_runtimes).find_map(Result::err).map(str::to_owned)

@@ -1,4 +1,5 @@
-//! Kills and power losses while host-local writes leases, cursor and index.
+//! Kills and power losses while host-local writes leases, cursor and index; and while cluster-local,
+//! which has the same leases, writes its blocks as well.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,21 +18,28 @@ use crate::support::scratch::Scratch;
 /// The number of addresses.
 const SIZE: usize = 3;
 
+/// What stays in the directory of a network without attachments.
+const KEPT: [&str; 5] =
+    ["net/lock", "net/last_reserved_ip.0", "net/boot", "net/blocks.json", ".claims/lock"];
+
 /// Container IDs as runtimes generate them. The operation under test is that of C.
 const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 const C: &str = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
 
 /// A data directory of a network with `SIZE` addresses.
-struct Store(Scratch);
+struct Store {
+    plugin: &'static str,
+    scratch: Scratch,
+}
 
 impl Store {
-    fn new() -> Store {
-        Store(Scratch::new())
+    fn new(plugin: &'static str) -> Store {
+        Store { plugin, scratch: Scratch::new() }
     }
 
     fn path(&self) -> &Path {
-        Path::new(self.0.text())
+        Path::new(self.scratch.text())
     }
 
     fn call(&self, command: &str, id: &str, valid: &[&str]) -> Call {
@@ -40,10 +48,10 @@ impl Store {
         let range =
             json!({"subnet": "10.1.2.0/29", "rangeStart": "10.1.2.2", "rangeEnd": "10.1.2.4"});
         let conf = json!({
-            "cniVersion": "1.1.0", "name": "net", "type": "host-local", "cni.dev/valid-attachments": valid,
-            "ipam": {"type": "host-local", "dataDir": self.0.text(), "ranges": [[range]]},
+            "cniVersion": "1.1.0", "name": "net", "type": self.plugin, "cni.dev/valid-attachments": valid,
+            "ipam": {"type": self.plugin, "dataDir": self.scratch.text(), "ranges": [[range]]},
         });
-        Call::new(&Peer::Ours, "host-local", command, conf.to_string()).env("CNI_CONTAINERID", id)
+        Call::new(&Peer::Ours, self.plugin, command, conf.to_string()).env("CNI_CONTAINERID", id)
     }
 
     fn run(&self, command: &str, id: &str) -> Outcome {
@@ -93,19 +101,22 @@ impl Store {
         })
     }
 
-    /// No lease, draft or page of the index is left: all addresses are free again.
+    /// No lease, draft or page of the index is left: all addresses are free again. Blocks stay.
     fn is_empty(&self) -> Verdict {
         let disk = Disk::read(self.path());
-        let is_left = |name: &&Path| {
-            !["net/lock", "net/last_reserved_ip.0"].contains(&name.to_str().unwrap())
-        };
+        let is_left = |name: &&Path| !KEPT.contains(&name.to_str().unwrap());
         let left: Vec<&Path> = disk.files().into_iter().filter(is_left).collect();
         require(left.is_empty(), || format!("left: {left:?}"))
     }
 }
 
-/// The leases on a disk by address, with their owner text. Empty ones are free.
+/// The leases on a disk by address, with their owner text. Empty ones are free, and so are those of
+/// another boot, which is what a torn file `boot` says.
 fn leases(disk: &Disk) -> BTreeMap<String, String> {
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap();
+    if disk.file(Path::new("net/boot")).is_some_and(|then| *then != boot) {
+        return BTreeMap::new();
+    }
     let lease = |name: &Path| {
         let ip = name.strip_prefix("net").ok()?.to_str()?.parse::<IpAddr>().ok()?;
         let owner = String::from_utf8(disk.file(name)?.to_vec()).unwrap();
@@ -158,50 +169,122 @@ fn try_state(store: &Store, state: &State, living: &[&str], dead: &[&str]) -> Ve
     store.is_empty()
 }
 
+/// An operation, and the state before it.
+struct Operation {
+    /// Its name in the table.
+    name: &'static str,
+    /// The containers that are attached before.
+    before: &'static [&'static str],
+    /// What else happens before.
+    prepare: fn(&Store),
+    call: fn(&Store) -> Call,
+}
+
+/// Attaches containers. The blocks of cluster-local are synced, so its ADDs are recorded; host-local
+/// syncs nothing.
+fn attach(store: &Store, before: &[&str]) -> Option<Recording> {
+    if store.plugin == "host-local" {
+        before.iter().for_each(|id| assert!(store.add(id).unwrap().is_some()));
+        return None;
+    }
+    let record = |earlier: Option<Recording>, id: &&str| {
+        let add = store.call("ADD", id, &[]);
+        Some(Recording::of(&add, earlier.as_ref(), store.scratch.text(), store.path()))
+    };
+    before.iter().fold(None, record)
+}
+
 /// Tries the disks that an operation after the ADDs of `before` may leave.
-fn try_operation(operation: &str, before: &[&str], prepare: fn(&Store), call: fn(&Store) -> Call) {
-    let store = Store::new();
-    before.iter().for_each(|id| assert!(store.add(id).unwrap().is_some()));
+fn try_operation(plugin: &'static str, operation: &Operation) {
+    let Operation { name, before, prepare, call } = operation;
+    let store = Store::new(plugin);
+    let earlier = attach(&store, before);
     prepare(&store);
-    let recording = Recording::of(&call(&store), None, store.0.text(), store.path());
+    let recording =
+        Recording::of(&call(&store), earlier.as_ref(), store.scratch.text(), store.path());
     let states = [recording.killed(), recording.without_power(depth(Depth::Usual))];
     let living: Vec<&str> = before.iter().copied().filter(|id| *id != C).collect();
-    let places = vec![Store::new(), Store::new()];
+    let places = vec![Store::new(plugin), Store::new(plugin)];
     let row =
-        sweep("host-local", operation, &recording, states, places, |store, state, has_power| {
-            match has_power {
+        sweep(
+            plugin,
+            name,
+            &recording,
+            states,
+            places,
+            |store, state, has_power| match has_power {
                 true => try_state(store, state, &living, &[C]),
                 false => try_state(store, state, &[], &[A, B, C]),
-            }
-        });
+            },
+        );
     assert_is_in_the_page(&row);
 }
 
+fn nothing(_: &Store) {}
+
+const FIRST_ADD: Operation = Operation {
+    name: "first ADD",
+    before: &[],
+    prepare: nothing,
+    call: |store| store.call("ADD", C, &[]),
+};
+const ADD: Operation = Operation { name: "ADD", before: &[A, B], ..FIRST_ADD };
+const ADD_WITHOUT_INDEX: Operation = Operation {
+    name: "ADD after the reference",
+    prepare: |store| std::fs::remove_dir_all(store.path().join(".cni-multi")).unwrap(),
+    ..ADD
+};
+const DEL: Operation = Operation {
+    name: "DEL",
+    before: &[A, B, C],
+    prepare: nothing,
+    call: |store| store.call("DEL", C, &[]),
+};
+const GC: Operation = Operation { name: "GC", call: |store| store.call("GC", "", &[A, B]), ..DEL };
+
 #[test]
 fn a_first_add_of_host_local_loses_no_address() {
-    try_operation("first ADD", &[], |_| (), |store| store.call("ADD", C, &[]));
+    try_operation("host-local", &FIRST_ADD);
 }
 
 #[test]
 fn an_add_of_host_local_loses_no_address() {
-    try_operation("ADD", &[A, B], |_| (), |store| store.call("ADD", C, &[]));
+    try_operation("host-local", &ADD);
 }
 
 #[test]
 fn add_of_host_local_that_rebuilds_the_index_loses_no_address() {
-    let without_index =
-        |store: &Store| std::fs::remove_dir_all(store.path().join(".cni-multi")).unwrap();
-    try_operation("ADD after the reference", &[A, B], without_index, |store| {
-        store.call("ADD", C, &[])
-    });
+    try_operation("host-local", &ADD_WITHOUT_INDEX);
 }
 
 #[test]
 fn a_del_of_host_local_loses_no_address() {
-    try_operation("DEL", &[A, B, C], |_| (), |store| store.call("DEL", C, &[]));
+    try_operation("host-local", &DEL);
 }
 
 #[test]
 fn a_gc_of_host_local_loses_no_address() {
-    try_operation("GC", &[A, B, C], |_| (), |store| store.call("GC", "", &[A, B]));
+    try_operation("host-local", &GC);
+}
+
+/// It claims its first block.
+#[test]
+fn a_first_add_of_cluster_local_loses_no_address() {
+    try_operation("cluster-local", &FIRST_ADD);
+}
+
+/// It claims another block.
+#[test]
+fn an_add_of_cluster_local_loses_no_address() {
+    try_operation("cluster-local", &ADD);
+}
+
+#[test]
+fn a_del_of_cluster_local_loses_no_address() {
+    try_operation("cluster-local", &DEL);
+}
+
+#[test]
+fn a_gc_of_cluster_local_loses_no_address() {
+    try_operation("cluster-local", &GC);
 }

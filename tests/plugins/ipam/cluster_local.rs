@@ -14,7 +14,11 @@ mod etcd_failures;
 #[cfg(feature = "cluster")]
 mod etcd_fake;
 #[cfg(feature = "cluster")]
+mod figures;
+#[cfg(feature = "cluster")]
 mod join;
+#[cfg(feature = "cluster")]
+mod metrics;
 #[cfg(feature = "cluster")]
 mod names;
 mod operators;
@@ -25,7 +29,11 @@ mod realm;
 mod reclaim;
 #[cfg(feature = "cluster")]
 mod recover;
+#[cfg(feature = "cluster")]
+mod rotation;
 mod sticky;
+#[cfg(feature = "cluster")]
+mod unit;
 mod usual_path;
 
 use std::collections::BTreeSet;

@@ -38,6 +38,14 @@ pub fn status(deadline: Deadline) -> Result<()> {
     ask(&Request::Status, deadline)
 }
 
+/// The metrics of the daemon that listens at a socket.
+#[cfg(feature = "cluster")]
+pub fn metrics(socket: &Path, deadline: Deadline) -> Result<String> {
+    let connected = DAEMON.connect(socket, deadline);
+    let connected = connected.map_err(|e| DAEMON.unreached(socket, &e))?;
+    connected.ask(&Request::Metrics)?.answer()?
+}
+
 fn ask<A: serde::de::DeserializeOwned>(request: &Request, deadline: Deadline) -> Result<A> {
     let socket = Path::new(SOCKET);
     let connected = DAEMON.connect(socket, deadline);

@@ -47,10 +47,13 @@ fn ask_daemon(deadline: Deadline) -> Result<()> {
 
 /// The numbers of the sets of which the network's own blocks have no free address. Takes no lock.
 fn full_sets(place: &Place, conf: &Conf, own: Option<&Blocks>) -> Result<Vec<usize>> {
+    let Some(own) = own else { return Ok((0..conf.sets.len()).collect()) };
     let mut full = vec![];
     for (number, pool) in conf.terms.pools.iter().enumerate() {
-        let own = own.map(|own| spans(own, pool.spans().iter())).unwrap_or_default();
-        if first_free(candidates(own, None), &mut Looking { place })?.is_none() {
+        let spans = spans(own, pool.spans().iter());
+        let is_full = first_free(candidates(spans, None), &mut Looking { place })?.is_none();
+        // A torn lease counts as free: the next ADD frees it.
+        if is_full && !place.has_torn(|ip| conf.sets[number].contains(ip))? {
             full.push(number);
         }
     }

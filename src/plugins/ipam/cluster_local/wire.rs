@@ -22,7 +22,7 @@ pub static DAEMON: Identity = Identity {
     name: "IPAM daemon",
     rival: None,
     socket_option: "--socket",
-    units: "`cni-multi ipam daemon`",
+    units: "cni-multi-ipam.socket or cni-multi-ipam.service",
     protocol: 1,
     journal: "blocks",
 };
@@ -35,6 +35,8 @@ pub enum Request {
     Need(Needed),
     /// Whether the daemon is connected to its cluster; answered by nothing.
     Status,
+    /// What the daemon counts; answered by the text of OpenMetrics.
+    Metrics,
 }
 
 /// What a network lacks.

@@ -75,7 +75,10 @@ fn held_blocks_serve_and_then_the_error_names_the_daemon() {
             error.msg.starts_with("connect to the IPAM daemon at \"/run/cni-multi/ipam.sock\""),
             "{error:?}"
         );
-        assert!(error.details.contains("start `cni-multi ipam daemon`"), "{error:?}");
+        assert!(
+            error.details.contains("start cni-multi-ipam.socket or cni-multi-ipam.service"),
+            "{error:?}"
+        );
         assert!(
             error.details.contains("by /etc/cni-multi/ipam.json only the daemon may claim"),
             "{error:?}"

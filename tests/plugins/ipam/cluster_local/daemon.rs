@@ -6,19 +6,11 @@ use nix::sys::signal::Signal;
 
 use crate::support::call::binary;
 use crate::support::etcd::Etcd;
-use crate::support::node::Node;
-
-/// The options of an etcd for machines in other namespaces.
-pub const REACHABLE: [&str; 4] = [
-    "--listen-client-urls",
-    "http://0.0.0.0:2379",
-    "--advertise-client-urls",
-    "http://127.0.0.1:2379",
-];
+use crate::support::node::{LISTENING, Node};
 
 /// etcd for machines in other namespaces.
 pub fn etcd() -> Option<Etcd> {
-    Etcd::one_with(&REACHABLE)
+    Etcd::one_with(&LISTENING)
 }
 
 /// Fourteen addresses, of which one is the gateway's.

@@ -26,7 +26,7 @@ make() {
   openssl ecparam -name prime256v1 -genkey -noout -out $1.ec
   openssl pkcs8 -topk8 -nocrypt -in $1.ec -out $1.key
   openssl req -new -key $1.key -subj "$3" -out $1.csr
-  printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n' > $1.ext
+  printf 'subjectAltName=DNS:localhost,IP:127.0.0.1,IP:10.78.0.254\nextendedKeyUsage=serverAuth,clientAuth\n' > $1.ext
   printf '[ca]\ndefault_ca=c\n[c]\nnew_certs_dir=.\ndatabase=index.txt\nrand_serial=yes\ndefault_md=sha256\npolicy=p\nunique_subject=no\n[p]\ncommonName=optional\norganizationName=optional\n' > ca.conf
   openssl ca -batch -notext -config ca.conf -cert $4.crt -keyfile $4.key -in $1.csr -out $1.crt -extfile $1.ext -startdate 20200101000000Z -enddate $2
 }
@@ -38,14 +38,15 @@ make client 20490101000000Z /O=client ca
 make named 20490101000000Z /CN=cni ca
 make expired 20210101000000Z /O=client ca
 make foreign 20490101000000Z /O=client other
+make foreign-server 20490101000000Z /O=server other
 "#;
 
 /// Certificates in the directory of a lab.
-struct Certificates<'a>(&'a Etcd);
+pub(super) struct Certificates<'a>(&'a Etcd);
 
 impl Certificates<'_> {
     /// A lab without a server, and the certificates; None without openssl.
-    fn lab() -> Option<Etcd> {
+    pub(super) fn lab() -> Option<Etcd> {
         if !is_installed("openssl") {
             skip("openssl");
             return None;
@@ -71,7 +72,7 @@ impl Certificates<'_> {
 }
 
 /// Starts a server that asks for client certificates.
-fn start_secure(etcd: &mut Etcd, server: &str) {
+pub(super) fn start_secure(etcd: &mut Etcd, server: &str) {
     let path = |name: String| etcd.scratch.join(&name).to_str().unwrap().to_owned();
     let (ca, cert, key) =
         (path("ca.crt".into()), path(format!("{server}.crt")), path(format!("{server}.key")));
@@ -217,7 +218,7 @@ fn with_login(store: Store, password: &str) -> Store {
     Store { login: Some(Login::new("cni".into(), password.into())), ..store }
 }
 
-fn enable_users(etcd: &Etcd, ctl: &str) {
+pub(super) fn enable_users(etcd: &Etcd, ctl: &str) {
     etcd.lab.host.sh(&format!("export ETCDCTL_API=3; E='etcdctl {ctl}'; $E {USERS}"));
 }
 

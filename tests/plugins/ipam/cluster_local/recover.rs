@@ -2,9 +2,9 @@
 
 use nix::sys::signal::Signal;
 
-use super::daemon::{REACHABLE, WIDE, add_all, etcd};
+use super::daemon::{WIDE, add_all, etcd};
 use super::reclaim::{blocks, of_page};
-use crate::support::node::Node;
+use crate::support::node::{LISTENING, Node};
 
 /// Both nodes claim after the snapshot, so that the restored store knows of one block at most.
 #[test]
@@ -25,7 +25,7 @@ fn after_a_restore_nothing_is_given_twice() {
         snapshot.display(),
         etcd.scratch.join("one1").display()
     ));
-    etcd.start_one(&REACHABLE);
+    etcd.start_one(&LISTENING);
     etcd.members.swap(0, 1);
     let page = include_str!("../../../../docs/cluster-operations.md");
     let test = "recover::after_a_restore_nothing_is_given_twice";

@@ -6,7 +6,9 @@
 //! of a part goes to the machine, and each action of the machine to a part.
 
 mod confinement;
+mod credentials;
 mod files;
+mod metrics;
 pub mod node;
 mod requests;
 mod store;
@@ -19,6 +21,7 @@ use std::time::Duration;
 use nix::poll::PollFlags;
 
 use self::files::Files;
+use self::metrics::Metrics;
 use self::node::Journal;
 use self::store::Store;
 use super::claims::now as wall;
@@ -32,8 +35,9 @@ use crate::service::event_loop::{self, Hub, Place, Service};
 use crate::sys::clock::{Moment, NEVER, since_boot};
 use crate::sys::random::Random;
 
-/// How often the leases are read while blocks are held.
-const LEASES_USUAL: Duration = Duration::from_secs(60);
+/// How old the daemon's knowledge of the leases may be while blocks are held. They are read at the
+/// next wake-up, which a sign of life makes within half a minute: nothing else wakes an idle daemon.
+const LEASES_USUAL: Duration = Duration::from_secs(25);
 /// The same while another node wants addresses.
 const LEASES_WANTED: Duration = Duration::from_secs(1);
 
@@ -55,6 +59,7 @@ struct Daemon {
     files: Files,
     store: Store,
     machine: Machine,
+    metrics: Metrics,
     random: Random,
     /// The connections of ADDs that wait, each with the name whose address it needs.
     waiting: BTreeMap<u64, Option<String>>,
@@ -80,6 +85,7 @@ pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
         files,
         store,
         machine,
+        metrics: Metrics::new(wall()),
         random: Random::new(),
         waiting: BTreeMap::new(),
         next_look: Moment::ZERO,
@@ -102,11 +108,22 @@ impl Daemon {
     fn take(&mut self, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
+            self.count(&event);
             let turn = Turn::new(since_boot(), wall(), &mut self.random);
             for action in self.machine.on(event, turn) {
+                self.metrics.acts(&action);
                 events.extend(self.perform(action));
             }
+            self.metrics.meets(self.machine.contact(), wall());
             events.extend(self.store.events());
+        }
+    }
+
+    fn count(&mut self, event: &Event) {
+        match event {
+            Event::Outcome { id, outcome } => self.metrics.ends(*id, outcome),
+            Event::Written { written, .. } => self.metrics.writes(written),
+            _ => (), // what it leads to is counted
         }
     }
 
@@ -134,6 +151,9 @@ impl Daemon {
 
     /// Gives the machine what the store has said.
     fn hear_store(&mut self) {
+        for line in self.store.notes() {
+            self.hub.log.line(line);
+        }
         for event in self.store.events() {
             self.take(event);
         }
@@ -141,12 +161,16 @@ impl Daemon {
 
     /// Reads the leases of the networks with blocks.
     fn look(&mut self, now: Moment) {
+        self.read_leases();
+        let pause = if self.machine.is_wanted() { LEASES_WANTED } else { LEASES_USUAL };
+        self.next_look = now + pause;
+    }
+
+    fn read_leases(&mut self) {
         let names: Vec<Name> = self.machine.networks().cloned().collect();
         for network in names {
             self.look_at(&network);
         }
-        let pause = if self.machine.is_wanted() { LEASES_WANTED } else { LEASES_USUAL };
-        self.next_look = now + pause;
     }
 
     /// Reads the leases of a network. Without them nothing is given back.
@@ -185,7 +209,8 @@ impl Service for Daemon {
 
     fn next_timer(&self) -> Option<Moment> {
         let machine = Some(self.machine.deadline()).filter(|moment| *moment != NEVER);
-        [machine, self.store.next_timer(), Some(self.look_at_latest())].into_iter().flatten().min()
+        let look = self.machine.is_wanted().then(|| self.look_at_latest());
+        [machine, self.store.next_timer(), look].into_iter().flatten().min()
     }
 
     fn timer(&mut self, now: Moment) {

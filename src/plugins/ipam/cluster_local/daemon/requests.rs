@@ -28,6 +28,11 @@ impl Daemon {
                 let status = self.status();
                 return self.answer(id, &status);
             }
+            Ok(wire::Request::Metrics) => {
+                self.read_leases();
+                let text = self.metrics.text(&self.machine);
+                return self.answer(id, &Ok(text));
+            }
             Err(error) => Err(error),
         };
         if let Err(error) = taken {

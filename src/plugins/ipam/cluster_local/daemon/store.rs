@@ -13,9 +13,15 @@ use super::super::etcd::client::{self, Client, Inspection, Source};
 use super::super::etcd::event::CONTROL_PLANE;
 use super::super::etcd::settings::Settings;
 use super::super::machine::Event;
+use super::credentials::Credentials;
 use crate::error::Result;
 use crate::sys::clock::Moment;
 use crate::sys::random::Random;
+
+/// The files were read again.
+const RENEWED: &str = "certificates and password were read again, as a file has changed";
+/// They could not be.
+const KEPT: &str = "what was read before stays in use";
 
 /// What is known of the store.
 enum Gate {
@@ -30,24 +36,36 @@ enum Gate {
 /// The store.
 pub struct Store {
     client: Client,
+    credentials: Credentials,
     gate: Gate,
     /// The realm of each watch.
     watches: BTreeMap<OperationId, Name>,
     events: VecDeque<Event>,
+    /// Lines for the log.
+    notes: Vec<String>,
 }
 
 impl Store {
     /// The store of these settings.
     pub fn new(settings: &Settings, random: Random) -> Result<Store> {
+        let credentials = Credentials::new(settings);
         let store = settings.store(SystemTime::now())?;
         let gate = if settings.accept_control_plane { Gate::Open } else { Gate::Closed };
         let client = Client::new(store, random);
-        Ok(Store { client, gate, watches: BTreeMap::new(), events: VecDeque::new() })
+        Ok(Store {
+            client,
+            credentials,
+            gate,
+            watches: BTreeMap::new(),
+            events: VecDeque::new(),
+            notes: vec![],
+        })
     }
 
     /// Begins to inspect the store.
     pub fn begin(&mut self, now: Moment) {
         if matches!(self.gate, Gate::Closed) {
+            self.renew();
             self.gate = Gate::Inspecting(vec![]);
             self.client.inspect(now);
         }
@@ -64,10 +82,32 @@ impl Store {
     }
 
     fn send(&mut self, id: OperationId, operation: Operation, now: Moment) {
+        let has_own_connection = matches!(operation, Operation::Watch { .. });
+        if has_own_connection || !self.client.is_connected() {
+            self.renew();
+        }
         if let Operation::Watch { realm, .. } = &operation {
             self.watches.insert(id, realm.clone());
         }
         self.client.submit(id, operation, now);
+    }
+
+    /// Reads certificates and password again if they were replaced, before a new connection or a new
+    /// token. What cannot be used is reported once; what was read before stays in use.
+    fn renew(&mut self) {
+        match self.credentials.renewed() {
+            None => (),
+            Some(Ok(store)) => {
+                self.client.set_credentials(store.tls, store.login);
+                self.notes.push(RENEWED.to_owned());
+            }
+            Some(Err(error)) => self.notes.push(format!("{error}; {KEPT}")),
+        }
+    }
+
+    /// The lines for the log since the last call.
+    pub fn notes(&mut self) -> Vec<String> {
+        mem::take(&mut self.notes)
     }
 
     /// What has happened since the last call.

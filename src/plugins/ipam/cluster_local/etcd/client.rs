@@ -86,9 +86,16 @@ impl Client {
         self.watches.retain(|watch| watch.id() != id);
     }
 
-    /// Replaces the certificates, for connections from now on.
-    pub fn set_tls(&mut self, tls: Tls) {
+    /// Replaces certificates and login, for connections and tokens from now on.
+    pub fn set_credentials(&mut self, tls: Tls, login: Option<Login>) {
         self.transport.set_tls(tls);
+        self.login = login;
+    }
+
+    /// Whether the next request needs neither a new connection nor a new token.
+    pub fn is_connected(&mut self) -> bool {
+        let has_token = self.login.as_ref().is_none_or(|login| login.token().is_some());
+        self.transport.is_connected() && has_token
     }
 
     /// The next event.

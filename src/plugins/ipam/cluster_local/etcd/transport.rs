@@ -74,6 +74,14 @@ impl Transport {
         }
     }
 
+    /// Whether the next request has a connection already.
+    pub fn is_connected(&mut self) -> bool {
+        if self.exchange.is_none() {
+            self.drop_dead_line();
+        }
+        self.line.is_some()
+    }
+
     /// The member that is used.
     pub fn endpoint(&self) -> Option<&Endpoint> {
         self.endpoints.get(self.current)

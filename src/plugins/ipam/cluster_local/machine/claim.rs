@@ -194,7 +194,7 @@ impl Machine {
 
 impl Network {
     /// How many addresses of a pool are free in active blocks.
-    fn free_of(&self, pool: usize) -> u64 {
+    pub fn free_of(&self, pool: usize) -> u64 {
         let Some(pool) = self.pools.get(pool) else { return 0 };
         let is_for_any =
             |tracked: &&Tracked| is_allocated_from(tracked) && tracked.held.sticky.is_none();

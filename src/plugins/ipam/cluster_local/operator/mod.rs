@@ -8,6 +8,7 @@ mod arguments;
 mod blocks;
 mod conflicts;
 mod join;
+mod metrics;
 mod plan;
 mod reclaim;
 mod recover;
@@ -39,7 +40,7 @@ struct Verb {
 }
 
 /// The subcommands beside the daemon.
-const VERBS: [Verb; 5] = [
+const VERBS: [Verb; 6] = [
     Verb { name: "blocks", command: blocks::command, run: blocks::run, examples: blocks::EXAMPLES },
     Verb {
         name: "conflicts",
@@ -58,6 +59,12 @@ const VERBS: [Verb; 5] = [
         command: recover::command,
         run: recover::run,
         examples: recover::EXAMPLES,
+    },
+    Verb {
+        name: "metrics",
+        command: metrics::command,
+        run: metrics::run,
+        examples: metrics::EXAMPLES,
     },
     Verb { name: "join", command: join::command, run: join::run, examples: join::EXAMPLES },
 ];

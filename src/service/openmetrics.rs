@@ -3,13 +3,22 @@
 use std::fmt::{Display, Write as _};
 
 /// The text that grows. Writing to a String cannot fail.
-#[derive(Default)]
-pub struct Page(String);
+pub struct Page {
+    prefix: &'static str,
+    text: String,
+}
 
 impl Page {
+    /// An empty page. Every name will begin with the prefix.
+    pub fn new(prefix: &'static str) -> Page {
+        Page { prefix, text: String::new() }
+    }
+
     /// Begins a family: what a metric is. Its samples follow.
     pub fn family(&mut self, name: &str, kind: &str, about: &str) {
-        let _ = write!(self.0, "# TYPE cni_multi_{name} {kind}\n# HELP cni_multi_{name} {about}\n");
+        let prefix = self.prefix;
+        let _ =
+            write!(self.text, "# TYPE {prefix}_{name} {kind}\n# HELP {prefix}_{name} {about}\n");
     }
 
     /// Adds a value.
@@ -18,12 +27,12 @@ impl Page {
         let labels: Vec<String> = labels.iter().map(label).collect();
         let set =
             if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(self.0, "cni_multi_{name}{set} {value}");
+        let _ = writeln!(self.text, "{}_{name}{set} {value}", self.prefix);
     }
 
     /// The whole text.
     pub fn finish(self) -> String {
-        self.0 + "# EOF\n"
+        self.text + "# EOF\n"
     }
 }
 

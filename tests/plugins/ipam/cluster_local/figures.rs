@@ -1,0 +1,96 @@
+//! What the daemon costs: memory, wake-ups, and writes to etcd.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::etcd_access::{Certificates, start_secure};
+use super::rotation;
+use crate::support::etcd::Etcd;
+use crate::support::extent::{is_emulated, is_long};
+use crate::support::node::{LISTENING, Node};
+
+/// Addresses in plenty, in blocks of 64.
+const PLENTY: &str = "10.1.0.0/16";
+/// The limit of the daemon's memory, in kB.
+const MEMORY: u64 = 8 << 10;
+/// The same without the executable, which has at most 6.4 MB.
+const OWN_MEMORY: u64 = MEMORY - 6400;
+/// The shortest time between two signs of life, less what a busy machine may add to one of them.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// A number of the daemon's /proc/PID/status.
+fn number(node: &Node, name: &str) -> u64 {
+    let text = node.daemon_status(name);
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// etcd's own count of writes.
+fn revision(etcd: &Etcd) -> u64 {
+    let reply: Value =
+        serde_json::from_str(&etcd.members[0].ctl("get x --write-out json")).unwrap();
+    reply["header"]["revision"].as_u64().unwrap()
+}
+
+#[test]
+fn in_plenty_a_write_to_etcd_serves_more_than_32_adds() {
+    const ADDS: u64 = 192;
+    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
+    let one = Node::join(&etcd, 1);
+    one.add(PLENTY, "first");
+    let before = revision(&etcd);
+    for number in 0..ADDS {
+        one.add(PLENTY, &number.to_string());
+    }
+    let writes = revision(&etcd) - before;
+    eprintln!("{ADDS} ADDs: {writes} writes");
+    assert!((1..=ADDS / 32).contains(&writes), "{ADDS} ADDs: {writes} writes\n{}", one.log());
+}
+
+/// With TLS, which has buffers and certificates.
+#[test]
+fn the_daemon_needs_eight_megabytes_at_most() {
+    let Some(mut etcd) = Certificates::lab() else { return };
+    start_secure(&mut etcd, "server");
+    let one = rotation::node(&etcd, "client");
+    for number in 0..130 {
+        one.add(PLENTY, &number.to_string());
+    }
+    let [whole, own] = ["VmRSS", "RssAnon"].map(|name| number(&one, name));
+    eprintln!("{whole} kB, of which {own} kB are no pages of files");
+    // The pages of the debug build's executable are no measure.
+    let is_release = std::env::var_os("CNI_MULTI").is_some();
+    assert!(!is_release || whole <= MEMORY, "{whole} kB");
+    assert!(own <= OWN_MEMORY, "{own} kB");
+}
+
+/// An idle process is not woken, so it has no context switches but for signs of life.
+#[test]
+fn an_idle_daemon_wakes_up_for_signs_of_life_alone() {
+    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
+    if is_emulated() {
+        return; // there the virtual machine's own delays are as long as what is measured
+    }
+    let one = Node::join(&etcd, 1);
+    one.add(PLENTY, "a");
+    std::thread::sleep(Duration::from_secs(1)); // the last disconnect may be pending
+    let switches =
+        || number(&one, "voluntary_ctxt_switches") + number(&one, "nonvoluntary_ctxt_switches");
+    let (begin, mut last) = (Instant::now(), switches());
+    let mut wakes: Vec<Duration> = vec![];
+    let seconds = if is_long() { 75 } else { 45 };
+    while begin.elapsed() < Duration::from_secs(seconds) {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = switches();
+        let is_new =
+            wakes.last().is_none_or(|wake| begin.elapsed() - *wake > Duration::from_secs(2));
+        if now != last && is_new {
+            wakes.push(begin.elapsed());
+        }
+        last = now;
+    }
+    eprintln!("woken after {wakes:?}");
+    assert!(!wakes.is_empty(), "signs of life are due");
+    let gaps: Vec<Duration> = wakes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().all(|gap| *gap >= HEARTBEAT), "{wakes:?}\n{}", one.log());
+}

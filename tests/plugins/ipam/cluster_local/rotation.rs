@@ -1,0 +1,157 @@
+//! Certificates and passwords that are replaced while the daemon runs.
+
+use std::cell::Cell;
+
+use serde_json::{Value, json};
+
+use super::etcd_access::{Certificates, enable_users, start_secure};
+use crate::support::etcd::Etcd;
+use crate::support::node::{LISTENING, Node};
+
+/// 253 addresses in blocks of four: each fifth ADD needs a claim.
+const WIDE: &str = "10.1.0.0/24";
+/// The daemon's word for files that it has read again.
+const AGAIN: &str = "certificates and password were read again";
+
+/// The way to etcd with the node's files.
+fn secure() -> Value {
+    json!({"endpoints": ["https://10.78.0.254:2379"], "ca": "/etc/cni-multi/ca.crt",
+        "cert": "/etc/cni-multi/client.crt", "key": "/etc/cni-multi/client.key"})
+}
+
+/// Gives the node another file, in one step.
+fn put(etcd: &Etcd, node: &Node, from: &str, to: &str) {
+    let dir = etcd.scratch.text();
+    node.lab.host.sh(&format!(
+        "cp {dir}/{from} /etc/cni-multi/.new && chmod 600 /etc/cni-multi/.new && \
+         mv /etc/cni-multi/.new /etc/cni-multi/{to}"
+    ));
+}
+
+fn put_client(etcd: &Etcd, node: &Node, client: &str) {
+    for suffix in ["crt", "key"] {
+        put(etcd, node, &format!("{client}.{suffix}"), &format!("client.{suffix}"));
+    }
+}
+
+/// A node with a certificate, beside etcd with mutual TLS.
+pub(super) fn node(etcd: &Etcd, client: &str) -> Node {
+    let mut node = Node::with_store(etcd, 1, "n1", &secure());
+    put(etcd, &node, "ca.crt", "ca.crt");
+    put_client(etcd, &node, client);
+    node.start();
+    node
+}
+
+/// The member starts again with its data, so that every connection is new.
+fn restart(etcd: &mut Etcd, server: &str) {
+    etcd.members.clear();
+    start_secure(etcd, server);
+}
+
+/// Adds containers until a claim was needed, each with an address of its own.
+#[track_caller]
+fn claim_more(node: &Node, prefix: &str) {
+    for number in 0..6 {
+        let id = format!("{prefix}{number}");
+        node.wait_until(|node| node.try_add(WIDE, &id).status == 0);
+    }
+}
+
+#[test]
+fn rotated_certificates_are_used_without_a_restart() {
+    let Some(mut etcd) = Certificates::lab() else { return };
+    start_secure(&mut etcd, "server");
+    let node = node(&etcd, "client");
+    claim_more(&node, "a");
+    assert!(!node.log().contains(AGAIN), "{}", node.log());
+    // Another CA for the member's certificate and the client's.
+    etcd.lab.host.sh(&format!("cd {} && cp other.crt ca.crt", etcd.scratch.text()));
+    put(&etcd, &node, "other.crt", "ca.crt");
+    put_client(&etcd, &node, "foreign");
+    claim_more(&node, "b"); // by the connection that is there
+    restart(&mut etcd, "foreign-server");
+    node.wait_until(|node| node.status(WIDE).status == 0 && node.log().contains(AGAIN));
+    claim_more(&node, "c");
+}
+
+#[test]
+fn a_broken_new_file_keeps_what_was_read_before() {
+    let Some(mut etcd) = Certificates::lab() else { return };
+    start_secure(&mut etcd, "server");
+    let node = node(&etcd, "client");
+    claim_more(&node, "a");
+    put(&etcd, &node, "ca.key", "client.crt");
+    restart(&mut etcd, "server");
+    let broken = "/etc/cni-multi/client.crt: no certificate in it";
+    node.wait_until(|node| node.log().contains(broken));
+    claim_more(&node, "b");
+    let log = node.log();
+    let line = log.lines().find(|line| line.contains(broken)).unwrap();
+    assert!(line.ends_with("what was read before stays in use"), "{line}");
+    assert_eq!(log.matches(broken).count(), 1, "{log}");
+    assert!(!log.contains(AGAIN), "{log}");
+    // The certificate of another key, and then its key.
+    put(&etcd, &node, "named.crt", "client.crt");
+    restart(&mut etcd, "server");
+    node.wait_until(|node| node.log().contains("not the key of the certificate in"));
+    put(&etcd, &node, "named.key", "client.key");
+    restart(&mut etcd, "server");
+    node.wait_until(|node| node.log().contains(AGAIN));
+    claim_more(&node, "c");
+}
+
+/// A certificate for twelve seconds.
+const SHORT: &str = "\
+    openssl x509 -x509toreq -in client.crt -signkey client.key -out short.csr && cp client.key short.key && \
+    openssl ca -batch -notext -config ca.conf -cert ca.crt -keyfile ca.key -in short.csr -out short.crt \
+        -extfile client.ext -startdate 20200101000000Z -enddate $(date -u -d '+12 seconds' +%Y%m%d%H%M%SZ)";
+
+#[test]
+fn an_expired_certificate_that_is_replaced_recovers() {
+    let Some(mut etcd) = Certificates::lab() else { return };
+    start_secure(&mut etcd, "server");
+    let dir = etcd.scratch.text().to_owned();
+    etcd.lab.host.sh(&format!("cd {dir} && ({SHORT}) >>openssl.log 2>&1"));
+    let node = node(&etcd, "short");
+    claim_more(&node, "a");
+    etcd.lab.host.sh(&format!(
+        "cd {dir}; while openssl x509 -checkend 0 -noout -in short.crt; do sleep 0.2; done"
+    ));
+    restart(&mut etcd, "server");
+    let number = Cell::new(0);
+    node.wait_until(|node| {
+        number.set(number.get() + 1);
+        let outcome = node.try_add(WIDE, &format!("e{}", number.get()));
+        outcome.status != 0 && outcome.err().msg.contains("the client certificate")
+    });
+    assert_eq!(node.status(WIDE).err().code, 50);
+    assert!(!node.log().contains(AGAIN), "{}", node.log());
+    put_client(&etcd, &node, "client");
+    node.wait_until(|node| node.status(WIDE).status == 0);
+    assert!(node.log().contains(AGAIN), "{}", node.log());
+    claim_more(&node, "b");
+}
+
+#[test]
+fn a_changed_password_is_read_again() {
+    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
+    enable_users(&etcd, "--endpoints 127.0.0.1:2379");
+    let store = json!({"endpoints": ["http://10.78.0.254:2379"], "user": "cni",
+        "passwordFile": "/etc/cni-multi/password"});
+    let mut node = Node::with_store(&etcd, 1, "n1", &store);
+    let set = |node: &Node, password: &str| {
+        node.lab.host.sh(&format!(
+            "umask 077; echo {password} >/etc/cni-multi/.new && mv /etc/cni-multi/.new /etc/cni-multi/password"
+        ));
+    };
+    set(&node, "secret");
+    node.start();
+    claim_more(&node, "a");
+    // The member forgets the user's tokens with the password.
+    etcd.members[0].ctl("--user root:r user passwd cni --interactive=false <<END\nanother\nEND");
+    node.wait_until(|node| node.try_add(WIDE, "b").status != 0 || node.status(WIDE).status != 0);
+    set(&node, "another");
+    node.wait_until(|node| node.status(WIDE).status == 0 && node.log().contains(AGAIN));
+    claim_more(&node, "c");
+}
