@@ -11,7 +11,7 @@ mod alone;
 pub mod block;
 mod claims;
 mod client;
-mod conf;
+pub mod conf;
 #[cfg(feature = "cluster")]
 mod daemon;
 pub mod engine;
@@ -19,10 +19,10 @@ pub mod engine;
 pub mod etcd;
 pub mod held;
 mod import;
-mod leases;
+pub mod leases;
 pub mod machine;
 mod need;
-mod node;
+pub mod node;
 #[cfg(feature = "cluster")]
 mod operator;
 mod plugin;
