@@ -85,6 +85,12 @@ pub trait Plugin {
     const COMMANDS: &'static [OperatorCommand] = &[];
     /// The leases that the plugin keeps, for operators.
     const LEASES: Option<&'static dyn LeaseStore> = None;
+    /// The keys of its section that are accepted without effect, for the sake of another program's
+    /// configurations; `cni-multi validate` reports them.
+    const NO_EFFECT: &'static [&'static str] = &[];
+    /// Whether it takes the place of another program of its name, which does other work: an
+    /// installation leaves that program alone.
+    const IS_ALIAS: bool = false;
     /// Its configuration.
     type Conf: PluginConf;
 
@@ -180,6 +186,10 @@ pub struct Entry {
     pub commands: &'static [OperatorCommand],
     /// See [`Plugin::LEASES`].
     pub leases: Option<&'static dyn LeaseStore>,
+    /// See [`Plugin::NO_EFFECT`].
+    pub no_effect: &'static [&'static str],
+    /// See [`Plugin::IS_ALIAS`].
+    pub is_alias: bool,
     run: fn(&Context<'_>, Call<'_>) -> Result<AddResult>,
     validate: fn(&Context<'_>) -> Result<()>,
     repair: fn(&Context<'_>, &Attachment, &Repairs) -> Result<()>,
@@ -196,6 +206,8 @@ impl Entry {
             needs_link: P::NEEDS_LINK,
             commands: P::COMMANDS,
             leases: P::LEASES,
+            no_effect: P::NO_EFFECT,
+            is_alias: P::IS_ALIAS,
             run: run::<P>,
             validate: |cx| validated::<P>(cx, true)?.validate_alone(),
             repair: |cx, at, repairs| P::repair(cx, &validated::<P>(cx, false)?, at, repairs),

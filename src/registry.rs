@@ -3,6 +3,7 @@
 use crate::plugin::Entry;
 use crate::plugins::ipam::{
     cluster_local::ClusterLocal, dhcp::Dhcp, host_local::HostLocal, r#static::Static,
+    whereabouts::Whereabouts,
 };
 use crate::plugins::main::{
     bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback,
@@ -27,6 +28,7 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Static>(),
     Entry::of::<Dhcp>(),
     Entry::of::<ClusterLocal>(),
+    Entry::of::<Whereabouts>(),
     Entry::of::<Portmap>(),
     Entry::of::<Firewall>(),
     Entry::of::<Tuning>(),

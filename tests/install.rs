@@ -770,3 +770,24 @@ fn the_binary_refuses_to_go_back_in_two_ways() {
     assert!(!output.status.success(), "{output:?}");
     assert_eq!(place.snapshot(), before);
 }
+
+/// Its addresses are unique in a cluster: another plugin in its place would give them again.
+#[test]
+fn a_program_that_an_alias_would_replace_stays() {
+    let place = Place::new();
+    let (first, second) = (place.build("1"), place.build("2"));
+    write_script(&place.dir.join("whereabouts"), "echo the original");
+    let said = place.install(&first);
+    let note = format!("{}/whereabouts is another program and stays", place.dir.display());
+    assert!(said.contains(&note), "{said}");
+    assert_eq!(place.says("whereabouts"), "the original");
+    assert!(!place.dir.join(".cni-multi/replaced").exists());
+    place.install(&second);
+    place.ok(&["--rollback"]);
+    assert_eq!(place.says("whereabouts"), "the original");
+    fs::remove_file(place.dir.join("whereabouts")).unwrap();
+    assert!(!place.install(&second).contains("stays"));
+    assert_eq!(place.link("whereabouts").as_deref(), Some("cni-multi"));
+    place.ok(&["--uninstall"]);
+    assert_eq!(place.names(), [""; 0]);
+}

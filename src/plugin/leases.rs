@@ -51,6 +51,10 @@ pub trait LeaseStore: Sync {
     /// The networks with leases in the default place, also those without a configuration.
     fn networks(&self) -> Result<Vec<NetworkName>>;
 
+    /// The plugin whose store this is, if it is another one's: that plugin lists the networks without
+    /// a configuration.
+    fn shares_place_of(&self) -> Option<&'static str>;
+
     /// Frees the address if it is still held so; returns whether it was.
     fn free(&self, cx: &Context<'_>, held: &Holding) -> Result<bool>;
 

@@ -2,6 +2,7 @@
 
 pub mod addresses;
 pub mod allocation;
+pub mod assigned;
 pub mod backend;
 pub mod container_link;
 pub mod dns;

@@ -273,6 +273,11 @@ fn gc_of_cluster_local_removes_what_is_stale_and_nothing_else() {
 }
 
 #[test]
+fn gc_of_whereabouts_removes_what_is_stale_and_nothing_else() {
+    assert_gc("whereabouts");
+}
+
+#[test]
 fn gc_of_dhcp_removes_what_is_stale_and_nothing_else() {
     assert_gc("dhcp");
 }

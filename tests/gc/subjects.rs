@@ -155,6 +155,15 @@ pub static SUBJECTS: [Subject; 24] = [
         })
     },
     Subject {
+        removes: &[SHARED],
+        ..of("whereabouts", |network, _| {
+            let range = format!("10.{network}1.0.0/24");
+            let ipam = json!({"type": "whereabouts", "range": range});
+            let without = with(&macvlan(network), json!({"ipam": null}));
+            vec![with(&without, json!({"ipam": ipam}))]
+        })
+    },
+    Subject {
         removes: &[],
         ..of("static", |network, nth| {
             let address = format!("10.{network}0.0.{}/24", 100 + nth);

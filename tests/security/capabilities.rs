@@ -60,6 +60,11 @@ rows! {
         let conf = json!({"name": "net1", "type": "cluster-local", "ipam": ipam});
         main(lab, container, &conf)
     },
+    whereabouts: "`whereabouts`" => |lab, container| {
+        let ipam = json!({"type": "whereabouts", "range": "10.1.2.0/24"});
+        let conf = json!({"name": "net1", "type": "whereabouts", "ipam": ipam});
+        main(lab, container, &conf)
+    },
     static_: "`static`" => |lab, container| {
         let conf = bridge::static_ipam(&bridge::conf(), json!([{"address": "10.10.0.2/24"}]), json!([]));
         main(lab, container, &with(&conf, json!({"type": "static"})))

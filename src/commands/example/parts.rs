@@ -5,7 +5,7 @@ use crate::cni::json::Value;
 
 /// Each plugin with its keys, in the order of a list: what creates the interface, the IPAM plugins
 /// that it calls, and what changes the interface.
-const PARTS: [(&str, &str); 19] = [
+const PARTS: [(&str, &str); 20] = [
     ("loopback", "{}"),
     ("bridge", r#"{"bridge": "cni0", "isGateway": true, "ipMasq": true}"#),
     ("ptp", r#"{"ipMasq": true}"#),
@@ -27,6 +27,10 @@ const PARTS: [(&str, &str); 19] = [
     (
         "cluster-local",
         r#"{"ranges": [[{"subnet": "10.88.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}"#,
+    ),
+    (
+        "whereabouts",
+        r#"{"range": "10.88.0.0/24", "gateway": "10.88.0.1", "routes": [{"dst": "0.0.0.0/0"}]}"#,
     ),
     ("tuning", r#"{"sysctl": {"net.core.somaxconn": "512"}}"#),
     ("vrf", r#"{"vrfname": "red"}"#),

@@ -99,6 +99,7 @@ pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Stre
         return print_left(io.stdout);
     }
     let mut work = Work::of(matches, io.stdout, io.stderr);
+    work.aliases = plugins.iter().filter(|entry| entry.is_alias).map(|entry| entry.name).collect();
     let done = if matches.get_flag("watch") {
         watch::run(&mut work, called, plugins)
     } else {
@@ -185,6 +186,8 @@ struct Work<'a> {
     dir: String,
     path: OnPath,
     is_dry: bool,
+    /// The plugins that leave another program of their name alone.
+    aliases: Vec<&'static str>,
     out: &'a mut dyn Write,
     err: &'a mut dyn Write,
     /// Whether everything could be printed. A closed pipe does not stop an installation half-way.
@@ -199,7 +202,7 @@ impl Work<'_> {
         let is_dry = matches.get_flag("dry-run");
         let dir = absolute(typed);
         let path = OnPath::of(matches, &dir);
-        Work { dir, path, is_dry, out, err, is_heard: true, steps: 0 }
+        Work { dir, path, is_dry, aliases: vec![], out, err, is_heard: true, steps: 0 }
     }
 
     fn say(&mut self, line: &str) {
@@ -306,6 +309,7 @@ impl Work<'_> {
 
     fn install(&mut self, new: &New) -> Result<()> {
         let names = if self.is_dry { new.names.clone() } else { write_new(&new.content)? };
+        let names = self.without_others(names);
         refuse_directories(&names)?;
         self.keep_previous(&new.content)?;
         self.keep_foreign(&names)?;
@@ -372,6 +376,7 @@ impl Work<'_> {
 
     fn return_to_previous(&mut self) -> Result<()> {
         let names = list_names(PREVIOUS, PREVIOUS)?;
+        let names = self.without_others(names);
         refuse_directories(&names)?;
         // Mark it first: a run interrupted after the rename must count as a rollback.
         self.act(Step::MarkRollback)?;
@@ -387,7 +392,22 @@ impl Work<'_> {
             self.dir
         ));
         let names = list_names(BINARY, BINARY)?;
+        let names = self.without_others(names);
         self.finish(ROLLBACK_REPORT, &names)
+    }
+
+    /// The names without those of aliases that another program has.
+    fn without_others(&mut self, mut names: Vec<String>) -> Vec<String> {
+        for alias in self.aliases.clone() {
+            if exists(alias) && !is_our_link(alias, &self.dir) {
+                names.retain(|name| name != alias);
+                self.say(&format!(
+                    "{}/{alias} is another program and stays; without it, the next installation links {alias}",
+                    self.dir
+                ));
+            }
+        }
+        names
     }
 
     /// Uninstalls. Restores the replaced files before it removes the binary, so that a name common

@@ -117,7 +117,8 @@ struct Keeper<'a> {
 
 impl Keeper<'_> {
     fn of<'a>(called: &'a Path, plugins: &[Entry]) -> Keeper<'a> {
-        let names = plugins.iter().map(|entry| entry.name.to_owned()).collect();
+        let names = plugins.iter().filter(|entry| !entry.is_alias); // of two programs, neither is lost
+        let names = names.map(|entry| entry.name.to_owned()).collect();
         Keeper { called, names, ours: None, back_off: BackOff::new(), reported: None }
     }
 

@@ -127,13 +127,13 @@ fn read_lease(value: &Value, place: &str) -> Result<Holding> {
 }
 
 /// The member, which must be a text.
-fn text<'v>(value: &'v Value, place: &str, key: &str) -> Result<&'v str> {
+pub fn text<'v>(value: &'v Value, place: &str, key: &str) -> Result<&'v str> {
     let found = value.get(key);
     found.and_then(Value::as_str).ok_or_else(|| wrong(found, &path(place, key), "a string"))
 }
 
 /// The items of the member, which must be a list, each with its path.
-fn items<'v>(value: &'v Value, place: &str, key: &str) -> Result<Vec<(String, &'v Value)>> {
+pub fn items<'v>(value: &'v Value, place: &str, key: &str) -> Result<Vec<(String, &'v Value)>> {
     let path = path(place, key);
     match value.get(key) {
         Some(Value::Array(items)) => {

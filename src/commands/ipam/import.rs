@@ -6,6 +6,7 @@ use std::path::Path;
 use super::Request;
 use super::document::{self, Section};
 use super::export::cannot_move;
+use super::ip_pools;
 use super::networks::{Host, Leased};
 use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
@@ -23,14 +24,19 @@ struct Target {
 /// Imports; returns what is printed.
 pub fn import(host: &Host<'_>, request: &Request, stdin: &mut dyn Read) -> Result<String> {
     let text = text_of(&request.file, stdin)?;
-    let sections = document::read(&text).map_err(|e| e.context(&request.file))?;
-    let sections = chosen(sections, request.network.as_ref())?;
+    let within = |e: Error| e.context(&request.file);
+    let (sections, note) = if request.is_of_whereabouts {
+        ip_pools::sections(host, &text, request.network.as_ref()).map_err(within)?
+    } else {
+        let sections = document::read(&text).map_err(within)?;
+        (chosen(sections, request.network.as_ref())?, String::new())
+    };
     let targets: Result<Vec<Target>> =
         sections.into_iter().map(|section| target(host, section)).collect();
     let targets = targets?;
     if request.is_dry_run {
         let missing = targets.iter().map(|target| target.preview(host));
-        return Ok(report("would import", &targets, &missing.collect::<Result<Vec<_>>>()?));
+        return Ok(report("would import", &targets, &missing.collect::<Result<Vec<_>>>()?) + &note);
     }
     let mut missing = vec![];
     let progress = Progress::new();
@@ -38,7 +44,7 @@ pub fn import(host: &Host<'_>, request: &Request, stdin: &mut dyn Read) -> Resul
     progress.clear();
     imported?;
     missing.reverse(); // the last network was done first
-    Ok(report("imported", &targets, &missing))
+    Ok(report("imported", &targets, &missing) + &note)
 }
 
 /// The content of the file; `-` is stdin.

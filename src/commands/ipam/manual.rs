@@ -30,6 +30,9 @@ fn description(verb: &str) -> &'static [&'static str] {
             "Each network must be configured here, with ranges that contain the addresses. A lease \
              that is here already stays; an address with another owner here is an error. After \
              an error nothing has changed.",
+            "With --whereabouts, FILE is the output of kubectl get \
+             ippools.whereabouts.cni.cncf.io -A -o json. Leases of containers without a record of \
+             an attachment here are left out, and counted.",
         ],
         _ => &[],
     }
@@ -51,6 +54,10 @@ const EXAMPLES: [(&str, Terms); 5] = [
         &[
             ("cni-multi ipam import --dry-run leases.json", "Check whether they can be imported."),
             ("cni-multi ipam import pods leases.json", "Import those of one network."),
+            (
+                "cni-multi ipam import --whereabouts ippools.json",
+                "Take over what attachments of this machine hold in whereabouts.",
+            ),
         ],
     ),
 ];

@@ -8,6 +8,7 @@ mod document;
 mod export;
 mod free;
 mod import;
+mod ip_pools;
 mod ls;
 pub mod manual;
 pub mod networks;
@@ -85,6 +86,7 @@ fn export_command() -> Command {
 fn import_command() -> Command {
     let file = Arg::new("file").value_name("FILE|-").required(true);
     let dry_run = Arg::new("dry-run").long("dry-run").action(ArgAction::SetTrue);
+    let whereabouts = Arg::new("whereabouts").long("whereabouts").action(ArgAction::SetTrue);
     Command::new("import")
         .about("Take over the leases of another machine: all of them or none")
         .allow_missing_positional(true)
@@ -92,6 +94,7 @@ fn import_command() -> Command {
         .arg(file.help("What export printed; - for stdin"))
         .args(directories())
         .arg(dry_run.help("Only print what would be done"))
+        .arg(whereabouts.help("FILE is of whereabouts: what attachments of this machine hold"))
 }
 
 fn network() -> Arg {
@@ -165,6 +168,8 @@ struct Request {
     as_json: bool,
     is_forced: bool,
     is_dry_run: bool,
+    /// Whether `file` is of whereabouts.
+    is_of_whereabouts: bool,
 }
 
 impl Request {
@@ -180,6 +185,7 @@ impl Request {
             as_json: text(matches, "output") == "json",
             is_forced: flag("force"),
             is_dry_run: flag("dry-run"),
+            is_of_whereabouts: flag("whereabouts"),
         })
     }
 }

@@ -43,6 +43,11 @@ impl Leased {
         Context::new(host.plugins, &self.config, host.env, "", vec![])
     }
 
+    /// Whether this is the network of that name, and its plugin keeps its leases in the other's store.
+    fn has_alias_of(&self, name: &NetworkName, ipam: &str) -> bool {
+        self.network == *name && self.store.shares_place_of() == Some(ipam)
+    }
+
     /// The leases, sorted by address.
     pub fn holdings(&self, host: &Host<'_>) -> Result<Holdings> {
         let mut holdings = self.store.holdings(&self.context(host))?;
@@ -57,9 +62,10 @@ impl Host<'_> {
     pub fn leased(&self, wanted: Option<&NetworkName>) -> Result<Vec<Leased>> {
         let mut all = self.configured()?;
         let stores = self.plugins.iter().filter_map(|entry| Some((entry, entry.leases?)));
-        for (entry, store) in stores {
+        for (entry, store) in stores.filter(|(_, store)| store.shares_place_of().is_none()) {
             // A store that cannot be read shows in the networks that are configured.
-            let names = store.networks().unwrap_or_default();
+            let mut names = store.networks().unwrap_or_default();
+            names.retain(|name| !all.iter().any(|known| known.has_alias_of(name, entry.name)));
             names.into_iter().for_each(|name| add(&mut all, forgotten(name, entry, store)));
         }
         all.sort_by(|a, b| (a.network.as_str(), a.ipam).cmp(&(b.network.as_str(), b.ipam)));

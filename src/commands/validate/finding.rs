@@ -10,13 +10,14 @@ use crate::terminal::visible::{push_visible, visible};
 
 /// The codes of findings that work but probably are not what was meant. Every other code is a
 /// certain failure.
-const WARNINGS: [&str; 18] = [
+const WARNINGS: [&str; 19] = [
     "bridge-gateway-replaced",
     "bridge-vlan",
     "duplicate-key",
     "duplicate-name",
     "long-name",
     "missing-capability",
+    "no-effect",
     "no-files",
     "no-gateway",
     "no-version",

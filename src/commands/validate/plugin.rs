@@ -62,6 +62,9 @@ impl Checker<'_> {
         }
         let read = ReadKeys::of(shapes);
         self.check_keys_of(plugin, &read, [entry.name, ipam]);
+        if let Some(of_ipam) = of_ipam {
+            self.check_effects(plugin, of_ipam);
+        }
         if ipam.is_empty() || of_ipam.is_some() {
             let reader = Reader { name: entry.name, read: read.at("runtimeConfig") };
             self.check_capabilities(plugin, &reader);
@@ -74,6 +77,15 @@ impl Checker<'_> {
         for (path, keys) in &read.0 {
             let of = if path.starts_with("ipam") { ipam } else { name };
             self.check_keys(&plugin.at(path), &KnownKeys::of_plugin(path, keys, of));
+        }
+    }
+
+    /// Reports the keys that the IPAM plugin accepts without effect.
+    fn check_effects(&mut self, plugin: &Plugin, entry: &Entry) {
+        for key in entry.no_effect.iter().filter(|key| plugin.ipam(key).is_some()) {
+            let spot = plugin.at(&["ipam.", key].concat());
+            let message = &["without effect in the ", entry.name, " of cni-multi"];
+            self.tell(Note::new("no-effect", &spot, message).of_key());
         }
     }
 

@@ -5,19 +5,15 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use ipnet::IpNet;
 use serde::Deserialize;
 
-use crate::cni::addr;
-use crate::cni::args::Args;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
+use crate::steps::assigned::{self, Address};
 use crate::steps::{families, prev_result};
 
 /// Advice for a configuration that an old version has no room for.
@@ -67,57 +63,6 @@ struct Ipam {
     routes: Vec<Route>,
     /// Resolver settings for the result.
     dns: Dns,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Address {
-    /// The address with its prefix length.
-    address: String,
-    /// The gateway, if any; it need not be in the subnet.
-    #[serde(with = "addr::ip")]
-    gateway: Option<IpAddr>,
-    /// The parsed `address`, which the reference's Go type marshals beside the text. If it has an
-    /// IP, it takes precedence over `address`.
-    #[serde(rename = "Address")]
-    read: IpNetOfGo,
-}
-
-/// Go's `net.IPNet`, as JSON.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct IpNetOfGo {
-    #[serde(rename = "IP", with = "addr::ip")]
-    ip: Option<IpAddr>,
-    /// The bytes of the mask, in base64.
-    #[serde(rename = "Mask")]
-    mask: String,
-}
-
-impl IpNetOfGo {
-    fn net(&self, at: usize) -> Result<Option<IpNet>> {
-        let Some(ip) = self.ip else { return Ok(None) };
-        let net = self.prefix_len(ip).and_then(|length| IpNet::new(ip, length).ok());
-        net.map(Some).ok_or_else(|| self.wrong_mask(ip, at))
-    }
-
-    fn wrong_mask(&self, ip: IpAddr, at: usize) -> Error {
-        let problem = format!("{:?} is not a mask of {ip}", self.mask);
-        Error::config(format_args!("ipam.addresses[{at}].Address.Mask"), problem)
-            .expecting("its bytes in base64")
-    }
-
-    fn prefix_len(&self, ip: IpAddr) -> Option<u8> {
-        let mask = address_of(&STANDARD.decode(&self.mask).ok()?)?;
-        let is_of_family = Family::of(mask) == Family::of(ip);
-        ipnet::ip_mask_to_prefix(mask).ok().filter(|_| is_of_family)
-    }
-}
-
-/// The address that 4 or 16 bytes are.
-fn address_of(bytes: &[u8]) -> Option<IpAddr> {
-    let of_v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    of_v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 #[derive(Default, Deserialize)]
@@ -202,8 +147,10 @@ fn or_none(ip: Option<IpAddr>) -> String {
 /// last `ipam.addresses` together with CNI_ARGS.
 fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
     let ipam = document.ipam.as_ref().ok_or_else(missing)?;
-    let mut ips = configured_addresses(&ipam.addresses)?;
-    ips.extend(addresses_in_args(args)?);
+    let mut ips = assigned::configured(&ipam.addresses)?;
+    let mut of_cni_args = vec![];
+    assigned::add_cni_args(&mut of_cni_args, args, &["IP", "GATEWAY"])?;
+    ips.extend(of_cni_args);
     let of_args = document.args.cni.read("args.cni.ips")?;
     let of_runtime = document.runtime_config.read("runtimeConfig.ips")?;
     let sources = [of_runtime, of_args, ips];
@@ -212,35 +159,6 @@ fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
 
 fn missing() -> Error {
     Error::missing("ipam", "an object with addresses").saying("IPAM config missing 'ipam' key")
-}
-
-fn configured_addresses(addresses: &[Address]) -> Result<Vec<IpConfig>> {
-    addresses.iter().enumerate().map(|(i, address)| address.ip_config(i)).collect()
-}
-
-impl Address {
-    /// The address, which is number `at` in the configuration.
-    fn ip_config(&self, at: usize) -> Result<IpConfig> {
-        let net = self.read.net(at)?;
-        Ok(ip_config(net.map_or_else(|| self.parse(at), Ok)?, self.gateway))
-    }
-
-    fn parse(&self, at: usize) -> Result<IpNet> {
-        let text = &self.address;
-        parse_cidr(text).ok_or_else(|| {
-            no_cidr(format_args!("ipam.addresses[{at}].address"), text).saying(format_args!(
-                "the 'address' field is expected to be in CIDR notation, got: '{text}'"
-            ))
-        })
-    }
-}
-
-fn no_cidr(path: impl fmt::Display, text: &str) -> Error {
-    match text {
-        "" => Error::missing(path, "an address with its prefix length, as in 10.1.2.3/24"),
-        text => Error::config(path, format_args!("{text:?} is not understood"))
-            .expecting("one as in 10.1.2.3/24"),
-    }
 }
 
 impl Ips {
@@ -254,60 +172,13 @@ impl Ips {
 }
 
 fn given_address(text: &str, path: fmt::Arguments<'_>) -> Result<IpConfig> {
-    let net = parse_cidr(text).ok_or_else(|| no_cidr_given(text, path))?;
-    Ok(ip_config(net, None))
+    let net = assigned::parse_cidr(text).ok_or_else(|| no_cidr_given(text, path))?;
+    Ok(assigned::ip_config(net, None))
 }
 
 fn no_cidr_given(text: &str, path: fmt::Arguments<'_>) -> Error {
     let sentence = format!("an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'");
-    no_cidr(path, text).saying(sentence)
-}
-
-/// Parses CNI_ARGS: `IP=<address>/<length>,…;GATEWAY=<address>,…`. A gateway belongs to every
-/// address here whose subnet contains it.
-fn addresses_in_args(args: &str) -> Result<Vec<IpConfig>> {
-    let args = Args::parse(args, &["IP", "GATEWAY"])?;
-    let mut ips = vec![];
-    for text in list(args.get("IP")) {
-        ips.push(ip_config(net_in_args(text)?, None));
-    }
-    for text in list(args.get("GATEWAY")) {
-        set_gateway(&mut ips, gateway_in_args(text)?);
-    }
-    Ok(ips)
-}
-
-fn net_in_args(text: &str) -> Result<IpNet> {
-    let invalid =
-        || in_args(format!("the 'ip' field is expected to be in CIDR notation, got: '{text}'"));
-    parse_cidr(text).ok_or_else(invalid)
-}
-
-fn gateway_in_args(text: &str) -> Result<IpAddr> {
-    let gateway = addr::parse_ip(text).ok().flatten();
-    gateway.ok_or_else(|| in_args(format!("invalid gateway address: {text}")))
-}
-
-fn set_gateway(ips: &mut [IpConfig], gateway: IpAddr) {
-    for ip in ips.iter_mut().filter(|ip| ip.address.contains(&gateway)) {
-        ip.gateway = Some(gateway);
-    }
-}
-
-fn list(text: Option<&str>) -> impl Iterator<Item = &str> {
-    text.filter(|text| !text.is_empty()).into_iter().flat_map(|text| text.split(',')).map(str::trim)
-}
-
-fn in_args(sentence: String) -> Error {
-    Error::new(Code::INVALID_ENVIRONMENT, sentence).with_details("it stands in CNI_ARGS")
-}
-
-fn parse_cidr(text: &str) -> Option<IpNet> {
-    addr::parse_cidr(text).ok()
-}
-
-fn ip_config(address: IpNet, gateway: Option<IpAddr>) -> IpConfig {
-    IpConfig { interface: None, address, gateway }
+    assigned::no_cidr(path, text).saying(sentence)
 }
 
 fn refuse_several_of_a_family(ips: &[IpConfig], config_version: &str) -> Result<()> {

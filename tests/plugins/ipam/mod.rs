@@ -5,3 +5,4 @@ pub mod dhcp;
 pub mod host_local;
 mod host_local_store;
 mod static_;
+mod whereabouts;

@@ -12,7 +12,7 @@ use crate::runtime::directory;
 const NOT_ON_PATH: &str = "not-on-path";
 
 /// The codes of `validate`, each with its fault.
-static FAULTS: [(&str, Fault); 34] = [
+static FAULTS: [(&str, Fault); 35] = [
     ("bridge-gateway", Fault::error("D101", "two networks want different addresses of one bridge")),
     (
         "bridge-gateway-replaced",
@@ -53,6 +53,7 @@ static FAULTS: [(&str, Fault); 34] = [
     ("version-of-plugin", Fault::error("D132", "a plugin does not support the network's version")),
     ("wrong-ipam", Fault::error("D133", "the IPAM plugin is not one")),
     ("wrong-type", Fault::error("D134", "a value has the wrong type")),
+    ("no-effect", Fault::warning("D135", "a key has no effect")),
 ];
 
 /// The name of podman's default network.

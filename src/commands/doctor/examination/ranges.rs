@@ -66,7 +66,7 @@ fn owner(node: &Node<'_>, wiring: &Wiring<'_>, findings: &mut Findings) {
     let of_network =
         |leases: &&Leases| leases.network.network == at.key.network && leases.network.ipam == kind;
     // Of the other plugins with leases a server decides.
-    let is_in_files = matches!(kind, "host-local" | "cluster-local");
+    let is_in_files = matches!(kind, "host-local" | "cluster-local" | "whereabouts");
     let Some(leases) = node.leases.iter().find(of_network).filter(|_| is_in_files) else {
         return;
     };

@@ -28,13 +28,13 @@ pub const DEFAULT_DATA_DIR: &str = "/var/lib/cni/cluster-local";
 /// Advice for a configuration that an old version has no room for.
 const ADVICE: &str = "set cniVersion to 0.3.0 or later, or use one range set per family";
 /// The realm of a network that names none.
-const DEFAULT_REALM: &str = "default";
+pub const DEFAULT_REALM: &str = "default";
 /// How many free blocks a pool keeps by default.
-const DEFAULT_SPARE: u32 = 1;
+pub const DEFAULT_SPARE: u32 = 1;
 /// The most free blocks that a pool may keep.
 const MOST_SPARE: u32 = 64;
 /// How many seconds an ADD waits for a free address by default.
-const DEFAULT_PATIENCE: u64 = 10;
+pub const DEFAULT_PATIENCE: u64 = 10;
 /// The most seconds: runtimes kill a plugin after two minutes.
 const MOST_PATIENCE: u64 = 60;
 
@@ -52,6 +52,10 @@ pub struct Conf {
     /// The addresses that the runtime or the user requests.
     #[serde(skip)]
     pub requested: Vec<IpAddr>,
+    /// The addresses that results have beside the allocated ones. They have no leases, also where a
+    /// set contains them.
+    #[serde(skip)]
+    pub assigned: Vec<IpAddr>,
     /// What an attachment's name is made of, if it keeps its address.
     #[serde(skip)]
     pub sticky: Sticky,
@@ -259,7 +263,7 @@ fn excluded(written: &[Written]) -> Result<Vec<Span>> {
 }
 
 /// An address, or a subnet; host bits count for nothing.
-fn excluded_span(text: &str) -> Option<Span> {
+pub fn excluded_span(text: &str) -> Option<Span> {
     if text.contains('/') {
         return addr::parse_cidr(text).ok().map(Span::of_prefix);
     }
@@ -267,7 +271,8 @@ fn excluded_span(text: &str) -> Option<Span> {
     Span::new(ip, ip)
 }
 
-fn not_excludable(path: &str, text: &str) -> Error {
+/// The error for a text that is neither.
+pub fn not_excludable(path: &str, text: &str) -> Error {
     let problem = format_args!("{text:?} is neither an address nor a subnet");
     Error::config(path, problem).expecting("one as in 10.88.7.7 or 10.88.9.0/24")
 }

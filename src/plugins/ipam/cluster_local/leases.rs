@@ -11,16 +11,25 @@ use crate::plugin::{Context, PluginConf as _};
 use crate::steps::allocation::files::operator;
 
 /// The leases of the file store.
-pub struct Leases;
+pub struct Leases {
+    /// Reads the configuration as ADD does.
+    pub conf: fn(&Context<'_>) -> Result<Conf>,
+    /// The plugin that lists the networks of the directory; None for this one.
+    pub of: Option<&'static str>,
+}
 
 impl LeaseStore for Leases {
     fn holdings(&self, cx: &Context<'_>) -> Result<Holdings> {
-        let sets = conf(cx).map(|conf| conf.sets).unwrap_or_default(); // leases are listed whatever the ranges are
+        let sets = (self.conf)(cx).map(|conf| conf.sets).unwrap_or_default(); // leases are listed whatever the ranges are
         operator::holdings(&conf::place(cx), &sets)
     }
 
     fn networks(&self) -> Result<Vec<NetworkName>> {
         Ok(operator::networks(Path::new(DEFAULT_DATA_DIR)))
+    }
+
+    fn shares_place_of(&self) -> Option<&'static str> {
+        self.of
     }
 
     fn free(&self, cx: &Context<'_>, held: &Holding) -> Result<bool> {
@@ -34,7 +43,7 @@ impl LeaseStore for Leases {
 
 impl LeaseImporter for Leases {
     fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<usize> {
-        operator::preview(&conf::place(cx), &conf(cx)?.sets, leases)
+        operator::preview(&conf::place(cx), &(self.conf)(cx)?.sets, leases)
     }
 
     fn import(
@@ -43,15 +52,16 @@ impl LeaseImporter for Leases {
         incoming: &Incoming<'_>,
         then: &mut dyn FnMut() -> Result<()>,
     ) -> Result<usize> {
-        let conf = conf(cx)?;
+        let conf = (self.conf)(cx)?;
         let place = conf::place(cx);
+        operator::preview(&place, &conf.sets, incoming.leases)?; // before anything is claimed
         import::claim(cx, &conf, incoming.leases)?;
         operator::import(&place, &conf.sets, incoming, then)
     }
 }
 
 /// The configuration, as ADD has it.
-fn conf(cx: &Context<'_>) -> Result<Conf> {
+pub fn conf(cx: &Context<'_>) -> Result<Conf> {
     let mut conf: Conf = cx.config.decode()?;
     conf.validate(cx)?;
     Ok(conf)

@@ -11,7 +11,7 @@ mod alone;
 pub mod block;
 mod claims;
 mod client;
-mod conf;
+pub mod conf;
 mod contested;
 #[cfg(feature = "cluster")]
 mod daemon;
@@ -20,10 +20,10 @@ pub mod engine;
 pub mod etcd;
 pub mod held;
 mod import;
-mod leases;
+pub mod leases;
 pub mod machine;
 mod need;
-mod node;
+pub mod node;
 #[cfg(feature = "cluster")]
 mod operator;
 mod plugin;

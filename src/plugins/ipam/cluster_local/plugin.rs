@@ -3,7 +3,7 @@
 use super::add::{self, Site};
 use super::claims::Scope;
 use super::conf::{self, Conf};
-use super::leases::Leases;
+use super::leases::{self, Leases};
 use super::need::Wish;
 use super::{contested, node, prune, status, sticky};
 use crate::cni::conf::ValidAttachments;
@@ -24,7 +24,7 @@ impl Plugin for ClusterLocal {
     const NAME: &'static str = "cluster-local";
     const KIND: Kind = Kind::Ipam;
     const ABOUT: &'static str = "addresses of ranges that several networks or hosts share";
-    const LEASES: Option<&'static dyn LeaseStore> = Some(&Leases);
+    const LEASES: Option<&'static dyn LeaseStore> = Some(&Leases { conf: leases::conf, of: None });
     #[cfg(feature = "cluster")]
     const COMMANDS: &'static [OperatorCommand] = &[super::operator::COMMAND];
     type Conf = Conf;
@@ -39,7 +39,7 @@ impl Plugin for ClusterLocal {
         let place = conf::place(cx);
         let held = check::held(&place, &at.key, Self::NAME)?;
         contested::refuse(place.dir(), &held)?;
-        check::verify(&cx.config.prev_result()?.unwrap_or_default(), &conf.sets, &held)
+        check::verify(&allocated(cx, conf)?, &conf.sets, &held)
     }
 
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
@@ -64,10 +64,17 @@ impl Plugin for ClusterLocal {
 
     /// The leases.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        let result = cx.config.prev_result()?.unwrap_or_default();
+        let result = allocated(cx, conf)?;
         let leases = repairing::leases_of(&result, &conf.sets, &Owner::of(&at.key));
         repairing::repair(&conf::place(cx), &leases, repairs)
     }
+}
+
+/// The result of ADD, without the addresses that have no leases.
+fn allocated(cx: &Context<'_>, conf: &Conf) -> Result<AddResult> {
+    let mut result = cx.config.prev_result()?.unwrap_or_default();
+    result.ips.retain(|ip| !conf.assigned.contains(&ip.address.addr()));
+    Ok(result)
 }
 
 fn addresses(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<Vec<IpConfig>> {

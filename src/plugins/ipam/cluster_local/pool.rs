@@ -79,6 +79,22 @@ impl Span {
         number(self.last)
     }
 
+    /// The first address.
+    pub fn first(self) -> IpAddr {
+        self.first
+    }
+
+    /// The last address.
+    pub fn last(self) -> IpAddr {
+        self.last
+    }
+
+    /// The span without its first and its last address; None if nothing is left.
+    pub fn without_ends(self) -> Option<Span> {
+        let (first, last) = (self.start().checked_add(1)?, self.end().checked_sub(1)?);
+        (first <= last).then(|| Span::of_numbers(self.family(), first, last))
+    }
+
     /// Whether the address is in the span.
     pub fn contains(self, ip: IpAddr) -> bool {
         (self.first..=self.last).contains(&ip)

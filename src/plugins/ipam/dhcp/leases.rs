@@ -24,6 +24,10 @@ impl LeaseStore for Leases {
         Ok(leases(&daemon)?.into_iter().map(|(key, _)| key.network).collect())
     }
 
+    fn shares_place_of(&self) -> Option<&'static str> {
+        None
+    }
+
     fn free(&self, cx: &Context<'_>, held: &Holding) -> Result<bool> {
         let network = cx.config.name.as_str();
         let family = if held.address.is_ipv6() { "/6" } else { "" };

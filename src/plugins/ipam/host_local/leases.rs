@@ -23,6 +23,10 @@ impl LeaseStore for Leases {
         Ok(operator::networks(Path::new(DEFAULT_DATA_DIR)))
     }
 
+    fn shares_place_of(&self) -> Option<&'static str> {
+        None
+    }
+
     fn free(&self, cx: &Context<'_>, held: &Holding) -> Result<bool> {
         operator::free(&conf::place(cx), held)
     }

@@ -73,7 +73,7 @@ macro_rules! ptp_and {
 }
 
 /// All plugins, in the order of `cni-multi list`.
-pub const SUBJECTS: [Subject; 19] = [
+pub const SUBJECTS: [Subject; 20] = [
     Subject {
         plugin: "bridge",
         needs: &[VETH, Need::Link("bridge")],
@@ -170,6 +170,13 @@ pub const SUBJECTS: [Subject; 19] = [
         network: r#"[{"type":"ptp","ipam":{"type":"cluster-local",
             "ranges":[[{"subnet":"10.89.0.0/24","rangeStart":"10.89.0.76","exclude":["10.89.0.76"]}]]}}]"#,
         probe: |at| has_address(at, "10.89.0.77"),
+        ..USUAL
+    },
+    Subject {
+        plugin: "whereabouts",
+        network: r#"[{"type":"ptp","ipam":{"type":"whereabouts",
+            "range":"10.89.0.84-10.89.0.99/24","exclude":["10.89.0.84"],"gateway":"10.89.0.1"}}]"#,
+        probe: |at| has_address(at, "10.89.0.85"),
         ..USUAL
     },
     Subject {

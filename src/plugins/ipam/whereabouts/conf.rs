@@ -1,0 +1,207 @@
+//! The translation into the configuration of cluster-local.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use super::document::{Document, Ipam, RangeDocument, Rest};
+use super::flat::Merged;
+use super::range;
+use crate::cni::result::{Dns, IpConfig};
+use crate::error::{Error, Result};
+use crate::family::Family;
+use crate::plugin::{Context, PluginConf};
+use crate::plugins::ipam::cluster_local::conf::{
+    self as shared, DEFAULT_PATIENCE, DEFAULT_REALM, DEFAULT_SPARE, Terms,
+};
+use crate::plugins::ipam::cluster_local::engine::Name;
+use crate::plugins::ipam::cluster_local::node;
+use crate::plugins::ipam::cluster_local::pool::{BlockSize, Pool, Span};
+use crate::steps::allocation::range_sets::Sets;
+use crate::steps::allocation::ranges::{Range, RangeSet};
+use crate::steps::{assigned, families};
+
+/// Advice for a configuration that an old version has no room for.
+const ADVICE: &str = "set cniVersion to 0.3.0 or later, or use one range per family";
+/// The keys of CNI_ARGS that the original knows.
+const ARGS: [&str; 5] =
+    ["IP", "GATEWAY", "K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_INFRA_CONTAINER_ID"];
+
+/// The settings that ADD, CHECK and STATUS use. DEL and GC use none of them, so an invalid one does
+/// not fail DEL or GC.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Conf {
+    /// What cluster-local allocates.
+    #[serde(skip)]
+    pub shared: shared::Conf,
+    /// The addresses for the result beside the allocated ones.
+    #[serde(skip)]
+    pub assigned: Vec<IpConfig>,
+    /// The gateway of the allocated addresses of its family.
+    #[serde(skip)]
+    gateway: Option<IpAddr>,
+    /// Resolver settings for the result.
+    #[serde(skip)]
+    pub dns: Dns,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        let merged = Merged::of(cx.config)?;
+        *self = read(&merged, cx.args).map_err(|e| merged.explain(e))?;
+        Ok(())
+    }
+}
+
+impl Conf {
+    /// The gateway of an allocated address.
+    pub fn gateway_of(&self, net: IpNet) -> Option<IpAddr> {
+        self.gateway.filter(|gateway| Family::of(*gateway) == Family::of_net(net))
+    }
+}
+
+/// What cluster-local allocates for this configuration.
+pub fn translated(cx: &Context<'_>) -> Result<shared::Conf> {
+    let mut conf = Conf::default();
+    conf.validate(cx)?;
+    Ok(conf.shared)
+}
+
+fn read(merged: &Merged, args: &str) -> Result<Conf> {
+    merged.config.decode::<Rest>()?;
+    let ipam = merged.config.decode::<Document>()?.ipam.ok_or_else(missing)?;
+    refuse_etcd(&ipam)?;
+    let gateway = range::address(&ipam.gateway, "ipam.gateway")?;
+    let mut assigned = assigned::configured(&ipam.addresses)?;
+    assigned::add_cni_args(&mut assigned, args, &ARGS)?;
+    let ranges = Ranges::read(&ipam, gateway)?;
+    let of_sets = ranges.sets.iter().filter_map(RangeSet::family);
+    let of_assigned = assigned.iter().map(|ip| Family::of_net(ip.address));
+    let families: Vec<Family> = of_sets.chain(of_assigned).collect();
+    families::refuse_several_of_one(&families, &merged.config.version, ADVICE)?;
+    let without: Vec<IpAddr> = assigned.iter().map(|ip| ip.address.addr()).collect();
+    let terms = Terms {
+        realm: Some(realm(&ipam, &ranges)?),
+        pools: ranges.pools(&without, &ipam.node_slice_size)?,
+        spare: DEFAULT_SPARE,
+        ..Terms::default()
+    };
+    let shared = shared::Conf {
+        sets: ranges.sets,
+        terms,
+        assigned: without,
+        patience: Duration::from_secs(DEFAULT_PATIENCE),
+        routes: ipam.routes,
+        ..shared::Conf::default()
+    };
+    Ok(Conf { shared, assigned, gateway, dns: ipam.dns })
+}
+
+fn missing() -> Error {
+    Error::missing("ipam", "an object with range").saying("IPAM config missing 'ipam' key")
+}
+
+/// Without the machine's own configuration the addresses would be unique on this machine alone, and
+/// the configuration of a network, which may be another person's, decides neither whom the daemon
+/// connects to nor which key files it reads.
+fn refuse_etcd(ipam: &Ipam) -> Result<()> {
+    if ipam.etcd_host.is_empty() || node::is_of_cluster() {
+        return Ok(());
+    }
+    let problem = format_args!("{:?}: a plugin does not connect to etcd", ipam.etcd_host);
+    Err(Error::config("ipam.etcd_host", problem)
+        .expecting(format_args!("the endpoints in {}", node::CONFIGURATION))
+        .with_details(
+            "move endpoints, password and key files there, for the IPAM daemon; \
+             without the etcd_ keys, addresses are unique on this machine only",
+        ))
+}
+
+/// The ranges of a configuration: each is a set, since each gives an address.
+struct Ranges {
+    written: Vec<(String, RangeDocument)>,
+    sets: Vec<RangeSet>,
+}
+
+impl Ranges {
+    fn read(ipam: &Ipam, gateway: Option<IpAddr>) -> Result<Ranges> {
+        let written = ipam.ranges();
+        if written.is_empty() {
+            return Err(no_range(ipam));
+        }
+        let mut sets = Sets::default();
+        for (at, document) in &written {
+            let range = range::read(document, gateway, at)?;
+            sets.add(at.clone(), RangeSet::of(vec![range], at))?;
+        }
+        Ok(Ranges { written, sets: sets.into_sets()? })
+    }
+
+    /// The allocatable addresses of each set.
+    fn pools(&self, assigned: &[IpAddr], slice: &str) -> Result<Vec<Pool>> {
+        let assigned: Vec<Span> = assigned.iter().filter_map(|ip| Span::new(*ip, *ip)).collect();
+        let mut pools = vec![];
+        for ((at, document), set) in self.written.iter().zip(&self.sets) {
+            let excluded = [range::excluded(document, at)?, assigned.clone()].concat();
+            let size = block_size(slice, set)?;
+            pools.push(Pool::new(set, &excluded, size).ok_or_else(|| nothing_left(at, set))?);
+        }
+        Ok(pools)
+    }
+}
+
+fn no_range(ipam: &Ipam) -> Error {
+    let error = Error::config("ipam.range", "there is none")
+        .expecting("a subnet as in 10.1.0.0/16, or ipam.ipRanges");
+    if ipam.addresses.is_empty() {
+        return error;
+    }
+    error.with_details("the plugin static serves a network with addresses alone")
+}
+
+fn nothing_left(at: &str, set: &RangeSet) -> Error {
+    let problem = format_args!("every address of {set} is excluded, assigned or the gateway");
+    Error::config(format_args!("{at}.exclude"), problem).expecting("at least one address")
+}
+
+/// The size of the blocks of a set: the slice of a node of the original, which may be written with
+/// or without the slash.
+fn block_size(slice: &str, set: &RangeSet) -> Result<BlockSize> {
+    let Some(subnet) = set.ranges().first().map(|range| range.subnet) else {
+        return Ok(BlockSize::Auto);
+    };
+    if slice.is_empty() {
+        return Ok(BlockSize::Auto);
+    }
+    let (shortest, longest) = (subnet.prefix_len(), subnet.max_prefix_len());
+    let length: Option<u8> = slice.strip_prefix('/').unwrap_or(slice).parse().ok();
+    let length = length.filter(|length| (shortest..=longest).contains(length));
+    length.map(BlockSize::Length).ok_or_else(|| {
+        Error::config("ipam.node_slice_size", format_args!("{slice:?} is no slice of {subnet}"))
+            .expecting(format_args!("a prefix length from /{shortest} to /{longest}"))
+    })
+}
+
+/// The realm: `network_name`, and the range if only equal ranges exclude each other's addresses.
+fn realm(ipam: &Ipam, ranges: &Ranges) -> Result<Name> {
+    let network = if ipam.network_name.is_empty() { DEFAULT_REALM } else { &ipam.network_name };
+    let network: Name = network.parse().map_err(|e| Error::config("ipam.network_name", e))?;
+    if ipam.enable_overlapping_ranges.unwrap_or(true) {
+        return Ok(network);
+    }
+    let subnets: Vec<IpNet> =
+        ranges.sets.iter().flat_map(RangeSet::ranges).map(|range: &Range| range.subnet).collect();
+    let [subnet] = subnets[..] else { return Err(several_realms(subnets.len())) };
+    let range = subnet.to_string().replace([':', '/'], "-");
+    format!("{network}.range-{range}").parse().map_err(|e| Error::config("ipam.network_name", e))
+}
+
+fn several_realms(count: usize) -> Error {
+    let problem = format_args!("false with {count} ranges: a network is in one realm");
+    Error::config("ipam.enable_overlapping_ranges", problem)
+        .expecting("true, or one range")
+        .with_details("remove the key: addresses then exclude each other across ranges")
+}

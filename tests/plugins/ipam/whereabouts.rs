@@ -1,0 +1,228 @@
+//! whereabouts: cluster-local by the configurations of the plugin of that name.
+
+mod import;
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::attachment::{for_ours, ips, with};
+use crate::support::call::{Call, Peer};
+use crate::support::netns::{Container, Lab};
+use crate::support::scratch::Scratch;
+
+/// A call of the plugin `kind`, or of cluster-local, in this directory.
+fn call(data: &Scratch, network: &str, ipam: &Value, (command, id): (&str, &str)) -> Call {
+    let ipam = with(ipam, json!({"dataDir": data.text()}));
+    let kind = ipam["type"].as_str().unwrap().to_owned();
+    let conf = json!({"cniVersion": "1.1.0", "name": network, "type": "bridge", "ipam": ipam});
+    Call::new(&Peer::Ours, &kind, command, conf.to_string()).env("CNI_CONTAINERID", id)
+}
+
+fn whereabouts(members: Value) -> Value {
+    with(&json!({"type": "whereabouts"}), members)
+}
+
+/// The addresses that a new attachment gets.
+#[track_caller]
+fn add(data: &Scratch, network: &str, ipam: &Value, id: &str) -> String {
+    ips(&call(data, network, ipam, ("ADD", id)).run().ok()).join(" ")
+}
+
+/// Configurations in the shape of those in the original's README and documents.
+#[test]
+fn configurations_like_those_of_the_original_are_served() {
+    for (ipam, expected) in [
+        (
+            json!({"range": "192.168.2.225/28", "exclude": ["192.168.2.224/30", "192.168.2.236/32"]}),
+            "192.168.2.228",
+        ),
+        (json!({"range": "2001::0/116", "gateway": "2001::f:1"}), "2001::1"),
+        (
+            json!({"ipRanges": [{"range": "192.168.10.1/24"}, {"range": "176.168.10.1/16"}]}),
+            "192.168.10.1 176.168.0.1",
+        ),
+        (
+            json!({"ipRanges": [{"range": "192.168.10.1/24"}, {"range": "176.168.10.1/16"}],
+                "range": "abcd::1/64"}),
+            "abcd::1 192.168.10.1 176.168.0.1",
+        ),
+        (
+            json!({"ipRanges": [{"range": "192.168.10.1/24"}, {"range": "abcd::1/64"}]}),
+            "192.168.10.1 abcd::1",
+        ),
+        (json!({"range": "192.168.2.225-192.168.2.230/28"}), "192.168.2.225"),
+        (json!({"range": "10.5.0.0/20", "node_slice_size": "/24"}), "10.5.0.1"),
+        (
+            json!({"range": "192.168.2.225/28", "datastore": "kubernetes", "log_level": "debug",
+                "log_file": "/tmp/whereabouts.log", "leader_lease_duration": 1500, "sleep_for_race": 0,
+                "kubernetes": {"kubeconfig": "/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig"},
+                "reconciler_cron_expression": "30 4 * * *"}),
+            "192.168.2.225",
+        ),
+    ] {
+        let data = Scratch::new();
+        assert_eq!(add(&data, "net", &whereabouts(ipam.clone()), "a"), expected, "{ipam}");
+    }
+}
+
+#[test]
+fn a_result_has_gateways_routes_names_and_assigned_addresses() {
+    let data = Scratch::new();
+    let ipam = whereabouts(json!({
+        "range": "10.1.0.0/29", "ipRanges": [{"range": "fd00:1::/64"}], "gateway": "10.1.0.1",
+        "routes": [{"dst": "10.0.0.0/8", "gw": "10.1.0.6"}], "dns": {"nameservers": ["10.1.0.1"]},
+        "addresses": [{"address": "10.1.0.2/29"}, {"address": "10.9.0.2/24", "gateway": "10.9.0.1"}],
+    }));
+    let args = "IgnoreUnknown=1;K8S_POD_UID=7;IP=10.8.0.2/24";
+    let result = call(&data, "net", &ipam, ("ADD", "a")).env("CNI_ARGS", args).run().ok();
+    assert_eq!(
+        result,
+        json!({
+            "cniVersion": "1.1.0",
+            "ips": [
+                {"address": "10.1.0.3/29", "gateway": "10.1.0.1"},
+                {"address": "fd00:1::1/64"},
+                {"address": "10.1.0.2/29"},
+                {"address": "10.9.0.2/24", "gateway": "10.9.0.1"},
+                {"address": "10.8.0.2/24"},
+            ],
+            "routes": [{"dst": "10.0.0.0/8", "gw": "10.1.0.6"}],
+            "dns": {"nameservers": ["10.1.0.1"]},
+        })
+    );
+    let checked = with(&ipam, json!({"dataDir": data.text()}));
+    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "ipam": checked,
+        "prevResult": result});
+    let check = |conf: &Value| {
+        Call::new(&Peer::Ours, "whereabouts", "CHECK", conf.to_string()).env("CNI_CONTAINERID", "a")
+    };
+    check(&conf).run().ok();
+    let other = with(&conf, json!({"prevResult": {"ips": [{"address": "10.1.0.4/29"}]}}));
+    let error = check(&other).run().err();
+    assert!(error.msg.contains("10.1.0.4 of prevResult is not held"), "{error:?}");
+}
+
+#[test]
+fn a_full_range_and_a_freed_address() {
+    let data = Scratch::new();
+    let ipam = whereabouts(json!({"range": "10.1.0.0/30"}));
+    assert_eq!(
+        [add(&data, "net", &ipam, "a"), add(&data, "net", &ipam, "b")],
+        ["10.1.0.1", "10.1.0.2"]
+    );
+    let full = call(&data, "net", &ipam, ("ADD", "c")).run().err();
+    assert_eq!(full.code, 101, "{full:?}");
+    call(&data, "net", &whereabouts(json!({"range": "invalid"})), ("DEL", "a")).run().ok();
+    assert_eq!(add(&data, "net", &ipam, "c"), "10.1.0.1");
+    let status = call(&data, "net", &ipam, ("STATUS", "")).run();
+    assert!(status.stderr.contains("no IP addresses available"), "{status:?}");
+}
+
+#[test]
+fn ranges_that_overlap_exclude_each_other_unless_told_not_to() {
+    let narrow = json!({"range": "10.1.0.0/29"});
+    let wide = json!({"range": "10.1.0.0/28"});
+    let data = Scratch::new();
+    assert_eq!(add(&data, "a", &whereabouts(narrow.clone()), "x"), "10.1.0.1");
+    assert_ne!(add(&data, "b", &whereabouts(wide.clone()), "x"), "10.1.0.1");
+    let ranges = json!([[{"subnet": "10.1.0.0/29", "gateway": "10.1.0.6"}]]);
+    let shared = json!({"type": "cluster-local", "ranges": ranges});
+    assert_ne!(add(&data, "c", &shared, "x"), "10.1.0.1", "types share the realm");
+
+    let apart = json!({"enable_overlapping_ranges": false});
+    let data = Scratch::new();
+    assert_eq!(add(&data, "a", &whereabouts(with(&narrow, apart.clone())), "x"), "10.1.0.1");
+    assert_eq!(add(&data, "b", &whereabouts(with(&wide, apart.clone())), "x"), "10.1.0.1");
+    let third = add(&data, "c", &whereabouts(with(&narrow, apart)), "x");
+    assert_ne!(third, "10.1.0.1", "equal ranges have one realm");
+    let named = with(&narrow, json!({"network_name": "blue"}));
+    assert_eq!(add(&data, "d", &whereabouts(named), "x"), "10.1.0.1");
+}
+
+#[test]
+fn a_network_changes_its_type_and_keeps_its_leases() {
+    let data = Scratch::new();
+    let before = whereabouts(json!({"range": "10.1.0.0/28", "gateway": "10.1.0.1"}));
+    let after = json!({"type": "cluster-local", "ranges": [[{"subnet": "10.1.0.0/28"}]]});
+    assert_eq!(add(&data, "net", &before, "a"), "10.1.0.2");
+    assert_eq!(add(&data, "net", &after, "b"), "10.1.0.3");
+    let checked = with(&after, json!({"dataDir": data.text()}));
+    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "ipam": checked,
+        "prevResult": {"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.2/28"}]}});
+    let check = Call::new(&Peer::Ours, "cluster-local", "CHECK", conf.to_string());
+    check.env("CNI_CONTAINERID", "a").run().ok();
+    call(&data, "net", &after, ("DEL", "a")).run().ok();
+    call(&data, "net", &before, ("DEL", "b")).run().ok();
+    assert!(!data.join("net").join("10.1.0.2").exists());
+    assert!(!data.join("net").join("10.1.0.3").exists());
+}
+
+#[test]
+fn versions_are_all_and_errors_are_objects() {
+    let data = Scratch::new();
+    let versions = call(&data, "net", &whereabouts(json!({})), ("VERSION", "")).run().ok();
+    assert_eq!(versions["supportedVersions"].as_array().unwrap().last().unwrap(), "1.1.0");
+    for command in ["ADD", "STATUS"] {
+        let error =
+            call(&data, "net", &whereabouts(json!({"range": "x"})), (command, "a")).run().err();
+        assert_eq!(error.code, 7, "{error:?}");
+        assert!(error.details.contains("ipam.range: \"x\" is not a range"), "{error:?}");
+    }
+}
+
+/// The machine has no part in a cluster, so its daemon reads no endpoints either.
+#[test]
+fn endpoints_of_a_network_are_refused_without_the_machines_own() {
+    let data = Scratch::new();
+    let ipam = whereabouts(json!({"range": "10.1.0.0/24", "etcd_host": "etcd:2379",
+        "etcd_key_file": "/etc/shadow"}));
+    let error = call(&data, "net", &ipam, ("ADD", "a")).run().err();
+    assert_eq!(error.code, 7);
+    assert!(error.msg.contains("expected the endpoints in /etc/cni-multi/ipam.json"), "{error:?}");
+    assert!(!data.join("net").exists());
+    call(&data, "net", &ipam, ("DEL", "a")).run().ok();
+}
+
+fn macvlan() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "storage", "type": "macvlan", "master": "uplink",
+        "ipam": {"type": "whereabouts", "range": "10.87.0.0/24", "exclude": ["10.87.0.1"],
+            "ipRanges": [{"range": "fd00:87::/64"}]}})
+}
+
+fn answers(from: &Container, to: &str) -> bool {
+    from.try_sh(&format!("ping -c 1 -W 5 {to}")).status.success()
+}
+
+/// Attaches two containers, the second with keys of a flat file, and pings.
+fn ping_over_macvlan(lab: &Lab) {
+    let [red, blue] = [lab.container(), lab.container()];
+    let first = lab.attach(&red, &macvlan());
+    let result = first.add();
+    assert_eq!(ips(&result), ["10.87.0.2", "fd00:87::1"]);
+    lab.host.sh("mount -t tmpfs lab /etc && mkdir -p /etc/cni/net.d/whereabouts.d && \
+         echo '{\"range\": \"10.1.1.1/24\", \"exclude\": [\"10.87.0.1\"]}' \
+         >/etc/cni/net.d/whereabouts.d/whereabouts.conf");
+    let second = lab.attach(&blue, &with(&macvlan(), json!({"ipam": {"exclude": null}})));
+    assert_eq!(ips(&second.add()), ["10.87.0.3", "fd00:87::2"]);
+    assert!(answers(&red, "10.87.0.3") && answers(&blue, "10.87.0.2"));
+    assert!(answers(&red, "fd00:87::2"));
+    first.check(&result).ok();
+    first.del();
+    first.del();
+    second.gc(&[]).ok();
+    assert_eq!(
+        fs::read_dir(lab.path("/var/lib/cni/cluster-local/storage"))
+            .unwrap()
+            .filter(|entry| {
+                entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("10.")
+            })
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn containers_on_one_segment_reach_each_other() {
+    for_ours("macvlan", ping_over_macvlan);
+}
