@@ -1,13 +1,19 @@
 //! A machine of a cluster: a lab with the daemon, connected to the machine that etcd runs on.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::process::{Child, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use serde_json::{Value, json};
 
-use super::attachment::ips;
+use super::attachment::{Attachment, ips, with};
 use super::call::{Outcome, Peer, binary};
-use super::etcd::Etcd;
+use super::etcd::{Etcd, THREE};
 use super::netns::{Container, Lab};
 use super::patience;
 
@@ -15,12 +21,17 @@ use super::patience;
 const SOCKET: &str = "/run/cni-multi/ipam.sock";
 /// The log of the daemon.
 const LOG: &str = "/run/cni-multi/log";
+/// The way to etcd's members.
+const ROUTE: &str = "ip route add 10.77.0.0/24 via 10.78.0.254";
+/// The parent of the networks' directories.
+const DATA: &str = "/var/lib/cni/cluster-local";
 
 /// A machine.
 pub struct Node {
     pub lab: Lab,
+    pub number: u8,
     container: Container,
-    daemon: Option<Child>,
+    daemon: Mutex<Option<Child>>,
 }
 
 impl Drop for Node {
@@ -32,48 +43,91 @@ impl Drop for Node {
 impl Node {
     /// The machine with this number, whose daemon runs. etcd listens at 10.78.0.254.
     pub fn join(etcd: &Etcd, number: u8) -> Node {
-        let mut node = Node::named(etcd, number, &format!("n{number}"));
+        let node = Node::named(etcd, number, &format!("n{number}"));
         node.start();
         node
     }
 
     /// The same with another name, and no daemon yet.
     pub fn named(etcd: &Etcd, number: u8, name: &str) -> Node {
+        Node::configured(etcd, number, json!({"node": name}))
+    }
+
+    /// A machine of three members, whose daemon runs. It tries another member first than its
+    /// neighbours.
+    pub fn join_three(etcd: &Etcd, number: u8) -> Node {
+        let mut urls = THREE;
+        urls.rotate_left(usize::from(number) % THREE.len());
+        let node = Node::configured(etcd, number, json!({"etcd": {"endpoints": urls}}));
+        node.start();
+        node
+    }
+
+    /// The same with changes of its ipam.json, and no daemon yet.
+    pub fn configured(etcd: &Etcd, number: u8, changes: Value) -> Node {
         let lab = Lab::new(Peer::Ours);
         connect(etcd, &lab, number);
-        let conf = json!({"cluster": "test", "node": name, "settle": 0,
+        let conf = json!({"cluster": "test", "node": format!("n{number}"), "settle": 0,
             "etcd": {"endpoints": ["http://10.78.0.254:2379"]}});
+        let conf = with(&conf, changes);
         lab.host.sh(&format!(
             "mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi /run/cni-multi
              echo '{conf}' >/etc/cni-multi/ipam.json && chmod 600 /etc/cni-multi/ipam.json"
         ));
         let container = lab.container();
-        Node { lab, container, daemon: None }
+        Node { lab, number, container, daemon: Mutex::new(None) }
     }
 
     /// Starts the daemon.
-    pub fn start(&mut self) {
-        let log = std::fs::File::create(self.lab.path(LOG)).unwrap();
+    pub fn start(&self) {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.lab.path(LOG));
+        let log = log.unwrap();
         let mut command = self.lab.host.command(binary().to_str().unwrap());
         command.args(["ipam", "daemon"]).stdout(Stdio::null()).stderr(log);
-        self.daemon = Some(command.spawn().unwrap());
+        *self.daemon.lock().unwrap() = Some(command.spawn().unwrap());
         self.wait_until(|node| node.lab.path(SOCKET).exists());
     }
 
     /// A line of the daemon's /proc/PID/status.
     pub fn daemon_status(&self, name: &str) -> String {
-        let path = format!("/proc/{}/status", self.daemon.as_ref().unwrap().id());
+        let path = format!("/proc/{}/status", self.daemon_pid());
         let text = std::fs::read_to_string(path).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim_start_matches(':').trim().to_owned()
     }
 
+    /// The process id of the daemon, which runs.
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.lock().unwrap().as_ref().unwrap().id()
+    }
+
+    /// Sends a signal to the daemon, which runs.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.daemon_pid().cast_signed()), signal).unwrap();
+    }
+
     /// Kills the daemon with SIGKILL, if it runs.
-    pub fn kill(&mut self) {
-        if let Some(mut daemon) = self.daemon.take() {
+    pub fn kill(&self) {
+        if let Some(mut daemon) = self.daemon.lock().unwrap().take() {
             let _ = daemon.kill(); // it may have ended by itself
             let _ = daemon.wait();
         }
+    }
+
+    /// Sets the machine's link to etcd up or down.
+    pub fn set_link(&self, state: &str) {
+        self.lab.host.sh(&format!("ip link set up0 {state}"));
+        if state == "up" {
+            self.lab.host.sh(ROUTE); // it went with the link
+        }
+    }
+
+    /// Makes the machine one that has booted: with another number, another boot.
+    pub fn set_boot(&self, number: u64) {
+        self.lab.host.sh(&format!(
+            "f=/run/boot_id; test -e $f || {{ touch $f && mount --bind $f /proc/sys/kernel/random/boot_id; }}
+             printf '00000000-0000-4000-8000-%012d\n' {number} >$f"
+        ));
     }
 
     /// The log of the daemon.
@@ -91,9 +145,31 @@ impl Node {
         }
     }
 
+    /// An attachment of a network.
+    pub fn attachment(&self, conf: &Value, id: &str) -> Attachment<'_> {
+        self.lab.attach(&self.container, conf).id(id)
+    }
+
+    /// The addresses with a lease of a network.
+    pub fn leases(&self, network: &str) -> BTreeSet<IpAddr> {
+        let files = std::fs::read_dir(self.lab.path(&format!("{DATA}/{network}")));
+        let names = files.into_iter().flatten().map(|entry| entry.unwrap().file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).collect()
+    }
+
+    /// The blocks of a network with their states.
+    pub fn blocks(&self, network: &str) -> Vec<(String, String)> {
+        let path = self.lab.path(&format!("{DATA}/{network}/blocks.json"));
+        let Ok(text) = std::fs::read_to_string(path) else { return vec![] };
+        let file: Value = serde_json::from_str(&text).unwrap();
+        let text = |held: &Value, key: &str| held[key].as_str().unwrap().to_owned();
+        let blocks = file["blocks"].as_array().unwrap().iter();
+        blocks.map(|held| (text(held, "block"), text(held, "state"))).collect()
+    }
+
     /// ADD of a container to a network of these ranges.
     pub fn try_add(&self, subnet: &str, id: &str) -> Outcome {
-        self.lab.attach(&self.container, &conf(subnet)).id(id).try_add()
+        self.attachment(&conf(subnet), id).try_add()
     }
 
     /// The address of a new attachment.
@@ -129,5 +205,6 @@ fn connect(etcd: &Etcd, lab: &Lab, number: u8) {
          ip link add n{number} type veth peer name up0 netns {pid}
          ip link set n{number} master nodes up"
     ));
-    lab.host.sh(&format!("ip addr add 10.78.0.{number}/24 dev up0 && ip link set up0 up"));
+    lab.host
+        .sh(&format!("ip addr add 10.78.0.{number}/24 dev up0 && ip link set up0 up && {ROUTE}"));
 }

@@ -12,6 +12,8 @@ mod etcd_failures;
 #[cfg(feature = "cluster")]
 mod etcd_fake;
 mod operators;
+#[cfg(feature = "cluster")]
+mod oracle;
 mod realm;
 mod sticky;
 mod usual_path;
