@@ -1,6 +1,7 @@
 //! Real etcd servers in a lab: one on the pretend host, or three members in namespaces of their own
 //! behind a bridge, and a driver for the client under test.
 
+use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,6 +15,7 @@ use cni_multi::sys::random::Random;
 use nix::poll::{PollFd, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use super::attachment::skip;
 use super::call::Peer;
@@ -224,6 +226,23 @@ impl Etcd {
     /// Undoes it.
     pub fn connect(&self, number: usize) {
         self.lab.host.sh(&format!("ip link set p{number} master etcd"));
+    }
+
+    /// The blocks that have keys, and each other key of the realm, with the machine that it names.
+    pub fn block_keys(&self) -> BTreeSet<String> {
+        let realm = "/cni-multi/v1/test/r/default/";
+        let text = self.members[0].ctl(&format!("get --prefix {realm}"));
+        let lines: Vec<&str> = text.lines().collect();
+        let shown = |pair: &[&str]| {
+            let key = pair[0].strip_prefix(realm).unwrap();
+            let value: Value = serde_json::from_str(pair[1]).unwrap();
+            format!(
+                "{} {}",
+                key.strip_prefix("b/").unwrap_or(key),
+                value["node"].as_str().unwrap_or("?")
+            )
+        };
+        lines.chunks(2).map(shown).collect()
     }
 
     /// The number of the member that leads.

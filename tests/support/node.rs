@@ -157,6 +157,12 @@ impl Node {
         names.filter_map(|name| name.to_str()?.parse().ok()).collect()
     }
 
+    /// The container that has an address of a network.
+    pub fn lease_of(&self, network: &str, address: &str) -> String {
+        let lease = self.lab.path(&format!("{DATA}/{network}/{address}"));
+        std::fs::read_to_string(lease).unwrap().lines().next().unwrap().trim().to_owned()
+    }
+
     /// The blocks of a network with their states.
     pub fn blocks(&self, network: &str) -> Vec<(String, String)> {
         let path = self.lab.path(&format!("{DATA}/{network}/blocks.json"));

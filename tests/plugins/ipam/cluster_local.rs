@@ -4,6 +4,8 @@ mod cluster;
 #[cfg(feature = "cluster")]
 mod daemon;
 #[cfg(feature = "cluster")]
+mod daemon_faults;
+#[cfg(feature = "cluster")]
 mod etcd;
 #[cfg(feature = "cluster")]
 mod etcd_access;
@@ -15,6 +17,8 @@ mod operators;
 #[cfg(feature = "cluster")]
 mod oracle;
 mod realm;
+#[cfg(feature = "cluster")]
+mod starving;
 mod sticky;
 mod usual_path;
 

@@ -9,22 +9,27 @@ use crate::support::etcd::Etcd;
 use crate::support::node::Node;
 
 /// etcd for machines in other namespaces.
-fn etcd() -> Option<Etcd> {
+pub fn etcd() -> Option<Etcd> {
+    etcd_with(&[])
+}
+
+/// The same with further options.
+pub fn etcd_with(options: &[&str]) -> Option<Etcd> {
     let all = [
         "--listen-client-urls",
         "http://0.0.0.0:2379",
         "--advertise-client-urls",
         "http://127.0.0.1:2379",
     ];
-    Etcd::one_with(&all)
+    Etcd::one_with(&[&all, options].concat())
 }
 
 /// Fourteen addresses, of which one is the gateway's.
-const SMALL: &str = "10.1.0.0/28";
+pub const SMALL: &str = "10.1.0.0/28";
 /// 253 addresses in blocks of four.
-const WIDE: &str = "10.1.0.0/24";
+pub const WIDE: &str = "10.1.0.0/24";
 
-fn add_all(node: &Node, subnet: &str, ids: &[&str]) -> BTreeSet<String> {
+pub fn add_all(node: &Node, subnet: &str, ids: &[&str]) -> BTreeSet<String> {
     ids.iter().map(|id| node.add(subnet, id)).collect()
 }
 

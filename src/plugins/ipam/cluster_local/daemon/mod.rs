@@ -25,7 +25,7 @@ use super::claims::now as wall;
 use super::engine::Name;
 use super::etcd::client::Source;
 use super::etcd::settings::Settings;
-use super::machine::{Action, Event, Machine, Record, Turn, WriteId, Written};
+use super::machine::{Action, Contact, Event, Machine, Record, Turn, WriteId, Written};
 use super::wire::DAEMON;
 use crate::error::Result;
 use crate::service::event_loop::{self, Hub, Place, Service};
@@ -34,8 +34,8 @@ use crate::sys::random::Random;
 
 /// How often the leases are read while blocks are held.
 const LEASES_USUAL: Duration = Duration::from_secs(60);
-/// The same while another node wants addresses.
-const LEASES_WANTED: Duration = Duration::from_secs(1);
+/// The same while another node wants addresses: it waits for those of containers that are gone.
+const LEASES_WANTED: Duration = Duration::from_millis(250);
 
 /// What the daemon is started with.
 #[derive(Clone, Debug)]
@@ -58,8 +58,8 @@ struct Daemon {
     random: Random,
     /// The connections of ADDs that wait.
     waiting: BTreeSet<u64>,
-    /// When the leases are read next.
-    next_look: Moment,
+    /// When the leases were read last.
+    looked: Moment,
 }
 
 /// Runs the daemon until SIGTERM or SIGINT. Blocks stay held.
@@ -81,7 +81,7 @@ pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
         machine,
         random: Random::new(),
         waiting: BTreeSet::new(),
-        next_look: Moment::ZERO,
+        looked: Moment::ZERO,
     };
     events.serve(&mut daemon)
 }
@@ -144,8 +144,7 @@ impl Daemon {
         for network in names {
             self.look_at(&network);
         }
-        let pause = if self.machine.is_wanted() { LEASES_WANTED } else { LEASES_USUAL };
-        self.next_look = now + pause;
+        self.looked = now;
     }
 
     /// Reads the leases of a network. Without them nothing is given back.
@@ -184,13 +183,13 @@ impl Service for Daemon {
 
     fn next_timer(&self) -> Option<Moment> {
         let machine = Some(self.machine.deadline()).filter(|moment| *moment != NEVER);
-        [machine, self.store.next_timer(), Some(self.look_at_latest())].into_iter().flatten().min()
+        [machine, self.store.next_timer(), Some(self.next_look())].into_iter().flatten().min()
     }
 
     fn timer(&mut self, now: Moment) {
         self.store.timer(now);
         self.hear_store();
-        if self.look_at_latest() <= now {
+        if self.next_look() <= now {
             self.look(now);
         }
         if self.machine.deadline() <= now {
@@ -210,8 +209,8 @@ impl Service for Daemon {
 
 impl Daemon {
     /// When the leases are read next: soon, once another node wants addresses.
-    fn look_at_latest(&self) -> Moment {
-        let soon = self.next_look.saturating_sub(LEASES_USUAL) + LEASES_WANTED;
-        if self.machine.is_wanted() { self.next_look.min(soon) } else { self.next_look }
+    fn next_look(&self) -> Moment {
+        let is_wanted = self.machine.is_wanted() && *self.machine.contact() == Contact::Together;
+        self.looked + if is_wanted { LEASES_WANTED } else { LEASES_USUAL }
     }
 }

@@ -77,7 +77,7 @@ impl Daemon {
     /// Fails if the daemon cannot claim now.
     fn status(&self) -> Result<()> {
         match self.machine.contact() {
-            Contact::Together => Ok(()),
+            Contact::Together => self.machine.refused().map_or(Ok(()), |reason| Err(away(reason))),
             Contact::Away { reason, .. } => Err(away(reason)),
             Contact::Fenced { .. } => Err(refusal(Reply::Fenced)),
             Contact::NameTaken { .. } => Err(refusal(Reply::NameTaken)),

@@ -63,7 +63,8 @@ fn assert_only_held_blocks_have_keys(nodes: &[&Node], etcd: &Etcd, idle: Duratio
     // A want whose daemon was killed ends with its lease.
     let until = Instant::now() + patience(40) + idle;
     loop {
-        let (keys, held) = (keys(etcd), held(nodes));
+        let keys = etcd.block_keys();
+        let held = held(nodes);
         let has_surplus = !idle.is_zero() && nodes.iter().any(|node| has_surplus(node));
         if keys == held && !has_surplus {
             return;
@@ -83,26 +84,10 @@ fn held(nodes: &[&Node]) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     for node in nodes {
         for (block, state) in NETWORKS.iter().flat_map(|network| node.blocks(network)) {
-            let key = format!("r/default/b/{block} n{}", node.number);
+            let key = format!("{block} n{}", node.number);
             assert!(keys.insert(key.clone()), "twice: {key} {state}");
             assert_ne!(state, "conflict", "{key}");
         }
     }
     keys
-}
-
-/// The keys in etcd but for those of machines, each with the machine that it names.
-fn keys(etcd: &Etcd) -> BTreeSet<String> {
-    let text = etcd.members[0].ctl("get --prefix /cni-multi/v1/test/r/");
-    let lines: Vec<&str> = text.lines().collect();
-    lines.chunks(2).map(|pair| format!("{} {}", short(pair[0]), node_of(pair.get(1)))).collect()
-}
-
-fn short(key: &str) -> &str {
-    key.strip_prefix("/cni-multi/v1/test/").unwrap_or(key)
-}
-
-fn node_of(value: Option<&&str>) -> String {
-    let value: serde_json::Value = serde_json::from_str(value.unwrap_or(&"null")).unwrap();
-    value["node"].as_str().unwrap_or("?").to_owned()
 }
