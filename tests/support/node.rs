@@ -43,7 +43,7 @@ impl Drop for Node {
 impl Node {
     /// The machine with this number, whose daemon runs. etcd listens at 10.78.0.254.
     pub fn join(etcd: &Etcd, number: u8) -> Node {
-        let node = Node::named(etcd, number, &format!("n{number}"));
+        let mut node = Node::named(etcd, number, &format!("n{number}"));
         node.start();
         node
     }
@@ -58,7 +58,7 @@ impl Node {
     pub fn join_three(etcd: &Etcd, number: u8) -> Node {
         let mut urls = THREE;
         urls.rotate_left(usize::from(number) % THREE.len());
-        let node = Node::configured(etcd, number, json!({"etcd": {"endpoints": urls}}));
+        let mut node = Node::configured(etcd, number, json!({"etcd": {"endpoints": urls}}));
         node.start();
         node
     }
@@ -79,7 +79,12 @@ impl Node {
     }
 
     /// Starts the daemon.
-    pub fn start(&self) {
+    pub fn start(&mut self) {
+        self.start_daemon();
+    }
+
+    /// Starts the daemon while others use the machine.
+    pub fn start_daemon(&self) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.lab.path(LOG));
         let log = log.unwrap();
         let mut command = self.lab.host.command(binary().to_str().unwrap());
@@ -107,7 +112,12 @@ impl Node {
     }
 
     /// Kills the daemon with SIGKILL, if it runs.
-    pub fn kill(&self) {
+    pub fn kill(&mut self) {
+        self.kill_daemon();
+    }
+
+    /// The same while others use the machine.
+    pub fn kill_daemon(&self) {
         if let Some(mut daemon) = self.daemon.lock().unwrap().take() {
             let _ = daemon.kill(); // it may have ended by itself
             let _ = daemon.wait();
@@ -128,6 +138,18 @@ impl Node {
             "f=/run/boot_id; test -e $f || {{ touch $f && mount --bind $f /proc/sys/kernel/random/boot_id; }}
              printf '00000000-0000-4000-8000-%012d\n' {number} >$f"
         ));
+    }
+
+    /// Ends the sign of life of another machine, which is off, and runs `cni-multi ipam reclaim`.
+    /// Returns whether both succeeded: the store may be away.
+    pub fn reclaim(&self, number: u8) -> bool {
+        let script = format!(
+            "export ETCDCTL_API=3 E='etcdctl --command-timeout 2s --endpoints {}'
+             $E del /cni-multi/v1/test/n/n{number}/alive && {} ipam reclaim n{number}",
+            THREE.join(","),
+            binary().display()
+        );
+        self.lab.host.try_sh(&script).status.success()
     }
 
     /// The log of the daemon.

@@ -20,6 +20,8 @@ mod realm;
 #[cfg(feature = "cluster")]
 mod starving;
 mod sticky;
+#[cfg(feature = "cluster")]
+mod two_hosts;
 mod usual_path;
 
 use std::collections::BTreeSet;

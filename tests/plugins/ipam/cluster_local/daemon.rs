@@ -52,7 +52,7 @@ fn machines_share_a_subnet_to_its_last_address() {
 #[test]
 fn a_machine_that_starts_again_goes_on_with_its_blocks() {
     let Some(etcd) = etcd() else { return };
-    let one = Node::join(&etcd, 1);
+    let mut one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     let mut all = add_all(&one, WIDE, &["a", "b", "c", "d", "e"]);
     one.kill();
@@ -61,6 +61,21 @@ fn a_machine_that_starts_again_goes_on_with_its_blocks() {
     one.start();
     all.extend(add_all(&one, WIDE, &["i", "j", "k", "l", "m"]));
     assert_eq!(all.len(), 13, "each address has one owner: {all:?}");
+}
+
+#[test]
+fn a_pool_grows_with_its_range() {
+    let Some(etcd) = etcd() else { return };
+    let [one, two] = [1, 2].map(|number| Node::join(&etcd, number));
+    let ids: Vec<String> = (0..13).map(|number| format!("c{number}")).collect();
+    let mut all: BTreeSet<String> = ids.iter().map(|id| one.add(SMALL, id)).collect();
+    assert_eq!(two.try_add(SMALL, "d").err().code, 101);
+    let larger = "10.1.0.0/27";
+    all.extend(add_all(&two, larger, &["d", "e", "f"]));
+    all.extend(add_all(&one, larger, &["g", "h"]));
+    assert_eq!(all.len(), 18, "each address has one owner: {all:?}");
+    one.del(larger, "c3");
+    two.del(SMALL, "d");
 }
 
 #[test]
@@ -100,7 +115,7 @@ fn a_second_machine_under_a_live_name_is_refused() {
     let Some(etcd) = etcd() else { return };
     let one = Node::join(&etcd, 1);
     one.add(WIDE, "a");
-    let two = Node::named(&etcd, 2, "n1");
+    let mut two = Node::named(&etcd, 2, "n1");
     two.start();
     let refused = two.try_add(WIDE, "b").err();
     assert_eq!(refused.msg, "another machine has the name of this node", "{}", two.log());

@@ -41,9 +41,9 @@ fn claims_that_a_snapshot_lacks_are_made_again() {
     let Some(mut etcd) = etcd() else { return };
     // Long enough for both daemons to notice that revisions went back.
     let settling = |number| Node::configured(&etcd, number, json!({"settle": 5}));
-    let (one, two) = (settling(1), settling(2));
-    one.start();
-    two.start();
+    let [one, two] = [settling(1), settling(2)];
+    one.start_daemon();
+    two.start_daemon();
     let mut all = add_all(&one, WIDE, &["a"]);
     all.extend(add_all(&two, WIDE, &["b"]));
     take_snapshot(&etcd);
@@ -60,16 +60,16 @@ fn claims_that_a_snapshot_lacks_are_made_again() {
 #[test]
 fn in_a_conflict_no_machine_allocates() {
     let Some(mut etcd) = etcd() else { return };
-    let (one, two) = (Node::join(&etcd, 1), Node::join(&etcd, 2));
+    let [one, two] = [1, 2].map(|number| Node::join(&etcd, number));
     one.add(SMALL, "a");
     take_snapshot(&etcd);
     let lost = one.add(SMALL, "b");
-    one.kill();
+    one.kill_daemon();
     restore(&mut etcd);
     let ids: Vec<String> = (0..12).map(|number| format!("c{number}")).collect();
     let taken: BTreeSet<String> = ids.iter().map(|id| two.add(SMALL, id)).collect();
     assert!(taken.contains(&lost), "{taken:?} has no {lost}");
-    one.start();
+    one.start_daemon();
     let is_in_conflict =
         |node: &Node| node.blocks("pods").iter().any(|(_, state)| state == "conflict");
     for node in [&one, &two] {
@@ -89,7 +89,7 @@ fn in_a_conflict_no_machine_allocates() {
 #[test]
 fn a_watch_that_was_compacted_away_begins_anew() {
     let Some(mut etcd) = etcd() else { return };
-    let (one, two) = (Node::join(&etcd, 1), Node::join(&etcd, 2));
+    let [one, two] = [1, 2].map(|number| Node::join(&etcd, number));
     add_all(&one, SMALL, &["a", "b"]);
     one.signal(Signal::SIGSTOP);
     let held = add_all(&two, SMALL, &["c", "d", "e", "f"]);
@@ -130,7 +130,7 @@ fn the_daemon_renews_a_token_that_has_expired() {
     let login = json!({"etcd": {"user": "cni", "passwordFile": "/etc/cni-multi/password"}});
     let one = Node::configured(&etcd, 1, login);
     one.lab.host.sh("umask 077; echo secret >/etc/cni-multi/password");
-    one.start();
+    one.start_daemon();
     one.add(WIDE, "a");
     std::thread::sleep(Duration::from_millis(3500));
     add_all(&one, WIDE, &["b", "c", "d", "e", "f", "g"]);
@@ -140,7 +140,7 @@ fn the_daemon_renews_a_token_that_has_expired() {
 #[test]
 fn claims_go_on_while_the_leader_moves() {
     let Some(etcd) = Etcd::three() else { return };
-    let (one, two) = (Node::join_three(&etcd, 1), Node::join_three(&etcd, 2));
+    let [one, two] = [1, 2].map(|number| Node::join_three(&etcd, number));
     let mut all = BTreeSet::new();
     for round in 0..3 {
         etcd.move_leader(etcd.leader() % 3 + 1);

@@ -24,7 +24,7 @@ fn add(node: &Node, id: &str) -> String {
 #[test]
 fn the_last_free_address_is_reached_within_two_seconds() {
     let Some(etcd) = etcd() else { return };
-    let (rich, poor) = (Node::join(&etcd, 1), Node::join(&etcd, 2));
+    let [rich, poor] = [1, 2].map(|number| Node::join(&etcd, number));
     for number in 0..61 {
         add(&rich, &format!("c{number}"));
     }

@@ -6,6 +6,9 @@ use nix::sys::signal::Signal;
 
 use super::{Boot, Machine, World, below};
 
+/// How often a reclaim is tried while members are in disarray.
+const TRIES: usize = 5;
+
 /// Lets one thing after another go wrong and heals it, until the time is over.
 pub fn go_wrong(world: &World) {
     let mut random = world.random(2);
@@ -18,7 +21,8 @@ pub fn go_wrong(world: &World) {
             0 | 1 => kill_daemon(world, machine, lasts),
             2 => stop_daemon(world, machine, lasts),
             3 => cut_off(world, machine, lasts),
-            4 | 5 => start_anew(world, machine, lasts),
+            4 => start_anew(world, machine, || world.sleep(lasts)),
+            5 => start_anew(world, machine, || reclaim(world, machine)),
             _ => unreachable!("below 6"),
         };
         world.history.count(what);
@@ -26,9 +30,9 @@ pub fn go_wrong(world: &World) {
 }
 
 fn kill_daemon(world: &World, machine: &Machine, lasts: Duration) -> &'static str {
-    machine.node.kill();
+    machine.node.kill_daemon();
     world.sleep(lasts);
-    machine.node.start();
+    machine.node.start_daemon();
     "daemon killed"
 }
 
@@ -47,13 +51,27 @@ fn cut_off(world: &World, machine: &Machine, lasts: Duration) -> &'static str {
 }
 
 /// The machine is off, with all its containers, and boots after a while.
-fn start_anew(world: &World, machine: &Machine, lasts: Duration) -> &'static str {
+fn start_anew(world: &World, machine: &Machine, meanwhile: impl FnOnce()) -> &'static str {
     let mut power = machine.power.write().unwrap();
-    machine.node.kill();
+    machine.node.kill_daemon();
     world.history.end_all(machine.node.number);
-    world.sleep(lasts);
+    meanwhile();
     *power = Boot(power.0 + 1);
     machine.node.set_boot(power.0);
-    machine.node.start();
+    machine.node.start_daemon();
     "machine rebooted"
+}
+
+/// An operator frees the blocks of a machine that is off, from another machine. The members may be
+/// in disarray: then it is tried again, and left if it has begun, for the machine finds itself fenced.
+fn reclaim(world: &World, machine: &Machine) {
+    let next = usize::from(machine.node.number) % world.machines.len();
+    let operator = &world.machines[next].node;
+    for _ in 0..TRIES {
+        world.sleep(Duration::from_millis(300));
+        if operator.reclaim(machine.node.number) {
+            return world.history.count("machine reclaimed");
+        }
+    }
+    world.history.count("machine not reclaimed");
 }
