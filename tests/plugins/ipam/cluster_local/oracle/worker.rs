@@ -114,6 +114,9 @@ impl Worker<'_> {
         let is_expected = matches!(error.code, 11 | 50 | 101);
         assert!(is_expected, "{error:?}\n{}", self.machine.node.log());
         history.count(format!("ADD refused ({})", error.code));
+        if error.msg.contains("no answer within") {
+            history.count("ADD without an answer of the daemon"); // it is stopped
+        }
         None
     }
 
