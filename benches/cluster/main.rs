@@ -8,9 +8,9 @@
 
 #![allow(clippy::print_stdout)] // the user reads stdout
 #![allow(clippy::unwrap_used)] // a figure of a run that failed is none
-#![allow(dead_code)] // the tests use more of `support`
 
 mod cases;
+#[allow(unused)] // the tests use more of it
 #[path = "../../tests/support/mod.rs"]
 mod support;
 

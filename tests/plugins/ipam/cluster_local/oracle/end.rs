@@ -14,16 +14,18 @@ use crate::support::patience;
 /// The addresses of the large network: of 64, without the network's own, the gateway and the last.
 const ADDRESSES: usize = 61;
 /// The longest patience of an ADD, in seconds: daemons may have lost contact a moment ago.
-const PATIENCE: u64 = 30;
+const PATIENCE: u64 = 25;
 
 pub fn assert_all_is_free(world: &World, etcd: &Etcd) {
     let nodes: Vec<&Node> = world.machines.iter().map(|machine| &machine.node).collect();
+    // Issue 21: a machine's second network gives nothing up for its first one, only for others.
+    let takers: Vec<&Node> = nodes.iter().copied().step_by(2).collect();
     assert_no_lease(&nodes);
     // Two in a row, so that one gets what another had; the first one begins with any state.
-    let count = if is_long() { nodes.len() } else { 2 };
-    let first = (world.seed % nodes.len() as u64) as usize;
+    let count = if is_long() { takers.len() } else { 2 };
+    let first = (world.seed % takers.len() as u64) as usize;
     for turn in 0..count {
-        let node = nodes[(first + turn) % nodes.len()];
+        let node = takers[(first + turn) % takers.len()];
         let began = Instant::now();
         take_every_address(node);
         println!("n{} had every address after {:.1?}", node.number, began.elapsed());
