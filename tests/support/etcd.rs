@@ -1,6 +1,7 @@
 //! Real etcd servers in a lab: one on the pretend host, or three members in namespaces of their own
 //! behind a bridge, and a driver for the client under test.
 
+use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,6 +15,7 @@ use cni_multi::sys::clock::since_boot;
 use cni_multi::sys::random::Random;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use super::attachment::skip;
 use super::call::Peer;
@@ -27,6 +29,9 @@ pub const ONE: &str = "http://127.0.0.1:2379";
 pub const THREE: [&str; 3] =
     ["http://10.77.0.1:2379", "http://10.77.0.2:2379", "http://10.77.0.3:2379"];
 
+/// etcdctl of the three members.
+const CTL: &str = "ETCDCTL_API=3 etcdctl --command-timeout 2s --endpoints 10.77.0.1:2379,10.77.0.2:2379,10.77.0.3:2379";
+
 /// Servers with their lab.
 pub struct Etcd {
     pub lab: Lab,
@@ -36,6 +41,8 @@ pub struct Etcd {
 
 /// A running server.
 pub struct Member {
+    name: String,
+    words: Vec<String>,
     process: Process,
     namespace: Namespace,
     /// Keeps the member's namespace alive.
@@ -60,7 +67,12 @@ impl Member {
 
     /// Runs etcdctl beside the server.
     pub fn ctl(&self, words: &str) -> String {
-        self.namespace.sh(&format!("ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:2379 {words}"))
+        self.sh(&format!("ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:2379 {words}"))
+    }
+
+    /// Runs a shell script beside the server.
+    pub fn sh(&self, script: &str) -> String {
+        self.namespace.sh(script)
     }
 }
 
@@ -119,7 +131,10 @@ impl Etcd {
     /// Three members, each in a namespace of its own, and the client on the bridge between them.
     pub fn three() -> Option<Etcd> {
         let mut etcd = Etcd::none()?;
-        etcd.lab.host.sh("ip link add etcd type bridge && ip addr add 10.77.0.9/24 dev etcd && ip link set etcd up");
+        etcd.lab.host.sh(
+            "ip link add etcd type bridge && ip addr add 10.77.0.9/24 dev etcd && ip link set etcd up
+             echo 1 >/proc/sys/net/ipv4/ip_forward",
+        );
         for number in 1..=3 {
             let member = etcd.start_member(number);
             etcd.members.push(member);
@@ -136,7 +151,8 @@ impl Etcd {
              ip link set p{number} master etcd up"
         ));
         container.sh(&format!(
-            "ip link set lo up; ip addr add 10.77.0.{number}/24 dev eth0; ip link set eth0 up"
+            "ip link set lo up; ip addr add 10.77.0.{number}/24 dev eth0; ip link set eth0 up
+             ip route add 10.78.0.0/24 via 10.77.0.9"
         ));
         let (client, peer) =
             (format!("http://10.77.0.{number}:2379"), format!("http://10.77.0.{number}:2380"));
@@ -161,12 +177,27 @@ impl Etcd {
     }
 
     fn start(&self, name: &str, namespace: Namespace, words: &[&str]) -> Member {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let process = self.spawn(name, &namespace, &words);
+        Member { name: name.to_owned(), words, process, namespace, _container: None }
+    }
+
+    fn spawn(&self, name: &str, namespace: &Namespace, words: &[String]) -> Process {
         let log = std::fs::File::create(self.log_path(name)).unwrap();
         let mut command = namespace.command("etcd");
         command.args(["--name", name, "--data-dir", self.scratch.join(name).to_str().unwrap()]);
         command.args(["--logger=zap", "--log-level=info"]).args(words);
-        let process = Process(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
-        Member { process, namespace, _container: None }
+        Process(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
+    }
+
+    /// Starts a member again that was killed, or kills it first. It has its data.
+    pub fn restart(&mut self, number: usize) {
+        let member = &mut self.members[number - 1];
+        member.signal(Signal::SIGKILL);
+        member.process.0.wait().unwrap();
+        let Member { name, words, namespace, .. } = &self.members[number - 1];
+        let process = self.spawn(name, namespace, words);
+        self.members[number - 1].process = process;
     }
 
     fn log_path(&self, name: &str) -> std::path::PathBuf {
@@ -192,13 +223,49 @@ impl Etcd {
         self.lab.host.sh(&format!("ip link set p{number} nomaster"));
     }
 
+    /// Undoes it.
+    pub fn connect(&self, number: usize) {
+        self.lab.host.sh(&format!("ip link set p{number} master etcd"));
+    }
+
+    /// The blocks that have keys, and each other key of the realm, with the machine that it names.
+    pub fn block_keys(&self) -> BTreeSet<String> {
+        let realm = "/cni-multi/v1/test/r/default/";
+        let text = self.members[0].ctl(&format!("get --prefix {realm}"));
+        let lines: Vec<&str> = text.lines().collect();
+        let shown = |pair: &[&str]| {
+            let key = pair[0].strip_prefix(realm).unwrap();
+            let value: Value = serde_json::from_str(pair[1]).unwrap();
+            format!(
+                "{} {}",
+                key.strip_prefix("b/").unwrap_or(key),
+                value["node"].as_str().unwrap_or("?")
+            )
+        };
+        lines.chunks(2).map(shown).collect()
+    }
+
     /// The number of the member that leads.
     pub fn leader(&self) -> usize {
-        let status = self.lab.host.sh(
-            "ETCDCTL_API=3 etcdctl --endpoints 10.77.0.1:2379,10.77.0.2:2379,10.77.0.3:2379 endpoint status",
-        );
-        let line = status.lines().find(|line| line.contains(", true,")).unwrap();
-        line["10.77.0.".len()..][..1].parse().unwrap()
+        self.find_leader().unwrap()
+    }
+
+    /// The same, while none may lead, or members do not answer.
+    pub fn find_leader(&self) -> Option<usize> {
+        let status = self.lab.host.try_sh(&format!("{CTL} endpoint status"));
+        let status = String::from_utf8(status.stdout).unwrap();
+        let line = status.lines().find(|line| line.contains(", true,"))?;
+        line["10.77.0.".len()..][..1].parse().ok()
+    }
+
+    /// Makes another member lead, if this one is not the leader. None may lead at the moment.
+    pub fn move_leader(&self, number: usize) {
+        let status = self.lab.host.sh(&format!("{CTL} endpoint status || true"));
+        let of_member = |line: &&str| line.starts_with(&format!("10.77.0.{number}:"));
+        let id = status.lines().find(of_member).and_then(|line| line.split(", ").nth(1));
+        if let Some(id) = id {
+            self.lab.host.sh(&format!("{CTL} move-leader {id} || true"));
+        }
     }
 }
 

@@ -1,13 +1,19 @@
 //! A machine of a cluster: a lab with the daemon, connected to the machine that etcd runs on.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::process::{Child, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use serde_json::{Value, json};
 
-use super::attachment::{ips, with};
+use super::attachment::{Attachment, ips, with};
 use super::call::{Outcome, Peer, binary};
-use super::etcd::Etcd;
+use super::etcd::{Etcd, THREE};
 use super::netns::{Container, Lab};
 use super::patience;
 
@@ -22,12 +28,17 @@ pub const LISTENING: [&str; 4] = [
 pub const SOCKET: &str = "/run/cni-multi/ipam.sock";
 /// The log of the daemon.
 const LOG: &str = "/run/cni-multi/log";
+/// The way to etcd's members.
+const ROUTE: &str = "ip route add 10.77.0.0/24 via 10.78.0.254";
+/// The parent of the networks' directories.
+const DATA: &str = "/var/lib/cni/cluster-local";
 
 /// A machine.
 pub struct Node {
     pub lab: Lab,
+    pub number: u8,
     container: Container,
-    daemon: Option<Child>,
+    daemon: Mutex<Option<Child>>,
 }
 
 impl Drop for Node {
@@ -46,13 +57,23 @@ impl Node {
 
     /// The same with another name, and no daemon yet.
     pub fn named(etcd: &Etcd, number: u8, name: &str) -> Node {
-        Node::with_store(etcd, number, name, &usual_store())
+        Node::configured(etcd, number, &json!({"node": name}))
     }
 
-    /// The same with another way to etcd.
-    pub fn with_store(etcd: &Etcd, number: u8, name: &str, store: &Value) -> Node {
+    /// A machine of three members, whose daemon runs. It tries another member first than its
+    /// neighbours.
+    pub fn join_three(etcd: &Etcd, number: u8) -> Node {
+        let mut urls = THREE;
+        urls.rotate_left(usize::from(number) % THREE.len());
+        let mut node = Node::configured(etcd, number, &json!({"etcd": {"endpoints": urls}}));
+        node.start();
+        node
+    }
+
+    /// The same with changes of its ipam.json, and no daemon yet.
+    pub fn configured(etcd: &Etcd, number: u8, changes: &Value) -> Node {
         let node = Node::alone(etcd, number);
-        node.configure_with(name, store);
+        node.configure(changes);
         node
     }
 
@@ -62,16 +83,14 @@ impl Node {
         connect(etcd, &lab, number);
         lab.host.sh("mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi /run/cni-multi");
         let container = lab.container();
-        Node { lab, container, daemon: None }
+        Node { lab, number, container, daemon: Mutex::new(None) }
     }
 
-    /// Makes the machine a part of the cluster, under a name.
-    pub fn configure(&self, name: &str) {
-        self.configure_with(name, &usual_store());
-    }
-
-    fn configure_with(&self, name: &str, store: &Value) {
-        let conf = json!({"cluster": "test", "node": name, "settle": 0, "etcd": store});
+    /// Makes the machine a part of the cluster, by a usual ipam.json with changes.
+    pub fn configure(&self, changes: &Value) {
+        let conf = json!({"cluster": "test", "node": format!("n{}", self.number), "settle": 0,
+            "etcd": {"endpoints": ["http://10.78.0.254:2379"]}});
+        let conf = with(&conf, changes.clone());
         self.lab.host.sh(&format!(
             "echo '{conf}' >/etc/cni-multi/ipam.json && chmod 600 /etc/cni-multi/ipam.json"
         ));
@@ -92,23 +111,29 @@ impl Node {
 
     /// Starts the daemon.
     pub fn start(&mut self) {
+        self.start_daemon();
+    }
+
+    /// Starts the daemon while others use the machine.
+    pub fn start_daemon(&self) {
         self.start_by(&[]);
     }
 
     /// Starts the daemon by a command that executes it.
-    pub fn start_by(&mut self, wrapper: &[&str]) {
-        let log = std::fs::File::create(self.lab.path(LOG)).unwrap();
+    pub fn start_by(&self, wrapper: &[&str]) {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.lab.path(LOG));
+        let log = log.unwrap();
         let program = binary();
         let words = [wrapper, &[program.to_str().unwrap(), "ipam", "daemon"]].concat();
         let mut command = self.lab.host.command(words[0]);
         command.args(&words[1..]).stdout(Stdio::null()).stderr(log);
-        self.daemon = Some(command.spawn().unwrap());
+        *self.daemon.lock().unwrap() = Some(command.spawn().unwrap());
         self.wait_until(|node| node.lab.path(SOCKET).exists());
     }
 
     /// The daemon's process id.
     pub fn daemon_pid(&self) -> u32 {
-        self.daemon.as_ref().unwrap().id()
+        self.daemon.lock().unwrap().as_ref().unwrap().id()
     }
 
     /// What `cni-multi ipam WORDS` prints; it succeeds.
@@ -125,12 +150,50 @@ impl Node {
         line.trim_start_matches(':').trim().to_owned()
     }
 
+    /// Sends a signal to the daemon, which runs.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.daemon_pid().cast_signed()), signal).unwrap();
+    }
+
     /// Kills the daemon with SIGKILL, if it runs.
     pub fn kill(&mut self) {
-        if let Some(mut daemon) = self.daemon.take() {
+        self.kill_daemon();
+    }
+
+    /// The same while others use the machine.
+    pub fn kill_daemon(&self) {
+        if let Some(mut daemon) = self.daemon.lock().unwrap().take() {
             let _ = daemon.kill(); // it may have ended by itself
             let _ = daemon.wait();
         }
+    }
+
+    /// Sets the machine's link to etcd up or down.
+    pub fn set_link(&self, state: &str) {
+        self.lab.host.sh(&format!("ip link set up0 {state}"));
+        if state == "up" {
+            self.lab.host.sh(ROUTE); // it went with the link
+        }
+    }
+
+    /// Makes the machine one that has booted: with another number, another boot.
+    pub fn set_boot(&self, number: u64) {
+        self.lab.host.sh(&format!(
+            "f=/run/boot_id; test -e $f || {{ touch $f && mount --bind $f /proc/sys/kernel/random/boot_id; }}
+             printf '00000000-0000-4000-8000-%012d\n' {number} >$f"
+        ));
+    }
+
+    /// Ends the sign of life of another machine, which is off, and runs `cni-multi ipam reclaim`.
+    /// Returns whether both succeeded: the store may be away.
+    pub fn reclaim(&self, number: u8) -> bool {
+        let script = format!(
+            "export ETCDCTL_API=3 E='etcdctl --command-timeout 2s --endpoints {}'
+             $E del /cni-multi/v1/test/n/n{number}/alive && {} ipam reclaim n{number}",
+            THREE.join(","),
+            binary().display()
+        );
+        self.lab.host.try_sh(&script).status.success()
     }
 
     /// The log of the daemon.
@@ -148,9 +211,37 @@ impl Node {
         }
     }
 
+    /// An attachment of a network.
+    pub fn attachment(&self, conf: &Value, id: &str) -> Attachment<'_> {
+        self.lab.attach(&self.container, conf).id(id)
+    }
+
+    /// The addresses with a lease of a network.
+    pub fn leases(&self, network: &str) -> BTreeSet<IpAddr> {
+        let files = std::fs::read_dir(self.lab.path(&format!("{DATA}/{network}")));
+        let names = files.into_iter().flatten().map(|entry| entry.unwrap().file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).collect()
+    }
+
+    /// The container that has an address of a network.
+    pub fn lease_of(&self, network: &str, address: &str) -> String {
+        let lease = self.lab.path(&format!("{DATA}/{network}/{address}"));
+        std::fs::read_to_string(lease).unwrap().lines().next().unwrap().trim().to_owned()
+    }
+
+    /// The blocks of a network with their states.
+    pub fn blocks(&self, network: &str) -> Vec<(String, String)> {
+        let path = self.lab.path(&format!("{DATA}/{network}/blocks.json"));
+        let Ok(text) = std::fs::read_to_string(path) else { return vec![] };
+        let file: Value = serde_json::from_str(&text).unwrap();
+        let text = |held: &Value, key: &str| held[key].as_str().unwrap().to_owned();
+        let blocks = file["blocks"].as_array().unwrap().iter();
+        blocks.map(|held| (text(held, "block"), text(held, "state"))).collect()
+    }
+
     /// ADD of a container to a network of these ranges.
     pub fn try_add(&self, subnet: &str, id: &str) -> Outcome {
-        self.lab.attach(&self.container, &conf(subnet)).id(id).try_add()
+        self.attachment(&conf(subnet), id).try_add()
     }
 
     /// ADD of a container with a name to a network that keeps addresses of names.
@@ -186,11 +277,6 @@ impl Node {
     }
 }
 
-/// etcd on the machine beside.
-fn usual_store() -> Value {
-    json!({"endpoints": ["http://10.78.0.254:2379"]})
-}
-
 fn conf(subnet: &str) -> Value {
     json!({"cniVersion": "1.1.0", "name": "pods", "type": "cluster-local", "ipam": {
         "type": "cluster-local", "ranges": [[{"subnet": subnet}]], "patience": 10}})
@@ -205,5 +291,6 @@ fn connect(etcd: &Etcd, lab: &Lab, number: u8) {
          ip link add n{number} type veth peer name up0 netns {pid}
          ip link set n{number} master nodes up"
     ));
-    lab.host.sh(&format!("ip addr add 10.78.0.{number}/24 dev up0 && ip link set up0 up"));
+    lab.host
+        .sh(&format!("ip addr add 10.78.0.{number}/24 dev up0 && ip link set up0 up && {ROUTE}"));
 }

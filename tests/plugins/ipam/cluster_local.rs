@@ -6,6 +6,8 @@ mod conflicts;
 #[cfg(feature = "cluster")]
 mod daemon;
 #[cfg(feature = "cluster")]
+mod daemon_faults;
+#[cfg(feature = "cluster")]
 mod etcd;
 #[cfg(feature = "cluster")]
 mod etcd_access;
@@ -23,6 +25,8 @@ mod metrics;
 mod names;
 mod operators;
 #[cfg(feature = "cluster")]
+mod oracle;
+#[cfg(feature = "cluster")]
 mod pools;
 mod realm;
 #[cfg(feature = "cluster")]
@@ -31,7 +35,11 @@ mod reclaim;
 mod recover;
 #[cfg(feature = "cluster")]
 mod rotation;
+#[cfg(feature = "cluster")]
+mod starving;
 mod sticky;
+#[cfg(feature = "cluster")]
+mod two_hosts;
 #[cfg(feature = "cluster")]
 mod unit;
 mod usual_path;

@@ -50,7 +50,9 @@ fn ask<A: serde::de::DeserializeOwned>(request: &Request, deadline: Deadline) ->
     let socket = Path::new(SOCKET);
     let connected = DAEMON.connect(socket, deadline);
     let connected = connected.map_err(|e| unreached(DAEMON.unreached(socket, &e)))?;
-    connected.ask(request)?.answer()?
+    // A daemon that is stuck or ends is started again by its manager.
+    let answered = connected.ask(request).and_then(|asked| asked.answer());
+    answered.map_err(|e| e.with_code(Code::TRY_AGAIN))?
 }
 
 /// A daemon that does not run may be started again: the runtime tries again, too.

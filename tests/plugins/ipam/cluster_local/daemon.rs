@@ -10,7 +10,12 @@ use crate::support::node::{LISTENING, Node};
 
 /// etcd for machines in other namespaces.
 pub fn etcd() -> Option<Etcd> {
-    Etcd::one_with(&LISTENING)
+    etcd_with(&[])
+}
+
+/// The same with further options.
+pub fn etcd_with(options: &[&str]) -> Option<Etcd> {
+    Etcd::one_with(&[&LISTENING, options].concat())
 }
 
 /// Fourteen addresses, of which one is the gateway's.
@@ -50,6 +55,21 @@ fn a_machine_that_starts_again_goes_on_with_its_blocks() {
     one.start();
     all.extend(add_all(&one, WIDE, &["i", "j", "k", "l", "m"]));
     assert_eq!(all.len(), 13, "each address has one owner: {all:?}");
+}
+
+#[test]
+fn a_pool_grows_with_its_range() {
+    let Some(etcd) = etcd() else { return };
+    let [one, two] = [1, 2].map(|number| Node::join(&etcd, number));
+    let ids: Vec<String> = (0..13).map(|number| format!("c{number}")).collect();
+    let mut all: BTreeSet<String> = ids.iter().map(|id| one.add(SMALL, id)).collect();
+    assert_eq!(two.try_add(SMALL, "d").err().code, 101);
+    let larger = "10.1.0.0/27";
+    all.extend(add_all(&two, larger, &["d", "e", "f"]));
+    all.extend(add_all(&one, larger, &["g", "h"]));
+    assert_eq!(all.len(), 18, "each address has one owner: {all:?}");
+    one.del(larger, "c3");
+    two.del(SMALL, "d");
 }
 
 #[test]

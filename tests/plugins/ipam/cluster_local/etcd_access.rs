@@ -218,7 +218,7 @@ fn with_login(store: Store, password: &str) -> Store {
     Store { login: Some(Login::new("cni".into(), password.into())), ..store }
 }
 
-pub(super) fn enable_users(etcd: &Etcd, ctl: &str) {
+pub fn enable_users(etcd: &Etcd, ctl: &str) {
     etcd.lab.host.sh(&format!("export ETCDCTL_API=3; E='etcdctl {ctl}'; $E {USERS}"));
 }
 

@@ -1,5 +1,7 @@
 //! `ipam join`: a machine without a cluster becomes a node of one, and keeps every address.
 
+use serde_json::json;
+
 use super::daemon::{SMALL, WIDE, add_all, etcd};
 use super::etcd::{claim, register, written};
 use super::reclaim::{blocks, of_page};
@@ -32,7 +34,7 @@ fn a_machine_joins_with_its_addresses_and_shares_the_rest() {
     let mut all = add_all(&three, WIDE, &["a", "b", "c", "d", "e"]);
     let kept = all.clone();
     three.del(WIDE, "c");
-    three.configure("n3");
+    three.configure(&json!({"node": "n3"}));
     let daemon = three.ipam("daemon");
     assert_eq!(daemon.status, 1, "{daemon:?}");
     assert!(daemon.stderr.contains("run `cni-multi ipam join` once"), "{daemon:?}");
@@ -68,7 +70,7 @@ fn a_cluster_that_has_the_address_is_obeyed_and_nothing_changes() {
     let two = Node::join(&etcd, 2);
     let ids = ["b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n"];
     add_all(&two, SMALL, &ids);
-    three.configure("n3");
+    three.configure(&json!({"node": "n3"}));
     let ip = &address;
     let (store_before, disk_before) = (store(&etcd), disk(&three));
     for line in ["join", "join --dry-run"] {
@@ -82,7 +84,7 @@ fn a_cluster_that_has_the_address_is_obeyed_and_nothing_changes() {
     }
     assert_eq!(store(&etcd), store_before);
     assert_eq!(disk(&three), disk_before);
-    three.configure("n2");
+    three.configure(&json!({"node": "n2"}));
     let taken = three.ipam("join");
     assert!(
         taken.stderr.starts_with("another machine of the cluster has the name \"n2\""),
@@ -96,7 +98,7 @@ fn a_cluster_that_has_the_address_is_obeyed_and_nothing_changes() {
     );
     assert_eq!(disk(&three), disk_before);
     three.lab.host.sh("mv /run/ipam.json /etc/cni-multi/ipam.json");
-    three.configure("n3");
+    three.configure(&json!({"node": "n3"}));
     three.del(SMALL, "a");
     let joined = three.ipam("join");
     assert_eq!(joined.status, 0, "{joined:?}");
@@ -108,7 +110,7 @@ fn a_block_that_is_shared_is_joined_by_single_addresses() {
     let Some(etcd) = etcd() else { return };
     let three = Node::alone(&etcd, 3);
     assert_eq!(three.add(WIDE, "a"), "10.1.0.2");
-    three.configure("n3");
+    three.configure(&json!({"node": "n3"}));
     etcd.inside(|| {
         let mut driver = Driver::of(&[ONE]);
         let ground = register(&mut driver, "n9");

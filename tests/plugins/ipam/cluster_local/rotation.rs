@@ -36,7 +36,7 @@ fn put_client(etcd: &Etcd, node: &Node, client: &str) {
 
 /// A node with a certificate, beside etcd with mutual TLS.
 pub(super) fn node(etcd: &Etcd, client: &str) -> Node {
-    let mut node = Node::with_store(etcd, 1, "n1", &secure());
+    let mut node = Node::configured(etcd, 1, &json!({"etcd": secure()}));
     put(etcd, &node, "ca.crt", "ca.crt");
     put_client(etcd, &node, client);
     node.start();
@@ -139,7 +139,7 @@ fn a_changed_password_is_read_again() {
     enable_users(&etcd, "--endpoints 127.0.0.1:2379");
     let store = json!({"endpoints": ["http://10.78.0.254:2379"], "user": "cni",
         "passwordFile": "/etc/cni-multi/password"});
-    let mut node = Node::with_store(&etcd, 1, "n1", &store);
+    let mut node = Node::configured(&etcd, 1, &json!({"etcd": store}));
     let set = |node: &Node, password: &str| {
         node.lab.host.sh(&format!(
             "umask 077; echo {password} >/etc/cni-multi/.new && mv /etc/cni-multi/.new /etc/cni-multi/password"

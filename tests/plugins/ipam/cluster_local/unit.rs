@@ -25,7 +25,7 @@ fn the_restrictions_of_the_unit_leave_what_the_daemon_needs() {
     assert_eq!(value("service", "CapabilityBoundingSet"), "");
     assert_eq!(value("service", "RestrictAddressFamilies"), "AF_INET AF_INET6");
     let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
-    let mut node = Node::named(&etcd, 1, "n1");
+    let node = Node::named(&etcd, 1, "n1");
     node.start_by(&["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]);
     let ids = ["a", "b", "c", "d", "e", "f"];
     let all: BTreeSet<String> = ids.iter().map(|id| node.add("10.1.0.0/24", id)).collect();

@@ -28,7 +28,7 @@ use super::claims::now as wall;
 use super::engine::Name;
 use super::etcd::client::Source;
 use super::etcd::settings::Settings;
-use super::machine::{Action, Event, Machine, Record, Turn, WriteId, Written};
+use super::machine::{Action, Contact, Event, Machine, Record, Turn, WriteId, Written};
 use super::wire::DAEMON;
 use crate::error::Result;
 use crate::service::event_loop::{self, Hub, Place, Service};
@@ -38,8 +38,8 @@ use crate::sys::random::Random;
 /// How old the daemon's knowledge of the leases may be while blocks are held. They are read at the
 /// next wake-up, which a sign of life makes within half a minute: nothing else wakes an idle daemon.
 const LEASES_USUAL: Duration = Duration::from_secs(25);
-/// The same while another node wants addresses.
-const LEASES_WANTED: Duration = Duration::from_secs(1);
+/// The same while another node wants addresses: it waits for those of containers that are gone.
+const LEASES_WANTED: Duration = Duration::from_millis(250);
 
 /// What the daemon is started with.
 #[derive(Clone, Debug)]
@@ -63,8 +63,8 @@ struct Daemon {
     random: Random,
     /// The connections of ADDs that wait, each with the name whose address it needs.
     waiting: BTreeMap<u64, Option<String>>,
-    /// When the leases are read next.
-    next_look: Moment,
+    /// When the leases were read last.
+    looked: Moment,
 }
 
 /// Runs the daemon until SIGTERM or SIGINT. Blocks stay held.
@@ -88,7 +88,7 @@ pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
         metrics: Metrics::new(wall()),
         random: Random::new(),
         waiting: BTreeMap::new(),
-        next_look: Moment::ZERO,
+        looked: Moment::ZERO,
     };
     events.serve(&mut daemon)
 }
@@ -161,16 +161,11 @@ impl Daemon {
 
     /// Reads the leases of the networks with blocks.
     fn look(&mut self, now: Moment) {
-        self.read_leases();
-        let pause = if self.machine.is_wanted() { LEASES_WANTED } else { LEASES_USUAL };
-        self.next_look = now + pause;
-    }
-
-    fn read_leases(&mut self) {
         let names: Vec<Name> = self.machine.networks().cloned().collect();
         for network in names {
             self.look_at(&network);
         }
+        self.looked = now;
     }
 
     /// Reads the leases of a network. Without them nothing is given back.
@@ -209,14 +204,14 @@ impl Service for Daemon {
 
     fn next_timer(&self) -> Option<Moment> {
         let machine = Some(self.machine.deadline()).filter(|moment| *moment != NEVER);
-        let look = self.machine.is_wanted().then(|| self.look_at_latest());
+        let look = self.is_wanted().then(|| self.next_look());
         [machine, self.store.next_timer(), look].into_iter().flatten().min()
     }
 
     fn timer(&mut self, now: Moment) {
         self.store.timer(now);
         self.hear_store();
-        if self.look_at_latest() <= now {
+        if self.next_look() <= now {
             self.look(now);
         }
         if self.machine.deadline() <= now {
@@ -236,8 +231,11 @@ impl Service for Daemon {
 
 impl Daemon {
     /// When the leases are read next: soon, once another node wants addresses.
-    fn look_at_latest(&self) -> Moment {
-        let soon = self.next_look.saturating_sub(LEASES_USUAL) + LEASES_WANTED;
-        if self.machine.is_wanted() { self.next_look.min(soon) } else { self.next_look }
+    fn next_look(&self) -> Moment {
+        self.looked + if self.is_wanted() { LEASES_WANTED } else { LEASES_USUAL }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.machine.is_wanted() && *self.machine.contact() == Contact::Together
     }
 }

@@ -29,7 +29,7 @@ impl Daemon {
                 return self.answer(id, &status);
             }
             Ok(wire::Request::Metrics) => {
-                self.read_leases();
+                self.look(since_boot());
                 let text = self.metrics.text(&self.machine);
                 return self.answer(id, &Ok(text));
             }
@@ -86,7 +86,7 @@ impl Daemon {
     /// Fails if the daemon cannot claim now.
     fn status(&self) -> Result<()> {
         match self.machine.contact() {
-            Contact::Together => Ok(()),
+            Contact::Together => self.machine.refused().map_or(Ok(()), |reason| Err(away(reason))),
             Contact::Away { reason, .. } => Err(away(reason)),
             Contact::Fenced { .. } => Err(refusal(Reply::Fenced)),
             Contact::NameTaken { .. } => Err(refusal(Reply::NameTaken)),

@@ -18,6 +18,8 @@ use crate::sys::clock::Moment;
 
 /// The pause after a lost race, so that two nodes do not meet at each candidate.
 const AFTER_RACE: Duration = Duration::from_millis(5);
+/// The pause after a refusal, as by a store without space: the next claim is refused as well.
+const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// The pause before a full pool is listed again without a hint.
 pub(super) const AFTER_FULL: Duration = Duration::from_millis(500);
 
@@ -95,11 +97,12 @@ impl Machine {
             Contact::Meeting | Contact::Verifying(_) => {
                 Reply::Away("blocks are being verified".to_owned())
             }
-            Contact::Together => match &waiting.holder {
-                Some(holder) => Reply::Elsewhere(holder.clone()),
-                None if waiting.is_full => Reply::Full,
+            Contact::Together => match (&self.relation.refused, &waiting.holder) {
+                (Some(reason), _) => Reply::Away(reason.clone()),
+                (None, Some(holder)) => Reply::Elsewhere(holder.clone()),
+                (None, None) if waiting.is_full => Reply::Full,
                 // The contact may be about to be lost: nothing says that the pool is full.
-                None => Reply::Away("it has not answered in time".to_owned()),
+                (None, None) => Reply::Away("it has not answered in time".to_owned()),
             },
         }
     }
@@ -181,11 +184,13 @@ impl Machine {
         }
     }
 
-    /// A claim was lost: the next candidate is tried after a moment.
+    /// A claim was lost or refused: the next candidate is tried after a moment.
     pub(super) fn pause_claims(&mut self, at: &At, turn: &mut Turn<'_>) {
         let is_claim =
             self.tracked(at).is_some_and(|tracked| tracked.held.state == State::Claiming);
-        let until: Moment = turn.now + turn.random.below(AFTER_RACE);
+        let is_refused = self.relation.refused.is_some();
+        let pause = if is_refused { AFTER_REFUSAL } else { turn.random.below(AFTER_RACE) };
+        let until: Moment = turn.now + pause;
         if let Some(network) = self.networks.get_mut(&at.network).filter(|_| is_claim) {
             network.pause = until;
         }

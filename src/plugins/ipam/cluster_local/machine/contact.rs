@@ -83,6 +83,8 @@ pub struct Relation {
     pub lease: Option<LeaseId>,
     /// When the next sign of life is due.
     heartbeat: Moment,
+    /// Why the store refuses writes, such as for lack of space, since the last one that was done.
+    pub refused: Option<String>,
 }
 
 impl Relation {
@@ -102,6 +104,7 @@ impl Relation {
             settle_until: Duration::ZERO,
             lease: None,
             heartbeat: now,
+            refused: None,
         }
     }
 

@@ -98,7 +98,7 @@ pub enum Event {
         written: Written,
     },
     /// The leases of a network as they are now. They come before each request, at least each minute
-    /// while the network has blocks, and each second while another node wants some.
+    /// while the network has blocks, and four times a second while another node wants some.
     Leases {
         /// The network.
         network: Name,

@@ -162,6 +162,11 @@ impl Machine {
         &self.relation.contact
     }
 
+    /// Why the store refuses writes, if it does.
+    pub fn refused(&self) -> Option<&str> {
+        self.relation.refused.as_deref()
+    }
+
     /// The node's file as it is on the disk.
     pub fn file(&self) -> &NodeFile {
         &self.file

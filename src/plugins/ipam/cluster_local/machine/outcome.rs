@@ -33,6 +33,9 @@ impl Machine {
         match outcome {
             Outcome::Done { revision, answer } => {
                 self.relation.hear(turn.now, revision, floor);
+                if answer == Answer::Written {
+                    self.relation.refused = None;
+                }
                 Result::Done(revision, answer)
             }
             Outcome::Lost { revision, rival } => {
@@ -40,7 +43,10 @@ impl Machine {
                 Result::Lost(revision, *rival)
             }
             Outcome::Refused { reason } => {
-                turn.log(Line::Refused(reason));
+                let before = self.relation.refused.replace(reason.clone());
+                if before.as_ref() != Some(&reason) {
+                    turn.log(Line::Refused(reason)); // once, however often it is tried again
+                }
                 Result::Undone
             }
             Outcome::Unreachable { reason } | Outcome::Unauthenticated { reason } => {

@@ -2,7 +2,7 @@
 //!
 //! It only chooses candidates. Whether one is free is the store's answer to the claim.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub struct Realm {
     taken: BTreeMap<(bool, u128), Block>,
     /// Those of them that are kept for names.
     sticky: BTreeMap<Block, Seen>,
+    /// The blocks with a note of a conflict: one without a key is still in use where it was lost.
+    noted: BTreeSet<Block>,
     /// What nodes want, and when that was last heard.
     pub wants: BTreeMap<Name, (Want, Moment)>,
     /// The revision of the list.
@@ -69,6 +71,7 @@ impl Realm {
             listed.state.blocks.iter().map(|found| (place(found.block), found.block)).collect();
         let sticky = listed.state.blocks.iter().filter_map(sticky);
         self.sticky = sticky.map(|seen| (seen.block, seen)).collect();
+        self.noted = listed.state.notes.iter().map(|(block, _)| *block).collect();
         let wants = listed.state.wants.into_iter();
         self.wants = wants.map(|(node, want)| (node, (want, now))).collect();
         self.revision = listed.revision;
@@ -83,7 +86,7 @@ impl Realm {
     }
 
     fn add(&mut self, found: &Found) {
-        while let Some(other) = self.overlapping(found.block) {
+        while let Some(other) = self.claimed_over(found.block) {
             self.remove(other); // it was released, split or claimed since
         }
         self.taken.insert(place(found.block), found.block);
@@ -121,12 +124,19 @@ impl Realm {
             }
             Change::Wanted(node, Some(want)) => drop(self.wants.insert(node, (want, now))),
             Change::Wanted(node, None) => drop(self.wants.remove(&node)),
-            Change::Noted(..) => (), // its block is listed again
+            Change::Noted(block, Some(_)) => drop(self.noted.insert(block)),
+            Change::Noted(block, None) => drop(self.noted.remove(&block)),
         }
     }
 
-    /// A taken block that overlaps this one.
+    /// A block that overlaps this one, and is taken or noted.
     fn overlapping(&self, block: Block) -> Option<Block> {
+        let noted = || self.noted.iter().copied().find(|noted| noted.overlaps(block));
+        self.claimed_over(block).or_else(noted)
+    }
+
+    /// A taken block that overlaps this one.
+    fn claimed_over(&self, block: Block) -> Option<Block> {
         let (is_v6, start) = place(block);
         let before = self.taken.range(..=(is_v6, start)).next_back().map(|(_, taken)| *taken);
         let inside = || {
@@ -169,7 +179,8 @@ impl Realm {
     fn smallest_piece(&self, pool: &Pool) -> Option<Block> {
         let mut smallest: Option<Block> = None;
         let mut last = None;
-        for taken in self.taken.values().filter(|taken| taken.length() > pool.length()) {
+        let all = self.taken.values().chain(&self.noted);
+        for taken in all.filter(|taken| taken.length() > pool.length()) {
             let whole = Block::around(taken.first(), pool.length());
             let Some(whole) = whole.filter(|whole| last != Some(*whole) && pool.meets(*whole))
             else {
@@ -204,4 +215,37 @@ fn sticky(found: &Found) -> Option<Seen> {
 
 fn place(block: Block) -> (bool, u128) {
     (block.family() == crate::family::Family::V6, block.start())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::super::engine::{ConflictNote, Identity};
+    use super::super::super::held::Token;
+    use super::*;
+
+    fn noted(block: &str, is_noted: bool) -> Change {
+        let by = Identity { node: "n1".parse().unwrap(), uid: Token(1), incarnation: 0 };
+        let note = ConflictNote { by, leases: 1 };
+        Change::Noted(block.parse().unwrap(), is_noted.then_some(note))
+    }
+
+    /// The node that has noted the conflict has leases in the block, whoever has its key.
+    #[test]
+    fn a_block_that_is_noted_is_no_candidate() {
+        let pool: Pool =
+            serde_json::from_str(r#"{"length":30,"spans":["10.1.0.0-10.1.0.7"]}"#).unwrap();
+        let mut realm = Realm::default();
+        let mut random = Random::seeded(1);
+        let mut candidate =
+            |realm: &Realm, ip| realm.candidate(&pool, ip, &mut random).map(|b| b.to_string());
+        realm.hint(noted("4-0a010004-31", true), Moment::ZERO);
+        assert_eq!(candidate(&realm, None).as_deref(), Some("4-0a010000-30"));
+        let block = "4-0a010000-30".parse().unwrap();
+        realm.add(&Found { block, claimed: None, revision: 1 });
+        assert_eq!(candidate(&realm, None).as_deref(), Some("4-0a010006-31"));
+        assert_eq!(candidate(&realm, "10.1.0.5".parse().ok()), None);
+        realm.hint(noted("4-0a010004-31", false), Moment::ZERO);
+        assert_eq!(candidate(&realm, None).as_deref(), Some("4-0a010004-30"));
+    }
 }

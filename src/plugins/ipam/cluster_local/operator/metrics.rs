@@ -12,9 +12,11 @@ use crate::terminal::manual::Terms;
 pub const EXAMPLES: Terms = &[("cni-multi ipam metrics", "Print the daemon's metrics.")];
 
 pub fn command(command: Command) -> Command {
-    command
-        .about("Print the metrics of the daemon, for Prometheus")
-        .arg(path("socket", SOCKET, "Where the daemon listens"))
+    command.about("Print the metrics of the daemon, for Prometheus").arg(path(
+        "socket",
+        SOCKET,
+        "Where the daemon listens",
+    ))
 }
 
 /// The daemon's page.

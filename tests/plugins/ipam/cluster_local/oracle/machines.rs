@@ -1,0 +1,77 @@
+//! What happens to machines, one thing after another.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::{Boot, Machine, World, below};
+
+/// How often a reclaim is tried while members are in disarray.
+const TRIES: usize = 5;
+
+/// Lets one thing after another go wrong and heals it, until the time is over.
+pub fn go_wrong(world: &World) {
+    let mut random = world.random(2);
+    while !world.is_over() {
+        let pause = random.below(Duration::from_secs(2));
+        world.sleep(pause);
+        let machine = &world.machines[below(&mut random, world.machines.len() as u64) as usize];
+        let lasts = random.below(Duration::from_secs(3));
+        let what = match below(&mut random, 6) {
+            0 | 1 => kill_daemon(world, machine, lasts),
+            2 => stop_daemon(world, machine, lasts),
+            3 => cut_off(world, machine, lasts),
+            4 => start_anew(world, machine, || world.sleep(lasts)),
+            5 => start_anew(world, machine, || reclaim(world, machine)),
+            _ => unreachable!("below 6"),
+        };
+        world.history.count(what);
+    }
+}
+
+fn kill_daemon(world: &World, machine: &Machine, lasts: Duration) -> &'static str {
+    machine.node.kill_daemon();
+    world.sleep(lasts);
+    machine.node.start_daemon();
+    "daemon killed"
+}
+
+fn stop_daemon(world: &World, machine: &Machine, lasts: Duration) -> &'static str {
+    machine.node.signal(Signal::SIGSTOP);
+    world.sleep(lasts);
+    machine.node.signal(Signal::SIGCONT);
+    "daemon stopped"
+}
+
+fn cut_off(world: &World, machine: &Machine, lasts: Duration) -> &'static str {
+    machine.node.set_link("down");
+    world.sleep(lasts);
+    machine.node.set_link("up");
+    "machine cut off"
+}
+
+/// The machine is off, with all its containers, and boots after a while.
+fn start_anew(world: &World, machine: &Machine, meanwhile: impl FnOnce()) -> &'static str {
+    let mut power = machine.power.write().unwrap();
+    machine.node.kill_daemon();
+    world.history.end_all(machine.node.number);
+    meanwhile();
+    *power = Boot(power.0 + 1);
+    machine.node.set_boot(power.0);
+    machine.node.start_daemon();
+    "machine rebooted"
+}
+
+/// An operator frees the blocks of a machine that is off, from another machine. The members may be
+/// in disarray: then it is tried again, and left if it has begun, for the machine finds itself fenced.
+fn reclaim(world: &World, machine: &Machine) {
+    let next = usize::from(machine.node.number) % world.machines.len();
+    let operator = &world.machines[next].node;
+    for _ in 0..TRIES {
+        world.sleep(Duration::from_millis(300));
+        if operator.reclaim(machine.node.number) {
+            return world.history.count("machine reclaimed");
+        }
+    }
+    world.history.count("machine not reclaimed");
+}
