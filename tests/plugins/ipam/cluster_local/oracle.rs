@@ -102,7 +102,7 @@ fn no_address_is_held_twice_whatever_fails() {
     let machines = (1..=MACHINES).map(machine).collect();
     let world = World { seed, machines, history: History::new(), is_over: AtomicBool::new(false) };
     run(&world, &mut etcd);
-    println!("seed {seed}: {}", world.history.summary());
+    eprintln!("seed {seed}: {}", world.history.summary());
     world.history.assert_no_overlap();
     end::assert_all_is_free(&world, &etcd);
 }

@@ -35,6 +35,6 @@ fn the_last_free_address_is_reached_within_two_seconds() {
         add(&poor, &format!("p{number}"));
         least = least.min(began.elapsed());
     }
-    println!("the last free address is reached after {least:.2?}");
+    eprintln!("the last free address is reached after {least:.2?}");
     assert!(least < Duration::from_secs(2), "{least:?}\n{}\n{}", rich.log(), poor.log());
 }

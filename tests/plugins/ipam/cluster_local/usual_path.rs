@@ -61,7 +61,7 @@ fn shortest(calls: impl Iterator<Item = Call>) -> Duration {
 #[test]
 fn add_takes_hardly_longer_than_that_of_host_local() {
     let least = (0..5).map(|_| ratio_to_host_local()).fold(f64::INFINITY, f64::min);
-    println!("ADD of cluster-local: {least:.2} x host-local");
+    eprintln!("ADD of cluster-local: {least:.2} x host-local");
     assert!(least < 1.3, "{least}");
 }
 

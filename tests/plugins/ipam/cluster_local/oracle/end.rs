@@ -26,7 +26,7 @@ pub fn assert_all_is_free(world: &World, etcd: &Etcd) {
         let node = nodes[(first + turn) % nodes.len()];
         let began = Instant::now();
         take_every_address(node);
-        println!("n{} had every address after {:.1?}", node.number, began.elapsed());
+        eprintln!("n{} had every address after {:.1?}", node.number, began.elapsed());
     }
     assert_no_lease(&nodes);
     let idle = if is_long() { Duration::from_secs(480) } else { Duration::ZERO };
