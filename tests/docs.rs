@@ -505,23 +505,23 @@ fn camel_case(name: &str) -> String {
 fn sources(plugin: &str, kind: &str) -> String {
     let name = root().join("src/plugins").join(kind).join(plugin.replace('-', "_"));
     let file = name.with_extension("rs");
-    if file.exists() {
-        return fs::read_to_string(file).unwrap();
-    }
-    let files = fs::read_dir(&name)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.is_file() && !STATE.iter().any(|name| path.ends_with(name)));
+    let files = if file.exists() { vec![file] } else { files_of(&name) };
     let without_tests = |path: PathBuf| {
         fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned()
     };
-    let own: String = files.map(without_tests).collect();
+    let own: String = files.into_iter().map(without_tests).collect();
     let of_step = STEPS_WITH_KEYS.iter().filter(|(step, _)| own.contains(step));
     let of_step: String = of_step
         .map(|(_, path)| fs::read_to_string(root().join(path)).unwrap())
         .map(|text| text.split("#[cfg(test)]").next().unwrap().to_owned())
         .collect();
     own + &of_step
+}
+
+/// The files of a plugin that decode its configuration.
+fn files_of(dir: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.is_file() && !STATE.iter().any(|name| path.ends_with(name))).collect()
 }
 
 /// Files that decode a plugin's state on disk, not its configuration.

@@ -242,7 +242,8 @@ impl Etcd {
                 value["node"].as_str().unwrap_or("?")
             )
         };
-        lines.chunks(2).map(shown).collect()
+        let keys = lines.chunks(2).filter(|pair| !pair[0][realm.len()..].starts_with("pool/"));
+        keys.map(shown).collect()
     }
 
     /// The number of the member that leads.

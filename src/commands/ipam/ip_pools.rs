@@ -253,7 +253,8 @@ mod tests {
                 format!("{path}.allocations.1.id: missing"),
             ),
         ] {
-            assert!(message.starts_with(&expected), "{message:?} against {expected:?}");
+            let begin = message.get(..expected.len());
+            assert_eq!(begin, Some(expected.as_str()), "{message:?}");
         }
     }
 }

@@ -74,7 +74,7 @@ fn first_and_last_addresses_are_those_of_the_original() {
 }
 
 #[test]
-fn exclusions_are_subnets_with_or_without_host_bits_and_addresses() {
+fn exclusions_are_subnets_with_any_host_bits_and_addresses() {
     let excluding =
         |range: &str, list: &str| spans(&format!(r#""range":"{range}","exclude":[{list}]"#));
     let of_readme = excluding("192.168.2.225/28", r#""192.168.2.229/30","192.168.2.236/32""#);

@@ -87,8 +87,13 @@ fn free_in(world: &World, pool: &Pool, is_for_any: bool) -> usize {
         let named = |(block, key): (&Block, &Versioned<_>)| is_sticky(key) && block.contains(*ip);
         is_for_any && world.store.blocks.iter().any(named)
     };
-    let free = all.filter(|ip| pool.allocates(*ip) && !world.held.contains_key(ip));
+    let free = all.filter(|ip| pool.allocates(*ip) && !is_leased(world, *ip));
     free.filter(|ip| !is_named(ip)).count()
+}
+
+/// Whether any attachment has the address. After a restore two may have, of which one was detached.
+fn is_leased(world: &World, ip: IpAddr) -> bool {
+    world.nodes.iter().flat_map(|node| &node.nets).any(|net| net.leases.contains(&ip))
 }
 
 fn is_sticky(key: &Versioned<super::super::engine::Claimed>) -> bool {
@@ -104,7 +109,7 @@ fn require_names_again(world: &mut World, node: usize, net: usize) -> Result<(),
         .store
         .blocks
         .iter()
-        .filter(|(block, _)| !world.held.contains_key(&block.first()))
+        .filter(|(block, _)| !is_leased(world, block.first()))
         .filter_map(|(block, key)| {
             Some((*block, key.value.sticky.as_ref()?.strip_prefix(&prefix)?.to_owned()))
         })
