@@ -52,8 +52,10 @@ impl Machine {
     /// Gives back one block, or a part of one, for each node that wants some.
     fn serve_wants(&mut self, realm: &Name, turn: &mut Turn<'_>) {
         let wants = self.realms.get(realm).map(|realm| realm.wants.clone()).unwrap_or_default();
-        for (want, _) in wants.values() {
-            self.give_names(realm, &want.names, turn);
+        for (node, (want, _)) in &wants {
+            if *node != self.setup.node {
+                self.give_names(realm, &want.names, turn); // its own is of names that it had not
+            }
             let networks = self.networks.iter().filter(|(_, network)| network.realm == *realm);
             let found = networks
                 .filter_map(|(name, network)| Some((name.clone(), network.to_give(&want.spans)?)));

@@ -30,8 +30,12 @@ fn ready() -> Lab {
 
 /// Another node wants this name.
 fn wanted(lab: &mut Lab, sticky: &str) {
+    wanted_by(lab, "n2", sticky);
+}
+
+fn wanted_by(lab: &mut Lab, node: &str, sticky: &str) {
     let want = Want { count: 1, spans: vec![], names: vec![sticky.to_owned()] };
-    let change = Change::Wanted(name("n2"), Some(want));
+    let change = Change::Wanted(name(node), Some(want));
     lab.give(Event::Changed { realm: name("default"), change });
     lab.pass(Duration::from_secs(1));
 }
@@ -69,6 +73,14 @@ fn an_unused_name_is_given_to_the_node_that_wants_it() {
     assert!(lab.states().is_empty());
     lab.request(Some("web"));
     assert_eq!(keys(&lab), [("net/web".to_owned(), false, 1)], "it may take it again");
+}
+
+/// A want that is still in the store after it was served.
+#[test]
+fn the_node_s_own_want_takes_no_name_from_it() {
+    let mut lab = with_web();
+    wanted_by(&mut lab, "n1", "net/web");
+    assert_eq!(lab.states(), [State::Active]);
 }
 
 #[test]
