@@ -48,15 +48,16 @@ impl Daemon {
     fn need(&mut self, id: u64, needed: &Needed) -> Result<()> {
         let found = self.files.network(needed.network.as_str())?;
         let (network, blocks) = found.ok_or_else(|| unknown(needed))?;
-        let until = since_boot() + Duration::from_secs(needed.patience);
+        let patience = Duration::from_secs(needed.patience);
         let request = Request {
             id: RequestId(id),
             network: network.clone(),
             pool: needed.set,
             address: needed.address,
             name: needed.name.clone(),
-            until,
+            until: since_boot() + patience,
         };
+        self.hub.connections.tell(id, &DAEMON.patience_line(patience));
         self.waiting.insert(id, needed.name.clone());
         self.take(Event::Configured { network: network.clone(), blocks });
         self.look_at(&network);
