@@ -28,6 +28,12 @@ const SETTLE: u64 = 30;
 /// The longest times, in seconds: a year.
 const LONGEST: u64 = 366 * 86_400;
 
+/// The keys of the file.
+const KEYS: [&str; 4] = ["cluster", "node", "etcd", "settle"];
+/// The keys of `etcd`.
+const ETCD_KEYS: [&str; 7] =
+    ["endpoints", "ca", "cert", "key", "user", "passwordFile", "acceptControlPlane"];
+
 /// The settings of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -80,6 +86,16 @@ struct Etcd {
     accept_control_plane: bool,
 }
 
+/// Fails for a key that would be without effect.
+fn require_known(parent: &str, value: &Value, known: &[&str]) -> Result<()> {
+    let Value::Object(members) = value else { return Ok(()) };
+    let unknown = members.iter().find(|(key, _)| !known.contains(&key.as_str()));
+    unknown.map_or(Ok(()), |(key, _)| {
+        Err(Error::config(format_args!("{parent}{key}"), "unknown key".to_owned())
+            .expecting(known.join(", ").as_str()))
+    })
+}
+
 impl Settings {
     /// Reads and checks the file at a path.
     pub fn load(path: &Path) -> Result<Settings> {
@@ -99,7 +115,10 @@ impl Settings {
 
     /// Reads and checks a text.
     pub fn parse(text: &[u8]) -> Result<Settings> {
-        let written: Written = decode::from_value(&Value::parse(text)?)?;
+        let value = Value::parse(text)?;
+        require_known("", &value, &KEYS)?;
+        require_known("etcd.", value.get("etcd").unwrap_or(&Value::Null), &ETCD_KEYS)?;
+        let written: Written = decode::from_value(&value)?;
         let etcd = &written.etcd;
         let settings = Settings {
             cluster: name("cluster", &written.cluster)?,
@@ -249,6 +268,14 @@ mod tests {
     fn each_mistake_has_its_place_value_and_expectation() {
         let cases = [
             (r#"{}"#, "cluster: missing, expected a name of letters, digits, '.', '_' and '-'"),
+            (
+                r#"{"cluster": "c", "reclaimAfter": 60}"#,
+                "reclaimAfter: unknown key, expected cluster, node, etcd, settle",
+            ),
+            (
+                r#"{"cluster": "c", "etcd": {"endpoint": "http://a"}}"#,
+                "etcd.endpoint: unknown key, expected endpoints, ca, cert, key, user, passwordFile, acceptControlPlane",
+            ),
             (r#"{"cluster": 7}"#, "cluster: expected a string, found integer 7"),
             (
                 r#"{"cluster": "a/b"}"#,
