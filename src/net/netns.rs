@@ -237,8 +237,8 @@ pub struct LinkPlace<'a> {
 }
 
 /// Runs `work` with the link's name in the namespace of each place; None where the path has none or
-/// one of `except`, and where it fails. One thread enters one after the other and then exits: a second one would wait for the
-/// kernel's lock of all links.
+/// one of `except`, and where it fails. One thread enters one after the other and then exits: a
+/// second one would wait for the kernel's lock of all links.
 pub fn read_in_each<T: Send>(
     places: &[LinkPlace<'_>],
     except: &[FileId],

@@ -98,3 +98,38 @@ fn one_of_two_nodes_gets_a_name_at_one_time() {
     let other = outcomes.iter().find(|outcome| outcome.status != 0).unwrap();
     refused(other, 11, "of \"web/eth0\" is held by node n");
 }
+
+/// The names of a machine that had no cluster are the cluster's names afterwards.
+#[test]
+fn a_machine_joins_with_its_names() {
+    let Some(etcd) = etcd() else { return };
+    let mut three = Node::alone(&etcd, 3);
+    let address = add(&three, WIDE, "a", "web");
+    three.del(WIDE, "a");
+    three.configure(&serde_json::json!({"node": "n3"}));
+    let joined = three.ipam("join");
+    assert_eq!(joined.status, 0, "{joined:?}");
+    three.start();
+    assert_eq!(add(&three, WIDE, "a", "web"), address);
+    let two = Node::join(&etcd, 2);
+    refused(&two.try_add_named(WIDE, "b", "web"), 11, "is held by node n3");
+    three.del(WIDE, "a");
+    assert_eq!(add(&two, WIDE, "b", "web"), address, "the name moves with its address");
+}
+
+#[test]
+fn a_reclaim_frees_names_and_finds_no_key_unreadable() {
+    let Some(etcd) = etcd() else { return };
+    let mut one = Node::join(&etcd, 1);
+    let two = Node::join(&etcd, 2);
+    add(&one, WIDE, "a", "web");
+    one.kill();
+    etcd.members[0].ctl("del /cni-multi/v1/test/n/n1/alive");
+    let reclaimed = two.ipam("reclaim n1");
+    assert!(reclaimed.status == 0 && reclaimed.stdout.contains("pods/web"), "{reclaimed:?}");
+    assert!(!reclaimed.stdout.contains("cannot be read"), "{reclaimed:?}");
+    assert_eq!(two.ipam("conflicts -o json").ok(), serde_json::json!([]));
+    let names = etcd.members[0].ctl("get --prefix --keys-only /cni-multi/v1/test/r/default/s/");
+    assert_eq!(names.trim(), "");
+    add(&two, WIDE, "b", "web");
+}

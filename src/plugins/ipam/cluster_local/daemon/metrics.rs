@@ -234,7 +234,11 @@ fn answer_of(reply: &Reply) -> usize {
     match reply {
         Reply::LookAgain => 0,
         Reply::Full => 1,
-        _ => 2,
+        Reply::Elsewhere(_)
+        | Reply::Settling
+        | Reply::Away(_)
+        | Reply::Fenced
+        | Reply::NameTaken => 2,
     }
 }
 

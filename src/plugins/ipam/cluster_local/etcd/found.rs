@@ -59,6 +59,7 @@ pub fn add_to_cluster(state: &mut ClusterState, keys: &Keys, kv: &KeyValue) {
             state.nodes.entry(node).or_default().alive = Some(boot);
             true
         }
+        Some(Of::Sticky) => value::<Block>(kv).is_ok(),
         Some(Of::Realm(realm)) => {
             let of_realm = state.realms.entry(realm.clone()).or_default();
             add_to_realm(of_realm, keys, &realm, kv)

@@ -34,6 +34,8 @@ pub enum Of {
     Alive(Name),
     /// The epoch.
     Epoch,
+    /// The address of a name in a realm. The block's own key has the name as well.
+    Sticky,
     /// A realm.
     Realm(Name),
 }
@@ -157,6 +159,7 @@ impl Keys {
             ["meta", "epoch"] => Some(Of::Epoch),
             ["n", node] => node.parse().ok().map(Of::Node),
             ["n", node, "alive"] => node.parse().ok().map(Of::Alive),
+            ["r", _, "s", _, _, ..] => Some(Of::Sticky),
             ["r", realm, _, _] => realm.parse().ok().map(Of::Realm),
             _ => None,
         }
@@ -235,6 +238,8 @@ mod tests {
         assert_eq!(of("n/n1/alive"), Some(Of::Alive(node)));
         assert_eq!(of("meta/epoch"), Some(Of::Epoch));
         assert_eq!(of("r/default/b/4-0a580100-26"), Some(Of::Realm(realm)));
+        assert_eq!(of("r/default/s/net/shop/till/eth0"), Some(Of::Sticky));
+        assert_eq!(of("r/default/s/net/web"), Some(Of::Sticky));
         for other in ["", "n", "n/", "n/-", "n/n1/x", "meta", "r/default", "r/a b/b/x", "r/a/b/c/d"]
         {
             assert_eq!(of(other), None, "{other}");

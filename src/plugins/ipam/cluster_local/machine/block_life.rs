@@ -99,7 +99,7 @@ impl Machine {
     /// The value of the key of a network's block.
     pub(super) fn claimed(&self, network: &Name, held: &Held) -> Claimed {
         let owner = self.identity_of(held.incarnation);
-        let sticky = held.sticky.as_ref().map(|name| full_name(network, name));
+        let sticky = held.sticky.as_ref().map(|name| full_name(network.as_str(), name));
         Claimed { owner, token: held.token, sticky, vacant: false }
     }
 

@@ -32,7 +32,7 @@ const VICTIMS: usize = 8;
 const SOON: Duration = Duration::from_millis(20);
 
 /// A name as the store has it: networks do not share their names.
-pub(super) fn full_name(network: &Name, name: &str) -> String {
+pub fn full_name(network: &str, name: &str) -> String {
     format!("{network}/{name}")
 }
 
@@ -83,7 +83,7 @@ impl Machine {
             return Some(Choice::List);
         }
         let is_fresh = realm.listed > waiting.since;
-        if let Some(seen) = realm.named(&full_name(&waiting.request.network, name)) {
+        if let Some(seen) = realm.named(&full_name(waiting.request.network.as_str(), name)) {
             return Some(match is_fresh {
                 _ if seen.claimed.vacant => Choice::Take(seen.block),
                 true => Choice::Elsewhere(seen.clone()),
@@ -242,7 +242,7 @@ impl Machine {
             let free = network.blocks.values().filter(|tracked| network.is_free(tracked));
             for Tracked { held, .. } in free {
                 let Some(sticky) = &held.sticky else { continue };
-                let is_wanted = wanted.contains(&full_name(name, sticky));
+                let is_wanted = wanted.contains(&full_name(name.as_str(), sticky));
                 if is_wanted && !network.waits_for(sticky) {
                     given.push(At { network: name.clone(), block: held.block });
                 }
@@ -264,7 +264,7 @@ impl Machine {
         let Some(name) = claimed.sticky.as_ref().filter(|_| claimed.vacant) else { return false };
         let mut networks = self.networks.iter().filter(|(_, network)| network.realm == *realm);
         networks.any(|(network, known)| {
-            !known.names.is_empty() && name.starts_with(&full_name(network, ""))
+            !known.names.is_empty() && name.starts_with(&full_name(network.as_str(), ""))
         })
     }
 

@@ -18,6 +18,7 @@ use super::super::engine::{
 };
 use super::super::held::{Blocks, Held, State};
 use super::super::machine::NodeFile;
+use super::super::machine::names::full_name;
 use super::super::node::{CONFIGURATION, is_of_cluster};
 use super::super::wire::DAEMON;
 use super::arguments::{config, data_dir, flag, is_json, output, value};
@@ -200,13 +201,16 @@ impl Join {
     fn claim(&mut self, of: (&Local, &Piece), ground: Ground) -> Result<Seen> {
         let (local, piece) = of;
         let realm = local.blocks.realm.clone();
-        let claimed = self.claimed(piece);
+        let claimed = self.claimed(local, piece);
         if let Some(revision) = key(&self.state, (&realm, piece), &claimed) {
             return Ok(Seen { block: piece.block, claimed, revision });
         }
-        let operation =
-            Operation::Claim { realm: realm.clone(), block: piece.block, claimed, ground };
-        let claimed = self.claimed(piece);
+        let operation = Operation::Claim {
+            realm: realm.clone(),
+            block: piece.block,
+            claimed: claimed.clone(),
+            ground,
+        };
         match self.session.write(operation)? {
             Write::Done(revision) => Ok(Seen { block: piece.block, claimed, revision }),
             Write::Lost(rival) => Err(lost(piece, &rival)),
@@ -219,13 +223,15 @@ impl Join {
         }
     }
 
-    fn claimed(&self, piece: &Piece) -> Claimed {
+    /// The value of a block's key, as the daemon has it.
+    fn claimed(&self, local: &Local, piece: &Piece) -> Claimed {
         let owner = Identity {
             node: self.session.settings.node.clone(),
             uid: self.own.uid,
             incarnation: self.own.file.incarnation,
         };
-        Claimed { owner, token: piece.token, sticky: piece.sticky.clone(), vacant: false }
+        let sticky = piece.sticky.as_ref().map(|name| full_name(local.name.as_str(), name));
+        Claimed { owner, token: piece.token, sticky, vacant: false }
     }
 
     /// Deletes the keys that an interrupted command claimed for leases that are gone.
@@ -234,8 +240,10 @@ impl Join {
         let mut stale = vec![];
         for (realm, state) in &self.state.realms {
             let planned = locals.iter().zip(plan).filter(|(local, _)| local.blocks.realm == *realm);
-            let planned: Vec<Claimed> =
-                planned.flat_map(|(_, pieces)| pieces).map(|piece| self.claimed(piece)).collect();
+            let claims_of = |(local, pieces): (&Local, &Vec<Piece>)| {
+                pieces.iter().map(|piece| self.claimed(local, piece)).collect::<Vec<_>>()
+            };
+            let planned: Vec<Claimed> = planned.flat_map(claims_of).collect();
             for found in &state.blocks {
                 let own = found.claimed.as_ref().filter(|is| is.owner.uid == self.own.uid);
                 let Some(claimed) = own.filter(|own| !planned.contains(own)) else { continue };

@@ -9,8 +9,10 @@ use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::terminal::manual::Terms;
 
+/// For the manual.
 pub const EXAMPLES: Terms = &[("cni-multi ipam metrics", "Print the daemon's metrics.")];
 
+/// The command line.
 pub fn command(command: Command) -> Command {
     command.about("Print the metrics of the daemon, for Prometheus").arg(path(
         "socket",
