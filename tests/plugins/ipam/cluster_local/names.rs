@@ -123,6 +123,7 @@ fn a_reclaim_frees_names_and_finds_no_key_unreadable() {
     let mut one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     add(&one, WIDE, "a", "web");
+    add(&two, WIDE, "x", "db");
     one.kill();
     etcd.members[0].ctl("del /cni-multi/v1/test/n/n1/alive");
     let reclaimed = two.ipam("reclaim n1");
@@ -130,6 +131,6 @@ fn a_reclaim_frees_names_and_finds_no_key_unreadable() {
     assert!(!reclaimed.stdout.contains("cannot be read"), "{reclaimed:?}");
     assert_eq!(two.ipam("conflicts -o json").ok(), serde_json::json!([]));
     let names = etcd.members[0].ctl("get --prefix --keys-only /cni-multi/v1/test/r/default/s/");
-    assert_eq!(names.trim(), "");
+    assert_eq!(names.trim(), "/cni-multi/v1/test/r/default/s/pods/db/eth0");
     add(&two, WIDE, "b", "web");
 }
