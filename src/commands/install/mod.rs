@@ -376,7 +376,7 @@ impl Work<'_> {
 
     fn return_to_previous(&mut self) -> Result<()> {
         let names = list_names(PREVIOUS, PREVIOUS)?;
-        let names = self.without_others(names);
+        let names: Vec<String> = names.into_iter().filter(|name| !self.is_another(name)).collect();
         refuse_directories(&names)?;
         // Mark it first: a run interrupted after the rename must count as a rollback.
         self.act(Step::MarkRollback)?;
@@ -396,18 +396,22 @@ impl Work<'_> {
         self.finish(ROLLBACK_REPORT, &names)
     }
 
-    /// The names without those of aliases that another program has.
-    fn without_others(&mut self, mut names: Vec<String>) -> Vec<String> {
-        for alias in self.aliases.clone() {
-            if exists(alias) && !is_our_link(alias, &self.dir) {
-                names.retain(|name| name != alias);
-                self.say(&format!(
-                    "{}/{alias} is another program and stays; without it, the next installation links {alias}",
-                    self.dir
-                ));
-            }
+    /// The names without those of aliases that another program has, each of which is reported.
+    fn without_others(&mut self, names: Vec<String>) -> Vec<String> {
+        let (others, names): (Vec<String>, Vec<String>) =
+            names.into_iter().partition(|name| self.is_another(name));
+        for alias in others {
+            self.say(&format!(
+                "{}/{alias} is another program and stays; without it, the next installation links {alias}",
+                self.dir
+            ));
         }
         names
+    }
+
+    /// Whether another program has the name of an alias.
+    fn is_another(&self, name: &str) -> bool {
+        self.aliases.contains(&name) && exists(name) && !is_our_link(name, &self.dir)
     }
 
     /// Uninstalls. Restores the replaced files before it removes the binary, so that a name common
