@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::support::attachment::ips;
 use super::support::call::{Call, Outcome, Peer};
 use super::support::etcd::Etcd;
-use super::support::node::Node;
+use super::support::node::{LISTENING, Node};
 use super::support::scratch::Scratch;
 
 /// How large the cases are.
@@ -44,9 +44,7 @@ struct Cluster {
 
 impl Cluster {
     fn of(nodes: u8) -> Cluster {
-        let urls = ["--listen-client-urls", "http://0.0.0.0:2379"];
-        let advertised = ["--advertise-client-urls", "http://127.0.0.1:2379"];
-        let etcd = Etcd::one_with(&[urls, advertised].concat()).expect("root, and etcd");
+        let etcd = Etcd::one_with(&LISTENING).expect("root, and etcd");
         let nodes = (1..=nodes).map(|number| Node::join(&etcd, number)).collect();
         Cluster { nodes, _etcd: etcd }
     }

@@ -204,7 +204,8 @@ impl Etcd {
         self.scratch.join(&format!("{name}.log"))
     }
 
-    fn wait_until_ready(&self, name: &str) {
+    /// Until a member that was started serves its clients.
+    pub fn wait_until_ready(&self, name: &str) {
         let until = Instant::now() + patience(10);
         let log = || std::fs::read_to_string(self.log_path(name)).unwrap_or_default();
         while !log().contains("serving client traffic") {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
 use serde_json::{Value, json};
 
 use super::attachment::{Attachment, ips, with};
@@ -50,7 +49,7 @@ impl Drop for Node {
 impl Node {
     /// The machine with this number, whose daemon runs. etcd listens at 10.78.0.254.
     pub fn join(etcd: &Etcd, number: u8) -> Node {
-        let mut node = Node::named(etcd, number, &format!("n{number}"));
+        let node = Node::named(etcd, number, &format!("n{number}"));
         node.start();
         node
     }
@@ -65,7 +64,7 @@ impl Node {
     pub fn join_three(etcd: &Etcd, number: u8) -> Node {
         let mut urls = THREE;
         urls.rotate_left(usize::from(number) % THREE.len());
-        let mut node = Node::configured(etcd, number, &json!({"etcd": {"endpoints": urls}}));
+        let node = Node::configured(etcd, number, &json!({"etcd": {"endpoints": urls}}));
         node.start();
         node
     }
@@ -110,12 +109,7 @@ impl Node {
     }
 
     /// Starts the daemon.
-    pub fn start(&mut self) {
-        self.start_daemon();
-    }
-
-    /// Starts the daemon while others use the machine.
-    pub fn start_daemon(&self) {
+    pub fn start(&self) {
         self.start_by(&[]);
     }
 
@@ -156,12 +150,7 @@ impl Node {
     }
 
     /// Kills the daemon with SIGKILL, if it runs.
-    pub fn kill(&mut self) {
-        self.kill_daemon();
-    }
-
-    /// The same while others use the machine.
-    pub fn kill_daemon(&self) {
+    pub fn kill(&self) {
         if let Some(mut daemon) = self.daemon.lock().unwrap().take() {
             let _ = daemon.kill(); // it may have ended by itself
             let _ = daemon.wait();

@@ -10,7 +10,7 @@ use crate::support::node::Node;
 #[test]
 fn a_block_of_two_nodes_is_listed_until_one_of_them_is_empty() {
     let Some(etcd) = etcd() else { return };
-    let mut one = Node::join(&etcd, 1);
+    let one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     let address = one.add(SMALL, "a");
     let block = format!("{}/32", address);

@@ -46,7 +46,7 @@ fn machines_share_a_subnet_to_its_last_address() {
 #[test]
 fn a_machine_that_starts_again_goes_on_with_its_blocks() {
     let Some(etcd) = etcd() else { return };
-    let mut one = Node::join(&etcd, 1);
+    let one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     let mut all = add_all(&one, WIDE, &["a", "b", "c", "d", "e"]);
     one.kill();
@@ -109,7 +109,7 @@ fn a_second_machine_under_a_live_name_is_refused() {
     let Some(etcd) = etcd() else { return };
     let one = Node::join(&etcd, 1);
     one.add(WIDE, "a");
-    let mut two = Node::named(&etcd, 2, "n1");
+    let two = Node::named(&etcd, 2, "n1");
     two.start();
     let refused = two.try_add(WIDE, "b").err();
     assert_eq!(refused.msg, "another machine has the name of this node", "{}", two.log());

@@ -13,7 +13,7 @@ use crate::support::etcd::Etcd;
 use crate::support::node::Node;
 
 /// Replaces what etcd has by what it had when the snapshot was taken.
-fn restore(etcd: &mut Etcd) {
+pub fn restore(etcd: &mut Etcd) {
     etcd.members[0].signal(Signal::SIGKILL);
     let (data, snapshot) = (etcd.scratch.join("one0"), etcd.scratch.join("snapshot"));
     etcd.lab.host.sh(&format!(
@@ -22,9 +22,10 @@ fn restore(etcd: &mut Etcd) {
         snapshot.display()
     ));
     etcd.restart(1);
+    etcd.wait_until_ready("one0");
 }
 
-fn take_snapshot(etcd: &Etcd) {
+pub fn take_snapshot(etcd: &Etcd) {
     etcd.members[0].ctl(&format!("snapshot save {}", etcd.scratch.join("snapshot").display()));
 }
 
@@ -42,8 +43,8 @@ fn claims_that_a_snapshot_lacks_are_made_again() {
     // Long enough for both daemons to notice that revisions went back.
     let settling = |number| Node::configured(&etcd, number, &json!({"settle": 5}));
     let [one, two] = [settling(1), settling(2)];
-    one.start_daemon();
-    two.start_daemon();
+    one.start();
+    two.start();
     let mut all = add_all(&one, WIDE, &["a"]);
     all.extend(add_all(&two, WIDE, &["b"]));
     take_snapshot(&etcd);
@@ -64,12 +65,12 @@ fn in_a_conflict_no_machine_allocates() {
     one.add(SMALL, "a");
     take_snapshot(&etcd);
     let lost = one.add(SMALL, "b");
-    one.kill_daemon();
+    one.kill();
     restore(&mut etcd);
     let ids: Vec<String> = (0..12).map(|number| format!("c{number}")).collect();
     let taken: BTreeSet<String> = ids.iter().map(|id| two.add(SMALL, id)).collect();
     assert!(taken.contains(&lost), "{taken:?} has no {lost}");
-    one.start_daemon();
+    one.start();
     let is_in_conflict =
         |node: &Node| node.blocks("pods").iter().any(|(_, state)| state == "conflict");
     for node in [&one, &two] {
@@ -130,7 +131,7 @@ fn the_daemon_renews_a_token_that_has_expired() {
     let login = json!({"etcd": {"user": "cni", "passwordFile": "/etc/cni-multi/password"}});
     let one = Node::configured(&etcd, 1, &login);
     one.lab.host.sh("umask 077; echo secret >/etc/cni-multi/password");
-    one.start_daemon();
+    one.start();
     one.add(WIDE, "a");
     std::thread::sleep(Duration::from_millis(3500));
     add_all(&one, WIDE, &["b", "c", "d", "e", "f", "g"]);

@@ -30,7 +30,7 @@ fn disk(node: &Node) -> String {
 #[test]
 fn a_machine_joins_with_its_addresses_and_shares_the_rest() {
     let Some(etcd) = etcd() else { return };
-    let mut three = Node::alone(&etcd, 3);
+    let three = Node::alone(&etcd, 3);
     let mut all = add_all(&three, WIDE, &["a", "b", "c", "d", "e"]);
     let kept = all.clone();
     three.del(WIDE, "c");

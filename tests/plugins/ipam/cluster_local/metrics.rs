@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use nix::sys::signal::Signal;
 
+use super::daemon::SMALL;
 use crate::metrics::openmetrics::{self, Values};
 use crate::support::etcd::Etcd;
 use crate::support::node::{LISTENING, Node};
-
-/// Fourteen addresses, of which one is the gateway's.
-const SMALL: &str = "10.1.0.0/28";
 
 /// The values, in a text that breaks no rule of the format.
 #[track_caller]
@@ -102,7 +100,7 @@ fn a_taken_name_is_a_value_and_a_missing_daemon_an_error() {
     let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
     let one = Node::join(&etcd, 1);
     one.add(SMALL, "a");
-    let mut two = Node::named(&etcd, 2, "n1");
+    let two = Node::named(&etcd, 2, "n1");
     two.start();
     two.wait_until(|node| value(node, "is_name_taken") > 0.0);
     assert_eq!(value(&two, "connected"), 0.0);

@@ -28,7 +28,7 @@ fn refused(outcome: &Outcome, code: u64, text: &str) {
 #[test]
 fn a_name_keeps_its_address_and_moves_with_its_container() {
     let Some(etcd) = etcd() else { return };
-    let mut one = Node::join(&etcd, 1);
+    let one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     let address = add(&one, WIDE, "a", "web");
     let last: u8 = address.trim_start_matches("10.1.0.").parse().unwrap();
@@ -53,7 +53,7 @@ fn a_name_keeps_its_address_and_moves_with_its_container() {
 #[test]
 fn a_name_stays_on_a_node_that_cannot_give_it_up() {
     let Some(etcd) = etcd() else { return };
-    let mut one = Node::join(&etcd, 1);
+    let one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     let address = add(&one, WIDE, "a", "web");
     one.del(WIDE, "a");
@@ -103,7 +103,7 @@ fn one_of_two_nodes_gets_a_name_at_one_time() {
 #[test]
 fn a_machine_joins_with_its_names() {
     let Some(etcd) = etcd() else { return };
-    let mut three = Node::alone(&etcd, 3);
+    let three = Node::alone(&etcd, 3);
     let address = add(&three, WIDE, "a", "web");
     three.del(WIDE, "a");
     three.configure(&serde_json::json!({"node": "n3"}));
@@ -120,7 +120,7 @@ fn a_machine_joins_with_its_names() {
 #[test]
 fn a_reclaim_frees_names_and_finds_no_key_unreadable() {
     let Some(etcd) = etcd() else { return };
-    let mut one = Node::join(&etcd, 1);
+    let one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     add(&one, WIDE, "a", "web");
     add(&two, WIDE, "x", "db");

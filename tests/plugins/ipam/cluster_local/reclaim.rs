@@ -43,7 +43,7 @@ fn reclaimed(node: &Node, name: &str) -> Value {
 #[test]
 fn the_addresses_of_a_node_that_is_gone_are_free_again() {
     let Some(etcd) = etcd() else { return };
-    let mut one = Node::join(&etcd, 1);
+    let one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     add_all(&one, SMALL, &["a", "b", "c"]);
     add_all(&two, SMALL, &["d"]);
@@ -73,7 +73,7 @@ fn the_addresses_of_a_node_that_is_gone_are_free_again() {
 #[test]
 fn the_page_of_operations_reclaims_a_lost_node() {
     let Some(etcd) = etcd() else { return };
-    let mut one = Node::join(&etcd, 1);
+    let one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     one.add(WIDE, "a");
     wait_for_life(&etcd, &one, "n1");
@@ -93,7 +93,7 @@ fn the_page_of_operations_reclaims_a_lost_node() {
 #[test]
 fn a_reclaimed_node_that_returns_is_fenced_until_it_is_empty() {
     let Some(etcd) = etcd() else { return };
-    let mut one = Node::join(&etcd, 1);
+    let one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     let old = one.add(WIDE, "a");
     assert_eq!(one.check(WIDE, "a", &old).status, 0);
@@ -122,7 +122,7 @@ fn a_reclaimed_node_that_returns_is_fenced_until_it_is_empty() {
 #[test]
 fn an_interrupted_reclaim_goes_on_although_the_name_is_in_use() {
     let Some(etcd) = etcd() else { return };
-    let mut one = Node::join(&etcd, 1);
+    let one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     add_all(&one, SMALL, &["a", "b", "c"]);
     two.add(SMALL, "d");
@@ -150,7 +150,7 @@ fn an_interrupted_reclaim_goes_on_although_the_name_is_in_use() {
             Seen { block: first.0.block, claimed: first.1.clone(), revision: first.0.revision };
         written(&driver.run(Operation::Release { realm: name("default"), seen }));
     });
-    let mut new = Node::named(&etcd, 3, "n1");
+    let new = Node::named(&etcd, 3, "n1");
     new.start();
     let own = new.add(SMALL, "e");
     wait_for_life(&etcd, &new, "n1");
@@ -203,7 +203,7 @@ fn wrong_names_and_configurations_name_the_next_step() {
 #[test]
 fn keys_that_were_edited_by_hand_are_named_and_left_alone() {
     let Some(etcd) = etcd() else { return };
-    let mut one = Node::join(&etcd, 1);
+    let one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     one.add(WIDE, "a");
     two.add(WIDE, "b");

@@ -1,10 +1,9 @@
 //! `ipam recover`, after a real etcd was restored from a snapshot.
 
-use nix::sys::signal::Signal;
-
 use super::daemon::{WIDE, add_all, etcd};
+use super::daemon_faults::{restore, take_snapshot};
 use super::reclaim::{blocks, of_page};
-use crate::support::node::{LISTENING, Node};
+use crate::support::node::Node;
 
 /// Both nodes claim after the snapshot, so that the restored store knows of one block at most.
 #[test]
@@ -13,20 +12,11 @@ fn after_a_restore_nothing_is_given_twice() {
     let one = Node::join(&etcd, 1);
     let two = Node::join(&etcd, 2);
     let mut all = add_all(&one, WIDE, &["a", "b"]);
-    let snapshot = etcd.scratch.join("snapshot");
-    etcd.members[0].ctl(&format!("snapshot save {}", snapshot.display()));
+    take_snapshot(&etcd);
     all.extend(add_all(&one, WIDE, &["c", "d", "e", "f"]));
     all.extend(add_all(&two, WIDE, &["g", "h", "i", "j", "k"]));
     let before = blocks(&etcd);
-    etcd.members[0].signal(Signal::SIGKILL);
-    etcd.lab.host.sh(&format!(
-        "ETCDCTL_API=3 etcdctl snapshot restore {} --name one1 --data-dir {} \
-         --initial-cluster one1=http://localhost:2380 2>&1",
-        snapshot.display(),
-        etcd.scratch.join("one1").display()
-    ));
-    etcd.start_one(&LISTENING);
-    etcd.members.swap(0, 1);
+    restore(&mut etcd);
     let page = include_str!("../../../../docs/cluster-operations.md");
     let test = "recover::after_a_restore_nothing_is_given_twice";
     let printed = two.run_commands(&of_page(page, test));
@@ -50,7 +40,7 @@ fn after_a_restore_nothing_is_given_twice() {
 #[test]
 fn the_epoch_is_raised_beyond_what_this_node_has_seen() {
     let Some(etcd) = etcd() else { return };
-    let mut one = Node::join(&etcd, 1);
+    let one = Node::join(&etcd, 1);
     one.add(WIDE, "a");
     for (from, to) in [(0, 1), (1, 2)] {
         let said = one.ipam("recover").stdout;

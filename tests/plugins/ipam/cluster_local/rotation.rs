@@ -4,12 +4,11 @@ use std::cell::Cell;
 
 use serde_json::{Value, json};
 
+use super::daemon::WIDE;
 use super::etcd_access::{Certificates, enable_users, start_secure};
 use crate::support::etcd::Etcd;
 use crate::support::node::{LISTENING, Node};
 
-/// 253 addresses in blocks of four: each fifth ADD needs a claim.
-const WIDE: &str = "10.1.0.0/24";
 /// The daemon's word for files that it has read again.
 const AGAIN: &str = "certificates and password were read again";
 
@@ -36,7 +35,7 @@ fn put_client(etcd: &Etcd, node: &Node, client: &str) {
 
 /// A node with a certificate, beside etcd with mutual TLS.
 pub(super) fn node(etcd: &Etcd, client: &str) -> Node {
-    let mut node = Node::configured(etcd, 1, &json!({"etcd": secure()}));
+    let node = Node::configured(etcd, 1, &json!({"etcd": secure()}));
     put(etcd, &node, "ca.crt", "ca.crt");
     put_client(etcd, &node, client);
     node.start();
@@ -49,7 +48,7 @@ fn restart(etcd: &mut Etcd, server: &str) {
     start_secure(etcd, server);
 }
 
-/// Adds containers until a claim was needed, each with an address of its own.
+/// Adds containers until a claim was needed, by each fifth, each with an address of its own.
 #[track_caller]
 fn claim_more(node: &Node, prefix: &str) {
     for number in 0..6 {
@@ -139,7 +138,7 @@ fn a_changed_password_is_read_again() {
     enable_users(&etcd, "--endpoints 127.0.0.1:2379");
     let store = json!({"endpoints": ["http://10.78.0.254:2379"], "user": "cni",
         "passwordFile": "/etc/cni-multi/password"});
-    let mut node = Node::configured(&etcd, 1, &json!({"etcd": store}));
+    let node = Node::configured(&etcd, 1, &json!({"etcd": store}));
     let set = |node: &Node, password: &str| {
         node.lab.host.sh(&format!(
             "umask 077; echo {password} >/etc/cni-multi/.new && mv /etc/cni-multi/.new /etc/cni-multi/password"

@@ -51,7 +51,7 @@ fn simulate(kind: Kind) {
         served += done.served;
     }
     assert!(
-        served >= count / 2,
+        served >= count,
         "schedules that attach nothing prove nothing: {served} ADDs in {count}"
     );
     let seconds = began.elapsed().as_secs_f64();

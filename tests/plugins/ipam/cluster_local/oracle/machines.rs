@@ -30,9 +30,9 @@ pub fn go_wrong(world: &World) {
 }
 
 fn kill_daemon(world: &World, machine: &Machine, lasts: Duration) -> &'static str {
-    machine.node.kill_daemon();
+    machine.node.kill();
     world.sleep(lasts);
-    machine.node.start_daemon();
+    machine.node.start();
     "daemon killed"
 }
 
@@ -53,12 +53,12 @@ fn cut_off(world: &World, machine: &Machine, lasts: Duration) -> &'static str {
 /// The machine is off, with all its containers, and boots after a while.
 fn start_anew(world: &World, machine: &Machine, meanwhile: impl FnOnce()) -> &'static str {
     let mut power = machine.power.write().unwrap();
-    machine.node.kill_daemon();
+    machine.node.kill();
     world.history.end_all(machine.node.number);
     meanwhile();
     *power = Boot(power.0 + 1);
     machine.node.set_boot(power.0);
-    machine.node.start_daemon();
+    machine.node.start();
     "machine rebooted"
 }
 
