@@ -39,6 +39,8 @@ mod rotation;
 mod starving;
 mod sticky;
 #[cfg(feature = "cluster")]
+mod told;
+#[cfg(feature = "cluster")]
 mod two_hosts;
 #[cfg(feature = "cluster")]
 mod unit;

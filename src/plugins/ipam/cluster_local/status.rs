@@ -42,7 +42,7 @@ pub fn of(place: &Place, conf: &Conf, scope: &Scope<'_>) -> Result<()> {
 }
 
 fn ask_daemon(deadline: Deadline) -> Result<()> {
-    client::status(deadline).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
+    client::require_connected(deadline).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
 }
 
 /// The numbers of the sets of which the network's own blocks have no free address. Takes no lock.
