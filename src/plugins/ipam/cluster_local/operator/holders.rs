@@ -29,7 +29,8 @@ impl Holders {
         let dir = wish.place.dir();
         let own = Blocks::read(dir)?.map(|own| own.blocks).unwrap_or_default();
         let realm = wish.conf.terms.realm.clone();
-        let realm = realm.ok_or_else(|| Error::new(Code::BUG, "a configuration without a realm"))?;
+        let realm =
+            realm.ok_or_else(|| Error::new(Code::BUG, "a configuration without a realm"))?;
         let mut found = session.survey()?.realms.remove(&realm).unwrap_or_default().blocks;
         found.retain(|found| !own.iter().any(|held| held.block == found.block));
         let node = session.settings.node.clone();

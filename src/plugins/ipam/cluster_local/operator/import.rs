@@ -19,7 +19,7 @@ use super::super::held::{Blocks, State};
 use super::super::need::{Lack, Wish};
 use super::super::node::CONFIGURATION;
 use super::super::room::unclaimed_around;
-use super::holders::Holders;
+use super::holders::{Holders, lease_words};
 use super::session::Session;
 use crate::cni::attachment::NetworkName;
 use crate::deadline::Deadline;
@@ -57,7 +57,8 @@ pub fn preview(cx: &Context<'_>, conf: &Conf, leases: &[Holding]) -> Result<Vec<
     let owner = Owner::new("", "");
     let wish = Wish { place: &place, conf, owner: &owner, names: vec![] };
     let own = Blocks::read(place.dir())?;
-    let lacking = lacking(&wish, (own.as_ref(), &place.taken()?), leases)?;
+    let taken = place.list()?.into_iter().map(|listed| listed.ip).collect();
+    let lacking = lacking(&wish, (own.as_ref(), &taken), leases)?;
     if lacking.is_empty() {
         return Ok(vec![]);
     }
@@ -173,13 +174,12 @@ impl Import<'_> {
             let msg = format!("the block of {} is not used yet", lease.address);
             Error::new(Code::TRY_AGAIN, msg).with_details("run the command again")
         };
-        let error = error.unwrap_or_else(unusable);
-        let held = Holders::of(&mut self.session, self.wish).ok();
-        let held = held.filter(|_| error.code == Code::ADDRESS_UNAVAILABLE);
-        match held.and_then(|holders| holders.refusal(lease)) {
-            Some(refusal) => refusal,
-            None => error.context(super::holders::lease_words(lease)),
+        let error = error.unwrap_or_else(unusable).context(lease_words(lease));
+        if error.code != Code::ADDRESS_UNAVAILABLE {
+            return error;
         }
+        let holders = Holders::of(&mut self.session, self.wish).ok();
+        holders.and_then(|holders| holders.refusal(lease)).unwrap_or(error)
     }
 }
 
