@@ -162,8 +162,7 @@ impl Turn<'_> {
     }
 }
 
-/// An address that this network cannot have.
-pub fn not_to_be_had(ip: IpAddr) -> Error {
+fn not_to_be_had(ip: IpAddr) -> Error {
     let msg = format!("{ip} is excluded, or held by another network of the realm");
     Error::new(Code::CONFLICT, msg)
         .with_details("`cni-multi ipam ls` lists the holders of addresses")

@@ -323,10 +323,20 @@ fn addresses_that_the_network_cannot_have_are_refused_with_the_reason() {
     let begun = Instant::now();
     for line in [DRY, LINE] {
         let said =
-            format!("{kept} of container \"b\": node \"n2\", for the name \"pods web/eth0\", has");
+            format!("{kept} of container \"b\": node \"n2\", for the name \"pods/web/eth0\", has");
         failed(&one.ipam(line), &[&said, "only an attachment of that name gets the address"]);
     }
     assert!(begun.elapsed() < crate::support::patience(3), "nobody is asked");
+    let excluding = crate::support::attachment::with(
+        &ipam("10.2.0.0/24"),
+        json!({"ranges": [[{"subnet": "10.2.0.0/24", "exclude": ["10.2.0.9"]}]]}),
+    );
+    configure(&one, "less", &excluding);
+    write(&one, &[section("less", &[("10.2.0.9", "b")])]);
+    failed(
+        &one.ipam(LINE),
+        &["10.2.0.9 of container \"b\": the network's configuration excludes it"],
+    );
     // Without another node's claim such an address is imported as any, by itself.
     write(&one, &[section("names", &[("10.2.0.253", "b"), ("10.2.0.3", "c")])]);
     assert_eq!(done(&one.ipam(LINE)), "names: imported 2, already there 0\n");

@@ -138,7 +138,7 @@ fn an_import_that_is_not_whole_changes_nothing() {
         let elsewhere = format!("{line} --conf-dir /run/other.d");
         lab.host.sh("mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi && echo '{}' >/etc/cni-multi/ipam.json");
         let said = fails(lab, &elsewhere);
-        assert!(said.contains("/etc/cni-multi/ipam.json: cluster: missing"), "{said}");
+        assert!(said.contains("/etc/cni-multi/ipam.json: mode 0644 of user 0"), "{said}");
         lab.host.sh("rm /etc/cni-multi/ipam.json");
         let narrow =
             json!({"type": "bridge", "ipam": {"type": "whereabouts", "range": "10.85.0.0/28"}});

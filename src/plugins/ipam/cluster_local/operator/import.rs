@@ -11,7 +11,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::add::announced;
-use super::super::alone::not_to_be_had;
 use super::super::block::Block;
 use super::super::client;
 use super::super::conf::{self, Conf};
@@ -83,9 +82,15 @@ fn lacking<'l>(
     let is_lacking = |lease: &&Holding| !taken.contains(&lease.address) && !is_usable(own, lease);
     let lacking: Vec<&Holding> = leases.iter().filter(is_lacking).collect();
     match lacking.iter().find(|lease| wish.pool_of(lease.address).is_none()) {
-        Some(excluded) => Err(not_to_be_had(excluded.address)),
+        Some(excluded) => Err(is_excluded(excluded)),
         None => Ok(lacking),
     }
+}
+
+fn is_excluded(lease: &Holding) -> Error {
+    let msg = format!("{}: the network's configuration excludes it", lease_words(lease));
+    Error::new(Code::CONFLICT, msg)
+        .with_details("no lease was written: change `exclude`, or leave the lease out")
 }
 
 /// Whether the network allocates from a block with the address of the lease.
@@ -164,7 +169,7 @@ impl Import<'_> {
     fn ask(&self, lease: &Holding, deadline: Deadline) -> Result<()> {
         let mut sets = self.wish.sets();
         let set = sets.find(|(_, set)| set.contains(lease.address));
-        let number = set.map(|(number, _)| number).ok_or_else(|| not_to_be_had(lease.address))?;
+        let number = set.map(|(number, _)| number).ok_or_else(|| is_excluded(lease))?;
         client::ask_for(self.network, number, &Lack::Address(lease.address), deadline)
     }
 
