@@ -119,7 +119,7 @@ fn an_import_of_many_blocks_takes_seconds() {
 }
 
 #[test]
-fn an_address_in_use_on_another_node_is_named_and_nothing_is_written() {
+fn an_address_in_use_on_another_node_is_named() {
     let Some(etcd) = etcd() else { return };
     let [one, two] = [1, 2].map(|number| Node::join(&etcd, number));
     let theirs = two.add(WIDE, "there");
@@ -305,7 +305,7 @@ fn an_add_beside_an_import_shares_no_address_with_it() {
 
 /// An address of another network, an excluded one, and one that is kept for a name.
 #[test]
-fn addresses_that_the_network_cannot_have_are_refused_with_the_reason() {
+fn an_address_that_cannot_be_had_is_refused_with_the_reason() {
     let Some(etcd) = etcd() else { return };
     let [one, two] = [1, 2].map(|number| Node::join(&etcd, number));
     let here = one.add(WIDE, "here");
