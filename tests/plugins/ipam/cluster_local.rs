@@ -18,6 +18,8 @@ mod etcd_fake;
 #[cfg(feature = "cluster")]
 mod figures;
 #[cfg(feature = "cluster")]
+mod import;
+#[cfg(feature = "cluster")]
 mod join;
 #[cfg(feature = "cluster")]
 mod metrics;

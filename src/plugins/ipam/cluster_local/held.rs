@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -151,6 +152,17 @@ impl Blocks {
     /// The blocks from which addresses may be allocated.
     pub fn active(&self) -> impl Iterator<Item = &Held> {
         self.blocks.iter().filter(|held| held.state == State::Active)
+    }
+
+    /// Whether the address is in a block from which addresses may be allocated.
+    pub fn has(&self, ip: IpAddr) -> bool {
+        self.active().any(|held| held.block.contains(ip))
+    }
+
+    /// Whether the blocks are still the node's in this boot, as far as the daemon has said. Without a
+    /// daemon nothing confirms them.
+    pub fn is_confirmed_in(&self, boot: &str) -> bool {
+        self.confirmed.is_empty() || self.confirmed == boot
     }
 
     /// Reads the file of a network; None if there is none. A file that cannot be understood is an

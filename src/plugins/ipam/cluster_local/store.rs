@@ -52,11 +52,9 @@ impl<'a> BlockStore<'a> {
         sets.all(|(number, _)| self.wish.lack(number, own, &nothing).is_none())
     }
 
-    /// Whether the blocks are still the node's, as far as the daemon has said. Without a daemon
-    /// nothing confirms them.
+    /// Whether the blocks are still the node's.
     pub fn is_confirmed(&self) -> bool {
-        let confirmed = self.own.as_ref().map(|own| own.confirmed.as_str()).unwrap_or_default();
-        confirmed.is_empty() || confirmed == boot_id().trim()
+        self.own.as_ref().is_none_or(|own| own.is_confirmed_in(boot_id().trim()))
     }
 
     fn terms(&self) -> &Terms {
