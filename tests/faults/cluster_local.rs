@@ -5,6 +5,8 @@
 //! of the network can be allocated, each once, and the node's own lease stays; after a loss of power
 //! it is void.
 
+mod phase;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+pub use self::phase::During;
 use crate::support::attachment::ips;
 use crate::support::call::{Call, Outcome, binary};
 use crate::support::dhcp::wait_until;
@@ -29,38 +32,6 @@ const SWEPT: usize = 0;
 const NEIGHBOUR: usize = 1;
 /// Where the swept node keeps its blocks and leases.
 pub const DATA: &str = "/var/lib/cni/cluster-local";
-
-/// The phase of the daemon in which the fault occurs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum During {
-    /// The first one of the machine.
-    FirstStart,
-    /// With a block and a lease.
-    Start,
-    /// The same after the machine has booted.
-    StartAfterBoot,
-    Claim,
-    Return,
-    Split,
-}
-
-impl During {
-    pub fn words(self) -> &'static str {
-        match self {
-            During::FirstStart => "first start",
-            During::Start => "start",
-            During::StartAfterBoot => "start after a boot",
-            During::Claim => "claim",
-            During::Return => "return",
-            During::Split => "split",
-        }
-    }
-
-    /// Whether the phase begins with the daemon.
-    fn is_start(self) -> bool {
-        matches!(self, During::FirstStart | During::Start | During::StartAfterBoot)
-    }
-}
 
 /// The outcome of a life of the daemon.
 pub struct Lived {

@@ -175,9 +175,10 @@ impl Disk {
             match &new.content {
                 content if old.is_some_and(|old| old.content == *content) => (),
                 Content::File(content) => {
-                    let create = Change::Create(name.clone(), new.mode);
-                    changes.extend(old.is_none().then_some(create));
-                    changes.push(Change::SetLen(name.clone(), 0));
+                    changes.push(match old {
+                        None => Change::Create(name.clone(), new.mode),
+                        Some(_) => Change::SetLen(name.clone(), 0),
+                    });
                     changes.push(Change::Write(name.clone(), 0, content.clone()));
                 }
                 Content::Dir(time) => {
