@@ -96,7 +96,7 @@ impl Site {
     fn add(&self, number: usize, id: &str) {
         wait_until("an address is free", 30, || {
             let power = (number == SWEPT).then(|| self.power.lock().unwrap());
-            if power.is_some_and(|power| !*power) {
+            if power.as_ref().is_some_and(|has_power| !**has_power) {
                 return true;
             }
             let outcome = self.try_add(number, id);
