@@ -1,16 +1,22 @@
-//! A daemon of cluster-local under the tracer, beside a real etcd and another node, for the kill and
-//! error sweeps.
+//! A daemon of cluster-local under the tracer, beside a real etcd and another node, for the sweeps of
+//! kills, errors and losses of power.
 //!
 //! After a fault at most one block of the node is not in use. Once a daemon runs again every address
-//! of the network can be allocated, each once, and the node's own lease stays.
+//! of the network can be allocated, each once, and the node's own lease stays; after a loss of power
+//! it is void.
+
+mod phase;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+pub use self::phase::During;
 use crate::support::attachment::ips;
 use crate::support::call::{Call, Outcome, binary};
 use crate::support::dhcp::wait_until;
@@ -21,26 +27,11 @@ use crate::support::tracer::{Stop, Then, Traced, trace};
 
 /// The addresses of the network: those of a /29 without the gateway's, in two blocks.
 const SIZE: usize = 5;
-
-/// The phase of the daemon in which the fault occurs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum During {
-    Start,
-    Claim,
-    Return,
-    Split,
-}
-
-impl During {
-    pub fn words(self) -> &'static str {
-        match self {
-            During::Start => "start",
-            During::Claim => "claim",
-            During::Return => "return",
-            During::Split => "split",
-        }
-    }
-}
+/// The swept node and its neighbour, as the operations below count them.
+const SWEPT: usize = 0;
+const NEIGHBOUR: usize = 1;
+/// Where the swept node keeps its blocks and leases.
+pub const DATA: &str = "/var/lib/cni/cluster-local";
 
 /// The outcome of a life of the daemon.
 pub struct Lived {
@@ -55,6 +46,12 @@ pub struct Site {
     swept: Node,
     neighbour: Node,
     containers: [Container; 2],
+    /// The address of each attachment, by node and id.
+    held: Mutex<BTreeMap<(usize, String), String>>,
+    /// Whether the swept node has power; an operation of its plugin holds the lock.
+    power: Mutex<bool>,
+    /// The number of its boots.
+    boots: AtomicU64,
 }
 
 fn conf() -> Value {
@@ -70,16 +67,23 @@ impl Site {
         let [swept, neighbour] =
             [1, 2].map(|number| Node::named(&etcd, number, &format!("n{number}")));
         let containers = [swept.lab.container(), neighbour.lab.container()];
-        Some(Site { etcd, swept, neighbour, containers })
+        let (held, power) = (Mutex::default(), Mutex::new(true));
+        Some(Site { etcd, swept, neighbour, containers, held, power, boots: AtomicU64::new(0) })
+    }
+
+    /// Where this process sees the directory of the swept node.
+    pub fn data(&self) -> PathBuf {
+        self.swept.lab.path(DATA)
     }
 
     /// Forgets everything, on the disks and in etcd. The neighbour's daemon runs afterwards.
     fn begin_anew(&mut self) {
         for node in [&mut self.swept, &mut self.neighbour] {
             node.kill();
-            node.lab.host.sh("mkdir -p /var/lib/cni/cluster-local; find /var/lib/cni/cluster-local -mindepth 1 -delete");
+            node.lab.host.sh(&format!("mkdir -p {DATA}; find {DATA} -mindepth 1 -delete"));
         }
         self.etcd.members[0].ctl("del --prefix /cni-multi/");
+        self.held.lock().unwrap().clear();
         self.neighbour.start();
     }
 
@@ -88,21 +92,27 @@ impl Site {
         node.lab.attach(&self.containers[number], &conf()).id(id).try_add()
     }
 
-    /// The address of a new attachment, whose ADD may have to be repeated.
-    fn add(&self, number: usize, id: &str) -> String {
-        let mut found = None;
+    /// A new attachment, whose ADD may have to be repeated. It ends with the power of its node.
+    fn add(&self, number: usize, id: &str) {
         wait_until("an address is free", 30, || {
+            let power = (number == SWEPT).then(|| self.power.lock().unwrap());
+            if power.as_ref().is_some_and(|has_power| !**has_power) {
+                return true;
+            }
             let outcome = self.try_add(number, id);
             assert!(outcome.status == 0 || outcome.err().code > 0, "{outcome:?}");
-            found = (outcome.status == 0).then(|| ips(&outcome.ok()).join(" "));
-            found.is_some()
+            if outcome.status == 0 {
+                let address = ips(&outcome.ok()).join(" ");
+                self.held.lock().unwrap().insert((number, id.to_owned()), address);
+            }
+            outcome.status == 0
         });
-        found.unwrap()
     }
 
     fn del(&self, number: usize, id: &str) {
         let node = [&self.swept, &self.neighbour][number];
         node.lab.attach(&self.containers[number], &conf()).id(id).del();
+        self.held.lock().unwrap().remove(&(number, id.to_owned()));
     }
 
     /// The states of the blocks of the node that is swept, with the number of leases in each.
@@ -116,84 +126,137 @@ impl Site {
         blocks.map(of).collect()
     }
 
-    /// What is there before the daemon comes into the phase; the addresses that stay.
-    fn prepare(&self, during: During) -> Vec<String> {
+    /// What is there before the daemon comes into the phase.
+    fn prepare(&self, during: During) {
         match during {
-            During::Start | During::Claim => vec![],
-            During::Split => vec![self.add(0, "kept")],
-            During::Return => {
-                // Both blocks, of which one is free again.
-                let all: Vec<(String, String)> =
-                    (0..SIZE).map(|n| format!("a{n}")).map(|id| (self.add(0, &id), id)).collect();
-                let is_first = |address: &str| ["10.1.0.2", "10.1.0.3"].contains(&address);
-                all.iter().filter(|(ip, _)| is_first(ip)).for_each(|(_, id)| self.del(0, id));
-                all.into_iter().map(|(ip, _)| ip).filter(|ip| !is_first(ip)).collect()
-            }
+            During::FirstStart | During::Start | During::StartAfterBoot | During::Claim => (),
+            During::Split => self.add(SWEPT, "kept"),
+            During::Return => self.prepare_return(),
         }
     }
 
-    /// Makes the daemon do what the phase is about; the addresses that this leads to.
-    fn act(&self, during: During) -> Vec<String> {
+    /// Both blocks, of which one is free again.
+    fn prepare_return(&self) {
+        (0..SIZE).for_each(|n| self.add(SWEPT, &format!("a{n}")));
+        let is_first = |address: &str| ["10.1.0.2", "10.1.0.3"].contains(&address);
+        let all = self.held.lock().unwrap().clone();
+        all.iter().filter(|(_, ip)| is_first(ip)).for_each(|((_, id), _)| self.del(SWEPT, id));
+    }
+
+    /// Makes the daemon do what the phase is about.
+    fn act(&self, during: During) {
         match during {
-            During::Start => vec![],
-            During::Claim => vec![self.add(0, "claiming")],
+            During::FirstStart | During::Start | During::StartAfterBoot => (),
+            During::Claim => self.add(SWEPT, "claiming"),
             // The neighbour needs a block of the node, which has both.
-            During::Return => vec![self.add(1, "f0")],
+            During::Return => self.add(NEIGHBOUR, "f0"),
             // It takes its own block, and then needs the rest of the node's.
-            During::Split => (0..SIZE - 1).map(|n| self.add(1, &format!("f{n}"))).collect(),
+            During::Split => (0..SIZE - 1).for_each(|n| self.add(NEIGHBOUR, &format!("f{n}"))),
         }
     }
 
     /// Allocates the other addresses of the network: each is there, and none twice.
-    fn fill(&self, mut all: Vec<String>) {
-        for number in all.len()..SIZE {
-            all.push(self.add(1, &format!("g{number}")));
-        }
-        let different: BTreeSet<&String> = all.iter().collect();
-        assert_eq!(different.len(), SIZE, "{all:?}");
+    fn fill(&self) {
+        let count = self.held.lock().unwrap().len();
+        (count..SIZE).for_each(|number| self.add(NEIGHBOUR, &format!("g{number}")));
+        let held = self.held.lock().unwrap();
+        let different: BTreeSet<&String> = held.values().collect();
+        assert_eq!(different.len(), SIZE, "{held:?}");
     }
 
     /// One life of the daemon. `decide` chooses the fate of its system calls in the phase.
     pub fn live(&mut self, during: During, decide: impl FnMut(&Stop) -> Then + Send) -> Lived {
+        let lived = self.live_until_dead(during, decide, |_| ());
+        self.swept.start();
+        self.fill();
+        lived
+    }
+
+    /// The same, and its machine loses power when `decide` kills it, or at the end of the phase:
+    /// `leave` makes the directory what the disk has kept. The containers are gone, and with them
+    /// their leases.
+    pub fn lose_power(
+        &mut self,
+        during: During,
+        decide: impl FnMut(&Stop) -> Then + Send,
+        leave: impl FnOnce(&Path),
+    ) -> Lived {
+        let lived = self.live_until_dead(during, decide, |site| {
+            *site.power.lock().unwrap() = false;
+            leave(&site.data());
+            site.boot();
+        });
+        *self.power.lock().unwrap() = true;
+        self.swept.start();
+        lived
+    }
+
+    /// The swept machine boots, without its containers.
+    fn boot(&self) {
+        self.held.lock().unwrap().retain(|(number, _), _| *number != SWEPT);
+        self.swept.set_boot(self.boots.fetch_add(1, SeqCst) + 1);
+    }
+
+    /// After a loss of power: every address can be allocated, by the neighbour, or the first of them
+    /// by the node, whose leases are void from its first ADD on.
+    pub fn require_all(&self, is_first_here: bool) {
+        if is_first_here && self.held.lock().unwrap().len() < SIZE {
+            self.add(SWEPT, "new");
+            let address = self.held.lock().unwrap()[&(SWEPT, "new".to_owned())].clone();
+            let leases: Vec<String> =
+                self.swept.leases("pods").iter().map(ToString::to_string).collect();
+            assert_eq!(leases, [address], "the leases after the first ADD of this boot");
+        }
+        self.fill();
+    }
+
+    /// The daemon comes into the phase and dies in it, or at its end. `next` happens before the next
+    /// daemon starts, and the processes that still wait go on.
+    fn live_until_dead(
+        &mut self,
+        during: During,
+        decide: impl FnMut(&Stop) -> Then + Send,
+        next: impl FnOnce(&Site),
+    ) -> Lived {
         self.begin_anew();
-        let mut all = vec![];
-        if during == During::Start {
+        if matches!(during, During::Start | During::StartAfterBoot) {
             self.swept.start();
-            all.push(self.add(0, "kept"));
+            self.add(SWEPT, "kept");
             self.swept.kill();
         }
-        let armed = AtomicBool::new(during == During::Start);
+        if during == During::StartAfterBoot {
+            self.boot();
+        }
+        let armed = AtomicBool::new(during.is_start());
         let [over, done] = [(); 2].map(|()| AtomicBool::new(false));
         let call = daemon(&self.swept);
-        let lived = std::thread::scope(|scope| {
+        let site = &*self;
+        std::thread::scope(|scope| {
             let tracer = scope.spawn(|| {
                 let traced = follow(&call, [&armed, &over], decide);
                 done.store(true, SeqCst);
                 traced
             });
             let is_dead = || done.load(SeqCst);
-            wait_until("the daemon listens or is dead", 20, || is_dead() || self.is_connected());
-            all.extend(self.prepare(during));
+            wait_until("the daemon listens or is dead", 20, || is_dead() || site.is_connected());
+            site.prepare(during);
             armed.store(true, SeqCst);
-            let site = &*self;
             let acting = scope.spawn(move || site.act(during));
             wait_until("the phase is over", 60, || is_dead() || acting.is_finished());
             let died = is_dead();
             over.store(true, SeqCst);
             while !is_dead() {
-                let _ = UnixStream::connect(self.swept.lab.path(SOCKET)); // a system call of the daemon
+                let _ = UnixStream::connect(site.swept.lab.path(SOCKET)); // a system call of the daemon
                 std::thread::sleep(Duration::from_millis(2));
             }
-            let unused = self.blocks().iter().filter(|(state, _)| state != "active").count();
-            assert!(unused <= 1, "{:?}", self.blocks());
-            let again = Again::start(&self.swept);
-            all.extend(acting.join().unwrap());
+            next(site);
+            let unused = site.blocks().iter().filter(|(state, _)| state != "active").count();
+            assert!(unused <= 1, "{:?}", site.blocks());
+            let again = Again::start(&site.swept);
+            acting.join().unwrap();
             drop(again);
             Lived { daemon: tracer.join().unwrap(), died }
-        });
-        self.swept.start();
-        self.fill(all);
-        lived
+        })
     }
 
     /// Each question is a call of the daemon, so it is asked seldom.

@@ -9,6 +9,8 @@
 //! other forms.
 
 mod cache;
+#[cfg(feature = "cluster")]
+mod cluster_local;
 mod dhcp;
 mod disk;
 mod host_local;

@@ -133,6 +133,8 @@ pub fn main_plugins() -> Vec<Subject> {
 fn ipam_plugins() -> Vec<Subject> {
     let host_local = bridge::dual_stack()["ipam"].clone();
     let shared = with(&host_local, json!({"type": "cluster-local"}));
+    let translated = json!({"type": "whereabouts",
+        "ipRanges": [{"range": "10.10.0.0/24"}, {"range": "fd00:10::/64"}]});
     let fixed = static_ipam(&json!({}), json!([{"address": "10.10.0.5/24"}]), json!([]));
     vec![
         Subject::new(
@@ -145,6 +147,11 @@ fn ipam_plugins() -> Vec<Subject> {
             "cluster-local",
             any_host,
             vec![json!({"type": "cluster-local", "ipam": shared})],
+        ),
+        Subject::new(
+            "whereabouts",
+            any_host,
+            vec![json!({"type": "whereabouts", "ipam": translated})],
         ),
     ]
 }
@@ -219,6 +226,7 @@ macro_rules! test_each_subject {
             host_local "host-local"
             static_ "static"
             cluster_local "cluster-local"
+            whereabouts "whereabouts"
             portmap "portmap"
             portmap_by_iptables "portmap, iptables"
             firewall "firewall"

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -72,21 +73,34 @@ impl fmt::Debug for Change {
 impl Disk {
     /// Reads the content of `root`. Sockets and other special files are ignored.
     pub fn read(root: &Path) -> Disk {
-        let mut disk = Disk::default();
-        disk.read_below(root, Path::new(""));
-        disk
+        Disk::try_read(root).unwrap()
     }
 
-    fn read_below(&mut self, root: &Path, name: &Path) {
+    /// The same, while other processes may change it.
+    pub fn read_busy(root: &Path) -> Disk {
+        loop {
+            match Disk::try_read(root) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => (), // since it was listed
+                read => return read.unwrap(),
+            }
+        }
+    }
+
+    fn try_read(root: &Path) -> io::Result<Disk> {
+        let mut disk = Disk::default();
+        disk.read_below(root, Path::new("")).map(|()| disk)
+    }
+
+    fn read_below(&mut self, root: &Path, name: &Path) -> io::Result<()> {
         let path = root.join(name);
-        let metadata = fs::symlink_metadata(&path).unwrap();
+        let metadata = fs::symlink_metadata(&path)?;
         let content = if metadata.is_dir() {
             let time = (metadata.mtime(), metadata.mtime_nsec());
             Content::Dir(Some(time).filter(|(seconds, _)| SEALS.contains(seconds)))
         } else if metadata.is_file() {
-            Content::File(fs::read(&path).unwrap())
+            Content::File(fs::read(&path)?)
         } else {
-            return;
+            return Ok(());
         };
         let is_dir = metadata.is_dir();
         let node = Node { mode: metadata.mode() & 0o7777, content, before: None, is_synced: false };
@@ -95,10 +109,11 @@ impl Disk {
         self.names.insert(name.to_owned(), number);
         self.nodes.insert(number, node);
         if is_dir {
-            for entry in fs::read_dir(&path).unwrap() {
-                self.read_below(root, &name.join(entry.unwrap().file_name()));
+            for entry in fs::read_dir(&path)? {
+                self.read_below(root, &name.join(entry?.file_name()))?;
             }
         }
+        Ok(())
     }
 
     /// Makes `root` equal to this disk, whatever it was.
@@ -148,6 +163,33 @@ impl Disk {
     /// The names of all files.
     pub fn files(&self) -> Vec<&Path> {
         self.names.keys().filter(|name| self.file(name).is_some()).map(PathBuf::as_path).collect()
+    }
+
+    /// Changes that lead from this disk to the other, apart from modes and hard links.
+    pub fn changes_to(&self, other: &Disk) -> Vec<Change> {
+        let is_gone = |name: &&PathBuf| !other.names.contains_key(*name);
+        let mut changes: Vec<Change> =
+            self.names.keys().filter(is_gone).cloned().map(Change::Remove).collect();
+        for name in other.names.keys() {
+            let (old, new) = (self.node(name), other.node(name).unwrap());
+            match &new.content {
+                content if old.is_some_and(|old| old.content == *content) => (),
+                Content::File(content) => {
+                    changes.push(match old {
+                        None => Change::Create(name.clone(), new.mode),
+                        Some(_) => Change::SetLen(name.clone(), 0),
+                    });
+                    changes.push(Change::Write(name.clone(), 0, content.clone()));
+                }
+                Content::Dir(time) => {
+                    let make = Change::MakeDir(name.clone(), new.mode);
+                    changes.extend(old.is_none().then_some(make));
+                    let (seconds, nanoseconds) = time.unwrap_or_default();
+                    changes.push(Change::SetTime(name.clone(), seconds, nanoseconds));
+                }
+            }
+        }
+        changes
     }
 
     /// Applies a change. A change that depends on a missing one has no effect.

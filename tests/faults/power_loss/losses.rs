@@ -81,25 +81,37 @@ impl Recording {
     pub fn without_power(&self, depth: Depth) -> Vec<State> {
         let mut states = States::default();
         for count in 0..=self.changes.len() {
-            let undoable =
-                (0..count).filter(|at| depth > Depth::Together && !self.is_durable(*at, count));
-            for missing in std::iter::once(None).chain(undoable.map(Some)) {
-                let mut disk = self.after(count, missing);
-                reboot(&mut disk);
-                let what = || {
-                    let without = missing
-                        .map(|at| format!(" without {:?}", self.changes[at]))
-                        .unwrap_or_default();
-                    format!("no power after {}{without}", self.told(count))
-                };
-                for (files, damage) in damages(&disk, depth, missing.is_some()) {
-                    let damaged = damaged(&disk, &files, damage);
-                    states.add(damaged, || format!("{}, {damage:?} {files:?}", what()));
-                }
-                states.add(disk, what);
-            }
+            self.lose(count, depth, &mut states);
         }
         states.found
+    }
+
+    /// The disks after a power loss after the last change.
+    pub fn without_power_at_last(&self, depth: Depth) -> Vec<State> {
+        let mut states = States::default();
+        self.lose(self.changes.len(), depth, &mut states);
+        states.found
+    }
+
+    /// The disks after a power loss after `count` changes.
+    fn lose(&self, count: usize, depth: Depth, states: &mut States) {
+        let undoable =
+            (0..count).filter(|at| depth > Depth::Together && !self.is_durable(*at, count));
+        for missing in std::iter::once(None).chain(undoable.map(Some)) {
+            let mut disk = self.after(count, missing);
+            reboot(&mut disk);
+            let what = || {
+                let without = missing
+                    .map(|at| format!(" without {:?}", self.changes[at]))
+                    .unwrap_or_default();
+                format!("no power after {}{without}", self.told(count))
+            };
+            for (files, damage) in damages(&disk, depth, missing.is_some()) {
+                let damaged = damaged(&disk, &files, damage);
+                states.add(damaged, || format!("{}, {damage:?} {files:?}", what()));
+            }
+            states.add(disk, what);
+        }
     }
 
     /// Whether a change is surely on the disk: the changed file or its directory was synced

@@ -20,12 +20,7 @@ impl Recording {
     #[track_caller]
     pub fn of(call: &Call, before: Option<&Recording>, root: &str, here: &Path) -> Recording {
         let before = before.map_or_else(|| Disk::read(here), Recording::after_all);
-        let mut reader = Reader {
-            root: root.into(),
-            disk: before.clone(),
-            offsets: BTreeMap::new(),
-            changes: vec![],
-        };
+        let mut reader = Reader::new(root, before.clone());
         let traced = trace(call, |stop| {
             if let Some(result) = stop.result.and_then(|result| usize::try_from(result).ok()) {
                 reader.read(stop, result);
@@ -48,6 +43,45 @@ impl Recording {
     }
 }
 
+/// The recording of a program while others change the same directory. What they have changed counts
+/// as changed when the program makes its next change.
+pub struct Beside<'a> {
+    here: &'a Path,
+    synced: &'a [&'a str],
+    before: Disk,
+    reader: Reader,
+    /// The number of its calls that changed something here or elsewhere.
+    pub calls: usize,
+}
+
+impl<'a> Beside<'a> {
+    /// As [`Recording::of`]. The files named in `synced` are on the disk, also when others have
+    /// written them.
+    pub fn new(root: &str, here: &'a Path, synced: &'a [&'a str]) -> Beside<'a> {
+        let mut before = Disk::read_busy(here);
+        synced.iter().for_each(|name| before.apply(&Change::Sync(name.into())));
+        Beside { here, synced, reader: Reader::new(root, before.clone()), before, calls: 0 }
+    }
+
+    /// Records a call. Returns whether it may have changed something here or elsewhere.
+    pub fn read(&mut self, stop: &Stop) -> bool {
+        let Some(result) = stop.result.and_then(|result| usize::try_from(result).ok()) else {
+            return false;
+        };
+        self.reader.read(stop, result);
+        if stop.changes() {
+            self.calls += 1;
+            self.reader.take_over(&Disk::read_busy(self.here), self.synced);
+        }
+        stop.changes()
+    }
+
+    /// What was recorded so far.
+    pub fn recording(&self) -> Recording {
+        Recording { before: self.before.clone(), changes: self.reader.changes.clone() }
+    }
+}
+
 struct Reader {
     root: PathBuf,
     disk: Disk,
@@ -67,6 +101,24 @@ fn path(stop: &Stop, arg: usize, directory: Option<usize>) -> PathBuf {
 }
 
 impl Reader {
+    fn new(root: &str, disk: Disk) -> Reader {
+        Reader { root: root.into(), disk, offsets: BTreeMap::new(), changes: vec![] }
+    }
+
+    /// Adds the changes that lead to this disk; those of files in `synced` were synced.
+    fn take_over(&mut self, now: &Disk, synced: &[&str]) {
+        let is_written =
+            |change: &Change, name: &Path| matches!(change, Change::Write(to, ..) if to == name);
+        for change in self.disk.changes_to(now) {
+            let name = synced.iter().map(Path::new).find(|name| is_written(&change, name));
+            for change in std::iter::once(change).chain(name.map(|name| Change::Sync(name.into())))
+            {
+                self.disk.apply(&change);
+                self.changes.push(change);
+            }
+        }
+    }
+
     /// Records a call that succeeded.
     fn read(&mut self, stop: &Stop, result: usize) {
         let of_descriptor = || PathBuf::from(stop.descriptor(0));

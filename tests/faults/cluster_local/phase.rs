@@ -1,0 +1,33 @@
+//! The phases of the daemon of cluster-local in which a sweep has its faults.
+
+/// The phase of the daemon in which the fault occurs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum During {
+    /// The first one of the machine.
+    FirstStart,
+    /// With a block and a lease.
+    Start,
+    /// The same after the machine has booted.
+    StartAfterBoot,
+    Claim,
+    Return,
+    Split,
+}
+
+impl During {
+    pub fn words(self) -> &'static str {
+        match self {
+            During::FirstStart => "first start",
+            During::Start => "start",
+            During::StartAfterBoot => "start after a boot",
+            During::Claim => "claim",
+            During::Return => "return",
+            During::Split => "split",
+        }
+    }
+
+    /// Whether the phase begins with the daemon.
+    pub fn is_start(self) -> bool {
+        matches!(self, During::FirstStart | During::Start | During::StartAfterBoot)
+    }
+}
