@@ -52,7 +52,7 @@ fn members_of_another_ca_are_told() {
 
 /// The daemon does not start with it, so that it cannot be asked.
 #[test]
-fn an_expired_certificate_of_a_daemon_that_does_not_start_is_told() {
+fn an_expired_certificate_is_told_without_a_daemon() {
     let Some(mut etcd) = Certificates::lab() else { return };
     start_secure(&mut etcd, "server");
     let node = configured(&etcd, "ca", "expired");

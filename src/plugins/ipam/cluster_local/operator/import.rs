@@ -61,7 +61,7 @@ pub fn preview(cx: &Context<'_>, conf: &Conf, leases: &[Holding]) -> Result<Vec<
     if lacking.is_empty() {
         return Ok(vec![]);
     }
-    client::status(cx.deadline())?;
+    client::require_connected(cx.deadline())?;
     let holders = Holders::of(&mut Session::open(CONFIGURATION.as_ref())?, &wish)?;
     let (asked, free) = holders.contested(lacking)?;
     let planned = planned(&wish, &free, &holders);
