@@ -63,7 +63,7 @@ fn unreached(error: Error) -> Error {
         return error;
     }
     error.with_details(format_args!(
-        "the network's own blocks have no free address, and by {CONFIGURATION} only the daemon may claim another"
+        "the network's own blocks have no free address that it may give now, and by {CONFIGURATION} only the daemon may claim or confirm one"
     ))
 }
 
