@@ -98,13 +98,12 @@ fn attach_all(size: &Size, conf: Value) -> String {
     let (addresses, failures) = (addresses.into_inner().unwrap(), failures.into_inner().unwrap());
     let mut times = times.into_inner().unwrap();
     times.sort_unstable();
-    let first = failures.first().map(|text| format!("; the first: {text}")).unwrap_or_default();
     format!(
-        "{} pods on {} nodes in {took:.1?}: {} addresses, {} failures{first}; ADD p50 {:.1?}, p99 {:.0?}, longest {:.0?}",
+        "{} pods on {} nodes in {took:.1?}: {} addresses, {}; ADD p50 {:.1?}, p99 {:.0?}, longest {:.0?}",
         times.len(),
         cluster.nodes.len(),
         addresses.len(),
-        failures.len(),
+        failed(&failures),
         times[times.len() / 2],
         times[times.len() * 99 / 100],
         times[times.len() - 1],
@@ -123,28 +122,33 @@ fn note(outcome: &Outcome, addresses: &Mutex<BTreeSet<String>>, failures: &Mutex
 fn claims(size: &Size) -> String {
     let cluster = Cluster::of(size.claimers);
     let conf = conf(json!({"subnet": "10.1.0.0/16"}), "/32");
-    let (done, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (addresses, failures) = (Mutex::new(BTreeSet::new()), Mutex::new(vec![]));
     let began = Instant::now();
     let end = began + Duration::from_secs(size.seconds);
     std::thread::scope(|scope| {
         for node in &cluster.nodes {
-            let (conf, done, failed) = (&conf, &done, &failed);
+            let (conf, addresses, failures) = (&conf, &addresses, &failures);
             scope.spawn(move || {
                 for pod in (0..).take_while(|_| Instant::now() < end) {
                     let outcome = node.attachment(conf, &format!("pod-{pod}")).try_add();
-                    let count = if outcome.status == 0 { done } else { failed };
-                    count.fetch_add(1, Ordering::Relaxed);
+                    note(&outcome, addresses, failures);
                 }
             });
         }
     });
-    let (done, took) = (done.into_inner(), began.elapsed());
+    let took = began.elapsed();
     format!(
-        "{:.0} claims per second by {} nodes, {} failures",
-        done as f64 / took.as_secs_f64(),
+        "{:.0} claims per second by {} nodes, {}",
+        addresses.into_inner().unwrap().len() as f64 / took.as_secs_f64(),
         cluster.nodes.len(),
-        failed.into_inner()
+        failed(&failures.into_inner().unwrap())
     )
+}
+
+/// How many ADDs failed, and the error of the first.
+fn failed(failures: &[String]) -> String {
+    let first = failures.first().map(|text| format!("; the first: {text}")).unwrap_or_default();
+    format!("{} failures{first}", failures.len())
 }
 
 /// The only free address is in a block of another machine.

@@ -66,18 +66,33 @@ pub trait LeaseStore: Sync {
 pub struct Incoming<'a> {
     /// The leases.
     pub leases: &'a [Holding],
-    /// Called before each lease is written, with the number of those done and of all.
+    /// Called before each lease that is prepared or written, with the number of those done and of
+    /// all.
     pub tell: &'a dyn Fn(usize, usize),
+}
+
+/// What an import would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preview {
+    /// How many of the leases are missing here.
+    pub missing: usize,
+    /// What else it would do, and what may make it fail.
+    pub notes: Vec<String>,
 }
 
 /// Writes leases that come from another machine.
 pub trait LeaseImporter {
-    /// How many of the leases are missing here. Fails if one is outside of the ranges, or its
-    /// address has another owner here.
-    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<usize>;
+    /// What the import would do. Fails if a lease is outside of the ranges, or its address has
+    /// another owner.
+    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<Preview>;
+
+    /// Gets what has to be there before a lease is written, such as a claim of its address. No lock
+    /// is held when it returns.
+    fn prepare(&self, cx: &Context<'_>, incoming: &Incoming<'_>) -> Result<()>;
 
     /// Writes the missing leases and calls `then`, under the lock of ADD; returns how many were
-    /// missing. Any failure, also of `then`, leaves the store as it was.
+    /// missing. Any failure, also of `then`, leaves the store as it was; code 11 if what was
+    /// prepared is there no longer.
     fn import(
         &self,
         cx: &Context<'_>,

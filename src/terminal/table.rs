@@ -50,6 +50,13 @@ fn headers(columns: &[(&str, &str)]) -> Line {
     columns.iter().map(|(header, _)| (*header).to_owned()).collect()
 }
 
+/// A row that has a problem alone.
+pub fn row_of_problem(problem: &str) -> Value {
+    let mut row = Members::new();
+    put_text(&mut row, PROBLEM, problem);
+    Value::Object(row)
+}
+
 /// The line of one object.
 fn line(row: &Value, columns: &[(&str, &str)]) -> Line {
     let mut line: Line = columns.iter().map(|(_, key)| cell(key, row.get(key))).collect();

@@ -112,7 +112,8 @@ impl Site {
         let of = |row: &Value| {
             (row["state"].as_str().unwrap().to_owned(), row["held"].as_u64().unwrap())
         };
-        rows.iter().map(of).collect()
+        let blocks = rows.iter().filter(|row| row.get("problem").is_none()); // no daemon runs at times
+        blocks.map(of).collect()
     }
 
     /// What is there before the daemon comes into the phase; the addresses that stay.

@@ -13,8 +13,7 @@ use cni_multi::plugins::ipam::cluster_local::etcd::endpoint::Endpoint;
 use cni_multi::plugins::ipam::cluster_local::etcd::tls::{Files, Tls};
 use cni_multi::sys::clock::since_boot;
 use cni_multi::sys::random::Random;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::attachment::skip;
@@ -22,6 +21,7 @@ use super::call::Peer;
 use super::netns::{Container, Lab, Namespace, is_root};
 use super::patience;
 use super::scratch::Scratch;
+use super::signals;
 
 /// The URL of the one server.
 pub const ONE: &str = "http://127.0.0.1:2379";
@@ -62,7 +62,7 @@ impl Drop for Process {
 impl Member {
     /// Sends a signal to the server.
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.process.0.id().cast_signed()), signal).unwrap();
+        signals::send(&self.process.0, signal);
     }
 
     /// Runs etcdctl beside the server.

@@ -8,7 +8,6 @@ pub mod chain;
 pub mod contract;
 pub mod dhcp;
 #[cfg(feature = "cluster")]
-#[cfg(feature = "cluster")]
 pub mod etcd;
 pub mod extent;
 pub mod failed_add;
@@ -21,6 +20,8 @@ pub mod peers;
 pub mod probe;
 pub mod scratch;
 pub mod shells;
+#[cfg(feature = "cluster")]
+pub mod signals;
 pub mod snapshot;
 pub mod stdin;
 pub mod subject;

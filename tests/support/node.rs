@@ -6,15 +6,14 @@ use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::attachment::{Attachment, ips, with};
 use super::call::{Outcome, Peer, binary};
 use super::etcd::{Etcd, THREE};
 use super::netns::{Container, Lab};
-use super::patience;
+use super::{patience, signals};
 
 /// Options of an etcd that listens for machines in other namespaces.
 pub const LISTENING: [&str; 4] = [
@@ -146,7 +145,7 @@ impl Node {
 
     /// Sends a signal to the daemon, which runs.
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.daemon_pid().cast_signed()), signal).unwrap();
+        signals::send(self.daemon.lock().unwrap().as_ref().unwrap(), signal);
     }
 
     /// Kills the daemon with SIGKILL, if it runs.

@@ -11,8 +11,11 @@ use super::networks::{Host, Leased};
 use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
 use crate::plain_file::{LARGEST_CONFIGURATION, read_configuration};
-use crate::plugin::leases::{Holding, Incoming, LeaseImporter};
+use crate::plugin::leases::{Holding, Incoming, LeaseImporter, Preview};
 use crate::terminal::progress::Progress;
+
+/// How often an import is begun.
+const ATTEMPTS: usize = 3;
 
 /// A network of the document, with what imports it.
 struct Target {
@@ -35,16 +38,24 @@ pub fn import(host: &Host<'_>, request: &Request, stdin: &mut dyn Read) -> Resul
         sections.into_iter().map(|section| target(host, section)).collect();
     let targets = targets?;
     if request.is_dry_run {
-        let missing = targets.iter().map(|target| target.preview(host));
-        return Ok(report("would import", &targets, &missing.collect::<Result<Vec<_>>>()?) + &note);
+        return Ok(dry_run(host, &targets)? + &note);
     }
-    let mut missing = vec![];
     let progress = Progress::new();
-    let imported = Import { host, progress: &progress }.all(&targets, &mut missing);
+    let imported = Import { host, progress: &progress }.whole(&targets);
     progress.clear();
-    imported?;
-    missing.reverse(); // the last network was done first
-    Ok(report("imported", &targets, &missing) + &note)
+    Ok(report("imported", &targets, &imported?) + &note)
+}
+
+/// What an import would do.
+fn dry_run(host: &Host<'_>, targets: &[Target]) -> Result<String> {
+    let previews: Result<Vec<Preview>> =
+        targets.iter().map(|target| target.preview(host)).collect();
+    let previews = previews?;
+    let missing: Vec<usize> = previews.iter().map(|preview| preview.missing).collect();
+    let notes = targets.iter().zip(&previews).flat_map(|(target, preview)| {
+        preview.notes.iter().map(|note| format!("{}: {note}\n", target.network.network))
+    });
+    Ok(report("would import", targets, &missing) + &notes.collect::<String>())
 }
 
 /// The content of the file; `-` is stdin.
@@ -88,9 +99,9 @@ fn target(host: &Host<'_>, section: Section) -> Result<Target> {
 }
 
 impl Target {
-    fn preview(&self, host: &Host<'_>) -> Result<usize> {
-        let missing = self.importer.preview(&self.network.context(host), &self.leases);
-        missing.map_err(|e| self.in_network(e))
+    fn preview(&self, host: &Host<'_>) -> Result<Preview> {
+        let preview = self.importer.preview(&self.network.context(host), &self.leases);
+        preview.map_err(|e| self.in_network(e))
     }
 
     fn in_network(&self, error: Error) -> Error {
@@ -105,6 +116,31 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
+    /// Prepares every network, and imports then; returns how many leases of each were missing. Begins
+    /// again if another node gets a block before its leases are written.
+    fn whole(&self, targets: &[Target]) -> Result<Vec<usize>> {
+        let mut attempt = 1;
+        loop {
+            targets.iter().try_for_each(|target| self.prepare(target))?;
+            let mut missing = vec![];
+            match self.all(targets, &mut missing) {
+                Err(e) if e.code == Code::TRY_AGAIN && attempt < ATTEMPTS => attempt += 1,
+                done => {
+                    missing.reverse(); // the last network was done first
+                    return done.map(|()| missing);
+                }
+            }
+        }
+    }
+
+    fn prepare(&self, target: &Target) -> Result<()> {
+        let name = &target.network.network;
+        let tell = |done, all| self.progress.tell(&format!("{name}: claims {done}/{all}"));
+        let incoming = Incoming { leases: &target.leases, tell: &tell };
+        let prepared = target.importer.prepare(&target.network.context(self.host), &incoming);
+        prepared.map_err(|e| target.in_network(e))
+    }
+
     /// Imports the networks, each while the ones before it are locked and can still be undone.
     fn all(&self, targets: &[Target], missing: &mut Vec<usize>) -> Result<()> {
         let Some((first, rest)) = targets.split_first() else { return Ok(()) };

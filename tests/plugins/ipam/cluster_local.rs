@@ -20,6 +20,8 @@ mod etcd_fake;
 #[cfg(feature = "cluster")]
 mod figures;
 #[cfg(feature = "cluster")]
+mod import;
+#[cfg(feature = "cluster")]
 mod join;
 #[cfg(feature = "cluster")]
 mod metrics;
@@ -40,6 +42,8 @@ mod rotation;
 #[cfg(feature = "cluster")]
 mod starving;
 mod sticky;
+#[cfg(feature = "cluster")]
+mod told;
 #[cfg(feature = "cluster")]
 mod two_hosts;
 #[cfg(feature = "cluster")]

@@ -1,6 +1,7 @@
 //! ADD: an address of a block that the network holds, by local files alone; else of one that it
 //! claims, or that the daemon claims for it.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::thread;
@@ -123,13 +124,21 @@ fn may_pass(error: &Error) -> bool {
 fn ask_for_lacks(wish: &Wish<'_>, network: &NetworkName, deadline: Deadline) -> Result<()> {
     let lacks = lacks(wish)?;
     if lacks.is_empty() {
-        return client::status(deadline);
+        return client::require_connected(deadline);
     }
     lacks.iter().try_for_each(|(set, lack)| client::ask_for(network, *set, lack, deadline))
 }
 
-/// What the network lacks. Tells the daemon of its pools first, by the file of its blocks.
+/// What the network lacks.
 fn lacks(wish: &Wish<'_>) -> Result<Vec<(usize, Lack)>> {
+    let (own, taken) = announced(wish)?;
+    let lack = |(number, _)| Some((number, wish.lack(number, &own, &taken)?));
+    Ok(wish.sets().filter_map(lack).collect())
+}
+
+/// The network's blocks, and its addresses with leases. Tells the daemon of its pools by the file of
+/// its blocks.
+pub fn announced(wish: &Wish<'_>) -> Result<(Blocks, HashSet<IpAddr>)> {
     let mut store = BlockStore::open(wish)?;
     let taken = store.taken()?;
     let found = store.own.take();
@@ -144,8 +153,7 @@ fn lacks(wish: &Wish<'_>) -> Result<Vec<(usize, Lack)>> {
     if found.as_ref() != Some(&own) {
         own.write(wish.place.dir())?;
     }
-    let lack = |(number, _)| Some((number, wish.lack(number, &own, &taken)?));
-    Ok(wish.sets().filter_map(lack).collect())
+    Ok((own, taken))
 }
 
 /// Fails if the blocks may have become another node's while this one was off, and if the address of

@@ -81,10 +81,10 @@ impl Turn<'_> {
     /// Claims the blocks of all these addresses; fails if it cannot have one.
     pub fn provide_all(&mut self, ips: &[IpAddr]) -> Result<()> {
         for ip in ips {
-            if !self.own.active().any(|held| held.block.contains(*ip)) {
+            if !self.own.has(*ip) {
                 self.provide_address(*ip)?;
             }
-            if !self.own.active().any(|held| held.block.contains(*ip)) {
+            if !self.own.has(*ip) {
                 return Err(not_to_be_had(*ip));
             }
         }

@@ -3,8 +3,7 @@
 //!
 //! A block is claimed if the file of any network lists it, so there is no second list that could
 //! differ. A network that claims holds the lock of claims, and then its own; another network's lock
-//! comes third. Only an import of several networks waits for the lock of claims with a network's lock
-//! in hand; all waits end by themselves.
+//! comes third. All waits end by themselves.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -1,8 +1,13 @@
 //! The plugin's side of the daemon's socket.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
+#[cfg(feature = "cluster")]
+use std::time::SystemTime;
 
+#[cfg(feature = "cluster")]
+use super::etcd::settings::Settings;
 use super::need::Lack;
 use super::node::CONFIGURATION;
 use super::wire::{Answer, DAEMON, Needed, Request, SOCKET};
@@ -27,13 +32,19 @@ const NAMES_FULL: &str =
 pub fn ask_for(network: &NetworkName, set: usize, lack: &Lack, deadline: Deadline) -> Result<()> {
     let patience = deadline.limit(MOST).saturating_sub(MARGIN);
     let needed = Request::Need(Needed::new(network, set, lack, patience));
-    match ask(&needed, deadline)? {
+    match ask(&needed, deadline).map_err(needed_now)? {
         Answer::Claimed => Ok(()),
         Answer::None => Err(nothing_free(network, lack)),
     }
 }
 
-/// Whether the daemon runs and is connected.
+/// Whether the daemon runs and is connected, for a network without a free address.
+pub fn require_connected(deadline: Deadline) -> Result<()> {
+    status(deadline).map_err(needed_now)
+}
+
+/// Whether the daemon runs and is connected. The error of one that does not run says what is wrong with
+/// the configuration that it starts with.
 pub fn status(deadline: Deadline) -> Result<()> {
     ask(&Request::Status, deadline)
 }
@@ -49,21 +60,36 @@ pub fn metrics(socket: &Path, deadline: Deadline) -> Result<String> {
 fn ask<A: serde::de::DeserializeOwned>(request: &Request, deadline: Deadline) -> Result<A> {
     let socket = Path::new(SOCKET);
     let connected = DAEMON.connect(socket, deadline);
-    let connected = connected.map_err(|e| unreached(DAEMON.unreached(socket, &e)))?;
-    // A daemon that is stuck or ends is started again by its manager.
+    // A daemon that does not run, is stuck or ends is started again by its manager.
+    let connected = connected.map_err(|e| unreached(socket, &e).with_code(Code::TRY_AGAIN))?;
     let answered = connected.ask(request).and_then(|asked| asked.answer());
     answered.map_err(|e| e.with_code(Code::TRY_AGAIN))?
 }
 
-/// A daemon that does not run may be started again: the runtime tries again, too.
-fn unreached(error: Error) -> Error {
-    let is_nobody = is_not_running(&error);
-    let error = error.with_code(Code::TRY_AGAIN);
-    if !is_nobody {
+/// The error of a daemon that cannot be reached, with what is wrong with its configuration.
+fn unreached(socket: &Path, error: &io::Error) -> Error {
+    let error = DAEMON.unreached(socket, error);
+    #[cfg(feature = "cluster")]
+    if let (true, Err(wrong)) = (is_not_running(&error), require_startable()) {
+        return error.with_details(wrong);
+    }
+    error
+}
+
+/// Fails if a daemon of this node would not start.
+#[cfg(feature = "cluster")]
+fn require_startable() -> Result<()> {
+    let settings = Settings::load(Path::new(CONFIGURATION))?;
+    settings.store(SystemTime::now()).map(drop)
+}
+
+/// Adds to the error of a daemon that does not run why it is needed.
+fn needed_now(error: Error) -> Error {
+    if !is_not_running(&error) {
         return error;
     }
     error.with_details(format_args!(
-        "the network's own blocks have no free address that it may give now, and by {CONFIGURATION} only the daemon may claim or confirm one"
+        "the network's own blocks do not have what it needs, or not now, and by {CONFIGURATION} only the daemon may claim another"
     ))
 }
 

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -180,6 +181,16 @@ impl Blocks {
             Some(until) if until <= now.as_secs() => Confirmation::Ended,
             _ => Confirmation::Valid,
         }
+    }
+
+    /// Whether addresses may be allocated from the active blocks now.
+    pub fn is_confirmed(&self, boot: &str, now: Moment) -> bool {
+        self.confirmation(boot, now) == Confirmation::Valid
+    }
+
+    /// Whether the address is in a block from which addresses may be allocated.
+    pub fn has(&self, ip: IpAddr) -> bool {
+        self.active().any(|held| held.block.contains(ip))
     }
 
     /// Reads the file of a network; None if there is none. A file that cannot be understood is an

@@ -6,9 +6,10 @@ use super::conf::{self, Conf, DEFAULT_DATA_DIR};
 use super::import;
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
-use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore};
+use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore, Preview};
 use crate::plugin::{Context, PluginConf as _};
-use crate::steps::allocation::files::operator;
+use crate::steps::allocation::files::operator::{self, Target};
+use crate::steps::allocation::owner::Lease;
 
 /// The leases of the file store.
 pub struct Leases {
@@ -42,8 +43,16 @@ impl LeaseStore for Leases {
 }
 
 impl LeaseImporter for Leases {
-    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<usize> {
-        operator::preview(&conf::place(cx), &(self.conf)(cx)?.sets, leases)
+    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<Preview> {
+        let conf = (self.conf)(cx)?;
+        let missing = operator::preview(&conf::place(cx), &conf.sets, leases)?;
+        Ok(Preview { missing, notes: import::preview(cx, &conf, leases)? })
+    }
+
+    fn prepare(&self, cx: &Context<'_>, incoming: &Incoming<'_>) -> Result<()> {
+        let conf = (self.conf)(cx)?;
+        operator::preview(&conf::place(cx), &conf.sets, incoming.leases)?; // before anything is claimed
+        import::claim(cx, &conf, incoming)
     }
 
     fn import(
@@ -54,9 +63,9 @@ impl LeaseImporter for Leases {
     ) -> Result<usize> {
         let conf = (self.conf)(cx)?;
         let place = conf::place(cx);
-        operator::preview(&place, &conf.sets, incoming.leases)?; // before anything is claimed
-        import::claim(cx, &conf, incoming.leases)?;
-        operator::import(&place, &conf.sets, incoming, then)
+        let require = |leases: &[Lease]| import::require_held(&place, leases);
+        let target = Target { place: &place, sets: &conf.sets, require: &require };
+        operator::import(&target, incoming, then)
     }
 }
 

@@ -64,7 +64,7 @@ impl Wish<'_> {
     pub fn lack(&self, number: usize, own: &Blocks, taken: &HashSet<IpAddr>) -> Option<Lack> {
         let set = self.conf.sets.get(number)?;
         if let Some(ip) = self.requested(set) {
-            let may_have = self.pool_of(ip).is_some() && !is_held(own, ip);
+            let may_have = self.pool_of(ip).is_some() && !own.has(ip);
             return may_have.then_some(Lack::Address(ip));
         }
         if let Some(name) = self.names.get(number) {
@@ -76,10 +76,6 @@ impl Wish<'_> {
         let pool = self.conf.terms.pools.get(number)?;
         (!has_free(own, pool, taken)).then_some(Lack::Any)
     }
-}
-
-fn is_held(own: &Blocks, ip: IpAddr) -> bool {
-    own.active().any(|held| held.block.contains(ip))
 }
 
 /// The block of a name in the set.

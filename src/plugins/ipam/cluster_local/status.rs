@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::claims::{Claims, Scope};
 use super::client;
 use super::conf::Conf;
-use super::held::{Blocks, Confirmation};
+use super::held::Blocks;
 use super::need::spans;
 use super::node;
 use super::pool::Pool;
@@ -45,11 +45,11 @@ pub fn of(place: &Place, conf: &Conf, scope: &Scope<'_>) -> Result<()> {
 }
 
 fn is_confirmed(own: &Blocks) -> bool {
-    own.confirmation(boot_id().trim(), since_boot()) == Confirmation::Valid
+    own.is_confirmed(boot_id().trim(), since_boot())
 }
 
 fn ask_daemon(deadline: Deadline) -> Result<()> {
-    client::status(deadline).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
+    client::require_connected(deadline).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
 }
 
 /// The numbers of the sets of which the network's own blocks have no free address. Takes no lock.

@@ -5,9 +5,9 @@ use std::path::Path;
 use super::conf::{self, Conf, DEFAULT_DATA_DIR};
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
-use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore};
+use crate::plugin::leases::{Holding, Holdings, Incoming, LeaseImporter, LeaseStore, Preview};
 use crate::plugin::{Context, PluginConf as _};
-use crate::steps::allocation::files::operator;
+use crate::steps::allocation::files::operator::{self, Target};
 use crate::steps::allocation::ranges::RangeSet;
 
 /// The leases of the file store.
@@ -37,8 +37,14 @@ impl LeaseStore for Leases {
 }
 
 impl LeaseImporter for Leases {
-    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<usize> {
-        operator::preview(&conf::place(cx), &sets(cx)?, leases)
+    fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<Preview> {
+        let missing = operator::preview(&conf::place(cx), &sets(cx)?, leases)?;
+        Ok(Preview { missing, notes: vec![] })
+    }
+
+    /// The machine has every address of its ranges.
+    fn prepare(&self, _: &Context<'_>, _: &Incoming<'_>) -> Result<()> {
+        Ok(())
     }
 
     fn import(
@@ -47,7 +53,9 @@ impl LeaseImporter for Leases {
         incoming: &Incoming<'_>,
         then: &mut dyn FnMut() -> Result<()>,
     ) -> Result<usize> {
-        operator::import(&conf::place(cx), &sets(cx)?, incoming, then)
+        let (place, sets) = (conf::place(cx), sets(cx)?);
+        let target = Target { place: &place, sets: &sets, require: &|_| Ok(()) };
+        operator::import(&target, incoming, then)
     }
 }
 

@@ -50,18 +50,29 @@ pub fn preview(place: &Place, sets: &[RangeSet], leases: &[Holding]) -> Result<u
     Ok(missing(leases, place.list()?)?.len())
 }
 
+/// Where leases are imported.
+pub struct Target<'a> {
+    /// The place.
+    pub place: &'a Place,
+    /// The range sets that the addresses must be in.
+    pub sets: &'a [RangeSet],
+    /// Called under the lock before the first lease is written. Fails if one of them must not be.
+    pub require: &'a dyn Fn(&[Lease]) -> Result<()>,
+}
+
 /// Writes the missing leases and calls `then`, under the lock of ADD. Any failure leaves the store
 /// as it was.
 pub fn import(
-    place: &Place,
-    sets: &[RangeSet],
+    target: &Target<'_>,
     incoming: &Incoming<'_>,
     then: &mut dyn FnMut() -> Result<()>,
 ) -> Result<usize> {
-    require_in_ranges(incoming.leases, sets)?;
+    let place = target.place;
+    require_in_ranges(incoming.leases, target.sets)?;
     let mut store = FileStore::create_whole(place)?;
     store.require_all_read()?;
     let missing = missing(incoming.leases, place.list()?)?;
+    (target.require)(&missing)?;
     let written = transaction(|rb| {
         for (number, lease) in missing.iter().enumerate() {
             (incoming.tell)(number, missing.len());

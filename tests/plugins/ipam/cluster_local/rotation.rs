@@ -33,11 +33,17 @@ fn put_client(etcd: &Etcd, node: &Node, client: &str) {
     }
 }
 
-/// A node with a certificate, beside etcd with mutual TLS.
-pub(super) fn node(etcd: &Etcd, client: &str) -> Node {
+/// A node with a CA and a certificate, beside etcd with mutual TLS; no daemon yet.
+pub(super) fn configured(etcd: &Etcd, ca: &str, client: &str) -> Node {
     let node = Node::configured(etcd, 1, &json!({"etcd": secure()}));
-    put(etcd, &node, "ca.crt", "ca.crt");
+    put(etcd, &node, &format!("{ca}.crt"), "ca.crt");
     put_client(etcd, &node, client);
+    node
+}
+
+/// The same with the members' CA and a running daemon.
+pub(super) fn node(etcd: &Etcd, client: &str) -> Node {
+    let node = configured(etcd, "ca", client);
     node.start();
     node
 }

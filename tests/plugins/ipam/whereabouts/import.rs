@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 
 use crate::support::attachment::{for_ours, with};
 use crate::support::call::binary;
+#[cfg(feature = "cluster")]
+use crate::support::etcd::Etcd;
 use crate::support::netns::Lab;
+#[cfg(feature = "cluster")]
+use crate::support::node::{LISTENING, Node};
 use crate::support::synced::{Synced, attach, attach_another};
 
 const STORE: &str = "/var/lib/cni/cluster-local/pods";
@@ -134,7 +138,7 @@ fn an_import_that_is_not_whole_changes_nothing() {
         let elsewhere = format!("{line} --conf-dir /run/other.d");
         lab.host.sh("mount -t tmpfs lab /etc && mkdir -p /etc/cni-multi && echo '{}' >/etc/cni-multi/ipam.json");
         let said = fails(lab, &elsewhere);
-        assert!(said.contains("import into a network of a cluster"), "{said}");
+        assert!(said.contains("/etc/cni-multi/ipam.json: mode 0644 of user 0"), "{said}");
         lab.host.sh("rm /etc/cni-multi/ipam.json");
         let narrow =
             json!({"type": "bridge", "ipam": {"type": "whereabouts", "range": "10.85.0.0/28"}});
@@ -146,6 +150,26 @@ fn an_import_that_is_not_whole_changes_nothing() {
         lab.host.sh("mv /run/kept /run/other.d/pods.conflist");
         assert!(prints(lab, &elsewhere).starts_with("pods: imported 1, already there 0\n"));
     });
+}
+
+/// On a node of a cluster the daemon claims the block in etcd.
+#[test]
+#[cfg(feature = "cluster")]
+fn a_node_of_a_cluster_takes_over_what_its_attachments_hold() {
+    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
+    let one = Node::join(&etcd, 1);
+    let synced = moved(&one.lab);
+    pools(&one.lab, json!({"1": held(&id_of(&one.lab)), "2": held("of-another-node")}));
+    let rest = "left out 1: no attachment of this machine holds them\n";
+    let line = "import --whereabouts --dry-run /run/ippools.json";
+    let would =
+        "pods: would import 1, already there 0\npods: would claim in the cluster: 10.86.0.225/32\n";
+    assert_eq!(prints(&one.lab, line), format!("{would}{rest}"));
+    let line = "import --whereabouts /run/ippools.json";
+    assert_eq!(prints(&one.lab, line), format!("pods: imported 1, already there 0\n{rest}"));
+    assert_eq!(etcd.block_keys().len(), 1, "{:?}", etcd.block_keys());
+    synced.check().ok();
+    assert_eq!(attach_another(&one.lab, "").ips().len(), 2);
 }
 
 #[test]

@@ -27,6 +27,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// The wait before a fenced or refused node looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How many reasons are logged between two contacts.
+const MOST_TOLD: usize = 8;
 
 /// The contact to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +91,8 @@ pub struct Relation {
     pub is_stopped: bool,
     /// Why the store refuses writes, such as for lack of space, since the last one that was done.
     pub refused: Option<String>,
+    /// What was logged of why there is no contact, since the last one.
+    told: Vec<String>,
 }
 
 impl Relation {
@@ -111,6 +115,7 @@ impl Relation {
             alive: None,
             is_stopped: false,
             refused: None,
+            told: vec![],
         }
     }
 
@@ -170,12 +175,20 @@ impl Machine {
         if let Contact::Away { .. } = self.relation.contact {
             return;
         }
-        if self.relation.may_act() {
-            turn.log(Line::ContactLost(reason.to_owned()));
-        }
+        self.tell(Line::ContactLost(reason.to_owned()), reason, turn);
         let retry = turn.after(self.relation.wait);
         self.relation.wait = (self.relation.wait * 2).min(LONGEST_WAIT);
         self.relation.contact = Contact::Away { retry, reason: reason.to_owned() };
+    }
+
+    /// Logs why there is no contact, once for each reason. Every attempt fails with it, and later ones may
+    /// add when the next is.
+    pub(super) fn tell(&mut self, line: Line, reason: &str, turn: &mut Turn<'_>) {
+        let told = &mut self.relation.told;
+        if told.len() < MOST_TOLD && !told.iter().any(|before| reason.starts_with(before)) {
+            told.push(reason.to_owned());
+            turn.log(line);
+        }
     }
 
     fn give_sign_of_life(&mut self, turn: &mut Turn<'_>) {
@@ -233,7 +246,7 @@ impl Machine {
     }
 
     fn on_name_taken(&mut self, turn: &mut Turn<'_>) {
-        turn.log(Line::NameTaken);
+        self.tell(Line::NameTaken, "name taken", turn);
         self.lose_blocks_before(u64::MAX, turn);
         self.relation.contact = Contact::NameTaken { retry: turn.after(LOOK_AGAIN) };
     }
@@ -265,6 +278,8 @@ impl Machine {
 
     /// The node is registered: it verifies its blocks if the store may have lost them, and goes on.
     fn on_live(&mut self, turn: &mut Turn<'_>) {
+        self.relation.told.clear();
+        self.relation.refused = None;
         let went_back = std::mem::take(&mut self.relation.went_back);
         let is_new_epoch = self.file.epoch != Some(self.relation.epoch);
         // A store that was never restored has no epoch, so a new node need not wait.

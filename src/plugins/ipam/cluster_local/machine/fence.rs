@@ -17,7 +17,7 @@ impl Machine {
     /// The node's record is of a later incarnation than its own, or fenced.
     pub(super) fn on_fenced(&mut self, incarnation: u64, seen: Revision, turn: &mut Turn<'_>) {
         if self.lose_blocks_before(incarnation, turn) {
-            turn.log(Line::Fenced);
+            self.tell(Line::Fenced, "fenced", turn);
             self.relation.contact = Contact::Fenced { retry: turn.after(LOOK_AGAIN) };
         } else if self.file.incarnation < incarnation {
             // On the disk first: blocks of this incarnation are not old after a crash.

@@ -69,7 +69,7 @@ impl Machine {
     fn after_meeting(&mut self, result: Result, turn: &mut Turn<'_>) {
         match result {
             Result::Done(_, Answer::Node(state)) => self.on_met(state, turn),
-            _ => self.give_up_meeting(turn),
+            other => self.give_up_meeting(&other, turn),
         }
     }
 
@@ -77,15 +77,22 @@ impl Machine {
         match result {
             Result::Done(revision, _) => self.on_registered(revision, turn),
             // Another wrote the record, or this node did: it is read again.
-            Result::Lost(..) | Result::Undone | Result::Unknown => self.give_up_meeting(turn),
+            other => self.give_up_meeting(&other, turn),
         }
     }
 
     /// A refused question must not be repeated at once.
-    fn give_up_meeting(&mut self, turn: &mut Turn<'_>) {
+    fn give_up_meeting(&mut self, result: &Result, turn: &mut Turn<'_>) {
         if self.relation.contact == Contact::Meeting {
-            self.lose_contact("the node's record was not read or written", turn);
+            let reason = self.refusal(result, "the node's record was not read or written");
+            self.lose_contact(&reason, turn);
         }
+    }
+
+    /// Why an operation was not done: what the store said, or else `otherwise`.
+    fn refusal(&self, result: &Result, otherwise: &str) -> String {
+        let refused = self.relation.refused.as_ref().filter(|_| matches!(result, Result::Undone));
+        refused.cloned().unwrap_or_else(|| otherwise.to_owned())
     }
 
     fn after_heartbeat(&mut self, sent: Moment, result: Result, turn: &mut Turn<'_>) {
@@ -116,8 +123,9 @@ impl Machine {
                 self.on_listed(realm, Listed { state, revision, sent }, turn);
             }
             // Verification does not go on without it.
-            _ if matches!(self.relation.contact, Contact::Verifying(_)) => {
-                self.lose_contact("the realm was not listed", turn);
+            other if matches!(self.relation.contact, Contact::Verifying(_)) => {
+                let reason = self.refusal(&other, "the realm was not listed");
+                self.lose_contact(&reason, turn);
             }
             _ => self.recheck_later(realm, turn),
         }

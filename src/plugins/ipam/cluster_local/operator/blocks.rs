@@ -1,8 +1,12 @@
-//! `ipam blocks`: what this node has borrowed.
+//! `ipam blocks`: what this node has borrowed, and what keeps its daemon from borrowing more.
+
+use std::time::Duration;
 
 use clap::{ArgMatches, Command};
 
+use super::super::client;
 use super::super::held::{Blocks, Held};
+use super::super::node::is_of_cluster;
 use super::arguments::{data_dir, is_json, output, value};
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
@@ -25,6 +29,9 @@ const COLUMNS: [(&str, &str); 6] = [
     ("NAME", "name"),
 ];
 
+/// How long the daemon may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The command line.
 pub fn command(blocks: Command) -> Command {
     blocks
@@ -43,6 +50,7 @@ pub fn run(matches: &ArgMatches) -> Result<String> {
         rows.extend(rows_of(network.as_str(), &blocks, &place)?);
         rows.extend(difference(network.as_str(), &blocks));
     }
+    rows.extend(trouble().map(|problem| table::row_of_problem(&problem)));
     Ok(table::of_rows(rows, &COLUMNS, is_json(matches)))
 }
 
@@ -71,4 +79,10 @@ fn difference(network: &str, blocks: &Blocks) -> Option<Value> {
     let problem = format!("node {:?} has other ranges or another block size", node.as_str());
     put_text(&mut row, PROBLEM, &problem);
     Some(Value::Object(row))
+}
+
+/// Why the daemon of a node of a cluster cannot claim now, as STATUS says it.
+fn trouble() -> Option<String> {
+    let status = is_of_cluster().then(|| client::status(Deadline::after(PATIENCE)))?;
+    status.err().map(|error| error.to_string())
 }

@@ -14,7 +14,7 @@ use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::steps::allocation::files::{Place, operator};
 use crate::terminal::manual::Terms;
-use crate::terminal::table::{self, Members, PROBLEM, put, put_text};
+use crate::terminal::table::{self, Members, put, put_text};
 
 /// For the manual.
 pub const EXAMPLES: Terms =
@@ -62,7 +62,7 @@ pub fn run(matches: &ArgMatches) -> Result<String> {
     let problem = match &state {
         Ok(state) if as_json => state.unreadable.iter().map(|key| unread(key)).collect(),
         Ok(_) => vec![],
-        Err(error) => vec![row_of_problem(&error.to_string())],
+        Err(error) => vec![table::row_of_problem(&error.to_string())],
     };
     let end = state.as_ref().map(unreadable).unwrap_or_default();
     let all = merged(here, state.map(|state| noted(&state)).unwrap_or_default());
@@ -145,11 +145,5 @@ impl Conflict {
 }
 
 fn unread(key: &str) -> Value {
-    row_of_problem(&format!("the key {key:?} cannot be read"))
-}
-
-fn row_of_problem(problem: &str) -> Value {
-    let mut row = Members::new();
-    put_text(&mut row, PROBLEM, problem);
-    Value::Object(row)
+    table::row_of_problem(&format!("the key {key:?} cannot be read"))
 }

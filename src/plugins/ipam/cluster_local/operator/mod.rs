@@ -7,6 +7,8 @@
 mod arguments;
 mod blocks;
 mod conflicts;
+mod holders;
+pub mod import;
 mod join;
 mod metrics;
 mod plan;

@@ -1,0 +1,148 @@
+//! Who in the cluster has the addresses that a network of this node lacks.
+
+use std::path::PathBuf;
+
+use super::super::block::Block;
+use super::super::claims::of_one;
+use super::super::engine::{Found, Name};
+use super::super::held::{Blocks, Held, State};
+use super::super::need::Wish;
+use super::plan;
+use super::session::Session;
+use crate::deadline::Deadline;
+use crate::error::{Code, Error, Result};
+use crate::plugin::leases::Holding;
+
+/// The keys of a realm that are not of blocks of the network.
+pub struct Holders {
+    found: Vec<Found>,
+    /// The network's own blocks.
+    own: Vec<Held>,
+    realm: Name,
+    node: Name,
+    data_dir: PathBuf,
+}
+
+impl Holders {
+    /// The keys as they are now.
+    pub fn of(session: &mut Session, wish: &Wish<'_>) -> Result<Holders> {
+        let dir = wish.place.dir();
+        let own = Blocks::read(dir)?.map(|own| own.blocks).unwrap_or_default();
+        let realm = wish.conf.terms.realm.clone();
+        let realm =
+            realm.ok_or_else(|| Error::new(Code::BUG, "a configuration without a realm"))?;
+        let mut found = session.survey()?.realms.remove(&realm).unwrap_or_default().blocks;
+        found.retain(|found| !own.iter().any(|held| held.block == found.block));
+        let node = session.settings.node.clone();
+        let data_dir = dir.parent().unwrap_or(dir).to_owned();
+        Ok(Holders { found, own, realm, node, data_dir })
+    }
+
+    /// The blocks of others, and the network's own.
+    pub fn blocks(&self) -> Vec<Block> {
+        let own = self.own.iter().map(|held| held.block);
+        self.found.iter().map(|found| found.block).chain(own).collect()
+    }
+
+    /// The leases whose addresses are in blocks of others, and the others. Fails if one of them is
+    /// kept for a name: only an attachment of the name gets it.
+    pub fn contested<'l>(
+        &self,
+        leases: Vec<&'l Holding>,
+    ) -> Result<(Vec<&'l Holding>, Vec<&'l Holding>)> {
+        let named = |lease: &&&Holding| self.of_address(lease).is_some_and(is_for_name);
+        if let Some(refused) = leases.iter().find(named).and_then(|lease| self.refusal(lease)) {
+            return Err(refused);
+        }
+        Ok(leases.into_iter().partition(|lease| self.of_address(lease).is_some()))
+    }
+
+    fn of_address(&self, lease: &Holding) -> Option<&Found> {
+        let block = of_one(lease.address);
+        self.found.iter().find(|found| found.block.overlaps(block))
+    }
+
+    /// Who has the address of a lease, and what to do.
+    pub fn refusal(&self, lease: &Holding) -> Option<Error> {
+        let words = lease_words(lease);
+        if let Some(held) = self.own_unusable(lease) {
+            let msg = format!("{words}: block {} is {} here", held.block.prefix(), held.state);
+            return Some(Error::new(Code::CONFLICT, msg).with_details(
+                "no lease was written: `cni-multi ipam conflicts` and the log of the daemon have more",
+            ));
+        }
+        let found = self.of_address(lease)?;
+        let msg = format!("{words}: {} has {}", self.holder(found), found.block.prefix());
+        Some(Error::new(Code::CONFLICT, msg).with_details(self.advice(found)))
+    }
+
+    fn own_unusable(&self, lease: &Holding) -> Option<&Held> {
+        let unusable = |held: &&Held| matches!(held.state, State::Lost | State::Conflict);
+        self.own.iter().filter(unusable).find(|held| held.block.contains(lease.address))
+    }
+
+    /// What a lease in a block of another node depends on.
+    pub fn asks(&self, lease: &Holding) -> String {
+        let Some(found) = self.of_address(lease) else { return lease_words(lease) };
+        format!(
+            "{}: {} has {}, and is asked for the address: the import fails if it is in use there",
+            lease_words(lease),
+            self.holder(found),
+            found.block.prefix()
+        )
+    }
+
+    /// Who has a key: a network of this node, or another node.
+    fn holder(&self, found: &Found) -> String {
+        let Some(claimed) = &found.claimed else {
+            return "a key that cannot be read".to_owned();
+        };
+        let node = claimed.owner.node.as_str();
+        let kept = claimed.sticky.as_ref().map(|name| format!(", for the name {name:?},"));
+        let kept = kept.unwrap_or_default();
+        match self.network_here(found) {
+            Some(network) => format!("network {network:?} of this node{kept}"),
+            None => format!("node {node:?}{kept}"),
+        }
+    }
+
+    fn is_here(&self, found: &Found) -> bool {
+        found.claimed.as_ref().is_some_and(|claimed| claimed.owner.node == self.node)
+    }
+
+    fn network_here(&self, found: &Found) -> Option<String> {
+        let networks = plan::networks(&self.data_dir, Deadline::default()).ok()?;
+        let mut of_realm = networks.iter().filter(|local| local.blocks.realm == self.realm);
+        let has = |held: &Held| held.block == found.block;
+        let local = of_realm.find(|local| local.blocks.blocks.iter().any(has));
+        local.filter(|_| self.is_here(found)).map(|local| local.name.to_string())
+    }
+
+    fn advice(&self, found: &Found) -> String {
+        let node = found.claimed.as_ref().map_or("", |claimed| claimed.owner.node.as_str());
+        if is_for_name(found) {
+            return "no lease was written: only an attachment of that name gets the address; leave the lease out"
+                .to_owned();
+        }
+        if self.is_here(found) || node.is_empty() {
+            return "no lease was written: `cni-multi ipam ls` lists who has the address; detach that container, \
+                or leave the lease out"
+                .to_owned();
+        }
+        format!(
+            "no lease was written: `cni-multi ipam ls` on {node} lists who has the address there; detach that \
+             container, or leave the lease out. A node that is off gives nothing back: start it, or reclaim it if it \
+             is gone for good"
+        )
+    }
+}
+
+fn is_for_name(found: &Found) -> bool {
+    found.claimed.as_ref().is_some_and(|claimed| claimed.sticky.is_some())
+}
+
+/// A lease as errors have it.
+pub fn lease_words(lease: &Holding) -> String {
+    let Holding { address, container_id, .. } = lease;
+    format!("{address} of container {container_id:?}")
+}

@@ -1,0 +1,197 @@
+//! `ipam import` on a node of a cluster: the daemon claims a block for each address, as for an ADD
+//! that requests one. Leases are written once the node has every block.
+//!
+//! Addresses in blocks of other nodes come first, so that an import that cannot be whole has usually
+//! claimed nothing. What a failed import has claimed, the daemon gives back as all blocks without
+//! leases: at once to a node that wants addresses, else after minutes.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::add::announced;
+use super::super::block::Block;
+use super::super::client;
+use super::super::conf::{self, Conf};
+use super::super::held::{Blocks, State};
+use super::super::need::{Lack, Wish};
+use super::super::node::CONFIGURATION;
+use super::super::room::unclaimed_around;
+use super::holders::{Holders, lease_words};
+use super::session::Session;
+use crate::cni::attachment::NetworkName;
+use crate::deadline::Deadline;
+use crate::error::{Code, Error, Result};
+use crate::plugin::Context;
+use crate::plugin::leases::{Holding, Incoming};
+use crate::steps::allocation::files::boot::boot_id;
+use crate::steps::allocation::owner::Owner;
+use crate::sys::clock::since_boot;
+
+/// The least that a claim waits for other nodes: the operator is waiting for all of the import.
+const LEAST_PATIENCE: Duration = Duration::from_secs(5);
+/// The pause before a block is looked at again.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The most blocks or addresses that a note names.
+const MOST_NAMED: usize = 10;
+
+/// Claims the blocks that the leases need and the network does not have.
+pub fn claim(cx: &Context<'_>, conf: &Conf, incoming: &Incoming<'_>) -> Result<()> {
+    let place = conf::place(cx);
+    let owner = Owner::new("", "");
+    let wish = Wish { place: &place, conf, owner: &owner, names: vec![] };
+    let (own, taken) = announced(&wish)?;
+    let lacking = lacking(&wish, (Some(&own), &taken), incoming.leases)?;
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let session = Session::open(CONFIGURATION.as_ref())?;
+    let mut import = Import { wish: &wish, network: &cx.config.name, session };
+    import.claim_all(lacking, incoming.tell)
+}
+
+/// What [`claim`] would do, as far as it can be known without claims. Fails where it would fail.
+pub fn preview(cx: &Context<'_>, conf: &Conf, leases: &[Holding]) -> Result<Vec<String>> {
+    let place = conf::place(cx);
+    let owner = Owner::new("", "");
+    let wish = Wish { place: &place, conf, owner: &owner, names: vec![] };
+    let own = Blocks::read(place.dir())?;
+    let taken = place.list()?.into_iter().map(|listed| listed.ip).collect();
+    let lacking = lacking(&wish, (own.as_ref(), &taken), leases)?;
+    if lacking.is_empty() {
+        return Ok(vec![]);
+    }
+    client::status(cx.deadline())?;
+    let holders = Holders::of(&mut Session::open(CONFIGURATION.as_ref())?, &wish)?;
+    let (asked, free) = holders.contested(lacking)?;
+    let planned = planned(&wish, &free, &holders);
+    let mut notes = claims_note(&planned);
+    notes.extend(asked.iter().take(MOST_NAMED).map(|lease| holders.asks(lease)));
+    let more = asked.len().saturating_sub(MOST_NAMED);
+    notes.extend((more > 0).then(|| format!("and {more} more such addresses")));
+    Ok(notes)
+}
+
+/// The leases that are missing here and whose addresses are in no block that is allocated from.
+fn lacking<'l>(
+    wish: &Wish<'_>,
+    has: (Option<&Blocks>, &HashSet<IpAddr>),
+    leases: &'l [Holding],
+) -> Result<Vec<&'l Holding>> {
+    let (own, taken) = has;
+    let is_lacking = |lease: &&Holding| !taken.contains(&lease.address) && !is_usable(own, lease);
+    let lacking: Vec<&Holding> = leases.iter().filter(is_lacking).collect();
+    match lacking.iter().find(|lease| wish.pool_of(lease.address).is_none()) {
+        Some(excluded) => Err(is_excluded(excluded)),
+        None => Ok(lacking),
+    }
+}
+
+fn is_excluded(lease: &Holding) -> Error {
+    let msg = format!("{}: the network's configuration excludes it", lease_words(lease));
+    Error::new(Code::CONFLICT, msg)
+        .with_details("no lease was written: change `exclude`, or leave the lease out")
+}
+
+/// Whether the network allocates from a block with the address of the lease.
+fn is_usable(own: Option<&Blocks>, lease: &Holding) -> bool {
+    own.is_some_and(|own| {
+        own.has(lease.address) && own.is_confirmed(boot_id().trim(), since_boot())
+    })
+}
+
+/// The blocks of addresses that no node has.
+fn planned(wish: &Wish<'_>, free: &[&Holding], holders: &Holders) -> Vec<Block> {
+    let mut claimed = holders.blocks();
+    let known = claimed.len();
+    for lease in free {
+        let is_planned = claimed[known..].iter().any(|block| block.contains(lease.address));
+        let pool = wish.pool_of(lease.address).filter(|_| !is_planned);
+        claimed.extend(pool.and_then(|pool| unclaimed_around(pool, lease.address, &claimed)));
+    }
+    claimed.split_off(known)
+}
+
+fn claims_note(planned: &[Block]) -> Vec<String> {
+    if planned.is_empty() {
+        return vec![];
+    }
+    let named = planned.iter().take(MOST_NAMED).map(|block| block.prefix().to_string());
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = planned.len().saturating_sub(MOST_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    vec![format!("would claim in the cluster: {named}{more}")]
+}
+
+/// The import into one network.
+struct Import<'a> {
+    wish: &'a Wish<'a>,
+    network: &'a NetworkName,
+    session: Session,
+}
+
+impl Import<'_> {
+    fn claim_all(&mut self, lacking: Vec<&Holding>, tell: &dyn Fn(usize, usize)) -> Result<()> {
+        let holders = Holders::of(&mut self.session, self.wish)?;
+        let (asked, free) = holders.contested(lacking)?;
+        let all = asked.len() + free.len();
+        let mut own = self.own()?;
+        for (done, lease) in asked.into_iter().chain(free).enumerate() {
+            tell(done, all);
+            if !is_usable(own.as_ref(), lease) {
+                self.claim(lease)?;
+                own = self.own()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn own(&self) -> Result<Option<Blocks>> {
+        Blocks::read(self.wish.place.dir())
+    }
+
+    /// Asks the daemon for a block with the address, and waits until it may be used.
+    fn claim(&mut self, lease: &Holding) -> Result<()> {
+        let patience = self.wish.conf.patience.max(LEAST_PATIENCE);
+        let end = Instant::now() + patience + self.session.settings.settle;
+        loop {
+            let asked = self.ask(lease, Deadline::after(patience));
+            let own = self.own()?;
+            if is_usable(own.as_ref(), lease) {
+                return Ok(());
+            }
+            let waits = asked.is_ok() || own.is_some_and(|own| settles(&own));
+            if !waits || Instant::now() >= end {
+                return Err(self.failure(lease, asked.err()));
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    fn ask(&self, lease: &Holding, deadline: Deadline) -> Result<()> {
+        let mut sets = self.wish.sets();
+        let set = sets.find(|(_, set)| set.contains(lease.address));
+        let number = set.map(|(number, _)| number).ok_or_else(|| is_excluded(lease))?;
+        client::ask_for(self.network, number, &Lack::Address(lease.address), deadline)
+    }
+
+    /// Why there is no block with the address: with the node that has it, if it is another's.
+    fn failure(&mut self, lease: &Holding, error: Option<Error>) -> Error {
+        let unusable = || {
+            let msg = format!("the block of {} is not used yet", lease.address);
+            Error::new(Code::TRY_AGAIN, msg).with_details("run the command again")
+        };
+        let error = error.unwrap_or_else(unusable).context(lease_words(lease));
+        if error.code != Code::ADDRESS_UNAVAILABLE {
+            return error;
+        }
+        let holders = Holders::of(&mut self.session, self.wish).ok();
+        holders.and_then(|holders| holders.refusal(lease)).unwrap_or(error)
+    }
+}
+
+/// Whether a claim waits because the store was restored.
+fn settles(own: &Blocks) -> bool {
+    own.blocks.iter().any(|held| matches!(held.state, State::Settling))
+}

@@ -1,0 +1,98 @@
+//! What keeps a node from its cluster is told in STATUS, in the daemon's log and by `ipam blocks`.
+
+use serde_json::{Value, json};
+
+use super::daemon::WIDE;
+use super::etcd_access::{Certificates, start_secure};
+use super::rotation::configured;
+use crate::support::etcd::Etcd;
+use crate::support::node::{LISTENING, Node};
+
+/// Asserts that all three have the text.
+#[track_caller]
+fn assert_told(node: &Node, text: &str) {
+    let status = node.status(WIDE).err();
+    assert_eq!(status.code, 50, "{status:?}");
+    assert!(status.text().contains(text), "{status:?}");
+    assert!(node.log().contains(text), "{}", node.log());
+    assert_listed(node, text);
+}
+
+/// Asserts that `ipam blocks` has the text, for people and for programs.
+#[track_caller]
+fn assert_listed(node: &Node, text: &str) {
+    assert!(node.ipam_text("blocks").contains(text), "{}", node.ipam_text("blocks"));
+    let rows: Value = serde_json::from_str(&node.ipam_text("blocks -o json")).unwrap();
+    let problem = rows.as_array().unwrap().last().unwrap()["problem"].clone();
+    assert!(problem.as_str().is_some_and(|problem| problem.contains(text)), "{rows}");
+}
+
+#[test]
+fn members_that_cannot_be_reached_are_told() {
+    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
+    let nobody = json!({"etcd": {"endpoints": ["http://10.78.0.254:1"]}});
+    let node = Node::configured(&etcd, 1, &nobody);
+    node.start();
+    assert_told(&node, "connect to http://10.78.0.254:1: connection refused");
+    node.kill();
+    node.configure(&json!({}));
+    node.start();
+    node.wait_until(|node| node.status(WIDE).status == 0);
+    assert!(!node.ipam_text("blocks").contains("store"), "{}", node.ipam_text("blocks"));
+}
+
+#[test]
+fn members_of_another_ca_are_told() {
+    let Some(mut etcd) = Certificates::lab() else { return };
+    start_secure(&mut etcd, "server");
+    let node = configured(&etcd, "other", "client");
+    node.start();
+    assert_told(&node, "is not signed by a CA in");
+}
+
+/// The daemon does not start with it, so that it cannot be asked.
+#[test]
+fn an_expired_certificate_of_a_daemon_that_does_not_start_is_told() {
+    let Some(mut etcd) = Certificates::lab() else { return };
+    start_secure(&mut etcd, "server");
+    let node = configured(&etcd, "ca", "expired");
+    let text =
+        "etcd.cert: /etc/cni-multi/client.crt: the certificate expired on 2021-01-01T00:00:00Z";
+    let daemon = node.ipam("daemon");
+    assert!(daemon.status == 1 && daemon.stderr.contains(text), "{daemon:?}");
+    let status = node.status(WIDE).err();
+    assert!(status.code == 50 && status.details.contains(text), "{status:?}");
+    let add = node.try_add(WIDE, "a").err();
+    assert!(add.code == 11 && add.details.contains(text), "{add:?}");
+    assert_listed(&node, text);
+}
+
+#[test]
+fn a_name_that_another_machine_has_is_told() {
+    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
+    let _one = Node::join(&etcd, 1);
+    let two = Node::named(&etcd, 2, "n1");
+    two.start();
+    two.wait_until(|two| two.log().contains("another machine"));
+    assert_told(&two, "another machine has the name of this node");
+}
+
+#[test]
+fn the_control_plane_s_etcd_is_told() {
+    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
+    etcd.members[0].ctl("put /registry/secrets/default/token secret");
+    let node = Node::join(&etcd, 1);
+    node.wait_until(|node| node.log().contains("control plane"));
+    assert_told(&node, "Kubernetes control plane");
+}
+
+#[test]
+fn a_record_of_the_node_that_was_edited_is_told() {
+    let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
+    etcd.members[0].ctl("put /cni-multi/v1/test/n/n1 oops");
+    let node = Node::join(&etcd, 1);
+    node.wait_until(|node| node.log().contains("cannot be read"));
+    assert_told(&node, "the value of \"/cni-multi/v1/test/n/n1\" in etcd cannot be read");
+    etcd.members[0].ctl("del /cni-multi/v1/test/n/n1");
+    node.wait_until(|node| node.status(WIDE).status == 0);
+}
