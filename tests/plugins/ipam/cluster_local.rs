@@ -1,5 +1,7 @@
 //! cluster-local allocates from blocks that the networks of one realm never share.
 
+#[cfg(feature = "cluster")]
+mod absence;
 mod cluster;
 #[cfg(feature = "cluster")]
 mod conflicts;

@@ -11,7 +11,7 @@ use super::alone::{Turn, adopted};
 use super::claims::{Claims, Scope};
 use super::client;
 use super::conf::Conf;
-use super::held::Blocks;
+use super::held::{Blocks, Confirmation};
 use super::need::{Lack, Wish};
 use super::node;
 use super::sticky;
@@ -159,13 +159,21 @@ pub fn announced(wish: &Wish<'_>) -> Result<(Blocks, HashSet<IpAddr>)> {
 /// Fails if the blocks may have become another node's while this one was off, and if the address of
 /// a name has just become another's.
 fn require_usable(store: &BlockStore<'_>) -> Result<()> {
-    if store.is_confirmed() {
-        let moved = || Error::new(Code::ADDRESS_UNAVAILABLE, "the address of the name has moved");
-        return if store.has_names() { Ok(()) } else { Err(moved()) };
-    }
-    let msg = "the daemon has not confirmed the blocks of this node since it was started";
+    let msg = match store.confirmation() {
+        Confirmation::Valid => {
+            let moved =
+                || Error::new(Code::ADDRESS_UNAVAILABLE, "the address of the name has moved");
+            return if store.has_names() { Ok(()) } else { Err(moved()) };
+        }
+        Confirmation::OfEarlierBoot => {
+            "the daemon has not confirmed the blocks of this node since it was started"
+        }
+        Confirmation::Ended => {
+            "this node has given no sign of life for so long that others may reclaim its blocks"
+        }
+    };
     Err(Error::new(UNCONFIRMED, msg)
-        .with_details("it does once it reaches the cluster: see the log of the daemon"))
+        .with_details("the daemon confirms them once it reaches the cluster: see its log"))
 }
 
 fn allocate(store: &mut BlockStore<'_>, wish: &Wish<'_>) -> Result<Vec<IpConfig>> {

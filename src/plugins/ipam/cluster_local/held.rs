@@ -17,6 +17,7 @@ pub use super::engine::Token;
 use super::pool::Pool;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
+use crate::sys::clock::Moment;
 
 /// The file's name.
 pub const BLOCKS: &str = "blocks.json";
@@ -109,11 +110,26 @@ pub struct Blocks {
     /// boot nothing is allocated before it did so again: the node may have been off for long.
     #[serde(default)]
     pub confirmed: String,
+    /// When the confirmation ends, in seconds since boot: other nodes may reclaim this one a while after
+    /// that. None if only an operator may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
     /// A node that has other pools for this network, as the daemon last saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub differs: Option<Name>,
     /// The blocks, each once.
     pub blocks: Vec<Held>,
+}
+
+/// Whether what the daemon has said of blocks still holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmation {
+    /// It does: addresses may be allocated.
+    Valid,
+    /// The node was off since.
+    OfEarlierBoot,
+    /// The node has given no sign of life for so long that others may soon reclaim it.
+    Ended,
 }
 
 /// The file's content.
@@ -144,6 +160,7 @@ impl Blocks {
             names: vec![],
             spare,
             confirmed: String::new(),
+            until: None,
             differs: None,
             blocks: vec![],
         }
@@ -154,15 +171,26 @@ impl Blocks {
         self.blocks.iter().filter(|held| held.state == State::Active)
     }
 
+    /// Whether the blocks are still the node's, as far as the daemon has said. Without a daemon nothing
+    /// confirms them.
+    pub fn confirmation(&self, boot: &str, now: Moment) -> Confirmation {
+        if !self.confirmed.is_empty() && self.confirmed != boot {
+            return Confirmation::OfEarlierBoot;
+        }
+        match self.until {
+            Some(until) if until <= now.as_secs() => Confirmation::Ended,
+            _ => Confirmation::Valid,
+        }
+    }
+
+    /// Whether addresses may be allocated from the active blocks now.
+    pub fn is_confirmed(&self, boot: &str, now: Moment) -> bool {
+        self.confirmation(boot, now) == Confirmation::Valid
+    }
+
     /// Whether the address is in a block from which addresses may be allocated.
     pub fn has(&self, ip: IpAddr) -> bool {
         self.active().any(|held| held.block.contains(ip))
-    }
-
-    /// Whether the blocks are still the node's in this boot, as far as the daemon has said. Without a
-    /// daemon nothing confirms them.
-    pub fn is_confirmed_in(&self, boot: &str) -> bool {
-        self.confirmed.is_empty() || self.confirmed == boot
     }
 
     /// Reads the file of a network; None if there is none. A file that cannot be understood is an

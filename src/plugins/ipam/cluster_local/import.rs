@@ -12,6 +12,7 @@ use crate::plugin::leases::{Holding, Incoming};
 use crate::steps::allocation::files::Place;
 use crate::steps::allocation::files::boot::boot_id;
 use crate::steps::allocation::owner::Lease;
+use crate::sys::clock::since_boot;
 
 /// Claims a block for each lease; on a node of a cluster the daemon does.
 pub fn claim(cx: &Context<'_>, conf: &Conf, incoming: &Incoming<'_>) -> Result<()> {
@@ -33,7 +34,8 @@ pub fn preview(cx: &Context<'_>, conf: &Conf, leases: &[Holding]) -> Result<Vec<
 /// Fails if one of the leases is in no block that the network allocates from. Another node, or
 /// another network, may have got a block since it was claimed.
 pub fn require_held(place: &Place, leases: &[Lease]) -> Result<()> {
-    let own = Blocks::read(place.dir())?.filter(|own| own.is_confirmed_in(boot_id().trim()));
+    let own =
+        Blocks::read(place.dir())?.filter(|own| own.is_confirmed(boot_id().trim(), since_boot()));
     let is_held = |lease: &&Lease| own.as_ref().is_some_and(|own| own.has(lease.ip));
     let Some(lost) = leases.iter().find(|lease| !is_held(lease)) else { return Ok(()) };
     let msg = format!("the block of {} went to another node or network meanwhile", lost.ip);

@@ -15,6 +15,7 @@ pub mod conf;
 mod contested;
 #[cfg(feature = "cluster")]
 mod daemon;
+pub mod ended;
 pub mod engine;
 #[cfg(feature = "cluster")]
 pub mod etcd;

@@ -14,8 +14,10 @@ use super::room::{candidates, unclaimed};
 use crate::deadline::Deadline;
 use crate::error::{Code, Result, warn};
 use crate::steps::allocation::files::Place;
+use crate::steps::allocation::files::boot::boot_id;
 use crate::steps::allocation::full_set;
 use crate::steps::allocation::search::{self, first_free};
+use crate::sys::clock::since_boot;
 
 /// Fails if no ADD can be served; prints a warning about what an operator should know.
 pub fn of(place: &Place, conf: &Conf, scope: &Scope<'_>) -> Result<()> {
@@ -29,7 +31,8 @@ pub fn of(place: &Place, conf: &Conf, scope: &Scope<'_>) -> Result<()> {
         ));
     }
     if node::is_of_cluster() {
-        return if full.is_empty() { Ok(()) } else { ask_daemon(scope.deadline) };
+        let is_usable = full.is_empty() && own.as_ref().is_none_or(is_confirmed);
+        return if is_usable { Ok(()) } else { ask_daemon(scope.deadline) };
     }
     warn(format_args!("cluster-local: {}", node::ALONE));
     let claims = Claims::look(scope)?;
@@ -39,6 +42,10 @@ pub fn of(place: &Place, conf: &Conf, scope: &Scope<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn is_confirmed(own: &Blocks) -> bool {
+    own.is_confirmed(boot_id().trim(), since_boot())
 }
 
 fn ask_daemon(deadline: Deadline) -> Result<()> {

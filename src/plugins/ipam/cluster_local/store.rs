@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::block::address;
 use super::conf::Terms;
-use super::held::Blocks;
+use super::held::{Blocks, Confirmation};
 use super::need::{Wish, held_for, spans};
 use super::pool::{Pool, Span};
 use super::room::candidates;
@@ -16,6 +16,7 @@ use crate::steps::allocation::files::FileStore;
 use crate::steps::allocation::files::boot::boot_id;
 use crate::steps::allocation::owner::Owner;
 use crate::steps::allocation::ranges::RangeSet;
+use crate::sys::clock::since_boot;
 
 /// Lease files of which only addresses in the network's own active blocks are given.
 pub struct BlockStore<'a> {
@@ -41,7 +42,7 @@ impl<'a> BlockStore<'a> {
     /// Whether the file of blocks says what the configuration says, and has the names' addresses.
     pub fn is_ready(&self) -> bool {
         let own = self.own.as_ref().filter(|own| is_of(own, self.terms()));
-        own.is_some() && self.is_confirmed() && self.has_names()
+        own.is_some() && self.confirmation() == Confirmation::Valid && self.has_names()
     }
 
     /// Whether the blocks have the address of the attachment's name in each set.
@@ -52,9 +53,10 @@ impl<'a> BlockStore<'a> {
         sets.all(|(number, _)| self.wish.lack(number, own, &nothing).is_none())
     }
 
-    /// Whether the blocks are still the node's.
-    pub fn is_confirmed(&self) -> bool {
-        self.own.as_ref().is_none_or(|own| own.is_confirmed_in(boot_id().trim()))
+    /// Whether the blocks are still the node's, as far as the daemon has said.
+    pub fn confirmation(&self) -> Confirmation {
+        let confirmation = |own: &Blocks| own.confirmation(boot_id().trim(), since_boot());
+        self.own.as_ref().map_or(Confirmation::Valid, confirmation)
     }
 
     fn terms(&self) -> &Terms {

@@ -29,7 +29,8 @@ pub fn claimed(node: &str, token: u128) -> Claimed {
 }
 
 fn record(incarnation: u64) -> NodeRecord {
-    NodeRecord { uid: Token(7), incarnation, standing: Standing::Live, version: "0.1.0".into() }
+    let (uid, standing) = (Token(7), Standing::Live);
+    NodeRecord { uid, incarnation, standing, version: "0.1.0".into(), reclaim_after: None }
 }
 
 /// A node with its record: the ground of its writes.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::etcd_access::{Certificates, start_secure};
 use super::rotation;
@@ -64,18 +64,23 @@ fn the_daemon_needs_eight_megabytes_at_most() {
     assert!(own <= OWN_MEMORY, "{own} kB");
 }
 
-/// An idle process is not woken, so it has no context switches but for signs of life.
+/// An idle process is not woken, so it has no context switches but for signs of life. With
+/// `reclaimAfter` it looks at another node beside them.
 #[test]
 fn an_idle_daemon_wakes_up_for_signs_of_life_alone() {
     let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
     if is_emulated() {
         return; // there the virtual machine's own delays are as long as what is measured
     }
-    let one = Node::join(&etcd, 1);
-    one.add(PLENTY, "a");
+    let nodes = [1, 2].map(|number| Node::configured(&etcd, number, &json!({"reclaimAfter": 600})));
+    for node in &nodes {
+        node.start();
+        node.add(PLENTY, "a");
+    }
+    let one = &nodes[0];
     std::thread::sleep(Duration::from_secs(1)); // the last disconnect may be pending
     let switches =
-        || number(&one, "voluntary_ctxt_switches") + number(&one, "nonvoluntary_ctxt_switches");
+        || number(one, "voluntary_ctxt_switches") + number(one, "nonvoluntary_ctxt_switches");
     let (begin, mut last) = (Instant::now(), switches());
     let mut wakes: Vec<Duration> = vec![];
     let seconds = if is_long() { 75 } else { 45 };

@@ -109,7 +109,10 @@ fn apply(blocks: &mut Blocks, mark: Mark) {
             blocks.blocks.push(held);
         }
         Mark::Forget(block) => blocks.blocks.retain(|held| held.block != block),
-        Mark::Confirm(boot) => blocks.confirmed = boot,
+        Mark::Confirm { boot, until } => {
+            blocks.confirmed = boot;
+            blocks.until = until;
+        }
         Mark::Differs(node) => blocks.differs = node,
     }
 }

@@ -120,6 +120,7 @@ pub fn setup(settings: &Settings, own: &Own, is_complete: bool) -> Setup {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         boot: boot_id().trim().to_owned(),
         settle: settings.settle,
+        reclaim_after: settings.reclaim_after,
         is_complete,
     }
 }

@@ -8,6 +8,11 @@ use super::Daemon;
 use crate::error::{Code, Error, Result};
 use crate::sys::clock::since_boot;
 
+/// What a store that is away means for the node's blocks.
+const HELD: &str = "blocks that the node holds stay in use; the log of the daemon has more";
+/// The same once the node may soon be reclaimed.
+const STOPPED: &str = "no address is given until the store answers, as by reclaimAfter other nodes may soon \
+    reclaim this one; the log of the daemon has more";
 /// The advice for a node that was reclaimed.
 const FENCED: &str =
     "detach what still has addresses of its old blocks; then the node registers again by itself";
@@ -79,6 +84,7 @@ impl Daemon {
             Reply::LookAgain => Ok(Answer::Claimed),
             Reply::Full => Ok(Answer::None),
             Reply::Elsewhere(holder) => Err(elsewhere(&name.unwrap_or_default(), &holder)),
+            Reply::Away(reason) => Err(self.away(&reason)),
             other => Err(refusal(other)),
         };
         self.answer(id, &answer);
@@ -87,18 +93,27 @@ impl Daemon {
     /// Fails if the daemon cannot claim now.
     fn status(&self) -> Result<()> {
         match self.machine.contact() {
-            Contact::Together => self.machine.refused().map_or(Ok(()), |reason| Err(away(reason))),
-            Contact::Away { reason, .. } => Err(away(reason)),
+            Contact::Together => {
+                self.machine.refused().map_or(Ok(()), |reason| Err(self.away(reason)))
+            }
+            Contact::Away { reason, .. } => Err(self.away(reason)),
             Contact::Fenced { .. } => Err(refusal(Reply::Fenced)),
             Contact::NameTaken { .. } => Err(refusal(Reply::NameTaken)),
-            Contact::Meeting | Contact::Verifying(_) => Err(away("its blocks are being verified")),
+            Contact::Meeting | Contact::Verifying(_) => {
+                Err(self.away("its blocks are being verified"))
+            }
         }
+    }
+
+    fn away(&self, reason: &str) -> Error {
+        let msg = format!("the cluster's store cannot be used: {reason}");
+        let details = if self.machine.is_stopped(since_boot()) { STOPPED } else { HELD };
+        Error::new(Code::TRY_AGAIN, msg).with_details(details)
     }
 }
 
 fn refusal(reply: Reply) -> Error {
     match reply {
-        Reply::Away(reason) => away(&reason),
         Reply::Settling => {
             let msg = "the node's new blocks are not used yet: the store was restored";
             Error::new(Code::TRY_AGAIN, msg).with_details("they are after `settle` seconds")
@@ -110,16 +125,10 @@ fn refusal(reply: Reply) -> Error {
             let msg = "another machine has the name of this node";
             Error::new(Code::NOT_AVAILABLE, msg).with_details(NAME_TAKEN)
         }
-        Reply::LookAgain | Reply::Full | Reply::Elsewhere(_) => {
+        Reply::LookAgain | Reply::Full | Reply::Elsewhere(_) | Reply::Away(_) => {
             Error::new(Code::BUG, "this is no refusal")
         }
     }
-}
-
-fn away(reason: &str) -> Error {
-    let msg = format!("the cluster's store cannot be used: {reason}");
-    Error::new(Code::TRY_AGAIN, msg)
-        .with_details("blocks that the node holds stay in use; the log of the daemon has more")
 }
 
 /// Another node has the address of a name.

@@ -62,17 +62,20 @@ mod tests {
         let text = serde_json::to_string(&claimed).unwrap();
         assert!(text.ends_with(r#","sticky":"default/web-0/eth0","vacant":true}"#), "{text}");
         assert_eq!(serde_json::from_str::<Claimed>(&text).unwrap(), claimed);
-        let record = NodeRecord {
+        let mut record = NodeRecord {
             uid: Token(1),
             incarnation: 2,
             standing: Standing::Live,
             version: "0.1.0".to_owned(),
+            reclaim_after: None,
         };
-        let text = serde_json::to_string(&record).unwrap();
-        assert!(
-            text.ends_with(r#""incarnation":2,"standing":"live","version":"0.1.0"}"#),
-            "{text}"
-        );
+        for (reclaim_after, end) in [(None, "}"), (Some(600), r#","reclaimAfter":600}"#)] {
+            record.reclaim_after = reclaim_after;
+            let text = serde_json::to_string(&record).unwrap();
+            let whole = format!(r#""incarnation":2,"standing":"live","version":"0.1.0"{end}"#);
+            assert!(text.ends_with(&whole), "{text}");
+            assert_eq!(serde_json::from_str::<NodeRecord>(&text).unwrap(), record);
+        }
         let want =
             Want { count: 3, spans: vec!["10.1.0.1-10.1.0.9".parse().unwrap()], names: vec![] };
         assert_eq!(

@@ -124,6 +124,10 @@ pub struct NodeRecord {
     pub standing: Standing,
     /// The version of the program that wrote it.
     pub version: String,
+    /// After so many seconds without a sign of life other nodes may reclaim it: it uses its blocks for
+    /// a shorter time without one. None if only an operator may.
+    #[serde(default, rename = "reclaimAfter", skip_serializing_if = "Option::is_none")]
+    pub reclaim_after: Option<u64>,
 }
 
 /// What a write compares to be sure that its node was not reclaimed and the store was not restored.

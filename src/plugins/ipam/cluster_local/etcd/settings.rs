@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 
 use super::super::engine::Name;
+use super::super::machine::contact::ALIVE;
 use super::client::Store;
 use super::endpoint::Endpoint;
 use super::login::Login;
@@ -28,8 +29,13 @@ const SETTLE: u64 = 30;
 /// The longest times, in seconds: a year.
 const LONGEST: u64 = 366 * 86_400;
 
+/// The shortest `reclaimAfter`, in seconds: ten times as long as a sign of life lasts. A node gives no
+/// address when it was without etcd for three quarters of `reclaimAfter`, so a short one turns each outage of etcd
+/// into one of ADD.
+const SHORTEST_ABSENCE: u64 = 10 * ALIVE as u64;
+
 /// The keys of the file.
-const KEYS: [&str; 4] = ["cluster", "node", "etcd", "settle"];
+const KEYS: [&str; 5] = ["cluster", "node", "etcd", "settle", "reclaimAfter"];
 /// The keys of `etcd`.
 const ETCD_KEYS: [&str; 7] =
     ["endpoints", "ca", "cert", "key", "user", "passwordFile", "acceptControlPlane"];
@@ -51,6 +57,8 @@ pub struct Settings {
     pub accept_control_plane: bool,
     /// How long a new claim waits before it is used.
     pub settle: Duration,
+    /// How long a node is without a sign of life before others reclaim it; None if only an operator does.
+    pub reclaim_after: Option<Duration>,
 }
 
 /// The file as written.
@@ -65,6 +73,8 @@ struct Written {
     etcd: Etcd,
     /// Seconds that a new claim waits before it is used. Default: 30.
     settle: Option<u64>,
+    /// Seconds without a sign of life after which a node is reclaimed. Default: never.
+    reclaim_after: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -128,6 +138,7 @@ impl Settings {
             user: (!etcd.user.is_empty()).then(|| (etcd.user.clone(), etcd.password_file.clone())),
             accept_control_plane: etcd.accept_control_plane,
             settle: seconds("settle", written.settle.unwrap_or(SETTLE))?,
+            reclaim_after: written.reclaim_after.map(absence).transpose()?,
         };
         settings.require_files(etcd)?;
         Ok(settings)
@@ -203,6 +214,17 @@ fn seconds(key: &str, number: u64) -> Result<Duration> {
     }
 }
 
+fn absence(number: u64) -> Result<Duration> {
+    let allowed = SHORTEST_ABSENCE.cast_signed()..=LONGEST.cast_signed();
+    if !(SHORTEST_ABSENCE..=LONGEST).contains(&number) {
+        return Err(Error::out_of_range("reclaimAfter", number, allowed).with_details(format_args!(
+            "a sign of life lasts {ALIVE} s, and a node without etcd stops to give addresses before \
+             reclaimAfter ends; without the key only `cni-multi ipam reclaim` frees blocks"
+        )));
+    }
+    Ok(Duration::from_secs(number))
+}
+
 fn password(path: &Path) -> Result<String> {
     let of_key = |error: Error| error.context("etcd.passwordFile");
     require_private(path).map_err(of_key)?;
@@ -239,7 +261,7 @@ fn mode_and_owner(metadata: &Metadata) -> [u32; 2] {
 mod tests {
     use super::*;
 
-    const WHOLE: &str = r#"{"cluster": "prod", "node": "n1", "settle": 5, "etcd": {
+    const WHOLE: &str = r#"{"cluster": "prod", "node": "n1", "settle": 5, "reclaimAfter": 600, "etcd": {
         "endpoints": ["https://10.0.0.1:2379", "https://etcd-2"], "ca": "/a/ca.crt", "cert": "/a/c.crt",
         "key": "/a/c.key", "user": "cni", "passwordFile": "/a/password", "acceptControlPlane": true}}"#;
 
@@ -252,6 +274,7 @@ mod tests {
         assert_eq!(settings.user, Some(("cni".into(), "/a/password".into())));
         assert!(settings.accept_control_plane);
         assert_eq!(settings.settle, Duration::from_secs(5));
+        assert_eq!(settings.reclaim_after, Some(Duration::from_secs(600)));
     }
 
     #[test]
@@ -261,6 +284,7 @@ mod tests {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         assert_eq!(settings.node.as_str(), host.trim());
         assert_eq!(settings.settle, Duration::from_secs(30));
+        assert_eq!(settings.reclaim_after, None, "never");
         assert!(settings.user.is_none() && !settings.accept_control_plane);
     }
 
@@ -269,8 +293,8 @@ mod tests {
         let cases = [
             (r#"{}"#, "cluster: missing, expected a name of letters, digits, '.', '_' and '-'"),
             (
-                r#"{"cluster": "c", "reclaimAfter": 60}"#,
-                "reclaimAfter: unknown key, expected cluster, node, etcd, settle",
+                r#"{"cluster": "c", "onFence": "down"}"#,
+                "onFence: unknown key, expected cluster, node, etcd, settle, reclaimAfter",
             ),
             (
                 r#"{"cluster": "c", "etcd": {"endpoint": "http://a"}}"#,
@@ -312,6 +336,10 @@ mod tests {
             (
                 r#"{"cluster": "c", "node": "n", "settle": 99999999, "etcd": {"endpoints": ["http://a"]}}"#,
                 "settle: 99999999 is out of range, expected 0 to 31622400",
+            ),
+            (
+                r#"{"cluster": "c", "node": "n", "reclaimAfter": 599, "etcd": {"endpoints": ["http://a"]}}"#,
+                "reclaimAfter: 599 is out of range, expected 600 to 31622400",
             ),
         ];
         for (text, expected) in cases {

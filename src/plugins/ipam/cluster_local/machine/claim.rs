@@ -52,11 +52,8 @@ impl Machine {
     /// Tells as many ADDs as addresses are free to look again.
     fn answer_served(&mut self, name: &Name, turn: &mut Turn<'_>) {
         let boot = &self.setup.boot;
-        let Some(network) =
-            self.networks.get_mut(name).filter(|network| network.confirmed == *boot)
-        else {
-            return;
-        };
+        let usable = |network: &&mut Network| network.is_usable(boot, turn.now);
+        let Some(network) = self.networks.get_mut(name).filter(usable) else { return };
         let mut free: Vec<u64> =
             (0..network.pools.len()).map(|pool| network.free_of(pool)).collect();
         let waiting = std::mem::take(&mut network.requests);
@@ -122,7 +119,7 @@ impl Machine {
 
     /// Whether claims are useful: no plugin allocates from blocks that are not confirmed.
     pub(super) fn may_claim_for(&self, network: &Network) -> bool {
-        self.relation.contact == Contact::Together && network.confirmed == self.setup.boot
+        self.relation.contact == Contact::Together && network.is_usable(&self.setup.boot, self.now)
     }
 
     fn choose(&mut self, waiting: &Waiting, turn: &mut Turn<'_>) {

@@ -85,6 +85,10 @@ pub struct Relation {
     pub lease: Option<LeaseId>,
     /// When the next sign of life is due.
     heartbeat: Moment,
+    /// When the last sign of life was sent that the store has taken.
+    pub alive: Option<Moment>,
+    /// It was logged that blocks are not used any more.
+    pub is_stopped: bool,
     /// Why the store refuses writes, such as for lack of space, since the last one that was done.
     pub refused: Option<String>,
     /// What was logged of why there is no contact, since the last one.
@@ -108,6 +112,8 @@ impl Relation {
             settle_until: Duration::ZERO,
             lease: None,
             heartbeat: now,
+            alive: None,
+            is_stopped: false,
             refused: None,
             told: vec![],
         }
@@ -195,8 +201,9 @@ impl Machine {
             ttl: ALIVE,
             node_revision: self.relation.node_revision,
         };
-        self.send(Purpose::Heartbeat, heartbeat, turn);
+        self.send(Purpose::Heartbeat(turn.now), heartbeat, turn);
         self.send(Purpose::Look, Operation::ReadNode { node }, turn);
+        self.look_at_others(turn);
     }
 
     /// The node's keys were read for a contact.
@@ -228,6 +235,9 @@ impl Machine {
             Standing::Live if value.incarnation < self.file.incarnation => {
                 self.register(revision, turn)
             }
+            Standing::Live if value.reclaim_after != self.promise() => {
+                self.register(revision, turn)
+            }
             Standing::Live => {
                 self.relation.node_revision = revision;
                 self.on_live(turn);
@@ -243,11 +253,15 @@ impl Machine {
 
     /// Writes the node's record over the one of revision `seen`.
     pub(super) fn register(&mut self, seen: Revision, turn: &mut Turn<'_>) {
+        if !self.keeps_promise() {
+            return self.lose_contact("the files of blocks are being written", turn);
+        }
         let record = NodeRecord {
             uid: self.setup.uid,
             incarnation: self.file.incarnation,
             standing: Standing::Live,
             version: self.setup.version.clone(),
+            reclaim_after: self.promise(),
         };
         let node = self.setup.node.clone();
         self.send(Purpose::Register, Operation::Register { node, record, seen }, turn);

@@ -14,8 +14,11 @@
 //! | an ADD that needs the address of a name | [`names`] |
 //! | blocks that others need | [`giving_back`], [`split`] |
 //! | the node was reclaimed | [`fence`] |
+//! | it may be reclaimed soon: `reclaimAfter` | [`term`] |
+//! | another node is absent for long: `reclaimAfter` | [`absence`] |
 //! | other nodes have other ranges for a network | [`pools`] |
 
+pub mod absence;
 pub mod block_life;
 pub mod claim;
 pub mod contact;
@@ -29,6 +32,7 @@ pub mod pools;
 pub mod purpose;
 pub mod realm;
 pub mod split;
+pub mod term;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
@@ -37,6 +41,7 @@ pub mod want;
 
 use std::collections::BTreeMap;
 
+use self::absence::Others;
 pub use self::contact::Contact;
 use self::contact::Relation;
 pub use self::interface::{
@@ -77,6 +82,7 @@ pub struct Machine {
     relation: Relation,
     networks: BTreeMap<Name, Network>,
     realms: BTreeMap<Name, Realm>,
+    others: Others,
     flights: BTreeMap<OperationId, Flight>,
     writes: BTreeMap<WriteId, Pending>,
     last_id: u64,
@@ -98,6 +104,7 @@ impl Machine {
             relation: Relation::new(now),
             networks: BTreeMap::new(),
             realms: BTreeMap::new(),
+            others: Others::default(),
             flights: BTreeMap::new(),
             writes: BTreeMap::new(),
             last_id: 0,
@@ -140,6 +147,7 @@ impl Machine {
         self.keep_contact(turn);
         self.pursue_blocks(turn);
         self.pursue_splits(turn);
+        self.bound_terms(turn);
         self.finish_verifying(turn);
         self.confirm_new(turn);
         self.give_back(turn);

@@ -109,6 +109,8 @@ pub struct Network {
     pub spare: u32,
     /// The boot in which it is used.
     pub confirmed: String,
+    /// When that ends, in seconds since boot.
+    pub until: Option<u64>,
     /// The blocks on the disk, and those that are about to be.
     pub blocks: BTreeMap<Block, Tracked>,
     /// The keys of blocks that are being split, by the block.
@@ -125,6 +127,8 @@ pub struct Network {
     pub idle_since: Option<Moment>,
     /// A write of its confirmation is going on.
     pub confirming: bool,
+    /// No such write before.
+    pub confirm_due: Moment,
     /// A node that has other pools for it, as its file says.
     pub differs: Option<Name>,
 }
@@ -159,7 +163,7 @@ impl Waiting {
 impl Network {
     /// A network with what its file has.
     pub fn new(blocks: Blocks) -> Network {
-        let Blocks { realm, pools, names, spare, confirmed, differs, blocks } = blocks;
+        let Blocks { realm, pools, names, spare, confirmed, until, differs, blocks } = blocks;
         let tracked = blocks.into_iter().map(|held| (held.block, Tracked::of_file(held)));
         let blocks: BTreeMap<Block, Tracked> = tracked.collect();
         let origins = blocks.values().filter_map(|tracked| tracked.held.of);
@@ -169,6 +173,7 @@ impl Network {
             names,
             spare,
             confirmed,
+            until,
             origins: origins.map(|origin| (origin.block, Key::Doubt)).collect(),
             blocks,
             asking: BTreeSet::new(),
@@ -177,6 +182,7 @@ impl Network {
             pause: Duration::ZERO,
             idle_since: None,
             confirming: false,
+            confirm_due: Duration::ZERO,
             differs,
         }
     }
@@ -199,7 +205,7 @@ impl Network {
             self.requests.iter().flat_map(|waiting| [waiting.request.until, waiting.pause]);
         let pause = (!self.requests.is_empty()).then_some(self.pause);
         let idle = self.idle_since.map(|since| since + IDLE);
-        let all = dues.chain(requests).chain(pause).chain(idle);
+        let all = dues.chain(requests).chain(pause).chain(idle).chain([self.confirm_due]);
         all.filter(|moment| *moment > now).min().unwrap_or(NEVER)
     }
 
@@ -230,7 +236,7 @@ impl Network {
             match mark {
                 Mark::Put(held) => self.await_put(held),
                 Mark::Forget(block) => self.set_step(*block, Step::Writing),
-                Mark::Confirm(_) => self.confirming = true,
+                Mark::Confirm { .. } => self.confirming = true,
                 Mark::Differs(_) => (), // nothing waits for it
             }
         }
@@ -255,8 +261,9 @@ impl Network {
             match mark {
                 Mark::Put(held) => self.put(held),
                 Mark::Forget(block) => drop(self.blocks.remove(&block)),
-                Mark::Confirm(boot) => {
+                Mark::Confirm { boot, until } => {
                     self.confirmed = boot;
+                    self.until = until;
                     self.confirming = false;
                 }
                 Mark::Differs(node) => self.differs = node,
@@ -283,7 +290,10 @@ impl Network {
         for mark in marks {
             match mark {
                 Mark::Put(Held { block, .. }) | Mark::Forget(block) => self.keep(*block, now),
-                Mark::Confirm(_) => self.confirming = false,
+                Mark::Confirm { .. } => {
+                    self.confirming = false;
+                    self.confirm_due = now + AFTER_FAILURE;
+                }
                 Mark::Differs(_) => (), // the next list tries again
             }
         }

@@ -6,6 +6,7 @@ use super::interface::{Line, Turn};
 use super::purpose::{Purpose, Result};
 use super::realm::Listed;
 use super::{Flight, Machine};
+use crate::sys::clock::Moment;
 
 impl Machine {
     pub(super) fn on_outcome(&mut self, id: OperationId, outcome: Outcome, turn: &mut Turn<'_>) {
@@ -14,8 +15,12 @@ impl Machine {
         match purpose {
             Purpose::Meet => self.after_meeting(result, turn),
             Purpose::Register => self.after_registering(result, turn),
-            Purpose::Heartbeat => self.after_heartbeat(result, turn),
+            Purpose::Heartbeat(sent) => self.after_heartbeat(sent, result, turn),
             Purpose::Look => self.after_looking(result, turn),
+            Purpose::Ward(node, sent) => self.after_looking_at(&node, sent, result, turn),
+            Purpose::Fence(node, incarnation) => {
+                self.after_fencing(&node, incarnation, result, turn)
+            }
             Purpose::List(realm, sent) => self.after_listing(&realm, sent, result, turn),
             Purpose::Watch(realm) => self.after_watching(&realm, turn),
             Purpose::Holder(request) => self.after_asking_for_holder(request, result, turn),
@@ -90,9 +95,12 @@ impl Machine {
         refused.cloned().unwrap_or_else(|| otherwise.to_owned())
     }
 
-    fn after_heartbeat(&mut self, result: Result, turn: &mut Turn<'_>) {
+    fn after_heartbeat(&mut self, sent: Moment, result: Result, turn: &mut Turn<'_>) {
         match result {
-            Result::Done(_, Answer::Lease(lease)) => self.relation.lease = Some(lease),
+            Result::Done(_, Answer::Lease(lease)) => {
+                self.relation.lease = Some(lease);
+                self.relation.alive = self.relation.alive.max(Some(sent));
+            }
             Result::Lost(..) => self.on_heartbeat_lost(turn),
             Result::Done(..) | Result::Undone | Result::Unknown => (), // the next one is due in time
         }

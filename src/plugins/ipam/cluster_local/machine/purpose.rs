@@ -4,6 +4,7 @@ use super::super::block::Block;
 use super::super::engine::{Answer, Name, Revision, Rival};
 use super::At;
 use super::interface::RequestId;
+use crate::sys::clock::Moment;
 
 /// Who waits for an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,10 +13,14 @@ pub enum Purpose {
     Meet,
     /// The contact: the node's record was written.
     Register,
-    /// The sign of life.
-    Heartbeat,
+    /// The sign of life, sent at that moment.
+    Heartbeat(Moment),
     /// The node's record and the epoch, beside a sign of life.
     Look,
+    /// The record and the sign of life of another node, asked for at that moment.
+    Ward(Name, Moment),
+    /// The fence of another node, whose earlier incarnations than this end.
+    Fence(Name, u64),
     /// A realm, listed by the operation of this number.
     List(Name, u64),
     /// A watch of a realm.

@@ -1,5 +1,6 @@
 //! Cases that the simulation found, each as the shortest schedule that shows it.
 
+mod absence;
 mod lists;
 mod names;
 
@@ -73,16 +74,22 @@ fn away() -> Outcome {
 
 impl Lab {
     fn new(held: Vec<Held>, file: NodeFile) -> Lab {
+        Lab::of(blocks(held), file, None)
+    }
+
+    /// The same with a file of blocks, and with `reclaimAfter`.
+    fn of(blocks: Blocks, file: NodeFile, reclaim_after: Option<Duration>) -> Lab {
         let setup = Setup {
             node: name("n1"),
             uid: Token(1),
             version: "0.1.0".to_owned(),
             boot: "boot".to_owned(),
             settle: Duration::from_secs(30),
+            reclaim_after,
             is_complete: true,
         };
         let now = Duration::from_secs(1);
-        let machine = Machine::new(setup, file, vec![(name("net"), blocks(held))], now);
+        let machine = Machine::new(setup, file, vec![(name("net"), blocks)], now);
         Lab {
             machine,
             store: Store::default(),

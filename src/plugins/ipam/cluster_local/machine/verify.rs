@@ -10,7 +10,7 @@ use super::super::engine::{Claimed, Found, Name, Operation, RealmState, Seen};
 use super::super::held::{State, Token};
 use super::Machine;
 use super::contact::Contact;
-use super::interface::{Line, Mark, Turn};
+use super::interface::{Line, Turn};
 use super::network::{Key, Network, Step, Tracked};
 use super::purpose::Purpose;
 use super::realm::Listed;
@@ -41,6 +41,8 @@ impl Machine {
     pub(super) fn on_listed(&mut self, name: &Name, listed: Listed, turn: &mut Turn<'_>) {
         self.compare(name, &listed);
         self.delete_orphans(name, &listed.state, turn);
+        self.note_owners(name, &listed.state);
+        self.free_ended(name, &listed.state, turn);
         self.compare_pools(name, &listed.state.pools, turn);
         if let Contact::Verifying(realms) = &mut self.relation.contact {
             realms.remove(name);
@@ -133,12 +135,13 @@ impl Machine {
 
     /// Confirms each network for this boot; returns whether all are.
     fn confirm_all(&mut self, turn: &mut Turn<'_>) -> bool {
-        let boot = self.setup.boot.clone();
-        let open = self.networks.iter().filter(|(_, network)| network.confirmed != boot);
-        let open: Vec<(Name, bool)> =
-            open.map(|(name, network)| (name.clone(), network.confirming)).collect();
-        for (name, _) in open.iter().filter(|(_, is_going_on)| !is_going_on) {
-            self.mark(name, vec![Mark::Confirm(boot.clone())], vec![], turn);
+        let open = self.networks.iter().filter(|(_, network)| !self.is_confirmed(network));
+        let open: Vec<Name> = open.map(|(name, _)| name.clone()).collect();
+        // Before the first sign of life there is no moment to confirm until.
+        if self.setup.reclaim_after.is_none() || self.term().is_some() {
+            for name in &open {
+                self.confirm(name, self.term(), turn);
+            }
         }
         open.is_empty()
     }

@@ -19,6 +19,7 @@ const ROUND: Duration = Duration::from_millis(50);
 impl Machine {
     /// Takes a hint of a watch.
     pub(super) fn on_change(&mut self, name: &Name, change: Change) {
+        self.note_owner(name, &change);
         let is_vacant =
             |found: &Found| found.claimed.as_ref().is_some_and(|claimed| claimed.vacant);
         let must_list = match &change {

@@ -27,6 +27,7 @@ use crate::plugin::Context;
 use crate::plugin::leases::{Holding, Incoming};
 use crate::steps::allocation::files::boot::boot_id;
 use crate::steps::allocation::owner::Owner;
+use crate::sys::clock::since_boot;
 
 /// The least that a claim waits for other nodes: the operator is waiting for all of the import.
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);
@@ -95,7 +96,9 @@ fn is_excluded(lease: &Holding) -> Error {
 
 /// Whether the network allocates from a block with the address of the lease.
 fn is_usable(own: Option<&Blocks>, lease: &Holding) -> bool {
-    own.is_some_and(|own| own.has(lease.address) && own.is_confirmed_in(boot_id().trim()))
+    own.is_some_and(|own| {
+        own.has(lease.address) && own.is_confirmed(boot_id().trim(), since_boot())
+    })
 }
 
 /// The blocks of addresses that no node has.

@@ -163,6 +163,7 @@ impl Join {
             incarnation: self.own.file.incarnation,
             standing: Standing::Live,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            reclaim_after: None, // the daemon promises more once it has bounded the files
         };
         let (seen, found) = self.record().unzip();
         if let (Some(revision), true) = (seen, found.as_ref() == Some(&record)) {

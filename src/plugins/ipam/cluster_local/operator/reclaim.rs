@@ -6,9 +6,8 @@
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::super::engine::{
-    Claimed, ClusterState, Found, Member, Name, Operation, RealmState, Seen, Standing,
-};
+use super::super::ended::{Ended, release};
+use super::super::engine::{ClusterState, Found, Member, Name, Operation, Standing};
 use super::super::machine::contact::ALIVE;
 use super::arguments::{config, is_json, output, value};
 use super::session::{Session, Write, unreadable};
@@ -55,17 +54,8 @@ pub fn run(matches: &ArgMatches) -> Result<String> {
     Ok(text(&fence, freed, as_json) + &end)
 }
 
-/// A node whose earlier incarnations are over.
-struct Fence {
-    node: Name,
-    /// The first incarnation that is not over.
-    incarnation: u64,
-    /// It has registered again since.
-    is_back: bool,
-}
-
 /// Fences the node, unless it is fenced already.
-fn fence(session: &mut Session, node: &Name) -> Result<Fence> {
+fn fence(session: &mut Session, node: &Name) -> Result<Ended> {
     for _ in 0..ROUNDS {
         let state = session.survey()?;
         let member = state.nodes.get(node).ok_or_else(|| unknown(node, &state))?;
@@ -73,7 +63,7 @@ fn fence(session: &mut Session, node: &Name) -> Result<Fence> {
             return Err(without_record(node));
         };
         let incarnation = seen.value.incarnation;
-        let fence = |is_back| Fence { node: node.clone(), incarnation, is_back };
+        let fence = |is_back| Ended { node: node.clone(), incarnation, is_back };
         match seen.value.standing {
             Standing::Fenced => return Ok(fence(false)),
             // What an interrupted command has left is free, although the node is back.
@@ -91,7 +81,7 @@ fn fence(session: &mut Session, node: &Name) -> Result<Fence> {
 }
 
 /// Deletes what the ended incarnations of the node have; returns the blocks.
-fn free(session: &mut Session, fence: &Fence) -> Result<Vec<Value>> {
+fn free(session: &mut Session, fence: &Ended) -> Result<Vec<Value>> {
     let mut freed = vec![];
     let mut doubtful: Vec<(Name, Found)> = vec![];
     for _ in 0..ROUNDS {
@@ -99,16 +89,16 @@ fn free(session: &mut Session, fence: &Fence) -> Result<Vec<Value>> {
         doubtful.retain(|(realm, found)| !has(&state, realm, found));
         freed.extend(doubtful.drain(..).map(|(realm, found)| row(&realm, &found)));
         for (realm, of_realm) in &state.realms {
-            for (found, claimed) in blocks(of_realm, fence) {
-                let seen =
-                    Seen { block: found.block, claimed: claimed.clone(), revision: found.revision };
-                match session.write(Operation::Release { realm: realm.clone(), seen })? {
+            for (found, claimed) in fence.blocks(of_realm) {
+                match session.write(release(realm, found, claimed))? {
                     Write::Done(_) => freed.push(row(realm, found)),
                     Write::Lost(_) => (), // it has changed: it is read again
                     Write::Unknown => doubtful.push((realm.clone(), found.clone())),
                 }
             }
-            drop_notes(session, (realm, of_realm), fence)?;
+            for operation in fence.drop_notes(realm, of_realm) {
+                session.write(operation)?;
+            }
         }
         if is_done(&state, fence) {
             return Ok(freed);
@@ -117,43 +107,9 @@ fn free(session: &mut Session, fence: &Fence) -> Result<Vec<Value>> {
     Err(busy(&fence.node))
 }
 
-/// Deletes the notes of the node: a conflict with it has ended, and its pools are nobody's.
-fn drop_notes(session: &mut Session, of: (&Name, &RealmState), fence: &Fence) -> Result<()> {
-    let (realm, state) = of;
-    for (block, note) in state.notes.iter().filter(|(_, note)| fence.is_over(&note.by)) {
-        let (realm, note) = (realm.clone(), note.clone());
-        session.write(Operation::EndConflict { realm, block: *block, note })?;
-    }
-    let pools = state.pools.iter().filter(|(_, note)| note.by == fence.node && !fence.is_back);
-    for (hash, note) in pools {
-        let (realm, hash, note) = (realm.clone(), hash.clone(), note.clone());
-        session.write(Operation::DropPool { realm, hash, note })?;
-    }
-    Ok(())
-}
-
-impl Fence {
-    fn is_over(&self, owner: &super::super::engine::Identity) -> bool {
-        owner.node == self.node && owner.incarnation < self.incarnation
-    }
-}
-
-/// The blocks of the ended incarnations.
-fn blocks<'s>(
-    state: &'s RealmState,
-    fence: &'s Fence,
-) -> impl Iterator<Item = (&'s Found, &'s Claimed)> {
-    let claimed = state.blocks.iter().filter_map(|found| Some((found, found.claimed.as_ref()?)));
-    claimed.filter(|(_, claimed)| fence.is_over(&claimed.owner))
-}
-
-/// Whether nothing of the ended incarnations is left. Notes of pools are no claim.
-fn is_done(state: &ClusterState, fence: &Fence) -> bool {
-    let is_left = |realm: &RealmState| {
-        blocks(realm, fence).next().is_some()
-            || realm.notes.iter().any(|(_, note)| fence.is_over(&note.by))
-    };
-    !state.realms.values().any(is_left)
+/// Whether nothing of the ended incarnations is left.
+fn is_done(state: &ClusterState, fence: &Ended) -> bool {
+    state.realms.values().all(|realm| fence.is_gone(realm))
 }
 
 fn has(state: &ClusterState, realm: &Name, found: &Found) -> bool {
@@ -170,7 +126,7 @@ fn row(realm: &Name, found: &Found) -> Value {
     Value::Object(row)
 }
 
-fn text(fence: &Fence, freed: Vec<Value>, as_json: bool) -> String {
+fn text(fence: &Ended, freed: Vec<Value>, as_json: bool) -> String {
     let standing = if fence.is_back { "live" } else { "fenced" };
     if as_json {
         return table::json(&Value::object([

@@ -39,7 +39,7 @@ fn simulate(kind: Kind) {
     }
     let count = number("CNI_SIMULATION").unwrap_or(SHORT);
     let first = number("CNI_SIMULATION_FIRST").unwrap_or(0);
-    let (began, mut steps, mut served) = (Instant::now(), 0, 0);
+    let (began, mut steps, mut served, mut fenced) = (Instant::now(), 0, 0, 0);
     for seed in first..first + count {
         let done = run(kind, seed);
         if let Some(failure) = done.failure {
@@ -49,14 +49,17 @@ fn simulate(kind: Kind) {
         }
         steps += done.steps;
         served += done.served;
+        fenced += done.fenced;
     }
     assert!(
         served >= count,
         "schedules that attach nothing prove nothing: {served} ADDs in {count}"
     );
+    let are_absent = kind == Kind::Absences;
+    assert!(!are_absent || fenced >= count / 5, "only {fenced} nodes were fenced in {count}");
     let seconds = began.elapsed().as_secs_f64();
     report(format_args!(
-        "{kind:?}: {count} schedules, {steps} steps, {served} ADDs in {seconds:.1} s"
+        "{kind:?}: {count} schedules, {steps} steps, {served} ADDs, {fenced} fenced in {seconds:.1} s"
     ));
 }
 
@@ -73,6 +76,11 @@ fn nothing_is_held_twice_under_crashes() {
 #[test]
 fn nothing_is_held_twice_when_nodes_are_reclaimed() {
     simulate(Kind::Reclaims);
+}
+
+#[test]
+fn nothing_is_held_twice_when_absent_nodes_are_reclaimed() {
+    simulate(Kind::Absences);
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::super::block::{Block, address};
 use super::super::engine::{Name, OperationId};
-use super::super::held::{Blocks, Held, State, Token};
+use super::super::held::{Blocks, Confirmation, Held, State, Token};
 use super::super::machine::{Machine, Mark, NodeFile, Record, RequestId, Setup, WriteId, Written};
 use super::wish::Wish;
 use crate::sys::clock::Moment;
@@ -89,14 +90,16 @@ impl Node {
         format!("boot-{}", self.boot)
     }
 
-    /// Starts the daemon with what the disk has.
-    pub fn start(&mut self, now: Moment, settle: Moment) {
+    /// Starts the daemon with what the disk has, and with these times of its configuration.
+    pub fn start(&mut self, now: Moment, times: (Duration, Option<Duration>)) {
+        let (settle, reclaim_after) = times;
         let setup = Setup {
             node: self.name.clone(),
             uid: self.uid,
             version: "0.1.0".to_owned(),
             boot: self.boot_id(),
             settle,
+            reclaim_after,
             is_complete: true,
         };
         let known = self.nets.iter().filter(|net| net.is_known);
@@ -156,9 +159,11 @@ impl Node {
     }
 
     /// The blocks that plugins allocate from now.
-    pub fn usable(&self, net: usize) -> impl Iterator<Item = &Held> {
+    pub fn usable(&self, net: usize, now: Moment) -> impl Iterator<Item = &Held> {
         let net = &self.nets[net];
-        let is_confirmed = self.is_on && net.blocks.confirmed == self.boot_id();
+        let confirmation = net.blocks.confirmation(&self.boot_id(), now);
+        let is_confirmed =
+            self.is_on && !net.blocks.confirmed.is_empty() && confirmation == Confirmation::Valid;
         let blocks = net.blocks.blocks.iter();
         blocks.filter(move |held| is_confirmed && held.state == State::Active)
     }
@@ -177,7 +182,10 @@ impl Net {
                 blocks.blocks.push(held.clone());
             }
             Mark::Forget(block) => blocks.blocks.retain(|other| other.block != *block),
-            Mark::Confirm(boot) => blocks.confirmed = boot.clone(),
+            Mark::Confirm { boot, until } => {
+                blocks.confirmed = boot.clone();
+                blocks.until = *until;
+            }
             Mark::Differs(node) => blocks.differs = node.clone(),
         }
     }

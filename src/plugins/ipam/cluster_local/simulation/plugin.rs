@@ -21,7 +21,7 @@ enum Found {
 }
 
 impl Node {
-    fn find(&self, wish: &Wish) -> Found {
+    fn find(&self, wish: &Wish, now: Moment) -> Found {
         let net = &self.nets[wish.net];
         let or_taken = |ip: IpAddr, is_ours: bool| match is_ours && !net.leases.contains(&ip) {
             true => Found::Free(ip),
@@ -30,19 +30,19 @@ impl Node {
         match &wish.ask {
             Ask::Any => {
                 let pool = &net.blocks.pools[wish.set];
-                let plain = self.usable(wish.net).filter(|held| held.sticky.is_none());
+                let plain = self.usable(wish.net, now).filter(|held| held.sticky.is_none());
                 let mut all = plain.flat_map(|held| addresses(held.block));
                 let free = all.find(|ip| pool.allocates(*ip) && !net.leases.contains(ip));
                 free.map_or(Found::Nothing, Found::Free)
             }
             Ask::Address(ip) => {
-                let held = self.usable(wish.net).find(|held| held.block.contains(*ip));
+                let held = self.usable(wish.net, now).find(|held| held.block.contains(*ip));
                 held.map_or(Found::Nothing, |held| or_taken(*ip, held.sticky.is_none()))
             }
             Ask::Name(name) => {
                 let pool = &net.blocks.names[wish.set];
                 let mut named =
-                    self.usable(wish.net).filter(|held| held.sticky.as_ref() == Some(name));
+                    self.usable(wish.net, now).filter(|held| held.sticky.as_ref() == Some(name));
                 let held = named.find(|held| pool.meets(held.block));
                 held.map_or(Found::Nothing, |held| or_taken(held.block.first(), true))
             }
@@ -58,7 +58,7 @@ impl World {
     }
 
     fn allocate(&mut self, node: usize, wish: Wish, until: Moment) {
-        match self.nodes[node].find(&wish) {
+        match self.nodes[node].find(&wish, self.now) {
             Found::Free(ip) => self.lease(node, &wish, ip),
             Found::Nothing if self.nodes[node].machine.is_some() && self.now < until => {
                 self.ask(node, wish, until);

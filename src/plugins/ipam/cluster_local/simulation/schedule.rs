@@ -20,6 +20,9 @@ pub enum Kind {
     Network,
     Crashes,
     Reclaims,
+    /// Nodes are without contact, without a daemon or without power for long, and daemons reclaim those
+    /// whose configuration allows it.
+    Absences,
     /// The store is restored, the epoch is raised before it serves, and every daemon reaches it.
     OrderlyRestore,
     /// The store is restored in the midst of other faults, with or without a new epoch.
@@ -31,18 +34,19 @@ pub struct Done {
     pub failure: Option<String>,
     pub steps: u64,
     pub served: u64,
+    pub fenced: u64,
 }
 
 /// Runs the schedule of a seed.
 pub fn run(kind: Kind, seed: u64) -> Done {
-    let mut world = world(seed);
+    let mut world = world(kind, seed);
     let failure = play(&mut world, kind, seed).err();
-    Done { failure, steps: world.steps, served: world.served }
+    Done { failure, steps: world.steps, served: world.served, fenced: world.fenced }
 }
 
 /// Runs it and tells what happened.
 pub fn traced(kind: Kind, seed: u64) -> (Vec<String>, Option<String>) {
-    let mut world = world(seed);
+    let mut world = world(kind, seed);
     world.trace = Some(vec![]);
     let failure = play(&mut world, kind, seed).err();
     (world.trace.take().unwrap_or_default(), failure)
@@ -64,8 +68,17 @@ const PLANS: [Plan; 8] = [
     &[(&[("fd00::/124", 126)], true), (&[("10.1.0.0/29", 30), ("fd00::/125", 127)], true)],
 ];
 
+/// What nodes have for `reclaimAfter`: mostly the same.
+const ABSENCES: [Option<Duration>; 5] = [
+    Some(Duration::from_secs(120)),
+    Some(Duration::from_secs(120)),
+    Some(Duration::from_secs(120)),
+    Some(Duration::from_secs(300)),
+    None,
+];
+
 /// Two to four nodes, with the networks of a plan.
-fn world(seed: u64) -> World {
+fn world(kind: Kind, seed: u64) -> World {
     let plan = PLANS[(seed % 8) as usize];
     let spare = (seed / 8 % 2) as u32;
     let networks = plan.iter().enumerate().map(|(number, (sets, keeps_names))| {
@@ -75,7 +88,8 @@ fn world(seed: u64) -> World {
         let blocks = Blocks { names, ..Blocks::new("default".parse().unwrap(), pools, spare) };
         (format!("net{number}").parse().unwrap(), blocks)
     });
-    World::new(seed, 2 + (seed / 16 % 3) as usize, &networks.collect::<Vec<_>>())
+    let absences = if kind == Kind::Absences { &ABSENCES[..] } else { &[None] };
+    World::new(seed, 2 + (seed / 16 % 3) as usize, &networks.collect::<Vec<_>>(), absences)
 }
 
 /// The pool of a range set for any attachment, and the one for names.
@@ -116,6 +130,9 @@ fn play(world: &mut World, kind: Kind, seed: u64) -> Result<(), String> {
 /// One random event.
 fn disturb(world: &mut World, kind: Kind, snapshot: &mut Store) {
     let node = world.below(world.nodes.len() as u64) as usize;
+    if kind == Kind::Absences && world.percent(25) {
+        return be_absent(world, node);
+    }
     match world.below(12) {
         0..=5 => attach(world, node),
         6..=8 => detach(world, node),
@@ -179,6 +196,7 @@ fn go_wrong(world: &mut World, node: usize, (kind, snapshot): (Kind, &mut Store)
         Kind::Network => (),
         Kind::Crashes => restart(world, node),
         Kind::Reclaims => power(world, node),
+        Kind::Absences => be_absent(world, node),
         Kind::OrderlyRestore if world.percent(50) => *snapshot = world.store.clone(),
         Kind::OrderlyRestore => restore_in_order(world, snapshot),
         Kind::RoughRestore if world.percent(40) => *snapshot = world.store.clone(),
@@ -199,6 +217,25 @@ fn restart(world: &mut World, node: usize) {
         let after = world.millis(3000);
         world.push(after, Coming::Start(node));
     }
+}
+
+/// A node is without contact, without a daemon or without power, and the time passes.
+fn be_absent(world: &mut World, node: usize) {
+    let long = Duration::from_secs(150) + world.millis(450_000);
+    match world.below(4) {
+        0 => return restart(world, node),
+        1 if world.nodes[node].machine.is_some() => {
+            world.crash(node);
+            let after = long + world.millis(60_000);
+            world.push(after, Coming::Start(node));
+        }
+        2 if world.nodes[node].is_on => world.power_off(node),
+        2 => world.power_on(node),
+        _ => toggle_cut(world, node),
+    }
+    let faults = std::mem::replace(&mut world.faults, 1); // each one may begin a count anew
+    world.run(long);
+    world.faults = faults;
 }
 
 /// A node loses power; it may be reclaimed, and comes back.

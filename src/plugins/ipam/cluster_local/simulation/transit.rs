@@ -60,6 +60,10 @@ impl World {
             return self.fail_without_leader(node, generation, (id, operation));
         }
         let outcome = self.store.apply(operation, self.now);
+        if let (Operation::Fence { node, .. }, Outcome::Done { .. }) = (operation, &outcome) {
+            self.fenced += 1;
+            self.abandon(node);
+        }
         self.spread_changes();
         let delay = self.millis(10);
         self.push(delay, Coming::Outcome(node, generation, id, outcome));

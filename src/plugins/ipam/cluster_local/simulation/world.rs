@@ -35,6 +35,8 @@ pub struct World {
     pub store: Store,
     pub nodes: Vec<Node>,
     pub realm: Name,
+    /// What nodes have for `reclaimAfter`: each start of a daemon takes one of them by chance.
+    pub absences: &'static [Option<Duration>],
     queue: BinaryHeap<Reverse<(Moment, u64)>>,
     coming: BTreeMap<u64, Box<Coming>>,
     pub last: u64,
@@ -53,11 +55,18 @@ pub struct World {
     /// ADDs that were answered with an address, or without.
     pub served: u64,
     pub denied: u64,
+    /// Nodes that daemons have fenced.
+    pub fenced: u64,
     pub violation: Option<String>,
 }
 
 impl World {
-    pub fn new(seed: u64, count: usize, networks: &[(Name, Blocks)]) -> World {
+    pub fn new(
+        seed: u64,
+        count: usize,
+        networks: &[(Name, Blocks)],
+        absences: &'static [Option<Duration>],
+    ) -> World {
         let nodes = (0..count as u64).map(|number| Node::new(number, networks)).collect();
         let mut world = World {
             now: Duration::from_secs(1),
@@ -65,6 +74,7 @@ impl World {
             store: Store::default(),
             nodes,
             realm: networks[0].1.realm.clone(),
+            absences,
             queue: BinaryHeap::new(),
             coming: BTreeMap::new(),
             last: 0,
@@ -77,6 +87,7 @@ impl World {
             trace: None,
             served: 0,
             denied: 0,
+            fenced: 0,
             violation: None,
         };
         (0..count).for_each(|node| world.start(node));
@@ -174,7 +185,8 @@ impl World {
             return;
         }
         self.say(|| format!("n{node} starts"));
-        self.nodes[node].start(self.now, SETTLE);
+        let place = self.below(self.absences.len() as u64) as usize;
+        self.nodes[node].start(self.now, (SETTLE, self.absences[place]));
         for net in 0..self.nodes[node].nets.len() {
             if self.nodes[node].nets[net].is_known {
                 self.tell_leases(node, net);
@@ -246,7 +258,7 @@ impl World {
         let Record::Marks { network, marks, .. } = record else { return };
         let makes_usable = |mark: &Mark| match mark {
             Mark::Put(held) => held.state == State::Active,
-            Mark::Confirm(_) => true,
+            Mark::Confirm { .. } => true,
             Mark::Forget(_) | Mark::Differs(_) => false,
         };
         if marks.iter().any(makes_usable) {
@@ -264,11 +276,11 @@ impl World {
     /// What a network may allocate that another one may, too, but for these blocks.
     pub fn used_twice(&self, node: usize, net: usize, but: &[Block]) -> Option<String> {
         let is_forgiven = |block: Block| but.iter().any(|other| other.overlaps(block));
-        for mine in self.nodes[node].usable(net).filter(|held| !is_forgiven(held.block)) {
+        for mine in self.nodes[node].usable(net, self.now).filter(|held| !is_forgiven(held.block)) {
             for (number, other) in self.nodes.iter().enumerate() {
                 for of in (0..other.nets.len()).filter(|of| (number, *of) != (node, net)) {
                     let is_named = |theirs: &Held| of == net && theirs.sticky == mine.sticky;
-                    let mut theirs = other.usable(of);
+                    let mut theirs = other.usable(of, self.now);
                     let twice = theirs.find(|theirs| {
                         let is_same_name = mine.sticky.is_some() && is_named(theirs);
                         theirs.block.overlaps(mine.block)
@@ -314,6 +326,15 @@ impl World {
     pub fn power_on(&mut self, node: usize) {
         self.nodes[node].is_on = true;
         self.start(node);
+    }
+
+    /// A daemon has fenced a node that was absent for long. If it still runs, its attachments keep their
+    /// addresses, which others may get from now on: that is what `reclaimAfter` promises, and no more. From
+    /// here on nothing is allocated from its blocks.
+    pub fn abandon(&mut self, name: &Name) {
+        self.say(|| format!("{name} was fenced"));
+        let Some(node) = self.nodes.iter().position(|node| node.name == *name) else { return };
+        self.held.retain(|_, (holder, _)| *holder != node);
     }
 
     /// Blocks on disks that the store no longer has.

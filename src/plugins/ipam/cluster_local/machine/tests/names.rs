@@ -134,6 +134,7 @@ fn the_holder_of_a_name_is_named_with_its_sign_of_life() {
         let mut lab = ready();
         lab.store.insert(block(WEB), &of_other("net/web", false));
         let record = NodeRecord {
+            reclaim_after: None,
             uid: Token(2),
             incarnation: 0,
             standing: Standing::Live,

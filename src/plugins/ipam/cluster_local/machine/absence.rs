@@ -1,0 +1,262 @@
+//! Nodes without a sign of life: with `reclaimAfter` they are fenced and their blocks are freed, as by
+//! an operator's `ipam reclaim`.
+//!
+//! Nothing wakes the daemon for it. With each sign of life of its own it reads the records of the next
+//! nodes by name that have blocks in its realms, and of more as long as these are absent. So each node is
+//! looked at by a few others, whatever their number.
+//!
+//! Only what was looked at counts. A sign of life lasts longer than the pause between two looks, so one
+//! that came and ended in between is seen; after a longer pause, as without contact, the count begins anew.
+//! The fence compares the record and that there is no sign of life, so several daemons at once are
+//! harmless. Each daemon frees what its own realms have of ended incarnations.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::super::ended::{Ended, release};
+use super::super::engine::{
+    Answer, Change, Name, NodeRecord, NodeState, Operation, RealmState, Standing, Versioned,
+};
+use super::Machine;
+use super::contact::{ALIVE, Contact};
+use super::interface::{Line, Turn};
+use super::purpose::{Purpose, Result};
+use crate::sys::clock::Moment;
+
+/// How many nodes that give signs of life are looked at.
+const PRESENT: usize = 3;
+/// How many nodes are looked at at once.
+const MOST: usize = 64;
+/// The longest pause between two looks that count.
+const PAUSE: Duration = Duration::from_secs(ALIVE as u64);
+
+/// What is known of other nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Others {
+    /// The nodes with blocks in each realm, each with the lowest incarnation that has one. A node that
+    /// has given its last one back may still be here.
+    owners: BTreeMap<Name, BTreeMap<Name, u64>>,
+    /// The nodes without a sign of life.
+    absent: BTreeMap<Name, Absence>,
+    /// The nodes that only an operator may reclaim, or that were reclaimed.
+    exempt: BTreeSet<Name>,
+    /// The nodes whose blocks are being freed.
+    ended: BTreeMap<Name, Ended>,
+}
+
+/// A node without a sign of life.
+#[derive(Clone, Debug)]
+struct Absence {
+    /// Its record, which did not change since.
+    record: Versioned<NodeRecord>,
+    since: Moment,
+    /// When the last look began.
+    seen: Moment,
+}
+
+impl Others {
+    /// The lowest incarnation of a node that has a block.
+    fn lowest(&self, node: &Name) -> Option<u64> {
+        self.owners.values().filter_map(|owners| owners.get(node)).min().copied()
+    }
+
+    /// The nodes to look at: those that follow `own` by name.
+    fn wards(&self, own: &Name) -> Vec<Name> {
+        let all: BTreeSet<&Name> = self.owners.values().flat_map(BTreeMap::keys).collect();
+        let (before, after): (Vec<&Name>, Vec<&Name>) =
+            all.into_iter().filter(|name| *name != own).partition(|name| *name < own);
+        let mut present = 0;
+        let mut wards = vec![];
+        for name in after.into_iter().chain(before).take(MOST) {
+            wards.push(name.clone());
+            present += usize::from(!self.absent.contains_key(name) && !self.exempt.contains(name));
+            if present == PRESENT {
+                break;
+            }
+        }
+        wards
+    }
+
+    /// Forgets nodes without blocks.
+    fn forget_gone(&mut self) {
+        let owners = &self.owners;
+        let has_blocks = |name: &Name| owners.values().any(|owners| owners.contains_key(name));
+        self.absent.retain(|name, _| has_blocks(name));
+        self.exempt.retain(has_blocks);
+        self.ended.retain(|name, _| has_blocks(name));
+    }
+
+    /// Counts a look at a node without a sign of life; returns how long it is absent.
+    fn count(&mut self, node: &Name, record: Versioned<NodeRecord>, look: [Moment; 2]) -> Duration {
+        let [sent, now] = look;
+        let before = self
+            .absent
+            .get(node)
+            .filter(|before| before.record == record && now.saturating_sub(before.seen) <= PAUSE);
+        let since = before.map_or(now, |before| before.since);
+        self.absent.insert(node.clone(), Absence { record, since, seen: sent });
+        now.saturating_sub(since)
+    }
+}
+
+impl Machine {
+    /// Reads the records of other nodes, beside a sign of life.
+    pub(super) fn look_at_others(&mut self, turn: &mut Turn<'_>) {
+        if self.setup.reclaim_after.is_none() || self.relation.contact != Contact::Together {
+            return;
+        }
+        self.others.forget_gone();
+        for node in self.others.wards(&self.setup.node) {
+            let purpose = Purpose::Ward(node.clone(), turn.now);
+            self.send(purpose, Operation::ReadNode { node }, turn);
+        }
+    }
+
+    /// Another node's record was read.
+    pub(super) fn after_looking_at(
+        &mut self,
+        node: &Name,
+        sent: Moment,
+        result: Result,
+        turn: &mut Turn<'_>,
+    ) {
+        let Result::Done(_, Answer::Node(state)) = result else { return };
+        if self.is_doubtful(&state) {
+            return self.others.absent.clear(); // absences of another history of the store
+        }
+        let Some(record) = state.record else { return };
+        self.free_if_over(node, &record.value);
+        let promised =
+            record.value.reclaim_after.filter(|_| record.value.standing == Standing::Live);
+        match promised {
+            Some(_) => self.others.exempt.remove(node),
+            None => self.others.exempt.insert(node.clone()),
+        };
+        match (promised, state.alive) {
+            (Some(after), None) => {
+                let absent = self.others.count(node, record.clone(), [sent, turn.now]);
+                self.fence_if_late(node, record, [absent, Duration::from_secs(after)], turn);
+            }
+            (_, Some(_)) | (None, None) => drop(self.others.absent.remove(node)),
+        }
+    }
+
+    /// Whether the store may have been restored since the contact began.
+    fn is_doubtful(&self, state: &NodeState) -> bool {
+        self.relation.contact != Contact::Together
+            || self.relation.suspect
+            || state.epoch != self.relation.epoch
+    }
+
+    /// Fences a node that is absent for longer than both it and this one say.
+    fn fence_if_late(
+        &mut self,
+        node: &Name,
+        seen: Versioned<NodeRecord>,
+        [absent, promised]: [Duration; 2],
+        turn: &mut Turn<'_>,
+    ) {
+        if self.setup.reclaim_after.is_some_and(|after| absent >= after.max(promised)) {
+            let purpose = Purpose::Fence(node.clone(), seen.value.incarnation.saturating_add(1));
+            self.send(purpose, Operation::Fence { node: node.clone(), seen }, turn);
+        }
+    }
+
+    /// A fence was tried. If it is unknown, or another was faster, the next look tells.
+    pub(super) fn after_fencing(
+        &mut self,
+        node: &Name,
+        incarnation: u64,
+        result: Result,
+        turn: &mut Turn<'_>,
+    ) {
+        self.others.absent.remove(node);
+        if let Result::Done(..) = result {
+            turn.log(Line::Reclaimed(node.clone()));
+            self.free(Ended { node: node.clone(), incarnation, is_back: false });
+        }
+    }
+
+    /// Frees what an earlier reclaim has left.
+    fn free_if_over(&mut self, node: &Name, record: &NodeRecord) {
+        let incarnation = record.incarnation;
+        if self.others.lowest(node).is_some_and(|lowest| lowest < incarnation) {
+            let is_back = record.standing == Standing::Live;
+            self.free(Ended { node: node.clone(), incarnation, is_back });
+        }
+    }
+
+    /// The realms are listed, and what they have of the node is deleted.
+    fn free(&mut self, ended: Ended) {
+        self.others.ended.insert(ended.node.clone(), ended);
+        for realm in self.realms.values_mut().filter(|realm| realm.listed > 0) {
+            realm.recheck = Some(self.now);
+        }
+    }
+
+    /// Deletes what a listed realm has of ended incarnations.
+    pub(super) fn free_ended(&mut self, realm: &Name, state: &RealmState, turn: &mut Turn<'_>) {
+        if self.relation.contact != Contact::Together {
+            return;
+        }
+        let mut operations = vec![];
+        for ended in self.others.ended.values() {
+            let blocks = ended.blocks(state);
+            operations.extend(blocks.map(|(found, claimed)| release(realm, found, claimed)));
+            operations.extend(ended.drop_notes(realm, state));
+        }
+        for operation in operations {
+            self.send(Purpose::Orphan(realm.clone()), operation, turn);
+        }
+    }
+
+    /// Notes which nodes have blocks in a listed realm.
+    pub(super) fn note_owners(&mut self, realm: &Name, state: &RealmState) {
+        if self.setup.reclaim_after.is_none() {
+            return;
+        }
+        let mut owners = BTreeMap::new();
+        for claimed in state.blocks.iter().filter_map(|found| found.claimed.as_ref()) {
+            let lowest = owners.entry(claimed.owner.node.clone()).or_insert(u64::MAX);
+            *lowest = claimed.owner.incarnation.min(*lowest);
+        }
+        self.others.owners.insert(realm.clone(), owners);
+    }
+
+    /// The same after a hint.
+    pub(super) fn note_owner(&mut self, realm: &Name, change: &Change) {
+        let Change::Claimed(found) = change else { return };
+        let Some(claimed) = found.claimed.as_ref() else { return };
+        if let Some(owners) = self.others.owners.get_mut(realm) {
+            let owner = &claimed.owner;
+            owners.entry(owner.node.clone()).or_insert(owner.incarnation);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Nodes that give no sign of life, or never did, are no reason to look at fewer others.
+    #[test]
+    fn absent_nodes_are_no_reason_to_look_at_fewer_others() {
+        let name = |number: u64| -> Name { format!("n{number:03}").parse().unwrap() };
+        let mut others = Others::default();
+        let owners = (0..200).map(|number| (name(number), 0)).collect();
+        others.owners.insert("default".parse().unwrap(), owners);
+        let wards = |others: &Others, own: u64| -> Vec<String> {
+            others.wards(&name(own)).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(wards(&others, 7), ["n008", "n009", "n010"]);
+        assert_eq!(wards(&others, 198), ["n199", "n000", "n001"]);
+        others.exempt.insert(name(9));
+        assert_eq!(wards(&others, 7), ["n008", "n009", "n010", "n011"]);
+        others.exempt.extend((0..200).map(name));
+        assert_eq!(wards(&others, 7).len(), MOST);
+        others.owners.clear();
+        others.forget_gone();
+        assert!(others.exempt.is_empty() && wards(&others, 7).is_empty());
+    }
+}
