@@ -172,7 +172,7 @@ impl Node {
         ));
     }
 
-    /// Ends the sign of life of another machine, which is off, and runs `cni-multi ipam reclaim`.
+    /// Ends the key `alive` of another machine, which is off, and runs `cni-multi ipam reclaim`.
     /// Returns whether both succeeded: the store may be away.
     pub fn reclaim(&self, number: u8) -> bool {
         let script = format!(
@@ -192,7 +192,7 @@ impl Node {
     /// Waits until something is true of the machine.
     #[track_caller]
     pub fn wait_until(&self, is_true: impl Fn(&Node) -> bool) {
-        let until = Instant::now() + patience(45); // a sign of life is up to 30 s away
+        let until = Instant::now() + patience(45); // a heartbeat is up to 30 s away
         while !is_true(self) {
             assert!(Instant::now() < until, "{}", self.log());
             std::thread::sleep(Duration::from_millis(20));

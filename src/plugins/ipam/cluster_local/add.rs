@@ -169,7 +169,7 @@ fn require_usable(store: &BlockStore<'_>) -> Result<()> {
             "the daemon has not confirmed the blocks of this node since it was started"
         }
         Confirmation::Ended => {
-            "this node has given no sign of life for so long that others may reclaim its blocks"
+            "this node has sent no heartbeat for so long that others may reclaim its blocks"
         }
     };
     Err(Error::new(UNCONFIRMED, msg)

@@ -128,7 +128,7 @@ pub enum Confirmation {
     Valid,
     /// The node was off since.
     OfEarlierBoot,
-    /// The node has given no sign of life for so long that others may soon reclaim it.
+    /// The node has sent no heartbeat for so long that others may soon reclaim it.
     Ended,
 }
 

@@ -1,4 +1,4 @@
-//! `reclaimAfter`: nodes without a sign of life are reclaimed by the others.
+//! `reclaimAfter`: nodes without a heartbeat are reclaimed by the others.
 //!
 //! The shortest time that a daemon accepts is ten minutes. So the state machine is driven here with a
 //! clock of the test against a real etcd, and the daemon's end of use by its file.
@@ -84,7 +84,7 @@ impl Observer {
     }
 }
 
-/// A node that has a block, the address of a name and a note in etcd, and gives no sign of life.
+/// A node that has a block, the address of a name and a note in etcd, and sends no heartbeat.
 fn leave_a_node(driver: &mut Driver) {
     let record = NodeRecord {
         uid: Token(7),
@@ -134,7 +134,7 @@ fn daemons_reclaim_an_absent_node_once_of_a_real_etcd() {
         let (_, left) = realm_state(driver.run(Operation::List { realm: realm() }));
         assert!(left.blocks.is_empty() && left.notes.is_empty(), "{left:?}");
         let said = observers.iter().flat_map(|one| &one.log);
-        let said = said.filter(|line| line.starts_with("node \"gone\" has given no sign of life"));
+        let said = said.filter(|line| line.starts_with("node \"gone\" has sent no heartbeat"));
         assert_eq!(said.count(), 1, "one daemon was faster");
         let name = etcd.members[0].ctl("get --prefix /cni-multi/v1/test/r/default/s/");
         assert_eq!(name.trim(), "");

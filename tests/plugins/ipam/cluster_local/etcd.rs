@@ -208,7 +208,7 @@ fn a_fenced_node_and_one_of_another_epoch_claim_nothing() {
 }
 
 #[test]
-fn a_sign_of_life_lasts_as_long_as_it_is_kept() {
+fn a_heartbeat_lasts_as_long_as_it_is_kept() {
     let Some(etcd) = Etcd::one() else { return };
     etcd.inside(|| {
         let mut driver = Driver::of(&[ONE]);

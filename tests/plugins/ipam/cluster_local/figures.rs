@@ -16,7 +16,7 @@ const PLENTY: &str = "10.1.0.0/16";
 const MEMORY: u64 = 8 << 10;
 /// The same without the executable, which has at most 6.7 MB.
 const OWN_MEMORY: u64 = MEMORY - 6544;
-/// The shortest time between two signs of life, less what a busy machine may add to one of them.
+/// The shortest time between two heartbeats, less what a busy machine may add to one of them.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// A number of the daemon's /proc/PID/status.
@@ -64,7 +64,7 @@ fn the_daemon_needs_eight_megabytes_at_most() {
     assert!(own <= OWN_MEMORY, "{own} kB");
 }
 
-/// An idle process is not woken, so it has no context switches but for signs of life. With
+/// An idle process is not woken, so it has no context switches but for heartbeats. With
 /// `reclaimAfter` it looks at another node beside them.
 #[test]
 fn an_idle_daemon_wakes_up_for_signs_of_life_alone() {
@@ -95,7 +95,7 @@ fn an_idle_daemon_wakes_up_for_signs_of_life_alone() {
         last = now;
     }
     eprintln!("woken after {wakes:?}");
-    assert!(!wakes.is_empty(), "signs of life are due");
+    assert!(!wakes.is_empty(), "heartbeats are due");
     let gaps: Vec<Duration> = wakes.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.iter().all(|gap| *gap >= HEARTBEAT), "{wakes:?}\n{}", one.log());
 }

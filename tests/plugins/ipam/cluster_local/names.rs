@@ -41,7 +41,7 @@ fn a_name_keeps_its_address_and_moves_with_its_container() {
     refused(
         &held,
         11,
-        &format!("{address} of \"web/eth0\" is held by node n1, which gave a sign of life"),
+        &format!("{address} of \"web/eth0\" is held by node n1, which sent a heartbeat"),
     );
     assert!(held.err().text().contains("after the DEL of its container there"), "{}", held.stdout);
     one.del(WIDE, "b");

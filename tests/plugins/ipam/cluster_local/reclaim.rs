@@ -22,7 +22,7 @@ pub fn of_page(page: &str, test: &str) -> String {
     block.split("```").next().unwrap().to_owned()
 }
 
-/// Ends the sign of life of a node that is gone, as time does.
+/// Ends the key `alive` of a node that is gone, as time does.
 pub fn end_life(etcd: &Etcd, node: &str) {
     let key = format!("get -w json /cni-multi/v1/test/n/{node}/alive");
     let found: Value = serde_json::from_str(&etcd.members[0].ctl(&key)).unwrap();
@@ -30,7 +30,7 @@ pub fn end_life(etcd: &Etcd, node: &str) {
     etcd.members[0].ctl(&format!("lease revoke {lease:x}"));
 }
 
-/// Waits until the daemon gives its sign of life.
+/// Waits until the daemon sends its heartbeat.
 pub fn wait_for_life(etcd: &Etcd, node: &Node, name: &str) {
     let key = format!("get /cni-multi/v1/test/n/{name}/alive");
     node.wait_until(|_| !etcd.members[0].ctl(&key).trim().is_empty());
@@ -51,7 +51,7 @@ fn the_addresses_of_a_node_that_is_gone_are_free_again() {
     one.kill();
     let alive = two.ipam("reclaim n1");
     assert_eq!((alive.status, alive.stdout.as_str()), (1, ""), "{alive:?}");
-    assert!(alive.stderr.starts_with("node \"n1\" gives signs of life\n"), "{alive:?}");
+    assert!(alive.stderr.starts_with("node \"n1\" is alive\n"), "{alive:?}");
     assert!(alive.stderr.contains("the last one lasts at most 60 s"), "{alive:?}");
     assert!(blocks(&etcd).contains("\"node\":\"n1\""));
     end_life(&etcd, "n1");
@@ -162,7 +162,7 @@ fn an_interrupted_reclaim_goes_on_although_the_name_is_in_use() {
     assert!(left.contains("\"incarnation\":1"), "the new machine keeps its block: {left}");
     assert_eq!(new.check(SMALL, "e", &own).status, 0);
     let alive = two.ipam("reclaim n1");
-    assert!(alive.stderr.starts_with("node \"n1\" gives signs of life"), "{alive:?}");
+    assert!(alive.stderr.starts_with("node \"n1\" is alive"), "{alive:?}");
 }
 
 #[test]

@@ -135,8 +135,8 @@ fn refusal(reply: Reply) -> Error {
 fn elsewhere(name: &str, holder: &Holder) -> Error {
     let Holder { address, node, is_alive } = holder;
     let (life, advice) = match is_alive {
-        Some(true) => ("gave a sign of life within the last minute", DETACH),
-        Some(false) => ("has given no sign of life for a minute or longer", RECLAIM),
+        Some(true) => ("sent a heartbeat within the last minute", DETACH),
+        Some(false) => ("has sent no heartbeat for a minute or longer", RECLAIM),
         None => ("may live or not", DETACH),
     };
     let msg = format!("{address} of {name:?} is held by node {node}, which {life}");

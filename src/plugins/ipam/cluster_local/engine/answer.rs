@@ -14,7 +14,7 @@ use super::{
 pub struct NodeState {
     /// The record, if there is one.
     pub record: Option<Versioned<NodeRecord>>,
-    /// The boot id of its sign of life, if it has one.
+    /// The boot id of its key `alive`, if there is one.
     pub alive: Option<String>,
     /// The epoch.
     pub epoch: Epoch,
@@ -38,7 +38,7 @@ pub struct RealmState {
 pub struct Member {
     /// The record; None if there is none, or none that can be read.
     pub record: Option<Versioned<NodeRecord>>,
-    /// The boot id of its sign of life, if it has one.
+    /// The boot id of its key `alive`, if there is one.
     pub alive: Option<String>,
 }
 
@@ -66,7 +66,7 @@ pub enum Answer {
     Realm(RealmState),
     /// The keys of the cluster.
     Cluster(Box<ClusterState>),
-    /// The lease of a sign of life.
+    /// The lease of a heartbeat.
     Lease(LeaseId),
 }
 

@@ -11,7 +11,7 @@ use super::{
 /// One step of the store. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Reads a node's record and sign of life, and the epoch, at one revision.
+    /// Reads a node's record and key `alive`, and the epoch, at one revision.
     /// Answer: [`Answer::Node`].
     ReadNode {
         /// The node.
@@ -27,7 +27,7 @@ pub enum Operation {
         /// The revision of the record that it replaces.
         seen: Revision,
     },
-    /// Keeps the node's sign of life. Without a lease: grants one and writes `n/<node>/alive` with it,
+    /// Keeps the node's heartbeat. Without a lease: grants one and writes `n/<node>/alive` with it,
     /// if the node's record is unchanged. With a lease: keeps that alive. Answer:
     /// [`Answer::Lease`]; [`Outcome::Lost`] if the lease has ended or the record is another.
     Heartbeat {
@@ -37,7 +37,7 @@ pub enum Operation {
         boot: String,
         /// The lease of an earlier heartbeat.
         lease: Option<LeaseId>,
-        /// How long the sign of life lasts.
+        /// How long the heartbeat lasts.
         ttl: u32,
         /// The revision of the node's record.
         node_revision: Revision,
@@ -114,7 +114,7 @@ pub enum Operation {
         /// How long it lasts.
         ttl: u32,
     },
-    /// Fences a node, if its record is as `seen` and it has no sign of life: an operator's first step
+    /// Fences a node, if its record is as `seen` and the node is not alive: an operator's first step
     /// of a reclaim. Answer: [`Answer::Written`].
     Fence {
         /// The node.

@@ -47,7 +47,7 @@ pub type Revision = u64;
 /// The number of the cluster's history, which `ipam recover` raises. 0 is a store without the key.
 pub type Epoch = u64;
 
-/// A lease of the store, by which a node's sign of life ends on its own.
+/// A lease of the store, by which a node's heartbeat ends on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseId(pub i64);
 
@@ -124,7 +124,7 @@ pub struct NodeRecord {
     pub standing: Standing,
     /// The version of the program that wrote it.
     pub version: String,
-    /// After so many seconds without a sign of life other nodes may reclaim it: it uses its blocks for
+    /// After so many seconds without a heartbeat other nodes may reclaim it: it uses its blocks for
     /// a shorter time without one. None if only an operator may.
     #[serde(default, rename = "reclaimAfter", skip_serializing_if = "Option::is_none")]
     pub reclaim_after: Option<u64>,

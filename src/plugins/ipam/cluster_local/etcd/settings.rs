@@ -29,7 +29,7 @@ const SETTLE: u64 = 30;
 /// The longest times, in seconds: a year.
 const LONGEST: u64 = 366 * 86_400;
 
-/// The shortest `reclaimAfter`, in seconds: ten times as long as a sign of life lasts. A node gives no
+/// The shortest `reclaimAfter`, in seconds: ten times as long as a heartbeat lasts. A node gives no
 /// address when it was without etcd for three quarters of `reclaimAfter`, so a short one turns each outage of etcd
 /// into one of ADD.
 const SHORTEST_ABSENCE: u64 = 10 * ALIVE as u64;
@@ -57,7 +57,7 @@ pub struct Settings {
     pub accept_control_plane: bool,
     /// How long a new claim waits before it is used.
     pub settle: Duration,
-    /// How long a node is without a sign of life before others reclaim it; None if only an operator does.
+    /// How long a node is without a heartbeat before others reclaim it; None if only an operator does.
     pub reclaim_after: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ struct Written {
     etcd: Etcd,
     /// Seconds that a new claim waits before it is used. Default: 30.
     settle: Option<u64>,
-    /// Seconds without a sign of life after which a node is reclaimed. Default: never.
+    /// Seconds without a heartbeat after which a node is reclaimed. Default: never.
     reclaim_after: Option<u64>,
 }
 
@@ -217,10 +217,12 @@ fn seconds(key: &str, number: u64) -> Result<Duration> {
 fn absence(number: u64) -> Result<Duration> {
     let allowed = SHORTEST_ABSENCE.cast_signed()..=LONGEST.cast_signed();
     if !(SHORTEST_ABSENCE..=LONGEST).contains(&number) {
-        return Err(Error::out_of_range("reclaimAfter", number, allowed).with_details(format_args!(
-            "a sign of life lasts {ALIVE} s, and a node without etcd stops to give addresses before \
+        return Err(Error::out_of_range("reclaimAfter", number, allowed).with_details(
+            format_args!(
+                "a heartbeat lasts {ALIVE} s, and a node without etcd stops allocating before \
              reclaimAfter ends; without the key only `cni-multi ipam reclaim` frees blocks"
-        )));
+            ),
+        ));
     }
     Ok(Duration::from_secs(number))
 }

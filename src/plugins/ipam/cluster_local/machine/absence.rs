@@ -1,13 +1,13 @@
-//! Nodes without a sign of life: with `reclaimAfter` they are fenced and their blocks are freed, as by
+//! Nodes without a heartbeat: with `reclaimAfter` they are fenced and their blocks are freed, as by
 //! an operator's `ipam reclaim`.
 //!
-//! Nothing wakes the daemon for it. With each sign of life of its own it reads the records of the next
+//! Nothing wakes the daemon for it. With each heartbeat of its own it reads the records of the next
 //! nodes by name that have blocks in its realms, and of more as long as these are absent. So each node is
 //! looked at by a few others, whatever their number.
 //!
-//! Only what was looked at counts. A sign of life lasts longer than the pause between two looks, so one
+//! Only what was looked at counts. A heartbeat lasts longer than the pause between two looks, so one
 //! that came and ended in between is seen; after a longer pause, as without contact, the count begins anew.
-//! The fence compares the record and that there is no sign of life, so several daemons at once are
+//! The fence compares the record and that there is no heartbeat, so several daemons at once are
 //! harmless. Each daemon frees what its own realms have of ended incarnations.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use super::interface::{Line, Turn};
 use super::purpose::{Purpose, Result};
 use crate::sys::clock::Moment;
 
-/// How many nodes that give signs of life are looked at.
+/// How many nodes that send heartbeats are looked at.
 const PRESENT: usize = 3;
 /// How many nodes are looked at at once.
 const MOST: usize = 64;
@@ -36,7 +36,7 @@ pub struct Others {
     /// The nodes with blocks in each realm, each with the lowest incarnation that has one. A node that
     /// has given its last one back may still be here.
     owners: BTreeMap<Name, BTreeMap<Name, u64>>,
-    /// The nodes without a sign of life.
+    /// The nodes without a heartbeat.
     absent: BTreeMap<Name, Absence>,
     /// The nodes that only an operator may reclaim, or that were reclaimed.
     exempt: BTreeSet<Name>,
@@ -44,7 +44,7 @@ pub struct Others {
     ended: BTreeMap<Name, Ended>,
 }
 
-/// A node without a sign of life.
+/// A node without a heartbeat.
 #[derive(Clone, Debug)]
 struct Absence {
     /// Its record, which did not change since.
@@ -86,7 +86,7 @@ impl Others {
         self.ended.retain(|name, _| has_blocks(name));
     }
 
-    /// Counts a look at a node without a sign of life; returns how long it is absent.
+    /// Counts a look at a node without a heartbeat; returns how long it is absent.
     fn count(&mut self, node: &Name, record: Versioned<NodeRecord>, look: [Moment; 2]) -> Duration {
         let [sent, now] = look;
         let before = self
@@ -100,7 +100,7 @@ impl Others {
 }
 
 impl Machine {
-    /// Reads the records of other nodes, beside a sign of life.
+    /// Reads the records of other nodes, beside a heartbeat.
     pub(super) fn look_at_others(&mut self, turn: &mut Turn<'_>) {
         if self.setup.reclaim_after.is_none() || self.relation.contact != Contact::Together {
             return;
@@ -239,7 +239,7 @@ impl Machine {
 mod tests {
     use super::*;
 
-    /// Nodes that give no sign of life, or never did, are no reason to look at fewer others.
+    /// Nodes that send no heartbeat, or never did, are no reason to look at fewer others.
     #[test]
     fn absent_nodes_are_no_reason_to_look_at_fewer_others() {
         let name = |number: u64| -> Name { format!("n{number:03}").parse().unwrap() };

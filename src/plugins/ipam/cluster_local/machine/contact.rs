@@ -16,11 +16,11 @@ use super::interface::{Line, NodeFile, Turn};
 use super::purpose::Purpose;
 use crate::sys::clock::Moment;
 
-/// How long a node's sign of life lasts, in seconds.
+/// How long a node's heartbeat lasts, in seconds.
 pub const ALIVE: u32 = 60;
 /// As a duration.
 const LONG_GAP: Duration = Duration::from_secs(ALIVE as u64);
-/// The pause between signs of life.
+/// The pause between heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(20);
 /// The first wait after the contact was lost; it doubles up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -81,11 +81,11 @@ pub struct Relation {
     pub epoch: Epoch,
     /// Claims before this moment settle.
     pub settle_until: Moment,
-    /// The lease of the sign of life.
+    /// The lease of the heartbeat.
     pub lease: Option<LeaseId>,
-    /// When the next sign of life is due.
+    /// When the next heartbeat is due.
     heartbeat: Moment,
-    /// When the last sign of life was sent that the store has taken.
+    /// When the last heartbeat was sent that the store has taken.
     pub alive: Option<Moment>,
     /// It was logged that blocks are not used any more.
     pub is_stopped: bool,
@@ -119,7 +119,7 @@ impl Relation {
         }
     }
 
-    /// When the next try or sign of life is due.
+    /// When the next try or heartbeat is due.
     pub fn deadline(&self) -> Moment {
         match self.contact {
             Contact::Away { retry, .. }
@@ -135,7 +135,7 @@ impl Relation {
         let is_restored = revision < floor;
         self.highest = if is_restored { revision } else { self.highest.max(revision) };
         self.went_back |= is_restored;
-        // In a gap as long as a sign of life lasts, the node may have been reclaimed.
+        // In a gap as long as a heartbeat lasts, the node may have been reclaimed.
         self.suspect |= is_restored || now.saturating_sub(self.heard) > LONG_GAP;
         self.heard = now;
         self.wait = FIRST_WAIT;
@@ -158,7 +158,7 @@ impl Machine {
             }
             Contact::Together if self.relation.suspect => self.meet(turn),
             Contact::Verifying(_) if self.relation.went_back => self.meet(turn),
-            Contact::Together | Contact::Verifying(_) if is_due => self.give_sign_of_life(turn),
+            Contact::Together | Contact::Verifying(_) if is_due => self.send_heartbeat(turn),
             _ => (), // it waits for an outcome, or for its time
         }
     }
@@ -191,7 +191,7 @@ impl Machine {
         }
     }
 
-    fn give_sign_of_life(&mut self, turn: &mut Turn<'_>) {
+    fn send_heartbeat(&mut self, turn: &mut Turn<'_>) {
         self.relation.heartbeat = turn.after(HEARTBEAT);
         let node = self.setup.node.clone();
         let heartbeat = Operation::Heartbeat {
@@ -293,7 +293,7 @@ impl Machine {
         } else {
             self.relation.contact = Contact::Together;
         }
-        self.give_sign_of_life(turn);
+        self.send_heartbeat(turn);
     }
 
     /// All blocks are verified.
@@ -311,7 +311,7 @@ impl Machine {
         turn.log(Line::Contact);
     }
 
-    /// The node's keys were read beside a sign of life.
+    /// The node's keys were read beside a heartbeat.
     pub(super) fn on_looked(&mut self, state: &NodeState, turn: &mut Turn<'_>) {
         let revision = state.record.as_ref().map_or(0, |record| record.revision);
         let is_same = revision == self.relation.node_revision && state.epoch == self.relation.epoch;
@@ -320,7 +320,7 @@ impl Machine {
         }
     }
 
-    /// The sign of life has ended, or cannot be given.
+    /// The heartbeat has ended, or cannot be given.
     pub(super) fn on_heartbeat_lost(&mut self, turn: &mut Turn<'_>) {
         self.relation.lease = None;
         if self.relation.may_act() {

@@ -32,7 +32,7 @@ pub struct Setup {
     pub boot: String,
     /// How long new claims wait before use, after a restore.
     pub settle: Duration,
-    /// How long a node is without a sign of life before others reclaim it; None if only an operator does.
+    /// How long a node is without a heartbeat before others reclaim it; None if only an operator does.
     pub reclaim_after: Option<Duration>,
     /// Whether each network with blocks of this node was given to [`super::Machine::new`]: only
     /// then is a key of this node without a block on the disk an orphan, which is deleted.
@@ -185,7 +185,7 @@ pub struct Holder {
     pub address: IpAddr,
     /// The node.
     pub node: Name,
-    /// Whether it has a sign of life; None if that is not known.
+    /// Whether it is alive; None if that is not known.
     pub is_alive: Option<bool>,
 }
 
@@ -210,7 +210,7 @@ pub enum Line {
     Registered(u64),
     /// The store is away for so long that others may soon reclaim the node.
     Stopped,
-    /// Another node was without a sign of life for long, and was reclaimed.
+    /// Another node was without a heartbeat for long, and was reclaimed.
     Reclaimed(Name),
     /// Another machine has the node's name.
     NameTaken,
@@ -234,8 +234,8 @@ impl fmt::Display for Line {
             Line::Conflict(block) => write!(f, "block {}: another node has it, too; nothing is allocated from it", block.prefix()),
             Line::ConflictEnded(block) => write!(f, "block {}: no other node has it any more", block.prefix()),
             Line::Fenced => f.write_str("this node was reclaimed: nothing is allocated from its old blocks"),
-            Line::Stopped => f.write_str("no sign of life could be given for most of reclaimAfter: other nodes may soon reclaim this one, and no address is given until the store answers"),
-            Line::Reclaimed(node) => write!(f, "node {:?} has given no sign of life for reclaimAfter: it is fenced, and its blocks are freed", node.as_str()),
+            Line::Stopped => f.write_str("no heartbeat reached the store for most of reclaimAfter: other nodes may soon reclaim this one, and no address is given until the store answers"),
+            Line::Reclaimed(node) => write!(f, "node {:?} has sent no heartbeat for reclaimAfter: it is fenced, and its blocks are freed", node.as_str()),
             Line::Registered(incarnation) => write!(f, "registered, incarnation {incarnation}"),
             Line::NameTaken => f.write_str("another machine has the name of this node; give one of them another, or reclaim the name"),
             Line::Orphan(block) => write!(f, "block {}: its claim is on no file of this node; deleted", block.prefix()),

@@ -212,7 +212,7 @@ impl Machine {
         all.find(|waiting| waiting.request.id == id)
     }
 
-    /// The record of a name's holder was read. A node without a sign of life gives nothing up; one that
+    /// The record of a name's holder was read. A node without a heartbeat gives nothing up; one that
     /// has just come back has a moment for its first.
     pub(super) fn after_asking_for_holder(
         &mut self,

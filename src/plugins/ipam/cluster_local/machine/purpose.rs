@@ -13,11 +13,11 @@ pub enum Purpose {
     Meet,
     /// The contact: the node's record was written.
     Register,
-    /// The sign of life, sent at that moment.
+    /// The heartbeat, sent at that moment.
     Heartbeat(Moment),
-    /// The node's record and the epoch, beside a sign of life.
+    /// The node's record and the epoch, beside a heartbeat.
     Look,
-    /// The record and the sign of life of another node, asked for at that moment.
+    /// The record and the key `alive` of another node, asked for at that moment.
     Ward(Name, Moment),
     /// The fence of another node, whose earlier incarnations than this end.
     Fence(Name, u64),

@@ -1,9 +1,9 @@
-//! How long a node uses its blocks without a sign of life, if `reclaimAfter` lets others reclaim it.
+//! How long a node uses its blocks without a heartbeat, if `reclaimAfter` lets others reclaim it.
 //!
 //! The node's record promises a time, and others reclaim it no sooner than that after they saw that its
-//! sign of life had ended. The files of blocks say until when plugins allocate from them, so that a
+//! heartbeat had ended. The files of blocks say until when plugins allocate from them, so that a
 //! daemon that is dead, stopped or cut off stops them as well. The order keeps the promise: a file is
-//! bounded before the record says so, and it is extended only after the store has taken a sign of life.
+//! bounded before the record says so, and it is extended only after the store has taken a heartbeat.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::interface::{Line, Mark, Turn};
 use super::network::Network;
 use crate::sys::clock::Moment;
 
-/// The part of `reclaimAfter` for which blocks are used after a sign of life. The rest is for an ADD
+/// The part of `reclaimAfter` for which blocks are used after a heartbeat. The rest is for an ADD
 /// that has begun, and for clocks that differ.
 fn use_of(reclaim_after: Duration) -> Duration {
     reclaim_after * 3 / 4
@@ -31,7 +31,7 @@ impl Machine {
         self.setup.reclaim_after.map(|after| after.as_secs())
     }
 
-    /// When the use of blocks ends without another sign of life, in seconds since boot. None without
+    /// When the use of blocks ends without another heartbeat, in seconds since boot. None without
     /// `reclaimAfter`, and before the first sign.
     pub(super) fn term(&self) -> Option<u64> {
         Some((self.relation.alive? + use_of(self.setup.reclaim_after?)).as_secs())
@@ -71,7 +71,7 @@ impl Machine {
     }
 
     /// When the use of a network must end, if its file says that it ends later or never. A file without
-    /// an end may be of a time long before the last sign of life.
+    /// an end may be of a time long before the last heartbeat.
     fn bound(&self, network: &Network) -> Option<u64> {
         let after = self.setup.reclaim_after?;
         let most = self.term().unwrap_or_else(|| (self.now + use_of(after)).as_secs());
@@ -98,7 +98,7 @@ impl Machine {
         self.relation.is_stopped = is_stopped;
     }
 
-    /// Whether the node has given no sign of life for so long that it gives no address.
+    /// Whether the node has sent no heartbeat for so long that it gives no address.
     pub fn is_stopped(&self, now: Moment) -> bool {
         self.term().is_some_and(|term| term <= now.as_secs())
     }

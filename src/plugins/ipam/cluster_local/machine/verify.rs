@@ -137,7 +137,7 @@ impl Machine {
     fn confirm_all(&mut self, turn: &mut Turn<'_>) -> bool {
         let open = self.networks.iter().filter(|(_, network)| !self.is_confirmed(network));
         let open: Vec<Name> = open.map(|(name, _)| name.clone()).collect();
-        // Before the first sign of life there is no moment to confirm until.
+        // Before the first heartbeat there is no moment to confirm until.
         if self.setup.reclaim_after.is_none() || self.term().is_some() {
             for name in &open {
                 self.confirm(name, self.term(), turn);

@@ -1,6 +1,6 @@
 //! `ipam reclaim NODE`: frees the blocks of a node that is gone.
 //!
-//! The node is fenced first, in one transaction that fails if it has a sign of life. From then on no
+//! The node is fenced first, in one transaction that fails if the node is alive. From then on no
 //! write of it succeeds, so that its blocks can be deleted one by one. A fence says which
 //! incarnations are over: a command that was interrupted goes on where it ended.
 
@@ -32,7 +32,7 @@ const ROUNDS: u32 = 5;
 pub fn command(reclaim: Command) -> Command {
     let node = Arg::new("node").value_name("NODE").required(true);
     reclaim
-        .about("Free the blocks of a node that is gone: only while it gives no sign of life")
+        .about("Free the blocks of a node that is gone: fails while the node is alive")
         .arg(node.help("Name of the node, as in its configuration"))
         .arg(config())
         .arg(output())
@@ -182,7 +182,7 @@ fn without_record(node: &Name) -> Error {
 }
 
 fn is_alive(node: &Name) -> Error {
-    let msg = format!("node {:?} gives signs of life", node.as_str());
+    let msg = format!("node {:?} is alive", node.as_str());
     Error::new(Code::CONFLICT, msg).with_details(format_args!(
         "the last one lasts at most {ALIVE} s: if the machine is gone, try again after that; if it \
          runs, detach its containers and stop its daemon, or power it off, first"

@@ -303,7 +303,7 @@ fn stop_faults(world: &mut World, kind: Kind) {
     heal(world);
     ends::rest(world);
     if matches!(kind, Kind::OrderlyRestore | Kind::RoughRestore) {
-        // A daemon learns of the restore with its next sign of life, and then its claims settle.
+        // A daemon learns of the restore with its next heartbeat, and then its claims settle.
         world.run(Duration::from_secs(90));
     }
 }

@@ -11,7 +11,7 @@ use super::super::engine::{
 };
 use crate::sys::clock::Moment;
 
-/// A node's sign of life.
+/// A node's heartbeat.
 #[derive(Clone, Debug)]
 struct Alive {
     boot: String,

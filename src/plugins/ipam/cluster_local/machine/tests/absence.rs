@@ -1,4 +1,4 @@
-//! `reclaimAfter`: how long a node uses its blocks without a sign of life, and when others reclaim it.
+//! `reclaimAfter`: how long a node uses its blocks without a heartbeat, and when others reclaim it.
 
 use super::*;
 use crate::plugins::ipam::cluster_local::engine::{
@@ -53,7 +53,7 @@ impl Lab {
         is_fenced
     }
 
-    fn give_their_sign_of_life(&mut self) {
+    fn send_their_heartbeat(&mut self) {
         let node_revision = self.record("n2").revision;
         let (node, boot) = (name("n2"), "b".to_owned());
         let heartbeat = Operation::Heartbeat { node, boot, lease: None, ttl: 60, node_revision };
@@ -99,10 +99,10 @@ fn a_node_is_reclaimed_no_sooner_than_it_allows() {
 }
 
 #[test]
-fn a_sign_of_life_begins_the_count_anew() {
+fn a_heartbeat_begins_the_count_anew() {
     let mut lab = lab(Some(600));
     lab.pass(seconds(550));
-    lab.give_their_sign_of_life();
+    lab.send_their_heartbeat();
     lab.pass(seconds(640));
     assert!(!lab.is_reclaimed());
     lab.pass(seconds(100));

@@ -129,7 +129,7 @@ fn a_name_that_a_restore_has_made_vacant_is_taken_again() {
 }
 
 #[test]
-fn the_holder_of_a_name_is_named_with_its_sign_of_life() {
+fn the_holder_of_a_name_is_named_with_its_heartbeat() {
     for is_alive in [true, false] {
         let mut lab = ready();
         lab.store.insert(block(WEB), &of_other("net/web", false));
