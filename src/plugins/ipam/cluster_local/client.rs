@@ -89,7 +89,7 @@ fn needed_now(error: Error) -> Error {
         return error;
     }
     error.with_details(format_args!(
-        "the network's own blocks do not have what it needs, or not now, and by {CONFIGURATION} only the daemon may claim another"
+        "the network's own blocks have no address that it may use now, and by {CONFIGURATION} only the daemon may claim another"
     ))
 }
 

@@ -166,7 +166,7 @@ fn a_node_that_may_be_reclaimed_gives_no_address_on_its_own() {
     one.lab.host.sh(&format!("sed -i 's/\"until\":[0-9]*/\"until\":1/' {FILE}"));
     let refused = one.try_add(WIDE, "c").err();
     assert_eq!(refused.code, 11, "{refused:?}");
-    assert!(refused.details.contains("no free address that it may give now"), "{refused:?}");
+    assert!(refused.details.contains("no address that it may use now"), "{refused:?}");
     let status = one.status(WIDE).err();
     assert_eq!(status.code, 50, "{status:?}");
     assert_eq!(one.check(WIDE, "a", &old).status, 0, "what runs keeps its address");
