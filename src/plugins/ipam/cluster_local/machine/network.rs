@@ -223,6 +223,14 @@ impl Network {
         self.leases.range(block.first()..=block.last()).count()
     }
 
+    /// Whether the claim of a block is in doubt, or was not done as far as is known.
+    pub(super) fn doubts_claim(&self, block: Block) -> bool {
+        self.blocks.get(&block).is_some_and(|tracked| {
+            tracked.held.state == State::Claiming
+                && matches!(tracked.key, Key::Doubt | Key::Absent | Key::Foreign)
+        })
+    }
+
     /// How many addresses of a pool a block has free.
     pub fn free_in(&self, pool: &Pool, block: Block) -> u64 {
         let leases = self.leases.range(block.first()..=block.last());

@@ -13,6 +13,8 @@ use super::realm::REFRESH;
 
 /// How long a want lasts without being written again, in seconds.
 const TTL: u32 = 30;
+/// The pause before a list that a hint asks for: what the disk is being told is there by then.
+const UNTIL_WRITTEN: Duration = Duration::from_millis(20);
 /// The pause before a node gives back, and between one block and the next.
 const ROUND: Duration = Duration::from_millis(50);
 
@@ -37,7 +39,7 @@ impl Machine {
         let Some(realm) = self.realms.get_mut(name) else { return };
         realm.hint(change, self.now);
         if must_list {
-            realm.recheck = Some(self.now);
+            realm.recheck = Some(self.now + UNTIL_WRITTEN);
         }
         if is_release {
             self.networks
@@ -47,10 +49,15 @@ impl Machine {
         }
     }
 
+    /// Whether a key of this node is of no block on the disk, or of a claim that was in doubt and may be
+    /// given up: by a late request, after a read that found nothing.
     fn is_unknown_claim(&self, found: &Found) -> bool {
         let claimed = found.claimed.as_ref().filter(|claimed| claimed.owner.uid == self.setup.uid);
         claimed.is_some_and(|claimed| {
-            !self.networks.values().any(|network| network.knows(found.block, claimed.token))
+            let mut networks = self.networks.values();
+            !networks.any(|network| {
+                network.knows(found.block, claimed.token) && !network.doubts_claim(found.block)
+            })
         })
     }
 

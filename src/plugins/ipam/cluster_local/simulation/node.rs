@@ -54,6 +54,8 @@ pub struct Node {
     pub flights: BTreeSet<OperationId>,
     /// The watch of the realm.
     pub watch: Option<OperationId>,
+    /// When the last change arrives that was sent by it.
+    pub told: Moment,
     pub adds: Vec<Add>,
     /// When its next tick is queued.
     pub tick: Option<Moment>,
@@ -81,6 +83,7 @@ impl Node {
             writes: BTreeMap::new(),
             flights: BTreeSet::new(),
             watch: None,
+            told: Moment::ZERO,
             adds: vec![],
             tick: None,
         }

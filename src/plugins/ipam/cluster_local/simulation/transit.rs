@@ -117,8 +117,9 @@ impl World {
                 continue;
             }
             for change in &changes {
-                let delay = self.millis(10);
-                self.push(delay, Coming::Change(node, generation, change.clone()));
+                let arrives = (self.now + self.millis(10)).max(self.nodes[node].told);
+                self.nodes[node].told = arrives; // a watch keeps their order
+                self.push(arrives - self.now, Coming::Change(node, generation, change.clone()));
             }
         }
     }
