@@ -46,6 +46,8 @@ pub struct Realm {
     pub listed: u64,
     /// The number of the operation that lists it now.
     pub asked: Option<u64>,
+    /// The hints since that list was asked for: some may be later than what it says.
+    hints: Vec<Change>,
     /// It is watched.
     pub watched: bool,
     /// When it must be listed again, whatever hints say.
@@ -76,6 +78,26 @@ impl Realm {
         self.wants = wants.map(|(node, want)| (node, (want, now))).collect();
         self.revision = listed.revision;
         self.listed = listed.sent;
+        for change in std::mem::take(&mut self.hints) {
+            self.apply(change, now); // in their order: what has changed since will be hinted
+        }
+    }
+
+    /// It is being listed, by the operation of this number.
+    pub fn ask(&mut self, sent: u64) {
+        self.asked = Some(sent);
+        self.hints.clear();
+    }
+
+    /// Compares the key of this node's want, if it was seen. A late request may have written an earlier one:
+    /// then it is written again.
+    pub fn compare_want(&mut self, own: Option<Option<&Want>>) {
+        let Some(found) = own.filter(|_| !self.wanting) else { return };
+        if found != self.want.as_ref().map(|(want, _)| want) {
+            self.want = found
+                .or(self.want.as_ref().map(|(want, _)| want))
+                .map(|want| (want.clone(), Moment::ZERO));
+        }
     }
 
     /// Adds keys that were seen otherwise.
@@ -115,6 +137,13 @@ impl Realm {
 
     /// Takes a hint.
     pub fn hint(&mut self, change: Change, now: Moment) {
+        if self.asked.is_some() {
+            self.hints.push(change.clone());
+        }
+        self.apply(change, now);
+    }
+
+    fn apply(&mut self, change: Change, now: Moment) {
         match change {
             Change::Claimed(found) => self.add(&found),
             Change::Released(block) => {

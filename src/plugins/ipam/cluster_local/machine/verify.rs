@@ -32,7 +32,7 @@ impl Machine {
     /// Asks for all keys of a realm.
     pub(super) fn list(&mut self, name: &Name, turn: &mut Turn<'_>) {
         let sent = self.last_id + 1;
-        self.realms.entry(name.clone()).or_default().asked = Some(sent);
+        self.realms.entry(name.clone()).or_default().ask(sent);
         let operation = Operation::List { realm: name.clone() };
         self.send(Purpose::List(name.clone(), sent), operation, turn);
     }

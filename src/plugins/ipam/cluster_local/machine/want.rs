@@ -37,6 +37,9 @@ impl Machine {
             Change::Wanted(..) | Change::Noted(..) => false,
         };
         let Some(realm) = self.realms.get_mut(name) else { return };
+        if let Change::Wanted(node, want) = &change {
+            realm.compare_want((*node == self.setup.node).then_some(want.as_ref()));
+        }
         realm.hint(change, self.now);
         if must_list {
             realm.recheck = Some(self.now + UNTIL_WRITTEN);
