@@ -1,8 +1,8 @@
 //! The files of an installation, and what is at their names now. Every name is relative to the
 //! plugin directory, which is the working directory.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -26,6 +26,9 @@ pub const LOCK: &str = ".cni-multi/lock";
 pub const NEW: &str = ".cni-multi/new.0";
 pub const LINK: &str = ".cni-multi/link.0";
 pub const KEEP: &str = ".cni-multi/keep.0";
+
+/// How much of a file is compared at a time.
+const PIECE: usize = 64 * 1024;
 
 /// Prefixes of drafts. An earlier installer appended its process id instead of the 0.
 const DRAFTS: [&str; 3] = ["new.", "link.", "keep."];
@@ -69,16 +72,37 @@ pub fn is_same(name: &str, other: &str) -> bool {
     content(name).is_ok_and(|there| is_content(other, &there))
 }
 
-/// Whether the name leads to this content.
+/// Whether the name leads to this content. The file is read in pieces: two whole programs are more
+/// memory than the watch may have.
 pub fn is_content(name: &str, expected: &[u8]) -> bool {
-    content(name).is_ok_and(|there| there == expected)
+    program(name).and_then(|file| is_equal(file, expected)).unwrap_or(false)
 }
 
-/// The content of a program that a link may lead to. A FIFO is rejected, because opening it would
-/// block.
+fn is_equal(mut file: File, mut expected: &[u8]) -> io::Result<bool> {
+    let mut piece = vec![0; PIECE];
+    loop {
+        let count = file.read(&mut piece)?;
+        if count == 0 {
+            return Ok(expected.is_empty());
+        }
+        match expected.strip_prefix(&piece[..count]) {
+            Some(rest) => expected = rest,
+            None => return Ok(false),
+        }
+    }
+}
+
+/// The content of a program that a link may lead to.
 pub fn content(name: &str) -> io::Result<Vec<u8>> {
+    let mut content = vec![];
+    program(name)?.read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// Opens a program that a link may lead to. A FIFO is rejected, because opening it would block.
+fn program(name: &str) -> io::Result<File> {
     if fs::metadata(name)?.is_file() {
-        fs::read(name)
+        File::open(name)
     } else {
         Err(io::Error::other("not a regular file"))
     }
