@@ -307,9 +307,9 @@ fn due_in_conflict(tracked: &Tracked, key: Key, is_leased: bool) -> Due {
         Key::Own(_) if tracked.contested => Due::Read,
         Key::Own(_) if tracked.noted => Due::Note(false),
         Key::Own(_) => Due::Enter(State::Active),
+        Key::Absent | Key::Foreign if !is_leased && tracked.noted => Due::Note(false),
+        Key::Absent | Key::Foreign if !is_leased => Due::Forget,
         Key::Absent | Key::Unsent => Due::Claim,
-        Key::Foreign if !is_leased && tracked.noted => Due::Note(false),
-        Key::Foreign if !is_leased => Due::Forget,
         Key::Foreign if !tracked.noted => Due::Note(true),
         Key::Foreign | Key::Doubt => Due::Read,
     }

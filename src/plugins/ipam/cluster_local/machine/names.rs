@@ -50,6 +50,8 @@ enum Choice {
     Vacate(Block),
     /// Another node has the name.
     Elsewhere(Seen),
+    /// No node has the name, and this node has noted a conflict about its address.
+    Contested(Block, Name),
     /// No address is left: these names may lose theirs.
     Full(Vec<String>),
 }
@@ -84,10 +86,12 @@ impl Machine {
         }
         let is_fresh = realm.listed > waiting.since;
         if let Some(seen) = realm.named(&full_name(waiting.request.network.as_str(), name)) {
-            return Some(match is_fresh {
-                _ if seen.claimed.vacant => Choice::Take(seen.block),
-                true => Choice::Elsewhere(seen.clone()),
-                false => Choice::List,
+            let noted = realm.noted_by(seen.block);
+            return Some(match noted.filter(|_| seen.claimed.vacant) {
+                Some(node) => Choice::Contested(seen.block, node.clone()),
+                None if seen.claimed.vacant => Choice::Take(seen.block),
+                None if is_fresh => Choice::Elsewhere(seen.clone()),
+                None => Choice::List,
             });
         }
         match realm.candidate(pool, None, turn.random) {
@@ -95,7 +99,10 @@ impl Machine {
             Some(_) => return Some(Choice::Soon),
             None => (),
         }
-        let vacant = realm.names_in(pool).find(|seen| seen.claimed.vacant && is_free(&seen.block));
+        let may_take = |seen: &&Seen| {
+            seen.claimed.vacant && is_free(&seen.block) && realm.noted_by(seen.block).is_none()
+        };
+        let vacant = realm.names_in(pool).find(may_take);
         Some(match (vacant, network.forgotten(pool)) {
             (Some(seen), _) => Choice::Take(seen.block),
             (None, _) if !is_fresh => Choice::List,
@@ -159,6 +166,13 @@ impl Machine {
             }
             Choice::Vacate(block) => self.give_up(&At { network, block }, turn),
             Choice::Elsewhere(seen) => self.want_name(waiting, &seen, turn),
+            Choice::Contested(block, node) => {
+                self.pause_name(waiting.request.id, turn);
+                if let Some(waiting) = self.waiting(waiting.request.id) {
+                    let address = block.first();
+                    waiting.holder = Some(Holder { address, node, is_alive: None });
+                }
+            }
             Choice::Full(names) => {
                 if let Some(waiting) = self.wait_for_name(waiting, names, turn) {
                     waiting.wants_any = true;

@@ -2,7 +2,7 @@
 //!
 //! It only chooses candidates. Whether one is free is the store's answer to the claim.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -36,8 +36,9 @@ pub struct Realm {
     taken: BTreeMap<(bool, u128), Block>,
     /// Those of them that are kept for names.
     sticky: BTreeMap<Block, Seen>,
-    /// The blocks with a note of a conflict: one without a key is still in use where it was lost.
-    noted: BTreeSet<Block>,
+    /// The blocks with a note of a conflict, and the node that wrote it: one without a key is still in use
+    /// there.
+    noted: BTreeMap<Block, Name>,
     /// What nodes want, and when that was last heard.
     pub wants: BTreeMap<Name, (Want, Moment)>,
     /// The revision of the list.
@@ -54,7 +55,7 @@ pub struct Realm {
     pub recheck: Option<Moment>,
     /// When blocks are given back next, if other nodes want some.
     pub round: Option<Moment>,
-    /// What this node's want in the store is, and when it was written.
+    /// What this node's want in the store is, and when it is written again.
     pub want: Option<(Want, Moment)>,
     /// A want is being written.
     pub wanting: bool,
@@ -63,7 +64,7 @@ pub struct Realm {
 impl Realm {
     /// When something is due.
     pub fn deadline(&self) -> Moment {
-        let wanted = self.want.as_ref().map(|(_, written)| *written + REFRESH);
+        let wanted = self.want.as_ref().map(|(_, due)| *due);
         [self.recheck, self.round, wanted].into_iter().flatten().min().unwrap_or(NEVER)
     }
 
@@ -73,7 +74,8 @@ impl Realm {
             listed.state.blocks.iter().map(|found| (place(found.block), found.block)).collect();
         let sticky = listed.state.blocks.iter().filter_map(sticky);
         self.sticky = sticky.map(|seen| (seen.block, seen)).collect();
-        self.noted = listed.state.notes.iter().map(|(block, _)| *block).collect();
+        let notes = listed.state.notes.into_iter();
+        self.noted = notes.map(|(block, note)| (block, note.by.node)).collect();
         let wants = listed.state.wants.into_iter();
         self.wants = wants.map(|(node, want)| (node, (want, now))).collect();
         self.revision = listed.revision;
@@ -89,14 +91,13 @@ impl Realm {
         self.hints.clear();
     }
 
-    /// Compares the key of this node's want, if it was seen. A late request may have written an earlier one:
-    /// then it is written again.
-    pub fn compare_want(&mut self, own: Option<Option<&Want>>) {
-        let Some(found) = own.filter(|_| !self.wanting) else { return };
-        if found != self.want.as_ref().map(|(want, _)| want) {
-            self.want = found
-                .or(self.want.as_ref().map(|(want, _)| want))
-                .map(|want| (want.clone(), Moment::ZERO));
+    /// Compares this node's want with the key that was found. A late request may have written an earlier
+    /// one over it: then it is written or deleted again.
+    pub fn compare_want(&mut self, found: Option<&Want>) {
+        let written = self.want.as_ref().map(|(want, _)| want);
+        if !self.wanting && found != written {
+            let stale = found.or(written).cloned();
+            self.want = stale.map(|want| (want, Moment::ZERO));
         }
     }
 
@@ -135,6 +136,11 @@ impl Realm {
         self.sticky.get(&block).filter(|seen| seen.claimed.vacant)
     }
 
+    /// The node that has noted a conflict about the block.
+    pub fn noted_by(&self, block: Block) -> Option<&Name> {
+        self.noted.iter().find(|(noted, _)| noted.overlaps(block)).map(|(_, node)| node)
+    }
+
     /// Takes a hint.
     pub fn hint(&mut self, change: Change, now: Moment) {
         if self.asked.is_some() {
@@ -153,14 +159,14 @@ impl Realm {
             }
             Change::Wanted(node, Some(want)) => drop(self.wants.insert(node, (want, now))),
             Change::Wanted(node, None) => drop(self.wants.remove(&node)),
-            Change::Noted(block, Some(_)) => drop(self.noted.insert(block)),
+            Change::Noted(block, Some(note)) => drop(self.noted.insert(block, note.by.node)),
             Change::Noted(block, None) => drop(self.noted.remove(&block)),
         }
     }
 
     /// A block that overlaps this one, and is taken or noted.
     fn overlapping(&self, block: Block) -> Option<Block> {
-        let noted = || self.noted.iter().copied().find(|noted| noted.overlaps(block));
+        let noted = || self.noted.keys().copied().find(|noted| noted.overlaps(block));
         self.claimed_over(block).or_else(noted)
     }
 
@@ -208,7 +214,7 @@ impl Realm {
     fn smallest_piece(&self, pool: &Pool) -> Option<Block> {
         let mut smallest: Option<Block> = None;
         let mut last = None;
-        let all = self.taken.values().chain(&self.noted);
+        let all = self.taken.values().chain(self.noted.keys());
         for taken in all.filter(|taken| taken.length() > pool.length()) {
             let whole = Block::around(taken.first(), pool.length());
             let Some(whole) = whole.filter(|whole| last != Some(*whole) && pool.meets(*whole))

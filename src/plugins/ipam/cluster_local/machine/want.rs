@@ -10,6 +10,7 @@ use super::contact::Contact;
 use super::interface::Turn;
 use super::purpose::{Purpose, Result};
 use super::realm::REFRESH;
+use crate::sys::clock::Moment;
 
 /// How long a want lasts without being written again, in seconds.
 const TTL: u32 = 30;
@@ -37,8 +38,11 @@ impl Machine {
             Change::Wanted(..) | Change::Noted(..) => false,
         };
         let Some(realm) = self.realms.get_mut(name) else { return };
-        if let Change::Wanted(node, want) = &change {
-            realm.compare_want((*node == self.setup.node).then_some(want.as_ref()));
+        match &change {
+            Change::Wanted(node, found) if *node == self.setup.node => {
+                realm.compare_want(found.as_ref());
+            }
+            _ => (),
         }
         realm.hint(change, self.now);
         if must_list {
@@ -94,14 +98,14 @@ impl Machine {
         let Some(realm) = self.realms.get_mut(name) else { return };
         let is_due = match (&wanted, &realm.want) {
             (None, None) => false,
-            (Some(want), Some((written, at))) => want != written || *at + REFRESH <= turn.now,
+            (Some(want), Some((written, due))) => want != written || *due <= turn.now,
             (None, Some(_)) | (Some(_), None) => true,
         };
         if !is_due || realm.wanting {
             return;
         }
         realm.wanting = true;
-        realm.want = wanted.clone().map(|want| (want, turn.now));
+        realm.want = wanted.clone().map(|want| (want, turn.after(REFRESH)));
         let node = self.setup.node.clone();
         let operation = Operation::Want { realm: name.clone(), node, want: wanted, ttl: TTL };
         self.send(Purpose::Want(name.clone()), operation, turn);
@@ -136,7 +140,7 @@ impl Machine {
         let Some(realm) = self.realms.get_mut(realm) else { return };
         realm.wanting = false;
         if !matches!(result, Result::Done(..)) {
-            realm.want = realm.want.take().map(|(want, _)| (want, Duration::ZERO));
+            realm.want = realm.want.take().map(|(want, _)| (want, Moment::ZERO));
         }
     }
 

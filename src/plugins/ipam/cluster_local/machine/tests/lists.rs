@@ -1,6 +1,6 @@
 //! Lists that fail, come late or find nothing of this node.
 
-use super::super::super::engine::{Change, Found};
+use super::super::super::engine::{Change, Found, Want};
 use super::*;
 
 fn orphan(lab: &mut Lab) -> Change {
@@ -77,4 +77,83 @@ fn a_network_gives_another_one_of_its_node_what_it_does_not_use() {
     lab.give(Event::Exhausted(request));
     lab.tell_all();
     assert_eq!(lab.replies, [Reply::LookAgain]);
+}
+
+fn want(node: &str, want: Option<Want>) -> Event {
+    Event::Changed { realm: name("default"), change: Change::Wanted(name(node), want) }
+}
+
+fn of_the_pool() -> Want {
+    Want { count: 1, spans: vec!["10.1.0.2-10.1.0.14".parse().unwrap()], names: vec![] }
+}
+
+/// The request arrives after the read that should tell how it ended.
+#[test]
+fn a_claim_that_arrives_after_its_read_is_deleted() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    lab.faults.push((is_claim, Outcome::Unknown { reason: "no answer within 5 s".to_owned() }));
+    lab.is_late = is_read;
+    lab.exhausted();
+    lab.pass(Duration::from_secs(1)); // the read is under way
+    let network = lab.machine.network(&name("net")).unwrap();
+    let intent = network.blocks.values().next().unwrap().held.clone();
+    lab.store.insert(intent.block, &claimed(intent.token.0));
+    for change in std::mem::take(&mut lab.store.changes) {
+        lab.give(Event::Changed { realm: name("default"), change });
+    }
+    for event in std::mem::take(&mut lab.late) {
+        lab.give(event); // it found nothing
+    }
+    lab.is_late = |_| false;
+    lab.pass(Duration::from_secs(1));
+    let network = lab.machine.network(&name("net")).unwrap();
+    let on_disk: Vec<Block> = network.blocks.keys().copied().collect();
+    let in_store: Vec<Block> = lab.store.blocks.keys().copied().collect();
+    assert_eq!(in_store, on_disk, "each key is of a block");
+}
+
+/// A node wants addresses while a list is under way that does not say so yet.
+#[test]
+fn a_hint_outlives_a_list_that_is_older() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    lab.exhausted();
+    assert_eq!(lab.states(), [State::Active]);
+    lab.is_late = is_list;
+    let ended = lab.watches[0];
+    lab.give(Event::Outcome { id: ended, outcome: Outcome::Compacted { revision: 1 } });
+    lab.pass(Duration::from_secs(3));
+    assert_eq!(lab.late.len(), 1, "it is being listed");
+    lab.give(want("n2", Some(of_the_pool())));
+    for event in std::mem::take(&mut lab.late) {
+        lab.give(event);
+    }
+    lab.pass(Duration::from_secs(1));
+    assert!(lab.states().is_empty(), "the free block is given back");
+}
+
+/// A late request of this node writes what it wanted before.
+#[test]
+fn an_earlier_want_in_the_store_is_written_over() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    let mut other = claimed(8);
+    other.owner.uid = Token(2);
+    lab.store.insert(block("4-0a010000-28"), &other);
+    lab.exhausted();
+    lab.pass(Duration::from_millis(100)); // the claim is lost, and the pool is listed as full
+    let wants = |lab: &mut Lab| -> Vec<Option<Want>> {
+        let all = std::mem::take(&mut lab.store.changes).into_iter();
+        all.filter_map(|change| match change {
+            Change::Wanted(_, want) => Some(want),
+            _ => None,
+        })
+        .collect()
+    };
+    assert_eq!(wants(&mut lab), [Some(of_the_pool())]);
+    lab.give(want("n1", Some(of_the_pool())));
+    assert!(wants(&mut lab).is_empty(), "it is as it was written");
+    lab.give(want("n1", None));
+    assert_eq!(wants(&mut lab), [Some(of_the_pool())]);
 }

@@ -1,7 +1,6 @@
 //! Names from their first address to the node that has it next.
 
-use super::super::super::engine::NodeRecord;
-use super::super::super::engine::{Change, Standing, Want};
+use super::super::super::engine::{Change, ConflictNote, NodeRecord, Standing, Want};
 use super::*;
 
 const WEB: &str = "4-0a010014-32";
@@ -203,4 +202,34 @@ fn a_vacant_name_of_a_network_that_keeps_none_is_an_orphan() {
         lab.give(Event::Time);
         assert_eq!(lab.store.blocks.len(), left);
     }
+}
+
+/// The claim would be contested and given up again, without end.
+#[test]
+fn a_vacant_address_in_conflict_is_left_alone() {
+    let mut lab = ready();
+    lab.store.insert(block(WEB), &Claimed { vacant: true, ..of_other("net/web", true) });
+    let by = Identity { node: name("n3"), uid: Token(3), incarnation: 0 };
+    lab.store.notes.insert(block(WEB), ConflictNote { by, leases: 1 });
+    lab.request(Some("web"));
+    let before = lab.store.revision;
+    lab.pass(Duration::from_secs(11));
+    assert_eq!(lab.store.revision, before, "nothing is claimed");
+    let address = block(WEB).first();
+    let holder = Holder { address, node: name("n3"), is_alive: None };
+    assert_eq!(lab.replies, [Reply::Elsewhere(holder)]);
+}
+
+#[test]
+fn a_conflict_without_leases_ends_though_its_key_is_vacant() {
+    let web = Held { sticky: Some("web".to_owned()), ..held(WEB, State::Conflict) };
+    let mut lab = Lab::new(vec![web], NodeFile { incarnation: 0, epoch: Some(0) });
+    lab.store.insert(block(WEB), &of_other("net/other", true));
+    lab.store.insert(block("4-0a010015-32"), &of_other("net/web", false));
+    let by = Identity { node: name("n1"), uid: Token(1), incarnation: 0 };
+    lab.store.notes.insert(block(WEB), ConflictNote { by, leases: 1 });
+    lab.give(Event::Time);
+    lab.pass(Duration::from_secs(30));
+    assert!(lab.states().is_empty(), "{:?}", lab.states());
+    assert!(lab.store.notes.is_empty());
 }
