@@ -248,7 +248,7 @@ impl Machine {
             let is_conflict = tracked.held.state == State::Conflict;
             if is_conflict
                 && (tracked.key == Key::Foreign || tracked.contested)
-                && tracked.due < turn.now
+                && tracked.due <= turn.now
             {
                 tracked.due = due;
             }

@@ -228,8 +228,16 @@ fn a_conflict_without_leases_ends_though_its_key_is_vacant() {
     lab.store.insert(block("4-0a010015-32"), &of_other("net/web", false));
     let by = Identity { node: name("n1"), uid: Token(1), incarnation: 0 };
     lab.store.notes.insert(block(WEB), ConflictNote { by, leases: 1 });
+    let leases = |all: &[&str]| Event::Leases {
+        network: name("net"),
+        leases: all.iter().map(|ip| ip.parse().unwrap()).collect(),
+    };
+    lab.give(leases(&["10.1.0.20"]));
     lab.give(Event::Time);
     lab.pass(Duration::from_secs(30));
+    assert_eq!(lab.states(), [State::Conflict], "an attachment has it");
+    lab.give(leases(&[]));
+    lab.pass(Duration::from_secs(60));
     assert!(lab.states().is_empty(), "{:?}", lab.states());
     assert!(lab.store.notes.is_empty());
 }
