@@ -110,11 +110,11 @@ impl Machine {
         (!is_known).then_some(seen)
     }
 
-    /// Whether this node notes a conflict of the block.
-    fn notes(&self, realm: &Name, block: Block) -> bool {
+    /// Whether this node notes a conflict of the block, or is about to.
+    pub(super) fn notes(&self, realm: &Name, block: Block) -> bool {
         let networks = self.networks.values().filter(|network| network.realm == *realm);
         let tracked = networks.filter_map(|network| network.blocks.get(&block));
-        tracked.into_iter().any(|tracked| tracked.noted)
+        tracked.into_iter().any(|tracked| tracked.noted || tracked.held.state == State::Conflict)
     }
 
     /// Goes on once each block's key is known and none has to be claimed again.

@@ -27,9 +27,10 @@ impl Machine {
             |found: &Found| found.claimed.as_ref().is_some_and(|claimed| claimed.vacant);
         let must_list = match &change {
             Change::Claimed(found) => !is_vacant(found) && self.is_unknown_claim(found),
-            Change::Noted(block, Some(note)) => {
-                note.by.uid != self.setup.uid && self.holds(name, *block)
+            Change::Noted(block, Some(note)) if note.by.uid == self.setup.uid => {
+                !self.notes(name, *block) // a late request has written it again
             }
+            Change::Noted(block, Some(_)) => self.holds(name, *block),
             Change::Released(_) | Change::Wanted(..) | Change::Noted(..) => false,
         };
         let is_release = match &change {

@@ -1,6 +1,6 @@
 //! Lists that fail, come late or find nothing of this node.
 
-use super::super::super::engine::{Change, Found, Want};
+use super::super::super::engine::{Change, ConflictNote, Found, Want};
 use super::*;
 
 fn orphan(lab: &mut Lab) -> Change {
@@ -156,4 +156,17 @@ fn an_earlier_want_in_the_store_is_written_over() {
     assert!(wants(&mut lab).is_empty(), "it is as it was written");
     lab.give(want("n1", None));
     assert_eq!(wants(&mut lab), [Some(of_the_pool())]);
+}
+
+/// A late request of this node notes a conflict that has ended.
+#[test]
+fn a_note_that_is_written_late_is_deleted() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    let note = ConflictNote { by: claimed(7).owner, leases: 1 };
+    lab.store.notes.insert(block("4-0a010004-32"), note.clone());
+    let change = Change::Noted(block("4-0a010004-32"), Some(note));
+    lab.give(Event::Changed { realm: name("default"), change });
+    lab.pass(Duration::from_secs(1));
+    assert!(lab.store.notes.is_empty());
 }
