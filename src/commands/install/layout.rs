@@ -85,10 +85,8 @@ fn is_equal(mut file: File, mut expected: &[u8]) -> io::Result<bool> {
         if count == 0 {
             return Ok(expected.is_empty());
         }
-        match expected.strip_prefix(&piece[..count]) {
-            Some(rest) => expected = rest,
-            None => return Ok(false),
-        }
+        let Some(rest) = expected.strip_prefix(&piece[..count]) else { return Ok(false) };
+        expected = rest;
     }
 }
 
