@@ -13,6 +13,7 @@ use crate::support::attachment::{for_ours, with};
 use crate::support::call::{Call, Outcome};
 use crate::support::extent::sample;
 use crate::support::networks::{bridge, firewall, portmap};
+use crate::support::programs::located;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, connect};
 
@@ -56,7 +57,7 @@ const IFNAMES: [&[u8]; 12] = [
 
 /// Runs the plugin as a runtime does, with arbitrary bytes as a variable's value.
 fn run(call: &Call, name: &str, value: &[u8]) -> Outcome {
-    let output = Command::new(&call.wrapper[0])
+    let output = Command::new(located(&call.wrapper[0]))
         .args(&call.wrapper[1..])
         .arg(&call.program)
         .env_clear()

@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use super::programs::located;
+
 /// The plugins that a case runs. Ours and the reference are compared by running the same case on
 /// both.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,7 +189,7 @@ impl Call {
             .chain(std::iter::once(self.program.to_str().unwrap().to_owned()))
             .chain(self.args.iter().cloned())
             .collect();
-        let mut child = Command::new(&line[0])
+        let mut child = Command::new(located(&line[0]))
             .args(&line[1..])
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())

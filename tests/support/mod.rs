@@ -18,6 +18,7 @@ pub mod networks;
 pub mod node;
 pub mod peers;
 pub mod probe;
+pub mod programs;
 pub mod scratch;
 pub mod shells;
 #[cfg(feature = "cluster")]

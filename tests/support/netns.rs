@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 
 use super::call::{Peer, farm};
+use super::programs::located;
 
 /// The addresses of the host's uplink and of the peer behind it. The peer has no route to any
 /// container subnet.
@@ -297,7 +298,8 @@ impl Drop for Holder {
 /// The command line that enters the namespaces of `pid`; `netns` (a path in its mount namespace)
 /// replaces its network namespace.
 fn enter(pid: u32, netns: Option<&str>) -> Vec<String> {
-    let mut line = vec!["nsenter".to_owned(), format!("--target={pid}"), "--mount".to_owned()];
+    let nsenter = located("nsenter").into_os_string().into_string().unwrap();
+    let mut line = vec![nsenter, format!("--target={pid}"), "--mount".to_owned()];
     line.push(match netns {
         None => "--net".to_owned(),
         // nsenter opens the file before it enters any namespace, so the path goes through the root

@@ -20,6 +20,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::call::{Call, Outcome};
+use super::programs::located;
 
 /// -ENOSYS, the value of rax at the entry of a system call on x86-64.
 const NO_ANSWER_YET: i64 = -38;
@@ -237,7 +238,7 @@ fn read(pipe: &mut impl std::io::Read) -> String {
 
 /// Starts a process that stops itself, so that tracing starts there.
 fn start(call: &Call) -> Child {
-    let mut command = Command::new("sh");
+    let mut command = Command::new(located("sh"));
     command
         .args(["-c", "kill -STOP $$; exec \"$@\"", "sh"])
         .args(&call.wrapper)
