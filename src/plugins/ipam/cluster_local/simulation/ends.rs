@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::super::block::Block;
-use super::super::engine::Versioned;
+use super::super::engine::{Claimed, Versioned};
 use super::super::held::{Blocks, State};
 use super::super::machine::Event;
 use super::super::pool::Pool;
@@ -96,24 +96,22 @@ fn is_leased(world: &World, ip: IpAddr) -> bool {
     world.nodes.iter().flat_map(|node| &node.nets).any(|net| net.leases.contains(&ip))
 }
 
-fn is_sticky(key: &Versioned<super::super::engine::Claimed>) -> bool {
+fn is_sticky(key: &Versioned<Claimed>) -> bool {
     key.value.sticky.is_some()
 }
 
-/// A name whose address no attachment has gets it again, on any node.
+/// A name gets the address again that its last attachment had, on any node. No attachment has had
+/// the address of a claim that arrived after its daemon had ended: such a key is only given back.
 fn require_names_again(world: &mut World, node: usize, net: usize) -> Result<(), String> {
     let own = &world.nodes[node].nets[net];
     let prefix = format!("{}/", own.name);
     let names = own.blocks.names.clone();
-    let idle: Vec<(Block, String)> = world
-        .store
-        .blocks
-        .iter()
-        .filter(|(block, _)| !is_leased(world, block.first()))
-        .filter_map(|(block, key)| {
-            Some((*block, key.value.sticky.as_ref()?.strip_prefix(&prefix)?.to_owned()))
-        })
-        .collect();
+    let idle_name = |(block, key): (&Block, &Versioned<Claimed>)| {
+        let (name, ip) = (key.value.sticky.as_ref()?, block.first());
+        let is_idle = world.named.contains(&(name.clone(), ip)) && !is_leased(world, ip);
+        Some((*block, name.strip_prefix(&prefix)?.to_owned())).filter(|_| is_idle)
+    };
+    let idle: Vec<(Block, String)> = world.store.blocks.iter().filter_map(idle_name).collect();
     for (block, name) in idle {
         let Some(set) = names.iter().position(|pool| pool.meets(block)) else { continue };
         require_address(world, node, Wish { net, set, ask: Ask::Name(name.clone()) })?;

@@ -77,6 +77,10 @@ impl World {
         self.nodes[node].nets[wish.net].leases.insert(ip);
         self.served += 1;
         self.last_served = Some(ip);
+        if let Ask::Name(name) = &wish.ask {
+            let name = format!("{}/{name}", self.nodes[node].nets[wish.net].name);
+            self.named.insert((name, ip));
+        }
         self.tell_leases(node, wish.net);
     }
 

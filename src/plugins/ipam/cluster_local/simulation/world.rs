@@ -1,7 +1,7 @@
 //! The world of a schedule: the store, the nodes, and everything that is on its way between them.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub struct World {
     pub leaderless: Moment,
     /// The address of the last ADD.
     pub last_served: Option<IpAddr>,
+    /// The names that an attachment has ever had, as in the keys of blocks, and their addresses.
+    pub named: BTreeSet<(String, IpAddr)>,
     /// Blocks whose claim a restore lost while the node could not be notified in time.
     pub forgiven: Vec<Block>,
     /// How many in a hundred requests meet a fault.
@@ -81,6 +83,7 @@ impl World {
             held: BTreeMap::new(),
             leaderless: Duration::ZERO,
             last_served: None,
+            named: BTreeSet::new(),
             forgiven: vec![],
             faults: 0,
             steps: 0,
