@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::plain_file;
@@ -152,4 +152,11 @@ pub fn remove(name: &str) -> Result<()> {
 /// The result, with the attempted action and its file added to the error.
 pub fn attempt<T>(what: &str, name: &str, done: io::Result<T>) -> Result<T> {
     done.map_err(|error| Error::io(format_args!("{what} {name}"), &error))
+}
+
+/// The directory as sentences name it, and as an absolute link to the binary in it begins.
+pub fn absolute(typed: &str) -> String {
+    let path = std::path::absolute(typed).unwrap_or_default();
+    let without_last_slash: PathBuf = path.components().collect();
+    without_last_slash.to_string_lossy().into_owned()
 }

@@ -7,8 +7,7 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::absolute;
-use super::layout::{BINARY, ON_PATH, ON_PATH_DRAFT, attempt, exists, target};
+use super::layout::{BINARY, ON_PATH, ON_PATH_DRAFT, absolute, attempt, exists, target};
 use super::step::write_program;
 use crate::error::{Code, Error, Result};
 

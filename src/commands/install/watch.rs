@@ -17,9 +17,13 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::unistd::chdir;
 
+use super::installing::write_new;
 use super::layout::{BINARY, REPLACED, attempt, clean_up, is_content, target};
+use super::links::refuse_directories;
+use super::lock;
 use super::step::Step;
-use super::{Work, lock, own_content, refuse_directories, write_new};
+use super::task::own_content;
+use super::work::Work;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::sys::clock::{Moment, since_boot};

@@ -1,0 +1,121 @@
+//! `--rollback` and `--uninstall`: what was replaced comes back.
+
+use super::layout::{
+    BINARY, PREVIOUS, REPLACED, ROLLED_BACK, exists, is_anything_kept, is_our_link, is_same, kept,
+    names_in,
+};
+use super::links::refuse_directories;
+use super::on_path;
+use super::program::list_names;
+use super::step::Step;
+use super::work::Work;
+use crate::error::{Code, Error, Result};
+use crate::runtime::leave;
+use crate::terminal::visible::visible;
+
+/// The report of a completed rollback, before the directory.
+const ROLLBACK_REPORT: &str = "The previous cni-multi is back in";
+
+impl Work<'_> {
+    pub(super) fn roll_back(&mut self) -> Result<()> {
+        if exists(PREVIOUS) {
+            self.return_to_previous()
+        } else if exists(ROLLED_BACK) {
+            self.complete_rollback()
+        } else if is_anything_kept() {
+            self.remove_all()
+        } else {
+            Err(nothing_to_go_back_to())
+        }
+    }
+
+    fn return_to_previous(&mut self) -> Result<()> {
+        let names = list_names(PREVIOUS, PREVIOUS)?;
+        let names: Vec<String> = names.into_iter().filter(|name| !self.is_another(name)).collect();
+        refuse_directories(&names)?;
+        // Mark it first: a run interrupted after the rename must count as a rollback.
+        self.act(Step::MarkRollback)?;
+        self.keep_foreign(&names)?;
+        self.act(Step::RenamePrevious)?;
+        self.finish(ROLLBACK_REPORT, &names)
+    }
+
+    /// Links what an interrupted rollback may have left unlinked.
+    fn complete_rollback(&mut self) -> Result<()> {
+        self.say(&format!(
+            "{} was rolled back already; --uninstall goes back to before cni-multi.",
+            self.dir
+        ));
+        let names = list_names(BINARY, BINARY)?;
+        let names = self.without_others(names);
+        self.finish(ROLLBACK_REPORT, &names)
+    }
+
+    /// Uninstalls. Restores the replaced files before it removes the binary, so that a name common
+    /// to both is never missing.
+    pub(super) fn remove_all(&mut self) -> Result<()> {
+        self.unlink_others(&[])?;
+        for name in names_in(REPLACED) {
+            self.restore(&name)?;
+        }
+        self.take_off_path()?;
+        self.act(Step::RemoveBinary)?;
+        if self.is_dry {
+            return Ok(());
+        }
+        self.say_removed();
+        Ok(())
+    }
+
+    /// Removes the links in directories of PATH, before the binary that they lead to.
+    fn take_off_path(&mut self) -> Result<()> {
+        let links = on_path::present(&self.path, &self.dir);
+        links.iter().try_for_each(|link| self.act(Step::TakeOffPath(link)))
+    }
+
+    fn say_removed(&mut self) {
+        self.say(&format!("cni-multi is removed from {}.", self.dir));
+        let left = left();
+        if !left.is_empty() {
+            self.say(&left);
+        }
+    }
+
+    /// Restores a replaced file unless its name is in use by another owner.
+    pub(super) fn restore(&mut self, name: &str) -> Result<()> {
+        if is_our_link(name, &self.dir) {
+            return Ok(()); // in a dry run: `unlink_others` has announced it
+        }
+        if !exists(name) {
+            return self.act(Step::Restore(name));
+        }
+        if is_same(name, &kept(name)) {
+            return self.act(Step::DropKept(name));
+        }
+        self.say_both_stay(name);
+        Ok(())
+    }
+
+    fn say_both_stay(&mut self, name: &str) {
+        self.say(&format!(
+            "{dir}/{name} is not a link to cni-multi and stays; what was replaced earlier stays in \
+             {dir}/{REPLACED}/{name}",
+            dir = self.dir
+        ));
+    }
+}
+
+fn nothing_to_go_back_to() -> Error {
+    let problem = "no previous binary and no replaced plugins to go back to";
+    Error::new(Code::IO, problem).with_details("--uninstall removes cni-multi")
+}
+
+/// One line about what stays in nftables; empty if nothing does.
+pub(super) fn left() -> String {
+    match leave::count() {
+        Ok(counts) => leave::summary(&counts).unwrap_or_default(),
+        Err(error) => {
+            visible(&format!("whether anything stays in nftables cannot be told: {error}"))
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `cni-multi install` itself: keeps what was there, renames the binary and links its names.
+
+use std::fs;
+
+use super::layout::{
+    BINARY, NEW, REPLACED, ROLLED_BACK, attempt, exists, is_content, is_our_link, is_same, kept,
+    target,
+};
+use super::links::refuse_directories;
+use super::on_path;
+use super::program::list_names;
+use super::step::{Step, write_program};
+use super::task::New;
+use super::work::Work;
+use crate::error::Result;
+use crate::terminal::visible::visible;
+
+impl Work<'_> {
+    pub(super) fn install(&mut self, new: &New) -> Result<()> {
+        let names = if self.is_dry { new.names.clone() } else { write_new(&new.content)? };
+        let names = self.without_others(names);
+        refuse_directories(&names)?;
+        self.keep_previous(&new.content)?;
+        self.keep_foreign(&names)?;
+        self.act(Step::RenameNew)?;
+        self.finish("cni-multi is installed in", &names)?;
+        self.put_on_path()
+    }
+
+    /// Keeps the replaced binary for a rollback, unless it is this same build.
+    fn keep_previous(&mut self, new: &[u8]) -> Result<()> {
+        if !exists(BINARY) {
+            return Ok(());
+        }
+        if target(BINARY).is_empty() && is_content(BINARY, new) {
+            self.say(&format!("{}/{BINARY} is this build already", self.dir));
+            return Ok(());
+        }
+        self.act(Step::KeepPrevious)?;
+        self.forget_rollback()
+    }
+
+    fn forget_rollback(&mut self) -> Result<()> {
+        if exists(ROLLED_BACK) { self.act(Step::ForgetRollback) } else { Ok(()) }
+    }
+
+    /// Keeps replaced files. If several files had a name in succession, the first one is restored.
+    pub(super) fn keep_foreign(&mut self, names: &[String]) -> Result<()> {
+        for name in names {
+            let is_foreign = exists(name) && !is_our_link(name, &self.dir);
+            if is_foreign && !exists(&kept(name)) {
+                self.act(Step::KeepForeign(name))?;
+            } else if is_foreign && !is_same(name, &kept(name)) {
+                self.say_first_is_kept(name);
+            }
+        }
+        Ok(())
+    }
+
+    fn say_first_is_kept(&mut self, name: &str) {
+        self.say(&format!(
+            "{dir}/{name} came after {dir}/{REPLACED}/{name}, which stays the one that is kept",
+            dir = self.dir
+        ));
+    }
+
+    /// Links the binary into a directory of PATH. The plugins are installed by then, so it is an
+    /// error only if the user has named the directory.
+    pub(super) fn put_on_path(&mut self) -> Result<()> {
+        let links: Vec<String> = self.path.links().collect();
+        let mut done = Ok(());
+        for link in &links {
+            let put = self.put_link(link);
+            done = done.and(self.note(put)); // the other link is made all the same
+        }
+        self.say_links(&links);
+        done
+    }
+
+    fn say_links(&mut self, links: &[String]) {
+        let made: Vec<&str> = links
+            .iter()
+            .map(String::as_str)
+            .filter(|link| on_path::is_ours(link, &self.dir))
+            .collect();
+        if !self.is_dry && !made.is_empty() {
+            self.say(&format!("Links to it in a directory of PATH: {}", made.join(" ")));
+        }
+    }
+
+    fn put_link(&mut self, link: &str) -> Result<()> {
+        let dir = self.dir.clone();
+        if !on_path::is_wanted(link, &dir)? {
+            return Ok(());
+        }
+        let step = Step::PutOnPath(link, &dir);
+        if self.is_dry { self.act(step) } else { step.take() }
+    }
+
+    /// Reports the error of a link in a directory that the user has not named.
+    fn note(&mut self, done: Result<()>) -> Result<()> {
+        let Err(error) = &done else { return done };
+        if self.path.is_named {
+            return done;
+        }
+        let advice = "--path DIR names another directory of PATH, and --no-path none";
+        let _ = writeln!(self.err, "{}; {advice}", visible(&error.to_string())); // a mere note
+        Ok(())
+    }
+}
+
+/// Writes the new binary beside its later name, and lists its names from there: a directory that is
+/// mounted noexec would be of no use to a runtime.
+pub(super) fn write_new(content: &[u8]) -> Result<Vec<String>> {
+    attempt("make", REPLACED, fs::create_dir_all(REPLACED))?;
+    attempt("write", NEW, write_program(NEW, content, 0o755))?;
+    list_names(NEW, "the copy of this binary")
+}

@@ -1,0 +1,93 @@
+//! The links of a plugin directory: which names are ours to link, and what becomes of the others.
+
+use std::path::Path;
+
+use super::layout::{
+    BINARY, REPLACED, exists, is_anything_kept, is_our_link, kept, names_in, target,
+};
+use super::step::Step;
+use super::work::Work;
+use crate::error::{Code, Error, Result};
+
+impl Work<'_> {
+    /// The names without those of aliases that another program has, each of which is reported.
+    pub(super) fn without_others(&mut self, names: Vec<String>) -> Vec<String> {
+        let (others, names): (Vec<String>, Vec<String>) =
+            names.into_iter().partition(|name| self.is_another(name));
+        for alias in others {
+            self.say(&format!(
+                "{}/{alias} is another program and stays; without it, the next installation links {alias}",
+                self.dir
+            ));
+        }
+        names
+    }
+
+    /// Whether another program has the name of an alias.
+    pub(super) fn is_another(&self, name: &str) -> bool {
+        self.aliases.contains(&name) && exists(name) && !is_our_link(name, &self.dir)
+    }
+
+    /// Creates the links, and removes those with other names.
+    pub(super) fn link_names(&mut self, names: &[String]) -> Result<()> {
+        for name in names.iter().filter(|name| target(name) != BINARY) {
+            self.act(Step::Link(name))?;
+        }
+        self.unlink_others(names)
+    }
+
+    /// Removes our links that are not in `names`, and restores the files that they replaced.
+    pub(super) fn unlink_others(&mut self, names: &[String]) -> Result<()> {
+        for name in names_in(".") {
+            if !names.contains(&name) && is_our_link(&name, &self.dir) {
+                self.unlink(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a link of ours, or restores the file that it replaced.
+    fn unlink(&mut self, name: &str) -> Result<()> {
+        let is_kept = exists(&kept(name));
+        self.act(if is_kept { Step::Restore(name) } else { Step::Unlink(name) })
+    }
+
+    /// Links the names to the binary in place, and reports what is installed.
+    pub(super) fn finish(&mut self, done: &str, names: &[String]) -> Result<()> {
+        self.link_names(names)?;
+        if !self.is_dry {
+            self.say_done(done, names);
+        }
+        Ok(())
+    }
+
+    fn say_done(&mut self, done: &str, names: &[String]) {
+        self.say(&format!("{done} {}, with these plugins: {}", self.dir, names.join(" ")));
+        if is_anything_kept() {
+            self.say_where_kept();
+        }
+    }
+
+    fn say_where_kept(&mut self) {
+        let dir = &self.dir;
+        self.say(&format!(
+            "What had these names before is kept in {dir}/{REPLACED} for --uninstall."
+        ));
+    }
+}
+
+pub(super) fn refuse_directories(names: &[String]) -> Result<()> {
+    let names = names.iter().map(String::as_str);
+    match names.chain([BINARY]).find(is_directory) {
+        Some(name) => Err(directory_in_the_way(name)),
+        None => Ok(()),
+    }
+}
+
+fn directory_in_the_way(name: &str) -> Error {
+    Error::new(Code::CONFLICT, [name, " is a directory; nothing was changed"].concat())
+}
+
+fn is_directory(name: &&str) -> bool {
+    Path::new(name).symlink_metadata().is_ok_and(|there| there.is_dir())
+}

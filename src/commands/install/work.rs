@@ -1,0 +1,172 @@
+//! The work in one plugin directory: its lock, its steps, and what is said about them.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::chdir;
+
+use super::layout::{BINARY, STATE, absolute, attempt, clean_up, exists, is_installed};
+use super::lock;
+use super::on_path::OnPath;
+use super::step::Step;
+use super::task::{New, Task};
+use crate::error::Result;
+use crate::sys::process::Uninterrupted;
+use crate::terminal::visible::visible;
+
+/// The default plugin directory of runtimes.
+const PLUGIN_DIR: &str = "/opt/cni/bin";
+
+/// The work in one plugin directory, which becomes the working directory.
+pub(super) struct Work<'a> {
+    pub(super) dir: String,
+    pub(super) path: OnPath,
+    pub(super) is_dry: bool,
+    /// The plugins that leave another program of their name alone.
+    pub(super) aliases: Vec<&'static str>,
+    pub(super) out: &'a mut dyn Write,
+    pub(super) err: &'a mut dyn Write,
+    /// Whether everything could be printed. A closed pipe does not stop an installation half-way.
+    pub(super) is_heard: bool,
+    /// The number of steps taken.
+    pub(super) steps: usize,
+}
+
+impl Work<'_> {
+    pub(super) fn of<'a>(
+        matches: &ArgMatches,
+        out: &'a mut dyn Write,
+        err: &'a mut dyn Write,
+    ) -> Work<'a> {
+        let typed = matches.get_one::<String>("dir").map_or(PLUGIN_DIR, String::as_str);
+        let is_dry = matches.get_flag("dry-run");
+        let dir = absolute(typed);
+        let path = OnPath::of(matches, &dir);
+        Work { dir, path, is_dry, aliases: vec![], out, err, is_heard: true, steps: 0 }
+    }
+
+    pub(super) fn say(&mut self, line: &str) {
+        self.is_heard &= writeln!(self.out, "{}", visible(line)).is_ok();
+    }
+
+    /// Takes a step, or announces it in a dry run.
+    pub(super) fn act(&mut self, step: Step<'_>) -> Result<()> {
+        if self.is_dry {
+            self.say(&["would ", &step.sentence(&self.dir)].concat());
+            Ok(())
+        } else {
+            self.take(&step)
+        }
+    }
+
+    pub(super) fn take(&mut self, step: &Step<'_>) -> Result<()> {
+        step.take().map_err(|error| error.with_details(self.advice()))?;
+        self.steps += 1;
+        Ok(())
+    }
+
+    /// The advice after a failed step.
+    fn advice(&self) -> &'static str {
+        if self.steps > 0 { "run it again to complete what it has begun" } else { "" }
+    }
+
+    fn nothing_to_do(&mut self) -> Result<()> {
+        self.say(&format!("Nothing is installed in {}; nothing to do.", self.dir));
+        Ok(())
+    }
+
+    /// Performs the task; a missing directory is created for an installation only.
+    pub(super) fn perform(&mut self, task: &Task) -> Result<()> {
+        umask(Mode::from_bits_truncate(0o022)); // unprivileged runtimes read it, too
+        match task {
+            _ if exists(&self.dir) => self.perform_inside(task),
+            Task::Install(new) if self.is_dry => self.announce(new),
+            Task::Install(_) => self.perform_anew(task),
+            _ => self.nothing_to_do(),
+        }
+    }
+
+    /// Creates the directory and performs the task in it. If that fails, the created directories
+    /// are removed.
+    fn perform_anew(&mut self, task: &Task) -> Result<()> {
+        let missing = missing_directories(&self.dir);
+        attempt("make", &self.dir, fs::create_dir_all(&self.dir))
+            .and_then(|()| self.perform_inside(task))
+            .inspect_err(|_| remove_empty(&missing))
+    }
+
+    /// Announces an installation into a directory that does not exist.
+    fn announce(&mut self, new: &New) -> Result<()> {
+        self.say(&["would make ", &self.dir].concat());
+        self.act(Step::RenameNew)?;
+        new.names.iter().try_for_each(|name| self.act(Step::Link(name)))?;
+        self.put_on_path()
+    }
+
+    fn perform_inside(&mut self, task: &Task) -> Result<()> {
+        attempt("enter", &self.dir, chdir(self.dir.as_str()).map_err(io::Error::from))?;
+        if self.is_dry {
+            require_readable_state()?;
+            return self.perform_steps(task);
+        }
+        if task.is_install() || exists(BINARY) || exists(STATE) {
+            self.perform_locked(task)
+        } else {
+            self.nothing_to_do()
+        }
+    }
+
+    /// Performs the task under the directory's lock, and leaves no drafts.
+    fn perform_locked(&mut self, task: &Task) -> Result<()> {
+        let _lock = self.lock()?;
+        let _uninterrupted = Uninterrupted::begin(); // SIGINT etc. take effect afterwards
+        let done = self.perform_steps(task);
+        clean_up();
+        let synced = self.sync();
+        done.and(synced)
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        let synced = File::open(".").and_then(|dir| dir.sync_all());
+        attempt("write to disk", &self.dir, synced)
+    }
+
+    /// Locks the directory; says so if that takes time.
+    fn lock(&mut self) -> Result<File> {
+        let waiting = format!("another install is at work in {}, waiting for it", self.dir);
+        let dir = self.dir.clone();
+        lock::take(&dir, &mut || self.say(&waiting))
+    }
+
+    fn perform_steps(&mut self, task: &Task) -> Result<()> {
+        match task {
+            Task::Install(new) => self.install(new),
+            _ if !is_installed() => self.nothing_to_do(),
+            Task::Rollback => self.roll_back(),
+            Task::Uninstall => self.remove_all(),
+        }
+    }
+}
+
+/// The directory and those of its parents that do not exist, the innermost first.
+fn missing_directories(dir: &str) -> Vec<PathBuf> {
+    let parents = Path::new(dir).ancestors();
+    parents.take_while(|path| path.symlink_metadata().is_err()).map(Path::to_owned).collect()
+}
+
+fn remove_empty(directories: &[PathBuf]) {
+    for directory in directories {
+        let _ = fs::remove_dir(directory); // another process may use it by now
+    }
+}
+
+/// A dry run takes no lock, so nothing else would notice that the state is closed to this user.
+fn require_readable_state() -> Result<()> {
+    match fs::read_dir(STATE) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => attempt("read", STATE, Err(error)),
+        _ => Ok(()),
+    }
+}
