@@ -74,19 +74,19 @@ pub fn is_same(name: &str, other: &str) -> bool {
 
 /// Whether the name leads to this content. The file is read in pieces: two whole programs are more
 /// memory than the watch may have.
-pub fn is_content(name: &str, expected: &[u8]) -> bool {
-    program(name).and_then(|file| is_equal(file, expected)).unwrap_or(false)
+pub fn is_content(name: &str, content: &[u8]) -> bool {
+    program(name).and_then(|file| has_content(file, content)).unwrap_or(false)
 }
 
-fn is_equal(mut file: File, mut expected: &[u8]) -> io::Result<bool> {
-    let mut piece = vec![0; PIECE];
+fn has_content(mut file: File, content: &[u8]) -> io::Result<bool> {
+    let (mut piece, mut rest) = (vec![0; PIECE], content);
     loop {
         let count = file.read(&mut piece)?;
         if count == 0 {
-            return Ok(expected.is_empty());
+            return Ok(rest.is_empty());
         }
-        let Some(rest) = expected.strip_prefix(&piece[..count]) else { return Ok(false) };
-        expected = rest;
+        let Some(after) = rest.strip_prefix(&piece[..count]) else { return Ok(false) };
+        rest = after;
     }
 }
 
