@@ -27,7 +27,7 @@ pub const NEW: &str = ".cni-multi/new.0";
 pub const LINK: &str = ".cni-multi/link.0";
 pub const KEEP: &str = ".cni-multi/keep.0";
 
-/// How much of a file is compared at a time.
+/// How many bytes of a file are compared at a time.
 const PIECE: usize = 64 * 1024;
 
 /// Prefixes of drafts. An earlier installer appended its process id instead of the 0.
@@ -72,8 +72,8 @@ pub fn is_same(name: &str, other: &str) -> bool {
     content(name).is_ok_and(|there| is_content(other, &there))
 }
 
-/// Whether the name leads to this content. The file is read in pieces: two whole programs are more
-/// memory than the watch may have.
+/// Whether the name leads to this content. Reads the file in pieces: two whole programs would
+/// be most of the memory of `install --watch`.
 pub fn is_content(name: &str, expected: &[u8]) -> bool {
     program(name).and_then(|file| is_equal(file, expected)).unwrap_or(false)
 }
