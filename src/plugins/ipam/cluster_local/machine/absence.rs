@@ -2,8 +2,8 @@
 //! command `ipam reclaim` does for an operator.
 //!
 //! No timer wakes the daemon for this. With each heartbeat it reads the records of the nodes that follow
-//! its own by name, among those with blocks in its realms, until it has read `PRESENT` nodes with a
-//! heartbeat. So a few other nodes watch each node, whatever the size of the cluster.
+//! its own by name, among those with blocks in its realms: `PRESENT` nodes with a heartbeat and all others
+//! before these, but at most `MOST`. So a few other nodes watch each node, whatever the size of the cluster.
 //!
 //! A node counts as absent between two reads only if both find no key `alive` and are at most `PAUSE`
 //! apart: a heartbeat writes a key that lasts as long as that, so the second read would find it. After a
