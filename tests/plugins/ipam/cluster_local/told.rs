@@ -11,10 +11,10 @@ use crate::support::node::{LISTENING, Node};
 /// Asserts that all three contain the text.
 #[track_caller]
 fn assert_told(node: &Node, text: &str) {
+    node.wait_until(|node| node.log().contains(text)); // the first attempt may be under way
     let status = node.status(WIDE).err();
     assert_eq!(status.code, 50, "{status:?}");
     assert!(status.text().contains(text), "{status:?}");
-    assert!(node.log().contains(text), "{}", node.log());
     assert_listed(node, text);
 }
 
