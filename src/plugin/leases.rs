@@ -66,17 +66,17 @@ pub trait LeaseStore: Sync {
 pub struct Incoming<'a> {
     /// The leases.
     pub leases: &'a [Holding],
-    /// Called before each lease that is prepared or written, with the number of those done and of
-    /// all.
+    /// Called before each lease is prepared or written, with the number of leases that are done and
+    /// of all.
     pub tell: &'a dyn Fn(usize, usize),
 }
 
 /// What an import would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preview {
-    /// How many of the leases are missing here.
+    /// The number of leases that are missing here.
     pub missing: usize,
-    /// What else it would do, and what may make it fail.
+    /// What else the import would do, and what may make it fail.
     pub notes: Vec<String>,
 }
 
@@ -86,13 +86,13 @@ pub trait LeaseImporter {
     /// another owner.
     fn preview(&self, cx: &Context<'_>, leases: &[Holding]) -> Result<Preview>;
 
-    /// Gets what has to be there before a lease is written, such as a claim of its address. No lock
-    /// is held when it returns.
+    /// Acquires what must exist before a lease is written, such as a claim of its address. It holds no
+    /// lock when it returns.
     fn prepare(&self, cx: &Context<'_>, incoming: &Incoming<'_>) -> Result<()>;
 
     /// Writes the missing leases and calls `then`, under the lock of ADD; returns how many were
-    /// missing. Any failure, also of `then`, leaves the store as it was; code 11 if what was
-    /// prepared is there no longer.
+    /// missing. Any failure, also of `then`, leaves the store as it was. Fails with code 11 if what
+    /// `prepare` has acquired is gone.
     fn import(
         &self,
         cx: &Context<'_>,

@@ -50,7 +50,7 @@ fn headers(columns: &[(&str, &str)]) -> Line {
     columns.iter().map(|(header, _)| (*header).to_owned()).collect()
 }
 
-/// A row that has a problem alone.
+/// A row with only a problem in it.
 pub fn row_of_problem(problem: &str) -> Value {
     let mut row = Members::new();
     put_text(&mut row, PROBLEM, problem);

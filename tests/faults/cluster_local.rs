@@ -1,9 +1,9 @@
 //! A daemon of cluster-local under the tracer, beside a real etcd and another node, for the sweeps of
 //! kills, errors and losses of power.
 //!
-//! After a fault at most one block of the node is not in use. Once a daemon runs again every address
-//! of the network can be allocated, each once, and the node's own lease stays; after a loss of power
-//! it is void.
+//! After a fault at most one block of the node is not in use. Once a daemon runs again, every address of the
+//! network can be allocated exactly once. The node keeps its lease, except after a loss of power, which ends its
+//! containers.
 
 mod phase;
 
@@ -27,7 +27,7 @@ use crate::support::tracer::{Stop, Then, Traced, trace};
 
 /// The addresses of the network: those of a /29 without the gateway's, in two blocks.
 const SIZE: usize = 5;
-/// The swept node and its neighbour, as the operations below count them.
+/// The indices of the swept node and of its neighbour.
 const SWEPT: usize = 0;
 const NEIGHBOUR: usize = 1;
 /// Where the swept node keeps its blocks and leases.
@@ -46,9 +46,9 @@ pub struct Site {
     swept: Node,
     neighbour: Node,
     containers: [Container; 2],
-    /// The address of each attachment, by node and id.
+    /// The address of each attachment, by node and container id.
     held: Mutex<BTreeMap<(usize, String), String>>,
-    /// Whether the swept node has power; an operation of its plugin holds the lock.
+    /// Whether the swept node has power. Each ADD on this node holds the lock.
     power: Mutex<bool>,
     /// The number of its boots.
     boots: AtomicU64,
@@ -92,7 +92,7 @@ impl Site {
         node.lab.attach(&self.containers[number], &conf()).id(id).try_add()
     }
 
-    /// A new attachment, whose ADD may have to be repeated. It ends with the power of its node.
+    /// Makes an attachment; repeats a failed ADD until the node loses power.
     fn add(&self, number: usize, id: &str) {
         wait_until("an address is free", 30, || {
             let power = (number == SWEPT).then(|| self.power.lock().unwrap());
@@ -126,7 +126,7 @@ impl Site {
         blocks.map(of).collect()
     }
 
-    /// What is there before the daemon comes into the phase.
+    /// Makes the attachments that the phase needs, before it begins.
     fn prepare(&self, during: During) {
         match during {
             During::FirstStart | During::Start | During::StartAfterBoot | During::Claim => (),
@@ -135,7 +135,7 @@ impl Site {
         }
     }
 
-    /// Both blocks, of which one is free again.
+    /// Makes the node claim both blocks, and frees the addresses of one.
     fn prepare_return(&self) {
         (0..SIZE).for_each(|n| self.add(SWEPT, &format!("a{n}")));
         let is_first = |address: &str| ["10.1.0.2", "10.1.0.3"].contains(&address);
@@ -143,7 +143,7 @@ impl Site {
         all.iter().filter(|(_, ip)| is_first(ip)).for_each(|((_, id), _)| self.del(SWEPT, id));
     }
 
-    /// Makes the daemon do what the phase is about.
+    /// Causes the operation of the phase.
     fn act(&self, during: During) {
         match during {
             During::FirstStart | During::Start | During::StartAfterBoot => (),
@@ -155,7 +155,7 @@ impl Site {
         }
     }
 
-    /// Allocates the other addresses of the network: each is there, and none twice.
+    /// Allocates the other addresses of the network. Fails if one of them is allocated twice.
     fn fill(&self) {
         let count = self.held.lock().unwrap().len();
         (count..SIZE).for_each(|number| self.add(NEIGHBOUR, &format!("g{number}")));
@@ -172,9 +172,9 @@ impl Site {
         lived
     }
 
-    /// The same, and its machine loses power when `decide` kills it, or at the end of the phase:
-    /// `leave` makes the directory what the disk has kept. The containers are gone, and with them
-    /// their leases.
+    /// The same, but the machine loses power when `decide` kills the daemon, or at the end of the phase:
+    /// `leave` makes the directory equal to the disk after the loss. The containers are gone, and their
+    /// leases are void.
     pub fn lose_power(
         &mut self,
         during: During,
@@ -197,8 +197,8 @@ impl Site {
         self.swept.set_boot(self.boots.fetch_add(1, SeqCst) + 1);
     }
 
-    /// After a loss of power: every address can be allocated, by the neighbour, or the first of them
-    /// by the node, whose leases are void from its first ADD on.
+    /// After a loss of power: every address can be allocated, all by the neighbour, or one by the node and the
+    /// rest by the neighbour. The first ADD of the node removes its void leases.
     pub fn require_all(&self, is_first_here: bool) {
         if is_first_here && self.held.lock().unwrap().len() < SIZE {
             self.add(SWEPT, "new");
@@ -210,8 +210,8 @@ impl Site {
         self.fill();
     }
 
-    /// The daemon comes into the phase and dies in it, or at its end. `next` happens before the next
-    /// daemon starts, and the processes that still wait go on.
+    /// Runs the daemon until it dies in the phase or at its end, then calls `next`, and then starts another
+    /// daemon, so that waiting processes can end.
     fn live_until_dead(
         &mut self,
         during: During,

@@ -192,7 +192,7 @@ impl Node {
     /// Waits until something is true of the machine.
     #[track_caller]
     pub fn wait_until(&self, is_true: impl Fn(&Node) -> bool) {
-        let until = Instant::now() + patience(45); // a heartbeat is up to 30 s away
+        let until = Instant::now() + patience(45); // the next heartbeat is at most 30 s away
         while !is_true(self) {
             assert!(Instant::now() < until, "{}", self.log());
             std::thread::sleep(Duration::from_millis(20));

@@ -1,10 +1,10 @@
-//! Where the programs are that tests start.
+//! The paths of the programs that tests start.
 
 use std::path::{Path, PathBuf};
 
-/// The path of a program of PATH. Given without a directory beside a PATH for the child, a program
-/// is started by fork instead of `posix_spawn` (std::process), and a fork copies the page tables of
-/// this process: longer work than most calls of a plugin.
+/// The path of a program of PATH. If a name has no directory and the child gets a PATH, std::process uses fork
+/// instead of `posix_spawn`. A fork copies the page tables of this process, which takes longer than most calls
+/// of a plugin.
 pub fn located(name: &str) -> PathBuf {
     if name.contains('/') {
         return name.into();

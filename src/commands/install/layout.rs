@@ -72,8 +72,8 @@ pub fn is_same(name: &str, other: &str) -> bool {
     content(name).is_ok_and(|there| is_content(other, &there))
 }
 
-/// Whether the name leads to this content. The file is read in pieces: two whole programs are more
-/// memory than the watch may have.
+/// Whether the name leads to this content. Reads the file in pieces: two whole programs would
+/// be most of the memory of `install --watch`.
 pub fn is_content(name: &str, content: &[u8]) -> bool {
     program(name).and_then(|file| has_content(file, content)).unwrap_or(false)
 }

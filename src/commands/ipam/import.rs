@@ -14,7 +14,7 @@ use crate::plain_file::{LARGEST_CONFIGURATION, read_configuration};
 use crate::plugin::leases::{Holding, Incoming, LeaseImporter, Preview};
 use crate::terminal::progress::Progress;
 
-/// How often an import is begun.
+/// How many times the command attempts an import.
 const ATTEMPTS: usize = 3;
 
 /// A network of the document, with what imports it.
@@ -116,8 +116,8 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// Prepares every network, and imports then; returns how many leases of each were missing. Begins
-    /// again if another node gets a block before its leases are written.
+    /// Prepares every network and then writes the leases; returns how many leases of each network were
+    /// missing. Retries if another node claims a block before its leases are written.
     fn whole(&self, targets: &[Target]) -> Result<Vec<usize>> {
         let mut attempt = 1;
         loop {

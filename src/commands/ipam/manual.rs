@@ -29,8 +29,8 @@ fn description(verb: &str) -> &'static [&'static str] {
         "import" => &[
             "Each network must be configured here, with ranges that contain the addresses. A lease \
              that is here already stays; an address with another owner here is an error. After \
-             an error no lease has changed. On a node of a cluster, the daemon claims the \
-             addresses in etcd first.",
+             an error no lease has changed. On a node of a cluster, the daemon first claims the \
+             addresses in etcd.",
             "With --whereabouts, FILE is the output of kubectl get \
              ippools.whereabouts.cni.cncf.io -A -o json. Leases of containers without a record of \
              an attachment here are left out, and counted.",

@@ -1,13 +1,13 @@
-//! The phases of the daemon of cluster-local in which a sweep has its faults.
+//! The phases of the daemon of cluster-local in which a sweep injects faults.
 
 /// The phase of the daemon in which the fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum During {
-    /// The first one of the machine.
+    /// The first start of a daemon on the machine.
     FirstStart,
-    /// With a block and a lease.
+    /// A start with a block and a lease.
     Start,
-    /// The same after the machine has booted.
+    /// The same start after a reboot.
     StartAfterBoot,
     Claim,
     Return,
@@ -26,7 +26,7 @@ impl During {
         }
     }
 
-    /// Whether the phase begins with the daemon.
+    /// Whether the phase begins with the first system call of the daemon.
     pub fn is_start(self) -> bool {
         matches!(self, During::FirstStart | During::Start | During::StartAfterBoot)
     }

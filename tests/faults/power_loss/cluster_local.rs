@@ -1,9 +1,9 @@
 //! Losses of power while the daemon of cluster-local writes its blocks and the identity of its
 //! machine, beside a real etcd and another node.
 //!
-//! Each disk has a life of its own, so that etcd and the neighbour are as they were when the power
-//! went. The machine boots with what the disk has kept: its containers are gone and their leases void,
-//! no address is given twice, and in the end each address of the network can be allocated.
+//! The sweep repeats the phase for each disk, so that etcd and the neighbour are in the state of the moment of
+//! the power loss. The machine boots with that disk: its containers are gone and their leases are void, no
+//! address is allocated twice, and in the end each address of the network can be allocated.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,14 +17,14 @@ use crate::support::tracer::{Stop, Then};
 
 /// The number of disks in the short form.
 const FEW: usize = 4;
-/// The files that are durable before the phase: other phases try their writes.
+/// The files that count as synced before the phase: other phases test their writes.
 const SYNCED: [&str; 2] = [".node/node.json", "pods/blocks.json"];
 
-/// A disk to try: one of those that a loss of power may leave after so many calls of the daemon that
-/// change something.
+/// A disk to try: the number of calls of the daemon that change something, and which one of the disks that
+/// a loss of power may leave after them.
 type Point = (usize, usize);
 
-/// Reads the calls of a life from the first one of the phase on.
+/// Records the calls of the daemon from the first one of the phase on.
 struct Watch<'a> {
     here: &'a Path,
     beside: Option<Beside<'a>>,
@@ -35,7 +35,7 @@ impl<'a> Watch<'a> {
         Watch { here, beside: None }
     }
 
-    /// The number of a call that may have changed something.
+    /// Records a call; returns its number if it may have changed something.
     fn read(&mut self, stop: &Stop) -> Option<usize> {
         let new = || Beside::new(DATA, self.here, &SYNCED);
         let beside = self.beside.get_or_insert_with(new);
@@ -58,8 +58,8 @@ fn is_message(stop: &Stop) -> bool {
     stop.descriptor(0).starts_with("socket:")
 }
 
-/// The disks of a phase, and the number of changes in it. Equal ones count once, unless the daemon has
-/// sent a message in between: then etcd is another.
+/// The disks of a phase, and the number of changes in it. Equal disks count once, unless the daemon has sent
+/// a message in between, which may have changed etcd.
 fn points(site: &mut Site, during: During) -> (Vec<Point>, usize) {
     let here = site.data();
     let (mut watch, mut points) = (Watch::new(&here), vec![]);
@@ -78,7 +78,7 @@ fn points(site: &mut Site, during: During) -> (Vec<Point>, usize) {
     (points, watch.changes())
 }
 
-/// Loses power at this point. Returns whether the daemon came to it.
+/// Loses power at this point. Returns whether the daemon reached it.
 fn lose_power_at(site: &mut Site, during: During, (call, number): Point) -> bool {
     let here = site.data();
     let mut watch = Watch::new(&here);
@@ -111,7 +111,7 @@ fn sweep(during: During) {
     let every = if is_long() { 1 } else { points.len().div_ceil(FEW).max(1) };
     let tried = points.iter().step_by(every).map(|point| lose_power_at(&mut site, during, *point));
     let tried = tried.filter(|is_tried| *is_tried).count();
-    assert!(tried > 0, "it has lost no power");
+    assert!(tried > 0, "no disk was tried: the daemon reached none of the points again");
     // The kill sweep tries the disks after a kill.
     eprintln!("| ipam daemon | {} | {changes} | - | {tried} | 0 |", during.words());
 }

@@ -76,11 +76,11 @@ impl Disk {
         Disk::try_read(root).unwrap()
     }
 
-    /// The same, while other processes may change it.
+    /// The same, while other processes may change the directory.
     pub fn read_busy(root: &Path) -> Disk {
         loop {
             match Disk::try_read(root) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => (), // since it was listed
+                Err(e) if e.kind() == io::ErrorKind::NotFound => (), // removed after the directory was listed
                 read => return read.unwrap(),
             }
         }
@@ -165,7 +165,7 @@ impl Disk {
         self.names.keys().filter(|name| self.file(name).is_some()).map(PathBuf::as_path).collect()
     }
 
-    /// Changes that lead from this disk to the other, apart from modes and hard links.
+    /// The changes that make this disk equal to the other, except for modes and hard links.
     pub fn changes_to(&self, other: &Disk) -> Vec<Change> {
         let is_gone = |name: &&PathBuf| !other.names.contains_key(*name);
         let mut changes: Vec<Change> =

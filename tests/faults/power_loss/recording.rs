@@ -43,27 +43,26 @@ impl Recording {
     }
 }
 
-/// The recording of a program while others change the same directory. What they have changed counts
-/// as changed when the program makes its next change.
+/// The recording of a program while other programs change the same directory. Their changes are recorded
+/// with the next change of the program.
 pub struct Beside<'a> {
     here: &'a Path,
     synced: &'a [&'a str],
     before: Disk,
     reader: Reader,
-    /// The number of its calls that changed something here or elsewhere.
+    /// The number of its calls that may have changed something in the directory or elsewhere.
     pub calls: usize,
 }
 
 impl<'a> Beside<'a> {
-    /// As [`Recording::of`]. The files named in `synced` are on the disk, also when others have
-    /// written them.
+    /// As [`Recording::of`]. The files in `synced` count as synced, also those that other programs write.
     pub fn new(root: &str, here: &'a Path, synced: &'a [&'a str]) -> Beside<'a> {
         let mut before = Disk::read_busy(here);
         synced.iter().for_each(|name| before.apply(&Change::Sync(name.into())));
         Beside { here, synced, reader: Reader::new(root, before.clone()), before, calls: 0 }
     }
 
-    /// Records a call. Returns whether it may have changed something here or elsewhere.
+    /// Records a call. Returns whether it may have changed something in the directory or elsewhere.
     pub fn read(&mut self, stop: &Stop) -> bool {
         let Some(result) = stop.result.and_then(|result| usize::try_from(result).ok()) else {
             return false;

@@ -136,8 +136,8 @@ fn lacks(wish: &Wish<'_>) -> Result<Vec<(usize, Lack)>> {
     Ok(wish.sets().filter_map(lack).collect())
 }
 
-/// The network's blocks, and its addresses with leases. Tells the daemon of its pools by the file of
-/// its blocks.
+/// The network's blocks, and its addresses with leases. Writes the network's pools into the file of its
+/// blocks, where the daemon reads them.
 pub fn announced(wish: &Wish<'_>) -> Result<(Blocks, HashSet<IpAddr>)> {
     let mut store = BlockStore::open(wish)?;
     let taken = store.taken()?;
@@ -169,7 +169,7 @@ fn require_usable(store: &BlockStore<'_>) -> Result<()> {
             "the daemon has not confirmed the blocks of this node since it was started"
         }
         Confirmation::Ended => {
-            "this node has sent no heartbeat for so long that others may reclaim its blocks"
+            "etcd has accepted no heartbeat of this node for so long that other nodes may soon reclaim its blocks"
         }
     };
     Err(Error::new(UNCONFIRMED, msg)

@@ -3,7 +3,7 @@
 //!
 //! A block is claimed if the file of any network lists it, so there is no second list that could
 //! differ. A network that claims holds the lock of claims, and then its own; another network's lock
-//! comes third. All waits end by themselves.
+//! comes third. Every wait for a lock has a timeout.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -43,8 +43,8 @@ pub fn require_connected(deadline: Deadline) -> Result<()> {
     status(deadline).map_err(needed_now)
 }
 
-/// Whether the daemon runs and is connected. The error of one that does not run says what is wrong with
-/// the configuration that it starts with.
+/// Whether the daemon runs and is connected. If it does not run, the error includes what prevents its start
+/// in its configuration.
 pub fn status(deadline: Deadline) -> Result<()> {
     ask(&Request::Status, deadline)
 }
@@ -60,13 +60,13 @@ pub fn metrics(socket: &Path, deadline: Deadline) -> Result<String> {
 fn ask<A: serde::de::DeserializeOwned>(request: &Request, deadline: Deadline) -> Result<A> {
     let socket = Path::new(SOCKET);
     let connected = DAEMON.connect(socket, deadline);
-    // A daemon that does not run, is stuck or ends is started again by its manager.
+    // Its manager restarts a daemon that does not run, is stuck or ends.
     let connected = connected.map_err(|e| unreached(socket, &e).with_code(Code::TRY_AGAIN))?;
     let answered = connected.ask(request).and_then(|asked| asked.answer());
     answered.map_err(|e| e.with_code(Code::TRY_AGAIN))?
 }
 
-/// The error of a daemon that cannot be reached, with what is wrong with its configuration.
+/// The error of a daemon that cannot be reached, with the fault in its configuration, if there is one.
 fn unreached(socket: &Path, error: &io::Error) -> Error {
     let error = DAEMON.unreached(socket, error);
     #[cfg(feature = "cluster")]
@@ -83,7 +83,7 @@ fn require_startable() -> Result<()> {
     settings.store(SystemTime::now()).map(drop)
 }
 
-/// Adds to the error of a daemon that does not run why it is needed.
+/// Adds to the error of a daemon that does not run why the caller needs one.
 fn needed_now(error: Error) -> Error {
     if !is_not_running(&error) {
         return error;

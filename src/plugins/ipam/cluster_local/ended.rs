@@ -1,16 +1,16 @@
-//! What a reclaimed node has left in the store. The operator's command frees it, and so do the daemons
-//! that reclaim a node by themselves.
+//! The keys that a reclaimed node has left in the store, and the operations that delete them. Both `ipam
+//! reclaim` and the daemons with `reclaimAfter` send these.
 
 use super::engine::{Claimed, Found, Identity, Name, Operation, RealmState, Seen};
 
-/// A node whose earlier incarnations are over.
+/// A node that was reclaimed: a fence has ended all incarnations of it before `incarnation`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// The node.
     pub node: Name,
-    /// The first incarnation that is not over.
+    /// Its first incarnation that has not ended.
     pub incarnation: u64,
-    /// It has registered again since.
+    /// Whether it has registered again since the fence.
     pub is_back: bool,
 }
 
@@ -29,7 +29,8 @@ impl Ended {
         claimed.filter(|(_, claimed)| self.is_over(&claimed.owner))
     }
 
-    /// What deletes the notes of the node: a conflict with it has ended, and its pools are nobody's.
+    /// The operations that delete the node's notes of conflicts and, unless it has registered again, those of
+    /// its pools.
     pub fn drop_notes(&self, realm: &Name, state: &RealmState) -> Vec<Operation> {
         let conflicts = state.notes.iter().filter(|(_, note)| self.is_over(&note.by));
         let conflicts = conflicts.map(|(block, note)| Operation::EndConflict {
@@ -46,14 +47,15 @@ impl Ended {
         conflicts.chain(pools).collect()
     }
 
-    /// Whether nothing of the ended incarnations is left. Notes of pools are no claim.
+    /// Whether the realm has no block and no note of a conflict of the ended incarnations. Notes of pools do
+    /// not matter: they keep no address from other nodes.
     pub fn is_gone(&self, state: &RealmState) -> bool {
         self.blocks(state).next().is_none()
             && !state.notes.iter().any(|(_, note)| self.is_over(&note.by))
     }
 }
 
-/// What deletes a block's key as it was found.
+/// The operation that deletes a block's key if it is still as it was found.
 pub fn release(realm: &Name, found: &Found, claimed: &Claimed) -> Operation {
     let seen = Seen { block: found.block, claimed: claimed.clone(), revision: found.revision };
     Operation::Release { realm: realm.clone(), seen }

@@ -110,8 +110,8 @@ pub struct Blocks {
     /// boot nothing is allocated before it did so again: the node may have been off for long.
     #[serde(default)]
     pub confirmed: String,
-    /// When the confirmation ends, in seconds since boot: other nodes may reclaim this one a while after
-    /// that. None if only an operator may.
+    /// When the confirmation ends, in seconds since boot: some time after that, other nodes may reclaim this
+    /// one. None if only an operator may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
     /// A node that has other pools for this network, as the daemon last saw.
@@ -121,14 +121,14 @@ pub struct Blocks {
     pub blocks: Vec<Held>,
 }
 
-/// Whether what the daemon has said of blocks still holds.
+/// Whether the daemon's confirmation of the blocks still holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmation {
     /// It does: addresses may be allocated.
     Valid,
-    /// The node was off since.
+    /// It is of an earlier boot: the node may have been off for long.
     OfEarlierBoot,
-    /// The node has sent no heartbeat for so long that others may soon reclaim it.
+    /// The store has accepted no heartbeat for so long that other nodes may soon reclaim this one.
     Ended,
 }
 
@@ -171,8 +171,8 @@ impl Blocks {
         self.blocks.iter().filter(|held| held.state == State::Active)
     }
 
-    /// Whether the blocks are still the node's, as far as the daemon has said. Without a daemon nothing
-    /// confirms them.
+    /// Whether the daemon's confirmation holds in this boot and at this time. Blocks of a machine without a
+    /// cluster need none.
     pub fn confirmation(&self, boot: &str, now: Moment) -> Confirmation {
         if !self.confirmed.is_empty() && self.confirmed != boot {
             return Confirmation::OfEarlierBoot;

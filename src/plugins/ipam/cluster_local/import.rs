@@ -31,19 +31,19 @@ pub fn preview(cx: &Context<'_>, conf: &Conf, leases: &[Holding]) -> Result<Vec<
     if node::is_of_cluster() { cluster::preview(cx, conf, leases) } else { Ok(vec![]) }
 }
 
-/// Fails if one of the leases is in no block that the network allocates from. Another node, or
-/// another network, may have got a block since it was claimed.
+/// Fails if one of the leases is in no block that the network allocates from: another node or network may
+/// have claimed the block since [`claim`], or the daemon's confirmation has ended.
 pub fn require_held(place: &Place, leases: &[Lease]) -> Result<()> {
     let own =
         Blocks::read(place.dir())?.filter(|own| own.is_confirmed(boot_id().trim(), since_boot()));
     let is_held = |lease: &&Lease| own.as_ref().is_some_and(|own| own.has(lease.ip));
     let Some(lost) = leases.iter().find(|lease| !is_held(lease)) else { return Ok(()) };
-    let msg = format!("the block of {} went to another node or network meanwhile", lost.ip);
+    let msg = format!("the network no longer allocates from a block with {}", lost.ip);
     Err(Error::new(Code::TRY_AGAIN, msg)
         .with_details("no lease was written: run the command again"))
 }
 
-/// Without the daemon's part nothing says what the cluster has.
+/// This program was built without the daemon and its client of etcd.
 #[cfg(not(feature = "cluster"))]
 mod cluster {
     use super::*;

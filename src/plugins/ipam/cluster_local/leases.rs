@@ -51,7 +51,7 @@ impl LeaseImporter for Leases {
 
     fn prepare(&self, cx: &Context<'_>, incoming: &Incoming<'_>) -> Result<()> {
         let conf = (self.conf)(cx)?;
-        operator::preview(&conf::place(cx), &conf.sets, incoming.leases)?; // before anything is claimed
+        operator::preview(&conf::place(cx), &conf.sets, incoming.leases)?; // fails before the first claim
         import::claim(cx, &conf, incoming)
     }
 

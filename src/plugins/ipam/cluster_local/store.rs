@@ -53,7 +53,7 @@ impl<'a> BlockStore<'a> {
         sets.all(|(number, _)| self.wish.lack(number, own, &nothing).is_none())
     }
 
-    /// Whether the blocks are still the node's, as far as the daemon has said.
+    /// Whether the daemon's confirmation of the blocks still holds.
     pub fn confirmation(&self) -> Confirmation {
         let confirmation = |own: &Blocks| own.confirmation(boot_id().trim(), since_boot());
         self.own.as_ref().map_or(Confirmation::Valid, confirmation)

@@ -42,7 +42,7 @@ impl LeaseImporter for Leases {
         Ok(Preview { missing, notes: vec![] })
     }
 
-    /// The machine has every address of its ranges.
+    /// Does nothing: host-local has no claims.
     fn prepare(&self, _: &Context<'_>, _: &Incoming<'_>) -> Result<()> {
         Ok(())
     }

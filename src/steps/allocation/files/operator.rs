@@ -50,13 +50,14 @@ pub fn preview(place: &Place, sets: &[RangeSet], leases: &[Holding]) -> Result<u
     Ok(missing(leases, place.list()?)?.len())
 }
 
-/// Where leases are imported.
+/// The store and the conditions of an import.
 pub struct Target<'a> {
-    /// The place.
+    /// The network's directory.
     pub place: &'a Place,
-    /// The range sets that the addresses must be in.
+    /// The range sets that contain the addresses.
     pub sets: &'a [RangeSet],
-    /// Called under the lock before the first lease is written. Fails if one of them must not be.
+    /// Called under the lock with the missing leases, before the first one is written. Its failure ends
+    /// the import.
     pub require: &'a dyn Fn(&[Lease]) -> Result<()>,
 }
 

@@ -1,7 +1,7 @@
-//! `reclaimAfter`: nodes without a heartbeat are reclaimed by the others.
+//! `reclaimAfter`: daemons reclaim the nodes without a heartbeat.
 //!
-//! The shortest time that a daemon accepts is ten minutes. So the state machine is driven here with a
-//! clock of the test against a real etcd, and the daemon's end of use by its file.
+//! The shortest time that a daemon accepts is ten minutes. So one test drives the state machine with a clock of
+//! its own against a real etcd, and another one changes the limit in the daemon's file.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Observer {
         Observer { machine, driver, random, now, log: vec![] }
     }
 
-    /// Lets the time pass to each deadline within a span.
+    /// Lets this time pass, and wakes the machine at each of its deadlines.
     fn pass(&mut self, span: Duration) {
         let end = self.now + span;
         while self.machine.deadline() <= end {
@@ -73,7 +73,7 @@ impl Observer {
     fn act(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Write { id, .. } => return Some(Event::Written { id, written: Written::Done }),
-            Action::Send { operation: Operation::Watch { .. }, .. } => (), // a hint alone
+            Action::Send { operation: Operation::Watch { .. }, .. } => (), // this test needs no hints
             Action::Send { id, operation } => {
                 return Some(Event::Outcome { id, outcome: self.driver.run(operation) });
             }
@@ -116,7 +116,7 @@ fn state_of_gone(driver: &mut Driver) -> NodeState {
 }
 
 #[test]
-fn daemons_reclaim_an_absent_node_once_of_a_real_etcd() {
+fn two_observers_reclaim_an_absent_node_of_a_real_etcd_once() {
     let Some(etcd) = Etcd::one() else { return };
     etcd.inside(|| {
         let mut driver = Driver::of(&[ONE]);
@@ -135,7 +135,7 @@ fn daemons_reclaim_an_absent_node_once_of_a_real_etcd() {
         assert!(left.blocks.is_empty() && left.notes.is_empty(), "{left:?}");
         let said = observers.iter().flat_map(|one| &one.log);
         let said = said.filter(|line| line.starts_with("node \"gone\" has sent no heartbeat"));
-        assert_eq!(said.count(), 1, "one daemon was faster");
+        assert_eq!(said.count(), 1, "only one observer has fenced it");
         let name = etcd.members[0].ctl("get --prefix /cni-multi/v1/test/r/default/s/");
         assert_eq!(name.trim(), "");
     });
@@ -152,7 +152,7 @@ fn uptime(node: &Node) -> u64 {
 }
 
 #[test]
-fn a_node_that_may_be_reclaimed_gives_no_address_on_its_own() {
+fn a_node_past_its_limit_allocates_no_address() {
     let Some(etcd) = etcd() else { return };
     let one = Node::configured(&etcd, 1, &json!({"reclaimAfter": 600}));
     one.start();
@@ -162,14 +162,14 @@ fn a_node_that_may_be_reclaimed_gives_no_address_on_its_own() {
     let (now, until) = (uptime(&one), file(&one)["until"].as_u64().unwrap());
     assert!((now + 270..=now + 450).contains(&until), "{until} at {now}");
     one.kill();
-    one.add(WIDE, "b"); // the daemon is not needed in between
+    one.add(WIDE, "b"); // before the limit, ADD needs no daemon
     one.lab.host.sh(&format!("sed -i 's/\"until\":[0-9]*/\"until\":1/' {FILE}"));
     let refused = one.try_add(WIDE, "c").err();
     assert_eq!(refused.code, 11, "{refused:?}");
     assert!(refused.details.contains("no address that it may use now"), "{refused:?}");
     let status = one.status(WIDE).err();
     assert_eq!(status.code, 50, "{status:?}");
-    assert_eq!(one.check(WIDE, "a", &old).status, 0, "what runs keeps its address");
+    assert_eq!(one.check(WIDE, "a", &old).status, 0, "a running container keeps its address");
     one.del(WIDE, "b");
     one.start();
     one.wait_until(|node| node.try_add(WIDE, "c").status == 0);
@@ -177,7 +177,7 @@ fn a_node_that_may_be_reclaimed_gives_no_address_on_its_own() {
     assert_eq!(one.status(WIDE).status, 0);
 }
 
-/// The file says until when it is used before the record in etcd lets others reclaim the node.
+/// The file gets its limit before the record in etcd lets other nodes reclaim this one.
 #[test]
 fn the_key_can_be_set_and_removed_on_a_node_in_use() {
     let Some(etcd) = etcd() else { return };

@@ -64,10 +64,10 @@ fn the_daemon_needs_eight_megabytes_at_most() {
     assert!(own <= OWN_MEMORY, "{own} kB");
 }
 
-/// An idle process is not woken, so it has no context switches but for heartbeats. With
-/// `reclaimAfter` it looks at another node beside them.
+/// An idle daemon has context switches only for its heartbeats. With `reclaimAfter` it reads the record of
+/// the other node with each of them.
 #[test]
-fn an_idle_daemon_wakes_up_for_signs_of_life_alone() {
+fn an_idle_daemon_wakes_up_only_for_its_heartbeats() {
     let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
     if is_emulated() {
         return; // there the virtual machine's own delays are as long as what is measured

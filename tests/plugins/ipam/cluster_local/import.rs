@@ -10,12 +10,12 @@ use super::daemon::{SMALL, WIDE, add_all, etcd};
 use crate::support::call::Outcome;
 use crate::support::node::Node;
 
-/// Addresses in plenty, in blocks of 64.
+/// A large range, in blocks of 64 addresses.
 const PLENTY: &str = "10.1.0.0/16";
 const LINE: &str = "import --conf-dir /run/net.d /run/leases.json";
 const DRY: &str = "import --dry-run --conf-dir /run/net.d /run/leases.json";
 
-/// Configures a network.
+/// Writes a network's configuration.
 fn configure(node: &Node, network: &str, ipam: &Value) {
     let plugin = json!({"type": "bridge", "bridge": "pods0", "ipam": ipam});
     let list = json!({"cniVersion": "1.1.0", "name": network, "plugins": [plugin]});
@@ -148,7 +148,7 @@ fn an_address_in_use_on_another_node_is_named() {
     assert_eq!(one.lease_of("pods", &theirs), "here");
 }
 
-/// Leases of two nodes lie in one block, as after a plugin without blocks.
+/// Two nodes have leases in one block, as after a move from a plugin without blocks.
 #[test]
 fn nodes_import_leases_of_one_block_in_turn() {
     let Some(etcd) = etcd() else { return };
@@ -257,7 +257,8 @@ fn an_import_waits_for_blocks_that_settle() {
     assert_eq!(states, BTreeSet::from(["active".to_owned()]));
 }
 
-/// Both want all addresses. One may win, and both may fail; never do both have a lease.
+/// Both nodes import the same leases. One import may succeed, or both may fail; never do both nodes have a
+/// lease.
 #[test]
 fn two_nodes_that_import_the_same_leases_never_both_get_them() {
     let Some(etcd) = etcd() else { return };
@@ -304,9 +305,9 @@ fn an_add_beside_an_import_shares_no_address_with_it() {
     }
 }
 
-/// An address of another network, an excluded one, and one that is kept for a name.
+/// An address that another network uses, one that is kept for a name, and an excluded one.
 #[test]
-fn an_address_that_cannot_be_had_is_refused_with_the_reason() {
+fn an_import_of_an_unavailable_address_gives_the_reason() {
     let Some(etcd) = etcd() else { return };
     let [one, two] = [1, 2].map(|number| Node::join(&etcd, number));
     let here = one.add(WIDE, "here");
@@ -315,7 +316,10 @@ fn an_address_that_cannot_be_had_is_refused_with_the_reason() {
     let said = format!(
         "network \"other\": {here} of container \"there\": network \"pods\" of this node has"
     );
-    failed(&one.ipam(LINE), &[&said, "`cni-multi ipam ls` lists who has the address"]);
+    failed(
+        &one.ipam(LINE),
+        &[&said, "`cni-multi ipam ls` lists the container that has the address"],
+    );
     let named = two.try_add_named("10.2.0.0/24", "a", "web").ok();
     let kept = named["ips"][0]["address"].as_str().unwrap().trim_end_matches("/24");
     let sticky = json!({"sticky": "arg:VM"});
@@ -327,7 +331,7 @@ fn an_address_that_cannot_be_had_is_refused_with_the_reason() {
             format!("{kept} of container \"b\": node \"n2\", for the name \"pods/web/eth0\", has");
         failed(&one.ipam(line), &[&said, "only an attachment of that name gets the address"]);
     }
-    assert!(begun.elapsed() < crate::support::patience(3), "nobody is asked");
+    assert!(begun.elapsed() < crate::support::patience(3), "no daemon is asked");
     let excluding = crate::support::attachment::with(
         &ipam("10.2.0.0/24"),
         json!({"ranges": [[{"subnet": "10.2.0.0/24", "exclude": ["10.2.0.9"]}]]}),
@@ -338,7 +342,7 @@ fn an_address_that_cannot_be_had_is_refused_with_the_reason() {
         &one.ipam(LINE),
         &["10.2.0.9 of container \"b\": the network's configuration excludes it"],
     );
-    // Without another node's claim such an address is imported as any, by itself.
+    // If no node has claimed it, an address of the part for names is imported like any other, in a block of one.
     write(&one, &[section("names", &[("10.2.0.253", "b"), ("10.2.0.3", "c")])]);
     assert_eq!(done(&one.ipam(LINE)), "names: imported 2, already there 0\n");
     assert!(

@@ -22,7 +22,7 @@ pub fn of_page(page: &str, test: &str) -> String {
     block.split("```").next().unwrap().to_owned()
 }
 
-/// Ends the key `alive` of a node that is gone, as time does.
+/// Deletes the key `alive` of a node that is gone, as etcd does when it expires.
 pub fn end_life(etcd: &Etcd, node: &str) {
     let key = format!("get -w json /cni-multi/v1/test/n/{node}/alive");
     let found: Value = serde_json::from_str(&etcd.members[0].ctl(&key)).unwrap();
@@ -30,7 +30,7 @@ pub fn end_life(etcd: &Etcd, node: &str) {
     etcd.members[0].ctl(&format!("lease revoke {lease:x}"));
 }
 
-/// Waits until the daemon sends its heartbeat.
+/// Waits until the daemon has sent its first heartbeat.
 pub fn wait_for_life(etcd: &Etcd, node: &Node, name: &str) {
     let key = format!("get /cni-multi/v1/test/n/{name}/alive");
     node.wait_until(|_| !etcd.members[0].ctl(&key).trim().is_empty());
@@ -52,7 +52,12 @@ fn the_addresses_of_a_node_that_is_gone_are_free_again() {
     let alive = two.ipam("reclaim n1");
     assert_eq!((alive.status, alive.stdout.as_str()), (1, ""), "{alive:?}");
     assert!(alive.stderr.starts_with("node \"n1\" is alive\n"), "{alive:?}");
-    assert!(alive.stderr.contains("the last one lasts at most 60 s"), "{alive:?}");
+    assert!(
+        alive
+            .stderr
+            .contains("a heartbeat lasts 60 s: if the machine is gone, try again after that"),
+        "{alive:?}"
+    );
     assert!(blocks(&etcd).contains("\"node\":\"n1\""));
     end_life(&etcd, "n1");
     let done = reclaimed(&two, "n1");

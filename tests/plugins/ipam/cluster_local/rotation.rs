@@ -33,7 +33,8 @@ fn put_client(etcd: &Etcd, node: &Node, client: &str) {
     }
 }
 
-/// A node with a CA and a certificate, beside etcd with mutual TLS; no daemon yet.
+/// A node with this CA and this client certificate, beside an etcd with mutual TLS. Its daemon does not run
+/// yet.
 pub(super) fn configured(etcd: &Etcd, ca: &str, client: &str) -> Node {
     let node = Node::configured(etcd, 1, &json!({"etcd": secure()}));
     put(etcd, &node, &format!("{ca}.crt"), "ca.crt");

@@ -1,4 +1,4 @@
-//! What keeps a node from its cluster is told in STATUS, in the daemon's log and by `ipam blocks`.
+//! STATUS, the daemon's log and `ipam blocks` report why a node cannot claim.
 
 use serde_json::{Value, json};
 
@@ -8,17 +8,17 @@ use super::rotation::configured;
 use crate::support::etcd::Etcd;
 use crate::support::node::{LISTENING, Node};
 
-/// Asserts that all three have the text.
+/// Asserts that all three contain the text.
 #[track_caller]
 fn assert_told(node: &Node, text: &str) {
+    node.wait_until(|node| node.log().contains(text)); // the first attempt may be under way
     let status = node.status(WIDE).err();
     assert_eq!(status.code, 50, "{status:?}");
     assert!(status.text().contains(text), "{status:?}");
-    assert!(node.log().contains(text), "{}", node.log());
     assert_listed(node, text);
 }
 
-/// Asserts that `ipam blocks` has the text, for people and for programs.
+/// Asserts that `ipam blocks` contains the text, as a table and as JSON.
 #[track_caller]
 fn assert_listed(node: &Node, text: &str) {
     assert!(node.ipam_text("blocks").contains(text), "{}", node.ipam_text("blocks"));
@@ -50,7 +50,7 @@ fn members_of_another_ca_are_told() {
     assert_told(&node, "is not signed by a CA in");
 }
 
-/// The daemon does not start with it, so that it cannot be asked.
+/// The daemon does not start with it, so STATUS and `ipam blocks` read the certificate themselves.
 #[test]
 fn an_expired_certificate_is_told_without_a_daemon() {
     let Some(mut etcd) = Certificates::lab() else { return };

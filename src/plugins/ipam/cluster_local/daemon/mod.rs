@@ -36,7 +36,7 @@ use crate::sys::clock::{Moment, NEVER, since_boot};
 use crate::sys::random::Random;
 
 /// How old the daemon's knowledge of the leases may be while blocks are held. They are read at the
-/// next wake-up, which a heartbeat makes within half a minute: nothing else wakes an idle daemon.
+/// next wake-up, which a heartbeat causes within half a minute: nothing else wakes an idle daemon.
 const LEASES_USUAL: Duration = Duration::from_secs(25);
 /// The same while another node wants addresses: it waits for those of containers that are gone.
 const LEASES_WANTED: Duration = Duration::from_millis(250);

@@ -8,10 +8,10 @@ use super::Daemon;
 use crate::error::{Code, Error, Result};
 use crate::sys::clock::since_boot;
 
-/// What a store that is away means for the node's blocks.
+/// The advice while the store cannot be used.
 const HELD: &str = "blocks that the node holds stay in use; the log of the daemon has more";
-/// The same once the node may soon be reclaimed.
-const STOPPED: &str = "no address is given until the store answers, as by reclaimAfter other nodes may soon \
+/// The same once other nodes may soon reclaim this one.
+const STOPPED: &str = "plugins allocate no address until the store answers: by reclaimAfter other nodes may soon \
     reclaim this one; the log of the daemon has more";
 /// The advice for a node that was reclaimed.
 const FENCED: &str =
@@ -137,7 +137,7 @@ fn elsewhere(name: &str, holder: &Holder) -> Error {
     let (life, advice) = match is_alive {
         Some(true) => ("sent a heartbeat within the last minute", DETACH),
         Some(false) => ("has sent no heartbeat for a minute or longer", RECLAIM),
-        None => ("may live or not", DETACH),
+        None => ("may be alive or not", DETACH),
     };
     let msg = format!("{address} of {name:?} is held by node {node}, which {life}");
     Error::new(Code::TRY_AGAIN, msg).with_details(advice)

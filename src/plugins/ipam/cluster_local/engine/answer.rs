@@ -66,7 +66,7 @@ pub enum Answer {
     Realm(RealmState),
     /// The keys of the cluster.
     Cluster(Box<ClusterState>),
-    /// The lease of a heartbeat.
+    /// The lease of the node's key `alive`.
     Lease(LeaseId),
 }
 

@@ -27,7 +27,7 @@ pub enum Operation {
         /// The revision of the record that it replaces.
         seen: Revision,
     },
-    /// Keeps the node's heartbeat. Without a lease: grants one and writes `n/<node>/alive` with it,
+    /// Sends the node's heartbeat. Without a lease: grants one and writes `n/<node>/alive` with it,
     /// if the node's record is unchanged. With a lease: keeps that alive. Answer:
     /// [`Answer::Lease`]; [`Outcome::Lost`] if the lease has ended or the record is another.
     Heartbeat {
@@ -114,8 +114,8 @@ pub enum Operation {
         /// How long it lasts.
         ttl: u32,
     },
-    /// Fences a node, if its record is as `seen` and the node is not alive: an operator's first step
-    /// of a reclaim. Answer: [`Answer::Written`].
+    /// Fences a node, if its record is as `seen` and the node is not alive: the first step of a
+    /// reclaim. Answer: [`Answer::Written`].
     Fence {
         /// The node.
         node: Name,

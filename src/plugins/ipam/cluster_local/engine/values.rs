@@ -47,7 +47,7 @@ pub type Revision = u64;
 /// The number of the cluster's history, which `ipam recover` raises. 0 is a store without the key.
 pub type Epoch = u64;
 
-/// A lease of the store, by which a node's heartbeat ends on its own.
+/// A lease of the store: a node's key `alive` expires with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseId(pub i64);
 
@@ -124,8 +124,8 @@ pub struct NodeRecord {
     pub standing: Standing,
     /// The version of the program that wrote it.
     pub version: String,
-    /// After so many seconds without a heartbeat other nodes may reclaim it: it uses its blocks for
-    /// a shorter time without one. None if only an operator may.
+    /// After this number of seconds without a heartbeat other nodes may reclaim the node, which stops using
+    /// its blocks before. None if only an operator may.
     #[serde(default, rename = "reclaimAfter", skip_serializing_if = "Option::is_none")]
     pub reclaim_after: Option<u64>,
 }

@@ -30,7 +30,7 @@ pub enum Part {
 pub enum Of {
     /// A node's record.
     Node(Name),
-    /// A node's heartbeat.
+    /// A node's key `alive`, which its heartbeats keep.
     Alive(Name),
     /// The epoch.
     Epoch,
@@ -56,7 +56,7 @@ impl Keys {
         format!("{}n/{node}", self.prefix)
     }
 
-    /// A node's heartbeat.
+    /// A node's key `alive`.
     pub fn alive(&self, node: &Name) -> String {
         format!("{}n/{node}/alive", self.prefix)
     }

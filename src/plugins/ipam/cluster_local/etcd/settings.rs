@@ -29,9 +29,9 @@ const SETTLE: u64 = 30;
 /// The longest times, in seconds: a year.
 const LONGEST: u64 = 366 * 86_400;
 
-/// The shortest `reclaimAfter`, in seconds: ten times as long as a heartbeat lasts. A node gives no
-/// address when it was without etcd for three quarters of `reclaimAfter`, so a short one turns each outage of etcd
-/// into one of ADD.
+/// The shortest `reclaimAfter`, in seconds: ten times as long as a heartbeat lasts. Plugins stop
+/// allocating after an outage of etcd of three quarters of `reclaimAfter`, so with a short one each outage
+/// of etcd would make ADD fail.
 const SHORTEST_ABSENCE: u64 = 10 * ALIVE as u64;
 
 /// The keys of the file.
@@ -57,7 +57,7 @@ pub struct Settings {
     pub accept_control_plane: bool,
     /// How long a new claim waits before it is used.
     pub settle: Duration,
-    /// How long a node is without a heartbeat before others reclaim it; None if only an operator does.
+    /// After how long without a heartbeat the daemons reclaim a node; None if only an operator does.
     pub reclaim_after: Option<Duration>,
 }
 

@@ -1,14 +1,15 @@
-//! Nodes without a heartbeat: with `reclaimAfter` they are fenced and their blocks are freed, as by
-//! an operator's `ipam reclaim`.
+//! Nodes without a heartbeat: with `reclaimAfter` the daemon fences them and frees their blocks, as the
+//! command `ipam reclaim` does for an operator.
 //!
-//! Nothing wakes the daemon for it. With each heartbeat of its own it reads the records of the next
-//! nodes by name that have blocks in its realms, and of more as long as these are absent. So each node is
-//! looked at by a few others, whatever their number.
+//! No timer wakes the daemon for this. With each heartbeat it reads the records of the nodes that follow
+//! its own by name, among those with blocks in its realms: `PRESENT` nodes with a heartbeat and all others
+//! before these, but at most `MOST`. So a few other nodes watch each node, whatever the size of the cluster.
 //!
-//! Only what was looked at counts. A heartbeat lasts longer than the pause between two looks, so one
-//! that came and ended in between is seen; after a longer pause, as without contact, the count begins anew.
-//! The fence compares the record and that there is no heartbeat, so several daemons at once are
-//! harmless. Each daemon frees what its own realms have of ended incarnations.
+//! A node counts as absent between two reads only if both find no key `alive` and are at most `PAUSE`
+//! apart: a heartbeat writes a key that lasts as long as that, so the second read would find it. After a
+//! longer pause, such as a lost contact, the absence is measured again from zero. The transaction of the fence
+//! compares the record and the absence of the key `alive`, so several daemons may try it at once. Each
+//! daemon frees the keys of ended incarnations in its own realms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,44 +24,45 @@ use super::interface::{Line, Turn};
 use super::purpose::{Purpose, Result};
 use crate::sys::clock::Moment;
 
-/// How many nodes that send heartbeats are looked at.
+/// How many nodes with a heartbeat a daemon watches.
 const PRESENT: usize = 3;
-/// How many nodes are looked at at once.
+/// How many records a daemon reads with one heartbeat.
 const MOST: usize = 64;
-/// The longest pause between two looks that count.
+/// The longest pause between two reads of one absence.
 const PAUSE: Duration = Duration::from_secs(ALIVE as u64);
 
-/// What is known of other nodes.
+/// What this daemon knows of other nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Others {
-    /// The nodes with blocks in each realm, each with the lowest incarnation that has one. A node that
-    /// has given its last one back may still be here.
+    /// The nodes with blocks in each realm, each with its lowest incarnation that has a block. The map may
+    /// still contain a node that has released its last block since the realm was listed.
     owners: BTreeMap<Name, BTreeMap<Name, u64>>,
     /// The nodes without a heartbeat.
     absent: BTreeMap<Name, Absence>,
-    /// The nodes that only an operator may reclaim, or that were reclaimed.
+    /// The nodes whose record lacks `reclaimAfter`, so that only an operator may reclaim them, and fenced nodes.
     exempt: BTreeSet<Name>,
-    /// The nodes whose blocks are being freed.
+    /// The reclaimed nodes: with each list of a realm this daemon deletes their keys in it.
     ended: BTreeMap<Name, Ended>,
 }
 
 /// A node without a heartbeat.
 #[derive(Clone, Debug)]
 struct Absence {
-    /// Its record, which did not change since.
+    /// Its record, unchanged since the absence began.
     record: Versioned<NodeRecord>,
+    /// When the first read ended that found no key `alive`.
     since: Moment,
-    /// When the last look began.
+    /// When the last such read was sent.
     seen: Moment,
 }
 
 impl Others {
-    /// The lowest incarnation of a node that has a block.
+    /// The lowest incarnation with a block of a node.
     fn lowest(&self, node: &Name) -> Option<u64> {
         self.owners.values().filter_map(|owners| owners.get(node)).min().copied()
     }
 
-    /// The nodes to look at: those that follow `own` by name.
+    /// The nodes to read: those that follow `own` by name.
     fn wards(&self, own: &Name) -> Vec<Name> {
         let all: BTreeSet<&Name> = self.owners.values().flat_map(BTreeMap::keys).collect();
         let (before, after): (Vec<&Name>, Vec<&Name>) =
@@ -86,7 +88,7 @@ impl Others {
         self.ended.retain(|name, _| has_blocks(name));
     }
 
-    /// Counts a look at a node without a heartbeat; returns how long it is absent.
+    /// Records a read that found no key `alive` of a node; returns how long the node has been absent.
     fn count(&mut self, node: &Name, record: Versioned<NodeRecord>, look: [Moment; 2]) -> Duration {
         let [sent, now] = look;
         let before = self
@@ -112,7 +114,7 @@ impl Machine {
         }
     }
 
-    /// Another node's record was read.
+    /// The outcome of reading another node's record.
     pub(super) fn after_looking_at(
         &mut self,
         node: &Name,
@@ -148,7 +150,7 @@ impl Machine {
             || state.epoch != self.relation.epoch
     }
 
-    /// Fences a node that is absent for longer than both it and this one say.
+    /// Fences a node that has been absent for `reclaimAfter`, the longer one of its own and this node's.
     fn fence_if_late(
         &mut self,
         node: &Name,
@@ -162,7 +164,8 @@ impl Machine {
         }
     }
 
-    /// A fence was tried. If it is unknown, or another was faster, the next look tells.
+    /// The outcome of a fence. If it is unknown, or another daemon has fenced the node, the next read of the
+    /// record decides.
     pub(super) fn after_fencing(
         &mut self,
         node: &Name,
@@ -177,7 +180,7 @@ impl Machine {
         }
     }
 
-    /// Frees what an earlier reclaim has left.
+    /// Frees the blocks that an earlier reclaim has left.
     fn free_if_over(&mut self, node: &Name, record: &NodeRecord) {
         let incarnation = record.incarnation;
         if self.others.lowest(node).is_some_and(|lowest| lowest < incarnation) {
@@ -186,7 +189,7 @@ impl Machine {
         }
     }
 
-    /// The realms are listed, and what they have of the node is deleted.
+    /// Has the realms listed; `free_ended` then deletes the node's keys.
     fn free(&mut self, ended: Ended) {
         self.others.ended.insert(ended.node.clone(), ended);
         for realm in self.realms.values_mut().filter(|realm| realm.listed > 0) {
@@ -194,7 +197,7 @@ impl Machine {
         }
     }
 
-    /// Deletes what a listed realm has of ended incarnations.
+    /// Deletes the keys of ended incarnations in a listed realm.
     pub(super) fn free_ended(&mut self, realm: &Name, state: &RealmState, turn: &mut Turn<'_>) {
         if self.relation.contact != Contact::Together {
             return;
@@ -223,7 +226,7 @@ impl Machine {
         self.others.owners.insert(realm.clone(), owners);
     }
 
-    /// The same after a hint.
+    /// Notes the owner of a block that a hint of a watch names.
     pub(super) fn note_owner(&mut self, realm: &Name, change: &Change) {
         let Change::Claimed(found) = change else { return };
         let Some(claimed) = found.claimed.as_ref() else { return };
@@ -239,9 +242,9 @@ impl Machine {
 mod tests {
     use super::*;
 
-    /// Nodes that send no heartbeat, or never did, are no reason to look at fewer others.
+    /// Exempt nodes do not count against the number of watched nodes.
     #[test]
-    fn absent_nodes_are_no_reason_to_look_at_fewer_others() {
+    fn exempt_nodes_leave_as_many_others_to_watch() {
         let name = |number: u64| -> Name { format!("n{number:03}").parse().unwrap() };
         let mut others = Others::default();
         let owners = (0..200).map(|number| (name(number), 0)).collect();

@@ -27,7 +27,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// The wait before a fenced or refused node looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// How many reasons are logged between two contacts.
+/// How many different reasons are logged until the next contact.
 const MOST_TOLD: usize = 8;
 
 /// The contact to the store.
@@ -85,13 +85,13 @@ pub struct Relation {
     pub lease: Option<LeaseId>,
     /// When the next heartbeat is due.
     heartbeat: Moment,
-    /// When the last heartbeat was sent that the store has taken.
+    /// When the last heartbeat was sent that the store has accepted.
     pub alive: Option<Moment>,
-    /// It was logged that blocks are not used any more.
+    /// Whether it was logged that plugins no longer allocate.
     pub is_stopped: bool,
     /// Why the store refuses writes, such as for lack of space, since the last one that was done.
     pub refused: Option<String>,
-    /// What was logged of why there is no contact, since the last one.
+    /// The reasons for the lost contact that were logged since the last contact.
     told: Vec<String>,
 }
 
@@ -135,7 +135,7 @@ impl Relation {
         let is_restored = revision < floor;
         self.highest = if is_restored { revision } else { self.highest.max(revision) };
         self.went_back |= is_restored;
-        // In a gap as long as a heartbeat lasts, the node may have been reclaimed.
+        // In a gap as long as the key `alive` lasts, the node may have been reclaimed.
         self.suspect |= is_restored || now.saturating_sub(self.heard) > LONG_GAP;
         self.heard = now;
         self.wait = FIRST_WAIT;
@@ -181,8 +181,8 @@ impl Machine {
         self.relation.contact = Contact::Away { retry, reason: reason.to_owned() };
     }
 
-    /// Logs why there is no contact, once for each reason. Every attempt fails with it, and later ones may
-    /// add when the next is.
+    /// Logs why there is no contact, each reason once: every attempt fails with the same one, to which later
+    /// attempts may append the time of the next attempt.
     pub(super) fn tell(&mut self, line: Line, reason: &str, turn: &mut Turn<'_>) {
         let told = &mut self.relation.told;
         if told.len() < MOST_TOLD && !told.iter().any(|before| reason.starts_with(before)) {
@@ -254,7 +254,10 @@ impl Machine {
     /// Writes the node's record over the one of revision `seen`.
     pub(super) fn register(&mut self, seen: Revision, turn: &mut Turn<'_>) {
         if !self.keeps_promise() {
-            return self.lose_contact("the files of blocks are being written", turn);
+            return self.lose_contact(
+                "blocks.json of each network must be written before the node registers",
+                turn,
+            );
         }
         let record = NodeRecord {
             uid: self.setup.uid,
@@ -320,7 +323,7 @@ impl Machine {
         }
     }
 
-    /// The heartbeat has ended, or cannot be given.
+    /// The lease of the heartbeat has expired, or the store has refused it.
     pub(super) fn on_heartbeat_lost(&mut self, turn: &mut Turn<'_>) {
         self.relation.lease = None;
         if self.relation.may_act() {

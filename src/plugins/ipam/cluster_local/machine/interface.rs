@@ -32,7 +32,7 @@ pub struct Setup {
     pub boot: String,
     /// How long new claims wait before use, after a restore.
     pub settle: Duration,
-    /// How long a node is without a heartbeat before others reclaim it; None if only an operator does.
+    /// After how long without a heartbeat the daemons reclaim a node; None if only an operator does.
     pub reclaim_after: Option<Duration>,
     /// Whether each network with blocks of this node was given to [`super::Machine::new`]: only
     /// then is a key of this node without a block on the disk an orphan, which is deleted.
@@ -131,11 +131,11 @@ pub enum Mark {
     Put(Held),
     /// Removes the block.
     Forget(Block),
-    /// Sets the boot in which the network is used, and when that ends.
+    /// Confirms the network: plugins may allocate from its blocks in this boot, until this time.
     Confirm {
         /// The id of the boot.
         boot: String,
-        /// The end, in seconds since boot.
+        /// The time, in seconds since boot; None for the whole boot.
         until: Option<u64>,
     },
     /// Sets the node that has other pools for the network.
@@ -208,9 +208,9 @@ pub enum Line {
     Fenced,
     /// The node registered again.
     Registered(u64),
-    /// The store is away for so long that others may soon reclaim the node.
+    /// The store has accepted no heartbeat for so long that other nodes may soon reclaim this one.
     Stopped,
-    /// Another node was without a heartbeat for long, and was reclaimed.
+    /// This daemon has fenced another node, which had sent no heartbeat for `reclaimAfter`.
     Reclaimed(Name),
     /// Another machine has the node's name.
     NameTaken,
@@ -234,8 +234,8 @@ impl fmt::Display for Line {
             Line::Conflict(block) => write!(f, "block {}: another node has it, too; nothing is allocated from it", block.prefix()),
             Line::ConflictEnded(block) => write!(f, "block {}: no other node has it any more", block.prefix()),
             Line::Fenced => f.write_str("this node was reclaimed: nothing is allocated from its old blocks"),
-            Line::Stopped => f.write_str("no heartbeat reached the store for most of reclaimAfter: other nodes may soon reclaim this one, and no address is given until the store answers"),
-            Line::Reclaimed(node) => write!(f, "node {:?} has sent no heartbeat for reclaimAfter: it is fenced, and its blocks are freed", node.as_str()),
+            Line::Stopped => f.write_str("the store has accepted no heartbeat for most of reclaimAfter: other nodes may soon reclaim this one, so plugins allocate no address until the store answers"),
+            Line::Reclaimed(node) => write!(f, "node {:?} has sent no heartbeat for reclaimAfter: this daemon has fenced it and frees its blocks", node.as_str()),
             Line::Registered(incarnation) => write!(f, "registered, incarnation {incarnation}"),
             Line::NameTaken => f.write_str("another machine has the name of this node; give one of them another, or reclaim the name"),
             Line::Orphan(block) => write!(f, "block {}: its claim is on no file of this node; deleted", block.prefix()),

@@ -14,8 +14,8 @@
 //! | an ADD that needs the address of a name | [`names`] |
 //! | blocks that others need | [`giving_back`], [`split`] |
 //! | the node was reclaimed | [`fence`] |
-//! | it may be reclaimed soon: `reclaimAfter` | [`term`] |
-//! | another node is absent for long: `reclaimAfter` | [`absence`] |
+//! | the node has sent no heartbeat for most of `reclaimAfter` | [`term`] |
+//! | another node has sent no heartbeat for `reclaimAfter` | [`absence`] |
 //! | other nodes have other ranges for a network | [`pools`] |
 
 pub mod absence;

@@ -50,7 +50,7 @@ enum Choice {
     Vacate(Block),
     /// Another node has the name.
     Elsewhere(Seen),
-    /// No node has the name, and this node has noted a conflict about its address.
+    /// The name is vacant, and the node of that name has noted a conflict about its address.
     Contested(Block, Name),
     /// No address is left: these names may lose theirs.
     Full(Vec<String>),
@@ -226,8 +226,8 @@ impl Machine {
         all.find(|waiting| waiting.request.id == id)
     }
 
-    /// The record of a name's holder was read. A node without a heartbeat gives nothing up; one that
-    /// has just come back has a moment for its first.
+    /// The outcome of reading the record of a name's owner. A node without a heartbeat releases no name; one
+    /// that has just returned has time for its first heartbeat until the next read.
     pub(super) fn after_asking_for_holder(
         &mut self,
         id: RequestId,

@@ -107,9 +107,9 @@ pub struct Network {
     pub names: Vec<Pool>,
     /// How many free blocks each keeps.
     pub spare: u32,
-    /// The boot in which it is used.
+    /// The boot for which its file is confirmed.
     pub confirmed: String,
-    /// When that ends, in seconds since boot.
+    /// Until when plugins may allocate in that boot, in seconds since boot.
     pub until: Option<u64>,
     /// The blocks on the disk, and those that are about to be.
     pub blocks: BTreeMap<Block, Tracked>,
@@ -127,7 +127,7 @@ pub struct Network {
     pub idle_since: Option<Moment>,
     /// A write of its confirmation is going on.
     pub confirming: bool,
-    /// No such write before.
+    /// The earliest time of the next such write, after one that failed.
     pub confirm_due: Moment,
     /// A node that has other pools for it, as its file says.
     pub differs: Option<Name>,
@@ -223,7 +223,7 @@ impl Network {
         self.leases.range(block.first()..=block.last()).count()
     }
 
-    /// Whether the claim of a block is in doubt, or was not done as far as is known.
+    /// Whether a block is being claimed, and no answer of the store has shown that the claim was executed.
     pub(super) fn doubts_claim(&self, block: Block) -> bool {
         self.blocks.get(&block).is_some_and(|tracked| {
             tracked.held.state == State::Claiming

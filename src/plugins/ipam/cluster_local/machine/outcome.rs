@@ -89,7 +89,7 @@ impl Machine {
         }
     }
 
-    /// Why an operation was not done: what the store said, or else `otherwise`.
+    /// Why an operation failed: the store's reason for a refusal, or else `otherwise`.
     fn refusal(&self, result: &Result, otherwise: &str) -> String {
         let refused = self.relation.refused.as_ref().filter(|_| matches!(result, Result::Undone));
         refused.cloned().unwrap_or_else(|| otherwise.to_owned())

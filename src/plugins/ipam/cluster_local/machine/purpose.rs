@@ -13,13 +13,13 @@ pub enum Purpose {
     Meet,
     /// The contact: the node's record was written.
     Register,
-    /// The heartbeat, sent at that moment.
+    /// The heartbeat, with the moment of the request.
     Heartbeat(Moment),
     /// The node's record and the epoch, beside a heartbeat.
     Look,
-    /// The record and the key `alive` of another node, asked for at that moment.
+    /// The record and the key `alive` of another node, with the moment of the request.
     Ward(Name, Moment),
-    /// The fence of another node, whose earlier incarnations than this end.
+    /// The fence of another node, which ends its incarnations before this one.
     Fence(Name, u64),
     /// A realm, listed by the operation of this number.
     List(Name, u64),

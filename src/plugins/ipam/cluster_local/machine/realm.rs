@@ -36,8 +36,8 @@ pub struct Realm {
     taken: BTreeMap<(bool, u128), Block>,
     /// Those of them that are kept for names.
     sticky: BTreeMap<Block, Seen>,
-    /// The blocks with a note of a conflict, and the node that wrote it: one without a key is still in use
-    /// there.
+    /// The blocks with a note of a conflict, and the node that wrote it. That node still uses the block, even if
+    /// the block has no key.
     noted: BTreeMap<Block, Name>,
     /// What nodes want, and when that was last heard.
     pub wants: BTreeMap<Name, (Want, Moment)>,
@@ -47,7 +47,7 @@ pub struct Realm {
     pub listed: u64,
     /// The number of the operation that lists it now.
     pub asked: Option<u64>,
-    /// The hints since that list was asked for: some may be later than what it says.
+    /// The hints since that list was requested: some may be newer than the list.
     hints: Vec<Change>,
     /// It is watched.
     pub watched: bool,
@@ -55,7 +55,7 @@ pub struct Realm {
     pub recheck: Option<Moment>,
     /// When blocks are given back next, if other nodes want some.
     pub round: Option<Moment>,
-    /// What this node's want in the store is, and when it is written again.
+    /// The want that this node has written to the store, and when it is written again.
     pub want: Option<(Want, Moment)>,
     /// A want is being written.
     pub wanting: bool,
@@ -81,18 +81,18 @@ impl Realm {
         self.revision = listed.revision;
         self.listed = listed.sent;
         for change in std::mem::take(&mut self.hints) {
-            self.apply(change, now); // in their order: what has changed since will be hinted
+            self.apply(change, now); // in order: hints of later changes are still to come
         }
     }
 
-    /// It is being listed, by the operation of this number.
+    /// The operation of this number lists the realm.
     pub fn ask(&mut self, sent: u64) {
         self.asked = Some(sent);
         self.hints.clear();
     }
 
-    /// Compares this node's want with the key that was found. A late request may have written an earlier
-    /// one over it: then it is written or deleted again.
+    /// Compares this node's want with its key in the store. If a late request has overwritten the key with an
+    /// earlier want, the key is written or deleted again.
     pub fn compare_want(&mut self, found: Option<&Want>) {
         let written = self.want.as_ref().map(|(want, _)| want);
         if !self.wanting && found != written {

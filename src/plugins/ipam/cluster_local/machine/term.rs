@@ -1,9 +1,10 @@
 //! How long a node uses its blocks without a heartbeat, if `reclaimAfter` lets others reclaim it.
 //!
-//! The node's record promises a time, and others reclaim it no sooner than that after they saw that its
-//! heartbeat had ended. The files of blocks say until when plugins allocate from them, so that a
-//! daemon that is dead, stopped or cut off stops them as well. The order keeps the promise: a file is
-//! bounded before the record says so, and it is extended only after the store has taken a heartbeat.
+//! The node's record contains `reclaimAfter`. Other nodes reclaim it no sooner than that time after they
+//! found its key `alive` expired. Each `blocks.json` contains the time until which plugins allocate from
+//! its blocks, so that they also stop on a node whose daemon is dead, stopped or cut off. Two orders make
+//! this safe: the file gets its limit before the record gets `reclaimAfter`, and the limit is extended only
+//! after the store has accepted a heartbeat.
 
 use std::time::Duration;
 
@@ -14,30 +15,31 @@ use super::interface::{Line, Mark, Turn};
 use super::network::Network;
 use crate::sys::clock::Moment;
 
-/// The part of `reclaimAfter` for which blocks are used after a heartbeat. The rest is for an ADD
-/// that has begun, and for clocks that differ.
+/// The part of `reclaimAfter` for which plugins allocate after a heartbeat. The rest is a margin for an
+/// ADD that is under way and for clocks that run at different rates.
 fn use_of(reclaim_after: Duration) -> Duration {
     reclaim_after * 3 / 4
 }
 
-/// How much sooner than they could files may say that it ends: they are not written with each sign.
+/// How far the limit in a file may lag behind: not every heartbeat writes the files.
 fn slack_of(reclaim_after: Duration) -> Duration {
     reclaim_after / 4
 }
 
 impl Machine {
-    /// What the node's record says of `reclaimAfter`.
+    /// `reclaimAfter` in seconds, as the node's record is to contain it.
     pub(super) fn promise(&self) -> Option<u64> {
         self.setup.reclaim_after.map(|after| after.as_secs())
     }
 
-    /// When the use of blocks ends without another heartbeat, in seconds since boot. None without
-    /// `reclaimAfter`, and before the first sign.
+    /// Until when plugins may allocate without another heartbeat, in seconds since boot. None without
+    /// `reclaimAfter`, and before the first heartbeat.
     pub(super) fn term(&self) -> Option<u64> {
         Some((self.relation.alive? + use_of(self.setup.reclaim_after?)).as_secs())
     }
 
-    /// Whether the file of a network says that it is used in this boot, and until when.
+    /// Whether the file of a network is confirmed for this boot, with a limit that is neither too late nor too
+    /// far behind.
     pub(super) fn is_confirmed(&self, network: &Network) -> bool {
         let Some(after) = self.setup.reclaim_after else {
             return network.confirmed == self.setup.boot && network.until.is_none();
@@ -48,7 +50,7 @@ impl Machine {
             && self.term().zip(network.until).is_some_and(is_current)
     }
 
-    /// Writes into the file of a network until when it is used in this boot.
+    /// Confirms the file of a network for this boot, until this time.
     pub(super) fn confirm(&mut self, name: &Name, until: Option<u64>, turn: &mut Turn<'_>) {
         let may_write = |network: &&Network| !network.confirming && network.confirm_due <= turn.now;
         if self.networks.get(name).filter(may_write).is_some() {
@@ -57,7 +59,8 @@ impl Machine {
         }
     }
 
-    /// Shortens what files say that is longer than the promise, also without contact to the store.
+    /// Lowers limits in files that are later than the node's `reclaimAfter` allows, also without contact to
+    /// the store.
     pub(super) fn bound_terms(&mut self, turn: &mut Turn<'_>) {
         let bounded = self
             .networks
@@ -70,8 +73,8 @@ impl Machine {
         self.log_end(turn);
     }
 
-    /// When the use of a network must end, if its file says that it ends later or never. A file without
-    /// an end may be of a time long before the last heartbeat.
+    /// The limit that the file of a network must get, if its own is later or absent. A file without a limit is
+    /// of a configuration without `reclaimAfter`: before the first heartbeat its network is not used.
     fn bound(&self, network: &Network) -> Option<u64> {
         let after = self.setup.reclaim_after?;
         let most = self.term().unwrap_or_else(|| (self.now + use_of(after)).as_secs());
@@ -82,13 +85,13 @@ impl Machine {
         }
     }
 
-    /// Whether each file says no more than the record is about to promise.
+    /// Whether the limit in each file is within the `reclaimAfter` that the record is about to contain.
     pub(super) fn keeps_promise(&self) -> bool {
         let keeps = |network: &Network| !network.confirming && self.bound(network).is_none();
         self.setup.reclaim_after.is_none() || self.networks.values().all(keeps)
     }
 
-    /// Logs once that blocks are not used any more.
+    /// Logs once that plugins no longer allocate.
     fn log_end(&mut self, turn: &mut Turn<'_>) {
         let is_away = matches!(self.relation.contact, Contact::Away { .. });
         let is_stopped = is_away && self.is_stopped(turn.now);
@@ -98,7 +101,7 @@ impl Machine {
         self.relation.is_stopped = is_stopped;
     }
 
-    /// Whether the node has sent no heartbeat for so long that it gives no address.
+    /// Whether the store has accepted no heartbeat for so long that plugins allocate no address.
     pub fn is_stopped(&self, now: Moment) -> bool {
         self.term().is_some_and(|term| term <= now.as_secs())
     }

@@ -110,7 +110,7 @@ impl Machine {
         (!is_known).then_some(seen)
     }
 
-    /// Whether this node notes a conflict of the block, or is about to.
+    /// Whether this node has noted a conflict about the block, or is about to.
     pub(super) fn notes(&self, realm: &Name, block: Block) -> bool {
         let networks = self.networks.values().filter(|network| network.realm == *realm);
         let tracked = networks.filter_map(|network| network.blocks.get(&block));
@@ -137,7 +137,7 @@ impl Machine {
     fn confirm_all(&mut self, turn: &mut Turn<'_>) -> bool {
         let open = self.networks.iter().filter(|(_, network)| !self.is_confirmed(network));
         let open: Vec<Name> = open.map(|(name, _)| name.clone()).collect();
-        // Before the first heartbeat there is no moment to confirm until.
+        // The limit counts from the first heartbeat.
         if self.setup.reclaim_after.is_none() || self.term().is_some() {
             for name in &open {
                 self.confirm(name, self.term(), turn);

@@ -14,7 +14,7 @@ use crate::sys::clock::Moment;
 
 /// How long a want lasts without being written again, in seconds.
 const TTL: u32 = 30;
-/// The pause before a list that a hint asks for: what the disk is being told is there by then.
+/// The pause before a list that a hint requires: by then, writes that are under way have reached the disk.
 const UNTIL_WRITTEN: Duration = Duration::from_millis(20);
 /// The pause before a node gives back, and between one block and the next.
 const ROUND: Duration = Duration::from_millis(50);
@@ -28,7 +28,7 @@ impl Machine {
         let must_list = match &change {
             Change::Claimed(found) => !is_vacant(found) && self.is_unknown_claim(found),
             Change::Noted(block, Some(note)) if note.by.uid == self.setup.uid => {
-                !self.notes(name, *block) // a late request has written it again
+                !self.notes(name, *block) // a late request has written the note again
             }
             Change::Noted(block, Some(_)) => self.holds(name, *block),
             Change::Released(_) | Change::Wanted(..) | Change::Noted(..) => false,
@@ -57,8 +57,8 @@ impl Machine {
         }
     }
 
-    /// Whether a key of this node is of no block on the disk, or of a claim that was in doubt and may be
-    /// given up: by a late request, after a read that found nothing.
+    /// Whether a key of this node belongs to no block on the disk, or to a claim that the node may be giving
+    /// up: the store may execute a late request after a read that has found no key.
     fn is_unknown_claim(&self, found: &Found) -> bool {
         let claimed = found.claimed.as_ref().filter(|claimed| claimed.owner.uid == self.setup.uid);
         claimed.is_some_and(|claimed| {

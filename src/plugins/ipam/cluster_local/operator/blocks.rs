@@ -1,4 +1,4 @@
-//! `ipam blocks`: what this node has borrowed, and what keeps its daemon from borrowing more.
+//! `ipam blocks`: the blocks that this node has, and why its daemon cannot claim more.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const COLUMNS: [(&str, &str); 6] = [
     ("NAME", "name"),
 ];
 
-/// How long the daemon may take to say how it is.
+/// How long the command waits for the daemon's state.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The command line.
@@ -81,7 +81,7 @@ fn difference(network: &str, blocks: &Blocks) -> Option<Value> {
     Some(Value::Object(row))
 }
 
-/// Why the daemon of a node of a cluster cannot claim now, as STATUS says it.
+/// Why the daemon of a node of a cluster cannot claim now: the error that STATUS has.
 fn trouble() -> Option<String> {
     let status = is_of_cluster().then(|| client::status(Deadline::after(PATIENCE)))?;
     status.err().map(|error| error.to_string())

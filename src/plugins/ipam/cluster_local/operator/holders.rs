@@ -1,4 +1,4 @@
-//! Who in the cluster has the addresses that a network of this node lacks.
+//! Which nodes and networks have the addresses that an import into a network of this node needs.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::plugin::leases::Holding;
 
-/// The keys of a realm that are not of blocks of the network.
+/// The keys of a realm, except those of the network's own blocks.
 pub struct Holders {
     found: Vec<Found>,
     /// The network's own blocks.
@@ -38,14 +38,14 @@ impl Holders {
         Ok(Holders { found, own, realm, node, data_dir })
     }
 
-    /// The blocks of others, and the network's own.
+    /// All blocks of the realm, those of the network included.
     pub fn blocks(&self) -> Vec<Block> {
         let own = self.own.iter().map(|held| held.block);
         self.found.iter().map(|found| found.block).chain(own).collect()
     }
 
-    /// The leases whose addresses are in blocks of others, and the others. Fails if one of them is
-    /// kept for a name: only an attachment of the name gets it.
+    /// Divides the leases: those whose addresses are in blocks of other nodes or networks, and the rest.
+    /// Fails if an address is kept for a name: only an attachment of the name gets it.
     pub fn contested<'l>(
         &self,
         leases: Vec<&'l Holding>,
@@ -62,7 +62,7 @@ impl Holders {
         self.found.iter().find(|found| found.block.overlaps(block))
     }
 
-    /// Who has the address of a lease, and what to do.
+    /// The error for a lease whose address another node or network has, with the remedy.
     pub fn refusal(&self, lease: &Holding) -> Option<Error> {
         let words = lease_words(lease);
         if let Some(held) = self.own_unusable(lease) {
@@ -81,18 +81,18 @@ impl Holders {
         self.own.iter().filter(unusable).find(|held| held.block.contains(lease.address))
     }
 
-    /// What a lease in a block of another node depends on.
+    /// The note of a dry run about a lease in a block of another node or network.
     pub fn asks(&self, lease: &Holding) -> String {
         let Some(found) = self.of_address(lease) else { return lease_words(lease) };
         format!(
-            "{}: {} has {}, and is asked for the address: the import fails if it is in use there",
+            "{}: {} has {}, and is asked for the address: the import fails if the address is in use there",
             lease_words(lease),
             self.holder(found),
             found.block.prefix()
         )
     }
 
-    /// Who has a key: a network of this node, or another node.
+    /// The owner of a key in words: a network of this node, or another node.
     fn holder(&self, found: &Found) -> String {
         let Some(claimed) = &found.claimed else {
             return "a key that cannot be read".to_owned();
@@ -125,14 +125,14 @@ impl Holders {
                 .to_owned();
         }
         if self.is_here(found) || node.is_empty() {
-            return "no lease was written: `cni-multi ipam ls` lists who has the address; detach that container, \
+            return "no lease was written: `cni-multi ipam ls` lists the container that has the address; detach it, \
                 or leave the lease out"
                 .to_owned();
         }
         format!(
-            "no lease was written: `cni-multi ipam ls` on {node} lists who has the address there; detach that \
-             container, or leave the lease out. A node that is off gives nothing back: start it, or reclaim it if it \
-             is gone for good"
+            "no lease was written: `cni-multi ipam ls` on {node} lists the container that has the address; detach it \
+             there, or leave the lease out. A node that is off releases no address: start it, or reclaim it if it \
+             is gone"
         )
     }
 }
@@ -141,7 +141,7 @@ fn is_for_name(found: &Found) -> bool {
     found.claimed.as_ref().is_some_and(|claimed| claimed.sticky.is_some())
 }
 
-/// A lease as errors have it.
+/// A lease in the words of error messages.
 pub fn lease_words(lease: &Holding) -> String {
     let Holding { address, container_id, .. } = lease;
     format!("{address} of container {container_id:?}")

@@ -1,9 +1,9 @@
 //! `ipam import` on a node of a cluster: the daemon claims a block for each address, as for an ADD
-//! that requests one. Leases are written once the node has every block.
+//! that requests one. The command writes the leases once the node has every block.
 //!
-//! Addresses in blocks of other nodes come first, so that an import that cannot be whole has usually
-//! claimed nothing. What a failed import has claimed, the daemon gives back as all blocks without
-//! leases: at once to a node that wants addresses, else after minutes.
+//! It first requests the addresses in blocks of other nodes, so that in most cases an import fails before it
+//! has claimed a block. The daemon releases the blocks of a failed import like all blocks without leases: at
+//! once if another node wants addresses, and otherwise after minutes.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -29,14 +29,14 @@ use crate::steps::allocation::files::boot::boot_id;
 use crate::steps::allocation::owner::Owner;
 use crate::sys::clock::since_boot;
 
-/// The least that a claim waits for other nodes: the operator is waiting for all of the import.
+/// The shortest time that a claim waits for other nodes, whatever `patience` is: it is an operator who waits.
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);
-/// The pause before a block is looked at again.
+/// The pause before the next request for a block.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The most blocks or addresses that a note names.
+/// The largest number of blocks or addresses in a note.
 const MOST_NAMED: usize = 10;
 
-/// Claims the blocks that the leases need and the network does not have.
+/// Claims the blocks that the leases need and the network lacks.
 pub fn claim(cx: &Context<'_>, conf: &Conf, incoming: &Incoming<'_>) -> Result<()> {
     let place = conf::place(cx);
     let owner = Owner::new("", "");
@@ -51,7 +51,8 @@ pub fn claim(cx: &Context<'_>, conf: &Conf, incoming: &Incoming<'_>) -> Result<(
     import.claim_all(lacking, incoming.tell)
 }
 
-/// What [`claim`] would do, as far as it can be known without claims. Fails where it would fail.
+/// What [`claim`] would do, as far as this node can know without claims. Fails where it knows that [`claim`]
+/// would fail.
 pub fn preview(cx: &Context<'_>, conf: &Conf, leases: &[Holding]) -> Result<Vec<String>> {
     let place = conf::place(cx);
     let owner = Owner::new("", "");
@@ -73,7 +74,7 @@ pub fn preview(cx: &Context<'_>, conf: &Conf, leases: &[Holding]) -> Result<Vec<
     Ok(notes)
 }
 
-/// The leases that are missing here and whose addresses are in no block that is allocated from.
+/// The leases that are missing here and whose addresses are in no block that the network allocates from.
 fn lacking<'l>(
     wish: &Wish<'_>,
     has: (Option<&Blocks>, &HashSet<IpAddr>),
@@ -94,14 +95,14 @@ fn is_excluded(lease: &Holding) -> Error {
         .with_details("no lease was written: change `exclude`, or leave the lease out")
 }
 
-/// Whether the network allocates from a block with the address of the lease.
+/// Whether the network allocates from a block that contains the address of the lease.
 fn is_usable(own: Option<&Blocks>, lease: &Holding) -> bool {
     own.is_some_and(|own| {
         own.has(lease.address) && own.is_confirmed(boot_id().trim(), since_boot())
     })
 }
 
-/// The blocks of addresses that no node has.
+/// The blocks that the daemon would claim for the addresses in no node's block.
 fn planned(wish: &Wish<'_>, free: &[&Holding], holders: &Holders) -> Vec<Block> {
     let mut claimed = holders.blocks();
     let known = claimed.len();
@@ -151,7 +152,7 @@ impl Import<'_> {
         Blocks::read(self.wish.place.dir())
     }
 
-    /// Asks the daemon for a block with the address, and waits until it may be used.
+    /// Asks the daemon for a block with the address, and waits until the network may allocate from it.
     fn claim(&mut self, lease: &Holding) -> Result<()> {
         let patience = self.wish.conf.patience.max(LEAST_PATIENCE);
         let end = Instant::now() + patience + self.session.settings.settle;
@@ -176,10 +177,11 @@ impl Import<'_> {
         client::ask_for(self.network, number, &Lack::Address(lease.address), deadline)
     }
 
-    /// Why there is no block with the address: with the node that has it, if it is another's.
+    /// Why the network has no block with the address. Names the node or network that has it.
     fn failure(&mut self, lease: &Holding, error: Option<Error>) -> Error {
         let unusable = || {
-            let msg = format!("the block of {} is not used yet", lease.address);
+            let msg =
+                format!("the network does not allocate from the block of {} yet", lease.address);
             Error::new(Code::TRY_AGAIN, msg).with_details("run the command again")
         };
         let error = error.unwrap_or_else(unusable).context(lease_words(lease));
@@ -191,7 +193,7 @@ impl Import<'_> {
     }
 }
 
-/// Whether a claim waits because the store was restored.
+/// Whether a block of the network settles because the store was restored.
 fn settles(own: &Blocks) -> bool {
     own.blocks.iter().any(|held| matches!(held.state, State::Settling))
 }

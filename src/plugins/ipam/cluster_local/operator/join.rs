@@ -163,7 +163,7 @@ impl Join {
             incarnation: self.own.file.incarnation,
             standing: Standing::Live,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            reclaim_after: None, // the daemon promises more once it has bounded the files
+            reclaim_after: None, // the daemon adds it once the files have their limits
         };
         let (seen, found) = self.record().unzip();
         if let (Some(revision), true) = (seen, found.as_ref() == Some(&record)) {

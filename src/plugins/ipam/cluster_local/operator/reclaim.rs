@@ -1,8 +1,8 @@
 //! `ipam reclaim NODE`: frees the blocks of a node that is gone.
 //!
-//! The node is fenced first, in one transaction that fails if the node is alive. From then on no
-//! write of it succeeds, so that its blocks can be deleted one by one. A fence says which
-//! incarnations are over: a command that was interrupted goes on where it ended.
+//! The command first fences the node, in one transaction that fails if the node is alive. After that no
+//! write of the node succeeds, so the command can delete its blocks one by one. The fence states which
+//! incarnations have ended, so that a command that was interrupted continues where it stopped.
 
 use clap::{Arg, ArgMatches, Command};
 
@@ -66,7 +66,7 @@ fn fence(session: &mut Session, node: &Name) -> Result<Ended> {
         let fence = |is_back| Ended { node: node.clone(), incarnation, is_back };
         match seen.value.standing {
             Standing::Fenced => return Ok(fence(false)),
-            // What an interrupted command has left is free, although the node is back.
+            // An interrupted command has left keys; they can be deleted although the node is back.
             Standing::Live if alive.is_some() && !is_done(&state, &fence(true)) => {
                 return Ok(fence(true));
             }
@@ -107,7 +107,7 @@ fn free(session: &mut Session, fence: &Ended) -> Result<Vec<Value>> {
     Err(busy(&fence.node))
 }
 
-/// Whether nothing of the ended incarnations is left.
+/// Whether no realm has a block or a note of a conflict of the ended incarnations.
 fn is_done(state: &ClusterState, fence: &Ended) -> bool {
     state.realms.values().all(|realm| fence.is_gone(realm))
 }
@@ -184,8 +184,8 @@ fn without_record(node: &Name) -> Error {
 fn is_alive(node: &Name) -> Error {
     let msg = format!("node {:?} is alive", node.as_str());
     Error::new(Code::CONFLICT, msg).with_details(format_args!(
-        "the last one lasts at most {ALIVE} s: if the machine is gone, try again after that; if it \
-         runs, detach its containers and stop its daemon, or power it off, first"
+        "a heartbeat lasts {ALIVE} s: if the machine is gone, try again after that; if it \
+         runs, first detach its containers and stop its daemon, or power it off"
     ))
 }
 

@@ -100,8 +100,8 @@ fn is_sticky(key: &Versioned<Claimed>) -> bool {
     key.value.sticky.is_some()
 }
 
-/// A name gets the address again that its last attachment had, on any node. No attachment has had
-/// the address of a claim that arrived after its daemon had ended: such a key is only given back.
+/// On every node, a name gets the address again that its last attachment had. If the store executed a claim
+/// after the daemon had ended, no attachment ever had the address, and the daemon may release the key.
 fn require_names_again(world: &mut World, node: usize, net: usize) -> Result<(), String> {
     let own = &world.nodes[node].nets[net];
     let prefix = format!("{}/", own.name);

@@ -54,7 +54,7 @@ pub struct Node {
     pub flights: BTreeSet<OperationId>,
     /// The watch of the realm.
     pub watch: Option<OperationId>,
-    /// When the last change arrives that was sent by it.
+    /// When the last change that it has sent arrives.
     pub told: Moment,
     pub adds: Vec<Add>,
     /// When its next tick is queued.
@@ -93,7 +93,7 @@ impl Node {
         format!("boot-{}", self.boot)
     }
 
-    /// Starts the daemon with what the disk has, and with these times of its configuration.
+    /// Starts the daemon with the files on the disk, and with `settle` and `reclaimAfter` of its configuration.
     pub fn start(&mut self, now: Moment, times: (Duration, Option<Duration>)) {
         let (settle, reclaim_after) = times;
         let setup = Setup {

@@ -20,8 +20,8 @@ pub enum Kind {
     Network,
     Crashes,
     Reclaims,
-    /// Nodes are without contact, without a daemon or without power for long, and daemons reclaim those
-    /// whose configuration allows it.
+    /// Nodes lose contact, daemon or power for long, and daemons reclaim the nodes whose configuration allows
+    /// that.
     Absences,
     /// The store is restored, the epoch is raised before it serves, and every daemon reaches it.
     OrderlyRestore,
@@ -68,7 +68,7 @@ const PLANS: [Plan; 8] = [
     &[(&[("fd00::/124", 126)], true), (&[("10.1.0.0/29", 30), ("fd00::/125", 127)], true)],
 ];
 
-/// What nodes have for `reclaimAfter`: mostly the same.
+/// The values of `reclaimAfter`, mostly the same.
 const ABSENCES: [Option<Duration>; 5] = [
     Some(Duration::from_secs(120)),
     Some(Duration::from_secs(120)),
@@ -219,7 +219,7 @@ fn restart(world: &mut World, node: usize) {
     }
 }
 
-/// A node is without contact, without a daemon or without power, and the time passes.
+/// A node loses contact, daemon or power, and a long time passes.
 fn be_absent(world: &mut World, node: usize) {
     let long = Duration::from_secs(150) + world.millis(450_000);
     match world.below(4) {
@@ -233,7 +233,7 @@ fn be_absent(world: &mut World, node: usize) {
         2 => world.power_on(node),
         _ => toggle_cut(world, node),
     }
-    let faults = std::mem::replace(&mut world.faults, 1); // each one may begin a count anew
+    let faults = std::mem::replace(&mut world.faults, 1); // each fault may restart the measurement of an absence
     world.run(long);
     world.faults = faults;
 }

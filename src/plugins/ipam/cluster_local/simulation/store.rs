@@ -11,7 +11,7 @@ use super::super::engine::{
 };
 use crate::sys::clock::Moment;
 
-/// A node's heartbeat.
+/// A node's key `alive`.
 #[derive(Clone, Debug)]
 struct Alive {
     boot: String,

@@ -118,7 +118,7 @@ impl World {
             }
             for change in &changes {
                 let arrives = (self.now + self.millis(10)).max(self.nodes[node].told);
-                self.nodes[node].told = arrives; // a watch keeps their order
+                self.nodes[node].told = arrives; // a watch delivers changes in order
                 self.push(arrives - self.now, Coming::Change(node, generation, change.clone()));
             }
         }

@@ -35,7 +35,7 @@ pub struct World {
     pub store: Store,
     pub nodes: Vec<Node>,
     pub realm: Name,
-    /// What nodes have for `reclaimAfter`: each start of a daemon takes one of them by chance.
+    /// Values of `reclaimAfter`: each start of a daemon chooses one at random.
     pub absences: &'static [Option<Duration>],
     queue: BinaryHeap<Reverse<(Moment, u64)>>,
     coming: BTreeMap<u64, Box<Coming>>,
@@ -46,7 +46,7 @@ pub struct World {
     pub leaderless: Moment,
     /// The address of the last ADD.
     pub last_served: Option<IpAddr>,
-    /// The names that an attachment has ever had, as in the keys of blocks, and their addresses.
+    /// Each name that an attachment has had, as in the keys of blocks, with the attachment's address.
     pub named: BTreeSet<(String, IpAddr)>,
     /// Blocks whose claim a restore lost while the node could not be notified in time.
     pub forgiven: Vec<Block>,
@@ -331,9 +331,9 @@ impl World {
         self.start(node);
     }
 
-    /// A daemon has fenced a node that was absent for long. If it still runs, its attachments keep their
-    /// addresses, which others may get from now on: that is what `reclaimAfter` promises, and no more. From
-    /// here on nothing is allocated from its blocks.
+    /// A daemon has fenced a node that was absent for `reclaimAfter`. If the node still runs, its attachments
+    /// keep their addresses, and other nodes may allocate the same ones: `reclaimAfter` does not prevent that.
+    /// It guarantees that the node allocates nothing more from these blocks, which `used_twice` checks.
     pub fn abandon(&mut self, name: &Name) {
         self.say(|| format!("{name} was fenced"));
         let Some(node) = self.nodes.iter().position(|node| node.name == *name) else { return };

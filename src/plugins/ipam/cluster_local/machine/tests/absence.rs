@@ -1,4 +1,4 @@
-//! `reclaimAfter`: how long a node uses its blocks without a heartbeat, and when others reclaim it.
+//! `reclaimAfter`: how long a node uses its blocks without a heartbeat, and when other nodes reclaim it.
 
 use super::*;
 use crate::plugins::ipam::cluster_local::engine::{
@@ -53,6 +53,15 @@ impl Lab {
         is_fenced
     }
 
+    /// The other node is not reclaimed within `before` seconds, and is reclaimed within `more` after them.
+    #[track_caller]
+    fn require_reclaim_after(&mut self, before: u64, more: u64) {
+        self.pass(seconds(before));
+        assert!(!self.is_reclaimed(), "it may have sent a heartbeat {before} s ago");
+        self.pass(seconds(more));
+        assert!(self.is_reclaimed());
+    }
+
     fn send_their_heartbeat(&mut self) {
         let node_revision = self.record("n2").revision;
         let (node, boot) = (name("n2"), "b".to_owned());
@@ -60,7 +69,7 @@ impl Lab {
         self.store.apply(&heartbeat, self.now);
     }
 
-    /// The next operations find no store.
+    /// The store does not answer this number of next operations.
     fn cut(&mut self, operations: usize) {
         self.faults = (0..operations).map(|_| (is_any as fn(&Operation) -> bool, away())).collect();
     }
@@ -77,10 +86,7 @@ fn is_any(_: &Operation) -> bool {
 #[test]
 fn an_absent_node_is_fenced_and_its_blocks_and_notes_are_freed() {
     let mut lab = lab(Some(600));
-    lab.pass(seconds(590));
-    assert!(!lab.is_reclaimed());
-    lab.pass(seconds(80));
-    assert!(lab.is_reclaimed());
+    lab.require_reclaim_after(590, 80);
     assert_eq!(lab.record("n2").value.incarnation, 1);
     assert!(lab.store.notes.is_empty());
     assert!(lab.store.pools.values().all(|note| note.by != name("n2")));
@@ -88,7 +94,7 @@ fn an_absent_node_is_fenced_and_its_blocks_and_notes_are_freed() {
 }
 
 #[test]
-fn a_node_is_reclaimed_no_sooner_than_it_allows() {
+fn a_node_is_reclaimed_no_sooner_than_its_record_allows() {
     for theirs in [None, Some(3600)] {
         let mut lab = lab(theirs);
         lab.pass(seconds(3500));
@@ -99,14 +105,11 @@ fn a_node_is_reclaimed_no_sooner_than_it_allows() {
 }
 
 #[test]
-fn a_heartbeat_begins_the_count_anew() {
+fn a_heartbeat_ends_an_absence() {
     let mut lab = lab(Some(600));
     lab.pass(seconds(550));
     lab.send_their_heartbeat();
-    lab.pass(seconds(640));
-    assert!(!lab.is_reclaimed());
-    lab.pass(seconds(100));
-    assert!(lab.is_reclaimed());
+    lab.require_reclaim_after(640, 100);
 }
 
 #[test]
@@ -116,27 +119,21 @@ fn time_without_contact_does_not_count() {
     lab.cut(1000);
     lab.pass(seconds(90));
     lab.faults.clear();
-    lab.pass(seconds(550));
-    assert!(!lab.is_reclaimed(), "it may have lived meanwhile");
-    lab.pass(seconds(180));
-    assert!(lab.is_reclaimed());
+    lab.require_reclaim_after(550, 180);
 }
 
 #[test]
-fn a_restored_store_begins_the_count_anew() {
+fn a_restored_store_ends_each_absence() {
     let mut lab = lab(Some(600));
     let snapshot = lab.store.clone();
     lab.pass(seconds(550));
     lab.store = snapshot;
     lab.store.epoch = 1;
-    lab.pass(seconds(550));
-    assert!(!lab.is_reclaimed());
-    lab.pass(seconds(120));
-    assert!(lab.is_reclaimed());
+    lab.require_reclaim_after(550, 120);
 }
 
 #[test]
-fn what_an_interrupted_reclaim_has_left_is_freed() {
+fn keys_that_an_interrupted_reclaim_has_left_are_freed() {
     let mut lab = lab(Some(600));
     let (seen, node) = (lab.record("n2"), name("n2"));
     lab.store.apply(&Operation::Fence { node, seen }, lab.now);
@@ -145,7 +142,7 @@ fn what_an_interrupted_reclaim_has_left_is_freed() {
 }
 
 #[test]
-fn a_node_without_contact_stops_to_give_addresses_in_time() {
+fn a_node_without_contact_stops_allocating_in_time() {
     let mut lab = lab(Some(600));
     lab.exhausted();
     assert_eq!(lab.replies, [Reply::LookAgain]);
@@ -160,15 +157,15 @@ fn a_node_without_contact_stops_to_give_addresses_in_time() {
     assert_eq!(lab.until(), Some(until), "nothing extends it");
     assert!(lab.machine.is_stopped(lab.now));
     lab.exhausted();
-    assert_eq!(lab.replies.len(), 1, "the free addresses of its block are not given");
+    assert_eq!(lab.replies.len(), 1, "no ADD gets the free addresses of its block");
     lab.faults.clear();
     lab.pass(seconds(60));
     assert!(!lab.machine.is_stopped(lab.now) && lab.until().unwrap() > lab.now.as_secs() + 270);
     assert_eq!(lab.replies.last(), Some(&Reply::LookAgain), "{:?}", lab.replies);
 }
 
-/// A node that is configured otherwise than before, with this end in its file; returns the lab before
-/// its first write is on the disk, and the write.
+/// A node whose `reclaimAfter` has changed to `after`, with this limit in its file. Returns the lab, the
+/// first write, which is not on the disk yet, and the first read of the record, which has no answer yet.
 fn changed(until: Option<u64>, after: Option<Duration>) -> (Lab, Option<WriteId>, OperationId) {
     let used =
         Blocks { confirmed: "boot".to_owned(), until, ..blocks(vec![held(THEIRS, State::Active)]) };
@@ -197,13 +194,17 @@ fn changed(until: Option<u64>, after: Option<Duration>) -> (Lab, Option<WriteId>
 }
 
 #[test]
-fn files_are_bounded_before_the_record_promises() {
+fn files_get_a_limit_before_the_record_changes() {
     for (before, bounded) in [(None, 1), (Some(5000), 451)] {
         let (mut lab, write, meet) = changed(before, Some(AFTER));
         let outcome = lab.store.apply(&Operation::ReadNode { node: name("n1") }, lab.now);
         lab.give(Event::Outcome { id: meet, outcome });
         let promised = lab.record("n1").value.reclaim_after;
-        assert_eq!(promised, before.map(|_| 3600), "not before the file is on the disk");
+        assert_eq!(
+            promised,
+            before.map(|_| 3600),
+            "the record changes only once the file is on the disk"
+        );
         lab.give(Event::Written { id: write.unwrap(), written: Written::Done });
         assert_eq!(lab.until(), Some(bounded));
         lab.pass(seconds(5));

@@ -87,7 +87,7 @@ fn of_the_pool() -> Want {
     Want { count: 1, spans: vec!["10.1.0.2-10.1.0.14".parse().unwrap()], names: vec![] }
 }
 
-/// The request arrives after the read that should tell how it ended.
+/// The store executes the claim after the read that was to show its outcome.
 #[test]
 fn a_claim_that_arrives_after_its_read_is_deleted() {
     let mut lab = Lab::new(vec![], NodeFile::default());
@@ -95,7 +95,7 @@ fn a_claim_that_arrives_after_its_read_is_deleted() {
     lab.faults.push((is_claim, Outcome::Unknown { reason: "no answer within 5 s".to_owned() }));
     lab.is_late = is_read;
     lab.exhausted();
-    lab.pass(Duration::from_secs(1)); // the read is under way
+    lab.pass(Duration::from_secs(1)); // the answer of the read is late
     let network = lab.machine.network(&name("net")).unwrap();
     let intent = network.blocks.values().next().unwrap().held.clone();
     lab.store.insert(intent.block, &claimed(intent.token.0));
@@ -103,19 +103,19 @@ fn a_claim_that_arrives_after_its_read_is_deleted() {
         lab.give(Event::Changed { realm: name("default"), change });
     }
     for event in std::mem::take(&mut lab.late) {
-        lab.give(event); // it found nothing
+        lab.give(event); // the read found no key
     }
     lab.is_late = |_| false;
     lab.pass(Duration::from_secs(1));
     let network = lab.machine.network(&name("net")).unwrap();
     let on_disk: Vec<Block> = network.blocks.keys().copied().collect();
     let in_store: Vec<Block> = lab.store.blocks.keys().copied().collect();
-    assert_eq!(in_store, on_disk, "each key is of a block");
+    assert_eq!(in_store, on_disk, "each key belongs to a block on the disk");
 }
 
-/// A node wants addresses while a list is under way that does not say so yet.
+/// Another node writes its want after the store has read the realm for a list, and before the list arrives.
 #[test]
-fn a_hint_outlives_a_list_that_is_older() {
+fn a_hint_outlives_an_older_list() {
     let mut lab = Lab::new(vec![], NodeFile::default());
     lab.give(Event::Time);
     lab.exhausted();
@@ -133,9 +133,9 @@ fn a_hint_outlives_a_list_that_is_older() {
     assert!(lab.states().is_empty(), "the free block is given back");
 }
 
-/// A late request of this node writes what it wanted before.
+/// The store executes a late request of this node, with an earlier want.
 #[test]
-fn an_earlier_want_in_the_store_is_written_over() {
+fn an_earlier_want_in_the_store_is_overwritten() {
     let mut lab = Lab::new(vec![], NodeFile::default());
     lab.give(Event::Time);
     let mut other = claimed(8);
@@ -153,12 +153,12 @@ fn an_earlier_want_in_the_store_is_written_over() {
     };
     assert_eq!(wants(&mut lab), [Some(of_the_pool())]);
     lab.give(want("n1", Some(of_the_pool())));
-    assert!(wants(&mut lab).is_empty(), "it is as it was written");
+    assert!(wants(&mut lab).is_empty(), "the key is as this node has written it");
     lab.give(want("n1", None));
     assert_eq!(wants(&mut lab), [Some(of_the_pool())]);
 }
 
-/// A late request of this node notes a conflict that has ended.
+/// The store executes a late request of this node, with a note of a conflict that has ended.
 #[test]
 fn a_note_that_is_written_late_is_deleted() {
     let mut lab = Lab::new(vec![], NodeFile::default());

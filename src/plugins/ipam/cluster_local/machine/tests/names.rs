@@ -204,7 +204,7 @@ fn a_vacant_name_of_a_network_that_keeps_none_is_an_orphan() {
     }
 }
 
-/// The claim would be contested and given up again, without end.
+/// Otherwise the node would claim the address, find the conflict and give the address up, without end.
 #[test]
 fn a_vacant_address_in_conflict_is_left_alone() {
     let mut lab = ready();
