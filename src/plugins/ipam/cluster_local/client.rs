@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use super::etcd::settings::Settings;
 use super::need::Lack;
 use super::node::CONFIGURATION;
-use super::wire::{Answer, DAEMON, Needed, Request, SOCKET};
+use super::wire::{Answer, DAEMON, Needed, Request, SOCKET, Standing};
 use crate::cni::attachment::NetworkName;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
@@ -38,15 +38,29 @@ pub fn ask_for(network: &NetworkName, set: usize, lack: &Lack, deadline: Deadlin
     }
 }
 
-/// Whether the daemon runs and is connected, for a network without a free address.
+/// Fails unless the daemon claims, for a network without a free address.
 pub fn require_connected(deadline: Deadline) -> Result<()> {
     status(deadline).map_err(needed_now)
 }
 
-/// Whether the daemon runs and is connected. If it does not run, the error includes what prevents its start
-/// in its configuration.
+/// What the daemon does, for a network without an address that it may use now.
+pub fn standing(deadline: Deadline) -> Result<Standing> {
+    ask(&Request::Status, deadline).map_err(needed_now)
+}
+
+/// Fails unless the daemon runs and claims. If it does not run, the error includes what prevents its
+/// start in its configuration.
 pub fn status(deadline: Deadline) -> Result<()> {
-    ask(&Request::Status, deadline)
+    match ask(&Request::Status, deadline)? {
+        Standing::Connected => Ok(()),
+        Standing::Verifying => Err(verifying()),
+    }
+}
+
+fn verifying() -> Error {
+    let msg = "the daemon compares the blocks of this node with the cluster's store";
+    Error::new(Code::TRY_AGAIN, msg)
+        .with_details("it does so after each start of its own, and of the store: try again")
 }
 
 /// The metrics of the daemon that listens at a socket.

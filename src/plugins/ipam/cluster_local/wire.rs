@@ -33,7 +33,8 @@ pub static DAEMON: Identity = Identity {
 pub enum Request {
     /// Claim what a network lacks; answered by an [`Answer`], perhaps after a line of patience.
     Need(Needed),
-    /// Whether the daemon is connected to its cluster; answered by nothing.
+    /// Whether the daemon can claim now; answered by a [`Standing`], or by the error that an ADD would
+    /// get.
     Status,
     /// What the daemon counts; answered by the text of OpenMetrics.
     Metrics,
@@ -67,6 +68,17 @@ impl Needed {
             Lack::Name(name) => Needed { name: Some(name.clone()), ..needed },
         }
     }
+}
+
+/// What the daemon of a cluster's node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// It claims.
+    Connected,
+    /// It has just started, or reached the store again, and compares the blocks of the node with
+    /// the store's.
+    Verifying,
 }
 
 /// The answer to a need.

@@ -2,6 +2,7 @@
 //! store is full, tokens expire, another member leads.
 
 use std::collections::BTreeSet;
+use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -122,6 +123,25 @@ fn a_full_store_stops_claims_alone_and_is_told() {
          etcdctl compact $at && etcdctl defrag && etcdctl alarm disarm");
     one.wait_until(|one| one.try_add(WIDE, "c").status == 0);
     add_all(&one, WIDE, &["d", "e", "f", "g", "h"]);
+}
+
+/// On a node that has booted, pods start before the daemon has met the store.
+#[test]
+fn an_add_waits_for_a_daemon_that_has_just_started() {
+    let Some(etcd) = etcd() else { return };
+    let one = Node::join(&etcd, 1);
+    one.add(WIDE, "a");
+    one.kill();
+    one.set_boot(2);
+    etcd.members[0].signal(Signal::SIGSTOP);
+    one.start();
+    let added = thread::scope(|scope| {
+        let add = scope.spawn(|| one.try_add(WIDE, "b"));
+        thread::sleep(Duration::from_millis(300)); // it asks while the store does not answer
+        etcd.members[0].signal(Signal::SIGCONT);
+        add.join().unwrap()
+    });
+    assert_eq!(added.status, 0, "{added:?}\n{}", one.log());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::machine::{Contact, Event, Holder, Reply, Request, RequestId};
-use super::super::wire::{self, Answer, DAEMON, Needed};
+use super::super::wire::{self, Answer, DAEMON, Needed, Standing};
 use super::Daemon;
 use crate::error::{Code, Error, Result};
 use crate::sys::clock::since_boot;
@@ -91,17 +91,16 @@ impl Daemon {
     }
 
     /// Fails if the daemon cannot claim now.
-    fn status(&self) -> Result<()> {
+    fn status(&self) -> Result<Standing> {
         match self.machine.contact() {
             Contact::Together => {
-                self.machine.refused().map_or(Ok(()), |reason| Err(self.away(reason)))
+                let connected = Ok(Standing::Connected);
+                self.machine.refused().map_or(connected, |reason| Err(self.away(reason)))
             }
             Contact::Away { reason, .. } => Err(self.away(reason)),
             Contact::Fenced { .. } => Err(refusal(Reply::Fenced)),
             Contact::NameTaken { .. } => Err(refusal(Reply::NameTaken)),
-            Contact::Meeting | Contact::Verifying(_) => {
-                Err(self.away("its blocks are being verified"))
-            }
+            Contact::Meeting | Contact::Verifying(_) => Ok(Standing::Verifying),
         }
     }
 
