@@ -257,6 +257,35 @@ fn an_import_waits_for_blocks_that_settle() {
     assert_eq!(states, BTreeSet::from(["active".to_owned()]));
 }
 
+/// A block that settles waits for the daemon, which is dead: neither an address of it nor one of another block
+/// is waited for.
+#[test]
+fn a_dead_daemon_is_told_at_once_while_blocks_settle() {
+    let Some(etcd) = etcd() else { return };
+    let one = Node::configured(&etcd, 1, &json!({"settle": 30}));
+    one.start();
+    let of_a = one.add(WIDE, "a");
+    one.kill();
+    one.lab.host.sh("sed -i 's/\"active\"/\"settling\"/g' /var/lib/cni/cluster-local/pods/blocks.json");
+    let blocks = one.blocks("pods");
+    assert!(blocks.iter().all(|(_, state)| state == "settling"), "{blocks:?}");
+    let is_held = |last: u8| {
+        let block = format!("4-0a0100{:02x}-30", last / 4 * 4);
+        blocks.iter().any(|(held, _)| *held == block)
+    };
+    let free = |last: &u8| format!("10.1.0.{last}") != of_a;
+    let inside = (2..254).filter(free).find(|last| is_held(*last)).unwrap();
+    let outside = (2..254).find(|last| !is_held(*last)).unwrap();
+    pods(&one, WIDE);
+    for last in [inside, outside] {
+        document(&one, &[(&format!("10.1.0.{last}"), "b")]);
+        let begun = Instant::now();
+        failed(&one.ipam(LINE), &["it does not run: start cni-multi-ipam.socket"]);
+        let took = begun.elapsed();
+        assert!(took < crate::support::patience(4), "{last}: {took:?}");
+    }
+}
+
 /// Both nodes import the same leases. One import may succeed, or both may fail; never do both nodes have a
 /// lease.
 #[test]

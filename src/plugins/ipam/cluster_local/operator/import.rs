@@ -25,6 +25,7 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Context;
 use crate::plugin::leases::{Holding, Incoming};
+use crate::service::wire::is_not_running;
 use crate::steps::allocation::files::boot::boot_id;
 use crate::steps::allocation::owner::Owner;
 use crate::sys::clock::since_boot;
@@ -162,7 +163,8 @@ impl Import<'_> {
             if is_usable(own.as_ref(), lease) {
                 return Ok(());
             }
-            let waits = asked.is_ok() || own.is_some_and(|own| settles(&own));
+            let settles = own.is_some_and(|own| settles(&own, lease.address));
+            let waits = asked.as_ref().map_or_else(|e| settles && !is_not_running(e), |()| true);
             if !waits || Instant::now() >= end {
                 return Err(self.failure(lease, asked.err()));
             }
@@ -193,7 +195,7 @@ impl Import<'_> {
     }
 }
 
-/// Whether a block of the network settles because the store was restored.
-fn settles(own: &Blocks) -> bool {
-    own.blocks.iter().any(|held| matches!(held.state, State::Settling))
+/// Whether the block with the address settles because the store was restored. Other blocks are no reason to wait.
+fn settles(own: &Blocks, ip: IpAddr) -> bool {
+    own.blocks.iter().any(|held| held.state == State::Settling && held.block.contains(ip))
 }
