@@ -21,6 +21,7 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::file_lock::{self, Mode, Patience};
 use crate::plain_file;
+use crate::sys::boot::id_of_boot;
 
 /// The lock file.
 const LOCK: &str = "lock";
@@ -168,7 +169,7 @@ impl<R: Record> Journal<R> {
         Ok(Journal {
             identity,
             dir: dir.to_owned(),
-            boot: boot_id()?,
+            boot: id_of_boot()?,
             lock,
             door: Some(door),
             records: PhantomData,
@@ -380,13 +381,6 @@ fn require_unlinked(lock: &File) -> io::Result<()> {
     }
 }
 
-/// The id of the current boot (proc_sys_kernel(5)).
-fn boot_id() -> Result<String> {
-    let path = "/proc/sys/kernel/random/boot_id";
-    let id = fs::read_to_string(path).map_err(|e| Error::io(format_args!("read {path}"), &e))?;
-    Ok(id.trim().to_owned())
-}
-
 /// Whether a later read may succeed, because the error came from the system; a symlink is never
 /// ours.
 fn may_be_read_later(e: &io::Error) -> bool {
@@ -593,7 +587,7 @@ mod tests {
         let mut journal: Journal<Lasting> = Journal::open(&EXAMPLE, scratch.path()).unwrap();
         journal.boot = "an earlier one".to_owned();
         journal.write(&Lasting { blocks: 3 }).unwrap();
-        journal.boot = boot_id().unwrap();
+        journal.boot = id_of_boot().unwrap();
         assert_eq!(records(&journal), [Lasting { blocks: 3 }]);
     }
 }

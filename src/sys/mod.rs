@@ -4,6 +4,7 @@
 pub mod activation;
 #[cfg(small_binary)]
 mod backtrace;
+pub mod boot;
 pub mod bpf;
 pub mod capabilities;
 pub mod child;

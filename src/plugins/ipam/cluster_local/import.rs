@@ -6,6 +6,7 @@ use super::held::Blocks;
 use super::node;
 #[cfg(feature = "cluster")]
 use super::operator::import as cluster;
+use super::room::Disjoint;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Context;
 use crate::plugin::leases::{Holding, Incoming};
@@ -36,7 +37,9 @@ pub fn preview(cx: &Context<'_>, conf: &Conf, leases: &[Holding]) -> Result<Vec<
 pub fn require_held(place: &Place, leases: &[Lease]) -> Result<()> {
     let own =
         Blocks::read(place.dir())?.filter(|own| own.is_confirmed(boot_id().trim(), since_boot()));
-    let is_held = |lease: &&Lease| own.as_ref().is_some_and(|own| own.has(lease.ip));
+    let active = own.iter().flat_map(Blocks::active).map(|held| held.block);
+    let active = Disjoint::new(active);
+    let is_held = |lease: &&Lease| active.has(lease.ip);
     let Some(lost) = leases.iter().find(|lease| !is_held(lease)) else { return Ok(()) };
     let msg = format!("the network no longer allocates from a block with {}", lost.ip);
     Err(Error::new(Code::TRY_AGAIN, msg)

@@ -1,9 +1,11 @@
 //! Which blocks are free to claim, and which part of a block is free to give up. Pure.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::block::{Block, address};
+use super::block::{Block, address, width};
 use super::pool::{Pool, Span};
+use crate::family::Family;
 
 /// The next block of a pool that meets none of the claimed ones: a whole one if there is any, else
 /// the largest part of one.
@@ -16,14 +18,49 @@ pub fn unclaimed(pool: &Pool, claimed: &[Block]) -> Option<Block> {
 /// The block of a pool around an address: the largest that meets none of the claimed ones, and is
 /// not larger than the pool's blocks.
 pub fn unclaimed_around(pool: &Pool, ip: IpAddr, claimed: &[Block]) -> Option<Block> {
+    free_around(pool, ip, &|block| !claimed.iter().any(|other| other.overlaps(block)))
+}
+
+/// The block of a pool around an address: the largest that is free by this measure.
+fn free_around(pool: &Pool, ip: IpAddr, free: &dyn Fn(Block) -> bool) -> Option<Block> {
     let mut next = pool.block_of(ip);
     while let Some(block) = next {
-        if !claimed.iter().any(|other| other.overlaps(block)) {
+        if free(block) {
             return Some(block);
         }
         next = half_around(block, ip);
     }
     None
+}
+
+/// Blocks of which none lies in another. A search takes the logarithm of their number: an import has as
+/// many leases as a cluster has blocks.
+#[derive(Clone, Debug, Default)]
+pub struct Disjoint(BTreeSet<Block>);
+
+impl Disjoint {
+    /// The addresses of these blocks.
+    pub fn new(blocks: impl IntoIterator<Item = Block>) -> Disjoint {
+        let blocks: Vec<Block> = blocks.into_iter().collect();
+        Disjoint(in_order(&blocks).into_iter().collect())
+    }
+
+    /// Whether one of them contains the address.
+    pub fn has(&self, ip: IpAddr) -> bool {
+        Block::around(ip, width(Family::of(ip))).is_some_and(|single| self.meets(single))
+    }
+
+    fn meets(&self, block: Block) -> bool {
+        let end = Block::at(block.family(), block.end(), u8::MAX);
+        self.0.range(..=end).next_back().is_some_and(|other| other.overlaps(block))
+    }
+
+    /// Adds the block that [`unclaimed_around`] finds beside these.
+    pub fn claim_around(&mut self, pool: &Pool, ip: IpAddr) -> Option<Block> {
+        let found = free_around(pool, ip, &|block| !self.meets(block))?;
+        self.0.insert(found);
+        Some(found)
+    }
 }
 
 /// The claimed blocks by address, and none that lies in another.

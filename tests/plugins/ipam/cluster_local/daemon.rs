@@ -57,6 +57,25 @@ fn a_machine_that_starts_again_goes_on_with_its_blocks() {
     assert_eq!(all.len(), 13, "each address has one owner: {all:?}");
 }
 
+/// Blocks that are confirmed with an empty id would stay confirmed after a reboot.
+#[test]
+fn without_the_id_of_the_boot_no_daemon_starts_and_none_joins() {
+    let Some(etcd) = etcd() else { return };
+    let one = Node::named(&etcd, 1, "n1");
+    let path = "/proc/sys/kernel/random/boot_id";
+    one.lab.host.sh(&format!("touch /run/boot_id && mount --bind /run/boot_id {path}"));
+    for word in ["daemon", "join"] {
+        let line = format!("timeout 10 {} ipam {word}", binary().display());
+        let refused = one.lab.host.try_sh(&line);
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{word}: {text}");
+        assert!(text.contains(&format!("read {path}: it is empty")), "{word}: {text}");
+    }
+    one.lab.host.sh(&format!("umount {path}"));
+    one.start();
+    one.add(SMALL, "a");
+}
+
 #[test]
 fn a_pool_grows_with_its_range() {
     let Some(etcd) = etcd() else { return };

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::etcd_access::{Certificates, start_secure};
 use super::rotation;
+use crate::support::attachment::skip;
 use crate::support::etcd::Etcd;
 use crate::support::extent::{is_emulated, is_long};
 use crate::support::node::{LISTENING, Node};
@@ -70,7 +71,9 @@ fn the_daemon_needs_eight_megabytes_at_most() {
 fn an_idle_daemon_wakes_up_only_for_its_heartbeats() {
     let Some(etcd) = Etcd::one_with(&LISTENING) else { return };
     if is_emulated() {
-        return; // there the virtual machine's own delays are as long as what is measured
+        return skip(
+            "a machine that is not emulated: its own delays are as long as what is measured",
+        );
     }
     let nodes = [1, 2].map(|number| Node::configured(&etcd, number, &json!({"reclaimAfter": 600})));
     for node in &nodes {

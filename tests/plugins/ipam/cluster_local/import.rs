@@ -1,5 +1,7 @@
 //! `ipam import` on a node of a cluster: each lease is in a block that the node has claimed.
 
+mod stalled;
+
 use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::daemon::{SMALL, WIDE, add_all, etcd};
+use crate::support::attachment::with;
 use crate::support::call::Outcome;
 use crate::support::node::Node;
 
@@ -219,25 +222,6 @@ fn an_import_without_the_daemon_says_what_to_start() {
 }
 
 #[test]
-fn an_import_whose_daemon_is_killed_is_run_again() {
-    let Some(etcd) = etcd() else { return };
-    let one = Node::join(&etcd, 1);
-    pods(&one, WIDE);
-    document(&one, &texts(&consecutive(200)));
-    thread::scope(|scope| {
-        let import = scope.spawn(|| one.ipam(LINE));
-        one.wait_until(|node| node.blocks("pods").len() > 5);
-        one.kill();
-        let outcome = import.join().unwrap();
-        failed(&outcome, &["network \"pods\": 10.1.0.", "of container", "IPAM daemon"]);
-    });
-    assert_eq!(number_of_leases(&one), 0);
-    one.start();
-    one.wait_until(|node| node.log().matches("the store answers").count() == 2);
-    assert_eq!(done(&one.ipam(LINE)), "pods: imported 200, already there 0\n");
-}
-
-#[test]
 fn an_import_waits_for_blocks_that_settle() {
     let Some(etcd) = etcd() else { return };
     let one = Node::configured(&etcd, 1, &json!({"settle": 6}));
@@ -255,6 +239,37 @@ fn an_import_waits_for_blocks_that_settle() {
     assert!(begun.elapsed() > Duration::from_secs(3), "{:?}", begun.elapsed());
     let states: BTreeSet<String> = one.blocks("pods").into_iter().map(|(_, state)| state).collect();
     assert_eq!(states, BTreeSet::from(["active".to_owned()]));
+}
+
+/// A block that settles waits for the daemon, which is dead: neither an address of it nor one of another block
+/// is waited for.
+#[test]
+fn a_dead_daemon_is_told_at_once_while_blocks_settle() {
+    let Some(etcd) = etcd() else { return };
+    let one = Node::configured(&etcd, 1, &json!({"settle": 30}));
+    one.start();
+    let of_a = one.add(WIDE, "a");
+    one.kill();
+    one.lab
+        .host
+        .sh("sed -i 's/\"active\"/\"settling\"/g' /var/lib/cni/cluster-local/pods/blocks.json");
+    let blocks = one.blocks("pods");
+    assert!(blocks.iter().all(|(_, state)| state == "settling"), "{blocks:?}");
+    let is_held = |last: u8| {
+        let block = format!("4-0a0100{:02x}-30", last / 4 * 4);
+        blocks.iter().any(|(held, _)| *held == block)
+    };
+    let free = |last: &u8| format!("10.1.0.{last}") != of_a;
+    let inside = (2..254).filter(free).find(|last| is_held(*last)).unwrap();
+    let outside = (2..254).find(|last| !is_held(*last)).unwrap();
+    pods(&one, WIDE);
+    for last in [inside, outside] {
+        document(&one, &[(&format!("10.1.0.{last}"), "b")]);
+        let begun = Instant::now();
+        failed(&one.ipam(LINE), &["it does not run: start cni-multi-ipam.socket"]);
+        let took = begun.elapsed();
+        assert!(took < crate::support::patience(4), "{last}: {took:?}");
+    }
 }
 
 /// Both nodes import the same leases. One import may succeed, or both may fail; never do both nodes have a
@@ -281,30 +296,6 @@ fn two_nodes_that_import_the_same_leases_never_both_get_them() {
     }
 }
 
-#[test]
-fn an_add_beside_an_import_shares_no_address_with_it() {
-    let Some(etcd) = etcd() else { return };
-    let one = Node::join(&etcd, 1);
-    pods(&one, WIDE);
-    document(&one, &texts(&consecutive(60)));
-    let (outcome, added) = thread::scope(|scope| {
-        let import = scope.spawn(|| one.ipam(LINE));
-        let added = add_all(&one, WIDE, &["a1", "a2", "a3", "a4", "a5", "a6"]);
-        (import.join().unwrap(), added)
-    });
-    eprintln!("{outcome:?}");
-    let all = number_of_leases(&one);
-    if outcome.status == 0 {
-        assert_eq!(all, 66, "{outcome:?}");
-    } else {
-        failed(&outcome, &["is held by a", " here, and by c"]);
-        assert_eq!(all, 6, "{outcome:?}");
-    }
-    for ip in added {
-        assert!(one.lease_of("pods", &ip).starts_with('a'), "{ip}");
-    }
-}
-
 /// An address that another network uses, one that is kept for a name, and an excluded one.
 #[test]
 fn an_import_of_an_unavailable_address_gives_the_reason() {
@@ -323,7 +314,7 @@ fn an_import_of_an_unavailable_address_gives_the_reason() {
     let named = two.try_add_named("10.2.0.0/24", "a", "web").ok();
     let kept = named["ips"][0]["address"].as_str().unwrap().trim_end_matches("/24");
     let sticky = json!({"sticky": "arg:VM"});
-    configure(&one, "names", &crate::support::attachment::with(&ipam("10.2.0.0/24"), sticky));
+    configure(&one, "names", &with(&ipam("10.2.0.0/24"), sticky));
     write(&one, &[section("names", &[(kept, "b")])]);
     let begun = Instant::now();
     for line in [DRY, LINE] {
@@ -332,7 +323,7 @@ fn an_import_of_an_unavailable_address_gives_the_reason() {
         failed(&one.ipam(line), &[&said, "only an attachment of that name gets the address"]);
     }
     assert!(begun.elapsed() < crate::support::patience(3), "no daemon is asked");
-    let excluding = crate::support::attachment::with(
+    let excluding = with(
         &ipam("10.2.0.0/24"),
         json!({"ranges": [[{"subnet": "10.2.0.0/24", "exclude": ["10.2.0.9"]}]]}),
     );

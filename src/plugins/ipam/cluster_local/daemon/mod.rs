@@ -76,7 +76,7 @@ pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
     let files = Files::new(&options.data_dir);
     let found = files.networks(&hub.log);
     node::require_joined(&own, &found.networks)?;
-    let setup = node::setup(&settings, &own, found.is_complete);
+    let setup = node::setup(&settings, &own, found.is_complete)?;
     store.begin(since_boot());
     let machine = Machine::new(setup, own.file, found.networks, since_boot());
     let mut daemon = Daemon {

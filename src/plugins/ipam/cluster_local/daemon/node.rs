@@ -13,7 +13,7 @@ use super::super::wire::DAEMON;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
 use crate::service::journal;
-use crate::steps::allocation::files::boot::boot_id;
+use crate::sys::boot::id_of_boot;
 use crate::sys::random::Random;
 
 /// The directory of the record. No network's name begins with a dot.
@@ -113,14 +113,15 @@ pub fn write(journal: &Journal, uid: Token, file: NodeFile) -> Result<()> {
 }
 
 /// The facts about this node that the state machine needs.
-pub fn setup(settings: &Settings, own: &Own, is_complete: bool) -> Setup {
-    Setup {
+pub fn setup(settings: &Settings, own: &Own, is_complete: bool) -> Result<Setup> {
+    Ok(Setup {
         node: settings.node.clone(),
         uid: own.uid,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        boot: boot_id().trim().to_owned(),
+        // Blocks that are confirmed with an empty id would stay confirmed in every later boot.
+        boot: id_of_boot()?,
         settle: settings.settle,
         reclaim_after: settings.reclaim_after,
         is_complete,
-    }
+    })
 }

@@ -254,10 +254,7 @@ impl Machine {
     /// Writes the node's record over the one of revision `seen`.
     pub(super) fn register(&mut self, seen: Revision, turn: &mut Turn<'_>) {
         if !self.keeps_promise() {
-            return self.lose_contact(
-                "blocks.json of each network must be written before the node registers",
-                turn,
-            );
+            return self.lose_contact(&self.unkept(), turn);
         }
         let record = NodeRecord {
             uid: self.setup.uid,

@@ -281,11 +281,12 @@ impl Machine {
                 }
             }
             (Some(Pending::Marks(name, marks)), refused) => {
-                if let Written::Failed(reason) = refused {
-                    turn.log(Line::WriteFailed(reason));
+                if let Written::Failed(reason) = &refused {
+                    turn.log(Line::WriteFailed(reason.clone()));
                 }
                 if let Some(network) = self.networks.get_mut(&name) {
                     network.keep_as_it_was(&marks, turn.now);
+                    network.note_refusal(refused);
                 }
             }
             (Some(Pending::Node(_)), Written::Failed(reason)) => {

@@ -8,7 +8,7 @@ use super::super::block::Block;
 use super::super::engine::{Name, Revision};
 use super::super::held::{Blocks, Held, State};
 use super::super::pool::Pool;
-use super::interface::{Holder, Mark, Request};
+use super::interface::{Holder, Mark, Request, Written};
 use crate::sys::clock::{Moment, NEVER};
 
 /// The wait before a write that failed is tried again.
@@ -131,6 +131,8 @@ pub struct Network {
     pub confirm_due: Moment,
     /// A node that has other pools for it, as its file says.
     pub differs: Option<Name>,
+    /// Why its file could not be written, since the last write that was done.
+    pub unwritten: Option<String>,
 }
 
 /// An ADD that waits.
@@ -184,6 +186,7 @@ impl Network {
             confirming: false,
             confirm_due: Duration::ZERO,
             differs,
+            unwritten: None,
         }
     }
 
@@ -265,6 +268,7 @@ impl Network {
 
     /// What was written is on the disk.
     pub fn apply(&mut self, marks: Vec<Mark>) {
+        self.unwritten = None;
         for mark in marks {
             match mark {
                 Mark::Put(held) => self.put(held),
@@ -304,6 +308,13 @@ impl Network {
                 }
                 Mark::Differs(_) => (), // the next list tries again
             }
+        }
+    }
+
+    /// Keeps the error of a write that failed, for the reports of what depends on it.
+    pub fn note_refusal(&mut self, refused: Written) {
+        if let Written::Failed(error) = refused {
+            self.unwritten = Some(error);
         }
     }
 

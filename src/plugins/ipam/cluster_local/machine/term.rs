@@ -87,8 +87,19 @@ impl Machine {
 
     /// Whether the limit in each file is within the `reclaimAfter` that the record is about to contain.
     pub(super) fn keeps_promise(&self) -> bool {
-        let keeps = |network: &Network| !network.confirming && self.bound(network).is_none();
-        self.setup.reclaim_after.is_none() || self.networks.values().all(keeps)
+        self.setup.reclaim_after.is_none() || self.networks.values().all(|net| self.keeps(net))
+    }
+
+    fn keeps(&self, network: &Network) -> bool {
+        !network.confirming && self.bound(network).is_none()
+    }
+
+    /// Why the node may not register yet. The error of a write that failed comes first: it names the file.
+    pub(super) fn unkept(&self) -> String {
+        let rule = "blocks.json of each network must be written before the node registers";
+        let late = self.networks.values().filter(|network| !self.keeps(network));
+        let failed = late.filter_map(|network| network.unwritten.as_ref()).next();
+        failed.map_or_else(|| rule.to_owned(), |error| format!("{error}; {rule}"))
     }
 
     /// Logs once that plugins no longer allocate.

@@ -3,6 +3,7 @@
 mod absence;
 mod lists;
 mod names;
+mod term;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,6 +33,8 @@ struct Lab {
     late: Vec<Event>,
     watches: Vec<OperationId>,
     replies: Vec<Reply>,
+    /// Why no file can be written.
+    unwritable: Option<&'static str>,
 }
 
 fn name(text: &str) -> Name {
@@ -100,6 +103,7 @@ impl Lab {
             late: vec![],
             watches: vec![],
             replies: vec![],
+            unwritable: None,
         }
     }
 
@@ -119,7 +123,10 @@ impl Lab {
 
     fn act(&mut self, action: Action) -> Option<Event> {
         match action {
-            Action::Write { id, .. } => Some(Event::Written { id, written: Written::Done }),
+            Action::Write { id, .. } => {
+                let failed = self.unwritable.map(|why| Written::Failed(why.to_owned()));
+                Some(Event::Written { id, written: failed.unwrap_or(Written::Done) })
+            }
             Action::Send { id, operation: Operation::Watch { .. } } => {
                 self.watches.push(id);
                 None

@@ -1,9 +1,9 @@
 //! Which nodes and networks have the addresses that an import into a network of this node needs.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::super::block::Block;
-use super::super::claims::of_one;
 use super::super::engine::{Found, Name};
 use super::super::held::{Blocks, Held, State};
 use super::super::need::Wish;
@@ -15,6 +15,7 @@ use crate::plugin::leases::Holding;
 
 /// The keys of a realm, except those of the network's own blocks.
 pub struct Holders {
+    /// In the order of their addresses. None lies in another.
     found: Vec<Found>,
     /// The network's own blocks.
     own: Vec<Held>,
@@ -32,7 +33,9 @@ impl Holders {
         let realm =
             realm.ok_or_else(|| Error::new(Code::BUG, "a configuration without a realm"))?;
         let mut found = session.survey()?.realms.remove(&realm).unwrap_or_default().blocks;
-        found.retain(|found| !own.iter().any(|held| held.block == found.block));
+        let blocks: BTreeSet<Block> = own.iter().map(|held| held.block).collect();
+        found.retain(|found| !blocks.contains(&found.block));
+        let found = disjoint(found);
         let node = session.settings.node.clone();
         let data_dir = dir.parent().unwrap_or(dir).to_owned();
         Ok(Holders { found, own, realm, node, data_dir })
@@ -58,8 +61,8 @@ impl Holders {
     }
 
     fn of_address(&self, lease: &Holding) -> Option<&Found> {
-        let block = of_one(lease.address);
-        self.found.iter().find(|found| found.block.overlaps(block))
+        let after = self.found.partition_point(|found| found.block.first() <= lease.address);
+        self.found[..after].last().filter(|found| found.block.contains(lease.address))
     }
 
     /// The error for a lease whose address another node or network has, with the remedy.
@@ -137,6 +140,13 @@ impl Holders {
     }
 }
 
+/// The keys in order, without those of blocks in another block.
+fn disjoint(mut found: Vec<Found>) -> Vec<Found> {
+    found.sort_unstable_by_key(|found| found.block);
+    found.dedup_by(|next, before| before.block.covers(next.block));
+    found
+}
+
 fn is_for_name(found: &Found) -> bool {
     found.claimed.as_ref().is_some_and(|claimed| claimed.sticky.is_some())
 }
@@ -145,4 +155,78 @@ fn is_for_name(found: &Found) -> bool {
 pub fn lease_words(lease: &Holding) -> String {
     let Holding { address, container_id, .. } = lease;
     format!("{address} of container {container_id:?}")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::{Duration, Instant};
+
+    use super::super::super::engine::{Claimed, Identity, Token};
+    use super::super::super::pool::Pool;
+    use super::super::super::room::Disjoint;
+    use super::*;
+
+    /// A key of node n2.
+    fn key(block: Block) -> Found {
+        let owner = Identity { node: "n2".parse().unwrap(), uid: Token(2), incarnation: 0 };
+        let claimed = Claimed { owner, token: Token(7), sticky: None, vacant: false };
+        Found { block, claimed: Some(claimed), revision: 1 }
+    }
+
+    fn holders(keys: Vec<Found>) -> Holders {
+        let [realm, node] = ["default", "n1"].map(|name| name.parse().unwrap());
+        Holders { found: disjoint(keys), own: vec![], realm, node, data_dir: PathBuf::new() }
+    }
+
+    fn leases(first: [u8; 4], count: u32) -> Vec<Holding> {
+        let first = u32::from(Ipv4Addr::from(first));
+        let lease = |address: u32| Holding {
+            address: IpAddr::V4(address.into()),
+            container_id: "c".to_owned(),
+            ifname: "eth0".to_owned(),
+            since: None,
+            netns_path: String::new(),
+        };
+        (first..first + count).map(lease).collect()
+    }
+
+    #[test]
+    fn a_lease_is_found_in_the_key_around_it() {
+        let keys = ["4-0a010008-30", "4-0a010004-31", "4-0a010000-29", "4-0a010014-32"];
+        let holders = holders(keys.map(|block| key(block.parse().unwrap())).into());
+        let of = |lease: &Holding| holders.of_address(lease).map(|found| found.block.to_string());
+        let all: Vec<Option<String>> = leases([10, 0, 255, 0], 24).iter().map(of).collect();
+        assert_eq!(all, vec![None; 24], "addresses before the keys");
+        let all: Vec<Option<String>> = leases([10, 1, 0, 0], 24).iter().map(of).collect();
+        for (last, found) in all.iter().enumerate() {
+            let expected = match last {
+                0..8 => Some("4-0a010000-29"),
+                8..12 => Some("4-0a010008-30"),
+                20 => Some("4-0a010014-32"),
+                _ => None,
+            };
+            assert_eq!(found.as_deref(), expected, "10.1.0.{last}");
+        }
+    }
+
+    /// Quadratic work took minutes in this build.
+    #[test]
+    fn a_plan_for_65000_leases_beside_10000_keys_takes_no_time() {
+        let blocks = (0..10_000_u32).map(|at| {
+            let first = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 1, 0, 0)) + 8 * at);
+            Block::around(first.into(), 30).unwrap()
+        });
+        let (holders, leases) = (holders(blocks.map(key).collect()), leases([10, 1, 0, 0], 65_000));
+        let pool = r#"{"length":30,"spans":["10.1.0.0-10.3.255.255"]}"#;
+        let pool: Pool = serde_json::from_str(pool).unwrap();
+        let begun = Instant::now();
+        let (asked, free) = holders.contested(leases.iter().collect()).unwrap();
+        let mut claimed = Disjoint::new(holders.blocks());
+        let planned = free.iter().filter_map(|lease| claimed.claim_around(&pool, lease.address));
+        assert_eq!((planned.count(), asked.len(), free.len()), (8125, 32_500, 32_500));
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
 }

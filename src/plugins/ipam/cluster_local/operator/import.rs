@@ -17,7 +17,7 @@ use super::super::conf::{self, Conf};
 use super::super::held::{Blocks, State};
 use super::super::need::{Lack, Wish};
 use super::super::node::CONFIGURATION;
-use super::super::room::unclaimed_around;
+use super::super::room::Disjoint;
 use super::holders::{Holders, lease_words};
 use super::session::Session;
 use crate::cni::attachment::NetworkName;
@@ -25,8 +25,9 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Context;
 use crate::plugin::leases::{Holding, Incoming};
-use crate::steps::allocation::files::boot::boot_id;
+use crate::service::wire::is_not_running;
 use crate::steps::allocation::owner::Owner;
+use crate::sys::boot::id_of_boot;
 use crate::sys::clock::since_boot;
 
 /// The shortest time that a claim waits for other nodes, whatever `patience` is: it is an operator who waits.
@@ -41,13 +42,14 @@ pub fn claim(cx: &Context<'_>, conf: &Conf, incoming: &Incoming<'_>) -> Result<(
     let place = conf::place(cx);
     let owner = Owner::new("", "");
     let wish = Wish { place: &place, conf, owner: &owner, names: vec![] };
+    let boot = id_of_boot()?;
     let (own, taken) = announced(&wish)?;
-    let lacking = lacking(&wish, (Some(&own), &taken), incoming.leases)?;
+    let lacking = lacking(&wish, (&usable(Some(&own), &boot), &taken), incoming.leases)?;
     if lacking.is_empty() {
         return Ok(());
     }
     let session = Session::open(CONFIGURATION.as_ref())?;
-    let mut import = Import { wish: &wish, network: &cx.config.name, session };
+    let mut import = Import { wish: &wish, network: &cx.config.name, session, boot };
     import.claim_all(lacking, incoming.tell)
 }
 
@@ -59,7 +61,8 @@ pub fn preview(cx: &Context<'_>, conf: &Conf, leases: &[Holding]) -> Result<Vec<
     let wish = Wish { place: &place, conf, owner: &owner, names: vec![] };
     let own = Blocks::read(place.dir())?;
     let taken = place.list()?.into_iter().map(|listed| listed.ip).collect();
-    let lacking = lacking(&wish, (own.as_ref(), &taken), leases)?;
+    let usable = usable(own.as_ref(), &id_of_boot()?);
+    let lacking = lacking(&wish, (&usable, &taken), leases)?;
     if lacking.is_empty() {
         return Ok(vec![]);
     }
@@ -77,11 +80,12 @@ pub fn preview(cx: &Context<'_>, conf: &Conf, leases: &[Holding]) -> Result<Vec<
 /// The leases that are missing here and whose addresses are in no block that the network allocates from.
 fn lacking<'l>(
     wish: &Wish<'_>,
-    has: (Option<&Blocks>, &HashSet<IpAddr>),
+    has: (&Disjoint, &HashSet<IpAddr>),
     leases: &'l [Holding],
 ) -> Result<Vec<&'l Holding>> {
-    let (own, taken) = has;
-    let is_lacking = |lease: &&Holding| !taken.contains(&lease.address) && !is_usable(own, lease);
+    let (usable, taken) = has;
+    let is_lacking =
+        |lease: &&Holding| !taken.contains(&lease.address) && !usable.has(lease.address);
     let lacking: Vec<&Holding> = leases.iter().filter(is_lacking).collect();
     match lacking.iter().find(|lease| wish.pool_of(lease.address).is_none()) {
         Some(excluded) => Err(is_excluded(excluded)),
@@ -95,23 +99,17 @@ fn is_excluded(lease: &Holding) -> Error {
         .with_details("no lease was written: change `exclude`, or leave the lease out")
 }
 
-/// Whether the network allocates from a block that contains the address of the lease.
-fn is_usable(own: Option<&Blocks>, lease: &Holding) -> bool {
-    own.is_some_and(|own| {
-        own.has(lease.address) && own.is_confirmed(boot_id().trim(), since_boot())
-    })
+/// The blocks that the network allocates from in this boot.
+fn usable(own: Option<&Blocks>, boot: &str) -> Disjoint {
+    let own = own.filter(|own| own.is_confirmed(boot, since_boot()));
+    Disjoint::new(own.into_iter().flat_map(Blocks::active).map(|held| held.block))
 }
 
 /// The blocks that the daemon would claim for the addresses in no node's block.
 fn planned(wish: &Wish<'_>, free: &[&Holding], holders: &Holders) -> Vec<Block> {
-    let mut claimed = holders.blocks();
-    let known = claimed.len();
-    for lease in free {
-        let is_planned = claimed[known..].iter().any(|block| block.contains(lease.address));
-        let pool = wish.pool_of(lease.address).filter(|_| !is_planned);
-        claimed.extend(pool.and_then(|pool| unclaimed_around(pool, lease.address, &claimed)));
-    }
-    claimed.split_off(known)
+    let mut claimed = Disjoint::new(holders.blocks());
+    let ips = free.iter().map(|lease| lease.address);
+    ips.filter_map(|ip| claimed.claim_around(wish.pool_of(ip)?, ip)).collect()
 }
 
 fn claims_note(planned: &[Block]) -> Vec<String> {
@@ -130,6 +128,8 @@ struct Import<'a> {
     wish: &'a Wish<'a>,
     network: &'a NetworkName,
     session: Session,
+    /// The id of this boot.
+    boot: String,
 }
 
 impl Import<'_> {
@@ -137,12 +137,11 @@ impl Import<'_> {
         let holders = Holders::of(&mut self.session, self.wish)?;
         let (asked, free) = holders.contested(lacking)?;
         let all = asked.len() + free.len();
-        let mut own = self.own()?;
+        let mut usable = usable(self.own()?.as_ref(), &self.boot);
         for (done, lease) in asked.into_iter().chain(free).enumerate() {
             tell(done, all);
-            if !is_usable(own.as_ref(), lease) {
-                self.claim(lease)?;
-                own = self.own()?;
+            if !usable.has(lease.address) {
+                usable = self.claim(lease)?;
             }
         }
         Ok(())
@@ -152,17 +151,20 @@ impl Import<'_> {
         Blocks::read(self.wish.place.dir())
     }
 
-    /// Asks the daemon for a block with the address, and waits until the network may allocate from it.
-    fn claim(&mut self, lease: &Holding) -> Result<()> {
+    /// Asks the daemon for a block with the address, and waits until the network may allocate from it. Returns
+    /// the blocks that the network allocates from then.
+    fn claim(&mut self, lease: &Holding) -> Result<Disjoint> {
         let patience = self.wish.conf.patience.max(LEAST_PATIENCE);
         let end = Instant::now() + patience + self.session.settings.settle;
         loop {
             let asked = self.ask(lease, Deadline::after(patience));
             let own = self.own()?;
-            if is_usable(own.as_ref(), lease) {
-                return Ok(());
+            let usable = usable(own.as_ref(), &self.boot);
+            if usable.has(lease.address) {
+                return Ok(usable);
             }
-            let waits = asked.is_ok() || own.is_some_and(|own| settles(&own));
+            let settles = own.is_some_and(|own| settles(&own, lease.address));
+            let waits = asked.as_ref().map_or_else(|e| settles && !is_not_running(e), |()| true);
             if !waits || Instant::now() >= end {
                 return Err(self.failure(lease, asked.err()));
             }
@@ -193,7 +195,7 @@ impl Import<'_> {
     }
 }
 
-/// Whether a block of the network settles because the store was restored.
-fn settles(own: &Blocks) -> bool {
-    own.blocks.iter().any(|held| matches!(held.state, State::Settling))
+/// Whether the block with the address settles because the store was restored. Other blocks are no reason to wait.
+fn settles(own: &Blocks, ip: IpAddr) -> bool {
+    own.blocks.iter().any(|held| held.state == State::Settling && held.block.contains(ip))
 }

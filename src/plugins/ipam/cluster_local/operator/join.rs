@@ -27,8 +27,8 @@ use super::session::{Session, Write};
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
-use crate::steps::allocation::files::boot::boot_id;
 use crate::steps::allocation::files::lock::Lock;
+use crate::sys::boot::id_of_boot;
 use crate::sys::random::Random;
 use crate::terminal::manual::Terms;
 use crate::terminal::table::{self, Members, put, put_text};
@@ -86,6 +86,8 @@ struct Join {
     data_dir: PathBuf,
     own: Own,
     state: ClusterState,
+    /// The id of this boot.
+    boot: String,
 }
 
 /// The blocks for each network.
@@ -94,6 +96,7 @@ type Plan = Vec<Vec<Piece>>;
 impl Join {
     /// Looks at the machine and at the cluster. Fails if the daemon runs, or if the name is taken.
     fn open(matches: &ArgMatches) -> Result<Join> {
+        let boot = id_of_boot()?;
         let mut session = Session::open(&value(matches, "config"))?;
         require_configured()?;
         let data_dir = value(matches, "data-dir");
@@ -102,7 +105,7 @@ impl Join {
             None => fresh(),
         };
         let state = session.survey()?;
-        let mut join = Join { session, data_dir, own, state };
+        let mut join = Join { session, data_dir, own, state, boot };
         join.take_incarnation()?;
         Ok(join)
     }
@@ -281,7 +284,7 @@ impl Join {
             sticky: piece.sticky.clone(),
         };
         let blocks = pieces.iter().zip(revisions).map(held).collect();
-        Blocks { blocks, confirmed: boot_id().trim().to_owned(), ..local.blocks.clone() }
+        Blocks { blocks, confirmed: self.boot.clone(), ..local.blocks.clone() }
     }
 }
 

@@ -74,7 +74,13 @@ fn the_block_around_an_address_is_as_large_as_can_be() {
         (&["10.1.0.130/32"], "none"),
         (&["10.1.0.0/16"], "none"),
     ] {
-        assert_eq!(text(unclaimed_around(&pool, ip, &blocks(claimed))), found, "{claimed:?}");
+        let claimed = blocks(claimed);
+        assert_eq!(text(unclaimed_around(&pool, ip, &claimed)), found, "{claimed:?}");
+        let mut disjoint = Disjoint::new(claimed.iter().rev().copied());
+        assert_eq!(text(disjoint.claim_around(&pool, ip)), found, "{claimed:?}");
+        assert_eq!(disjoint.claim_around(&pool, ip), None, "it is claimed now");
+        let is_free = found == "none" && !claimed.iter().any(|block| block.contains(ip));
+        assert_eq!(disjoint.has(ip), !is_free, "{claimed:?}");
     }
 }
 

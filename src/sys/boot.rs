@@ -1,0 +1,51 @@
+//! The kernel's id of the current boot (proc_sys_kernel(5)).
+
+use std::fs;
+use std::path::Path;
+
+use crate::error::{Code, Error, Result};
+
+const PATH: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The id. What is confirmed or recorded with it is void in another boot, so without it there is an error and
+/// never an empty id.
+pub fn id_of_boot() -> Result<String> {
+    read(Path::new(PATH))
+}
+
+fn read(path: &Path) -> Result<String> {
+    let id = fs::read_to_string(path).map_err(Error::at_path("read", path))?;
+    match id.trim() {
+        "" => Err(empty(path)),
+        id => Ok(id.to_owned()),
+    }
+}
+
+fn empty(path: &Path) -> Error {
+    let msg = format!("read {}: it is empty, expected the id of this boot", path.display());
+    Error::new(Code::IO, msg)
+        .with_details("mount procfs at /proc, without another file on that path")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn an_id_that_cannot_be_read_is_an_error_and_never_empty() {
+        let dir = Scratch::new();
+        let path = dir.path().join("boot_id");
+        let missing = read(&path).unwrap_err().to_string();
+        assert!(missing.contains(&format!("read {}: no such file", path.display())), "{missing}");
+        for (text, id) in [("", None), ("\n", None), ("0-1\n", Some("0-1"))] {
+            dir.write("boot_id", text);
+            match read(&path) {
+                Ok(read) => assert_eq!(Some(read.as_str()), id),
+                Err(e) => assert!(id.is_none() && e.msg.contains("boot_id: it is empty"), "{e}"),
+            }
+        }
+        assert_eq!(id_of_boot().unwrap().len(), 36);
+    }
+}
