@@ -8,13 +8,13 @@
 //! A node counts as absent between two reads only if both find no key `alive` and are at most `PAUSE`
 //! apart: a heartbeat writes a key that lasts as long as that, so the second read would find it. After a
 //! longer pause, such as a lost contact, the absence is measured again from zero. The transaction of the fence
-//! compares the record and the absence of the key `alive`, so several daemons may try it at once. Each
-//! daemon frees the keys of ended incarnations in its own realms.
+//! compares the record and the absence of the key `alive`, so several daemons may try it at once. Then each
+//! of them frees the node's keys ([`freeing`](super::freeing)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::super::ended::{Ended, release};
+use super::super::ended::Ended;
 use super::super::engine::{
     Answer, Change, Name, NodeRecord, NodeState, Operation, RealmState, Standing, Versioned,
 };
@@ -42,7 +42,7 @@ pub struct Others {
     /// The nodes whose record lacks `reclaimAfter`, so that only an operator may reclaim them, and fenced nodes.
     exempt: BTreeSet<Name>,
     /// The reclaimed nodes: with each list of a realm this daemon deletes their keys in it.
-    ended: BTreeMap<Name, Ended>,
+    pub(super) ended: BTreeMap<Name, Ended>,
 }
 
 /// A node without a heartbeat.
@@ -58,7 +58,7 @@ struct Absence {
 
 impl Others {
     /// The lowest incarnation with a block of a node.
-    fn lowest(&self, node: &Name) -> Option<u64> {
+    pub(super) fn lowest(&self, node: &Name) -> Option<u64> {
         self.owners.values().filter_map(|owners| owners.get(node)).min().copied()
     }
 
@@ -177,39 +177,6 @@ impl Machine {
         if let Result::Done(..) = result {
             turn.log(Line::Reclaimed(node.clone()));
             self.free(Ended { node: node.clone(), incarnation, is_back: false });
-        }
-    }
-
-    /// Frees the blocks that an earlier reclaim has left.
-    fn free_if_over(&mut self, node: &Name, record: &NodeRecord) {
-        let incarnation = record.incarnation;
-        if self.others.lowest(node).is_some_and(|lowest| lowest < incarnation) {
-            let is_back = record.standing == Standing::Live;
-            self.free(Ended { node: node.clone(), incarnation, is_back });
-        }
-    }
-
-    /// Has the realms listed; `free_ended` then deletes the node's keys.
-    fn free(&mut self, ended: Ended) {
-        self.others.ended.insert(ended.node.clone(), ended);
-        for realm in self.realms.values_mut().filter(|realm| realm.listed > 0) {
-            realm.recheck = Some(self.now);
-        }
-    }
-
-    /// Deletes the keys of ended incarnations in a listed realm.
-    pub(super) fn free_ended(&mut self, realm: &Name, state: &RealmState, turn: &mut Turn<'_>) {
-        if self.relation.contact != Contact::Together {
-            return;
-        }
-        let mut operations = vec![];
-        for ended in self.others.ended.values() {
-            let blocks = ended.blocks(state);
-            operations.extend(blocks.map(|(found, claimed)| release(realm, found, claimed)));
-            operations.extend(ended.drop_notes(realm, state));
-        }
-        for operation in operations {
-            self.send(Purpose::Orphan(realm.clone()), operation, turn);
         }
     }
 

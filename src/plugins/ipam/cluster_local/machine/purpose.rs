@@ -37,6 +37,8 @@ pub enum Purpose {
     Note(At, bool),
     /// A note of a pool, which only warns: nothing waits for it.
     Pool,
+    /// A key of an ended incarnation of another node, in this realm.
+    Freed(Name),
     /// Nothing but an orphan of this realm: the realm is listed again if it was not deleted.
     Orphan(Name),
 }

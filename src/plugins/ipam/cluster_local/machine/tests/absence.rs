@@ -5,16 +5,16 @@ use crate::plugins::ipam::cluster_local::engine::{
     Answer, ConflictNote, NodeRecord, Standing, Versioned,
 };
 
-const AFTER: Duration = Duration::from_secs(600);
+pub(super) const AFTER: Duration = Duration::from_secs(600);
 /// The block of the other node.
-const THEIRS: &str = "4-0a010004-30";
+pub(super) const THEIRS: &str = "4-0a010004-30";
 
-fn seconds(number: u64) -> Duration {
+pub(super) fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
 /// A machine with `reclaimAfter`, and in its store another node that has a block and notes.
-fn lab(theirs: Option<u64>) -> Lab {
+pub(super) fn lab(theirs: Option<u64>) -> Lab {
     let mut lab = Lab::of(blocks(vec![]), NodeFile::default(), Some(AFTER));
     let record = NodeRecord {
         uid: Token(2),
