@@ -6,7 +6,7 @@
 //! before these, but at most `MOST`. So a few other nodes watch each node, whatever the size of the cluster.
 //!
 //! A node counts as absent between two reads only if both find no key `alive` and are at most `PAUSE`
-//! apart: a heartbeat writes a key that lasts as long as that, so the second read would find it. After a
+//! apart: a heartbeat writes a key that lasts longer than that, so the second read would find it. After a
 //! longer pause, such as a lost contact, the absence is measured again from zero. The transaction of the fence
 //! compares the record and the absence of the key `alive`, so several daemons may try it at once. Then each
 //! of them frees the node's keys ([`freeing`](super::freeing)).
@@ -28,8 +28,9 @@ use crate::sys::clock::Moment;
 const PRESENT: usize = 3;
 /// How many records a daemon reads with one heartbeat.
 const MOST: usize = 64;
-/// The longest pause between two reads of one absence.
-const PAUSE: Duration = Duration::from_secs(ALIVE as u64);
+/// The longest pause between two reads of one absence. It is shorter than `ALIVE`: the lease of a key `alive`
+/// counts from its grant, and the client may take some seconds from the grant to the write of the key.
+const PAUSE: Duration = Duration::from_secs(ALIVE as u64 - 10);
 
 /// What this daemon knows of other nodes.
 #[derive(Clone, Debug, Default)]
@@ -208,6 +209,30 @@ impl Machine {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::plugins::ipam::cluster_local::held::Token;
+
+    fn record() -> Versioned<NodeRecord> {
+        let value = NodeRecord {
+            uid: Token(2),
+            incarnation: 0,
+            standing: Standing::Live,
+            version: String::new(),
+            reclaim_after: Some(600),
+        };
+        Versioned { value, revision: 1 }
+    }
+
+    /// A key `alive` that was written 5 s after the grant of its lease lasts for 55 s.
+    #[test]
+    fn reads_that_may_miss_a_heartbeat_measure_no_absence() {
+        let node: Name = "n2".parse().unwrap();
+        let seconds = Duration::from_secs;
+        let mut others = Others::default();
+        for (sent, answered, absent) in [(100, 101, 0), (125, 126, 25), (175, 176, 0), (220, 225, 49)] {
+            let found = others.count(&node, record(), [seconds(sent), seconds(answered)]);
+            assert_eq!(found, seconds(absent), "the read of {sent}");
+        }
+    }
 
     /// Exempt nodes do not count against the number of watched nodes.
     #[test]
