@@ -228,7 +228,9 @@ mod tests {
         let node: Name = "n2".parse().unwrap();
         let seconds = Duration::from_secs;
         let mut others = Others::default();
-        for (sent, answered, absent) in [(100, 101, 0), (125, 126, 25), (175, 176, 0), (220, 225, 49)] {
+        for (sent, answered, absent) in
+            [(100, 101, 0), (125, 126, 25), (175, 176, 0), (220, 225, 49)]
+        {
             let found = others.count(&node, record(), [seconds(sent), seconds(answered)]);
             assert_eq!(found, seconds(absent), "the read of {sent}");
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::plugins::ipam::cluster_local::engine::{
-    Answer, ConflictNote, NodeRecord, Standing, Versioned,
+    Answer, Change, ConflictNote, NodeRecord, Standing, Versioned,
 };
 
 pub(super) const AFTER: Duration = Duration::from_secs(600);
@@ -40,7 +40,7 @@ pub(super) fn lab(theirs: Option<u64>) -> Lab {
 }
 
 impl Lab {
-    fn record(&mut self, node: &str) -> Versioned<NodeRecord> {
+    pub(super) fn record(&mut self, node: &str) -> Versioned<NodeRecord> {
         match self.store.apply(&Operation::ReadNode { node: name(node) }, self.now) {
             Outcome::Done { answer: Answer::Node(state), .. } => state.record.unwrap(),
             other => panic!("{other:?}"),
@@ -72,6 +72,17 @@ impl Lab {
     /// The store does not answer this number of next operations.
     fn cut(&mut self, operations: usize) {
         self.faults = (0..operations).map(|_| (is_any as fn(&Operation) -> bool, away())).collect();
+    }
+
+    /// Has the realm listed, by a note of this node that the node does not know of.
+    pub(super) fn list(&mut self) {
+        let listed = |lab: &Lab| lab.machine.realms[&name("default")].listed;
+        let before = listed(self);
+        let by = Identity { node: name("n1"), uid: Token(1), incarnation: 0 };
+        let change = Change::Noted(block(THEIRS), Some(ConflictNote { by, leases: 1 }));
+        self.give(Event::Changed { realm: name("default"), change });
+        self.pass(Duration::from_millis(30));
+        assert!(listed(self) > before);
     }
 
     fn until(&self) -> Option<u64> {

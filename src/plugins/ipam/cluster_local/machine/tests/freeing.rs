@@ -2,6 +2,7 @@
 
 use super::absence::{AFTER, THEIRS, lab, seconds};
 use super::*;
+use crate::plugins::ipam::cluster_local::engine::{Change, Found, NodeRecord, Standing};
 use crate::plugins::ipam::cluster_local::machine::freeing::MOST;
 
 /// The other node with this number of more blocks.
@@ -44,6 +45,33 @@ fn keys_whose_deletion_failed_are_deleted_later() {
     lab.faults.push((is_release, Outcome::Refused { reason: "no space".to_owned() }));
     lab.pass(AFTER + seconds(80));
     assert!(lab.faults.is_empty() && lab.store.blocks.is_empty());
+}
+
+/// Its notes contain no incarnation.
+#[test]
+fn pool_notes_of_a_node_that_is_back_stay() {
+    let mut lab = lab(Some(AFTER.as_secs()));
+    while lab.record("n2").value.standing == Standing::Live {
+        lab.pass(seconds(1));
+    }
+    let seen = lab.record("n2");
+    let record = NodeRecord { standing: Standing::Live, ..seen.value };
+    let owner = Identity { node: name("n2"), uid: Token(2), incarnation: record.incarnation };
+    let register = Operation::Register { node: name("n2"), record, seen: seen.revision };
+    lab.store.apply(&register, lab.now);
+    let claimed = Claimed { owner, ..claimed(8) };
+    lab.store.insert(block(THEIRS), &claimed);
+    let found =
+        Found { block: block(THEIRS), claimed: Some(claimed), revision: lab.store.revision };
+    lab.give(Event::Changed { realm: name("default"), change: Change::Claimed(found) });
+    let spans = vec!["10.1.0.2-10.1.0.9".parse().unwrap()];
+    let note = PoolNote { by: name("n2"), network: "another".to_owned(), spans, length: 30 };
+    lab.store.pools.insert("theirs".to_owned(), note);
+    for pause in [0, 60, 60] {
+        lab.pass(seconds(pause));
+        lab.list();
+        assert!(lab.store.pools.contains_key("theirs"));
+    }
 }
 
 fn is_free(operation: &Operation) -> bool {
