@@ -152,6 +152,28 @@ fn keys_that_an_interrupted_reclaim_has_left_are_freed() {
     assert!(lab.is_reclaimed());
 }
 
+/// A node without a record, or with one that this node may not read, takes no other node's place.
+#[test]
+fn an_absent_node_behind_200_unreadable_records_is_reclaimed() {
+    let mut lab = lab(Some(600));
+    for number in 0..200 {
+        let owner =
+            Identity { node: name(&format!("n1-{number:03}")), uid: Token(3), incarnation: 0 };
+        let block = block(&format!("4-0a02{:04x}-30", number * 4));
+        lab.store.insert(block, &Claimed { owner, ..claimed(9) });
+    }
+    let refused = || Outcome::Refused { reason: "permission denied".to_owned() };
+    lab.faults =
+        (0..50).map(|_| (is_read_of_another as fn(&Operation) -> bool, refused())).collect();
+    lab.list();
+    lab.pass(seconds(200 / 3 * 30 + 700));
+    assert!(lab.faults.is_empty() && lab.is_reclaimed());
+}
+
+fn is_read_of_another(operation: &Operation) -> bool {
+    matches!(operation, Operation::ReadNode { node } if node.as_str().starts_with("n1-"))
+}
+
 #[test]
 fn a_node_without_contact_stops_allocating_in_time() {
     let mut lab = lab(Some(600));
