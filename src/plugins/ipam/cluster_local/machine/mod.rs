@@ -47,8 +47,8 @@ use self::absence::Others;
 pub use self::contact::Contact;
 use self::contact::Relation;
 pub use self::interface::{
-    Action, Event, Holder, Line, Mark, NodeFile, Record, Reply, Request, RequestId, Setup, Turn,
-    WriteId, Written,
+    Action, Contest, Event, Holder, Line, Mark, NodeFile, Record, Reply, Request, RequestId, Setup,
+    Turn, WriteId, Written,
 };
 use self::network::{Network, Step, Tracked};
 use self::purpose::Purpose;
