@@ -15,7 +15,8 @@ pub type Moment = Duration;
 /// A time that never comes.
 pub const NEVER: Moment = Duration::MAX;
 
-/// The current time. A kernel without this clock is older than anything we support.
+/// The current time; zero if the kernel refuses the call, as with a seccomp filter. A caller that must not act
+/// after some time compares with zero, too.
 pub fn since_boot() -> Moment {
     clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }

@@ -32,19 +32,32 @@ impl Ended {
     /// The operations that delete the node's notes of conflicts and, unless it has registered again, those of
     /// its pools.
     pub fn drop_notes(&self, realm: &Name, state: &RealmState) -> Vec<Operation> {
+        let mut operations = self.end_conflicts(realm, state);
+        operations.extend(self.drop_pools(realm, state));
+        operations
+    }
+
+    /// The operations that delete the notes of conflicts of the ended incarnations.
+    pub fn end_conflicts(&self, realm: &Name, state: &RealmState) -> Vec<Operation> {
         let conflicts = state.notes.iter().filter(|(_, note)| self.is_over(&note.by));
         let conflicts = conflicts.map(|(block, note)| Operation::EndConflict {
             realm: realm.clone(),
             block: *block,
             note: note.clone(),
         });
+        conflicts.collect()
+    }
+
+    /// The operations that delete the notes of the node's pools, unless it has registered again. A note contains
+    /// no incarnation.
+    pub fn drop_pools(&self, realm: &Name, state: &RealmState) -> Vec<Operation> {
         let pools = state.pools.iter().filter(|(_, note)| note.by == self.node && !self.is_back);
         let pools = pools.map(|(hash, note)| Operation::DropPool {
             realm: realm.clone(),
             hash: hash.clone(),
             note: note.clone(),
         });
-        conflicts.chain(pools).collect()
+        pools.collect()
     }
 
     /// Whether the realm has no block and no note of a conflict of the ended incarnations. Notes of pools do

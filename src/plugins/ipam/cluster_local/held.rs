@@ -151,6 +151,11 @@ pub fn path(network: &Path) -> PathBuf {
     network.join(BLOCKS)
 }
 
+/// Whether a limit in seconds since boot has passed. Zero is no time but a clock that cannot be read.
+pub fn is_over(until: u64, now: Moment) -> bool {
+    now.is_zero() || until <= now.as_secs()
+}
+
 impl Blocks {
     /// A network without blocks.
     pub fn new(realm: Name, pools: Vec<Pool>, spare: u32) -> Blocks {
@@ -178,7 +183,7 @@ impl Blocks {
             return Confirmation::OfEarlierBoot;
         }
         match self.until {
-            Some(until) if until <= now.as_secs() => Confirmation::Ended,
+            Some(until) if is_over(until, now) => Confirmation::Ended,
             _ => Confirmation::Valid,
         }
     }
@@ -268,6 +273,23 @@ mod tests {
         blocks.blocks =
             vec![held("4-0a580100-26", State::Active), held("4-0a580140-26", State::Settling)];
         blocks
+    }
+
+    /// The clock reads as zero if the kernel refuses clock_gettime(2).
+    #[test]
+    fn a_confirmation_with_an_end_is_over_without_a_clock() {
+        let mut blocks = Blocks::new("default".parse().unwrap(), vec![], 1);
+        blocks.confirmed = "boot".to_owned();
+        for (until, seconds, expected) in [
+            (None, 0, Confirmation::Valid),
+            (Some(5), 4, Confirmation::Valid),
+            (Some(5), 5, Confirmation::Ended),
+            (Some(5), 0, Confirmation::Ended),
+        ] {
+            blocks.until = until;
+            let found = blocks.confirmation("boot", Moment::from_secs(seconds));
+            assert_eq!(found, expected, "{until:?} at {seconds}");
+        }
     }
 
     #[test]

@@ -235,6 +235,7 @@ fn answer_of(reply: &Reply) -> usize {
         Reply::LookAgain => 0,
         Reply::Full => 1,
         Reply::Elsewhere(_)
+        | Reply::Contested(_)
         | Reply::Settling
         | Reply::Away(_)
         | Reply::Fenced

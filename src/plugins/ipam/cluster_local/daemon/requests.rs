@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::machine::{Contact, Event, Holder, Reply, Request, RequestId};
+use super::super::machine::{Contact, Contest, Event, Holder, Reply, Request, RequestId};
 use super::super::wire::{self, Answer, DAEMON, Needed, Standing};
 use super::Daemon;
 use crate::error::{Code, Error, Result};
@@ -21,6 +21,9 @@ const DETACH: &str = "the name moves to this node after the DEL of its container
 /// The same of a node that may be gone.
 const RECLAIM: &str = "the name moves when that node is back and its container there is detached; if the node is \
     gone for good, reclaim it: its names then get other addresses";
+/// The advice for the address of a name in conflict.
+const RESOLVE: &str = "`cni-multi ipam conflicts` lists it; it ends after the DEL of the containers that have \
+    addresses of its block on that node";
 /// The advice for a name that two machines have.
 const NAME_TAKEN: &str = "set another node name in /etc/cni-multi/ipam.json, or reclaim the name";
 
@@ -84,6 +87,7 @@ impl Daemon {
             Reply::LookAgain => Ok(Answer::Claimed),
             Reply::Full => Ok(Answer::None),
             Reply::Elsewhere(holder) => Err(elsewhere(&name.unwrap_or_default(), &holder)),
+            Reply::Contested(contest) => Err(contested(&name.unwrap_or_default(), &contest)),
             Reply::Away(reason) => Err(self.away(&reason)),
             other => Err(refusal(other)),
         };
@@ -124,9 +128,11 @@ fn refusal(reply: Reply) -> Error {
             let msg = "another machine has the name of this node";
             Error::new(Code::NOT_AVAILABLE, msg).with_details(NAME_TAKEN)
         }
-        Reply::LookAgain | Reply::Full | Reply::Elsewhere(_) | Reply::Away(_) => {
-            Error::new(Code::BUG, "this is no refusal")
-        }
+        Reply::LookAgain
+        | Reply::Full
+        | Reply::Elsewhere(_)
+        | Reply::Contested(_)
+        | Reply::Away(_) => Error::new(Code::BUG, "this is no refusal"),
     }
 }
 
@@ -140,6 +146,13 @@ fn elsewhere(name: &str, holder: &Holder) -> Error {
     };
     let msg = format!("{address} of {name:?} is held by node {node}, which {life}");
     Error::new(Code::TRY_AGAIN, msg).with_details(advice)
+}
+
+/// A node has noted a conflict about the address of a name.
+fn contested(name: &str, contest: &Contest) -> Error {
+    let Contest { address, node } = contest;
+    let msg = format!("node {node} has noted a conflict about {address} of {name:?}");
+    Error::new(Code::TRY_AGAIN, msg).with_details(RESOLVE)
 }
 
 fn unknown(needed: &Needed) -> Error {

@@ -94,13 +94,16 @@ impl Machine {
             Contact::Meeting | Contact::Verifying(_) => {
                 Reply::Away("blocks are being verified".to_owned())
             }
-            Contact::Together => match (&self.relation.refused, &waiting.holder) {
-                (Some(reason), _) => Reply::Away(reason.clone()),
-                (None, Some(holder)) => Reply::Elsewhere(holder.clone()),
-                (None, None) if waiting.is_full => Reply::Full,
-                // The contact may be about to be lost: nothing says that the pool is full.
-                (None, None) => Reply::Away("it has not answered in time".to_owned()),
-            },
+            Contact::Together => {
+                match (&self.relation.refused, &waiting.contest, &waiting.holder) {
+                    (Some(reason), ..) => Reply::Away(reason.clone()),
+                    (None, Some(contest), _) => Reply::Contested(contest.clone()),
+                    (None, None, Some(holder)) => Reply::Elsewhere(holder.clone()),
+                    (None, None, None) if waiting.is_full => Reply::Full,
+                    // The contact may be about to be lost: nothing says that the pool is full.
+                    (None, None, None) => Reply::Away("it has not answered in time".to_owned()),
+                }
+            }
         }
     }
 

@@ -168,6 +168,8 @@ pub enum Reply {
     Full,
     /// Another node has the address of the name.
     Elsewhere(Holder),
+    /// A node has noted a conflict about the address of the name.
+    Contested(Contest),
     /// New blocks are not used yet: the store was restored.
     Settling,
     /// The store does not answer, or refuses; the reason.
@@ -187,6 +189,15 @@ pub struct Holder {
     pub node: Name,
     /// Whether it is alive; None if that is not known.
     pub is_alive: Option<bool>,
+}
+
+/// An address of a name in conflict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contest {
+    /// The address.
+    pub address: IpAddr,
+    /// The node that has noted the conflict, which may be this one.
+    pub node: Name,
 }
 
 /// A line of the log.

@@ -16,6 +16,7 @@
 //! | the node was reclaimed | [`fence`] |
 //! | the node has sent no heartbeat for most of `reclaimAfter` | [`term`] |
 //! | another node has sent no heartbeat for `reclaimAfter` | [`absence`] |
+//! | keys that reclaimed nodes have left | [`freeing`] |
 //! | other nodes have other ranges for a network | [`pools`] |
 
 pub mod absence;
@@ -23,6 +24,7 @@ pub mod block_life;
 pub mod claim;
 pub mod contact;
 pub mod fence;
+pub mod freeing;
 pub mod giving_back;
 pub mod interface;
 pub mod names;
@@ -45,8 +47,8 @@ use self::absence::Others;
 pub use self::contact::Contact;
 use self::contact::Relation;
 pub use self::interface::{
-    Action, Event, Holder, Line, Mark, NodeFile, Record, Reply, Request, RequestId, Setup, Turn,
-    WriteId, Written,
+    Action, Contest, Event, Holder, Line, Mark, NodeFile, Record, Reply, Request, RequestId, Setup,
+    Turn, WriteId, Written,
 };
 use self::network::{Network, Step, Tracked};
 use self::purpose::Purpose;

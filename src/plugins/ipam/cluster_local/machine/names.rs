@@ -7,6 +7,7 @@
 //! | what the store has | what is done |
 //! |---|---|
 //! | the name, vacant | take it over |
+//! | the name, vacant, with a note of a conflict about its address | wait until the note is deleted |
 //! | the name, of another node | want it, until the ADD gives up |
 //! | no such name, an address without a key | claim that |
 //! | no such name, an address whose name is vacant | take that over: the other name has lost it |
@@ -20,7 +21,7 @@ use super::super::held::Held;
 use super::super::pool::Pool;
 use super::super::sticky::NOTED;
 use super::claim::{AFTER_FULL, is_allocated_from};
-use super::interface::{Holder, Mark, Reply, RequestId, Turn};
+use super::interface::{Contest, Holder, Mark, Reply, RequestId, Turn};
 use super::network::{Network, Tracked, Waiting};
 use super::purpose::{Purpose, Result};
 use super::{Action, At, Machine};
@@ -50,8 +51,9 @@ enum Choice {
     Vacate(Block),
     /// Another node has the name.
     Elsewhere(Seen),
-    /// The name is vacant, and the node of that name has noted a conflict about its address.
-    Contested(Block, Name),
+    /// The name is vacant, and a node has noted a conflict about its address. Each event looks again, so also the
+    /// hint that the note was deleted.
+    Contested(Contest),
     /// No address is left: these names may lose theirs.
     Full(Vec<String>),
 }
@@ -68,6 +70,7 @@ impl Machine {
         let due: Vec<Waiting> = network.requests.iter().filter(is_due).cloned().collect();
         for waiting in due {
             let choice = self.choice(&waiting, turn).unwrap_or(Choice::Wait);
+            self.note_contest(waiting.request.id, None);
             self.choose_name(&waiting, choice, turn);
         }
     }
@@ -88,7 +91,9 @@ impl Machine {
         if let Some(seen) = realm.named(&full_name(waiting.request.network.as_str(), name)) {
             let noted = realm.noted_by(seen.block);
             return Some(match noted.filter(|_| seen.claimed.vacant) {
-                Some(node) => Choice::Contested(seen.block, node.clone()),
+                Some(node) => {
+                    Choice::Contested(Contest { address: seen.block.first(), node: node.clone() })
+                }
                 None if seen.claimed.vacant => Choice::Take(seen.block),
                 None if is_fresh => Choice::Elsewhere(seen.clone()),
                 None => Choice::List,
@@ -166,18 +171,18 @@ impl Machine {
             }
             Choice::Vacate(block) => self.give_up(&At { network, block }, turn),
             Choice::Elsewhere(seen) => self.want_name(waiting, &seen, turn),
-            Choice::Contested(block, node) => {
-                self.pause_name(waiting.request.id, turn);
-                if let Some(waiting) = self.waiting(waiting.request.id) {
-                    let address = block.first();
-                    waiting.holder = Some(Holder { address, node, is_alive: None });
-                }
-            }
+            Choice::Contested(contest) => self.note_contest(waiting.request.id, Some(contest)),
             Choice::Full(names) => {
                 if let Some(waiting) = self.wait_for_name(waiting, names, turn) {
                     waiting.wants_any = true;
                 }
             }
+        }
+    }
+
+    fn note_contest(&mut self, id: RequestId, contest: Option<Contest>) {
+        if let Some(waiting) = self.waiting(id) {
+            waiting.contest = contest;
         }
     }
 

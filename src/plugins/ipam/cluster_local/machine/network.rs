@@ -8,7 +8,7 @@ use super::super::block::Block;
 use super::super::engine::{Name, Revision};
 use super::super::held::{Blocks, Held, State};
 use super::super::pool::Pool;
-use super::interface::{Holder, Mark, Request, Written};
+use super::interface::{Contest, Holder, Mark, Request, Written};
 use crate::sys::clock::{Moment, NEVER};
 
 /// The wait before a write that failed is tried again.
@@ -150,6 +150,8 @@ pub struct Waiting {
     pub wants_any: bool,
     /// Of a name: the node that has its address.
     pub holder: Option<Holder>,
+    /// Of a name: the conflict about its address.
+    pub contest: Option<Contest>,
     /// Of a name: nothing is tried before.
     pub pause: Moment,
 }
@@ -158,7 +160,8 @@ impl Waiting {
     /// An ADD that came after the operation of this number.
     pub fn new(request: Request, since: u64) -> Waiting {
         let (names, pause) = (vec![], Duration::ZERO);
-        Waiting { request, since, is_full: false, names, wants_any: false, holder: None, pause }
+        let (is_full, wants_any) = (false, false);
+        Waiting { request, since, is_full, names, wants_any, holder: None, contest: None, pause }
     }
 }
 

@@ -29,6 +29,8 @@ impl Machine {
             Purpose::Want(realm) => self.after_wanting(&realm, result),
             Purpose::Note(at, is_noted) => self.after_noting(&at, is_noted, result),
             Purpose::Pool => (),
+            Purpose::Freed(realm) => self.after_freeing(&realm, result, turn),
+            Purpose::Return(remains) => self.after_asking_for_return(remains, result, turn),
             Purpose::Orphan(realm) => self.after_orphan(&realm, result, turn),
         }
     }

@@ -1,7 +1,7 @@
 //! Who waits for an operation, and how it can end for them.
 
 use super::super::block::Block;
-use super::super::engine::{Answer, Name, Revision, Rival};
+use super::super::engine::{Answer, Name, Operation, Revision, Rival};
 use super::At;
 use super::interface::RequestId;
 use crate::sys::clock::Moment;
@@ -37,8 +37,23 @@ pub enum Purpose {
     Note(At, bool),
     /// A note of a pool, which only warns: nothing waits for it.
     Pool,
+    /// A key of an ended incarnation of another node, in this realm.
+    Freed(Name),
+    /// The record of a reclaimed node, before the notes of its pools are deleted.
+    Return(Remains),
     /// Nothing but an orphan of this realm: the realm is listed again if it was not deleted.
     Orphan(Name),
+}
+
+/// What a reclaimed node may have left in a realm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remains {
+    /// The node.
+    pub node: Name,
+    /// The realm.
+    pub realm: Name,
+    /// The operations that delete it.
+    pub operations: Vec<Operation>,
 }
 
 /// An outcome of an operation on blocks.

@@ -53,6 +53,8 @@ pub struct Realm {
     pub watched: bool,
     /// When it must be listed again, whatever hints say.
     pub recheck: Option<Moment>,
+    /// Keys of reclaimed nodes are left that are not being deleted.
+    pub unfreed: bool,
     /// When blocks are given back next, if other nodes want some.
     pub round: Option<Moment>,
     /// The want that this node has written to the store, and when it is written again.

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use super::super::engine::Name;
+use super::super::held::is_over;
 use super::Machine;
 use super::contact::Contact;
 use super::interface::{Line, Mark, Turn};
@@ -114,13 +115,13 @@ impl Machine {
 
     /// Whether the store has accepted no heartbeat for so long that plugins allocate no address.
     pub fn is_stopped(&self, now: Moment) -> bool {
-        self.term().is_some_and(|term| term <= now.as_secs())
+        self.term().is_some_and(|term| is_over(term, now))
     }
 }
 
 impl Network {
     /// Whether plugins allocate from its active blocks.
     pub(super) fn is_usable(&self, boot: &str, now: Moment) -> bool {
-        self.confirmed == boot && self.until.is_none_or(|until| now.as_secs() < until)
+        self.confirmed == boot && self.until.is_none_or(|until| !is_over(until, now))
     }
 }

@@ -1,6 +1,7 @@
 //! Cases that the simulation found, each as the shortest schedule that shows it.
 
 mod absence;
+mod freeing;
 mod lists;
 mod names;
 mod term;

@@ -2,19 +2,19 @@
 
 use super::*;
 use crate::plugins::ipam::cluster_local::engine::{
-    Answer, ConflictNote, NodeRecord, Standing, Versioned,
+    Answer, Change, ConflictNote, NodeRecord, Standing, Versioned,
 };
 
-const AFTER: Duration = Duration::from_secs(600);
+pub(super) const AFTER: Duration = Duration::from_secs(600);
 /// The block of the other node.
-const THEIRS: &str = "4-0a010004-30";
+pub(super) const THEIRS: &str = "4-0a010004-30";
 
-fn seconds(number: u64) -> Duration {
+pub(super) fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
 /// A machine with `reclaimAfter`, and in its store another node that has a block and notes.
-fn lab(theirs: Option<u64>) -> Lab {
+pub(super) fn lab(theirs: Option<u64>) -> Lab {
     let mut lab = Lab::of(blocks(vec![]), NodeFile::default(), Some(AFTER));
     let record = NodeRecord {
         uid: Token(2),
@@ -40,7 +40,7 @@ fn lab(theirs: Option<u64>) -> Lab {
 }
 
 impl Lab {
-    fn record(&mut self, node: &str) -> Versioned<NodeRecord> {
+    pub(super) fn record(&mut self, node: &str) -> Versioned<NodeRecord> {
         match self.store.apply(&Operation::ReadNode { node: name(node) }, self.now) {
             Outcome::Done { answer: Answer::Node(state), .. } => state.record.unwrap(),
             other => panic!("{other:?}"),
@@ -72,6 +72,17 @@ impl Lab {
     /// The store does not answer this number of next operations.
     fn cut(&mut self, operations: usize) {
         self.faults = (0..operations).map(|_| (is_any as fn(&Operation) -> bool, away())).collect();
+    }
+
+    /// Has the realm listed, by a note of this node that the node does not know of.
+    pub(super) fn list(&mut self) {
+        let listed = |lab: &Lab| lab.machine.realms[&name("default")].listed;
+        let before = listed(self);
+        let by = Identity { node: name("n1"), uid: Token(1), incarnation: 0 };
+        let change = Change::Noted(block(THEIRS), Some(ConflictNote { by, leases: 1 }));
+        self.give(Event::Changed { realm: name("default"), change });
+        self.pass(Duration::from_millis(30));
+        assert!(listed(self) > before);
     }
 
     fn until(&self) -> Option<u64> {
@@ -139,6 +150,28 @@ fn keys_that_an_interrupted_reclaim_has_left_are_freed() {
     lab.store.apply(&Operation::Fence { node, seen }, lab.now);
     lab.pass(seconds(60));
     assert!(lab.is_reclaimed());
+}
+
+/// A node without a record, or with one that this node may not read, takes no other node's place.
+#[test]
+fn an_absent_node_behind_200_unreadable_records_is_reclaimed() {
+    let mut lab = lab(Some(600));
+    for number in 0..200 {
+        let owner =
+            Identity { node: name(&format!("n1-{number:03}")), uid: Token(3), incarnation: 0 };
+        let block = block(&format!("4-0a02{:04x}-30", number * 4));
+        lab.store.insert(block, &Claimed { owner, ..claimed(9) });
+    }
+    let refused = || Outcome::Refused { reason: "permission denied".to_owned() };
+    lab.faults =
+        (0..50).map(|_| (is_read_of_another as fn(&Operation) -> bool, refused())).collect();
+    lab.list();
+    lab.pass(seconds(200 / 3 * 30 + 700));
+    assert!(lab.faults.is_empty() && lab.is_reclaimed());
+}
+
+fn is_read_of_another(operation: &Operation) -> bool {
+    matches!(operation, Operation::ReadNode { node } if node.as_str().starts_with("n1-"))
 }
 
 #[test]

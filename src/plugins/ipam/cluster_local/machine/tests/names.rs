@@ -215,9 +215,24 @@ fn a_vacant_address_in_conflict_is_left_alone() {
     let before = lab.store.revision;
     lab.pass(Duration::from_secs(11));
     assert_eq!(lab.store.revision, before, "nothing is claimed");
-    let address = block(WEB).first();
-    let holder = Holder { address, node: name("n3"), is_alive: None };
-    assert_eq!(lab.replies, [Reply::Elsewhere(holder)]);
+    let contest = Contest { address: block(WEB).first(), node: name("n3") };
+    assert_eq!(lab.replies, [Reply::Contested(contest)]);
+}
+
+#[test]
+fn a_contested_name_is_served_once_the_conflict_has_ended() {
+    let mut lab = ready();
+    lab.store.insert(block(WEB), &Claimed { vacant: true, ..of_other("net/web", true) });
+    let by = Identity { node: name("n3"), uid: Token(3), incarnation: 0 };
+    lab.store.notes.insert(block(WEB), ConflictNote { by, leases: 1 });
+    lab.request(Some("web"));
+    lab.pass(Duration::from_millis(100));
+    assert!(lab.machine.deadline() >= lab.now + Duration::from_secs(9), "{:?}", lab.replies);
+    lab.store.notes.clear();
+    let change = Change::Noted(block(WEB), None);
+    lab.give(Event::Changed { realm: name("default"), change });
+    assert_eq!(lab.replies, [Reply::LookAgain]);
+    assert_eq!(keys(&lab), [("net/web".to_owned(), false, 1)]);
 }
 
 #[test]
