@@ -1,6 +1,7 @@
 //! The kernel's id of the current boot (proc_sys_kernel(5)).
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use crate::error::{Code, Error, Result};
@@ -13,8 +14,19 @@ pub fn id_of_boot() -> Result<String> {
     read(Path::new(PATH))
 }
 
+/// The line with the id as the kernel prints it, with its end.
+pub fn line() -> io::Result<String> {
+    content(Path::new(PATH))
+}
+
+fn content(path: &Path) -> io::Result<String> {
+    let mut text = [0; 64];
+    let count = File::open(path)?.read(&mut text)?;
+    Ok(String::from_utf8_lossy(&text[..count]).into_owned())
+}
+
 fn read(path: &Path) -> Result<String> {
-    let id = fs::read_to_string(path).map_err(Error::at_path("read", path))?;
+    let id = content(path).map_err(Error::at_path("read", path))?;
     match id.trim() {
         "" => Err(empty(path)),
         id => Ok(id.to_owned()),

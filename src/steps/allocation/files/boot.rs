@@ -5,13 +5,13 @@
 //! lease files themselves are those of host-local, and neither the index nor a reader needs to know
 //! of it. A directory with leases and without the file was copied here: its leases stay.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
 use super::lease;
 use crate::plain_file;
+use crate::sys::boot;
 
 /// The name of the file.
 const BOOT: &str = "boot";
@@ -20,10 +20,7 @@ const LIMIT: usize = 1 << 12;
 
 /// The kernel's id of this boot; empty where /proc does not report it.
 pub fn boot_id() -> String {
-    let mut text = [0; 64];
-    let read =
-        File::open("/proc/sys/kernel/random/boot_id").and_then(|mut file| file.read(&mut text));
-    String::from_utf8_lossy(&text[..read.unwrap_or(0)]).into_owned()
+    boot::line().unwrap_or_default()
 }
 
 /// Whether the leases of the directory are of an earlier boot.
