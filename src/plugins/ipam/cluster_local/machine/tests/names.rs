@@ -204,14 +204,20 @@ fn a_vacant_name_of_a_network_that_keeps_none_is_an_orphan() {
     }
 }
 
-/// Otherwise the node would claim the address, find the conflict and give the address up, without end.
-#[test]
-fn a_vacant_address_in_conflict_is_left_alone() {
+/// An ADD that needs the address of a name that is vacant, while node n3 has noted a conflict about it.
+fn contested() -> Lab {
     let mut lab = ready();
     lab.store.insert(block(WEB), &Claimed { vacant: true, ..of_other("net/web", true) });
     let by = Identity { node: name("n3"), uid: Token(3), incarnation: 0 };
     lab.store.notes.insert(block(WEB), ConflictNote { by, leases: 1 });
     lab.request(Some("web"));
+    lab
+}
+
+/// Otherwise the node would claim the address, find the conflict and give the address up, without end.
+#[test]
+fn a_vacant_address_in_conflict_is_left_alone() {
+    let mut lab = contested();
     let before = lab.store.revision;
     lab.pass(Duration::from_secs(11));
     assert_eq!(lab.store.revision, before, "nothing is claimed");
@@ -221,11 +227,7 @@ fn a_vacant_address_in_conflict_is_left_alone() {
 
 #[test]
 fn a_contested_name_is_served_once_the_conflict_has_ended() {
-    let mut lab = ready();
-    lab.store.insert(block(WEB), &Claimed { vacant: true, ..of_other("net/web", true) });
-    let by = Identity { node: name("n3"), uid: Token(3), incarnation: 0 };
-    lab.store.notes.insert(block(WEB), ConflictNote { by, leases: 1 });
-    lab.request(Some("web"));
+    let mut lab = contested();
     lab.pass(Duration::from_millis(100));
     assert!(lab.machine.deadline() >= lab.now + Duration::from_secs(9), "{:?}", lab.replies);
     lab.store.notes.clear();
