@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use cni_multi::registry::PLUGINS;
 
 mod circles;
+mod doc_examples;
 mod error_texts;
 mod test_names;
 
