@@ -124,7 +124,8 @@ fn may_pass(error: &Error) -> bool {
 fn ask_for_lacks(wish: &Wish<'_>, network: &NetworkName, deadline: Deadline) -> Result<()> {
     let lacks = lacks(wish)?;
     if lacks.is_empty() {
-        return client::standing(deadline).map(drop); // it is about to confirm the blocks
+        client::standing(deadline)?; // a daemon that verifies is about to confirm the blocks
+        return Ok(());
     }
     lacks.iter().try_for_each(|(set, lack)| client::ask_for(network, *set, lack, deadline))
 }

@@ -59,8 +59,9 @@ pub fn status(deadline: Deadline) -> Result<()> {
 
 fn verifying() -> Error {
     let msg = "the daemon compares the blocks of this node with the cluster's store";
-    Error::new(Code::TRY_AGAIN, msg)
-        .with_details("it does so after each start of its own, and of the store: try again")
+    Error::new(Code::TRY_AGAIN, msg).with_details(
+        "it does so after its start and after each loss of contact: try again in a few seconds",
+    )
 }
 
 /// The metrics of the daemon that listens at a socket.

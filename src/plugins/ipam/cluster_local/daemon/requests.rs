@@ -22,8 +22,8 @@ const DETACH: &str = "the name moves to this node after the DEL of its container
 const RECLAIM: &str = "the name moves when that node is back and its container there is detached; if the node is \
     gone for good, reclaim it: its names then get other addresses";
 /// The advice for the address of a name in conflict.
-const RESOLVE: &str = "`cni-multi ipam conflicts` lists it; it ends after the DEL of the containers that have \
-    addresses of its block on that node";
+const RESOLVE: &str = "`cni-multi ipam conflicts` lists the conflict, which ends after the DEL of those containers of \
+    that node that have addresses of the block";
 /// The advice for a name that two machines have.
 const NAME_TAKEN: &str = "set another node name in /etc/cni-multi/ipam.json, or reclaim the name";
 
@@ -141,7 +141,7 @@ fn elsewhere(name: &str, holder: &Holder) -> Error {
     let Holder { address, node, is_alive } = holder;
     let (life, advice) = match is_alive {
         Some(true) => ("sent a heartbeat within the last minute", DETACH),
-        Some(false) => ("has sent no heartbeat for a minute or longer", RECLAIM),
+        Some(false) => ("has no heartbeat of the last minute in etcd", RECLAIM),
         None => ("may be alive or not", DETACH),
     };
     let msg = format!("{address} of {name:?} is held by node {node}, which {life}");

@@ -44,8 +44,8 @@ pub struct Others {
     owners: BTreeMap<Name, BTreeMap<Name, u64>>,
     /// The nodes without a heartbeat.
     absent: BTreeMap<Name, Absence>,
-    /// The nodes whose record lacks `reclaimAfter`, so that only an operator may reclaim them, fenced nodes, and
-    /// nodes whose record does not exist or cannot be read.
+    /// The nodes that this daemon does not fence. The record of such a node lacks `reclaimAfter`, so that only an
+    /// operator may reclaim it; or the node is fenced; or the daemon has found no record of it that it can read.
     exempt: BTreeSet<Name>,
     /// The node that was read last of those that are read in turn.
     last_in_turn: Option<Name>,

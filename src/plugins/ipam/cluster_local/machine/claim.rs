@@ -92,7 +92,7 @@ impl Machine {
                 Reply::Settling
             }
             Contact::Meeting | Contact::Verifying(_) => {
-                Reply::Away("blocks are being verified".to_owned())
+                Reply::Away("the daemon still compares the blocks of this node with it".to_owned())
             }
             Contact::Together => {
                 match (&self.relation.refused, &waiting.contest, &waiting.holder) {

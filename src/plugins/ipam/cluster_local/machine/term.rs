@@ -2,9 +2,9 @@
 //!
 //! The node's record contains `reclaimAfter`. Other nodes reclaim it no sooner than that time after they
 //! found its key `alive` expired. Each `blocks.json` contains the time until which plugins allocate from
-//! its blocks, so that they also stop on a node whose daemon is dead, stopped or cut off. Two orders make
-//! this safe: the file gets its limit before the record gets `reclaimAfter`, and the limit is extended only
-//! after the store has accepted a heartbeat.
+//! its blocks. So plugins stop allocating even if the node's daemon is dead, stopped or cut off. Two rules
+//! make this safe: the daemon writes the limit into the file before it writes `reclaimAfter` into the
+//! record, and it extends the limit only after the store has accepted a heartbeat.
 
 use std::time::Duration;
 

@@ -197,8 +197,9 @@ fn a_node_without_contact_stops_allocating_in_time() {
     assert_eq!(lab.replies.last(), Some(&Reply::LookAgain), "{:?}", lab.replies);
 }
 
-/// A node whose `reclaimAfter` has changed to `after`, with this limit in its file. Returns the lab, the
-/// first write, which is not on the disk yet, and the first read of the record, which has no answer yet.
+/// Starts the daemon of a node with `reclaimAfter` set to `after` and the limit `until` in `blocks.json`. Returns
+/// the lab, the daemon's first write to the disk if there is one, and its first read of the record. The lab has
+/// finished neither.
 fn changed(until: Option<u64>, after: Option<Duration>) -> (Lab, Option<WriteId>, OperationId) {
     let used =
         Blocks { confirmed: "boot".to_owned(), until, ..blocks(vec![held(THEIRS, State::Active)]) };
