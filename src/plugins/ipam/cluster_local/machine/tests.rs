@@ -36,6 +36,8 @@ struct Lab {
     replies: Vec<Reply>,
     /// Why no file can be written.
     unwritable: Option<&'static str>,
+    /// Whether the ends of writes are kept back, too.
+    is_disk_slow: bool,
 }
 
 fn name(text: &str) -> Name {
@@ -105,6 +107,7 @@ impl Lab {
             watches: vec![],
             replies: vec![],
             unwritable: None,
+            is_disk_slow: false,
         }
     }
 
@@ -126,7 +129,10 @@ impl Lab {
         match action {
             Action::Write { id, .. } => {
                 let failed = self.unwritable.map(|why| Written::Failed(why.to_owned()));
-                Some(Event::Written { id, written: failed.unwrap_or(Written::Done) })
+                self.or_late(
+                    Event::Written { id, written: failed.unwrap_or(Written::Done) },
+                    self.is_disk_slow,
+                )
             }
             Action::Send { id, operation: Operation::Watch { .. } } => {
                 self.watches.push(id);
@@ -138,12 +144,7 @@ impl Lab {
                     Some(place) => self.faults.remove(place).1,
                     None => self.store.apply(&operation, self.now),
                 };
-                let event = Event::Outcome { id, outcome };
-                if (self.is_late)(&operation) {
-                    self.late.push(event);
-                    return None;
-                }
-                Some(event)
+                self.or_late(Event::Outcome { id, outcome }, (self.is_late)(&operation))
             }
             Action::Reply { reply, .. } => {
                 self.replies.push(reply);
@@ -151,6 +152,15 @@ impl Lab {
             }
             Action::Log(_) => None,
         }
+    }
+
+    /// The event, unless it is kept back.
+    fn or_late(&mut self, event: Event, is_late: bool) -> Option<Event> {
+        if is_late {
+            self.late.push(event);
+            return None;
+        }
+        Some(event)
     }
 
     /// Lets the time pass to each deadline within a span.

@@ -86,6 +86,8 @@ impl Machine {
                 turn.log(Line::Orphan(seen.block));
                 let release = Operation::Release { realm: realm.clone(), seen };
                 self.send(Purpose::Orphan(realm.clone()), release, turn);
+            } else if self.may_give_up(realm, found) {
+                self.recheck_later(realm, turn); // by then the disk shows whether the key is an orphan
             }
         }
         let notes = state.notes.iter().filter(|(_, note)| note.by.uid == self.setup.uid);
@@ -108,6 +110,14 @@ impl Machine {
             networks.into_iter().any(|network| network.knows(found.block, claimed.token));
         let seen = Seen { block: found.block, claimed: claimed.clone(), revision: found.revision };
         (!is_known).then_some(seen)
+    }
+
+    /// Whether a key is of a claim of this node that the node may be giving up: the store may execute the claim
+    /// after a read that has found no key, and before this list.
+    fn may_give_up(&self, realm: &Name, found: &Found) -> bool {
+        let claimed = found.claimed.as_ref().filter(|claimed| claimed.owner.uid == self.setup.uid);
+        let mut networks = self.networks.values().filter(|network| network.realm == *realm);
+        claimed.is_some() && networks.any(|network| network.doubts_claim(found.block))
     }
 
     /// Whether this node has noted a conflict about the block, or is about to.

@@ -107,10 +107,55 @@ fn a_claim_that_arrives_after_its_read_is_deleted() {
     }
     lab.is_late = |_| false;
     lab.pass(Duration::from_secs(1));
+    require_no_orphan(&lab);
+}
+
+#[track_caller]
+fn require_no_orphan(lab: &Lab) {
     let network = lab.machine.network(&name("net")).unwrap();
     let on_disk: Vec<Block> = network.blocks.keys().copied().collect();
     let in_store: Vec<Block> = lab.store.blocks.keys().copied().collect();
     assert_eq!(in_store, on_disk, "each key belongs to a block on the disk");
+}
+
+/// The store executes the claim after the read that was to show its outcome, and before a list that the node has
+/// requested earlier. The list arrives while the node deletes the intent from its disk.
+#[test]
+fn a_claim_that_a_list_shows_while_it_is_given_up_is_deleted() {
+    let mut lab = Lab::new(vec![], NodeFile::default());
+    lab.give(Event::Time);
+    lab.is_late = |operation| is_read(operation) || is_list(operation);
+    let ended = lab.watches[0];
+    lab.give(Event::Outcome { id: ended, outcome: Outcome::Compacted { revision: 1 } });
+    lab.pass(Duration::from_secs(3));
+    let listing = late_outcome(&mut lab);
+    lab.faults.push((is_claim, Outcome::Unknown { reason: "no answer within 5 s".to_owned() }));
+    lab.exhausted();
+    lab.pass(Duration::from_secs(1));
+    let network = lab.machine.network(&name("net")).unwrap();
+    let intent = network.blocks.values().next().unwrap().held.clone();
+    let [read] = std::mem::take(&mut lab.late).try_into().unwrap();
+    lab.is_disk_slow = true;
+    lab.give(read);
+    assert_eq!(lab.late.len(), 1, "the intent is being deleted");
+    lab.store.insert(intent.block, &claimed(intent.token.0));
+    let outcome = lab.store.apply(&Operation::List { realm: name("default") }, lab.now);
+    lab.give(Event::Outcome { id: listing, outcome });
+    lab.is_late = |_| false;
+    lab.is_disk_slow = false;
+    for event in std::mem::take(&mut lab.late) {
+        lab.give(event);
+    }
+    lab.pass(Duration::from_secs(3));
+    require_no_orphan(&lab);
+}
+
+/// The operation of the only outcome that is kept back; the outcome is dropped.
+fn late_outcome(lab: &mut Lab) -> OperationId {
+    match std::mem::take(&mut lab.late)[..] {
+        [Event::Outcome { id, .. }] => id,
+        _ => panic!("one outcome is late"),
+    }
 }
 
 /// Another node writes its want after the store has read the realm for a list, and before the list arrives.
