@@ -4,12 +4,12 @@ use std::fs;
 
 use super::layout::{
     BINARY, NEW, REPLACED, ROLLED_BACK, attempt, exists, is_content, is_our_link, is_same, kept,
-    target,
+    target, write_draft,
 };
 use super::links::refuse_directories;
 use super::on_path;
 use super::program::list_names;
-use super::step::{Step, write_program};
+use super::step::Step;
 use super::task::New;
 use super::work::Work;
 use crate::error::Result;
@@ -113,6 +113,6 @@ impl Work<'_> {
 /// mounted noexec would be of no use to a runtime.
 pub(super) fn write_new(content: &[u8]) -> Result<Vec<String>> {
     attempt("make", REPLACED, fs::create_dir_all(REPLACED))?;
-    attempt("write", NEW, write_program(NEW, content, 0o755))?;
+    attempt("write", NEW, write_draft(NEW, content, 0o755))?;
     list_names(NEW, "the copy of this binary")
 }

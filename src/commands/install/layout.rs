@@ -1,8 +1,9 @@
 //! The files of an installation, and what is at their names now. Every name is relative to the
 //! plugin directory, which is the working directory.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -135,6 +136,14 @@ fn remove_drafts() {
             let _ = fs::remove_file([STATE, "/", &name].concat()); // the next run removes it
         }
     }
+}
+
+/// Writes a draft and syncs it before it gets its name: after a power loss there must be no empty
+/// file there.
+pub fn write_draft(name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+    plain_file::create_anew(Path::new(name), content)?;
+    fs::set_permissions(name, Permissions::from_mode(mode))?;
+    File::open(name)?.sync_all()
 }
 
 /// rename(2) keeps both names if they are the same file, as after a killed run; this removes the

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::layout::{BINARY, ON_PATH, ON_PATH_DRAFT, absolute, attempt, exists, target};
-use super::step::write_program;
+use super::layout::{
+    BINARY, ON_PATH, ON_PATH_DRAFT, absolute, attempt, exists, target, write_draft,
+};
 use crate::error::{Code, Error, Result};
 
 /// The names of the links.
@@ -102,7 +103,7 @@ fn record(link: &str) -> Result<()> {
         return Ok(());
     }
     let text = distinct(before.into_iter().chain([link.to_owned()])).join("\n") + "\n";
-    let written = write_program(ON_PATH_DRAFT, text.as_bytes(), 0o644);
+    let written = write_draft(ON_PATH_DRAFT, text.as_bytes(), 0o644);
     attempt("write", ON_PATH, written.and_then(|()| fs::rename(ON_PATH_DRAFT, ON_PATH)))
 }
 

@@ -1,18 +1,16 @@
 //! The steps of an installation: what each one changes, and the sentence with which a dry run
 //! announces it.
 
-use std::fs::{self, File, Permissions};
+use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::Path;
 
 use super::layout::{
     BINARY, KEEP, LINK, NEW, ON_PATH, PREVIOUS, REPLACED, ROLLED_BACK, attempt, content, kept,
-    remove, rename,
+    remove, rename, write_draft,
 };
 use super::on_path;
 use crate::error::Result;
-use crate::plain_file;
 
 /// One change of the plugin directory. After each, every plugin has a file.
 pub enum Step<'a> {
@@ -109,15 +107,7 @@ fn copy(name: &str, to: &str) -> io::Result<()> {
 /// Copies a program without set-user-ID, which would change its owner.
 fn copy_program(name: &str, to: &str) -> io::Result<()> {
     let mode = fs::metadata(name)?.permissions().mode();
-    write_program(to, &content(name)?, mode & 0o777)
-}
-
-/// Writes a file and syncs it before it gets its name: after a power loss there must be no empty
-/// file there.
-pub fn write_program(name: &str, content: &[u8], mode: u32) -> io::Result<()> {
-    plain_file::create_anew(Path::new(name), content)?;
-    fs::set_permissions(name, Permissions::from_mode(mode))?;
-    File::open(name)?.sync_all()
+    write_draft(to, &content(name)?, mode & 0o777)
 }
 
 fn link(name: &str) -> Result<()> {
