@@ -90,10 +90,18 @@ impl Machine {
             Due::Claim => self.claim_block(at, &held, turn),
             Due::Read => self.read_block(at, turn),
             Due::Release => self.release_block(at, &held, key, turn),
-            Due::Forget => self.mark(&at.network, vec![Mark::Forget(at.block)], vec![], turn),
+            Due::Forget => self.forget(at, held.state, turn),
             Due::Enter(state) => self.enter(at, &held, state, turn),
             Due::Note(is_noted) => self.note_conflict(at, is_noted, turn),
         }
+    }
+
+    /// Forgets a block. One that containers may use still is forgotten without leases only, which the
+    /// file's lock decides: what the machine knows of them may be old, or not read yet.
+    fn forget(&mut self, at: &At, state: State, turn: &mut Turn<'_>) {
+        let may_be_used = matches!(state, State::Lost | State::Conflict);
+        let unleased = if may_be_used { vec![at.block] } else { vec![] };
+        self.mark(&at.network, vec![Mark::Forget(at.block)], unleased, turn);
     }
 
     /// The value of the key of a network's block.

@@ -36,6 +36,8 @@ struct Lab {
     replies: Vec<Reply>,
     /// Why no file can be written.
     unwritable: Option<&'static str>,
+    /// A block that has a lease on the disk.
+    leased: Option<Block>,
     /// Whether the ends of writes are kept back, too.
     is_disk_slow: bool,
 }
@@ -107,6 +109,7 @@ impl Lab {
             watches: vec![],
             replies: vec![],
             unwritable: None,
+            leased: None,
             is_disk_slow: false,
         }
     }
@@ -127,12 +130,9 @@ impl Lab {
 
     fn act(&mut self, action: Action) -> Option<Event> {
         match action {
-            Action::Write { id, .. } => {
-                let failed = self.unwritable.map(|why| Written::Failed(why.to_owned()));
-                self.or_late(
-                    Event::Written { id, written: failed.unwrap_or(Written::Done) },
-                    self.is_disk_slow,
-                )
+            Action::Write { id, record } => {
+                let written = self.written(&record);
+                self.or_late(Event::Written { id, written }, self.is_disk_slow)
             }
             Action::Send { id, operation: Operation::Watch { .. } } => {
                 self.watches.push(id);
@@ -151,6 +151,17 @@ impl Lab {
                 None
             }
             Action::Log(_) => None,
+        }
+    }
+
+    fn written(&self, record: &Record) -> Written {
+        if let Some(why) = self.unwritable {
+            return Written::Failed(why.to_owned());
+        }
+        let has_lease = |unleased: &[Block]| self.leased.is_some_and(|it| unleased.contains(&it));
+        match record {
+            Record::Marks { unleased, .. } if has_lease(unleased) => Written::Leased,
+            _ => Written::Done,
         }
     }
 
@@ -328,6 +339,24 @@ fn a_fenced_node_registers_anew_without_old_leases() {
     lab.pass(Duration::from_secs(20));
     assert_eq!((lab.machine.file().incarnation, lab.states().len()), (1, 0));
     assert_eq!(*lab.machine.contact(), Contact::Together);
+}
+
+/// A daemon that starts reads the leases of one network after the other: meanwhile a lost block of
+/// another one looks as if nobody used it.
+#[test]
+fn a_lost_block_is_not_forgotten_before_its_leases_are_read() {
+    let lost = held("4-0a010004-30", State::Lost);
+    let mut lab = Lab::new(vec![lost], NodeFile { incarnation: 1, epoch: Some(0) });
+    lab.leased = Some(block("4-0a010004-30"));
+    lab.give(Event::Leases { network: name("another"), leases: [].into() });
+    assert_eq!(lab.states(), [State::Lost]);
+    lab.give(Event::Leases { network: name("net"), leases: ["10.1.0.5".parse().unwrap()].into() });
+    lab.pass(Duration::from_secs(60));
+    assert_eq!(lab.states(), [State::Lost]);
+    lab.leased = None;
+    lab.give(Event::Leases { network: name("net"), leases: [].into() });
+    lab.pass(Duration::from_secs(60));
+    assert!(lab.states().is_empty(), "{:?}", lab.states());
 }
 
 #[test]
