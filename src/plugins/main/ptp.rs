@@ -107,13 +107,14 @@ impl Plugin for Ptp {
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let result = prev_result::require(cx)?;
-        let mut errors = ErrorList::default();
-        errors.push(ipam::repair_if_any(cx, at, repairs));
-        errors.push(repair_host_end(cx, at, &result, repairs));
-        if conf.ip_masq {
-            errors.push(conf.masquerade(cx).repair(at, &result, repairs));
-        }
-        errors.finish()
+        ipam::repair_before(cx, at, repairs, || {
+            let mut errors = ErrorList::default();
+            errors.push(repair_host_end(cx, at, &result, repairs));
+            if conf.ip_masq {
+                errors.push(conf.masquerade(cx).repair(at, &result, repairs));
+            }
+            errors.finish()
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! CHECK of addresses whose block is not this node's alone any more.
+//! CHECK and repair of addresses whose block is not this node's alone any more.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -64,9 +64,11 @@ impl Plugin for ClusterLocal {
 
     /// The leases.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        let result = allocated(cx, conf)?;
+        let (result, place) = (allocated(cx, conf)?, conf::place(cx));
         let leases = repairing::leases_of(&result, &conf.sets, &Owner::of(&at.key));
-        repairing::repair(&conf::place(cx), &leases, repairs)
+        let addresses: Vec<_> = leases.iter().map(|lease| lease.ip).collect();
+        contested::refuse(place.dir(), &addresses).map_err(|e| e.with_code(Code::CONFLICT))?;
+        repairing::repair(&place, &leases, repairs)
     }
 }
 

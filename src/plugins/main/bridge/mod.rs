@@ -89,10 +89,8 @@ impl Plugin for Bridge {
     }
 
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        ErrorList::of([
-            ipam::repair_if_any(cx, at, repairs),
-            repair::host_side(Member { cx, conf, at }, repairs),
-        ])
+        let host_side = || repair::host_side(Member { cx, conf, at }, repairs);
+        ipam::repair_before(cx, at, repairs, host_side)
     }
 }
 
