@@ -22,6 +22,8 @@ mod figures;
 #[cfg(feature = "cluster")]
 mod import;
 #[cfg(feature = "cluster")]
+mod isolate;
+#[cfg(feature = "cluster")]
 mod join;
 #[cfg(feature = "cluster")]
 mod metrics;

@@ -27,8 +27,9 @@ use self::store::Store;
 use super::claims::now as wall;
 use super::engine::Name;
 use super::etcd::client::Source;
-use super::etcd::settings::Settings;
-use super::machine::{Action, Contact, Event, Machine, Record, Turn, WriteId, Written};
+use super::etcd::settings::{OnFence, Settings};
+use super::held::{Blocks, State};
+use super::machine::{Action, Contact, Event, Machine, Mark, Record, Turn, WriteId, Written};
 use super::wire::DAEMON;
 use crate::error::Result;
 use crate::service::event_loop::{self, Hub, Place, Service};
@@ -65,6 +66,8 @@ struct Daemon {
     waiting: BTreeMap<u64, Option<String>>,
     /// When the leases were read last.
     looked: Moment,
+    /// The data directory, if containers are to be cut off once their blocks are lost.
+    cuts_off: Option<PathBuf>,
 }
 
 /// Runs the daemon until SIGTERM or SIGINT. Blocks stay held.
@@ -78,6 +81,7 @@ pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
     node::require_joined(&own, &found.networks)?;
     let setup = node::setup(&settings, &own, found.is_complete)?;
     store.begin(since_boot());
+    let has_lost = found.networks.iter().any(|(_, blocks)| has_lost(blocks));
     let machine = Machine::new(setup, own.file, found.networks, since_boot());
     let mut daemon = Daemon {
         hub,
@@ -89,7 +93,11 @@ pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
         random: Random::new(),
         waiting: BTreeMap::new(),
         looked: Moment::ZERO,
+        cuts_off: (settings.on_fence == OnFence::Down).then(|| options.data_dir.clone()),
     };
+    if has_lost {
+        daemon.announce_loss(); // a daemon that was killed may not have done so
+    }
     events.serve(&mut daemon)
 }
 
@@ -142,11 +150,24 @@ impl Daemon {
         let done = match record {
             Record::Node(file) => node::write(&self.journal, self.machine.uid(), file),
             Record::Marks { network, marks, unleased } => {
-                return Event::Written { id, written: self.files.mark(&network, marks, &unleased) };
+                let loses = marks.iter().any(is_loss);
+                let written = self.files.mark(&network, marks, &unleased);
+                if loses && written == Written::Done {
+                    self.announce_loss();
+                }
+                return Event::Written { id, written };
             }
         };
         let written = done.map_or_else(|e| Written::Failed(e.to_string()), |()| Written::Done);
         Event::Written { id, written }
+    }
+
+    /// Has the containers in lost blocks cut off, if the configuration says so.
+    fn announce_loss(&self) {
+        let announced = self.cuts_off.as_deref().map_or(Ok(()), node::announce_loss);
+        if let Err(error) = announced {
+            self.hub.log.line(error);
+        }
     }
 
     /// Gives the machine what the store has said.
@@ -175,6 +196,14 @@ impl Daemon {
             Err(error) => self.hub.log.about("network", network.as_str(), error),
         }
     }
+}
+
+fn has_lost(blocks: &Blocks) -> bool {
+    blocks.blocks.iter().any(|held| held.state == State::Lost)
+}
+
+fn is_loss(mark: &Mark) -> bool {
+    matches!(mark, Mark::Put(held) if held.state == State::Lost)
 }
 
 impl Service for Daemon {

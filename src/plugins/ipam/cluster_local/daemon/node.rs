@@ -20,6 +20,9 @@ use crate::sys::random::Random;
 const DIRECTORY: &str = ".node";
 /// The record's name.
 const RECORD: &str = "node";
+/// The file that is written when the node has lost blocks: systemd watches it, and has the
+/// containers in them cut off.
+const LOST: &str = "lost";
 
 /// The daemon's journal.
 pub type Journal = journal::Journal<Node>;
@@ -110,6 +113,12 @@ pub fn require_joined(own: &Own, networks: &[(Name, Blocks)]) -> Result<()> {
 pub fn write(journal: &Journal, uid: Token, file: NodeFile) -> Result<()> {
     let NodeFile { incarnation, epoch } = file;
     journal.write(&Node { uid, incarnation, epoch })
+}
+
+/// Tells systemd that the node has lost blocks, by a write to the file that it watches.
+pub fn announce_loss(data_dir: &Path) -> Result<()> {
+    let path = directory(data_dir).join(LOST);
+    plain_file::put(&path, b"").map_err(Error::at_path("write", &path))
 }
 
 /// The facts about this node that the state machine needs.

@@ -35,7 +35,7 @@ const LONGEST: u64 = 366 * 86_400;
 const SHORTEST_ABSENCE: u64 = 10 * ALIVE as u64;
 
 /// The keys of the file.
-const KEYS: [&str; 5] = ["cluster", "node", "etcd", "settle", "reclaimAfter"];
+const KEYS: [&str; 6] = ["cluster", "node", "etcd", "settle", "reclaimAfter", "onFence"];
 /// The keys of `etcd`.
 const ETCD_KEYS: [&str; 7] =
     ["endpoints", "ca", "cert", "key", "user", "passwordFile", "acceptControlPlane"];
@@ -59,6 +59,18 @@ pub struct Settings {
     pub settle: Duration,
     /// After how long without a heartbeat the daemons reclaim a node; None if only an operator does.
     pub reclaim_after: Option<Duration>,
+    /// What happens to containers in the blocks of a node that was reclaimed.
+    pub on_fence: OnFence,
+}
+
+/// What happens to the containers of a node that was reclaimed and still runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFence {
+    /// They keep their networks: an operator deletes them.
+    #[default]
+    Keep,
+    /// Their host ends are set down.
+    Down,
 }
 
 /// The file as written.
@@ -75,6 +87,9 @@ struct Written {
     settle: Option<u64>,
     /// Seconds without a heartbeat after which a node is reclaimed. Default: never.
     reclaim_after: Option<u64>,
+    /// What happens to the containers of this node if it was reclaimed: `down` cuts them off.
+    /// Default: they keep their networks.
+    on_fence: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -139,6 +154,7 @@ impl Settings {
             accept_control_plane: etcd.accept_control_plane,
             settle: seconds("settle", written.settle.unwrap_or(SETTLE))?,
             reclaim_after: written.reclaim_after.map(absence).transpose()?,
+            on_fence: written.on_fence.as_deref().map_or(Ok(OnFence::Keep), on_fence)?,
         };
         settings.require_files(etcd)?;
         Ok(settings)
@@ -227,6 +243,17 @@ fn absence(number: u64) -> Result<Duration> {
     Ok(Duration::from_secs(number))
 }
 
+fn on_fence(word: &str) -> Result<OnFence> {
+    match word {
+        "keep" => Ok(OnFence::Keep),
+        "down" => Ok(OnFence::Down),
+        _ => {
+            Err(Error::config("onFence", format_args!("{word:?}"))
+                .expecting("\"keep\" or \"down\""))
+        }
+    }
+}
+
 fn password(path: &Path) -> Result<String> {
     let of_key = |error: Error| error.context("etcd.passwordFile");
     require_private(path).map_err(of_key)?;
@@ -263,7 +290,7 @@ fn mode_and_owner(metadata: &Metadata) -> [u32; 2] {
 mod tests {
     use super::*;
 
-    const WHOLE: &str = r#"{"cluster": "prod", "node": "n1", "settle": 5, "reclaimAfter": 600, "etcd": {
+    const WHOLE: &str = r#"{"cluster": "prod", "node": "n1", "settle": 5, "reclaimAfter": 600, "onFence": "down", "etcd": {
         "endpoints": ["https://10.0.0.1:2379", "https://etcd-2"], "ca": "/a/ca.crt", "cert": "/a/c.crt",
         "key": "/a/c.key", "user": "cni", "passwordFile": "/a/password", "acceptControlPlane": true}}"#;
 
@@ -277,6 +304,7 @@ mod tests {
         assert!(settings.accept_control_plane);
         assert_eq!(settings.settle, Duration::from_secs(5));
         assert_eq!(settings.reclaim_after, Some(Duration::from_secs(600)));
+        assert_eq!(settings.on_fence, OnFence::Down);
     }
 
     #[test]
@@ -287,6 +315,7 @@ mod tests {
         assert_eq!(settings.node.as_str(), host.trim());
         assert_eq!(settings.settle, Duration::from_secs(30));
         assert_eq!(settings.reclaim_after, None, "never");
+        assert_eq!(settings.on_fence, OnFence::Keep);
         assert!(settings.user.is_none() && !settings.accept_control_plane);
     }
 
@@ -295,8 +324,12 @@ mod tests {
         let cases = [
             (r#"{}"#, "cluster: missing, expected a name of letters, digits, '.', '_' and '-'"),
             (
-                r#"{"cluster": "c", "onFence": "down"}"#,
-                "onFence: unknown key, expected cluster, node, etcd, settle, reclaimAfter",
+                r#"{"cluster": "c", "onfence": "down"}"#,
+                "onfence: unknown key, expected cluster, node, etcd, settle, reclaimAfter, onFence",
+            ),
+            (
+                r#"{"cluster": "c", "node": "n", "onFence": "up", "etcd": {"endpoints": ["http://a"]}}"#,
+                "onFence: \"up\", expected \"keep\" or \"down\"",
             ),
             (
                 r#"{"cluster": "c", "etcd": {"endpoint": "http://a"}}"#,

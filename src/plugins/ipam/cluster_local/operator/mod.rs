@@ -9,6 +9,7 @@ mod blocks;
 mod conflicts;
 mod holders;
 pub mod import;
+mod isolate;
 mod join;
 mod metrics;
 mod plan;
@@ -42,7 +43,7 @@ struct Verb {
 }
 
 /// The subcommands beside the daemon.
-const VERBS: [Verb; 6] = [
+const VERBS: [Verb; 7] = [
     Verb { name: "blocks", command: blocks::command, run: blocks::run, examples: blocks::EXAMPLES },
     Verb {
         name: "conflicts",
@@ -67,6 +68,12 @@ const VERBS: [Verb; 6] = [
         command: metrics::command,
         run: metrics::run,
         examples: metrics::EXAMPLES,
+    },
+    Verb {
+        name: "isolate",
+        command: isolate::command,
+        run: isolate::run,
+        examples: isolate::EXAMPLES,
     },
     Verb { name: "join", command: join::command, run: join::run, examples: join::EXAMPLES },
 ];

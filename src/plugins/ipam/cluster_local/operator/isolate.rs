@@ -1,0 +1,127 @@
+//! `ipam isolate`: cuts containers off whose addresses other nodes may have by now.
+//!
+//! The unit `cni-multi-ipam-isolate.service` runs it for a node with `onFence: "down"`: the daemon, which talks
+//! to the network, keeps no capability.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use clap::{ArgMatches, Command};
+
+use super::super::held::{Blocks, State};
+use super::arguments::{data_dir, is_json, output, value};
+use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::json::Value;
+use crate::deadline::Deadline;
+use crate::error::Result;
+use crate::net::netlink::{Link, LinkChange, Netlink};
+use crate::plugin::leases::Holding;
+use crate::steps::allocation::files::{Place, operator};
+use crate::steps::veth;
+use crate::terminal::manual::Terms;
+use crate::terminal::table::{self, Members, put_text};
+
+/// For the manual.
+pub const EXAMPLES: Terms =
+    &[("cni-multi ipam isolate", "Cut off what still has addresses of a node that was reclaimed.")];
+
+/// The columns of the table.
+const COLUMNS: [(&str, &str); 6] = [
+    ("NETWORK", "network"),
+    ("ADDRESS", "address"),
+    ("CONTAINER", "containerId"),
+    ("IFNAME", "ifname"),
+    ("LINK", "link"),
+    ("STATE", "state"),
+];
+
+/// The command line.
+pub fn command(isolate: Command) -> Command {
+    isolate
+        .about("Set the host ends of containers down whose blocks this node has lost")
+        .arg(data_dir())
+        .arg(output())
+}
+
+/// Sets the host ends down, and lists the attachments.
+pub fn run(matches: &ArgMatches) -> Result<String> {
+    let data_dir = value(matches, "data-dir");
+    let mut rows = vec![];
+    for network in operator::networks(&data_dir) {
+        rows.extend(of_network(&data_dir, &network)?);
+    }
+    Ok(table::of_rows(rows, &COLUMNS, is_json(matches)))
+}
+
+fn of_network(data_dir: &Path, network: &NetworkName) -> Result<Vec<Value>> {
+    let place = Place::new(data_dir, network, Deadline::default()).of_this_boot();
+    let before = leases_in_lost(&place)?;
+    if before.is_empty() {
+        return Ok(vec![]);
+    }
+    let host = Netlink::open()?;
+    let mut ends = vec![];
+    for held in before {
+        ends.push((host_end(&host, network, &held)?, held));
+    }
+    // A container that was detached meanwhile may have come back with another address: the link of
+    // a lease that is still there is the one that was found before.
+    let still = leases_in_lost(&place)?;
+    ends.retain(|(_, held)| still.contains(held));
+    ends.iter().map(|(end, held)| isolate(&host, network, end.as_ref(), held)).collect()
+}
+
+/// The leases in blocks that the node has lost.
+fn leases_in_lost(place: &Place) -> Result<Vec<Holding>> {
+    let Some(blocks) = Blocks::read(place.dir())? else { return Ok(vec![]) };
+    let lost = blocks.blocks.iter().filter(|held| held.state == State::Lost);
+    let lost: Vec<_> = lost.map(|held| held.block).collect();
+    if lost.is_empty() {
+        return Ok(vec![]);
+    }
+    let mut held = operator::holdings(place, &[])?.held;
+    held.retain(|lease| lost.iter().any(|block| block.contains(lease.address)));
+    Ok(held)
+}
+
+/// The host's end of the pair, which a plugin of ours has named.
+fn host_end(host: &Netlink, network: &NetworkName, held: &Holding) -> Result<Option<Link>> {
+    match Key::parse(network.as_str(), &held.container_id, &held.ifname) {
+        Ok(key) => veth::find_host_end(host, &key),
+        Err(_) => Ok(None), // a lease of an old plugin, without an interface
+    }
+}
+
+fn isolate(
+    host: &Netlink,
+    network: &NetworkName,
+    end: Option<&Link>,
+    held: &Holding,
+) -> Result<Value> {
+    let state = match end {
+        Some(link) => set_down(host, link, held.address)?,
+        None => "no host end: delete the container",
+    };
+    Ok(row(network, end, held, state))
+}
+
+/// Sets the link down; one that is gone by now is cut off, too.
+fn set_down(host: &Netlink, link: &Link, address: IpAddr) -> Result<&'static str> {
+    let down = LinkChange { up: Some(false), ..LinkChange::default() };
+    match host.change_link(link, &down) {
+        Ok(()) => Ok("down"),
+        Err(error) if error.is_not_found() => Ok("gone"),
+        Err(error) => Err(error.context(format_args!("{address} is not cut off"))),
+    }
+}
+
+fn row(network: &NetworkName, end: Option<&Link>, held: &Holding, state: &str) -> Value {
+    let mut row = Members::new();
+    put_text(&mut row, "network", network.as_str());
+    put_text(&mut row, "address", &held.address.to_string());
+    put_text(&mut row, "containerId", &held.container_id);
+    put_text(&mut row, "ifname", &held.ifname);
+    put_text(&mut row, "link", end.map_or("", |link| &link.name));
+    put_text(&mut row, "state", state);
+    Value::Object(row)
+}
