@@ -157,3 +157,18 @@ fn the_capability_of_the_unit_is_enough() {
     node.wait_until(|node| node.lab.host.sh(&isolate).contains(" down"));
     assert!(!answers(&node, "eth0"));
 }
+
+/// `lan` comes first.
+#[test]
+fn a_torn_file_keeps_no_other_network_connected() {
+    let Some(etcd) = etcd() else { return };
+    let node = node_with_containers(&etcd, &json!({}));
+    reclaim_and_return(&etcd, &node);
+    node.wait_until(|node| node.blocks("pods").iter().any(|(_, state)| state == "lost"));
+    node.kill();
+    node.lab.host.sh("echo '{' >/var/lib/cni/cluster-local/lan/blocks.json");
+    let failed = node.ipam("isolate");
+    assert_eq!(failed.status, 1, "{failed:?}");
+    assert!(failed.stderr.contains("lan/blocks.json"), "{failed:?}");
+    assert!(!answers(&node, "eth0"));
+}

@@ -13,7 +13,7 @@ use super::arguments::{data_dir, is_json, output, value};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
-use crate::error::Result;
+use crate::error::{ErrorList, Result};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::plugin::leases::Holding;
 use crate::steps::allocation::files::{Place, operator};
@@ -43,32 +43,42 @@ pub fn command(isolate: Command) -> Command {
         .arg(output())
 }
 
-/// Sets the host ends down, and lists the attachments.
+/// Sets the host ends down, and lists the attachments. Does all it can, and reports every failure at
+/// the end.
 pub fn run(matches: &ArgMatches) -> Result<String> {
     let data_dir = value(matches, "data-dir");
-    let mut rows = vec![];
+    let mut isolation =
+        Isolation { host: Netlink::open()?, rows: vec![], errors: ErrorList::default() };
     for network in operator::networks(&data_dir) {
-        rows.extend(of_network(&data_dir, &network)?);
+        let done = isolation.of_network(&data_dir, &network);
+        isolation.errors.push(done);
     }
-    Ok(table::of_rows(rows, &COLUMNS, is_json(matches)))
+    let Isolation { rows, errors, .. } = isolation;
+    errors.finish().map(|()| table::of_rows(rows, &COLUMNS, is_json(matches)))
 }
 
-fn of_network(data_dir: &Path, network: &NetworkName) -> Result<Vec<Value>> {
-    let place = Place::new(data_dir, network, Deadline::default()).of_this_boot();
-    let before = leases_in_lost(&place)?;
-    if before.is_empty() {
-        return Ok(vec![]);
+/// What has been done, and what has failed.
+struct Isolation {
+    host: Netlink,
+    rows: Vec<Value>,
+    errors: ErrorList,
+}
+
+impl Isolation {
+    fn of_network(&mut self, data_dir: &Path, network: &NetworkName) -> Result<()> {
+        let place = Place::new(data_dir, network, Deadline::default()).of_this_boot();
+        let before = leases_in_lost(&place)?;
+        let ends: Vec<_> =
+            before.into_iter().map(|held| (host_end(&self.host, network, &held), held)).collect();
+        // A container that was detached meanwhile may have come back with another address: the link
+        // of a lease that is still there is the one that was found before.
+        let still = leases_in_lost(&place)?;
+        for (end, held) in ends.into_iter().filter(|(_, held)| still.contains(held)) {
+            let done = end.and_then(|end| isolate(&self.host, network, end.as_ref(), &held));
+            self.errors.push(done.map(|row| self.rows.push(row)));
+        }
+        Ok(())
     }
-    let host = Netlink::open()?;
-    let mut ends = vec![];
-    for held in before {
-        ends.push((host_end(&host, network, &held)?, held));
-    }
-    // A container that was detached meanwhile may have come back with another address: the link of
-    // a lease that is still there is the one that was found before.
-    let still = leases_in_lost(&place)?;
-    ends.retain(|(_, held)| still.contains(held));
-    ends.iter().map(|(end, held)| isolate(&host, network, end.as_ref(), held)).collect()
 }
 
 /// The leases in blocks that the node has lost.
