@@ -122,12 +122,19 @@ fn require_names_again(world: &mut World, node: usize, net: usize) -> Result<(),
     Ok(())
 }
 
+/// Adds until an ADD gets the address, for ten seconds. The node of a name that has sent no heartbeat
+/// yet counts as gone, and the ADD fails with code 11 before the node reads the want: then the runtime
+/// tries again.
 fn require_address(world: &mut World, node: usize, wish: Wish) -> Result<(), String> {
-    let served = world.served;
+    let (served, mut elsewhere) = (world.served, world.elsewhere);
     world.add(node, wish.clone());
     for _ in 0..100 {
         if world.served > served || world.violation.is_some() {
             break;
+        }
+        if world.elsewhere > elsewhere {
+            elsewhere = world.elsewhere;
+            world.add(node, wish.clone());
         }
         world.run(Duration::from_millis(100));
     }

@@ -112,6 +112,7 @@ impl World {
             Reply::LookAgain => self.allocate(node, wish, until),
             _ => self.denied += 1,
         }
+        self.elsewhere += u64::from(matches!(reply, Reply::Elsewhere(_)));
     }
 
     /// Tells the daemon of a network's leases as they are.

@@ -57,6 +57,8 @@ pub struct World {
     /// ADDs that were answered with an address, or without.
     pub served: u64,
     pub denied: u64,
+    /// ADDs that failed because another node has the address of the name.
+    pub elsewhere: u64,
     /// Nodes that daemons have fenced.
     pub fenced: u64,
     pub violation: Option<String>,
@@ -90,6 +92,7 @@ impl World {
             trace: None,
             served: 0,
             denied: 0,
+            elsewhere: 0,
             fenced: 0,
             violation: None,
         };
