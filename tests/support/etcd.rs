@@ -132,7 +132,7 @@ impl Etcd {
     pub fn three() -> Option<Etcd> {
         let mut etcd = Etcd::none()?;
         etcd.lab.host.sh(
-            "ip link add etcd type bridge && ip addr add 10.77.0.9/24 dev etcd && ip link set etcd up
+            "ip link add etcd address 0a:4e:00:00:00:ff type bridge && ip addr add 10.77.0.9/24 dev etcd && ip link set etcd up
              echo 1 >/proc/sys/net/ipv4/ip_forward",
         );
         for number in 1..=3 {

@@ -270,12 +270,13 @@ fn conf(subnet: &str) -> Value {
         "type": "cluster-local", "ranges": [[{"subnet": subnet}]], "patience": 10}})
 }
 
-/// A link between the two machines.
+/// A link between the two machines. The bridge has a hardware address of its own: else it takes the
+/// lowest of its ports', and a machine that joins cuts off those that know an earlier one.
 fn connect(etcd: &Etcd, lab: &Lab, number: u8) {
     let pid = lab.pid();
     etcd.lab.host.sh(&format!(
         "ip link show nodes >/dev/null 2>&1 || {{
-            ip link add nodes type bridge && ip addr add 10.78.0.254/24 dev nodes && ip link set nodes up; }}
+            ip link add nodes address 0a:4e:00:00:00:fe type bridge && ip addr add 10.78.0.254/24 dev nodes && ip link set nodes up; }}
          ip link add n{number} type veth peer name up0 netns {pid}
          ip link set n{number} master nodes up"
     ));
