@@ -121,7 +121,15 @@ impl Node {
         let mut command = self.lab.host.command(words[0]);
         command.args(&words[1..]).stdout(Stdio::null()).stderr(log);
         *self.daemon.lock().unwrap() = Some(command.spawn().unwrap());
-        self.wait_until(|node| node.lab.path(SOCKET).exists());
+        self.wait_until(Node::listens);
+    }
+
+    /// Whether a daemon listens. The file of the socket may be of one that was killed.
+    fn listens(&self) -> bool {
+        const ACCEPTS: &str = " 00010000 "; // __SO_ACCEPTCON in the column of flags
+        let sockets = std::fs::read_to_string(format!("/proc/{}/net/unix", self.lab.pid()));
+        let is_it = |line: &str| line.ends_with(SOCKET) && line.contains(ACCEPTS);
+        sockets.unwrap().lines().any(is_it)
     }
 
     /// The daemon's process id.
