@@ -103,7 +103,9 @@ impl Bench {
 
     fn feed(&self, name: &str) {
         let sender = UnixDatagram::unbound().unwrap();
-        sender.send_to(name.as_bytes(), feed_of(&self.socket())).unwrap();
+        // It binds its feed after the socket that `start` waits for.
+        let feed = feed_of(&self.socket());
+        wait_until("the feed is there", 10, || sender.send_to(name.as_bytes(), &feed).is_ok());
     }
 }
 
