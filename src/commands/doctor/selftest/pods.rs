@@ -29,7 +29,7 @@ const MEASURED: Duration = Duration::from_millis(200);
 /// measurement may be missing, or one more.
 const TOLERANCE: f64 = 0.1;
 /// How often it is measured, at most.
-const TRIES: usize = 5;
+const TRIES: usize = 20;
 
 /// Two containers of one network reach each other, and the machine outside.
 pub fn two_containers(world: &World<'_>, report: &mut Report<'_>) -> Result<()> {
