@@ -264,9 +264,8 @@ pub fn repair_if_any(cx: &Context<'_>, at: &Attachment, repairs: &Repairs) -> Re
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.repair(at, repairs))
 }
 
-/// Repairs the lease, if the configuration names an IPAM plugin, and then the rest. If the address is
-/// another's by now, the rest is left alone: to connect the container again would be to connect two
-/// containers with one address.
+/// Repairs the lease, if the configuration names an IPAM plugin, and then the rest. If the address has
+/// another owner by now, skips the rest: it would connect two containers with one address.
 pub fn repair_before(
     cx: &Context<'_>,
     at: &Attachment,

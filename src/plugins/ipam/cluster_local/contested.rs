@@ -1,4 +1,4 @@
-//! CHECK and repair of addresses whose block is not this node's alone any more.
+//! Refuses CHECK and repair of addresses in blocks that another node owns, or may own.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -11,8 +11,8 @@ use crate::support::node::Node;
 /// What the daemon writes for systemd.
 const LOST: &str = "/var/lib/cni/cluster-local/.node/lost";
 
-/// A network of a bridge with the node's blocks, one of addresses that no other node has, and one
-/// whose containers have no host end.
+/// A bridge with addresses of the node's blocks, a bridge with addresses of host-local, and a macvlan,
+/// which has no link on the host.
 fn write_networks(node: &Node) {
     let blocks =
         json!({"type": "cluster-local", "ranges": [[{"subnet": "10.1.0.0/24"}]], "patience": 10});
@@ -27,7 +27,7 @@ fn write_networks(node: &Node) {
     }
 }
 
-/// A node whose three networks have the container `red`.
+/// A node with the container `red`, attached to the three networks.
 fn node_with_containers(etcd: &Etcd, changes: &Value) -> Node {
     let node = Node::configured(etcd, 1, changes);
     node.start();
@@ -107,7 +107,7 @@ fn isolate_cuts_off_the_containers_in_lost_blocks() {
     assert!(answers(&node, "eth0"));
 }
 
-/// Without the key an operator decides; the command is the same.
+/// Without the key the daemon announces nothing; an operator runs the command.
 #[test]
 fn the_page_of_operations_cuts_off_containers() {
     let Some(etcd) = etcd() else { return };

@@ -96,7 +96,7 @@ pub fn run(options: &Options, variable: impl Fn(&str) -> String) -> Result<()> {
         cuts_off: (settings.on_fence == OnFence::Down).then(|| options.data_dir.clone()),
     };
     if has_lost {
-        daemon.announce_loss(); // a daemon that was killed may not have done so
+        daemon.announce_loss(); // SIGKILL may have come between the loss and its announcement
     }
     events.serve(&mut daemon)
 }

@@ -96,8 +96,8 @@ impl Machine {
         }
     }
 
-    /// Forgets a block. One that containers may use still is forgotten without leases only, which the
-    /// file's lock decides: what the machine knows of them may be old, or not read yet.
+    /// Forgets a block. A lost or contested block must have no lease, which the daemon verifies under
+    /// the lock of the file: the machine's leases may be stale, or not read yet.
     fn forget(&mut self, at: &At, state: State, turn: &mut Turn<'_>) {
         let may_be_used = matches!(state, State::Lost | State::Conflict);
         let unleased = if may_be_used { vec![at.block] } else { vec![] };

@@ -341,8 +341,8 @@ fn a_fenced_node_registers_anew_without_old_leases() {
     assert_eq!(*lab.machine.contact(), Contact::Together);
 }
 
-/// A daemon that starts reads the leases of one network after the other: meanwhile a lost block of
-/// another one looks as if nobody used it.
+/// At its start the daemon reads the leases network by network. Until then the machine knows no lease
+/// of a lost block.
 #[test]
 fn a_lost_block_is_not_forgotten_before_its_leases_are_read() {
     let lost = held("4-0a010004-30", State::Lost);

@@ -1,4 +1,4 @@
-//! `ipam isolate`: cuts containers off whose addresses other nodes may have by now.
+//! `ipam isolate`: sets the host ends of containers down whose addresses other nodes may have allocated.
 //!
 //! The unit `cni-multi-ipam-isolate.service` runs it for a node with `onFence: "down"`: the daemon, which talks
 //! to the network, keeps no capability.
@@ -70,8 +70,8 @@ impl Isolation {
         let before = leases_in_lost(&place)?;
         let ends: Vec<_> =
             before.into_iter().map(|held| (host_end(&self.host, network, &held), held)).collect();
-        // A container that was detached meanwhile may have come back with another address: the link
-        // of a lease that is still there is the one that was found before.
+        // A DEL and an ADD meanwhile may have made a link of the same name, with another address. If
+        // the lease is still there, the link that was found before it is of this lease.
         let still = leases_in_lost(&place)?;
         for (end, held) in ends.into_iter().filter(|(_, held)| still.contains(held)) {
             let done = end.and_then(|end| isolate(&self.host, network, end.as_ref(), &held));
