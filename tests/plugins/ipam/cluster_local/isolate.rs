@@ -166,6 +166,9 @@ fn a_torn_file_keeps_no_other_network_connected() {
     reclaim_and_return(&etcd, &node);
     node.wait_until(|node| node.blocks("pods").iter().any(|(_, state)| state == "lost"));
     node.kill();
+    let unreadable = node.ipam("isolate --data-dir /dev/null");
+    assert_eq!((unreadable.status, unreadable.stdout.as_str()), (1, ""), "{unreadable:?}");
+    assert!(unreadable.stderr.contains("/dev/null"), "{unreadable:?}");
     node.lab.host.sh("echo '{' >/var/lib/cni/cluster-local/lan/blocks.json");
     let failed = node.ipam("isolate");
     assert_eq!(failed.status, 1, "{failed:?}");

@@ -3,6 +3,8 @@
 //! The unit `cni-multi-ipam-isolate.service` runs it for a node with `onFence: "down"`: the daemon, which talks
 //! to the network, keeps no capability.
 
+use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -13,7 +15,7 @@ use super::arguments::{data_dir, is_json, output, value};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::deadline::Deadline;
-use crate::error::{ErrorList, Result};
+use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::plugin::leases::Holding;
 use crate::steps::allocation::files::{Place, operator};
@@ -47,6 +49,7 @@ pub fn command(isolate: Command) -> Command {
 /// the end.
 pub fn run(matches: &ArgMatches) -> Result<String> {
     let data_dir = value(matches, "data-dir");
+    require_readable(&data_dir)?;
     let mut isolation =
         Isolation { host: Netlink::open()?, rows: vec![], errors: ErrorList::default() };
     for network in operator::networks(&data_dir) {
@@ -55,6 +58,15 @@ pub fn run(matches: &ArgMatches) -> Result<String> {
     }
     let Isolation { rows, errors, .. } = isolation;
     errors.finish().map(|()| table::of_rows(rows, &COLUMNS, is_json(matches)))
+}
+
+/// [`operator::networks`] takes an unreadable directory for an empty one, which would be reported as
+/// success.
+fn require_readable(dir: &Path) -> Result<()> {
+    match fs::read_dir(dir) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::at_path("open", dir)(e)),
+        _ => Ok(()),
+    }
 }
 
 /// What has been done, and what has failed.
