@@ -10,7 +10,8 @@ use crate::plugins::main::{
     macvlan::Macvlan, ptp::Ptp, tap::Tap, vlan::Vlan,
 };
 use crate::plugins::meta::{
-    bandwidth::Bandwidth, firewall::Firewall, portmap::Portmap, sbr::Sbr, tuning::Tuning, vrf::Vrf,
+    bandwidth::Bandwidth, firewall::Firewall, portmap::Portmap, route_override::RouteOverride,
+    sbr::Sbr, tuning::Tuning, vrf::Vrf,
 };
 
 /// The plugins, one line each.
@@ -35,6 +36,7 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Bandwidth>(),
     Entry::of::<Sbr>(),
     Entry::of::<Vrf>(),
+    Entry::of::<RouteOverride>(),
 ];
 
 /// The plugin of exactly this name.

@@ -318,8 +318,9 @@ pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
     routes.map(|(index, route)| plan(&format!("routes[{index}]"), route, &gateways)).collect()
 }
 
-/// The route at `path` of the result.
-fn plan(path: &str, route: &result::Route, gateways: &[IpAddr]) -> Result<Route> {
+/// The route at `path`, as the kernel takes it. Without a gateway of its own it gets the first of
+/// `gateways` that is of its family.
+pub fn plan(path: &str, route: &result::Route, gateways: &[IpAddr]) -> Result<Route> {
     require_network(path, route.dst)?;
     Ok(Route {
         gateway: gateway_of(path, route, gateways)?,
@@ -430,7 +431,8 @@ fn missing_address(link: &Link, wanted: IpNet) -> Error {
         .about(&Aspect::Address(wanted))
 }
 
-fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()> {
+/// Compares the routes of a result with those of the kernel.
+pub fn verify_routes(container: &Netlink, wanted: &[result::Route]) -> Result<()> {
     if wanted.is_empty() {
         return Ok(());
     }

@@ -22,6 +22,8 @@ pub mod nft_owner;
 pub mod prev_result;
 pub mod records;
 pub mod resolv_conf;
+pub mod route_changes;
+pub mod route_override;
 pub mod router_advertisements;
 pub mod routing_table;
 pub mod source_routing;

@@ -73,7 +73,7 @@ fn masqueraded_ptp(network: u8, backend: &str) -> Value {
     with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": backend}))
 }
 
-pub static SUBJECTS: [Subject; 25] = [
+pub static SUBJECTS: [Subject; 26] = [
     Subject {
         removes: &[PAIR, LEASE],
         ..of("bridge", |network, _| vec![bridge(network, json!({}))])
@@ -233,6 +233,13 @@ pub static SUBJECTS: [Subject; 25] = [
         prepare: |lab| has_vrf(&lab.container()).then(nothing),
         ..of("vrf", |network, _| {
             vec![macvlan(network), chained(network, json!({"type": "vrf", "vrfname": "blue"}))]
+        })
+    },
+    Subject {
+        removes: &[],
+        ..of("route-override", |network, _| {
+            let keys = json!({"type": "route-override", "flushgateway": true});
+            vec![macvlan(network), chained(network, keys)]
         })
     },
 ];

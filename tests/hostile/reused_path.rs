@@ -244,6 +244,7 @@ test_plugins! {
     tuning "tuning"
     sbr "sbr"
     vrf "vrf"
+    route_override "route-override"
     chain "macvlan, tuning, sbr"
 }
 

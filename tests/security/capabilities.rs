@@ -12,6 +12,7 @@ use crate::support::call::{Outcome, farm};
 use crate::support::netns::{Container, Lab};
 use crate::support::networks::bandwidth::{both, can_limit};
 use crate::support::networks::portmap::{portmap, web};
+use crate::support::networks::route_override::every_key;
 use crate::support::networks::tuning::tuning;
 use crate::support::networks::vrf::has_vrf;
 use crate::support::networks::{bridge, dummy, host_device, stacked, tap};
@@ -78,6 +79,7 @@ rows! {
     bandwidth: "`bandwidth`" => |lab, container| can_limit(lab).then(|| meta(lab, container, &both()))?,
     sbr: "`sbr`" => |lab, container| meta(lab, container, &json!({"type": "sbr"})),
     vrf: "`vrf`" => |lab, container| has_vrf(container).then(|| meta(lab, container, &json!({"type": "vrf", "vrfname": "v"})))?,
+    route_override: "`route-override`" => |lab, container| meta(lab, container, &every_key()),
     masquerading_by_iptables: "masquerading by iptables" => |lab, container| main(lab, container, &del::everything("iptables")),
     portmap_by_iptables: "`portmap` by iptables" => |lab, container| meta(lab, container, &super::portmap(Some("iptables"), json!([web()]))),
     a_namespace_named_by_a_process: "a namespace named by a process" => |lab, container| main(lab, container, &bridge::conf()),
@@ -140,7 +142,7 @@ fn sweep(row: &str, prepare: Prepare) {
         let is_of_process = row.starts_with("a namespace named");
         let container = if is_of_process { lab.container_of_process() } else { lab.container() };
         let Some(attachment) = prepare(lab, &container) else { return };
-        let is_repeatable = !["`sbr`", "`vrf`"].contains(&row); // their changes go with the interface only
+        let is_repeatable = !["`sbr`", "`vrf`", "`route-override`"].contains(&row); // their changes go with the interface only
         if is_repeatable {
             attachment.add();
             attachment.del(); // leaves what may stay after DEL

@@ -11,6 +11,7 @@ use super::networks::bridge;
 use super::networks::bridge::static_ipam;
 use super::networks::firewall;
 use super::networks::firewall::DROPPING;
+use super::networks::route_override;
 use super::networks::stacked::{IPVLAN, MACVLAN, Stacked, VLAN};
 use super::networks::vrf::has_vrf;
 use super::networks::{dummy, host_device, ptp, tap};
@@ -171,6 +172,7 @@ fn chained_plugins() -> Vec<Subject> {
         after("bandwidth", can_limit, bandwidth::network(), limits()),
         after("sbr", any_host, simple(), json!({"type": "sbr"})),
         after("vrf", can_vrf, simple(), json!({"type": "vrf", "vrfname": "blue"})),
+        after("route-override", any_host, simple(), route_override::every_key()),
     ]
 }
 
@@ -235,6 +237,7 @@ macro_rules! test_each_subject {
             bandwidth "bandwidth"
             sbr "sbr"
             vrf "vrf"
+            route_override "route-override"
             chain_of_five "bridge, portmap, firewall, tuning, bandwidth"
             chain_of_five_by_iptables "the same by iptables"
             chain_on_macvlan "macvlan, tuning, sbr"

@@ -5,7 +5,7 @@ use crate::cni::json::Value;
 
 /// Each plugin with its keys, in the order of a list: what creates the interface, the IPAM plugins
 /// that it calls, and what changes the interface.
-const PARTS: [(&str, &str); 20] = [
+const PARTS: [(&str, &str); 21] = [
     ("loopback", "{}"),
     ("bridge", r#"{"bridge": "cni0", "isGateway": true, "ipMasq": true}"#),
     ("ptp", r#"{"ipMasq": true}"#),
@@ -35,6 +35,7 @@ const PARTS: [(&str, &str); 20] = [
     ("tuning", r#"{"sysctl": {"net.core.somaxconn": "512"}}"#),
     ("vrf", r#"{"vrfname": "red"}"#),
     ("sbr", "{}"),
+    ("route-override", r#"{"addroutes": [{"dst": "10.0.0.0/8"}]}"#),
     (
         "bandwidth",
         r#"{"ingressRate": 100000000, "ingressBurst": 10000000, "egressRate": 100000000, "egressBurst": 10000000}"#,

@@ -22,7 +22,7 @@ macro_rules! tables {
 /// The table of each page, by the name of the plugin.
 static TABLES: &[(&str, &[u8])] = tables! {
     "bridge" "ptp" "macvlan" "ipvlan" "vlan" "host-device" "dummy" "tap" "loopback" "host-local"
-    "static" "dhcp" "cluster-local" "whereabouts" "bandwidth" "firewall" "portmap" "sbr" "tuning" "vrf"
+    "static" "dhcp" "cluster-local" "whereabouts" "bandwidth" "firewall" "portmap" "route-override" "sbr" "tuning" "vrf"
 };
 
 /// The keys that have no row of their own, because every plugin or list has them.

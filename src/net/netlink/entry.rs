@@ -16,7 +16,7 @@ use super::attr::{Attrs, read_ip, read_u32};
 use super::attributes::octets;
 use super::link::Link;
 use super::request::{RTM_DELROUTE, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
-use super::route::{LOCAL, MAIN, hop_gateway, hop_length, hops};
+use super::route::{LOCAL, MAIN, Scope, hop_gateway, hop_length, hops};
 use super::socket::Netlink;
 use crate::error::Result;
 use crate::family::Family;
@@ -35,7 +35,9 @@ const RTA_EXPIRES_LEFT: usize = 8;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
+const RTA_METRICS: u16 = 8;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_CACHEINFO: u16 = 12;
 const RTA_TABLE: u16 = 15;
@@ -151,6 +153,21 @@ impl RouteEntry {
     /// The preferred source address.
     pub fn source(&self) -> Option<IpAddr> {
         find_ip(&self.attributes, RTA_PREFSRC)
+    }
+
+    /// How far its destination is; [`Scope::UNIVERSE`] for any route of IPv6.
+    pub fn scope(&self) -> Scope {
+        Scope(self.header.scope.into())
+    }
+
+    /// The metric; None without one.
+    pub fn priority(&self) -> Option<u32> {
+        find_u32(&self.attributes, RTA_PRIORITY)
+    }
+
+    /// A value of RTA_METRICS, which is nested; None if the route leaves it to the link.
+    pub(super) fn metric(&self, kind: u16) -> Option<u32> {
+        Attrs::of(find(&self.attributes, RTA_METRICS)?).u32(kind)
     }
 
     /// Whether it is in the main table, which is looked up by default.

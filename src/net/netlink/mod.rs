@@ -14,6 +14,7 @@ mod neighbour;
 mod qdisc;
 mod request;
 mod route;
+mod route_match;
 mod rule;
 mod socket;
 pub mod transport;

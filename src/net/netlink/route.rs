@@ -17,7 +17,7 @@ use rtnetlink::packet_route::route::{
 
 use super::attr::{Attrs, read_u16, read_u32};
 use super::link::Link;
-use super::request::{RTM_GETROUTE, RTM_NEWROUTE, Request};
+use super::request::{RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, Request};
 use super::socket::{Netlink, refused};
 use crate::error::{Error, Result};
 use crate::family::Family;
@@ -268,6 +268,12 @@ impl Netlink {
     pub fn add_only_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
         self.add(&route.creation(link)?, what)
+    }
+
+    /// Removes exactly the route that [`Netlink::add_only_route`] adds, if it exists.
+    pub fn remove_route(&self, link: &Link, route: &Route) -> Result<()> {
+        let what = format_args!("delete route {}", route.text(link));
+        self.remove(&Request::new(RTM_DELROUTE, &route.message(link)), what)
     }
 
     /// ifindex of the link that the default route goes through: the preferred route, IPv4's before

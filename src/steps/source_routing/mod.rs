@@ -27,6 +27,7 @@ use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::kept_routes;
 use crate::steps::records::{Records, Site};
+use crate::steps::route_changes::{self, is_link_local};
 use crate::steps::routing_table::Used;
 
 /// What ADDs made, for DEL.
@@ -157,22 +158,8 @@ fn leave_main<'a>(
     routes: Vec<RouteEntry>,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    // In reverse order: the rollback, in reverse again, restores each route after those that its
-    // gateway is reached by.
-    let mut leaving = routes.into_iter().rev().filter(|route| !is_link_local(&route.dst));
-    leaving.try_for_each(|route| delete_route(container, link.clone(), route, rb))
-}
-
-fn delete_route<'a>(
-    container: &'a Netlink,
-    link: Link,
-    route: RouteEntry,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    container.delete_route(&link, &route)?;
-    let what = format!("put back route {}", route.dst);
-    rb.undo(what, move || container.put_route(&link, &route));
-    Ok(())
+    let leaving = routes.into_iter().filter(|route| !is_link_local(&route.dst)).collect();
+    route_changes::delete(container, link, leaving, rb)
 }
 
 /// Refuses rules that exist for one of the addresses: one would hide ours, or be hidden, since the
@@ -234,12 +221,6 @@ fn add_rule<'a>(
 
 fn is_same_family(ip: &IpConfig, route: &RouteEntry) -> bool {
     Family::of_net(ip.address) == Family::of_net(route.dst)
-}
-
-/// Link-local destinations are distinguished by the interface that the sender names; the kernel
-/// itself needs them in main.
-fn is_link_local(dst: &IpNet) -> bool {
-    matches!(dst, IpNet::V6(dst) if dst.addr().is_unicast_link_local())
 }
 
 /// The routes for the table of one address: its own, and those that belong to no address. (The

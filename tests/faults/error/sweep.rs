@@ -93,7 +93,8 @@ impl<'a> Sweep<'a> {
 
     /// What the contract allows to be left. tuning and host-device report once what the kernel
     /// permanently refuses to restore, so that they do not fail for ever; GC drops tuning's
-    /// backups. sbr and vrf leave the interface's routes to the DEL of the interface.
+    /// backups. sbr, vrf and route-override leave the interface's routes to the DEL of the
+    /// interface.
     fn is_by_contract(
         &self,
         operation: Operation,
@@ -105,7 +106,7 @@ impl<'a> Sweep<'a> {
             outcome.status != 0 && matches!(fault.errno(), Errno::EPERM | Errno::EACCES);
         match (wrong, operation, self.name) {
             // An ADD that cannot write its result is undone as by DEL.
-            (Wrong::LeftByAdd(changes), _, "sbr" | "vrf") => {
+            (Wrong::LeftByAdd(changes), _, "sbr" | "vrf" | "route-override") => {
                 outcome.stdout.contains("write to stdout") && are_all_of("route", changes)
             }
             // The master counts its promiscuous links.
@@ -200,7 +201,8 @@ impl Routes {
         Routes(["-4", "-6"].map(|family| container.sh(&format!("ip {family} route"))))
     }
 
-    /// sbr and vrf move the routes to other tables; the DEL of the interface deletes them there.
+    /// sbr and vrf move the routes to other tables, route-override replaces them; the DEL of the
+    /// interface deletes them.
     fn put_back(&self, container: &Namespace) {
         for (family, routes) in ["-4", "-6"].into_iter().zip(&self.0) {
             // Link routes come before the routes that go through them.
@@ -211,7 +213,10 @@ impl Routes {
                 .chain(&through)
                 .map(|route| format!("route replace {route}\n"))
                 .collect();
-            container.sh(&format!("ip {family} -batch - <<'END'\n{batch}END"));
+            let flush = ["main", "300"]
+                .map(|table| format!("ip {family} route flush table {table} dev eth0 2>/dev/null"))
+                .join("; ");
+            container.sh(&format!("{flush}; ip {family} -batch - <<'END'\n{batch}END"));
         }
     }
 }
@@ -276,7 +281,7 @@ pub fn plugins_each_alone(lab: &Lab, subject: &Subject) {
         let routes = Routes::of(&container);
         let detach = || {
             plugin.del();
-            if ["sbr", "vrf"].contains(&name) {
+            if ["sbr", "vrf", "route-override"].contains(&name) {
                 routes.put_back(&container);
             }
         };

@@ -3,6 +3,7 @@
 pub mod bandwidth;
 pub mod firewall;
 pub mod portmap;
+mod route_override;
 pub mod sbr;
 pub mod tuning;
 pub mod vrf;

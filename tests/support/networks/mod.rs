@@ -10,6 +10,7 @@ pub mod host_device;
 pub mod host_local;
 pub mod portmap;
 pub mod ptp;
+pub mod route_override;
 pub mod sbr;
 pub mod stacked;
 pub mod tap;

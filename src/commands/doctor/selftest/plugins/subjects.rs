@@ -73,7 +73,7 @@ macro_rules! ptp_and {
 }
 
 /// All plugins, in the order of `cni-multi list`.
-pub const SUBJECTS: [Subject; 20] = [
+pub const SUBJECTS: [Subject; 21] = [
     Subject {
         plugin: "bridge",
         needs: &[VETH, Need::Link("bridge")],
@@ -223,6 +223,14 @@ pub const SUBJECTS: [Subject; 20] = [
         needs: &[VETH, Need::Link("vrf")],
         network: ptp_and!(r#"{"type":"vrf","vrfname":"red"}"#),
         probe: link_is_in_vrf,
+        ..USUAL
+    },
+    Subject {
+        plugin: "route-override",
+        network: ptp_and!(
+            r#"{"type":"route-override","flushgateway":true,"addroutes":[{"dst":"192.0.2.0/24","gw":"10.89.0.1"}]}"#
+        ),
+        probe: outside_answers,
         ..USUAL
     },
 ];

@@ -1,0 +1,45 @@
+//! Whether a route of the kernel is the one that a request adds.
+
+use super::entry::RouteEntry;
+use super::route::{MAIN, Route, Scope};
+use crate::family::Family;
+
+// linux/rtnetlink.h
+const RTAX_MTU: u16 = 2;
+const RTAX_ADVMSS: u16 = 8;
+/// IP6_RT_PRIO_USER of linux/ipv6_route.h: the metric of an IPv6 route that names none.
+const USUAL_V6_METRIC: u32 = 1024;
+
+impl Route {
+    /// Whether the kernel has it so: the same table, destination, next hop, metric, MTU and segment
+    /// size. A scope counts only if it is another than the usual one, since a route that the kernel
+    /// made may have a narrower one. Its origin does not count.
+    pub fn is(&self, found: &RouteEntry) -> bool {
+        self.leads_as(found) && self.has_metric_of(found) && self.has_options_of(found)
+    }
+
+    fn leads_as(&self, found: &RouteEntry) -> bool {
+        let gateways: Vec<_> = self.gateway.into_iter().collect();
+        self.is_to(found) && found.gateways() == gateways
+    }
+
+    /// Whether the route of the kernel has the same destination in the same table.
+    pub fn is_to(&self, found: &RouteEntry) -> bool {
+        found.dst == self.dst && found.table == self.table.unwrap_or(MAIN)
+    }
+
+    fn has_metric_of(&self, found: &RouteEntry) -> bool {
+        let usual = match Family::of_net(self.dst) {
+            Family::V4 => 0,
+            Family::V6 => USUAL_V6_METRIC,
+        };
+        self.priority.unwrap_or(usual) == found.priority().unwrap_or_default()
+    }
+
+    fn has_options_of(&self, found: &RouteEntry) -> bool {
+        let has_scope = self.scope == Scope::UNIVERSE
+            || Family::of_net(self.dst) == Family::V6
+            || self.scope == found.scope();
+        has_scope && self.mtu == found.metric(RTAX_MTU) && self.advmss == found.metric(RTAX_ADVMSS)
+    }
+}

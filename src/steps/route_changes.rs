@@ -1,0 +1,66 @@
+//! Routes of a container that an ADD deletes and adds, each with its undo.
+
+use ipnet::IpNet;
+
+use crate::error::{Code, Error, Result};
+use crate::net::netlink::{Link, Netlink, Route, RouteEntry};
+use crate::rollback::Rollback;
+
+/// Deletes routes of the link.
+pub fn delete<'a>(
+    container: &'a Netlink,
+    link: &Link,
+    mut routes: Vec<RouteEntry>,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    // In reverse order: the rollback, in reverse again, restores each route after those that its
+    // gateway is reached by.
+    RouteEntry::sort_by_dependence(&mut routes);
+    let mut leaving = routes.into_iter().rev();
+    leaving.try_for_each(|route| delete_one(container, link.clone(), route, rb))
+}
+
+fn delete_one<'a>(
+    container: &'a Netlink,
+    link: Link,
+    route: RouteEntry,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    container.delete_route(&link, &route)?;
+    let what = format!("put back route {}", route.dst);
+    rb.undo(what, move || container.put_route(&link, &route));
+    Ok(())
+}
+
+/// Adds a route unless the link has exactly this one.
+pub fn add<'a>(
+    container: &'a Netlink,
+    link: &Link,
+    route: Route,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    if container.routes_through(link)?.iter().any(|found| route.is(found)) {
+        return Ok(());
+    }
+    container.add_only_route(link, &route).map_err(|e| if_another(e, &route))?;
+    let link = link.clone();
+    let what = format!("delete route {}", route.dst);
+    rb.undo(what, move || container.remove_route(&link, &route));
+    Ok(())
+}
+
+fn if_another(error: Error, route: &Route) -> Error {
+    if !error.is_exists() {
+        return error;
+    }
+    error.with_code(Code::CONFLICT).with_details(format_args!(
+        "another route to {} has this metric: delete it, or give this one another priority",
+        route.dst
+    ))
+}
+
+/// Link-local destinations are distinguished by the interface that the sender names; the kernel
+/// itself needs them in the main table.
+pub fn is_link_local(dst: &IpNet) -> bool {
+    matches!(dst, IpNet::V6(dst) if dst.addr().is_unicast_link_local())
+}

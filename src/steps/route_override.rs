@@ -1,0 +1,175 @@
+//! Routes and gateways of earlier plugins that a later one replaces, in the kernel and in the
+//! result.
+
+use ipnet::IpNet;
+
+use crate::cni::result::{self, AddResult};
+use crate::error::{Aspect, Error, ErrorList, Result};
+use crate::family::Family;
+use crate::net::netlink::{Link, Netlink, Route, RouteEntry, Scope};
+use crate::plugin::Attachment;
+use crate::rollback::Rollback;
+use crate::steps::addresses;
+use crate::steps::route_changes::{self, is_link_local};
+
+/// What to replace.
+#[derive(Debug, Default)]
+pub struct Wishes {
+    /// Whether all routes leave that lead beyond the links.
+    pub flush_routes: bool,
+    /// Whether the default routes leave, and the gateways of the result.
+    pub flush_gateway: bool,
+    /// The routes to leave, by destination and table.
+    pub deleted: Vec<Route>,
+    /// The routes to add.
+    pub added: Vec<Route>,
+}
+
+/// Changes the routes in the container.
+pub fn create<'a>(
+    at: &'a Attachment,
+    wishes: &Wishes,
+    result: &AddResult,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    let container = at.netlink()?;
+    let links = links(container, at, result)?;
+    for link in &links {
+        let mut leaving = container.routes_through(link)?;
+        leaving.retain(|route| {
+            wishes.has_leave(route) && !is_any(wishes.added_by(link, &links), route)
+        });
+        route_changes::delete(container, link, leaving, rb)?;
+    }
+    let Some(first) = links.first() else { return Ok(()) };
+    for route in &wishes.added {
+        route_changes::add(container, first, route.clone(), rb)?;
+    }
+    Ok(())
+}
+
+/// The container's interfaces of the result, or its one interface if it names none.
+fn links(container: &Netlink, at: &Attachment, result: &AddResult) -> Result<Vec<Link>> {
+    let inside = result.interfaces.iter().filter(|interface| !interface.sandbox.is_empty());
+    let mut names: Vec<&str> = inside.map(|interface| interface.name.as_str()).collect();
+    if names.is_empty() {
+        names.push(at.ifname());
+    }
+    names.into_iter().map(|name| container.link(name)).collect()
+}
+
+impl Wishes {
+    /// Whether a route of the kernel leaves.
+    fn has_leave(&self, route: &RouteEntry) -> bool {
+        self.is_deleted(route)
+            || (self.flush_routes && is_flushed(route))
+            || (self.flush_gateway && route.is_in_main() && is_default(&route.dst))
+    }
+
+    fn is_deleted(&self, route: &RouteEntry) -> bool {
+        self.deleted.iter().any(|deleted| deleted.is_to(route))
+    }
+
+    /// The routes that are added by this one of the links: the first has them all.
+    fn added_by(&self, link: &Link, links: &[Link]) -> &[Route] {
+        let is_first = links.first().is_some_and(|first| first.index == link.index);
+        if is_first { &self.added } else { &[] }
+    }
+
+    /// The result after the changes. `routes` are those that are added, as configured.
+    pub fn put_into(&self, mut result: AddResult, routes: &[result::Route]) -> AddResult {
+        result.routes.retain(|route| !self.drops(route));
+        result.routes.extend_from_slice(routes);
+        if self.flush_gateway {
+            // The original writes 0.0.0.0, which a later reader takes for a gateway.
+            result.ips.iter_mut().for_each(|ip| ip.gateway = None);
+        }
+        result
+    }
+
+    /// Whether a route of the earlier plugins' result leaves.
+    fn drops(&self, route: &result::Route) -> bool {
+        let dst = route.dst.trunc();
+        let is_same = |deleted: &Route| deleted.dst == dst && has_table(route, deleted.table);
+        let is_in_main = has_table(route, None);
+        self.deleted.iter().any(is_same)
+            || (self.flush_routes && is_in_main)
+            || (self.flush_gateway && is_in_main && is_default(&dst))
+    }
+}
+
+/// Whether a route of a result is in the table; None is the main one.
+fn has_table(route: &result::Route, table: Option<u32>) -> bool {
+    let named = route.table.filter(|named| ![0, MAIN].contains(named));
+    named == table.map(i64::from).filter(|table| *table != MAIN)
+}
+
+/// RT_TABLE_MAIN.
+const MAIN: i64 = 254;
+
+fn is_default(dst: &IpNet) -> bool {
+    *dst == Family::of_net(*dst).whole()
+}
+
+/// Whether a flush removes it: not what leads to the link's own subnets.
+fn is_flushed(route: &RouteEntry) -> bool {
+    let is_on_link = route.scope() == Scope::LINK
+        || is_link_local(&route.dst)
+        || (!is_default(&route.dst) && route.gateways().is_empty());
+    route.is_in_main() && !is_on_link
+}
+
+/// Compares the container's routes with what ADD made of them.
+pub fn verify(at: &Attachment, wishes: &Wishes, result: &AddResult) -> Result<()> {
+    let container = at.netlink()?;
+    let links = links(container, at, result)?;
+    let mut found = ErrorList::default();
+    for link in &links {
+        let present = container.routes_through(link)?;
+        let added = wishes.added_by(link, &links);
+        let mut leaving = present.iter().filter(|route| wishes.has_leave(route));
+        found.push(verify_gone(&mut leaving, added, result));
+        found.push(verify_added(&present, added));
+    }
+    found.push(addresses::verify_routes(container, &result.routes));
+    found.finish()
+}
+
+/// Fails for routes that left and are back, except those that this or a later plugin added.
+fn verify_gone(
+    leaving: &mut dyn Iterator<Item = &RouteEntry>,
+    added: &[Route],
+    result: &AddResult,
+) -> Result<()> {
+    let is_listed = |route: &RouteEntry| result.routes.iter().any(|one| is_listed(route, one));
+    let back = leaving.filter(|route| !is_any(added, route) && !is_listed(route));
+    ErrorList::of(back.map(|route| Err(not_removed(route))))
+}
+
+/// Whether one of the added routes is there as it was added.
+fn is_any(added: &[Route], route: &RouteEntry) -> bool {
+    added.iter().any(|added| added.is(route))
+}
+
+fn is_listed(route: &RouteEntry, listed: &result::Route) -> bool {
+    let gateways = route.gateways();
+    route.dst == listed.dst.trunc()
+        && has_table(listed, Some(route.table))
+        && listed.gw.is_none_or(|gateway| gateways.contains(&gateway))
+}
+
+fn not_removed(route: &RouteEntry) -> Error {
+    let via: String = route.gateways().iter().map(|gateway| format!(" via {gateway}")).collect();
+    Error::check(format!("route is not removed: {}{via}", route.dst))
+}
+
+fn verify_added(present: &[RouteEntry], added: &[Route]) -> Result<()> {
+    let is_missing = |route: &&Route| !present.iter().any(|found| route.is(found));
+    ErrorList::of(added.iter().filter(is_missing).map(|route| Err(missing(route))))
+}
+
+fn missing(route: &Route) -> Error {
+    let gateway = route.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+    Error::check(format!("route is not as it was added: {}{gateway}", route.dst))
+        .about(&Aspect::Route(route.dst))
+}

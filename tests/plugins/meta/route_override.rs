@@ -1,0 +1,292 @@
+//! route-override: the routes and gateways of earlier plugins are replaced.
+
+use serde_json::{Value, json};
+
+use crate::support::attachment::{EVERY_VERSION, for_ours, with};
+use crate::support::chain::Chained;
+use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::networks::bridge;
+use crate::support::networks::route_override::every_key;
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{assert_no_ping, assert_pings};
+
+/// A bridge that is the default gateway of both families, and has a route to another network.
+fn network() -> Value {
+    let routes = json!([{"dst": "10.77.0.0/16", "gw": "10.10.0.1"}]);
+    let more = json!({"cniVersion": "1.1.0", "isDefaultGateway": true, "ipam": {"routes": routes}});
+    with(&bridge::dual_stack(), more)
+}
+
+fn override_of(keys: Value) -> Value {
+    with(&json!({"type": "route-override"}), keys)
+}
+
+/// The network, attached, with the plugin behind it.
+fn after<'a>(lab: &'a Lab, container: &Container, keys: Value) -> Chained<'a> {
+    lab.chain_in(container, "eth0", &network(), &override_of(keys))
+}
+
+/// The routes of a table as `ip` shows them, sorted; without those that the kernel makes itself.
+fn routes(container: &Namespace, family: u8, table: &str) -> Vec<String> {
+    let shown = container.sh(&format!("ip -{family} route show table {table} 2>/dev/null || true"));
+    let made = shown.lines().filter(|line| !line.contains("proto kernel"));
+    let mut routes: Vec<String> = made.map(|line| line.trim().to_owned()).collect();
+    routes.sort();
+    routes
+}
+
+fn destinations(result: &Value) -> Vec<&str> {
+    let routes = result["routes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    routes.iter().map(|route| route["dst"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn routes_are_replaced_with_all_that_they_have() {
+    for_ours("route-override", |lab| {
+        let container = lab.container();
+        let plugin = after(lab, &container, every_key());
+        let result = plugin.add();
+        assert_eq!(
+            routes(&container, 4, "main"),
+            [
+                "192.0.2.0/24 via 10.10.0.1 dev eth0 metric 50 mtu 1400 advmss 1300",
+                "203.0.113.0/24 dev eth0 scope link",
+            ]
+        );
+        assert_eq!(routes(&container, 4, "300"), ["198.51.100.0/24 via 10.10.0.1 dev eth0"]);
+        assert_eq!(
+            routes(&container, 6, "main"),
+            ["2001:db8:ffff::/64 via 2001:db8:10::1 dev eth0 metric 1024 pref medium"]
+        );
+        assert_eq!(result["routes"], every_key()["addroutes"]);
+        for ip in result["ips"].as_array().unwrap() {
+            assert!(ip.get("gateway").is_none(), "{result:#}");
+        }
+        plugin.check(&result).ok();
+        plugin.main.check(&result).ok();
+    });
+}
+
+/// The wish behind most uses: a second network that leads to a few destinations only.
+#[test]
+fn packets_take_the_replaced_routes() {
+    for_ours("route-override", |lab| {
+        let container = lab.container();
+        lab.outside.sh("ip route add 10.10.0.0/24 via 198.51.100.1");
+        let gone = after(lab, &container, json!({"flushgateway": true}));
+        assert_pings(&container, "198.51.100.2");
+        gone.add();
+        assert_no_ping(&container, "198.51.100.2");
+        let back = json!({"addroutes": [{"dst": "198.51.100.0/24", "gw": "10.10.0.1"}]});
+        gone.also(&override_of(back)).add();
+        assert_pings(&container, "198.51.100.2");
+    });
+}
+
+#[test]
+fn a_deleted_route_leaves_result_and_kernel_alike() {
+    for_ours("route-override", |lab| {
+        let container = lab.container();
+        let listed = ["10.77.0.0/16", "10.78.0.0/16", "10.79.0.1/16"];
+        let keys = json!({"delroutes": listed.map(|dst| json!({"dst": dst}))});
+        let plugin = after(lab, &container, keys);
+        // No earlier result has these two.
+        container.sh("ip route add 10.78.0.0/16 via 10.10.0.1; ip route add 10.79.0.0/16 dev eth0");
+        container.sh("ip route add 10.77.0.0/16 via 10.10.0.1 table 300");
+        let result = plugin.add();
+        assert_eq!(routes(&container, 4, "main"), ["default via 10.10.0.1 dev eth0"]);
+        assert_eq!(routes(&container, 4, "300").len(), 1, "the main table is meant");
+        assert!(!destinations(&result).contains(&"10.77.0.0/16"), "{result:#}");
+        plugin.check(&result).ok();
+    });
+}
+
+#[test]
+fn a_flush_keeps_what_leads_to_the_links_subnets() {
+    for_ours("route-override", |lab| {
+        let container = lab.container();
+        let plugin = after(lab, &container, json!({"flushroutes": true}));
+        container.sh("ip route add 10.79.0.0/16 dev eth0; ip route add 10.80.0.0/16 via 10.10.0.1");
+        let kernel_s = || container.sh("ip route; ip -6 route").matches("proto kernel").count();
+        let before = kernel_s();
+        let result = plugin.add();
+        assert_eq!(routes(&container, 4, "main"), ["10.79.0.0/16 dev eth0 scope link"]);
+        assert_eq!(routes(&container, 6, "main"), [""; 0]);
+        assert_eq!((kernel_s(), destinations(&result)), (before, vec![]));
+        assert_eq!(result["ips"][0]["gateway"], "10.10.0.1", "flushgateway is another key");
+        plugin.check(&result).ok();
+    });
+}
+
+#[test]
+fn arguments_replace_keys_and_lists_as_a_whole() {
+    for_ours("route-override", |lab| {
+        let container = lab.container();
+        let keys = json!({
+            "flushgateway": true,
+            "delroutes": [{"dst": "10.77.0.0/16"}],
+            "addroutes": [{"dst": "192.0.2.0/24", "gw": "10.10.0.1"}],
+            "args": {"cni": {
+                "flushgateway": false, "delroutes": [], "skipcheck": true,
+                "addroutes": [{"dst": "192.0.3.0/24", "gw": "10.10.0.1"}],
+                "ips": ["10.10.0.9"],
+            }},
+        });
+        let plugin = after(lab, &container, keys);
+        let result = plugin.add();
+        let gateway = "via 10.10.0.1 dev eth0";
+        let expected = ["10.77.0.0/16", "192.0.3.0/24", "default"];
+        let expected = expected.map(|dst| format!("{dst} {gateway}"));
+        assert_eq!(routes(&container, 4, "main"), expected);
+        container.sh("ip route del 192.0.3.0/24");
+        plugin.check(&result).ok();
+        let checking =
+            plugin.also(&with(&plugin.conf, json!({"args": {"cni": {"skipcheck": false}}})));
+        assert_eq!(checking.check(&result).err().code, 103);
+    });
+}
+
+/// The original crashes.
+#[test]
+fn what_crashes_the_original_has_an_answer() {
+    for_ours("route-override", |lab| {
+        let container = lab.container();
+        let alone = override_of(json!({"name": "net1", "cniVersion": "1.1.0"}));
+        let error = lab.attach(&container, &alone).try_add().err();
+        assert_eq!((error.code, error.msg.as_str()), (7, "Required prevResult missing"));
+        let plugin = after(lab, &container, json!({"args": {}, "flushgateway": true}));
+        plugin.add();
+        assert_eq!(routes(&container, 4, "main").len(), 1);
+        let without = with(&plugin.result, json!({"interfaces": null}));
+        let route = json!({"addroutes": [{"dst": "192.0.2.0/24", "gw": "10.10.0.1"}]});
+        let conf = with(&plugin.conf, with(&route, json!({"prevResult": without})));
+        let mut of_eth0 = plugin.also(&conf);
+        of_eth0.conf = conf;
+        of_eth0.add();
+        assert!(
+            routes(&container, 4, "main")
+                .contains(&"192.0.2.0/24 via 10.10.0.1 dev eth0".to_owned())
+        );
+    });
+}
+
+#[test]
+fn a_failure_is_an_error_and_is_undone() {
+    for_ours("route-override", |lab| {
+        let container = lab.container();
+        let far = json!({"dst": "192.0.3.0/24", "gw": "172.31.0.1"});
+        let keys = json!({"flushroutes": true, "flushgateway": true,
+            "addroutes": [{"dst": "192.0.2.0/24", "gw": "10.10.0.1", "mtu": 1400}, far]});
+        let plugin = after(lab, &container, keys);
+        let watch = Watch::start(lab, &[&container]);
+        let error = plugin.try_add().err();
+        assert!(
+            error.code == 100 && error.msg.contains("add route 192.0.3.0/24 via 172.31.0.1"),
+            "{error:?}"
+        );
+        watch.assert_unchanged("a failed ADD");
+    });
+}
+
+#[test]
+fn a_route_that_is_there_is_no_error_and_another_is() {
+    for_ours("route-override", |lab| {
+        let container = lab.container();
+        let same = json!({"dst": "10.77.0.0/16", "gw": "10.10.0.1"});
+        let plugin = after(lab, &container, json!({"addroutes": [same]}));
+        let before = routes(&container, 4, "main");
+        plugin.add();
+        plugin.add();
+        assert_eq!(routes(&container, 4, "main"), before);
+        for other in [json!({"mtu": 1300}), json!({"gw": "10.10.0.9"})] {
+            let other = plugin.also(&override_of(json!({"addroutes": [with(&same, other)]})));
+            let error = other.try_add().err();
+            assert!(error.code == 102 && error.msg.contains("add route 10.77.0.0/16"), "{error:?}");
+        }
+        assert_eq!(routes(&container, 4, "main"), before);
+        let replacing = json!({"delroutes": [{"dst": "10.77.0.0/16"}],
+            "addroutes": [with(&same, json!({"mtu": 1300}))]});
+        plugin.also(&override_of(replacing)).add();
+        assert!(routes(&container, 4, "main")[0].ends_with("mtu 1300"));
+    });
+}
+
+#[test]
+fn check_compares_exact_routes() {
+    for_ours("route-override", |lab| {
+        for (broken, names) in [
+            ("ip route del 192.0.2.0/24", "192.0.2.0/24 via 10.10.0.1"),
+            ("ip route replace 192.0.2.0/24 via 10.10.0.1 metric 50 mtu 1500", "192.0.2.0/24"),
+            ("ip route del table 300 198.51.100.0/24", "198.51.100.0/24"),
+            ("ip route add default via 10.10.0.1", "route is not removed: 0.0.0.0/0 via 10.10.0.1"),
+            ("ip -6 route add default via 2001:db8:10::1", "route is not removed: ::/0"),
+            ("ip route add 10.77.0.0/16 via 10.10.0.1", "route is not removed: 10.77.0.0/16"),
+        ] {
+            let container = lab.container();
+            let plugin = after(lab, &container, every_key());
+            let result = plugin.add();
+            plugin.check(&result).ok();
+            container.sh(broken);
+            let error = plugin.check(&result).err();
+            assert!(error.code == 103 && error.msg.contains(names), "{broken}: {error:?}");
+            plugin.del_all();
+        }
+    });
+}
+
+/// The routes leave each interface; the first gets the new ones.
+#[test]
+fn each_interface_of_the_result_is_flushed() {
+    for_ours("route-override", |lab| {
+        let container = lab.container();
+        let plugin = after(
+            lab,
+            &container,
+            json!({"flushgateway": true,
+            "addroutes": [{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}]}),
+        );
+        container.sh("ip link add other type veth peer name far; ip link set other up; ip link set far up; \
+             ip addr add 10.66.0.2/24 dev other; ip route add default via 10.66.0.1 dev other metric 9");
+        let mut result = plugin.result.clone();
+        let other = json!({"name": "other", "sandbox": container.netns});
+        result["interfaces"].as_array_mut().unwrap().push(other);
+        let mut both = plugin.also(&plugin.conf);
+        both.conf["prevResult"] = result;
+        both.add();
+        assert_eq!(container.sh("ip route show default").trim(), "default via 10.10.0.1 dev eth0");
+    });
+}
+
+#[test]
+fn del_needs_nothing_and_leaves_nothing() {
+    for_ours("route-override", |lab| {
+        let container = lab.container();
+        bridge::warm_up(lab, &network());
+        let watch = Watch::start(lab, &[&container]);
+        let plugin = after(lab, &container, every_key());
+        plugin.add();
+        plugin.bare().del();
+        plugin.bare().conf(json!({"addroutes": 7})).del();
+        plugin.del_all();
+        plugin.main.gc(&[]).ok();
+        watch.assert_unchanged("DEL");
+        plugin.status().ok();
+    });
+}
+
+#[test]
+fn every_version_is_served() {
+    for_ours("route-override", |lab| {
+        for version in EVERY_VERSION {
+            let container = lab.container();
+            let keys = json!({"cniVersion": version, "isDefaultGateway": true});
+            let network = with(&bridge::conf(), keys);
+            let keys = override_of(json!({"flushgateway": true}));
+            let plugin = lab.chain_in(&container, "eth0", &network, &keys);
+            let result = plugin.add();
+            assert_eq!(routes(&container, 4, "main"), [""; 0], "{version:?}: {result:#}");
+            plugin.assert_operations_of(version.unwrap_or("0.1.0"), &result);
+            plugin.del_all();
+        }
+    });
+}
