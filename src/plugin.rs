@@ -455,6 +455,12 @@ impl<'a> Context<'a> {
         Context { handles: Rc::clone(handles), ..self }
     }
 
+    /// The same call with another configuration: that of a plugin which this one runs.
+    pub fn with_config<'b>(&'b self, config: &'b Config) -> Context<'b> {
+        let path = self.path.clone();
+        Context::new(self.plugins, config, self.env, self.args, path).sharing(&self.handles)
+    }
+
     /// The handles of this call.
     pub fn handles(&self) -> &Handles {
         &self.handles

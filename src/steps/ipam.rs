@@ -1,30 +1,20 @@
 //! Addresses from the IPAM plugin that `ipam.type` names (specification, section 4).
 //!
-//! The plugin is looked up in CNI_PATH. If the file found is this very binary, or if there is no
-//! file and the plugin is compiled in, it runs in this process; any other file is executed.
-
-use std::path::{Path, PathBuf};
+//! [`delegation`](super::delegation) finds and runs it.
 
 use crate::cni::conf::ValidAttachments;
-use crate::cni::delegate;
 use crate::cni::result::AddResult;
 use crate::cni::version;
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Kind};
+use crate::plugin::{Attachment, Call, Context, Detachment, Kind};
 use crate::repair::Repairs;
 use crate::rollback::Rollback;
-use crate::terminal::nearest::nearest;
+use crate::steps::delegation::{Delegate, Named};
 
 /// The IPAM plugin of a configuration.
 pub struct Ipam<'a> {
     cx: &'a Context<'a>,
     delegate: Delegate,
-}
-
-#[derive(Clone)]
-enum Delegate {
-    Ourselves(&'static Entry),
-    Program(PathBuf),
 }
 
 impl<'a> Ipam<'a> {
@@ -34,8 +24,8 @@ impl<'a> Ipam<'a> {
         if name.is_empty() {
             return Ok(None);
         }
-        let delegate = Delegate::find(cx, &name)?;
-        delegate.require_ipam()?;
+        let named = Named { path: "ipam.type", name: &name, kind: Kind::Ipam };
+        let delegate = Delegate::find(cx, &named)?;
         Ok(Some(Ipam { cx, delegate }))
     }
 
@@ -63,10 +53,7 @@ impl<'a> Ipam<'a> {
 
     /// Checks the configuration early, if the plugin is ours.
     fn validate(&self) -> Result<()> {
-        match &self.delegate {
-            Delegate::Ourselves(entry) => entry.validate(self.cx),
-            Delegate::Program(_) => Ok(()),
-        }
+        self.delegate.validate(self.cx)
     }
 
     /// ADD: allocates at least one address, which is released if a later step fails.
@@ -74,33 +61,13 @@ impl<'a> Ipam<'a> {
     where
         Self: 'a,
     {
-        let result = match &self.delegate {
-            Delegate::Ourselves(entry) => {
-                // Our plugins undo their own failures, and a DEL after one could release the
-                // addresses of an earlier ADD.
-                let result = entry.run(self.cx, Call::Add(at))?;
-                self.release_on_failure(at, rb);
-                result
-            }
-            Delegate::Program(program) => {
-                self.release_on_failure(at, rb);
-                add_by(program, self.cx, at)?
-            }
-        };
+        let result = self.delegate.add(self.cx, at, rb)?;
         if result.ips.is_empty() { Err(self.without_addresses()) } else { Ok(result) }
-    }
-
-    fn release_on_failure(&self, at: &'a Attachment, rb: &mut Rollback<'a>)
-    where
-        Self: 'a,
-    {
-        let again = Ipam { cx: self.cx, delegate: self.delegate.clone() };
-        rb.undo("release the addresses", move || again.del(&Detachment::from(at)));
     }
 
     fn without_addresses(&self) -> Error {
         Error::new(Code::ADDRESS_UNAVAILABLE, "IPAM plugin returned missing IP config")
-            .with_details(format_args!("the plugin is {}", self.name()))
+            .with_details(format_args!("the plugin is {}", self.delegate.name()))
     }
 
     /// CHECK.
@@ -125,104 +92,12 @@ impl<'a> Ipam<'a> {
 
     /// Repairs the lease, if the plugin is ours.
     pub fn repair(&self, at: &Attachment, repairs: &Repairs) -> Result<()> {
-        match &self.delegate {
-            Delegate::Ourselves(entry) => entry.repair(self.cx, at, repairs),
-            Delegate::Program(program) => {
-                repairs.skip(program.display());
-                Ok(())
-            }
-        }
-    }
-
-    /// Whether DEL and GC of the plugin run before the link is deleted. For programs we do not know
-    /// we do as the reference does.
-    fn needs_link(&self) -> bool {
-        match &self.delegate {
-            Delegate::Ourselves(entry) => entry.needs_link,
-            Delegate::Program(_) => true,
-        }
+        self.delegate.repair(self.cx, at, repairs)
     }
 
     /// The call that the plugin was found in.
     pub fn context(&self) -> &'a Context<'a> {
         self.cx
-    }
-
-    fn name(&self) -> String {
-        match &self.delegate {
-            Delegate::Ourselves(entry) => format!("{:?} of cni-multi", entry.name),
-            Delegate::Program(program) => format!("{program:?}"),
-        }
-    }
-}
-
-impl Delegate {
-    fn find(cx: &Context<'_>, name: &str) -> Result<Delegate> {
-        let compiled_in = cx.plugins.iter().find(|entry| entry.name == name);
-        match (delegate::find(name, &cx.path), compiled_in) {
-            (Ok(program), None) => Ok(Delegate::Program(program)),
-            (Ok(program), Some(entry)) => Ok(Delegate::of_both(program, entry)),
-            (Err(_), Some(entry)) => Ok(Delegate::Ourselves(entry)),
-            (Err(error), None) => Err(not_found(cx, name, &error)),
-        }
-    }
-
-    fn of_both(program: PathBuf, entry: &'static Entry) -> Delegate {
-        if delegate::is_this_binary(&program) {
-            Delegate::Ourselves(entry)
-        } else {
-            Delegate::Program(program)
-        }
-    }
-
-    /// Refuses a plugin of ours that is of another kind.
-    fn require_ipam(&self) -> Result<()> {
-        match self {
-            Delegate::Ourselves(entry) if entry.kind != Kind::Ipam => Err(of_other_kind(entry)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Runs an operation without a result.
-    fn run(&self, cx: &Context<'_>, call: Call<'_>) -> Result<()> {
-        match self {
-            Delegate::Ourselves(entry) => entry.run(cx, call).map(drop),
-            Delegate::Program(program) => run_program(program, cx, call),
-        }
-    }
-}
-
-fn run_program(program: &Path, cx: &Context<'_>, call: Call<'_>) -> Result<()> {
-    let run = || execute(cx, program, call).map(drop);
-    match call {
-        Call::Gc(valid) => valid.call(program, run), // only the plugin knows what it removes
-        _ => run(),
-    }
-}
-
-/// Runs another program; returns its stdout.
-fn execute(cx: &Context<'_>, program: &Path, call: Call<'_>) -> Result<Vec<u8>> {
-    let env = cx.env.with("CNI_COMMAND", call.command().as_str());
-    delegate::exec(program, &env, &cx.config.text, cx.handles().clock())
-}
-
-fn of_other_kind(entry: &Entry) -> Error {
-    let problem = format!("{:?} is a {} plugin", entry.name, entry.kind.as_str());
-    Error::config("ipam.type", problem).expecting("an ipam plugin")
-}
-
-fn not_found(cx: &Context<'_>, name: &str, error: &Error) -> Error {
-    let not_found = Error::config(
-        "ipam.type",
-        format_args!("{name:?} is not a plugin of ours, and not in a directory of CNI_PATH"),
-    )
-    .with_code(error.code)
-    .with_details(error.details())
-    .saying(&error.msg);
-    let ours = cx.plugins.iter().filter(|entry| entry.kind == Kind::Ipam);
-    match nearest(name, ours.map(|entry| entry.name)) {
-        Some(near) => not_found.with_details(format_args!("did you mean {near:?}?")),
-        None => not_found,
     }
 }
 
@@ -303,7 +178,7 @@ fn around(
 ) -> Result<()> {
     let mut errors = ErrorList::default();
     match errors.push(ipam).flatten() {
-        Some(ipam) if ipam.needs_link() => {
+        Some(ipam) if ipam.delegate.needs_link() => {
             errors.push(release(&ipam));
             errors.push(delete());
         }
@@ -326,18 +201,4 @@ pub fn status_if_any(cx: &Context<'_>) -> Result<()> {
 /// GC of the IPAM plugin, if any, for plugins whose links disappear with their namespaces.
 pub fn gc_if_any(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.gc(valid))
-}
-
-/// ADD of another program.
-fn add_by(program: &Path, cx: &Context<'_>, at: &Attachment) -> Result<AddResult> {
-    let stdout = execute(cx, program, Call::Add(at))?;
-    let result = read_result(&stdout, &cx.config.version);
-    result.map_err(|e| e.context(format_args!("result of plugin {program:?}")))
-}
-
-fn read_result(stdout: &[u8], config_version: &str) -> Result<AddResult> {
-    let document = delegate::parse_result(stdout, config_version)?;
-    document
-        .into_add_result()
-        .map_err(|e| Error::new(Code::DECODE, format!("read the IPAM plugin's result: {e}")))
 }

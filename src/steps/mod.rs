@@ -5,6 +5,7 @@ pub mod allocation;
 pub mod assigned;
 pub mod backend;
 pub mod container_link;
+pub mod delegation;
 pub mod dns;
 pub mod families;
 pub mod forwarding;
