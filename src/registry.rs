@@ -6,8 +6,8 @@ use crate::plugins::ipam::{
     whereabouts::Whereabouts,
 };
 use crate::plugins::main::{
-    bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback,
-    macvlan::Macvlan, ptp::Ptp, tap::Tap, vlan::Vlan,
+    bridge::Bridge, dummy::Dummy, flannel::Flannel, host_device::HostDevice, ipvlan::Ipvlan,
+    loopback::Loopback, macvlan::Macvlan, ptp::Ptp, tap::Tap, vlan::Vlan,
 };
 use crate::plugins::meta::{
     bandwidth::Bandwidth, firewall::Firewall, portmap::Portmap, route_override::RouteOverride,
@@ -25,6 +25,7 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Dummy>(),
     Entry::of::<Tap>(),
     Entry::of::<Loopback>(),
+    Entry::of::<Flannel>(),
     Entry::of::<HostLocal>(),
     Entry::of::<Static>(),
     Entry::of::<Dhcp>(),

@@ -229,6 +229,11 @@ fn gc_of_ipvlan_removes_what_is_stale_and_nothing_else() {
 }
 
 #[test]
+fn gc_of_flannel_removes_what_is_stale_and_nothing_else() {
+    assert_gc("flannel");
+}
+
+#[test]
 fn gc_of_loopback_removes_what_is_stale_and_nothing_else() {
     assert_gc("loopback");
 }

@@ -58,6 +58,8 @@ const JOINED: Kept = Kept("files in `/run/cni/vrf`", &["+ file: ", "/run/cni/vrf
 const DEVICE: Kept =
     Kept("devices in containers, which come back", &["- link: ", "\"ifname\":\"dev"]);
 const LOOPBACK: Kept = Kept("files in `/run/cni/loopback`", &["+ file: ", "/run/cni/loopback/"]);
+const DELEGATED: Kept =
+    Kept("kept configurations in `dataDir`", &["+ file: ", "/var/lib/cni/flannel/"]);
 const MACVLAN: Kept = Kept("files in `/run/cni/macvlan`", &["+ file: ", "/run/cni/macvlan/"]);
 const IPVLAN: Kept = Kept("files in `/run/cni/ipvlan`", &["+ file: ", "/run/cni/ipvlan/"]);
 const VLAN: Kept = Kept("files in `/run/cni/vlan`", &["+ file: ", "/run/cni/vlan/"]);
@@ -73,7 +75,7 @@ fn masqueraded_ptp(network: u8, backend: &str) -> Value {
     with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": backend}))
 }
 
-pub static SUBJECTS: [Subject; 26] = [
+pub static SUBJECTS: [Subject; 27] = [
     Subject {
         removes: &[PAIR, LEASE],
         ..of("bridge", |network, _| vec![bridge(network, json!({}))])
@@ -114,6 +116,24 @@ pub static SUBJECTS: [Subject; 26] = [
     Subject {
         removes: &[LOOPBACK],
         ..of("loopback", |network, _| vec![with(&named(network), json!({"type": "loopback"}))])
+    },
+    Subject {
+        removes: &[PAIR, LEASE, DELEGATED],
+        prepare: |lab| {
+            for nth in [1, 2] {
+                lab.host.sh(&format!(
+                    "printf 'FLANNEL_NETWORK=10.0.0.0/8\nFLANNEL_SUBNET=10.{nth}0.0.1/24\n\
+                     FLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n' >/run/{nth}.env"
+                ));
+            }
+            Some(nothing())
+        },
+        ..of("flannel", |network, _| {
+            let file = format!("/run/{network}.env");
+            let keys = json!({"type": "flannel", "subnetFile": file,
+                "delegate": {"bridge": format!("cni{network}")}});
+            vec![with(&named(network), keys)]
+        })
     },
     Subject { removes: &[LEASE, MACVLAN], ..of("macvlan", |network, _| vec![macvlan(network)]) },
     Subject {

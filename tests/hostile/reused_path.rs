@@ -241,6 +241,7 @@ test_plugins! {
     dummy "dummy"
     tap "tap"
     loopback "loopback"
+    flannel "flannel"
     tuning "tuning"
     sbr "sbr"
     vrf "vrf"

@@ -15,7 +15,7 @@ use crate::support::networks::portmap::{portmap, web};
 use crate::support::networks::route_override::every_key;
 use crate::support::networks::tuning::tuning;
 use crate::support::networks::vrf::has_vrf;
-use crate::support::networks::{bridge, dummy, host_device, stacked, tap};
+use crate::support::networks::{bridge, dummy, flannel, host_device, stacked, tap};
 use crate::support::snapshot::Watch;
 
 /// Prepares the attachment of a row. None, with a skip, if the kernel lacks a feature.
@@ -55,6 +55,10 @@ rows! {
     },
     dummy: "`dummy`" => |lab, container| dummy::makes_dummies(lab).then(|| main(lab, container, &dummy::conf()))?,
     tap: "`tap`" => |lab, container| tap::makes_taps(lab).then(|| main(lab, container, &tap::conf()))?,
+    flannel: "`flannel`" => |lab, container| {
+        flannel::node(lab);
+        main(lab, container, &with(&flannel::conf(), json!({"name": "net1"})))
+    },
     host_local: "`host-local`" => |lab, container| main(lab, container, &with(&bridge::conf(), json!({"type": "host-local"}))),
     cluster_local: "`cluster-local`" => |lab, container| {
         let ipam = json!({"type": "cluster-local", "ranges": [[{"subnet": "10.1.2.0/24"}]]});

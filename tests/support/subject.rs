@@ -11,6 +11,7 @@ use super::networks::bridge;
 use super::networks::bridge::static_ipam;
 use super::networks::firewall;
 use super::networks::firewall::DROPPING;
+use super::networks::flannel;
 use super::networks::route_override;
 use super::networks::stacked::{IPVLAN, MACVLAN, Stacked, VLAN};
 use super::networks::vrf::has_vrf;
@@ -127,6 +128,7 @@ pub fn main_plugins() -> Vec<Subject> {
             vec![with(&tap::conf(), json!({"ipam": {"routes": []}}))],
         ),
         Subject::new("loopback", any_host, vec![json!({"type": "loopback"})]),
+        Subject::new("flannel", flannel::node, vec![flannel::conf()]),
     ]
 }
 
@@ -225,6 +227,7 @@ macro_rules! test_each_subject {
             dummy "dummy"
             tap "tap"
             loopback "loopback"
+            flannel "flannel"
             host_local "host-local"
             static_ "static"
             cluster_local "cluster-local"

@@ -5,7 +5,7 @@ use crate::cni::json::Value;
 
 /// Each plugin with its keys, in the order of a list: what creates the interface, the IPAM plugins
 /// that it calls, and what changes the interface.
-const PARTS: [(&str, &str); 21] = [
+const PARTS: [(&str, &str); 22] = [
     ("loopback", "{}"),
     ("bridge", r#"{"bridge": "cni0", "isGateway": true, "ipMasq": true}"#),
     ("ptp", r#"{"ipMasq": true}"#),
@@ -15,6 +15,7 @@ const PARTS: [(&str, &str); 21] = [
     ("host-device", r#"{"device": "eth1"}"#),
     ("dummy", "{}"),
     ("tap", "{}"),
+    ("flannel", r#"{"delegate": {"hairpinMode": true, "isDefaultGateway": true}}"#),
     (
         "host-local",
         r#"{"ranges": [[{"subnet": "10.88.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}"#,

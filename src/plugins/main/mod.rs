@@ -2,6 +2,7 @@
 
 pub mod bridge;
 pub mod dummy;
+pub mod flannel;
 pub mod host_device;
 pub mod ipvlan;
 pub mod loopback;

@@ -2,6 +2,7 @@
 
 pub mod bridge;
 pub mod dummy;
+mod flannel;
 mod gateway_outside;
 pub mod host_device;
 pub mod ipvlan;

@@ -6,6 +6,7 @@ pub mod bridge;
 pub mod dhcp;
 pub mod dummy;
 pub mod firewall;
+pub mod flannel;
 pub mod host_device;
 pub mod host_local;
 pub mod portmap;

@@ -73,7 +73,7 @@ macro_rules! ptp_and {
 }
 
 /// All plugins, in the order of `cni-multi list`.
-pub const SUBJECTS: [Subject; 21] = [
+pub const SUBJECTS: [Subject; 22] = [
     Subject {
         plugin: "bridge",
         needs: &[VETH, Need::Link("bridge")],
@@ -140,6 +140,18 @@ pub const SUBJECTS: [Subject; 21] = [
         network: r#"[{"type":"loopback"}]"#,
         container: Container::make_bare,
         probe: |at| pings(at, "127.0.0.1"),
+        ..USUAL
+    },
+    Subject {
+        plugin: "flannel",
+        needs: &[VETH, Need::Link("bridge")],
+        network: r#"[{"type":"flannel","subnetFile":"/run/selftest-subnet.env",
+            "delegate":{"bridge":"selftest0"}}]"#,
+        prepare: write_subnet_env,
+        clean_up: |world| {
+            let _ = std::fs::remove_file(SUBNET_ENV); // it is in a file system of the selftest's own
+            delete_link(world.host.netlink()?, "selftest0")
+        },
         ..USUAL
     },
     Subject {
@@ -234,6 +246,16 @@ pub const SUBJECTS: [Subject; 21] = [
         ..USUAL
     },
 ];
+
+/// The file of a node's flanneld.
+const SUBNET_ENV: &str = "/run/selftest-subnet.env";
+
+fn write_subnet_env(_: &World<'_>) -> Result<Running> {
+    let text = "FLANNEL_NETWORK=10.89.0.0/16\nFLANNEL_SUBNET=10.89.0.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
+    let path = std::path::Path::new(SUBNET_ENV);
+    crate::plain_file::put(path, text.as_bytes()).map_err(Error::at_path("write", path))?;
+    Ok(vec![])
+}
 
 /// The gateway of ptp's and bridge's subnet is the host.
 fn host_answers(at: &Attached<'_>) -> Result<()> {

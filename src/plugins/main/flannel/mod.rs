@@ -1,0 +1,165 @@
+//! `flannel`: runs another plugin, bridge by default, with the node's subnet of flanneld.
+//! <https://github.com/flannel-io/cni-plugin>
+//!
+//! ADD makes the delegate's configuration out of its own and flanneld's file, keeps it, and runs the
+//! delegate with it. The other operations run the delegate with what is kept.
+
+mod conf;
+mod derived;
+mod kept;
+mod stale;
+mod subnet_env;
+
+pub use self::conf::Conf;
+use self::kept::{Found, Kept};
+pub use self::subnet_env::SubnetEnv;
+
+use std::path::Path;
+
+use crate::cni::attachment::{ContainerId, Key};
+use crate::cni::conf::{Config, ValidAttachments};
+use crate::cni::result::AddResult;
+use crate::cni::valid::{Holder, Stale};
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::plugin::{Attachment, Call, Context, Detachment, Kind, Plugin};
+use crate::repair::Repairs;
+use crate::rollback::transaction;
+use crate::steps::delegation::{Delegate, Named};
+
+/// The `flannel` plugin.
+pub struct Flannel;
+
+impl Plugin for Flannel {
+    const NAME: &'static str = "flannel";
+    const KIND: Kind = Kind::Main;
+    const ABOUT: &'static str = "runs bridge with the subnet that flanneld has for the node";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let made = config_of_add(cx, conf)?;
+        let inner = cx.with_config(&made);
+        let delegate = delegate_of(&inner)?;
+        delegate.validate(&inner)?;
+        let kept = Kept(Path::new(&conf.data_dir));
+        let earlier = kept.own_text(&at.key)?;
+        transaction(|rb| {
+            rb.undo("forget the configuration", || kept.restore(&at.key, earlier));
+            kept.write(&at.key, &made.text)?;
+            delegate.add(&inner, at, rb)
+        })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        let kept = require_kept(conf, &at.key)?;
+        let made = derived::with_result_of(cx.config, &kept)?;
+        let inner = cx.with_config(&made);
+        delegate_of(&inner)?.run(&inner, Call::Check(at))
+    }
+
+    fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
+        let kept = Kept(Path::new(&conf.data_dir));
+        match kept.find(&at.key)? {
+            Found::Whole(config) => detach(&cx.with_config(&config), at)?,
+            Found::Torn | Found::Nothing => detach_without(cx, conf, at)?,
+        }
+        // Not before: the original forgets it although its delegate has failed, and the next DEL
+        // finds nothing to do.
+        kept.remove(&at.key)
+    }
+
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        let made = config_of_add(cx, conf).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+        let inner = cx.with_config(&made);
+        delegate_of(&inner)?.run(&inner, Call::Status)
+    }
+
+    fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        let made = derived::of_del(cx.config, conf)?;
+        let inner = cx.with_config(&made);
+        delegate_of(&inner)?.run(&inner, Call::Gc(valid))?;
+        forget_stale(cx, conf, valid)
+    }
+
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let kept = require_kept(conf, &at.key)?;
+        let made = derived::with_result_of(cx.config, &kept)?;
+        let inner = cx.with_config(&made);
+        delegate_of(&inner)?.repair(&inner, at, repairs)
+    }
+}
+
+fn config_of_add(cx: &Context<'_>, conf: &Conf) -> Result<Config> {
+    let env = SubnetEnv::read(Path::new(&conf.subnet_file))?;
+    stale::refuse(cx.host()?, &env)?;
+    derived::of_add(cx.config, conf, &env)
+}
+
+/// The plugin that a delegate's configuration names.
+fn delegate_of(inner: &Context<'_>) -> Result<Delegate> {
+    let name = inner.config.value.get("type").and_then(|name| name.as_str()).unwrap_or_default();
+    Delegate::find(inner, &Named { path: "delegate.type", name, kind: Kind::Main })
+}
+
+fn require_kept(conf: &Conf, key: &Key) -> Result<Config> {
+    match Kept(Path::new(&conf.data_dir)).find(key)? {
+        Found::Whole(config) => Ok(config),
+        Found::Torn | Found::Nothing => Err(not_kept(conf)),
+    }
+}
+
+fn not_kept(conf: &Conf) -> Error {
+    let dir = &conf.data_dir;
+    Error::check(format!("no configuration of this attachment is kept in {dir}"))
+        .with_details("was it attached by another plugin, or with another dataDir?")
+}
+
+fn detach(inner: &Context<'_>, at: &Detachment) -> Result<()> {
+    delegate_of(inner)?.run(inner, Call::Del(at))
+}
+
+/// DEL without what ADD kept: a plugin of ours needs no more than the network's name.
+fn detach_without(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
+    let made = derived::of_del(cx.config, conf)?;
+    let inner = cx.with_config(&made);
+    match delegate_of(&inner) {
+        Ok(delegate) if delegate.is_ours() => delegate.run(&inner, Call::Del(at)),
+        _ => Ok(()), // as the original: there is nothing to run another program with
+    }
+}
+
+/// Removes the configurations of this network's attachments that are not valid.
+fn forget_stale(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+    let kept = Kept(Path::new(&conf.data_dir));
+    let mut errors = ErrorList::default();
+    for own in kept.all()? {
+        let key = Key::parse(cx.config.name.as_str(), &own.container_id, &own.ifname);
+        let Ok(key) = key else { continue }; // not a file of ours
+        if is_of(&own.read()?, cx.config) && valid.is_stale(&cx.config.name, &key) {
+            errors.push(valid.remove(|| as_stale(Holder::of(&key)), || kept.remove(&key)));
+        }
+    }
+    for id in kept.of_original()? {
+        let is_its = is_of(&kept.read_original(&id)?, cx.config);
+        if is_its && !valid.contains_container(id.as_str()) {
+            errors.push(forget_original(&kept, &id, valid));
+        }
+    }
+    errors.finish()
+}
+
+fn forget_original(kept: &Kept<'_>, id: &ContainerId, valid: &ValidAttachments) -> Result<()> {
+    let holder = || as_stale(Holder::of_container(id.as_str()));
+    valid.remove(holder, || kept.remove_original(id))
+}
+
+fn is_of(found: &Found, config: &Config) -> bool {
+    matches!(found, Found::Whole(kept) if kept.name == config.name)
+}
+
+fn as_stale(holder: Holder) -> Stale {
+    Stale { what: "kept configuration".to_owned(), holder, ..Stale::default() }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,162 @@
+//! The file that flanneld writes: the node's subnets and what the network is like.
+
+use std::io;
+use std::path::Path;
+
+use ipnet::IpNet;
+
+use crate::cni::addr;
+use crate::error::{Code, Error, Result};
+use crate::plain_file;
+
+/// The longest file; flanneld's has 200 bytes.
+const LIMIT: usize = 64 * 1024;
+
+/// What the file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubnetEnv {
+    /// The networks, IPv4's first, each once.
+    pub networks: Vec<IpNet>,
+    /// The node's subnets, IPv4's first.
+    pub subnets: Vec<IpNet>,
+    /// The MTU of containers.
+    pub mtu: u32,
+    /// Whether flanneld masquerades.
+    pub ip_masq: bool,
+}
+
+/// The lines, as they are found one by one.
+#[derive(Default)]
+struct Lines {
+    networks: [Option<Vec<IpNet>>; 2],
+    subnets: [Option<IpNet>; 2],
+    mtu: Option<u32>,
+    ip_masq: Option<bool>,
+}
+
+/// The lines' names, in the order in which missing ones are reported.
+const NETWORKS: [&str; 2] = ["FLANNEL_NETWORK", "FLANNEL_IPV6_NETWORK"];
+const SUBNETS: [&str; 2] = ["FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET"];
+const MTU: &str = "FLANNEL_MTU";
+const IPMASQ: &str = "FLANNEL_IPMASQ";
+
+impl SubnetEnv {
+    /// Reads the file.
+    pub fn read(path: &Path) -> Result<SubnetEnv> {
+        let text = plain_file::read(path, LIMIT).map_err(|e| unreadable(path, &e))?;
+        SubnetEnv::parse(&String::from_utf8_lossy(&text), path)
+    }
+
+    /// Reads the file's text.
+    pub fn parse(text: &str, path: &Path) -> Result<SubnetEnv> {
+        let mut lines = Lines::default();
+        for (index, line) in text.lines().enumerate() {
+            lines.take(line).map_err(|problem| wrong_line(path, index + 1, &problem))?;
+        }
+        lines.finish().map_err(|missing| incomplete(path, &missing))
+    }
+}
+
+impl Lines {
+    /// Takes a line; one with another name is passed over.
+    fn take(&mut self, line: &str) -> Result<(), String> {
+        let Some((name, value)) = line.split_once('=') else { return refuse_bare(line) };
+        for family in [0, 1] {
+            if name == NETWORKS[family] {
+                self.networks[family] = Some(networks(value)?);
+            }
+            if name == SUBNETS[family] {
+                self.subnets[family] = Some(net(value)?);
+            }
+        }
+        match name {
+            MTU => self.mtu = Some(mtu(value)?),
+            IPMASQ => self.ip_masq = Some(value == "true"),
+            _ => (), // NETWORKS and SUBNETS are done; another name is passed over
+        }
+        Ok(())
+    }
+
+    /// What the lines say together, or the names of those that are missing.
+    fn finish(self) -> Result<SubnetEnv, String> {
+        let mut missing = vec![];
+        if self.networks.iter().all(Option::is_none) {
+            missing.extend(NETWORKS);
+        }
+        if self.subnets.iter().all(Option::is_none) {
+            missing.extend(SUBNETS);
+        }
+        missing.extend(self.mtu.is_none().then_some(MTU));
+        missing.extend(self.ip_masq.is_none().then_some(IPMASQ));
+        if !missing.is_empty() {
+            return Err(missing.join(", "));
+        }
+        Ok(SubnetEnv {
+            networks: self.networks.into_iter().flatten().flatten().collect(),
+            subnets: self.subnets.into_iter().flatten().collect(),
+            mtu: self.mtu.unwrap_or_default(),
+            ip_masq: self.ip_masq.unwrap_or_default(),
+        })
+    }
+}
+
+/// The original panics at one of the names without `=`.
+fn refuse_bare(line: &str) -> Result<(), String> {
+    let known = NETWORKS.iter().chain(&SUBNETS).chain([&MTU, &IPMASQ]);
+    match known.into_iter().find(|name| **name == line) {
+        Some(name) => Err(format!("{name} has no value, expected {name}=")),
+        None => Ok(()),
+    }
+}
+
+fn networks(list: &str) -> Result<Vec<IpNet>, String> {
+    let mut found = vec![];
+    for text in list.split(',') {
+        let net = net(text)?;
+        if !found.contains(&net) {
+            found.push(net);
+        }
+    }
+    Ok(found)
+}
+
+/// A subnet; the host bits of flanneld's SUBNET are the gateway.
+fn net(text: &str) -> Result<IpNet, String> {
+    Ok(addr::parse_cidr(text)?.trunc())
+}
+
+fn mtu(text: &str) -> Result<u32, String> {
+    let is_decimal = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+    let problem = if is_decimal { "value out of range" } else { "invalid syntax" };
+    let parsed = text.parse().ok().filter(|_| is_decimal);
+    parsed.ok_or_else(|| format!("{MTU}: parsing {text:?}: {problem}"))
+}
+
+/// The original's sentence about a file that does not serve.
+fn failed(code: Code, reason: &str) -> Error {
+    let sentence = format!(
+        "failed to load flannel 'subnet.env' file: {reason}. Check the flannel pod log for this node."
+    );
+    Error::new(code, sentence)
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Error {
+    if error.kind() != io::ErrorKind::NotFound {
+        let why = Error::io(format_args!("open {}", path.display()), error);
+        return failed(Code::IO, &why.msg);
+    }
+    let reason = format!("open {}: no such file or directory", path.display());
+    failed(Code::TRY_AGAIN, &reason).with_details(
+        "flanneld writes the file when it has the node's subnet, and k3s's agent when its own flannel starts",
+    )
+}
+
+/// flanneld renames the whole file into its place; another writer may be at work.
+fn incomplete(path: &Path, missing: &str) -> Error {
+    failed(Code::TRY_AGAIN, &format!("{} is missing {missing}", path.display()))
+}
+
+fn wrong_line(path: &Path, line: usize, problem: &str) -> Error {
+    failed(Code::INVALID_CONFIG, problem)
+        .with_details(format_args!("line {line} of {}", path.display()))
+}
