@@ -1,14 +1,17 @@
 //! The configuration of flannel.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
+use crate::cni::conf::Config;
 use crate::cni::decode;
 use crate::cni::json::Value;
 use crate::cni::result::Route;
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
 
-/// What flannel reads. `delegate` and `ipam` are passed on as they are written.
+/// What flannel reads. The objects are passed on as they are written, see [`object`].
 #[derive(Debug, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
@@ -17,11 +20,11 @@ pub struct Conf {
     /// Where the configurations of attachments are kept; `/var/lib/cni/flannel` by default.
     pub data_dir: String,
     /// What the delegate's configuration begins with.
-    pub delegate: Value,
+    pub delegate: BTreeMap<String, Value>,
     /// What the delegate's `ipam` begins with.
-    pub ipam: Value,
+    pub ipam: BTreeMap<String, Value>,
     /// Capability arguments, for the delegate.
-    pub runtime_config: Value,
+    pub runtime_config: BTreeMap<String, Value>,
 }
 
 impl Default for Conf {
@@ -29,9 +32,9 @@ impl Default for Conf {
         Conf {
             subnet_file: "/run/flannel/subnet.env".into(),
             data_dir: "/var/lib/cni/flannel".into(),
-            delegate: Value::default(),
-            ipam: Value::default(),
-            runtime_config: Value::default(),
+            delegate: BTreeMap::new(),
+            ipam: BTreeMap::new(),
+            runtime_config: BTreeMap::new(),
         }
     }
 }
@@ -42,43 +45,39 @@ pub fn member<'v>(object: &'v Value, key: &str) -> Option<&'v Value> {
     members.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value)
 }
 
+/// The object at a key of the configuration, as it is written; empty if it is absent.
+pub fn object(config: &Config, key: &str) -> Value {
+    match config.value.get(key) {
+        Some(Value::Object(members)) => Value::Object(members.clone()),
+        _ => Value::Object(vec![]),
+    }
+}
+
+/// The routes of `ipam`.
+pub fn routes(config: &Config) -> Result<Vec<Route>> {
+    decode::member(&object(config, "ipam"), "routes").map_err(|e| e.within("ipam"))
+}
+
 impl PluginConf for Conf {
-    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        require_object("delegate", &self.delegate)?;
-        require_object("ipam", &self.ipam)?;
-        self.routes()?;
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        routes(cx.config)?;
         self.validate_delegate()
     }
 }
 
-fn require_object(path: &str, value: &Value) -> Result<()> {
-    match value {
-        Value::Null | Value::Object(_) => Ok(()),
-        other => {
-            Err(Error::config(path, format_args!("it is a {}", other.kind()))
-                .expecting("an object"))
-        }
-    }
-}
-
 impl Conf {
-    /// The routes of `ipam`.
-    pub fn routes(&self) -> Result<Vec<Route>> {
-        decode::member(&self.ipam, "routes").map_err(|e| e.within("ipam"))
-    }
-
     /// The type of the delegate; bridge by default.
     pub fn delegate_type(&self) -> &str {
-        member(&self.delegate, "type").and_then(Value::as_str).unwrap_or("bridge")
+        self.delegate.get("type").and_then(Value::as_str).unwrap_or("bridge")
     }
 
     fn validate_delegate(&self) -> Result<()> {
-        if member(&self.delegate, "type").is_some_and(|kind| kind.as_str().is_none()) {
+        if self.delegate.get("type").is_some_and(|kind| kind.as_str().is_none()) {
             return Err(Error::config("delegate.type", "it is no string")
                 .saying("'delegate' dictionary, if present, must have (string) 'type' field"));
         }
         for key in ["name", "ipam"] {
-            if member(&self.delegate, key).is_some() {
+            if self.delegate.get(key).is_some() {
                 return Err(set_by_flannel(key));
             }
         }

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use super::conf::{Conf, member};
+use super::conf::{Conf, member, object, routes};
 use super::subnet_env::SubnetEnv;
 use crate::cni::conf::Config;
 use crate::cni::json::Value;
@@ -11,22 +11,21 @@ use crate::error::Result;
 
 /// The configuration of ADD and STATUS.
 pub fn of_add(config: &Config, conf: &Conf, env: &SubnetEnv) -> Result<Config> {
-    let mut made = begun(config, conf);
-    let object = &mut made;
-    set_if_absent(object, "ipMasq", Value::Bool(!env.ip_masq));
-    set_if_absent(object, "mtu", Value::number(env.mtu));
+    let mut made = begun(config);
+    set_if_absent(&mut made, "ipMasq", Value::Bool(!env.ip_masq));
+    set_if_absent(&mut made, "mtu", Value::number(env.mtu));
     if conf.delegate_type() == "bridge" {
-        set_if_absent(object, "isGateway", Value::Bool(true));
+        set_if_absent(&mut made, "isGateway", Value::Bool(true));
     }
-    put(object, "ipam", ipam_of_add(conf, env)?);
+    put(&mut made, "ipam", ipam_of_add(config, env)?);
     finished(made)
 }
 
 /// The configuration of DEL and GC where none is kept: our plugins find what they made by network,
 /// container and interface.
-pub fn of_del(config: &Config, conf: &Conf) -> Result<Config> {
-    let mut made = begun(config, conf);
-    put(&mut made, "ipam", begun_ipam(conf));
+pub fn of_del(config: &Config) -> Result<Config> {
+    let mut made = begun(config);
+    put(&mut made, "ipam", begun_ipam(config));
     for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
         if let Some(attachments) = config.value.get(key) {
             put(&mut made, key, attachments.clone());
@@ -45,10 +44,10 @@ pub fn with_result_of(config: &Config, kept: &Config) -> Result<Config> {
 }
 
 /// `delegate` with the keys that it always gets.
-fn begun(config: &Config, conf: &Conf) -> Value {
-    let mut made = object_or_empty(&conf.delegate);
-    if conf.runtime_config != Value::Null {
-        put(&mut made, "runtimeConfig", conf.runtime_config.clone());
+fn begun(config: &Config) -> Value {
+    let mut made = object(config, "delegate");
+    if config.value.get("runtimeConfig").is_some() {
+        put(&mut made, "runtimeConfig", object(config, "runtimeConfig"));
     }
     put(&mut made, "name", Value::text(config.name.as_str()));
     set_if_absent(&mut made, "type", Value::text("bridge"));
@@ -59,18 +58,18 @@ fn begun(config: &Config, conf: &Conf) -> Value {
     made
 }
 
-fn begun_ipam(conf: &Conf) -> Value {
-    let mut ipam = object_or_empty(&conf.ipam);
+fn begun_ipam(config: &Config) -> Value {
+    let mut ipam = object(config, "ipam");
     set_if_absent(&mut ipam, "type", Value::text("host-local"));
     ipam
 }
 
-fn ipam_of_add(conf: &Conf, env: &SubnetEnv) -> Result<Value> {
-    let mut ipam = begun_ipam(conf);
+fn ipam_of_add(config: &Config, env: &SubnetEnv) -> Result<Value> {
+    let mut ipam = begun_ipam(config);
     let range = |net: &IpNet| Value::object([("subnet", Value::text(net.to_string()))]);
     let sets = env.subnets.iter().map(|net| Value::Array(vec![range(net)]));
     put(&mut ipam, "ranges", Value::Array(sets.collect()));
-    let mut routes = conf.routes()?;
+    let mut routes = routes(config)?;
     routes.extend(env.networks.iter().map(|net| Route::to(*net)));
     put(&mut ipam, "routes", Value::of(&routes));
     Ok(ipam)
@@ -79,13 +78,6 @@ fn ipam_of_add(conf: &Conf, env: &SubnetEnv) -> Result<Value> {
 fn finished(made: Value) -> Result<Config> {
     let made = made.sorted();
     Config::of(made.to_text().into_bytes(), made)
-}
-
-fn object_or_empty(value: &Value) -> Value {
-    match value {
-        Value::Object(_) => value.clone(),
-        _ => Value::Object(vec![]), // null, as validated
-    }
 }
 
 /// Sets the member of exactly this name.

@@ -60,7 +60,7 @@ impl Plugin for Flannel {
         let kept = Kept(Path::new(&conf.data_dir));
         match kept.find(&at.key)? {
             Found::Whole(config) => detach(&cx.with_config(&config), at)?,
-            Found::Torn | Found::Nothing => detach_without(cx, conf, at)?,
+            Found::Torn | Found::Nothing => detach_without(cx, at)?,
         }
         // Not before: the original forgets it although its delegate has failed, and the next DEL
         // finds nothing to do.
@@ -74,7 +74,7 @@ impl Plugin for Flannel {
     }
 
     fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        let made = derived::of_del(cx.config, conf)?;
+        let made = derived::of_del(cx.config)?;
         let inner = cx.with_config(&made);
         delegate_of(&inner)?.run(&inner, Call::Gc(valid))?;
         forget_stale(cx, conf, valid)
@@ -118,8 +118,8 @@ fn detach(inner: &Context<'_>, at: &Detachment) -> Result<()> {
 }
 
 /// DEL without what ADD kept: a plugin of ours needs no more than the network's name.
-fn detach_without(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
-    let made = derived::of_del(cx.config, conf)?;
+fn detach_without(cx: &Context<'_>, at: &Detachment) -> Result<()> {
+    let made = derived::of_del(cx.config)?;
     let inner = cx.with_config(&made);
     match delegate_of(&inner) {
         Ok(delegate) if delegate.is_ours() => delegate.run(&inner, Call::Del(at)),
