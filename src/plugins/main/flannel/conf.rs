@@ -77,7 +77,7 @@ impl Conf {
                 .saying("'delegate' dictionary, if present, must have (string) 'type' field"));
         }
         for key in ["name", "ipam"] {
-            if self.delegate.get(key).is_some() {
+            if self.delegate.contains_key(key) {
                 return Err(set_by_flannel(key));
             }
         }
