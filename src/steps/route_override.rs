@@ -8,6 +8,7 @@ use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::family::Family;
 use crate::net::netlink::{Link, Netlink, Route, RouteEntry, Scope};
 use crate::plugin::Attachment;
+use crate::repair::Repairs;
 use crate::rollback::Rollback;
 use crate::steps::addresses;
 use crate::steps::route_changes::{self, is_link_local};
@@ -164,12 +165,34 @@ fn not_removed(route: &RouteEntry) -> Error {
 }
 
 fn verify_added(present: &[RouteEntry], added: &[Route]) -> Result<()> {
-    let is_missing = |route: &&Route| !present.iter().any(|found| route.is(found));
-    ErrorList::of(added.iter().filter(is_missing).map(|route| Err(missing(route))))
+    ErrorList::of(lost(present, added).map(|route| Err(missing(route))))
+}
+
+/// The added routes that are not there as they were added.
+fn lost<'r>(present: &'r [RouteEntry], added: &'r [Route]) -> impl Iterator<Item = &'r Route> {
+    added.iter().filter(move |route| !present.iter().any(|found| route.is(found)))
 }
 
 fn missing(route: &Route) -> Error {
     let gateway = route.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
     Error::check(format!("route is not as it was added: {}{gateway}", route.dst))
         .about(&Aspect::Route(route.dst))
+}
+
+/// Adds the routes again that ADD added and that are missing. Routes that it removed stay where they
+/// are back: a repair deletes nothing in a container.
+pub fn repair(
+    at: &Attachment,
+    wishes: &Wishes,
+    result: &AddResult,
+    repairs: &Repairs,
+) -> Result<()> {
+    let container = at.netlink()?;
+    let links = links(container, at, result)?;
+    let Some(first) = links.first() else { return Ok(()) };
+    let present = container.routes_through(first)?;
+    lost(&present, &wishes.added).try_for_each(|route| {
+        let what = format_args!("add route {} in the container", route.dst);
+        repairs.make(what, || container.add_only_route(first, route))
+    })
 }

@@ -90,9 +90,8 @@ impl Plugin for RouteOverride {
         Ok(())
     }
 
-    /// Nothing: there is nothing of it on the host.
-    fn repair(_cx: &Context<'_>, _conf: &Conf, _at: &Attachment, _repairs: &Repairs) -> Result<()> {
-        Ok(())
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        route_override::repair(at, &conf.wishes()?, &prev_result::require(cx)?, repairs)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::networks::bridge;
 use crate::support::networks::route_override::every_key;
 use crate::support::snapshot::Watch;
+use crate::support::synced::attach;
 use crate::support::traffic::{assert_no_ping, assert_pings};
 
 /// A bridge that is the default gateway of both families, and has a route to another network.
@@ -231,6 +232,25 @@ fn check_compares_exact_routes() {
             assert!(error.code == 103 && error.msg.contains(names), "{broken}: {error:?}");
             plugin.del_all();
         }
+    });
+}
+
+#[test]
+fn a_repair_adds_lost_routes_and_deletes_none() {
+    for_ours("route-override", |lab| {
+        let synced = attach(lab, &[network(), every_key()], "");
+        for (fault, change) in [
+            ("ip route del 192.0.2.0/24", "add route 192.0.2.0/24 in the container"),
+            ("ip route flush table 300", "add route 198.51.100.0/24 in the container"),
+            ("ip -6 route del 2001:db8:ffff::/64", "add route 2001:db8:ffff::/64 in the container"),
+        ] {
+            let make = || drop(synced.container.sh(fault));
+            synced.assert_repaired_but(make, &[change], |_| false);
+        }
+        synced.container.sh("ip route add default via 10.10.0.1");
+        assert_eq!(synced.net("sync pods --dry-run").status, 0);
+        assert_ne!(synced.check().status, 0, "it is left to the user");
+        synced.del();
     });
 }
 
