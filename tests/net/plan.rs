@@ -66,6 +66,7 @@ fn cases() -> Vec<Case> {
         case("tap", ": <>/dev/net/tun", json!([fixed("tap", json!({}))]), ""),
         case("host-device", DEVICE, json!([fixed("host-device", json!({"device": "dev0"}))]), ""),
         case("loopback", "true", json!([{"type": "loopback"}]), "-i lo"),
+        case("flannel", SUBNET_ENV, json!([{"type": "flannel"}, published()]), "-p 8080:80"),
         case("layer2", "true", json!([{"type": "bridge", "bridge": "br0"}]), ""),
     ]
 }
@@ -77,6 +78,8 @@ const VLAN_NEEDS: &str =
 const VRF_NEEDS: &str = "ip link add probe type vrf table 999 && ip link del probe";
 const DUMMY_NEEDS: &str = "ip link add probe type dummy && ip link del probe";
 const DEVICE: &str = "ip link add dev0 type veth peer name dev1";
+
+const SUBNET_ENV: &str = "mkdir -p /run/flannel; printf 'FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n' >/run/flannel/subnet.env";
 
 /// Writes the network `pods` of these plugins.
 fn configure(lab: &Lab, plugins: &Value) {
@@ -356,6 +359,11 @@ fn plugins_of_others_are_named_and_not_run() {
             "{ipam}"
         );
         assert!(ipam.to_string().contains("create link \\\"br0\\\""), "{ipam}");
+
+        lab.host.sh(SUBNET_ENV);
+        let delegate = plan(json!([{"type": "flannel", "delegate": {"type": "calico"}}]));
+        assert_eq!(delegate["unknown"][0]["why"], gap[0]["why"], "{delegate}");
+        assert_eq!(delegate["changes"], json!([]));
         assert!(!lab.path("/run/ran").exists());
     });
 }

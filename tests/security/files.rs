@@ -11,6 +11,7 @@ use crate::support::call::{Peer, binary};
 use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::{Daemon, Kind};
 use crate::support::netns::Lab;
+use crate::support::networks::flannel;
 use crate::support::networks::host_device;
 use crate::support::networks::portmap::{portmap, web};
 use crate::support::networks::tuning::tuning;
@@ -88,6 +89,7 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         if umask == "0" {
             lab.host.sh("rmdir /run/cni"); // with umask 0777 it would be closed to the daemon
         }
+        flannel::node(lab);
         let before = files(lab);
         let wrapper = ["sh", "-c", &format!("umask {umask}; exec \"$@\""), "sh"].map(str::to_owned);
         let plugins = json!([
@@ -124,8 +126,10 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         let conf =
             json!({"cniVersion": "1.1.0", "name": "net1", "type": "cluster-local", "ipam": ipam});
         let shared = lab.attach(&lab.container(), &conf);
+        let keys = json!({"cniVersion": "1.1.0", "name": "cbr0", "delegate": {"bridge": "pods0"}});
+        let delegated = lab.attach(&lab.container(), &with(&flannel::conf(), keys));
         let call = |command: &str| {
-            for attachment in [&device, &shared] {
+            for attachment in [&device, &shared, &delegated] {
                 let mut call = attachment.call(command, None);
                 call.wrapper.extend(wrapper.clone());
                 call.run().ok();

@@ -1,12 +1,16 @@
 //! flannel: the delegate is run with what flanneld says of the node.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::support::attachment::{Attachment, for_ours, ips, skip, with};
 use crate::support::call::Peer;
 use crate::support::netns::{Container, Lab};
-use crate::support::networks::flannel::{REST, V4, V6, write_env};
+use crate::support::networks::bandwidth::{BURST, RATE, can_limit};
+use crate::support::networks::flannel::{self, REST, V4, V6, list_of_k3s, write_env};
 use crate::support::snapshot::Watch;
+use crate::support::synced::attach;
 use crate::support::traffic::assert_pings;
 
 /// The first plugin of kube-flannel's list.
@@ -17,8 +21,7 @@ fn kube_flannel() -> Value {
 
 /// The first plugin of k3s's list.
 fn k3s() -> Value {
-    json!({"cniVersion": "1.0.0", "name": "cbr0", "type": "flannel",
-        "delegate": {"hairpinMode": true, "forceAddress": true, "isDefaultGateway": true}})
+    with(&list_of_k3s()["plugins"][0], json!({"cniVersion": "1.0.0", "name": "cbr0"}))
 }
 
 /// The same, of the newest version, which has CHECK, GC and STATUS.
@@ -39,7 +42,7 @@ fn kept(lab: &Lab) -> String {
     lab.host.sh("cd /var/lib/cni/flannel && find . -type f | sort")
 }
 
-/// The rest of a list, after the result of flannel.
+/// The rest of k3s's list, after the result of flannel; that of kube-flannel has no bandwidth.
 fn chained<'l>(
     lab: &'l Lab,
     container: &Container,
@@ -49,7 +52,12 @@ fn chained<'l>(
         json!({"name": conf["name"], "cniVersion": conf["cniVersion"], "prevResult": result});
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
     let portmap = json!({"type": "portmap", "runtimeConfig": {"portMappings": ports}});
-    vec![lab.attach(container, &with(&portmap, of_list))]
+    let mut rest = vec![portmap];
+    if *conf == k3s() && can_limit(lab) {
+        let limit = json!({"ingressRate": RATE, "ingressBurst": BURST});
+        rest.push(json!({"type": "bandwidth", "runtimeConfig": {"bandwidth": limit}}));
+    }
+    rest.iter().map(|plugin| lab.attach(container, &with(plugin, of_list.clone()))).collect()
 }
 
 #[test]
@@ -207,6 +215,51 @@ fn a_file_that_does_not_serve_is_an_error_and_status_says_so() {
     });
 }
 
+/// As after a boot, when flanneld starts later than kubelet.
+#[test]
+fn add_waits_for_the_file_as_long_as_configured() {
+    for_ours("flannel", |lab| {
+        let flannel = lab.attach(&lab.container(), &newest());
+        let timeout = |seconds: u64| flannel.clone().conf(json!({"subnetFileTimeout": seconds}));
+        let begin = Instant::now();
+        assert_eq!(timeout(1).try_add().err().code, 11);
+        assert!(begin.elapsed() >= Duration::from_secs(1));
+        let begin = Instant::now();
+        assert_eq!(timeout(60).status().err().code, 50);
+        assert!(begin.elapsed() < Duration::from_secs(50), "STATUS does not wait");
+        let text = format!("{V4}{REST}").replace('\n', "\\n");
+        lab.host.sh(&format!(
+            "mkdir -p /run/flannel; (sleep 1; printf '{text}' >/run/flannel/draft; \
+             mv /run/flannel/draft /run/flannel/subnet.env) >/dev/null 2>&1 &"
+        ));
+        assert_eq!(ips(&timeout(60).add()), ["10.244.1.2"]);
+        flannel.del();
+    });
+}
+
+/// Each would take longer with every container of the node.
+#[test]
+fn add_and_del_list_neither_links_nor_files() {
+    for_ours("flannel", |lab| {
+        prepared(lab, &format!("{V4}{REST}"));
+        let flannel = lab.attach(&lab.container(), &newest());
+        for command in ["ADD", "DEL"] {
+            let mut call = flannel.call(command, None);
+            let strace = "strace -f -qq -y -e trace=sendto,sendmsg,getdents64 -o /run/trace";
+            call.wrapper.extend(strace.split(' ').map(str::to_owned));
+            call.run().ok();
+            let trace = lab.host.sh("cat /run/trace");
+            let all = |words: [&str; 2]| {
+                let is_meant = |line: &&str| words.iter().all(|word| line.contains(word));
+                trace.lines().filter(is_meant).map(str::to_owned).collect::<Vec<String>>()
+            };
+            assert_ne!(all(["RTM_", "nlmsg"]), [""; 0], "strace shows messages");
+            assert_eq!(all(["RTM_GETLINK", "NLM_F_DUMP"]), [""; 0], "{command}");
+            assert_eq!(all(["getdents64", "cni/flannel"]), [""; 0], "{command}");
+        }
+    });
+}
+
 #[test]
 fn a_stale_file_is_noticed_by_the_link_of_flanneld() {
     for_ours("flannel", |lab| {
@@ -244,6 +297,24 @@ fn each_interface_has_a_file_of_its_own_until_del_or_gc() {
         assert_eq!(kept(lab), "");
         second.del();
         watch.assert_unchanged("GC");
+    });
+}
+
+#[test]
+fn the_delegate_repairs_by_the_kept_configuration() {
+    for_ours("flannel", |lab| {
+        write_env(lab, &format!("{V4}{}", REST.replace("true", "false")));
+        let delegate = json!({"delegate": {"ipMasqBackend": "nftables"}});
+        let synced = attach(lab, &[with(&flannel::conf(), delegate)], "");
+        lab.host.sh("rm /run/flannel/subnet.env");
+        for (fault, change) in [
+            ("nft flush ruleset", "masquerade 10.244.1.2/24"),
+            ("rm /var/lib/cni/networks/pods/10.244.1.2", "lease 10.244.1.2 again"),
+        ] {
+            synced.assert_repaired(fault, &[change]);
+        }
+        synced.del();
+        assert_eq!(kept(lab), "");
     });
 }
 

@@ -27,3 +27,13 @@ pub fn node(lab: &Lab) -> bool {
 pub fn conf() -> Value {
     json!({"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true}})
 }
+
+/// The list that the agent of k3s writes.
+pub fn list_of_k3s() -> Value {
+    let delegate = json!({"hairpinMode": true, "forceAddress": true, "isDefaultGateway": true});
+    json!({"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
+        {"type": "flannel", "delegate": delegate},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
+        {"type": "bandwidth", "capabilities": {"bandwidth": true}},
+    ]})
+}

@@ -10,6 +10,7 @@ use crate::cni::env::Environment;
 use crate::cni::result::{AddResult, IpConfig};
 use crate::error::Result;
 use crate::plugin::{Attachment, Context, Detachment, Entry, Kind, Plugin, PluginConf};
+use crate::plugins::main::flannel::{self, Flannel};
 use crate::plugins::meta::firewall::{self, Firewall};
 use crate::repair::Repairs;
 use crate::runtime::chain::Runtime;
@@ -78,22 +79,35 @@ fn other_program(program: &Path) -> String {
     format!("{} is not asked: it is another program", program.display())
 }
 
-/// The firewall plugin is left out if it asks firewalld.
+/// The firewall plugin is left out if it asks firewalld, and flannel if it runs another program.
 fn part_of_own(
     runtime: &Runtime<'_>,
     list: &NetworkList,
     plugin: &PluginConfig,
     at: &Parameters,
 ) -> Result<Part> {
-    if plugin.kind != Firewall::NAME {
-        return Ok(Part::Played);
+    match plugin.kind.as_str() {
+        Firewall::NAME => Ok(part_of_firewall(runtime, &config_of(list, plugin, at)?)),
+        Flannel::NAME => Ok(part_of_flannel(runtime, &config_of(list, plugin, at)?)),
+        _ => Ok(Part::Played),
     }
-    let config = config_of(list, plugin, at)?;
-    let context = Context::new(runtime.plugins, &config, runtime.env, "", vec![]);
-    if firewall::asks_firewalld(&context) {
-        return Ok(Part::Omitted("firewalld is not asked".to_owned()));
+}
+
+fn part_of_firewall(runtime: &Runtime<'_>, config: &Config) -> Part {
+    let context = Context::new(runtime.plugins, config, runtime.env, "", vec![]);
+    match firewall::asks_firewalld(&context) {
+        true => Part::Omitted("firewalld is not asked".to_owned()),
+        false => Part::Played,
     }
-    Ok(Part::Played)
+}
+
+/// What ADD refuses is played, so that it is an error of the rehearsal.
+fn part_of_flannel(runtime: &Runtime<'_>, config: &Config) -> Part {
+    let conf: Result<flannel::Conf> = config.decode();
+    match conf.and_then(|conf| runtime.other_program(conf.delegate_type())) {
+        Ok(Some(program)) => Part::Omitted(other_program(&program)),
+        _ => Part::Played,
+    }
 }
 
 /// The IPAM plugins that are not asked.
@@ -107,7 +121,7 @@ fn absent_of(
     for (plugin, part) in list.plugins.iter().zip(parts) {
         // A configuration that ADD refuses is an error of the rehearsal.
         let Ok(config) = config_of(list, plugin, at) else { continue };
-        let kind = config.ipam_type().unwrap_or_default();
+        let kind = ipam_of(plugin, &config);
         if *part != Part::Played || kind.is_empty() {
             continue;
         }
@@ -121,6 +135,13 @@ fn absent_of(
         }
     }
     Ok(absent)
+}
+
+/// The type of the IPAM plugin, which flannel's configuration need not name.
+fn ipam_of(plugin: &PluginConfig, config: &Config) -> String {
+    let kind = config.ipam_type().unwrap_or_default();
+    let is_usual = plugin.kind == Flannel::NAME && kind.is_empty();
+    if is_usual { flannel::USUAL_IPAM.to_owned() } else { kind }
 }
 
 fn config_of(list: &NetworkList, plugin: &PluginConfig, at: &Parameters) -> Result<Config> {

@@ -1,6 +1,8 @@
 //! The configuration of flannel.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -11,12 +13,18 @@ use crate::cni::result::Route;
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
 
+/// In seconds. kubelet gives an ADD two minutes, and the delegate needs its part of them.
+const TIMEOUT: RangeInclusive<i64> = 0..=60;
+
 /// What flannel reads. The objects are passed on as they are written, see [`object`].
 #[derive(Debug, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
     /// The file of flanneld; `/run/flannel/subnet.env` by default.
     pub subnet_file: String,
+    /// How many seconds ADD waits for that file: until flanneld has started, for example. 0 by
+    /// default: it fails at once, as the original does.
+    pub subnet_file_timeout: u32,
     /// Where the configurations of attachments are kept; `/var/lib/cni/flannel` by default.
     pub data_dir: String,
     /// What the delegate's configuration begins with.
@@ -31,6 +39,7 @@ impl Default for Conf {
     fn default() -> Conf {
         Conf {
             subnet_file: "/run/flannel/subnet.env".into(),
+            subnet_file_timeout: 0,
             data_dir: "/var/lib/cni/flannel".into(),
             delegate: BTreeMap::new(),
             ipam: BTreeMap::new(),
@@ -61,6 +70,7 @@ pub fn routes(config: &Config) -> Result<Vec<Route>> {
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         routes(cx.config)?;
+        self.validate_timeout()?;
         self.validate_delegate()
     }
 }
@@ -69,6 +79,19 @@ impl Conf {
     /// The type of the delegate; bridge by default.
     pub fn delegate_type(&self) -> &str {
         self.delegate.get("type").and_then(Value::as_str).unwrap_or("bridge")
+    }
+
+    /// How long ADD waits for the file.
+    pub fn patience(&self) -> Duration {
+        Duration::from_secs(self.subnet_file_timeout.into())
+    }
+
+    fn validate_timeout(&self) -> Result<()> {
+        let seconds = self.subnet_file_timeout;
+        match TIMEOUT.contains(&i64::from(seconds)) {
+            true => Ok(()),
+            false => Err(Error::out_of_range("subnetFileTimeout", seconds, TIMEOUT)),
+        }
     }
 
     fn validate_delegate(&self) -> Result<()> {

@@ -5,9 +5,12 @@ use ipnet::IpNet;
 use super::conf::{Conf, member, object, routes};
 use super::subnet_env::SubnetEnv;
 use crate::cni::conf::Config;
-use crate::cni::json::Value;
+use crate::cni::json::{self, Value};
 use crate::cni::result::Route;
 use crate::error::Result;
+
+/// The IPAM plugin of a configuration that names none.
+pub const USUAL_IPAM: &str = "host-local";
 
 /// The configuration of ADD and STATUS.
 pub fn of_add(config: &Config, conf: &Conf, env: &SubnetEnv) -> Result<Config> {
@@ -60,7 +63,7 @@ fn begun(config: &Config) -> Value {
 
 fn begun_ipam(config: &Config) -> Value {
     let mut ipam = object(config, "ipam");
-    set_if_absent(&mut ipam, "type", Value::text("host-local"));
+    set_if_absent(&mut ipam, "type", Value::text(USUAL_IPAM));
     ipam
 }
 
@@ -77,7 +80,7 @@ fn ipam_of_add(config: &Config, env: &SubnetEnv) -> Result<Value> {
 
 fn finished(made: Value) -> Result<Config> {
     let made = made.sorted();
-    Config::of(made.to_text().into_bytes(), made)
+    Config::of(json::text(&made).into_bytes(), made)
 }
 
 /// Sets the member of exactly this name.

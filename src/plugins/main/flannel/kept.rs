@@ -3,7 +3,8 @@
 //! The original keeps one for each container, in a file that the container's id names. Ours are
 //! below `.cni-multi`, which it does not read, one for each interface; the first of a container is
 //! linked to the original's name as well, so that either can detach what the other has attached.
-//! Two names of one file show whose configuration the original's name has.
+//! A file under the original's name that has a second name is ours; one that has no other is the
+//! original's. So ADD and DEL open files by their names, and only GC lists the directories.
 
 use std::fs;
 use std::io;
@@ -17,8 +18,6 @@ use crate::plain_file;
 
 /// The longest configuration.
 const LIMIT: usize = 1024 * 1024;
-/// The extension of a second name before it replaces another file.
-const LINK: &str = "link";
 /// The directory of our own files.
 const OWN: &str = ".cni-multi";
 
@@ -49,14 +48,12 @@ impl Kept<'_> {
     pub fn write(&self, key: &Key, text: &[u8]) -> Result<()> {
         let own = self.own(key);
         let original = self.original(&key.container_id);
-        let has_both_names = is_same(&own, &original);
+        if is_same(&own, &original) {
+            // First, so that a crash leaves no older text that looks like the original's.
+            self.remove_original(&key.container_id)?;
+        }
         self.put(&own, text).map_err(|e| failed("write", &own, &e))?;
-        let linked = if has_both_names {
-            replace_link(&own, &original)
-        } else {
-            fs::hard_link(&own, &original)
-        };
-        match linked {
+        match fs::hard_link(&own, &original) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(failed("link", &own, &e)),
             _ => Ok(()), // another interface's, or the original's
         }
@@ -104,25 +101,24 @@ impl Kept<'_> {
         self.remove_own(key)
     }
 
-    /// Removes our file of the attachment, under both names, and its drafts.
+    /// Removes our file of the attachment, under both names, and its draft.
     fn remove_own(&self, key: &Key) -> Result<()> {
         let own = self.own(key);
         if is_same(&own, &self.original(&key.container_id)) {
             self.remove_original(&key.container_id)?;
         }
-        let link = own.with_extension(LINK);
-        plain_file::remove(&link).map_err(|e| failed("remove", &link, &e))?;
         plain_file::take(&own).map_err(|e| failed("remove", &own, &e))
     }
 
-    /// Whether the file that the container's id names is there and none of ours.
+    /// Whether the file that the container's id names is there and none of ours: ours has a second
+    /// name, and the original gives one.
     fn is_of_original(&self, container_id: &ContainerId) -> Result<bool> {
-        let original = self.original(container_id);
-        if !original.is_file() {
-            return Ok(false);
+        let path = self.original(container_id);
+        match fs::symlink_metadata(&path) {
+            Ok(file) => Ok(file.is_file() && file.nlink() == 1),
+            Err(e) if is_nowhere(&e) => Ok(false),
+            Err(e) => Err(failed("look at", &path, &e)),
         }
-        let own = self.all()?;
-        Ok(!own.iter().any(|own| is_same(&own.path, &original)))
     }
 
     /// Our files of all attachments.
@@ -177,7 +173,7 @@ impl Own {
 /// The file, or the draft of one, that a crash may have left.
 fn own_of(path: PathBuf) -> Option<Own> {
     let name = path.file_name()?.to_str()?;
-    let name = [".json", ".draft", ".link"].iter().find_map(|end| name.strip_suffix(end))?;
+    let name = [".json", ".draft"].iter().find_map(|end| name.strip_suffix(end))?;
     let (container_id, ifname) = name.split_once('@')?;
     IfName::parse(ifname).ok()?;
     let container_id = container_id.to_owned();
@@ -205,14 +201,6 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
 
 fn is_nowhere(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-/// Gives the original's name to the file, in place of the file that has it.
-fn replace_link(own: &Path, original: &Path) -> io::Result<()> {
-    let draft = own.with_extension(LINK);
-    plain_file::remove(&draft)?;
-    fs::hard_link(own, &draft)?;
-    fs::rename(&draft, original)
 }
 
 /// Whether two names are one file.

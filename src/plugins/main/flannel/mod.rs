@@ -11,10 +11,13 @@ mod stale;
 mod subnet_env;
 
 pub use self::conf::Conf;
+pub use self::derived::USUAL_IPAM;
 use self::kept::{Found, Kept};
 pub use self::subnet_env::SubnetEnv;
 
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::cni::attachment::{ContainerId, Key};
 use crate::cni::conf::{Config, ValidAttachments};
@@ -26,6 +29,9 @@ use crate::repair::Repairs;
 use crate::rollback::transaction;
 use crate::steps::delegation::{Delegate, Named};
 
+/// The pause before flanneld's file is read again.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// The `flannel` plugin.
 pub struct Flannel;
 
@@ -36,7 +42,7 @@ impl Plugin for Flannel {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let made = config_of_add(cx, conf)?;
+        let made = wait_for_config_of_add(cx, conf)?;
         let inner = cx.with_config(&made);
         let delegate = delegate_of(&inner)?;
         delegate.validate(&inner)?;
@@ -85,6 +91,19 @@ impl Plugin for Flannel {
         let made = derived::with_result_of(cx.config, &kept)?;
         let inner = cx.with_config(&made);
         delegate_of(&inner)?.repair(&inner, at, repairs)
+    }
+}
+
+/// Between a boot and the start of flanneld its file is missing, and after another node was given the
+/// node's subnet it is stale until flanneld writes it again.
+fn wait_for_config_of_add(cx: &Context<'_>, conf: &Conf) -> Result<Config> {
+    let end = cx.deadline().of_wait(conf.patience());
+    loop {
+        match config_of_add(cx, conf) {
+            Err(error) if error.code == Code::TRY_AGAIN && Instant::now() < end => (),
+            made => return made,
+        }
+        thread::sleep(PAUSE);
     }
 }
 

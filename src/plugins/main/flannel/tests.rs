@@ -1,12 +1,14 @@
 use std::path::Path;
 
 use super::conf::Conf;
-use super::derived;
 use super::kept::{Found, Kept};
 use super::subnet_env::SubnetEnv;
+use super::{Flannel, derived};
 use crate::cni::attachment::Key;
 use crate::cni::conf::Config;
-use crate::error::Code;
+use crate::cni::env::Environment;
+use crate::error::{Code, Error};
+use crate::plugin::{Context, Entry};
 use crate::scratch::Scratch;
 
 const V4: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\n";
@@ -18,12 +20,74 @@ fn env(text: &str) -> Result<SubnetEnv, (u32, String)> {
     SubnetEnv::parse(text, Path::new("/e")).map_err(|e| (e.code.0, e.msg.clone()))
 }
 
-fn made(keys: &str, text: &str) -> String {
+/// flannel's configuration with these keys.
+fn config(keys: &str) -> Config {
     let config = format!(r#"{{"name":"cbr0","cniVersion":"0.3.1","type":"flannel"{keys}}}"#);
-    let config = Config::parse(config.into_bytes()).unwrap();
-    let conf: Conf = config.decode().unwrap();
-    let made = derived::of_add(&config, &conf, &env(text).unwrap()).unwrap();
+    Config::parse(config.into_bytes()).unwrap()
+}
+
+fn text_of(made: Config) -> String {
     String::from_utf8(made.text).unwrap()
+}
+
+fn made(keys: &str, text: &str) -> String {
+    let config = config(keys);
+    let conf: Conf = config.decode().unwrap();
+    text_of(derived::of_add(&config, &conf, &env(text).unwrap()).unwrap())
+}
+
+fn refused(keys: &str) -> Error {
+    let config = config(keys);
+    let env: Environment = [("CNI_IFNAME".into(), "eth0".into())].into_iter().collect();
+    let cx = Context::new(&[], &config, &env, "", vec![]);
+    Entry::of::<Flannel>().validate(&cx).unwrap_err()
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_in_the_original_s_words() {
+    let must_not = |key: &str| {
+        format!("'delegate' dictionary must not have '{key}' field, it'll be set by flannel")
+    };
+    let of_type = "'delegate' dictionary, if present, must have (string) 'type' field";
+    for (keys, msg) in [
+        (r#","delegate":{"type":7}"#, of_type.to_owned()),
+        (r#","delegate":{"name":"x"}"#, must_not("name")),
+        (r#","delegate":{"ipam":null}"#, must_not("ipam")),
+        (
+            r#","delegate":{"type":"flannel"}"#,
+            "delegate.type: flannel would run itself, expected a plugin that creates the interface"
+                .to_owned(),
+        ),
+        (
+            r#","subnetFileTimeout":61"#,
+            "subnetFileTimeout: 61 is out of range, expected 0 to 60".to_owned(),
+        ),
+    ] {
+        assert_eq!(refused(keys).msg, msg, "{keys}");
+    }
+    let error = refused(r#","ipam":{"routes":[{"dst":"10.0.0.0/8"},{"dst":"x"}]}"#);
+    let mistake = error.mistake.as_ref().unwrap();
+    assert_eq!(mistake.path, "ipam.routes[1].dst");
+}
+
+/// Our plugins need no more than the names; what is not known any more is left out.
+#[test]
+fn del_and_gc_need_neither_a_kept_configuration_nor_the_file() {
+    let keys = r#","delegate":{"type":"ptp","mtu":1400},"ipam":{"type":"x","k":1},"cni.dev/valid-attachments":[],"prevResult":{}"#;
+    let expected = r#"{"cni.dev/valid-attachments":[],"cniVersion":"0.3.1","ipam":{"k":1,"type":"x"},"mtu":1400,"name":"cbr0","type":"ptp"}"#;
+    assert_eq!(text_of(derived::of_del(&config(keys)).unwrap()), expected);
+    let expected =
+        r#"{"cniVersion":"0.3.1","ipam":{"type":"host-local"},"name":"cbr0","type":"bridge"}"#;
+    assert_eq!(text_of(derived::of_del(&config("")).unwrap()), expected);
+}
+
+#[test]
+fn check_passes_the_result_of_its_own_call_on() {
+    let kept =
+        Config::parse(br#"{"mtu":1,"name":"cbr0","prevResult":{"old":1}}"#.to_vec()).unwrap();
+    let config = config(r#","prevResult":{"new":1}"#);
+    let made = derived::with_result_of(&config, &kept).unwrap();
+    assert_eq!(text_of(made), r#"{"mtu":1,"name":"cbr0","prevResult":{"new":1}}"#);
 }
 
 /// The right sides are what the original keeps.
@@ -88,6 +152,7 @@ fn either_finds_what_the_other_keeps() {
     kept.write(&key("eth0"), &text(1)).unwrap();
     kept.write(&key("net1"), &text(2)).unwrap();
     assert_eq!(std::fs::read(dir.join("pod")).unwrap(), text(1), "the original's");
+    assert!(kept.of_original().unwrap().is_empty(), "it has a second name");
     kept.write(&key("eth0"), &text(3)).unwrap();
     assert_eq!(std::fs::read(dir.join("pod")).unwrap(), text(3));
     assert_eq!(mtu(kept.find(&key("net1")).unwrap()), Some(2));
@@ -97,7 +162,14 @@ fn either_finds_what_the_other_keeps() {
     kept.remove(&key("eth0")).unwrap();
     assert!(!dir.join("pod").exists());
 
+    assert!(kept.of_original().unwrap().is_empty());
+    std::os::unix::fs::symlink("elsewhere", dir.join("pod")).unwrap();
+    assert!(kept.of_original().unwrap().is_empty(), "a link is no file of the original");
+    assert!(matches!(kept.find(&key("eth0")).unwrap(), Found::Nothing));
+    std::fs::remove_file(dir.join("pod")).unwrap();
+
     std::fs::write(dir.join("pod"), text(4)).unwrap();
+    assert_eq!(kept.of_original().unwrap().len(), 1);
     assert_eq!(mtu(kept.find(&key("eth0")).unwrap()), Some(4), "by the original");
     kept.write(&key("net1"), &text(5)).unwrap();
     kept.restore(&key("net1"), None).unwrap();
