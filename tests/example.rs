@@ -42,8 +42,8 @@ fn types(list: &str) -> Vec<String> {
 fn exclude_each_other(one: &Entry, other: &Entry) -> bool {
     let are_two = one.kind == other.kind && one.kind != Kind::Meta && one.name != other.name;
     let names = [one.name, other.name];
-    let without_ipam =
-        names.contains(&"loopback") && [one, other].iter().any(|it| it.kind == Kind::Ipam);
+    let without_ipam = names.iter().any(|it| ["loopback", "flannel"].contains(it))
+        && [one, other].iter().any(|it| it.kind == Kind::Ipam);
     are_two || without_ipam || names.contains(&"ptp") && names.contains(&"dhcp")
 }
 

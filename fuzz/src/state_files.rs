@@ -1,14 +1,16 @@
 //! Any bytes as each kind of file that calls leave for later ones: libcni's cache of results,
 //! records below /run/cni, tuning's backups, the DHCP daemon's journal. Each is unchanged when
-//! written and parsed again.
+//! written and parsed again. And as the file of flanneld, which flannel only reads.
 
 use std::fs;
+use std::path::Path;
 
 use cni_multi::cni::attachment::Key;
 use cni_multi::cni::conf::{Config, ValidAttachments};
 use cni_multi::cni::json::Value;
 use cni_multi::plugin::Attachment;
 use cni_multi::plugins::ipam::dhcp::daemon::journal;
+use cni_multi::plugins::main::flannel::SubnetEnv;
 use cni_multi::plugins::meta::tuning::backup::Backup;
 use cni_multi::runtime::cache::Cache;
 use cni_multi::steps::records::Records;
@@ -22,6 +24,7 @@ pub fn run(bytes: &[u8]) {
     records(bytes, &key);
     backup(bytes);
     journal_record(bytes);
+    let _ = SubnetEnv::parse(&String::from_utf8_lossy(bytes), Path::new("subnet.env")); // must return
 }
 
 fn cache(bytes: &[u8], key: &Key) {

@@ -24,8 +24,8 @@ const USUAL: &str = "bridge";
 /// The IPAM plugin, if none is named.
 const USUAL_IPAM: &str = "host-local";
 
-/// The only plugin of the group main without addresses.
-const WITHOUT_IPAM: &str = "loopback";
+/// The plugins of the group main that have no address, or bring their own `ipam`.
+const WITHOUT_IPAM: [&str; 2] = ["loopback", "flannel"];
 
 /// The plugin that knows the addresses before its interface exists, so that the IPAM plugin cannot
 /// send packets over it.
@@ -123,13 +123,12 @@ impl Author {
         let ipam = self.only(chosen, Kind::Ipam)?;
         let of_kind = chosen.iter().filter(|entry| entry.kind == Kind::Meta);
         let metas = of_kind.copied().collect();
-        match (main.name, ipam) {
-            (WITHOUT_IPAM, None) => Ok(Chain { main, ipam, metas }),
-            (WITHOUT_IPAM, Some(ipam)) => {
-                Err(refusal(&format!("{WITHOUT_IPAM} does not call {}", ipam.name)))
+        match (WITHOUT_IPAM.contains(&main.name), ipam) {
+            (true, Some(ipam)) => {
+                Err(refusal(&format!("{} takes no {} from a list", main.name, ipam.name)))
             }
-            (_, None) => Ok(Chain { main, ipam: Some(self.find(USUAL_IPAM)?), metas }),
-            (_, Some(_)) => Ok(Chain { main, ipam, metas }),
+            (false, None) => Ok(Chain { main, ipam: Some(self.find(USUAL_IPAM)?), metas }),
+            _ => Ok(Chain { main, ipam, metas }),
         }
     }
 

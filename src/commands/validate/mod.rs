@@ -2,12 +2,13 @@
 //!
 //! [`document`] locates values in a text, [`files`] reads texts, and [`typos`] explains why one is
 //! not JSON. [`list`] checks the [`network`] in a file, with [`names`], [`plugin`], [`mistakes`],
-//! [`cidrs`], [`keys`], [`capabilities`], [`programs`], [`repetitions`] and [`gateways`]; [`directory`] checks all files of a directory, [`together`] compares several
+//! [`cidrs`], [`keys`], [`delegate`], [`capabilities`], [`programs`], [`repetitions`] and [`gateways`]; [`directory`] checks all files of a directory, [`together`] compares several
 //! networks, and [`picks`] determines which file a runtime would use.
 
 mod capabilities;
 mod checker;
 mod cidrs;
+mod delegate;
 mod directory;
 mod document;
 mod files;

@@ -2,6 +2,7 @@
 
 use super::capabilities::Reader;
 use super::checker::Checker;
+use super::delegate;
 use super::document::Spot;
 use super::finding::Note;
 use super::keys::{KnownKeys, ReadKeys, SPECIFICATION};
@@ -22,6 +23,8 @@ impl Checker<'_> {
             self.tell_wrong_type(&plugin.spot, &describe(&plugin.value), "an object");
             return false;
         }
+        let completed = delegate::completed(plugin);
+        let plugin = completed.as_ref().unwrap_or(plugin);
         let mut rest = Rest::of(plugin);
         self.mistakes(&mut rest, &|value| {
             PluginConfig::parse(value.to_text().as_bytes()).map(drop)
@@ -60,12 +63,15 @@ impl Checker<'_> {
             self.mistakes(&mut rest, &|value| trial.of_file(of_ipam, value));
             shapes.extend(trial.observed());
         }
+        let of_delegate = self.check_delegate(plugin, network);
+        let is_known = of_delegate.is_some() && (ipam.is_empty() || of_ipam.is_some());
+        shapes.extend(of_delegate.into_iter().flatten());
         let read = ReadKeys::of(shapes);
         self.check_keys_of(plugin, &read, [entry.name, ipam]);
         if let Some(of_ipam) = of_ipam {
             self.check_effects(plugin, of_ipam);
         }
-        if ipam.is_empty() || of_ipam.is_some() {
+        if is_known {
             let reader = Reader { name: entry.name, read: read.at("runtimeConfig") };
             self.check_capabilities(plugin, &reader);
         }
