@@ -10,6 +10,7 @@ use crate::support::flow::assert_rate;
 use crate::support::netns::{Container, Lab, Namespace, OUTSIDE, UPLINK};
 use crate::support::networks::bandwidth::{RATE, bandwidth, can_limit};
 use crate::support::networks::firewall::{DROPPING, firewall};
+use crate::support::networks::flannel;
 use crate::support::networks::portmap::{
     at, network, other_network, portmap, web, without_bridge_netfilter,
 };
@@ -170,6 +171,33 @@ fn five_plugins_are_one_process_with_one_socket_per_namespace() {
             assert_eq!(calls("NETLINK_ROUTE"), 2, "{verb}: the host's and the container's");
         }
         before.assert_unchanged("a network of five");
+    });
+}
+
+#[test]
+fn the_list_of_k3s_is_one_process() {
+    for_ours("flannel", |lab| {
+        if !can_limit(lab) {
+            return;
+        }
+        flannel::node(lab);
+        let network = flannel::list_of_k3s();
+        lab.host.sh(&format!(
+            "mkdir /run/net.d; cat >/run/net.d/cbr0.conflist <<'END'\n{network}\nEND"
+        ));
+        let container = lab.container();
+        let options = "-p 8080:80 --bandwidth ingress=20M,egress=20M";
+        let line = |verb: &str| format!("{verb} cbr0 {} {options}", container.netns);
+        for verb in ["add", "del"] {
+            net_traced(lab, &line(verb)).0.ok();
+        }
+        let before = Watch::start(lab, &[&container]);
+        for verb in ["add", "check", "del"] {
+            let (outcome, calls) = net_traced(lab, &line(verb));
+            outcome.ok();
+            assert_eq!(calls("execve("), 1, "{verb}: the tool itself");
+        }
+        before.assert_unchanged("k3s's list");
     });
 }
 

@@ -309,7 +309,7 @@ fn gc_of_bandwidth_removes_what_is_stale_and_nothing_else() {
 }
 
 #[test]
-fn gc_of_route_override_removes_nothing() {
+fn gc_of_route_override_removes_what_is_stale_and_nothing_else() {
     assert_gc("route-override");
 }
 

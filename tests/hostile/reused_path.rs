@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{Attachment, with};
+use crate::support::attachment::{Attachment, has, with};
 use crate::support::call::Peer;
 use crate::support::extent::{is_emulated, is_long};
 use crate::support::netns::{Container, Lab, Namespace};
@@ -136,8 +136,15 @@ fn assert_late_calls_spare(first: &Member<'_>, second: &Member<'_>, inside: &Nam
     second.check();
 }
 
+/// Ours, and the reference if it has every plugin of the subject.
+fn peers_of(subject: &Subject) -> Vec<Peer> {
+    let has_all =
+        |peer: &Peer| subject.plugins.iter().all(|conf| has(peer, conf["type"].as_str().unwrap()));
+    Peer::all().into_iter().filter(has_all).collect()
+}
+
 fn later_container_is_spared(lab: &Lab, subject: &Subject) {
-    for by in Peer::all() {
+    for by in peers_of(subject) {
         for is_kept in [false, true] {
             // A VLAN id or a hardware address on the master is taken while the first namespace
             // exists.

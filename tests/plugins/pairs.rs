@@ -47,6 +47,12 @@ fn chained(name: &str) -> Chained {
             "ip rule del from 10.10.0.2 table 100",
             "add rule from 10.10.0.2 to table 100",
         ),
+        "route-override" => (
+            json!({"type": "route-override",
+                   "addroutes": [{"dst": "192.0.2.0/24", "gw": GATEWAY}]}),
+            "ip route del 192.0.2.0/24",
+            "add route 192.0.2.0/24 in the container",
+        ),
         _ => (
             json!({"type": "vrf", "vrfname": "blue"}),
             "ip link set eth0 nomaster",
@@ -117,8 +123,9 @@ fn with_each(main: &str, followers: &[&str], case: impl Fn(&Lab, &str)) {
     }
 }
 
-const OF_VETH: [&str; 6] = ["portmap", "firewall", "bandwidth", "tuning", "sbr", "vrf"];
-const OF_ANY: [&str; 5] = ["portmap", "firewall", "tuning", "sbr", "vrf"];
+const OF_VETH: [&str; 7] =
+    ["portmap", "firewall", "bandwidth", "tuning", "sbr", "vrf", "route-override"];
+const OF_ANY: [&str; 6] = ["portmap", "firewall", "tuning", "sbr", "vrf", "route-override"];
 
 #[test]
 fn bridge_is_repaired_with_each_follower() {

@@ -57,9 +57,9 @@ fn run(peer: Peer, case: &impl Fn(&Lab)) {
     case(&Lab::new(peer));
 }
 
-/// A reference before 1.6 behaves differently from the one described; only the upgrade tests use
-/// one.
-fn has(peer: &Peer, plugin: &str) -> bool {
+/// Whether the peer has the plugin. A reference before 1.6 behaves differently from the one
+/// described; only the upgrade tests use one.
+pub fn has(peer: &Peer, plugin: &str) -> bool {
     match peer {
         Peer::Ours => farm().join(plugin).exists(),
         Peer::Reference(dir) => {
