@@ -10,6 +10,8 @@
 #   ./install.sh --rollback        one step back: to the binary before, or the plugins before
 #   ./install.sh --uninstall       remove cni-multi and put back what it replaced
 #
+#   --only NAMES    link these plugins alone, separated by commas, now and at later installations
+#   --all           link every plugin again
 #   --dir DIR       the plugin directory, instead of /opt/cni/bin
 #   --binary FILE   this binary, instead of building one
 #   --path DIR      link cni-multi and cnitool into this directory of PATH, instead of /usr/local/bin
@@ -26,7 +28,7 @@
 set -eu
 umask 022
 
-dir=/opt/cni/bin binary='' action=install dry_run='' yes='' path='' cargo_user=''
+dir=/opt/cni/bin binary='' action=install dry_run='' yes='' path='' names='' cargo_user=''
 here=$(cd "$(dirname "$0")" && pwd)
 
 say() { printf '%s\n' "$*"; }
@@ -48,6 +50,12 @@ choose() {
 parse_options() {
   while [ $# -gt 0 ]; do
     case $1 in
+      --only)
+        [ -n "${2:-}" ] || misuse "$1 wants names after it, separated by commas"
+        names=--only=$2
+        shift
+        ;;
+      --all) names=--all ;;
       --dir | --binary | --manual | --path)
         [ -n "${2:-}" ] || misuse "$1 wants a path after it"
         case $1 in
@@ -65,7 +73,7 @@ parse_options() {
       -h | --help) print_help "$here/install.sh"; exit 0 ;;
       *)
         refuse_word "$here/install.sh" "$1" --dir --binary --manual --demo --build --rollback --uninstall \
-          --path --no-path --dry-run --list-only --yes
+          --only --all --path --no-path --dry-run --list-only --yes
         ;;
     esac
     shift
@@ -226,7 +234,7 @@ require_installer() {
 install_binary() {
   take_or_build_binary
   require_installer
-  call "$binary" install --dir "$dir" ${path:+"$path"} ${dry_run:+"$dry_run"}
+  call "$binary" install --dir "$dir" ${names:+"$names"} ${path:+"$path"} ${dry_run:+"$dry_run"}
 }
 
 exists() { [ -e "$1" ] || [ -L "$1" ]; }
@@ -254,7 +262,7 @@ go_back() {
     return
   fi
   find_installer
-  call "$binary" install --dir "$dir" "--$action" ${path:+"$path"} ${dry_run:+"$dry_run"}
+  call "$binary" install --dir "$dir" "--$action" ${names:+"$names"} ${path:+"$path"} ${dry_run:+"$dry_run"}
 }
 
 # ---- the manual ----

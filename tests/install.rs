@@ -10,8 +10,10 @@ use self::place::{ANOTHER, MISSING, Place, RUSTC, listed_by, script, write_scrip
 use crate::support::call;
 use crate::support::netns::is_root;
 
+mod choice;
 mod faults;
 mod going_back;
+mod k3s;
 mod on_path;
 pub mod place;
 mod plan;

@@ -10,14 +10,14 @@ use super::place::{Place, write_script};
 use crate::support::dhcp::wait_until;
 
 /// A running watch over the directory of a place.
-struct Watch<'a> {
+pub struct Watch<'a> {
     place: &'a Place,
     child: Child,
 }
 
 impl<'a> Watch<'a> {
     /// Installs the build and watches with it. Returns once the watch has begun.
-    fn of(place: &'a Place, build: &Path) -> Watch<'a> {
+    pub fn of(place: &'a Place, build: &Path) -> Watch<'a> {
         assert!(place.command_of(build, &[]).status.success());
         let mut command = Command::new(build);
         command.arg0("cni-multi");
@@ -41,7 +41,7 @@ impl<'a> Watch<'a> {
         wait_until(words, 10, || self.log().contains(words));
     }
 
-    fn wait_until_says(&self, name: &str, word: &str) {
+    pub fn wait_until_says(&self, name: &str, word: &str) {
         let is_back = || self.place.link(name).is_some() && self.place.says(name) == word;
         wait_until(word, 10, is_back);
     }

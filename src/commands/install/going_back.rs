@@ -30,7 +30,7 @@ impl Work<'_> {
     }
 
     fn return_to_previous(&mut self) -> Result<()> {
-        let names = list_names(PREVIOUS, PREVIOUS)?;
+        let names = self.chosen(list_names(PREVIOUS, PREVIOUS)?)?;
         let names: Vec<String> = names.into_iter().filter(|name| !self.is_another(name)).collect();
         refuse_directories(&names)?;
         // Mark it first: a run interrupted after the rename must count as a rollback.
@@ -46,7 +46,7 @@ impl Work<'_> {
             "{} was rolled back already; --uninstall goes back to before cni-multi.",
             self.dir
         ));
-        let names = list_names(BINARY, BINARY)?;
+        let names = self.chosen(list_names(BINARY, BINARY)?)?;
         let names = self.without_others(names);
         self.finish(ROLLBACK_REPORT, &names)
     }

@@ -18,8 +18,10 @@ use crate::terminal::visible::visible;
 impl Work<'_> {
     pub(super) fn install(&mut self, new: &New) -> Result<()> {
         let names = if self.is_dry { new.names.clone() } else { write_new(&new.content)? };
+        let names = self.chosen(names)?;
         let names = self.without_others(names);
         refuse_directories(&names)?;
+        self.keep_choice()?;
         self.keep_previous(&new.content)?;
         self.keep_foreign(&names)?;
         self.act(Step::RenameNew)?;
@@ -45,10 +47,12 @@ impl Work<'_> {
     }
 
     /// Keeps replaced files. If several files had a name in succession, the first one is restored.
+    /// Of several links it is the last one: a program such as k3s links its plugins again at each of
+    /// its upgrades, and the target of the first may be gone.
     pub(super) fn keep_foreign(&mut self, names: &[String]) -> Result<()> {
         for name in names {
             let is_foreign = exists(name) && !is_our_link(name, &self.dir);
-            if is_foreign && !exists(&kept(name)) {
+            if is_foreign && (!exists(&kept(name)) || is_next_link(name)) {
                 self.act(Step::KeepForeign(name))?;
             } else if is_foreign && !is_same(name, &kept(name)) {
                 self.say_first_is_kept(name);
@@ -107,6 +111,12 @@ impl Work<'_> {
         let _ = writeln!(self.err, "{}; {advice}", visible(&error.to_string())); // a mere note
         Ok(())
     }
+}
+
+/// Whether both the name and what is kept of it are links, to different targets.
+fn is_next_link(name: &str) -> bool {
+    let (now, before) = (target(name), target(&kept(name)));
+    !now.is_empty() && !before.is_empty() && now != before
 }
 
 /// Writes the new binary beside its later name, and lists its names from there: a directory that is

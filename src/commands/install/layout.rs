@@ -21,6 +21,9 @@ pub const REPLACED: &str = ".cni-multi/replaced";
 /// The links to the binary outside the directory, a path a line, and the draft of that list.
 pub const ON_PATH: &str = ".cni-multi/on-path";
 pub const ON_PATH_DRAFT: &str = ".cni-multi/new.on-path";
+/// The names that `--only` has chosen, one a line, and the draft of that list.
+pub const ONLY: &str = ".cni-multi/only";
+pub const ONLY_DRAFT: &str = ".cni-multi/new.only";
 /// The lock: accessible to its owner only, and removed afterwards.
 pub const LOCK: &str = ".cni-multi/lock";
 /// Drafts: files that are renamed from here once complete.

@@ -63,6 +63,7 @@ impl Work<'_> {
 
     fn say_done(&mut self, done: &str, names: &[String]) {
         self.say(&format!("{done} {}, with these plugins: {}", self.dir, names.join(" ")));
+        self.say_choice();
         if is_anything_kept() {
             self.say_where_kept();
         }

@@ -15,6 +15,10 @@ pub const MANUAL: Manual = Manual {
     examples: &[
         ("cni-multi install --dry-run", "Print the steps, and change nothing."),
         ("cni-multi install --dir /usr/lib/cni", "Install where containerd of Debian looks."),
+        (
+            "cni-multi install --only bridge,host-local,portmap",
+            "Link these alone, also at later installations.",
+        ),
         ("cni-multi install --rollback", "Go back to the binary before."),
         ("cni-multi install --uninstall", "Go back to the plugins before."),
         (
@@ -26,6 +30,7 @@ pub const MANUAL: Manual = Manual {
     files: &[
         ("/opt/cni/bin/cni-multi", "The binary; each plugin is a link to it."),
         ("/opt/cni/bin/.cni-multi", "The binary before, and what was replaced."),
+        ("/opt/cni/bin/.cni-multi/only", "The names that --only has chosen."),
         ("/opt/cni/bin/.cni-multi/on-path", "The links that --path has made."),
         ("/usr/local/bin/cni-multi, /usr/local/bin/cnitool", "Links to the binary."),
     ],

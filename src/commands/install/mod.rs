@@ -10,6 +10,7 @@
 //! * `DIR/.cni-multi/replaced/`: files of other owners that had a plugin's name, for example those
 //!   of containernetworking/plugins. The first one of a name is kept.
 //! * `/usr/local/bin/cni-multi` and `cnitool`: links to the binary, for people (see [`on_path`])
+//! * `DIR/.cni-multi/only`: the names that `--only` has chosen (see [`choice`])
 //! * `DIR/.cni-multi/on-path`: the paths of those links
 //!
 //! Files of other names are not touched. One rename replaces each name, so a runtime that starts a
@@ -25,13 +26,16 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
+use self::choice::Choice;
 use self::going_back::left;
 use self::task::Task;
 use self::work::Work;
+use crate::error::Result;
 use crate::plugin::Entry;
 use crate::terminal::Streams;
 use crate::terminal::visible::visible;
 
+mod choice;
 mod going_back;
 mod installing;
 mod layout;
@@ -55,6 +59,7 @@ pub fn command() -> clap::Command {
         .arg(dir.help("The directory [/opt/cni/bin]"))
         .arg(rollback.conflicts_with("uninstall"))
         .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
+        .args(choice::arguments())
         .args(on_path::arguments())
         .arg(flag("dry-run", "Only print what would be done").visible_alias("list-only"))
         .arg(flag_watch())
@@ -89,12 +94,7 @@ pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Stre
     }
     let mut work = Work::of(matches, io.stdout, io.stderr);
     work.aliases = plugins.iter().filter(|entry| entry.is_alias).map(|entry| entry.name).collect();
-    let done = if matches.get_flag("watch") {
-        watch::run(&mut work, called, plugins)
-    } else {
-        Task::of(matches, called, plugins).and_then(|task| work.perform(&task))
-    };
-    match done {
+    match perform(&mut work, matches, called, plugins) {
         Ok(()) => u8::from(!work.is_heard),
         Err(error) => {
             let text = visible(&format!("{}: {error}", work.dir));
@@ -102,6 +102,20 @@ pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Stre
             1
         }
     }
+}
+
+fn perform(
+    work: &mut Work<'_>,
+    matches: &ArgMatches,
+    called: &Path,
+    plugins: &[Entry],
+) -> Result<()> {
+    work.choice = Choice::of(matches, plugins)?;
+    if matches.get_flag("watch") {
+        return watch::run(work, called, plugins);
+    }
+    let task = Task::of(matches, called, plugins)?;
+    work.perform(&task)
 }
 
 fn print_left(out: &mut dyn Write) -> u8 {

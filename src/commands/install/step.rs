@@ -6,10 +6,10 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::layout::{
-    BINARY, KEEP, LINK, NEW, ON_PATH, PREVIOUS, REPLACED, ROLLED_BACK, attempt, content, kept,
-    remove, rename, write_draft,
+    BINARY, KEEP, LINK, NEW, ON_PATH, ONLY, PREVIOUS, REPLACED, ROLLED_BACK, attempt, content,
+    kept, remove, rename, write_draft,
 };
-use super::on_path;
+use super::{choice, on_path};
 use crate::error::Result;
 
 /// One change of the plugin directory. After each, every plugin has a file.
@@ -18,6 +18,10 @@ pub enum Step<'a> {
     KeepPrevious,
     /// Removes the mark of a rollback.
     ForgetRollback,
+    /// Keeps the chosen names.
+    Choose(&'a [String]),
+    /// Forgets an earlier choice of names.
+    ForgetChoice,
     /// Keeps a file of another owner that has this plugin's name.
     KeepForeign(&'a str),
     /// Gives the new binary its name.
@@ -48,6 +52,8 @@ impl Step<'_> {
         match self {
             Step::KeepPrevious => format!("keep {dir}/{BINARY} as {dir}/{PREVIOUS}"),
             Step::ForgetRollback => "forget that the install before was rolled back".to_owned(),
+            Step::Choose(names) => format!("write {} into {dir}/{ONLY}", names.join(" ")),
+            Step::ForgetChoice => format!("remove {dir}/{ONLY}"),
             Step::KeepForeign(name) => format!("move {dir}/{name} to {dir}/{REPLACED}/{name}"),
             Step::RenameNew => format!("rename the new binary to {dir}/{BINARY}"),
             Step::Link(name) => format!("link {dir}/{name} to {BINARY}"),
@@ -71,6 +77,8 @@ impl Step<'_> {
         match self {
             Step::KeepPrevious => keep(BINARY, PREVIOUS),
             Step::ForgetRollback => remove(ROLLED_BACK),
+            Step::Choose(names) => choice::record(names),
+            Step::ForgetChoice => remove(ONLY),
             Step::KeepForeign(name) => keep(name, &kept(name)),
             Step::RenameNew => rename(NEW, BINARY),
             Step::Link(name) => link(name),
@@ -82,7 +90,7 @@ impl Step<'_> {
             Step::Unlink(name) => remove(name),
             Step::DropKept(name) => remove(&kept(name)),
             Step::RemoveBinary => {
-                [BINARY, PREVIOUS, ROLLED_BACK, ON_PATH].into_iter().try_for_each(remove)
+                [BINARY, PREVIOUS, ROLLED_BACK, ON_PATH, ONLY].into_iter().try_for_each(remove)
             }
         }
     }

@@ -111,6 +111,9 @@ struct Keeper<'a> {
     /// The path of this binary if /proc is missing. Its content is read for each comparison: it is
     /// most of the memory that the watch would occupy.
     called: &'a Path,
+    /// The names of all plugins.
+    all: Vec<String>,
+    /// Those that the directory is to have: another installation may choose others.
     names: Vec<String>,
     /// The binary in the directory when it was last known to be this build.
     ours: Option<Stamp>,
@@ -122,8 +125,8 @@ struct Keeper<'a> {
 impl Keeper<'_> {
     fn of<'a>(called: &'a Path, plugins: &[Entry]) -> Keeper<'a> {
         let names = plugins.iter().filter(|entry| !entry.is_alias); // of two programs, neither is lost
-        let names = names.map(|entry| entry.name.to_owned()).collect();
-        Keeper { called, names, ours: None, back_off: BackOff::new(), reported: None }
+        let all = names.map(|entry| entry.name.to_owned()).collect();
+        Keeper { called, all, names: vec![], ours: None, back_off: BackOff::new(), reported: None }
     }
 
     fn run(&mut self, work: &mut Work<'_>, watch: &DirectoryWatch) -> Result<()> {
@@ -150,14 +153,23 @@ impl Keeper<'_> {
     fn look(&mut self, work: &mut Work<'_>) -> Option<Duration> {
         let installed = self.installed();
         self.report(work, installed);
-        if !self.is_broken(installed) {
+        if installed == Installed::Other {
             return None;
         }
-        let done = self.repair(work);
+        let chosen = self.choose(work);
+        if chosen.is_ok() && !self.is_broken(installed) {
+            return None;
+        }
+        let done = chosen.and_then(|()| self.repair(work));
         self.back_off.count(since_boot());
         let error = done.err()?;
         work.say(&format!("{}: {error}; retry in {:?}", work.dir, self.back_off.pause));
         Some(self.back_off.pause)
+    }
+
+    fn choose(&mut self, work: &Work<'_>) -> Result<()> {
+        self.names = work.chosen(self.all.clone())?;
+        Ok(())
     }
 
     fn is_broken(&self, installed: Installed) -> bool {
@@ -195,6 +207,7 @@ impl Keeper<'_> {
         };
         // Another installer may have worked since the change.
         let installed = self.installed();
+        self.choose(work)?;
         let done = if self.is_broken(installed) { self.restore(work, installed) } else { Ok(()) };
         clean_up();
         done.and_then(|()| work.sync())

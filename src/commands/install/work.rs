@@ -8,6 +8,7 @@ use clap::ArgMatches;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
 
+use super::choice::Choice;
 use super::layout::{BINARY, STATE, absolute, attempt, clean_up, exists, is_installed};
 use super::lock;
 use super::on_path::OnPath;
@@ -25,6 +26,7 @@ pub(super) struct Work<'a> {
     pub(super) dir: String,
     pub(super) path: OnPath,
     pub(super) is_dry: bool,
+    pub(super) choice: Choice,
     /// The plugins that leave another program of their name alone.
     pub(super) aliases: Vec<&'static str>,
     pub(super) out: &'a mut dyn Write,
@@ -45,7 +47,8 @@ impl Work<'_> {
         let is_dry = matches.get_flag("dry-run");
         let dir = absolute(typed);
         let path = OnPath::of(matches, &dir);
-        Work { dir, path, is_dry, aliases: vec![], out, err, is_heard: true, steps: 0 }
+        let choice = Choice::Kept;
+        Work { dir, path, is_dry, choice, aliases: vec![], out, err, is_heard: true, steps: 0 }
     }
 
     pub(super) fn say(&mut self, line: &str) {
@@ -101,8 +104,9 @@ impl Work<'_> {
     /// Announces an installation into a directory that does not exist.
     fn announce(&mut self, new: &New) -> Result<()> {
         self.say(&["would make ", &self.dir].concat());
+        self.keep_choice()?;
         self.act(Step::RenameNew)?;
-        new.names.iter().try_for_each(|name| self.act(Step::Link(name)))?;
+        self.chosen(new.names.clone())?.iter().try_for_each(|name| self.act(Step::Link(name)))?;
         self.put_on_path()
     }
 
