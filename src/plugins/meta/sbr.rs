@@ -1,16 +1,21 @@
 //! `sbr`: source-based routing. Packets from an interface's address leave by that interface.
 //! <https://www.cni.dev/plugins/current/meta/sbr/>
 
+use std::net::IpAddr;
+
 use serde::Deserialize;
 
+use crate::cni::addr;
 use crate::cni::conf::ValidAttachments;
-use crate::cni::result::{AddResult, IpConfig};
+use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result};
+use crate::family::Family;
 use crate::net::netlink::Netlink;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::repair::Repairs;
-use crate::rollback::{Rollback, transaction};
-use crate::steps::{prev_result, routing_table, source_routing};
+use crate::rollback::transaction;
+use crate::steps::source_routing::{self, Wishes};
+use crate::steps::{prev_result, routing_table};
 
 /// The `sbr` plugin.
 pub struct Sbr;
@@ -22,11 +27,17 @@ pub struct Conf {
     /// The table that the addresses' rules look up; no route is moved then. Without it, each
     /// address gets a table of its own with the interface's routes.
     table: Option<i64>,
+    /// The gateways of the default routes in these tables, at most one of each family. Default:
+    /// those of the addresses.
+    gateways: Vec<String>,
+    /// Keeps the routes to the addresses' subnets in the main table, with the addresses as their
+    /// sources. Default false.
+    add_source_hints: bool,
 }
 
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        self.table().map(drop)
+        self.wishes().map(drop)
     }
 }
 
@@ -39,15 +50,14 @@ impl Plugin for Sbr {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let result =
             prev_result::require_chained(cx, "This plugin must be called as chained plugin")?;
-        let ips = source_routing::addresses(&result, at.ifname())?;
-        let table = conf.table()?;
+        let wishes = conf.wishes()?;
         let _lock = at.netns()?.lock(cx.deadline())?; // concurrent ADDs to this netns look for free tables too
-        transaction(|rb| route(at, &ips, table, rb))?;
+        transaction(|rb| source_routing::create(at, &result, &wishes, rb))?;
         Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        source_routing::verify(at, &prev_result::require(cx)?, conf.table()?)
+        source_routing::verify(at, &prev_result::require(cx)?, &conf.wishes()?)
     }
 
     fn del(_cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -67,20 +77,7 @@ impl Plugin for Sbr {
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let result = prev_result::require(cx)?;
         let _lock = at.netns()?.lock(cx.deadline())?;
-        source_routing::repair(at, &result, conf.table()?, repairs)
-    }
-}
-
-/// Routes by the configured table, or by a table of each address's own.
-fn route<'a>(
-    at: &'a Attachment,
-    ips: &[&IpConfig],
-    table: Option<u32>,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    match table {
-        Some(table) => source_routing::lead(at, ips, table, rb),
-        None => source_routing::move_routes(at, ips, rb),
+        source_routing::repair(at, &result, &conf.wishes()?, repairs)
     }
 }
 
@@ -97,4 +94,40 @@ impl Conf {
     fn table(&self) -> Result<Option<u32>> {
         self.table.map(|table| routing_table::parse("table", table)).transpose()
     }
+
+    fn wishes(&self) -> Result<Wishes> {
+        let (table, gateways) = (self.table()?, self.gateways()?);
+        if table.is_some() && !gateways.is_empty() {
+            return Err(Error::exclusive("gateways", "table")
+                .with_details("a configured table gets no routes from sbr"));
+        }
+        Ok(Wishes { table, gateways, source_hints: self.add_source_hints })
+    }
+
+    fn gateways(&self) -> Result<Vec<IpAddr>> {
+        let mut gateways = vec![];
+        for (index, text) in self.gateways.iter().enumerate() {
+            let gateway = gateway(index, text)?;
+            if gateways.iter().any(|other| Family::of(*other) == Family::of(gateway)) {
+                return Err(second_of_family(index, gateway));
+            }
+            gateways.push(gateway);
+        }
+        Ok(gateways)
+    }
+}
+
+fn gateway(index: usize, text: &str) -> Result<IpAddr> {
+    let parsed = addr::parse_ip(text).ok().flatten();
+    parsed.ok_or_else(|| {
+        Error::config(format_args!("gateways[{index}]"), format_args!("{text:?} is not an address"))
+            .expecting("an IPv4 or IPv6 address")
+            .saying(format_args!("invalid static gateway IP address: {text}"))
+    })
+}
+
+fn second_of_family(index: usize, gateway: IpAddr) -> Error {
+    let problem = format_args!("{gateway} is the second of its family");
+    Error::config(format_args!("gateways[{index}]"), problem)
+        .expecting("at most one IPv4 and one IPv6 address")
 }

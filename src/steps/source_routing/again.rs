@@ -1,7 +1,7 @@
 //! Adds again what an attachment has lost: rules, and routes of the tables that were created for its
 //! addresses.
 
-use super::{Made, OwnTable, Present, addresses, missing_rule, records};
+use super::{Made, OwnTable, Present, Wishes, addresses, hints, missing_rule, records};
 use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Error, Result};
 use crate::net::netlink::{Link, RouteEntry};
@@ -14,11 +14,18 @@ use crate::steps::kept_routes;
 pub fn repair(
     at: &Attachment,
     result: &AddResult,
-    configured: Option<u32>,
+    wishes: &Wishes,
     repairs: &Repairs,
 ) -> Result<()> {
-    let loss = Loss { at, present: Present::read(at)?, made: recorded(at)?, repairs };
-    addresses(result, at.ifname())?.into_iter().try_for_each(|ip| loss.repair(ip, configured))
+    let result = wishes.put_into(result);
+    let ips = addresses(&result, at.ifname())?;
+    let loss = Loss { at, present: Present::read(at, wishes)?, made: recorded(at)?, repairs };
+    ips.iter().try_for_each(|ip| loss.repair(ip, wishes.table))?;
+    if wishes.table.is_some() || !wishes.source_hints {
+        return Ok(());
+    }
+    let missing = hints::missing(&loss.present.of_link, &ips);
+    hints::repair(at.netlink()?, &loss.present.link, &missing, repairs)
 }
 
 /// What ADD made in this namespace.
@@ -32,7 +39,7 @@ fn recorded(at: &Attachment) -> Result<Made> {
 /// What an attachment has and what it should have.
 struct Loss<'a> {
     at: &'a Attachment,
-    present: Present,
+    present: Present<'a>,
     made: Made,
     repairs: &'a Repairs,
 }
@@ -87,7 +94,7 @@ impl Made {
 
 impl OwnTable<'_, '_> {
     /// Adds the routes that the table has lost.
-    fn refill(&self, present: &Present, repairs: &Repairs) -> Result<()> {
+    fn refill(&self, present: &Present<'_>, repairs: &Repairs) -> Result<()> {
         for route in self.routes.iter().filter(|route| !kept_routes::has(&present.of_link, route)) {
             let what =
                 format_args!("add route {} to table {} in the container", route.dst, self.id);
@@ -105,7 +112,7 @@ impl OwnTable<'_, '_> {
     }
 
     /// Whether the table has a default route, or had one among its recorded routes.
-    fn has_default_route_now(&self, present: &Present) -> bool {
+    fn has_default_route_now(&self, present: &Present<'_>) -> bool {
         self.has_default_route() || present.has_default_route(self.ip, self.id)
     }
 }

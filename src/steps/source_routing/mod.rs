@@ -8,7 +8,9 @@
 //! and a second default route for a moment would misdirect the other interfaces' packets.
 
 mod again;
+mod hints;
 mod tables;
+mod wishes;
 
 use std::net::IpAddr;
 
@@ -17,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::again::repair;
 use self::tables::{FIRST_TABLE, Tables};
+pub use self::wishes::Wishes;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
@@ -51,7 +54,7 @@ fn records() -> Records {
 }
 
 /// The addresses of the interface. An address of a result that does not name its interface counts.
-pub fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpConfig>> {
+fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpConfig>> {
     let is_its =
         |ip: &&IpConfig| interface_of(ip, result).is_none_or(|interface| interface.name == ifname);
     let found: Vec<&IpConfig> = result.ips.iter().filter(is_its).collect();
@@ -68,8 +71,24 @@ fn without_addresses(ifname: &str) -> Error {
         .saying(format_args!("No IP addresses supplied on interface: {ifname}"))
 }
 
+/// Routes what the interface's addresses send by the configured table, or by a table of each
+/// address's own.
+pub fn create<'a>(
+    at: &'a Attachment,
+    result: &AddResult,
+    wishes: &Wishes,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    let result = wishes.put_into(result);
+    let ips = addresses(&result, at.ifname())?;
+    match wishes.table {
+        Some(table) => lead(at, &ips, table, rb),
+        None => move_routes(at, &ips, wishes, rb),
+    }
+}
+
 /// Adds rules that lead packets from the addresses to one table, which is left unchanged.
-pub fn lead<'a>(
+fn lead<'a>(
     at: &'a Attachment,
     ips: &[&IpConfig],
     table: u32,
@@ -84,19 +103,29 @@ pub fn lead<'a>(
 
 /// Moves the interface's routes to tables of its addresses, and adds rules that lead packets from
 /// the addresses there.
-pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<'a>) -> Result<()> {
+fn move_routes<'a>(
+    at: &'a Attachment,
+    ips: &[&IpConfig],
+    wishes: &Wishes,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
     let ids = take_tables(at, ips)?;
     let routes = routes_in_main(container, &link, ips)?;
     let mut tables = vec![];
     for (ip, id) in ips.iter().copied().zip(ids) {
-        let routes = copies(&routes, ip, ips).iter().map(|route| route.in_table(id)).collect();
+        let mut own = copies(&routes, ip, ips);
+        own.retain(|route| !wishes.replaces(route, ip));
+        let routes = own.iter().map(|route| route.in_table(id)).collect();
         tables.push(OwnTable { id, ip, container, link: &link, routes });
     }
     remember(at, Made::with_tables(&link, &tables), rb)?;
     tables.iter().try_for_each(|table| table.create(rb))?;
-    leave_main(container, &link, routes, rb)
+    let missing = if wishes.source_hints { hints::missing(&routes, ips) } else { vec![] };
+    let is_leaving = |route: &RouteEntry| !wishes.source_hints || !hints::is_hint(route, ips);
+    leave_main(container, &link, routes.into_iter().filter(is_leaving).collect(), rb)?;
+    hints::add(container, &link, missing, rb)
 }
 
 /// A free table for each of the addresses, unless there are rules for them.
@@ -426,9 +455,11 @@ fn addresses_of_result(at: &Detachment) -> Vec<IpAddr> {
 }
 
 /// Compares rules and tables with those that ADD makes of the result.
-pub fn verify(at: &Attachment, result: &AddResult, configured: Option<u32>) -> Result<()> {
-    let ips = addresses(result, at.ifname())?;
-    let present = Present::read(at)?;
+pub fn verify(at: &Attachment, result: &AddResult, wishes: &Wishes) -> Result<()> {
+    let result = wishes.put_into(result);
+    let ips = addresses(&result, at.ifname())?;
+    let present = Present::read(at, wishes)?;
+    let configured = wishes.table;
     let mut found = ErrorList::default();
     for ip in &ips {
         let table = found.push(present.verify_rule(ip, configured));
@@ -437,13 +468,14 @@ pub fn verify(at: &Attachment, result: &AddResult, configured: Option<u32>) -> R
         }
     }
     if configured.is_none() {
-        found.push(present.verify_main(result, &ips));
+        found.push(present.verify_main(&result, &ips));
     }
     found.finish()
 }
 
 /// What the container has.
-struct Present {
+struct Present<'a> {
+    wishes: &'a Wishes,
     link: Link,
     rules: Vec<Rule>,
     /// The routes of the interface.
@@ -452,15 +484,15 @@ struct Present {
     routes: Vec<FoundRoute>,
 }
 
-impl Present {
-    fn read(at: &Attachment) -> Result<Present> {
+impl Present<'_> {
+    fn read<'a>(at: &Attachment, wishes: &'a Wishes) -> Result<Present<'a>> {
         let container = at.netlink()?;
         let Some(link) = container.find_link(at.ifname())? else {
             return Err(Error::check(format!("interface {:?} not found", at.ifname())));
         };
         let rules = container.rules()?;
         let of_link = container.routes_through(&link)?;
-        Ok(Present { link, rules, of_link, routes: container.routes()? })
+        Ok(Present { wishes, link, rules, of_link, routes: container.routes()? })
     }
 
     /// Verifies that a rule leads from the address to the configured table, or to any; returns the
@@ -493,22 +525,31 @@ impl Present {
         }
     }
 
+    /// Whether the table has a default route: by any gateway, unless the configuration has one.
     fn has_default_route(&self, ip: &IpConfig, table: u32) -> bool {
         let default = Family::of_net(ip.address).whole();
-        self.routes.iter().any(|route| route.table == table && route.dst == default)
+        let gateway = self.wishes.gateway_for(ip);
+        let mut routes =
+            self.routes.iter().filter(|route| route.table == table && route.dst == default);
+        routes.any(|route| gateway.is_none_or(|gateway| route.gateways.contains(&gateway)))
     }
 
     /// Verifies that no route of the result came back to the main table, as happens when the
-    /// interface is set down and up.
+    /// interface is set down and up, and that the routes with source hints are there.
     fn verify_main(&self, result: &AddResult, ips: &[&IpConfig]) -> Result<()> {
+        let hinted = self.wishes.source_hints;
+        let is_back = |route: &&RouteEntry| {
+            is_of_result(&route.dst, result, ips) && !(hinted && hints::is_hint(route, ips))
+        };
         let in_main = self.of_link.iter().filter(|route| route.is_in_main());
-        let back = in_main.filter(|route| is_of_result(&route.dst, result, ips));
-        ErrorList::of(back.map(|route| Err(in_main_table(&route.dst))))
+        let back = ErrorList::of(in_main.filter(is_back).map(|route| Err(in_main_table(route))));
+        let missing = if hinted { hints::verify(&self.of_link, ips) } else { Ok(()) };
+        ErrorList::of([back, missing])
     }
 }
 
-fn in_main_table(dst: &IpNet) -> Error {
-    Error::check(format!("route {dst} is in the main table"))
+fn in_main_table(route: &RouteEntry) -> Error {
+    Error::check(format!("route {} is in the main table", route.dst))
 }
 
 fn missing_rule(source: IpAddr, configured: Option<u32>) -> Error {

@@ -2,6 +2,7 @@
 
 mod del;
 mod failed_add;
+mod options;
 mod repair;
 
 use serde_json::{Value, json};

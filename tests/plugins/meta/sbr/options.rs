@@ -1,0 +1,109 @@
+//! sbr: gateways of the configuration, and routes to the subnets that stay in the main table.
+
+use serde_json::{Value, json};
+
+use super::routes;
+use crate::support::attachment::{for_ours, with};
+use crate::support::broken::{Break, assert_check_finds};
+use crate::support::netns::Namespace;
+use crate::support::networks::bandwidth;
+use crate::support::networks::sbr::{attach, second, two_uplinks};
+use crate::support::synced;
+use crate::support::traffic::assert_pings;
+
+fn gateways() -> Value {
+    json!({"gateways": ["10.20.0.9", "2001:db8:20::9"]})
+}
+
+fn default_gateways(container: &Namespace) -> [Value; 2] {
+    ["ip -j route show table 100 default", "ip -6 -j route show table 101 default"].map(|command| {
+        let found = container.json(command);
+        assert_eq!(found.as_array().unwrap().len(), 1, "{found}");
+        found[0]["gateway"].clone()
+    })
+}
+
+/// Also where the interface has a default route by another gateway.
+#[test]
+fn configured_gateways_replace_those_of_the_result() {
+    let defaults = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    for main in [second(), with(&second(), json!({"ipam": {"routes": defaults}}))] {
+        for_ours("sbr", |lab| {
+            let container = lab.container();
+            let sbr = attach(lab, &container, &main, "net1").changed(gateways());
+            assert_eq!(sbr.add(), sbr.result);
+            assert_eq!(default_gateways(&container), [json!("10.20.0.9"), json!("2001:db8:20::9")]);
+            sbr.check(&sbr.result).ok();
+            container.sh("ip route replace default via 10.20.0.1 dev net1 table 100");
+            let error = sbr.check(&sbr.result).err();
+            assert!(error.text().contains("no default route through 10.20.0.9"), "{error:?}");
+        });
+    }
+}
+
+#[test]
+fn a_gateway_of_one_family_leaves_the_other_s() {
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({"gateways": ["2001:db8:20::9"]}));
+        sbr.add();
+        assert_eq!(default_gateways(&container), [json!("10.20.0.1"), json!("2001:db8:20::9")]);
+    });
+}
+
+/// Without the hints the packets leave by the first interface, which has the default routes.
+#[test]
+fn an_unbound_socket_reaches_the_subnet_with_source_hints() {
+    let towards = |container: &Namespace| {
+        ["ip -j route get 10.20.0.77", "ip -6 -j route get 2001:db8:20::77"].map(|command| {
+            let route = container.json(command)[0].clone();
+            (route["dev"].clone(), route["prefsrc"].clone())
+        })
+    };
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({"addSourceHints": true}));
+        sbr.add();
+        assert_eq!(
+            towards(&container),
+            [("net1", "10.20.0.2"), ("net1", "2001:db8:20::2")]
+                .map(|(dev, source)| (json!(dev), json!(source)))
+        );
+        assert_eq!(routes(&container, 4, "main", "net1"), ["10.20.0.0/24"]);
+        assert_eq!(
+            routes(&container, 4, "100", "net1"),
+            ["10.20.0.0/24", "10.77.0.0/16", "default"]
+        );
+        sbr.check(&sbr.result).ok();
+        sbr.main.check(&sbr.result).ok();
+        sbr.del_all();
+    });
+}
+
+/// The subnet of a ptp link is behind its gateway.
+#[test]
+fn source_hints_of_a_ptp_link_lead_by_its_gateway() {
+    for_ours("sbr", |lab| {
+        let container = lab.container();
+        let sbr = attach(lab, &container, &bandwidth::network(), "eth0")
+            .changed(json!({"addSourceHints": true}));
+        sbr.add();
+        assert_eq!(routes(&container, 4, "main", "eth0"), ["10.10.0.0/24", "10.10.0.1"]);
+        assert_pings(&container, "10.10.0.1");
+        sbr.check(&sbr.result).ok();
+    });
+}
+
+#[test]
+fn check_finds_lost_source_hints_and_sync_adds_them() {
+    let case = Break::new("hint removed", "ip route del 10.20.0.0/24", "10.20.0.0/24");
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({"addSourceHints": true}));
+        assert_check_finds(lab, &container, &sbr, &case);
+    });
+    for_ours("sbr", |lab| {
+        let sbr = json!({"type": "sbr", "addSourceHints": true});
+        let synced = synced::attach(lab, &[second(), sbr], "");
+        let fault = || drop(synced.container.sh("ip -6 route del 2001:db8:20::/64 table main"));
+        let change = "add route 2001:db8:20::/64 to the main table";
+        synced.assert_repaired_but(fault, &[change], |_| false);
+    });
+}
