@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use nix::errno::Errno;
 use rtnetlink::packet_core::{DefaultNla, NLA_F_NESTED};
 use rtnetlink::packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
+    InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
 };
 use rtnetlink::{LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth};
 
@@ -66,6 +66,7 @@ const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
+const IFLA_BR_GROUP_FWD_MASK: u16 = 9;
 const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
 
 /// A link as the kernel reports it.
@@ -122,6 +123,8 @@ pub struct Link {
     pub isolated: bool,
     /// Bridge: whether it filters by VLAN, where the kernel can.
     pub vlan_filtering: bool,
+    /// Bridge: the link-local group addresses whose frames it forwards, by the last digit.
+    pub group_fwd_mask: u16,
     /// Bridge: the VLAN that new ports are members of; 0 for none.
     pub default_pvid: u16,
 }
@@ -160,6 +163,10 @@ impl Link {
             hairpin: port.u8(IFLA_BRPORT_MODE) == Some(1),
             isolated: port.u8(IFLA_BRPORT_ISOLATED) == Some(1),
             vlan_filtering: is_bridge && data.u8(IFLA_BR_VLAN_FILTERING) == Some(1),
+            group_fwd_mask: data
+                .u16(IFLA_BR_GROUP_FWD_MASK)
+                .filter(|_| is_bridge)
+                .unwrap_or_default(),
             default_pvid: data
                 .u16(IFLA_BR_VLAN_DEFAULT_PVID)
                 .filter(|_| is_bridge)
@@ -362,6 +369,18 @@ impl Netlink {
             }
             created => created,
         }
+    }
+
+    /// Makes a bridge forward the frames to these link-local group addresses, and to no others of
+    /// them: bit N is for 01:80:c2:00:00:0N.
+    pub fn set_group_fwd_mask(&self, bridge: &Link, mask: u16) -> Result<()> {
+        let data = InfoData::Bridge(vec![InfoBridge::GroupFwdMask(mask)]);
+        let info = vec![LinkInfo::Kind(InfoKind::Bridge), LinkInfo::Data(data)];
+        let message = LinkUnspec::new_with_index(bridge.index)
+            .append_extra_attribute(LinkAttribute::LinkInfo(info))
+            .build();
+        let what = format_args!("set bridge {:?}: group_fwd_mask {mask}", bridge.name);
+        self.request(&Request::new(RTM_NEWLINK, &message), 0, what)
     }
 
     /// Creates a veth pair: `ip link add NAME type veth peer name PEER netns NS`.

@@ -79,7 +79,11 @@ impl Copy<'_> {
             mtu: Some(link.mtu),
             mac: Some(link.mac()),
             vlan_filtering: link.vlan_filtering,
-        })
+        })?;
+        match link.group_fwd_mask {
+            0 => Ok(()),
+            mask => self.to.set_group_fwd_mask(&self.to.link(&link.name)?, mask),
+        }
     }
 
     /// A link of the same kind on the same lower link; None if that is not here, or the kernel

@@ -4,6 +4,7 @@
 mod check;
 pub mod del;
 pub mod failed_add;
+mod groups;
 pub mod masquerade;
 mod of_others;
 mod undo_race;

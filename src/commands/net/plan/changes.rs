@@ -116,6 +116,10 @@ fn changes_of_link(old: &Link, new: &Link, network: &Network) -> Vec<String> {
     add(old.master != new.master, format!("set the master of {name:?} to {master}"));
     add(old.promisc != new.promisc, format!("set promiscuous mode of {name:?} to {}", new.promisc));
     add(
+        old.group_fwd_mask != new.group_fwd_mask,
+        format!("set group_fwd_mask of {name:?} to {:#x}", new.group_fwd_mask),
+    );
+    add(
         old.allmulti != new.allmulti,
         format!("set all-multicast mode of {name:?} to {}", new.allmulti),
     );

@@ -51,6 +51,7 @@ fn find_bridge(member: Member<'_>, result: &AddResult, found: &mut ErrorList) ->
     if member.conf.promisc_mode && !link.promisc {
         found.push::<()>(Err(not_promiscuous(name)));
     }
+    found.push(require_groups(&link, member.conf.group_fwd_mask()));
     found.push(require_up(&link).map_err(|error| error.about(&Aspect::Bridge)));
     Some(link)
 }
@@ -67,6 +68,16 @@ pub fn require_up(link: &Link) -> Result<()> {
         return Ok(());
     }
     Err(Error::check(format!("{} {:?} is down", link.kind_text(), link.name)))
+}
+
+/// Verifies that the bridge forwards these groups. Another network may have added others.
+pub fn require_groups(bridge: &Link, wanted: u16) -> Result<()> {
+    let missing = wanted & !bridge.group_fwd_mask;
+    if missing == 0 {
+        return Ok(());
+    }
+    let name = &bridge.name;
+    Err(Error::check(format!("bridge {name:?} lacks bits {missing:#x} of group_fwd_mask")))
 }
 
 fn require_bridge(name: &str, link: &Link) -> Result<()> {

@@ -55,6 +55,9 @@ pub struct Conf {
     pub disable_container_interface: bool,
     /// Drop packets between this port and other isolated ones. Default false.
     pub port_isolation: bool,
+    /// The link-local groups 01:80:c2:00:00:00 to 0f that the bridge forwards as well, by bits;
+    /// 0, the default, for none.
+    group_fwd_mask: i64,
     /// Resolver settings of the result, in place of the IPAM plugin's.
     pub dns: DnsConf,
     args: ArgsConf,
@@ -90,6 +93,7 @@ impl Default for Conf {
             enabledad: false,
             disable_container_interface: false,
             port_isolation: false,
+            group_fwd_mask: 0,
             dns: DnsConf::default(),
             args: ArgsConf::default(),
             runtime_config: MacConf::default(),
@@ -106,6 +110,25 @@ fn validate_vlan(vlan: i64) -> Result<()> {
         .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")))
 }
 
+fn validate_groups(mask: i64) -> Result<()> {
+    if !(0..=GROUPS).contains(&mask) {
+        return Err(Error::out_of_range("groupFwdMask", mask, 0..=GROUPS));
+    }
+    let bits = REFUSED_GROUPS.iter().filter(|(bit, _)| mask & (1 << bit) != 0);
+    let refused: Vec<String> = bits.map(|(bit, use_of)| format!("bit {bit} ({use_of})")).collect();
+    if refused.is_empty() { Ok(()) } else { Err(refused_groups(mask, &refused.join(", "))) }
+}
+
+fn refused_groups(mask: i64, refused: &str) -> Error {
+    let problem = format_args!("{mask} has {refused}, which the kernel refuses");
+    Error::config("groupFwdMask", problem).expecting("bits 3 to 15 only")
+}
+
+/// All bits of the kernel's group_fwd_mask.
+const GROUPS: i64 = 0xffff;
+/// BR_GROUPFWD_RESTRICTED of the kernel: what it never forwards.
+const REFUSED_GROUPS: [(u32, &str); 3] = [(0, "STP"), (1, "pause frames"), (2, "LACP")];
+
 /// The greatest VLAN id; 4095 is reserved.
 pub const VLAN_MAX: i64 = 4094;
 
@@ -114,6 +137,7 @@ impl PluginConf for Conf {
         self.validate_bridge()?;
         veth::validate_mtu(self.mtu)?;
         validate_vlan(self.vlan)?;
+        validate_groups(self.group_fwd_mask)?;
         self.validate_trunks()?;
         self.validate_modes()?;
         self.validate_gateway_interface()?;
@@ -224,6 +248,11 @@ impl Conf {
     /// The requested properties of the veth pair.
     pub fn wishes(&self) -> Wishes {
         Wishes { mtu: self.mtu(), mac: self.mac.clone() }
+    }
+
+    /// The mask that the bridge needs for the groups that it forwards.
+    pub fn group_fwd_mask(&self) -> u16 {
+        u16::try_from(self.group_fwd_mask).unwrap_or_default()
     }
 
     /// The VLAN of the container; 0 for none.

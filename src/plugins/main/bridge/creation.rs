@@ -57,13 +57,20 @@ impl<'a> Member<'a> {
         });
     }
 
-    /// Sets the bridge up, promiscuous if configured, and makes it ignore router advertisements. A
-    /// bridge that was not created here may be down, not promiscuous, or accept a container as its
-    /// router.
+    /// Sets the bridge up, promiscuous if configured, forwarding the configured groups, and makes it
+    /// ignore router advertisements. A bridge that was not created here may be down, not promiscuous,
+    /// or accept a container as its router.
     fn set_up_bridge(self, bridge: &Link, rb: &mut Rollback<'a>) -> Result<()> {
         let change = wanted_change(bridge, self.conf);
-        Before::read(self.cx, bridge, &change)?.restore_on_failure(self.cx, rb);
+        let mask = bridge.group_fwd_mask | self.conf.group_fwd_mask();
+        let is_other = mask != bridge.group_fwd_mask;
+        let before = Before::read(self.cx, bridge, is_other || change != LinkChange::default())?;
+        let promisc = change.promisc.map(|promisc| !promisc);
+        Before { promisc, ..before }.restore_on_failure(self.cx, rb);
         router_advertisements::ignore(&bridge.name)?;
+        if is_other {
+            self.host()?.set_group_fwd_mask(bridge, mask)?;
+        }
         if change == LinkChange::default() {
             return Ok(());
         }
@@ -105,13 +112,12 @@ struct Before {
 }
 
 impl Before {
-    /// Reads the state before this change.
-    fn read(cx: &Context<'_>, bridge: &Link, change: &LinkChange<'_>) -> Result<Before> {
+    /// Reads the state before a change of the bridge, if there will be one.
+    fn read(cx: &Context<'_>, bridge: &Link, is_changed: bool) -> Result<Before> {
         let accept_ra = router_advertisements::accepted_by(&bridge.name)?;
-        let is_changed = accept_ra.is_some() || *change != LinkChange::default();
-        let ports = if is_changed { ports_of(bridge, cx.host()?)? } else { vec![] };
-        let promisc = change.promisc.map(|promisc| !promisc);
-        Ok(Before { link: bridge.clone(), promisc, accept_ra, ports })
+        let needs_ports = accept_ra.is_some() || is_changed;
+        let ports = if needs_ports { ports_of(bridge, cx.host()?)? } else { vec![] };
+        Ok(Before { link: bridge.clone(), promisc: None, accept_ra, ports })
     }
 
     fn restore_on_failure<'a>(self, cx: &'a Context<'_>, rb: &mut Rollback<'a>) {
@@ -128,6 +134,9 @@ impl Before {
         let now = host.link(&self.link.name)?;
         let mut errors = ErrorList::default();
         errors.push(host.change_link(&self.link, &self.missing_on(&now)));
+        if now.group_fwd_mask != self.link.group_fwd_mask {
+            errors.push(host.set_group_fwd_mask(&self.link, self.link.group_fwd_mask));
+        }
         errors.push(self.restore_accept_ra());
         errors.finish()
     }

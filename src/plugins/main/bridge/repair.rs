@@ -49,7 +49,15 @@ impl Lost<'_> {
             Some(found) => {
                 creation::require_bridge(&found)?;
                 let verified = check::require_up(&found);
-                self.repairs.make_unless(verified, format_args!("set bridge {name:?} up"), ensure)
+                self.repairs.make_unless(
+                    verified,
+                    format_args!("set bridge {name:?} up"),
+                    ensure,
+                )?;
+                let mask = self.member.conf.group_fwd_mask();
+                let verified = check::require_groups(&found, mask);
+                let what = format_args!("set bits {mask:#x} of group_fwd_mask of {name:?}");
+                self.repairs.make_unless(verified, what, ensure)
             }
         }
     }

@@ -53,7 +53,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("route unreachable", late.clone(), 100, "10.88.0.1"),
         Case::new(
             "route unreachable, bridge of others",
-            with(&late, json!({"promiscMode": true})),
+            with(&late, json!({"promiscMode": true, "groupFwdMask": 16384})),
             100,
             "10.88.0.1",
         )
