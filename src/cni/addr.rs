@@ -92,6 +92,25 @@ pub mod ip {
     }
 }
 
+/// `#[serde(with = "addr::ips")]` for a list of addresses that is only read.
+pub mod ips {
+    use std::net::IpAddr;
+
+    use serde::de::{Deserialize, Deserializer, Error};
+
+    /// Decodes each with [`parse_ip`](super::parse_ip); none may be empty.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<IpAddr>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        let parse = |text: &String| match super::parse_ip(text) {
+            Ok(Some(address)) => Ok(address),
+            _ => Err(D::Error::custom(format_args!("invalid IP address: {text}"))),
+        };
+        texts.iter().map(parse).collect()
+    }
+}
+
 /// `#[serde(with = "addr::cidr")]` for an `IpNet`.
 pub mod cidr {
     use ipnet::IpNet;

@@ -1,5 +1,6 @@
 //! Addresses and routes of the container's interface.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -161,7 +162,7 @@ impl Interface<'_> {
         format!(
             "failed to add route '{} via {} dev {} metric {} (Scope: {}, Table: {})'",
             route.dst,
-            route.gateway.map_or("<nil>".to_owned(), |gateway| gateway.to_string()),
+            gateways_text(route),
             self.link.name,
             route.priority.unwrap_or_default(),
             route.scope,
@@ -173,7 +174,7 @@ impl Interface<'_> {
     /// plugins accept such a gateway, as the reference's do, because another route may lead to it.
     fn unreachable(&self, error: Error, route: &Route) -> Error {
         let error = error.worded(self.adding_route(route));
-        match route.gateway.filter(|gateway| self.is_outside(gateway)) {
+        match route.gateways().find(|gateway| self.is_outside(gateway)) {
             Some(gateway) => error.with_details(self.outside(gateway)),
             None => error,
         }
@@ -197,6 +198,12 @@ impl Interface<'_> {
         let of_family = nets.filter(|net| is_same_family(gateway, *net));
         of_family.map(|net| net.to_string()).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// As the reference prints it, which knows no route with several gateways.
+fn gateways_text(route: &Route) -> String {
+    let all: Vec<String> = route.gateways().map(|gateway| gateway.to_string()).collect();
+    if all.is_empty() { "<nil>".to_owned() } else { all.join(", ") }
 }
 
 /// What makes the kernel accept a gateway outside the subnet.
@@ -322,8 +329,16 @@ pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
 /// `gateways` that is of its family.
 pub fn plan(path: &str, route: &result::Route, gateways: &[IpAddr]) -> Result<Route> {
     require_network(path, route.dst)?;
+    require_family(path, route)?;
+    let mut hops = route.next_hops();
+    let gateway = match hops.len() {
+        0 => first_for(route.dst, gateways),
+        1 => hops.pop(),
+        _ => None,
+    };
     Ok(Route {
-        gateway: gateway_of(path, route, gateways)?,
+        gateway,
+        hops,
         scope: scope_of(path, route.scope)?,
         table: number(path, "table", route.table.unwrap_or_default())?,
         priority: number(path, "priority", route.priority)?,
@@ -345,12 +360,15 @@ fn with_host_bits(path: &str, dst: IpNet) -> Error {
         .expecting(format_args!("{}", dst.trunc()))
 }
 
-/// The route's own gateway, or the first of these that is of its family.
-fn gateway_of(path: &str, route: &result::Route, all: &[IpAddr]) -> Result<Option<IpAddr>> {
-    match route.gw {
-        None => Ok(first_for(route.dst, all)),
-        Some(gateway) if is_same_family(gateway, route.dst) => Ok(Some(gateway)),
-        Some(_) => Err(of_other_family(path, route.dst)),
+/// Requires the route's gateways to be of its family.
+fn require_family(path: &str, route: &result::Route) -> Result<()> {
+    let is_other = |gateway: &IpAddr| !is_same_family(*gateway, route.dst);
+    if route.gw.is_some_and(|gateway| is_other(&gateway)) {
+        return Err(of_other_family(format_args!("{path}.gw"), route.dst));
+    }
+    match route.gws.iter().position(is_other) {
+        Some(index) => Err(of_other_family(format_args!("{path}.gws[{index}]"), route.dst)),
+        None => Ok(()),
     }
 }
 
@@ -362,9 +380,8 @@ fn is_same_family(gateway: IpAddr, dst: IpNet) -> bool {
     Family::of(gateway) == Family::of_net(dst)
 }
 
-fn of_other_family(path: &str, dst: IpNet) -> Error {
-    let problem = format!("it is not of the family of {dst}");
-    Error::config(format_args!("{path}.gw"), problem)
+fn of_other_family(path: impl fmt::Display, dst: IpNet) -> Error {
+    Error::config(path, format_args!("it is not of the family of {dst}"))
         .saying("gateway, source, and destination ip are not the same IP family")
 }
 
@@ -448,20 +465,21 @@ fn verify_route(present: &[FoundRoute], wanted: &result::Route) -> Result<()> {
 }
 
 fn missing_route(route: &result::Route) -> Error {
-    let gateway = route.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
-    Error::check(format!("Expected Route {}{gateway} not found in routing table", route.dst))
+    let via: String = route.next_hops().iter().map(|gw| format!(" via {gw}")).collect();
+    Error::check(format!("Expected Route {}{via} not found in routing table", route.dst))
         .about(&Aspect::Route(route.dst))
 }
 
 fn is_route(found: &FoundRoute, wanted: &result::Route) -> bool {
-    found.dst == wanted.dst.trunc()
-        && (wanted.dst.prefix_len() == 0 || is_through(found, wanted.gw))
-        && is_in(found, wanted.table)
+    found.dst == wanted.dst.trunc() && is_through(found, wanted) && is_in(found, wanted.table)
 }
 
-/// Whether the route leads through the gateway, if one is wanted.
-fn is_through(found: &FoundRoute, gateway: Option<IpAddr>) -> bool {
-    gateway.is_none_or(|gateway| found.gateways.contains(&gateway))
+/// Whether the route leads through the wanted gateways, if any. That of a default route counts only
+/// among several.
+fn is_through(found: &FoundRoute, wanted: &result::Route) -> bool {
+    let hops = wanted.next_hops();
+    (wanted.dst.prefix_len() == 0 && hops.len() < 2)
+        || hops.iter().all(|gateway| found.gateways.contains(gateway))
 }
 
 /// Whether the route is in the table, if one is wanted.

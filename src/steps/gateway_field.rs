@@ -20,10 +20,11 @@ pub fn of(config: &Config, result: &AddResult, gateway: IpAddr) -> String {
 
 fn find(value: &Value, path: &str, gateway: IpAddr) -> Option<String> {
     match value {
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .find_map(|(index, item)| find(item, &format!("{path}[{index}]"), gateway)),
+        Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+            let is_hop = path.ends_with(".gws") && is(item, gateway);
+            let path = format!("{path}[{index}]");
+            if is_hop { Some(path) } else { find(item, &path, gateway) }
+        }),
         Value::Object(pairs) => pairs.iter().find_map(|(key, value)| {
             let path = format!("{path}.{key}");
             let is_it = is_name(key) && is(value, gateway);
@@ -67,6 +68,7 @@ mod tests {
             ),
             (r#"{"addresses": [{"gateway": "10.8.0.9"}]}"#, "ipam.addresses[0].gateway"),
             (r#"{"routes": [{"dst": "0.0.0.0/0", "gw": "10.8.0.9"}]}"#, "ipam.routes[0].gw"),
+            (r#"{"routes": [{"gws": ["10.8.0.8", "10.8.0.9"]}]}"#, "ipam.routes[0].gws[1]"),
             (r#"{"subnet": "10.8.0.9"}"#, "ips[0].gateway of the IPAM plugin's result"),
         ] {
             let config =

@@ -156,7 +156,7 @@ fn is_listed(route: &RouteEntry, listed: &result::Route) -> bool {
     let gateways = route.gateways();
     route.dst == listed.dst.trunc()
         && has_table(listed, Some(route.table))
-        && listed.gw.is_none_or(|gateway| gateways.contains(&gateway))
+        && listed.next_hops().iter().all(|gateway| gateways.contains(gateway))
 }
 
 fn not_removed(route: &RouteEntry) -> Error {
@@ -174,8 +174,8 @@ fn lost<'r>(present: &'r [RouteEntry], added: &'r [Route]) -> impl Iterator<Item
 }
 
 fn missing(route: &Route) -> Error {
-    let gateway = route.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
-    Error::check(format!("route is not as it was added: {}{gateway}", route.dst))
+    let via: String = route.gateways().map(|gateway| format!(" via {gateway}")).collect();
+    Error::check(format!("route is not as it was added: {}{via}", route.dst))
         .about(&Aspect::Route(route.dst))
 }
 

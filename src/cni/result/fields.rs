@@ -17,6 +17,10 @@ pub struct Route {
     /// The next hop; without one the plugin chooses it, usually the gateway of the address.
     #[serde(default, with = "addr::ip", skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
+    /// Further next hops, of one route with several. No specification has the key yet, so no result
+    /// of ours has it either.
+    #[serde(default, with = "addr::ips", skip_serializing)]
+    pub gws: Vec<IpAddr>,
     /// The MTU along the route, 0 if absent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mtu: i64,
@@ -37,7 +41,19 @@ pub struct Route {
 impl Route {
     /// A route with only a destination.
     pub fn to(dst: IpNet) -> Self {
-        Route { dst, gw: None, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
+        let gws = vec![];
+        Route { dst, gw: None, gws, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
+    }
+
+    /// The next hops: `gws` and then `gw`, each once.
+    pub fn next_hops(&self) -> Vec<IpAddr> {
+        let mut hops: Vec<IpAddr> = vec![];
+        for hop in self.gws.iter().chain(&self.gw) {
+            if !hops.contains(hop) {
+                hops.push(*hop);
+            }
+        }
+        hops
     }
 }
 

@@ -69,7 +69,8 @@ fn needs_gateway(plugin: &Plugin) -> bool {
 /// The family of a default route without a gateway of its own.
 fn family_of_default(route: &Value) -> Option<Family> {
     let dst: IpNet = addr::parse_cidr(text(route, "dst")).ok()?;
-    let is_open = dst.prefix_len() == 0 && given(route, "gw").is_none();
+    let is_open =
+        dst.prefix_len() == 0 && given(route, "gw").is_none() && route.get("gws").is_none();
     is_open.then(|| Family::of_net(dst))
 }
 

@@ -10,12 +10,13 @@ use nix::libc::{
     RTN_UNICAST,
 };
 use rtnetlink::RouteMessageBuilder;
-use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP};
+use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_DUMP};
 use rtnetlink::packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 
 use super::attr::{Attrs, read_u16, read_u32};
+use super::attributes::{Attributes, octets};
 use super::link::Link;
 use super::request::{RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, Request};
 use super::socket::{Netlink, refused};
@@ -76,8 +77,10 @@ impl fmt::Display for Scope {
 pub struct Route {
     /// The destination.
     pub dst: IpNet,
-    /// The next hop; None if the destination is on the link.
+    /// The next hop; None if the destination is on the link, or if there are several.
     pub gateway: Option<IpAddr>,
+    /// The next hops, if there are several: the kernel distributes flows over them.
+    pub hops: Vec<IpAddr>,
     /// The table; None for main.
     pub table: Option<u32>,
     /// How far the destination is.
@@ -96,18 +99,24 @@ impl Route {
     /// A route to `dst` without any options.
     pub fn to(dst: IpNet) -> Route {
         let gateway = None;
+        let hops = vec![];
         let table = None;
         let priority = None;
         let mtu = None;
         let advmss = None;
         let source = None;
-        Route { dst, gateway, table, scope: Scope::UNIVERSE, priority, mtu, advmss, source }
+        Route { dst, gateway, hops, table, scope: Scope::UNIVERSE, priority, mtu, advmss, source }
+    }
+
+    /// The next hops, of which there may be one, several or none.
+    pub fn gateways(&self) -> impl Iterator<Item = IpAddr> {
+        self.gateway.iter().chain(&self.hops).copied()
     }
 
     fn text(&self, link: &Link) -> String {
-        let gateway = self.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+        let via: String = self.gateways().map(|gateway| format!(" via {gateway}")).collect();
         let table = self.table.map(|table| format!(" table {table}")).unwrap_or_default();
-        format!("{}{gateway} dev {:?}{table}", self.dst, link.name)
+        format!("{}{via} dev {:?}{table}", self.dst, link.name)
     }
 
     fn message(&self, link: &Link) -> RouteMessage {
@@ -115,7 +124,12 @@ impl Route {
         message.header.protocol = RouteProtocol::Boot;
         message.header.scope = RouteScope::from(self.scope.0);
         let attributes = &mut message.attributes;
-        attributes.push(RouteAttribute::Oif(link.index));
+        if self.hops.is_empty() {
+            attributes.push(RouteAttribute::Oif(link.index));
+        } else {
+            let hops = self.hops.iter().flat_map(|gateway| hop(link, *gateway)).collect();
+            attributes.push(RouteAttribute::Other(DefaultNla::new(RTA_MULTIPATH, hops)));
+        }
         attributes.extend(self.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
         attributes.extend(self.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
         attributes.extend(self.priority.map(RouteAttribute::Priority));
@@ -132,14 +146,10 @@ impl Route {
     /// Fails if the route has addresses of different families.
     fn require_one_family(&self) -> Result<()> {
         let is_other = |ip: &IpAddr| Family::of(*ip) != Family::of_net(self.dst);
-        if self.gateway.is_none_or(|ip| !is_other(&ip))
-            && self.source.is_none_or(|ip| !is_other(&ip))
-        {
-            return Ok(());
-        }
-        let what = match self.gateway {
+        let what = match self.gateways().find(is_other) {
             Some(gateway) => format!("gateway {gateway}"),
-            None => "the source".to_owned(),
+            None if self.source.is_some_and(|ip| is_other(&ip)) => "the source".to_owned(),
+            None => return Ok(()),
         };
         Err(Error::config("routes", format_args!("{what} is not of the family of {}", self.dst)))
     }
@@ -233,6 +243,17 @@ fn link_of(attrs: Attrs<'_>) -> Option<u32> {
 /// The gateways of a route's hops.
 fn hop_gateways(attrs: Attrs<'_>) -> impl Iterator<Item = IpAddr> {
     hops(attrs.bytes(RTA_MULTIPATH).unwrap_or_default()).filter_map(hop_gateway)
+}
+
+/// A rtnexthop of this gateway through the link.
+fn hop(link: &Link, gateway: IpAddr) -> Vec<u8> {
+    let mut attributes = Attributes::default();
+    attributes.raw(RTA_GATEWAY, &octets(gateway));
+    let length = (HOP_HEADER + attributes.bytes().len()) as u16;
+    let mut hop = [length.to_ne_bytes(), [0; 2]].concat(); // without flags, of the smallest weight
+    hop.extend(link.index.to_ne_bytes());
+    hop.extend(attributes.bytes());
+    hop
 }
 
 /// The gateway of a rtnexthop.

@@ -19,8 +19,11 @@ impl Route {
     }
 
     fn leads_as(&self, found: &RouteEntry) -> bool {
-        let gateways: Vec<_> = self.gateway.into_iter().collect();
-        self.is_to(found) && found.gateways() == gateways
+        let mut wanted: Vec<_> = self.gateways().collect();
+        let mut present = found.gateways();
+        wanted.sort_unstable(); // the kernel need not keep the order of IPv6 hops
+        present.sort_unstable();
+        self.is_to(found) && present == wanted
     }
 
     /// Whether the route of the kernel has the same destination in the same table.

@@ -6,6 +6,7 @@ pub mod del;
 pub mod failed_add;
 mod groups;
 pub mod masquerade;
+mod next_hops;
 mod of_others;
 mod undo_race;
 pub mod vlan;

@@ -310,3 +310,21 @@ fn every_version_is_served() {
         }
     });
 }
+
+#[test]
+fn a_route_with_several_next_hops_is_added_checked_and_repaired() {
+    for_ours("route-override", |lab| {
+        let hops = json!(["10.10.0.8", "10.10.0.9"]);
+        let keys = json!({"addroutes": [{"dst": "192.0.2.0/24", "gws": hops}]});
+        let synced = attach(lab, &[network(), override_of(keys)], "");
+        let shown = || synced.container.sh("ip route show 192.0.2.0/24");
+        assert_eq!(shown().matches("nexthop via 10.10.0.").count(), 2, "{}", shown());
+        synced.check().ok();
+        let fault = || drop(synced.container.sh("ip route del 192.0.2.0/24"));
+        synced.assert_repaired_but(fault, &["add route 192.0.2.0/24"], |_| false);
+        synced.container.sh("ip route replace 192.0.2.0/24 via 10.10.0.8");
+        let error = synced.check().stderr;
+        let expected = "route is not as it was added: 192.0.2.0/24 via 10.10.0.8 via 10.10.0.9";
+        assert!(error.contains(expected), "{error}");
+    });
+}

@@ -54,3 +54,18 @@ fn dns_is_empty_when_all_four_are() {
         assert_eq!(json::text(&dns), json);
     }
 }
+
+// No specification has the key yet.
+#[test]
+fn next_hops_are_read_once_each_and_not_printed() {
+    let text =
+        r#"{"dst":"10.0.0.0/8","gw":"10.1.0.1","gws":["10.1.0.2","::ffff:10.1.0.1","10.1.0.2"]}"#;
+    let route: Route = serde_json::from_str(text).unwrap();
+    let hops: Vec<String> = route.next_hops().iter().map(ToString::to_string).collect();
+    assert_eq!(hops, ["10.1.0.2", "10.1.0.1"]);
+    assert_eq!(json::text(&route), r#"{"dst":"10.0.0.0/8","gw":"10.1.0.1"}"#);
+    for hops in [r#"[""]"#, r#"["hello"]"#, "[null]", "[5]", r#""10.1.0.1""#] {
+        let text = format!(r#"{{"dst":"10.0.0.0/8","gws":{hops}}}"#);
+        assert!(serde_json::from_str::<Route>(&text).is_err(), "{text}");
+    }
+}
