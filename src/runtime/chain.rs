@@ -521,6 +521,8 @@ mod tests {
             ("CNI_COMMAND", "OLDER"),
             ("CNI_ARGS", "X=1"),
             ("TRACEPARENT", "t"),
+            ("TRACESTATE", "s"),
+            ("BAGGAGE", "b"),
             ("CNI_NETNS", "/old"),
         ];
         with_runtime(&inherited, "/a:/b", |runtime| {
@@ -536,11 +538,11 @@ mod tests {
             };
             assert_eq!(
                 pairs(Some(&at)),
-                "CNI_ARGS=A=1;A=2 CNI_COMMAND=ADD CNI_CONTAINERID=id CNI_IFNAME=eth0 CNI_NETNS=/run/netns/t CNI_PATH=/a:/b TRACEPARENT=t"
+                "BAGGAGE=b CNI_ARGS=A=1;A=2 CNI_COMMAND=ADD CNI_CONTAINERID=id CNI_IFNAME=eth0 CNI_NETNS=/run/netns/t CNI_PATH=/a:/b TRACEPARENT=t TRACESTATE=s"
             );
             assert_eq!(
                 pairs(None),
-                "CNI_ARGS= CNI_COMMAND=ADD CNI_CONTAINERID= CNI_IFNAME= CNI_NETNS= CNI_PATH=/a:/b TRACEPARENT=t"
+                "BAGGAGE=b CNI_ARGS= CNI_COMMAND=ADD CNI_CONTAINERID= CNI_IFNAME= CNI_NETNS= CNI_PATH=/a:/b TRACEPARENT=t TRACESTATE=s"
             );
         });
     }

@@ -37,6 +37,7 @@ peers! {
     delegate_is_called_for_each_command,
     failed_delegate_add_is_taken_back,
     unusable_result_of_a_delegate_is_an_error,
+    null_in_a_result_of_a_delegate_is_an_error,
     busy_program_is_tried_again,
     busy_program_is_no_success,
     own_plugin_needs_no_process,
@@ -97,6 +98,8 @@ fn environment_is_passed_on_with_the_command(peer: &Peer) {
         let call = status(peer, plugin, "fake-ipam", scripts.text())
             .env("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAME=a")
             .env("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+            .env("TRACESTATE", "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")
+            .env("BAGGAGE", "tenant=a%20b,tier=gold")
             .env("ODD", "two\nlines = \"ä\"")
             .env("EMPTY", "");
         assert_silent_success(&call.run());
@@ -504,6 +507,21 @@ fn unusable_result_of_a_delegate_is_an_error(peer: &Peer) {
                 );
             }
         }
+    }
+}
+
+/// The reference crashes.
+fn null_in_a_result_of_a_delegate_is_an_error(peer: &Peer) {
+    if *peer != Peer::Ours || !has_user_namespaces() {
+        return;
+    }
+    for list in ["interfaces", "ips", "routes"] {
+        let scripts = Scripts::new();
+        let said = format!(r#"{{"cniVersion":"1.1.0","{list}":[null]}}"#);
+        scripts.add("fake-ipam", &format!("[ $CNI_COMMAND = DEL ] || echo '{said}'"));
+        let error = privately(peer, "ptp", "ADD", &scripts).run().err();
+        let text = error.text();
+        assert!(text.contains(&format!("{list}[0]")) && text.contains("fake-ipam"), "{text}");
     }
 }
 

@@ -15,6 +15,7 @@ peers! {
     previous_result_without_version_has_the_one_of_the_configuration,
     previous_result_of_the_same_family_is_converted,
     previous_result_that_is_no_object_is_refused,
+    null_among_the_entries_is_refused_with_its_place,
     del_ignores_an_unreadable_previous_result,
     check_wants_a_previous_result,
 }
@@ -160,5 +161,26 @@ fn check_wants_a_previous_result(peer: &Peer) {
         assert!(error.text().contains("prevResult"), "{outcome:?}");
     } else {
         assert_eq!((error.code, error.msg.as_str()), (999, "Required prevResult missing"));
+    }
+}
+
+/// The reference crashes, or takes it for an entry without keys.
+fn null_among_the_entries_is_refused_with_its_place(peer: &Peer) {
+    if *peer != Peer::Ours || !has_user_namespaces() {
+        return;
+    }
+    for (version, previous, place) in [
+        ("1.1.0", r#"{"interfaces":[null]}"#, "interfaces[0]"),
+        ("1.1.0", r#"{"ips":[{"address":"10.1.2.3/24"},null]}"#, "ips[1]"),
+        ("1.1.0", r#"{"routes":[null]}"#, "routes[0]"),
+        ("0.4.0", r#"{"interfaces":[null]}"#, "interfaces[0]"),
+        ("0.4.0", r#"{"ips":[null]}"#, "ips[0]"),
+        ("0.4.0", r#"{"routes":[null]}"#, "routes[0]"),
+        ("0.2.0", r#"{"ip4":{"ip":"10.1.2.3/24","routes":[null]}}"#, "ip4.routes[0]"),
+    ] {
+        let error = loopback(peer, version, previous).err();
+        let text = error.text();
+        assert_eq!(error.code, 6, "{version} {previous}: {text}");
+        assert!(text.contains(place) && text.contains("null"), "{version} {previous}: {text}");
     }
 }
