@@ -96,7 +96,8 @@ impl Conf {
     }
 
     fn wishes(&self) -> Result<Wishes> {
-        let (table, gateways) = (self.table()?, self.gateways()?);
+        let table = self.table()?;
+        let gateways = self.gateways()?;
         if table.is_some() && !gateways.is_empty() {
             return Err(Error::exclusive("gateways", "table")
                 .with_details("a configured table gets no routes from sbr"));

@@ -21,8 +21,7 @@ pub fn is_hint(route: &RouteEntry, ips: &[&IpConfig]) -> bool {
     route.is_in_main() && ips.iter().any(is_for)
 }
 
-/// Adds the routes to the subnets, but for those that `present` has. The kernel's own IPv6 route
-/// names no source, so it is replaced.
+/// Adds the missing routes.
 pub fn add<'a>(
     container: &'a Netlink,
     link: &Link,
@@ -38,7 +37,8 @@ pub fn add<'a>(
     Ok(())
 }
 
-/// The routes to the addresses' subnets, one for each subnet, that are not among those present.
+/// The routes to the addresses' subnets, one for each subnet, that are not among those present. The
+/// kernel's own IPv6 route names no source, so one that does takes its place.
 pub fn missing(present: &[RouteEntry], ips: &[&IpConfig]) -> Vec<Route> {
     let mut known: Vec<IpNet> =
         present.iter().filter(|route| is_hint(route, ips)).map(|route| route.dst).collect();
