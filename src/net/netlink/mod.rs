@@ -27,7 +27,7 @@ pub use self::filter::{Filter, Side, Verdict};
 pub use self::kind::{IpvlanMode, LinkKind, LinkSpec, MacvlanMode};
 pub use self::link::{BridgeSpec, Link, LinkChange, PeerSpec, VethSpec};
 pub use self::neighbour::Neighbour;
-pub use self::qdisc::{Bucket, Handle, HtbClass, Qdisc, QdiscKind};
+pub use self::qdisc::{Bucket, FQ_CODEL, Handle, HtbClass, Qdisc, QdiscKind};
 pub use self::route::{FoundRoute, Route, Scope};
 pub use self::rule::Rule;
 pub use self::socket::Netlink;

@@ -34,6 +34,9 @@ const TCA_HTB_DIRECT_QLEN: u16 = 5;
 const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 const HTB_VERSION: u32 = 3;
+const TCA_FQ_CODEL_FLOWS: u16 = 5;
+/// The kernel's name for the qdisc with a queue for each flow, which bounds how long packets wait.
+pub const FQ_CODEL: &str = "fq_codel";
 /// The second byte of tc_ratespec: packets are counted as on Ethernet, so the kernel needs no table
 /// of transmission times.
 const LINKLAYER_ETHERNET: u32 = u32::from_ne_bytes([0, 1, 0, 0]);
@@ -63,6 +66,17 @@ impl Handle {
     /// `major:minor`.
     pub const fn new(major: u16, minor: u16) -> Handle {
         Handle((major as u32) << 16 | minor as u32)
+    }
+
+    /// The first class of the qdisc with this handle.
+    pub fn first_class(self) -> Handle {
+        Handle(self.0 | 1)
+    }
+
+    /// The handle with the next major number.
+    #[must_use]
+    pub fn next(self) -> Handle {
+        Handle(self.0 + 0x1_0000)
     }
 
     /// The number.
@@ -253,7 +267,10 @@ impl Netlink {
         match created {
             // It must not be mistaken for a missing link.
             Err(e) if e.is_errno(Errno::ENOENT) => Err(Error::kernel(what, Errno::EOPNOTSUPP)
-                .with_details(format_args!("the kernel has no {}", qdisc.kind.name()))),
+                .with_details(format_args!(
+                    "the kernel has no {0}: is the module sch_{0} available?",
+                    qdisc.kind.name()
+                ))),
             created => created,
         }
     }
@@ -314,12 +331,15 @@ impl Netlink {
     }
 
     /// Whether the kernel has this kind of qdisc. The request is for the loopback interface and
-    /// lacks options: a kernel with the kind refuses it for that, one without reports the kind as
-    /// unknown, and nothing is created. If the interface already has another qdisc, the kind is
-    /// assumed to exist.
+    /// lacks options, or for fq_codel, which needs none, has an impossible one: a kernel with the
+    /// kind refuses it for that, one without reports the kind as unknown, and nothing is created. If
+    /// the interface already has another qdisc, the kind is assumed to exist.
     pub fn has_qdisc(&self, kind: &str) -> Result<bool> {
         let loopback = Link { index: 1, ..Link::default() };
-        let message = message(&loopback, Handle::new(1, 0), Handle::ROOT, kind, None);
+        let mut impossible = Attributes::default();
+        impossible.u32(TCA_FQ_CODEL_FLOWS, u32::MAX);
+        let options = (kind == FQ_CODEL).then(|| impossible.bytes().to_vec());
+        let message = message(&loopback, Handle::new(1, 0), Handle::ROOT, kind, options);
         let what = format_args!("ask for qdisc {kind}");
         match self.add(&Request::new(RTM_NEWQDISC, &message), what) {
             Err(e) if e.is_errno(Errno::ENOENT) => Ok(false),

@@ -4,6 +4,7 @@
 mod check;
 mod del;
 pub mod failed_add;
+mod queue;
 mod repair;
 mod subnets;
 mod upgrade;

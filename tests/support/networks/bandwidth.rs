@@ -38,6 +38,7 @@ pub fn is_able(lab: &Lab, needs: &str) -> bool {
         "tbf" => {
             "tc qdisc add dev lo root tbf rate 1mbit burst 10kb latency 25ms && tc qdisc del dev lo root"
         }
+        "fq_codel" => "tc qdisc add dev lo root fq_codel && tc qdisc del dev lo root",
         "htb" => "tc qdisc add dev lo root htb && tc qdisc del dev lo root",
         "u32" => {
             "ip link add probe up type ifb && tc qdisc add dev lo ingress && tc filter add dev lo parent ffff: protocol all \

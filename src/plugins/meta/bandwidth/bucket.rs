@@ -5,7 +5,7 @@ use crate::net::netlink::Bucket;
 /// What runtimes send if no burst is configured: cri-dockerd and older kubelets, containerd, CRI-O.
 /// Taken as bursts, these values would leave the first hundreds of megabytes unlimited.
 const UNSAID: [u64; 3] = [i32::MAX as u64, u32::MAX as u64, u32::MAX as u64 * 8 - 1];
-/// How long packets may wait, in addition to the time of the burst.
+/// How long packets may wait, in addition to the time of the burst, as in the reference.
 const LATENCY_MILLISECONDS: u64 = 25;
 /// The default burst, as a time: the machine may be busy with other work for this long before the
 /// rate suffers.
@@ -24,13 +24,30 @@ const NANOSECONDS: u64 = 1_000_000_000;
 /// overflows.
 pub const FASTEST: u64 = 100_000_000_000_000_000;
 
-/// A limit of one direction.
+/// How the packets of a limited direction wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// For how many milliseconds at most, in addition to the time of the burst.
+    pub latency: u64,
+    /// Whether each flow has a queue of its own (fq_codel), which keeps the delay short.
+    pub fair: bool,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue { latency: LATENCY_MILLISECONDS, fair: false }
+    }
+}
+
+/// A limit of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
     /// The rate in bits per second.
     pub rate: u64,
     /// The burst in bits.
     pub burst: u64,
+    /// How packets wait.
+    pub queue: Queue,
 }
 
 impl Limit {
@@ -41,7 +58,7 @@ impl Limit {
         // The kernel drops packets that do not fit in the bucket, except that it segments those of
         // TCP.
         let burst = self.burst_or_default(rate).max(packet);
-        let waiting = rate * LATENCY_MILLISECONDS / 1000;
+        let waiting = rate.saturating_mul(self.queue.latency) / 1000;
         let ticks = reference_ticks(burst, rate).max(ticks_to_hold(packet, rate));
         Bucket { rate, buffer: at_most_u32(ticks), limit: at_most_u32(waiting + burst) }
     }
@@ -58,7 +75,9 @@ impl Limit {
 
     /// Whether our ADD or the reference's makes this bucket for a link of this MTU or a larger one.
     pub fn makes(self, found: Bucket, mtu: u32) -> bool {
-        found == self.reference_bucket() || (mtu..=LARGEST_MTU).any(|mtu| found == self.bucket(mtu))
+        let is_of_reference =
+            self.queue.latency == LATENCY_MILLISECONDS && found == self.reference_bucket();
+        is_of_reference || (mtu..=LARGEST_MTU).any(|mtu| found == self.bucket(mtu))
     }
 
     fn burst_or_default(self, rate: u64) -> u64 {
@@ -71,9 +90,9 @@ impl Limit {
 }
 
 /// Whether our ADD or the reference's makes such a bucket for any limit: the queue's limit is the
-/// burst plus 25 milliseconds.
-pub fn is_of_add(found: Bucket) -> bool {
-    let burst = burst_in_limit(found);
+/// burst plus the latency, in milliseconds.
+pub fn is_of_add(found: Bucket, latency: u64) -> bool {
+    let burst = burst_in_limit(found, latency);
     // What rounding to whole microseconds loses.
     let slack = u128::from(found.rate / 500_000 + 2);
     [found.buffer, found.limit].contains(&u32::MAX)
@@ -82,8 +101,8 @@ pub fn is_of_add(found: Bucket) -> bool {
 }
 
 /// Returns the burst in bytes by the queue's limit.
-fn burst_in_limit(found: Bucket) -> u64 {
-    let waiting = u128::from(found.rate) * u128::from(LATENCY_MILLISECONDS) / 1000;
+fn burst_in_limit(found: Bucket, latency: u64) -> u64 {
+    let waiting = u128::from(found.rate) * u128::from(latency) / 1000;
     u64::from(found.limit.wrapping_sub(waiting as u32))
 }
 
@@ -144,32 +163,49 @@ mod tests {
         for (rate, burst) in
             [(8_000_000, 800_000), (20_000_000, 500_000), (1_000_000, 33_333), (3_333_333, 77_777)]
         {
-            let limit = Limit { rate, burst };
+            let limit = Limit { rate, burst, ..Limit::default() };
             assert_eq!(limit.bucket(1500), limit.reference_bucket(), "{limit:?}");
         }
         // tc(8) shows it as rate 8Mbit burst 100000b lat 25ms.
         let expected = Bucket { rate: 1_000_000, buffer: 1_562_500, limit: 125_000 };
-        assert_eq!(Limit { rate: 8_000_000, burst: 800_000 }.bucket(1500), expected);
+        assert_eq!(
+            Limit { rate: 8_000_000, burst: 800_000, ..Limit::default() }.bucket(1500),
+            expected
+        );
     }
 
     #[test]
     fn what_add_makes_is_known_without_the_limit() {
         for rate in [48, 8000, 999_999, 3_333_333, 10_000_000_000, 400_000_000_000, u64::MAX] {
             for burst in [80, 12_000, 777_777, 800_000, UNSAID[0], UNSAID[1], UNSAID[2]] {
-                let limit = Limit { rate, burst };
+                let limit = Limit { rate, burst, ..Limit::default() };
                 // The reference's bucket cannot be recognized for a long time or for a rate that no
                 // link has.
                 let is_odd = rate < 100_000 || rate == u64::MAX;
                 let of_reference =
                     if is_odd { limit.bucket(1500) } else { limit.reference_bucket() };
                 for bucket in [limit.bucket(68), limit.bucket(9000), of_reference] {
-                    assert!(is_of_add(bucket), "{limit:?}: {bucket:?}");
+                    assert!(is_of_add(bucket, LATENCY_MILLISECONDS), "{limit:?}: {bucket:?}");
                     assert!(limit.makes(bucket, 68), "{limit:?}: {bucket:?}");
                 }
             }
         }
         // tc(8) makes this of rate 1mbit burst 10kb latency 10ms.
-        assert!(!is_of_add(Bucket { rate: 125_000, buffer: 1_280_000, limit: 11_490 }));
+        let of_tc = Bucket { rate: 125_000, buffer: 1_280_000, limit: 11_490 };
+        assert!(!is_of_add(of_tc, LATENCY_MILLISECONDS) && is_of_add(of_tc, 10));
+    }
+
+    #[test]
+    fn a_latency_changes_the_length_of_the_queue_alone() {
+        let usual = Limit { rate: 8_000_000, burst: 800_000, ..Limit::default() };
+        let short = Limit { queue: Queue { latency: 5, fair: false }, ..usual };
+        let bucket = short.bucket(1500);
+        assert_eq!(bucket, Bucket { limit: 105_000, ..usual.bucket(1500) });
+        assert!(short.makes(bucket, 1500) && !short.makes(usual.reference_bucket(), 1500));
+        assert!(is_of_add(bucket, 5));
+        let long =
+            Limit { rate: u64::MAX, burst: 80, queue: Queue { latency: 10_000, fair: false } };
+        assert_eq!(long.bucket(1500).limit, u32::MAX);
     }
 
     #[test]
@@ -178,7 +214,7 @@ mod tests {
             for rate in [least_rate(mtu), 8000, 999_999, 10_000_000_000, 400_000_000_000, u64::MAX]
             {
                 for burst in [1, 80, 12_000, 800_000, u64::from(u32::MAX) * 8 - 1] {
-                    let bucket = Limit { rate, burst }.bucket(mtu);
+                    let bucket = Limit { rate, burst, ..Limit::default() }.bucket(mtu);
                     let held = u64::from(bucket.buffer) * TICK_NANOSECONDS;
                     let held = u128::from(held) * u128::from(bucket.rate) / u128::from(NANOSECONDS);
                     assert!(held >= u128::from(mtu + 14), "{rate} {burst} {mtu}: {bucket:?}");
@@ -194,16 +230,20 @@ mod tests {
     #[test]
     fn below_the_least_rate_no_packet_fits() {
         assert_eq!([68, 1500, 65535].map(least_rate), [8, 48, 1912]);
-        let bucket = Limit { rate: 40, burst: 800_000 }.bucket(1500);
+        let bucket = Limit { rate: 40, burst: 800_000, ..Limit::default() }.bucket(1500);
         assert!((bucket.buffer, holds(bucket)) == (u32::MAX, 1374));
     }
 
     #[test]
     fn burst_defaults_to_50_milliseconds_or_one_tcp_packet() {
         for burst in UNSAID {
-            assert_eq!(holds(Limit { rate: 8_000_000, burst }.bucket(1500)), GSO_PACKET, "{burst}");
             assert_eq!(
-                holds(Limit { rate: 800_000_000, burst }.bucket(1500)),
+                holds(Limit { rate: 8_000_000, burst, ..Limit::default() }.bucket(1500)),
+                GSO_PACKET,
+                "{burst}"
+            );
+            assert_eq!(
+                holds(Limit { rate: 800_000_000, burst, ..Limit::default() }.bucket(1500)),
                 5_000_000,
                 "{burst}"
             );
@@ -212,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_long_burst_does_not_become_a_short_one() {
-        let limit = Limit { rate: 1_000_000, burst: 2_147_483_640 };
+        let limit = Limit { rate: 1_000_000, burst: 2_147_483_640, ..Limit::default() };
         assert_eq!(limit.bucket(1500).buffer, u32::MAX);
         // The reference wraps: of 268 MB, 28 MB remain.
         assert_eq!(holds(Limit { burst: UNSAID[0], ..limit }.reference_bucket()), 27_917_286);

@@ -5,9 +5,9 @@ use std::fmt;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::bucket::{Limit, least_rate};
-use crate::cni::addr;
-use crate::error::{Error, Result};
+use super::bucket::{Limit, Queue, least_rate};
+use crate::cni::{addr, decode};
+use crate::error::{Error, Result, Word};
 use crate::plugin::{Context, PluginConf};
 
 /// The largest burst in bits; its bytes still fit the kernel's 32-bit field.
@@ -21,10 +21,36 @@ const OF_RUNTIME: &str = "runtimeConfig.bandwidth.";
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
+    /// For how many milliseconds a packet waits at most, in addition to the time of the burst.
+    /// Default 25.
+    latency: Option<i64>,
+    /// `fq_codel` for a queue of each flow; default one queue for all.
+    #[serde(deserialize_with = "decode::word")]
+    qdisc: Inner,
     runtime_config: RuntimeConfig,
     #[serde(skip)]
     limits: Limits,
 }
+
+/// What queues packets in the token bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Inner {
+    /// The bucket's own queue.
+    #[default]
+    Fifo,
+    FqCodel,
+}
+
+impl Word for Inner {
+    const WORDS: &'static [&'static str] = &["fq_codel"];
+
+    fn of(word: &str) -> Option<Inner> {
+        (word == "fq_codel").then_some(Inner::FqCodel)
+    }
+}
+
+/// The longest latency in milliseconds.
+const LONGEST: i64 = 10_000;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -64,6 +90,8 @@ pub struct Limits {
     pub egress: Option<Limit>,
     /// The traffic to limit.
     pub traffic: Traffic,
+    /// How packets wait, in both directions.
+    pub queue: Queue,
     /// The prefix of the keys' paths, for errors.
     path: &'static str,
 }
@@ -95,6 +123,26 @@ impl Conf {
 
     /// Reads the limits from a configuration that was not validated.
     pub fn read_limits(&self, cx: &Context<'_>) -> Result<Limits> {
+        let mut limits = self.read_rates(cx)?;
+        limits.queue = self.queue()?;
+        for limit in [&mut limits.ingress, &mut limits.egress].into_iter().flatten() {
+            limit.queue = limits.queue;
+        }
+        Ok(limits)
+    }
+
+    fn queue(&self) -> Result<Queue> {
+        let fair = self.qdisc == Inner::FqCodel;
+        match self.latency {
+            None => Ok(Queue { fair, ..Queue::default() }),
+            Some(_) if fair => Err(Error::exclusive("latency", "qdisc")
+                .with_details("fq_codel itself chooses how long packets wait")),
+            Some(latency @ 1..=LONGEST) => Ok(Queue { latency: latency.unsigned_abs(), fair }),
+            Some(latency) => Err(Error::out_of_range("latency", latency, 1..=LONGEST)),
+        }
+    }
+
+    fn read_rates(&self, cx: &Context<'_>) -> Result<Limits> {
         let of_network: Limiting = cx.config.decode()?;
         if of_network.says_a_number() {
             return of_network.limits("", of_network.traffic("")?);
@@ -138,6 +186,7 @@ impl Limiting {
             egress: limit(&format!("{path}egress"), self.egress_rate, self.egress_burst)?,
             traffic,
             path,
+            ..Limits::default()
         })
     }
 
@@ -159,7 +208,7 @@ fn limit(path: &str, rate: Option<u64>, burst: Option<u64>) -> Result<Option<Lim
         (0, burst) => Err(lone_burst(path, burst)),
         (rate @ 1..=7, _) => Err(too_slow(path, rate)),
         (_, burst) if burst > LARGEST_BURST => Err(too_large(path, burst)),
-        (rate, burst) => Ok(Some(Limit { rate, burst })),
+        (rate, burst) => Ok(Some(Limit { rate, burst, ..Limit::default() })),
     }
 }
 
@@ -225,7 +274,7 @@ mod tests {
         for (rate, burst) in [(8, 1), (u64::MAX, LARGEST_BURST)] {
             assert_eq!(
                 limit("egress", Some(rate), Some(burst)).unwrap(),
-                Some(Limit { rate, burst })
+                Some(Limit { rate, burst, ..Limit::default() })
             );
         }
         assert_eq!(limit("egress", Some(0), None).unwrap(), None);

@@ -19,7 +19,7 @@ use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result, warn};
-use crate::net::netlink::{Link, Netlink};
+use crate::net::netlink::{FQ_CODEL, Link, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
@@ -68,8 +68,8 @@ impl Plugin for Bandwidth {
         if let Some(link) = &link {
             // The limits, if known, distinguish our queue from an administrator's; DEL may not know
             // them.
-            let ingress = conf.read_limits(cx).unwrap_or_default().ingress;
-            errors.push(shaping::unlimit(host, link, ingress, ifb.as_ref()));
+            let limits = conf.read_limits(cx).unwrap_or_default();
+            errors.push(shaping::unlimit(host, link, &limits, ifb.as_ref()));
         }
         if let Some(ifb) = &ifb {
             errors.push(link_record::delete_link(host, ifb.index));
@@ -81,7 +81,7 @@ impl Plugin for Bandwidth {
     /// a kernel without the feature is a warning and not an error: otherwise a runtime would start
     /// no container at all, for a feature that few of them need.
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        match require_able(cx) {
+        match require_able(cx, conf.limits().queue.fair) {
             Err(error) if conf.limits().are_none() => {
                 warn(format_args!("bandwidth: no container can be limited: {error}"));
                 Ok(())
@@ -181,18 +181,21 @@ fn verify_egress(shaped: &Shaped<'_>, limit: Limit, key: &Key) -> Result<()> {
     ErrorList::of([ifb::verify_up(&ifb), shaped.verify_egress(&ifb, limit)])
 }
 
-/// Fails with code 50 if the kernel cannot limit traffic.
-fn require_able(cx: &Context<'_>) -> Result<()> {
-    if has_tbf(cx)? {
-        link_kind::require(cx, ifb::KIND)
-    } else {
-        Err(Error::new(Code::NOT_AVAILABLE, "the kernel has no qdisc tbf")
-            .with_details("is the module sch_tbf available?"))
+/// Fails with code 50 if the kernel cannot limit traffic, or lacks the fair queue that is wanted.
+fn require_able(cx: &Context<'_>, fair: bool) -> Result<()> {
+    require_qdisc(cx, "tbf")?;
+    if fair {
+        require_qdisc(cx, FQ_CODEL)?;
     }
+    link_kind::require(cx, ifb::KIND)
 }
 
-fn has_tbf(cx: &Context<'_>) -> Result<bool> {
-    cx.host()?.has_qdisc("tbf").map_err(|e| e.with_code(Code::NOT_AVAILABLE))
+fn require_qdisc(cx: &Context<'_>, kind: &str) -> Result<()> {
+    if cx.host()?.has_qdisc(kind).map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
+        return Ok(());
+    }
+    Err(Error::new(Code::NOT_AVAILABLE, format!("the kernel has no qdisc {kind}"))
+        .with_details(format_args!("is the module sch_{kind} available?")))
 }
 
 /// Returns the host's end of the container's veth pair, which prevResult must have.

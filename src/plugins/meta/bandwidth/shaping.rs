@@ -3,10 +3,11 @@
 use ipnet::IpNet;
 
 use super::bucket::{FASTEST, Limit, is_of_add};
-use super::conf::Traffic;
+use super::conf::{Limits, Traffic};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{
-    Bucket, Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict,
+    Bucket, FQ_CODEL, Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side,
+    Verdict,
 };
 use crate::rollback::Rollback;
 
@@ -42,19 +43,36 @@ pub struct Shaped<'a> {
 impl<'a> Shaped<'a> {
     /// Limits traffic to the container, in a queue of the host's end.
     pub fn limit_ingress(&self, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
-        let queue = QdiscKind::Tbf(limit.bucket(self.link.mtu));
         match self.traffic {
-            Traffic::All => create(self.host, self.link, at_root(queue), rb),
-            Traffic::With(_) | Traffic::WithoutThat(_) => self.limit_selected(queue, rb),
+            Traffic::All => self.limit_all(self.link, limit, rb),
+            Traffic::With(_) | Traffic::WithoutThat(_) => self.limit_selected(limit, rb),
         }
     }
 
+    /// Limits all that leaves by a link: the host's end or the ifb.
+    fn limit_all(&self, link: &Link, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
+        create(self.host, link, at_root(QdiscKind::Tbf(limit.bucket(self.link.mtu))), rb)?;
+        self.fill(link, ROOT, limit)
+    }
+
+    /// Creates the fair queue in a bucket, if it is wanted. It goes with the bucket.
+    fn fill(&self, link: &Link, bucket: Handle, limit: Limit) -> Result<()> {
+        if !limit.queue.fair {
+            return Ok(());
+        }
+        let kind = QdiscKind::Other(FQ_CODEL.to_owned());
+        let queue = Qdisc { parent: bucket.first_class(), handle: bucket.next(), kind };
+        self.host.create_qdisc(link, &queue)
+    }
+
     /// Limits the traffic that filters select, in a class of an HTB.
-    fn limit_selected(&self, queue: QdiscKind, rb: &mut Rollback<'a>) -> Result<()> {
+    fn limit_selected(&self, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
         let Shaped { host, link, traffic } = *self;
         create(host, link, at_root(QdiscKind::Htb), rb)?;
         host.create_htb_class(link, ROOT, &UNHURRIED)?;
-        host.create_qdisc(link, &Qdisc { parent: LIMITED, handle: QUEUE, kind: queue })?;
+        let kind = QdiscKind::Tbf(limit.bucket(link.mtu));
+        host.create_qdisc(link, &Qdisc { parent: LIMITED, handle: QUEUE, kind })?;
+        self.fill(link, QUEUE, limit)?;
         self.create_filters(ROOT, &ingress_filters(traffic))
     }
 
@@ -62,7 +80,7 @@ impl<'a> Shaped<'a> {
     /// to it.
     pub fn limit_egress(&self, ifb: &Link, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
         let Shaped { host, link, traffic } = *self;
-        create(host, ifb, at_root(QdiscKind::Tbf(limit.bucket(link.mtu))), rb)?;
+        self.limit_all(ifb, limit, rb)?;
         host.change_link(ifb, &LinkChange { up: Some(true), ..LinkChange::default() })?;
         create(host, link, INGRESS, rb)?;
         self.create_filters(RECEIVED, &egress_filters(traffic, ifb))
@@ -70,7 +88,7 @@ impl<'a> Shaped<'a> {
 
     /// Removes what is left of the queue for traffic to the container.
     pub fn unlimit_ingress(&self, limit: Limit) -> Result<()> {
-        delete_queue(self.host, self.link, Some(limit))
+        delete_queue(self.host, self.link, Sought::Exactly(limit))
     }
 
     /// Removes the redirection of traffic from the container to the ifb, or to a link that is gone.
@@ -123,26 +141,42 @@ impl<'a> Shaped<'a> {
     fn verify_bucket(&self, link: &Link, parent: Handle, limit: Limit) -> Result<()> {
         let found = self.bucket_at(link, parent)?;
         // A bucket for a larger MTU is right too: the MTU may have been lowered since.
-        if limit.makes(found, self.link.mtu) {
-            Ok(())
-        } else {
-            Err(other_bucket(link, found, limit.bucket(self.link.mtu)))
+        if !limit.makes(found, self.link.mtu) {
+            return Err(other_bucket(link, found, limit.bucket(self.link.mtu)));
         }
+        if limit.queue.fair { self.verify_fair(link, parent) } else { Ok(()) }
     }
 
     fn bucket_at(&self, link: &Link, parent: Handle) -> Result<Bucket> {
-        let name = &link.name;
-        let Some(qdisc) = self.host.qdisc_at(link, parent)? else {
-            let problem = format!("{name:?} has no qdisc at {parent}, expected tbf");
-            return Err(Error::check(problem).saying("Failed to find qdisc"));
-        };
-        let QdiscKind::Tbf(found) = qdisc.kind else {
-            let kind = qdisc.kind.name();
-            let problem = format!("{name:?} has qdisc {kind} at {parent}, expected tbf");
-            return Err(Error::check(problem));
-        };
-        Ok(found)
+        match self.required_at(link, parent, "tbf")?.kind {
+            QdiscKind::Tbf(found) => Ok(found),
+            other => Err(of_other_kind(link, parent, &other, "tbf")),
+        }
     }
+
+    /// Verifies that the bucket at this place has the fair queue.
+    fn verify_fair(&self, link: &Link, parent: Handle) -> Result<()> {
+        let class = self.required_at(link, parent, "tbf")?.handle.first_class();
+        match self.required_at(link, class, FQ_CODEL)?.kind {
+            found if found.name() == FQ_CODEL => Ok(()),
+            other => Err(of_other_kind(link, class, &other, FQ_CODEL)),
+        }
+    }
+
+    /// The qdisc at this place, which must be there.
+    fn required_at(&self, link: &Link, parent: Handle, kind: &str) -> Result<Qdisc> {
+        let found = self.host.qdisc_at(link, parent)?;
+        found.ok_or_else(|| {
+            let name = &link.name;
+            Error::check(format!("{name:?} has no qdisc at {parent}, expected {kind}"))
+                .saying("Failed to find qdisc")
+        })
+    }
+}
+
+fn of_other_kind(link: &Link, parent: Handle, found: &QdiscKind, expected: &str) -> Error {
+    let kind = found.name();
+    Error::check(format!("{:?} has qdisc {kind} at {parent}, expected {expected}", link.name))
 }
 
 /// Returns CHECK's error for a bucket with other numbers.
@@ -283,34 +317,35 @@ pub fn is_limited(host: &Netlink, link: &Link) -> Result<bool> {
 /// Removes the limits from the host's end: its queue, and the redirection to the ifb or to a link
 /// that is gone. Anything that ADD would create differently belongs to an administrator, and may be
 /// why ADD failed.
-pub fn unlimit(
-    host: &Netlink,
-    link: &Link,
-    ingress: Option<Limit>,
-    ifb: Option<&Link>,
-) -> Result<()> {
-    delete_queue(host, link, ingress)?;
+pub fn unlimit(host: &Netlink, link: &Link, limits: &Limits, ifb: Option<&Link>) -> Result<()> {
+    let any = Sought::Any { latency: limits.queue.latency };
+    delete_queue(host, link, limits.ingress.map_or(any, Sought::Exactly))?;
     delete_redirection(host, link, ifb)
 }
 
-fn delete_queue(host: &Netlink, link: &Link, ingress: Option<Limit>) -> Result<()> {
+/// A bucket to delete.
+#[derive(Clone, Copy)]
+enum Sought {
+    /// That of this limit.
+    Exactly(Limit),
+    /// That of any limit with this latency.
+    Any { latency: u64 },
+}
+
+fn delete_queue(host: &Netlink, link: &Link, sought: Sought) -> Result<()> {
     match host.qdisc_at(link, Handle::ROOT)?.filter(|root| root.handle == ROOT) {
-        Some(root) if is_our_root(host, link, &root.kind, ingress)? => delete(host, link, &root),
+        Some(root) if is_our_root(host, link, &root.kind, sought)? => delete(host, link, &root),
         _ => Ok(()),
     }
 }
 
-/// Whether ADD creates a root qdisc of this kind, with the limit if that is known.
-fn is_our_root(
-    host: &Netlink,
-    link: &Link,
-    kind: &QdiscKind,
-    limit: Option<Limit>,
-) -> Result<bool> {
+/// Whether ADD creates a root qdisc of this kind.
+fn is_our_root(host: &Netlink, link: &Link, kind: &QdiscKind, sought: Sought) -> Result<bool> {
     match kind {
-        QdiscKind::Tbf(found) => {
-            Ok(limit.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0)))
-        }
+        QdiscKind::Tbf(found) => Ok(match sought {
+            Sought::Exactly(limit) => limit.makes(*found, 0),
+            Sought::Any { latency } => is_of_add(*found, latency),
+        }),
         QdiscKind::Htb => {
             Ok(host.qdisc_at(link, LIMITED)?.is_some_and(|queue| queue.handle == QUEUE))
         }

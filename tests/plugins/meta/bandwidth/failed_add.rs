@@ -285,7 +285,7 @@ fn add_into_a_namespace_that_is_gone_changes_nothing() {
 
 /// A call that fails to send its Nth message to the kernel; None if strace cannot inject
 /// that.
-fn with_failing_message(
+pub fn with_failing_message(
     mut call: crate::support::call::Call,
     errno: &str,
     nth: usize,

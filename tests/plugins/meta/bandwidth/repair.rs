@@ -9,7 +9,7 @@ use crate::support::networks::bridge;
 use crate::support::synced::{Synced, attach};
 
 /// The link of the host that leads to the container.
-fn end(synced: &Synced<'_>) -> String {
+pub fn end(synced: &Synced<'_>) -> String {
     let index = &synced.container.link("eth0").unwrap()["link_index"];
     let links = synced.lab.host.json("ip -j link show type veth");
     let found = links.as_array().unwrap().iter().find(|link| link["ifindex"] == *index).unwrap();

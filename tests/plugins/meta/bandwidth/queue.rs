@@ -1,0 +1,160 @@
+//! bandwidth: how long packets wait in a saturated limit, by `latency` and by `qdisc`.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::failed_add::with_failing_message;
+use super::repair::end;
+use super::{for_able_ours, host_end, queue};
+use crate::support::attachment::{for_ours, interface, skip, with};
+use crate::support::flow::Flow;
+use crate::support::netns::{Lab, Namespace};
+use crate::support::networks::bandwidth::{bandwidth, is_able, network};
+use crate::support::snapshot::Watch;
+use crate::support::synced::attach;
+
+/// The figures of docs/bandwidth.md: 10 Mbit/s, and a burst of 6.4 milliseconds.
+fn limited(more: Value) -> Value {
+    with(&bandwidth(json!({"ingressRate": 10_000_000, "ingressBurst": 64_000})), more)
+}
+
+fn fair() -> Value {
+    let egress = json!({"egressRate": 10_000_000, "egressBurst": 64_000, "qdisc": "fq_codel"});
+    limited(egress)
+}
+
+/// The mean time in milliseconds of a ping to the container, before and beside a TCP stream that
+/// saturates the limit.
+fn pings(lab: &Lab, plugin: &Value) -> [f64; 2] {
+    let chain = lab.chain(&network(), plugin);
+    chain.add();
+    let address = &chain.ips()[0];
+    let idle = mean_ping(&lab.host, address);
+    let flow = Flow::start(&lab.host, &chain.container, address, 3);
+    std::thread::sleep(Duration::from_millis(500));
+    let busy = mean_ping(&lab.host, address);
+    drop(flow);
+    chain.del_all();
+    eprintln!("{plugin}: a ping takes {idle} ms, beside a stream {busy} ms");
+    [idle, busy]
+}
+
+fn mean_ping(from: &Namespace, to: &str) -> f64 {
+    let printed = from.sh(&format!("ping -n -q -c10 -i0.1 -W2 {to}; true"));
+    let times = printed.lines().find_map(|line| line.strip_prefix("rtt min/avg/max/mdev = "));
+    let mean = times.and_then(|times| times.split('/').nth(1)?.parse().ok());
+    mean.unwrap_or_else(|| panic!("{printed}"))
+}
+
+fn has(lab: &Lab, needs: &str) -> bool {
+    let has = is_able(lab, needs);
+    if !has {
+        skip(needs);
+    }
+    has
+}
+
+#[test]
+fn a_shorter_latency_makes_packets_wait_less() {
+    for_ours("bandwidth", |lab| {
+        if !has(lab, "tbf") {
+            return;
+        }
+        let usual = pings(lab, &limited(json!({})));
+        let short = pings(lab, &limited(json!({"latency": 5})));
+        assert!(usual[1] > 3.0, "{usual:?}: there was no load");
+        assert!(short[1] < usual[1], "{short:?}, by default {usual:?}");
+    });
+}
+
+#[test]
+fn a_latency_is_that_of_the_queue_and_check_compares_it() {
+    for_ours("bandwidth", |lab| {
+        if !has(lab, "tbf") {
+            return;
+        }
+        let chain = lab.chain(&network(), &limited(json!({"latency": 5})));
+        let before = Watch::start(lab, &[&chain.container]);
+        let result = chain.add();
+        let end = host_end(&chain);
+        assert_eq!(queue(&lab.host, &end), "qdisc tbf 1: rate 10Mbit burst 8000b lat 5ms");
+        chain.check(&result).ok();
+        let usual = chain.also(&limited(json!({})));
+        assert!(usual.check(&result).err().text().contains("limit 14250, expected 39250"));
+        // DEL that has lost the limits knows the queue by its latency.
+        chain.also(&bandwidth(json!({"latency": 5}))).del();
+        before.assert_unchanged("DEL");
+    });
+}
+
+/// Both of these lose nothing at DEL: with and without subnets.
+#[test]
+fn fq_codel_is_below_each_bucket_and_packets_wait_less() {
+    for_able_ours(|lab| {
+        if !has(lab, "fq_codel") {
+            return;
+        }
+        let chain = lab.chain(&network(), &fair());
+        let before = Watch::start(lab, &[&chain.container]);
+        let result = chain.add();
+        let [end, ifb] = [host_end(&chain), interface(&result, 2)];
+        for link in [&end, &ifb] {
+            let shown = lab.host.sh(&format!("tc qdisc show dev {link}"));
+            assert!(shown.contains("qdisc fq_codel 2: parent 1:1 "), "{shown}");
+        }
+        chain.check(&result).ok();
+        lab.host.sh(&format!("tc qdisc replace dev {ifb} parent 1:1 handle 3: pfifo"));
+        let error = chain.check(&result).err();
+        assert!(error.text().contains("has qdisc pfifo at 1:1, expected fq_codel"), "{error:?}");
+        chain.del();
+        before.assert_unchanged("DEL");
+        let usual = pings(lab, &limited(json!({})));
+        pings(lab, &limited(json!({"latency": 5}))); // for the table of the page
+        let short = pings(lab, &limited(json!({"qdisc": "fq_codel"})));
+        assert!(short[1] < usual[1], "{short:?}, by default {usual:?}");
+    });
+}
+
+#[test]
+fn fq_codel_in_a_limit_of_subnets_is_repaired() {
+    for_able_ours(|lab| {
+        if !has(lab, "fq_codel") || !has(lab, "htb") {
+            return;
+        }
+        let shaped = with(&fair(), json!({"shapedSubnets": ["10.0.0.0/8"]}));
+        let synced = attach(lab, &[network(), shaped], "");
+        let end = end(&synced);
+        let shown = lab.host.sh(&format!("tc qdisc show dev {end}"));
+        assert!(shown.contains("qdisc fq_codel 31: parent 30:1 "), "{shown}");
+        let fault = format!("tc qdisc replace dev {end} parent 30:1 handle 7: pfifo");
+        synced.assert_repaired(&fault, &["limit ingress"]);
+        synced.del();
+    });
+}
+
+#[test]
+fn a_missing_fq_codel_is_an_error_that_names_its_module() {
+    for_ours("bandwidth", |lab| {
+        if !has(lab, "tbf") {
+            return;
+        }
+        let plugin = limited(json!({"qdisc": "fq_codel"}));
+        let chain = lab.chain(&with(&network(), json!({"cniVersion": "1.1.0"})), &plugin);
+        // STATUS asks for tbf, then for fq_codel.
+        let Some(call) = with_failing_message(chain.call("STATUS", None), "ENOENT", 2) else {
+            return;
+        };
+        let error = call.run().err();
+        assert_eq!((error.code, error.msg.as_str()), (50, "the kernel has no qdisc fq_codel"));
+        assert_eq!(error.details, "is the module sch_fq_codel available?");
+        if is_able(lab, "fq_codel") {
+            return; // so ADD succeeds
+        }
+        let before = Watch::start(lab, &[&chain.container]);
+        let error = chain.try_add().err();
+        let details = "the kernel has no fq_codel: is the module sch_fq_codel available?";
+        assert!(error.text().contains(details), "{error:?}");
+        before.assert_unchanged("a failed ADD");
+    });
+}
