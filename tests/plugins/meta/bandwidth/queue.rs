@@ -110,7 +110,6 @@ fn fq_codel_is_below_each_bucket_and_packets_wait_less() {
         chain.del();
         before.assert_unchanged("DEL");
         let usual = pings(lab, &limited(json!({})));
-        pings(lab, &limited(json!({"latency": 5}))); // for the table of the page
         let short = pings(lab, &limited(json!({"qdisc": "fq_codel"})));
         assert!(short[1] < usual[1], "{short:?}, by default {usual:?}");
     });
