@@ -46,7 +46,7 @@ fn k3s() -> Place {
 }
 
 #[test]
-fn an_upgrade_of_k3s_is_answered_by_the_watch_and_undone_by_uninstall() {
+fn what_k3s_links_at_its_upgrade_comes_back_by_uninstall() {
     let place = k3s();
     let before = place.snapshot();
     let build = place.build("new");
@@ -70,7 +70,7 @@ fn an_upgrade_of_k3s_is_answered_by_the_watch_and_undone_by_uninstall() {
 
 /// Every program of the list is called by its name in the directory.
 #[test]
-fn pods_are_attached_by_the_list_of_k3s_through_its_directory() {
+fn the_list_of_k3s_attaches_through_its_directory() {
     let place = k3s();
     let binary = call::binary();
     place.ok(&["--binary", binary.to_str().unwrap(), "--only", &NAMES.join(",")]);

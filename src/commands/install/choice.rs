@@ -8,9 +8,7 @@ use std::io;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::layout::{ONLY, ONLY_DRAFT, attempt, exists, write_draft};
-use super::step::Step;
-use super::work::Work;
+use super::layout::{ONLY, attempt};
 use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::terminal::nearest::nearest;
@@ -54,7 +52,7 @@ impl Choice {
     }
 
     /// The chosen names; None for all.
-    fn names(&self) -> Result<Option<Vec<String>>> {
+    pub fn names(&self) -> Result<Option<Vec<String>>> {
         match self {
             Choice::Kept => recorded(),
             Choice::Only(names) => Ok(Some(names.clone())),
@@ -75,50 +73,10 @@ fn require_plugin(name: &str, plugins: &[Entry]) -> Result<()> {
 }
 
 /// The names that an earlier run has chosen.
-fn recorded() -> Result<Option<Vec<String>>> {
+pub fn recorded() -> Result<Option<Vec<String>>> {
     match fs::read_to_string(ONLY) {
         Ok(text) => Ok(Some(text.lines().map(str::to_owned).collect())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => attempt("read", ONLY, Err(error)),
     }
-}
-
-/// Writes the choice, a name a line.
-pub fn record(names: &[String]) -> Result<()> {
-    let text = names.join("\n") + "\n";
-    let written = write_draft(ONLY_DRAFT, text.as_bytes(), 0o644);
-    attempt("write", ONLY, written.and_then(|()| fs::rename(ONLY_DRAFT, ONLY)))
-}
-
-impl Work<'_> {
-    /// The chosen ones of the names. None at all is an error: every link would go.
-    pub(super) fn chosen(&self, mut names: Vec<String>) -> Result<Vec<String>> {
-        let Some(only) = self.choice.names()? else { return Ok(names) };
-        names.retain(|name| only.contains(name));
-        if names.is_empty() { Err(nothing_chosen()) } else { Ok(names) }
-    }
-
-    /// Keeps the choice for later runs.
-    pub(super) fn keep_choice(&mut self) -> Result<()> {
-        let before = recorded()?;
-        match self.choice.names()? {
-            Some(names) if before.as_ref() != Some(&names) => self.act(Step::Choose(&names)),
-            None if exists(ONLY) => self.act(Step::ForgetChoice),
-            _ => Ok(()),
-        }
-    }
-
-    /// Says why a run without `--only` has not linked every plugin.
-    pub(super) fn say_choice(&mut self) {
-        if matches!(self.choice, Choice::Kept) && exists(ONLY) {
-            let line = format!("{}/{ONLY} names these alone; --all links every plugin", self.dir);
-            self.say(&line);
-        }
-    }
-}
-
-fn nothing_chosen() -> Error {
-    let problem = format!("{ONLY} names no plugin of this binary");
-    Error::new(Code::CONFLICT, problem)
-        .with_details("--all links every plugin, --only NAMES others")
 }

@@ -2,14 +2,40 @@
 
 use std::path::Path;
 
+use super::choice::{Choice, recorded};
 use super::layout::{
-    BINARY, REPLACED, exists, is_anything_kept, is_our_link, kept, names_in, target,
+    BINARY, ONLY, REPLACED, exists, is_anything_kept, is_our_link, kept, names_in, target,
 };
 use super::step::Step;
 use super::work::Work;
 use crate::error::{Code, Error, Result};
 
 impl Work<'_> {
+    /// The chosen ones of the names. None at all is an error: every link would go.
+    pub(super) fn chosen(&self, mut names: Vec<String>) -> Result<Vec<String>> {
+        let Some(only) = self.choice.names()? else { return Ok(names) };
+        names.retain(|name| only.contains(name));
+        if names.is_empty() { Err(nothing_chosen()) } else { Ok(names) }
+    }
+
+    /// Keeps the choice for later runs.
+    pub(super) fn keep_choice(&mut self) -> Result<()> {
+        let before = recorded()?;
+        match self.choice.names()? {
+            Some(names) if before.as_ref() != Some(&names) => self.act(Step::Choose(&names)),
+            None if exists(ONLY) => self.act(Step::ForgetChoice),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says why a run without `--only` has not linked every plugin.
+    pub(super) fn say_choice(&mut self) {
+        if matches!(self.choice, Choice::Kept) && exists(ONLY) {
+            let line = format!("{}/{ONLY} names these alone; --all links every plugin", self.dir);
+            self.say(&line);
+        }
+    }
+
     /// The names without those of aliases that another program has, each of which is reported.
     pub(super) fn without_others(&mut self, names: Vec<String>) -> Vec<String> {
         let (others, names): (Vec<String>, Vec<String>) =
@@ -75,6 +101,12 @@ impl Work<'_> {
             "What had these names before is kept in {dir}/{REPLACED} for --uninstall."
         ));
     }
+}
+
+fn nothing_chosen() -> Error {
+    let problem = format!("{ONLY} names no plugin of this binary");
+    Error::new(Code::CONFLICT, problem)
+        .with_details("--all links every plugin, --only NAMES others")
 }
 
 pub(super) fn refuse_directories(names: &[String]) -> Result<()> {

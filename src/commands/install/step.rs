@@ -6,10 +6,10 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::layout::{
-    BINARY, KEEP, LINK, NEW, ON_PATH, ONLY, PREVIOUS, REPLACED, ROLLED_BACK, attempt, content,
-    kept, remove, rename, write_draft,
+    BINARY, KEEP, LINK, NEW, ON_PATH, ONLY, ONLY_DRAFT, PREVIOUS, REPLACED, ROLLED_BACK, attempt,
+    content, kept, remove, rename, write_draft,
 };
-use super::{choice, on_path};
+use super::on_path;
 use crate::error::Result;
 
 /// One change of the plugin directory. After each, every plugin has a file.
@@ -77,7 +77,7 @@ impl Step<'_> {
         match self {
             Step::KeepPrevious => keep(BINARY, PREVIOUS),
             Step::ForgetRollback => remove(ROLLED_BACK),
-            Step::Choose(names) => choice::record(names),
+            Step::Choose(names) => record_choice(names),
             Step::ForgetChoice => remove(ONLY),
             Step::KeepForeign(name) => keep(name, &kept(name)),
             Step::RenameNew => rename(NEW, BINARY),
@@ -116,6 +116,13 @@ fn copy(name: &str, to: &str) -> io::Result<()> {
 fn copy_program(name: &str, to: &str) -> io::Result<()> {
     let mode = fs::metadata(name)?.permissions().mode();
     write_draft(to, &content(name)?, mode & 0o777)
+}
+
+/// Writes the chosen names, one a line.
+fn record_choice(names: &[String]) -> Result<()> {
+    let text = names.join("\n") + "\n";
+    attempt("write", ONLY, write_draft(ONLY_DRAFT, text.as_bytes(), 0o644))?;
+    rename(ONLY_DRAFT, ONLY)
 }
 
 fn link(name: &str) -> Result<()> {
