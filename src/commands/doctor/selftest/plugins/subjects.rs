@@ -239,9 +239,9 @@ pub const SUBJECTS: [Subject; 22] = [
     },
     Subject {
         plugin: "route-override",
-        network: ptp_and!(
-            r#"{"type":"route-override","flushgateway":true,"addroutes":[{"dst":"192.0.2.0/24","gw":"10.89.0.1"}]}"#
-        ),
+        network: r#"[{"type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"10.89.0.0/24",
+            "routes":[{"dst":"0.0.0.0/0"}]}},
+            {"type":"route-override","flushgateway":true,"addroutes":[{"dst":"192.0.2.0/24","gw":"10.89.0.1"}]}]"#,
         probe: outside_answers,
         ..USUAL
     },
