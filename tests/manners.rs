@@ -95,8 +95,8 @@ fn help_of_a_plugin_has_its_keys() {
 fn the_long_list_is_a_table() {
     let text = String::from_utf8(run(&["list", "--long"]).stdout).unwrap();
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("PLUGIN         GROUP  PURPOSE"));
-    assert!(lines.next().unwrap().starts_with("bridge         main   "), "{text}");
+    assert_eq!(lines.next(), Some("PLUGIN          GROUP  PURPOSE"));
+    assert!(lines.next().unwrap().starts_with("bridge          main   "), "{text}");
     assert_eq!(lines.count() + 1, cni_multi::registry::PLUGINS.len());
 }
 
