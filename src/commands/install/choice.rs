@@ -1,4 +1,5 @@
-//! `--only NAMES`: some of the plugins, for a directory whose other names belong to another program.
+//! `--only NAMES`: creates links for these plugins alone, in a directory that another program uses
+//! as well.
 //!
 //! The choice stays with the directory: a rollback, `--watch` and the next installation follow it,
 //! until `--all` ends it.

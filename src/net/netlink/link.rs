@@ -123,7 +123,8 @@ pub struct Link {
     pub isolated: bool,
     /// Bridge: whether it filters by VLAN, where the kernel can.
     pub vlan_filtering: bool,
-    /// Bridge: the link-local group addresses whose frames it forwards, by the last digit.
+    /// Bridge: `IFLA_BR_GROUP_FWD_MASK`. It forwards frames to the reserved multicast address
+    /// 01:80:c2:00:00:0N if bit N is set.
     pub group_fwd_mask: u16,
     /// Bridge: the VLAN that new ports are members of; 0 for none.
     pub default_pvid: u16,

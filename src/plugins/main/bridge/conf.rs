@@ -55,7 +55,7 @@ pub struct Conf {
     pub disable_container_interface: bool,
     /// Drop packets between this port and other isolated ones. Default false.
     pub port_isolation: bool,
-    /// The link-local groups 01:80:c2:00:00:00 to 0f that the bridge forwards as well, by bits;
+    /// The bridge forwards frames to the reserved multicast address 01:80:c2:00:00:0N if bit N is set;
     /// 0, the default, for none.
     group_fwd_mask: i64,
     /// Resolver settings of the result, in place of the IPAM plugin's.

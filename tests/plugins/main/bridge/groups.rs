@@ -1,4 +1,4 @@
-//! bridge: link-local groups whose frames it forwards.
+//! `groupFwdMask`: the reserved multicast addresses to which the bridge forwards frames.
 
 use serde_json::{Value, json};
 
