@@ -1,7 +1,8 @@
 //! Adds again what an attachment has lost: rules, and routes of the tables that were created for its
 //! addresses.
 
-use super::{Made, OwnTable, Present, Wishes, addresses, hints, missing_rule, records};
+use super::present::{Present, missing_rule};
+use super::{Made, OwnTable, Wishes, addresses, hints, records};
 use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Error, Result};
 use crate::net::netlink::{Link, RouteEntry};
