@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use super::programs::located;
+use super::entrance;
 
 /// The plugins that a case runs. Ours and the reference are compared by running the same case on
 /// both.
@@ -189,16 +189,15 @@ impl Call {
             .chain(std::iter::once(self.program.to_str().unwrap().to_owned()))
             .chain(self.args.iter().cloned())
             .collect();
-        let mut child = Command::new(located(&line[0]))
-            .args(&line[1..])
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .envs(&self.env)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|e| panic!("{}: {e}", line.join(" ")));
+        let mut child = entrance::start(&line, |command| {
+            command
+                .env_clear()
+                .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+                .envs(&self.env)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+        });
         let mut stdin = child.stdin.take().unwrap();
         let _ = stdin.write_all(&self.stdin); // a plugin may end without reading it
         child

@@ -7,6 +7,7 @@ pub mod call;
 pub mod chain;
 pub mod contract;
 pub mod dhcp;
+pub mod entrance;
 #[cfg(feature = "cluster")]
 pub mod etcd;
 pub mod extent;

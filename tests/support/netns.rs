@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 
 use super::call::{Peer, farm};
+use super::entrance;
 use super::programs::located;
 
 /// The addresses of the host's uplink and of the peer behind it. The peer has no route to any
@@ -30,12 +31,12 @@ for tool in ip tc bridge nft iptables ip6tables ping; do
     command -v $tool >/dev/null || { echo "the lab needs the program $tool" >&2; exit 1; }
 done
 mount -t tmpfs lab /run
-mkdir -p /run/netns /run/cni
+mkdir /run/netns /run/cni
 if [ -d /var/lib/cni ]; then mount -t tmpfs lab /var/lib/cni; else mount -t tmpfs lab /var/lib; mkdir /var/lib/cni; fi
 # sysfs shows the links of the namespace it was mounted in; a container that runs the tests may forbid the mount.
 mount -t sysfs lab /sys 2>/dev/null || echo "the lab keeps the machine's /sys" >&2
 echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad
-touch /run/netns/outside; unshare --net=/run/netns/outside true
+: >/run/netns/outside; unshare --net=/run/netns/outside ip link set lo up
 ip -batch - <<END
 link set lo up
 link add uplink type veth peer name uplink netns outside
@@ -44,18 +45,20 @@ addr add 2001:db8:ffff::1/64 dev uplink nodad
 link set uplink up
 END
 ip -n outside -batch - <<END
-link set lo up
 addr add 198.51.100.2/24 dev uplink
 addr add 2001:db8:ffff::2/64 dev uplink nodad
 link set uplink up
 END
 # The kernel may take a second to notice that both ends are up, and until then nothing is sent.
-until ip link show uplink | grep -q 'state UP' && ip -n outside link show uplink | grep -q 'state UP'; do sleep 0.01; done
+until case "$(ip link show uplink) $(ip -n outside link show uplink)" in *'state UP'*'state UP'*) ;; *) false ;; esac; do
+    sleep 0.01
+done
 "#;
 
-/// The reference waits for DAD in the container, a second or two for each ADD with IPv6; over all
-/// cases that adds up to minutes. If only ours runs ADD, a container keeps the kernel's default.
-const NO_DAD: &str = "sh -c 'echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad'";
+/// Where a network namespace switches DAD off. The reference waits for DAD in the container, a second or two for
+/// each ADD with IPv6; over all cases that adds up to minutes. If only ours runs ADD, a container keeps the kernel's
+/// default.
+const ACCEPT_DAD: &str = "/proc/sys/net/ipv6/conf/default/accept_dad";
 
 /// The end of a holder's script: report that the namespace is ready, and wait for the pipe to
 /// close.
@@ -66,8 +69,8 @@ pub struct Lab {
     pub peer: Peer,
     pub host: Namespace,
     pub outside: Namespace,
-    /// The command that runs first in a new container.
-    prepare: &'static str,
+    /// Whether new containers keep the kernel's DAD.
+    dad: bool,
     holder: Holder,
     made: AtomicU32,
 }
@@ -82,15 +85,19 @@ impl Lab {
         );
         let host = Namespace { enter: enter(holder.pid(), None) };
         let outside = Namespace { enter: enter(holder.pid(), Some("/run/netns/outside")) };
-        let prepare = if peer == Peer::Ours { "true" } else { NO_DAD };
-        Lab { peer, prepare, host, outside, holder, made: AtomicU32::new(0) }
+        let dad = peer == Peer::Ours;
+        Lab { peer, dad, host, outside, holder, made: AtomicU32::new(0) }
     }
 
     /// A container with its namespace bind-mounted at a file, as containerd and podman make them.
     pub fn container(&self) -> Container {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let netns = format!("/run/netns/c{number}");
-        self.host.sh(&format!("touch {netns} && unshare --net={netns} {}", self.prepare));
+        let made = entrance::make_netns(&self.host.enter, &netns, || self.prepare_here());
+        if !made {
+            self.host
+                .sh(&format!(": >{netns} && unshare --net={netns} sh -c '{}'", self.prepare()));
+        }
         Container {
             id: format!("container-{number}"),
             namespace: Namespace { enter: enter(self.holder.pid(), Some(&netns)) },
@@ -106,7 +113,7 @@ impl Lab {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let mut line = self.host.enter.clone();
         line.extend(["unshare".to_owned(), "-n".to_owned()]);
-        let holder = Holder::start(line, &format!("{}{HOLD}", self.prepare));
+        let holder = Holder::start(line, &format!("{}{HOLD}", self.prepare()));
         let netns = format!("/proc/{}/ns/net", holder.pid());
         Container {
             id: format!("container-{number}"),
@@ -119,7 +126,19 @@ impl Lab {
 
     /// A lab in which the reference runs ADD too.
     pub fn without_dad(self) -> Lab {
-        Lab { prepare: NO_DAD, ..self }
+        Lab { dad: false, ..self }
+    }
+
+    /// The script that runs first in a new container.
+    fn prepare(&self) -> String {
+        if self.dad { ":".to_owned() } else { format!("echo 0 > {ACCEPT_DAD}") }
+    }
+
+    /// The same in this thread, which is in the new namespace.
+    fn prepare_here(&self) {
+        if !self.dad {
+            std::fs::write(ACCEPT_DAD, "0").unwrap();
+        }
     }
 
     /// Hides iptables from the pretend host. The reference's DEL, as Debian builds it, fails for
@@ -179,7 +198,12 @@ impl Namespace {
     }
 
     pub fn try_sh(&self, script: &str) -> Output {
-        self.command("sh").args(["-c", script]).output().unwrap()
+        let line = self.enter.iter().map(String::as_str).chain(["sh", "-c", script]);
+        let line: Vec<String> = line.map(str::to_owned).collect();
+        let child = entrance::start(&line, |sh| {
+            sh.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        });
+        child.wait_with_output().unwrap()
     }
 
     /// Runs a shell script that has to succeed; returns its stdout.

@@ -21,12 +21,16 @@ const MARK: &str = "@@ ";
 /// JSON sections are normalised, one document per title; `text` sections are split into lines.
 /// Rules of iptables-nft are part of the nftables ruleset. The script starts as few programs as
 /// possible: in the virtual machine starting one takes longer than its work. `route show table all`
-/// covers both address families, `rule` does not.
+/// covers both address families, `rule` does not. Without a bridge and a port of one there is nothing that
+/// the program `bridge` knows.
 const SCRIPT: &str = r#"
 s() { echo "@@ $1"; }
-s link,address,route,rule; printf 'link\naddress\nroute show table all\nrule\n' | ip -j -d -batch -
+links=$(printf 'link\naddress\nroute show table all\nrule\n' | ip -j -d -batch -) || exit
+s link,address,route,rule; printf '%s\n' "$links"
 s rule;          ip -6 -j -d rule
-s port,vlan;               printf 'link\nvlan\n' | bridge -j -d -batch - 2>/dev/null
+case $links in *'"bridge'*)
+s port,vlan;     printf 'link\nvlan\n' | bridge -j -d -batch - 2>/dev/null ;;
+esac
 s qdisc/text;    tc qdisc show
 s nft/text;      nft -s list ruleset 2>/dev/null
 s legacy/text;   for f in ip ip6; do
