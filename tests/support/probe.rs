@@ -45,6 +45,34 @@ const SYSCTL_KEYS: [&str; 13] = [
     "ndisc_notify",
 ];
 
+/// How much of a namespace's state is facts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// What stays the same while the kernel settles.
+    Lasting,
+    /// Also what the kernel updates late: everything that a snapshot shows.
+    States,
+}
+
+/// The facts of a namespace in the kernel's order, among them all that a snapshot shows. None if a thread may not
+/// enter the namespace, and if it has legacy iptables rules, of which netlink has no dump.
+pub fn states(namespace: &Namespace) -> Option<Vec<String>> {
+    let path = namespace.path();
+    let read = move || {
+        enter(&path).ok()?;
+        Sockets::open().ok().map(|sockets| sockets.facts(Detail::States))
+    };
+    let facts = std::thread::scope(|scope| scope.spawn(read).join().unwrap())?;
+    (!facts.iter().any(|fact| fact.starts_with("legacy "))).then_some(facts)
+}
+
+/// The same of the pretend host, with its files.
+pub fn states_of_host(lab: &Lab) -> Option<Vec<String>> {
+    let mut facts = states(&lab.host)?;
+    files_of(lab, &mut facts);
+    Some(facts)
+}
+
 /// A thread in a namespace that reports its facts.
 struct Inside {
     namespace: Namespace,
@@ -60,7 +88,7 @@ impl Inside {
         std::thread::spawn(move || {
             let _ = ready.send(enter(&path)); // the receiver waits for it
             let Ok(sockets) = Sockets::open() else { return };
-            while asked.recv().is_ok() && tell.send(sockets.facts()).is_ok() {}
+            while asked.recv().is_ok() && tell.send(sockets.lasting()).is_ok() {}
         });
         let inside = Inside { namespace: namespace.clone(), ask, answer };
         is_ready.recv().unwrap().ok().map(|()| inside)
@@ -100,9 +128,15 @@ impl Sockets {
         Ok(Sockets { route: Socket::open(dump::ROUTE)?, netfilter: Socket::open(dump::NETFILTER)? })
     }
 
-    fn facts(&self) -> Vec<String> {
-        let mut facts = route::facts(&self.route);
-        facts.extend(nft::facts(&self.netfilter));
+    fn lasting(&self) -> Vec<String> {
+        let mut facts = self.facts(Detail::Lasting);
+        facts.sort();
+        facts
+    }
+
+    fn facts(&self, detail: Detail) -> Vec<String> {
+        let mut facts = route::facts(&self.route, detail);
+        facts.extend(nft::facts(&self.netfilter, detail));
         for (scope, key) in
             SYSCTLS.iter().flat_map(|scope| SYSCTL_KEYS.iter().map(move |key| (scope, key)))
         {
@@ -119,8 +153,13 @@ impl Sockets {
                 .unwrap_or_default();
             facts.extend(names.lines().map(|name| format!("legacy {family} {name}")));
         }
-        facts.sort();
         facts
+    }
+}
+
+fn files_of(lab: &Lab, facts: &mut Vec<String>) {
+    for dir in ["/run", "/var/lib/cni"] {
+        files(&lab.path(dir), dir, facts);
     }
 }
 
@@ -192,9 +231,7 @@ impl<'a> Probe<'a> {
         self.inside.iter().for_each(|inside| inside.ask.send(()).unwrap());
         let mut all: Vec<Vec<String>> = self.inside.iter().map(Inside::answer).collect();
         if let Some(host) = all.first_mut() {
-            for dir in ["/run", "/var/lib/cni"] {
-                files(&self.lab.path(dir), dir, host);
-            }
+            files_of(self.lab, host);
             host.sort();
         }
         all

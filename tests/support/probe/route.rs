@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Detail;
 use super::dump::{Socket, attribute, attributes, number, show, show_without};
 
 const GET_LINK: u16 = 18;
@@ -27,16 +28,17 @@ const BRIDGE: u8 = 7;
 
 type Names = BTreeMap<u32, String>;
 
-pub fn facts(socket: &Socket) -> Vec<String> {
+pub fn facts(socket: &Socket, detail: Detail) -> Vec<String> {
     let links = socket.dump(GET_LINK, &link_request(0, NO_STATISTICS));
     let names: Names = links.iter().map(|link| (index(link), name(link))).collect();
-    let mut facts: Vec<String> = links.iter().map(|link| link_fact(link, &names)).collect();
+    let mut facts: Vec<String> = links.iter().map(|link| link_fact(link, &names, detail)).collect();
     let ports = socket.dump(GET_LINK, &link_request(BRIDGE, VLANS));
     facts.extend(ports.iter().map(|port| format!("vlan {}:{}", name(port), vlans(port))));
     let addresses = socket.dump(GET_ADDRESS, &[0; ADDRESS]);
-    facts.extend(addresses.iter().map(|address| address_fact(address, &names)));
+    facts.extend(addresses.iter().map(|address| address_fact(address, &names, detail)));
     facts.extend(addresses.iter().filter_map(|address| awaited(address, &names)));
-    facts.extend(socket.dump(GET_ROUTE, &[0; ROUTE]).iter().map(|route| route_fact(route, &names)));
+    let routes = socket.dump(GET_ROUTE, &[0; ROUTE]);
+    facts.extend(routes.iter().map(|route| route_fact(route, &names, detail)));
     facts.extend(socket.dump(GET_RULE, &[0; RULE]).iter().map(|rule| rule_fact(rule)));
     for qdisc in socket.dump(GET_QDISC, &[0; QUEUE]) {
         facts.extend(queue_facts(socket, &qdisc, &names));
@@ -67,11 +69,12 @@ fn named(value: &[u8], names: &Names) -> String {
     names.get(&index).cloned().unwrap_or_else(|| "elsewhere".to_owned())
 }
 
-/// Attributes that change by themselves: statistics, the state and what follows from it, and
-/// namespace ids.
-const PASSING_OF_LINK: [u16; 11] = [7, 14, 16, 17, 23, 33, 35, 37, 43, 47, 48];
+/// Attributes that change by themselves: statistics, counts of carrier changes, and namespace ids.
+const PASSING_OF_LINK: [u16; 8] = [7, 14, 23, 35, 37, 43, 47, 48];
+/// The state, and what follows from it.
+const STATES_OF_LINK: [u16; 3] = [16, 17, 33];
 
-fn link_fact(link: &[u8], names: &Names) -> String {
+fn link_fact(link: &[u8], names: &Names, detail: Detail) -> String {
     const IFLA_LINK: u16 = 5;
     const IFLA_MASTER: u16 = 10;
     const IFLA_LINKINFO: u16 = 18;
@@ -80,7 +83,8 @@ fn link_fact(link: &[u8], names: &Names) -> String {
     // UP, BROADCAST, LOOPBACK, POINTOPOINT, NOARP, PROMISC, ALLMULTI, MULTICAST: the flags that do
     // not depend on the carrier.
     const LASTING_FLAGS: u64 = 0x1 | 0x2 | 0x8 | 0x10 | 0x80 | 0x100 | 0x200 | 0x1000;
-    let (attributes, flags) = (attributes(link, LINK), number(link, 8, 4) & LASTING_FLAGS);
+    let shown_flags = if detail == Detail::States { u64::MAX } else { LASTING_FLAGS };
+    let (attributes, flags) = (attributes(link, LINK), number(link, 8, 4) & shown_flags);
     let elsewhere = attributes.iter().any(|(kind, _)| *kind == LINK_NETNSID);
     let mut fact = format!("link {} flags={flags:x}", name(link));
     for (kind, value) in attributes {
@@ -88,18 +92,18 @@ fn link_fact(link: &[u8], names: &Names) -> String {
             IFLA_LINK if elsewhere => fact += " below=elsewhere",
             IFLA_LINK => fact += &format!(" below={}", named(value, names)),
             IFLA_MASTER => fact += &format!(" master={}", named(value, names)),
-            IFLA_LINKINFO => fact += &kind_of_link(value),
+            IFLA_LINKINFO => fact += &kind_of_link(value, detail),
             IFLA_AF_SPEC => fact += &settings(value),
             kind if PASSING_OF_LINK.contains(&kind) => (),
+            kind if detail == Detail::Lasting && STATES_OF_LINK.contains(&kind) => (),
             kind => fact += &format!(" {kind}={}", show(value)),
         }
     }
     fact
 }
 
-/// The kind of a link, and its settings as a port of its master; without timers, counters and
-/// states.
-fn kind_of_link(info: &[u8]) -> String {
+/// The kind of a link, and its settings as a port of its master; without timers and counters.
+fn kind_of_link(info: &[u8], detail: Detail) -> String {
     const DATA: u16 = 2;
     const STATISTICS: u16 = 3;
     const PORT: u16 = 5;
@@ -107,9 +111,12 @@ fn kind_of_link(info: &[u8]) -> String {
     let is_port = attribute(info, 0, 4).map(show).as_deref() == Some("bridge");
     // The root port and its cost, topology changes, timers, the number of learnt neighbours.
     let passing_of_bridge: Vec<u16> = (12..=19).chain([48]).collect();
-    // The state, the root, the designated port, the port's number, topology changes, timers, the
-    // number of multicast groups.
-    let passing_of_port: Vec<u16> = (13..=23).chain([1, 38, 41]).collect();
+    // The port's number, the acknowledgement of topology changes, timers.
+    let mut passing_of_port: Vec<u16> = vec![18, 19, 21, 22, 23];
+    if detail == Detail::Lasting {
+        // The state, the root, the designated port, the number of multicast groups.
+        passing_of_port.extend([1, 13, 14, 15, 16, 17, 20, 38, 41]);
+    }
     let mut text = String::new();
     for (kind, value) in attributes(info, 0) {
         text += &match kind {
@@ -161,11 +168,13 @@ fn awaited(address: &[u8], names: &Names) -> Option<String> {
     (flags & TENTATIVE != 0).then(|| format!("{AWAITED} {}", named(&address[4..], names)))
 }
 
-fn address_fact(address: &[u8], names: &Names) -> String {
+fn address_fact(address: &[u8], names: &Names, detail: Detail) -> String {
     const FLAGS: u16 = 8;
     const TIMES: u16 = 6;
-    // Tentative, optimistic, and the result of duplicate address detection.
-    const PASSING_FLAGS: u64 = 0x40 | 0x08 | 0x04;
+    // Tentative and optimistic.
+    const PASSING_FLAGS: u64 = 0x40 | 0x04;
+    const DUPLICATE: u64 = 0x08;
+    let hidden = if detail == Detail::States { PASSING_FLAGS } else { PASSING_FLAGS | DUPLICATE };
     let attributes = attributes(address, ADDRESS);
     let of = named(&address[4..], names);
     let head = [address[0], address[1], address[3]];
@@ -175,7 +184,8 @@ fn address_fact(address: &[u8], names: &Names) -> String {
     );
     for (kind, value) in attributes {
         match kind {
-            FLAGS => fact += &format!(" flags={:x}", number(value, 0, 4) & !PASSING_FLAGS),
+            FLAGS => fact += &format!(" flags={:x}", number(value, 0, 4) & !hidden),
+            TIMES if detail == Detail::States => fact += &format!(" times={}", show(&value[..8])),
             TIMES => {
                 fact += if number(value, 0, 4) == u64::from(u32::MAX) {
                     " for ever"
@@ -189,17 +199,21 @@ fn address_fact(address: &[u8], names: &Names) -> String {
     fact
 }
 
-fn route_fact(route: &[u8], names: &Names) -> String {
+fn route_fact(route: &[u8], names: &Names, detail: Detail) -> String {
     const INCOMING: u16 = 3;
     const OUTGOING: u16 = 4;
     const TIMES: u16 = 12;
     // The flags that follow from the carrier.
     const DEAD_OR_LINK_DOWN: u64 = 0x1 | 0x10;
-    let flags = number(route, 8, 4) & !DEAD_OR_LINK_DOWN;
+    let hidden = if detail == Detail::States { 0 } else { DEAD_OR_LINK_DOWN };
+    let flags = number(route, 8, 4) & !hidden;
     let mut fact = format!("route head={} flags={flags:x}", show(&route[..8]));
     for (kind, value) in attributes(route, ROUTE) {
         match kind {
             INCOMING | OUTGOING => fact += &format!(" dev={}", named(value, names)),
+            TIMES if detail == Detail::States => {
+                fact += &format!(" expires={}", show(&value[8..12]))
+            }
             TIMES => (),
             _ => fact += &format!(" {kind}={}", show(value)),
         }
