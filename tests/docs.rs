@@ -526,10 +526,11 @@ fn files_of(dir: &Path) -> Vec<PathBuf> {
 const STATE: [&str; 2] = ["cluster_local/held.rs", "cluster_local/pool.rs"];
 
 /// Steps that decode keys of the plugins that name them.
-const STEPS_WITH_KEYS: [(&str, &str); 3] = [
+const STEPS_WITH_KEYS: [(&str, &str); 4] = [
     ("steps::assigned", "src/steps/assigned.rs"),
     ("allocation::ranges", "src/steps/allocation/ranges.rs"),
     ("allocation::requested", "src/steps/allocation/requested.rs"),
+    ("steps::vlan_trunk", "src/steps/vlan_trunk.rs"),
 ];
 
 /// Plugins that make a step's values of keys of their own.

@@ -19,6 +19,7 @@ pub mod iptables_save;
 mod kernel;
 pub mod network_list;
 pub mod nftables;
+pub mod ovsdb;
 pub mod packets;
 pub mod result;
 pub mod rtnetlink;
@@ -49,6 +50,7 @@ pub const TARGETS: &[Target] = &[
     ("conntrack", conntrack::run),
     ("iptables_save", iptables_save::run),
     ("dbus", dbus::run),
+    ("ovsdb", ovsdb::run),
     ("packets", packets::run),
     ("dhcp_daemon", dhcp_daemon::run),
     ("dhcp_message", dhcp_message::run),

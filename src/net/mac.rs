@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
+use sha2::{Digest as _, Sha256};
 
 use crate::error::Mistake;
 use crate::hex;
@@ -28,6 +30,20 @@ impl MacAddr {
         octets.copy_from_slice(&random[..6]);
         octets[0] = octets[0] & 0xfc | 0x02;
         MacAddr(octets.to_vec())
+    }
+
+    /// An address for the interface that has this IP address: `0a:58:` and the four octets of IPv4, or
+    /// the first four of the SHA-256 of the text of IPv6. Tools of Kubernetes derive it so.
+    pub fn of_ip(ip: IpAddr) -> MacAddr {
+        let octets = match ip {
+            IpAddr::V4(ip) => ip.octets(),
+            IpAddr::V6(ip) => {
+                let mut first = [0; 4];
+                first.copy_from_slice(&Sha256::digest(ip.to_string())[..4]);
+                first
+            }
+        };
+        MacAddr([&[0x0a, 0x58], &octets[..]].concat())
     }
 
     /// Generates a random address for a bridge port: locally administered, and greater than nearly

@@ -9,7 +9,7 @@ use crate::net::mac::{self, MacAddr};
 
 /// A section of the configuration with a key `mac`: `runtimeConfig`, and for some plugins
 /// `args.cni`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct MacConf {
     /// The address; an empty string means none.
@@ -19,8 +19,12 @@ pub struct MacConf {
 
 /// `MAC` of CNI_ARGS.
 pub fn of_args(cni_args: &str) -> Result<Option<MacAddr>> {
-    let args = Args::parse(cni_args, &["MAC"])?;
-    let given = args.get("MAC").filter(|text| !text.is_empty()).map(str::parse).transpose();
+    parse_arg(Args::parse(cni_args, &["MAC"])?.get("MAC").unwrap_or_default())
+}
+
+/// The value of `MAC` in CNI_ARGS; an empty string means none.
+pub fn parse_arg(text: &str) -> Result<Option<MacAddr>> {
+    let given = Some(text).filter(|text| !text.is_empty()).map(str::parse).transpose();
     given.map_err(|mistake: Mistake| mistake.at("CNI_ARGS: MAC").into())
 }
 

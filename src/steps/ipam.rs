@@ -95,6 +95,11 @@ impl<'a> Ipam<'a> {
         self.delegate.repair(self.cx, at, repairs)
     }
 
+    /// Whether the plugin sends packets over the interface.
+    pub fn needs_link(&self) -> bool {
+        self.delegate.needs_link()
+    }
+
     /// The call that the plugin was found in.
     pub fn context(&self) -> &'a Context<'a> {
         self.cx
@@ -178,7 +183,7 @@ fn around(
 ) -> Result<()> {
     let mut errors = ErrorList::default();
     match errors.push(ipam).flatten() {
-        Some(ipam) if ipam.delegate.needs_link() => {
+        Some(ipam) if ipam.needs_link() => {
             errors.push(release(&ipam));
             errors.push(delete());
         }

@@ -30,4 +30,5 @@ pub mod routing_table;
 pub mod source_routing;
 pub mod spoofcheck;
 pub mod veth;
+pub mod vlan_trunk;
 pub mod vrf;

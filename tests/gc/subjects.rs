@@ -8,6 +8,7 @@ use crate::support::dhcp::{Daemon, Kind};
 use crate::support::netns::Lab;
 use crate::support::networks::bandwidth::can_limit;
 use crate::support::networks::dummy::makes_dummies;
+use crate::support::networks::ovs;
 use crate::support::networks::tap::makes_taps;
 use crate::support::networks::vrf::has_vrf;
 
@@ -60,6 +61,9 @@ const DEVICE: Kept =
 const LOOPBACK: Kept = Kept("files in `/run/cni/loopback`", &["+ file: ", "/run/cni/loopback/"]);
 const DELEGATED: Kept =
     Kept("kept configurations in `dataDir`", &["+ file: ", "/var/lib/cni/flannel/"]);
+const ROW: Kept = Kept("ports of Open vSwitch", &["+ ovs: ", "net=net1"]);
+const CACHED: Kept =
+    Kept("files in `/var/lib/cni/ovs-cni/cache`", &["+ file: ", "/var/lib/cni/ovs-cni/cache/"]);
 const MACVLAN: Kept = Kept("files in `/run/cni/macvlan`", &["+ file: ", "/run/cni/macvlan/"]);
 const IPVLAN: Kept = Kept("files in `/run/cni/ipvlan`", &["+ file: ", "/run/cni/ipvlan/"]);
 const VLAN: Kept = Kept("files in `/run/cni/vlan`", &["+ file: ", "/run/cni/vlan/"]);
@@ -75,7 +79,7 @@ fn masqueraded_ptp(network: u8, backend: &str) -> Value {
     with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": backend}))
 }
 
-pub static SUBJECTS: [Subject; 27] = [
+pub static SUBJECTS: [Subject; 28] = [
     Subject {
         removes: &[PAIR, LEASE],
         ..of("bridge", |network, _| vec![bridge(network, json!({}))])
@@ -133,6 +137,14 @@ pub static SUBJECTS: [Subject; 27] = [
             let keys = json!({"type": "flannel", "subnetFile": file,
                 "delegate": {"bridge": format!("cni{network}")}});
             vec![with(&named(network), keys)]
+        })
+    },
+    Subject {
+        removes: &[ROW, PAIR, LEASE, CACHED],
+        prepare: |lab| ovs::node(lab).then(nothing),
+        reference_too: false,
+        ..of("ovs", |network, _| {
+            vec![with(&leased(network), json!({"type": "ovs", "bridge": "ovs0"}))]
         })
     },
     Subject { removes: &[LEASE, MACVLAN], ..of("macvlan", |network, _| vec![macvlan(network)]) },

@@ -249,6 +249,7 @@ test_plugins! {
     tap "tap"
     loopback "loopback"
     flannel "flannel"
+    ovs "ovs"
     tuning "tuning"
     sbr "sbr"
     vrf "vrf"

@@ -41,7 +41,7 @@ fn status_of_a_plugin_that_is_missing_is_an_error() {
     fs::remove_file(host.0.join("bin/b")).unwrap();
     let missing = format!("failed to find plugin \"b\" in path [{}]", host.0.join("bin").display());
     let details = "reported by plugin type=\"b\" name=\"own\"; there are a, bandwidth, bridge, c, cluster-local, dhcp, dummy, firewall, \
-                   flannel, host-device and 14 more";
+                   flannel, host-device and 15 more";
     assert_failed(&host.net("status net"), &missing, details);
     assert_eq!(host.calls(), "STATUS a");
     assert_eq!(

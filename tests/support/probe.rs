@@ -23,6 +23,7 @@ use super::snapshot::{Change, Watch, difference, last_of, lines};
 mod dump;
 mod nft;
 mod route;
+mod rows;
 
 /// How long the facts have to stay equal before a sweep relies on them.
 const AT_REST: Duration = Duration::from_millis(1300);
@@ -66,10 +67,10 @@ pub fn states(namespace: &Namespace) -> Option<Vec<String>> {
     (!facts.iter().any(|fact| fact.starts_with("legacy "))).then_some(facts)
 }
 
-/// The same of the pretend host, with its files.
+/// The same of the pretend host, with its files and the rows of its Open vSwitch.
 pub fn states_of_host(lab: &Lab) -> Option<Vec<String>> {
     let mut facts = states(&lab.host)?;
-    files_of(lab, &mut facts);
+    outside_the_kernel(lab, &mut facts);
     Some(facts)
 }
 
@@ -157,10 +158,12 @@ impl Sockets {
     }
 }
 
-fn files_of(lab: &Lab, facts: &mut Vec<String>) {
+/// The pretend host's files, and the rows of its Open vSwitch.
+fn outside_the_kernel(lab: &Lab, facts: &mut Vec<String>) {
     for dir in ["/run", "/var/lib/cni"] {
         files(&lab.path(dir), dir, facts);
     }
+    facts.extend(rows::of(&lab.path("/run/openvswitch/db.sock")));
 }
 
 /// The files of the pretend host, as in `snapshot`, and also directories, links and sockets.
@@ -172,7 +175,12 @@ fn files(dir: &Path, name: &str, facts: &mut Vec<String>) {
         let base = base.to_string_lossy();
         let Ok(about) = fs::symlink_metadata(&path) else { continue }; // deleted meanwhile
         let is_empty_index = name.contains("/.cni-multi/") && about.is_file() && about.len() == 0;
-        if name == "/run/netns" || base == "xtables.lock" || base == "lock" || is_empty_index {
+        if name == "/run/netns"
+            || name == "/run/openvswitch"
+            || base == "xtables.lock"
+            || base == "lock"
+            || is_empty_index
+        {
             continue;
         }
         if base.starts_with("last_reserved_ip.") || base.starts_with("blocks.") || base == "boot" {
@@ -231,7 +239,7 @@ impl<'a> Probe<'a> {
         self.inside.iter().for_each(|inside| inside.ask.send(()).unwrap());
         let mut all: Vec<Vec<String>> = self.inside.iter().map(Inside::answer).collect();
         if let Some(host) = all.first_mut() {
-            files_of(self.lab, host);
+            outside_the_kernel(self.lab, host);
             host.sort();
         }
         all

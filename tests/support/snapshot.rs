@@ -52,11 +52,17 @@ const REPORT_CARRIERS: &str = "sed -n 's/^ *\\(.*\\): .*/link show dev \\1/p' /p
 /// Files that a plugin may write, with their modes and contents; the mount points of namespaces and
 /// the lock of iptables are not state. Empty pages of our host-local index stay, as `lock` does;
 /// there are 256 of them.
+/// A server of Open vSwitch has its files below /run, and rows instead of files.
 /// So do the blocks that cluster-local has claimed, and the id of the boot.
 const FILES: &str = r#"
 echo "@@ file/text"
-find /run /var/lib/cni -path /run/netns -prune -o -type f ! -name xtables.lock ! -name lock ! -name 'last_reserved_ip.*' ! -name 'blocks.*' ! -name boot ! \( -path '*/.cni-multi/*' -empty \) \
+find /run /var/lib/cni -path /run/netns -prune -o -path /run/openvswitch -prune -o -type f ! -name xtables.lock ! -name lock ! -name 'last_reserved_ip.*' ! -name 'blocks.*' ! -name boot ! \( -path '*/.cni-multi/*' -empty \) \
     -printf '%m %p\n' -exec grep -H '' {} +
+[ ! -S /run/openvswitch/db.sock ] || { echo "@@ ovs/text"
+    for table in Port 'Interface name type ofport_request external_ids'; do
+        columns='name vlan_mode tag trunks external_ids'; [ "$table" = Port ] || { columns=${table#* }; table=${table%% *}; }
+        ovsdb-client --timeout=2 --format=csv --no-headings dump unix:/run/openvswitch/db.sock Open_vSwitch $table $columns 2>/dev/null
+    done | sort; }
 true
 "#;
 
@@ -431,9 +437,16 @@ fn a_snapshot_sees_every_kind_of_change() {
         ("file", "mkdir -p /var/lib/cni/deep && echo x > /var/lib/cni/deep/file"),
         ("file", "echo y > /var/lib/cni/deep/file"),
         ("file", "touch /run/cni/state"),
+        ("ovs", "ovs-vsctl --no-wait add-port ovs0 one"),
+        ("ovs", "ovs-vsctl --no-wait set port one tag=7"),
+        ("ovs", "ovs-vsctl --no-wait set interface one ofport_request=7"),
     ];
     let lab = Lab::new(super::call::Peer::Ours);
+    let has_switch = super::networks::ovs::node(&lab);
     for (section, script) in changes {
+        if section == "ovs" && !has_switch {
+            continue;
+        }
         // A user namespace may have legacy rules without permission to list the tables.
         let sees_legacy = "iptables-legacy -t nat -S && cat /proc/net/ip_tables_names";
         if section == "legacy" && !lab.host.try_sh(sees_legacy).status.success() {

@@ -12,6 +12,7 @@ use super::networks::bridge::static_ipam;
 use super::networks::firewall;
 use super::networks::firewall::DROPPING;
 use super::networks::flannel;
+use super::networks::ovs;
 use super::networks::route_override;
 use super::networks::stacked::{IPVLAN, MACVLAN, Stacked, VLAN};
 use super::networks::vrf::has_vrf;
@@ -129,6 +130,7 @@ pub fn main_plugins() -> Vec<Subject> {
         ),
         Subject::new("loopback", any_host, vec![json!({"type": "loopback"})]),
         Subject::new("flannel", flannel::node, vec![flannel::conf()]),
+        Subject::new("ovs", ovs::node, vec![ovs::every_key()]),
     ]
 }
 
@@ -228,6 +230,7 @@ macro_rules! test_each_subject {
             tap "tap"
             loopback "loopback"
             flannel "flannel"
+            ovs "ovs"
             host_local "host-local"
             static_ "static"
             cluster_local "cluster-local"

@@ -5,12 +5,12 @@
 # For the integration tests, the scripts and the virtual machine.
 packages=(iproute2 iptables nftables conntrack iputils-ping socat jq strace kmod perl-base
   firewalld dbus qemu-system-x86 busybox-static cpio shellcheck groff-base
-  python3-jsonschema fish zsh dnsmasq-base kea-dhcp4-server kea-dhcp6-server radvd etcd-server etcd-client openssl)
+  python3-jsonschema fish zsh dnsmasq-base kea-dhcp4-server kea-dhcp6-server radvd etcd-server etcd-client openssl openvswitch-switch)
 # For what only --all runs: the reference plugins and cnitool, packages and their roots, runtimes.
 packages_of_all=(containernetworking-plugins golang-go rpm rpm2cpio lintian squashfs-tools mmdebstrap skopeo systemd python3-kubernetes git
   containerd runc podman curl protobuf-compiler python3-grpcio python3-protobuf)
 # Their packages would start them, now and at each boot.
-servers=(kea-dhcp4-server kea-dhcp6-server radvd etcd containerd podman podman-restart)
+servers=(kea-dhcp4-server kea-dhcp6-server radvd etcd openvswitch-switch containerd podman podman-restart)
 
 not_installed='' # names, once install_packages has not installed them
 

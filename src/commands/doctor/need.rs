@@ -19,6 +19,8 @@ pub enum Need {
     NfTables,
     /// The device that tap interfaces are made with.
     Tun,
+    /// A program in PATH.
+    Program(&'static str),
 }
 
 impl fmt::Display for Need {
@@ -27,6 +29,7 @@ impl fmt::Display for Need {
             Need::Link(kind) | Need::Qdisc(kind) => f.write_str(kind),
             Need::NfTables => f.write_str("nf_tables"),
             Need::Tun => f.write_str("tun"),
+            Need::Program(name) => f.write_str(name),
         }
     }
 }
@@ -38,6 +41,8 @@ pub enum Lack {
     Module(String),
     /// The device may not be opened; why.
     Device(String),
+    /// A program.
+    Program(&'static str),
 }
 
 impl fmt::Display for Lack {
@@ -45,6 +50,7 @@ impl fmt::Display for Lack {
         match self {
             Lack::Module(name) => write!(f, "not in this kernel: {name}"),
             Lack::Device(problem) => f.write_str(problem),
+            Lack::Program(name) => write!(f, "not installed: {name}"),
         }
     }
 }
@@ -67,6 +73,7 @@ impl Need {
             Need::Qdisc(kind) => Ok(unless(netlink.has_qdisc(kind)?, &format!("sch_{kind}"))),
             Need::NfTables => Ok(unless(Nft::open_if_there()?.is_some(), "nf_tables")),
             Need::Tun => Ok(tun_problem()),
+            Need::Program(name) => Ok((!is_in_path(name)).then_some(Lack::Program(name))),
         }
     }
 }
@@ -78,6 +85,11 @@ fn unless(is_there: bool, module: &str) -> Option<Lack> {
 /// The module that has the kind of link.
 fn module_of(kind: &str) -> &str {
     if kind == "vlan" { "8021q" } else { kind }
+}
+
+fn is_in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// Why this user cannot make a tap interface.

@@ -5,7 +5,7 @@ use crate::cni::json::Value;
 
 /// Each plugin with its keys, in the order of a list: what creates the interface, the IPAM plugins
 /// that it calls, and what changes the interface.
-const PARTS: [(&str, &str); 22] = [
+const PARTS: [(&str, &str); 23] = [
     ("loopback", "{}"),
     ("bridge", r#"{"bridge": "cni0", "isGateway": true, "ipMasq": true}"#),
     ("ptp", r#"{"ipMasq": true}"#),
@@ -16,6 +16,7 @@ const PARTS: [(&str, &str); 22] = [
     ("dummy", "{}"),
     ("tap", "{}"),
     ("flannel", r#"{"delegate": {"hairpinMode": true, "isDefaultGateway": true}}"#),
+    ("ovs", r#"{"bridge": "ovs0", "vlan": 100}"#),
     (
         "host-local",
         r#"{"ranges": [[{"subnet": "10.88.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}"#,

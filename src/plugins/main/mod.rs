@@ -7,6 +7,7 @@ pub mod host_device;
 pub mod ipvlan;
 pub mod loopback;
 pub mod macvlan;
+pub mod ovs;
 pub mod ptp;
 pub mod tap;
 pub mod vlan;

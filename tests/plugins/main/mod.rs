@@ -8,6 +8,7 @@ pub mod host_device;
 pub mod ipvlan;
 pub mod loopback;
 pub mod macvlan;
+pub mod ovs;
 pub mod ptp;
 mod repair;
 mod sentences;

@@ -9,6 +9,7 @@ pub mod firewall;
 pub mod flannel;
 pub mod host_device;
 pub mod host_local;
+pub mod ovs;
 pub mod portmap;
 pub mod ptp;
 pub mod route_override;

@@ -59,5 +59,6 @@ fn finding(node: &Node<'_>, need: Need, lack: &Lack) -> Finding {
     match lack {
         Lack::Module(name) => finding.fix(format!("sudo modprobe {name}")),
         Lack::Device(_) => finding.fix("sudo modprobe tun"),
+        Lack::Program(_) => finding, // none of the needs above
     }
 }

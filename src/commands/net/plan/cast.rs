@@ -11,6 +11,7 @@ use crate::cni::result::{AddResult, IpConfig};
 use crate::error::Result;
 use crate::plugin::{Attachment, Context, Detachment, Entry, Kind, Plugin, PluginConf};
 use crate::plugins::main::flannel::{self, Flannel};
+use crate::plugins::main::ovs::Ovs;
 use crate::plugins::meta::firewall::{self, Firewall};
 use crate::repair::Repairs;
 use crate::runtime::chain::Runtime;
@@ -79,7 +80,8 @@ fn other_program(program: &Path) -> String {
     format!("{} is not asked: it is another program", program.display())
 }
 
-/// The firewall plugin is left out if it asks firewalld, and flannel if it runs another program.
+/// The firewall plugin is left out if it asks firewalld, and flannel if it runs another program; ovs
+/// always, since a replica has the host's database.
 fn part_of_own(
     runtime: &Runtime<'_>,
     list: &NetworkList,
@@ -89,6 +91,7 @@ fn part_of_own(
     match plugin.kind.as_str() {
         Firewall::NAME => Ok(part_of_firewall(runtime, &config_of(list, plugin, at)?)),
         Flannel::NAME => Ok(part_of_flannel(runtime, &config_of(list, plugin, at)?)),
+        Ovs::NAME => Ok(Part::Omitted("Open vSwitch is not asked".to_owned())),
         _ => Ok(Part::Played),
     }
 }

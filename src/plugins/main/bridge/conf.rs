@@ -2,7 +2,6 @@
 
 use serde::Deserialize;
 
-use super::vlan::Trunk;
 use crate::cni::attachment::IfName;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
@@ -15,6 +14,7 @@ use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam;
 use crate::steps::masquerade::{self, Masquerade};
 use crate::steps::veth::{self, Wishes};
+use crate::steps::vlan_trunk::{Trunk, VLAN_MAX};
 
 /// The keys of the configuration.
 #[derive(Debug, Deserialize)]
@@ -128,9 +128,6 @@ fn refused_groups(mask: i64, refused: &str) -> Error {
 const GROUPS: i64 = 0xffff;
 /// BR_GROUPFWD_RESTRICTED of the kernel: what it never forwards.
 const REFUSED_GROUPS: [(u32, &str); 3] = [(0, "STP"), (1, "pause frames"), (2, "LACP")];
-
-/// The greatest VLAN id; 4095 is reserved.
-pub const VLAN_MAX: i64 = 4094;
 
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {

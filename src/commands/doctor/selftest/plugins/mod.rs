@@ -1,9 +1,10 @@
 //! Every plugin once: attached, checked by CHECK and by packets, detached without a trace.
 //!
 //! [`subjects`] has a line for each plugin; [`dhcp`] is the daemon and the server that one of them
-//! needs.
+//! needs, and [`ovs`] the database of another.
 
 mod dhcp;
+mod ovs;
 mod subjects;
 
 use std::time::Instant;
@@ -52,7 +53,7 @@ fn note_of(lacks: &[Lack], report: &Report<'_>) -> String {
         match lack {
             Lack::Module(name) if modules.contains(name) => (),
             Lack::Module(name) => modules.push(name.clone()),
-            Lack::Device(_) => lines.push(lack.to_string()),
+            Lack::Device(_) | Lack::Program(_) => lines.push(lack.to_string()),
         }
     }
     if !modules.is_empty() {

@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::super::traffic::{self, End};
 use super::super::world::{Container, HOST, IFNAME, ON_LINK, OUTSIDE, World, set_up};
-use super::{Attached, dhcp};
+use super::{Attached, dhcp, ovs};
 use crate::commands::doctor::need::Need;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
@@ -73,7 +73,7 @@ macro_rules! ptp_and {
 }
 
 /// All plugins, in the order of `cni-multi list`.
-pub const SUBJECTS: [Subject; 22] = [
+pub const SUBJECTS: [Subject; 23] = [
     Subject {
         plugin: "bridge",
         needs: &[VETH, Need::Link("bridge")],
@@ -152,6 +152,16 @@ pub const SUBJECTS: [Subject; 22] = [
             let _ = std::fs::remove_file(SUBNET_ENV); // it is in a file system of the selftest's own
             delete_link(world.host.netlink()?, "selftest0")
         },
+        ..USUAL
+    },
+    Subject {
+        plugin: "ovs",
+        needs: &[VETH, Need::Program(ovs::SERVER), Need::Program(ovs::TOOL)],
+        network: r#"[{"type":"ovs","bridge":"selftest0","socket_file":"/run/selftest-ovs.sock",
+            "ipam":{"type":"static","addresses":[{"address":"10.89.0.2/24"}]}}]"#,
+        prepare: ovs::prepare,
+        probe: ovs::has_port,
+        clean_up: ovs::clean_up,
         ..USUAL
     },
     Subject {

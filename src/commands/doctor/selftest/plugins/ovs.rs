@@ -1,0 +1,103 @@
+//! What ovs needs: a database with a bridge. Packets would need vswitchd, which is the machine's.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::super::world::World;
+use super::Attached;
+use super::subjects::Running;
+use crate::cni::attachment::NetworkName;
+use crate::cni::json::Value;
+use crate::deadline::Deadline;
+use crate::error::{Code, Error, Result};
+use crate::plugins::main::ovs::ovsdb::datum::{named_uuid, set};
+use crate::plugins::main::ovs::ovsdb::operation::insert;
+use crate::plugins::main::ovs::ovsdb::{Address, Database};
+use crate::plugins::main::ovs::port::{self, Wanted};
+use crate::sys::child::Child;
+
+/// The server, and the program that makes its file.
+pub const SERVER: &str = "ovsdb-server";
+/// See [`SERVER`].
+pub const TOOL: &str = "ovsdb-tool";
+const SOCKET: &str = "/run/selftest-ovs.sock";
+const FILE: &str = "/run/selftest-ovs.db";
+const LOCK: &str = "/run/.selftest-ovs.db.~lock~";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+/// How long the server may take to listen.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Starts a server whose database has the bridge.
+pub fn prepare(_: &World<'_>) -> Result<Running> {
+    make_file()?;
+    let server = Child::start(|| {
+        let remote = format!("--remote=punix:{SOCKET}");
+        let mut command = quiet(SERVER);
+        command.args([FILE, &remote, "--unixctl=none", "-vsyslog:off"]);
+        let _ = command.exec(); // returns only if it fails
+        1
+    })?;
+    make_bridge(&connect()?)?;
+    Ok(vec![server])
+}
+
+/// Removes the server's files.
+pub fn clean_up(_: &World<'_>) -> Result<()> {
+    for path in [SOCKET, FILE, LOCK] {
+        let _ = fs::remove_file(path); // one may be missing after a failure
+    }
+    Ok(())
+}
+
+/// The database has the attachment's port.
+pub fn has_port(at: &Attached<'_>) -> Result<()> {
+    let network = NetworkName::parse("ovs")?;
+    let ports = port::find(&connect()?, Wanted::OfNetwork(&network))?;
+    let host = at.world.host.netlink()?;
+    match ports.as_slice() {
+        [port] => host.link(&port.name).map(drop),
+        _ => Err(Error::check(format!("{} ports in the database, expected 1", ports.len()))),
+    }
+}
+
+fn quiet(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn make_file() -> Result<()> {
+    let made = quiet(TOOL).args(["create", FILE, SCHEMA]).status();
+    match made.map_err(|e| Error::io(format_args!("run {TOOL}"), &e))?.success() {
+        true => Ok(()),
+        false => {
+            Err(Error::new(Code::HOST_PROGRAM, format!("{TOOL} made no database of {SCHEMA}")))
+        }
+    }
+}
+
+/// Connects once the server listens.
+fn connect() -> Result<Database> {
+    let end = Instant::now() + PATIENCE;
+    let address = Address::Unix(Path::new(SOCKET).into());
+    loop {
+        match Database::connect(&address, Deadline::default()) {
+            Err(_) if Instant::now() < end => std::thread::sleep(PAUSE),
+            connected => return connected,
+        }
+    }
+}
+
+fn make_bridge(database: &Database) -> Result<()> {
+    let bridges = set([named_uuid("bridge")]);
+    database
+        .read(vec![
+            insert("Open_vSwitch", "node", vec![("bridges", bridges)]),
+            insert("Bridge", "bridge", vec![("name", Value::text("selftest0"))]),
+        ])
+        .map(drop)
+}

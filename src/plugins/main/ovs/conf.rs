@@ -1,0 +1,209 @@
+//! The configuration of `ovs`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::ovsdb::{Address, Database};
+use super::vlan::{self, VlanMode, Vlans};
+use crate::cni::args::Args;
+use crate::error::{Code, Error, Result};
+use crate::net::mac::MacAddr;
+use crate::plugin::{Context, PluginConf};
+use crate::steps::dns::DnsConf;
+use crate::steps::hardware_address::{self, MacConf};
+use crate::steps::ipam;
+use crate::steps::veth::{self, Wishes};
+use crate::steps::vlan_trunk::Trunk;
+
+/// The socket where Open vSwitch's packages have it.
+const SOCKET: &str = "unix:/var/run/openvswitch/db.sock";
+/// The bridge of OVN's ports.
+const OVN_BRIDGE: &str = "br-int";
+/// The OpenFlow port numbers that the schema allows; 0 leaves the number to Open vSwitch.
+const OFPORTS: std::ops::RangeInclusive<i64> = 0..=65279;
+/// The keys of CNI_ARGS. The original's library takes its keys by the names of Go's fields, and its
+/// pages write them in small letters.
+const ARGS: [&str; 5] = ["MAC", "mac", "OvnPort", "ovnPort", "K8S_POD_UID"];
+
+/// The keys of the configuration. The file in `configuration_path` fills what is left out, see
+/// [`super::flat_file`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Conf {
+    /// The bridge of Open vSwitch, which exists. `br-int` for a port of OVN, else required.
+    pub bridge: String,
+    /// The VLAN of an access port, 0 to 4094; without `vlan` and `trunk` the port has every VLAN.
+    pub vlan: Option<i64>,
+    /// `native-untagged` or `native-tagged`: the trunk has `vlan` as its native VLAN. Without it a
+    /// trunk takes precedence over `vlan`.
+    pub vlan_mode: Option<VlanMode>,
+    /// The VLANs that the container sees with their tags.
+    pub trunk: Vec<Trunk>,
+    /// MTU of the pair in bytes; 0, the default, leaves it to the kernel.
+    pub mtu: u32,
+    /// The OpenFlow port number; 0, the default, leaves it to Open vSwitch.
+    pub ofport_request: i64,
+    /// `type` of the interface's row; empty, the default, and `system` are a link of the kernel.
+    pub interface_type: String,
+    /// A device of its own; refused.
+    #[serde(rename = "deviceID")]
+    pub device_id: String,
+    /// The first place of a file with further keys.
+    pub configuration_path: String,
+    /// The socket of OVSDB: `unix:PATH`, `tcp:IP:PORT` or a path.
+    pub socket_file: String,
+    /// With `link_state_check_interval`, how long ADD waits for the carrier: their product. 0 is 5.
+    pub link_state_check_retries: u32,
+    /// In milliseconds; 0 is 600.
+    pub link_state_check_interval: u32,
+    /// Resolver settings of the result, in place of the IPAM plugin's.
+    pub dns: DnsConf,
+    args: ArgsConf,
+    #[serde(rename = "runtimeConfig")]
+    runtime_config: MacConf,
+    /// What the container's caller asks for, from the source that takes precedence.
+    #[serde(skip)]
+    pub asked: Asked,
+}
+
+/// `args`: optional metadata.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ArgsConf {
+    cni: CniArgs,
+}
+
+/// `args.cni`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct CniArgs {
+    #[serde(deserialize_with = "crate::net::mac::optional")]
+    mac: Option<MacAddr>,
+    #[serde(rename = "ovnPort", deserialize_with = "crate::cni::decode::or_default")]
+    ovn_port: String,
+}
+
+/// What CNI_ARGS, `args.cni` and capabilities say of the container.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The hardware address of the container's end.
+    pub mac: Option<MacAddr>,
+    /// The logical port of OVN; empty for none.
+    pub ovn_port: String,
+    /// The pod's UID; empty if unknown.
+    pub pod_uid: String,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        self.asked = self.asked_by(cx.args)?;
+        self.validate_keys()
+    }
+
+    fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
+        ipam::require_type_or_layer_two(cx)
+    }
+}
+
+impl Conf {
+    /// Checks each key that is given: those of the configuration, and those of the flat file.
+    pub fn validate_keys(&self) -> Result<()> {
+        self.refuse_device()?;
+        self.refuse_type()?;
+        self.vlan_keys().validate()?;
+        veth::validate_mtu(self.mtu)?;
+        if !OFPORTS.contains(&self.ofport_request) {
+            return Err(Error::out_of_range("ofport_request", self.ofport_request, OFPORTS));
+        }
+        self.address().map(drop)
+    }
+
+    fn refuse_device(&self) -> Result<()> {
+        if self.device_id.is_empty() {
+            return Ok(());
+        }
+        let problem = "offload to a virtual function and vDPA are not supported";
+        Err(Error::config("deviceID", problem).expecting("none: the port is a veth"))
+    }
+
+    /// For `internal` Open vSwitch would make a device of its own beside the pair.
+    fn refuse_type(&self) -> Result<()> {
+        match self.interface_type.as_str() {
+            "internal" => Err(Error::config("interface_type", "\"internal\" is no veth")
+                .expecting("none, or \"system\"")),
+            _ => Ok(()),
+        }
+    }
+
+    fn asked_by(&self, cni_args: &str) -> Result<Asked> {
+        let args = Args::parse(cni_args, &ARGS)?;
+        let text = |keys: [&str; 2]| keys.iter().find_map(|key| args.get(key)).unwrap_or_default();
+        let given = hardware_address::parse_arg(text(["MAC", "mac"]))?;
+        let mac = hardware_address::strongest([
+            ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),
+            ("CNI_ARGS: MAC", given.as_ref()),
+            ("args.cni.mac", self.args.cni.mac.as_ref()),
+        ])?;
+        let ovn_port = match text(["OvnPort", "ovnPort"]) {
+            "" => &self.args.cni.ovn_port,
+            port => port,
+        };
+        let pod_uid = args.get("K8S_POD_UID").unwrap_or_default().to_owned();
+        Ok(Asked { mac, ovn_port: ovn_port.to_owned(), pod_uid })
+    }
+
+    /// The bridge's name.
+    pub fn bridge(&self) -> Result<&str> {
+        match (self.bridge.as_str(), self.asked.ovn_port.as_str()) {
+            ("", "") => Err(Error::missing("bridge", "the name of a bridge of Open vSwitch")
+                .saying("failed to get bridge name")),
+            ("", _) => Ok(OVN_BRIDGE),
+            (bridge, _) => Ok(bridge),
+        }
+    }
+
+    /// The address of the database.
+    pub fn address(&self) -> Result<Address> {
+        Address::parse(self.socket())
+    }
+
+    /// The text of that address.
+    pub fn socket(&self) -> &str {
+        if self.socket_file.is_empty() { SOCKET } else { &self.socket_file }
+    }
+
+    /// Connects to the database.
+    pub fn connect(&self, cx: &Context<'_>) -> Result<Database> {
+        Database::connect(&self.address()?, cx.deadline())
+    }
+
+    fn vlan_keys(&self) -> vlan::Keys {
+        let Conf { vlan, vlan_mode, ref trunk, .. } = *self;
+        vlan::Keys { vlan, vlan_mode, trunk: trunk.clone() }
+    }
+
+    /// The VLANs of the port.
+    pub fn vlans(&self) -> Vlans {
+        self.vlan_keys().plan()
+    }
+
+    /// The requested properties of the veth pair.
+    pub fn wishes(&self) -> Wishes {
+        let mtu = Some(self.mtu).filter(|mtu| *mtu != 0);
+        Wishes { mtu, mac: self.asked.mac.clone() }
+    }
+
+    /// How long ADD waits for the carrier.
+    pub fn patience(&self) -> Duration {
+        let or = |given: u32, usual| u64::from(if given == 0 { usual } else { given });
+        let retries = or(self.link_state_check_retries, 5);
+        Duration::from_millis(retries.saturating_mul(or(self.link_state_check_interval, 600)))
+    }
+}
+
+/// The error of a database without the bridge.
+pub fn bridge_missing(bridge: &str) -> Error {
+    Error::new(Code::TRY_AGAIN, format!("failed to find bridge {bridge}"))
+        .with_details(format_args!("bridge: OVSDB has no {bridge:?}; ovs-vsctl add-br makes it"))
+}

@@ -1,0 +1,159 @@
+//! `ovs`: connects containers by a bridge of Open vSwitch.
+//! <https://github.com/k8snetworkplumbingwg/ovs-cni>
+//!
+//! A veth pair whose end on the host is a port of the bridge. Ports are rows of OVSDB, which outlive
+//! a restart of the host; their `external_ids` name the attachment, so that DEL and GC need nothing
+//! else. Bridges are made by others.
+
+mod check;
+mod conf;
+mod flat_file;
+mod kept;
+mod member;
+pub mod ovsdb;
+pub mod port;
+mod vlan;
+
+pub use self::conf::Conf;
+use self::kept::Kept;
+use self::member::Member;
+use self::ovsdb::{Address, Database};
+use self::port::{Port, Wanted};
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::json::Value;
+use crate::cni::result::AddResult;
+use crate::cni::valid::{Holder, Stale};
+use crate::error::{Code, ErrorList, Result};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::repair::Repairs;
+use crate::rollback::transaction;
+use crate::steps::ipam::{self, Ipam};
+use crate::steps::{link_kind, veth};
+
+/// The plugin.
+pub struct Ovs;
+
+impl Plugin for Ovs {
+    const NAME: &'static str = "ovs";
+    const KIND: Kind = Kind::Main;
+    const ABOUT: &'static str = "connects containers by a bridge of Open vSwitch";
+    /// The original serves devices with hardware offload, which are refused here.
+    const IS_ALIAS: bool = true;
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let conf = &flat_file::completed(conf)?;
+        conf.bridge()?;
+        let ipam = Ipam::find_unless_layer_two(cx)?;
+        at.netns()?;
+        let database = &conf.connect(cx)?;
+        let member = Member { cx, conf, at, database };
+        let result = transaction(|rb| member.attach(ipam.as_ref(), rb))?;
+        Ok(conf.dns.put_into(result))
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        let conf = &flat_file::completed(conf)?;
+        let database = &conf.connect(cx)?;
+        check::all(Member { cx, conf, at, database })
+    }
+
+    /// The file of the original goes last: it tells the next DEL of ports of the original.
+    fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
+        ipam::del_with_link(cx, at, &mut || {
+            ErrorList::of([delete_ports(cx, conf, at), veth::delete(cx, at)])
+        })?;
+        Kept::of(&at.key).remove()
+    }
+
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        let conf = &flat_file::completed(conf)?;
+        link_kind::require(cx, veth::KIND)?;
+        status_of_bridge(cx, conf)?;
+        ipam::status_if_any(cx)
+    }
+
+    fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        let mut errors = ErrorList::default();
+        errors.push(ipam::gc_with_links(cx, valid, &mut || {
+            ErrorList::of([collect_ports(cx, conf, valid), veth::collect_garbage(cx, valid)])
+        }));
+        errors.push(kept::collect_garbage(cx.config, valid));
+        errors.finish()
+    }
+
+    /// The port: the database may have been made anew.
+    fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        let conf = &flat_file::completed(conf)?;
+        ipam::repair_before(cx, at, repairs, || {
+            let database = &conf.connect(cx)?;
+            repair_port(Member { cx, conf, at, database }, repairs)
+        })
+    }
+}
+
+fn status_of_bridge(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+    let bridge = conf.bridge()?;
+    let has_bridge = conf.connect(cx).and_then(|database| port::has_bridge(&database, bridge));
+    match has_bridge.map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
+        true => Ok(()),
+        false => Err(conf::bridge_missing(bridge).with_code(Code::NOT_AVAILABLE)),
+    }
+}
+
+/// Deletes the ports of the attachment: ours, or else what the original has made for it, of which
+/// its file tells. The path of a namespace alone tells too little: another container may have it.
+fn delete_ports(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
+    let kept = Kept::of(&at.key).configuration()?;
+    let database = Database::connect(&address_of_del(conf, kept.as_ref())?, cx.deadline())?;
+    port::delete(&database, Wanted::Of(&at.key))?;
+    if kept.is_none() || at.netns_path.is_empty() {
+        return Ok(());
+    }
+    let (netns_path, ifname) = (at.netns_path.as_str(), at.key.ifname.as_str());
+    port::delete(&database, Wanted::OfOriginal { netns_path, ifname })
+}
+
+/// The database of the ADD; that of the configuration if no file tells.
+fn address_of_del(conf: &Conf, kept: Option<&Value>) -> Result<Address> {
+    let socket = kept.and_then(|kept| kept.get("socket_file")?.as_str());
+    match socket.filter(|socket| !socket.is_empty()) {
+        Some(socket) => Address::parse(socket),
+        None => flat_file::completed(conf)?.address(),
+    }
+}
+
+/// Deletes the ports of this network's attachments that are not valid.
+fn collect_ports(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+    let network = &cx.config.name;
+    let database = flat_file::completed(conf)?.connect(cx)?;
+    let mut errors = ErrorList::default();
+    for port in port::find(&database, Wanted::OfNetwork(network))? {
+        let Some(key) = port.key().filter(|key| valid.is_stale(network, key)) else { continue };
+        let stale = || stale(&port, Holder::of(&key));
+        errors.push(valid.remove(stale, || port::delete(&database, Wanted::Of(&key))));
+    }
+    errors.finish()
+}
+
+fn stale(port: &Port, holder: Holder) -> Stale {
+    Stale {
+        what: format!("port {} of Open vSwitch", port.name),
+        holder,
+        netns_path: port.netns_path.clone(),
+        ..Stale::default()
+    }
+}
+
+fn repair_port(member: Member<'_>, repairs: &Repairs) -> Result<()> {
+    let container = member.at.netlink()?.link(member.at.ifname())?;
+    let host_end = check::host_end(member, &container)?;
+    let verified =
+        ErrorList::of([veth::verify_up(&host_end), check::verify_port(member, &host_end)]);
+    let what = format!("make {:?} a port of bridge {:?}", host_end.name, member.conf.bridge()?);
+    repairs.make_unless(verified, what, || {
+        let stale = port::require_bridge(member.database, member.conf, &member.at.key)?;
+        member.connect(&host_end, &stale)
+    })
+}

@@ -1,0 +1,92 @@
+//! The values of columns (RFC 7047, section 5.1), both ways.
+
+use super::shape::{array, unexpected};
+use crate::cni::json::Value;
+use crate::error::{Error, Result};
+
+/// The name of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uuid(String);
+
+impl Uuid {
+    /// Decodes `["uuid", "…"]`.
+    pub fn of(value: &Value) -> Result<Uuid> {
+        match value.items() {
+            [kind, Value::String(uuid)] if kind.as_str() == Some("uuid") && is_uuid(uuid) => {
+                Ok(Uuid(uuid.clone()))
+            }
+            _ => Err(unexpected("a UUID", value)),
+        }
+    }
+
+    /// Encodes it.
+    pub fn to_value(&self) -> Value {
+        array([Value::text("uuid"), Value::text(&*self.0)])
+    }
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+/// A row that the same transaction inserts.
+pub fn named_uuid(name: &str) -> Value {
+    array([Value::text("named-uuid"), Value::text(name)])
+}
+
+/// The members of a set. A set of one is written as its member.
+pub fn members(value: &Value) -> &[Value] {
+    match value.items() {
+        [kind, Value::Array(members)] if kind.as_str() == Some("set") => members,
+        _ => std::slice::from_ref(value),
+    }
+}
+
+/// Encodes a set.
+pub fn set(members: impl IntoIterator<Item = Value>) -> Value {
+    array([Value::text("set"), Value::Array(members.into_iter().collect())])
+}
+
+/// The pairs of a map of texts.
+pub fn pairs(value: &Value) -> Result<Vec<(&str, &str)>> {
+    let [kind, Value::Array(pairs)] = value.items() else { return Err(no_map(value)) };
+    if kind.as_str() != Some("map") {
+        return Err(no_map(value));
+    }
+    pairs.iter().map(|pair| pair_of(pair).ok_or_else(|| no_map(value))).collect()
+}
+
+fn pair_of(pair: &Value) -> Option<(&str, &str)> {
+    match pair.items() {
+        [key, value] => Some((key.as_str()?, value.as_str()?)),
+        _ => None,
+    }
+}
+
+fn no_map(value: &Value) -> Error {
+    unexpected("a map of texts", value)
+}
+
+/// Encodes a map of texts.
+pub fn map<'t>(pairs: impl IntoIterator<Item = (&'t str, &'t str)>) -> Value {
+    let pair = |(key, value)| array([Value::text(key), Value::text(value)]);
+    array([Value::text("map"), Value::Array(pairs.into_iter().map(pair).collect())])
+}
+
+/// The text in a column, or in a set of at most one.
+pub fn text(value: &Value) -> Result<Option<&str>> {
+    match members(value) {
+        [] => Ok(None),
+        [Value::String(text)] => Ok(Some(text)),
+        _ => Err(unexpected("a text", value)),
+    }
+}
+
+/// The VLANs in a column, sorted.
+pub fn vlans(value: &Value) -> Result<Vec<u16>> {
+    let vlan = |id: &Value| id.as_u64().and_then(|id| u16::try_from(id).ok());
+    let all: Option<Vec<u16>> = members(value).iter().map(vlan).collect();
+    let mut all = all.ok_or_else(|| unexpected("VLANs", value))?;
+    all.sort_unstable();
+    Ok(all)
+}

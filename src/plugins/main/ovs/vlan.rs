@@ -1,0 +1,173 @@
+//! The VLANs of a port.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Deserializer};
+
+use crate::cni::decode;
+use crate::error::{Error, Result, Word};
+use crate::steps::vlan_trunk::{Trunk, VLAN_MAX};
+
+/// How a trunk treats its native VLAN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VlanMode {
+    /// Frames of the native VLAN leave the port without a tag.
+    NativeUntagged,
+    /// Frames of the native VLAN leave the port with its tag.
+    NativeTagged,
+}
+
+impl VlanMode {
+    /// The word of configurations and of the database.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            VlanMode::NativeUntagged => "native-untagged",
+            VlanMode::NativeTagged => "native-tagged",
+        }
+    }
+}
+
+impl Word for VlanMode {
+    const WORDS: &'static [&'static str] = &["native-untagged", "native-tagged"];
+
+    fn of(word: &str) -> Option<VlanMode> {
+        [VlanMode::NativeUntagged, VlanMode::NativeTagged]
+            .into_iter()
+            .find(|mode| mode.as_str() == word)
+    }
+}
+
+impl<'de> Deserialize<'de> for VlanMode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<VlanMode, D::Error> {
+        decode::word(deserializer)
+    }
+}
+
+/// The VLANs of a port, in the columns of its row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vlans {
+    /// `vlan_mode`.
+    pub mode: Option<&'static str>,
+    /// `tag`.
+    pub tag: Option<u16>,
+    /// `trunks`, sorted.
+    pub trunks: Vec<u16>,
+}
+
+/// The keys of VLANs.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Keys {
+    /// See `Conf::vlan`.
+    pub vlan: Option<i64>,
+    /// See `Conf::vlan_mode`.
+    pub vlan_mode: Option<VlanMode>,
+    /// See `Conf::trunk`.
+    pub trunk: Vec<Trunk>,
+}
+
+impl Keys {
+    /// Checks the keys.
+    pub fn validate(&self) -> Result<()> {
+        if let Some(vlan) = self.vlan.filter(|vlan| !(0..=VLAN_MAX).contains(vlan)) {
+            return Err(Error::out_of_range("vlan", vlan, 0..=VLAN_MAX));
+        }
+        for (index, entry) in self.trunk.iter().enumerate() {
+            validate_entry(entry, &format!("trunk[{index}]"))?;
+        }
+        match (self.vlan_mode, self.vlan) {
+            (Some(mode), None) => Err(without_native(mode)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The VLANs of the port.
+    pub fn plan(&self) -> Vlans {
+        let trunks: BTreeSet<u16> = self.trunk.iter().flat_map(|entry| entry.ids()).collect();
+        let trunks = Vec::from_iter(trunks);
+        let tag = self.vlan.and_then(|vlan| u16::try_from(vlan).ok());
+        match self.vlan_mode {
+            Some(mode) => Vlans { mode: Some(mode.as_str()), tag, trunks },
+            // As in the original: the trunk takes precedence, and the tag is not set.
+            None if !trunks.is_empty() => Vlans { mode: Some("trunk"), tag: None, trunks },
+            None => Vlans { mode: tag.map(|_| "access"), tag, trunks },
+        }
+    }
+}
+
+fn validate_entry(entry: &Trunk, path: &str) -> Result<()> {
+    entry.validate(path)?;
+    match entry.ids().next() {
+        Some(_) => Ok(()),
+        None => Err(Error::missing(path, "id, or minID and maxID")
+            .saying("trunk parameter is misconfigured")),
+    }
+}
+
+fn without_native(mode: VlanMode) -> Error {
+    let expected = format_args!("the native VLAN of vlan_mode {}", mode.as_str());
+    Error::missing("vlan", expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::json::Value;
+
+    fn read(keys: &str) -> Result<Keys> {
+        decode::from_value(&Value::parse(format!("{{{keys}}}").as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn each_mode_has_its_columns() {
+        let trunk = r#""trunk":[{"minID":30,"maxID":32},{"id":31},{"id":7}]"#;
+        for (keys, mode, tag, trunks) in [
+            (String::new(), None, None, vec![]),
+            (r#""vlan":0"#.to_owned(), Some("access"), Some(0), vec![]),
+            (r#""vlan":100"#.to_owned(), Some("access"), Some(100), vec![]),
+            (trunk.to_owned(), Some("trunk"), None, vec![7, 30, 31, 32]),
+            (format!(r#"{trunk},"vlan":9"#), Some("trunk"), None, vec![7, 30, 31, 32]),
+            (
+                format!(r#"{trunk},"vlan":9,"vlan_mode":"native-tagged""#),
+                Some("native-tagged"),
+                Some(9),
+                vec![7, 30, 31, 32],
+            ),
+            (
+                r#""vlan":9,"vlan_mode":"native-untagged""#.to_owned(),
+                Some("native-untagged"),
+                Some(9),
+                vec![],
+            ),
+        ] {
+            let read = read(&keys).unwrap();
+            read.validate().unwrap();
+            assert_eq!(read.plan(), Vlans { mode, tag, trunks }, "{keys}");
+        }
+    }
+
+    #[test]
+    fn reserved_and_missing_vlans_are_named() {
+        for (keys, msg) in [
+            (r#""vlan":4095"#, "vlan: 4095 is out of range, expected 0 to 4094"),
+            (r#""vlan":-1"#, "vlan: -1 is out of range, expected 0 to 4094"),
+            (r#""trunk":[{"id":0}]"#, "incorrect trunk id parameter"),
+            (r#""trunk":[{"id":1},{"id":4095}]"#, "incorrect trunk id parameter"),
+            (
+                r#""trunk":[{"minID":2,"maxID":1}]"#,
+                "minID is greater than maxID in trunk parameter",
+            ),
+            (r#""trunk":[{}]"#, "trunk parameter is misconfigured"),
+            (
+                r#""vlan_mode":"native-tagged""#,
+                "vlan: missing, expected the native VLAN of vlan_mode native-tagged",
+            ),
+        ] {
+            assert_eq!(read(keys).unwrap().validate().unwrap_err().msg, msg, "{keys}");
+        }
+        let place = read(r#""trunk":[{"id":1},{"id":4095}]"#).unwrap().validate().unwrap_err();
+        assert_eq!(place.details(), "trunk[1].id: 4095 is out of range, expected 1 to 4094");
+        let error = read(r#""vlan_mode":"trunk""#).unwrap_err();
+        assert!(error.msg.contains("native-untagged"), "{error}");
+    }
+}
