@@ -26,8 +26,8 @@ use crate::steps::records::{Records, Site};
 
 /// The plugins that record which link they created in a container.
 const MAKERS: [&str; 5] = ["macvlan", "ipvlan", "vlan", "dummy", "tap"];
-/// The plugin that moves links of the host into containers.
-const LENDER: &str = "host-device";
+/// The records of devices of the host that are in containers: the directories below /run/cni.
+pub const LENDERS: [&str; 1] = ["host-device"];
 
 /// The links of one plugin.
 #[derive(Clone, Copy, Debug)]
@@ -162,7 +162,15 @@ pub fn unless_claimed(link: Option<Link>, site: Site<'_>) -> Result<Option<Link>
     }
 }
 
-/// A record of [`LENDER`], as far as it matters here.
+/// The devices in a record of [`LENDERS`]: several in a list, or the one that it is of.
+pub fn lent_by(kept: &Value) -> &[Value] {
+    match kept.get("devices") {
+        Some(Value::Array(devices)) => devices,
+        _ => std::slice::from_ref(kept),
+    }
+}
+
+/// A device of such a record, as far as it matters here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Lent {
@@ -224,8 +232,20 @@ fn is_made_for_another(link: &Link, plugin: &'static str, site: Site<'_>) -> Res
 }
 
 fn may_be_lent(link: &Link, site: Site<'_>) -> Result<bool> {
-    for device in Records::of_plugin(LENDER).others_in(site)? {
-        if Lent::of(&device.kept).identity.may_be(link, site.netns)? {
+    for plugin in LENDERS {
+        for found in Records::of_plugin(plugin).others_in(site)? {
+            if may_be_any(lent_by(&found.kept), link, site.netns)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Whether the link may be one of these devices.
+fn may_be_any(devices: &[Value], link: &Link, netns: &Netns) -> Result<bool> {
+    for device in devices {
+        if Lent::of(device).identity.may_be(link, netns)? {
             return Ok(true);
         }
     }

@@ -19,6 +19,7 @@ pub mod link_kind;
 pub mod link_record;
 pub mod lower_link;
 pub mod masquerade;
+pub mod moved_link;
 pub mod nft_owner;
 pub mod prev_result;
 pub mod records;

@@ -4,9 +4,8 @@
 //! A device that is bound to a user-space driver (DPDK) is not a link: there is nothing to move,
 //! and the result reports its addresses to the application.
 
-mod belongings;
 mod conf;
-mod identity;
+mod earlier;
 mod passage;
 mod selector;
 

@@ -43,11 +43,11 @@ pub struct Belongings {
 }
 
 impl Belongings {
-    /// Reads the state of the link before it leaves the host.
-    pub fn of(host: &Netlink, link: &Link, identity: Identity) -> Result<Belongings> {
+    /// Reads the state of a link, in its own namespace.
+    pub fn of(host: &Netlink, link: &Link) -> Result<Belongings> {
         Ok(Belongings {
             device: link.name.clone(),
-            identity: Some(identity),
+            identity: None,
             up: link.up,
             mac: link.mac().to_string(),
             mtu: link.mtu,
@@ -58,6 +58,12 @@ impl Belongings {
             alternative_names: link.alternative_names.clone(),
             alias: link.alias.clone(),
         })
+    }
+
+    /// Reads the state of the device before it leaves the host.
+    pub fn of_device(host: &Netlink, link: &Link, identity: Identity) -> Result<Belongings> {
+        let state = Belongings::of(host, link)?;
+        Ok(Belongings { identity: Some(identity), ..state })
     }
 
     /// Whether they are of the device with this identity.

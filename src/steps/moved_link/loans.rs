@@ -1,0 +1,78 @@
+//! The records of devices, by whichever plugin moved them: a device that came back with its
+//! namespace may have another attachment by the time of the first one's DEL.
+
+use super::belongings::Belongings;
+use super::identity::Identity;
+use super::settling::settle_unfinished;
+use crate::cni::attachment::Key;
+use crate::cni::decode;
+use crate::cni::json::Value;
+use crate::error::Result;
+use crate::net::netlink::{Link, Netlink};
+use crate::steps::link_record::{LENDERS, lent_by};
+use crate::steps::records::{Found, Records};
+
+/// A record that has this device, with the plugin that wrote it.
+struct Loan {
+    plugin: &'static str,
+    found: Found<Value>,
+    /// How many devices the record has.
+    devices: usize,
+    kept: Belongings,
+}
+
+impl Loan {
+    fn is_of(&self, plugin: &str, key: &Key) -> bool {
+        self.plugin == plugin && self.found.key == *key
+    }
+}
+
+/// The records of this device.
+fn loans_of(identity: &Identity) -> Result<Vec<Loan>> {
+    let mut loans = vec![];
+    for plugin in LENDERS {
+        let records = Records::of_plugin(plugin).all::<Value>()?;
+        loans.extend(records.into_iter().filter_map(|found| loan_of(identity, plugin, found)));
+    }
+    Ok(loans)
+}
+
+fn loan_of(identity: &Identity, plugin: &'static str, found: Found<Value>) -> Option<Loan> {
+    let lent = lent_by(&found.kept);
+    let mut all = lent.iter().filter_map(|device| decode::from_value::<Belongings>(device).ok());
+    let kept = all.find(|kept| kept.is_of(identity))?;
+    Some(Loan { plugin, devices: lent.len(), found, kept })
+}
+
+/// The records of this device, except that of the attachment by this plugin.
+fn others_of(identity: &Identity, plugin: &str, key: &Key) -> Result<Vec<Loan>> {
+    let mut loans = loans_of(identity)?;
+    loans.retain(|loan| !loan.is_of(plugin, key));
+    Ok(loans)
+}
+
+/// Whether another attachment than this one of the plugin has the device, by its record.
+pub(super) fn has_another(identity: &Identity, plugin: &str, key: &Key) -> Result<bool> {
+    Ok(!others_of(identity, plugin, key)?.is_empty())
+}
+
+/// Whether any attachment has the device, by its record.
+pub fn is_recorded(identity: &Identity) -> Result<bool> {
+    Ok(!loans_of(identity)?.is_empty())
+}
+
+/// Restores the state of a device that came back to the host without a DEL of its attachment, or by
+/// a DEL that was killed.
+pub fn settle_returned(host: &Netlink, device: Link, identity: &Identity) -> Result<Link> {
+    loans_of(identity)?
+        .iter()
+        .try_fold(device, |device, loan| settle_unfinished(host, device, &loan.kept))
+}
+
+/// Removes the records that other attachments have of a device which this one got. A record of
+/// several devices stays for the sake of the others; their return finds that this one has moved on.
+pub fn forget_others(identity: &Identity, plugin: &str, key: &Key) -> Result<()> {
+    let others = others_of(identity, plugin, key)?;
+    let mut ended = others.iter().filter(|loan| loan.devices == 1);
+    ended.try_for_each(|loan| Records::of_plugin(loan.plugin).remove(&loan.found.key))
+}

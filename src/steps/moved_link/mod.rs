@@ -1,0 +1,19 @@
+//! A device of the host that goes into a container and comes back as it was.
+//!
+//! A record of the plugin holds the device's identity and its state on the host: the container may
+//! write the name, the alias and nearly everything else of the link, so only the device with that
+//! identity goes back to the host. While its state is not restored, its alias is its name.
+
+mod belongings;
+mod homecoming;
+mod identity;
+mod loans;
+mod passage;
+mod settling;
+
+pub use self::belongings::Belongings;
+pub use self::homecoming::{Homecoming, RecordedAt, bring_and_restore, missing_inside};
+pub use self::identity::{Identity, Links, may_be_of_container};
+pub use self::loans::{forget_others, is_recorded, settle_returned};
+pub use self::passage::{Naming, bring_unrecorded, move_in};
+pub use self::settling::settle_unfinished;
