@@ -5,9 +5,13 @@ pub mod loading;
 /// The device driver behind tap interfaces.
 pub const TUN: &str = "tun";
 
-/// The module that has links of this kind. All but one have the kind's name.
+/// The module that has links of this kind. All but two have the kind's name.
 pub fn of_links(kind: &str) -> &str {
-    if kind == "vlan" { "8021q" } else { kind }
+    match kind {
+        "vlan" => "8021q",
+        "bond" => "bonding",
+        _ => kind,
+    }
 }
 
 /// The advice for an operation that the kernel cannot do without the module. The kernel has tried
@@ -24,6 +28,7 @@ mod tests {
     fn a_kind_of_link_leads_to_the_name_that_modprobe_takes() {
         for (kind, module) in [
             ("vlan", "8021q"),
+            ("bond", "bonding"),
             ("macvlan", "macvlan"),
             ("ipvlan", "ipvlan"),
             ("bridge", "bridge"),

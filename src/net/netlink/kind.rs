@@ -11,6 +11,7 @@ use rtnetlink::packet_route::link::{
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
 use super::attr::Attrs;
+use super::bond::Bond;
 use super::socket::Netlink;
 use crate::error::{Result, Word};
 use crate::net::mac::MacAddr;
@@ -32,6 +33,8 @@ const IPVLAN_MODE_L3S: u16 = 2;
 /// A kind of link, with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkKind {
+    /// Several links that work as one.
+    Bond(Box<Bond>),
     /// An interface that discards what is sent.
     Dummy,
     /// Passes packets that are redirected to it through a qdisc of its own and returns them.
@@ -55,6 +58,7 @@ impl LinkKind {
     /// The kernel's name for it.
     pub fn name(&self) -> &'static str {
         match self {
+            LinkKind::Bond(_) => "bond",
             LinkKind::Dummy => "dummy",
             LinkKind::Ifb => "ifb",
             LinkKind::Ipvlan(_) => "ipvlan",
@@ -65,9 +69,10 @@ impl LinkKind {
     }
 
     /// Reads the kind of a link, if it is one of these. Only what identifies a link is read:
-    /// nothing of a macvlan's queue.
+    /// nothing of a macvlan's queue, and of a bond the mode.
     pub(super) fn read(name: &str, data: Attrs<'_>) -> Option<LinkKind> {
         match name {
+            "bond" => Some(LinkKind::Bond(Box::new(Bond::read(data)?))),
             "dummy" => Some(LinkKind::Dummy),
             "ifb" => Some(LinkKind::Ifb),
             "ipvlan" => Some(LinkKind::Ipvlan(IpvlanMode(data.u16(IFLA_IPVLAN_MODE)?))),
@@ -83,6 +88,7 @@ impl LinkKind {
 
     fn info(&self) -> (InfoKind, Option<InfoData>) {
         match self {
+            LinkKind::Bond(bond) => (InfoKind::Bond, Some(bond.info())),
             LinkKind::Dummy => (InfoKind::Dummy, None),
             LinkKind::Ifb => (InfoKind::Ifb, None),
             LinkKind::Ipvlan(mode) => (
@@ -233,7 +239,7 @@ impl fmt::Display for IpvlanMode {
     }
 }
 
-fn named<T: Copy>(modes: &[(&str, T)], text: &str) -> Option<T> {
+pub(super) fn named<T: Copy>(modes: &[(&str, T)], text: &str) -> Option<T> {
     modes.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode)
 }
 
@@ -247,7 +253,7 @@ const fn words<T: Copy, const N: usize>(modes: &[(&'static str, T); N]) -> [&'st
     words
 }
 
-fn show<T: PartialEq + fmt::Display>(
+pub(super) fn show<T: PartialEq + fmt::Display>(
     modes: &[(&str, T)],
     mode: T,
     f: &mut fmt::Formatter<'_>,

@@ -4,6 +4,7 @@
 mod addr;
 pub mod attr;
 pub mod attributes;
+mod bond;
 mod bridge_vlan;
 mod entry;
 mod filter;
@@ -21,6 +22,7 @@ pub mod transport;
 mod watch;
 
 pub use self::addr::{Address, AddressOptions, KeptAddress};
+pub use self::bond::{Bond, BondMode, FailOverMac, XmitHashPolicy};
 pub use self::bridge_vlan::{VlanFlags, VlanRange};
 pub use self::entry::{AddressEntry, RouteEntry};
 pub use self::filter::{Filter, Side, Verdict};
