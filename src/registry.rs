@@ -6,8 +6,8 @@ use crate::plugins::ipam::{
     whereabouts::Whereabouts,
 };
 use crate::plugins::main::{
-    bridge::Bridge, dummy::Dummy, flannel::Flannel, host_device::HostDevice, ipvlan::Ipvlan,
-    loopback::Loopback, macvlan::Macvlan, ovs::Ovs, ptp::Ptp, tap::Tap, vlan::Vlan,
+    bond::Bond, bridge::Bridge, dummy::Dummy, flannel::Flannel, host_device::HostDevice,
+    ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan, ovs::Ovs, ptp::Ptp, tap::Tap, vlan::Vlan,
 };
 use crate::plugins::meta::{
     bandwidth::Bandwidth, firewall::Firewall, portmap::Portmap, route_override::RouteOverride,
@@ -26,6 +26,7 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Tap>(),
     Entry::of::<Loopback>(),
     Entry::of::<Flannel>(),
+    Entry::of::<Bond>(),
     Entry::of::<Ovs>(),
     Entry::of::<HostLocal>(),
     Entry::of::<Static>(),

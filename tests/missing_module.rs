@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::support::attachment::{Attachment, for_ours, skip, with};
 use crate::support::call::Call;
 use crate::support::netns::Lab;
-use crate::support::networks::{bandwidth, bridge};
+use crate::support::networks::{bandwidth, bond, bridge};
 use crate::support::snapshot::Watch;
 use crate::support::tracer::{Stop, Then, trace};
 
 const RTM_NEWLINK: u16 = 16;
 
 /// A configuration of each plugin that creates a link, the link's kind, and its module.
-fn makers() -> [(Value, &'static str, &'static str); 9] {
+fn makers() -> [(Value, &'static str, &'static str); 10] {
     let ipam =
         json!({"type": "static", "addresses": [{"address": "10.9.0.2/24", "gateway": "10.9.0.1"}]});
     let leased = |changes: Value| {
@@ -32,6 +32,7 @@ fn makers() -> [(Value, &'static str, &'static str); 9] {
         (leased(json!({"type": "vlan", "master": "uplink", "vlanId": 7})), "vlan", "8021q"),
         (leased(json!({"type": "tap"})), "tun", "tun"),
         (vrf, "vrf", "vrf"),
+        (with(&bond::layer_two(), json!({"cniVersion": "1.0.0"})), "bond", "bonding"),
     ]
 }
 
@@ -42,6 +43,10 @@ fn add_names_the_module_of_a_missing_kind_of_link() {
             let container = lab.container();
             let attachment = match kind {
                 "vrf" => vrf_of(lab, &conf),
+                "bond" => {
+                    bond::ports(lab);
+                    lab.attach(&container, &conf)
+                }
                 _ => lab.attach(&container, &conf),
             };
             let before = Watch::start(lab, &[&container]);

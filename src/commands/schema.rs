@@ -262,6 +262,7 @@ impl<'a> Place<'a> {
             error::Kind::Text => self.text(),
             error::Kind::Natural(greatest) => self.natural(greatest),
             error::Kind::Integer => self.integer(),
+            error::Kind::IntegerOrText => integer_or_text(),
             error::Kind::List => list_of(self.below(Step::Item).schema()),
             error::Kind::Object => map_of(self.below(Step::Key("key")).schema()),
             error::Kind::Other(_) => Value::Object(vec![]),
@@ -519,6 +520,15 @@ fn object_of(required: Value, mut properties: Members) -> Members {
         ("required", required),
         ("properties", Value::object(properties)),
     ]
+}
+
+fn integer_or_text() -> Value {
+    let types = ["integer", "string"].map(Value::text).to_vec();
+    Value::object([
+        ("type", Value::Array(types)),
+        ("minimum", Value::Number(0.into())),
+        ("pattern", Value::text("^[0-9]+$")),
+    ])
 }
 
 fn of_type(name: &str) -> Value {

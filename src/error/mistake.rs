@@ -54,6 +54,8 @@ pub enum Kind {
     Natural(u64),
     /// An integer of either sign.
     Integer,
+    /// An integer that is not negative, also in a string.
+    IntegerOrText,
     /// A string.
     Text,
     /// A list.
@@ -195,6 +197,7 @@ impl fmt::Display for Kind {
             Kind::Boolean => "a boolean",
             Kind::Natural(most) => return write!(f, "an integer from 0 to {most}"),
             Kind::Integer => "an integer",
+            Kind::IntegerOrText => "an integer, or one in a string",
             Kind::Text => "a string",
             Kind::List => "a list",
             Kind::Object => "an object",

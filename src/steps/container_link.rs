@@ -270,10 +270,20 @@ pub fn verify(
     found: &mut ErrorList,
 ) -> Option<Link> {
     let result = found.push(prev_result::require(cx))?;
-    let (index, interface) = found.push(prev_result::container_interface(&result, at))?;
+    verify_result(at, &result, kind, found)
+}
+
+/// The same with a result in hand.
+pub fn verify_result(
+    at: &Attachment,
+    result: &AddResult,
+    kind: Option<&str>,
+    found: &mut ErrorList,
+) -> Option<Link> {
+    let (index, interface) = found.push(prev_result::container_interface(result, at))?;
     let link = prev_result::verify_link(at, interface, kind, found)?;
     if !result.ips.is_empty() || !result.routes.is_empty() {
-        found.push(addresses::verify(at, &link, &result, index));
+        found.push(addresses::verify(at, &link, result, index));
     }
     Some(link)
 }

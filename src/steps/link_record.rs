@@ -25,9 +25,9 @@ use crate::steps::link_alias;
 use crate::steps::records::{Records, Site};
 
 /// The plugins that record which link they created in a container.
-const MAKERS: [&str; 5] = ["macvlan", "ipvlan", "vlan", "dummy", "tap"];
+const MAKERS: [&str; 6] = ["macvlan", "ipvlan", "vlan", "dummy", "tap", "bond"];
 /// The records of devices of the host that are in containers: the directories below /run/cni.
-pub const LENDERS: [&str; 1] = ["host-device"];
+pub const LENDERS: [&str; 2] = ["host-device", "bond-links"];
 
 /// The links of one plugin.
 #[derive(Clone, Copy, Debug)]

@@ -234,6 +234,11 @@ fn gc_of_flannel_removes_what_is_stale_and_nothing_else() {
 }
 
 #[test]
+fn gc_of_bond_removes_what_is_stale_and_nothing_else() {
+    assert_gc("bond");
+}
+
+#[test]
 fn gc_of_ovs_removes_what_is_stale_and_nothing_else() {
     assert_gc("ovs");
 }

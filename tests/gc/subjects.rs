@@ -7,6 +7,7 @@ use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::{Daemon, Kind};
 use crate::support::netns::Lab;
 use crate::support::networks::bandwidth::can_limit;
+use crate::support::networks::bond::has_bonds;
 use crate::support::networks::dummy::makes_dummies;
 use crate::support::networks::ovs;
 use crate::support::networks::tap::makes_taps;
@@ -71,6 +72,10 @@ const DUMMY: Kept = Kept("files in `/run/cni/dummy`", &["+ file: ", "/run/cni/du
 const TAP: Kept = Kept("files in `/run/cni/tap`", &["+ file: ", "/run/cni/tap/"]);
 const PASSAGE: Kept =
     Kept("files in `/run/cni/host-device`", &["+ file: ", "/run/cni/host-device/"]);
+const BOND: Kept = Kept("files in `/run/cni/bond`", &["+ file: ", "/run/cni/bond/"]);
+const PORTS: Kept = Kept("links in containers, which come back", &["- link: ", "\"ifname\":\"dev"]);
+const PORTS_KEPT: Kept =
+    Kept("files in `/run/cni/bond-links`", &["+ file: ", "/run/cni/bond-links/"]);
 const SHARED: Kept = Kept("leases", &["+ file: ", "/var/lib/cni/cluster-local/net1/"]);
 const SERVED: Kept =
     Kept("leases, which are given back to the server", &["+ file: ", "/run/cni/dhcp.leases/"]);
@@ -137,6 +142,16 @@ pub static SUBJECTS: [Subject; 28] = [
             let keys = json!({"type": "flannel", "subnetFile": file,
                 "delegate": {"bridge": format!("cni{network}")}});
             vec![with(&named(network), keys)]
+        })
+    },
+    Subject {
+        removes: &[PORTS, BOND, PORTS_KEPT, LEASE],
+        prepare: |lab| has_bonds(lab).then(|| pairs(lab)),
+        vanishes: false,
+        ..of("bond", |network, nth| {
+            let links = json!([{"name": format!("dev{network}{nth}")}, {"name": format!("devb{network}{nth}")}]);
+            let keys = json!({"type": "bond", "mode": "active-backup", "links": links});
+            vec![with(&leased(network), keys)]
         })
     },
     Subject {
@@ -343,6 +358,17 @@ fn devices(lab: &Lab) -> Option<Box<dyn Held + '_>> {
         }
     }
     Some(nothing())
+}
+
+/// Two links for each bond, both ends of a pair.
+fn pairs(lab: &Lab) -> Box<dyn Held + '_> {
+    let pair = |name: String| format!("link add dev{name} type veth peer name devb{name}\n");
+    let lines: String = [1, 2]
+        .iter()
+        .flat_map(|network| (0..12).map(move |nth| pair(format!("{network}{nth}"))))
+        .collect();
+    lab.host.sh(&format!("ip -b - <<'END'\n{lines}END"));
+    nothing()
 }
 
 fn dhcp(lab: &Lab) -> Option<Box<dyn Held + '_>> {

@@ -34,6 +34,10 @@ impl<'a> Pair<'a> {
         if conf["type"] == VLAN.plugin {
             conf["vlanId"] = json!(200);
         }
+        if conf["type"] == "bond" {
+            conf["links"] = json!([{"name": "port2"}, {"name": "port3"}]);
+            lab.host.try_sh("ip link add port2 type veth; ip link add port3 type veth");
+        }
         let stays = lab.attach(&container, &conf).ifname("net1");
         goes.add();
         stays.add();
@@ -209,6 +213,7 @@ test_plugins! {
     vlan_links "vlan"
     dummy_links "dummy"
     tap_links "tap"
+    bond_links "bond"
 }
 
 // --- Devices of the host ---

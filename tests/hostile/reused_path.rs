@@ -228,9 +228,9 @@ macro_rules! test_plugins {
         #[test]
         fn every_plugin_that_works_in_a_container_is_tried() {
             const TRIED: &[&str] = &[$($subject),*];
-            // These change nothing in a container. host-device has its own tests.
+            // These change nothing in a container. host-device and bond have their own tests.
             const OTHERS: [&str; 4] = ["host-local", "static", "cluster-local", "whereabouts"];
-            const ON_THE_HOST: [&str; 5] = ["portmap", "firewall", "bandwidth", "iptables", "host-device"];
+            const ON_THE_HOST: [&str; 6] = ["portmap", "firewall", "bandwidth", "iptables", "host-device", "bond"];
             for subject in all() {
                 let is_on_the_host = ON_THE_HOST.iter().any(|word| subject.name.contains(word));
                 assert!(is_on_the_host || OTHERS.contains(&subject.name) || TRIED.contains(&subject.name), "{}", subject.name);

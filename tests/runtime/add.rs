@@ -84,7 +84,7 @@ fn a_missing_plugin_shows_before_anything_is_done() {
     let bin = host.0.join("bin");
     fs::remove_file(bin.join("c")).unwrap();
     let missing = format!("failed to find plugin \"c\" in path [{}]", bin.display());
-    let there = "there are a, b, bandwidth, bridge, cluster-local, dhcp, dummy, firewall, flannel, host-device and 15 more";
+    let there = "there are a, b, bandwidth, bond, bridge, cluster-local, dhcp, dummy, firewall, flannel and 16 more";
     for (verb, what) in [("add", "add"), ("del", "delete")] {
         let msg = format!("plugin type=\"c\" failed ({what}): {missing}");
         assert_failed(&host.net(&format!("{verb} net /x {ID}")), &msg, there);

@@ -40,8 +40,8 @@ fn status_of_a_plugin_that_is_missing_is_an_error() {
     let host = Host::new("1.1.0");
     fs::remove_file(host.0.join("bin/b")).unwrap();
     let missing = format!("failed to find plugin \"b\" in path [{}]", host.0.join("bin").display());
-    let details = "reported by plugin type=\"b\" name=\"own\"; there are a, bandwidth, bridge, c, cluster-local, dhcp, dummy, firewall, \
-                   flannel, host-device and 15 more";
+    let details = "reported by plugin type=\"b\" name=\"own\"; there are a, bandwidth, bond, bridge, c, cluster-local, dhcp, dummy, \
+                   firewall, flannel and 16 more";
     assert_failed(&host.net("status net"), &missing, details);
     assert_eq!(host.calls(), "STATUS a");
     assert_eq!(

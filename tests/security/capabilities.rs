@@ -15,7 +15,7 @@ use crate::support::networks::portmap::{portmap, web};
 use crate::support::networks::route_override::every_key;
 use crate::support::networks::tuning::tuning;
 use crate::support::networks::vrf::has_vrf;
-use crate::support::networks::{bridge, dummy, flannel, host_device, ovs, stacked, tap};
+use crate::support::networks::{bond, bridge, dummy, flannel, host_device, ovs, stacked, tap};
 use crate::support::snapshot::Watch;
 
 /// Prepares the attachment of a row. None, with a skip, if the kernel lacks a feature.
@@ -59,6 +59,7 @@ rows! {
         flannel::node(lab);
         main(lab, container, &with(&flannel::conf(), json!({"name": "net1"})))
     },
+    bond: "`bond`" => |lab, container| bond::with_ports(lab).then(|| main(lab, container, &bond::leased()))?,
     ovs: "`ovs`" => |lab, container| ovs::node(lab).then(|| main(lab, container, &ovs::conf()))?,
     host_local: "`host-local`" => |lab, container| main(lab, container, &with(&bridge::conf(), json!({"type": "host-local"}))),
     cluster_local: "`cluster-local`" => |lab, container| {

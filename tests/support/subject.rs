@@ -7,6 +7,7 @@ use super::extent::{is_emulated, is_long};
 use super::netns::{Container, Lab};
 use super::networks::bandwidth;
 use super::networks::bandwidth::can_limit;
+use super::networks::bond;
 use super::networks::bridge;
 use super::networks::bridge::static_ipam;
 use super::networks::firewall;
@@ -130,6 +131,7 @@ pub fn main_plugins() -> Vec<Subject> {
         ),
         Subject::new("loopback", any_host, vec![json!({"type": "loopback"})]),
         Subject::new("flannel", flannel::node, vec![flannel::conf()]),
+        Subject::new("bond", bond::with_ports, vec![bond::leased()]),
         Subject::new("ovs", ovs::node, vec![ovs::every_key()]),
     ]
 }
@@ -230,6 +232,7 @@ macro_rules! test_each_subject {
             tap "tap"
             loopback "loopback"
             flannel "flannel"
+            bond "bond"
             ovs "ovs"
             host_local "host-local"
             static_ "static"

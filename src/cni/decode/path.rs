@@ -91,6 +91,7 @@ pub fn kind_of(expected: &dyn de::Expected) -> Kind {
         "u32" => Kind::Natural(u32::MAX.into()),
         "u64" => Kind::Natural(u64::MAX),
         "i64" => Kind::Integer,
+        "an integer, or one in a string" => Kind::IntegerOrText,
         "a string" => Kind::Text,
         "a sequence" => Kind::List,
         "a map" | "an object" => Kind::Object,

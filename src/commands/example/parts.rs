@@ -16,6 +16,7 @@ const PARTS: [(&str, &str); 23] = [
     ("dummy", "{}"),
     ("tap", "{}"),
     ("flannel", r#"{"delegate": {"hairpinMode": true, "isDefaultGateway": true}}"#),
+    ("bond", r#"{"mode": "active-backup", "links": [{"name": "eth1"}, {"name": "eth2"}]}"#),
     ("ovs", r#"{"bridge": "ovs0", "vlan": 100}"#),
     (
         "host-local",

@@ -21,7 +21,7 @@ macro_rules! tables {
 
 /// The table of each page, by the name of the plugin.
 static TABLES: &[(&str, &[u8])] = tables! {
-    "bridge" "ptp" "macvlan" "ipvlan" "vlan" "host-device" "dummy" "tap" "loopback" "flannel" "ovs" "host-local"
+    "bridge" "ptp" "macvlan" "ipvlan" "vlan" "host-device" "dummy" "tap" "loopback" "flannel" "bond" "ovs" "host-local"
     "static" "dhcp" "cluster-local" "whereabouts" "bandwidth" "firewall" "portmap" "route-override" "sbr" "tuning" "vrf"
 };
 

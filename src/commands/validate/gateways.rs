@@ -15,7 +15,8 @@ use crate::family::Family;
 
 /// The plugins whose containers reach other networks through a gateway on their link. ptp is its
 /// own gateway, and what a dummy gets goes nowhere.
-const WITH_GATEWAY: [&str; 6] = ["bridge", "macvlan", "ipvlan", "vlan", "host-device", "tap"];
+const WITH_GATEWAY: [&str; 7] =
+    ["bridge", "macvlan", "ipvlan", "vlan", "host-device", "tap", "bond"];
 
 impl Checker<'_> {
     /// Reports the default routes of the IPAM section that lead nowhere.

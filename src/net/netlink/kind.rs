@@ -13,6 +13,7 @@ use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 use super::attr::Attrs;
 use super::bond::Bond;
 use super::socket::Netlink;
+use super::words::{named, show, words};
 use crate::error::{Result, Word};
 use crate::net::mac::MacAddr;
 
@@ -236,31 +237,6 @@ impl Word for IpvlanMode {
 impl fmt::Display for IpvlanMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(&IPVLAN_MODES, self.0, f)
-    }
-}
-
-pub(super) fn named<T: Copy>(modes: &[(&str, T)], text: &str) -> Option<T> {
-    modes.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode)
-}
-
-const fn words<T: Copy, const N: usize>(modes: &[(&'static str, T); N]) -> [&'static str; N] {
-    let mut words = [""; N];
-    let mut at = 0;
-    while at < N {
-        words[at] = modes[at].0;
-        at += 1;
-    }
-    words
-}
-
-pub(super) fn show<T: PartialEq + fmt::Display>(
-    modes: &[(&str, T)],
-    mode: T,
-    f: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
-    match modes.iter().find(|(_, known)| *known == mode) {
-        Some((name, _)) => f.write_str(name),
-        None => write!(f, "{mode}"),
     }
 }
 

@@ -20,6 +20,7 @@ mod rule;
 mod socket;
 pub mod transport;
 mod watch;
+mod words;
 
 pub use self::addr::{Address, AddressOptions, KeptAddress};
 pub use self::bond::{Bond, BondMode, FailOverMac, XmitHashPolicy};

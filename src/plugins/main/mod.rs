@@ -1,5 +1,6 @@
 //! Plugins that create an interface.
 
+pub mod bond;
 pub mod bridge;
 pub mod dummy;
 pub mod flannel;

@@ -31,7 +31,7 @@ impl Kernel {
             can(&format!("ip link add link uplink name probe type {kind} && ip link del probe"))
         };
         Kernel {
-            kinds: ["ipvlan", "vlan id 7", "dummy", "vrf table 77"]
+            kinds: ["ipvlan", "vlan id 7", "dummy", "vrf table 77", "bond"]
                 .into_iter()
                 .filter(has)
                 .collect(),
@@ -121,6 +121,12 @@ impl<'a> Member<'a> {
                     json!({"master": "uplink", "vlanId": 100 + number}),
                 )],
             ));
+        }
+        if kernel.has("bond") {
+            lab.host.sh(&format!("ip link add ba{number} type veth peer name bb{number}"));
+            let links = json!([{"name": format!("ba{number}")}, {"name": format!("bb{number}")}]);
+            let more = json!({"mode": "active-backup", "links": links});
+            networks.push(("bond", vec![network("bond", "bond", 80, more)]));
         }
         if kernel.has("vrf") {
             let main = network("of-vrf", "ptp", 79, json!({}));

@@ -91,7 +91,7 @@ impl<'a> Sweep<'a> {
         .tell();
     }
 
-    /// What the contract allows to be left. tuning and host-device report once what the kernel
+    /// What the contract allows to be left. tuning, host-device and bond report once what the kernel
     /// permanently refuses to restore, so that they do not fail for ever; GC drops tuning's
     /// backups. sbr, vrf and route-override leave the interface's routes to the DEL of the
     /// interface.
@@ -114,7 +114,9 @@ impl<'a> Sweep<'a> {
             (Wrong::LeftAfterDel(changes), Operation::Del, "tuning") => {
                 is_for_good && are_all_of("link", changes)
             }
-            (Wrong::LeftAfterDel(_), Operation::Del | Operation::Gc, "host-device") => is_for_good,
+            (Wrong::LeftAfterDel(_), Operation::Del | Operation::Gc, "host-device" | "bond") => {
+                is_for_good
+            }
             _ => false,
         }
     }

@@ -177,7 +177,8 @@ fn beside(subject: &Subject) -> Option<Subject> {
         conf
     };
     let plugins = subject.plugins.iter().map(others).collect();
-    (subject.plugins[0]["type"] != "host-device").then_some(Subject { plugins, ..*subject })
+    let has_devices = ["host-device", "bond"].iter().any(|it| subject.plugins[0]["type"] == *it);
+    (!has_devices).then_some(Subject { plugins, ..*subject })
 }
 
 impl<'a> Sweep<'a> {
@@ -259,11 +260,15 @@ impl<'a> Sweep<'a> {
     /// Deletes the namespace. The tests' device is one end of a pair and goes with it; a physical
     /// device would return to the machine's initial namespace.
     fn vanish(&self, container: &Container) {
-        let has_device = self.is_of_device() && self.lab.host.link("dev0").is_none();
+        let lent =
+            self.lent().into_iter().filter(|(device, _)| self.lab.host.link(device).is_none());
+        let lent: Vec<_> = lent.collect();
         container.vanish();
-        if has_device {
-            wait_until("the device is gone", 10, || self.lab.outside.link("peer0").is_none());
-            assert!((self.subject.prepare)(self.lab));
+        for (_, far) in &lent {
+            wait_until("the device is gone", 10, || self.lab.outside.link(far).is_none());
+        }
+        if !lent.is_empty() {
+            self.make_devices_again();
         }
         if self.subject.name == "vlan" {
             let is_free = || self.lab.host.try_sh(TAKE_THE_VLAN).status.success();
@@ -271,8 +276,22 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn is_of_device(&self) -> bool {
-        self.subject.name == "host-device"
+    /// The devices of the host that the subject takes, each with its other end outside.
+    fn lent(&self) -> Vec<(&'static str, &'static str)> {
+        match self.subject.name {
+            "host-device" => vec![("dev0", "peer0")],
+            "bond" => vec![("port0", "far0"), ("port1", "far1")],
+            _ => vec![],
+        }
+    }
+
+    /// Makes the devices that went with the container; of several, one may be left.
+    fn make_devices_again(&self) {
+        if self.subject.name == "bond" {
+            self.lab.host.try_sh("ip link del port0; ip link del port1");
+            self.lab.outside.sh("ip link del wire");
+        }
+        assert!((self.subject.prepare)(self.lab));
     }
 
     /// CHECK changes nothing, killed or not.

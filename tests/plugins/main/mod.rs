@@ -1,5 +1,6 @@
 //! Tests of the plugins that create an interface.
 
+pub mod bond;
 pub mod bridge;
 pub mod dummy;
 mod flannel;

@@ -2,6 +2,7 @@
 //! per plugin.
 
 pub mod bandwidth;
+pub mod bond;
 pub mod bridge;
 pub mod dhcp;
 pub mod dummy;

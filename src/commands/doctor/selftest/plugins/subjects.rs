@@ -155,6 +155,20 @@ pub const SUBJECTS: [Subject; 23] = [
         ..USUAL
     },
     Subject {
+        plugin: "bond",
+        needs: &[VETH, Need::Link("bond")],
+        network: r#"[{"type":"bond","mode":"active-backup","primary":"lent0",
+            "links":[{"name":"lent0"},{"name":"lent2"}],
+            "ipam":{"type":"static","addresses":[{"address":"203.0.113.2/24"}]}}]"#,
+        prepare: make_devices,
+        probe: |at| pings(at, "203.0.113.9"),
+        clean_up: |world| {
+            delete_link(world.host.netlink()?, "lent0")?;
+            delete_link(world.host.netlink()?, "lent2")
+        },
+        ..USUAL
+    },
+    Subject {
         plugin: "ovs",
         needs: &[VETH, Need::Program(ovs::SERVER), Need::Program(ovs::TOOL)],
         network: r#"[{"type":"ovs","bridge":"selftest0","socket_file":"/run/selftest-ovs.sock",
@@ -359,14 +373,24 @@ fn accept_forwarded(_: &World<'_>) -> Result<()> {
 // ---- a device that is lent, and a VLAN of the machine outside ----
 
 fn make_device(world: &World<'_>) -> Result<Running> {
-    let outside = world.outside.netns.netlink()?;
-    let netns = Some(world.outside.netns.fd());
-    let peer = PeerSpec { name: "lent1", mac: MacAddr::random(), netns };
-    let pair = VethSpec { name: "lent0", mac: MacAddr::random(), peer, mtu: None };
-    world.host.netlink()?.create_veth(&pair)?;
+    make_pair(world, "lent0", "lent1")?;
     give_address(world, "lent1", "203.0.113.9/24")?;
-    set_up(outside, "lent1")?;
     Ok(vec![])
+}
+
+/// The device, and another that stands in for it.
+fn make_devices(world: &World<'_>) -> Result<Running> {
+    make_pair(world, "lent2", "lent3")?;
+    make_device(world)
+}
+
+/// Makes a link of the host whose other end is outside, and up.
+fn make_pair(world: &World<'_>, name: &str, outside: &str) -> Result<()> {
+    let netns = &world.outside.netns;
+    let peer = PeerSpec { name: outside, mac: MacAddr::random(), netns: Some(netns.fd()) };
+    let pair = VethSpec { name, mac: MacAddr::random(), peer, mtu: None };
+    world.host.netlink()?.create_veth(&pair)?;
+    set_up(netns.netlink()?, outside)
 }
 
 fn add_vlan_outside(world: &World<'_>) -> Result<Running> {

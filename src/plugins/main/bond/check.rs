@@ -1,0 +1,62 @@
+//! CHECK of a bond: its kind, its mode, its links and its addresses.
+
+use super::KIND;
+use super::conf::Conf;
+use crate::cni::result::AddResult;
+use crate::error::{Error, ErrorList, Result};
+use crate::net::netlink::{Link, LinkKind, Netlink};
+use crate::plugin::{Attachment, Context};
+use crate::steps::{container_link, prev_result};
+
+/// Compares the bond with prevResult and the configuration.
+pub fn verify(cx: &Context<'_>, conf: &Conf, at: &Attachment, found: &mut ErrorList) {
+    let Some(result) = found.push(prev_result::require(cx)) else { return };
+    let result = if conf.follows_active_link() { without_addresses(result) } else { result };
+    let Some(bond) = container_link::verify_result(at, &result, Some(KIND), found) else { return };
+    found.push(verify_mode(conf, &bond));
+    found.push(verify_mtu(conf, &bond));
+    found.push(at.netlink().and_then(|container| verify_ports(conf, container, &bond)));
+}
+
+/// The result without hardware addresses: the bond's changes with its active link.
+fn without_addresses(mut result: AddResult) -> AddResult {
+    result.interfaces.iter_mut().for_each(|interface| interface.mac.clear());
+    result
+}
+
+fn verify_mode(conf: &Conf, bond: &Link) -> Result<()> {
+    match &bond.detail {
+        Some(LinkKind::Bond(found)) if found.mode != conf.mode() => Err(Error::check(format!(
+            "interface {:?} has bonding mode {}, expected {}",
+            bond.name,
+            found.mode,
+            conf.mode()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn verify_mtu(conf: &Conf, bond: &Link) -> Result<()> {
+    match conf.mtu() {
+        Some(mtu) if mtu != bond.mtu => Err(Error::check(format!(
+            "interface {:?} has MTU {}, expected {mtu}",
+            bond.name, bond.mtu
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn verify_ports(conf: &Conf, container: &Netlink, bond: &Link) -> Result<()> {
+    let ports = container.ports(bond)?;
+    let is_port = |name: &str| ports.iter().any(|port| goes_by(port, name));
+    let missing = conf.names().filter(|name| !is_port(name));
+    ErrorList::of(missing.map(|name| Err(unbonded(bond, name))))
+}
+
+fn goes_by(link: &Link, name: &str) -> bool {
+    link.name == name || link.alternative_names.iter().any(|other| other == name)
+}
+
+fn unbonded(bond: &Link, name: &str) -> Error {
+    Error::check(format!("link {name:?} is not a port of {:?}", bond.name))
+}

@@ -1,0 +1,82 @@
+//! `bond`: an interface of several links, which share the traffic or stand in for each other.
+//! <https://github.com/k8snetworkplumbingwg/bond-cni>
+//!
+//! The links are the host's, and move into the container and back, or the container's own, from
+//! earlier attachments.
+
+mod check;
+mod conf;
+mod miimon;
+mod ports;
+mod returning;
+
+pub use self::conf::Conf;
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::AddResult;
+use crate::error::{ErrorList, Result};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::repair::Repairs;
+use crate::rollback::transaction;
+use crate::steps::addresses::DuplicateDetection;
+use crate::steps::container_link::{self, Addressing};
+use crate::steps::ipam::{self, Ipam};
+use crate::steps::link_kind;
+use crate::steps::link_record::PluginLinks;
+
+/// The kernel's name for this kind of link.
+const KIND: &str = "bond";
+/// The bonds in containers.
+const BONDS: PluginLinks = PluginLinks { plugin: "bond", kind: KIND };
+
+/// The plugin.
+pub struct Bond;
+
+impl Plugin for Bond {
+    const NAME: &'static str = "bond";
+    const KIND: Kind = Kind::Main;
+    const ABOUT: &'static str = "an interface of several links, which stand in for each other";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let addressing = Addressing::by_ipam_if_any(cx, DuplicateDetection::Shared)?;
+        container_link::require_free_name(at)?;
+        returning::finish_earlier(cx, at)?;
+        let links = ports::find(cx, conf, at)?;
+        let mtu = conf.mtu_on(&links)?;
+        let result = transaction(|rb| {
+            let ports = ports::take(cx, conf, at, &links, rb)?;
+            let bond = conf.plan(&ports, mtu).create(cx, at, rb)?;
+            ports::enslave(at, &bond, &ports)?;
+            addressing.set_up(at, &at.netlink()?.link(at.ifname())?, rb)
+        })?;
+        Ok(conf.dns.put_into(result))
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        let mut found = ErrorList::default();
+        found.push(ipam::check_if_any(cx, at));
+        check::verify(cx, conf, at, &mut found);
+        found.finish()
+    }
+
+    fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
+        ipam::del_with_link(cx, at, &mut || returning::leave(cx, conf, at))
+    }
+
+    /// Does not look for the links: those that are not on the host may be in use in a container.
+    fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
+        let ipam = Ipam::find(cx)?;
+        link_kind::require(cx, KIND)?;
+        ipam.map_or(Ok(()), |ipam| ipam.status())
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        ipam::gc_with_links(cx, valid, &mut || returning::collect_garbage(cx, valid))
+    }
+
+    /// Only the lease: the interface is in the container.
+    fn repair(cx: &Context<'_>, _: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
+        ipam::repair_if_any(cx, at, repairs)
+    }
+}
