@@ -11,7 +11,7 @@ use crate::support::attachment::{for_ours, skip, with};
 use crate::support::call::{Call, Outcome};
 use crate::support::dhcp::wait_until;
 use crate::support::netns::Lab;
-use crate::support::networks::bridge;
+use crate::support::networks::{bond, bridge};
 use crate::support::scratch::Scratch;
 use crate::support::snapshot::Watch;
 
@@ -44,7 +44,7 @@ fn assert_not_available(outcome: &Outcome, msg: &str) {
 
 /// For each plugin with an ADD that creates a link: a configuration, the kind of the link, and the
 /// number of the STATUS message that probes for the kind.
-fn makers() -> [(Value, &'static str, usize); 8] {
+fn makers() -> [(Value, &'static str, usize); 9] {
     let leased = |changes: Value| {
         with(
             &with(&bridge::conf(), json!({"type": null, "bridge": null, "isGateway": null})),
@@ -60,6 +60,7 @@ fn makers() -> [(Value, &'static str, usize); 8] {
         (leased(json!({"type": "macvlan", "master": "uplink"})), "macvlan", 1),
         (leased(json!({"type": "vlan", "master": "uplink", "vlanId": 7})), "vlan", 1),
         (json!({"name": "net1", "type": "vrf", "vrfname": "blue"}), "vrf", 1),
+        (with(&bond::layer_two(), json!({"cniVersion": null})), "bond", 1),
     ]
 }
 
@@ -83,7 +84,11 @@ fn a_kernel_without_the_kind_of_link_cannot_serve() {
                 call.run()
             };
             assert_not_available(&outcome, &format!("the kernel has no links of type {kind}"));
-            let module = if kind == "vlan" { "8021q" } else { kind };
+            let module = match kind {
+                "vlan" => "8021q",
+                "bond" => "bonding",
+                _ => kind,
+            };
             let advice =
                 format!("the kernel's module {module} is missing; load it with: modprobe {module}");
             assert_eq!(outcome.err().details, advice);
@@ -191,7 +196,9 @@ fn what_an_ipam_plugin_of_others_says_is_passed_on() {
     const SAYING: &str = r#"#!/bin/sh
 echo '{"cniVersion":"1.1.0","code":51,"msg":"half the pool is cut off","details":"since noon"}'; exit 1
 "#;
-    for plugin in ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "dummy", "tap", "host-device"] {
+    for plugin in
+        ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "dummy", "tap", "host-device", "bond"]
+    {
         let subject = SUBJECTS.iter().find(|subject| subject.plugin == plugin).unwrap();
         for_ours(plugin, |lab| {
             let Some(_kept) = (subject.prepare)(lab) else { return };

@@ -33,7 +33,7 @@ use crate::support::dhcp::servers::{Program, Server};
 use crate::support::dhcp::{Daemon, Kind};
 use crate::support::netns::{Lab, Namespace};
 use crate::support::networks::stacked::{IPVLAN, VLAN};
-use crate::support::networks::{bandwidth, dummy, tap, vrf};
+use crate::support::networks::{bandwidth, bond, dummy, tap, vrf};
 use crate::support::snapshot::Watch;
 
 /// The number of workers, and how many of them use `cni-multi net`.
@@ -252,6 +252,7 @@ fn lives_of_links_of_modules_leave_nothing_and_spare_others() {
         ("vlan", VLAN.is_in(&lab)),
         ("dummy", dummy::makes_dummies(&lab)),
         ("vrf", vrf::has_vrf(&lab.container())),
+        ("bonding", bond::has_bonds(&lab)),
     ];
     if missing.iter().any(|(_, is_there)| !is_there) {
         return; // the missing features have been reported as skipped

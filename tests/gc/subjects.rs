@@ -84,7 +84,7 @@ fn masqueraded_ptp(network: u8, backend: &str) -> Value {
     with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": backend}))
 }
 
-pub static SUBJECTS: [Subject; 28] = [
+pub static SUBJECTS: [Subject; 29] = [
     Subject {
         removes: &[PAIR, LEASE],
         ..of("bridge", |network, _| vec![bridge(network, json!({}))])

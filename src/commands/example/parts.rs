@@ -5,7 +5,7 @@ use crate::cni::json::Value;
 
 /// Each plugin with its keys, in the order of a list: what creates the interface, the IPAM plugins
 /// that it calls, and what changes the interface.
-const PARTS: [(&str, &str); 23] = [
+const PARTS: [(&str, &str); 24] = [
     ("loopback", "{}"),
     ("bridge", r#"{"bridge": "cni0", "isGateway": true, "ipMasq": true}"#),
     ("ptp", r#"{"ipMasq": true}"#),

@@ -65,25 +65,30 @@ impl Network {
         known
     }
 
-    /// Retries until the device that a container takes from the host exists or its VLAN ID is free:
+    /// Retries until the devices that a container takes from the host exist or its VLAN ID is free:
     /// the kernel releases both some time after the namespace that held them.
     pub fn make_ready(&self, lab: &Lab) {
         let Some(worker) = self.worker else { return };
-        let there = match (self.plugins[0]["device"].as_str(), self.plugins[0]["vlanId"].as_u64()) {
-            (Some(device), _) => format!(
-                "ip link show {device} || ip link add {device} address 02:00:00:00:dd:{worker:02x} type veth \
-                    peer name {device} netns outside"
-            ),
-            (_, Some(id)) => {
-                format!(
+        let links = self.plugins[0]["links"].as_array().into_iter().flatten();
+        let devices = links.map(|link| &link["name"]).chain([&self.plugins[0]["device"]]);
+        for (number, device) in devices.filter_map(Value::as_str).enumerate() {
+            let address = format!("02:00:00:00:d{number}:{worker:02x}");
+            await_success(
+                lab,
+                &format!(
+                    "ip link show {device} || ip link add {device} address {address} type veth \
+                        peer name {device} netns outside"
+                ),
+            );
+        }
+        if let Some(id) = self.plugins[0]["vlanId"].as_u64() {
+            await_success(
+                lab,
+                &format!(
                     "ip link add link uplink name uplink.{id} type vlan id {id} && ip link del uplink.{id}"
-                )
-            }
-            _ => return,
-        };
-        lab.host.sh(&format!(
-            "for n in $(seq 1000); do ({there}) >/dev/null 2>&1 && exit; sleep 0.02; done; exit 1"
-        ));
+                ),
+            );
+        }
     }
 
     /// The network configuration list, as in a file.
@@ -105,6 +110,12 @@ impl Network {
         }
         conf
     }
+}
+
+fn await_success(lab: &Lab, commands: &str) {
+    lab.host.sh(&format!(
+        "for n in $(seq 1000); do ({commands}) >/dev/null 2>&1 && exit; sleep 0.02; done; exit 1"
+    ));
 }
 
 /// A list under construction.
@@ -252,6 +263,11 @@ pub fn of_modules(driver: Driver, workers: &[usize]) -> Vec<Network> {
         let vlan =
             json!({"type": "vlan", "master": "uplink", "vlanId": 100 + worker, "ipam": ipam});
         zone.add(&format!("vlan{worker}"), vec![vlan, tuning()]).worker = Some(*worker);
+        let ipam =
+            json!({"type": "host-local", "subnet": format!("10.{}9.{worker}.0/29", driver.zone())});
+        let links = ["a", "b"].map(|which| json!({"name": format!("port{worker}{which}")}));
+        let bond = json!({"type": "bond", "mode": "active-backup", "links": links, "ipam": ipam});
+        zone.add(&format!("bond{worker}"), vec![bond, tuning()]).worker = Some(*worker);
     }
     let dummy = json!({"type": "dummy", "ipam": zone.leases(3)});
     zone.add("dummy", vec![dummy, tuning(), json!({"type": "sbr"})]);

@@ -34,6 +34,25 @@ END");
     });
 }
 
+/// CNI_NETNS leads to another container, which has a bond of its own by the same name.
+#[test]
+fn path_of_another_container_gives_nothing_away() {
+    for_ours_with_ports(|lab| {
+        let (one, other) = (lab.container(), lab.container());
+        let first = lab.attach(&one, &leased());
+        first.add();
+        lab.host.sh("ip link add port2 type veth peer name port3");
+        let links = json!({"name": "net2", "links": [{"name": "port2"}, {"name": "port3"}]});
+        let second = lab.attach(&other, &with(&layer_two(), links));
+        let result = second.add();
+        first.clone().netns(Some(&other.netns)).del();
+        assert!(one.link("eth0").is_none() && lab.host.link("port0").is_some());
+        second.check(&result).ok();
+        second.del();
+        assert!(lab.host.link("port2").is_some() && lab.host.link("port3").is_some());
+    });
+}
+
 /// veth ends are deleted with their namespace, as all links without hardware.
 #[test]
 fn gc_and_del_need_no_namespace() {

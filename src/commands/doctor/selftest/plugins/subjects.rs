@@ -73,7 +73,7 @@ macro_rules! ptp_and {
 }
 
 /// All plugins, in the order of `cni-multi list`.
-pub const SUBJECTS: [Subject; 23] = [
+pub const SUBJECTS: [Subject; 24] = [
     Subject {
         plugin: "bridge",
         needs: &[VETH, Need::Link("bridge")],
