@@ -258,6 +258,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn record_has_one_device_or_a_list_of_them() {
+        let number = |kept: &str| lent_by(&Value::parse(kept.as_bytes()).unwrap()).len();
+        assert_eq!(number(r#"{"device":"port0"}"#), 1);
+        assert_eq!(number(r#"{"devices":[{"device":"port0"},{"device":"port1"}],"own":[]}"#), 2);
+        assert_eq!(number(r#"{"devices":[],"own":[{"index":7}]}"#), 0);
+        assert_eq!(number(r#"{"devices":"of a later version"}"#), 1);
+    }
+
+    #[test]
     fn record_of_another_shape_names_no_kind() {
         for (kept, kind) in [
             (r#"{"identity":{"kind":"macvlan","inode":7}}"#, Some("macvlan")),

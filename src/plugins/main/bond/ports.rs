@@ -34,22 +34,23 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     fn find(&self, cx: &Context<'_>, at: &Attachment) -> Result<Link> {
-        let inside = at.netlink()?.find_link(self.name)?;
-        let found = if self.conf.links_in_container {
-            inside
-        } else {
-            let device = cx.host()?.find_link(self.name)?;
-            device.map(|device| self.require_free_name(device, inside.as_ref())).transpose()?
-        };
-        let link = found.ok_or_else(|| self.not_found())?;
-        if link.master.is_some() { Err(self.has_master()) } else { Ok(link) }
+        let is_inside = self.conf.links_in_container;
+        let place = if is_inside { at.netlink()? } else { cx.host()? };
+        let link = place.find_link(self.name)?.ok_or_else(|| self.not_found())?;
+        if link.master.is_some() {
+            return Err(self.has_master());
+        }
+        if !is_inside {
+            self.require_free_name(at.netlink()?, &link)?;
+        }
+        Ok(link)
     }
 
     /// The device keeps its name in the container.
-    fn require_free_name(&self, device: Link, inside: Option<&Link>) -> Result<Link> {
-        match inside {
-            Some(link) => Err(self.name_taken(link)),
-            None => Ok(device),
+    fn require_free_name(&self, container: &Netlink, device: &Link) -> Result<()> {
+        match container.find_link(&device.name)? {
+            Some(other) => Err(self.name_taken(&other)),
+            None => Ok(()),
         }
     }
 
