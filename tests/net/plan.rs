@@ -364,6 +364,9 @@ fn plugins_of_others_are_named_and_not_run() {
         let delegate = plan(json!([{"type": "flannel", "delegate": {"type": "calico"}}]));
         assert_eq!(delegate["unknown"][0]["why"], gap[0]["why"], "{delegate}");
         assert_eq!(delegate["changes"], json!([]));
+
+        let ports = plan(json!([{"type": "ovs", "bridge": "ovs0"}]));
+        assert_eq!(ports["unknown"][0]["why"], "Open vSwitch is not asked", "{ports}");
         assert!(!lab.path("/run/ran").exists());
     });
 }
