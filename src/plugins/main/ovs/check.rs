@@ -3,7 +3,7 @@
 use super::member::Member;
 use super::port;
 use super::vlan::Vlans;
-use crate::error::{Aspect, Code, Error, ErrorList, Result};
+use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::net::netlink::Link;
 use crate::steps::{addresses, ipam, prev_result, veth};
 
@@ -38,7 +38,7 @@ pub fn host_end(member: Member<'_>, container: &Link) -> Result<Link> {
 pub fn verify_port(member: Member<'_>, host_end: &Link) -> Result<()> {
     let Member { conf, at, database, .. } = member;
     let name = host_end.name.as_str();
-    let found = port::inspect(database, conf, (&at.key, name)).map_err(as_difference)?;
+    let found = port::inspect(database, conf, (&at.key, name))?;
     let Some(port) = found.port else {
         let bridge = conf.bridge()?;
         let what = format!("bridge {bridge:?} of Open vSwitch has no port {name:?} of ours");
@@ -51,14 +51,6 @@ pub fn verify_port(member: Member<'_>, host_end: &Link) -> Result<()> {
         error => Err(Error::check(format!("Open vSwitch has an error of port {name:?}: {error}"))),
     });
     errors.finish()
-}
-
-/// A bridge that is gone is a difference.
-fn as_difference(error: Error) -> Error {
-    match error.msg.starts_with("failed to find bridge") {
-        true => error.with_code(Code::CHECK_FAILED),
-        false => error,
-    }
 }
 
 fn require_same(name: &str, found: &Vlans, wanted: &Vlans) -> Result<()> {

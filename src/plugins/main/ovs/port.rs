@@ -259,7 +259,8 @@ pub struct Found {
     pub error: String,
 }
 
-/// Looks for the attachment's port `name` on its bridge.
+/// Looks for the attachment's port `name` on its bridge, for CHECK: a bridge that is gone is a
+/// difference.
 pub fn inspect(database: &Database, conf: &Conf, (key, name): (&Key, &str)) -> Result<Found> {
     let bridge = conf.bridge()?;
     let named = |name| condition("name", "==", Value::text(name));
@@ -271,7 +272,9 @@ pub fn inspect(database: &Database, conf: &Conf, (key, name): (&Key, &str)) -> R
     let [bridges, ports, interfaces] = &results[..] else {
         return Err(unexpected("three results", &Value::Null));
     };
-    let Some(row) = rows(bridges)?.first() else { return Err(bridge_missing(bridge)) };
+    let Some(row) = rows(bridges)?.first() else {
+        return Err(bridge_missing(bridge).with_code(Code::CHECK_FAILED));
+    };
     let on_bridge = datum::members(column(row, "ports")?);
     let mut ports = Wanted::Of(key).find_in(ports)?;
     ports.retain(|port| port.name == name && on_bridge.contains(&port.uuid.to_value()));
