@@ -72,7 +72,7 @@ fn a_plugin_that_is_not_found_is_a_difference_with_advice() {
     let site = Pretended::with_lab();
     for (kind, advice) in [
         ("bridgee", "did you mean \"bridge\"?"),
-        ("completely-else", "there are bandwidth, bridge, "),
+        ("completely-else", "there are bandwidth, bond, bridge, "),
     ] {
         let plugins = json!([{"type": kind}, {"type": "nothing-like-it"}]);
         let list = json!({"cniVersion": "1.1.0", "name": "odd", "plugins": plugins});
