@@ -14,6 +14,7 @@
 #   --all           link every plugin again
 #   --dir DIR       the plugin directory, instead of /opt/cni/bin
 #   --binary FILE   this binary, instead of building one
+#   --target TRIPLE build for this target of rustc; with --build alone, since the binary may not run here
 #   --path DIR      link cni-multi and cnitool into this directory of PATH, instead of /usr/local/bin
 #   --no-path       link them nowhere
 #   --yes           as root with apt or dnf, install what building needs: Rust by rustup, a C compiler
@@ -28,7 +29,7 @@
 set -eu
 umask 022
 
-dir=/opt/cni/bin binary='' action=install dry_run='' yes='' path='' names='' cargo_user=''
+dir=/opt/cni/bin binary='' for_triple='' action=install dry_run='' yes='' path='' names='' cargo_user=''
 here=$(cd "$(dirname "$0")" && pwd)
 
 say() { printf '%s\n' "$*"; }
@@ -56,6 +57,11 @@ parse_options() {
         shift
         ;;
       --all) names=--all ;;
+      --target)
+        [ -n "${2:-}" ] || misuse "$1 wants a target of rustc after it"
+        for_triple=$2
+        shift
+        ;;
       --dir | --binary | --manual | --path)
         [ -n "${2:-}" ] || misuse "$1 wants a path after it"
         case $1 in
@@ -72,7 +78,7 @@ parse_options() {
       --yes) yes=yes ;;
       -h | --help) print_help "$here/install.sh"; exit 0 ;;
       *)
-        refuse_word "$here/install.sh" "$1" --dir --binary --manual --demo --build --rollback --uninstall \
+        refuse_word "$here/install.sh" "$1" --dir --binary --target --manual --demo --build --rollback --uninstall \
           --only --all --path --no-path --dry-run --list-only --yes
         ;;
     esac
@@ -157,10 +163,11 @@ build() {
     build_as_user
     return
   fi
-  triple=$(target_triple)
+  triple=${for_triple:-$(target_triple)}
   cargo_build "$triple" || die "cargo could not build cni-multi for $triple"
   binary=$(target_directory)/$triple/release/cni-multi
   [ -f "$binary" ] || die "cargo built no $binary"
+  if is_foreign; then return; fi
   call "$binary" list >/dev/null || die "$binary was built and does not run: \`cni-multi list\` failed.$(advice)"
 }
 
@@ -204,7 +211,11 @@ processor_of() {
   esac
 }
 
+# A binary for another processor, of --target.
+is_foreign() { [ -n "$for_triple" ] && [ "$action" = build ] && [ "$(processor_of "$binary")" != "$(uname -m)" ]; }
+
 require_running() {
+  if is_foreign; then return; fi
   if call "$binary" list >/dev/null 2>"$scratch/list"; then return; fi
   processor=$(processor_of "$binary")
   case $processor in
