@@ -120,10 +120,11 @@ impl Place {
     #[track_caller]
     pub fn says(&self, name: &str) -> String {
         let program = self.dir.join(name);
+        // First, since a watch may put ours in its place meanwhile.
+        let content = fs::read(&program).unwrap();
         let output =
             Command::new(&program).env_clear().env("CNI_COMMAND", "VERSION").output().unwrap();
         assert!(output.status.success(), "{name}: {output:?}");
-        let content = fs::read(program).unwrap();
         if !content.starts_with(b"\x7fELF") {
             return String::from_utf8(output.stdout).unwrap().trim().to_owned();
         }
