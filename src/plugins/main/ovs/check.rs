@@ -5,7 +5,7 @@ use super::port;
 use super::vlan::Vlans;
 use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::net::netlink::Link;
-use crate::steps::{addresses, ipam, prev_result, veth};
+use crate::steps::{container_link, ipam, veth};
 
 /// Verifies that everything ADD made is still as it was made.
 pub fn all(member: Member<'_>) -> Result<()> {
@@ -17,12 +17,7 @@ pub fn all(member: Member<'_>) -> Result<()> {
 
 /// Stops where a link is missing that the rest needs.
 fn verify_links(member: Member<'_>, found: &mut ErrorList) -> Option<()> {
-    let result = found.push(prev_result::require(member.cx))?;
-    let (index, interface) = found.push(prev_result::container_interface(&result, member.at))?;
-    let container = prev_result::verify_link(member.at, interface, Some(veth::KIND), found)?;
-    if !result.ips.is_empty() || !result.routes.is_empty() {
-        found.push(addresses::verify(member.at, &container, &result, index));
-    }
+    let container = container_link::verify(member.cx, member.at, Some(veth::KIND), found)?;
     let host_end = found.push(host_end(member, &container))?;
     found.push(veth::verify_up(&host_end));
     found.push(verify_port(member, &host_end));
