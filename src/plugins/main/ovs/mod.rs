@@ -1,9 +1,9 @@
 //! `ovs`: connects containers by a bridge of Open vSwitch.
 //! <https://github.com/k8snetworkplumbingwg/ovs-cni>
 //!
-//! A veth pair whose end on the host is a port of the bridge. Ports are rows of OVSDB, which outlive
+//! A veth pair, whose host end is a port of the bridge. Ports are rows of OVSDB, which outlive
 //! a restart of the host; their `external_ids` name the attachment, so that DEL and GC need nothing
-//! else. Bridges are made by others.
+//! else. The operator creates the bridges.
 
 mod check;
 mod conf;
@@ -83,7 +83,7 @@ impl Plugin for Ovs {
         errors.finish()
     }
 
-    /// The port: the database may have been made anew.
+    /// Adds the port again: the database may have been replaced.
     fn repair(cx: &Context<'_>, conf: &Conf, at: &Attachment, repairs: &Repairs) -> Result<()> {
         let conf = &flat_file::completed(conf)?;
         ipam::repair_before(cx, at, repairs, || {

@@ -183,7 +183,7 @@ fn links_that_cannot_be_bonded_are_refused_before_any_change() {
     });
 }
 
-/// The failure comes when the links are in the container, or the bond is there.
+/// The IPAM plugin refuses after ADD has moved the links and created the bond.
 #[test]
 fn what_fails_late_is_undone() {
     for_ours_with_ports(|lab| {

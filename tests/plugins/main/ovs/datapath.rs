@@ -9,7 +9,7 @@ use crate::support::networks::stacked::VLAN;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_no_ping, assert_pings};
 
-/// A container with this fixed address, whose frames need no checksum that its link has left out.
+/// A container with this fixed address.
 fn attach<'l>(lab: &'l Lab, (last, keys): (u8, Value)) -> (Container, Attachment<'l>) {
     let container = lab.container();
     let ipam = json!({"type": "static", "subnet": null, "addresses": [{"address": format!("10.10.0.{last}/24")}]});

@@ -31,7 +31,7 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Starts a server whose database has the bridge.
+/// Starts an ovsdb-server, and creates the bridge in its database.
 pub fn prepare(_: &World<'_>) -> Result<Running> {
     make_file()?;
     let server = Child::start(|| {

@@ -384,7 +384,7 @@ fn make_devices(world: &World<'_>) -> Result<Running> {
     make_device(world)
 }
 
-/// Makes a link of the host whose other end is outside, and up.
+/// Creates a veth link on the host, whose peer outside it sets up.
 fn make_pair(world: &World<'_>, name: &str, outside: &str) -> Result<()> {
     let netns = &world.outside.netns;
     let peer = PeerSpec { name: outside, mac: MacAddr::random(), netns: Some(netns.fd()) };

@@ -8,7 +8,7 @@ pub fn array<const N: usize>(items: [Value; N]) -> Value {
     Value::Array(items.into())
 }
 
-/// An answer whose parts have another shape than the specification's.
+/// The error for an answer whose shape differs from RFC 7047.
 pub fn unexpected(what: &str, found: &Value) -> Error {
     let mut text = found.to_text();
     let end = (0..=text.len().min(120)).rev().find(|end| text.is_char_boundary(*end));
