@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::call::{Peer, farm};
 use super::entrance;
+use super::limit;
 use super::programs::located;
 
 /// The addresses of the host's uplink and of the peer behind it. The peer has no route to any
@@ -197,13 +198,15 @@ impl Namespace {
         named.map_or_else(of_holder, str::to_owned)
     }
 
+    /// Runs a shell script, which fails the test if it takes minutes.
+    #[track_caller]
     pub fn try_sh(&self, script: &str) -> Output {
         let line = self.enter.iter().map(String::as_str).chain(["sh", "-c", script]);
         let line: Vec<String> = line.map(str::to_owned).collect();
         let child = entrance::start(&line, |sh| {
             sh.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         });
-        child.wait_with_output().unwrap()
+        limit::output_of(child).unwrap_or_else(|| panic!("`{script}` did not end"))
     }
 
     /// Runs a shell script that has to succeed; returns its stdout.

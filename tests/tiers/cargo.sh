@@ -63,7 +63,7 @@ cargo_tests() {
   : >"$logs/skips"
   limited "$seconds" "$tier" as_root_somewhere cargo test --locked --no-fail-fast "$@"
   status=$?
-  passed=$(sum_of passed "$tier") failed=$(sum_of failed "$tier") ignored=$(sum_of ignored "$tier")
+  passed=$(passed_tests "$tier") failed=$(sum_of failed "$tier") ignored=$(sum_of ignored "$tier")
   skips=$(skipped_tests "$logs/skips" | wc -l)
   if [ $status != 0 ] && [ "$failed" = 0 ]; then failed=1; fi # it did not build, or it was killed
   [ $status = 0 ] || show_log "$tier"

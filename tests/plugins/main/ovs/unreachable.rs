@@ -1,5 +1,9 @@
 //! A database that does not answer: what needs none is done all the same.
 
+use std::io::{self, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixListener;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -79,10 +83,21 @@ fn a_server_that_hangs_is_not_waited_for_long() {
     });
 }
 
+/// Answers the first client's request in this way, and then closes the connection.
+fn answer(listener: UnixListener, answer: &'static str) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        client.write_all(answer.as_bytes()).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        // What is closed with the request unread is a reset in place of an end.
+        io::copy(&mut client, &mut io::sink()).unwrap();
+    })
+}
+
 #[test]
 fn a_server_that_answers_something_else_is_named() {
     on_a_node(|lab| {
-        for (answer, code) in [
+        for (index, (text, code)) in [
             ("HTTP/1.1 400 Bad Request", 105),
             (r#"{"id":1,"error":null,"result":[{"rows":7},{"rows":[]}]}"#, 105),
             (
@@ -91,15 +106,16 @@ fn a_server_that_answers_something_else_is_named() {
             ),
             (r#"{"id":1,"error":"unknown method","result":null}"#, 105),
             ("", 11),
-        ] {
-            let script = format!(
-                "rm -f /run/answer.sock; (timeout 5 socat UNIX-LISTEN:/run/answer.sock SYSTEM:'cat /run/answer; head -c1 >/dev/null' >/dev/null 2>&1 &)
-                 printf '%s' '{answer}' >/run/answer; until [ -S /run/answer.sock ]; do sleep 0.01; done"
-            );
-            lab.host.sh(&script);
-            let keys = json!({"socket_file": "/run/answer.sock"});
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let socket = format!("/run/answer-{index}.sock");
+            let server = answer(UnixListener::bind(lab.path(&socket)).unwrap(), text);
+            let keys = json!({"socket_file": socket});
             let error = lab.attach(&lab.container(), &with(&conf(), keys)).try_add().err();
-            assert_eq!(error.code, code, "{answer}: {error:?}");
+            assert_eq!(error.code, code, "{text}: {error:?}");
+            server.join().unwrap();
         }
     });
 }
