@@ -3,15 +3,16 @@
 use std::time::{Duration, Instant};
 
 use super::call::{Call, Outcome};
-use super::tracer::{Then, trace};
+use super::tracer::{Then, old_calls, trace};
 
 /// The numbers of the program's own system calls that change something, start another program or
 /// wait for it.
 pub fn stops(call: &Call) -> Vec<usize> {
     let mut stops = vec![];
     let traced = trace(call, |stop| {
-        let is_of_another = [libc::SYS_clone, libc::SYS_clone3, libc::SYS_vfork, libc::SYS_wait4]
-            .contains(&stop.call);
+        let is_of_another =
+            [libc::SYS_clone, libc::SYS_clone3, old_calls::SYS_vfork, libc::SYS_wait4]
+                .contains(&stop.call);
         if stop.is_own && stop.result.is_none() && (stop.changes() || is_of_another) {
             stops.push(stop.number);
         }

@@ -5,6 +5,9 @@
 //! covers all its threads and child processes. The numbers are valid for one run: thread scheduling
 //! may order the calls differently in the next run.
 
+pub mod old_calls;
+mod registers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
@@ -19,11 +22,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use self::registers::{Registers, is_entry};
 use super::call::{Call, Outcome};
 use super::programs::located;
-
-/// -ENOSYS, the value of rax at the entry of a system call on x86-64.
-const NO_ANSWER_YET: i64 = -38;
 
 /// A stop at the entry or the exit of a system call.
 pub struct Stop {
@@ -119,15 +120,15 @@ impl Stop {
             libc::SYS_openat | libc::SYS_unlinkat | libc::SYS_mkdirat | libc::SYS_newfstatat => {
                 self.text(1)
             }
-            libc::SYS_open
-            | libc::SYS_unlink
-            | libc::SYS_mkdir
-            | libc::SYS_rename
+            old_calls::SYS_open
+            | old_calls::SYS_unlink
+            | old_calls::SYS_mkdir
+            | old_calls::SYS_rename
             | libc::SYS_execve => self.text(0),
             libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => {
                 format!("{} {}", self.text(1), self.text(3))
             }
-            libc::SYS_link => format!("{} {}", self.text(0), self.text(1)),
+            old_calls::SYS_link => format!("{} {}", self.text(0), self.text(1)),
             libc::SYS_write
             | libc::SYS_read
             | libc::SYS_flock
@@ -160,7 +161,7 @@ impl Stop {
     pub fn changes(&self) -> bool {
         match self.call {
             libc::SYS_openat => self.args[2] & (libc::O_CREAT | libc::O_TRUNC) as u64 != 0,
-            libc::SYS_open => self.args[1] & (libc::O_CREAT | libc::O_TRUNC) as u64 != 0,
+            old_calls::SYS_open => self.args[1] & (libc::O_CREAT | libc::O_TRUNC) as u64 != 0,
             libc::SYS_sendto => !is_question(self.netlink_type()),
             libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64 => {
                 !self.descriptor(0).starts_with("pipe:")
@@ -170,21 +171,22 @@ impl Stop {
             | libc::SYS_ioctl
             | libc::SYS_fsync
             | libc::SYS_fdatasync => true,
-            libc::SYS_rename
+            old_calls::SYS_rename
             | libc::SYS_renameat
             | libc::SYS_renameat2
-            | libc::SYS_link
+            | old_calls::SYS_link
             | libc::SYS_linkat => true,
-            libc::SYS_unlink
+            old_calls::SYS_unlink
             | libc::SYS_unlinkat
-            | libc::SYS_mkdir
+            | old_calls::SYS_mkdir
             | libc::SYS_mkdirat
-            | libc::SYS_rmdir => true,
-            libc::SYS_symlink | libc::SYS_symlinkat | libc::SYS_truncate | libc::SYS_ftruncate => {
-                true
-            }
+            | old_calls::SYS_rmdir => true,
+            old_calls::SYS_symlink
+            | libc::SYS_symlinkat
+            | libc::SYS_truncate
+            | libc::SYS_ftruncate => true,
             libc::SYS_fchmod
-            | libc::SYS_chmod
+            | old_calls::SYS_chmod
             | libc::SYS_fchmodat
             | libc::SYS_mount
             | libc::SYS_umount2 => true,
@@ -254,11 +256,22 @@ fn start(call: &Call) -> Child {
 enum Place {
     /// Before the exec of the program under test.
     Outside,
+    /// At the end of the execve that has started it.
+    Starting,
     /// Between two system calls.
     Between,
-    /// In the system call of this number, with the tracer's return value if it overrides the
-    /// kernel's.
-    Inside(usize, Option<i64>),
+    /// In a system call.
+    Inside(Entered),
+}
+
+/// A system call that a task is in. Its exit no longer has its arguments everywhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entered {
+    number: usize,
+    call: i64,
+    args: [u64; 6],
+    /// The tracer's return value if it overrides the kernel's.
+    answer: Option<i64>,
 }
 
 struct Tracer<'a, D> {
@@ -370,57 +383,62 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         let is_it = line.split(|byte| *byte == 0).next() == Some(self.program.as_bytes());
         if is_it && self.place(task) == Place::Outside {
             // The execve that started the program is not one of its calls.
-            self.places.insert(task, Place::Inside(0, None));
+            self.places.insert(task, Place::Starting);
         }
     }
 
     fn on_syscall(&mut self, task: Pid) {
-        let Ok(mut registers) = ptrace::getregs(task) else { return }; // killed meanwhile
-        let answer = registers.rax.cast_signed();
-        let (number, result) = match self.place(task) {
-            // A new task first returns from the clone that created it.
-            Place::Between if answer != NO_ANSWER_YET => return,
-            Place::Between | Place::Outside => {
-                self.calls += 1;
-                self.places.insert(task, Place::Inside(self.calls, None));
-                (self.calls, None)
-            }
-            Place::Inside(0, _) => {
-                self.places.insert(task, Place::Between);
-                return;
-            }
-            Place::Inside(number, given) => {
-                self.places.insert(task, Place::Between);
-                let answer = given.unwrap_or(answer);
-                registers.rax = answer.cast_unsigned();
-                (number, Some(answer))
-            }
+        let (Ok(is_entry), Ok(registers)) = (is_entry(task), Registers::of(task)) else {
+            return; // killed meanwhile
         };
-        let args = [
-            registers.rdi,
-            registers.rsi,
-            registers.rdx,
-            registers.r10,
-            registers.r8,
-            registers.r9,
-        ];
-        let is_own = self.is_own(task);
-        let stop =
-            Stop { number, call: registers.orig_rax.cast_signed(), args, result, is_own, task };
-        match (self.decide)(&stop) {
-            Then::Answer(answer) if result.is_some() => registers.rax = answer.cast_unsigned(),
-            Then::Answer(answer) => {
-                registers.orig_rax = u64::MAX; // no such call: the kernel does nothing
-                self.places.insert(task, Place::Inside(number, Some(answer)));
-            }
-            kill @ (Then::Kill | Then::KillProgram) => {
-                registers.orig_rax = u64::MAX; // skip the call that is about to be made
-                let _ = ptrace::setregs(task, registers);
-                return self.kill(matches!(kill, Then::Kill));
-            }
-            _ => (),
+        match self.place(task) {
+            // A new task first returns from the clone that created it.
+            Place::Between | Place::Outside if !is_entry => (),
+            Place::Between | Place::Outside => self.on_entry(task, registers),
+            Place::Starting => drop(self.places.insert(task, Place::Between)),
+            Place::Inside(entered) => self.on_exit(task, registers, entered),
         }
-        let _ = ptrace::setregs(task, registers); // it may have been killed meanwhile
+    }
+
+    fn on_entry(&mut self, task: Pid, mut registers: Registers) {
+        self.calls += 1;
+        let mut entered = Entered {
+            number: self.calls,
+            call: registers.call(),
+            args: registers.args(),
+            answer: None,
+        };
+        let then = self.ask(task, entered, None);
+        // The task may have been killed meanwhile.
+        match then {
+            Then::Answer(answer) => {
+                let _ = registers.skip();
+                entered.answer = Some(answer);
+            }
+            Then::Kill | Then::KillProgram => {
+                let _ = registers.skip();
+                self.kill(matches!(then, Then::Kill));
+            }
+            Then::Go => (),
+        }
+        self.places.insert(task, Place::Inside(entered));
+    }
+
+    fn on_exit(&mut self, task: Pid, mut registers: Registers, entered: Entered) {
+        self.places.insert(task, Place::Between);
+        let answer = entered.answer.unwrap_or(registers.answer());
+        let then = self.ask(task, entered, Some(answer));
+        if let Then::Kill | Then::KillProgram = then {
+            return self.kill(matches!(then, Then::Kill));
+        }
+        registers.set_answer(if let Then::Answer(other) = then { other } else { answer });
+        let _ = registers.write(); // it may have been killed meanwhile
+    }
+
+    fn ask(&mut self, task: Pid, entered: Entered, result: Option<i64>) -> Then {
+        let Entered { number, call, args, .. } = entered;
+        let is_own = self.is_own(task);
+        (self.decide)(&Stop { number, call, args, result, is_own, task })
     }
 
     fn kill(&mut self, all: bool) {
@@ -446,10 +464,14 @@ fn is_question(kind: u16) -> bool {
 
 /// The name of a system call that our programs make; the number of any other.
 fn name_of(call: i64) -> String {
+    mod numbers {
+        pub use super::old_calls::*;
+        pub use libc::*;
+    }
     macro_rules! named {
         ($($name:literal $number:ident)*) => {
             match call {
-                $(libc::$number => $name.to_owned(),)*
+                $(numbers::$number => $name.to_owned(),)*
                 other => format!("call {other}"),
             }
         };

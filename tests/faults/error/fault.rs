@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 use crate::support::call::{Call, Outcome};
-use crate::support::tracer::{Stop, Then, Traced, trace};
+use crate::support::tracer::{Stop, Then, Traced, old_calls, trace};
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,20 +34,20 @@ pub fn faults(stop: &Stop) -> Vec<Fault> {
         libc::SYS_write => &[ENOSPC, EIO, EINTR],
         // std treats a failed close of a directory as a bug, and no kernel reports one.
         libc::SYS_close if !stop.is_directory(0) => &[EIO],
-        libc::SYS_link | libc::SYS_linkat | libc::SYS_mkdir | libc::SYS_mkdirat => {
+        old_calls::SYS_link | libc::SYS_linkat | old_calls::SYS_mkdir | libc::SYS_mkdirat => {
             &[ENOSPC, EACCES, EIO]
         }
-        libc::SYS_rename | libc::SYS_renameat | libc::SYS_renameat2 => &[ENOSPC, EACCES, EIO],
-        libc::SYS_unlink | libc::SYS_unlinkat | libc::SYS_rmdir => &[EBUSY, EACCES, EIO],
+        old_calls::SYS_rename | libc::SYS_renameat | libc::SYS_renameat2 => &[ENOSPC, EACCES, EIO],
+        old_calls::SYS_unlink | libc::SYS_unlinkat | old_calls::SYS_rmdir => &[EBUSY, EACCES, EIO],
         libc::SYS_ftruncate | libc::SYS_fsync | libc::SYS_fdatasync => &[EIO],
         // A non-blocking flock is not interrupted.
         libc::SYS_flock if stop.args[1] & libc::LOCK_NB as u64 != 0 => &[ENOLCK, EIO],
         libc::SYS_flock => &[EINTR, ENOLCK],
-        libc::SYS_fchmod | libc::SYS_chmod | libc::SYS_mount | libc::SYS_umount2 => {
+        libc::SYS_fchmod | old_calls::SYS_chmod | libc::SYS_mount | libc::SYS_umount2 => {
             &[EACCES, EBUSY]
         }
         libc::SYS_statx | libc::SYS_fstat | libc::SYS_newfstatat => &[EACCES, EIO],
-        libc::SYS_readlink
+        old_calls::SYS_readlink
         | libc::SYS_statfs
         | libc::SYS_fstatfs
         | libc::SYS_getdents64
@@ -66,7 +66,7 @@ pub fn faults(stop: &Stop) -> Vec<Fault> {
         libc::SYS_setns | libc::SYS_unshare => &[EACCES, ENOMEM],
         libc::SYS_clone | libc::SYS_clone3 => &[EAGAIN],
         libc::SYS_execve => &[EACCES, ENOMEM],
-        libc::SYS_wait4 | libc::SYS_poll => &[EINTR],
+        libc::SYS_wait4 | old_calls::SYS_poll => &[EINTR],
         libc::SYS_pipe2 => &[EMFILE],
         libc::SYS_sendto if stop.is_netlink() => {
             return vec![

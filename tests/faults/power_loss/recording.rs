@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::disk::{Change, Disk};
 use crate::support::call::Call;
-use crate::support::tracer::{Stop, Then, trace};
+use crate::support::tracer::{Stop, Then, old_calls, trace};
 
 /// The directory before the call, and the changes.
 pub struct Recording {
@@ -124,27 +124,29 @@ impl Reader {
         let length = |arg: usize| usize::try_from(stop.args[arg]).unwrap();
         let mode = |arg: usize| u32::try_from(stop.args[arg] & 0o7777).unwrap();
         match stop.call {
-            libc::SYS_open => self.open(&path(stop, 0, None), result, stop.args[1], mode(2)),
+            old_calls::SYS_open => self.open(&path(stop, 0, None), result, stop.args[1], mode(2)),
             libc::SYS_openat => self.open(&path(stop, 1, Some(0)), result, stop.args[2], mode(3)),
-            libc::SYS_mkdir => {
+            old_calls::SYS_mkdir => {
                 self.change(&path(stop, 0, None), |name| Change::MakeDir(name, mode(1)))
             }
             libc::SYS_mkdirat => {
                 self.change(&path(stop, 1, Some(0)), |name| Change::MakeDir(name, mode(2)))
             }
-            libc::SYS_link => {
+            old_calls::SYS_link => {
                 self.change_two(&path(stop, 0, None), &path(stop, 1, None), Change::Link)
             }
             libc::SYS_linkat => {
                 self.change_two(&path(stop, 1, Some(0)), &path(stop, 3, Some(2)), Change::Link)
             }
-            libc::SYS_rename => {
+            old_calls::SYS_rename => {
                 self.change_two(&path(stop, 0, None), &path(stop, 1, None), Change::Rename)
             }
             libc::SYS_renameat | libc::SYS_renameat2 => {
                 self.change_two(&path(stop, 1, Some(0)), &path(stop, 3, Some(2)), Change::Rename);
             }
-            libc::SYS_unlink | libc::SYS_rmdir => self.change(&path(stop, 0, None), Change::Remove),
+            old_calls::SYS_unlink | old_calls::SYS_rmdir => {
+                self.change(&path(stop, 0, None), Change::Remove)
+            }
             libc::SYS_unlinkat => self.change(&path(stop, 1, Some(0)), Change::Remove),
             libc::SYS_write => {
                 let at = self.offsets.get(&stop.args[0]).copied().unwrap_or_default();

@@ -8,14 +8,14 @@ use serde_json::json;
 use super::{Net, subnet};
 use crate::support::call::{Call, Peer};
 use crate::support::scratch::Scratch;
-use crate::support::tracer::{Then, trace};
+use crate::support::tracer::{Then, old_calls, trace};
 
 /// The system calls with which a process leaves its own files.
 const OUTSIDE: [i64; 9] = [
     libc::SYS_socket,
     libc::SYS_connect,
-    libc::SYS_fork,
-    libc::SYS_vfork,
+    old_calls::SYS_fork,
+    old_calls::SYS_vfork,
     libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_execve,
