@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The Debian archive that this machine uses, one suite at a time, with lists of its own: nothing is installed, and
 # apt's own lists and sources stay as they are. Sourced by tests/fetch-reference and tests/vm/run, which set `work`, a
-# directory that they remove, and `die`.
+# directory that they remove, `die`, and for another processor than this one `machine`, Debian's name of it.
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
@@ -28,5 +28,6 @@ of_suite() { # of_suite TOOL ARG...
   "$@" -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=- \
     -o Dir::State::lists="$work/lists" -o Dir::State::status=/dev/null -o Dir::Cache="$work/cache" \
     -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Check-Valid-Until=false \
-    -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
+    -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
+    ${machine:+-o APT::Architecture="$machine" -o APT::Architectures="$machine"}
 }

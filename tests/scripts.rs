@@ -7,11 +7,10 @@ use std::process::{Command, Output};
 use crate::layers::root;
 
 /// Scripts that no person calls, and what calls them.
-const CALLED_BY_PROGRAMS: [(&str, &str); 6] = [
+const CALLED_BY_PROGRAMS: [(&str, &str); 5] = [
     ("packaging/deb/", "dpkg"),
     ("tests/fixtures/", "validate, as plugins"),
     ("tests/reference-suites/prebuilt", "suites, as `go`"),
-    ("tests/vm/arm64-", "the kernel and the first process of the machine for arm64"),
     ("tests/vm/init", "the kernel of the virtual machine"),
     ("tests/vm/start", "tests/vm/init"),
 ];
