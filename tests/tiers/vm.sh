@@ -66,21 +66,3 @@ vm_tests() {
   judge_vm "$status" "${tests[@]}"
   all_skipped=$((all_skipped - ${#tests[@]})) # of the integration tier
 }
-
-# ---- other kernels ----
-
-# Debian's suites with the oldest and the newest kernels; the virtual machine above has this machine's own suite's.
-other_suites() { printf '%s\n' bullseye trixie sid; }
-
-# The self-test on each: every plugin attaches, passes packets and leaves nothing.
-kernels() {
-  local suite
-  if [ -z "$vm" ] || ! is_root; then
-    echo "SKIP other kernels: needs root and the virtual machine"
-    close kernels 0 0 1
-    return
-  fi
-  for suite in $(other_suites); do
-    VM_CACHE=$target/vm one "kernel-$suite" 400 tests/vm/run -k "$suite" -t 380 -- "$CNI_MULTI" doctor --selftest
-  done
-}
