@@ -19,6 +19,7 @@ use crate::net::mac::MacAddr;
 
 // linux/if_link.h, each within IFLA_INFO_DATA
 const IFLA_MACVLAN_MODE: u16 = 1;
+const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
 const IFLA_IPVLAN_MODE: u16 = 1;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VRF_TABLE: u16 = 1;
@@ -46,7 +47,8 @@ pub enum LinkKind {
     Macvlan {
         /// Which other links it exchanges packets with.
         mode: MacvlanMode,
-        /// How many broadcasts may be queued on the lower link; None for the kernel's default.
+        /// How many broadcasts may be queued on the lower link; None for the kernel's default, and
+        /// in what is read for a kernel that has no such setting (before Linux 5.11).
         broadcast_queue: Option<u32>,
     },
     /// Carries the lower link's frames with this IEEE 802.1Q tag.
@@ -69,8 +71,7 @@ impl LinkKind {
         }
     }
 
-    /// Reads the kind of a link, if it is one of these. Only what identifies a link is read:
-    /// nothing of a macvlan's queue, and of a bond the mode.
+    /// Reads the kind of a link, if it is one of these. Of a bond only the mode is read.
     pub(super) fn read(name: &str, data: Attrs<'_>) -> Option<LinkKind> {
         match name {
             "bond" => Some(LinkKind::Bond(Box::new(Bond::read(data)?))),
@@ -79,7 +80,8 @@ impl LinkKind {
             "ipvlan" => Some(LinkKind::Ipvlan(IpvlanMode(data.u16(IFLA_IPVLAN_MODE)?))),
             "macvlan" => {
                 let mode = MacvlanMode(data.u32(IFLA_MACVLAN_MODE)?);
-                Some(LinkKind::Macvlan { mode, broadcast_queue: None })
+                let broadcast_queue = data.u32(IFLA_MACVLAN_BC_QUEUE_LEN);
+                Some(LinkKind::Macvlan { mode, broadcast_queue })
             }
             "vlan" => Some(LinkKind::Vlan(data.u16(IFLA_VLAN_ID)?)),
             "vrf" => Some(LinkKind::Vrf(data.u32(IFLA_VRF_TABLE)?)),

@@ -84,6 +84,7 @@ impl Plugin for Macvlan {
         let mut found = ErrorList::default();
         if let Some(link) = container_link::check(cx, at, LINKS, &mut found) {
             found.push(verify_mode(&link, conf.mode));
+            found.push(verify_queue(&link, conf.bcqueuelen));
             found.push(conf.lower_link().verify(cx, at, &link));
         }
         found.finish()
@@ -140,4 +141,26 @@ fn verify_mode(link: &Link, expected: MacvlanMode) -> Result<()> {
 
 fn other_mode(mode: MacvlanMode, expected: MacvlanMode) -> Error {
     Error::check(format!("container macvlan mode {mode} does not match expected value: {expected}"))
+}
+
+fn verify_queue(link: &Link, expected: u32) -> Result<()> {
+    match link.detail {
+        Some(LinkKind::Macvlan { broadcast_queue, .. })
+            if expected != 0 && broadcast_queue != Some(expected) =>
+        {
+            Err(other_queue(broadcast_queue, expected))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A kernel without the setting passes over what ADD asks for.
+fn other_queue(queue: Option<u32>, expected: u32) -> Error {
+    match queue {
+        Some(length) => Error::check(format!(
+            "container macvlan bcqueuelen {length} does not match expected value: {expected}"
+        )),
+        None => Error::check(format!("this kernel has no bcqueuelen, expected {expected}"))
+            .with_details("Linux has it since 5.11"),
+    }
 }
