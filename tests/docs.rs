@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use self::coverage::is_test;
+use self::coverage::{is_test, packages_script};
 use crate::support::attachment::{skip, with};
 use crate::support::call::{Outcome, Peer, binary};
 use crate::support::netns::Lab;
@@ -330,7 +330,7 @@ fn commands_say_which_test_runs_them_or_that_none_does() {
         }
     }
     assert!(taken_from_pages.len() > 4, "{taken_from_pages:?}");
-    let script = fs::read_to_string(root().join("tests/packages")).unwrap();
+    let script = packages_script();
     for (name, blocks) in taken_from_pages {
         let body = script
             .split(&format!("\ntest_{name}() {{\n"))

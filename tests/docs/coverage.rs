@@ -146,16 +146,20 @@ fn tests_in(source: &str) -> BTreeSet<String> {
     found
 }
 
+/// The script tests/packages with its parts.
+pub fn packages_script() -> String {
+    let parts = ["packages", "packages.d/fresh", "packages.d/units", "packages.d/userlands"];
+    let files = parts.into_iter().chain(["tiers/packages.sh"]);
+    files.map(|file| fs::read_to_string(root().join("tests").join(file)).unwrap()).collect()
+}
+
 /// Whether a test of this path exists: `upgrade::NAME`, `differences::tap::NAME`. The module's path
 /// starts below `tests`, or below `src` if that is its first word; `packages::NAME` is a function
 /// of the script tests/packages or of its parts.
 pub fn is_test(path: &str) -> bool {
     let (module, name) = path.rsplit_once("::").unwrap_or(("", path));
     if module == "packages" {
-        let files = ["packages", "packages.d/fresh", "packages.d/units", "tiers/packages.sh"];
-        let tests = root().join("tests");
-        let script = files.map(|file| fs::read_to_string(tests.join(file)).unwrap()).concat();
-        return script.contains(&format!("\ntest_{name}() "));
+        return packages_script().contains(&format!("\ntest_{name}() "));
     }
     if module == "runtimes" {
         return root().join("tests/runtimes").join(name).exists();
