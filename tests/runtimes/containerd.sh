@@ -47,6 +47,27 @@ import_images() { # import_images NAMESPACE
 
 # ---- CRI ----
 
+# Two networks, in the newest version that this containerd speaks.
+write_networks() {
+  local version=1.1.0
+  case $(containerd --version | awk '{print $3}') in [01].*) version=1.0.0 ;; esac
+  jq -n --arg version $version '{
+    cniVersion: $version, name: "lab", plugins: [
+      {type: "bridge", bridge: "lab0", mtu: 1400, isGateway: true, ipMasq: true, hairpinMode: true, ipam: {
+        type: "host-local", ranges: [[{subnet: "10.88.0.0/24"}], [{subnet: "fd00:88::/64"}]],
+        routes: [{dst: "0.0.0.0/0"}, {dst: "::/0"}]}},
+      {type: "portmap", snat: true, capabilities: {portMappings: true}},
+      {type: "firewall"},
+      {type: "tuning", sysctl: {"net.core.somaxconn": "517"}},
+      {type: "bandwidth", capabilities: {bandwidth: true}}
+    ]}' >/etc/cni/net.d/10-lab.conflist
+  jq -n --arg version $version '{
+    cniVersion: $version, name: "back", plugins: [
+      {type: "bridge", bridge: "back0", ipam: {type: "host-local", ranges: [[{subnet: "10.89.0.0/24"}]]}},
+      {type: "firewall"}
+    ]}' >/etc/cni/net.d/20-back.conflist
+}
+
 network_is_ready() { cri Status | jq -e '.status.conditions[] | select(.type == "NetworkReady") | .status == true'; }
 
 cri() { /usr/bin/python3 "$here/cri.py" "$@"; }

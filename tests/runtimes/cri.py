@@ -20,6 +20,7 @@ METHODS = {
     "Version": (cri.VersionRequest, cri.VersionResponse),
     "Status": (cri.StatusRequest, cri.StatusResponse),
     "RunPodSandbox": (cri.RunPodSandboxRequest, cri.RunPodSandboxResponse),
+    "ListPodSandbox": (cri.ListPodSandboxRequest, cri.ListPodSandboxResponse),
     "PodSandboxStatus": (cri.PodSandboxRequest, cri.PodSandboxStatusResponse),
     "StopPodSandbox": (cri.PodSandboxRequest, cri.Empty),
     "RemovePodSandbox": (cri.PodSandboxRequest, cri.Empty),
@@ -28,15 +29,21 @@ METHODS = {
 }
 
 
-def main(method, *requests):
+def caller(method):
+    """A function that makes the call: a request as JSON to an answer, or grpc.RpcError."""
     request, response = METHODS[method]
     channel = grpc.insecure_channel("unix:///run/containerd/containerd.sock")
     call = channel.unary_unary(
         "/runtime.v1.RuntimeService/" + method, request.SerializeToString, response.FromString)
+    return lambda text: call(json_format.Parse(text, request()), timeout=60)
+
+
+def main(method, *requests):
+    call = caller(method)
 
     def outcome(text):
         try:
-            return call(json_format.Parse(text, request()), timeout=60)
+            return call(text)
         except grpc.RpcError as error:
             return error
 
