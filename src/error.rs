@@ -212,6 +212,15 @@ impl Error {
         self
     }
 
+    /// The same mistake, of a value that a runtime supplies with ADD by this capability.
+    #[must_use]
+    pub fn supplied_by(mut self, capability: &'static str) -> Error {
+        if let Some(mistake) = &mut self.0.mistake {
+            mistake.capability = capability;
+        }
+        self
+    }
+
     /// The same error in the reference plugin's sentence, which tools may match. The previous
     /// message moves to the start of the details.
     #[must_use]

@@ -264,6 +264,15 @@ fn validated<P: Plugin>(cx: &Context<'_>, is_for_add: bool) -> Result<P::Conf> {
     Ok(conf)
 }
 
+/// libcni leaves `capabilities` in the configuration, and sends `runtimeConfig` with ADD alone. The
+/// reference's STATUS asks for none of its values.
+fn validated_for_status<P: Plugin>(cx: &Context<'_>) -> Result<P::Conf> {
+    match validated::<P>(cx, false) {
+        Err(mistake) if cx.config.is_supplied_later(&mistake) => cx.config.decode(),
+        outcome => outcome,
+    }
+}
+
 /// The result of an operation that has none.
 fn nothing((): ()) -> AddResult {
     AddResult::default()
@@ -274,7 +283,8 @@ fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
         // Whatever was attached must be removed, even when ADD would now refuse its configuration.
         Call::Del(_) | Call::Gc(_) => cx.config.decode().unwrap_or_default(),
         Call::Add(_) => validated::<P>(cx, true)?,
-        Call::Check(_) | Call::Status => validated::<P>(cx, false)?,
+        Call::Check(_) => validated::<P>(cx, false)?,
+        Call::Status => validated_for_status::<P>(cx)?,
     };
     match call {
         Call::Add(at) => P::add(cx, &conf, at),

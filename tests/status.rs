@@ -190,6 +190,27 @@ fn loopback_and_a_static_address_always_serve() {
     });
 }
 
+/// libcni sends `runtimeConfig` with ADD, and not with STATUS: a node would never be ready.
+#[test]
+fn issue_23_what_a_runtime_supplies_with_add_may_be_missing() {
+    let of_ipam = |kind: &str| json!({"name": "net1", "type": "bridge", "ipam": {"type": kind}});
+    for (conf, capability) in [
+        (of_ipam("host-local"), "ipRanges"),
+        (of_ipam("cluster-local"), "ipRanges"),
+        (json!({"name": "net1", "type": "host-device"}), "deviceID"),
+    ] {
+        for_ours(conf["type"].as_str().unwrap(), |lab| {
+            let asked = |capabilities: Value| {
+                status(lab, &with(&conf, json!({"capabilities": capabilities}))).run()
+            };
+            asked(json!({capability: true})).ok();
+            for others in [json!({capability: false}), json!({"mac": true}), json!(null)] {
+                assert_eq!(asked(others).err().code, 7, "{conf}");
+            }
+        });
+    }
+}
+
 /// The IPAM plugin knows the cause: its code and message are passed on.
 #[test]
 fn what_an_ipam_plugin_of_others_says_is_passed_on() {

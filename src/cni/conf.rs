@@ -50,6 +50,14 @@ impl Config {
         decode::observed(&self.value, self.observer.as_deref())
     }
 
+    /// Whether the mistake is the absence of a value that the runtime supplies with ADD, by a
+    /// capability that the configuration declares.
+    pub fn is_supplied_later(&self, mistake: &Error) -> bool {
+        let capability = mistake.mistake.as_ref().map_or("", |mistake| mistake.capability);
+        let declared = self.value.get("capabilities").and_then(|all| all.get(capability));
+        !capability.is_empty() && matches!(declared, Some(Value::Bool(true)))
+    }
+
     /// `ipam.type`; empty means that there is no IPAM.
     pub fn ipam_type(&self) -> Result<String> {
         #[derive(Default, Deserialize)]

@@ -15,6 +15,8 @@ pub struct Mistake {
     pub problem: Problem,
     /// What was expected in its place.
     pub expected: Expected,
+    /// The capability by which a runtime supplies the value with ADD; empty if there is none.
+    pub capability: &'static str,
 }
 
 /// What is wrong with a value.
@@ -88,7 +90,7 @@ impl Mistake {
 
     /// Creates a mistake of this kind.
     pub fn of(problem: Problem) -> Mistake {
-        Mistake { path: String::new(), problem, expected: Expected::Unsaid }
+        Mistake { path: String::new(), problem, expected: Expected::Unsaid, capability: "" }
     }
 
     /// The same mistake with what was expected.

@@ -83,7 +83,7 @@ pub fn place(error: &Error) -> &str {
 /// The plugin's range if it is narrower than its type's: found by the error for the greatest number
 /// of the type.
 fn narrowed(error: &Error, check: &dyn Fn(&Value) -> Result<()>) -> Option<Expected> {
-    let Mistake { path, problem, expected } = error.mistake.as_ref()?;
+    let Mistake { path, problem, expected, capability: _ } = error.mistake.as_ref()?;
     let Expected::Kind(Kind::Natural(greatest)) = expected else { return None };
     let narrower = expected_of(path, Value::number(*greatest), check)?;
     Some(match (&narrower, problem) {

@@ -50,5 +50,6 @@ impl Sets {
 fn no_ranges() -> Error {
     Error::config("ipam.ranges", "there is none")
         .expecting("at least one set with a range with a subnet")
+        .supplied_by("ipRanges")
         .saying("no IP ranges specified")
 }

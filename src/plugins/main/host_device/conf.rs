@@ -114,6 +114,7 @@ impl Conf {
 fn unselected() -> Error {
     Error::config("device", "nothing chooses a device")
         .expecting("one of four keys")
+        .supplied_by("deviceID")
         .saying("specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"")
 }
 
