@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::support::attachment::with;
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::netns::{Container, Lab, OUTSIDE, UPLINK};
+use crate::support::networks::bandwidth::can_limit;
 use crate::support::peers::peers;
 use crate::support::snapshot::Snapshot;
 use crate::support::traffic::{TcpServer, assert_pings, connect};
@@ -21,6 +22,7 @@ use crate::traces::{LEFT_BY_CONTRACT, published};
 peers! {
     containerd_s_calls_work,
     cri_o_s_calls_work,
+    ocicni_s_calls_work,
     podman_s_calls_work,
     nerdctl_s_calls_work,
     nomad_s_calls_work,
@@ -34,6 +36,10 @@ fn containerd_s_calls_work(peer: &Peer) {
 
 fn cri_o_s_calls_work(peer: &Peer) {
     replay(peer, include_str!("fixtures/callers/cri-o.json"));
+}
+
+fn ocicni_s_calls_work(peer: &Peer) {
+    replay(peer, include_str!("fixtures/callers/ocicni.json"));
 }
 
 fn podman_s_calls_work(peer: &Peer) {
@@ -61,6 +67,9 @@ fn cri_dockerd_s_calls_work(peer: &Peer) {
 struct Script {
     #[serde(rename = "caller")]
     _caller: String,
+    /// CHECK and DEL have the arguments of the ADD, from libcni's cache, while it has a record.
+    #[serde(default)]
+    cached: bool,
     networks: Vec<Value>,
     calls: Vec<Step>,
 }
@@ -100,11 +109,13 @@ struct Operation {
     args: String,
     #[serde(default)]
     capability_args: Value,
-    /// The containers that GC gets as valid, or null.
+    /// The containers that GC gets as valid, each with `ifname`, or null.
     #[serde(default)]
     valid: Value,
     /// An address that the result must have.
     address: Option<String>,
+    /// The hardware address that the interface must have.
+    mac: Option<String>,
     /// The call fails with these words in the message.
     fails: Option<String>,
     /// Why the operation is left out for the reference.
@@ -117,7 +128,10 @@ fn eth0() -> String {
 
 fn replay(peer: &Peer, text: &str) {
     let script: Script = serde_json::from_str(text).unwrap();
-    let mut runtime = Runtime::new(peer, script.networks);
+    let mut runtime = Runtime::new(peer, script.networks, script.cached);
+    if runtime.calls("bandwidth") && !can_limit(&runtime.lab) {
+        return;
+    }
     runtime.lab.host.sh(LEFT_BY_CONTRACT);
     let before = Snapshot::of_host(&runtime.lab);
     for (number, step) in script.calls.into_iter().enumerate() {
@@ -149,6 +163,8 @@ struct Runtime {
     containers: BTreeMap<String, Pod>,
     /// The result cache.
     results: BTreeMap<[String; 3], Value>,
+    /// CNI_ARGS and capability arguments in the cache, where the runtime takes them from there.
+    arguments: Option<BTreeMap<[String; 3], (String, Value)>>,
 }
 
 struct Pod {
@@ -159,13 +175,20 @@ struct Pod {
 }
 
 impl Runtime {
-    fn new(peer: &Peer, networks: Vec<Value>) -> Runtime {
+    fn new(peer: &Peer, networks: Vec<Value>, cached: bool) -> Runtime {
         Runtime {
             lab: Lab::new(peer.clone()),
             networks,
             containers: BTreeMap::new(),
             results: BTreeMap::new(),
+            arguments: cached.then(BTreeMap::new),
         }
+    }
+
+    fn calls(&self, plugin: &str) -> bool {
+        let plugins =
+            self.networks.iter().flat_map(|network| network["plugins"].as_array().unwrap());
+        plugins.into_iter().any(|conf| conf["type"] == plugin)
     }
 
     fn operate(&mut self, operations: Vec<Operation>, number: usize) {
@@ -221,6 +244,16 @@ impl Runtime {
         [network, &operation.container, &operation.ifname].map(str::to_owned)
     }
 
+    /// CNI_ARGS and capability arguments.
+    fn arguments(&self, operation: &Operation) -> (String, Value) {
+        let cached = self.arguments.as_ref().filter(|_| operation.command != "ADD");
+        cached.and_then(|cached| cached.get(&self.key(operation)).cloned()).unwrap_or_else(|| {
+            let id = &self.containers[&operation.container].id;
+            let args = operation.args.replace("=ID;", &format!("={id};"));
+            (args, operation.capability_args.clone())
+        })
+    }
+
     /// Calls all plugins. Returns the last result or the first failure.
     fn run_all(&self, operation: &Operation) -> Result<Value, Outcome> {
         let network = self.network(operation);
@@ -260,10 +293,10 @@ impl Runtime {
             with(plugin, json!({"name": network["name"], "cniVersion": network["cniVersion"]}));
         let pod = &self.containers[&operation.container];
         let is_declared = |capability: &str| plugin["capabilities"][capability] == true;
-        let args: serde_json::Map<_, _> =
-            operation.capability_args.as_object().cloned().unwrap_or_default();
+        let (args, capability_args) = self.arguments(operation);
+        let capability_args = capability_args.as_object().cloned().unwrap_or_default();
         let declared: serde_json::Map<_, _> =
-            args.into_iter().filter(|(name, _)| is_declared(name)).collect();
+            capability_args.into_iter().filter(|(name, _)| is_declared(name)).collect();
         if !declared.is_empty() {
             conf["runtimeConfig"] = declared.into();
         }
@@ -275,7 +308,7 @@ impl Runtime {
             let valid = operation.valid.as_array().map(|names| {
                 names
                     .iter()
-                    .map(|name| json!({"containerID": id_of(name), "ifname": "eth0"}))
+                    .map(|name| json!({"containerID": id_of(name), "ifname": operation.ifname}))
                     .collect::<Vec<_>>()
             });
             conf["cni.dev/valid-attachments"] = valid.clone().into();
@@ -301,7 +334,7 @@ impl Runtime {
         .env("CNI_CONTAINERID", if is_of_container { pod.id.as_str() } else { "" })
         .env("CNI_NETNS", netns)
         .env("CNI_IFNAME", ifname)
-        .env("CNI_ARGS", operation.args.replace("=ID;", &format!("={};", pod.id)))
+        .env("CNI_ARGS", &args)
         .env("CNI_PATH", path)
         .wrapped(&self.lab.host.enter)
     }
@@ -318,7 +351,8 @@ impl Runtime {
     fn finish(&mut self, operation: &Operation, result: Value, place: &str) {
         let key = self.key(operation);
         let container = self.containers[&operation.container].container.as_ref();
-        let mappings = operation.capability_args["portMappings"].as_array();
+        let arguments = self.arguments(operation);
+        let mappings = arguments.1["portMappings"].as_array();
         let ports = mappings.into_iter().flatten().filter_map(published);
         match (operation.command.as_str(), container) {
             ("ADD", Some(container)) => {
@@ -341,6 +375,10 @@ impl Runtime {
                         "{place}: {ips:?}"
                     );
                 }
+                if let Some(mac) = &operation.mac {
+                    let link = container.link(&operation.ifname).unwrap();
+                    assert_eq!(link["address"], **mac, "{place}");
+                }
                 if self.network(operation)["plugins"].to_string().contains("\"ipMasq\":true") {
                     assert_pings(container, OUTSIDE[0]);
                 }
@@ -353,7 +391,10 @@ impl Runtime {
                         "{place}: {at}"
                     );
                 }
-                self.results.insert(key, result);
+                self.results.insert(key.clone(), result);
+                self.arguments.iter_mut().for_each(|cached| {
+                    cached.insert(key.clone(), arguments.clone());
+                });
             }
             ("DEL", container) => {
                 if let Some(container) =
@@ -369,6 +410,7 @@ impl Runtime {
                     );
                 }
                 self.results.remove(&key);
+                self.arguments.iter_mut().for_each(|cached| drop(cached.remove(&key)));
             }
             _ => (),
         }
