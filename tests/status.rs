@@ -190,7 +190,8 @@ fn loopback_and_a_static_address_always_serve() {
     });
 }
 
-/// libcni sends `runtimeConfig` with ADD, and not with STATUS: a node would never be ready.
+/// libcni sends `runtimeConfig` with ADD, and not with STATUS: a node would never be ready. Our runtime removes
+/// `capabilities`, and sends an empty `runtimeConfig`.
 #[test]
 fn issue_23_what_a_runtime_supplies_with_add_may_be_missing() {
     let of_ipam = |kind: &str| json!({"name": "net1", "type": "bridge", "ipam": {"type": kind}});
@@ -204,6 +205,7 @@ fn issue_23_what_a_runtime_supplies_with_add_may_be_missing() {
                 status(lab, &with(&conf, json!({"capabilities": capabilities}))).run()
             };
             asked(json!({capability: true})).ok();
+            status(lab, &with(&conf, json!({"runtimeConfig": {}}))).run().ok();
             for others in [json!({capability: false}), json!({"mac": true}), json!(null)] {
                 assert_eq!(asked(others).err().code, 7, "{conf}");
             }

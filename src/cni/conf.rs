@@ -54,8 +54,16 @@ impl Config {
     /// capability that the configuration declares.
     pub fn is_supplied_later(&self, mistake: &Error) -> bool {
         let capability = mistake.mistake.as_ref().map_or("", |mistake| mistake.capability);
-        let declared = self.value.get("capabilities").and_then(|all| all.get(capability));
-        !capability.is_empty() && matches!(declared, Some(Value::Bool(true)))
+        !capability.is_empty() && self.may_have_declared(capability)
+    }
+
+    /// libcni leaves `capabilities` in. A runtime that removes it, as the specification demands,
+    /// inserts `runtimeConfig` where there was any.
+    fn may_have_declared(&self, capability: &str) -> bool {
+        match self.value.get("capabilities") {
+            Some(all) => matches!(all.get(capability), Some(Value::Bool(true))),
+            None => self.value.get("runtimeConfig").is_some(),
+        }
     }
 
     /// `ipam.type`; empty means that there is no IPAM.

@@ -2,8 +2,7 @@
 //! "Deriving request configuration from plugin configuration").
 //!
 //! `capabilities` is removed, as the specification demands: it is for the runtime and not for the
-//! plugin, and only libcni leaves it in. STATUS is an exception: a plugin cannot know otherwise that
-//! ADD brings what is missing. Every other key that is not set here is kept.
+//! plugin, and only libcni leaves it in. Every other key that is not set here is kept.
 
 use super::list::{NetworkList, PluginConfig};
 use crate::cni::conf::ValidAttachment;
@@ -19,7 +18,6 @@ pub fn for_attachment(
     capability_args: &Value,
 ) -> Vec<u8> {
     let mut config = named(list, plugin);
-    config.remove("capabilities");
     if let Some(result) = prev_result {
         config.set("prevResult", result.to_value());
     }
@@ -30,9 +28,14 @@ pub fn for_attachment(
     config.to_text().into_bytes()
 }
 
-/// The configuration for STATUS.
+/// The configuration for STATUS. Of a plugin with capabilities it has `runtimeConfig` without any
+/// argument: what is missing may come with ADD.
 pub fn for_status(list: &NetworkList, plugin: &PluginConfig) -> Vec<u8> {
-    named(list, plugin).to_text().into_bytes()
+    let mut config = named(list, plugin);
+    if !plugin.capabilities.is_empty() {
+        config.set("runtimeConfig", Value::Object(vec![]));
+    }
+    config.to_text().into_bytes()
 }
 
 /// The configuration for GC. `valid` goes under the specification's key and under the key of its
@@ -43,7 +46,6 @@ pub fn for_gc(
     valid: Option<&[ValidAttachment]>,
 ) -> Vec<u8> {
     let mut config = named(list, plugin);
-    config.remove("capabilities");
     if let Some(valid) = valid {
         let entries = Value::of(valid);
         config.set("cni.dev/valid-attachments", entries.clone());
@@ -55,6 +57,7 @@ pub fn for_gc(
 /// The plugin's object with the name and the version of the list.
 fn named(list: &NetworkList, plugin: &PluginConfig) -> Value {
     let mut config = plugin.value.clone();
+    config.remove("capabilities");
     config.set("name", Value::text(&list.name));
     config.set("cniVersion", Value::text(&list.version));
     config
@@ -143,15 +146,17 @@ mod tests {
     }
 
     #[test]
-    fn status_has_the_capabilities_and_gc_has_not() {
+    fn status_has_an_empty_runtime_config_and_gc_has_none() {
         let list = list(r#"{"type":"x","capabilities":{"ipRanges":true}}"#);
         let text = |config: Vec<u8>| String::from_utf8(config).unwrap();
-        let name = r#""name":"net","cniVersion":"0.4.0"}"#;
         assert_eq!(
             text(for_status(&list, &list.plugins[0])),
-            format!(r#"{{"capabilities":{{"ipRanges":true}},"type":"x",{name}"#)
+            r#"{"type":"x","name":"net","cniVersion":"0.4.0","runtimeConfig":{}}"#
         );
-        assert_eq!(text(for_gc(&list, &list.plugins[0], None)), format!(r#"{{"type":"x",{name}"#));
+        assert_eq!(
+            text(for_gc(&list, &list.plugins[0], None)),
+            r#"{"type":"x","name":"net","cniVersion":"0.4.0"}"#
+        );
     }
 
     #[test]

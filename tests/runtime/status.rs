@@ -46,6 +46,6 @@ fn status_of_a_plugin_that_is_missing_is_an_error() {
     assert_eq!(host.calls(), "STATUS a");
     assert_eq!(
         host.config("STATUS-a"),
-        serde_json::json!({"type": "a", "name": "net", "cniVersion": "1.1.0", "capabilities": {"mac": true}})
+        serde_json::json!({"type": "a", "name": "net", "cniVersion": "1.1.0", "runtimeConfig": {}})
     );
 }
