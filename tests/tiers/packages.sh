@@ -119,6 +119,17 @@ END
   done
 }
 
+# Debian's package has each profile that a unit enters, as a file that its administrator may change. tests/vm/booted
+# tries them.
+test_units_enter_profiles_that_the_deb_has() {
+  local profiles
+  profiles=$(sed -n 's/^AppArmorProfile=-//p' packaging/systemd/*.service | sort)
+  is "$profiles" "$(ls packaging/apparmor)"
+  unpack "$(only '*.deb')" "$work/unpacked"
+  is "$(cat "$work/unpacked/DEBIAN/conffiles")" "$(sed 's#^#/etc/apparmor.d/#' <<<"$profiles")"
+  is "$(sed -n 's/^profile \([^ ]*\) .*/\1/p' "$work/unpacked/etc/apparmor.d/"* | sort)" "$profiles"
+}
+
 # Where nftables or firewalld starts, they follow it; where it restarts, they run again. Each follows one service: the two
 # exclude each other, and a unit of both would have to be stopped and started at once.
 test_the_repairs_follow_the_firewall() {
