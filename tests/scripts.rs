@@ -7,11 +7,12 @@ use std::process::{Command, Output};
 use crate::layers::root;
 
 /// Scripts that no person calls, and what calls them.
-const CALLED_BY_PROGRAMS: [(&str, &str); 6] = [
+const CALLED_BY_PROGRAMS: [(&str, &str); 7] = [
     ("packaging/deb/", "dpkg"),
     ("tests/fixtures/", "validate, as plugins"),
     ("tests/reference-suites/prebuilt", "suites, as `go`"),
     ("tests/vm/boot", "tests/vm/init"),
+    ("tests/vm/booted.d/", "tests/vm/booted, in the virtual machine"),
     ("tests/vm/init", "the kernel of the virtual machine"),
     ("tests/vm/start", "tests/vm/init"),
 ];
