@@ -55,12 +55,22 @@ impl Homecoming<'_> {
         if let Some(netns) = self.netns
             && let Some(link) = Links::of_netns(netns)?.find(self.identity, &self.kept.device)?
         {
+            if self.has_moved_on_to(netns)? {
+                return Ok(());
+            }
             return bring_and_restore(self.host, netns, &link, self.kept);
         }
         match self.await_return()? {
             Some(link) => settle_unfinished(self.host.netlink(), link, self.kept).map(drop),
             None => self.require_gone(),
         }
+    }
+
+    /// Whether it came to a container in this namespace with a later attachment. Where a namespace
+    /// has no cookie, it may have succeeded that of this attachment.
+    fn has_moved_on_to(&self, netns: &Netns) -> Result<bool> {
+        Ok(netns.may_be_a_successor()?
+            && loans::has_later(self.identity, self.at.plugin, self.at.key)?)
     }
 
     /// The device if it is already on the host: the kernel returned it when the container's

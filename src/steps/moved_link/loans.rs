@@ -56,6 +56,17 @@ pub(super) fn has_another(identity: &Identity, plugin: &str, key: &Key) -> Resul
     Ok(!others_of(identity, plugin, key)?.is_empty())
 }
 
+/// Whether an attachment that was made after this one has the device, by its record.
+pub(super) fn has_later(identity: &Identity, plugin: &'static str, key: &Key) -> Result<bool> {
+    let own = Records::of_plugin(plugin).written(key)?;
+    for loan in others_of(identity, plugin, key)? {
+        if Records::of_plugin(loan.plugin).written(&loan.found.key)? > own {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Whether any attachment has the device, by its record.
 pub fn is_recorded(identity: &Identity) -> Result<bool> {
     Ok(!loans_of(identity)?.is_empty())
