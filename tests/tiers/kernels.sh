@@ -53,9 +53,10 @@ run_column() { # run_column COLUMN
 # The tests of one plugin each, without those that call the reference's. Those in a module of cluster-local's are of
 # etcd and of the daemon.
 tests_of_plugins() {
-  local plugin
+  local all plugin
+  all=$("$(integration_binary)" --list | sed -n 's/: test$//p')
   for plugin in $("$CNI_MULTI" list); do
-    "$(integration_binary)" --list | sed -n 's/: test$//p' | grep -E "$(names_of "$plugin")"
+    grep -E "$(names_of "$plugin")" <<<"$all"
   done | grep -vE '::reference$|::cluster_local::[^:]+::'
 }
 
