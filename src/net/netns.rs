@@ -56,6 +56,15 @@ pub struct NetnsId {
 /// share.
 pub type FileId = (u64, u64);
 
+/// The shorter form of a [`NetnsId`]: what the kernel offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The cookie.
+    Cookie(u64),
+    /// The file, before Linux 5.14.
+    File(FileId),
+}
+
 impl NetnsId {
     /// Its file.
     pub fn file(&self) -> FileId {
@@ -148,6 +157,14 @@ impl Netns {
     pub fn id(&self) -> Result<NetnsId> {
         let (device, inode) = self.identity()?;
         Ok(NetnsId { cookie: self.netlink()?.netns_cookie(), device, inode })
+    }
+
+    /// What tells it from the other namespaces that exist.
+    pub fn mark(&self) -> Result<Mark> {
+        match self.netlink()?.netns_cookie() {
+            Some(cookie) => Ok(Mark::Cookie(cookie)),
+            None => self.identity().map(Mark::File),
+        }
     }
 
     /// Whether its id may be that of an earlier namespace, too: always before Linux 5.14.

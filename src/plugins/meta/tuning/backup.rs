@@ -10,6 +10,7 @@ use crate::cni::attachment::Key;
 use crate::cni::decode;
 use crate::cni::json::{self, Value};
 use crate::error::Result;
+use crate::net::netns::{FileId, Mark};
 use crate::net::sysctl::Sysctl;
 
 /// The name of our member.
@@ -20,8 +21,8 @@ const OURS: &str = "cni-multi";
 pub struct Backup {
     /// The owner; the reference does not record it.
     pub key: Option<Key>,
-    /// The kernel's cookie of the namespace with the changes, if the file has it.
-    pub netns: Option<u64>,
+    /// The namespace with the changes, if the file names it.
+    pub netns: Option<Mark>,
     /// The link's ifindex, if the file has it. It survives a rename.
     pub link: Option<u32>,
     /// The link's previous values.
@@ -68,8 +69,8 @@ impl Backup {
 
     /// Whether the backup may belong to this namespace. The path of a deleted namespace may lead to
     /// another container by now.
-    pub fn may_be_in(&self, netns: Option<u64>) -> bool {
-        self.netns.zip(netns).is_none_or(|(was, is)| was == is)
+    pub fn may_be_in(&self, netns: Mark) -> bool {
+        self.netns.is_none_or(|was| was == netns)
     }
 
     /// Returns the sysctls, without their values.
@@ -162,7 +163,9 @@ struct Ours {
     container_id: String,
     ifname: String,
     #[serde(rename = "netnsCookie", skip_serializing_if = "Option::is_none")]
-    netns: Option<u64>,
+    netns_cookie: Option<u64>,
+    #[serde(rename = "netnsFile", skip_serializing_if = "Option::is_none")]
+    netns_file: Option<FileId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ifindex: Option<u32>,
     #[serde(default)]
@@ -175,11 +178,17 @@ struct Ours {
 impl Ours {
     fn of(key: &Key, backup: &Backup) -> Ours {
         let Backup { netns, link, after, sysctls, .. } = backup.clone();
+        let (netns_cookie, netns_file) = match netns {
+            Some(Mark::Cookie(cookie)) => (Some(cookie), None),
+            Some(Mark::File(file)) => (None, Some(file)),
+            None => (None, None),
+        };
         Ours {
             network: key.network.to_string(),
             container_id: key.container_id.to_string(),
             ifname: key.ifname.to_string(),
-            netns,
+            netns_cookie,
+            netns_file,
             ifindex: link,
             set: after,
             sysctl: sysctls.into_iter().map(SavedSysctl::into_texts).collect(),
@@ -190,7 +199,7 @@ impl Ours {
     fn complete(self, backup: Backup) -> Result<Backup> {
         Ok(Backup {
             key: Some(Key::parse(&self.network, &self.container_id, &self.ifname)?),
-            netns: self.netns,
+            netns: self.netns_cookie.map(Mark::Cookie).or(self.netns_file.map(Mark::File)),
             link: self.ifindex,
             after: self.set,
             sysctls: self.sysctl.into_iter().filter_map(SavedSysctl::of_texts).collect(),
@@ -239,13 +248,15 @@ mod tests {
         ];
         let ours = Backup {
             key: Some(key("net", "c")),
-            netns: Some(1 << 40),
+            netns: Some(Mark::Cookie(1 << 40)),
             link: Some(7),
             after: mtu(1400),
             sysctls,
             ..backup
         };
         assert_eq!(Backup::parse(&ours.text()).unwrap(), ours);
+        let before_cookies = Backup { netns: Some(Mark::File((4, 4026531840))), ..ours };
+        assert_eq!(Backup::parse(&before_cookies.text()).unwrap(), before_cookies);
     }
 
     #[test]

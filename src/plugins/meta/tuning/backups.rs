@@ -13,6 +13,7 @@ use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::decode;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::netns::Mark;
 use crate::plain_file;
 
 const DEFAULT_DIR: &str = "/run/cni/tuning";
@@ -62,10 +63,9 @@ impl Backups {
     /// Whether another attachment has a backup of an interface with this name in this namespace. If
     /// so, a file without a namespace, which the reference wrote, belongs to a container that had
     /// the path before.
-    pub fn has_another_in(&self, netns: Option<u64>, key: &Key) -> Result<bool> {
+    pub fn has_another_in(&self, netns: Mark, key: &Key) -> Result<bool> {
         let is_there = |backup: &Backup| {
-            backup.netns.is_some()
-                && backup.netns == netns
+            backup.netns == Some(netns)
                 && backup.key.as_ref().is_some_and(|of| of.ifname == key.ifname)
         };
         for entry in self.entries()? {

@@ -220,7 +220,7 @@ impl<'a> Tuned<'a> {
     fn backup(&self) -> Result<Backup> {
         Ok(Backup {
             key: Some(self.at.key.clone()),
-            netns: self.at.netlink()?.netns_cookie(),
+            netns: Some(self.at.netns()?.mark()?),
             link: index_of_tuned(self.at, self.link, self.changes)?,
             before: self.attributes.on(self.link),
             after: self.attributes.clone(),
@@ -230,8 +230,9 @@ impl<'a> Tuned<'a> {
 
     /// Returns the backup to write, merged with an earlier one that may be of this interface.
     fn after_earlier(&self, now: Backup, earlier: Option<Backup>) -> Result<Backup> {
+        let netns = self.at.netns()?.mark()?;
         let may_be_of_this =
-            |earlier: &Backup| earlier.may_be_of(&self.at.key) && earlier.may_be_in(now.netns);
+            |earlier: &Backup| earlier.may_be_of(&self.at.key) && earlier.may_be_in(netns);
         let Some(earlier) = earlier.filter(may_be_of_this) else { return Ok(now) };
         let attributes = earlier.before.on(self.link);
         let values = sysctls::read(self.at, &earlier.names())?;
@@ -299,10 +300,10 @@ fn set_in(attributes: &Attributes, interface: &mut Interface) {
 
 /// Whether the backup is of this namespace: CNI_NETNS may lead to another container by now.
 fn is_of(backups: &Backups, backup: &Backup, netns: &Netns, key: &Key) -> Result<bool> {
-    let cookie = netns.netlink()?.netns_cookie();
+    let here = netns.mark()?;
     match backup.netns {
-        Some(_) => Ok(backup.may_be_in(cookie)),
-        None => Ok(!backups.has_another_in(cookie, key)?),
+        Some(_) => Ok(backup.may_be_in(here)),
+        None => Ok(!backups.has_another_in(here, key)?),
     }
 }
 
