@@ -13,6 +13,7 @@ pub mod etcd;
 pub mod extent;
 pub mod failed_add;
 pub mod flow;
+pub mod kernel;
 pub mod limit;
 pub mod netns;
 pub mod networks;

@@ -48,7 +48,7 @@ impl Firewalld {
         running.spawn(lab, &["dbus-daemon", "--nofork", "--config-file=/run/dbus/lab.conf"]);
         until(lab, "[ -S /run/dbus/system_bus_socket ]");
         running.spawn(lab, &["firewalld", "--nofork", "--nopid"]);
-        until(lab, "timeout 5 firewall-cmd --state");
+        until(lab, "timeout 30 firewall-cmd --state");
         Some(running)
     }
 

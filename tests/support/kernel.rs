@@ -1,0 +1,29 @@
+//! What older kernels lack, where a test depends on it.
+
+use super::attachment::skip;
+use super::netns::Lab;
+
+/// Whether the kernel tells a namespace from each that has ended; skips the test if it does not.
+pub fn has_cookies() -> bool {
+    let release = nix::sys::utsname::uname().unwrap().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+    let has = (numbers.next(), numbers.next()) >= (Some(5), Some(14));
+    if !has {
+        skip("cookies of namespaces (Linux 5.14)");
+    }
+    has
+}
+
+/// Whether a link that moves to another namespace is found there by its altnames, and can lose them; skips the test if
+/// it is not.
+pub fn moves_altnames(lab: &Lab) -> bool {
+    let container = lab.container();
+    container.sh("ip link add probe0 type dummy && ip link property add dev probe0 altname name-of-probe");
+    container.sh(&format!("ip link set probe0 netns {}", lab.pid()));
+    let moves = lab.host.try_sh("ip link show name-of-probe").status.success();
+    lab.host.sh("ip link del probe0");
+    if !moves {
+        skip("altnames that move with their link (Linux 6.6, or an older one with that correction)");
+    }
+    moves
+}
