@@ -90,11 +90,12 @@ under_arm64() { # under_arm64 DIR THREADS TEST...
   rm -rf "$dir/vm/src"
   mkdir -p "$dir/vm"
   cp -a "$source" "$dir/vm/src"
+  ! grep -q '^test result' "$dir/unit" 2>/dev/null || rm "$dir/vm/src/unit"
   boot_with "$dir" "$threads" -p arm64 -r "$target/vm/arm64/root" -- CNI_MULTI=/src/cni-multi /src/integration "$@"
 }
 
 # boot_with DIR THREADS OPTION... -- VARIABLE BINARY TEST...: runs the tests of the binary in the machine that the
-# options of tests/vm/run choose, for at most two hours; and before them the unit tests, where they are beside them.
+# options of tests/vm/run choose, for at most two hours; and after them the unit tests, where they are beside them.
 boot_with() {
   local dir=$1 threads=$2 options=()
   shift 2
@@ -105,8 +106,8 @@ boot_with() {
     env CNI_VM=1 CNI_SHORT=1 RUST_TEST_THREADS="$threads" CNI_SKIP_LOG=/vm-out/skips "$1" sh -c '
       [ ! -d /vm-out/src ] || cp -a /vm-out/src /src
       uname -rm >/vm-out/uname
-      [ ! -e /src/unit ] || /src/unit >/vm-out/unit 2>&1
-      exec "$@" >/vm-out/output 2>/vm-out/notes' sh "$2" --exact "${@:3}"
+      "$@" >/vm-out/output 2>/vm-out/notes
+      [ ! -e /src/unit ] || /src/unit >/vm-out/unit 2>&1' sh "$2" --exact "${@:3}"
 }
 
 # What the machine has written, added to what there is.
