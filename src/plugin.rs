@@ -1,30 +1,28 @@
 //! The plugin trait: six operations, none with a default, over a typed configuration.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use clap::ArgMatches;
-use nix::errno::Errno;
 use serde::de::DeserializeOwned;
 
 use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::env::{Command, Environment};
 use crate::cni::result::AddResult;
-use crate::deadline::{Clock, Deadline};
+use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result, errno_text};
-use crate::file_lock::Hope;
-use crate::net::iptables::Programs;
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
-use crate::net::nft::Nft;
-use crate::net::sock_diag::SocketDiag;
 use crate::repair::Repairs;
 use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
 
+pub mod handles;
 pub mod leases;
+pub use self::handles::Handles;
+use self::handles::get_or_try_init;
 use self::leases::LeaseStore;
 
 /// The plugin groups of the reference.
@@ -311,143 +309,6 @@ pub struct Context<'a> {
     handles: Rc<Handles>,
 }
 
-/// The open handles to the kernel, each opened on first use, and the deadline of the operation. The
-/// plugins of a chain that run in one process share them.
-pub struct Handles {
-    clock: Clock,
-    host: OnceCell<Netlink>,
-    container: RefCell<Option<(String, Rc<Netns>)>>,
-    nft: OnceCell<Option<Nft>>,
-    iptables: Programs,
-    hope_of_undo: Hope,
-    /// The namespace whose sockets are the host's, if it is not the current one.
-    listeners: OnceCell<Netns>,
-}
-
-/// Nothing is open, and the operation begins now.
-impl Default for Handles {
-    fn default() -> Handles {
-        Handles::with(Clock::default())
-    }
-}
-
-impl Handles {
-    fn with(clock: Clock) -> Handles {
-        let iptables = Programs::new(clock.clone());
-        Handles {
-            clock,
-            host: OnceCell::new(),
-            container: RefCell::default(),
-            nft: OnceCell::new(),
-            iptables,
-            hope_of_undo: Hope::default(),
-            listeners: OnceCell::new(),
-        }
-    }
-
-    /// The clock of everything that works with these handles.
-    pub fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    /// The deadline of everything that works with these handles.
-    pub fn deadline(&self) -> Deadline {
-        self.clock.deadline()
-    }
-
-    /// From now on the kernel answers each question about the host once, until
-    /// [`Handles::forget`]; answers of before are dropped.
-    pub fn remember(&self) -> Result<()> {
-        self.host()?.remember();
-        self.iptables.remember();
-        if let Some(nft) = self.nft()? {
-            nft.remember();
-        }
-        Ok(())
-    }
-
-    /// From now on the kernel answers each question, also about the namespace requested last.
-    pub fn forget(&self) {
-        self.container.take();
-        self.iptables.forget();
-        if let Some(host) = self.host.get() {
-            host.forget();
-        }
-        if let Some(Some(nft)) = self.nft.get() {
-            nft.forget();
-        }
-    }
-
-    fn host(&self) -> Result<&Netlink> {
-        get_or_try_init(&self.host, Netlink::open)
-    }
-
-    /// Begins the next operation of this process, which has its whole time again. A holder of a
-    /// lock that a whole wait was in vain for is not awaited once more.
-    pub fn begin_next(&self) {
-        self.clock.restart();
-    }
-
-    /// The namespace at this path; calls `open` unless it is the one requested last.
-    pub fn netns(
-        &self,
-        path: &str,
-        open: fn(&str) -> Result<Option<Netns>>,
-    ) -> Result<Option<Rc<Netns>>> {
-        if let Some(netns) = self.kept_netns(path) {
-            return Ok(Some(netns));
-        }
-        let opened = open(path)?.map(Rc::new);
-        *self.container.borrow_mut() = opened.clone().map(|netns| (path.to_owned(), netns));
-        Ok(opened)
-    }
-
-    /// The namespace that was requested last, if it is the one at this path.
-    fn kept_netns(&self, path: &str) -> Option<Rc<Netns>> {
-        let container = self.container.borrow();
-        let (kept, netns) = container.as_ref()?;
-        (kept == path).then(|| Rc::clone(netns))
-    }
-
-    /// The nf_tables socket of the current namespace; None if the kernel lacks nf_tables.
-    ///
-    /// It stays open to the end, because closing one waits until the kernel has freed everything
-    /// deleted by any process: ten milliseconds or more, which have already passed if a link is
-    /// deleted in between.
-    pub fn nft(&self) -> Result<Option<&Nft>> {
-        get_or_try_init(&self.nft, Nft::open_if_there).map(Option::as_ref)
-    }
-
-    /// As [`Handles::nft`], but fails without nf_tables.
-    pub fn require_nft(&self) -> Result<&Nft> {
-        self.nft()?.ok_or_else(|| Error::kernel("open a netfilter socket", Errno::EOPNOTSUPP))
-    }
-
-    /// From now on the sockets of this namespace are the host's: a rehearsal in a replica sees the
-    /// host's programs.
-    pub fn observe_listeners_of(&self, host: Netns) {
-        let _ = self.listeners.set(host); // once in a process
-    }
-
-    /// A socket for questions about the sockets of the host.
-    pub fn sockets(&self) -> Result<SocketDiag> {
-        match self.listeners.get() {
-            Some(host) => host.enter(SocketDiag::open),
-            None => SocketDiag::open(),
-        }
-    }
-
-    /// Whether undos of this operation may still wait for the lock that they take.
-    pub fn hope_of_undo(&self) -> &Hope {
-        &self.hope_of_undo
-    }
-
-    /// The host's iptables programs.
-    pub fn iptables(&self) -> &Programs {
-        &self.iptables
-    }
-}
-
 impl<'a> Context<'a> {
     /// Creates a context with handles of its own.
     pub fn new(
@@ -564,20 +425,13 @@ pub struct Detachment {
     pub prev_result: Option<AddResult>,
 }
 
-/// `OnceCell::get_or_try_init`, which std does not offer yet.
-fn get_or_try_init<T>(cell: &OnceCell<T>, init: impl FnOnce() -> Result<T>) -> Result<&T> {
-    if cell.get().is_none() {
-        let _ = cell.set(init()?); // no other thread can have set it
-    }
-    cell.get().ok_or_else(|| Error::new(Code::BUG, "a cell that was just set is empty"))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::deadline::Clock;
 
     #[test]
     fn a_nested_call_inherits_the_deadline() {
