@@ -132,7 +132,7 @@ fn chain_runs_in_an_empty_root_with_one_process_per_plugin() {
 /// given text.
 fn net_traced(lab: &Lab, line: &str) -> (Outcome, impl Fn(&str) -> usize + use<>) {
     let wrapper =
-        "strace -f -qq -e trace=execve,socket -o /run/trace".split(' ').map(str::to_owned);
+        "strace -f -qq -e trace=execve,socket,sendto -o /run/trace".split(' ').map(str::to_owned);
     let call = Call {
         program: binary(),
         args: format!(
@@ -151,15 +151,19 @@ fn net_traced(lab: &Lab, line: &str) -> (Outcome, impl Fn(&str) -> usize + use<>
     (outcome, move |what: &str| trace.lines().filter(|line| line.contains(what)).count())
 }
 
+/// The network `five`; four of them if the kernel cannot limit.
+fn network_of_five(lab: &Lab) {
+    let plugins = if can_limit(lab) { whole() } else { confs(None, None).to_vec() };
+    let network = json!({"cniVersion": "1.1.0", "name": "five", "plugins": plugins});
+    lab.host
+        .sh(&format!("mkdir /run/net.d; cat >/run/net.d/five.conflist <<'END'\n{network}\nEND"));
+}
+
 #[test]
 fn five_plugins_are_one_process_with_one_socket_per_namespace() {
     for_ours("firewall", |lab| {
         lab.host.sh(DROPPING);
-        let plugins = if can_limit(lab) { whole() } else { confs(None, None).to_vec() };
-        let network = json!({"cniVersion": "1.1.0", "name": "five", "plugins": plugins});
-        lab.host.sh(&format!(
-            "mkdir /run/net.d; cat >/run/net.d/five.conflist <<'END'\n{network}\nEND"
-        ));
+        network_of_five(lab);
         let container = lab.container();
         net_traced(lab, &format!("add five {}", container.netns)).0.ok();
         net_traced(lab, &format!("del five {}", container.netns)).0.ok();
@@ -169,8 +173,51 @@ fn five_plugins_are_one_process_with_one_socket_per_namespace() {
             outcome.ok();
             assert_eq!(calls("execve("), 1, "{verb}: the tool itself");
             assert_eq!(calls("NETLINK_ROUTE"), 2, "{verb}: the host's and the container's");
+            let deletions = usize::from(verb == "del");
+            assert_eq!(calls("RTM_DELLINK"), deletions, "{verb}: pair and ifb go in one request");
         }
         before.assert_unchanged("a network of five");
+    });
+}
+
+/// What bandwidth has left to the bridge's DEL goes without that, too.
+#[test]
+fn the_ifb_goes_although_the_pair_is_gone_or_the_bridge_fails() {
+    for_ours("bandwidth", |lab| {
+        if !can_limit(lab) {
+            return;
+        }
+        network_of_five(lab);
+        let add = |container: &Container| {
+            net_traced(lab, &format!("add five {}", container.netns)).0.ok();
+        };
+        let del =
+            |container: &Container| net_traced(lab, &format!("del five {}", container.netns)).0;
+        let first = lab.container();
+        add(&first);
+        del(&first).ok();
+        let before = Watch::start(lab, &[]);
+        let vanished = lab.container();
+        add(&vanished);
+        vanished.vanish();
+        del(&vanished).ok();
+        before.assert_unchanged("DEL of a container that is gone");
+        let failing = lab.container();
+        add(&failing);
+        let lease = lab.host.sh("ls -d /var/lib/cni/networks/five/10.*");
+        let lease = lease.trim();
+        lab.host.sh(&format!("mount --bind {lease} {lease}")); // it cannot be removed
+        let failed = del(&failing);
+        assert!(failed.status != 0 && failed.stderr.contains("bridge"), "{failed:?}");
+        assert_eq!(
+            lab.host.sh(
+                "ip -br link show type ifb; ip -br link show type veth | grep -v uplink || true"
+            ),
+            ""
+        );
+        lab.host.sh(&format!("umount {lease}"));
+        del(&failing).ok();
+        before.assert_unchanged("DEL after one that failed");
     });
 }
 

@@ -32,7 +32,7 @@ pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
     let [few_leases, _, many_leases] = bench.lease_counts();
     let [few_mappings, _, many_mappings] = bench.mapping_counts();
     let mut budgets = vec![
-        budget("one binary, all plugins", 4.6, "MB", bytes.map(megabytes)),
+        budget("one binary, all plugins", 7.1, "MB", bytes.map(megabytes)),
         budget("VERSION / static C", 1.3, "×", judge.ratio(names::VERSION, "", Side::Floor)),
         budget("VERSION / reference", 0.5, "×", judge.ratio(names::VERSION, "", Side::Reference)),
         budget(
@@ -60,6 +60,12 @@ pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
             judge.ratio(names::CHAIN, "DEL", Side::Reference),
         ),
         budget(
+            "chain of five DEL in one process / C program's veth",
+            1.3,
+            "×",
+            judge.ratio(names::CNITOOL, "DEL", Side::Floor),
+        ),
+        budget(
             "processes started, default path",
             0.0,
             "",
@@ -72,6 +78,10 @@ pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
             judge.largest(|m| m.trace.map(|t| mebibytes(t.peak_kib))),
         ),
     ];
+    for case in [names::BRIDGE, names::MACVLAN, names::BANDWIDTH] {
+        let name = format!("{case} DEL / C program");
+        budgets.push(budget(&name, 1.1, "×", judge.ratio(case, "DEL", Side::Floor)));
+    }
     for operation in ["ADD", "DEL"] {
         let name = format!("host-local {operation}, {many_leases} / {few_leases} leases");
         budgets.push(budget(

@@ -80,6 +80,7 @@ pub mod names {
     pub const BRIDGE: &str = "bridge+host-local";
     pub const DUAL: &str = "bridge+host-local dual stack";
     pub const MACVLAN: &str = "macvlan+host-local";
+    pub const BANDWIDTH: &str = "bandwidth after bridge";
     pub const CHAIN: &str = "bridge ipMasq+portmap+firewall+tuning+bandwidth";
     pub const CNITOOL: &str = "the same five through cnitool";
     pub const IPTABLES: &str = "bridge ipMasq iptables";
@@ -212,7 +213,7 @@ fn bridge_in_c(bench: &Bench, program: &Path) -> Result<Act> {
         let veth = format!("veth{:08x}", round.number);
         let netns = containers.path(round.number);
         round.timed("ADD", &call(&["add", &netns, &veth, &leases, &address, "10.88.255.254"]))?;
-        round.untimed(&call(&["del", &veth, &leases, &address])).map(drop)
+        round.timed("DEL", &call(&["del", &veth, &leases, &address])).map(drop)
     }))
 }
 
@@ -384,7 +385,23 @@ fn tuned() -> Value {
 }
 
 fn bandwidth(bench: &Bench) -> Result<Vec<Lane>> {
-    after_bridge(bench, "bandwidth", &rates())
+    let mut lanes = after_bridge(bench, "bandwidth", &rates())?;
+    if let (Some(program), Some(ip)) = (floor::build("link_del"), find_program("ip")) {
+        let ifb_in_c = ifb_in_c(calls_of(&ip), calls_of(&program));
+        lanes.push(bench.lane(names::BANDWIDTH, Side::Floor, ifb_in_c)?);
+    }
+    Ok(lanes)
+}
+
+/// The end of an ifb that is up.
+fn ifb_in_c(
+    ip: impl Fn(&[&str]) -> Invocation + 'static,
+    link_del: impl Fn(&[&str]) -> Invocation + 'static,
+) -> Act {
+    Box::new(move |round| {
+        round.untimed(&ip(&["link", "add", "ifb-floor", "up", "type", "ifb"]))?;
+        round.timed("DEL", &link_del(&["ifb-floor"])).map(drop)
+    })
 }
 
 fn rates() -> Value {
@@ -466,7 +483,7 @@ pub fn chain_confs(network: &str) -> Vec<Value> {
 }
 
 /// The same five as a network that cnitool attaches: one process of ours, or six with the
-/// reference's cnitool (`CNI_TOOL`).
+/// reference's cnitool (`CNI_TOOL`). The floor is the first of the five in C.
 fn cnitool(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
     for plugins in
@@ -481,6 +498,10 @@ fn cnitool(bench: &Bench) -> Result<Vec<Lane>> {
             (_, Some(tool)) => lanes.push(with_cnitool(bench, plugins, Path::new(&tool), &[])?),
             (_, None) => eprintln!("note: CNI_TOOL names no cnitool of the reference"),
         }
+    }
+    if let Some(program) = floor::build("bridge_add") {
+        let lane = bench.lane(names::CNITOOL, Side::Floor, bridge_in_c(bench, &program)?)?;
+        lanes.push(lane.slow(bench.runs.div_ceil(2)));
     }
     Ok(lanes)
 }

@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 
+use super::leaving::Leaving;
 use crate::deadline::{Clock, Deadline};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::file_lock::Hope;
 use crate::net::iptables::Programs;
 use crate::net::netlink::Netlink;
@@ -23,6 +24,7 @@ pub struct Handles {
     nft: OnceCell<Option<Nft>>,
     iptables: Programs,
     hope_of_undo: Hope,
+    leaving: Leaving,
     /// The namespace whose sockets are the host's, if it is not the current one.
     listeners: OnceCell<Netns>,
 }
@@ -44,6 +46,7 @@ impl Handles {
             nft: OnceCell::new(),
             iptables,
             hope_of_undo: Hope::default(),
+            leaving: Leaving::default(),
             listeners: OnceCell::new(),
         }
     }
@@ -139,6 +142,18 @@ impl Handles {
             Some(host) => host.enter(SocketDiag::open),
             None => SocketDiag::open(),
         }
+    }
+
+    /// What the DELs of a chain leave to its end.
+    pub fn leaving(&self) -> &Leaving {
+        &self.leaving
+    }
+
+    /// Runs the DELs of a chain, and then what they have left to its end.
+    pub fn together(&self, dels: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.leaving.begin();
+        let done = dels();
+        ErrorList::of([done, self.leaving.finish(self.host())])
     }
 
     /// Whether undos of this operation may still wait for the lock that they take.

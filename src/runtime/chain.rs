@@ -153,10 +153,13 @@ impl Runtime<'_> {
         let _uninterrupted = Uninterrupted::begin();
         let result = if has_check(list)? { self.usable_result(list, at) } else { None };
         let del = Operation { command: Command::Del, list, at };
-        for plugin in list.plugins.iter().rev() {
-            self.run_attached(del, plugin, result.as_ref())
-                .map_err(|error| failed(error, plugin, "delete"))?;
-        }
+        let handles = Rc::clone(&self.handles);
+        handles.together(|| {
+            list.plugins.iter().rev().try_for_each(|plugin| {
+                let done = self.run_attached(del, plugin, result.as_ref());
+                done.map(drop).map_err(|error| failed(error, plugin, "delete"))
+            })
+        })?;
         let _ = self.cache.delete(&at.key); // if it stays, another DEL is harmless
         Ok(())
     }

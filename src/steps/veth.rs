@@ -184,7 +184,10 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     let ends = host_ends(host, &at.key)?;
     match &at.netns {
         Some(netns) if ends.is_empty() => delete_unsigned(host, netns, at),
-        _ => ends.iter().try_for_each(|link| host.delete_link_by_name(&link.name)),
+        _ => {
+            let indexes: Vec<u32> = ends.iter().map(|link| link.index).collect();
+            cx.handles().leaving().delete_links(host, &indexes)
+        }
     }
 }
 

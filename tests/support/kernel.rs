@@ -14,16 +14,20 @@ pub fn has_cookies() -> bool {
     has
 }
 
-/// Whether a link that moves to another namespace is found there by its altnames, and can lose them; skips the test if
-/// it is not.
+/// Whether a link that moves to another namespace is found there by its altnames, and can lose
+/// them; skips the test if it is not.
 pub fn moves_altnames(lab: &Lab) -> bool {
     let container = lab.container();
-    container.sh("ip link add probe0 type dummy && ip link property add dev probe0 altname name-of-probe");
+    container.sh(
+        "ip link add probe0 type dummy && ip link property add dev probe0 altname name-of-probe",
+    );
     container.sh(&format!("ip link set probe0 netns {}", lab.pid()));
     let moves = lab.host.try_sh("ip link show name-of-probe").status.success();
     lab.host.sh("ip link del probe0");
     if !moves {
-        skip("altnames that move with their link (Linux 6.6, or an older one with that correction)");
+        skip(
+            "altnames that move with their link (Linux 6.6, or an older one with that correction)",
+        );
     }
     moves
 }

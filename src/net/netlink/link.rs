@@ -1,5 +1,7 @@
 //! Links: netdevice(7), `ip link`.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::os::fd::RawFd;
 
 use nix::errno::Errno;
@@ -428,6 +430,30 @@ impl Netlink {
         )
     }
 
+    /// Removes links. Several go in one request, which waits as long as that for one. Succeeds for
+    /// links that are already gone.
+    pub fn delete_links(&self, indexes: &[u32]) -> Result<()> {
+        match indexes {
+            [] => Ok(()),
+            [index] => none_if_gone(self.delete_link(*index)).map(drop),
+            several => self.delete_group(several),
+        }
+    }
+
+    /// Removes links by a group that they alone are in: `ip link delete group NUMBER`.
+    fn delete_group(&self, indexes: &[u32]) -> Result<()> {
+        let group = LinkAttribute::Group(random_group());
+        for index in indexes {
+            let message =
+                LinkUnspec::new_with_index(*index).append_extra_attribute(group.clone()).build();
+            let what = format_args!("set link {index}: {group:?}");
+            none_if_gone(self.request(&Request::new(RTM_SETLINK, &message), 0, what))?;
+        }
+        let mut message = LinkMessage::default();
+        message.attributes.push(group);
+        self.remove(&Request::new(RTM_DELLINK, &message), format_args!("delete links {indexes:?}"))
+    }
+
     /// Removes the link of this name, if it exists.
     pub fn delete_link_by_name(&self, name: &str) -> Result<()> {
         let message = LinkUnspec::new_with_name(name).build();
@@ -466,6 +492,13 @@ impl Netlink {
             format_args!("set bridge port {:?}: hairpin {hairpin}, isolated {isolated}", link.name),
         )
     }
+}
+
+/// A group that no other link is in. 0 is that of all links which nobody has put into one, and
+/// small numbers are for names in /etc/iproute2/group.
+fn random_group() -> u32 {
+    let random = RandomState::new().build_hasher().finish() as u32;
+    random & 0x3fff_ffff | 0x4000_0000
 }
 
 impl LinkChange<'_> {

@@ -147,7 +147,7 @@ impl Nft {
             body.text(NFTA_RULE_TABLE, table);
         };
         // Kernels that do not filter send the rules of every table.
-        Nft::dump_has(&Query::new(NFT_MSG_GETRULE, family, what, name), |attrs| {
+        self.dump_has(&Query::new(NFT_MSG_GETRULE, family, what, name), |attrs| {
             attrs.is_text(NFTA_RULE_TABLE, table)
         })
     }
@@ -176,7 +176,7 @@ impl Nft {
         other: impl Fn(&ElementInfo) -> bool,
     ) -> Result<bool> {
         let what = format_args!("look into set {set:?} of table {:?}", table.name);
-        Nft::dump_has(&of_set(table, set, what), |attrs| {
+        self.dump_has(&of_set(table, set, what), |attrs| {
             elements_of(attrs).any(|element| other(&element))
         })
     }

@@ -20,6 +20,8 @@ use crate::net::nfnetlink::{self, Header, NFNL_SUBSYS_NFTABLES, NLM_F_DUMP, NfFa
 
 /// How often a dump is retried that another transaction interrupted.
 const DUMP_TRIES: usize = 20;
+/// How many sockets with the rest of a list are kept open.
+const PAGES: usize = 16;
 /// How often a transaction is planned again after another one was committed in between. Each time
 /// another process has made progress.
 const TRIES: usize = 1000;
@@ -29,6 +31,8 @@ pub struct Nft {
     transport: Transport,
     /// The names of tables that were found sound, while answers are kept.
     sound: RefCell<Option<BTreeSet<String>>>,
+    /// The sockets of [`Nft::dump_has`], the newest first.
+    pages: RefCell<Vec<Nft>>,
 }
 
 impl Nft {
@@ -36,7 +40,7 @@ impl Nft {
     pub fn open() -> Result<Nft> {
         let transport = Transport::open(NETLINK_NETFILTER)
             .map_err(|e| Error::kernel("open a netfilter socket", e))?;
-        Ok(Nft { transport, sound: RefCell::default() })
+        Ok(Nft::with(transport))
     }
 
     /// Opens a socket if the kernel has nf_tables; otherwise no objects of ours can exist.
@@ -49,7 +53,11 @@ impl Nft {
 
     /// Talks to a peer other than the kernel, see [`Transport::over`].
     pub fn over(socket: OwnedFd) -> Nft {
-        Nft { transport: Transport::over(socket), sound: RefCell::default() }
+        Nft::with(Transport::over(socket))
+    }
+
+    fn with(transport: Transport) -> Nft {
+        Nft { transport, sound: RefCell::default(), pages: RefCell::default() }
     }
 
     /// From now on the kernel answers each question once, until [`Nft::forget`].
@@ -176,9 +184,17 @@ impl Nft {
     }
 
     /// Whether a list has an entry that `is_one` accepts. It reads no more pages than necessary,
-    /// and the rest stays in the socket, so the list has a socket of its own.
-    pub(super) fn dump_has(query: &Query<'_>, is_one: impl Fn(Attrs<'_>) -> bool) -> Result<bool> {
-        let page = Nft::open()?;
+    /// and the rest stays in the socket, so the list has a socket of its own. That one is not
+    /// closed at once, which would wait for the kernel as closing this one does.
+    pub(super) fn dump_has(
+        &self,
+        query: &Query<'_>,
+        is_one: impl Fn(Attrs<'_>) -> bool,
+    ) -> Result<bool> {
+        let mut pages = self.pages.borrow_mut();
+        pages.truncate(PAGES - 1);
+        pages.insert(0, Nft::open()?);
+        let page = &pages[0];
         let seq = page.transport.next_seq();
         let sent = page.transport.send(&query.to_bytes(NLM_F_DUMP, seq));
         sent.map_err(|e| Error::kernel(query.what, e))?;

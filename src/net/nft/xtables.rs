@@ -68,7 +68,7 @@ impl Nft {
     /// top of a long chain is found in the first page of a dump.
     pub fn has_filter_rule(&self, table: Table, chain: &str, rule: &FilterRule) -> Result<bool> {
         let what = format_args!("look into chain {chain:?} of table {:?}", table.name);
-        Nft::dump_has(&of_chain(table, chain, what), |attrs| {
+        self.dump_has(&of_chain(table, chain, what), |attrs| {
             is_in(attrs, table, chain) && read_rule(attrs).is_some_and(|found| found.does(rule))
         })
     }

@@ -81,7 +81,7 @@ impl Plugin for Portmap {
         let mut released = errors.push(nft::delete(handles, &at.key)).unwrap_or_default();
         errors.push(of_reference::delete(handles, &at.key));
         released.extend(errors.push(iptables::delete(handles, &at.key)).unwrap_or_default());
-        forget_flows_of(&released);
+        forget_flows_of(handles, released);
         errors.finish()
     }
 
@@ -102,7 +102,7 @@ impl Plugin for Portmap {
         let mut released = errors.push(by_nft).unwrap_or_default();
         let by_iptables = iptables::collect_garbage(handles, &cx.config.name, valid);
         released.extend(errors.push(by_iptables).unwrap_or_default());
-        forget_flows_of(&released);
+        forget_flows_of(handles, released);
         errors.finish()
     }
 
@@ -196,10 +196,17 @@ fn leads_elsewhere(flow: &Flow, forward: &Forward) -> bool {
 }
 
 /// Deletes UDP flows to a container that is gone, which would not get to the next one either.
-fn forget_flows_of(released: &[Released]) {
-    let udp = released.iter().filter(|gone| gone.protocol == Protocol::Udp);
-    let led: Vec<(IpAddr, u16)> = udp.map(|gone| (gone.to, gone.host_port)).collect();
-    forget(&led, |flow| led.contains(&(flow.answering, flow.port)));
+/// The question for them takes milliseconds.
+fn forget_flows_of(handles: &Handles, mut released: Vec<Released>) {
+    released.retain(|gone| gone.protocol == Protocol::Udp);
+    if released.is_empty() {
+        return;
+    }
+    handles.leaving().meanwhile(move || {
+        let led: Vec<(IpAddr, u16)> =
+            released.iter().map(|gone| (gone.to, gone.host_port)).collect();
+        forget(&led, |flow| led.contains(&(flow.answering, flow.port)));
+    });
 }
 
 /// Deletes the stale ones among the UDP flows to these ports, each of which led to an address.

@@ -1,0 +1,14 @@
+/*
+ * What the end of a link asks of the kernel, and nothing else.
+ *
+ *   link_del NAME
+ */
+#include "kernel.h"
+
+int main(int argc, char **argv)
+{
+	if (argc != 2)
+		return 2;
+	delete_link(netlink(), argv[1]);
+	return 0;
+}
