@@ -19,7 +19,7 @@ pub fn has_cookies() -> bool {
 pub fn moves_altnames(lab: &Lab) -> bool {
     let container = lab.container();
     container.sh(
-        "ip link add probe0 type dummy && ip link property add dev probe0 altname name-of-probe",
+        "ip link add probe0 type veth peer name probe1 && ip link property add dev probe0 altname name-of-probe",
     );
     container.sh(&format!("ip link set probe0 netns {}", lab.pid()));
     let moves = lab.host.try_sh("ip link show name-of-probe").status.success();
