@@ -153,7 +153,7 @@ impl Handles {
     pub fn together(&self, dels: impl FnOnce() -> Result<()>) -> Result<()> {
         self.leaving.begin();
         let done = dels();
-        ErrorList::of([done, self.leaving.finish(self.host())])
+        ErrorList::of([done, self.leaving.finish(|| self.host())])
     }
 
     /// Whether undos of this operation may still wait for the lock that they take.

@@ -49,11 +49,11 @@ impl Leaving {
     }
 
     /// Does what is left. From now on nothing is left any more.
-    pub fn finish(&self, host: Result<&Netlink>) -> Result<()> {
+    pub fn finish<'a>(&self, host: impl FnOnce() -> Result<&'a Netlink>) -> Result<()> {
         let left = self.0.borrow_mut().take().unwrap_or_default();
         let mut errors = ErrorList::default();
         if !left.links.is_empty() {
-            errors.push(host.and_then(|host| host.delete_links(&left.links)));
+            errors.push(host().and_then(|host| host.delete_links(&left.links)));
         }
         for thread in left.threads {
             errors.push(thread.join().map_err(|_| Error::new(Code::BUG, "a thread panicked")));
