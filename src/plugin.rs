@@ -21,7 +21,7 @@ use crate::terminal::manual::Manual;
 
 pub mod handles;
 pub mod leases;
-mod leaving;
+mod postponed;
 pub use self::handles::Handles;
 use self::handles::get_or_try_init;
 use self::leases::LeaseStore;

@@ -151,7 +151,8 @@ fn net_traced(lab: &Lab, line: &str) -> (Outcome, impl Fn(&str) -> usize + use<>
     (outcome, move |what: &str| trace.lines().filter(|line| line.contains(what)).count())
 }
 
-/// The network `five`; four of them if the kernel cannot limit.
+/// Configures the network `five`: bridge, portmap, firewall, tuning and bandwidth; without the
+/// last two if the kernel cannot limit.
 fn network_of_five(lab: &Lab) {
     let plugins = if can_limit(lab) { whole() } else { confs(None, None).to_vec() };
     let network = json!({"cniVersion": "1.1.0", "name": "five", "plugins": plugins});
@@ -180,7 +181,7 @@ fn five_plugins_are_one_process_with_one_socket_per_namespace() {
     });
 }
 
-/// What bandwidth has left to the bridge's DEL goes without that, too.
+/// bandwidth postpones the deletion of its ifb to that of the bridge's pair.
 #[test]
 fn the_ifb_goes_although_the_pair_is_gone_or_the_bridge_fails() {
     for_ours("bandwidth", |lab| {

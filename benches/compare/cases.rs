@@ -393,7 +393,7 @@ fn bandwidth(bench: &Bench) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
-/// The end of an ifb that is up.
+/// Deletes an ifb that is up.
 fn ifb_in_c(
     ip: impl Fn(&[&str]) -> Invocation + 'static,
     link_del: impl Fn(&[&str]) -> Invocation + 'static,

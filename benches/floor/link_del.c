@@ -1,5 +1,5 @@
 /*
- * What the end of a link asks of the kernel, and nothing else.
+ * Deletes a link by its name, with one request.
  *
  *   link_del NAME
  */

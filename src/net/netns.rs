@@ -56,12 +56,12 @@ pub struct NetnsId {
 /// share.
 pub type FileId = (u64, u64);
 
-/// The shorter form of a [`NetnsId`]: what the kernel offers.
+/// What distinguishes a namespace from the others that exist; a shorter [`NetnsId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The cookie.
     Cookie(u64),
-    /// The file, before Linux 5.14.
+    /// Its file; the kernel has no cookie before Linux 5.14.
     File(FileId),
 }
 
@@ -159,7 +159,7 @@ impl Netns {
         Ok(NetnsId { cookie: self.netlink()?.netns_cookie(), device, inode })
     }
 
-    /// What tells it from the other namespaces that exist.
+    /// What distinguishes this namespace from the others that exist.
     pub fn mark(&self) -> Result<Mark> {
         match self.netlink()?.netns_cookie() {
             Some(cookie) => Ok(Mark::Cookie(cookie)),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use super::leaving::Leaving;
+use super::postponed::Postponed;
 use crate::deadline::{Clock, Deadline};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::file_lock::Hope;
@@ -24,8 +24,9 @@ pub struct Handles {
     nft: OnceCell<Option<Nft>>,
     iptables: Programs,
     hope_of_undo: Hope,
-    leaving: Leaving,
-    /// The namespace whose sockets are the host's, if it is not the current one.
+    postponed: Postponed,
+    /// The host's namespace during a rehearsal, which runs in a replica of it: the host's programs
+    /// have their sockets there.
     listeners: OnceCell<Netns>,
 }
 
@@ -46,7 +47,7 @@ impl Handles {
             nft: OnceCell::new(),
             iptables,
             hope_of_undo: Hope::default(),
-            leaving: Leaving::default(),
+            postponed: Postponed::default(),
             listeners: OnceCell::new(),
         }
     }
@@ -144,16 +145,17 @@ impl Handles {
         }
     }
 
-    /// What the DELs of a chain leave to its end.
-    pub fn leaving(&self) -> &Leaving {
-        &self.leaving
+    /// What the plugins of a chain postpone to the end of its DEL.
+    pub fn postponed(&self) -> &Postponed {
+        &self.postponed
     }
 
-    /// Runs the DELs of a chain, and then what they have left to its end.
+    /// Runs the DELs of a chain's plugins, and then the work that they have postponed, whether or
+    /// not one has failed.
     pub fn together(&self, dels: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.leaving.begin();
+        self.postponed.begin();
         let done = dels();
-        ErrorList::of([done, self.leaving.finish(|| self.host())])
+        ErrorList::of([done, self.postponed.finish(|| self.host())])
     }
 
     /// Whether undos of this operation may still wait for the lock that they take.

@@ -137,7 +137,7 @@ pub fn passing_name(key: &Key) -> String {
 
 /// Removes a link. Succeeds if it is already gone.
 pub fn delete_link(netlink: &Netlink, index: u32) -> Result<()> {
-    netlink.delete_link(index).or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
+    netlink.delete_links(&[index])
 }
 
 /// Removes the link, if there is one.

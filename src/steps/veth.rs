@@ -186,7 +186,7 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
         Some(netns) if ends.is_empty() => delete_unsigned(host, netns, at),
         _ => {
             let indexes: Vec<u32> = ends.iter().map(|link| link.index).collect();
-            cx.handles().leaving().delete_links(host, &indexes)
+            cx.handles().postponed().delete_links_now(host, &indexes)
         }
     }
 }

@@ -3,7 +3,8 @@
 use super::attachment::skip;
 use super::netns::Lab;
 
-/// Whether the kernel tells a namespace from each that has ended; skips the test if it does not.
+/// Whether the kernel gives namespaces cookies (SO_NETNS_COOKIE of socket(7)), which it never uses
+/// again; skips the test if not.
 pub fn has_cookies() -> bool {
     let release = nix::sys::utsname::uname().unwrap().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
@@ -14,8 +15,8 @@ pub fn has_cookies() -> bool {
     has
 }
 
-/// Whether a link that moves to another namespace is found there by its altnames, and can lose
-/// them; skips the test if it is not.
+/// Whether the kernel finds a link by its altnames in the namespace that the link has moved to;
+/// skips the test if not.
 pub fn moves_altnames(lab: &Lab) -> bool {
     let container = lab.container();
     container.sh(

@@ -430,8 +430,8 @@ impl Netlink {
         )
     }
 
-    /// Removes links. Several go in one request, which waits as long as that for one. Succeeds for
-    /// links that are already gone.
+    /// Removes links. One request removes several of them, and the kernel waits for the same RCU
+    /// grace periods as for one. Succeeds for links that are already gone.
     pub fn delete_links(&self, indexes: &[u32]) -> Result<()> {
         match indexes {
             [] => Ok(()),
@@ -440,7 +440,7 @@ impl Netlink {
         }
     }
 
-    /// Removes links by a group that they alone are in: `ip link delete group NUMBER`.
+    /// Puts the links into a group of their own and removes that: `ip link delete group NUMBER`.
     fn delete_group(&self, indexes: &[u32]) -> Result<()> {
         let group = LinkAttribute::Group(random_group());
         for index in indexes {
@@ -494,8 +494,8 @@ impl Netlink {
     }
 }
 
-/// A group that no other link is in. 0 is that of all links which nobody has put into one, and
-/// small numbers are for names in /etc/iproute2/group.
+/// A random number for a group (IFLA_GROUP of rtnetlink(7)), above those that administrators name
+/// in /etc/iproute2/group. Never 0: the kernel creates every link in group 0.
 fn random_group() -> u32 {
     let random = RandomState::new().build_hasher().finish() as u32;
     random & 0x3fff_ffff | 0x4000_0000

@@ -20,7 +20,7 @@ use crate::net::nfnetlink::{self, Header, NFNL_SUBSYS_NFTABLES, NLM_F_DUMP, NfFa
 
 /// How often a dump is retried that another transaction interrupted.
 const DUMP_TRIES: usize = 20;
-/// How many sockets with the rest of a list are kept open.
+/// How many sockets of [`Nft::dump_has`] stay open.
 const PAGES: usize = 16;
 /// How often a transaction is planned again after another one was committed in between. Each time
 /// another process has made progress.
@@ -32,15 +32,13 @@ pub struct Nft {
     /// The names of tables that were found sound, while answers are kept.
     sound: RefCell<Option<BTreeSet<String>>>,
     /// The sockets of [`Nft::dump_has`], the newest first.
-    pages: RefCell<Vec<Nft>>,
+    pages: RefCell<Vec<Transport>>,
 }
 
 impl Nft {
     /// Opens a socket in the namespace of this thread.
     pub fn open() -> Result<Nft> {
-        let transport = Transport::open(NETLINK_NETFILTER)
-            .map_err(|e| Error::kernel("open a netfilter socket", e))?;
-        Ok(Nft::with(transport))
+        open_transport().map(Nft::with)
     }
 
     /// Opens a socket if the kernel has nf_tables; otherwise no objects of ours can exist.
@@ -184,8 +182,9 @@ impl Nft {
     }
 
     /// Whether a list has an entry that `is_one` accepts. It reads no more pages than necessary,
-    /// and the rest stays in the socket, so the list has a socket of its own. That one is not
-    /// closed at once, which would wait for the kernel as closing this one does.
+    /// and the rest stays in the socket, so the list has a socket of its own. That socket stays
+    /// open: close(2) on any netfilter socket waits until the kernel has freed the objects that any
+    /// process has deleted.
     pub(super) fn dump_has(
         &self,
         query: &Query<'_>,
@@ -193,18 +192,22 @@ impl Nft {
     ) -> Result<bool> {
         let mut pages = self.pages.borrow_mut();
         pages.truncate(PAGES - 1);
-        pages.insert(0, Nft::open()?);
+        pages.insert(0, open_transport()?);
         let page = &pages[0];
-        let seq = page.transport.next_seq();
-        let sent = page.transport.send(&query.to_bytes(NLM_F_DUMP, seq));
+        let seq = page.next_seq();
+        let sent = page.send(&query.to_bytes(NLM_F_DUMP, seq));
         sent.map_err(|e| Error::kernel(query.what, e))?;
         let mut found = false;
-        let looked = page.transport.dump_until(seq, |reply| {
+        let looked = page.dump_until(seq, |reply| {
             found |= is_one(content(&reply));
             found
         });
         Ok(query.unless_absent(looked)?.is_some() && found)
     }
+}
+
+fn open_transport() -> Result<Transport> {
+    Transport::open(NETLINK_NETFILTER).map_err(|e| Error::kernel("open a netfilter socket", e))
 }
 
 /// A request for objects.

@@ -72,7 +72,7 @@ impl Plugin for Bandwidth {
             errors.push(shaping::unlimit(host, link, &limits, ifb.as_ref()));
         }
         if let Some(ifb) = &ifb {
-            errors.push(cx.handles().leaving().delete_link(host, ifb.index));
+            errors.push(cx.handles().postponed().delete_link(host, ifb.index));
         }
         errors.finish()
     }

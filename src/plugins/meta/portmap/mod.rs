@@ -196,13 +196,13 @@ fn leads_elsewhere(flow: &Flow, forward: &Forward) -> bool {
 }
 
 /// Deletes UDP flows to a container that is gone, which would not get to the next one either.
-/// The question for them takes milliseconds.
+/// The kernel walks its whole table for the dump, so a chain lets a thread wait for it.
 fn forget_flows_of(handles: &Handles, mut released: Vec<Released>) {
     released.retain(|gone| gone.protocol == Protocol::Udp);
     if released.is_empty() {
         return;
     }
-    handles.leaving().meanwhile(move || {
+    handles.postponed().meanwhile(move || {
         let led: Vec<(IpAddr, u16)> =
             released.iter().map(|gone| (gone.to, gone.host_port)).collect();
         forget(&led, |flow| led.contains(&(flow.answering, flow.port)));
