@@ -442,15 +442,16 @@ impl Netlink {
 
     /// Puts the links into a group of their own and removes that: `ip link delete group NUMBER`.
     fn delete_group(&self, indexes: &[u32]) -> Result<()> {
-        let group = LinkAttribute::Group(random_group());
+        let group = random_group();
         for index in indexes {
-            let message =
-                LinkUnspec::new_with_index(*index).append_extra_attribute(group.clone()).build();
-            let what = format_args!("set link {index}: {group:?}");
+            let message = LinkUnspec::new_with_index(*index)
+                .append_extra_attribute(LinkAttribute::Group(group))
+                .build();
+            let what = format_args!("set link {index}: group {group}");
             none_if_gone(self.request(&Request::new(RTM_SETLINK, &message), 0, what))?;
         }
         let mut message = LinkMessage::default();
-        message.attributes.push(group);
+        message.attributes.push(LinkAttribute::Group(group));
         self.remove(&Request::new(RTM_DELLINK, &message), format_args!("delete links {indexes:?}"))
     }
 
