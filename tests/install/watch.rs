@@ -41,9 +41,11 @@ impl<'a> Watch<'a> {
         wait_until(words, 10, || self.log().contains(words));
     }
 
+    /// Waits for our link before it runs anything: a shell that began with the other program's
+    /// script would read ours if the watch replaced it meanwhile.
     pub fn wait_until_says(&self, name: &str, word: &str) {
-        let is_back = || self.place.link(name).is_some() && self.place.says(name) == word;
-        wait_until(word, 10, is_back);
+        wait_until(name, 10, || self.place.link(name).as_deref() == Some("cni-multi"));
+        wait_until(word, 10, || self.place.says(name) == word);
     }
 
     /// How often the process has waited until now.
