@@ -15,8 +15,11 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::hex;
 
-/// The timeout of a whole call, and of connecting, whatever arrives in between.
+/// The timeout of connecting and of a call of the bus itself, whatever arrives in between.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout of a call of another program: that of libdbus and sd-bus. firewalld answers nobody
+/// while it starts or reloads, which takes seconds on a busy machine.
+const PATIENCE_WITH_PROGRAM: Duration = Duration::from_secs(25);
 /// The longest line of the authentication phase, by the specification.
 const LINE_MAX: u64 = 16384;
 /// The maximum size of a message, by the specification.
@@ -44,7 +47,7 @@ const DESTINATION: u8 = 6;
 const SIGNATURE: u8 = 8;
 
 /// An object whose methods are called.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     /// The name of the program on the bus.
     pub destination: &'static str,
@@ -150,7 +153,8 @@ impl Bus {
 
     /// Calls a method with string arguments.
     pub fn call(&mut self, object: Object, member: &str, args: &[&str]) -> Result<Answer> {
-        self.stream.get_mut().allow(self.deadline.limit(PATIENCE));
+        let patience = if object == BUS { PATIENCE } else { PATIENCE_WITH_PROGRAM };
+        self.stream.get_mut().allow(self.deadline.limit(patience));
         self.exchange(object, member, args)
             .map_err(|e| failed(e).with_details(format_args!("calling {member}")))
     }

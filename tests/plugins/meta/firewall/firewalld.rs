@@ -4,6 +4,7 @@ use std::os::unix::net::UnixListener;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::assert_shut_out;
@@ -13,6 +14,7 @@ use crate::support::chain::Chain;
 use crate::support::netns::{Lab, OUTSIDE};
 use crate::support::networks::firewall::{admit, firewall, network};
 use crate::support::patience;
+use crate::support::signals::send;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
@@ -111,6 +113,25 @@ fn containers_are_sources_of_the_zone() {
             chain.main.del();
         });
     }
+}
+
+/// firewalld answers nobody while it starts or reloads; the bus takes calls for it meanwhile.
+#[test]
+fn a_busy_firewalld_is_waited_for() {
+    for_ours("firewall", |lab| {
+        let Some(firewalld) = Firewalld::start(lab) else { return };
+        let process = &firewalld.0[1];
+        send(process, Signal::SIGSTOP);
+        let chain = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_secs(7));
+                send(process, Signal::SIGCONT);
+            });
+            admit(lab, &firewall(Some("firewalld")))
+        });
+        assert_eq!(sources(lab, "trusted"), with_prefixes(&chain));
+        chain.del();
+    });
 }
 
 #[test]
