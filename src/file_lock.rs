@@ -25,6 +25,7 @@ use nix::sys::stat::{major, minor};
 
 use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
+use crate::timing::{self, Wait};
 
 /// How long a plugin waits for one lock holder. Work under our locks takes milliseconds, and with
 /// iptables a tenth of a second. An ADD that gives up and the runtime's DEL after it can meet the
@@ -197,7 +198,9 @@ impl Handover {
     /// Waits for the file; None on timeout.
     fn wait(&self, limit: Duration) -> Option<io::Result<File>> {
         let locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
-        let arrived = self.arrived.wait_timeout_while(locked, limit, |locked| locked.is_none());
+        let arrived = timing::waiting(Wait::Locks, || {
+            self.arrived.wait_timeout_while(locked, limit, |locked| locked.is_none())
+        });
         arrived.unwrap_or_else(PoisonError::into_inner).0.take()
     }
 

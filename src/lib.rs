@@ -6,7 +6,7 @@
 //!
 //! | layer | what it is |
 //! |---|---|
-//! | [`error`], [`deadline`], [`rollback`], [`repair`], [`plain_file`], [`file_lock`] | the one error type; how long an operation waits; the undo stack; changes of a repair; files that other programs may have written; locks with a timeout |
+//! | [`error`], [`deadline`], [`timing`], [`rollback`], [`repair`], [`plain_file`], [`file_lock`] | the one error type; how long an operation waits; what it waits for; the undo stack; changes of a repair; files that other programs may have written; locks with a timeout |
 //! | [`hex`], [`family`], [`sys`] | octets as digits; IPv4 or IPv6; the process and its machine: capabilities, system calls, signals, clocks, local sockets |
 //! | [`cni`] | the protocol: environment, configuration, versions, results, delegation. Knows no kernel |
 //! | [`net`] | the kernel: namespaces, netlink, nftables, iptables, sysctls. Knows no CNI |
@@ -51,3 +51,4 @@ pub mod service;
 pub mod steps;
 pub mod sys;
 pub mod terminal;
+pub mod timing;

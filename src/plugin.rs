@@ -18,6 +18,7 @@ use crate::net::netns::Netns;
 use crate::repair::Repairs;
 use crate::terminal::Streams;
 use crate::terminal::manual::Manual;
+use crate::timing;
 
 pub mod handles;
 pub mod leases;
@@ -242,6 +243,7 @@ impl Entry {
 
     /// Runs one operation. The returned result is meaningful for ADD only.
     pub fn run(&self, cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
+        let _account = timing::open(|| format!("{} {}", call.command().as_str(), self.name));
         (self.run)(cx, call)
     }
 

@@ -14,7 +14,7 @@ mod test_names;
 
 /// From the bottom up. Layers on one line do not know each other.
 const LAYERS: [&[&str]; 13] = [
-    &["error", "family", "hex", "deadline", "scratch"],
+    &["error", "family", "hex", "deadline", "timing", "scratch"],
     &["rollback", "repair", "plain_file", "file_lock"],
     &["sys"],
     &["cni", "net", "service"],

@@ -22,6 +22,7 @@ use super::result::Document;
 use super::version;
 use crate::deadline::{Clock, Deadline};
 use crate::error::{Code, Error, Result, errno_text};
+use crate::timing::{self, Wait};
 
 /// Finds a plugin by name: in the first directory of `path` whose entry is a regular file, symlinks
 /// followed. Whether it is executable shows when it is executed.
@@ -74,9 +75,10 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 /// 104, or 11 if the file stays open for writing. There is no timeout, as the state that a killed
 /// plugin leaves behind is unknown: the time it takes is not time that `clock` has lost.
 pub fn exec(program: &Path, env: &Environment, stdin: &[u8], clock: &Clock) -> Result<Vec<u8>> {
+    let _account = timing::open(|| format!("{} {}", env.get("CNI_COMMAND"), program.display()));
     let child = spawn(program, &mut command(program, env), clock.deadline())?;
     let output = clock
-        .outside(|| converse(child, stdin, &Manner::Patient))
+        .outside(|| timing::waiting(Wait::Programs, || converse(child, stdin, &Manner::Patient)))
         .map_err(|e| interrupted(program, &e))?;
     stdout_of(program, output)
 }

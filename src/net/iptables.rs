@@ -22,6 +22,7 @@ use crate::error::{Code, Error, Result};
 use crate::family::Family;
 use crate::file_lock::{self, Hope, Mode, Patience, Place};
 use crate::plain_file;
+use crate::timing::{self, Wait};
 
 /// Where to look for the programs when the PATH, which is the runtime's, does not lead to them.
 const USUAL_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
@@ -354,7 +355,8 @@ impl Iptables<'_> {
     fn run(&self, suffix: &str, args: &[&str], input: &str) -> Result<Output> {
         self.programs.hope.require()?;
         let program = self.program(suffix)?;
-        output_of(&program, args, input).map_err(|e| {
+        let output = timing::waiting(Wait::Programs, || output_of(&program, args, input));
+        output.map_err(|e| {
             Error::io(format_args!("run {}", program.display()), &e).with_code(Code::HOST_PROGRAM)
         })
     }

@@ -21,6 +21,7 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::file_lock::{self, Lock as FileLock, Mode, Range};
 use crate::plain_file;
+use crate::timing::{self, Wait};
 
 /// NSFS_MAGIC of linux/magic.h: the file system that an open namespace file is on.
 const NSFS: FsType = FsType(0x6e73_6673);
@@ -188,13 +189,16 @@ impl Netns {
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let file = &self.file;
         let path = &self.path; // the other fields stay on this thread
-        thread::scope(|scope| {
-            let thread = thread::Builder::new()
-                .stack_size(STACK)
-                .spawn_scoped(scope, || enter_for_good(file, path).and_then(|()| work()));
-            let thread = thread.map_err(|e| Error::io("start a thread", &e))?;
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        let on_a_thread = || {
+            thread::scope(|scope| {
+                let thread = thread::Builder::new()
+                    .stack_size(STACK)
+                    .spawn_scoped(scope, || enter_for_good(file, path).and_then(|()| work()));
+                let thread = thread.map_err(|e| Error::io("start a thread", &e))?;
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+        };
+        timing::waiting(Wait::Namespaces, on_a_thread)
     }
 
     /// A netlink socket that belongs to this namespace, wherever it is used.

@@ -14,6 +14,7 @@ use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
 use crate::net::nft::Nft;
 use crate::net::sock_diag::SocketDiag;
+use crate::timing;
 
 /// The open handles to the kernel, each opened on first use, and the deadline of the operation. The
 /// plugins of a chain that run in one process share them.
@@ -155,6 +156,7 @@ impl Handles {
     pub fn together(&self, dels: impl FnOnce() -> Result<()>) -> Result<()> {
         self.postponed.begin();
         let done = dels();
+        let _account = timing::open(|| "end of DEL".to_owned());
         ErrorList::of([done, self.postponed.finish(|| self.host())])
     }
 

@@ -9,6 +9,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
+use crate::timing::{self, Wait};
+
 /// A connection whose operations all end by its deadline.
 pub struct LocalStream {
     socket: UnixStream,
@@ -22,7 +24,8 @@ impl LocalStream {
         let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
         let stream = LocalStream::over(socket.into(), patience);
         stream.socket.set_write_timeout(Some(stream.left()?))?;
-        while let Err(errno) = connect(stream.socket.as_raw_fd(), address) {
+        let fd = stream.socket.as_raw_fd();
+        while let Err(errno) = timing::waiting_on(Wait::Daemons, || connect(fd, address)) {
             match errno {
                 Errno::EINTR => stream.socket.set_write_timeout(Some(stream.left()?))?,
                 errno => return Err(stream.late(errno.into())),
@@ -71,14 +74,16 @@ impl LocalStream {
 impl Read for LocalStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.set_read_timeout(Some(self.left()?))?;
-        self.socket.read(buffer).map_err(|e| self.late(e))
+        let socket = &mut self.socket;
+        timing::waiting_on(Wait::Daemons, || socket.read(buffer)).map_err(|e| self.late(e))
     }
 }
 
 impl Write for LocalStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.socket.set_write_timeout(Some(self.left()?))?;
-        self.socket.write(bytes).map_err(|e| self.late(e))
+        let socket = &mut self.socket;
+        timing::waiting(Wait::Daemons, || socket.write(bytes)).map_err(|e| self.late(e))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -13,6 +13,7 @@ mod output;
 mod plan;
 mod ps;
 mod sync;
+mod timings;
 mod trace;
 
 use std::collections::BTreeMap;

@@ -22,6 +22,7 @@ use crate::sys::forwarding::Forwarding;
 use crate::sys::process::Uninterrupted;
 use crate::sys::random::Random;
 use crate::terminal::Streams;
+use crate::timing;
 
 /// The exit status if the namespace could not be made, attached or detached. This and the next two
 /// are those of env(1) and nohup(1).
@@ -107,6 +108,7 @@ impl Started<'_> {
             let _ = stderr.write_all(error_text(&error, false).as_bytes()); // the status says it too
             status
         })?;
+        let _account = timing::open(|| "command".to_owned());
         child.wait_forwarding(self.signals)
     }
 

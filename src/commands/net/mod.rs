@@ -24,6 +24,7 @@ mod ps;
 mod publish;
 mod subject;
 mod sync;
+mod timings;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -43,6 +44,7 @@ use crate::runtime::chain::OnFailure;
 use crate::terminal::table;
 use crate::terminal::visible::visible;
 use crate::terminal::{self, Streams};
+use crate::timing;
 
 /// Each command with its purpose and its arguments; `?` follows an optional one.
 const COMMANDS: [(&str, &str, &str); 11] = [
@@ -50,7 +52,7 @@ const COMMANDS: [(&str, &str, &str); 11] = [
         "add",
         "Attach a namespace and print the result; a failure is undone",
         "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
-         no-undo trace output",
+         no-undo trace timings output",
     ),
     (
         "plan",
@@ -62,19 +64,19 @@ const COMMANDS: [(&str, &str, &str); 11] = [
         "check",
         "Verify an attachment",
         "network container ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
-         trace output",
+         trace timings output",
     ),
     (
         "del",
         "Detach a namespace",
         "network container ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
-         trace output",
+         trace timings output",
     ),
     (
         "exec",
         "Run a command in a temporary namespace that is attached to a network",
         "network command ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path \
-         cache-dir trace",
+         cache-dir trace timings",
     ),
     (
         "gc",
@@ -104,7 +106,7 @@ const COMMANDS: [(&str, &str, &str); 11] = [
 const ALIASES: [(&str, &str); 2] = [("del", "rm"), ("list", "ls")];
 
 /// Every argument with its short form, the name of its value (empty for a flag), and its purpose.
-const ARGUMENTS: [(&str, &str, &str, &str); 24] = [
+const ARGUMENTS: [(&str, &str, &str, &str); 25] = [
     ("network", "", "NETWORK", "Name of the network, as in its configuration"),
     ("netns", "", "NETNS", "Namespace: a path, or a name from `ip netns`"),
     (
@@ -148,6 +150,7 @@ const ARGUMENTS: [(&str, &str, &str, &str); 24] = [
     ("cache-dir", "", "DIR", "Cache directory, with the results of add [/var/lib/cni]"),
     ("no-undo", "", "", "Keep the changes of a failed add, until del"),
     ("trace", "", "", "Report the input, the answer and the time of each plugin on stderr"),
+    ("timings", "", "", "Report on stderr what each plugin's time was spent on"),
     (
         "unrecorded",
         "",
@@ -251,8 +254,23 @@ fn status_of_failure(verb: &str) -> u8 {
     if verb == "exec" { exec::FAILED } else { 1 }
 }
 
-/// Returns the exit status of a command that has succeeded.
+/// As [`work`], and reports its time if that is wanted.
 fn operate(
+    verb: &str,
+    operator: &Operator<'_>,
+    plugins: &'static [Entry],
+    io: &mut Streams<'_>,
+) -> Result<u8> {
+    if !operator.has_flag("timings") {
+        return work(verb, operator, plugins, io);
+    }
+    let (done, accounts) = timing::accounts_of("runtime", || work(verb, operator, plugins, io));
+    let _ = io.stderr.write_all(timings::table(&accounts).as_bytes()); // for information only
+    done
+}
+
+/// Returns the exit status of a command that has succeeded.
+fn work(
     verb: &str,
     operator: &Operator<'_>,
     plugins: &'static [Entry],

@@ -5,12 +5,14 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
 
+use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 
 use super::attr::{self, Attrs};
 use super::memory::Memory;
+use crate::timing::{self, Wait};
 
 /// nlmsghdr.
 const HEADER: usize = 16;
@@ -73,6 +75,8 @@ enum Reply {
 /// A socket that stays in the namespace of the thread that opened it.
 pub struct Transport {
     socket: Socket,
+    /// What a wait for an answer is booked as.
+    wait: Wait,
     seq: Cell<u32>,
     buffer: RefCell<Vec<u8>>,
     memory: RefCell<Option<Memory<Refusal>>>,
@@ -81,18 +85,20 @@ pub struct Transport {
 impl Transport {
     /// Opens a socket of the protocol (NETLINK_ROUTE, NETLINK_NETFILTER).
     pub fn open(protocol: isize) -> Result<Transport, Errno> {
-        open(protocol).map(Transport::of).map_err(errno_of)
+        let wait = if protocol == NETLINK_NETFILTER { Wait::Rules } else { Wait::Links };
+        open(protocol).map(|socket| Transport::of(socket, wait)).map_err(errno_of)
     }
 
     /// Uses a datagram socket whose peer is not the kernel: tests send any reply they need.
     pub fn over(socket: OwnedFd) -> Transport {
         // SAFETY: the descriptor is open, and nothing else owns it from here on.
-        Transport::of(unsafe { Socket::from_raw_fd(socket.into_raw_fd()) })
+        let socket = unsafe { Socket::from_raw_fd(socket.into_raw_fd()) };
+        Transport::of(socket, Wait::Links)
     }
 
-    fn of(socket: Socket) -> Transport {
+    fn of(socket: Socket, wait: Wait) -> Transport {
         let buffer = RefCell::new(Vec::with_capacity(BUFFER));
-        Transport { socket, seq: Cell::new(0), buffer, memory: RefCell::default() }
+        Transport { socket, wait, seq: Cell::new(0), buffer, memory: RefCell::default() }
     }
 
     /// Joins a multicast group, to be notified of changes.
@@ -168,7 +174,8 @@ impl Transport {
             self.make_room_for(messages.len())?;
         }
         loop {
-            match self.socket.send(messages, 0).map_err(errno_of) {
+            let sent = timing::waiting(self.wait, || self.socket.send(messages, 0));
+            match sent.map_err(errno_of) {
                 Err(Errno::EINTR) => (),
                 sent => return sent.map(drop),
             }
@@ -300,7 +307,9 @@ impl Transport {
     fn fill(&self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
         loop {
             buffer.clear();
-            match self.socket.recv(buffer, MsgFlags::MSG_TRUNC.bits()).map_err(errno_of) {
+            let flags = MsgFlags::MSG_TRUNC.bits();
+            let filled = timing::waiting_on(self.wait, || self.socket.recv(buffer, flags));
+            match filled.map_err(errno_of) {
                 Err(Errno::EINTR) => (),
                 Ok(0) => return Err(Errno::ENOTCONN), // the peer has closed the connection
                 // The rest is lost; waiting for another message would block indefinitely.
