@@ -1,6 +1,7 @@
 //! The budgets of the design, judged by the measurements.
 
-use crate::cases::{Bench, names};
+use crate::cases::Bench;
+use crate::names;
 use crate::schedule::{Book, Measured, Side};
 
 /// One budget and what was measured for it.

@@ -7,12 +7,9 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use crate::call::{self, Attachment, Plugins, bridge, conf, ipam, merge, with_previous};
-use crate::connections;
-use crate::crowds;
 use crate::floor;
-use crate::leaks;
+use crate::names;
 use crate::namespaces::{Netns, Pool, SCRATCH};
-use crate::ports;
 use crate::process::{Invocation, find_program};
 use crate::schedule::{Act, Lane, Round, Side};
 
@@ -21,91 +18,6 @@ pub struct Bench {
     pub plugins: Vec<Plugins>,
     pub runs: usize,
     pub quick: bool,
-}
-
-/// A group of lanes that `--only` selects by name.
-pub struct Group {
-    pub name: &'static str,
-    pub lanes: fn(&Bench) -> Result<Vec<Lane>>,
-    /// What the machine must provide for it.
-    pub needs: &'static [Need],
-}
-
-/// A requirement that a machine may lack.
-#[derive(Clone, Copy)]
-pub enum Need {
-    /// A program that the reference needs to run it.
-    Program(&'static str),
-    /// A kind of link that the kernel must support, with the arguments that creating one requires.
-    Link(&'static str, &'static str),
-}
-
-pub static GROUPS: &[Group] = &[
-    Group { name: "version", lanes: version, needs: &[] },
-    Group { name: "about", lanes: about, needs: &[] },
-    Group { name: "loopback", lanes: loopback, needs: &[] },
-    Group { name: "bridge", lanes: bridges, needs: &[] },
-    Group { name: "bridge-nftables", lanes: bridge_nftables, needs: &[Need::Program("nft")] },
-    Group { name: "bridge-iptables", lanes: bridge_iptables, needs: &[Need::Program("iptables")] },
-    Group { name: "ptp", lanes: ptp, needs: &[] },
-    Group { name: "macvlan", lanes: macvlan, needs: &[Need::Link("macvlan", "")] },
-    Group { name: "ipvlan", lanes: ipvlan, needs: &[Need::Link("ipvlan", "")] },
-    Group { name: "vlan", lanes: vlan, needs: &[Need::Link("vlan", "id 1")] },
-    Group { name: "check", lanes: check, needs: &[] },
-    Group { name: "tuning", lanes: tuning, needs: &[] },
-    Group { name: "bandwidth", lanes: bandwidth, needs: &[Need::Link("ifb", "")] },
-    Group { name: "sbr", lanes: sbr, needs: &[] },
-    Group { name: "vrf", lanes: vrf, needs: &[Need::Link("vrf", "table 9")] },
-    Group { name: "chain", lanes: chain, needs: &[Need::Program("iptables")] },
-    Group { name: "cnitool", lanes: cnitool, needs: &[Need::Program("iptables")] },
-    Group { name: "host-local", lanes: host_local, needs: &[] },
-    Group { name: "portmap", lanes: ports::lanes, needs: &[Need::Program("iptables")] },
-    Group { name: "connections", lanes: connections::lanes, needs: &[Need::Program("iptables")] },
-    Group {
-        name: "leaks-after-kill",
-        lanes: leaks::lanes,
-        needs: &[Need::Program("iptables"), Need::Program("nft"), Need::Link("ifb", "")],
-    },
-    Group { name: "crowd", lanes: crowds::lanes, needs: &[Need::Program("iptables")] },
-    Group {
-        name: "crowd-of-ports",
-        lanes: crowds::lanes_of_ports,
-        needs: &[Need::Program("iptables")],
-    },
-];
-
-/// Names that the budgets look up.
-pub mod names {
-    pub const VERSION: &str = "VERSION";
-    pub const BRIDGE: &str = "bridge+host-local";
-    pub const DUAL: &str = "bridge+host-local dual stack";
-    pub const MACVLAN: &str = "macvlan+host-local";
-    pub const BANDWIDTH: &str = "bandwidth after bridge";
-    pub const CHAIN: &str = "bridge ipMasq+portmap+firewall+tuning+bandwidth";
-    pub const CNITOOL: &str = "the same five through cnitool";
-    pub const IPTABLES: &str = "bridge ipMasq iptables";
-    pub const CROWD: &str = "bridge ipMasq, 20 at a time";
-    pub const PORT_CROWD: &str = "portmap, a port each, 20 at a time";
-
-    /// How many connections a run opens, and the name of that operation.
-    pub const CONNECTIONS_OF_A_RUN: usize = 500;
-    pub const CONNECTIONS: &str = "500 connections";
-
-    pub fn full_host(containers: usize) -> String {
-        format!("published port of {containers} containers")
-    }
-
-    pub fn killed(points: usize) -> String {
-        format!("{CHAIN}, killed at {points} moments")
-    }
-
-    pub fn leases(count: usize) -> String {
-        format!("host-local, {count} leases")
-    }
-
-    pub fn mappings(count: usize) -> String {
-        format!("portmap, {count} mappings")
-    }
 }
 
 impl Bench {
@@ -155,7 +67,7 @@ pub fn network(plugins: &Plugins, case: &str) -> String {
     format!("{case}-{}", plugins.side.name())
 }
 
-fn version(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn version(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
     for plugins in bench.sides(&["bridge"]) {
         let call = plugins.bare("bridge", Some("VERSION"));
@@ -169,7 +81,7 @@ fn version(bench: &Bench) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
-fn about(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn about(bench: &Bench) -> Result<Vec<Lane>> {
     let lane = |plugins: &Plugins| {
         let call = plugins.bare("bridge", None);
         Ok(bench.lane("about text", plugins.side, repeat("", call))?.short())
@@ -182,7 +94,7 @@ fn repeat(operation: &'static str, call: Invocation) -> Act {
     Box::new(move |round| round.timed(operation, &call).map(drop))
 }
 
-fn loopback(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn loopback(bench: &Bench) -> Result<Vec<Lane>> {
     let lane =
         |plugins: &Plugins| attach(bench, plugins, "loopback", conf("lo", "loopback", &json!({})));
     bench.sides(&["loopback"]).into_iter().map(lane).collect()
@@ -190,7 +102,7 @@ fn loopback(bench: &Bench) -> Result<Vec<Lane>> {
 
 /// IPv4 alone, the same in C, and both families: one group, because the budgets compare them with
 /// each other.
-fn bridges(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn bridges(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
     for plugins in bench.sides(&["bridge", "host-local"]) {
         lanes.push(attach(bench, plugins, names::BRIDGE, bridge(&network(plugins, "bridge")))?);
@@ -226,7 +138,7 @@ fn calls_of(program: &Path) -> impl Fn(&[&str]) -> Invocation + use<> {
     }
 }
 
-fn bridge_nftables(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn bridge_nftables(bench: &Bench) -> Result<Vec<Lane>> {
     // On DEL the reference also removes iptables rules if it finds iptables, and fails on the chain
     // that it never created.
     let nft_only = |plugins: &Plugins| plugins.with_programs(&["nft"]);
@@ -249,7 +161,7 @@ fn bridge_nftables(bench: &Bench) -> Result<Vec<Lane>> {
     )
 }
 
-fn bridge_iptables(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn bridge_iptables(bench: &Bench) -> Result<Vec<Lane>> {
     masquerading(
         bench,
         names::IPTABLES,
@@ -273,7 +185,7 @@ fn masquerading(
     bench.sides(&["bridge", "host-local"]).into_iter().map(lane).collect()
 }
 
-fn ptp(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn ptp(bench: &Bench) -> Result<Vec<Lane>> {
     let lane = |plugins: &Plugins| {
         let own = json!({"ipam": ipam(&["10.89.0.0/16"])});
         attach(bench, plugins, "ptp+host-local", conf(&network(plugins, "ptp"), "ptp", &own))
@@ -281,7 +193,7 @@ fn ptp(bench: &Bench) -> Result<Vec<Lane>> {
     bench.sides(&["ptp", "host-local"]).into_iter().map(lane).collect()
 }
 
-fn macvlan(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn macvlan(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = on_master(bench, "macvlan", names::MACVLAN, &json!({}))?;
     if let Some(program) = floor::build("macvlan_add") {
         lanes.push(with_master(bench.lane(
@@ -309,11 +221,11 @@ fn macvlan_in_c(bench: &Bench, program: &Path) -> Result<Act> {
     }))
 }
 
-fn ipvlan(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn ipvlan(bench: &Bench) -> Result<Vec<Lane>> {
     on_master(bench, "ipvlan", "ipvlan+host-local", &json!({}))
 }
 
-fn vlan(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn vlan(bench: &Bench) -> Result<Vec<Lane>> {
     on_master(bench, "vlan", "vlan+host-local", &json!({"vlanId": 100}))
 }
 
@@ -359,7 +271,7 @@ pub fn attachment<'a>(plugins: &'a Plugins, containers: &Pool, number: usize) ->
 }
 
 /// CHECK of one attachment. Its ADD and DEL are not timed.
-fn check(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn check(bench: &Bench) -> Result<Vec<Lane>> {
     let lane = |plugins: &Plugins| {
         let containers = Pool::new(bench.runs)?;
         let conf = bridge(&network(plugins, "check"));
@@ -376,7 +288,7 @@ fn check(bench: &Bench) -> Result<Vec<Lane>> {
     bench.sides(&["bridge", "host-local"]).into_iter().map(lane).collect()
 }
 
-fn tuning(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn tuning(bench: &Bench) -> Result<Vec<Lane>> {
     after_bridge(bench, "tuning", &tuned())
 }
 
@@ -384,7 +296,7 @@ fn tuned() -> Value {
     json!({"sysctl": {"net.core.somaxconn": "1024"}, "mtu": 1400})
 }
 
-fn bandwidth(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn bandwidth(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = after_bridge(bench, "bandwidth", &rates())?;
     if let (Some(program), Some(ip)) = (floor::build("link_del"), find_program("ip")) {
         let ifb_in_c = ifb_in_c(calls_of(&ip), calls_of(&program));
@@ -409,11 +321,11 @@ fn rates() -> Value {
     json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst})
 }
 
-fn sbr(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn sbr(bench: &Bench) -> Result<Vec<Lane>> {
     after_bridge(bench, "sbr", &json!({}))
 }
 
-fn vrf(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn vrf(bench: &Bench) -> Result<Vec<Lane>> {
     after_bridge(bench, "vrf", &json!({"vrfname": "blue"}))
 }
 
@@ -440,7 +352,7 @@ fn after_bridge(bench: &Bench, plugin: &'static str, own: &Value) -> Result<Vec<
 
 /// The five calls that an engine makes for one container, as a sum; each side uses its default
 /// firewall backend.
-fn chain(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn chain(bench: &Bench) -> Result<Vec<Lane>> {
     let lane = |plugins: &Plugins| {
         let containers = Pool::new(bench.runs)?;
         let confs = chain_confs(&network(plugins, "chain"));
@@ -484,7 +396,7 @@ pub fn chain_confs(network: &str) -> Vec<Value> {
 
 /// The same five as a network that cnitool attaches: one process of ours, or six with the
 /// reference's cnitool (`CNI_TOOL`). The floor is the first of the five in C.
-fn cnitool(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn cnitool(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
     for plugins in
         bench.sides(&["bridge", "host-local", "portmap", "firewall", "tuning", "bandwidth"])
@@ -549,7 +461,7 @@ pub fn chained(at: &Attachment, command: &str, conf: &Value, previous: &Value) -
 
 /// One allocation in a store that is already filled: costs that grow with the number of containers
 /// show here.
-fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
+pub fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
     for count in bench.lease_counts() {
         for plugins in bench.sides(&["host-local"]) {
@@ -569,26 +481,4 @@ fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
         }
     }
     Ok(lanes)
-}
-
-/// What the group needs and the machine lacks, if anything.
-pub fn lacks(group: &Group) -> Result<Option<String>> {
-    for need in group.needs {
-        match need {
-            Need::Program(name) if find_program(name).is_none() => {
-                return Ok(Some(format!("no {name} for the reference")));
-            }
-            Need::Link(kind, options) if !makes_links(kind, options)? => {
-                return Ok(Some(format!("this kernel makes no link of type {kind}")));
-            }
-            _ => {}
-        }
-    }
-    Ok(None)
-}
-
-fn makes_links(kind: &str, options: &str) -> Result<bool> {
-    let probe = Netns::create()?;
-    probe.ip("link add lower0 type veth peer name lower1")?;
-    probe.ip(format!("link add probe0 link lower0 type {kind} {options}").trim_end())
 }

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use crate::call::{self, Attachment, Plugins, bridge, conf};
-use crate::cases::{Bench, chained, names, network};
+use crate::cases::{Bench, chained, network};
+use crate::names;
 use crate::namespaces::Netns;
 use crate::schedule::{Lane, Round};
 

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use crate::call::{Attachment, Plugins, bridge, with_previous};
-use crate::cases::{Bench, names, network};
+use crate::cases::{Bench, network};
+use crate::names;
 use crate::namespaces::Netns;
 use crate::ports::portmap_conf;
 use crate::process::Invocation;

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use crate::call::{self, Attachment, Plugins};
-use crate::cases::{Bench, chain_confs, chained, names, network};
+use crate::cases::{Bench, chain_confs, chained, network};
 use crate::host_state::{HostState, Left};
 use crate::kill::{self, Ended};
+use crate::names;
 use crate::namespaces::Netns;
 use crate::schedule::{Lane, Round};
 

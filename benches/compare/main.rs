@@ -12,10 +12,12 @@ mod cases;
 mod connections;
 mod crowds;
 mod floor;
+mod groups;
 mod host_state;
 mod instructions;
 mod kill;
 mod leaks;
+mod names;
 mod namespaces;
 mod options;
 mod ports;
@@ -31,7 +33,8 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use call::Plugins;
-use cases::{Bench, GROUPS, Group};
+use cases::Bench;
+use groups::{GROUPS, Group};
 use instructions::Counter;
 use options::Options;
 use report::Report;
@@ -110,7 +113,7 @@ fn measure(options: &Options, bench: &Bench, book: &mut Book) -> Unmeasured {
     let mut unmeasured = Unmeasured::default();
     for group in GROUPS.iter().filter(|group| options.wants(group.name)) {
         let counter = counter.filter(|_| ["version", "bridge"].contains(&group.name));
-        match cases::lacks(group) {
+        match groups::lacks(group) {
             Ok(None) => unmeasured.failures.extend(measure_group(group, bench, counter, book)),
             Ok(Some(lack)) => unmeasured.left_out.push(format!("{} ({lack})", group.name)),
             Err(e) => unmeasured.failures.push(format!("{}: {e}", group.name)),

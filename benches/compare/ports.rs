@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use crate::call::{self, Attachment, Plugins, bridge, conf, with_previous};
-use crate::cases::{Bench, attachment, names, network};
+use crate::cases::{Bench, attachment, network};
+use crate::names;
 use crate::namespaces::Pool;
 use crate::schedule::{Lane, Round, Side};
 

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::Result;
-use crate::cases::{Bench, names};
+use crate::cases::Bench;
+use crate::names;
 use crate::options::Options;
 use crate::report::{Report, milliseconds, piped};
 use crate::schedule::{Measured, Side};
