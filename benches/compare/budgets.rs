@@ -107,7 +107,23 @@ pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
         "ms",
         judge.dual_stack_extra(),
     ));
+    let [first, last] = bench.densities().map(names::density);
+    for operation in ["ADD", "DEL"] {
+        let [few, many] = bench.densities();
+        let cost =
+            |what: &str| format!("chain of five {operation}, {what}, {many} / {few} containers");
+        let cpu = judge.growth_of(&first, &last, operation, |m| m.cpu(0.5));
+        budgets.push(budget(&cost("CPU"), 1.3, "×", cpu));
+        #[allow(clippy::cast_precision_loss)] // thousands
+        let octets = |m: &Measured| m.octets.map(|octets| octets as f64);
+        let octets = judge.growth_of(&first, &last, operation, octets);
+        budgets.push(budget(&cost("octets"), 1.3, "×", octets));
+    }
     budgets.push(budget("failures in the crowd", 0.0, "", judge.crowd_failures()));
+    for operation in ["ADD", "DEL"] {
+        let name = format!("chain of five {operation}, 20 at a time, p99 / p50");
+        budgets.push(budget(&name, 5.0, "×", judge.spread(&names::crowd_of_chains(20), operation)));
+    }
     budgets
 }
 
@@ -130,6 +146,24 @@ impl Judge<'_> {
 
     fn growth(&self, few: &str, many: &str, operation: &'static str) -> Option<f64> {
         Some(self.median(many, operation, Side::Ours)? / self.median(few, operation, Side::Ours)?)
+    }
+
+    fn growth_of(
+        &self,
+        few: &str,
+        many: &str,
+        operation: &'static str,
+        figure: impl Fn(&Measured) -> Option<f64>,
+    ) -> Option<f64> {
+        let [few, many] =
+            [few, many].map(|case| self.book.get(case, operation, Side::Ours).and_then(&figure));
+        Some(many? / few?)
+    }
+
+    /// The p99 of a crowd's members by their median.
+    fn spread(&self, case: &str, operation: &'static str) -> Option<f64> {
+        let crowd = self.book.get(case, operation, Side::Ours)?;
+        Some(crowd.of_member(0.99)? / crowd.of_member(0.5)?)
     }
 
     fn dual_stack_extra(&self) -> Option<f64> {

@@ -43,6 +43,16 @@ impl Bench {
         if self.quick { [10, 50, 100] } else { [10, 1_000, 10_000] }
     }
 
+    /// The numbers of attached containers when one more is attached.
+    pub fn densities(&self) -> [usize; 2] {
+        if self.quick { [0, 40] } else { [0, 2000] }
+    }
+
+    /// The numbers of attached containers when datagrams are measured.
+    pub fn packet_counts(&self) -> [usize; 3] {
+        if self.quick { [1, 20, 40] } else { [1, 100, 400] }
+    }
+
     /// The number of attached containers when connections are measured.
     pub fn full_host(&self) -> usize {
         if self.quick { 40 } else { 400 }

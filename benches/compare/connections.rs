@@ -13,7 +13,9 @@ use crate::namespaces::Netns;
 use crate::schedule::{Lane, Round};
 
 /// The host's address on the wire to the other machine.
-const HOST: &str = "192.0.2.1";
+pub const HOST: &str = "192.0.2.1";
+/// The address of the other machine.
+pub const OUTSIDE: &str = "192.0.2.9";
 /// The port of every container.
 const SERVED: u16 = 8080;
 /// Container 0 has this port of the host, and the others have the next ones.
@@ -48,13 +50,13 @@ fn lane(bench: &Bench, plugins: &Plugins) -> Result<Lane> {
 }
 
 /// A wire between the host and the other machine.
-fn join(host: &Netns, outside: &str) -> Result<()> {
+pub fn join(host: &Netns, outside: &str) -> Result<()> {
     let inside = format!("nsenter --net={outside} ip");
     let commands = [
         format!("ip link add uplink type veth peer name wire netns {outside}"),
         format!("ip address add {HOST}/24 dev uplink"),
         "ip link set uplink up".to_owned(),
-        format!("{inside} address add 192.0.2.9/24 dev wire"),
+        format!("{inside} address add {OUTSIDE}/24 dev wire"),
         format!("{inside} link set wire up"),
     ];
     commands.iter().try_for_each(|command| match host.run(command)? {
@@ -103,7 +105,7 @@ fn connect(containers: usize) -> Result<()> {
 }
 
 /// Each container of either side is an open file, and may be another for its server.
-fn raise_file_limit() -> Result<()> {
+pub fn raise_file_limit() -> Result<()> {
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
     let raised =
         getrlimit(RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(RLIMIT_NOFILE, most, most));

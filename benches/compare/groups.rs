@@ -4,8 +4,10 @@ use crate::Result;
 use crate::cases::{self, Bench};
 use crate::connections;
 use crate::crowds;
+use crate::density;
 use crate::leaks;
 use crate::namespaces::Netns;
+use crate::packets;
 use crate::ports;
 use crate::process::find_program;
 use crate::schedule::Lane;
@@ -56,12 +58,24 @@ pub static GROUPS: &[Group] = &[
     Group { name: "host-local", lanes: cases::host_local, needs: &[] },
     Group { name: "portmap", lanes: ports::lanes, needs: &[Need::Program("iptables")] },
     Group { name: "connections", lanes: connections::lanes, needs: &[Need::Program("iptables")] },
+    Group { name: "packets", lanes: packets::lanes, needs: &[Need::Program("iptables")] },
+    Group {
+        name: "packets-nftables",
+        lanes: packets::lanes_of_nftables,
+        needs: &[Need::Program("nft")],
+    },
     Group {
         name: "leaks-after-kill",
         lanes: leaks::lanes,
         needs: &[Need::Program("iptables"), Need::Program("nft"), Need::Link("ifb", "")],
     },
     Group { name: "crowd", lanes: crowds::lanes, needs: &[Need::Program("iptables")] },
+    Group {
+        name: "crowd-of-chains",
+        lanes: crowds::lanes_of_chains,
+        needs: &[Need::Program("iptables"), Need::Link("ifb", "")],
+    },
+    Group { name: "density", lanes: density::lanes, needs: &[Need::Link("ifb", "")] },
     Group {
         name: "crowd-of-ports",
         lanes: crowds::lanes_of_ports,

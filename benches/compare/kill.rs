@@ -19,6 +19,8 @@ pub enum Ended {
     /// every thread and every process that it started.
     Whole {
         stops: usize,
+        /// The octets that went over its sockets in either direction.
+        octets: u64,
         stdout: String,
     },
     Killed,
@@ -28,12 +30,20 @@ pub enum Ended {
 /// its end.
 pub fn run(invocation: &Invocation, at: Option<usize>) -> Result<Ended> {
     let root = start(invocation)?;
-    let mut call = Call { root, at, stops: 0, seen: BTreeSet::from([root]), success: false };
+    let mut call = Call {
+        root,
+        at,
+        stops: 0,
+        seen: BTreeSet::from([root]),
+        talking: BTreeSet::new(),
+        octets: 0,
+        success: false,
+    };
     call.follow().map_err(|e| format!("trace a process: {e}"))?;
     let stdout = std::fs::read_to_string(format!("{SCRATCH}/traced.stdout")).unwrap_or_default();
     match call {
         _ if call.is_killed() => Ok(Ended::Killed),
-        _ if call.success => Ok(Ended::Whole { stops: call.stops, stdout }),
+        _ if call.success => Ok(Ended::Whole { stops: call.stops, octets: call.octets, stdout }),
         _ => Err(format!("{} failed under trace: {stdout}", invocation.describe())),
     }
 }
@@ -44,6 +54,9 @@ struct Call {
     stops: usize,
     /// Tasks that have made their first stop; that stop is ptrace's own, not a signal to pass on.
     seen: BTreeSet<Pid>,
+    /// Tasks in a system call that sends or receives.
+    talking: BTreeSet<Pid>,
+    octets: u64,
     success: bool,
 }
 
@@ -78,6 +91,7 @@ impl Call {
             WaitStatus::Stopped(_, signal) => self.to_pass_on(task, signal),
             WaitStatus::PtraceSyscall(_) => {
                 self.stops += 1;
+                self.count_octets(task);
                 None
             }
             _ => None,
@@ -87,6 +101,22 @@ impl Call {
             self.kill_all();
         } else {
             let _ = ptrace::syscall(task, signal); // it may be gone
+        }
+    }
+
+    /// A stop at the entry of a system call shows its number, one at the exit its result.
+    fn count_octets(&mut self, task: Pid) {
+        const TALK: [i64; 4] =
+            [libc::SYS_sendto, libc::SYS_sendmsg, libc::SYS_recvfrom, libc::SYS_recvmsg];
+        let Ok(info) = ptrace::syscall_info(task) else { return };
+        // SAFETY: `op` says which member the kernel has filled.
+        let (number, result) = unsafe { (info.u.entry.nr, info.u.exit.sval) };
+        if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY {
+            if i64::try_from(number).is_ok_and(|number| TALK.contains(&number)) {
+                self.talking.insert(task);
+            }
+        } else if self.talking.remove(&task) {
+            self.octets += u64::try_from(result).unwrap_or_default(); // none after an error
         }
     }
 

@@ -120,7 +120,7 @@ impl Victim<'_> {
             let kill_at = until.filter(|until| until.plugin == plugin).map(|until| until.stop);
             match kill::run(&chained(at, "ADD", conf, &added.result), kill_at)? {
                 Ended::Killed => return Ok(added),
-                Ended::Whole { stops, stdout } => {
+                Ended::Whole { stops, stdout, .. } => {
                     added.stops.push(stops);
                     added.result = call::result(&stdout)?;
                 }

@@ -11,9 +11,34 @@ pub const IPTABLES: &str = "bridge ipMasq iptables";
 pub const CROWD: &str = "bridge ipMasq, 20 at a time";
 pub const PORT_CROWD: &str = "portmap, a port each, 20 at a time";
 
+/// How many containers a crowd of chains attaches at a time.
+pub const WIDTHS: [usize; 4] = [1, 5, 20, 60];
+
+pub fn crowd_of_chains(width: usize) -> String {
+    format!("{CHAIN}, {width} at a time")
+}
+
 /// How many connections a run opens, and the name of that operation.
 pub const CONNECTIONS_OF_A_RUN: usize = 500;
 pub const CONNECTIONS: &str = "500 connections";
+
+/// How many datagrams a run sends, and the names of those operations.
+pub const DATAGRAMS_OF_A_RUN: usize = 10_000;
+pub const TO_OUTSIDE: &str = "10000 datagrams to outside";
+pub const TO_PORT: &str = "10000 datagrams to a published port";
+pub const TO_NEIGHBOUR: &str = "10000 datagrams to a neighbour";
+
+pub fn density(containers: usize) -> String {
+    format!("one more than {containers} containers, the five")
+}
+
+pub fn packets(containers: usize) -> String {
+    format!("{containers} containers")
+}
+
+pub fn packets_of_nftables(containers: usize) -> String {
+    format!("{containers} containers, the reference on nftables")
+}
 
 pub fn full_host(containers: usize) -> String {
     format!("published port of {containers} containers")

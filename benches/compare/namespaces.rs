@@ -1,7 +1,7 @@
 //! Private namespaces: the machine's own network and CNI state are neither changed nor measured.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -93,6 +93,18 @@ impl Netns {
             .map_err(|_| format!("the thread that listens at port {port} panicked"))??;
         std::thread::spawn(move || listener.incoming().for_each(drop));
         Ok(())
+    }
+
+    /// A UDP socket of this namespace; port 0 is any.
+    pub fn udp_socket(&self, port: u16) -> Result<UdpSocket> {
+        // On a thread of its own, as above.
+        let open = || {
+            self.enter()?;
+            UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))
+                .map_err(|e| format!("bind UDP port {port}: {e}"))
+        };
+        std::thread::scope(|scope| scope.spawn(open).join())
+            .map_err(|_| format!("the thread that binds UDP port {port} panicked"))?
     }
 
     /// Runs ip(8) in the namespace; returns whether it succeeded.

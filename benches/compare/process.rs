@@ -42,12 +42,15 @@ impl Invocation {
 pub struct Sample {
     pub wall: Duration,
     pub cpu: Duration,
+    /// Page faults that needed no disk.
+    pub faults: u64,
 }
 
 impl std::ops::AddAssign for Sample {
     fn add_assign(&mut self, other: Sample) {
         self.wall += other.wall;
         self.cpu += other.cpu;
+        self.faults += other.faults;
     }
 }
 
@@ -56,6 +59,7 @@ pub struct Ended {
     pub pid: libc::pid_t,
     pub success: bool,
     pub cpu: Duration,
+    pub faults: u64,
 }
 
 /// An invocation with everything allocated in advance, so that the timing covers only the process
@@ -106,7 +110,7 @@ impl Prepared {
         let pid = self.spawn_with(&actions)?;
         let ended = wait(pid)?;
         let wall = started.elapsed();
-        Ok((Sample { wall, cpu: ended.cpu }, self.output(ended.success)?))
+        Ok((Sample { wall, cpu: ended.cpu, faults: ended.faults }, self.output(ended.success)?))
     }
 
     /// Starts the process without waiting for it.
@@ -174,7 +178,8 @@ pub fn wait(pid: libc::pid_t) -> Result<Ended> {
     // SAFETY: all zeroes is a valid rusage, and wait4 has succeeded in filling it.
     let usage = unsafe { usage.assume_init() };
     let success = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
-    Ok(Ended { pid, success, cpu: duration(usage.ru_utime) + duration(usage.ru_stime) })
+    let cpu = duration(usage.ru_utime) + duration(usage.ru_stime);
+    Ok(Ended { pid, success, cpu, faults: usage.ru_minflt.unsigned_abs() })
 }
 
 fn duration(time: libc::timeval) -> Duration {

@@ -21,16 +21,25 @@ pub struct Report<'a> {
     pub budgets: Vec<Budget>,
 }
 
-const COST_HEADINGS: [&str; 9] = [
+const COST_HEADINGS: [&str; 10] = [
     "case",
     "ours p50 (p10)",
     "reference p50 (p10)",
     "floor p50",
     "wall",
     "CPU",
+    "faults ours / ref / floor",
     "RSS MiB ours / ref",
     "processes ours / ref",
     "threads ours / ref",
+];
+const CROWD_HEADINGS: [&str; 6] = [
+    "crowd",
+    "ours p50 / p99",
+    "reference p50 / p99",
+    "ours per second",
+    "reference per second",
+    "rate",
 ];
 const BUDGET_HEADINGS: [&str; 4] = ["budget", "limit", "measured", ""];
 
@@ -43,6 +52,7 @@ impl Report<'_> {
         out + "\n"
             + &aligned(&self.cost_table())
             + "\n"
+            + &self.crowds(aligned)
             + &aligned(&self.budget_table())
             + "\n"
             + &self.closing()
@@ -54,6 +64,7 @@ impl Report<'_> {
         out.push_str("\n\n");
         out + &piped(&self.cost_table())
             + "\n"
+            + &self.crowds(piped)
             + &piped(&self.budget_table())
             + "\n"
             + &self.closing()
@@ -137,6 +148,30 @@ impl Report<'_> {
         rows
     }
 
+    /// The table of the crowds whose members were timed, as `layout` writes it; empty without any.
+    fn crowds(&self, layout: fn(&[Vec<String>]) -> String) -> String {
+        let rows: Vec<_> = self.book.rows.iter().filter_map(|row| self.crowd_row(row)).collect();
+        if rows.is_empty() {
+            return String::new();
+        }
+        let headings = CROWD_HEADINGS.iter().map(ToString::to_string).collect();
+        layout(&[vec![headings], rows].concat()) + "\n"
+    }
+
+    fn crowd_row(&self, row: &Row) -> Option<Vec<String>> {
+        let [ours, reference, _] = self.cells(row);
+        if ours.or(reference)?.members.is_empty() {
+            return None;
+        }
+        let rates = [ours, reference].map(|cell| cell.and_then(per_second));
+        let text = |figure: Option<String>| figure.unwrap_or_else(|| "–".to_owned());
+        let [ours_rate, reference_rate] = rates.map(|rate| text(rate.map(|r| format!("{r:.1}"))));
+        let ratio = rates[0].zip(rates[1]).map(|(a, b)| format!("{:.1}×", a / b));
+        let times = [ours, reference].map(|cell| text(cell.and_then(both_percentiles)));
+        let [ours, reference] = times;
+        Some(vec![title(row), ours, reference, ours_rate, reference_rate, text(ratio)])
+    }
+
     /// The figures of ours, the reference and the floor, where measured.
     fn cells(&self, (case, operation): &Row) -> [Option<&Measured>; 3] {
         [Side::Ours, Side::Reference, Side::Floor].map(|side| self.book.get(case, operation, side))
@@ -161,6 +196,11 @@ impl Report<'_> {
             floor.and_then(|m| m.wall(0.5)).map_or("–".to_owned(), milliseconds),
             ratio(&|m| m.wall(0.5)),
             ratio(&|m| m.cpu(0.5)),
+            format!(
+                "{} / {}",
+                pair(&|m| m.faults().map(|faults| format!("{faults:.0}"))),
+                floor.and_then(Measured::faults).map_or("–".to_owned(), |f| format!("{f:.0}")),
+            ),
             #[allow(clippy::cast_precision_loss)] // sizes of processes
             pair(&|m| m.trace.map(|trace| format!("{:.1}", trace.peak_kib as f64 / 1024.0))),
             pair(&|m| m.trace.map(|trace| trace.processes.to_string())),
@@ -196,10 +236,13 @@ impl Report<'_> {
                     "runs": m.samples.len(),
                     "wall_us": {"p10": m.wall(0.1), "p50": m.wall(0.5), "p90": m.wall(0.9)},
                     "cpu_us": {"p10": m.cpu(0.1), "p50": m.cpu(0.5), "p90": m.cpu(0.9)},
+                    "octets": m.octets,
+                    "faults": m.faults(),
                     "peak_rss_kib": m.trace.map(|trace| trace.peak_kib),
                     "processes": m.trace.map(|trace| trace.processes),
                     "threads": m.trace.map(|trace| trace.threads),
                     "instructions": m.instructions,
+                    "member_us": {"p50": m.of_member(0.5), "p99": m.of_member(0.99)},
                     "failures": m.failures,
                     "left": m.left,
                 })
@@ -208,6 +251,18 @@ impl Report<'_> {
         let [ours, reference, floor] = self.cells(row).map(side);
         json!({"case": row.0, "operation": row.1, "ours": ours, "reference": reference, "floor": floor})
     }
+}
+
+/// How many members of a crowd were done in a second.
+#[allow(clippy::cast_precision_loss)] // hundreds
+fn per_second(crowd: &Measured) -> Option<f64> {
+    let seconds: f64 = crowd.samples.iter().map(|sample| sample.wall.as_secs_f64()).sum();
+    (seconds > 0.0).then(|| crowd.members.len() as f64 / seconds)
+}
+
+fn both_percentiles(crowd: &Measured) -> Option<String> {
+    let [half, most] = [0.5, 0.99].map(|portion| crowd.of_member(portion).map(milliseconds));
+    Some(format!("{} / {}", half?, most?))
 }
 
 fn title((case, operation): &Row) -> String {

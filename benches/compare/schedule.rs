@@ -5,12 +5,15 @@
 //! times are not.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use cni_multi::sys::trace::Trace;
 
 use crate::Result;
 use crate::host_state::Left;
 use crate::instructions::Counter;
+use crate::kill::{self, Ended};
 use crate::namespaces::Netns;
 use crate::process::{Invocation, Prepared, Sample, wait};
 use crate::trace;
@@ -48,12 +51,23 @@ pub struct Lane {
     pub warmups: usize,
     /// Whether to run it once more under trace, and once to count instructions.
     pub examined: bool,
+    /// Whether to run it once more to count octets.
+    pub weighed: bool,
     pub act: Act,
 }
 
 impl Lane {
     pub fn new(case: impl Into<String>, side: Side, host: Netns, runs: usize, act: Act) -> Lane {
-        Lane { case: case.into(), side, host, runs, warmups: 3, examined: true, act }
+        Lane {
+            case: case.into(),
+            side,
+            host,
+            runs,
+            warmups: 3,
+            examined: true,
+            weighed: false,
+            act,
+        }
     }
 
     /// For acts that take seconds.
@@ -66,6 +80,11 @@ impl Lane {
     /// little.
     pub fn short(self) -> Lane {
         Lane { runs: self.runs * 5, ..self }
+    }
+
+    /// For acts whose octets over sockets matter.
+    pub fn weighed(self) -> Lane {
+        Lane { weighed: true, ..self }
     }
 
     /// For acts where only the time matters.
@@ -88,6 +107,7 @@ enum Mode {
     Warmup,
     Timed,
     Traced,
+    Weighed,
     Counted(Counter),
 }
 
@@ -97,8 +117,10 @@ struct Sum {
     sample: Option<Sample>,
     trace: Option<Trace>,
     instructions: Option<u64>,
+    octets: Option<u64>,
     failures: usize,
     left: Option<Left>,
+    members: Vec<Duration>,
 }
 
 impl Sum {
@@ -107,7 +129,9 @@ impl Sum {
         self.sample.is_some()
             || self.trace.is_some()
             || self.instructions.is_some()
+            || self.octets.is_some()
             || self.left.is_some()
+            || !self.members.is_empty()
     }
 }
 
@@ -135,6 +159,13 @@ impl Round {
                 *sum.trace.get_or_insert_default() += trace;
                 Ok(stdout)
             }
+            Mode::Weighed => match kill::run(invocation, None)? {
+                Ended::Whole { octets, stdout, .. } => {
+                    *sum.octets.get_or_insert_default() += octets;
+                    Ok(stdout)
+                }
+                Ended::Killed => Err("a call was killed".to_owned()),
+            },
             Mode::Counted(counter) => {
                 let (count, stdout) = counter.run(invocation)?;
                 if let Some(count) = count {
@@ -151,10 +182,10 @@ impl Round {
         operation: &'static str,
         act: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         act()?;
         if let Mode::Timed = self.mode {
-            let sample = Sample { wall: started.elapsed(), cpu: std::time::Duration::ZERO };
+            let sample = Sample { wall: started.elapsed(), ..Sample::default() };
             self.sums.entry(operation).or_default().sample = Some(sample);
         }
         Ok(())
@@ -168,6 +199,30 @@ impl Round {
     /// Makes the call without recording it.
     pub fn untimed(&mut self, invocation: &Invocation) -> Result<String> {
         once(invocation)
+    }
+
+    /// Does `work` for each member, `width` at a time, and records the whole as one sample and the
+    /// time of each member. A failure is recorded and is not an error.
+    pub fn crowd_of(
+        &mut self,
+        operation: &'static str,
+        [members, width]: [usize; 2],
+        work: impl Fn(usize, usize) -> Result<Duration> + Sync,
+    ) {
+        let crowd = crowd_of(members, width, work);
+        let sum = self.sums.entry(operation).or_default();
+        let mut cpu = Duration::ZERO;
+        for (took, outcome) in crowd.members {
+            sum.members.push(took);
+            match outcome {
+                Ok(its) => cpu += its,
+                Err(error) => {
+                    eprintln!("a member of the crowd failed: {error}");
+                    sum.failures += 1;
+                }
+            }
+        }
+        sum.sample = Some(Sample { wall: crowd.wall, cpu, ..Sample::default() });
     }
 
     /// Makes all the calls, `width` at a time, and records the whole as one sample. A failure is
@@ -186,8 +241,8 @@ impl Round {
             .collect::<Result<Vec<_>>>()?;
         let mut succeeded = vec![false; calls.len()];
         let mut running = BTreeMap::new();
-        let mut cpu = std::time::Duration::ZERO;
-        let started = std::time::Instant::now();
+        let mut cpu = Duration::ZERO;
+        let started = Instant::now();
         for (slot, call) in prepared.iter().enumerate() {
             if running.len() == width {
                 cpu += reap(&mut running, &mut succeeded)?;
@@ -197,7 +252,7 @@ impl Round {
         while !running.is_empty() {
             cpu += reap(&mut running, &mut succeeded)?;
         }
-        let sample = Sample { wall: started.elapsed(), cpu };
+        let sample = Sample { wall: started.elapsed(), cpu, ..Sample::default() };
         let failed = prepared.iter().zip(&succeeded).filter(|(_, succeeded)| !**succeeded);
         let errors: Vec<String> = failed.filter_map(|(call, _)| call.output(false).err()).collect();
         if let Some(error) = errors.first() {
@@ -210,14 +265,42 @@ impl Round {
     }
 }
 
+/// What the members of a crowd have cost.
+struct Crowd {
+    wall: Duration,
+    members: Vec<(Duration, Result<Duration>)>,
+}
+
+/// Does `work` for each member on `width` threads, which stay in this thread's namespace. `work`
+/// gets the member and a number that no other one has at the time, and returns its CPU time.
+fn crowd_of(
+    members: usize,
+    width: usize,
+    work: impl Fn(usize, usize) -> Result<Duration> + Sync,
+) -> Crowd {
+    let next = AtomicUsize::new(0);
+    let all_of = |slot: usize| {
+        let mine = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)).filter(|&m| m < members));
+        let one = |member| {
+            let started = Instant::now();
+            let cpu = work(member, slot);
+            (started.elapsed(), cpu)
+        };
+        mine.map(one).collect::<Vec<_>>()
+    };
+    let started = Instant::now();
+    let members = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..width).map(|slot| scope.spawn(move || all_of(slot))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    });
+    Crowd { wall: started.elapsed(), members }
+}
+
 fn once(invocation: &Invocation) -> Result<String> {
     Prepared::new(invocation, 0)?.run().map(|(_, stdout)| stdout)
 }
 
-fn reap(
-    running: &mut BTreeMap<libc::pid_t, usize>,
-    succeeded: &mut [bool],
-) -> Result<std::time::Duration> {
+fn reap(running: &mut BTreeMap<libc::pid_t, usize>, succeeded: &mut [bool]) -> Result<Duration> {
     let ended = wait(-1)?;
     if let Some(slot) = running.remove(&ended.pid) {
         succeeded[slot] = ended.success;
@@ -231,9 +314,13 @@ pub struct Measured {
     pub samples: Vec<Sample>,
     pub trace: Option<Trace>,
     pub instructions: Option<u64>,
+    /// What goes over the sockets of the operation's processes, in octets of both directions.
+    pub octets: Option<u64>,
     pub failures: usize,
     /// What the operation has left on the host, where that is counted.
     pub left: Option<Left>,
+    /// How long each member of a crowd took.
+    pub members: Vec<Duration>,
 }
 
 impl Measured {
@@ -245,12 +332,24 @@ impl Measured {
         )
     }
 
+    /// Wall time of a member of a crowd in microseconds.
+    pub fn of_member(&self, portion: f64) -> Option<f64> {
+        percentile(self.members.iter().map(|took| took.as_secs_f64() * 1e6).collect(), portion)
+    }
+
     /// CPU time in microseconds, including children.
     pub fn cpu(&self, portion: f64) -> Option<f64> {
         percentile(
             self.samples.iter().map(|sample| sample.cpu.as_secs_f64() * 1e6).collect(),
             portion,
         )
+    }
+
+    /// The median of the page faults, including children; None where no process was measured.
+    #[allow(clippy::cast_precision_loss)] // thousands
+    pub fn faults(&self) -> Option<f64> {
+        let faults = self.samples.iter().map(|sample| sample.faults as f64).collect();
+        percentile(faults, 0.5).filter(|&faults| faults > 0.0)
     }
 }
 
@@ -294,8 +393,10 @@ impl Book {
             cell.samples.extend(sum.sample);
             cell.trace = cell.trace.or(sum.trace);
             cell.instructions = cell.instructions.or(sum.instructions);
+            cell.octets = cell.octets.or(sum.octets);
             cell.failures += sum.failures;
             cell.left = cell.left.take().or(sum.left);
+            cell.members.extend(sum.members);
         }
     }
 }
@@ -349,7 +450,11 @@ impl Schedule<'_> {
         for at in 0..self.lanes.len() {
             let Some(lane) = self.lanes[at].as_ref().filter(|lane| lane.examined) else { continue };
             let counter = counter.filter(|counter| counter.can_run(lane.side));
+            let is_weighed = lane.weighed;
             self.round(at, Mode::Traced);
+            if is_weighed {
+                self.round(at, Mode::Weighed);
+            }
             if let Some(counter) = counter {
                 self.count_instructions(at, counter);
             }
