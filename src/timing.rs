@@ -2,7 +2,7 @@
 //! has an account, and whatever waits for somebody else books its time to the innermost open one.
 //!
 //! While no accounts are kept, a booking costs one load. Other threads keep none: what they do is a
-//! wait of the thread that waits for them, and else goes on beside it.
+//! wait of the thread that waits for them, or goes on beside its work.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// What an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Answers of rtnetlink(7).
+    /// Answers and notifications of rtnetlink(7), and answers of sock_diag(7).
     Links,
     /// Answers of nf_tables and connection tracking.
     Rules,
@@ -21,7 +21,7 @@ pub enum Wait {
     Locks,
     /// Other programs: iptables and other plugins.
     Programs,
-    /// Daemons: firewalld, and those of dhcp and cluster-local.
+    /// Daemons: firewalld, ovsdb-server, and those of dhcp and cluster-local.
     Daemons,
 }
 

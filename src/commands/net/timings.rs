@@ -41,7 +41,11 @@ fn sum(accounts: &[Account]) -> Value {
 
 /// The time, and how many waits it was; empty if there was none.
 fn cell(spent: &Spent) -> String {
-    if spent.count == 0 { String::new() } else { format!("{} ({})", ms(spent.time), spent.count) }
+    if spent.time.is_zero() {
+        String::new()
+    } else {
+        format!("{} ({})", ms(spent.time), spent.count)
+    }
 }
 
 fn ms(time: Duration) -> String {

@@ -12,6 +12,7 @@ use super::link::Link;
 use super::socket::Netlink;
 use super::transport::Transport;
 use crate::error::{Error, Result};
+use crate::timing::{self, Wait};
 
 /// Receives changes from its creation on: create it before the change to wait for.
 pub struct Watch {
@@ -58,7 +59,10 @@ impl Watch {
     pub fn until(&self, deadline: Instant) -> Result<bool> {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], timeout) {
+        let changed = timing::waiting_on(Wait::Links, || {
+            poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], timeout)
+        });
+        match changed {
             Ok(0) => Ok(false),
             Err(Errno::EINTR) => Ok(true),
             Err(e) => Err(listening(e)),
