@@ -1,8 +1,9 @@
-//! Where the time of an operation goes, for `--timings` of `cni-multi net`: each call of a plugin
-//! has an account, and whatever waits for somebody else books its time to the innermost open one.
+//! What an operation spends its time on, for `--timings` of `cni-multi net`. Each call of a plugin
+//! has an account. Code that waits for the kernel, a lock, a program or a daemon adds the duration to
+//! the innermost open account.
 //!
-//! While no accounts are kept, a booking costs one load. Other threads keep none: what they do is a
-//! wait of the thread that waits for them, or goes on beside its work.
+//! Without `--timings` this costs one load per wait. A thread that enters a namespace has no account:
+//! its duration counts as a wait of the thread that joins it.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -92,7 +92,7 @@ fn lane_of_chains(bench: &Bench, plugins: &Plugins, width: usize) -> Result<Lane
     Ok(bench.lane(names::crowd_of_chains(width), side, Box::new(act))?.slow(1).only_timed())
 }
 
-/// The chain, with ports of this member's own.
+/// The chain, with host ports that no other member publishes.
 fn confs_of_member(network: &str, member: usize) -> Vec<Value> {
     let mut confs = chain_confs(network);
     for mapping in confs[1]["runtimeConfig"]["portMappings"].as_array_mut().into_iter().flatten() {
@@ -112,7 +112,7 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Returns the CPU time, as the next one does.
+    /// Runs ADD of each plugin. Returns the CPU time.
     fn add(&self) -> Result<Duration> {
         let mut cpu = Duration::ZERO;
         for conf in &self.confs {
@@ -123,6 +123,7 @@ impl Member<'_> {
         Ok(cpu)
     }
 
+    /// Runs DEL of each plugin in reverse order. Returns the CPU time.
     fn del(&self) -> Result<Duration> {
         let calls = self.confs.iter().rev().map(|conf| self.call("DEL", conf));
         calls.map(|done| done.map(|(cpu, _)| cpu)).sum()

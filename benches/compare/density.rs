@@ -1,5 +1,5 @@
-//! One more container on a full host: the chain of five, with what it costs the processor and how
-//! many octets go over its sockets.
+//! One more container on a full host: the CPU time of the chain of five, and the octets that it sends
+//! and receives over sockets.
 
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ fn lane(bench: &Bench, plugins: &Plugins, count: usize) -> Result<Lane> {
             .rev()
             .try_for_each(|conf| round.timed("DEL", &chained(&at, "DEL", conf, &result)).map(drop))
     };
-    Ok(bench.lane(names::density(count), side, Box::new(act))?.weighed())
+    Ok(bench.lane(names::density(count), side, Box::new(act))?.counting_octets())
 }
 
 fn fill(round: &mut Round, plugins: &Plugins, attached: &[Netns]) -> Result<()> {

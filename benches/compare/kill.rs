@@ -19,7 +19,7 @@ pub enum Ended {
     /// every thread and every process that it started.
     Whole {
         stops: usize,
-        /// The octets that went over its sockets in either direction.
+        /// The octets that it has sent and received over sockets.
         octets: u64,
         stdout: String,
     },

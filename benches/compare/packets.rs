@@ -1,8 +1,8 @@
 //! What a packet costs on a full host: datagrams of established flows, from a container to outside
 //! with masquerade, from outside to a published port, and from container to container.
 //!
-//! A datagram between namespaces passes all of the host's rules before sendto(2) returns, since a
-//! veth hands it on within the sender's system call. So the time of the calls is that of the rules.
+//! A veth hands a datagram on within the sender's system call, so the datagram has passed all of the
+//! host's rules when sendto(2) returns. So the duration of the calls contains that of the rules.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -24,9 +24,9 @@ const FIRST_PORT: u16 = 20_000;
 /// How the reference masquerades and publishes; ours always uses nftables.
 #[derive(Clone, Copy)]
 enum Backend {
-    /// Its default, with firewall, whose backend it is, too.
+    /// iptables, the default of its bridge, portmap and firewall.
     Iptables,
-    /// Without firewall, which has no such backend.
+    /// nftables for bridge and portmap. Its firewall has no such backend and is left out.
     Nftables,
 }
 
@@ -120,8 +120,8 @@ fn confs(network: &str, backend: Backend, side: Side, number: usize) -> Result<V
     })
 }
 
-/// A sender whose datagrams arrive at a socket that nobody reads: they fill its buffer, and are
-/// dropped from then on.
+/// A UDP sender and the socket that it sends to. Nobody reads that socket, so the kernel drops
+/// datagrams there once the receive buffer is full.
 struct Flow {
     operation: &'static str,
     sender: UdpSocket,

@@ -148,7 +148,8 @@ impl Report<'_> {
         rows
     }
 
-    /// The table of the crowds whose members were timed, as `layout` writes it; empty without any.
+    /// The table of crowds with a duration per container, formatted by `layout`; empty if there is
+    /// none.
     fn crowds(&self, layout: fn(&[Vec<String>]) -> String) -> String {
         let rows: Vec<_> = self.book.rows.iter().filter_map(|row| self.crowd_row(row)).collect();
         if rows.is_empty() {

@@ -51,8 +51,8 @@ pub struct Lane {
     pub warmups: usize,
     /// Whether to run it once more under trace, and once to count instructions.
     pub examined: bool,
-    /// Whether to run it once more to count octets.
-    pub weighed: bool,
+    /// Whether to run it once more under ptrace, to count the octets of its sockets.
+    pub counts_octets: bool,
     pub act: Act,
 }
 
@@ -65,7 +65,7 @@ impl Lane {
             runs,
             warmups: 3,
             examined: true,
-            weighed: false,
+            counts_octets: false,
             act,
         }
     }
@@ -82,9 +82,9 @@ impl Lane {
         Lane { runs: self.runs * 5, ..self }
     }
 
-    /// For acts whose octets over sockets matter.
-    pub fn weighed(self) -> Lane {
-        Lane { weighed: true, ..self }
+    /// Counts the octets that the act's processes send and receive, too.
+    pub fn counting_octets(self) -> Lane {
+        Lane { counts_octets: true, ..self }
     }
 
     /// For acts where only the time matters.
@@ -107,7 +107,7 @@ enum Mode {
     Warmup,
     Timed,
     Traced,
-    Weighed,
+    Octets,
     Counted(Counter),
 }
 
@@ -159,7 +159,7 @@ impl Round {
                 *sum.trace.get_or_insert_default() += trace;
                 Ok(stdout)
             }
-            Mode::Weighed => match kill::run(invocation, None)? {
+            Mode::Octets => match kill::run(invocation, None)? {
                 Ended::Whole { octets, stdout, .. } => {
                     *sum.octets.get_or_insert_default() += octets;
                     Ok(stdout)
@@ -314,7 +314,7 @@ pub struct Measured {
     pub samples: Vec<Sample>,
     pub trace: Option<Trace>,
     pub instructions: Option<u64>,
-    /// What goes over the sockets of the operation's processes, in octets of both directions.
+    /// The octets that the operation's processes have sent and received over sockets.
     pub octets: Option<u64>,
     pub failures: usize,
     /// What the operation has left on the host, where that is counted.
@@ -450,10 +450,10 @@ impl Schedule<'_> {
         for at in 0..self.lanes.len() {
             let Some(lane) = self.lanes[at].as_ref().filter(|lane| lane.examined) else { continue };
             let counter = counter.filter(|counter| counter.can_run(lane.side));
-            let is_weighed = lane.weighed;
+            let counts_octets = lane.counts_octets;
             self.round(at, Mode::Traced);
-            if is_weighed {
-                self.round(at, Mode::Weighed);
+            if counts_octets {
+                self.round(at, Mode::Octets);
             }
             if let Some(counter) = counter {
                 self.count_instructions(at, counter);

@@ -15,10 +15,10 @@ use crate::deadline::Deadline;
 use crate::error::{Code, Error, Result};
 use crate::hex;
 
-/// The timeout of connecting and of a call of the bus itself, whatever arrives in between.
+/// The timeout of connecting and of a method call to the bus daemon, whatever arrives in between.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The timeout of a call of another program: that of libdbus and sd-bus. firewalld answers nobody
-/// while it starts or reloads, which takes seconds on a busy machine.
+/// The timeout of a method call to a program on the bus, the default of libdbus and sd-bus. While
+/// firewalld starts or reloads it answers no call, which takes seconds on a busy machine.
 const PATIENCE_WITH_PROGRAM: Duration = Duration::from_secs(25);
 /// The longest line of the authentication phase, by the specification.
 const LINE_MAX: u64 = 16384;
