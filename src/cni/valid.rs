@@ -484,8 +484,8 @@ mod tests {
         assert!(cut.is_cut && cut.hash == Some(long.attachment_hash()) && cut.names().is_none());
     }
 
-    /// The limit is generous, for a debug build on a busy machine: comparing each with each takes
-    /// ten thousand times as long.
+    /// The limit is generous, for a debug build in an emulated machine: comparing each with each
+    /// takes ten thousand times as long.
     #[test]
     fn a_list_of_200_000_is_read_once_and_each_question_is_one_look() {
         let id = |number: u32| format!("{number:032}");
@@ -502,7 +502,7 @@ mod tests {
             assert_eq!(valid.contains_container(&id), is_valid);
             assert_eq!(valid.contains_hash(&attachment_hash(&id, "eth0")), is_valid);
         }
-        assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+        assert!(begun.elapsed().as_secs() < 600, "{:?}", begun.elapsed());
     }
 
     #[test]

@@ -129,7 +129,7 @@ boot_with() {
       [ ! -d /vm-out/src ] || cp -a /vm-out/src /src
       uname -rm >/vm-out/uname
       "$@" >/vm-out/output 2>/vm-out/notes
-      [ ! -e /src/unit ] || /src/unit >/vm-out/unit 2>&1' sh "$2" --exact "${@:3}" >"$out/log" 2>&1 </dev/null
+      [ ! -e /src/unit ] || { cd /src && ./unit >/vm-out/unit 2>&1; }' sh "$2" --exact "${@:3}" >"$out/log" 2>&1 </dev/null
 }
 
 # What the machines have written, added to what there is.

@@ -227,6 +227,7 @@ mod tests {
         let planned = free.iter().filter_map(|lease| claimed.claim_around(&pool, lease.address));
         assert_eq!((planned.count(), asked.len(), free.len()), (8125, 32_500, 32_500));
         let took = begun.elapsed();
-        assert!(took < Duration::from_secs(5), "{took:?}");
+        let limit = if std::env::var_os("CNI_VM").is_some() { 50 } else { 5 }; // emulated
+        assert!(took < Duration::from_secs(limit), "{took:?}");
     }
 }
