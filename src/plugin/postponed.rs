@@ -1,6 +1,7 @@
 //! Work that the plugins of a chain postpone to the end of its DEL, so that the kernel's grace
-//! periods for it overlap: one request deletes the host's links, and a thread dumps the connection
-//! tracking table meanwhile. A plugin that a runtime executes alone postpones nothing.
+//! periods for it overlap or are not needed: one request deletes the host's links, changes of a link
+//! go with it, and a thread dumps the connection tracking table meanwhile. A plugin that a runtime
+//! executes alone postpones nothing.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,7 +18,15 @@ pub struct Postponed(RefCell<Option<Work>>);
 struct Work {
     /// The ifindexes of the host's links that the next deletion takes along, or the end.
     links: Vec<u32>,
+    changes: Vec<Change>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// A change of a link of the host, which ends with the link.
+struct Change {
+    /// The link's ifindex.
+    link: u32,
+    undo: Box<dyn Fn(&Netlink) -> Result<()>>,
 }
 
 impl Postponed {
@@ -35,11 +44,31 @@ impl Postponed {
         Ok(())
     }
 
-    /// Deletes links of the host now, together with the postponed ones. Succeeds for links that are
-    /// already gone.
+    /// Undoes a change of a link of the host, at the latest at the end and before the postponed
+    /// deletions; not at all if the link is deleted by then.
+    pub fn undo_unless_deleted(
+        &self,
+        host: &Netlink,
+        link: u32,
+        undo: impl Fn(&Netlink) -> Result<()> + 'static,
+    ) -> Result<()> {
+        match &mut *self.0.borrow_mut() {
+            Some(work) => work.changes.push(Change { link, undo: Box::new(undo) }),
+            None => return undo(host),
+        }
+        Ok(())
+    }
+
+    /// Deletes links of the host now, together with the postponed ones, after the changes of other
+    /// links were undone. Succeeds for links that are already gone.
     pub fn delete_links_now(&self, host: &Netlink, indexes: &[u32]) -> Result<()> {
-        let postponed = self.0.borrow_mut().as_mut().map(|work| std::mem::take(&mut work.links));
-        host.delete_links(&[indexes, &postponed.unwrap_or_default()].concat())
+        let Some(work) = &mut *self.0.borrow_mut() else { return host.delete_links(indexes) };
+        let undone = work.undo_changes(host, |link| !indexes.contains(&link));
+        let deleted = host.delete_links(&[indexes, &std::mem::take(&mut work.links)].concat());
+        if deleted.is_ok() {
+            work.changes.clear();
+        }
+        ErrorList::of([undone, deleted])
     }
 
     /// Runs a task in a thread until the end; or at once, if the kernel refuses the thread or the
@@ -60,14 +89,26 @@ impl Postponed {
 
     /// Does the postponed work. From now on plugins postpone nothing.
     pub fn finish<'a>(&self, host: impl FnOnce() -> Result<&'a Netlink>) -> Result<()> {
-        let work = self.0.borrow_mut().take().unwrap_or_default();
+        let mut work = self.0.borrow_mut().take().unwrap_or_default();
         let mut errors = ErrorList::default();
-        if !work.links.is_empty() {
-            errors.push(host().and_then(|host| host.delete_links(&work.links)));
+        if !work.changes.is_empty() || !work.links.is_empty() {
+            errors.push(host().and_then(|host| work.undo_and_delete(host)));
         }
         for thread in work.threads {
             errors.push(thread.join().map_err(|_| Error::new(Code::BUG, "a thread panicked")));
         }
         errors.finish()
+    }
+}
+
+impl Work {
+    /// Undoes the changes of links that `is_due` accepts.
+    fn undo_changes(&mut self, host: &Netlink, is_due: impl Fn(u32) -> bool) -> Result<()> {
+        let due = self.changes.extract_if(.., |change| is_due(change.link));
+        ErrorList::of(due.map(|change| (change.undo)(host)))
+    }
+
+    fn undo_and_delete(&mut self, host: &Netlink) -> Result<()> {
+        ErrorList::of([self.undo_changes(host, |_| true), host.delete_links(&self.links)])
     }
 }

@@ -64,15 +64,19 @@ impl Plugin for Bandwidth {
         let mut errors = ErrorList::default();
         let link = errors.push(find_host_end(host, at)).flatten();
         let ifb = errors.push(ifb::find(host, &at.key, link.as_ref())).flatten();
+        let postponed = cx.handles().postponed();
+        let ifb_index = ifb.as_ref().map(|ifb| ifb.index);
         // The filters go before the ifb: packets redirected to a missing link are lost.
-        if let Some(link) = &link {
+        if let Some(link) = link {
             // The limits, if known, distinguish our queue from an administrator's; DEL may not know
             // them.
             let limits = conf.read_limits(cx).unwrap_or_default();
-            errors.push(shaping::unlimit(host, link, &limits, ifb.as_ref()));
+            errors.push(postponed.undo_unless_deleted(host, link.index, move |host| {
+                shaping::unlimit(host, &link, &limits, ifb.as_ref())
+            }));
         }
-        if let Some(ifb) = &ifb {
-            errors.push(cx.handles().postponed().delete_link(host, ifb.index));
+        if let Some(index) = ifb_index {
+            errors.push(postponed.delete_link(host, index));
         }
         errors.finish()
     }

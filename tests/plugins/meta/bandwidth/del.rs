@@ -4,9 +4,11 @@ use serde_json::{Value, json};
 
 use super::{for_able_ours, for_each_able_peer, host_end, queue};
 use crate::support::attachment::{interface, with};
+use crate::support::netns::Lab;
 use crate::support::networks::bandwidth::{BURST, RATE, bandwidth, both, network};
 use crate::support::networks::bridge;
 use crate::support::snapshot::Watch;
+use crate::support::synced::{attach, net};
 
 #[test]
 fn del_needs_nothing_but_the_key() {
@@ -225,4 +227,44 @@ fn an_ifb_without_alias_still_belongs_to_its_attachment() {
         assert_eq!(chain.main.gc(&[]).ok(), Value::Null);
         before.assert_unchanged("GC");
     });
+}
+
+/// In a chain the limits go with the host's end. A chain that fails before that is deleted takes
+/// the limits off it.
+#[test]
+fn a_chain_that_fails_at_del_has_taken_the_limits_off() {
+    for_able_ours(|lab| {
+        bridge::warm_up(lab, &network());
+        let before = Watch::start(lab, &[]);
+        let attached = attach(lab, &[network(), both()], "");
+        let end = attached.container.link("eth0").unwrap()["link_index"].as_u64().unwrap();
+        let end = lab.host.sh(&format!("ip -o link | sed -n 's/^{end}: \\([^@]*\\)@.*/\\1/p'"));
+        let limits = || {
+            let script = format!("tc qdisc show dev {}; ip -o link show type ifb", end.trim());
+            lab.host.sh(&script)
+        };
+        assert!(limits().contains("tbf") && limits().contains("bwp"), "{}", limits());
+
+        put_failing_plugin_before_bandwidth(lab);
+        let mut del = net(lab, &format!("del pods {}", attached.container.netns));
+        del.args.last_mut().unwrap().push_str(":/run/plugins");
+        let failed = del.run();
+        assert!(failed.status != 0 && failed.stderr.contains("fails"), "{failed:?}");
+        assert_eq!(limits().trim(), "qdisc noqueue 0: root refcnt 2", "{failed:?}");
+
+        lab.host.sh("rm -r /run/plugins");
+        lab.host.sh(r#"sed -i 's/{"type":"fails"},//' /run/net.d/pods.conflist"#);
+        attached.del();
+        lab.host.sh("rm /run/net.d/pods.conflist");
+        before.assert_unchanged("ADD and DEL");
+    });
+}
+
+/// DEL goes from the last plugin to the first.
+fn put_failing_plugin_before_bandwidth(lab: &Lab) {
+    lab.host.sh(
+        "mkdir /run/plugins; printf '#!/bin/sh\nexit 1\n' >/run/plugins/fails; chmod +x /run/plugins/fails",
+    );
+    lab.host
+        .sh(r#"sed -i 's/{[^{}]*"type":"bandwidth"/{"type":"fails"},&/' /run/net.d/pods.conflist"#);
 }
