@@ -2,7 +2,7 @@
 //! program.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
@@ -41,6 +41,8 @@ const CTA_PROTO_NUM: u16 = 1;
 const CTA_PROTO_DST_PORT: u16 = 3;
 // enum ctattr_filter, and net/netfilter/nf_conntrack_netlink.c for its flags
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
+const CTA_FILTER_REPLY_FLAGS: u16 = 2;
+const CTA_FILTER_F_CTA_IP_SRC: u32 = 1 << 0;
 const CTA_FILTER_F_CTA_PROTO_NUM: u32 = 1 << 3;
 const CTA_FILTER_F_CTA_PROTO_DST_PORT: u32 = 1 << 5;
 
@@ -155,6 +157,23 @@ impl Conntrack {
         Ok(())
     }
 
+    /// Deletes the UDP flows that were sent to the port and that the address answers, without a
+    /// dump; false if the kernel cannot, as before Linux 6.11.
+    ///
+    /// The kernel walks its table here as well, but takes no lock of an empty bucket. With an IPv6
+    /// address it would delete the flows of all others: `ctnetlink_filter_match_tuple` of Linux
+    /// 6.18 takes equal ones for different.
+    pub fn forget_udp_answered_by(&self, ip: Ipv4Addr, port: u16) -> Result<bool> {
+        let what = format_args!("delete the UDP flows to port {port} that {ip} answers");
+        let delete = message(IPCTNL_MSG_CT_DELETE, Family::V4).with(NLM_F_ACK);
+        let seq = self.send(delete, &answered_by(ip, port)).map_err(|e| Error::kernel(what, e))?;
+        match self.transport.acknowledged(seq, |_| ()) {
+            // An older kernel misses the addresses of the one flow that it is to delete.
+            Err(refusal) if is_unsupported(&refusal) => Ok(false),
+            done => done.map(|()| true).map_err(|refusal| refused(what, refusal)),
+        }
+    }
+
     /// Lists the UDP flows that `is_wanted` accepts; None if the kernel does not support the query.
     fn list_udp(
         &self,
@@ -215,6 +234,24 @@ fn to_ports(ports: &BTreeSet<u16>) -> Attributes {
     });
     body.nest(CTA_FILTER, |filter| {
         filter.raw(CTA_FILTER_ORIG_FLAGS, &compared_fields(only).to_ne_bytes());
+    });
+    body
+}
+
+/// Builds the filter of the deletion.
+fn answered_by(ip: Ipv4Addr, port: u16) -> Attributes {
+    let mut body = Attributes::default();
+    body.nest(CTA_TUPLE_ORIG, |tuple| {
+        tuple.nest(CTA_TUPLE_PROTO, |protocol| write_udp(protocol, Some(&port)));
+    });
+    body.nest(CTA_TUPLE_REPLY, |tuple| {
+        tuple.nest(CTA_TUPLE_IP, |address| {
+            address.raw(CTA_IP_V4_SRC, &ip.octets());
+        });
+    });
+    body.nest(CTA_FILTER, |filter| {
+        filter.raw(CTA_FILTER_ORIG_FLAGS, &compared_fields(Some(&port)).to_ne_bytes());
+        filter.raw(CTA_FILTER_REPLY_FLAGS, &CTA_FILTER_F_CTA_IP_SRC.to_ne_bytes());
     });
     body
 }

@@ -19,15 +19,17 @@ struct Work {
     /// The ifindexes of the host's links that the next deletion takes along, or the end.
     links: Vec<u32>,
     changes: Vec<Change>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<Box<dyn Send>>>,
 }
 
 /// A change of a link of the host, which ends with the link.
 struct Change {
     /// The link's ifindex.
     link: u32,
-    undo: Box<dyn Fn(&Netlink) -> Result<()>>,
+    undo: Undo,
 }
+
+type Undo = Box<dyn Fn(&Netlink) -> Result<()>>;
 
 impl Postponed {
     /// From now on plugins may postpone work to [`Postponed::finish`].
@@ -72,18 +74,19 @@ impl Postponed {
     }
 
     /// Runs a task in a thread until the end; or at once, if the kernel refuses the thread or the
-    /// plugin runs alone. The task reports its own failures.
-    pub fn meanwhile(&self, task: impl Fn() + Send + Sync + 'static) {
+    /// plugin runs alone. The task reports its own failures. What it returns, such as a socket that
+    /// is better closed late, is kept until the end.
+    pub fn meanwhile<T: Send + 'static>(&self, task: impl Fn() -> T + Send + Sync + 'static) {
         match &mut *self.0.borrow_mut() {
             Some(work) => {
                 let task = Arc::new(task);
                 let of_thread = Arc::clone(&task);
-                match Builder::new().spawn(move || of_thread()) {
+                match Builder::new().spawn(move || Box::new(of_thread()) as Box<dyn Send>) {
                     Ok(thread) => work.threads.push(thread),
-                    Err(_) => task(), // no thread is no reason to leave it undone
+                    Err(_) => drop(task()), // no thread is no reason to leave it undone
                 }
             }
-            None => task(),
+            None => drop(task()),
         }
     }
 
@@ -95,7 +98,8 @@ impl Postponed {
             errors.push(host().and_then(|host| work.undo_and_delete(host)));
         }
         for thread in work.threads {
-            errors.push(thread.join().map_err(|_| Error::new(Code::BUG, "a thread panicked")));
+            let joined = thread.join().map(drop);
+            errors.push(joined.map_err(|_| Error::new(Code::BUG, "a thread panicked")));
         }
         errors.finish()
     }

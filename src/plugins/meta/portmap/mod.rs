@@ -178,9 +178,16 @@ fn forget_flows_to_others(cx: &Context<'_>, forwards: &[Forward]) {
     let udp: Vec<&Forward> = forwards.iter().filter(of_udp).collect();
     let ports: Vec<(IpAddr, u16)> =
         udp.iter().map(|forward| (forward.to.addr(), forward.host_port)).collect();
-    forget(&ports, |flow| {
+    if ports.is_empty() {
+        return;
+    }
+    let is_stale = |flow: &Flow| {
         udp.iter().any(|forward| leads_elsewhere(flow, forward)) && is_own(cx, flow.destination)
-    });
+    };
+    if let Err(error) = Conntrack::open().and_then(|conntrack| forget(&conntrack, &ports, is_stale))
+    {
+        warn(error); // the ports are open nevertheless
+    }
 }
 
 /// Whether the host has the address, as far as the kernel answers.
@@ -195,31 +202,57 @@ fn leads_elsewhere(flow: &Flow, forward: &Forward) -> bool {
         && forward.answers_at(flow.destination)
 }
 
-/// Deletes UDP flows to a container that is gone, which would not get to the next one either.
-/// The kernel walks its whole table for the dump, so a chain lets a thread wait for it.
+/// Deletes UDP flows to a container that is gone, which would not get to the next one either. The
+/// kernel walks its whole table for it, so a chain lets a thread wait for it, and closes the socket at
+/// the end: until the kernel has freed what was deleted, closing holds up each deletion of a link.
 fn forget_flows_of(handles: &Handles, mut released: Vec<Released>) {
     released.retain(|gone| gone.protocol == Protocol::Udp);
-    if released.is_empty() {
+    let led: Vec<(IpAddr, u16)> = released.iter().map(|gone| (gone.to, gone.host_port)).collect();
+    if led.is_empty() {
         return;
     }
     handles.postponed().meanwhile(move || {
-        let led: Vec<(IpAddr, u16)> =
-            released.iter().map(|gone| (gone.to, gone.host_port)).collect();
-        forget(&led, |flow| led.contains(&(flow.answering, flow.port)));
+        let conntrack = Conntrack::open().map_err(warn).ok()?;
+        forget_led(&conntrack, &led).unwrap_or_else(warn);
+        Some(conntrack)
     });
 }
 
-/// Deletes the stale ones among the UDP flows to these ports, each of which led to an address.
-fn forget(ports: &[(IpAddr, u16)], is_stale: impl Fn(&Flow) -> bool) {
-    for family in Family::ALL {
-        let ports = ports_of(family, ports);
-        if !ports.is_empty()
-            && let Err(error) = Conntrack::open()
-                .and_then(|conntrack| conntrack.forget_udp(family, &ports, &is_stale))
-        {
-            warn(error); // the ports are open nevertheless
+/// How many ports are asked for one by one; for more, a dump is faster.
+const ONE_BY_ONE: usize = 16;
+
+/// Deletes the UDP flows to these ports that led to these addresses.
+fn forget_led(conntrack: &Conntrack, led: &[(IpAddr, u16)]) -> Result<()> {
+    let mut left = vec![];
+    for (ip, port) in led {
+        if led.len() > ONE_BY_ONE || !is_forgotten(conntrack, *ip, *port)? {
+            left.push((*ip, *port));
         }
     }
+    forget(conntrack, &left, |flow| left.contains(&(flow.answering, flow.port)))
+}
+
+fn is_forgotten(conntrack: &Conntrack, led_to: IpAddr, port: u16) -> Result<bool> {
+    match led_to {
+        IpAddr::V4(ip) => conntrack.forget_udp_answered_by(ip, port),
+        IpAddr::V6(_) => Ok(false),
+    }
+}
+
+/// Deletes the stale ones among the UDP flows to these ports, each of which led to an address.
+fn forget(
+    conntrack: &Conntrack,
+    ports: &[(IpAddr, u16)],
+    is_stale: impl Fn(&Flow) -> bool,
+) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for family in Family::ALL {
+        let ports = ports_of(family, ports);
+        if !ports.is_empty() {
+            errors.push(conntrack.forget_udp(family, &ports, &is_stale));
+        }
+    }
+    errors.finish()
 }
 
 fn ports_of(family: Family, ports: &[(IpAddr, u16)]) -> BTreeSet<u16> {
