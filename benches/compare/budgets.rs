@@ -1,31 +1,9 @@
 //! The budgets of the design, judged by the measurements.
 
+use crate::budget::Budget;
 use crate::cases::Bench;
-use crate::names;
-use crate::schedule::{Book, Measured, Side};
-
-/// One budget and what was measured for it.
-pub struct Budget {
-    pub name: String,
-    pub limit: f64,
-    pub unit: &'static str,
-    /// `None` if its cases were not run, or one side of them is missing.
-    pub measured: Option<f64>,
-}
-
-impl Budget {
-    pub fn missed(&self) -> bool {
-        self.measured.is_some_and(|measured| measured > self.limit)
-    }
-
-    pub fn verdict(&self) -> &'static str {
-        match self.measured {
-            None => "not measured",
-            Some(_) if self.missed() => "MISSED",
-            Some(_) => "ok",
-        }
-    }
-}
+use crate::names::{self, Side};
+use crate::schedule::{Book, Measured};
 
 /// Judges all budgets; `bytes` is the size of our binary.
 pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {

@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::Result;
+use crate::names::Side;
 use crate::namespaces::SCRATCH;
 use crate::process::{Invocation, find_program};
-use crate::schedule::Side;
 
 /// A directory of plugins, and the side that they belong to.
 #[derive(Clone)]

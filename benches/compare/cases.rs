@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::call::{self, Attachment, Plugins, bridge, conf, ipam, merge, with_previous};
 use crate::floor;
-use crate::names;
+use crate::names::{self, Side};
 use crate::namespaces::{Netns, Pool, SCRATCH};
 use crate::process::{Invocation, find_program};
-use crate::schedule::{Act, Lane, Round, Side};
+use crate::schedule::{Act, Lane, Round};
 
 /// The input to the groups.
 pub struct Bench {
@@ -165,7 +165,7 @@ pub fn bridge_nftables(bench: &Bench) -> Result<Vec<Lane>> {
     let bench = &Bench { plugins, ..*bench };
     masquerading(
         bench,
-        "bridge ipMasq nftables",
+        names::MASQUERADE,
         &json!({"ipMasq": true, "ipMasqBackend": "nftables"}),
         nft_only,
     )

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::call::{self, Attachment, Plugins, bridge, with_previous};
 use crate::cases::{Bench, chain_confs, chained, network};
-use crate::names;
+use crate::names::{self, Side};
 use crate::namespaces::Netns;
 use crate::ports::portmap_conf;
 use crate::process::{Invocation, Prepared};
-use crate::schedule::{Lane, Round, Side};
+use crate::schedule::{Lane, Round};
 
 /// A node that starts: many containers on one bridge at once, then all of them removed.
 pub fn lanes(bench: &Bench) -> Result<Vec<Lane>> {

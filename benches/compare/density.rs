@@ -7,9 +7,9 @@ use crate::Result;
 use crate::call::{self, Attachment, Plugins, ipam};
 use crate::cases::{Bench, attachment, chain_confs, chained};
 use crate::connections::raise_file_limit;
-use crate::names;
+use crate::names::{self, Side};
 use crate::namespaces::{Netns, Pool};
-use crate::schedule::{Lane, Round, Side};
+use crate::schedule::{Lane, Round};
 
 /// How many containers a bridge has: the kernel has room for 1023.
 const PORTS_OF_A_BRIDGE: usize = 900;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::Result;
+use crate::names::Side;
 use crate::namespaces::SCRATCH;
 use crate::process::{Invocation, Prepared, find_program};
-use crate::schedule::Side;
 
 /// The tool that counts instructions.
 #[derive(Clone, Copy, Debug)]

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout)] // the user reads stdout
 #![allow(clippy::disallowed_methods)] // namespaces.rs enters them on threads that end, as net::netns does
 
+mod budget;
 mod budgets;
 mod call;
 mod cases;
@@ -14,6 +15,7 @@ mod crowds;
 mod density;
 mod floor;
 mod groups;
+mod guard;
 mod host_state;
 mod instructions;
 mod kill;
@@ -38,9 +40,10 @@ use call::Plugins;
 use cases::Bench;
 use groups::{GROUPS, Group};
 use instructions::Counter;
+use names::Side;
 use options::Options;
-use report::Report;
-use schedule::{Book, Side};
+use report::{LeftOut, Report};
+use schedule::Book;
 use summary::Part;
 
 /// Errors are for the user: what was attempted and why it failed.
@@ -71,10 +74,21 @@ fn run(options: &Options) -> Result<ExitCode> {
     refuse_unknown_groups(options)?;
     summary::check(options)?;
     namespaces::ensure_private()?;
-    let bench = Bench { plugins: both_sides(options)?, runs: options.runs, quick: options.quick };
+    let sides = both_sides(options)?;
+    if options.guard && sides.len() < 2 {
+        return Err("the guard compares with the reference plugins".to_owned());
+    }
+    let bench =
+        Bench { plugins: sides, runs: options.runs(), quick: options.quick || options.guard };
     let mut book = Book::default();
-    let measured = measure(options, &bench, &mut book);
-    let report = report(&bench, &book, measured.left_out);
+    let mut measured = measure(options, &bench, &mut book, |group| options.wants(group));
+    for _ in 0..if options.guard { guard::REPEATS } else { 0 } {
+        let judged = guard::judge(&book);
+        namespaces::forget_attachments();
+        let again = measure(options, &bench, &mut book, |group| guard::exceeds(&judged, group));
+        measured.failures.extend(again.failures);
+    }
+    let report = report(options, &bench, &book, measured.left_out);
     print!("{}", report.text());
     write_files(options, &bench, &report)?;
     if !measured.failures.is_empty() {
@@ -84,12 +98,27 @@ fn run(options: &Options) -> Result<ExitCode> {
             measured.failures.join("\n")
         ));
     }
+    if options.guard {
+        return Ok(conclude_guard(&report));
+    }
     // A budget without a measurement counts as missed, unless the caller selected only some groups.
-    let unmet = |budget: &budgets::Budget| {
+    let unmet = |budget: &budget::Budget| {
         budget.missed() || (budget.measured.is_none() && options.only.is_empty())
     };
     let missed = report.budgets.iter().any(unmet);
     Ok(if options.enforce && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Prints how many limits of the guard the run has passed.
+fn conclude_guard(report: &Report) -> ExitCode {
+    for LeftOut { group, lack } in &report.left_out {
+        println!("SKIP guard of {group}: {lack}");
+    }
+    guard::excesses(&report.budgets).iter().for_each(|line| println!("{line}"));
+    let left_out: Vec<&str> = report.left_out.iter().map(|left_out| left_out.group).collect();
+    let outcome = guard::Outcome::of(&report.budgets, &left_out);
+    println!("{outcome}");
+    if outcome.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn refuse_unknown_groups(options: &Options) -> Result<()> {
@@ -102,22 +131,26 @@ fn refuse_unknown_groups(options: &Options) -> Result<()> {
 struct Unmeasured {
     /// Why cases that ran have none.
     failures: Vec<String>,
-    /// The groups that this machine cannot run, and what it lacks.
-    left_out: Vec<String>,
+    left_out: Vec<LeftOut>,
 }
 
 /// Runs the groups. A failed case does not stop the others.
-fn measure(options: &Options, bench: &Bench, book: &mut Book) -> Unmeasured {
+fn measure(
+    options: &Options,
+    bench: &Bench,
+    book: &mut Book,
+    wants: impl Fn(&str) -> bool,
+) -> Unmeasured {
     let counter = options.instructions.then(Counter::find).flatten();
     if options.instructions && counter.is_none() {
         eprintln!("note: neither perf with hardware counters nor valgrind: no instruction counts");
     }
     let mut unmeasured = Unmeasured::default();
-    for group in GROUPS.iter().filter(|group| options.wants(group.name)) {
+    for group in GROUPS.iter().filter(|group| wants(group.name)) {
         let counter = counter.filter(|_| ["version", "bridge"].contains(&group.name));
         match groups::lacks(group) {
             Ok(None) => unmeasured.failures.extend(measure_group(group, bench, counter, book)),
-            Ok(Some(lack)) => unmeasured.left_out.push(format!("{} ({lack})", group.name)),
+            Ok(Some(lack)) => unmeasured.left_out.push(LeftOut { group: group.name, lack }),
             Err(e) => unmeasured.failures.push(format!("{}: {e}", group.name)),
         }
         // The kernel removes the group's namespaces in the background; the next group's figures
@@ -144,7 +177,8 @@ fn measure_group(
 /// Finds the plugins of both sides, ours first. A missing reference is a note, not an error: our
 /// own figures are still useful.
 fn both_sides(options: &Options) -> Result<Vec<Plugins>> {
-    let ours = options.ours.clone().map_or_else(farm, Ok)?;
+    let ours = options.ours.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_cni-multi").into());
+    let ours = if ours.is_dir() { ours } else { farm(&ours)? };
     let reference = options.reference.clone().or_else(installed_reference);
     if reference.is_none() {
         eprintln!("note: no reference plugins; name their directory with --reference");
@@ -171,9 +205,8 @@ fn installed_reference() -> Option<PathBuf> {
     named.or_else(|| Some("/usr/lib/cni".into())).filter(|dir| dir.join("bridge").exists())
 }
 
-/// Links the binary that cargo built under each plugin's name, as the installer does.
-fn farm() -> Result<PathBuf> {
-    let binary = Path::new(env!("CARGO_BIN_EXE_cni-multi"));
+/// Links the binary under each plugin's name, as the installer does.
+fn farm(binary: &Path) -> Result<PathBuf> {
     let dir = PathBuf::from(format!("{}/ours", namespaces::SCRATCH));
     std::fs::create_dir_all(&dir).map_err(|e| format!("create {dir:?}: {e}"))?;
     let listed =
@@ -186,24 +219,30 @@ fn farm() -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn report<'a>(bench: &Bench, book: &'a Book, left_out: Vec<String>) -> Report<'a> {
+fn report<'a>(
+    options: &Options,
+    bench: &Bench,
+    book: &'a Book,
+    left_out: Vec<LeftOut>,
+) -> Report<'a> {
     let find = |side| bench.plugins.iter().find(|plugins| plugins.side == side);
     let (ours, reference) = (find(Side::Ours), find(Side::Reference));
     // The budget covers everything that we ship; the reference's size is compared for the names
     // that both have.
     let whole = ours.map(|ours| size::of(ours, None));
     let theirs = reference.map(|reference| size::of(reference, ours));
+    let bytes = whole.as_ref().filter(|size| size.plugins > 0).map(|size| size.bytes);
     Report {
         machine: machine(bench),
         ours: ours.map_or_else(String::new, about_line),
         reference: reference.map(about_line),
         left_out,
         book,
-        budgets: budgets::judge(
-            bench,
-            book,
-            whole.as_ref().filter(|size| size.plugins > 0).map(|size| size.bytes),
-        ),
+        budgets: if options.guard {
+            guard::judge(book)
+        } else {
+            budgets::judge(bench, book, bytes)
+        },
         sizes: [(Side::Ours, whole), (Side::Reference, theirs)]
             .into_iter()
             .filter_map(|(side, size)| Some((side, size?)))

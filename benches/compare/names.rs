@@ -1,4 +1,23 @@
-//! Names of cases and operations, and numbers that are part of them: the budgets look them up.
+//! Names of sides, cases and operations, and numbers that are part of them: the budgets look them up.
+
+/// The side that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    Ours,
+    Reference,
+    /// A C program that does the least work possible.
+    Floor,
+}
+
+impl Side {
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Ours => "ours",
+            Side::Reference => "reference",
+            Side::Floor => "floor",
+        }
+    }
+}
 
 pub const VERSION: &str = "VERSION";
 pub const BRIDGE: &str = "bridge+host-local";
@@ -7,6 +26,7 @@ pub const MACVLAN: &str = "macvlan+host-local";
 pub const BANDWIDTH: &str = "bandwidth after bridge";
 pub const CHAIN: &str = "bridge ipMasq+portmap+firewall+tuning+bandwidth";
 pub const CNITOOL: &str = "the same five through cnitool";
+pub const MASQUERADE: &str = "bridge ipMasq nftables";
 pub const IPTABLES: &str = "bridge ipMasq iptables";
 pub const CROWD: &str = "bridge ipMasq, 20 at a time";
 pub const PORT_CROWD: &str = "portmap, a port each, 20 at a time";

@@ -46,6 +46,14 @@ fn hide_machine_state() -> Result<()> {
     std::fs::create_dir_all(SCRATCH).map_err(|e| format!("create {SCRATCH:?}: {e}"))
 }
 
+/// Removes the files of attachments whose namespaces have ended.
+pub fn forget_attachments() {
+    let directories = ["/var/lib/cni", "/run/cni"].into_iter().map(std::fs::read_dir);
+    for entry in directories.flatten().flatten().flatten() {
+        let _ = std::fs::remove_dir_all(entry.path()); // a file is none
+    }
+}
+
 fn tmpfs(target: &str) -> Result<()> {
     mount(Some("tmpfs"), target, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))
         .map_err(|e| format!("mount tmpfs on {target:?}: {e}"))

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use crate::Result;
+use crate::guard;
 
 pub const USAGE: &str = "\
 usage: cargo bench --bench compare -- [OPTION…]
-  --ours DIR         plugins under test (default: the binary cargo built, with a symlink for each plugin)
+  --ours DIR|FILE    plugins under test, or the binary that has them (default: the one cargo built)
   --reference DIR    plugins to compare with (default: $CNI_REFERENCE, then /usr/lib/cni)
   --only NAME…       only these groups (see --list)
   --runs N           timed runs of each case and side (default 60; five times that where a run takes 2 ms)
@@ -14,43 +15,28 @@ usage: cargo bench --bench compare -- [OPTION…]
   --markdown FILE    write the tables as Markdown: between the marks of docs/performance.md, or a file of their own
   --readme FILE      write the README's six figures between its marks
   --instructions     also count instructions (perf stat, else valgrind)
+  --guard            few cases, and limits that a regression exceeds and noise does not: exit status 1 if one did
   --quick            smaller stores and crowds, and the budgets judged at those: a smoke test
   --enforce          exit with status 1 when a budget is missed or, without --only, not measured
   --list             print the names of the groups";
 
 /// The options of the benchmark.
+#[derive(Default)]
 pub struct Options {
     pub ours: Option<PathBuf>,
     pub reference: Option<PathBuf>,
     pub only: Vec<String>,
-    pub runs: usize,
+    /// Timed runs of each case and side.
+    pub runs: Option<usize>,
     pub json: Option<PathBuf>,
     pub markdown: Option<PathBuf>,
     pub readme: Option<PathBuf>,
     pub instructions: bool,
+    pub guard: bool,
     pub quick: bool,
     pub enforce: bool,
     pub list: bool,
     pub help: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            ours: None,
-            reference: None,
-            only: vec![],
-            runs: 60,
-            json: None,
-            markdown: None,
-            readme: None,
-            instructions: false,
-            quick: false,
-            enforce: false,
-            list: false,
-            help: false,
-        }
-    }
 }
 
 impl Options {
@@ -61,9 +47,9 @@ impl Options {
             let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
             match arg.as_str() {
                 "--bench" => {} // cargo passes it to every benchmark
-                "--ours" => options.ours = Some(directory(&value()?)?),
-                "--reference" => options.reference = Some(directory(&value()?)?),
-                "--runs" => options.runs = positive(&value()?)?,
+                "--ours" => options.ours = Some(existing(&value()?)?),
+                "--reference" => options.reference = Some(existing(&value()?)?),
+                "--runs" => options.runs = Some(positive(&value()?)?),
                 "--json" => options.json = Some(value()?.into()),
                 "--markdown" => options.markdown = Some(value()?.into()),
                 "--readme" => options.readme = Some(value()?.into()),
@@ -74,6 +60,7 @@ impl Options {
                     }
                 }
                 "--instructions" => options.instructions = true,
+                "--guard" => options.guard = true,
                 "--quick" => options.quick = true,
                 "--enforce" => options.enforce = true,
                 "--list" => options.list = true,
@@ -86,7 +73,15 @@ impl Options {
 
     /// Whether the options select this group.
     pub fn wants(&self, group: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|name| name == group)
+        if self.only.is_empty() {
+            !self.guard || guard::wants(group)
+        } else {
+            self.only.iter().any(|name| name == group)
+        }
+    }
+
+    pub fn runs(&self) -> usize {
+        self.runs.unwrap_or(if self.guard { 20 } else { 60 })
     }
 }
 
@@ -97,6 +92,6 @@ fn positive(text: &str) -> Result<usize> {
         .ok_or_else(|| format!("--runs {text}: expected a number above 0"))
 }
 
-fn directory(text: &str) -> Result<PathBuf> {
-    std::fs::canonicalize(text).map_err(|e| format!("open directory {text:?}: {e}"))
+fn existing(text: &str) -> Result<PathBuf> {
+    std::fs::canonicalize(text).map_err(|e| format!("open {text:?}: {e}"))
 }

@@ -12,9 +12,9 @@ use crate::Result;
 use crate::call::{self, Attachment, Plugins, bridge, conf};
 use crate::cases::{Bench, chained, network};
 use crate::connections::{HOST, OUTSIDE, join, raise_file_limit};
-use crate::names;
+use crate::names::{self, Side};
 use crate::namespaces::Netns;
-use crate::schedule::{Lane, Round, Side};
+use crate::schedule::{Lane, Round};
 
 /// The port of every receiver.
 const SINK: u16 = 9000;

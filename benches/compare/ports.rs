@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::call::{self, Attachment, Plugins, bridge, conf, with_previous};
 use crate::cases::{Bench, attachment, network};
-use crate::names;
+use crate::names::{self, Side};
 use crate::namespaces::Pool;
-use crate::schedule::{Lane, Round, Side};
+use crate::schedule::{Lane, Round};
 
 /// One more mapping among many, and how long a connection through it takes. The reference only runs
 /// at the smallest number: filling up takes it hours.

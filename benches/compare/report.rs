@@ -4,18 +4,24 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::budgets::Budget;
+use crate::budget::Budget;
 use crate::host_state::Left;
-use crate::schedule::{Book, Measured, Row, Side};
+use crate::names::Side;
+use crate::schedule::{Book, Measured, Row};
 use crate::size::Size;
+
+/// A group that the machine cannot run, and what it lacks.
+pub struct LeftOut {
+    pub group: &'static str,
+    pub lack: String,
+}
 
 /// The content of a report.
 pub struct Report<'a> {
     pub machine: String,
     pub ours: String,
     pub reference: Option<String>,
-    /// The groups that the machine cannot run.
-    pub left_out: Vec<String>,
+    pub left_out: Vec<LeftOut>,
     pub book: &'a Book,
     pub sizes: Vec<(Side, Size)>,
     pub budgets: Vec<Budget>,
@@ -85,7 +91,7 @@ impl Report<'_> {
             "machine": self.machine,
             "ours": self.ours,
             "reference": self.reference,
-            "left_out": self.left_out,
+            "left_out": self.left_out_names(),
             "cases": rows,
             "sizes": sizes.collect::<Vec<_>>(),
             "budgets": budgets.collect::<Vec<_>>(),
@@ -122,7 +128,7 @@ impl Report<'_> {
         let mut lines = vec![self.machine.clone(), format!("ours: {}", self.ours)];
         lines.extend(self.reference.as_ref().map(|reference| format!("reference: {reference}")));
         if !self.left_out.is_empty() {
-            lines.push(format!("left out: {}", self.left_out.join(", ")));
+            lines.push(format!("left out: {}", self.left_out_names().join(", ")));
         }
         for (side, size) in &self.sizes {
             lines.push(format!(
@@ -133,6 +139,10 @@ impl Report<'_> {
             ));
         }
         lines
+    }
+
+    fn left_out_names(&self) -> Vec<String> {
+        self.left_out.iter().map(|LeftOut { group, lack }| format!("{group} ({lack})")).collect()
     }
 
     fn cost_table(&self) -> Vec<Vec<String>> {

@@ -11,31 +11,14 @@ use std::time::{Duration, Instant};
 use cni_multi::sys::trace::Trace;
 
 use crate::Result;
+use crate::guard::{Cost, Figures};
 use crate::host_state::Left;
 use crate::instructions::Counter;
 use crate::kill::{self, Ended};
+use crate::names::Side;
 use crate::namespaces::Netns;
 use crate::process::{Invocation, Prepared, Sample, wait};
 use crate::trace;
-
-/// The side that is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Side {
-    Ours,
-    Reference,
-    /// A C program that does the least work possible.
-    Floor,
-}
-
-impl Side {
-    pub fn name(self) -> &'static str {
-        match self {
-            Side::Ours => "ours",
-            Side::Reference => "reference",
-            Side::Floor => "floor",
-        }
-    }
-}
 
 /// What one lane does in one run. It must restore the previous state.
 pub type Act = Box<dyn FnMut(&mut Round) -> Result<()>>;
@@ -397,6 +380,20 @@ impl Book {
             cell.failures += sum.failures;
             cell.left = cell.left.take().or(sum.left);
             cell.members.extend(sum.members);
+        }
+    }
+}
+
+impl Figures for Book {
+    #[allow(clippy::cast_precision_loss)] // thousands
+    fn figure(&self, side: Side, case: &str, operation: &'static str, cost: Cost) -> Option<f64> {
+        let measured = self.get(case, operation, side)?;
+        match cost {
+            Cost::Cpu => measured.cpu(0.1),
+            Cost::Wall => measured.wall(0.1),
+            Cost::Faults => measured.faults(),
+            Cost::Octets => measured.octets.map(|octets| octets as f64),
+            Cost::Processes => measured.trace.map(|trace| f64::from(trace.processes)),
         }
     }
 }

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::Result;
 use crate::cases::Bench;
-use crate::names;
+use crate::names::{self, Side};
 use crate::options::Options;
 use crate::report::{Report, milliseconds, piped};
-use crate::schedule::{Measured, Side};
+use crate::schedule::Measured;
 
 /// The groups that the figures come from.
 const GROUPS: [&str; 4] = ["chain", "host-local", "connections", "leaks-after-kill"];
