@@ -4,6 +4,7 @@ use crate::budget::Budget;
 use crate::cases::Bench;
 use crate::names::{self, Side};
 use crate::schedule::{Book, Measured};
+use crate::tables;
 
 /// Judges all budgets; `bytes` is the size of our binary.
 pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
@@ -101,6 +102,9 @@ pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
     for operation in ["ADD", "DEL"] {
         let name = format!("chain of five {operation}, 20 at a time, p99 / p50");
         budgets.push(budget(&name, 5.0, "×", judge.spread(&names::crowd_of_chains(20), operation)));
+        let name = format!("chain of five {operation}, 20 at a time, retries of nftables");
+        let retries = tables::retries(book, &(names::crowd_of_networks(20), operation));
+        budgets.push(budget(&name, 1.2, "", retries));
     }
     budgets
 }

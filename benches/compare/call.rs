@@ -47,6 +47,11 @@ impl Plugins {
         Ok(Plugins { path: Some(dir), ..self.clone() })
     }
 
+    /// The binary of ours that the plugins are links to.
+    pub fn binary(&self) -> Result<PathBuf> {
+        std::fs::canonicalize(self.dir.join("bridge")).map_err(|e| format!("find ours: {e}"))
+    }
+
     pub fn has(&self, plugin: &str) -> bool {
         self.dir.join(plugin).exists()
     }

@@ -413,9 +413,7 @@ pub fn cnitool(bench: &Bench) -> Result<Vec<Lane>> {
     {
         match (plugins.side, std::env::var_os("CNI_TOOL")) {
             (Side::Ours, _) => {
-                let binary = std::fs::canonicalize(plugins.dir.join("bridge"))
-                    .map_err(|e| format!("find ours: {e}"))?;
-                lanes.push(with_cnitool(bench, plugins, &binary, &["cnitool"])?);
+                lanes.push(with_cnitool(bench, plugins, &plugins.binary()?, &["cnitool"])?);
             }
             (_, Some(tool)) => lanes.push(with_cnitool(bench, plugins, Path::new(&tool), &[])?),
             (_, None) => eprintln!("note: CNI_TOOL names no cnitool of the reference"),

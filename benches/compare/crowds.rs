@@ -1,7 +1,6 @@
 //! Many containers at once, as on a node that starts.
 
 use std::sync::Mutex;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -9,10 +8,11 @@ use crate::Result;
 use crate::call::{self, Attachment, Plugins, bridge, with_previous};
 use crate::cases::{Bench, chain_confs, chained, network};
 use crate::names::{self, Side};
-use crate::namespaces::Netns;
+use crate::namespaces::{Netns, SCRATCH};
 use crate::ports::portmap_conf;
 use crate::process::{Invocation, Prepared};
 use crate::schedule::{Lane, Round};
+use crate::turns::{Spent, Turn};
 
 /// A node that starts: many containers on one bridge at once, then all of them removed.
 pub fn lanes(bench: &Bench) -> Result<Vec<Lane>> {
@@ -60,6 +60,9 @@ pub fn lanes_of_chains(bench: &Bench) -> Result<Vec<Lane>> {
     for width in names::WIDTHS {
         for plugins in bench.sides(&["bridge", "portmap", "firewall", "tuning", "bandwidth"]) {
             lanes.push(lane_of_chains(bench, plugins, width)?);
+            if plugins.side == Side::Ours {
+                lanes.push(lane_of_networks(bench, plugins, width)?);
+            }
         }
     }
     Ok(lanes)
@@ -72,24 +75,77 @@ fn lane_of_chains(bench: &Bench, plugins: &Plugins, width: usize) -> Result<Lane
     let act = move |round: &mut Round| {
         let number = round.number;
         let results: Vec<Mutex<Value>> = pools.iter().map(|_| Mutex::default()).collect();
-        let member = |member: usize, slot: usize| Member {
+        let member = |turn: Turn| Member {
             at: Attachment {
                 plugins: &plugins,
-                netns: pools[member].path(),
-                container_id: format!("member-{number}-{member}"),
+                netns: pools[turn.member].path(),
+                container_id: format!("member-{number}-{}", turn.member),
             },
-            confs: confs_of_member(&name, member),
-            result: &results[member],
-            slot,
+            confs: confs_of_member(&name, turn.member),
+            result: &results[turn.member],
+            turn,
+            spent: Spent::default(),
         };
         let size = [pools.len(), width];
-        round.crowd_of("ADD", size, |number, slot| member(number, slot).add());
+        round.crowd_of("ADD", size, |turn| member(turn).add());
         // Also for failed ADDs, as runtimes do.
-        round.crowd_of("DEL", size, |number, slot| member(number, slot).del());
+        round.crowd_of("DEL", size, |turn| member(turn).del());
         Ok(())
     };
     // The reference takes a minute or more.
     Ok(bench.lane(names::crowd_of_chains(width), side, Box::new(act))?.slow(1).only_timed())
+}
+
+/// The same by `net`, of ours alone: one process for each container, which tells by `--timings` how
+/// many requests it has sent to nf_tables. One whose transaction was refused, because another one's
+/// was earlier, has sent more than one that is alone.
+fn lane_of_networks(bench: &Bench, plugins: &Plugins, width: usize) -> Result<Lane> {
+    let pools = (0..bench.crowd_size()).map(|_| Netns::create()).collect::<Result<Vec<_>>>()?;
+    let (side, plugins) = (plugins.side, plugins.clone());
+    let name = format!("networks-{width}");
+    let conf_of = |member: usize| write_network(&name, member, &confs_of_member(&name, member));
+    let confs = (0..pools.len()).map(conf_of).collect::<Result<Vec<_>>>()?;
+    let act = move |round: &mut Round| {
+        let run = |verb: &str, turn: Turn| {
+            let netns = pools[turn.member].path();
+            run_net(&plugins, &[verb, &name, &netns, "--conf-dir", &confs[turn.member]], turn)
+        };
+        let size = [pools.len(), width];
+        round.crowd_of("ADD", size, |turn| run("add", turn));
+        round.crowd_of("DEL", size, |turn| run("del", turn));
+        Ok(())
+    };
+    Ok(bench.lane(names::crowd_of_networks(width), side, Box::new(act))?.slow(1).only_timed())
+}
+
+fn run_net(plugins: &Plugins, args: &[&str], turn: Turn) -> Result<Spent> {
+    let dir = plugins.dir.to_string_lossy();
+    let args = [&["net"], args, &["--plugin-path", &dir, "--timings"]].concat();
+    let args = args.into_iter().map(str::to_owned).collect();
+    let binary = plugins.binary()?;
+    let call = Prepared::new(&Invocation { args, ..Invocation::new(binary) }, turn.slot)?;
+    let (sample, _) = call.run()?;
+    let requests = requests_in(&call.stderr()).ok_or("`net --timings` shows no requests")?;
+    Ok(Spent { cpu: sample.cpu, requests })
+}
+
+/// The number of requests to nf_tables in the last line of a table of `--timings`, the sum.
+fn requests_in(table: &str) -> Option<u64> {
+    let headings = table.lines().find(|line| line.starts_with("CALL "))?;
+    let sum = table.lines().rfind(|line| line.starts_with("all "))?;
+    let cell = sum.get(headings.find("RULES")?..)?;
+    let (_, rest) = cell.split_once('(')?;
+    rest.split_once(')')?.0.parse().ok()
+}
+
+/// Writes the member's network and returns its directory.
+fn write_network(name: &str, member: usize, confs: &[Value]) -> Result<String> {
+    let dir = format!("{SCRATCH}/{name}/{member}");
+    let list = json!({"cniVersion": "1.0.0", "name": name, "plugins": confs});
+    std::fs::create_dir_all(&dir).map_err(|e| format!("create {dir:?}: {e}"))?;
+    std::fs::write(format!("{dir}/{name}.conflist"), list.to_string())
+        .map_err(|e| format!("write {dir:?}: {e}"))?;
+    Ok(dir)
 }
 
 /// The chain, with host ports that no other member publishes.
@@ -107,32 +163,33 @@ struct Member<'a> {
     confs: Vec<Value>,
     /// The result of the last plugin that succeeded.
     result: &'a Mutex<Value>,
-    /// Separates the files of processes that run at the same time.
-    slot: usize,
+    turn: Turn,
+    spent: Spent,
 }
 
 impl Member<'_> {
-    /// Runs ADD of each plugin. Returns the CPU time.
-    fn add(&self) -> Result<Duration> {
-        let mut cpu = Duration::ZERO;
-        for conf in &self.confs {
-            let (its, stdout) = self.call("ADD", conf)?;
+    /// Runs ADD of each plugin. Returns what that has cost.
+    fn add(mut self) -> Result<Spent> {
+        for conf in std::mem::take(&mut self.confs) {
+            let stdout = self.call("ADD", &conf)?;
             self.keep(call::result(&stdout)?);
-            cpu += its;
         }
-        Ok(cpu)
+        Ok(self.spent)
     }
 
-    /// Runs DEL of each plugin in reverse order. Returns the CPU time.
-    fn del(&self) -> Result<Duration> {
-        let calls = self.confs.iter().rev().map(|conf| self.call("DEL", conf));
-        calls.map(|done| done.map(|(cpu, _)| cpu)).sum()
+    /// Runs DEL of each plugin in reverse order. Returns what that has cost.
+    fn del(mut self) -> Result<Spent> {
+        for conf in std::mem::take(&mut self.confs).iter().rev() {
+            self.call("DEL", conf)?;
+        }
+        Ok(self.spent)
     }
 
-    fn call(&self, command: &str, conf: &Value) -> Result<(Duration, String)> {
+    fn call(&mut self, command: &str, conf: &Value) -> Result<String> {
         let call = chained(&self.at, command, conf, &self.known());
-        let (sample, stdout) = Prepared::new(&call, self.slot)?.run()?;
-        Ok((sample.cpu, stdout))
+        let (sample, stdout) = Prepared::new(&call, self.turn.slot)?.run()?;
+        self.spent.cpu += sample.cpu;
+        Ok(stdout)
     }
 
     fn known(&self) -> Value {

@@ -30,7 +30,9 @@ mod report;
 mod schedule;
 mod size;
 mod summary;
+mod tables;
 mod trace;
+mod turns;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

@@ -38,6 +38,10 @@ pub fn crowd_of_chains(width: usize) -> String {
     format!("{CHAIN}, {width} at a time")
 }
 
+pub fn crowd_of_networks(width: usize) -> String {
+    format!("{CHAIN}, by net, {width} at a time")
+}
+
 /// How many connections a run opens, and the name of that operation.
 pub const CONNECTIONS_OF_A_RUN: usize = 500;
 pub const CONNECTIONS: &str = "500 connections";

@@ -131,6 +131,11 @@ impl Prepared {
         }
     }
 
+    /// What the process has written to stderr.
+    pub fn stderr(&self) -> String {
+        std::fs::read_to_string(self.stderr.to_string_lossy().as_ref()).unwrap_or_default()
+    }
+
     fn redirections(&self) -> Result<FileActions> {
         let mut actions = FileActions::new()?;
         actions.open(0, &self.stdin, libc::O_RDONLY)?;

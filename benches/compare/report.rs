@@ -9,6 +9,7 @@ use crate::host_state::Left;
 use crate::names::Side;
 use crate::schedule::{Book, Measured, Row};
 use crate::size::Size;
+use crate::tables::{self, Table};
 
 /// A group that the machine cannot run, and what it lacks.
 pub struct LeftOut {
@@ -39,14 +40,6 @@ const COST_HEADINGS: [&str; 10] = [
     "processes ours / ref",
     "threads ours / ref",
 ];
-const CROWD_HEADINGS: [&str; 6] = [
-    "crowd",
-    "ours p50 / p99",
-    "reference p50 / p99",
-    "ours per second",
-    "reference per second",
-    "rate",
-];
 const BUDGET_HEADINGS: [&str; 4] = ["budget", "limit", "measured", ""];
 
 impl Report<'_> {
@@ -56,25 +49,25 @@ impl Report<'_> {
             let _ = writeln!(out, "{line}"); // writing to a String cannot fail
         }
         out + "\n"
-            + &aligned(&self.cost_table())
-            + "\n"
-            + &self.crowds(aligned)
-            + &aligned(&self.budget_table())
+            + &self.all_tables().map(|table| aligned(&table)).collect::<Vec<_>>().join("\n")
             + "\n"
             + &self.closing()
             + "\n"
     }
 
     pub fn markdown(&self) -> String {
-        let mut out = self.preamble().join("  \n");
-        out.push_str("\n\n");
-        out + &piped(&self.cost_table())
-            + "\n"
-            + &self.crowds(piped)
-            + &piped(&self.budget_table())
-            + "\n"
-            + &self.closing()
-            + "\n"
+        self.in_markdown(self.all_tables()) + "\n" + &self.closing() + "\n"
+    }
+
+    fn in_markdown(&self, tables: impl IntoIterator<Item = Table>) -> String {
+        format!("{}\n\n{}", self.preamble().join("  \n"), joined(tables))
+    }
+
+    /// The tables that have rows.
+    fn all_tables(&self) -> impl Iterator<Item = Table> {
+        let book = self.book;
+        let tables = [self.cost_table(), tables::crowds(book), self.budget_table()];
+        tables.into_iter().filter(|table| !table.is_empty())
     }
 
     pub fn json(&self) -> Value {
@@ -145,51 +138,24 @@ impl Report<'_> {
         self.left_out.iter().map(|LeftOut { group, lack }| format!("{group} ({lack})")).collect()
     }
 
-    fn cost_table(&self) -> Vec<Vec<String>> {
-        let instructions = self
-            .book
-            .rows
-            .iter()
-            .any(|row| self.cells(row).iter().flatten().any(|m| m.instructions.is_some()));
+    /// The costs of calls: of all rows that have no table of their own.
+    fn cost_table(&self) -> Table {
+        let calls = self.book.rows.iter().filter(|row| !tables::have(self.book, row));
+        let calls: Vec<&Row> = calls.collect();
+        if calls.is_empty() {
+            return vec![];
+        }
+        let of = |row: &&Row| self.book.sides(row).into_iter().flatten();
+        let instructions = calls.iter().flat_map(of).any(|cell| cell.instructions.is_some());
         let mut headings: Vec<String> = COST_HEADINGS.iter().map(ToString::to_string).collect();
         headings.extend(instructions.then(|| "instructions ours / ref / floor".to_owned()));
         let mut rows = vec![headings];
-        rows.extend(self.book.rows.iter().map(|row| self.cost_row(row, instructions)));
+        rows.extend(calls.into_iter().map(|row| self.cost_row(row, instructions)));
         rows
     }
 
-    /// The table of crowds with a duration per container, formatted by `layout`; empty if there is
-    /// none.
-    fn crowds(&self, layout: fn(&[Vec<String>]) -> String) -> String {
-        let rows: Vec<_> = self.book.rows.iter().filter_map(|row| self.crowd_row(row)).collect();
-        if rows.is_empty() {
-            return String::new();
-        }
-        let headings = CROWD_HEADINGS.iter().map(ToString::to_string).collect();
-        layout(&[vec![headings], rows].concat()) + "\n"
-    }
-
-    fn crowd_row(&self, row: &Row) -> Option<Vec<String>> {
-        let [ours, reference, _] = self.cells(row);
-        if ours.or(reference)?.members.is_empty() {
-            return None;
-        }
-        let rates = [ours, reference].map(|cell| cell.and_then(per_second));
-        let text = |figure: Option<String>| figure.unwrap_or_else(|| "–".to_owned());
-        let [ours_rate, reference_rate] = rates.map(|rate| text(rate.map(|r| format!("{r:.1}"))));
-        let ratio = rates[0].zip(rates[1]).map(|(a, b)| format!("{:.1}×", a / b));
-        let times = [ours, reference].map(|cell| text(cell.and_then(both_percentiles)));
-        let [ours, reference] = times;
-        Some(vec![title(row), ours, reference, ours_rate, reference_rate, text(ratio)])
-    }
-
-    /// The figures of ours, the reference and the floor, where measured.
-    fn cells(&self, (case, operation): &Row) -> [Option<&Measured>; 3] {
-        [Side::Ours, Side::Reference, Side::Floor].map(|side| self.book.get(case, operation, side))
-    }
-
     fn cost_row(&self, row: &Row, instructions: bool) -> Vec<String> {
-        let [ours, reference, floor] = self.cells(row);
+        let [ours, reference, floor] = self.book.sides(row);
         let pair = |figure: &dyn Fn(&Measured) -> Option<String>| {
             let one =
                 |cell: Option<&Measured>| cell.and_then(figure).unwrap_or_else(|| "–".to_owned());
@@ -248,6 +214,7 @@ impl Report<'_> {
                     "wall_us": {"p10": m.wall(0.1), "p50": m.wall(0.5), "p90": m.wall(0.9)},
                     "cpu_us": {"p10": m.cpu(0.1), "p50": m.cpu(0.5), "p90": m.cpu(0.9)},
                     "octets": m.octets,
+                    "requests_of_nftables": m.requests,
                     "faults": m.faults(),
                     "peak_rss_kib": m.trace.map(|trace| trace.peak_kib),
                     "processes": m.trace.map(|trace| trace.processes),
@@ -259,24 +226,12 @@ impl Report<'_> {
                 })
             })
         };
-        let [ours, reference, floor] = self.cells(row).map(side);
+        let [ours, reference, floor] = self.book.sides(row).map(side);
         json!({"case": row.0, "operation": row.1, "ours": ours, "reference": reference, "floor": floor})
     }
 }
 
-/// How many members of a crowd were done in a second.
-#[allow(clippy::cast_precision_loss)] // hundreds
-fn per_second(crowd: &Measured) -> Option<f64> {
-    let seconds: f64 = crowd.samples.iter().map(|sample| sample.wall.as_secs_f64()).sum();
-    (seconds > 0.0).then(|| crowd.members.len() as f64 / seconds)
-}
-
-fn both_percentiles(crowd: &Measured) -> Option<String> {
-    let [half, most] = [0.5, 0.99].map(|portion| crowd.of_member(portion).map(milliseconds));
-    Some(format!("{} / {}", half?, most?))
-}
-
-fn title((case, operation): &Row) -> String {
+pub fn title((case, operation): &Row) -> String {
     format!("{case} {operation}").trim_end().to_owned()
 }
 
@@ -326,6 +281,10 @@ fn aligned(rows: &[Vec<String>]) -> String {
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
+}
+
+fn joined(tables: impl IntoIterator<Item = Table>) -> String {
+    tables.into_iter().map(|table| piped(&table)).collect::<Vec<_>>().join("\n")
 }
 
 /// A Markdown table.

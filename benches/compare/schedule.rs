@@ -5,7 +5,6 @@
 //! times are not.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use cni_multi::sys::trace::Trace;
@@ -19,6 +18,7 @@ use crate::names::Side;
 use crate::namespaces::Netns;
 use crate::process::{Invocation, Prepared, Sample, wait};
 use crate::trace;
+use crate::turns::{self, Spent, Turn};
 
 /// What one lane does in one run. It must restore the previous state.
 pub type Act = Box<dyn FnMut(&mut Round) -> Result<()>>;
@@ -101,6 +101,7 @@ struct Sum {
     trace: Option<Trace>,
     instructions: Option<u64>,
     octets: Option<u64>,
+    requests: u64,
     failures: usize,
     left: Option<Left>,
     members: Vec<Duration>,
@@ -189,23 +190,24 @@ impl Round {
     pub fn crowd_of(
         &mut self,
         operation: &'static str,
-        [members, width]: [usize; 2],
-        work: impl Fn(usize, usize) -> Result<Duration> + Sync,
+        size: [usize; 2],
+        work: impl Fn(Turn) -> Result<Spent> + Sync,
     ) {
-        let crowd = crowd_of(members, width, work);
+        let crowd = turns::take(size, work);
         let sum = self.sums.entry(operation).or_default();
-        let mut cpu = Duration::ZERO;
+        let mut spent = Spent::default();
         for (took, outcome) in crowd.members {
             sum.members.push(took);
             match outcome {
-                Ok(its) => cpu += its,
+                Ok(its) => spent += its,
                 Err(error) => {
                     eprintln!("a member of the crowd failed: {error}");
                     sum.failures += 1;
                 }
             }
         }
-        sum.sample = Some(Sample { wall: crowd.wall, cpu, ..Sample::default() });
+        sum.sample = Some(Sample { wall: crowd.wall, cpu: spent.cpu, ..Sample::default() });
+        sum.requests += spent.requests;
     }
 
     /// Makes all the calls, `width` at a time, and records the whole as one sample. A failure is
@@ -248,37 +250,6 @@ impl Round {
     }
 }
 
-/// What the members of a crowd have cost.
-struct Crowd {
-    wall: Duration,
-    members: Vec<(Duration, Result<Duration>)>,
-}
-
-/// Does `work` for each member on `width` threads, which stay in this thread's namespace. `work`
-/// gets the member and a number that no other one has at the time, and returns its CPU time.
-fn crowd_of(
-    members: usize,
-    width: usize,
-    work: impl Fn(usize, usize) -> Result<Duration> + Sync,
-) -> Crowd {
-    let next = AtomicUsize::new(0);
-    let all_of = |slot: usize| {
-        let mine = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)).filter(|&m| m < members));
-        let one = |member| {
-            let started = Instant::now();
-            let cpu = work(member, slot);
-            (started.elapsed(), cpu)
-        };
-        mine.map(one).collect::<Vec<_>>()
-    };
-    let started = Instant::now();
-    let members = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..width).map(|slot| scope.spawn(move || all_of(slot))).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
-    });
-    Crowd { wall: started.elapsed(), members }
-}
-
 fn once(invocation: &Invocation) -> Result<String> {
     Prepared::new(invocation, 0)?.run().map(|(_, stdout)| stdout)
 }
@@ -299,6 +270,8 @@ pub struct Measured {
     pub instructions: Option<u64>,
     /// The octets that the operation's processes have sent and received over sockets.
     pub octets: Option<u64>,
+    /// The requests to nf_tables that the members of a crowd have sent, where they tell.
+    pub requests: u64,
     pub failures: usize,
     /// What the operation has left on the host, where that is counted.
     pub left: Option<Left>,
@@ -358,6 +331,11 @@ impl Book {
         self.cells.get(&((case.to_owned(), operation), side))
     }
 
+    /// The figures of ours, the reference and the floor, where measured.
+    pub fn sides(&self, (case, operation): &Row) -> [Option<&Measured>; 3] {
+        [Side::Ours, Side::Reference, Side::Floor].map(|side| self.get(case, operation, side))
+    }
+
     /// All measurements of one side.
     pub fn of(&self, side: Side) -> impl Iterator<Item = (&Row, &Measured)> {
         self.cells
@@ -377,6 +355,7 @@ impl Book {
             cell.trace = cell.trace.or(sum.trace);
             cell.instructions = cell.instructions.or(sum.instructions);
             cell.octets = cell.octets.or(sum.octets);
+            cell.requests += sum.requests;
             cell.failures += sum.failures;
             cell.left = cell.left.take().or(sum.left);
             cell.members.extend(sum.members);

@@ -1,0 +1,90 @@
+//! The tables of groups whose figures are not the cost of a call: crowds.
+
+use crate::names::{self, Side};
+use crate::report::{milliseconds, title};
+use crate::schedule::{Book, Measured, Row};
+
+/// A table's rows, the headings first; no rows if nothing of it was measured.
+pub type Table = Vec<Vec<String>>;
+
+/// Whether one of these tables has the row.
+pub fn have(book: &Book, row: &Row) -> bool {
+    let is_special = |m: &Measured| !m.members.is_empty();
+    book.sides(row).into_iter().flatten().any(is_special)
+}
+
+/// Crowds with a duration for each container.
+pub fn crowds(book: &Book) -> Table {
+    let headings = [
+        "crowd",
+        "ours p50 / p99",
+        "reference p50 / p99",
+        "ours per second",
+        "reference per second",
+        "rate",
+        "requests of nftables, ours",
+        "retries, at most",
+    ];
+    with_headings(&headings, rows(book, |row| crowd_row(book, row)))
+}
+
+fn crowd_row(book: &Book, row: &Row) -> Option<Vec<String>> {
+    let [ours, reference, _] = book.sides(row);
+    if ours.or(reference)?.members.is_empty() {
+        return None;
+    }
+    let rates = [ours, reference].map(|cell| cell.and_then(per_second));
+    let ratio = rates[0].zip(rates[1]).map(|(a, b)| format!("{:.1}×", a / b));
+    let times = [ours, reference].map(|cell| or_dash(cell.and_then(both_percentiles)));
+    let rates = rates.map(|rate| or_dash(rate.map(|rate| format!("{rate:.1}"))));
+    let requests = or_dash(ours.and_then(requests).map(|count| format!("{count:.1}")));
+    let retries = or_dash(retries(book, row).map(|count| format!("{count:.2}")));
+    let cells = vec![or_dash(ratio), requests, retries];
+    Some([vec![crowd_title(row)], times.to_vec(), rates.to_vec(), cells].concat())
+}
+
+/// The chain's name would be in each row.
+fn crowd_title(row: &Row) -> String {
+    title(row).replacen(&format!("{}, ", names::CHAIN), "", 1)
+}
+
+/// How many members of a crowd were done in a second.
+#[allow(clippy::cast_precision_loss)] // hundreds
+fn per_second(crowd: &Measured) -> Option<f64> {
+    let seconds: f64 = crowd.samples.iter().map(|sample| sample.wall.as_secs_f64()).sum();
+    (seconds > 0.0).then(|| crowd.members.len() as f64 / seconds)
+}
+
+fn both_percentiles(crowd: &Measured) -> Option<String> {
+    let [half, most] = [0.5, 0.99].map(|portion| crowd.of_member(portion).map(milliseconds));
+    Some(format!("{} / {}", half?, most?))
+}
+
+/// Requests to nf_tables that a member has sent.
+#[allow(clippy::cast_precision_loss)] // thousands
+fn requests(crowd: &Measured) -> Option<f64> {
+    (crowd.requests > 0).then(|| crowd.requests as f64 / crowd.members.len() as f64)
+}
+
+/// How often a member of this crowd of ours has tried a transaction again, at most: what it has
+/// sent more than one that was alone, where each try sends two requests, for the generation of the
+/// ruleset and with the transaction, or more.
+pub fn retries(book: &Book, (case, operation): &Row) -> Option<f64> {
+    let of = |case: &str| requests(book.get(case, operation, Side::Ours)?);
+    Some((of(case)? - of(&names::crowd_of_networks(1))?) / 2.0)
+}
+
+fn rows(book: &Book, row: impl Fn(&Row) -> Option<Vec<String>>) -> Table {
+    book.rows.iter().filter_map(row).collect()
+}
+
+fn with_headings(headings: &[&str], rows: Table) -> Table {
+    if rows.is_empty() {
+        return rows;
+    }
+    [vec![headings.iter().map(ToString::to_string).collect()], rows].concat()
+}
+
+fn or_dash(figure: Option<String>) -> String {
+    figure.unwrap_or_else(|| "–".to_owned())
+}
