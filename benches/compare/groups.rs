@@ -6,6 +6,7 @@ use crate::connections;
 use crate::crowds;
 use crate::density;
 use crate::leaks;
+use crate::memory;
 use crate::namespaces::Netns;
 use crate::packets;
 use crate::ports;
@@ -76,6 +77,11 @@ pub static GROUPS: &[Group] = &[
         needs: &[Need::Program("iptables"), Need::Link("ifb", "")],
     },
     Group { name: "density", lanes: density::lanes, needs: &[Need::Link("ifb", "")] },
+    Group {
+        name: "memory",
+        lanes: memory::lanes,
+        needs: &[Need::Program("iptables"), Need::Link("ifb", "")],
+    },
     Group {
         name: "crowd-of-ports",
         lanes: crowds::lanes_of_ports,

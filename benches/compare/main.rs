@@ -20,6 +20,7 @@ mod host_state;
 mod instructions;
 mod kill;
 mod leaks;
+mod memory;
 mod names;
 mod namespaces;
 mod options;
@@ -240,6 +241,7 @@ fn report<'a>(
         reference: reference.map(about_line),
         left_out,
         book,
+        densities: bench.densities(),
         budgets: if options.guard {
             guard::judge(book)
         } else {

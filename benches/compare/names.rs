@@ -52,6 +52,15 @@ pub const TO_OUTSIDE: &str = "10000 datagrams to outside";
 pub const TO_PORT: &str = "10000 datagrams to a published port";
 pub const TO_NEIGHBOUR: &str = "10000 datagrams to a neighbour";
 
+/// The kernel's memory for one container of a full host, in the order of the report.
+pub const BARE: &str = "its network namespace";
+pub const ATTACHED: &str = "more with the attachment";
+pub const FREED: &str = "less after DEL";
+
+pub fn memory(containers: usize) -> String {
+    format!("one of {containers} containers, the five")
+}
+
 pub fn density(containers: usize) -> String {
     format!("one more than {containers} containers, the five")
 }

@@ -24,6 +24,8 @@ pub struct Report<'a> {
     pub reference: Option<String>,
     pub left_out: Vec<LeftOut>,
     pub book: &'a Book,
+    /// The numbers of containers beside which one more was measured.
+    pub densities: [usize; 2],
     pub sizes: Vec<(Side, Size)>,
     pub budgets: Vec<Budget>,
 }
@@ -66,7 +68,13 @@ impl Report<'_> {
     /// The tables that have rows.
     fn all_tables(&self) -> impl Iterator<Item = Table> {
         let book = self.book;
-        let tables = [self.cost_table(), tables::crowds(book), self.budget_table()];
+        let tables = [
+            self.cost_table(),
+            tables::crowds(book),
+            tables::density(book, self.densities),
+            tables::memory(book),
+            self.budget_table(),
+        ];
         tables.into_iter().filter(|table| !table.is_empty())
     }
 
@@ -215,6 +223,7 @@ impl Report<'_> {
                     "cpu_us": {"p10": m.cpu(0.1), "p50": m.cpu(0.5), "p90": m.cpu(0.9)},
                     "octets": m.octets,
                     "requests_of_nftables": m.requests,
+                    "kernel_memory_kib": m.memory(),
                     "faults": m.faults(),
                     "peak_rss_kib": m.trace.map(|trace| trace.peak_kib),
                     "processes": m.trace.map(|trace| trace.processes),

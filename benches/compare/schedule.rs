@@ -105,6 +105,7 @@ struct Sum {
     failures: usize,
     left: Option<Left>,
     members: Vec<Duration>,
+    memory: Option<f64>,
 }
 
 impl Sum {
@@ -116,6 +117,7 @@ impl Sum {
             || self.octets.is_some()
             || self.left.is_some()
             || !self.members.is_empty()
+            || self.memory.is_some()
     }
 }
 
@@ -178,6 +180,11 @@ impl Round {
     /// Records what an operation has left on the host.
     pub fn left(&mut self, operation: &'static str, left: Left) {
         self.sums.entry(operation).or_default().left = Some(left);
+    }
+
+    /// Records what of the kernel's memory a container takes, in KiB.
+    pub fn takes_memory(&mut self, operation: &'static str, kib: f64) {
+        self.sums.entry(operation).or_default().memory = Some(kib);
     }
 
     /// Makes the call without recording it.
@@ -277,6 +284,8 @@ pub struct Measured {
     pub left: Option<Left>,
     /// How long each member of a crowd took.
     pub members: Vec<Duration>,
+    /// KiB of the kernel's memory for a container, of each run.
+    pub memory: Vec<f64>,
 }
 
 impl Measured {
@@ -291,6 +300,11 @@ impl Measured {
     /// Wall time of a member of a crowd in microseconds.
     pub fn of_member(&self, portion: f64) -> Option<f64> {
         percentile(self.members.iter().map(|took| took.as_secs_f64() * 1e6).collect(), portion)
+    }
+
+    /// KiB of the kernel's memory for a container; the median of the runs.
+    pub fn memory(&self) -> Option<f64> {
+        percentile(self.memory.clone(), 0.5)
     }
 
     /// CPU time in microseconds, including children.
@@ -359,6 +373,7 @@ impl Book {
             cell.failures += sum.failures;
             cell.left = cell.left.take().or(sum.left);
             cell.members.extend(sum.members);
+            cell.memory.extend(sum.memory);
         }
     }
 }

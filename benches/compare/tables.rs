@@ -1,4 +1,4 @@
-//! The tables of groups whose figures are not the cost of a call: crowds.
+//! The tables of groups whose figures are not the cost of a call: crowds and full hosts.
 
 use crate::names::{self, Side};
 use crate::report::{milliseconds, title};
@@ -9,7 +9,7 @@ pub type Table = Vec<Vec<String>>;
 
 /// Whether one of these tables has the row.
 pub fn have(book: &Book, row: &Row) -> bool {
-    let is_special = |m: &Measured| !m.members.is_empty();
+    let is_special = |m: &Measured| !m.members.is_empty() || !m.memory.is_empty();
     book.sides(row).into_iter().flatten().any(is_special)
 }
 
@@ -72,6 +72,41 @@ fn requests(crowd: &Measured) -> Option<f64> {
 pub fn retries(book: &Book, (case, operation): &Row) -> Option<f64> {
     let of = |case: &str| requests(book.get(case, operation, Side::Ours)?);
     Some((of(case)? - of(&names::crowd_of_networks(1))?) / 2.0)
+}
+
+/// One more container on a host with few and with many.
+pub fn density(book: &Book, [few, many]: [usize; 2]) -> Table {
+    let mut rows = vec![];
+    for operation in ["ADD", "DEL"] {
+        let of = |count| book.get(&names::density(count), operation, Side::Ours);
+        let (Some(first), Some(last)) = (of(few), of(many)) else { continue };
+        let cpu = |m: &Measured| m.cpu(0.5);
+        #[allow(clippy::cast_precision_loss)] // thousands
+        let octets = |m: &Measured| m.octets.map(|octets| octets as f64);
+        let row = |what: &str, [first, last]: [Option<f64>; 2], text: fn(f64) -> String| {
+            let ratio = first.zip(last).map(|(first, last)| format!("{:.2}×", last / first));
+            let cells = [first.map(text), last.map(text), ratio].map(or_dash);
+            [vec![format!("{operation}, {what}")], cells.to_vec()].concat()
+        };
+        rows.push(row("CPU", [first, last].map(cpu), milliseconds));
+        rows.push(row("octets over sockets", [first, last].map(octets), |n| format!("{n:.0}")));
+    }
+    let beside = |count: usize| format!("beside {count}");
+    with_headings(&["one more container, the five", &beside(few), &beside(many), "growth"], rows)
+}
+
+/// The kernel's memory for a container.
+pub fn memory(book: &Book) -> Table {
+    let row = |row: &Row| {
+        let [ours, reference, _] = book.sides(row).map(|cell| cell?.memory());
+        ours.or(reference)?;
+        let ratio =
+            ours.zip(reference).map(|(ours, reference)| format!("{:.2}×", ours / reference));
+        let text = |kib: f64| format!("{kib:.1} KiB");
+        let cells = [ours.map(text), reference.map(text), ratio];
+        Some([vec![format!("{}: {}", row.0, row.1)], cells.map(or_dash).to_vec()].concat())
+    };
+    with_headings(&["memory of the kernel", "ours", "reference", "ratio"], rows(book, row))
 }
 
 fn rows(book: &Book, row: impl Fn(&Row) -> Option<Vec<String>>) -> Table {
