@@ -50,7 +50,7 @@ impl Bench {
 
     /// The numbers of attached containers when datagrams are measured.
     pub fn packet_counts(&self) -> [usize; 3] {
-        if self.quick { [1, 20, 40] } else { [1, 100, 400] }
+        if self.quick { [1, 20, 40] } else { [1, 100, 1000] }
     }
 
     /// The number of attached containers when connections are measured.

@@ -8,6 +8,7 @@ use crate::density;
 use crate::leaks;
 use crate::memory;
 use crate::namespaces::Netns;
+use crate::netavark;
 use crate::packets;
 use crate::ports;
 use crate::process::find_program;
@@ -26,6 +27,8 @@ pub struct Group {
 pub enum Need {
     /// A program that the reference needs to run it.
     Program(&'static str),
+    /// podman's own program for networks.
+    Netavark,
     /// A kind of link that the kernel must support, with the arguments that creating one requires.
     Link(&'static str, &'static str),
 }
@@ -66,6 +69,11 @@ pub static GROUPS: &[Group] = &[
         needs: &[Need::Program("nft")],
     },
     Group {
+        name: "packets-netavark",
+        lanes: packets::lanes_of_netavark,
+        needs: &[Need::Program("nft"), Need::Netavark],
+    },
+    Group {
         name: "leaks-after-kill",
         lanes: leaks::lanes,
         needs: &[Need::Program("iptables"), Need::Program("nft"), Need::Link("ifb", "")],
@@ -95,6 +103,9 @@ pub fn lacks(group: &Group) -> Result<Option<String>> {
         match need {
             Need::Program(name) if find_program(name).is_none() => {
                 return Ok(Some(format!("no {name} for the reference")));
+            }
+            Need::Netavark if netavark::find().is_none() => {
+                return Ok(Some("no netavark".to_owned()));
             }
             Need::Link(kind, options) if !makes_links(kind, options)? => {
                 return Ok(Some(format!("this kernel makes no link of type {kind}")));

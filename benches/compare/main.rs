@@ -23,6 +23,7 @@ mod leaks;
 mod memory;
 mod names;
 mod namespaces;
+mod netavark;
 mod options;
 mod packets;
 mod ports;

@@ -46,11 +46,39 @@ pub fn crowd_of_networks(width: usize) -> String {
 pub const CONNECTIONS_OF_A_RUN: usize = 500;
 pub const CONNECTIONS: &str = "500 connections";
 
-/// How many datagrams a run sends, and the names of those operations.
+/// A way of packets through the host, and the operations that are measured on it.
+pub struct Way {
+    pub datagrams: &'static str,
+    pub connections: &'static str,
+    pub stream: &'static str,
+}
+
+impl Way {
+    pub fn operations(&self) -> [&'static str; 3] {
+        [self.datagrams, self.connections, self.stream]
+    }
+}
+
+pub static TO_OUTSIDE: Way = Way {
+    datagrams: "a datagram to outside",
+    connections: "TCP connections to outside",
+    stream: "a TCP stream to outside",
+};
+pub static TO_PORT: Way = Way {
+    datagrams: "a datagram to a published port",
+    connections: "TCP connections to a published port",
+    stream: "a TCP stream to a published port",
+};
+pub static TO_NEIGHBOUR: Way = Way {
+    datagrams: "a datagram to a neighbour",
+    connections: "TCP connections to a neighbour",
+    stream: "a TCP stream to a neighbour",
+};
+pub static WAYS: [&Way; 3] = [&TO_OUTSIDE, &TO_PORT, &TO_NEIGHBOUR];
+
+/// How much a run of those operations sends.
 pub const DATAGRAMS_OF_A_RUN: usize = 10_000;
-pub const TO_OUTSIDE: &str = "10000 datagrams to outside";
-pub const TO_PORT: &str = "10000 datagrams to a published port";
-pub const TO_NEIGHBOUR: &str = "10000 datagrams to a neighbour";
+pub const OCTETS_OF_A_STREAM: usize = 64 << 20;
 
 /// The kernel's memory for one container of a full host, in the order of the report.
 pub const BARE: &str = "its network namespace";
@@ -71,6 +99,10 @@ pub fn packets(containers: usize) -> String {
 
 pub fn packets_of_nftables(containers: usize) -> String {
     format!("{containers} containers, the reference on nftables")
+}
+
+pub fn packets_beside_netavark(containers: usize) -> String {
+    format!("{containers} containers, netavark in the reference's place")
 }
 
 pub fn full_host(containers: usize) -> String {

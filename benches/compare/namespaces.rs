@@ -1,7 +1,8 @@
 //! Private namespaces: the machine's own network and CNI state are neither changed nor measured.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -91,6 +92,19 @@ impl Netns {
 
     /// Accepts connections on a TCP port of this namespace until the process ends.
     pub fn serve(&self, port: u16) -> Result<()> {
+        self.answer(port, drop)
+    }
+
+    /// The same, and reads each connection to its end, one after the other. The answer is one octet.
+    pub fn receive(&self, port: u16) -> Result<()> {
+        self.answer(port, |mut stream| {
+            let mut buffer = vec![0; 128 << 10];
+            while stream.read(&mut buffer).is_ok_and(|count| count > 0) {}
+            let _ = stream.write_all(b"."); // a client that only connects is gone
+        })
+    }
+
+    fn answer(&self, port: u16, each: impl FnMut(TcpStream) + Send + 'static) -> Result<()> {
         // On a thread of its own, as above. The socket stays in the namespace where it was created.
         let listen = || {
             self.enter()?;
@@ -99,7 +113,7 @@ impl Netns {
         };
         let listener = std::thread::scope(|scope| scope.spawn(listen).join())
             .map_err(|_| format!("the thread that listens at port {port} panicked"))??;
-        std::thread::spawn(move || listener.incoming().for_each(drop));
+        std::thread::spawn(move || listener.incoming().flatten().for_each(each));
         Ok(())
     }
 

@@ -1,10 +1,12 @@
-//! What a packet costs on a full host: datagrams of established flows, from a container to outside
-//! with masquerade, from outside to a published port, and from container to container.
+//! What a packet costs on a full host: datagrams of established flows, new connections and streams
+//! of TCP, from a container to outside with masquerade, from outside to a published port, and from
+//! container to container.
 //!
 //! A veth hands a datagram on within the sender's system call, so the datagram has passed all of the
 //! host's rules when sendto(2) returns. So the duration of the calls contains that of the rules.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream, UdpSocket};
 
 use serde_json::{Value, json};
 
@@ -14,10 +16,13 @@ use crate::cases::{Bench, chained, network};
 use crate::connections::{HOST, OUTSIDE, join, raise_file_limit};
 use crate::names::{self, Side};
 use crate::namespaces::Netns;
+use crate::netavark;
 use crate::schedule::{Lane, Round};
 
-/// The port of every receiver.
+/// The UDP port of every receiver.
 const SINK: u16 = 9000;
+/// The TCP port of every receiver.
+const SERVED: u16 = 8080;
 /// Container 0 has this port of the host, and the others have the next ones.
 const FIRST_PORT: u16 = 20_000;
 
@@ -30,53 +35,78 @@ enum Backend {
     Nftables,
 }
 
+/// Attaches the containers and returns their addresses.
+type Fill = Box<dyn Fn(&mut Round, &[Netns]) -> Result<Vec<IpAddr>>>;
+
 /// The reference's default backend.
 pub fn lanes(bench: &Bench) -> Result<Vec<Lane>> {
-    lanes_with(bench, Backend::Iptables, &["bridge", "host-local", "portmap", "firewall"])
+    let wanted = ["bridge", "host-local", "portmap", "firewall"];
+    lanes_with(bench, Backend::Iptables, names::packets, &bench.sides(&wanted))
 }
 
 /// The reference's other backend.
 pub fn lanes_of_nftables(bench: &Bench) -> Result<Vec<Lane>> {
-    lanes_with(bench, Backend::Nftables, &["bridge", "host-local", "portmap"])
+    let wanted = ["bridge", "host-local", "portmap"];
+    lanes_with(bench, Backend::Nftables, names::packets_of_nftables, &bench.sides(&wanted))
 }
 
-fn lanes_with(bench: &Bench, backend: Backend, wanted: &[&str]) -> Result<Vec<Lane>> {
-    raise_file_limit()?;
+/// netavark in place of the reference.
+pub fn lanes_of_netavark(bench: &Bench) -> Result<Vec<Lane>> {
+    let ours = bench.sides(&["bridge", "host-local", "portmap", "firewall"]);
+    let ours: Vec<&Plugins> = ours.into_iter().filter(|of| of.side == Side::Ours).collect();
+    let case = names::packets_beside_netavark;
+    let mut lanes = lanes_with(bench, Backend::Iptables, case, &ours)?;
+    let program = netavark::find().ok_or("find netavark")?;
+    for count in bench.packet_counts() {
+        let program = program.clone();
+        let fill: Fill = Box::new(move |round, containers| {
+            netavark::attach(round, &program, containers, mappings)
+        });
+        lanes.push(lane(bench, case(count), Side::Reference, count, fill)?);
+    }
+    Ok(lanes)
+}
+
+fn lanes_with(
+    bench: &Bench,
+    backend: Backend,
+    case: fn(usize) -> String,
+    sides: &[&Plugins],
+) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
-    for containers in bench.packet_counts() {
-        for plugins in bench.sides(wanted) {
-            lanes.push(lane(bench, plugins, backend, containers)?);
+    for count in bench.packet_counts() {
+        for plugins in sides.iter().copied() {
+            let (side, plugins) = (plugins.side, plugins.clone());
+            let network = network(&plugins, &case(count).replace([' ', ','], "-"));
+            let fill: Fill = Box::new(move |round, containers| {
+                let confs = |number| confs(&network, backend, side, number);
+                attach(round, &plugins, confs, containers)
+            });
+            lanes.push(lane(bench, case(count), side, count, fill)?);
         }
     }
     Ok(lanes)
 }
 
-fn lane(bench: &Bench, plugins: &Plugins, backend: Backend, count: usize) -> Result<Lane> {
-    let (side, plugins) = (plugins.side, plugins.clone());
-    let case = match backend {
-        Backend::Iptables => names::packets(count),
-        Backend::Nftables => names::packets_of_nftables(count),
-    };
-    let network = network(&plugins, &case.replace([' ', ','], "-"));
-    let containers = (0..count).map(|_| Netns::create()).collect::<Result<Vec<_>>>()?;
-    let outside = Netns::create()?;
-    let outside_path = outside.path();
+fn lane(bench: &Bench, case: String, side: Side, count: usize, fill: Fill) -> Result<Lane> {
+    raise_file_limit()?;
+    // The last one is the machine outside.
+    let machines = (0..=count).map(|_| Netns::create()).collect::<Result<Vec<_>>>()?;
+    let outside_path = machines[count].path();
     let mut flows = vec![];
     let act = move |round: &mut Round| {
         if flows.is_empty() {
-            let confs = |number| confs(&network, backend, side, number);
-            let addresses = fill(round, &plugins, confs, &containers)?;
-            flows = open_flows(&containers, &addresses, &outside)?;
+            let addresses = fill(round, &machines[..count])?;
+            flows = open_flows(&machines, &addresses)?;
         }
-        flows.iter().try_for_each(|flow| round.timed_here(flow.operation, || flow.send()))
+        flows.iter().try_for_each(|flow| flow.measure(round, &machines))
     };
     let lane = bench.lane(case, side, Box::new(act))?.slow(20);
     join(&lane.host, &outside_path)?;
     Ok(Lane { examined: false, ..lane })
 }
 
-/// Attaches the containers; returns their addresses.
-fn fill(
+fn attach(
     round: &mut Round,
     plugins: &Plugins,
     confs: impl Fn(usize) -> Result<Vec<Value>>,
@@ -104,10 +134,8 @@ fn address_in(result: &Value) -> Result<IpAddr> {
 fn confs(network: &str, backend: Backend, side: Side, number: usize) -> Result<Vec<Value>> {
     let mut first = bridge(network);
     first["ipMasq"] = json!(true);
-    let port = u16::try_from(number).map_err(|e| format!("port: {e}"))? + FIRST_PORT;
-    let mapping = json!({"hostPort": port, "containerPort": SINK, "protocol": "udp"});
     let mut ports =
-        conf(network, "portmap", &json!({"runtimeConfig": {"portMappings": [mapping]}}));
+        conf(network, "portmap", &json!({"runtimeConfig": {"portMappings": mappings(number)?}}));
     Ok(match backend {
         Backend::Iptables => vec![first, ports, conf(network, "firewall", &json!({}))],
         Backend::Nftables => {
@@ -120,57 +148,99 @@ fn confs(network: &str, backend: Backend, side: Side, number: usize) -> Result<V
     })
 }
 
-/// A UDP sender and the socket that it sends to. Nobody reads that socket, so the kernel drops
-/// datagrams there once the receive buffer is full.
+/// The published ports of the container with this number.
+fn mappings(number: usize) -> Result<Value> {
+    let port = u16::try_from(number).map_err(|e| format!("port: {e}"))? + FIRST_PORT;
+    Ok(json!([
+        {"hostPort": port, "containerPort": SINK, "protocol": "udp"},
+        {"hostPort": port, "containerPort": SERVED, "protocol": "tcp"},
+    ]))
+}
+
+/// A way from one machine to another. Nobody reads the UDP socket, so the kernel drops datagrams
+/// there once the receive buffer is full.
 struct Flow {
-    operation: &'static str,
+    way: &'static names::Way,
+    /// The sender's place among the machines.
+    from: usize,
     sender: UdpSocket,
     sink: UdpSocket,
+    /// Where connections go to.
+    served: (IpAddr, u16),
 }
 
 impl Flow {
+    /// `ports` are those that the sender sees, of UDP and TCP.
     fn open(
-        operation: &'static str,
-        [from, to]: [&Netns; 2],
-        destination: SocketAddr,
+        way: &'static names::Way,
+        machines: &[Netns],
+        [from, to]: [usize; 2],
+        destination: IpAddr,
+        [udp, tcp]: [u16; 2],
     ) -> Result<Flow> {
-        let sink = to.udp_socket(SINK)?;
-        let sender = from.udp_socket(0)?;
-        sender.connect(destination).map_err(|e| format!("connect to {destination}: {e}"))?;
-        let flow = Flow { operation, sender, sink };
+        let sink = machines[to].udp_socket(SINK)?;
+        machines[to].receive(SERVED)?;
+        let sender = machines[from].udp_socket(0)?;
+        sender
+            .connect((destination, udp))
+            .map_err(|e| format!("connect to {destination}:{udp}: {e}"))?;
+        let flow = Flow { way, from, sender, sink, served: (destination, tcp) };
         flow.require_arrival()?;
         Ok(flow)
     }
 
     /// The first datagram has to arrive: the figure would be that of a drop otherwise.
     fn require_arrival(&self) -> Result<()> {
-        let failed = |e: std::io::Error| format!("{}: {e}", self.operation);
+        let failed = |e: std::io::Error| format!("{}: {e}", self.way.datagrams);
         self.sender.send(b"first").map_err(failed)?;
         self.sink.set_read_timeout(Some(std::time::Duration::from_secs(2))).map_err(failed)?;
         self.sink.recv(&mut [0; 8]).map(drop).map_err(failed)
     }
 
+    fn measure(&self, round: &mut Round, machines: &[Netns]) -> Result<()> {
+        round.timed_here(self.way.datagrams, || self.send())?;
+        machines[self.from].enter()?; // the next round enters the host again
+        let failed = |e: std::io::Error| format!("connect to {:?}: {e}", self.served);
+        round.timed_here(self.way.connections, || self.connect().map_err(failed))?;
+        round.timed_here(self.way.stream, || self.stream().map_err(failed))
+    }
+
     fn send(&self) -> Result<()> {
-        let failed = |e: std::io::Error| format!("{}: {e}", self.operation);
+        let failed = |e: std::io::Error| format!("{}: {e}", self.way.datagrams);
         (0..names::DATAGRAMS_OF_A_RUN)
             .try_for_each(|_| self.sender.send(&[0; 32]).map(drop).map_err(failed))
+    }
+
+    fn connect(&self) -> std::io::Result<()> {
+        (0..names::CONNECTIONS_OF_A_RUN).try_for_each(|_| TcpStream::connect(self.served).map(drop))
+    }
+
+    /// Sends a stream, and waits for the answer to its end.
+    fn stream(&self) -> std::io::Result<()> {
+        const PIECE: usize = 128 << 10;
+        let mut stream = TcpStream::connect(self.served)?;
+        let piece = vec![0; PIECE];
+        for _ in 0..names::OCTETS_OF_A_STREAM / PIECE {
+            stream.write_all(&piece)?;
+        }
+        stream.shutdown(Shutdown::Write)?;
+        stream.read_exact(&mut [0])
     }
 }
 
 /// The three flows of the container in the middle: rules may be read in order.
-fn open_flows(containers: &[Netns], addresses: &[IpAddr], outside: &Netns) -> Result<Vec<Flow>> {
-    let middle = containers.len() / 2;
+fn open_flows(machines: &[Netns], addresses: &[IpAddr]) -> Result<Vec<Flow>> {
+    let (outside, middle) = (addresses.len(), addresses.len() / 2);
     let port = FIRST_PORT + u16::try_from(middle).map_err(|e| format!("port: {e}"))?;
-    let host: Ipv4Addr = HOST.parse().map_err(|e| format!("{HOST}: {e}"))?;
-    let peer: Ipv4Addr = OUTSIDE.parse().map_err(|e| format!("{OUTSIDE}: {e}"))?;
-    let container = &containers[middle];
+    let parsed = |text: &str| text.parse::<Ipv4Addr>().map_err(|e| format!("{text}: {e}"));
+    let (host, peer) = (parsed(HOST)?.into(), parsed(OUTSIDE)?.into());
+    let open = |way, ends, destination, ports| Flow::open(way, machines, ends, destination, ports);
     let mut flows = vec![
-        Flow::open(names::TO_OUTSIDE, [container, outside], (peer, SINK).into())?,
-        Flow::open(names::TO_PORT, [outside, container], (host, port).into())?,
+        open(&names::TO_OUTSIDE, [middle, outside], peer, [SINK, SERVED])?,
+        open(&names::TO_PORT, [outside, middle], host, [port, port])?,
     ];
     if middle > 0 {
-        let neighbour = [container, &containers[0]];
-        flows.push(Flow::open(names::TO_NEIGHBOUR, neighbour, (addresses[0], SINK).into())?);
+        flows.push(open(&names::TO_NEIGHBOUR, [middle, 0], addresses[0], [SINK, SERVED])?);
     }
     Ok(flows)
 }

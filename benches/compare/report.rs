@@ -70,6 +70,7 @@ impl Report<'_> {
         let book = self.book;
         let tables = [
             self.cost_table(),
+            tables::packets(book),
             tables::crowds(book),
             tables::density(book, self.densities),
             tables::memory(book),

@@ -1,4 +1,4 @@
-//! The tables of groups whose figures are not the cost of a call: crowds and full hosts.
+//! The tables of groups whose figures are not the cost of a call: packets, crowds, and full hosts.
 
 use crate::names::{self, Side};
 use crate::report::{milliseconds, title};
@@ -9,8 +9,48 @@ pub type Table = Vec<Vec<String>>;
 
 /// Whether one of these tables has the row.
 pub fn have(book: &Book, row: &Row) -> bool {
+    let is_packet = names::WAYS.iter().any(|way| way.operations().contains(&row.1));
     let is_special = |m: &Measured| !m.members.is_empty() || !m.memory.is_empty();
-    book.sides(row).into_iter().flatten().any(is_special)
+    is_packet || book.sides(row).into_iter().flatten().any(is_special)
+}
+
+/// What goes through a host costs.
+pub fn packets(book: &Book) -> Table {
+    let row = |row: &Row| {
+        let figure = names::WAYS.iter().find_map(|way| figure_of(way, row.1))?;
+        let [ours, reference, _] = book.sides(row).map(|cell| cell?.wall(0.5));
+        let ratio =
+            ours.zip(reference).map(|(ours, reference)| format!("{:.2}×", ours / reference));
+        let cells = [ours.map(figure), reference.map(figure), ratio];
+        Some([vec![format!("{}: {}", row.0, row.1)], cells.map(or_dash).to_vec()].concat())
+    };
+    with_headings(&["on a host with", "ours", "reference", "time"], rows(book, row))
+}
+
+/// How the operation's time is shown, if it is of this way.
+fn figure_of(way: &names::Way, operation: &str) -> Option<fn(f64) -> String> {
+    let [datagram, connection, stream] = way.operations();
+    match operation {
+        _ if operation == datagram => Some(each_datagram),
+        _ if operation == connection => Some(connections_per_second),
+        _ if operation == stream => Some(gigabits_per_second),
+        _ => None,
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // thousands
+fn each_datagram(microseconds: f64) -> String {
+    format!("{:.0} ns", microseconds * 1e3 / names::DATAGRAMS_OF_A_RUN as f64)
+}
+
+#[allow(clippy::cast_precision_loss)] // hundreds
+fn connections_per_second(microseconds: f64) -> String {
+    format!("{:.0} per second", names::CONNECTIONS_OF_A_RUN as f64 * 1e6 / microseconds)
+}
+
+#[allow(clippy::cast_precision_loss)] // millions
+fn gigabits_per_second(microseconds: f64) -> String {
+    format!("{:.1} Gbit/s", names::OCTETS_OF_A_STREAM as f64 * 8.0 / microseconds / 1e3)
 }
 
 /// Crowds with a duration for each container.
