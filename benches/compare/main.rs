@@ -26,6 +26,7 @@ mod namespaces;
 mod netavark;
 mod options;
 mod packets;
+mod pages;
 mod ports;
 mod process;
 mod report;
@@ -48,7 +49,6 @@ use names::Side;
 use options::Options;
 use report::{LeftOut, Report};
 use schedule::Book;
-use summary::Part;
 
 /// Errors are for the user: what was attempted and why it failed.
 type Result<T> = std::result::Result<T, String>;
@@ -76,7 +76,7 @@ fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     refuse_unknown_groups(options)?;
-    summary::check(options)?;
+    pages::check(options)?;
     namespaces::ensure_private()?;
     let sides = both_sides(options)?;
     if options.guard && sides.len() < 2 {
@@ -237,7 +237,8 @@ fn report<'a>(
     let theirs = reference.map(|reference| size::of(reference, ours));
     let bytes = whole.as_ref().filter(|size| size.plugins > 0).map(|size| size.bytes);
     Report {
-        machine: machine(bench),
+        machine: machine(),
+        runs: bench.runs,
         ours: ours.map_or_else(String::new, about_line),
         reference: reference.map(about_line),
         left_out,
@@ -255,16 +256,12 @@ fn report<'a>(
     }
 }
 
-fn machine(bench: &Bench) -> String {
+fn machine() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     // The rest names a build.
     let kernel: Vec<&str> = kernel.trim().splitn(3, ['.', '-']).take(2).collect();
     let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    format!(
-        "Linux {}, {cpus} CPUs, {} runs of each case and side, alternating",
-        kernel.join("."),
-        bench.runs
-    )
+    format!("Linux {}, {cpus} CPUs", kernel.join("."))
 }
 
 /// The plugins' about text and supported versions: distributions leave the version out of the text.
@@ -284,17 +281,12 @@ fn write_files(options: &Options, bench: &Bench, report: &Report) -> Result<()> 
         write(path, format!("{:#}\n", report.json()))?;
     }
     match &options.markdown {
-        Some(page) if summary::has_figures(page) => {
-            let figures = [
-                (Part::Figures, report.markdown()),
-                (Part::Summary, summary::table(bench, report)?),
-            ];
-            summary::write(page, &figures)?;
+        Some(page) if pages::has_figures(page) => {
+            pages::write_figures(page, options, bench, report)?;
         }
-        Some(path) => write(path, report.markdown())?,
+        Some(path) => write(path, report.whole_markdown())?,
         None => {}
     }
-    options.readme.as_ref().map_or(Ok(()), |page| {
-        summary::write(page, &[(Part::Summary, summary::table(bench, report)?)])
-    })
+    let readme = options.readme.as_ref();
+    readme.map_or(Ok(()), |page| pages::write_summary(page, bench, report))
 }

@@ -20,6 +20,7 @@ pub struct LeftOut {
 /// The content of a report.
 pub struct Report<'a> {
     pub machine: String,
+    pub runs: usize,
     pub ours: String,
     pub reference: Option<String>,
     pub left_out: Vec<LeftOut>,
@@ -57,8 +58,41 @@ impl Report<'_> {
             + "\n"
     }
 
+    /// The costs of calls, and the budgets.
     pub fn markdown(&self) -> String {
+        let tables = [self.cost_table(), self.budget_table()];
+        self.in_markdown(tables) + "\n" + &self.closing() + "\n"
+    }
+
+    /// Everything, for a file of its own.
+    pub fn whole_markdown(&self) -> String {
         self.in_markdown(self.all_tables()) + "\n" + &self.closing() + "\n"
+    }
+
+    /// A part of the page with these tables; `None` if nothing of it was measured.
+    fn part(&self, tables: impl IntoIterator<Item = Table>) -> Option<String> {
+        let tables: Vec<Table> = tables.into_iter().filter(|table| !table.is_empty()).collect();
+        (!tables.is_empty()).then(|| format!("{}\n\n{}", self.machine, joined(tables)))
+    }
+
+    /// The costs of calls alone.
+    pub fn costs(&self) -> Option<String> {
+        self.part([self.cost_table()])
+    }
+
+    /// The table of packets alone.
+    pub fn packets(&self) -> Option<String> {
+        self.part([tables::packets(self.book)])
+    }
+
+    /// The table of crowds alone.
+    pub fn crowds(&self) -> Option<String> {
+        self.part([tables::crowds(self.book)])
+    }
+
+    /// The tables of full hosts alone.
+    pub fn density(&self) -> Option<String> {
+        self.part([tables::density(self.book, self.densities), tables::memory(self.book)])
     }
 
     fn in_markdown(&self, tables: impl IntoIterator<Item = Table>) -> String {
@@ -91,6 +125,7 @@ impl Report<'_> {
             .map(|(side, size)| json!({"side": side.name(), "bytes": size.bytes, "plugins": size.plugins}));
         json!({
             "machine": self.machine,
+            "runs": self.runs,
             "ours": self.ours,
             "reference": self.reference,
             "left_out": self.left_out_names(),
@@ -127,7 +162,9 @@ impl Report<'_> {
     }
 
     fn preamble(&self) -> Vec<String> {
-        let mut lines = vec![self.machine.clone(), format!("ours: {}", self.ours)];
+        let runs =
+            format!("{}, {} runs of each case and side, alternating", self.machine, self.runs);
+        let mut lines = vec![runs, format!("ours: {}", self.ours)];
         lines.extend(self.reference.as_ref().map(|reference| format!("reference: {reference}")));
         if !self.left_out.is_empty() {
             lines.push(format!("left out: {}", self.left_out_names().join(", ")));

@@ -1,16 +1,10 @@
-//! The six figures of the README, and the pages that figures are written into.
-
-use std::path::Path;
+//! The six figures of the README.
 
 use crate::Result;
 use crate::cases::Bench;
 use crate::names::{self, Side};
-use crate::options::Options;
 use crate::report::{Report, milliseconds, piped};
 use crate::schedule::Measured;
-
-/// The groups that the figures come from.
-const GROUPS: [&str; 4] = ["chain", "host-local", "connections", "leaks-after-kill"];
 
 /// Reads a figure of one side from a report, which may lack it.
 type Read = Box<dyn Fn(&Report, Side) -> Option<String>>;
@@ -96,65 +90,4 @@ fn per_second(microseconds: f64) -> String {
     let rate = names::CONNECTIONS_OF_A_RUN as f64 * 1e6 / microseconds;
     let digit = 10_f64.powf((rate.log10().floor() - 2.0).max(0.0));
     format!("{:.0}", (rate / digit).round() * digit)
-}
-
-/// A part of a page that this program writes.
-#[derive(Clone, Copy)]
-pub enum Part {
-    Figures,
-    Summary,
-}
-
-impl Part {
-    /// The lines around it.
-    fn marks(self) -> [&'static str; 2] {
-        match self {
-            Part::Figures => ["<!-- benches: figures, by --markdown -->", "<!-- benches: end -->"],
-            Part::Summary => [
-                "<!-- benches: summary, by --markdown and --readme -->",
-                "<!-- benches: end of the summary -->",
-            ],
-        }
-    }
-
-    /// The page's text with this content between the marks; an error if it does not have them.
-    fn replace_in(self, page: &Path, text: &str, content: &str) -> Result<String> {
-        let [begin, end] = self.marks();
-        let parts = text.split_once(begin).and_then(|(before, rest)| {
-            let (_, after) = rest.split_once(end)?;
-            Some((before, after))
-        });
-        let (before, after) =
-            parts.ok_or_else(|| format!("{page:?} has no line `{begin}` before a line `{end}`"))?;
-        Ok(format!("{before}{begin}\n\n{}\n\n{end}{after}", content.trim_end()))
-    }
-}
-
-/// Whether this file is a page with marks for the figures.
-pub fn has_figures(page: &Path) -> bool {
-    std::fs::read_to_string(page).is_ok_and(|text| text.contains(Part::Figures.marks()[0]))
-}
-
-/// Refuses options with which the summary could not be written, before minutes of measurement.
-pub fn check(options: &Options) -> Result<()> {
-    let page = options.markdown.as_ref().filter(|page| has_figures(page));
-    for page in options.readme.iter().chain(page) {
-        let text = std::fs::read_to_string(page).map_err(|e| format!("read {page:?}: {e}"))?;
-        Part::Summary.replace_in(page, &text, "")?;
-        if let Some(group) = GROUPS.iter().find(|group| !options.wants(group)) {
-            return Err(format!(
-                "{page:?} gets the README's figures, which need the group {group}"
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Writes the parts into the page; an error if it has no marks for one.
-pub fn write(page: &Path, parts: &[(Part, String)]) -> Result<()> {
-    let mut text = std::fs::read_to_string(page).map_err(|e| format!("read {page:?}: {e}"))?;
-    for (part, content) in parts {
-        text = part.replace_in(page, &text, content)?;
-    }
-    std::fs::write(page, text).map_err(|e| format!("write {page:?}: {e}"))
 }
