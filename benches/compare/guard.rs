@@ -1,5 +1,4 @@
-//! The limits of `--guard`, the short form for CI: ratios that a regression exceeds and noise does
-//! not.
+//! The limits of `--guard`: ratios that a regression exceeds and noise does not.
 //!
 //! Both figures of a ratio are from one run, in which their sides take turns. A time is the tenth
 //! percentile of its samples, since other load makes most samples longer and none shorter. Counts do
