@@ -153,7 +153,7 @@ impl Limit {
             By::Ours(case) => figure(Side::Ours, case),
             By::Nothing => Some(1.0),
         };
-        // A divisor of 0 is that of a process whose cost was not counted.
+        // The divisor is 0 where the kernel has accounted no time to the process.
         let measured = figure(Side::Ours, &self.case)
             .zip(divisor.filter(|divisor| *divisor > 0.0))
             .map(|(ours, divisor)| ours / divisor);

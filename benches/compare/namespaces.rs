@@ -47,7 +47,7 @@ fn hide_machine_state() -> Result<()> {
     std::fs::create_dir_all(SCRATCH).map_err(|e| format!("create {SCRATCH:?}: {e}"))
 }
 
-/// Removes the files of attachments whose namespaces have ended.
+/// Deletes the leases and records that plugins have left in the private /var/lib/cni and /run/cni.
 pub fn forget_attachments() {
     let directories = ["/var/lib/cni", "/run/cni"].into_iter().map(std::fs::read_dir);
     for entry in directories.flatten().flatten().flatten() {

@@ -157,8 +157,8 @@ fn mappings(number: usize) -> Result<Value> {
     ]))
 }
 
-/// A way from one machine to another. Nobody reads the UDP socket, so the kernel drops datagrams
-/// there once the receive buffer is full.
+/// Traffic from one machine to another. The receiver does not read its UDP socket, so the kernel drops
+/// datagrams there once the receive buffer is full.
 struct Flow {
     way: &'static names::Way,
     /// The sender's place among the machines.

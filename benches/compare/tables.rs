@@ -1,4 +1,4 @@
-//! The tables of groups whose figures are not the cost of a call: packets, crowds, and full hosts.
+//! The tables of packets, crowds and full hosts. The report's own table has what a call costs.
 
 use crate::names::{self, Side};
 use crate::report::{milliseconds, title};
@@ -106,9 +106,9 @@ fn requests(crowd: &Measured) -> Option<f64> {
     (crowd.requests > 0).then(|| crowd.requests as f64 / crowd.members.len() as f64)
 }
 
-/// How often a member of this crowd of ours has tried a transaction again, at most: what it has
-/// sent more than one that was alone, where each try sends two requests, for the generation of the
-/// ruleset and with the transaction, or more.
+/// How often a member of this crowd of ours has sent a transaction again, at most: half of the
+/// requests that it has sent beyond those of a member that was alone. Each try sends at least two,
+/// one for the generation of the ruleset and one with the transaction.
 pub fn retries(book: &Book, (case, operation): &Row) -> Option<f64> {
     let of = |case: &str| requests(book.get(case, operation, Side::Ours)?);
     Some((of(case)? - of(&names::crowd_of_networks(1))?) / 2.0)

@@ -160,15 +160,15 @@ impl Conntrack {
     /// Deletes the UDP flows that were sent to the port and that the address answers, without a
     /// dump; false if the kernel cannot, as before Linux 6.11.
     ///
-    /// The kernel walks its table here as well, but takes no lock of an empty bucket. With an IPv6
-    /// address it would delete the flows of all others: `ctnetlink_filter_match_tuple` of Linux
-    /// 6.18 takes equal ones for different.
+    /// The kernel walks its table here as well, but takes no lock of an empty bucket. Given an IPv6
+    /// address, Linux 6.18 deletes the flows that every other address answers:
+    /// `ctnetlink_filter_match_tuple` takes equal addresses for different ones.
     pub fn forget_udp_answered_by(&self, ip: Ipv4Addr, port: u16) -> Result<bool> {
         let what = format_args!("delete the UDP flows to port {port} that {ip} answers");
         let delete = message(IPCTNL_MSG_CT_DELETE, Family::V4).with(NLM_F_ACK);
         let seq = self.send(delete, &answered_by(ip, port)).map_err(|e| Error::kernel(what, e))?;
         match self.transport.acknowledged(seq, |_| ()) {
-            // An older kernel misses the addresses of the one flow that it is to delete.
+            // An older kernel ignores the filter, looks for one flow, and finds no addresses of it.
             Err(refusal) if is_unsupported(&refusal) => Ok(false),
             done => done.map(|()| true).map_err(|refusal| refused(what, refusal)),
         }

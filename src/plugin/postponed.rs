@@ -1,7 +1,7 @@
 //! Work that the plugins of a chain postpone to the end of its DEL, so that the kernel's grace
-//! periods for it overlap or are not needed: one request deletes the host's links, changes of a link
-//! go with it, and a thread dumps the connection tracking table meanwhile. A plugin that a runtime
-//! executes alone postpones nothing.
+//! periods for it overlap or are not needed: one request deletes the host's links, changes of a
+//! link go with it, and a thread deletes stale flows from the connection tracking table meanwhile.
+//! A plugin that a runtime executes alone postpones nothing.
 
 use std::cell::RefCell;
 use std::sync::Arc;

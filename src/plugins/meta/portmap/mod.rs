@@ -202,9 +202,11 @@ fn leads_elsewhere(flow: &Flow, forward: &Forward) -> bool {
         && forward.answers_at(flow.destination)
 }
 
-/// Deletes UDP flows to a container that is gone, which would not get to the next one either. The
-/// kernel walks its whole table for it, so a chain lets a thread wait for it, and closes the socket at
-/// the end: until the kernel has freed what was deleted, closing holds up each deletion of a link.
+/// Deletes UDP flows to a container that is gone, which would not get to the next one either.
+///
+/// The kernel walks its whole table for that, so in a chain a thread waits for it. The socket is
+/// closed at the end of the chain: close(2) holds nf_tables' mutex until the kernel has freed
+/// deleted rules, and a deletion of a link waits for that mutex.
 fn forget_flows_of(handles: &Handles, mut released: Vec<Released>) {
     released.retain(|gone| gone.protocol == Protocol::Udp);
     let led: Vec<(IpAddr, u16)> = released.iter().map(|gone| (gone.to, gone.host_port)).collect();
@@ -218,7 +220,8 @@ fn forget_flows_of(handles: &Handles, mut released: Vec<Released>) {
     });
 }
 
-/// How many ports are asked for one by one; for more, a dump is faster.
+/// The most ports whose flows are deleted by a request each. One took up to 0.3 ms with 262144
+/// buckets, and a dump 11 ms.
 const ONE_BY_ONE: usize = 16;
 
 /// Deletes the UDP flows to these ports that led to these addresses.
