@@ -13,11 +13,12 @@ use crate::support::patience;
 /// The directory of the socket and the database, in the lab's own /run.
 const DIR: &str = "/run/openvswitch";
 
-/// A network on the bridge `ovs0`.
+/// A network on the bridge `ovs0`, with a minute for the carrier of its ports: links get it from a
+/// thread of the kernel, which has waited for more than the plugin's 3 s in an emulated machine.
 pub fn conf() -> Value {
     with(
         &json!({"cniVersion": "1.1.0", "name": "net1", "type": "ovs", "bridge": "ovs0"}),
-        json!({"ipam": {"type": "host-local", "subnet": "10.10.0.0/24"}}),
+        json!({"ipam": {"type": "host-local", "subnet": "10.10.0.0/24"}, "link_state_check_retries": 100}),
     )
 }
 
