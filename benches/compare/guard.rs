@@ -89,7 +89,7 @@ pub fn limits() -> Vec<Limit> {
     let macvlan_del = [(Cpu, Reference, [0.14, 0.24]), (Wall, Floor, [1.0, 1.8])];
     let bandwidth_del = [(Cpu, Reference, [0.24, 0.4]), (Wall, Floor, [1.05, 1.9])];
     let chain_add = [(Cpu, Reference, [0.14, 0.23]), (Wall, Reference, [0.15, 0.27]), none.clone()];
-    let chain_del = [(Cpu, Reference, [0.17, 0.28]), (Wall, Reference, [0.26, 0.48]), none.clone()];
+    let chain_del = [(Cpu, Reference, [0.07, 0.13]), (Wall, Reference, [0.25, 0.45]), none.clone()];
     let portmap_add =
         [(Cpu, Reference, [0.04, 0.07]), (Wall, Reference, [0.045, 0.08]), none.clone()];
     let portmap_del = [(Cpu, Reference, [0.03, 0.05]), (Wall, Reference, [0.13, 0.25]), none];
@@ -103,6 +103,7 @@ pub fn limits() -> Vec<Limit> {
         of("bandwidth", names::BANDWIDTH, "DEL", bandwidth_del.to_vec()),
         of("chain", names::CHAIN, "ADD", chain_add.to_vec()),
         of("chain", names::CHAIN, "DEL", chain_del.to_vec()),
+        of("cnitool", names::CNITOOL, "DEL", vec![(Wall, Floor, [1.25, 2.1])]),
         of("host-local", names::leases(10), "ADD", vec![(Cpu, Reference, [0.22, 0.36])]),
         of("host-local", names::leases(1_000), "ADD", fuller(names::leases(10))),
         of("host-local", names::leases(1_000), "DEL", fuller(names::leases(10))),

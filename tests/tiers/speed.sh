@@ -10,7 +10,7 @@ guard() {
     close guard 0 0 1
     return
   fi
-  limited 300 guard cargo test --locked --bench compare -- --guard --ours "$CNI_MULTI" --reference "$CNI_REFERENCE"
+  limited 600 guard cargo test --locked --bench compare -- --guard --ours "$CNI_MULTI" --reference "$CNI_REFERENCE"
   status=$?
   read -r passed failed skipped < <(outcome_of_guard)
   [ -n "${skipped:-}" ] || passed=0 failed=1 skipped=0 # it did not come to its end
