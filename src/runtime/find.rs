@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::cache::{self, Cache, Found};
 use super::parameters::{self, Parameters};
-use crate::cni::attachment::{ContainerId, NetworkName};
+use crate::cni::attachment::{ContainerId, Key, NetworkName};
 use crate::error::{Code, Error, Result};
 use crate::net::netns::{self, FileId, Netns};
 use crate::net::private::NETNS_DIR;
@@ -54,6 +54,13 @@ pub fn caches(own: &Cache) -> Result<Vec<Cache>> {
 fn caches_in(entries: fs::ReadDir) -> impl Iterator<Item = Cache> {
     let below = entries.filter_map(|entry| Some(entry.ok()?.path()));
     below.filter(|dir| dir.join("results").is_dir()).map(Cache::new)
+}
+
+/// The attachment with these names, by the file that its record should be in; None if that file is
+/// not there, is unreadable, or is another attachment's.
+pub fn of_key(caches: &[Cache], key: &Key) -> Option<Recorded> {
+    let mut recorded = caches.iter().filter_map(|cache| of_file(cache, cache.found(key), &[]));
+    recorded.find(|recorded| recorded.at.key == *key)
 }
 
 /// Every attachment with a record in these caches. Files that do not name their attachment are left
@@ -261,7 +268,6 @@ pub fn listed<T: AsRef<str>>(names: &[T]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::attachment::Key;
     use crate::cni::json::Value;
 
     fn at(id: &str, netns: &str, args: &[(&str, &str)]) -> Parameters {

@@ -4,6 +4,7 @@
 use std::fs;
 use std::process::Output;
 
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde_json::{Value, json};
 
 use crate::support::call::{Peer, binary, farm};
@@ -92,6 +93,24 @@ fn check_inspect_and_del_take_any_name_of_a_container() {
         assert_eq!(site.0.host.sh("ls /var/lib/cni/results"), "", "{name}");
         site.add();
     }
+}
+
+/// A node has thousands of records, and reading one takes 40 microseconds.
+#[test]
+fn only_the_record_with_the_typed_names_is_read() {
+    let site = Site::new();
+    site.sh("ip netns add blue");
+    for line in ["add pods blue", "check pods blue", "del pods blue"] {
+        let opened = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+        let results = site.0.path("/var/lib/cni/results");
+        opened.add_watch(&results, AddWatchFlags::IN_OPEN).unwrap();
+        assert!(site.net(line).status.success(), "{line}");
+        let names = opened.read_events().unwrap_or_default();
+        let names = names.into_iter().filter_map(|event| event.name?.into_string().ok());
+        let others: Vec<String> = names.filter(|name| name.contains(ID)).collect();
+        assert!(others.is_empty(), "{line}: {others:?}");
+    }
+    assert_eq!(site.says("check pods red"), SILENT);
 }
 
 /// cnitool and runtimes have their records in libcni's default directory, or in one below it.

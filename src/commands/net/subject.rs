@@ -41,9 +41,13 @@ pub fn find(operator: &Operator<'_>, network: NetworkName, list: &NetworkList) -
     Ok(Subject { is_at_recorded_path: at.netns == recorded, at, cache: record.cache })
 }
 
-/// The record of the typed attachment.
+/// The record of the typed attachment. Where that has the typed names, no other record is read.
 fn record_of(operator: &Operator<'_>, typed: &Key) -> Result<Option<Recorded>> {
-    let mut all = find::recorded(&operator.caches()?)?;
+    let caches = operator.caches()?;
+    if let Some(recorded) = find::of_key(&caches, typed) {
+        return Ok(Some(recorded));
+    }
+    let mut all = find::recorded(&caches)?;
     if has_container_id(operator) {
         return Ok(all.into_iter().find(|recorded| recorded.at.key == *typed));
     }

@@ -171,6 +171,11 @@ impl Cache {
         }
     }
 
+    /// The attachment's file, even if it is not there.
+    pub fn found(&self, key: &Key) -> Found {
+        found(self.file(key))
+    }
+
     /// Every file of the cache, sorted by name; empty without a cache. Unreadable files are
     /// included, since they may belong to a container that is alive.
     pub fn all(&self) -> Result<Vec<Found>> {
