@@ -99,8 +99,13 @@ pub fn has_figures(page: &Path) -> bool {
     std::fs::read_to_string(page).is_ok_and(|text| text.contains(&begin))
 }
 
-/// Refuses options with which a page could not be written, before minutes of measurement.
+/// Refuses options with which a page could not be written, before minutes of measurement, and a file
+/// that would be overwritten.
 pub fn check(options: &Options) -> Result<()> {
+    let is_other = |file: &Path| file.exists() && !has_figures(file);
+    if let Some(file) = options.markdown.as_deref().filter(|file| is_other(file)) {
+        return Err(format!("{file:?} is there and has no marks for figures; name a new file"));
+    }
     if let Some(page) = options.markdown.as_ref().filter(|page| has_figures(page)) {
         if measured_parts(options).is_empty() {
             return Err(format!("{page:?} has no part with these groups alone"));
