@@ -74,7 +74,7 @@ fn a_choice_that_leaves_nothing_is_refused_and_changes_nothing() {
     for (names, said) in [
         ("brigde", "--only: no plugin is named \"brigde\"; did you mean \"bridge\"?"),
         ("bridge,xyz", "no plugin is named \"xyz\"; `cni-multi list` lists the plugins"),
-        ("bridge,", "no plugin is named \"\""),
+        ("bridge,", "no plugin is named \"\"; expected names, with one comma between two of them"),
         ("../bridge", "no plugin is named \"../bridge\""),
     ] {
         let output = place.command(&["--only", names]);

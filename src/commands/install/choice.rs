@@ -67,6 +67,9 @@ fn require_plugin(name: &str, plugins: &[Entry]) -> Result<()> {
         return Ok(());
     }
     let error = Error::new(Code::INVALID_CONFIG, format!("--only: no plugin is named {name:?}"));
+    if name.is_empty() {
+        return Err(error.with_details("expected names, with one comma between two of them"));
+    }
     Err(match nearest(name, plugins.iter().map(|entry| entry.name)) {
         Some(near) => error.with_details(format_args!("did you mean {near:?}?")),
         None => error.with_details("`cni-multi list` lists the plugins"),
