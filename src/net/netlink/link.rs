@@ -279,32 +279,6 @@ pub struct PeerSpec<'a> {
     pub netns: Option<RawFd>,
 }
 
-/// Changes of a link, made by one message. The kernel moves the link first, then renames it, and
-/// may refuse the rename after it has done the move.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LinkChange<'a> {
-    /// The namespace it moves to, where it arrives down and without addresses.
-    pub netns: Option<RawFd>,
-    /// Its new name.
-    pub name: Option<&'a str>,
-    /// Set up (true) or down.
-    pub up: Option<bool>,
-    /// ifindex of the bridge it becomes a port of.
-    pub master: Option<u32>,
-    /// Text to attach; an empty one removes it.
-    pub alias: Option<&'a str>,
-    /// MTU in bytes.
-    pub mtu: Option<u32>,
-    /// Hardware address.
-    pub mac: Option<MacAddr>,
-    /// Promiscuous mode on or off.
-    pub promisc: Option<bool>,
-    /// All-multicast mode on or off.
-    pub allmulti: Option<bool>,
-    /// How many packets may be queued for sending.
-    pub txqlen: Option<u32>,
-}
-
 impl Netlink {
     /// The link with this name or alternative name; fails if there is none.
     pub fn link(&self, name: &str) -> Result<Link> {
@@ -461,17 +435,6 @@ impl Netlink {
         self.remove(&Request::new(RTM_DELLINK, &message), format_args!("delete link {name:?}"))
     }
 
-    /// Changes a link: `ip link set`.
-    pub fn change_link(&self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
-        let what = format_args!("set link {:?}: {}", link.name, change.text());
-        self.request(&Request::new(RTM_SETLINK, &change.message(link)), 0, what)
-    }
-
-    /// Sets a link up: `ip link set NAME up`.
-    pub fn set_up(&self, link: &Link) -> Result<()> {
-        self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
-    }
-
     /// Gives a link an alternative name: `ip link property add NAME altname OTHER`.
     pub fn add_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
         let request = alternative_name_request(RTM_NEWLINKPROP, link, name);
@@ -500,61 +463,6 @@ impl Netlink {
 fn random_group() -> u32 {
     let random = RandomState::new().build_hasher().finish() as u32;
     random & 0x3fff_ffff | 0x4000_0000
-}
-
-impl LinkChange<'_> {
-    fn message(&self, link: &Link) -> LinkMessage {
-        let mut message = LinkUnspec::new_with_index(link.index);
-        message = match self.up {
-            Some(true) => message.up(),
-            Some(false) => message.down(),
-            None => message,
-        };
-        if let Some(netns) = self.netns {
-            message = message.setns_by_fd(netns);
-        }
-        if let Some(name) = self.name {
-            message = message.name(name);
-        }
-        if let Some(mtu) = self.mtu {
-            message = message.mtu(mtu);
-        }
-        if let Some(promisc) = self.promisc {
-            message = message.promiscuous(promisc);
-        }
-        if let Some(allmulti) = self.allmulti {
-            message = message.allmulticast(allmulti);
-        }
-        if let Some(txqlen) = self.txqlen {
-            message = message.txqueuelen(txqlen);
-        }
-        if let Some(master) = self.master {
-            message = message.controller(master);
-        }
-        if let Some(alias) = self.alias {
-            message = message.alias(alias);
-        }
-        if let Some(mac) = &self.mac {
-            message = message.address(mac.octets().to_vec());
-        }
-        message.build()
-    }
-
-    /// The change as error messages describe it.
-    fn text(&self) -> String {
-        let mut parts = vec![];
-        parts.extend(self.netns.map(|_| "another netns".to_owned()));
-        parts.extend(self.name.map(|name| format!("name {name:?}")));
-        parts.extend(self.mtu.map(|mtu| format!("mtu {mtu}")));
-        parts.extend(self.up.map(|up| if up { "up".to_owned() } else { "down".to_owned() }));
-        parts.extend(self.promisc.map(|on| format!("promisc {on}")));
-        parts.extend(self.allmulti.map(|on| format!("allmulti {on}")));
-        parts.extend(self.txqlen.map(|length| format!("txqlen {length}")));
-        parts.extend(self.master.map(|index| format!("master {index}")));
-        parts.extend(self.alias.map(|alias| format!("alias {alias:?}")));
-        parts.extend(self.mac.as_ref().map(|mac| format!("address {mac}")));
-        parts.join(", ")
-    }
 }
 
 /// The request for links with these attributes.

@@ -1,0 +1,106 @@
+//! Changes of a link: `ip link set`.
+
+use std::os::fd::RawFd;
+
+use rtnetlink::LinkUnspec;
+use rtnetlink::packet_route::link::LinkMessage;
+
+use super::link::Link;
+use super::request::{RTM_SETLINK, Request};
+use super::socket::Netlink;
+use crate::error::Result;
+use crate::net::mac::MacAddr;
+
+/// Changes of a link, made by one message. The kernel moves the link first, then renames it, and
+/// may refuse the rename after it has done the move.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkChange<'a> {
+    /// The namespace it moves to, where it arrives down and without addresses.
+    pub netns: Option<RawFd>,
+    /// Its new name.
+    pub name: Option<&'a str>,
+    /// Set up (true) or down.
+    pub up: Option<bool>,
+    /// ifindex of the bridge it becomes a port of.
+    pub master: Option<u32>,
+    /// Text to attach; an empty one removes it.
+    pub alias: Option<&'a str>,
+    /// MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Hardware address.
+    pub mac: Option<MacAddr>,
+    /// Promiscuous mode on or off.
+    pub promisc: Option<bool>,
+    /// All-multicast mode on or off.
+    pub allmulti: Option<bool>,
+    /// How many packets may be queued for sending.
+    pub txqlen: Option<u32>,
+}
+
+impl Netlink {
+    /// Changes a link: `ip link set`.
+    pub fn change_link(&self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
+        let what = format_args!("set link {:?}: {}", link.name, change.text());
+        self.request(&Request::new(RTM_SETLINK, &change.message(link)), 0, what)
+    }
+
+    /// Sets a link up: `ip link set NAME up`.
+    pub fn set_up(&self, link: &Link) -> Result<()> {
+        self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
+    }
+}
+
+impl LinkChange<'_> {
+    fn message(&self, link: &Link) -> LinkMessage {
+        let mut message = LinkUnspec::new_with_index(link.index);
+        message = match self.up {
+            Some(true) => message.up(),
+            Some(false) => message.down(),
+            None => message,
+        };
+        if let Some(netns) = self.netns {
+            message = message.setns_by_fd(netns);
+        }
+        if let Some(name) = self.name {
+            message = message.name(name);
+        }
+        if let Some(mtu) = self.mtu {
+            message = message.mtu(mtu);
+        }
+        if let Some(promisc) = self.promisc {
+            message = message.promiscuous(promisc);
+        }
+        if let Some(allmulti) = self.allmulti {
+            message = message.allmulticast(allmulti);
+        }
+        if let Some(txqlen) = self.txqlen {
+            message = message.txqueuelen(txqlen);
+        }
+        if let Some(master) = self.master {
+            message = message.controller(master);
+        }
+        if let Some(alias) = self.alias {
+            message = message.alias(alias);
+        }
+        if let Some(mac) = &self.mac {
+            message = message.address(mac.octets().to_vec());
+        }
+        message.build()
+    }
+
+    /// The change as error messages describe it.
+    fn text(&self) -> String {
+        let mut parts = vec![];
+        parts.extend(self.netns.map(|_| "another netns".to_owned()));
+        parts.extend(self.name.map(|name| format!("name {name:?}")));
+        parts.extend(self.mtu.map(|mtu| format!("mtu {mtu}")));
+        parts.extend(self.up.map(|up| if up { "up".to_owned() } else { "down".to_owned() }));
+        parts.extend(self.promisc.map(|on| format!("promisc {on}")));
+        parts.extend(self.allmulti.map(|on| format!("allmulti {on}")));
+        parts.extend(self.txqlen.map(|length| format!("txqlen {length}")));
+        parts.extend(self.master.map(|index| format!("master {index}")));
+        parts.extend(self.alias.map(|alias| format!("alias {alias:?}")));
+        parts.extend(self.mac.as_ref().map(|mac| format!("address {mac}")));
+        parts.join(", ")
+    }
+}
