@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::bridge::addresses;
 use super::{FAILED, OK};
 use crate::plugins::meta::bandwidth::host_end;
 use crate::support::attachment::{for_ours, for_reference, with};
@@ -107,6 +108,17 @@ fn no_prev_result_is_no_crash_of_bandwidth() {
         chain.clone().conf(json!({"prevResult": null})).try_add().status
     };
     limits_differ(observe, FAILED, 2);
+}
+
+/// The ifb only hands frames on.
+#[test]
+fn the_ifb_has_no_address() {
+    let observe = |lab: &Lab| {
+        let result = lab.chain(&bandwidth::network(), &bandwidth::both()).add();
+        let interfaces = result["interfaces"].as_array().unwrap();
+        addresses(lab, interfaces.last().unwrap()["name"].as_str().unwrap())
+    };
+    limits_differ(observe, 0, 1);
 }
 
 /// The kernel knows the host's end, whatever prevResult says.

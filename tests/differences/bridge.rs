@@ -3,10 +3,40 @@
 use serde_json::json;
 
 use super::{FAILED, OK, check_after_add, differs};
-use crate::support::attachment::with;
+use crate::support::attachment::{for_ours, interface, with};
 use crate::support::netns::Lab;
 use crate::support::networks::bridge;
 use crate::support::traffic::assert_pings;
+
+/// A port hands its frames to the bridge, and nobody can reach an address that it has.
+#[test]
+fn the_host_s_end_has_no_address() {
+    let observe = |lab: &Lab| {
+        let attachment = lab.attach(&lab.container(), &bridge::dual_stack());
+        let port = interface(&attachment.add(), 1);
+        addresses(lab, &port)
+    };
+    differs("bridge", observe, 0, 1);
+}
+
+/// IPv6 needs an MTU of 1280, so such a link refuses settings of IPv6.
+#[test]
+fn a_port_without_ipv6_is_made_like_any_other() {
+    for_ours("bridge", |lab| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &with(&bridge::conf(), json!({"mtu": 1000})));
+        let port = interface(&attachment.add(), 1);
+        assert_eq!(addresses(lab, &port), 0);
+        assert_pings(&container, "10.10.0.1");
+        attachment.del();
+    });
+}
+
+/// How many addresses a link of the host has.
+pub fn addresses(lab: &Lab, link: &str) -> usize {
+    let listed = lab.host.json(&format!("ip -j addr show dev {link}"));
+    listed[0]["addr_info"].as_array().unwrap().len()
+}
 
 /// Without IPAM the reference's CHECK calls an IPAM plugin without a name, and fails.
 #[test]

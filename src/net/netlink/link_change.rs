@@ -2,8 +2,11 @@
 
 use std::os::fd::RawFd;
 
+use nix::errno::Errno;
 use rtnetlink::LinkUnspec;
-use rtnetlink::packet_route::link::LinkMessage;
+use rtnetlink::packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkMessage,
+};
 
 use super::link::Link;
 use super::request::{RTM_SETLINK, Request};
@@ -35,11 +38,26 @@ pub struct LinkChange<'a> {
     pub allmulti: Option<bool>,
     /// How many packets may be queued for sending.
     pub txqlen: Option<u32>,
+    /// Without an IPv6 link-local address from the kernel, for a link that only hands frames on:
+    /// the mode `none` of `addrgenmode` of ip-link(8). It has to be set before the link runs. Each
+    /// deletion of a link walks through the routes of all link-local addresses.
+    pub without_link_local: bool,
 }
 
 impl Netlink {
     /// Changes a link: `ip link set`.
     pub fn change_link(&self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
+        match self.request_change(link, change) {
+            // A link without IPv6 refuses the mode, and needs none.
+            Err(e) if change.without_link_local && e.is_errno(Errno::EAFNOSUPPORT) => {
+                let rest = LinkChange { without_link_local: false, ..change.clone() };
+                self.request_change(link, &rest)
+            }
+            done => done,
+        }
+    }
+
+    fn request_change(&self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
         let what = format_args!("set link {:?}: {}", link.name, change.text());
         self.request(&Request::new(RTM_SETLINK, &change.message(link)), 0, what)
     }
@@ -85,6 +103,9 @@ impl LinkChange<'_> {
         if let Some(mac) = &self.mac {
             message = message.address(mac.octets().to_vec());
         }
+        if self.without_link_local {
+            message = message.append_extra_attribute(no_link_local());
+        }
         message.build()
     }
 
@@ -101,6 +122,12 @@ impl LinkChange<'_> {
         parts.extend(self.master.map(|index| format!("master {index}")));
         parts.extend(self.alias.map(|alias| format!("alias {alias:?}")));
         parts.extend(self.mac.as_ref().map(|mac| format!("address {mac}")));
+        parts.extend(self.without_link_local.then(|| "addrgenmode none".to_owned()));
         parts.join(", ")
     }
+}
+
+fn no_link_local() -> LinkAttribute {
+    let of_ipv6 = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
+    LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(of_ipv6)])
 }

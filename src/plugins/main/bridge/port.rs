@@ -72,7 +72,12 @@ fn join<'a>(
 
 /// Makes a link a port and sets it up.
 pub fn enslave(host: &Netlink, bridge: &Link, port: &Link) -> Result<()> {
-    let change = LinkChange { up: Some(true), master: Some(bridge.index), ..LinkChange::default() };
+    let change = LinkChange {
+        up: Some(true),
+        master: Some(bridge.index),
+        without_link_local: true,
+        ..LinkChange::default()
+    };
     let what = format_args!("failed to connect {:?} to bridge {}", port.name, bridge.name);
     host.change_link(port, &change).map_err(|e| e.worded(what))
 }

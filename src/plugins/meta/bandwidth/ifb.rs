@@ -29,7 +29,9 @@ pub fn create<'a>(host: &'a Netlink, key: &Key, mtu: u32, rb: &mut Rollback<'a>)
     rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&undone));
     let link = host.link(&name)?;
     let alias = link_alias::of(key);
-    host.change_link(&link, &LinkChange { alias: Some(&alias), ..LinkChange::default() })?;
+    let change =
+        LinkChange { alias: Some(&alias), without_link_local: true, ..LinkChange::default() };
+    host.change_link(&link, &change)?;
     Ok(link)
 }
 
