@@ -21,11 +21,13 @@ pub fn accepted_by(ifname: &str) -> Result<Option<String>> {
     }
 }
 
-/// Makes a link of the host ignore router advertisements.
+/// Makes a link of the host ignore router advertisements. Nothing is read before, since a new link
+/// accepts them: beside 2000 namespaces it takes 2 ms to open a file below /proc/sys/net.
 pub fn ignore(ifname: &str) -> Result<()> {
-    match accepted_by(ifname)? {
-        Some(_) => accept_ra(ifname).write(IGNORED).or_else(|e| warn_if_refused(ifname, e)),
-        None => Ok(()),
+    match accept_ra(ifname).write(IGNORED) {
+        // It may have the value already.
+        Err(e) if is_refusal(&e) && accepted_by(ifname)?.is_none() => Ok(()),
+        written => written.or_else(|e| warn_if_refused(ifname, e)),
     }
 }
 

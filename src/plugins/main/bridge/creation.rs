@@ -66,8 +66,11 @@ impl<'a> Member<'a> {
         let is_other = mask != bridge.group_fwd_mask;
         let before = Before::read(self.cx, bridge, is_other || change != LinkChange::default())?;
         let promisc = change.promisc.map(|promisc| !promisc);
+        let accepts_advertisements = before.accept_ra.is_some();
         Before { promisc, ..before }.restore_on_failure(self.cx, rb);
-        router_advertisements::ignore(&bridge.name)?;
+        if accepts_advertisements {
+            router_advertisements::ignore(&bridge.name)?;
+        }
         if is_other {
             self.host()?.set_group_fwd_mask(bridge, mask)?;
         }

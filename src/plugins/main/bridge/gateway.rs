@@ -307,11 +307,10 @@ impl<'a> VlanInterface<'a> {
 
     /// Must run before the link is up: the containers of the VLAN can reach it.
     fn ignore_advertisements(&self, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
-        if let Some(before) = router_advertisements::accepted_by(&link.name)? {
-            let name = link.name.clone();
-            let what = format!("restore accept_ra of {name:?}");
-            self.undo(rb, what, move || router_advertisements::restore(&name, &before));
-        }
+        let Some(before) = router_advertisements::accepted_by(&link.name)? else { return Ok(()) };
+        let name = link.name.clone();
+        let what = format!("restore accept_ra of {name:?}");
+        self.undo(rb, what, move || router_advertisements::restore(&name, &before));
         router_advertisements::ignore(&link.name)
     }
 
