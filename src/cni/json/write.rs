@@ -7,9 +7,11 @@ use serde_json::ser::Formatter;
 
 use super::value::Value;
 
-/// The characters that Go escapes in strings beyond what JSON requires, so that strings are safe
-/// inside HTML and JavaScript.
-const UNSAFE_IN_HTML: [char; 5] = ['<', '>', '&', '\u{2028}', '\u{2029}'];
+/// Whether Go escapes the character in strings although JSON does not require it, so that strings
+/// are safe inside HTML and JavaScript.
+fn is_unsafe_in_html(letter: char) -> bool {
+    matches!(letter, '<' | '>' | '&' | '\u{2028}' | '\u{2029}')
+}
 
 /// The value on one line, without white space.
 pub fn text(value: &(impl Serialize + ?Sized)) -> String {
@@ -111,7 +113,7 @@ impl Formatter for Layout {
             return out.write_all(fragment.as_bytes());
         }
         let mut written = 0;
-        for (at, letter) in fragment.match_indices(UNSAFE_IN_HTML) {
+        for (at, letter) in fragment.match_indices(is_unsafe_in_html) {
             out.write_all(&fragment.as_bytes()[written..at])?;
             let code = letter.chars().next().map_or(0, u32::from);
             write!(out, "\\u{code:04x}")?;
