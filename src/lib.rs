@@ -15,7 +15,7 @@
 //! | [`plugin`] | what a plugin is, and what it is given |
 //! | [`steps`] | one thing an attachment needs: do, check and undo in one file |
 //! | [`plugins`] | one file (or folder) a plugin, named as in configurations |
-//! | [`registry`] | one line a plugin |
+//! | [`registry`] | two lines a plugin |
 //! | [`runner`], [`runtime`] | one plugin execution; whole lists of plugins |
 //! | [`commands`], [`cli`] | what people type; from argv to what runs |
 //!
