@@ -105,7 +105,8 @@ fn basename(argv0: &OsString) -> String {
 /// Whether argv means the plugin's own command. The name alone is the plugin, as a runtime calls
 /// it, and so is the name with a word unknown to the command while CNI_COMMAND is set.
 fn is_command(entry: &Entry, word: Option<&OsString>, env: &Environment) -> bool {
-    let (Some(command), Some(word)) = (entry.own_command(), word) else { return false };
+    let Some(word) = word else { return false }; // as a runtime calls it
+    let Some(command) = entry.own_command() else { return false };
     command.knows(&word.to_string_lossy()) || env.get("CNI_COMMAND").is_empty()
 }
 

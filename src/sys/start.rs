@@ -56,7 +56,8 @@ pub unsafe fn run_as_main(
     let args: Vec<OsString> = args.map(OsStr::to_owned).collect();
     open_standard_streams();
     ignore_broken_pipes();
-    c_int::from(catch_unwind(|| run(args)).unwrap_or(PANICKED))
+    let Ok(status) = catch_unwind(|| run(args)) else { return c_int::from(PANICKED) };
+    c_int::from(status)
 }
 
 /// Opens closed standard streams so that reads return nothing and writes fail: an ADD whose result
