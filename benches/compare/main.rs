@@ -209,8 +209,9 @@ fn installed_reference() -> Option<PathBuf> {
     named.or_else(|| Some("/usr/lib/cni".into())).filter(|dir| dir.join("bridge").exists())
 }
 
-/// Links the binary under each plugin's name, as the installer does.
+/// Installs the binary as the installer does: a copy, and links to it under each plugin's name.
 fn farm(binary: &Path) -> Result<PathBuf> {
+    let binary = &copy(binary)?;
     let dir = PathBuf::from(format!("{}/ours", namespaces::SCRATCH));
     std::fs::create_dir_all(&dir).map_err(|e| format!("create {dir:?}: {e}"))?;
     let listed =
@@ -221,6 +222,17 @@ fn farm(binary: &Path) -> Result<PathBuf> {
             .map_err(|e| format!("link {name:?}: {e}"))?;
     }
     Ok(dir)
+}
+
+/// A copy of the binary, on a disk and not below the private /run: the kernel maps a file that was
+/// written in large pieces by more pages at a time than one in memory, or one that the linker wrote.
+fn copy(binary: &Path) -> Result<PathBuf> {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compare");
+    std::fs::create_dir_all(&dir).map_err(|e| format!("create {dir:?}: {e}"))?;
+    let copy = dir.join("cni-multi");
+    let _ = std::fs::remove_file(&copy); // that of the run before; copying tells what is wrong
+    std::fs::copy(binary, &copy).map_err(|e| format!("copy {binary:?} to {copy:?}: {e}"))?;
+    Ok(copy)
 }
 
 fn report<'a>(
