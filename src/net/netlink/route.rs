@@ -1,5 +1,6 @@
 //! Routes: `ip route`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -223,21 +224,27 @@ impl FoundRoute {
     }
 }
 
-/// The link of a default route in the main table.
-fn default_link(payload: &[u8]) -> Option<u32> {
-    let attrs = Attrs::after(payload, HEADER);
-    let prefix_len = *payload.get(RTM_DST_LEN)?;
-    let kind = *payload.get(RTM_TYPE)?;
-    if (prefix_len, kind, table_of(payload)?) != (0, RTN_UNICAST, MAIN) {
-        return None;
+/// The links of a default route in the main table: one for each hop.
+fn default_links(payload: &[u8]) -> Vec<u32> {
+    let kind = (payload.get(RTM_DST_LEN), payload.get(RTM_TYPE), table_of(payload));
+    if kind != (Some(&0), Some(&RTN_UNICAST), Some(MAIN)) {
+        return vec![];
     }
-    link_of(attrs)
+    let attrs = Attrs::after(payload, HEADER);
+    match attrs.u32(RTA_OIF) {
+        Some(link) => vec![link],
+        None => hops(attrs.bytes(RTA_MULTIPATH).unwrap_or_default()).filter_map(hop_link).collect(),
+    }
+}
+
+fn hop_link(hop: &[u8]) -> Option<u32> {
+    read_u32(hop, RTNH_IFINDEX)
 }
 
 /// ifindex of a route's link, or of that of its first hop.
 fn link_of(attrs: Attrs<'_>) -> Option<u32> {
     let hops = attrs.bytes(RTA_MULTIPATH).unwrap_or_default();
-    attrs.u32(RTA_OIF).or_else(|| read_u32(hops, RTNH_IFINDEX))
+    attrs.u32(RTA_OIF).or_else(|| hop_link(hops))
 }
 
 /// The gateways of a route's hops.
@@ -310,19 +317,38 @@ impl Netlink {
         Ok(None)
     }
 
+    /// The ifindexes of the links that the family's default routes go through: every hop of each.
+    /// The kernel lists those of IPv4 before all other routes, which are not read then; the socket
+    /// is unusable afterwards.
+    pub fn into_default_links(self, family: Family) -> Result<BTreeSet<u32>> {
+        let mut links = BTreeSet::new();
+        self.walk_routes(family, |payload| {
+            let is_of_main = family == Family::V4 && table_of(payload) == Some(MAIN);
+            links.extend(default_links(payload));
+            is_of_main && payload.get(RTM_DST_LEN).is_some_and(|length| *length != 0)
+        })?;
+        Ok(links)
+    }
+
     fn default_link(&self, family: Family) -> Result<Option<u32>> {
+        let mut found = None;
+        self.walk_routes(family, |payload| {
+            found = default_links(payload).into_iter().next();
+            found.is_some()
+        })?;
+        Ok(found)
+    }
+
+    /// Reads the main table until `is_enough`.
+    fn walk_routes(&self, family: Family, mut is_enough: impl FnMut(&[u8]) -> bool) -> Result<()> {
         let mut message = RouteMessage::default();
         message.header.address_family = family.into();
         message.header.table = MAIN as u8;
         let what = "find the default route";
         let request = Request::new(RTM_GETROUTE, &message);
         let seq = self.send(&request, NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
-        let mut found = None;
-        let read = self.transport.dump_until(seq, |reply| {
-            found = default_link(reply.payload);
-            found.is_some()
-        });
-        read.map(|()| found).map_err(|refusal| refused(what, refusal))
+        let read = self.transport.dump_until(seq, |reply| is_enough(reply.payload));
+        read.map_err(|refusal| refused(what, refusal))
     }
 
     /// ifindex of the link that packets to `ip` leave by: `ip route get`.
