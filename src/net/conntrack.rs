@@ -13,7 +13,7 @@ use super::netlink::attributes::Attributes;
 use super::netlink::refused;
 use super::netlink::transport::{Refusal, Transport};
 use super::nfnetlink::{self, Header, NFNL_SUBSYS_CTNETLINK, NLM_F_ACK, NLM_F_DUMP};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorList, Result};
 use crate::family::Family;
 
 /// How often an interrupted dump is retried; the flows of each attempt are deleted at once.
@@ -58,9 +58,12 @@ pub struct Flow {
     pub destination: IpAddr,
     /// The source address of the replies.
     pub answering: IpAddr,
-    /// The attributes that the kernel deletes it by, as received.
-    identity: Vec<(u16, Vec<u8>)>,
+    identity: Identity,
 }
+
+/// The attributes that the kernel deletes a flow by, as received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity(Vec<(u16, Vec<u8>)>);
 
 impl Flow {
     /// Reads a UDP flow; None for other protocols.
@@ -72,14 +75,29 @@ impl Flow {
             port: udp_port(original)?,
             destination: address(original, CTA_IP_V4_DST, CTA_IP_V6_DST)?,
             answering: address(reply, CTA_IP_V4_SRC, CTA_IP_V6_SRC)?,
-            identity: identity(attrs),
+            identity: Identity::read(attrs),
         })
     }
+}
 
-    /// The attributes of the request to delete it.
+impl Identity {
+    fn read(attrs: Attrs<'_>) -> Identity {
+        let kinds = [CTA_TUPLE_ORIG, CTA_ID, CTA_ZONE].into_iter();
+        Identity(kinds.filter_map(|kind| Some((kind, attrs.bytes(kind)?.to_vec()))).collect())
+    }
+
+    /// The identity of a flow that the address has opened or answers.
+    fn of_address(payload: &[u8], ip: IpAddr) -> Option<Identity> {
+        let attrs = Attrs::after(payload, nfnetlink::HEADER);
+        let sources = [CTA_TUPLE_ORIG, CTA_TUPLE_REPLY]
+            .map(|tuple| address(attrs.within(tuple), CTA_IP_V4_SRC, CTA_IP_V6_SRC));
+        sources.contains(&Some(ip)).then(|| Identity::read(attrs))
+    }
+
+    /// The attributes of the request to delete the flow.
     fn deletion(&self) -> Attributes {
         let mut body = Attributes::default();
-        for (kind, bytes) in &self.identity {
+        for (kind, bytes) in &self.0 {
             match *kind {
                 CTA_TUPLE_ORIG => body.nested(CTA_TUPLE_ORIG, bytes),
                 kind => body.raw(kind, bytes),
@@ -102,19 +120,20 @@ fn address(tuple: Attrs<'_>, v4: u16, v6: u16) -> Option<IpAddr> {
     addresses.ip(v4).or_else(|| addresses.ip(v6))
 }
 
-/// The attributes that the kernel deletes a flow by.
-fn identity(attrs: Attrs<'_>) -> Vec<(u16, Vec<u8>)> {
-    [CTA_TUPLE_ORIG, CTA_ID, CTA_ZONE]
-        .into_iter()
-        .filter_map(|kind| Some((kind, attrs.bytes(kind)?.to_vec())))
-        .collect()
-}
-
 /// The flows that one dump listed.
 struct Listing {
-    flows: Vec<Flow>,
+    flows: Vec<Identity>,
     /// False if the dump was interrupted: flows may be missing.
     is_consistent: bool,
+}
+
+/// A request for flows of one family.
+struct List {
+    family: Family,
+    /// The filter.
+    body: Attributes,
+    /// The flows, in errors.
+    which: String,
 }
 
 /// A connection tracking socket of one namespace, the one it was opened in.
@@ -147,14 +166,13 @@ impl Conntrack {
         ports: &BTreeSet<u16>,
         is_stale: impl Fn(&Flow) -> bool,
     ) -> Result<()> {
-        for _ in 0..TRIES {
-            let Some(listing) = self.list_udp(family, ports, &is_stale)? else { break };
-            listing.flows.iter().try_for_each(|flow| self.forget(family, flow))?;
-            if listing.is_consistent {
-                break;
-            }
-        }
-        Ok(())
+        let which = format!("UDP flows to {ports:?}");
+        self.forget_listed(&List { family, body: to_ports(ports), which }, |payload| {
+            let found = Flow::read(payload);
+            found
+                .filter(|flow| ports.contains(&flow.port) && is_stale(flow))
+                .map(|flow| flow.identity)
+        })
     }
 
     /// Deletes the UDP flows that were sent to the port and that the address answers, without a
@@ -174,32 +192,55 @@ impl Conntrack {
         }
     }
 
-    /// Lists the UDP flows that `is_wanted` accepts; None if the kernel does not support the query.
-    fn list_udp(
+    /// Deletes the flows that an address has opened or answers, of every protocol. Fails with EBUSY
+    /// if a flow is in a flowtable, after it has deleted the others.
+    pub fn forget_address(&self, ip: IpAddr) -> Result<()> {
+        let (family, which) = (Family::of(ip), format!("flows of {ip}"));
+        let bodies = match ip {
+            // A flow has to match both tuples of a filter.
+            IpAddr::V4(ip) => vec![from_address(ip, true), from_address(ip, false)],
+            // The kernel cannot filter by them: see `forget_udp_answered_by`.
+            IpAddr::V6(_) => vec![Attributes::default()],
+        };
+        ErrorList::of(bodies.into_iter().map(|body| {
+            let list = List { family, body, which: which.clone() };
+            self.forget_listed(&list, |payload| Identity::of_address(payload, ip))
+        }))
+    }
+
+    /// Deletes the flows of which `read` returns the identity.
+    fn forget_listed(&self, list: &List, read: impl Fn(&[u8]) -> Option<Identity>) -> Result<()> {
+        for _ in 0..TRIES {
+            let Some(listing) = self.list(list, &read)? else { break };
+            ErrorList::of(listing.flows.iter().map(|identity| self.forget(list, identity)))?;
+            if listing.is_consistent {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists flows; None if the kernel does not support the query.
+    fn list(
         &self,
-        family: Family,
-        ports: &BTreeSet<u16>,
-        is_wanted: &impl Fn(&Flow) -> bool,
+        list: &List,
+        read: &impl Fn(&[u8]) -> Option<Identity>,
     ) -> Result<Option<Listing>> {
-        let list = message(IPCTNL_MSG_CT_GET, family).with(NLM_F_DUMP);
-        let what = format!("list the UDP flows to {ports:?}");
-        let seq = self.send(list, &to_ports(ports)).map_err(|e| Error::kernel(&what, e))?;
+        let what = format_args!("list the {}", list.which);
+        let request = message(IPCTNL_MSG_CT_GET, list.family).with(NLM_F_DUMP);
+        let seq = self.send(request, &list.body).map_err(|e| Error::kernel(what, e))?;
         let mut flows = vec![];
-        let listed = self.transport.dump(seq, |reply| {
-            let found = Flow::read(reply.payload);
-            flows.extend(found.filter(|flow| ports.contains(&flow.port) && is_wanted(flow)));
-        });
-        match listed {
+        match self.transport.dump(seq, |reply| flows.extend(read(reply.payload))) {
             Ok(is_consistent) => Ok(Some(Listing { flows, is_consistent })),
             Err(refusal) if is_unsupported(&refusal) => Ok(None),
-            Err(refusal) => Err(refused(&what, refusal)),
+            Err(refusal) => Err(refused(what, refusal)),
         }
     }
 
-    fn forget(&self, family: Family, flow: &Flow) -> Result<()> {
-        let what = format_args!("delete the UDP flow to {}", flow.destination);
-        let delete = message(IPCTNL_MSG_CT_DELETE, family).with(NLM_F_ACK);
-        let seq = self.send(delete, &flow.deletion()).map_err(|e| Error::kernel(what, e))?;
+    fn forget(&self, list: &List, identity: &Identity) -> Result<()> {
+        let what = format_args!("delete one of the {}", list.which);
+        let delete = message(IPCTNL_MSG_CT_DELETE, list.family).with(NLM_F_ACK);
+        let seq = self.send(delete, &identity.deletion()).map_err(|e| Error::kernel(what, e))?;
         match self.transport.acknowledged(seq, |_| ()) {
             Err(refusal) if refusal.errno == Errno::ENOENT => Ok(()), // it has expired
             done => done.map_err(|refusal| refused(what, refusal)),
@@ -244,16 +285,32 @@ fn answered_by(ip: Ipv4Addr, port: u16) -> Attributes {
     body.nest(CTA_TUPLE_ORIG, |tuple| {
         tuple.nest(CTA_TUPLE_PROTO, |protocol| write_udp(protocol, Some(&port)));
     });
-    body.nest(CTA_TUPLE_REPLY, |tuple| {
-        tuple.nest(CTA_TUPLE_IP, |address| {
-            address.raw(CTA_IP_V4_SRC, &ip.octets());
-        });
-    });
+    body.nest(CTA_TUPLE_REPLY, |tuple| write_source(tuple, ip));
     body.nest(CTA_FILTER, |filter| {
         filter.raw(CTA_FILTER_ORIG_FLAGS, &compared_fields(Some(&port)).to_ne_bytes());
         filter.raw(CTA_FILTER_REPLY_FLAGS, &CTA_FILTER_F_CTA_IP_SRC.to_ne_bytes());
     });
     body
+}
+
+/// Builds the filter for flows that the address has opened, or for those that it answers.
+fn from_address(ip: Ipv4Addr, has_opened: bool) -> Attributes {
+    let (tuple, flags) = match has_opened {
+        true => (CTA_TUPLE_ORIG, CTA_FILTER_ORIG_FLAGS),
+        false => (CTA_TUPLE_REPLY, CTA_FILTER_REPLY_FLAGS),
+    };
+    let mut body = Attributes::default();
+    body.nest(tuple, |tuple| write_source(tuple, ip));
+    body.nest(CTA_FILTER, |filter| {
+        filter.raw(flags, &CTA_FILTER_F_CTA_IP_SRC.to_ne_bytes());
+    });
+    body
+}
+
+fn write_source(tuple: &mut Attributes, ip: Ipv4Addr) {
+    tuple.nest(CTA_TUPLE_IP, |address| {
+        address.raw(CTA_IP_V4_SRC, &ip.octets());
+    });
 }
 
 fn write_udp(protocol: &mut Attributes, port: Option<&u16>) {

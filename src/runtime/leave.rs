@@ -24,14 +24,19 @@ use crate::net::nft::Nft;
 use crate::net::nft::owned::{Layout, Owned, Owner, Search};
 use crate::plugins::meta::{firewall, portmap};
 use crate::steps::allocation::files::lease::{self, Content};
-use crate::steps::{allocation, link_alias, masquerade, nft_owner, spoofcheck};
+use crate::steps::{allocation, fastpath, link_alias, masquerade, nft_owner, spoofcheck};
 
 /// The directory of host-local's leases unless a configuration sets another `dataDir`.
 const LEASES: &str = "/var/lib/cni/networks";
 
 /// Our tables.
-const TABLES: [&Layout; 4] =
-    [&masquerade::LAYOUT, &portmap::LAYOUT, &firewall::LAYOUT, &spoofcheck::LAYOUT];
+const TABLES: [&Layout; 5] = [
+    &masquerade::LAYOUT,
+    &portmap::LAYOUT,
+    &firewall::LAYOUT,
+    &spoofcheck::LAYOUT,
+    &fastpath::LAYOUT,
+];
 
 /// An attachment with elements in a table of ours.
 pub struct Left {

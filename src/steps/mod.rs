@@ -8,6 +8,7 @@ pub mod container_link;
 pub mod delegation;
 pub mod dns;
 pub mod families;
+pub mod fastpath;
 pub mod forwarding;
 pub mod gateway_field;
 pub mod hardware_address;

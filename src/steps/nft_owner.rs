@@ -6,6 +6,7 @@ use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
+use crate::hex;
 use crate::net::nft::NfFamily;
 use crate::net::nft::batch::{Holds, KeyType, Table};
 use crate::net::nft::owned::{Layout, Owned, Owner, Released, Search};
@@ -48,8 +49,8 @@ pub fn release_invalid(
     errors.finish().map(|()| released)
 }
 
-/// The owners that are attachments to this network and not in `valid`, with what they own. Their
-/// comments are not known.
+/// The owners that are attachments to this network and not in `valid`, with what they own. Of their
+/// comments only the start is known.
 pub fn invalid(
     handles: &Handles,
     layout: &Layout,
@@ -59,11 +60,12 @@ pub fn invalid(
     let Some(nft) = handles.nft()? else { return Ok(vec![]) };
     let held = layout.on(nft).holdings(Some(Key::network_hash(network)))?;
     let stale = held.into_iter().filter(|held| !valid.contains_hash(&member_of(held.id)));
-    Ok(stale.map(|held| (without_comment(held.id), stale_of(layout, &held))).collect())
+    Ok(stale.map(|held| (of_id(held.id), stale_of(layout, &held))).collect())
 }
 
-fn without_comment(id: [u8; 16]) -> Owner {
-    Owner { id, comment: String::new() }
+fn of_id(id: [u8; 16]) -> Owner {
+    let (network, attachment) = id.split_at(8);
+    Owner { id, comment: format!("{}-{}", hex::encode(network), hex::encode(attachment)) }
 }
 
 /// Describes what an owner has in a table as something that GC removes.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::attachment::{skip, with};
 use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::{Daemon, Kind};
+use crate::support::kernel::has_flowtables;
 use crate::support::netns::Lab;
 use crate::support::networks::bandwidth::can_limit;
 use crate::support::networks::bond::has_bonds;
@@ -45,8 +46,8 @@ const PAIR: Kept = Kept("veth pairs", &["+ link: ", "\"info_kind\":\"veth\"", "n
 const MASQUERADE: Kept =
     Kept("elements of `cni_multi_masquerade`", &["+ nft: ", "goto net-10.10.0.0/24"]);
 const MASQUERADE_CHAIN: Kept = Kept("chains `CNI-…` of iptables", &["+ nft: ", "chain CNI-"]);
-const SPOOF: Kept =
-    Kept("elements of `cni_multi_spoofcheck`", &["+ nft: ", "\"veth", " . ", "net: net1"]);
+const SPOOF: Kept = Kept("`cni_multi_spoofcheck`", &["+ nft: ", "\"veth", " . ", "net: net1"]);
+const FAST: Kept = Kept("`cni_multi_fastpath`", &["+ nft: ", "10.10.0.", "net: net1"]);
 const PORT: Kept = Kept("elements of `cni_multi_portmap`", &["+ nft: ", "tcp . 810", "net: net1"]);
 const PORT_CHAIN: Kept = Kept("chains `CNI-DN-…` of iptables", &["+ nft: ", "chain CNI-DN-"]);
 const ADMITTED: Kept =
@@ -84,7 +85,7 @@ fn masqueraded_ptp(network: u8, backend: &str) -> Value {
     with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": backend}))
 }
 
-pub static SUBJECTS: [Subject; 29] = [
+pub static SUBJECTS: [Subject; 31] = [
     Subject {
         removes: &[PAIR, LEASE],
         ..of("bridge", |network, _| vec![bridge(network, json!({}))])
@@ -97,6 +98,11 @@ pub static SUBJECTS: [Subject; 29] = [
                 json!({"ipMasq": true, "macspoofchk": true, "ipMasqBackend": "nftables"}),
             )]
         })
+    },
+    Subject {
+        removes: &[FAST],
+        prepare: |lab| has_flowtables(lab).then(nothing),
+        ..of("bridge", |network, _| vec![bridge(network, json!({"fastPath": true}))])
     },
     Subject {
         removes: &[MASQUERADE_CHAIN],
@@ -170,6 +176,13 @@ pub static SUBJECTS: [Subject; 29] = [
     Subject {
         removes: &[MASQUERADE],
         ..of("ptp", |network, _| vec![masqueraded_ptp(network, "nftables")])
+    },
+    Subject {
+        removes: &[FAST],
+        prepare: |lab| has_flowtables(lab).then(nothing),
+        ..of("ptp", |network, _| {
+            vec![with(&leased(network), json!({"type": "ptp", "fastPath": true}))]
+        })
     },
     Subject {
         removes: &[MASQUERADE_CHAIN],

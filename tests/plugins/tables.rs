@@ -1,4 +1,4 @@
-//! Our four nftables tables survive the commands of an administrator: flush, delete, and `nft list
+//! Our five nftables tables survive the commands of an administrator: flush, delete, and `nft list
 //! ruleset > f; nft -f f`.
 
 mod beside;
@@ -8,12 +8,16 @@ use std::cell::RefCell;
 
 use serde_json::{Value, json};
 
+use super::main::fastpath::assert_is_fast;
 use super::meta::firewall::isolation;
 use crate::support::attachment::{Attachment, for_ours, ips, with};
 use crate::support::netns::{Container, Lab, OUTSIDE};
+use crate::support::networks::fastpath;
 use crate::support::networks::firewall::{DROPPING, network as forwarded, route_from_outside};
-use crate::support::networks::portmap::{is_open, network as published, portmap, web};
-use crate::support::traffic::{TcpServer, assert_masqueraded, assert_no_ping, assert_pings};
+use crate::support::networks::portmap::{at, is_open, network as published, portmap, web};
+use crate::support::traffic::{
+    TcpServer, UdpServer, assert_masqueraded, assert_no_ping, assert_pings,
+};
 
 /// A container on a network, optionally with a chained plugin.
 struct One<'a> {
@@ -75,7 +79,7 @@ struct Subject {
     works: fn(&Lab, &One<'_>),
 }
 
-const SUBJECTS: [Subject; 4] = [
+const SUBJECTS: [Subject; 5] = [
     Subject {
         table: "inet cni_multi_masquerade",
         plugin: "bridge",
@@ -120,6 +124,15 @@ const SUBJECTS: [Subject; 4] = [
         conf: || (forwarded(), Some(isolation::policy(None, "isolated"))),
         works: |_, one| OUTSIDE.iter().for_each(|outside| assert_pings(&one.container, outside)),
     },
+    Subject {
+        table: fastpath::TABLE,
+        plugin: "bridge",
+        conf: || (with(&published(), json!({"fastPath": true})), None),
+        works: |lab, one| {
+            let _server = UdpServer::start(&lab.outside, 80);
+            assert_is_fast(lab, &one.container, &at(OUTSIDE[0], 80));
+        },
+    },
 ];
 
 impl Subject {
@@ -142,12 +155,18 @@ impl Subject {
         One::add(lab, &(main, chained))
     }
 
-    /// Forwarded packets need a way back, and a drop policy that the rules override.
-    fn prepare(&self, lab: &Lab) {
+    /// Forwarded packets need a way back, and a drop policy that the rules override. False after a
+    /// skip.
+    fn prepare(&self, lab: &Lab) -> bool {
         if self.plugin == "firewall" {
             route_from_outside(lab);
             lab.host.sh(DROPPING);
         }
+        if self.table != fastpath::TABLE {
+            return true;
+        }
+        route_from_outside(lab);
+        fastpath::prepare(lab)
     }
 
     fn is_left(&self, lab: &Lab) -> String {
@@ -192,6 +211,12 @@ impl Subject {
             damages.push(format!("nft flush {kind} {table} {name}"));
             damages.push(format!("nft flush table {table}; nft delete {kind} {table} {name}"));
         }
+        for name in named("flowtable") {
+            damages.push(format!(
+                "nft flush chain {table} {}; nft delete flowtable {table} {name}",
+                chains[0]
+            ));
+        }
         damages
     }
 }
@@ -209,7 +234,9 @@ impl One<'_> {
 /// after it.
 fn survives_damage(subject: &Subject) {
     for_ours(subject.plugin, |lab| {
-        subject.prepare(lab);
+        if !subject.prepare(lab) {
+            return;
+        }
         let first = subject.add(lab, 0);
         let damages = subject.damages(lab);
         first.del();
@@ -259,12 +286,19 @@ fn firewall_after_flush_or_delete_add_works_and_del_is_whole() {
     survives_damage(&SUBJECTS[3]);
 }
 
+#[test]
+fn fastpath_after_flush_or_delete_add_works_and_del_is_whole() {
+    survives_damage(&SUBJECTS[4]);
+}
+
 /// Debian's nftables.service does this when the host stops and starts.
 #[test]
 fn ruleset_listed_and_loaded_again_serves_check_add_and_del() {
     for subject in &SUBJECTS {
         for_ours(subject.plugin, |lab| {
-            subject.prepare(lab);
+            if !subject.prepare(lab) {
+                return;
+            }
             let before = subject.add(lab, 0);
             before.check();
             lab.host.sh("nft list ruleset > /run/rules; nft flush ruleset; nft -f /run/rules");

@@ -32,3 +32,21 @@ pub fn moves_altnames(lab: &Lab) -> bool {
     }
     moves
 }
+
+/// Whether the kernel has flowtables that links are added to one by one; skips the test if not.
+pub fn has_flowtables(lab: &Lab) -> bool {
+    let table = "nft add table inet probe; nft add flowtable inet probe f '{ hook ingress priority 0; }' && \
+        nft add chain inet probe c '{ type filter hook forward priority 0; }' && \
+        nft add rule inet probe c flow add @f";
+    let has = lab.host.try_sh(table).status.success();
+    lab.host.sh("nft delete table inet probe");
+    if !has {
+        skip("nft_flow_offload and nf_flow_table_inet (Linux 5.8)");
+    }
+    has
+}
+
+/// Whether flowtables know the way through a bridge to its port, as since Linux 5.13.
+pub fn knows_ways_through_bridges(lab: &Lab) -> bool {
+    lab.host.try_sh("grep -qw dev_fill_forward_path /proc/kallsyms").status.success()
+}

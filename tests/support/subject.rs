@@ -10,6 +10,7 @@ use super::networks::bandwidth::can_limit;
 use super::networks::bond;
 use super::networks::bridge;
 use super::networks::bridge::static_ipam;
+use super::networks::fastpath;
 use super::networks::firewall;
 use super::networks::firewall::DROPPING;
 use super::networks::flannel;
@@ -119,6 +120,12 @@ pub fn main_plugins() -> Vec<Subject> {
             any_host,
             vec![with(&ptp::conf(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}))],
         ),
+        Subject::new(
+            "bridge, fastPath",
+            fastpath::prepare,
+            vec![with(&whole_bridge("nftables"), json!({"fastPath": true}))],
+        ),
+        Subject::new("ptp, fastPath", fastpath::prepare, vec![fastpath::fast(&ptp::conf())]),
         stacked(&MACVLAN, any_host),
         stacked(&IPVLAN, |lab| IPVLAN.is_in(lab)),
         stacked(&VLAN, |lab| VLAN.is_in(lab)),
@@ -224,6 +231,8 @@ macro_rules! test_each_subject {
             bridge "bridge"
             bridge_by_iptables "bridge, iptables"
             ptp "ptp"
+            bridge_with_fast_path "bridge, fastPath"
+            ptp_with_fast_path "ptp, fastPath"
             macvlan "macvlan"
             ipvlan "ipvlan"
             vlan "vlan"

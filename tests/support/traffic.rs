@@ -225,6 +225,11 @@ impl UdpServer {
     pub fn start(at: &Namespace, port: u16) -> UdpServer {
         UdpServer(TcpServer::of(at, &format!("serve-udp {port}")))
     }
+
+    /// A server that answers its first request without end, a thousand times a second.
+    pub fn start_endless(at: &Namespace, port: u16) -> UdpServer {
+        UdpServer(TcpServer::of(at, &format!("answer-without-end {port}")))
+    }
 }
 
 /// As `TcpServer`, for SCTP. It runs socat, since the standard library has no SCTP.
@@ -296,6 +301,7 @@ fn tcp_server_answers_with_the_address_it_sees() {
     match role.split_once(' ') {
         Some(("serve", port)) => serve(port.parse().unwrap()),
         Some(("serve-udp", port)) => serve_udp(port.parse().unwrap()),
+        Some(("answer-without-end", port)) => answer_without_end(port.parse().unwrap()),
         Some(("connect", to)) => say(ask(to.parse().unwrap())),
         Some(("ask", to)) => say(ask_udp(to.parse().unwrap())),
         _ => {
@@ -333,6 +339,16 @@ fn serve_udp(port: u16) {
     loop {
         let Ok((_, from)) = socket.recv_from(&mut [0; 16]) else { continue }; // an earlier answer's error
         let _ = socket.send_to(from.ip().to_canonical().to_string().as_bytes(), from); // the client may be gone
+    }
+}
+
+fn answer_without_end(port: u16) {
+    let socket = UdpSocket::bind(("::", port)).unwrap();
+    serve_until_the_end_of_stdin();
+    let (_, from) = socket.recv_from(&mut [0; 16]).unwrap();
+    loop {
+        let _ = socket.send_to(b"!", from); // the client may be gone
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Table {
 
 impl Table {
     /// The header of a message about the table or something in it (NFT_MSG_*).
-    fn message(self, kind: u16) -> Header {
+    pub(super) fn message(self, kind: u16) -> Header {
         Header::new(NFNL_SUBSYS_NFTABLES, kind, self.family)
     }
 }
@@ -208,7 +208,11 @@ impl Batch {
         Batch { generation: Some(generation), ..Batch::default() }
     }
 
-    fn push(&mut self, header: Header, fill: impl FnOnce(&mut Attributes)) -> &mut Batch {
+    pub(super) fn push(
+        &mut self,
+        header: Header,
+        fill: impl FnOnce(&mut Attributes),
+    ) -> &mut Batch {
         let mut body = Attributes::default();
         fill(&mut body);
         self.operations.push(Operation { header, body });

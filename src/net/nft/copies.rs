@@ -2,6 +2,7 @@
 //! lists them, sent back as requests.
 
 use super::batch::Batch;
+use super::flowtable;
 use super::socket::{Nft, Query};
 use super::uapi::*;
 use super::wire::Attributes;
@@ -127,6 +128,7 @@ impl Nft {
         for set in self.sets_of(family, table)? {
             self.copy_elements(family, table, &set, &mut batch)?;
         }
+        self.copy_flowtables(family, table, &mut batch)?;
         self.copy_objects(family, table, &RULES, &mut batch)?;
         Ok(batch)
     }
@@ -148,6 +150,20 @@ impl Nft {
             }
         })?;
         bodies.iter().for_each(|body| batch.repeat(family, kind.make, body));
+        Ok(())
+    }
+
+    fn copy_flowtables(&self, family: NfFamily, table: &str, batch: &mut Batch) -> Result<()> {
+        let what = format_args!("list the flowtables of {table:?}");
+        let query = Query::new(NFT_MSG_GETFLOWTABLE, family, what, |body| {
+            body.text(NFTA_FLOWTABLE_TABLE, table);
+        });
+        let bodies: Vec<Vec<u8>> = self.dump(&query, |attrs, bodies| {
+            if attrs.is_text(NFTA_FLOWTABLE_TABLE, table) {
+                bodies.extend(flowtable::requests(attrs));
+            }
+        })?;
+        bodies.iter().for_each(|body| batch.repeat(family, NFT_MSG_NEWFLOWTABLE, body));
         Ok(())
     }
 

@@ -165,6 +165,20 @@ impl Expressions {
         })
     }
 
+    /// Loads the state of the packet's connection (NF_CT_STATE_BIT), in the machine's byte order.
+    pub fn connection_state(&mut self, into: Register) -> &mut Expressions {
+        self.push("ct", |ct| {
+            ct.be32(NFTA_CT_DREG, into).be32(NFTA_CT_KEY, NFT_CT_STATE);
+        })
+    }
+
+    /// Loads the direction of the packet in its connection (IP_CT_DIR_*), one byte.
+    pub fn connection_direction(&mut self, into: Register) -> &mut Expressions {
+        self.push("ct", |ct| {
+            ct.be32(NFTA_CT_DREG, into).be32(NFTA_CT_KEY, NFT_CT_DIRECTION);
+        })
+    }
+
     /// Loads the destination address that a connection was opened to, 4 or 16 bytes.
     pub fn original_destination(&mut self, family: Family, into: Register) -> &mut Expressions {
         self.original(
@@ -274,6 +288,13 @@ impl Expressions {
             nat.be32(NFTA_NAT_TYPE, NFT_NAT_DNAT)
                 .be32(NFTA_NAT_FAMILY, NfFamily::from(family) as u32);
             nat.be32(NFTA_NAT_REG_ADDR_MIN, address).be32(NFTA_NAT_REG_PROTO_MIN, port);
+        })
+    }
+
+    /// Adds the packet's connection to a flowtable, or ends the rule if it cannot be in one.
+    pub fn flow_add(&mut self, flowtable: &str) -> &mut Expressions {
+        self.push("flow_offload", |flow| {
+            flow.text(NFTA_FLOW_TABLE_NAME, flowtable);
         })
     }
 

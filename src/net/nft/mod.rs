@@ -5,6 +5,7 @@ pub mod batch;
 mod copies;
 pub mod drops;
 pub mod expr;
+pub mod flowtable;
 mod meaning;
 mod objects;
 pub mod owned;

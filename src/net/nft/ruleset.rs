@@ -1,5 +1,6 @@
 //! The ruleset, for comparisons: what `nft list ruleset` prints, in the kernel's form.
 
+use super::flowtable::links_in;
 use super::socket::{Nft, Query};
 use super::uapi::*;
 use super::wire::Attributes;
@@ -52,8 +53,8 @@ struct SetName {
 }
 
 impl Nft {
-    /// Tables, chains, rules, sets and elements of the families inet, ip, ip6 and bridge: a line
-    /// each, sorted. Flowtables and stateful objects are not listed.
+    /// Tables, chains, rules, sets, elements and links of flowtables, of the families inet, ip, ip6
+    /// and bridge: a line each, sorted. Stateful objects are not listed.
     pub fn ruleset(&self) -> Result<Vec<String>> {
         let mut lines = vec![];
         for family in FAMILIES {
@@ -63,6 +64,7 @@ impl Nft {
             for set in self.sets(family)? {
                 lines.extend(self.elements_of(&set)?);
             }
+            lines.extend(self.links_of_flowtables(family)?);
         }
         lines.sort();
         Ok(lines)
@@ -71,6 +73,16 @@ impl Nft {
     fn objects(&self, family: NfFamily, kind: &Kind) -> Result<Vec<String>> {
         let query = Query::new(kind.request, family, format_args!("list the ruleset"), |_| ());
         self.dump(&query, |attrs, lines| lines.push(line(family, kind, attrs)))
+    }
+
+    fn links_of_flowtables(&self, family: NfFamily) -> Result<Vec<String>> {
+        let what = format_args!("list the flowtables");
+        self.dump(&Query::new(NFT_MSG_GETFLOWTABLE, family, what, |_| ()), |attrs, lines| {
+            let table = attrs.text(NFTA_FLOWTABLE_TABLE).unwrap_or_default();
+            let name = attrs.text(NFTA_FLOWTABLE_NAME).unwrap_or_default();
+            lines
+                .extend(links_in(attrs).map(|link| format!("{family} link {table} {name} {link}")));
+        })
     }
 
     fn sets(&self, family: NfFamily) -> Result<Vec<SetName>> {

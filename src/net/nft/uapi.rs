@@ -16,6 +16,9 @@ pub const NFT_MSG_GETSET: u16 = 10;
 pub const NFT_MSG_GETSETELEM: u16 = 13;
 pub const NFT_MSG_DELSETELEM: u16 = 14;
 pub const NFT_MSG_GETGEN: u16 = 16;
+pub const NFT_MSG_NEWFLOWTABLE: u16 = 22;
+pub const NFT_MSG_GETFLOWTABLE: u16 = 23;
+pub const NFT_MSG_DELFLOWTABLE: u16 = 24;
 
 // enum nft_table_attributes, nft_table_flags
 pub const NFTA_TABLE_NAME: u16 = 1;
@@ -67,6 +70,19 @@ pub const NFTA_SET_ELEM_DATA: u16 = 2;
 pub const NFTA_SET_ELEM_FLAGS: u16 = 3;
 pub const NFTA_SET_ELEM_USERDATA: u16 = 6;
 pub const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
+
+// enum nft_flowtable_attributes, nft_flowtable_hook_attributes, nft_devices_attributes,
+// nft_offload_attributes, and nf_dev_hooks of linux/netfilter.h
+pub const NFTA_FLOWTABLE_TABLE: u16 = 1;
+pub const NFTA_FLOWTABLE_NAME: u16 = 2;
+pub const NFTA_FLOWTABLE_HOOK: u16 = 3;
+pub const NFTA_FLOWTABLE_FLAGS: u16 = 7;
+pub const NFTA_FLOWTABLE_HOOK_NUM: u16 = 1;
+pub const NFTA_FLOWTABLE_HOOK_PRIORITY: u16 = 2;
+pub const NFTA_FLOWTABLE_HOOK_DEVS: u16 = 3;
+pub const NFTA_DEVICE_NAME: u16 = 1;
+pub const NFTA_FLOW_TABLE_NAME: u16 = 1;
+pub const NF_NETDEV_INGRESS: u32 = 0;
 
 // enum nft_list_attributes, nft_data_attributes, nft_verdict_attributes, nft_gen_attributes
 pub const NFTA_LIST_ELEM: u16 = 1;
@@ -142,6 +158,7 @@ pub const NFTA_CT_DREG: u16 = 1;
 pub const NFTA_CT_KEY: u16 = 2;
 pub const NFTA_CT_DIRECTION: u16 = 3;
 pub const NFT_CT_STATE: u32 = 0;
+pub const NFT_CT_DIRECTION: u32 = 1;
 pub const NFT_CT_STATUS: u32 = 2;
 pub const NFT_CT_PROTO_DST: u32 = 12;
 pub const NFT_CT_DST_IP: u32 = 20;

@@ -20,7 +20,9 @@ use crate::steps::backend::Backend;
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::masquerade::{self, Masquerade};
-use crate::steps::{forwarding, interface, link_kind, prev_result, router_advertisements, veth};
+use crate::steps::{
+    fastpath, forwarding, interface, link_kind, prev_result, router_advertisements, veth,
+};
 
 /// The index of the container's interface in the result.
 const CONTAINER: i64 = 1;
@@ -39,6 +41,9 @@ pub struct Conf {
     ip_masq_backend: Option<Backend>,
     /// MTU of the pair in bytes; 0, the default, leaves it to the kernel.
     mtu: u32,
+    /// Established flows go from link to link by a flowtable, past the rules of the host. Default
+    /// false.
+    fast_path: bool,
     /// Resolver settings of the result, in place of the IPAM plugin's.
     dns: DnsConf,
 }
@@ -74,6 +79,10 @@ impl Plugin for Ptp {
             if conf.ip_masq {
                 conf.masquerade(cx).create(at, &result, rb)?;
             }
+            if conf.fast_path {
+                let path = fastpath::Path::through(&pair.host.name, &result);
+                fastpath::create(cx, &at.key, &path, rb)?;
+            }
             Ok(conf.dns.put_into(result))
         })
     }
@@ -86,7 +95,7 @@ impl Plugin for Ptp {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        masquerade::del_with_pair(cx, at)
+        fastpath::del_with_pair(cx, at)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -95,12 +104,15 @@ impl Plugin for Ptp {
         if conf.ip_masq {
             conf.masquerade(cx).status()?;
         }
+        if conf.fast_path {
+            fastpath::status(cx.handles())?;
+        }
         ipam.status()
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        errors.push(ipam::gc_with_links(cx, valid, &mut || veth::collect_garbage(cx, valid)));
+        errors.push(ipam::gc_with_links(cx, valid, &mut || fastpath::gc_with_pairs(cx, valid)));
         errors.push(masquerade::collect_garbage(cx.handles(), &cx.config.name, valid));
         errors.finish()
     }
@@ -110,6 +122,9 @@ impl Plugin for Ptp {
         ipam::repair_before(cx, at, repairs, || {
             let mut errors = ErrorList::default();
             errors.push(repair_host_end(cx, at, &result, repairs));
+            if conf.fast_path {
+                errors.push(repair_fast_path(cx, at, &result, repairs));
+            }
             if conf.ip_masq {
                 errors.push(conf.masquerade(cx).repair(at, &result, repairs));
             }
@@ -125,6 +140,12 @@ impl Conf {
         let (index, interface) = found.push(prev_result::container_interface(&result, at))?;
         let container = prev_result::verify_link(at, interface, Some("veth"), found)?;
         found.push(verify_host_end(cx, &container, &result));
+        if self.fast_path
+            && let Some(link) = found.push(veth::host_end(cx, &container)).flatten()
+        {
+            let path = fastpath::Path::through(&link.name, &result);
+            found.push(fastpath::verify(cx, &at.key, &path));
+        }
         found.push(addresses::verify(at, &container, &result, index));
         if self.ip_masq {
             found.push(self.masquerade(cx).verify(&at.key, &result));
@@ -274,6 +295,18 @@ fn repair_host_end(
         repair_host_route(cx, &link, ip, repairs)?;
     }
     forwarding::repair(result, name, repairs)
+}
+
+fn repair_fast_path(
+    cx: &Context<'_>,
+    at: &Attachment,
+    result: &AddResult,
+    repairs: &Repairs,
+) -> Result<()> {
+    let container = at.netlink()?.link(at.ifname())?;
+    let link =
+        veth::host_end(cx, &container)?.ok_or_else(|| veth::other_end_missing(&container))?;
+    fastpath::repair(cx, at, &fastpath::Path::through(&link.name, result), repairs)
 }
 
 fn repair_gateway(cx: &Context<'_>, link: &Link, ip: &IpConfig, repairs: &Repairs) -> Result<()> {

@@ -153,13 +153,17 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     errors.finish().map_err(of_masquerade)
 }
 
-/// DEL of a plugin that connects the container by a veth pair and masquerades.
-pub fn del_with_pair(cx: &Context<'_>, at: &Detachment) -> Result<()> {
+/// DEL of a plugin that connects the container by a link and masquerades.
+pub fn del_with_link(
+    cx: &Context<'_>,
+    at: &Detachment,
+    delete_link: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
     let mut errors = ErrorList::default();
     // First, so that the kernel's cleanup of it overlaps with the deletion of the link, which
     // waits for the same grace periods.
     errors.push(delete(cx, at));
-    errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
+    errors.push(ipam::del_with_link(cx, at, delete_link));
     errors.finish()
 }
 

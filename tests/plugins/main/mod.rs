@@ -3,6 +3,7 @@
 pub mod bond;
 pub mod bridge;
 pub mod dummy;
+pub mod fastpath;
 mod flannel;
 mod gateway_outside;
 pub mod host_device;

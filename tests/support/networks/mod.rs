@@ -6,6 +6,7 @@ pub mod bond;
 pub mod bridge;
 pub mod dhcp;
 pub mod dummy;
+pub mod fastpath;
 pub mod firewall;
 pub mod flannel;
 pub mod host_device;

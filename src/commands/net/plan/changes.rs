@@ -178,7 +178,7 @@ fn of_rules(before: &[String], after: &[String]) -> Vec<String> {
         new.iter().filter(|object| object.kind == Kind::Table).map(|object| object.table).collect();
     let mut counts: BTreeMap<&Object<'_>, usize> = BTreeMap::new();
     for object in &new {
-        let is_whole = matches!(object.kind, Kind::Table | Kind::Element);
+        let is_whole = matches!(object.kind, Kind::Table | Kind::Element | Kind::Link);
         if is_whole || !tables.contains(object.table) {
             *counts.entry(object).or_default() += 1;
         }
@@ -194,6 +194,8 @@ enum Kind {
     Set,
     Rule,
     Element,
+    /// A link of a flowtable.
+    Link,
 }
 
 /// A line of the ruleset: `inet element TABLE SET KEY`.
@@ -214,6 +216,7 @@ impl<'a> Object<'a> {
             "chain" => Kind::Chain,
             "set" => Kind::Set,
             "rule" => Kind::Rule,
+            "link" => Kind::Link,
             _ => Kind::Element,
         };
         Some(Object { family, kind, table: words.next()?, name: words.next().unwrap_or_default() })
@@ -230,6 +233,10 @@ impl<'a> Object<'a> {
             }
             Kind::Element => {
                 format!("add {} to {name} of table {family} {table}", several(count, "element"))
+            }
+            Kind::Link => {
+                let links = several(count, "link");
+                format!("add {links} to flowtable {name} of table {family} {table}")
             }
         }
     }

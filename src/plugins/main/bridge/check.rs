@@ -9,7 +9,7 @@ use super::{gateway, vlan};
 use crate::cni::result::{AddResult, Interface};
 use crate::error::{Aspect, Error, ErrorList, Result};
 use crate::net::netlink::{Link, Netlink};
-use crate::steps::{addresses, forwarding, ipam, prev_result, spoofcheck, veth};
+use crate::steps::{addresses, fastpath, forwarding, ipam, prev_result, spoofcheck, veth};
 
 /// Verifies that everything ADD made is still as it was made.
 pub fn all(member: Member<'_>) -> Result<()> {
@@ -127,6 +127,11 @@ impl Made<'_> {
         found.push(port(self.member, &host_end, bridge));
         if self.member.conf.macspoofchk && host_end.master == Some(bridge.index) {
             found.push(self.verify_spoofcheck(&host_end));
+        }
+        if self.member.conf.fast_path {
+            let Member { cx, at, .. } = self.member;
+            let path = fastpath::Path::through(&host_end.name, self.result);
+            found.push(fastpath::verify(cx, &at.key, &path));
         }
         found.finish()
     }

@@ -49,6 +49,9 @@ pub struct Conf {
     preserve_default_vlan: bool,
     /// Drop what the container sends with a hardware address other than its own. Default false.
     pub macspoofchk: bool,
+    /// Established flows go from link to link by a flowtable, past the rules of the host. Default
+    /// false; needs `isGateway`.
+    pub fast_path: bool,
     /// Probe for duplicates of IPv6 addresses before they are used. Default false.
     enabledad: bool,
     /// Leave the container's end down. Default false; mutually exclusive with an IPAM plugin.
@@ -90,6 +93,7 @@ impl Default for Conf {
             vlan_trunk: None,
             preserve_default_vlan: false,
             macspoofchk: false,
+            fast_path: false,
             enabledad: false,
             disable_container_interface: false,
             port_isolation: false,
@@ -124,6 +128,13 @@ fn refused_groups(mask: i64, refused: &str) -> Error {
     Error::config("groupFwdMask", problem).expecting("bits 3 to 15 only")
 }
 
+/// The error of `fastPath` on a bridge that only switches.
+fn needless_fast_path(lacking: &str) -> Error {
+    let problem =
+        format_args!("true without {lacking}: the host forwards no packets of the bridge");
+    Error::config("fastPath", problem).expecting("false, or a bridge that is a gateway")
+}
+
 /// All bits of the kernel's group_fwd_mask.
 const GROUPS: i64 = 0xffff;
 /// BR_GROUPFWD_RESTRICTED of the kernel: what it never forwards.
@@ -137,6 +148,7 @@ impl PluginConf for Conf {
         validate_groups(self.group_fwd_mask)?;
         self.validate_trunks()?;
         self.validate_modes()?;
+        self.validate_fast_path()?;
         self.validate_gateway_interface()?;
         self.mac = self.strongest_mac(cx.args)?;
         Ok(())
@@ -144,7 +156,11 @@ impl PluginConf for Conf {
 
     fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
         ipam::require_type_or_layer_two(cx)?;
-        if cx.config.ipam_type()?.is_empty() { Ok(()) } else { self.require_use_for_ipam() }
+        if cx.config.ipam_type()?.is_empty() {
+            self.refuse_fast_path_without_ipam()
+        } else {
+            self.require_use_for_ipam()
+        }
     }
 }
 
@@ -168,6 +184,28 @@ impl Conf {
                 .saying("cannot set hairpin mode and promiscuous mode at the same time"));
         }
         Ok(())
+    }
+
+    /// Only packets that the host forwards between its links can take a fast path. The kernel finds
+    /// no way through the gateway's interface in a VLAN to the port.
+    fn validate_fast_path(&self) -> Result<()> {
+        if !self.fast_path {
+            return Ok(());
+        }
+        if self.vlan != 0 {
+            return Err(Error::exclusive("fastPath", "vlan"));
+        }
+        if self.vlan_trunk.is_some() {
+            return Err(Error::exclusive("fastPath", "vlanTrunk"));
+        }
+        if !self.is_gateway() {
+            return Err(needless_fast_path("isGateway or isDefaultGateway"));
+        }
+        Ok(())
+    }
+
+    fn refuse_fast_path_without_ipam(&self) -> Result<()> {
+        if self.fast_path { Err(needless_fast_path("an ipam section")) } else { Ok(()) }
     }
 
     fn validate_trunks(&self) -> Result<()> {

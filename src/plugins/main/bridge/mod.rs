@@ -30,7 +30,7 @@ use crate::repair::Repairs;
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{self, Wiring};
 use crate::steps::ipam::{self, Ipam};
-use crate::steps::{forwarding, interface, link_kind, masquerade, spoofcheck, veth};
+use crate::steps::{fastpath, forwarding, interface, link_kind, masquerade, spoofcheck, veth};
 
 /// The index of the container's interface in the result.
 const CONTAINER: i64 = 2;
@@ -60,7 +60,7 @@ impl Plugin for Bridge {
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
-        errors.push(masquerade::del_with_pair(cx, at));
+        errors.push(fastpath::del_with_pair(cx, at));
         errors.push(spoofcheck::delete(cx.handles(), &at.key));
         errors.push(spoofcheck::delete_of_reference(cx.handles(), &at.key));
         errors.finish()
@@ -73,6 +73,9 @@ impl Plugin for Bridge {
         if conf.macspoofchk {
             spoofcheck::status(cx.handles())?;
         }
+        if conf.fast_path {
+            fastpath::status(cx.handles())?;
+        }
         let Some(ipam) = ipam else { return Ok(()) };
         if conf.ip_masq {
             conf.masquerade(cx).status()?;
@@ -82,7 +85,7 @@ impl Plugin for Bridge {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        errors.push(ipam::gc_with_links(cx, valid, &mut || veth::collect_garbage(cx, valid)));
+        errors.push(ipam::gc_with_links(cx, valid, &mut || fastpath::gc_with_pairs(cx, valid)));
         errors.push(spoofcheck::collect_garbage(cx.handles(), &cx.config.name, valid));
         errors.push(masquerade::collect_garbage(cx.handles(), &cx.config.name, valid));
         errors.finish()
@@ -111,6 +114,10 @@ impl<'a> Member<'a> {
             Some(ipam) => self.configure(ipam, &bridge, rb)?,
             None => self.leave_unconfigured()?,
         };
+        if self.conf.fast_path {
+            let path = fastpath::Path::through(&pair.host.name, &result);
+            fastpath::create(self.cx, &self.at.key, &path, rb)?;
+        }
         let host_end = self.carrying(&bridge, &pair.host.name)?;
         result.interfaces = self.interfaces(&bridge, &host_end, &pair.mac)?;
         Ok(result)

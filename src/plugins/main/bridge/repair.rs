@@ -9,7 +9,7 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::Link;
 use crate::repair::Repairs;
 use crate::rollback::transaction;
-use crate::steps::{forwarding, prev_result, spoofcheck, veth};
+use crate::steps::{fastpath, forwarding, prev_result, spoofcheck, veth};
 
 /// Repairs the bridge, the port, and what the host does for the container's packets.
 pub fn host_side(member: Member<'_>, repairs: &Repairs) -> Result<()> {
@@ -77,7 +77,15 @@ impl Lost<'_> {
             bridge.map_or_else(no_bridge, |bridge| check::port(self.member, &port, bridge));
         let what = format!("connect {:?} to bridge {:?}", port.name, self.member.conf.bridge);
         self.repairs.make_unless(verified, what, || self.connect(&port))?;
-        if self.member.conf.macspoofchk { self.spoofcheck(&port) } else { Ok(()) }
+        let Member { cx, conf, at } = self.member;
+        if conf.macspoofchk {
+            self.spoofcheck(&port)?;
+        }
+        if conf.fast_path {
+            let path = fastpath::Path::through(&port.name, self.result);
+            fastpath::repair(cx, at, &path, self.repairs)?;
+        }
+        Ok(())
     }
 
     fn connect(&self, host_end: &Link) -> Result<()> {

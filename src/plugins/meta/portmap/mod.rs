@@ -20,6 +20,8 @@ pub use self::conf::Conf;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use nix::errno::Errno;
+
 use self::mapping::{Forward, Protocol, Released};
 pub use self::nft::LAYOUT;
 use self::publication::Publication;
@@ -215,7 +217,11 @@ fn forget_flows_of(handles: &Handles, mut released: Vec<Released>) {
     }
     handles.postponed().meanwhile(move || {
         let conntrack = Conntrack::open().map_err(warn).ok()?;
-        forget_led(&conntrack, &led).unwrap_or_else(warn);
+        match forget_led(&conntrack, &led) {
+            // Flows in a flowtable are deleted by bridge and ptp, after the container's link.
+            Err(error) if !error.is_errno(Errno::EBUSY) => warn(error),
+            _ => (),
+        }
         Some(conntrack)
     });
 }

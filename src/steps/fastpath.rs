@@ -1,0 +1,398 @@
+//! `fastPath`: established flows of a container go from link to link, past the rules.
+//!
+//! ```text
+//! table inet cni_multi_fastpath {
+//!   flowtable fast { hook ingress priority filter; devices = { "uplink", "veth1f2e3d4c" } }
+//!   set fast4 { type ipv4_addr; elements = { 10.1.0.7 comment "…" } }
+//!   set fast6 { type ipv6_addr; … }
+//!   set ways4 { type ipv4_addr . ifname; elements = { 10.1.0.7 . "veth1f2e3d4c" comment "…" } }
+//!   set ways6 { type ipv6_addr . ifname; … }
+//!   set attachments { … }                       # the owner of each element
+//!   chain forward {
+//!     type filter hook forward priority 1000; policy accept;
+//!     ct state ! established return
+//!     ct direction original return
+//!     ip saddr @fast4 flow add @fast
+//!     ip daddr @fast4 flow add @fast
+//!     … the same for fast6
+//!   }
+//! }
+//! ```
+//! The chain comes after those of everybody else, and only an answer adds a flow: it has passed the
+//! rules in both directions then. The links are the host ends of the containers' pairs and the
+//! uplinks, those of the host's default routes.
+//!
+//! The sets `ways4` and `ways6` record what DEL has to end. It removes the container's elements of
+//! `fast4` and `fast6` first, so that no packet adds a flow again, and those of the record once all
+//! flows have ended: the DEL after one that was killed finds them there.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use nix::errno::Errno;
+
+use crate::cni::attachment::Key;
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::AddResult;
+use crate::error::{Code, Error, ErrorList, Result, warn};
+use crate::family::Family;
+use crate::net::conntrack::Conntrack;
+use crate::net::netlink::Netlink;
+use crate::net::netlink::attr::read_text;
+use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
+use crate::net::nft::expr::{Expressions, Header, Verdict};
+use crate::net::nft::flowtable::LINKS_OF_REQUEST;
+use crate::net::nft::owned::{Layout, OwnedElement, Owner, Search};
+use crate::net::nft::wire::{octets, read_ip};
+use crate::net::nft::{NfFamily, Nft};
+use crate::plugin::{Attachment, Context, Detachment, Handles};
+use crate::repair::Repairs;
+use crate::rollback::{Rollback, transaction};
+use crate::steps::{masquerade, nft_owner, veth};
+
+/// The table.
+pub const LAYOUT: Layout = Layout {
+    table: TABLE,
+    comment: "cni-multi: established flows of containers go past the rules",
+    sets: &[&FAST4, &FAST6, &WAYS4, &WAYS6],
+    lay_out,
+};
+
+const TABLE: Table = Table { family: NfFamily::Inet, name: "cni_multi_fastpath" };
+const FLOWTABLE: &str = "fast";
+const FAST4: Set = Set { name: "fast4", key: &[KeyType::Ipv4], holds: Holds::Keys };
+const FAST6: Set = Set { name: "fast6", key: &[KeyType::Ipv6], holds: Holds::Keys };
+const WAYS4: Set =
+    Set { name: "ways4", key: &[KeyType::Ipv4, KeyType::IfName], holds: Holds::Keys };
+const WAYS6: Set =
+    Set { name: "ways6", key: &[KeyType::Ipv6, KeyType::IfName], holds: Holds::Keys };
+const BASE_CHAIN: &str = "forward";
+/// Those of iptables end with 225, and nft(8) names none above 300.
+const HOOK: Hook = Hook { kind: "filter", number: 2, priority: 1000 };
+/// IFNAMSIZ.
+const IFNAME: usize = 16;
+/// NF_CT_STATE_BIT(IP_CT_ESTABLISHED).
+const ESTABLISHED: u32 = 1 << 1;
+/// IP_CT_DIR_ORIGINAL.
+const ORIGINAL: u8 = 0;
+/// ifindex of `lo` in every namespace.
+const LOOPBACK: u32 = 1;
+/// How often flows are deleted again that are still in the flowtable.
+const TRIES: usize = 5;
+
+/// STATUS: fails with code 50 if the kernel cannot do it.
+pub fn status(handles: &Handles) -> Result<()> {
+    let required = handles.require_nft().and_then(|nft| LAYOUT.on(nft).require());
+    required.map_err(|e| of_fastpath(e).with_code(Code::NOT_AVAILABLE))
+}
+
+/// The message of a kernel that cannot do it has its reason.
+fn of_fastpath(error: Error) -> Error {
+    let lacks = [Errno::ENOENT, Errno::EINVAL, Errno::EOPNOTSUPP];
+    let error = match lacks.iter().any(|errno| error.is_errno(*errno)) {
+        true => error.with_details(
+            "load nf_flow_table_inet and nft_flow_offload, which Linux 5.8 or newer may have, or leave fastPath out",
+        ),
+        false => error,
+    };
+    error.context("fastPath")
+}
+
+/// The way of a container's packets.
+#[derive(Clone, Debug)]
+pub struct Path {
+    /// The name of the host's end of its pair.
+    link: String,
+    /// The container's addresses.
+    addresses: Vec<IpAddr>,
+}
+
+impl Path {
+    /// The way through this link of the host to the addresses of the result.
+    pub fn through(link: &str, result: &AddResult) -> Path {
+        let addresses = result.ips.iter().map(|ip| ip.address.addr()).collect();
+        Path { link: link.to_owned(), addresses }
+    }
+
+    fn elements(&self) -> Vec<OwnedElement> {
+        let ways = self.addresses.iter().map(|ip| Way { ip: *ip, link: self.link.clone() });
+        ways.flat_map(|way| [way.fast(), way.record()]).collect()
+    }
+
+    fn families(&self) -> impl Iterator<Item = Family> {
+        let has = |family: &Family| self.addresses.iter().any(|ip| Family::of(*ip) == *family);
+        Family::ALL.into_iter().filter(has)
+    }
+}
+
+fn element(set: &Set, key: Vec<u8>) -> OwnedElement {
+    OwnedElement { set: set.name, key, ..OwnedElement::default() }
+}
+
+/// An address of a container, and the link that leads to it: what DEL has to end.
+struct Way {
+    ip: IpAddr,
+    link: String,
+}
+
+impl Way {
+    /// The address's element, by which its flows are added.
+    fn fast(&self) -> OwnedElement {
+        element(if self.ip.is_ipv4() { &FAST4 } else { &FAST6 }, octets(self.ip))
+    }
+
+    fn record(&self) -> OwnedElement {
+        let mut key = octets(self.ip);
+        key.extend(self.link.as_bytes());
+        let (set, address) = if self.ip.is_ipv4() { (&WAYS4, 4) } else { (&WAYS6, 16) };
+        key.resize(address + IFNAME, 0);
+        element(set, key)
+    }
+
+    fn read(set: &str, key: &[u8]) -> Option<Way> {
+        let address = match set {
+            _ if set == WAYS4.name => 4,
+            _ if set == WAYS6.name => 16,
+            _ => return None,
+        };
+        let (ip, link) = key.split_at_checked(address)?;
+        Some(Way { ip: read_ip(ip)?, link: read_text(link) })
+    }
+}
+
+/// Adds established flows of the container to the flowtable from now on.
+pub fn create<'a>(
+    cx: &'a Context<'_>,
+    key: &'a Key,
+    path: &Path,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    let handles = cx.handles();
+    let nft = handles.require_nft().map_err(of_fastpath)?;
+    rb.undo("delete the fast path", || delete(handles, &nft_owner::of(key), Search::Ledger));
+    LAYOUT.on(nft).of(&nft_owner::of(key)).take(&path.elements()).map_err(of_fastpath)?;
+    add_link(nft, &path.link)?;
+    for family in path.families() {
+        add_uplinks(cx, nft, family)?;
+    }
+    Ok(())
+}
+
+fn add_link(nft: &Nft, link: &str) -> Result<()> {
+    let mut batch = Batch::default();
+    batch.flowtable(TABLE, FLOWTABLE, &[link.to_owned()]);
+    nft.commit(&batch, format_args!("fastPath: add link {link:?} to flowtable {FLOWTABLE:?}"))
+}
+
+/// Adds the links of the host's default routes. Packets from other links, and from one that is
+/// refused, are forwarded as without `fastPath`.
+fn add_uplinks(cx: &Context<'_>, nft: &Nft, family: Family) -> Result<()> {
+    let uplinks = uplinks(cx, family)?;
+    if uplinks.is_empty() {
+        warn(format_args!(
+            "fastPath: the host has no default route of {family}, so packets from outside take the usual way"
+        ));
+    }
+    for link in uplinks {
+        if let Err(error) = add_link(nft, &link) {
+            warn(error.with_details("packets that come in by it take the usual way"));
+        }
+    }
+    Ok(())
+}
+
+/// The names of the links of the host's default routes.
+fn uplinks(cx: &Context<'_>, family: Family) -> Result<Vec<String>> {
+    let mut names = vec![];
+    for index in Netlink::open()?.into_default_links(family)? {
+        let link = cx.host()?.find_link_by_index(index)?.filter(|link| link.index != LOOPBACK);
+        names.extend(link.map(|link| link.name));
+    }
+    Ok(names)
+}
+
+/// Verifies that the container's flows are added to the flowtable, and that its links are those of
+/// the container and of the host's default routes.
+pub fn verify(cx: &Context<'_>, key: &Key, path: &Path) -> Result<()> {
+    let nft = cx.handles().require_nft()?;
+    let elements = path.elements();
+    let mut found = ErrorList::default();
+    let damage = LAYOUT.on(nft).damage()?;
+    found.push(damage.map_or(Ok(()), |damage| Err(Error::check(damage))));
+    for element in LAYOUT.on(nft).of(&nft_owner::of(key)).missing(&elements)? {
+        found.push::<()>(Err(Error::check(format!("no element in set {:?}", element.set))));
+    }
+    found.push(verify_links(cx, nft, path));
+    found.finish().map_err(|error| error.context(format_args!("fastPath of {:?}", path.link)))
+}
+
+fn verify_links(cx: &Context<'_>, nft: &Nft, path: &Path) -> Result<()> {
+    let present = nft.links_of_flowtable(TABLE, FLOWTABLE)?;
+    let mut wanted = vec![path.link.clone()];
+    for family in path.families() {
+        wanted.extend(uplinks(cx, family)?);
+    }
+    wanted.dedup();
+    wanted.retain(|link| !present.contains(link));
+    ErrorList::of(wanted.iter().map(|link| Err(not_among_links(link))))
+}
+
+fn not_among_links(link: &str) -> Error {
+    Error::check(format!("link {link:?} is not in flowtable {FLOWTABLE:?}"))
+}
+
+/// Makes again what is missing.
+pub fn repair(cx: &Context<'_>, at: &Attachment, path: &Path, repairs: &Repairs) -> Result<()> {
+    let verified = verify(cx, &at.key, path);
+    let what = format_args!("add flows of {:?} to flowtable {FLOWTABLE:?}", path.link);
+    repairs.make_unless(verified, what, || transaction(|rb| create(cx, &at.key, path, rb)))
+}
+
+/// DEL of a plugin that connects the container by a veth pair, masquerades and makes fast paths.
+/// The flows that the kernel still tracks are deleted before another container can get the address,
+/// which they would lead to.
+pub fn del_with_pair(cx: &Context<'_>, at: &Detachment) -> Result<()> {
+    let (handles, owner) = (cx.handles(), nft_owner::of(&at.key));
+    let mut errors = ErrorList::default();
+    let ways = errors.push(stop(handles, &owner, Search::Ledger)).unwrap_or_default();
+    errors.push(masquerade::del_with_link(cx, at, &mut || {
+        ErrorList::of([veth::delete(cx, at), end(handles, &owner, &ways)])
+    }));
+    errors.finish()
+}
+
+/// Removes the pairs, and then the fast paths, of this network's attachments that are not valid;
+/// their addresses become free later.
+pub fn gc_with_pairs(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+    ErrorList::of([veth::collect_garbage(cx, valid), collect_garbage(cx, valid)])
+}
+
+fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+    let handles = cx.handles();
+    let invalid = nft_owner::invalid(handles, &LAYOUT, &cx.config.name, valid)?;
+    ErrorList::of(
+        invalid.into_iter().map(|(owner, stale)| {
+            valid.remove(|| stale, || delete(handles, &owner, Search::Comments))
+        }),
+    )
+}
+
+fn delete(handles: &Handles, owner: &Owner, search: Search) -> Result<()> {
+    end(handles, owner, &stop(handles, owner, search)?)
+}
+
+/// Adds no more flows of an attachment, and returns the ways of those that there are.
+fn stop(handles: &Handles, owner: &Owner, search: Search) -> Result<Vec<Way>> {
+    let Some(nft) = handles.nft()? else { return Ok(vec![]) };
+    if !nft.has_table(TABLE)? {
+        return Ok(vec![]);
+    }
+    let claims = LAYOUT.on(nft).of(owner);
+    let stopped = || -> Result<_> {
+        let elements = claims.belongings(search)?;
+        let ways: Vec<Way> = elements.iter().filter_map(|(set, key)| Way::read(set, key)).collect();
+        if ways.is_empty() {
+            claims.release(search)?;
+        } else if ways.len() < elements.len() {
+            claims.take(&ways.iter().map(Way::record).collect::<Vec<_>>())?;
+        }
+        Ok(ways)
+    };
+    stopped().map_err(of_fastpath)
+}
+
+/// Ends the flows of an attachment whose link is gone, and then removes the record of its ways.
+fn end(handles: &Handles, owner: &Owner, ways: &[Way]) -> Result<()> {
+    if ways.is_empty() {
+        return Ok(());
+    }
+    let ended = || -> Result<_> {
+        ErrorList::of(ways.iter().map(|way| forget_flows(handles, way)))?;
+        remove_links(handles, ways)?;
+        nft_owner::release(handles, &LAYOUT, owner, Search::Ledger)
+    };
+    ended().map(drop).map_err(of_fastpath)
+}
+
+/// Removes links from the flowtable, which somebody may have deleted.
+fn remove_links(handles: &Handles, ways: &[Way]) -> Result<()> {
+    let Some(nft) = handles.nft()? else { return Ok(()) };
+    for link in ways.iter().map(|way| &way.link).collect::<BTreeSet<_>>() {
+        let what = format!("remove link {link:?} from flowtable {FLOWTABLE:?}");
+        let mut batch = Batch::default();
+        batch.delete_flowtable_link(TABLE, FLOWTABLE, link);
+        match nft.commit(&batch, what) {
+            Err(error) if error.is_not_found() => (), // before 6.16 it goes with the link
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the flows of an address whose link is gone, unless another container has it by now. The
+/// kernel refuses to delete those in a flowtable: it has ended those of the link, but not those
+/// that it found no way to the link for.
+fn forget_flows(handles: &Handles, way: &Way) -> Result<()> {
+    let (Some(nft), fast, ip) = (handles.nft()?, way.fast(), way.ip) else { return Ok(()) };
+    if nft.element(TABLE, fast.set, &fast.key)?.is_some() {
+        return Ok(());
+    }
+    let conntrack = Conntrack::open()?;
+    let mut forgotten = conntrack.forget_address(ip);
+    for _ in 0..TRIES {
+        if !forgotten.as_ref().is_err_and(|error| error.has_errno(Errno::EBUSY)) {
+            return forgotten;
+        }
+        match end_flows() {
+            Err(error) if error.is_not_found() => (), // one of the links is gone since
+            ended => ended?,
+        }
+        forgotten = conntrack.forget_address(ip);
+    }
+    warn(format_args!("fastPath: flows of {ip} are in a flowtable that is not ours, and stay"));
+    Ok(())
+}
+
+/// Ends all flows in the flowtable, by making it again; their next packets add them again. The
+/// kernel frees the old one later, and close(2) of the socket waits for that.
+fn end_flows() -> Result<()> {
+    let nft = Nft::open()?;
+    nft.again("make the flowtable again", || {
+        let mut batch = Batch::of_generation(nft.generation()?);
+        if !nft.has_table(TABLE)? {
+            return Ok(());
+        }
+        let links = nft.links_of_flowtable(TABLE, FLOWTABLE)?;
+        batch.flush_chain(TABLE, BASE_CHAIN).delete_flowtable(TABLE, FLOWTABLE);
+        lay_out(&mut batch, TABLE);
+        for links in links.chunks(LINKS_OF_REQUEST) {
+            batch.flowtable(TABLE, FLOWTABLE, links);
+        }
+        nft.commit(&batch, "make the flowtable again")
+    })
+}
+
+fn lay_out(batch: &mut Batch, table: Table) {
+    batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
+    batch.flowtable(table, FLOWTABLE, &[]);
+    batch.rule(table, BASE_CHAIN, |rule| {
+        let established = ESTABLISHED.to_ne_bytes();
+        rule.connection_state(1).mask(1, &established).equal(1, &[0; 4]);
+        rule.verdict(&Verdict::Return);
+    });
+    batch.rule(table, BASE_CHAIN, |rule| {
+        rule.connection_direction(1).equal(1, &[ORIGINAL]).verdict(&Verdict::Return);
+    });
+    for (family, set, offsets) in [(Family::V4, FAST4, [12, 16]), (Family::V6, FAST6, [8, 24])] {
+        for offset in offsets {
+            batch.rule(table, BASE_CHAIN, |rule| add_flows_of(rule, family, &set, offset));
+        }
+    }
+}
+
+/// `ip saddr @SET flow add @fast`, or `daddr`, by the offset of the address.
+fn add_flows_of(rule: &mut Expressions, family: Family, set: &Set, offset: u32) {
+    let length = if family == Family::V4 { 4 } else { 16 };
+    rule.family(family).payload(Header::Network, offset, length, 1).in_set(set.name, 1, false);
+    rule.flow_add(FLOWTABLE);
+}
