@@ -53,6 +53,11 @@ impl Bench {
         if self.quick { [1, 20, 40] } else { [1, 100, 1000] }
     }
 
+    /// The numbers of attached containers with `fastPath` when datagrams are measured.
+    pub fn fast_path_counts(&self) -> [usize; 2] {
+        if self.quick { [1, 20] } else { [1, 100] }
+    }
+
     /// The number of attached containers when connections are measured.
     pub fn full_host(&self) -> usize {
         if self.quick { 40 } else { 400 }

@@ -31,6 +31,8 @@ pub enum Need {
     Netavark,
     /// A kind of link that the kernel must support, with the arguments that creating one requires.
     Link(&'static str, &'static str),
+    /// The kernel must have flowtables.
+    Flowtables,
 }
 
 pub static GROUPS: &[Group] = &[
@@ -74,6 +76,11 @@ pub static GROUPS: &[Group] = &[
         needs: &[Need::Program("nft"), Need::Netavark],
     },
     Group {
+        name: "packets-fast-path",
+        lanes: packets::lanes_of_fast_path,
+        needs: &[Need::Program("nft"), Need::Flowtables],
+    },
+    Group {
         name: "leaks-after-kill",
         lanes: leaks::lanes,
         needs: &[Need::Program("iptables"), Need::Program("nft"), Need::Link("ifb", "")],
@@ -110,10 +117,19 @@ pub fn lacks(group: &Group) -> Result<Option<String>> {
             Need::Link(kind, options) if !makes_links(kind, options)? => {
                 return Ok(Some(format!("this kernel makes no link of type {kind}")));
             }
+            Need::Flowtables if !has_flowtables()? => {
+                return Ok(Some("this kernel has no flowtables".to_owned()));
+            }
             _ => {}
         }
     }
     Ok(None)
+}
+
+fn has_flowtables() -> Result<bool> {
+    let probe = Netns::create()?;
+    Ok(probe.run("nft add table inet probe")?
+        && probe.run("nft add flowtable inet probe f { hook ingress priority 0 ; }")?)
 }
 
 fn makes_links(kind: &str, options: &str) -> Result<bool> {

@@ -105,6 +105,10 @@ pub fn packets_beside_netavark(containers: usize) -> String {
     format!("{containers} containers, netavark in the reference's place")
 }
 
+pub fn packets_with_fast_path(containers: usize) -> String {
+    format!("{containers} containers, ours without fastPath in the reference's place")
+}
+
 pub fn full_host(containers: usize) -> String {
     format!("published port of {containers} containers")
 }

@@ -6,7 +6,7 @@
 //! host's rules when sendto(2) returns. So the duration of the calls contains that of the rules.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 
 use serde_json::{Value, json};
 
@@ -63,6 +63,37 @@ pub fn lanes_of_netavark(bench: &Bench) -> Result<Vec<Lane>> {
             netavark::attach(round, &program, containers, mappings)
         });
         lanes.push(lane(bench, case(count), Side::Reference, count, fill)?);
+    }
+    Ok(lanes)
+}
+
+/// Ours with `fastPath`, and ours without it in place of the reference.
+pub fn lanes_of_fast_path(bench: &Bench) -> Result<Vec<Lane>> {
+    let wanted = ["bridge", "host-local", "portmap", "firewall"];
+    let Some(ours) = bench.sides(&wanted).into_iter().find(|of| of.side == Side::Ours) else {
+        return Ok(vec![]);
+    };
+    let mut lanes = vec![];
+    for count in bench.fast_path_counts() {
+        for (side, is_fast) in [(Side::Ours, true), (Side::Reference, false)] {
+            let case = names::packets_with_fast_path(count);
+            let network = format!("fast-path-{count}-{}", side.name());
+            let plugins = ours.clone();
+            let fill: Fill = Box::new(move |round, containers| {
+                let confs = |number| {
+                    let mut confs = confs(&network, Backend::Iptables, Side::Ours, number)?;
+                    confs[0]["fastPath"] = json!(is_fast);
+                    Ok(confs)
+                };
+                attach(round, &plugins, confs, containers)
+            });
+            let lane = lane(bench, case, side, count, fill)?;
+            // `fastPath` takes the links of the default routes.
+            if !lane.host.ip(&format!("route add default via {OUTSIDE}"))? {
+                return Err("the default route could not be added".to_owned());
+            }
+            lanes.push(lane);
+        }
     }
     Ok(lanes)
 }
@@ -165,6 +196,8 @@ struct Flow {
     from: usize,
     sender: UdpSocket,
     sink: UdpSocket,
+    /// The sender, as the receiver sees it.
+    seen: SocketAddr,
     /// Where connections go to.
     served: (IpAddr, u16),
 }
@@ -184,20 +217,27 @@ impl Flow {
         sender
             .connect((destination, udp))
             .map_err(|e| format!("connect to {destination}:{udp}: {e}"))?;
-        let flow = Flow { way, from, sender, sink, served: (destination, tcp) };
-        flow.require_arrival()?;
-        Ok(flow)
+        let failed = |e: std::io::Error| format!("{}: {e}", way.datagrams);
+        let patience = Some(std::time::Duration::from_secs(2));
+        sink.set_read_timeout(patience).map_err(failed)?;
+        sender.set_read_timeout(patience).map_err(failed)?;
+        // The first datagram has to arrive: the figure would be that of a drop otherwise.
+        sender.send(b"first").map_err(failed)?;
+        let (_, seen) = sink.recv_from(&mut [0; 8]).map_err(failed)?;
+        Ok(Flow { way, from, sender, sink, seen, served: (destination, tcp) })
     }
 
-    /// The first datagram has to arrive: the figure would be that of a drop otherwise.
-    fn require_arrival(&self) -> Result<()> {
-        let failed = |e: std::io::Error| format!("{}: {e}", self.way.datagrams);
-        self.sender.send(b"first").map_err(failed)?;
-        self.sink.set_read_timeout(Some(std::time::Duration::from_secs(2))).map_err(failed)?;
-        self.sink.recv(&mut [0; 8]).map(drop).map_err(failed)
+    /// Exchanges two datagrams. Only an answer adds a flow to the fast path, and between two runs
+    /// the kernel may have forgotten the flow.
+    fn answer(&self) -> Result<()> {
+        let failed = |e: std::io::Error| format!("answer {}: {e}", self.way.datagrams);
+        self.sender.send(b"again").map_err(failed)?;
+        self.sink.send_to(b"answer", self.seen).map_err(failed)?;
+        self.sender.recv(&mut [0; 8]).map(drop).map_err(failed)
     }
 
     fn measure(&self, round: &mut Round, machines: &[Netns]) -> Result<()> {
+        self.answer()?;
         round.timed_here(self.way.datagrams, || self.send())?;
         machines[self.from].enter()?; // the next round enters the host again
         let failed = |e: std::io::Error| format!("connect to {:?}: {e}", self.served);

@@ -16,6 +16,8 @@ pub enum Part {
     /// The six figures of the README.
     Summary,
     Packets,
+    /// Packets with `fastPath`, where they are measured alone: small kernels lack flowtables.
+    FastPath,
     Crowds,
     /// Full hosts.
     Density,
@@ -23,8 +25,15 @@ pub enum Part {
     Links,
 }
 
-const PARTS: [Part; 6] =
-    [Part::Figures, Part::Summary, Part::Packets, Part::Crowds, Part::Density, Part::Links];
+const PARTS: [Part; 7] = [
+    Part::Figures,
+    Part::Summary,
+    Part::Packets,
+    Part::FastPath,
+    Part::Crowds,
+    Part::Density,
+    Part::Links,
+];
 
 impl Part {
     fn name(self) -> &'static str {
@@ -32,6 +41,7 @@ impl Part {
             Part::Figures => "figures",
             Part::Summary => "summary",
             Part::Packets => "packets",
+            Part::FastPath => "fast path",
             Part::Crowds => "crowds",
             Part::Density => "density",
             Part::Links => "links",
@@ -46,6 +56,7 @@ impl Part {
                 &["chain", "host-local", "connections", "leaks-after-kill"]
             }
             Part::Packets => &["packets", "packets-nftables", "packets-netavark"],
+            Part::FastPath => &["packets-fast-path"],
             Part::Crowds => &["crowd-of-chains"],
             Part::Density => &["density", "memory"],
             Part::Links => &["macvlan", "ipvlan", "vlan", "vrf"],
@@ -55,7 +66,12 @@ impl Part {
     /// Whether a run with these options measures all of it.
     fn is_measured(self, options: &Options) -> bool {
         let wanted = self.groups().iter().all(|group| options.wants(group));
-        wanted && (self != Part::Links || !Part::Figures.is_measured(options))
+        let is_in_another = match self {
+            Part::Links => Part::Figures.is_measured(options),
+            Part::FastPath => Part::Packets.is_measured(options),
+            Part::Figures | Part::Summary | Part::Packets | Part::Crowds | Part::Density => false,
+        };
+        wanted && !is_in_another
     }
 
     /// `None` if the machine could not measure it.
@@ -63,7 +79,7 @@ impl Part {
         Ok(match self {
             Part::Figures => Some(report.markdown()),
             Part::Summary => Some(summary::table(bench, report)?),
-            Part::Packets => report.packets(),
+            Part::Packets | Part::FastPath => report.packets(),
             Part::Crowds => report.crowds(),
             Part::Density => report.density(),
             Part::Links => report.costs(),
