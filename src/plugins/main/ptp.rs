@@ -276,6 +276,12 @@ fn verify_host_end(cx: &Context<'_>, container: &Link, result: &AddResult) -> Re
     ])
 }
 
+/// The host's end of the attachment's pair.
+fn host_end(cx: &Context<'_>, at: &Attachment) -> Result<Link> {
+    let container = at.netlink()?.link(at.ifname())?;
+    veth::host_end(cx, &container)?.ok_or_else(|| veth::other_end_missing(&container))
+}
+
 /// Makes again what is missing of the host's end: its state, the gateways' addresses, the routes to
 /// the container, and forwarding.
 fn repair_host_end(
@@ -284,9 +290,7 @@ fn repair_host_end(
     result: &AddResult,
     repairs: &Repairs,
 ) -> Result<()> {
-    let container = at.netlink()?.link(at.ifname())?;
-    let link =
-        veth::host_end(cx, &container)?.ok_or_else(|| veth::other_end_missing(&container))?;
+    let link = host_end(cx, at)?;
     let name = &link.name;
     let up = veth::verify_up(&link);
     repairs.make_unless(up, format_args!("set {name:?} up"), || set_host_end_up(cx, &link))?;
@@ -303,9 +307,7 @@ fn repair_fast_path(
     result: &AddResult,
     repairs: &Repairs,
 ) -> Result<()> {
-    let container = at.netlink()?.link(at.ifname())?;
-    let link =
-        veth::host_end(cx, &container)?.ok_or_else(|| veth::other_end_missing(&container))?;
+    let link = host_end(cx, at)?;
     fastpath::repair(cx, at, &fastpath::Path::through(&link.name, result), repairs)
 }
 
