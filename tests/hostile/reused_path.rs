@@ -241,7 +241,9 @@ macro_rules! test_plugins {
 
 test_plugins! {
     bridge "bridge"
+    bridge_with_fast_path "bridge, fastPath"
     ptp "ptp"
+    ptp_with_fast_path "ptp, fastPath"
     macvlan "macvlan"
     ipvlan "ipvlan"
     vlan "vlan"
