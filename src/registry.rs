@@ -44,10 +44,11 @@ pub static PLUGINS: &[Entry] = &[
 
 /// The same plugins by how often hosts run them, the most often last.
 ///
-/// The compiler begins at the end of this list: it places the code of the last plugin first, with all
-/// that it calls, and of each other plugin what is not there yet. So what most calls run lies close
-/// together, and the kernel maps less of the program for them (docs/performance.md, "Where the memory
-/// is"). Only a public list comes before [`PLUGINS`].
+/// The compiler begins at the end of this list: it places the code of the last plugin first, with
+/// all that it calls, and of each other plugin what is not there yet. So what most calls run lies
+/// close together, and the kernel maps less of the program for them (docs/performance.md, "Where
+/// the memory is"). The list is public: the compiler would come upon a private one after
+/// [`PLUGINS`].
 pub static BY_USE: [Entry; 24] = [
     Entry::of::<ClusterLocal>(),
     Entry::of::<Whereabouts>(),

@@ -96,9 +96,10 @@ fn lane_of_chains(bench: &Bench, plugins: &Plugins, width: usize) -> Result<Lane
     Ok(bench.lane(names::crowd_of_chains(width), side, Box::new(act))?.slow(1).only_timed())
 }
 
-/// The same by `net`, of ours alone: one process for each container, whose `--timings` prints how
-/// many requests it has sent to nf_tables. If another process commits a transaction first, the kernel
-/// refuses this one's, and the process sends more requests than it would alone.
+/// Crowds of our `cni-multi net`, which runs the chain of a container in one process. Its
+/// `--timings` prints how many requests the process has sent to nf_tables. If another process
+/// commits a transaction first, the kernel refuses this one's, and the process sends more requests
+/// than it would alone.
 fn lane_of_networks(bench: &Bench, plugins: &Plugins, width: usize) -> Result<Lane> {
     let pools = (0..bench.crowd_size()).map(|_| Netns::create()).collect::<Result<Vec<_>>>()?;
     let (side, plugins) = (plugins.side, plugins.clone());

@@ -301,7 +301,8 @@ fn stop(handles: &Handles, owner: &Owner, search: Search) -> Result<Vec<Way>> {
     stopped().map_err(of_fastpath)
 }
 
-/// Ends the flows of an attachment whose link is gone, and then removes the record of its ways.
+/// Ends the flows of an attachment and then removes the record of its ways. The caller has deleted
+/// the link.
 fn end(handles: &Handles, owner: &Owner, ways: &[Way]) -> Result<()> {
     if ways.is_empty() {
         return Ok(());
@@ -329,9 +330,9 @@ fn remove_links(handles: &Handles, ways: &[Way]) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the flows of an address whose link is gone, unless another container has it by now. The
-/// kernel refuses to delete those in a flowtable: it has ended those of the link, but not those
-/// that it found no way to the link for.
+/// Deletes the flows of an address, unless another container has it by now. The kernel refuses to
+/// delete a flow that is in a flowtable. It has taken out those that go through the deleted link,
+/// but not those for which it had found no path through that link.
 fn forget_flows(handles: &Handles, way: &Way) -> Result<()> {
     let (Some(nft), fast, ip) = (handles.nft()?, way.fast(), way.ip) else { return Ok(()) };
     if nft.element(TABLE, fast.set, &fast.key)?.is_some() {

@@ -39,8 +39,8 @@ pub struct LinkChange<'a> {
     /// How many packets may be queued for sending.
     pub txqlen: Option<u32>,
     /// Without an IPv6 link-local address from the kernel, for a link that only hands frames on:
-    /// the mode `none` of `addrgenmode` of ip-link(8). It has to be set before the link runs. Each
-    /// deletion of a link walks through the routes of all link-local addresses.
+    /// the mode `none` of `addrgenmode` of ip-link(8). It has to be set before the link runs. The
+    /// kernel walks the routes of all link-local addresses whenever it deletes a link.
     pub without_link_local: bool,
 }
 
@@ -48,7 +48,7 @@ impl Netlink {
     /// Changes a link: `ip link set`.
     pub fn change_link(&self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
         match self.request_change(link, change) {
-            // A link without IPv6 refuses the mode, and needs none.
+            // The kernel refuses the mode for a link without IPv6, which gets no address anyway.
             Err(e) if change.without_link_local && e.is_errno(Errno::EAFNOSUPPORT) => {
                 let rest = LinkChange { without_link_local: false, ..change.clone() };
                 self.request_change(link, &rest)

@@ -233,7 +233,8 @@ fn flows_without_a_link_of_the_container_end_with_it() {
     });
 }
 
-/// Packets from outside arrive all the time, each of which adds the flow until DEL has begun.
+/// A server outside goes on sending: each of its packets is an answer and adds the flow again, until
+/// DEL has removed the address.
 #[test]
 fn flows_that_go_on_arriving_end_with_their_container() {
     for_each_network(|lab, conf| {

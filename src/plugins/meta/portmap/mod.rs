@@ -204,11 +204,12 @@ fn leads_elsewhere(flow: &Flow, forward: &Forward) -> bool {
         && forward.answers_at(flow.destination)
 }
 
-/// Deletes UDP flows to a container that is gone, which would not get to the next one either.
+/// Deletes UDP flows to a container that is gone: the kernel would go on sending their packets
+/// there, and not to the next container that publishes the port.
 ///
-/// The kernel walks its whole table for that, so in a chain a thread waits for it. The socket is
-/// closed at the end of the chain: close(2) holds nf_tables' mutex until the kernel has freed
-/// deleted rules, and a deletion of a link waits for that mutex.
+/// The kernel walks its whole table for that, so in a chain a thread waits for it. That thread's
+/// socket is closed at the end of the chain: close(2) holds nf_tables' mutex until the kernel has
+/// freed deleted rules, and a deletion of a link waits for that mutex.
 fn forget_flows_of(handles: &Handles, mut released: Vec<Released>) {
     released.retain(|gone| gone.protocol == Protocol::Udp);
     let led: Vec<(IpAddr, u16)> = released.iter().map(|gone| (gone.to, gone.host_port)).collect();
@@ -226,8 +227,8 @@ fn forget_flows_of(handles: &Handles, mut released: Vec<Released>) {
     });
 }
 
-/// The most ports whose flows are deleted by a request each. One took up to 0.3 ms with 262144
-/// buckets, and a dump 11 ms.
+/// Up to this number of ports, portmap sends one request for each to delete its flows. With 262144
+/// buckets the kernel took up to 0.3 ms for such a request, and 11 ms for a dump.
 const ONE_BY_ONE: usize = 16;
 
 /// Deletes the UDP flows to these ports that led to these addresses.
