@@ -2,11 +2,10 @@
 //! its own operations to it.
 
 use std::fmt;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
-use nix::libc;
 use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 
 use super::request::Request;
@@ -48,15 +47,7 @@ impl Netlink {
     /// The kernel's cookie of the namespace. It is never reused, unlike a path and even an inode;
     /// None before Linux 5.14.
     pub fn netns_cookie(&self) -> Option<u64> {
-        let mut cookie = 0_u64;
-        let mut size = u64::BITS / 8;
-        let to = (&raw mut cookie).cast();
-        let fd = self.transport.socket().as_raw_fd();
-        // SAFETY: the kernel writes at most `size` bytes to `to`, which are those of `cookie`.
-        let answer = unsafe {
-            libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, to, &raw mut size)
-        };
-        (answer == 0).then_some(cookie)
+        self.transport.netns_cookie()
     }
 
     /// Sends a request and waits for the acknowledgement; `what` names the request in the error.

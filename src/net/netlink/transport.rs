@@ -3,11 +3,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
-use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd};
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 
 use super::attr::{self, Attrs};
@@ -109,6 +110,20 @@ impl Transport {
     /// The socket, for poll(2).
     pub fn socket(&self) -> &Socket {
         &self.socket
+    }
+
+    /// The kernel's cookie of the socket's namespace. It is never reused, unlike a path and even an
+    /// inode; None before Linux 5.14.
+    pub fn netns_cookie(&self) -> Option<u64> {
+        let mut cookie = 0_u64;
+        let mut size = u64::BITS / 8;
+        let to = (&raw mut cookie).cast();
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: the kernel writes at most `size` bytes to `to`, which are those of `cookie`.
+        let answer = unsafe {
+            libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, to, &raw mut size)
+        };
+        (answer == 0).then_some(cookie)
     }
 
     /// A sequence number that is unused so far.

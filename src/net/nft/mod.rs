@@ -9,6 +9,7 @@ pub mod flowtable;
 mod meaning;
 mod objects;
 pub mod owned;
+mod queue;
 mod ruleset;
 mod socket;
 mod uapi;

@@ -10,6 +10,7 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 use nix::errno::Errno;
 
 use super::batch::{Batch, Serialized};
+use super::queue::Queue;
 use super::uapi::{NFT_MSG_GETGEN, NFTA_GEN_ID};
 use super::wire::Attributes;
 use crate::error::{Code, Error, Result};
@@ -29,6 +30,7 @@ const TRIES: usize = 1000;
 /// An nf_tables socket of one namespace, the one it was opened in.
 pub struct Nft {
     transport: Transport,
+    queue: Queue,
     /// The names of tables that were found sound, while answers are kept.
     sound: RefCell<Option<BTreeSet<String>>>,
     /// The sockets of [`Nft::dump_has`], the newest first.
@@ -38,7 +40,9 @@ pub struct Nft {
 impl Nft {
     /// Opens a socket in the namespace of this thread.
     pub fn open() -> Result<Nft> {
-        open_transport().map(Nft::with)
+        let transport = open_transport()?;
+        let queue = Queue::of(transport.netns_cookie());
+        Ok(Nft::with(transport, queue))
     }
 
     /// Opens a socket if the kernel has nf_tables; otherwise no objects of ours can exist.
@@ -51,11 +55,11 @@ impl Nft {
 
     /// Talks to a peer other than the kernel, see [`Transport::over`].
     pub fn over(socket: OwnedFd) -> Nft {
-        Nft::with(Transport::over(socket))
+        Nft::with(Transport::over(socket), Queue::none())
     }
 
-    fn with(transport: Transport) -> Nft {
-        Nft { transport, sound: RefCell::default(), pages: RefCell::default() }
+    fn with(transport: Transport, queue: Queue) -> Nft {
+        Nft { transport, queue, sound: RefCell::default(), pages: RefCell::default() }
     }
 
     /// From now on the kernel answers each question once, until [`Nft::forget`].
@@ -107,9 +111,11 @@ impl Nft {
         self.send_batch(batch, Serialized::without_end, what, |_| ())
     }
 
-    /// Plans and commits, and retries if another transaction was committed in between. The kernel
-    /// checks the generation before anything else, so any other refusal is final.
+    /// Plans and commits in one turn of the queue, and retries if another transaction was committed
+    /// in between. The kernel checks the generation before anything else, so any other refusal is
+    /// final.
     pub fn again<T>(&self, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        let _turn = self.queue.turn();
         for _ in 0..TRIES {
             match attempt() {
                 Err(e) if e.is_errno(Errno::ERESTART) || e.is_errno(Errno::EINTR) => (),
@@ -127,6 +133,7 @@ impl Nft {
         what: impl fmt::Display,
         each: impl FnMut(Message<'_>),
     ) -> Result<()> {
+        let _turn = if batch.is_empty() { None } else { self.queue.turn() };
         self.send_batch(batch, |serialized| serialized, what, each)
     }
 

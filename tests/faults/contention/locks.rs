@@ -280,6 +280,54 @@ fn the_reference_s_lock_of_a_namespace_is_waited_for_in_brief() {
     });
 }
 
+/// Takes the turns of all namespaces until the file is closed.
+fn take_every_turn(lab: &Lab) -> File {
+    let file = File::options().write(true).open(lab.path("/run/cni/nftables/lock")).unwrap();
+    assert!(Range { start: 0, length: 0 }.try_take(&file, Mode::Exclusive).unwrap());
+    file
+}
+
+/// The rules of the host, with handles.
+fn rules(lab: &Lab) -> String {
+    lab.host.sh("nft -a list ruleset")
+}
+
+/// A transaction of nftables waits for the turn of another one, and a second for one that hangs.
+#[test]
+fn transactions_of_nftables_take_turns() {
+    for_ours("bridge", |lab| {
+        let masquerading = json!({"ipMasq": true, "ipMasqBackend": "nftables"});
+        let conf = with(&bridge::conf(), masquerading);
+        bridge::warm_up(lab, &conf);
+        let modes = lab.host.sh("stat -c %a /run/cni/nftables /run/cni/nftables/lock");
+        assert_eq!(modes, "700\n600\n");
+        let attachment = lab.attach(&lab.container(), &conf);
+        let before = rules(lab);
+        for command in ["ADD", "DEL"] {
+            let turn = take_every_turn(lab);
+            let call = attachment.call(command, None);
+            std::thread::scope(|scope| {
+                let running = scope.spawn(|| timed(&call));
+                std::thread::sleep(Duration::from_millis(300));
+                drop(turn);
+                let (outcome, waited) = running.join().unwrap();
+                outcome.ok();
+                assert!(waited >= Duration::from_millis(300), "{command} did not wait: {waited:?}");
+            });
+        }
+        assert_eq!(rules(lab), before);
+
+        let turn = take_every_turn(lab);
+        for command in ["ADD", "DEL"] {
+            let (outcome, waited) = timed(&attachment.call(command, None));
+            outcome.ok();
+            assert_waited(waited, 1);
+        }
+        drop(turn);
+        assert_eq!(rules(lab), before);
+    });
+}
+
 /// No daemon listens, so DEL cleans up the leases itself. A starting daemon takes the same lock.
 #[test]
 fn a_journal_of_dhcp_that_stays_locked_is_reported() {

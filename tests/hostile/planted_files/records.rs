@@ -104,3 +104,28 @@ fn nothing_in_the_place_of_bridge_s_lock_keeps_a_container_away() {
         field.assert_nothing_was_wrong();
     });
 }
+
+/// The lock only keeps transactions from being planned again.
+#[test]
+fn nothing_in_the_place_of_nftables_lock_keeps_a_container_away() {
+    for_ours("bridge", |lab| {
+        let field = Field::new(lab);
+        let container = lab.container();
+        let masquerading =
+            json!({"cniVersion": "1.1.0", "ipMasq": true, "ipMasqBackend": "nftables"});
+        let attachment = lab.attach(&container, &with(&bridge::conf(), masquerading));
+        attachment.add();
+        attachment.del();
+        for place in ["/run/cni/nftables/lock", "/run/cni/nftables"] {
+            for plant in PLANTS {
+                let Some(cell) = field.plant(place, plant) else { continue };
+                let result = cell.call("ADD", attachment.call("ADD", None)).ok();
+                assert_pings(&container, "10.10.0.1");
+                cell.call("CHECK", attachment.call("CHECK", Some(&result))).ok();
+                cell.call("DEL", attachment.call("DEL", None)).ok();
+                cell.restore();
+            }
+        }
+        field.assert_nothing_was_wrong();
+    });
+}
