@@ -2,6 +2,7 @@
 //! program.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 
@@ -43,6 +44,7 @@ const CTA_PROTO_DST_PORT: u16 = 3;
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const CTA_FILTER_REPLY_FLAGS: u16 = 2;
 const CTA_FILTER_F_CTA_IP_SRC: u32 = 1 << 0;
+const CTA_FILTER_F_CTA_IP_DST: u32 = 1 << 1;
 const CTA_FILTER_F_CTA_PROTO_NUM: u32 = 1 << 3;
 const CTA_FILTER_F_CTA_PROTO_DST_PORT: u32 = 1 << 5;
 
@@ -59,6 +61,64 @@ pub struct Flow {
     /// The source address of the replies.
     pub answering: IpAddr,
     identity: Identity,
+}
+
+/// An address at an end of a flow, by which the kernel finds flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The source of its first packet.
+    SentFrom(Ipv4Addr),
+    /// The destination of its first packet.
+    SentTo(Ipv4Addr),
+    /// The source of the replies.
+    AnsweredBy(Ipv4Addr),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::SentFrom(ip) => write!(f, "from {ip}"),
+            End::SentTo(ip) => write!(f, "of {ip}"),
+            End::AnsweredBy(ip) => write!(f, "that {ip} answers"),
+        }
+    }
+}
+
+impl End {
+    /// Builds the filter of a deletion of UDP flows to the port.
+    fn filter(self, port: u16) -> Attributes {
+        let mut body = Attributes::default();
+        body.nest(CTA_TUPLE_ORIG, |tuple| {
+            self.write_into_original(tuple);
+            tuple.nest(CTA_TUPLE_PROTO, |protocol| write_udp(protocol, Some(&port)));
+        });
+        if let End::AnsweredBy(ip) = self {
+            body.nest(CTA_TUPLE_REPLY, |tuple| write_source(tuple, ip));
+        }
+        body.nest(CTA_FILTER, |filter| self.write_flags(filter, compared_fields(Some(&port))));
+        body
+    }
+
+    fn write_into_original(self, tuple: &mut Attributes) {
+        match self {
+            End::SentFrom(ip) => write_source(tuple, ip),
+            End::SentTo(ip) => write_address(tuple, CTA_IP_V4_DST, ip),
+            End::AnsweredBy(_) => (),
+        }
+    }
+
+    /// Writes the fields that the kernel compares: these of the first packet, and the address.
+    fn write_flags(self, filter: &mut Attributes, of_original: u32) {
+        let (of_original, of_reply) = match self {
+            End::SentFrom(_) => (of_original | CTA_FILTER_F_CTA_IP_SRC, None),
+            End::SentTo(_) => (of_original | CTA_FILTER_F_CTA_IP_DST, None),
+            End::AnsweredBy(_) => (of_original, Some(CTA_FILTER_F_CTA_IP_SRC)),
+        };
+        filter.raw(CTA_FILTER_ORIG_FLAGS, &of_original.to_ne_bytes());
+        if let Some(flags) = of_reply {
+            filter.raw(CTA_FILTER_REPLY_FLAGS, &flags.to_ne_bytes());
+        }
+    }
 }
 
 /// The attributes that the kernel deletes a flow by, as received.
@@ -175,18 +235,18 @@ impl Conntrack {
         })
     }
 
-    /// Deletes the UDP flows that were sent to the port and that the address answers, without a
-    /// dump; false if the kernel cannot, as before Linux 6.11.
+    /// Deletes the UDP flows that were sent to the port and that have this end, without a dump;
+    /// false if the kernel cannot, as before Linux 6.11.
     ///
     /// The kernel walks its table here as well, but takes no lock of an empty bucket. Given an IPv6
-    /// address, Linux 6.18 deletes the flows that every other address answers:
-    /// `ctnetlink_filter_match_tuple` takes equal addresses for different ones.
-    pub fn forget_udp_answered_by(&self, ip: Ipv4Addr, port: u16) -> Result<bool> {
-        let what = format_args!("delete the UDP flows to port {port} that {ip} answers");
+    /// address, Linux 6.18 deletes the flows of every other address: `ctnetlink_filter_match_tuple`
+    /// takes equal addresses for different ones.
+    pub fn forget_udp_of(&self, end: End, port: u16) -> Result<bool> {
+        let what = format_args!("delete the UDP flows to port {port} {end}");
         let delete = message(IPCTNL_MSG_CT_DELETE, Family::V4).with(NLM_F_ACK);
-        let seq = self.send(delete, &answered_by(ip, port)).map_err(|e| Error::kernel(what, e))?;
+        let seq = self.send(delete, &end.filter(port)).map_err(|e| Error::kernel(what, e))?;
         match self.transport.acknowledged(seq, |_| ()) {
-            // An older kernel ignores the filter, looks for one flow, and finds no addresses of it.
+            // An older kernel ignores the filter, looks for one flow, and misses an address of it.
             Err(refusal) if is_unsupported(&refusal) => Ok(false),
             done => done.map(|()| true).map_err(|refusal| refused(what, refusal)),
         }
@@ -279,20 +339,6 @@ fn to_ports(ports: &BTreeSet<u16>) -> Attributes {
     body
 }
 
-/// Builds the filter of the deletion.
-fn answered_by(ip: Ipv4Addr, port: u16) -> Attributes {
-    let mut body = Attributes::default();
-    body.nest(CTA_TUPLE_ORIG, |tuple| {
-        tuple.nest(CTA_TUPLE_PROTO, |protocol| write_udp(protocol, Some(&port)));
-    });
-    body.nest(CTA_TUPLE_REPLY, |tuple| write_source(tuple, ip));
-    body.nest(CTA_FILTER, |filter| {
-        filter.raw(CTA_FILTER_ORIG_FLAGS, &compared_fields(Some(&port)).to_ne_bytes());
-        filter.raw(CTA_FILTER_REPLY_FLAGS, &CTA_FILTER_F_CTA_IP_SRC.to_ne_bytes());
-    });
-    body
-}
-
 /// Builds the filter for flows that the address has opened, or for those that it answers.
 fn from_address(ip: Ipv4Addr, has_opened: bool) -> Attributes {
     let (tuple, flags) = match has_opened {
@@ -308,8 +354,12 @@ fn from_address(ip: Ipv4Addr, has_opened: bool) -> Attributes {
 }
 
 fn write_source(tuple: &mut Attributes, ip: Ipv4Addr) {
+    write_address(tuple, CTA_IP_V4_SRC, ip);
+}
+
+fn write_address(tuple: &mut Attributes, which: u16, ip: Ipv4Addr) {
     tuple.nest(CTA_TUPLE_IP, |address| {
-        address.raw(CTA_IP_V4_SRC, &ip.octets());
+        address.raw(which, &ip.octets());
     });
 }
 

@@ -216,8 +216,7 @@ impl FoundRoute {
     /// Reads a route; None for one that the kernel maintains itself.
     fn read(payload: &[u8]) -> Option<FoundRoute> {
         let attrs = Attrs::after(payload, HEADER);
-        let any = family_of(payload)?.unspecified();
-        let dst = IpNet::new(attrs.ip(RTA_DST).unwrap_or(any), *payload.get(RTM_DST_LEN)?).ok()?;
+        let dst = destination(payload)?;
         let gateways = attrs.ip(RTA_GATEWAY).into_iter().chain(hop_gateways(attrs)).collect();
         let table = table_of(payload)?;
         (table != LOCAL).then_some(FoundRoute { dst, gateways, link: link_of(attrs), table })
@@ -361,6 +360,17 @@ impl Netlink {
         self.ask(ip, |payload| payload.get(RTM_TYPE).map(|kind| *kind == RTN_LOCAL))
     }
 
+    /// The host's own addresses of a family, as prefixes: one of more than one address is
+    /// 127.0.0.0/8, or an administrator's route of the type `local`.
+    pub fn own_prefixes(&self, family: Family) -> Result<Vec<IpNet>> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family.into();
+        message.header.table = RT_TABLE_LOCAL;
+        message.header.kind = RouteType::Local;
+        let request = Request::new(RTM_GETROUTE, &message);
+        self.dump(&request, "list the host's own addresses", own_prefix)
+    }
+
     /// Requests the route that packets to `ip` take.
     fn ask<T>(&self, ip: IpAddr, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
         let request = Request::new(RTM_GETROUTE, &asking(message_to(ip.into())));
@@ -380,6 +390,18 @@ impl Netlink {
         }
         Ok(all)
     }
+}
+
+/// The destination of a local route. An older kernel lists the others, too.
+fn own_prefix(payload: &[u8]) -> Option<IpNet> {
+    let is_local = table_of(payload)? == LOCAL && *payload.get(RTM_TYPE)? == RTN_LOCAL;
+    destination(payload).filter(|_| is_local)
+}
+
+fn destination(payload: &[u8]) -> Option<IpNet> {
+    let any = family_of(payload)?.unspecified();
+    let address = Attrs::after(payload, HEADER).ip(RTA_DST).unwrap_or(any);
+    IpNet::new(address, *payload.get(RTM_DST_LEN)?).ok()
 }
 
 fn is_cached(payload: &[u8]) -> bool {

@@ -2,33 +2,117 @@
 //! portmap deletes those of a port when it opens the port and when it closes it.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use ipnet::IpNet;
 use nix::errno::Errno;
 
 use super::mapping::{Forward, Protocol, Released};
 use crate::error::{ErrorList, Result, warn};
 use crate::family::Family;
-use crate::net::conntrack::{Conntrack, Flow};
+use crate::net::conntrack::{Conntrack, End, Flow};
 use crate::plugin::{Context, Handles};
 
-/// Deletes UDP flows to a port of the host that began before the port led here. They would never
+/// Deletes UDP flows to ports of the host that began before ADD opened the ports. They would never
 /// get here: the kernel does not evaluate the rules for them again.
+pub fn forget_earlier(cx: &Context<'_>, forwards: &[Forward]) {
+    forget_to(forwards, |conntrack, udp| {
+        let left = forget_by_ends(cx, conntrack, udp)?;
+        forget_listed(cx, conntrack, &left)
+    });
+}
+
+/// The same for ports that are opened again, which may have flows to the container already: those
+/// are kept.
 pub fn forget_to_others(cx: &Context<'_>, forwards: &[Forward]) {
+    forget_to(forwards, |conntrack, udp| forget_listed(cx, conntrack, &udp));
+}
+
+fn forget_to(forwards: &[Forward], forget: impl FnOnce(&Conntrack, Vec<&Forward>) -> Result<()>) {
     let of_udp = |forward: &&Forward| forward.protocol == Protocol::Udp;
     let udp: Vec<&Forward> = forwards.iter().filter(of_udp).collect();
-    let ports: Vec<(IpAddr, u16)> =
-        udp.iter().map(|forward| (forward.to.addr(), forward.host_port)).collect();
-    if ports.is_empty() {
+    if udp.is_empty() {
         return;
     }
-    let is_stale = |flow: &Flow| {
-        udp.iter().any(|forward| leads_elsewhere(flow, forward)) && is_own(cx, flow.destination)
-    };
-    if let Err(error) = Conntrack::open().and_then(|conntrack| forget(&conntrack, &ports, is_stale))
-    {
+    if let Err(error) = Conntrack::open().and_then(|conntrack| forget(&conntrack, udp)) {
         warn(error); // the ports are open nevertheless
     }
+}
+
+/// Deletes flows by the host's own addresses of IPv4, if the kernel can and there are few of them.
+/// Returns the forwards whose flows are left.
+///
+/// Flows to the container are deleted as well: nobody in there has answered any yet, and the next
+/// packet of each gets there again.
+fn forget_by_ends<'f>(
+    cx: &Context<'_>,
+    conntrack: &Conntrack,
+    mut udp: Vec<&'f Forward>,
+) -> Result<Vec<&'f Forward>> {
+    let ends = ends_of_each(cx, &udp)?.unwrap_or_default();
+    if !ends.is_empty() && are_forgotten(conntrack, &ends)? {
+        udp.retain(|forward| forward.family() != Family::V4);
+    }
+    Ok(udp)
+}
+
+/// The ends by which the kernel finds flows to the ports; None if it has to list them.
+fn ends_of_each(cx: &Context<'_>, udp: &[&Forward]) -> Result<Option<Vec<(End, u16)>>> {
+    let v4: Vec<_> = udp.iter().filter(|forward| forward.family() == Family::V4).collect();
+    if v4.is_empty() {
+        return Ok(None);
+    }
+    let own: BTreeSet<IpNet> = cx.host()?.own_prefixes(Family::V4)?.into_iter().collect();
+    let mut all = vec![];
+    for forward in v4 {
+        let Some(ends) = ends_of(forward, &own) else { return Ok(None) };
+        all.extend(ends.into_iter().map(|end| (end, forward.host_port)));
+    }
+    Ok(Some(all))
+}
+
+fn ends_of(forward: &Forward, own: &BTreeSet<IpNet>) -> Option<Vec<End>> {
+    match forward.at {
+        None => own.iter().map(end_of).collect(),
+        Some(IpAddr::V4(at)) if is_among(own, at) => Some(vec![End::SentTo(at)]),
+        Some(_) => Some(vec![]),
+    }
+}
+
+fn is_among(own: &BTreeSet<IpNet>, ip: Ipv4Addr) -> bool {
+    own.iter().any(|own| own.contains(&IpAddr::V4(ip)))
+}
+
+/// The end of flows to an own prefix; None for a prefix of several addresses other than 127.0.0.0/8,
+/// to which the host sends from 127.0.0.1.
+fn end_of(own: &IpNet) -> Option<End> {
+    match own {
+        IpNet::V4(own) if own.prefix_len() == 32 => Some(End::SentTo(own.addr())),
+        IpNet::V4(own) if own.addr().is_loopback() => Some(End::SentFrom(Ipv4Addr::LOCALHOST)),
+        _ => None,
+    }
+}
+
+/// Deletes flows by one request for each; false if the kernel cannot, or if a list takes less time.
+fn are_forgotten(conntrack: &Conntrack, ends: &[(End, u16)]) -> Result<bool> {
+    if ends.len() > ONE_BY_ONE {
+        return Ok(false);
+    }
+    for (end, port) in ends {
+        if !conntrack.forget_udp_of(*end, *port)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Deletes those that lead elsewhere, by a list.
+fn forget_listed(cx: &Context<'_>, conntrack: &Conntrack, udp: &[&Forward]) -> Result<()> {
+    let ports: Vec<(IpAddr, u16)> =
+        udp.iter().map(|forward| (forward.to.addr(), forward.host_port)).collect();
+    forget(conntrack, &ports, |flow| {
+        udp.iter().any(|forward| leads_elsewhere(flow, forward)) && is_own(cx, flow.destination)
+    })
 }
 
 /// Whether the host has the address, as far as the kernel answers.
@@ -72,19 +156,20 @@ const ONE_BY_ONE: usize = 16;
 
 /// Deletes the UDP flows to these ports that led to these addresses.
 fn forget_led(conntrack: &Conntrack, led: &[(IpAddr, u16)]) -> Result<()> {
-    let mut left = vec![];
-    for (ip, port) in led {
-        if led.len() > ONE_BY_ONE || !is_forgotten(conntrack, *ip, *port)? {
-            left.push((*ip, *port));
-        }
+    let ends: Vec<(End, u16)> =
+        led.iter().filter_map(|(ip, port)| Some((answered_by(*ip)?, *port))).collect();
+    let mut left = led.to_vec();
+    if !ends.is_empty() && are_forgotten(conntrack, &ends)? {
+        left.retain(|(ip, _)| ip.is_ipv6());
     }
     forget(conntrack, &left, |flow| left.contains(&(flow.answering, flow.port)))
 }
 
-fn is_forgotten(conntrack: &Conntrack, led_to: IpAddr, port: u16) -> Result<bool> {
-    match led_to {
-        IpAddr::V4(ip) => conntrack.forget_udp_answered_by(ip, port),
-        IpAddr::V6(_) => Ok(false),
+/// None for an address by which the kernel cannot find flows.
+fn answered_by(ip: IpAddr) -> Option<End> {
+    match ip {
+        IpAddr::V4(ip) => Some(End::AnsweredBy(ip)),
+        IpAddr::V6(_) => None,
     }
 }
 
@@ -107,4 +192,19 @@ fn forget(
 fn ports_of(family: Family, ports: &[(IpAddr, u16)]) -> BTreeSet<u16> {
     let of_family = ports.iter().filter(|(to, _)| Family::of(*to) == family);
     of_family.map(|(_, port)| *port).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_addresses_are_ends_and_wider_prefixes_are_listed() {
+        let one: IpNet = "192.0.2.1/32".parse().unwrap();
+        assert_eq!(end_of(&one), Some(End::SentTo(Ipv4Addr::new(192, 0, 2, 1))));
+        let loopback: IpNet = "127.0.0.0/8".parse().unwrap();
+        assert_eq!(end_of(&loopback), Some(End::SentFrom(Ipv4Addr::LOCALHOST)));
+        let any: IpNet = "10.0.0.0/8".parse().unwrap();
+        assert_eq!(end_of(&any), None);
+    }
 }

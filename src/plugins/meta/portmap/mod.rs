@@ -56,7 +56,7 @@ impl Plugin for Portmap {
             // Last, so that no rollback undoes it: an ADD that loses the race for a port would
             // switch the setting off for the ADD that has the port.
             let_localhost_out(cx, &ports)?;
-            flows::forget_to_others(cx, &ports.forwards);
+            flows::forget_earlier(cx, &ports.forwards);
             Ok(())
         })?;
         listener::warn_of_each(handles, &ports);

@@ -166,3 +166,43 @@ fn flows_to_each_of_several_ports_are_forgotten() {
         assert_eq!(remembered(), [0, 4, 0], "{backend:?}: DEL");
     });
 }
+
+/// The kernel finds flows to single addresses without a list. To a prefix that an administrator
+/// made the host's own, it cannot.
+#[test]
+fn flows_to_every_own_address_are_forgotten() {
+    super::for_ours_with_each_backend(|lab, backend| {
+        remember_flows(lab);
+        let mut own = vec!["127.0.0.1", "127.0.0.53", UPLINK[0], UPLINK[1]];
+        for prefix in [None, Some("10.66.0.0/16")] {
+            if let Some(prefix) = prefix {
+                lab.host.sh(&format!("ip route add local {prefix} dev lo"));
+                own.push("10.66.1.1");
+            }
+            for to in &own {
+                assert_eq!(ask_by_udp(&lab.host, &at(to, 5353)), None);
+            }
+            assert_eq!(flows(lab, 5353), own.len());
+            let chain = publish(lab, backend, dns());
+            assert_eq!(flows(lab, 5353), 0, "{backend:?}, {prefix:?}");
+            chain.del();
+            chain.main.del();
+        }
+    });
+}
+
+/// A mapping with an address of the host leaves the flows to its other ones.
+#[test]
+fn flows_to_other_addresses_than_host_ip_are_kept() {
+    super::for_ours_with_each_backend(|lab, backend| {
+        remember_flows(lab);
+        for to in ["127.0.0.1", UPLINK[0]] {
+            assert_eq!(ask_by_udp(&lab.host, &at(to, 5353)), None);
+        }
+        let mapping = json!({
+            "hostIP": UPLINK[0], "hostPort": 5353, "containerPort": 53, "protocol": "udp",
+        });
+        publish(lab, backend, json!([mapping]));
+        assert_eq!(flows(lab, 5353), 1, "{backend:?}");
+    });
+}
