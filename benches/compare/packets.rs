@@ -108,7 +108,8 @@ fn lanes_with(
     for count in bench.packet_counts() {
         for plugins in sides.iter().copied() {
             let (side, plugins) = (plugins.side, plugins.clone());
-            let network = network(&plugins, &case(count).replace([' ', ','], "-"));
+            let is_of_none = |c: char| !c.is_ascii_alphanumeric();
+            let network = network(&plugins, &case(count).replace(is_of_none, "-"));
             let fill: Fill = Box::new(move |round, containers| {
                 let confs = |number| confs(&network, backend, side, number);
                 attach(round, &plugins, confs, containers)
@@ -221,9 +222,7 @@ impl Flow {
         let patience = Some(std::time::Duration::from_secs(2));
         sink.set_read_timeout(patience).map_err(failed)?;
         sender.set_read_timeout(patience).map_err(failed)?;
-        // The first datagram has to arrive: the figure would be that of a drop otherwise.
-        sender.send(b"first").map_err(failed)?;
-        let (_, seen) = sink.recv_from(&mut [0; 8]).map_err(failed)?;
+        let seen = arrive(&sender, &sink).map_err(failed)?;
         Ok(Flow { way, from, sender, sink, seen, served: (destination, tcp) })
     }
 
@@ -266,6 +265,22 @@ impl Flow {
         stream.shutdown(Shutdown::Write)?;
         stream.read_exact(&mut [0])
     }
+}
+
+/// Sends datagrams until one arrives; returns its sender as the receiver sees it. The figure would
+/// be that of a drop otherwise. With thousands of containers the kernel's table of neighbours may
+/// be full for a while, and it drops what waits for an entry.
+fn arrive(sender: &UdpSocket, sink: &UdpSocket) -> std::io::Result<SocketAddr> {
+    const TRIES: usize = 10;
+    let mut arrived = Err(std::io::ErrorKind::TimedOut.into());
+    for _ in 0..TRIES {
+        sender.send(b"first")?;
+        arrived = sink.recv_from(&mut [0; 8]).map(|(_, seen)| seen);
+        if arrived.is_ok() {
+            break;
+        }
+    }
+    arrived
 }
 
 /// The three flows of the container in the middle: rules may be read in order.
