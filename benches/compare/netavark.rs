@@ -19,15 +19,17 @@ pub fn find() -> Option<PathBuf> {
     named.or_else(|| find_program("netavark")).or_else(installed)
 }
 
-/// Attaches the containers to one bridge; returns their addresses. `mappings` are those of the
+/// Attaches the containers to one bridge; returns their addresses. The host's files are in a
+/// directory named after `state`. `mappings` are those of the
 /// container with a number, in CNI's words.
 pub fn attach(
     round: &mut Round,
     program: &Path,
+    state: &str,
     containers: &[Netns],
     mappings: impl Fn(usize) -> Result<Value>,
 ) -> Result<Vec<IpAddr>> {
-    let dir = format!("{SCRATCH}/netavark-{}", containers.len());
+    let dir = format!("{SCRATCH}/netavark-{state}");
     let mut addresses = vec![];
     for (number, netns) in containers.iter().enumerate() {
         let address = address(number)?;

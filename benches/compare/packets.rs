@@ -57,10 +57,11 @@ pub fn lanes_of_netavark(bench: &Bench) -> Result<Vec<Lane>> {
     let case = names::packets_beside_netavark;
     let mut lanes = lanes_with(bench, Backend::Iptables, case, &ours)?;
     let program = netavark::find().ok_or("find netavark")?;
-    for count in bench.packet_counts() {
+    for (count, host) in hosts(bench) {
         let program = program.clone();
         let fill: Fill = Box::new(move |round, containers| {
-            netavark::attach(round, &program, containers, mappings)
+            let state = format!("{count}-{host}");
+            netavark::attach(round, &program, &state, containers, mappings)
         });
         lanes.push(lane(bench, case(count), Side::Reference, count, fill)?);
     }
@@ -98,6 +99,14 @@ pub fn lanes_of_fast_path(bench: &Bench) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
+/// The number of containers of each host of a side, and the host's number.
+fn hosts(bench: &Bench) -> impl Iterator<Item = (usize, usize)> {
+    bench
+        .packet_hosts()
+        .into_iter()
+        .flat_map(|(count, hosts)| (0..hosts).map(move |host| (count, host)))
+}
+
 fn lanes_with(
     bench: &Bench,
     backend: Backend,
@@ -105,11 +114,12 @@ fn lanes_with(
     sides: &[&Plugins],
 ) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
-    for count in bench.packet_counts() {
+    for (count, host) in hosts(bench) {
         for plugins in sides.iter().copied() {
             let (side, plugins) = (plugins.side, plugins.clone());
             let is_of_none = |c: char| !c.is_ascii_alphanumeric();
-            let network = network(&plugins, &case(count).replace(is_of_none, "-"));
+            let name = case(count).replace(is_of_none, "-");
+            let network = network(&plugins, &format!("{name}-{host}"));
             let fill: Fill = Box::new(move |round, containers| {
                 let confs = |number| confs(&network, backend, side, number);
                 attach(round, &plugins, confs, containers)

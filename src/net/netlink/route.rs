@@ -339,15 +339,41 @@ impl Netlink {
     }
 
     /// Reads the main table until `is_enough`.
-    fn walk_routes(&self, family: Family, mut is_enough: impl FnMut(&[u8]) -> bool) -> Result<()> {
+    fn walk_routes(&self, family: Family, is_enough: impl FnMut(&[u8]) -> bool) -> Result<()> {
         let mut message = RouteMessage::default();
         message.header.address_family = family.into();
         message.header.table = MAIN as u8;
-        let what = "find the default route";
-        let request = Request::new(RTM_GETROUTE, &message);
+        self.walk(&message, "find the default route", is_enough)
+    }
+
+    /// Reads the routes that the message selects until `is_enough`.
+    fn walk(
+        &self,
+        message: &RouteMessage,
+        what: &str,
+        mut is_enough: impl FnMut(&[u8]) -> bool,
+    ) -> Result<()> {
+        let request = Request::new(RTM_GETROUTE, message);
         let seq = self.send(&request, NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
         let read = self.transport.dump_until(seq, |reply| is_enough(reply.payload));
         read.map_err(|refusal| refused(what, refusal))
+    }
+
+    /// The host's own addresses of a family, as prefixes; None if the kernel lists more than `most`.
+    /// One of more than one address is 127.0.0.0/8, or an administrator's route of the type
+    /// `local`. No more is read than necessary, and the socket is unusable afterwards.
+    pub fn into_own_prefixes(self, family: Family, most: usize) -> Result<Option<Vec<IpNet>>> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family.into();
+        message.header.table = RT_TABLE_LOCAL;
+        message.header.kind = RouteType::Local;
+        let what = "list the host's own addresses";
+        let mut own = vec![];
+        self.walk(&message, what, |payload| {
+            own.extend(own_prefix(payload));
+            own.len() > most
+        })?;
+        Ok(Some(own).filter(|own| own.len() <= most))
     }
 
     /// ifindex of the link that packets to `ip` leave by: `ip route get`.
@@ -358,17 +384,6 @@ impl Netlink {
     /// Whether packets to `ip` are for this host.
     pub fn is_local(&self, ip: IpAddr) -> Result<bool> {
         self.ask(ip, |payload| payload.get(RTM_TYPE).map(|kind| *kind == RTN_LOCAL))
-    }
-
-    /// The host's own addresses of a family, as prefixes: one of more than one address is
-    /// 127.0.0.0/8, or an administrator's route of the type `local`.
-    pub fn own_prefixes(&self, family: Family) -> Result<Vec<IpNet>> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = family.into();
-        message.header.table = RT_TABLE_LOCAL;
-        message.header.kind = RouteType::Local;
-        let request = Request::new(RTM_GETROUTE, &message);
-        self.dump(&request, "list the host's own addresses", own_prefix)
     }
 
     /// Requests the route that packets to `ip` take.

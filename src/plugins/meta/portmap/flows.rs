@@ -11,17 +11,22 @@ use super::mapping::{Forward, Protocol, Released};
 use crate::error::{ErrorList, Result, warn};
 use crate::family::Family;
 use crate::net::conntrack::{Conntrack, End, Flow};
+use crate::net::netlink::Netlink;
 use crate::plugin::{Context, Handles};
 
 /// The largest number of requests that take less time than a list. With 262144 buckets the kernel
 /// took up to 0.3 ms for a request, and 11 ms for a list.
 const ONE_BY_ONE: usize = 16;
 
+/// The largest number of own addresses that are read: those of a usual host are in the first page of
+/// the kernel's list. With ptp each container adds one.
+const MOST_OWN: usize = 32;
+
 /// Deletes UDP flows to ports of the host that began before ADD opened the ports. They would never
 /// get here: the kernel does not evaluate the rules for them again.
 pub fn forget_earlier(cx: &Context<'_>, forwards: &[Forward]) {
     forget_to(forwards, |conntrack, udp| {
-        let left = forget_by_ends(cx, conntrack, udp)?;
+        let left = forget_by_ends(conntrack, udp)?;
         forget_listed(cx, conntrack, &left)
     });
 }
@@ -49,11 +54,10 @@ fn forget_to(forwards: &[Forward], forget: impl FnOnce(&Conntrack, Vec<&Forward>
 /// Flows to the container are deleted as well: nobody in there has answered any yet, and the next
 /// packet of each gets there again.
 fn forget_by_ends<'f>(
-    cx: &Context<'_>,
     conntrack: &Conntrack,
     mut udp: Vec<&'f Forward>,
 ) -> Result<Vec<&'f Forward>> {
-    let ends = ends_of_each(cx, &udp)?.unwrap_or_default();
+    let ends = ends_of_each(&udp)?.unwrap_or_default();
     if !ends.is_empty() && are_forgotten(conntrack, &ends)? {
         udp.retain(|forward| forward.family() != Family::V4);
     }
@@ -61,12 +65,16 @@ fn forget_by_ends<'f>(
 }
 
 /// The ends by which the kernel finds flows to the ports; None if it has to list them.
-fn ends_of_each(cx: &Context<'_>, udp: &[&Forward]) -> Result<Option<Vec<(End, u16)>>> {
+fn ends_of_each(udp: &[&Forward]) -> Result<Option<Vec<(End, u16)>>> {
     let v4: Vec<_> = udp.iter().filter(|forward| forward.family() == Family::V4).collect();
     if v4.is_empty() {
         return Ok(None);
     }
-    let own: BTreeSet<IpNet> = cx.host()?.own_prefixes(Family::V4)?.into_iter().collect();
+    // The socket is not the host's common one, because the rest of the list stays in it.
+    let Some(own) = Netlink::open()?.into_own_prefixes(Family::V4, MOST_OWN)? else {
+        return Ok(None);
+    };
+    let own = BTreeSet::from_iter(own);
     let mut all = vec![];
     for forward in v4 {
         let Some(ends) = ends_of(forward, &own) else { return Ok(None) };
