@@ -63,14 +63,14 @@ pub struct Flow {
     identity: Identity,
 }
 
-/// An address at an end of a flow, by which the kernel finds flows.
+/// An address of a flow's original or reply tuple, by which the kernel filters flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The source of its first packet.
+    /// The source of the original direction.
     SentFrom(Ipv4Addr),
-    /// The destination of its first packet.
+    /// The destination of the original direction.
     SentTo(Ipv4Addr),
-    /// The source of the replies.
+    /// The source of the reply direction.
     AnsweredBy(Ipv4Addr),
 }
 
@@ -107,7 +107,7 @@ impl End {
         }
     }
 
-    /// Writes the fields that the kernel compares: these of the first packet, and the address.
+    /// Writes which fields the kernel compares: these of the original tuple, and the address.
     fn write_flags(self, filter: &mut Attributes, of_original: u32) {
         let (of_original, of_reply) = match self {
             End::SentFrom(_) => (of_original | CTA_FILTER_F_CTA_IP_SRC, None),
@@ -235,8 +235,8 @@ impl Conntrack {
         })
     }
 
-    /// Deletes the UDP flows that were sent to the port and that have this end, without a dump;
-    /// false if the kernel cannot, as before Linux 6.11.
+    /// Has the kernel delete the UDP flows to the port that have this address, without a dump; false
+    /// if it does not support that, as before Linux 6.11.
     ///
     /// The kernel walks its table here as well, but takes no lock of an empty bucket. Given an IPv6
     /// address, Linux 6.18 deletes the flows of every other address: `ctnetlink_filter_match_tuple`

@@ -361,7 +361,7 @@ impl Netlink {
 
     /// The host's own addresses of a family, as prefixes; None if the kernel lists more than `most`.
     /// One of more than one address is 127.0.0.0/8, or an administrator's route of the type
-    /// `local`. No more is read than necessary, and the socket is unusable afterwards.
+    /// `local`. The rest of a longer list stays in the socket, which is unusable afterwards.
     pub fn into_own_prefixes(self, family: Family, most: usize) -> Result<Option<Vec<IpNet>>> {
         let mut message = RouteMessage::default();
         message.header.address_family = family.into();

@@ -5,8 +5,8 @@
 //! before it plans, and unlocks it when it has committed.
 //!
 //! The lock only saves work. Programs that do not take it (nft, firewalld) may commit at any time,
-//! and [`super::Nft::again`] serves them. So nothing here fails: without the file, and after a
-//! timeout, a plugin goes on without the lock.
+//! and [`super::Nft::again`] then plans again. So no function here returns an error: a plugin that
+//! cannot open the file, or has waited for a second, commits without the lock.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -63,7 +63,7 @@ impl Queue {
         let byte = self.byte.get().filter(|_| !self.has_turn.get())?;
         let locked = lock(byte).ok().flatten();
         if locked.is_none() {
-            self.byte.set(None); // wait once for a holder that hangs
+            self.byte.set(None); // this socket does not wait for a stopped process again
         }
         self.has_turn.set(true);
         Some(Turn { queue: self, _locked: locked })

@@ -292,7 +292,8 @@ fn rules(lab: &Lab) -> String {
     lab.host.sh("nft -a list ruleset")
 }
 
-/// A transaction of nftables waits for the turn of another one, and a second for one that hangs.
+/// ADD and DEL wait while another process has its turn, and commit after a second if that process
+/// does not end its turn.
 #[test]
 fn transactions_of_nftables_take_turns() {
     for_ours("bridge", |lab| {

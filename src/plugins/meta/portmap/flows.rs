@@ -18,12 +18,13 @@ use crate::plugin::{Context, Handles};
 /// took up to 0.3 ms for a request, and 11 ms for a list.
 const ONE_BY_ONE: usize = 16;
 
-/// The largest number of own addresses that are read: those of a usual host are in the first page of
-/// the kernel's list. With ptp each container adds one.
+/// The largest number of own addresses that portmap reads: the kernel sends those of a usual host in
+/// its first datagram. ptp adds one for each container.
 const MOST_OWN: usize = 32;
 
-/// Deletes UDP flows to ports of the host that began before ADD opened the ports. They would never
-/// get here: the kernel does not evaluate the rules for them again.
+/// Deletes UDP flows to ports of the host that began before ADD opened the ports. The container
+/// would never receive their packets: the kernel evaluates the rules of nat for the first packet of
+/// a flow alone.
 pub fn forget_earlier(cx: &Context<'_>, forwards: &[Forward]) {
     forget_to(forwards, |conntrack, udp| {
         let left = forget_by_ends(conntrack, udp)?;
@@ -31,8 +32,8 @@ pub fn forget_earlier(cx: &Context<'_>, forwards: &[Forward]) {
     });
 }
 
-/// The same for ports that are opened again, which may have flows to the container already: those
-/// are kept.
+/// The same for ports that `net sync` opens again. The container may have replied to flows by now,
+/// so portmap keeps those that the kernel translates to it.
 pub fn forget_to_others(cx: &Context<'_>, forwards: &[Forward]) {
     forget_to(forwards, |conntrack, udp| forget_listed(cx, conntrack, &udp));
 }
@@ -48,11 +49,11 @@ fn forget_to(forwards: &[Forward], forget: impl FnOnce(&Conntrack, Vec<&Forward>
     }
 }
 
-/// Deletes flows by the host's own addresses of IPv4, if the kernel can and there are few of them.
-/// Returns the forwards whose flows are left.
+/// Has the kernel delete the IPv4 flows to the host's own addresses by filters, if it can and the
+/// host has few addresses. Returns the forwards whose flows portmap still has to list.
 ///
-/// Flows to the container are deleted as well: nobody in there has answered any yet, and the next
-/// packet of each gets there again.
+/// The kernel also deletes flows that began since ADD opened the ports, milliseconds ago. It
+/// translates the next packet of each by the rules; a reply on its way at this moment is lost.
 fn forget_by_ends<'f>(
     conntrack: &Conntrack,
     mut udp: Vec<&'f Forward>,
@@ -64,7 +65,7 @@ fn forget_by_ends<'f>(
     Ok(udp)
 }
 
-/// The ends by which the kernel finds flows to the ports; None if it has to list them.
+/// The filters by which the kernel finds flows to the ports; None if portmap has to list the flows.
 fn ends_of_each(udp: &[&Forward]) -> Result<Option<Vec<(End, u16)>>> {
     let v4: Vec<_> = udp.iter().filter(|forward| forward.family() == Family::V4).collect();
     if v4.is_empty() {
@@ -95,8 +96,8 @@ fn is_among(own: &BTreeSet<IpNet>, ip: Ipv4Addr) -> bool {
     own.iter().any(|own| own.contains(&IpAddr::V4(ip)))
 }
 
-/// The end of flows to an own prefix; None for a prefix of several addresses other than 127.0.0.0/8,
-/// to which the host sends from 127.0.0.1.
+/// The filter for flows to an own prefix. The kernel has none for a prefix of several addresses, but
+/// the host sends to 127.0.0.0/8 from 127.0.0.1.
 fn end_of(own: &IpNet) -> Option<End> {
     match own {
         IpNet::V4(own) if own.prefix_len() == 32 => Some(End::SentTo(own.addr())),
@@ -105,7 +106,8 @@ fn end_of(own: &IpNet) -> Option<End> {
     }
 }
 
-/// Deletes flows by one request for each; false if the kernel cannot, or if a list takes less time.
+/// Sends one request for each filter; false if the kernel does not support them, or if it lists the
+/// flows in less time.
 fn are_forgotten(conntrack: &Conntrack, ends: &[(End, u16)]) -> Result<bool> {
     if ends.len() > ONE_BY_ONE {
         return Ok(false);
@@ -118,7 +120,8 @@ fn are_forgotten(conntrack: &Conntrack, ends: &[(End, u16)]) -> Result<bool> {
     Ok(true)
 }
 
-/// Deletes those that lead elsewhere, by a list.
+/// Lists the flows to the ports, and deletes those that the kernel does not translate to the
+/// forward's container.
 fn forget_listed(cx: &Context<'_>, conntrack: &Conntrack, udp: &[&Forward]) -> Result<()> {
     let ports: Vec<(IpAddr, u16)> =
         udp.iter().map(|forward| (forward.to.addr(), forward.host_port)).collect();

@@ -167,8 +167,8 @@ fn flows_to_each_of_several_ports_are_forgotten() {
     });
 }
 
-/// The kernel finds flows to single addresses without a list. To a prefix that an administrator
-/// made the host's own, it cannot.
+/// From Linux 6.11 on, the kernel deletes flows to single addresses by a filter. portmap lists the
+/// flows to a prefix that an administrator has made the host's own.
 #[test]
 fn flows_to_every_own_address_are_forgotten() {
     super::for_ours_with_each_backend(|lab, backend| {
