@@ -80,7 +80,7 @@ end_packages() {
     close packages 0 0 1
     return
   fi
-  with_progress reproducible wait "$packages_job"
+  with_progress reproducible tail --pid="$packages_job" -f /dev/null
   status=$(cat "$logs/packages.status")
   failed=$(sum_of failed packages)
   if [ "$status" != 0 ] && [ "$failed" = 0 ]; then failed=1; fi # it was killed

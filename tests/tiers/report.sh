@@ -43,23 +43,55 @@ show_progress() { # show_progress TIER
   done
 }
 
-# with_progress TIER COMMAND...: the command stays in the foreground. In the background a shell without job control
-# would have it ignore SIGINT, and tests that interrupt a program would inherit that.
+# with_progress TIER COMMAND...: a trap of ours runs at once only while the shell waits, so the command is a job. With job
+# control it is in a process group of its own and does not ignore SIGINT, which tests that interrupt a program would inherit.
 with_progress() {
-  local tier=$1 ticker status
+  local tier=$1 ticker='' job status
   shift
-  if ! is_terminal; then
+  if is_terminal; then
+    show_progress "$tier" &
+    ticker=$!
+  else
     echo "$tier: begins"
-    "$@"
-    return
   fi
-  show_progress "$tier" &
-  ticker=$!
-  "$@"
+  set -m
+  "$@" &
+  job=$!
+  set +m
+  wait "$job"
   status=$?
-  { kill $ticker && wait $ticker; } 2>/dev/null
-  erase_progress
+  if [ -n "$ticker" ]; then
+    { kill "$ticker" && wait "$ticker"; } 2>/dev/null
+    erase_progress
+  fi
   return $status
+}
+
+# What was started ends with this shell, in whichever process group it is: timeout(1) makes one for each command.
+end_all() { # end_all STATUS
+  local pids
+  trap '' HUP INT TERM
+  mapfile -t pids < <(descendants)
+  kill -TERM "${pids[@]}" 2>/dev/null
+  for _ in $(seq 30); do
+    kill -0 "${pids[@]}" 2>/dev/null || break
+    sleep 0.1
+  done
+  kill -KILL "${pids[@]}" 2>/dev/null
+  exit "$1"
+}
+
+# All processes below this shell.
+descendants() {
+  cat /proc/[0-9]*/status 2>/dev/null | awk -v top=$$ '
+    /^Pid:/ { pid = $2 }
+    /^PPid:/ { parent[pid] = $2 }
+    END {
+      for (pid in parent) {
+        for (at = pid; at > 1 && at != top; at = parent[at]);
+        if (at == top && pid != top) print pid
+      }
+    }'
 }
 
 # How far a tier's output has come: tests that ended, else the last line.
