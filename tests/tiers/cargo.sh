@@ -56,12 +56,12 @@ as_root_somewhere() {
   fi
 }
 
-# cargo_tests TIER SECONDS CARGO-ARGUMENTS...
+# cargo_tests TIER SECONDS TARGET LIBTEST-ARGUMENT...: TARGET is `lib`, or the name of an integration binary.
 cargo_tests() {
   local tier=$1 seconds=$2 passed failed ignored skips status
   shift 2
   : >"$logs/skips"
-  limited "$seconds" "$tier" as_root_somewhere cargo test --locked --no-fail-fast "$@"
+  limited "$seconds" "$tier" compile_and_test "$@"
   status=$?
   passed=$(passed_tests "$tier") failed=$(sum_of failed "$tier") ignored=$(sum_of ignored "$tier")
   skips=$(skipped_tests "$logs/skips" | wc -l)
@@ -70,22 +70,43 @@ cargo_tests() {
   close "$tier" $((passed - skips)) "$failed" $((skips + ignored))
 }
 
+# libtest reports the time of each test only with RUSTC_BOOTSTRAP, which no build may see: build scripts would look for
+# features of nightly. So the binary is called without cargo.
+compile_and_test() { # compile_and_test TARGET LIBTEST-ARGUMENT...
+  local target=$1 began=$SECONDS
+  shift
+  cargo test --locked --no-run "$(option_of "$target")" || return
+  echo "compiled in $((SECONDS - began)) s"
+  RUSTC_BOOTSTRAP=1 as_root_somewhere "$(binary_of "$target")" -Zunstable-options --report-time "$@"
+}
+
+option_of() { if [ "$1" = lib ]; then echo --lib; else echo "--test=$1"; fi; }
+
+# What cargo has built of a target.
+binary_of() { # binary_of TARGET
+  cargo test --locked --no-run "$(option_of "$1")" --message-format=json 2>/dev/null |
+    sed -nE 's/.*"test":true.*"executable":"([^"]+)".*/\1/p' | tail -n 1
+}
+
+# The slowest tests of the tiers that ran, with their seconds.
+slowest_tests() { # slowest_tests NUMBER
+  sed -nE 's/^test ([^ ]+) \.\.\. [^<]*<([0-9.]+)s>$/\2 \1/p' "$logs"/{unit,integration}.log 2>/dev/null |
+    sort -rn | sed -nE "1,$1s/^([^ ]+) (.*)/  \1 s  \2/p"
+}
+
 # Twice as many threads as processors, and two: tests wait for the kernel and for each other.
 integration_tests() { # integration_tests SECONDS LIBTEST-ARGUMENT...
   local seconds=$1
   shift
   export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2 + 2))}
-  cargo_tests integration "$seconds" --test integration -- "$@"
+  cargo_tests integration "$seconds" integration "$@"
 }
 
 skipped_tests() { sed -nE 's/^SKIP ([^ ]+): needs .*/\1/p' "$1" 2>/dev/null | sort -u; }
 
 list_skips() { sed -nE 's/^SKIP /  skipped /p' "$1" | sort -u; }
 
-integration_binary() {
-  cargo test --locked --no-run --test integration --message-format=json 2>/dev/null |
-    sed -nE 's/.*"name":"integration".*"executable":"([^"]+)".*/\1/p' | tail -n 1
-}
+integration_binary() { binary_of integration; }
 
 # ---- which tests run where ----
 

@@ -166,7 +166,7 @@ one() {
 passed_tests() { # passed_tests TIER
   local all
   all=$(sum_of passed "$1")
-  if [ "$all" = 0 ]; then grep -acE '^test .* \.\.\. ok$' "$logs/$1.log"; else echo "$all"; fi
+  if [ "$all" = 0 ]; then grep -acE '^test .* \.\.\. ok( <.*>)?$' "$logs/$1.log"; else echo "$all"; fi
 }
 
 sum_of() { # sum_of FIELD TIER: of libtest's closing lines
